@@ -1,0 +1,2 @@
+//! The real Apple Neural Engine behind the device seam.
+#![deny(missing_docs)]

@@ -1,0 +1,2 @@
+//! The ferrane command.
+fn main() {}

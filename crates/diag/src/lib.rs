@@ -1,0 +1,2 @@
+//! Source text, spans, codes, findings and their rendering.
+#![deny(missing_docs)]

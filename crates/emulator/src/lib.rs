@@ -1,0 +1,2 @@
+//! A software Apple Neural Engine.
+#![deny(missing_docs)]

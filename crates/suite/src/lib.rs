@@ -1,0 +1,2 @@
+//! Filetests and the device suite.
+#![deny(missing_docs)]

@@ -1,0 +1,2 @@
+//! What a machine allows: profiles and their resolution.
+#![deny(missing_docs)]

@@ -1,0 +1,99 @@
+//! Finds the test data and writes the data report.
+//!
+//! Data lie in the folder that `FERRANE_DATA` names, or in `../shared/data` beside the workspace. Where a folder is absent the
+//! suite says so and passes, unless `FERRANE_REQUIRE_DATA=1` turns absence into a failure. A suite takes the cases that lie
+//! there; it never lists them by name.
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+// Tests speak to the person who runs them.
+#![allow(clippy::print_stderr)]
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// The root of the test data, if there is one.
+pub fn root() -> Option<PathBuf> {
+    let root = match std::env::var_os("FERRANE_DATA") {
+        Some(path) => PathBuf::from(path),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+    };
+    root.is_dir().then_some(root)
+}
+
+/// One data suite: counts its cases and writes one line to the report when it ends.
+pub struct Suite {
+    name: String,
+    folder: PathBuf,
+    cases: usize,
+    passed: usize,
+    skipped: Vec<Skipped>,
+    failures: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Skipped {
+    id: String,
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    suite: &'a str,
+    cases: usize,
+    passed: usize,
+    skipped: &'a [Skipped],
+}
+
+impl Suite {
+    /// Opens the suite `name` over `folder` (relative to the data root). `None`, with a word to the reader, where it is absent.
+    ///
+    /// # Panics
+    /// When the folder is absent and `FERRANE_REQUIRE_DATA=1`.
+    pub fn open(name: &str, folder: &str) -> Option<Suite> {
+        let found = root().map(|root| root.join(folder)).filter(|path| path.exists());
+        if found.is_none() {
+            let required = std::env::var("FERRANE_REQUIRE_DATA").is_ok_and(|v| v == "1");
+            assert!(!required, "suite {name}: test data `{folder}` not found and FERRANE_REQUIRE_DATA=1");
+            eprintln!("skipped: suite {name} needs test data `{folder}` (set FERRANE_DATA)");
+        }
+        let (name, folder) = (name.to_string(), found?);
+        Some(Suite { name, folder, cases: 0, passed: 0, skipped: Vec::new(), failures: Vec::new() })
+    }
+
+    /// The suite's folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Counts one case; an error is kept and fails the suite at its end, so that one run shows them all.
+    pub fn case(&mut self, id: &str, result: Result<(), String>) {
+        self.cases += 1;
+        match result {
+            Ok(()) => self.passed += 1,
+            Err(why) => self.failures.push(format!("{id}: {why}")),
+        }
+    }
+
+    /// Counts a case that was not run.
+    pub fn skip(&mut self, id: &str, reason: &str) {
+        self.cases += 1;
+        self.skipped.push(Skipped { id: id.to_string(), reason: reason.to_string() });
+    }
+
+    /// Writes the report line and fails if a case failed.
+    ///
+    /// # Panics
+    /// When a case failed, or the report cannot be written.
+    pub fn finish(self) {
+        let line = Line { suite: &self.name, cases: self.cases, passed: self.passed, skipped: &self.skipped };
+        let text = serde_json::to_string(&line).expect("plain data");
+        eprintln!("{text}");
+        if let Some(report) = std::env::var_os("FERRANE_DATA_REPORT") {
+            let mut file = std::fs::OpenOptions::new().create(true).append(true).open(report).expect("data report");
+            file.write_all(format!("{text}\n").as_bytes()).expect("data report");
+        }
+        assert!(self.failures.is_empty(), "suite {}:\n{}", self.name, self.failures.join("\n"));
+    }
+}

@@ -1,0 +1,2 @@
+//! Transformer training through the device seam.
+#![deny(missing_docs)]
