@@ -1,0 +1,216 @@
+//! Programs: functions, blocks, ops and values in arenas with typed ids.
+//!
+//! Invariants: every id in a [`Function`] points into its own arenas; the outputs of an op are [`Value`]s whose definition names
+//! that op; ops of a block stand in execution order; a nested block may use values of the blocks around it. Names of inputs and
+//! outputs are meaning (binding order), all others are cosmetic.
+
+mod constant;
+mod types;
+
+pub use constant::{Constant, Payload};
+pub use types::{DataType, Dim, Type};
+
+use crate::weights::Weights;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u32);
+        impl $name {
+            /// The position in its arena.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+id!(/** A value of a function. */ ValueId);
+id!(/** An op of a function. */ OpId);
+id!(/** A block of a function. */ BlockId);
+
+/// How text spells types and literals (mil-text §2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Dialect {
+    /// `program(1.3)`: `string`, `fp16(0.5)`.
+    #[default]
+    Shorthand,
+    /// `program(1.0)`: `tensor<string, []>`.
+    Verbose,
+}
+
+/// A MIL program.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// `program(major.minor)`.
+    pub version: (u32, u32),
+    /// The spelling it was read in or is to be printed in.
+    pub dialect: Dialect,
+    /// The attribute dictionaries after the version, `buildInfo` first as a rule.
+    pub attributes: Vec<(String, Constant)>,
+    /// The functions in text order; `main` is the usual one.
+    pub functions: Vec<Function>,
+    /// What the constants point into.
+    pub weights: Weights,
+}
+
+impl Program {
+    /// The function of that name.
+    pub fn function(&self, name: &str) -> Option<&Function> {
+        self.functions.iter().find(|f| f.name == name)
+    }
+}
+
+/// A function: inputs, arenas, and one body block per opset specialisation.
+#[derive(Clone, Debug, Default)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// Attributes after the opset tag, if any.
+    pub attributes: Vec<(String, Constant)>,
+    /// Parameters in order; types [`Type::State`] are states.
+    pub inputs: Vec<ValueId>,
+    /// `(opset, body)`, the first is the active one. Opset as in text: `ios18`.
+    pub bodies: Vec<(String, BlockId)>,
+    /// Arena.
+    pub values: Vec<Value>,
+    /// Arena.
+    pub ops: Vec<Op>,
+    /// Arena.
+    pub blocks: Vec<Block>,
+}
+
+/// A value.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// Its name in text.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// Where it comes from.
+    pub def: ValueDef,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueDef {
+    /// Parameter `n` of the function.
+    Input(u32),
+    /// Output `n` of an op.
+    Op(OpId, u32),
+    /// Parameter `n` of a nested block.
+    BlockInput(BlockId, u32),
+}
+
+/// A block: parameters, ops in order, outputs.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    /// Parameters of a nested block.
+    pub inputs: Vec<ValueId>,
+    /// Ops in execution order.
+    pub ops: Vec<OpId>,
+    /// What it returns.
+    pub outputs: Vec<ValueId>,
+}
+
+/// An op: its MIL name, arguments, attributes, results.
+#[derive(Clone, Debug)]
+pub struct Op {
+    /// Spelling of MIL, known to the registry or not.
+    pub name: String,
+    /// Named arguments in text order.
+    pub args: Vec<(String, Arg)>,
+    /// The bracketed attributes (`name`, `val`, and the data of iOS16 `constexpr_*`).
+    pub attributes: Vec<(String, Constant)>,
+    /// Results.
+    pub outputs: Vec<ValueId>,
+    /// Nested blocks (`cond`, `while_loop`).
+    pub blocks: Vec<BlockId>,
+    /// Where it stood in the text, if it came from text.
+    pub span: Option<ferrane_diag::Span>,
+}
+
+/// An argument of an op.
+#[derive(Clone, Debug)]
+pub enum Arg {
+    /// A value by name.
+    Value(ValueId),
+    /// `(a, b, …)`.
+    List(Vec<ValueId>),
+    /// An inline literal.
+    Const(Constant),
+}
+
+impl Op {
+    /// The argument of that name.
+    pub fn arg(&self, name: &str) -> Option<&Arg> {
+        self.args.iter().find(|(n, _)| n == name).map(|(_, a)| a)
+    }
+
+    /// The attribute of that name.
+    pub fn attribute(&self, name: &str) -> Option<&Constant> {
+        self.attributes.iter().find(|(n, _)| n == name).map(|(_, a)| a)
+    }
+
+    /// Every value the op reads, in argument order (captures of nested blocks not included).
+    pub fn operands(&self) -> impl Iterator<Item = ValueId> + '_ {
+        self.args.iter().flat_map(|(_, a)| match a {
+            Arg::Value(v) => std::slice::from_ref(v).iter().copied(),
+            Arg::List(vs) => vs.iter().copied(),
+            Arg::Const(_) => [].iter().copied(),
+        })
+    }
+}
+
+impl Function {
+    /// A value.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.index()]
+    }
+
+    /// An op.
+    pub fn op(&self, id: OpId) -> &Op {
+        &self.ops[id.index()]
+    }
+
+    /// A block.
+    pub fn block(&self, id: BlockId) -> &Block {
+        &self.blocks[id.index()]
+    }
+
+    /// The active body. A function always has one; an empty block stands in for a broken one.
+    pub fn body(&self) -> &Block {
+        static EMPTY: Block = Block { inputs: Vec::new(), ops: Vec::new(), outputs: Vec::new() };
+        self.bodies.first().map_or(&EMPTY, |(_, b)| self.block(*b))
+    }
+
+    /// The opset of the active body, `ios18` for example.
+    pub fn opset(&self) -> &str {
+        self.bodies.first().map_or("", |(o, _)| o)
+    }
+
+    /// The constant a value is defined by (a `const` op), if it is.
+    pub fn constant(&self, id: ValueId) -> Option<&Constant> {
+        match self.value(id).def {
+            ValueDef::Op(op, 0) if self.op(op).name == "const" => self.op(op).attribute("val"),
+            _ => None,
+        }
+    }
+
+    /// The compile-time value of an argument: an inline literal or a `const`.
+    pub fn arg_constant<'a>(&'a self, op: &'a Op, name: &str) -> Option<&'a Constant> {
+        match op.arg(name)? {
+            Arg::Const(c) => Some(c),
+            Arg::Value(v) => self.constant(*v),
+            Arg::List(_) => None,
+        }
+    }
+
+    /// The value of a single-value argument.
+    pub fn arg_value(&self, op: &Op, name: &str) -> Option<ValueId> {
+        match op.arg(name)? {
+            Arg::Value(v) => Some(*v),
+            _ => None,
+        }
+    }
+}
