@@ -1,0 +1,282 @@
+//! What a Llama-style transformer looks like: sizes, position encoding, options.
+//!
+//! Every size is explicit. In particular `head_dim` stands beside `dim` and `heads` and is never derived from them:
+//! Qwen3-0.6B has `heads · head_dim = 2 · dim` (models.md table). A [`Config`] that passed [`Config::validate`] has no
+//! zero size, no product that overflows `usize`, and no value beyond the limits below, so that code that reads one
+//! from a file may compute sizes and only then decide whether to allocate.
+
+mod hf;
+mod presets;
+
+pub use hf::{HfConfig, parse_hf, read_hf};
+pub use presets::{PRESETS, preset};
+
+use serde::{Deserialize, Serialize};
+
+/// Largest accepted `dim`, `hidden`, `heads · head_dim`, and `vocab`: 16 Mi. Published models stay far below.
+pub const MAX_WIDTH: usize = 1 << 24;
+/// Largest accepted number of layers.
+pub const MAX_LAYERS: usize = 1 << 12;
+/// Largest accepted `max_seq`: 16 Mi positions.
+pub const MAX_POSITIONS: usize = 1 << 24;
+/// Largest accepted number of parameters: 2^40.
+pub const MAX_PARAMETERS: usize = 1 << 40;
+
+/// How the two components of one rotation lie in a head of `head_dim` values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RopeStyle {
+    /// Pair `i` is elements `2i` and `2i + 1` (llama2.c and the reference trainer).
+    Interleaved,
+    /// Pair `i` is elements `i` and `i + head_dim / 2` (Hugging Face).
+    Half,
+}
+
+/// Rotary position encoding: pair `i` of position `p` turns by `p · base^(-2i / head_dim)`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Rope {
+    /// Where the pairs lie.
+    pub style: RopeStyle,
+    /// Base of the frequencies, often 10000 or 1000000.
+    pub base: f32,
+}
+
+/// A Llama-style decoder: RMSNorm, rotary attention with grouped key/value heads, SwiGLU feed-forward.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    /// Width of the residual stream.
+    pub dim: usize,
+    /// Width inside the feed-forward part.
+    pub hidden: usize,
+    /// Number of layers.
+    pub layers: usize,
+    /// Number of query heads.
+    pub heads: usize,
+    /// Number of key/value heads; divides `heads`. Query head `h` reads kv head `h / (heads / kv_heads)`.
+    pub kv_heads: usize,
+    /// Values per head; even, independent of `dim / heads`.
+    pub head_dim: usize,
+    /// Number of token ids.
+    pub vocab: usize,
+    /// Longest context the model was made for, in tokens.
+    pub max_seq: usize,
+    /// Rotary position encoding.
+    pub rope: Rope,
+    /// Added to the mean square inside every RMSNorm.
+    pub norm_eps: f32,
+    /// RMSNorm with a gain of `head_dim` values on each query and key head before the rotation (Qwen3).
+    pub qk_norm: bool,
+    /// Biases on the query, key and value projections (Qwen2).
+    pub qkv_bias: bool,
+    /// Position `i` attends to `j` with `i - window < j <= i` (Mistral); `None`: to all `j <= i`.
+    pub sliding_window: Option<usize>,
+    /// The classifier is the embedding table.
+    pub tied: bool,
+    /// Factor on both residual branches: 1 for existing weights, `1/√(2·layers)` as the reference trainer trains
+    /// (training-dynamic §8).
+    pub residual_scale: f32,
+}
+
+/// What is wrong with a configuration, or with the file it came from.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A value that no model can have.
+    #[error("configuration: {field} = {value} {reason}")]
+    Invalid {
+        /// Name of the field.
+        field: &'static str,
+        /// The value found.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The name of a preset that does not exist.
+    #[error("unknown preset \"{name}\"; did you mean \"{nearest}\"? The presets are {}", PRESETS.join(", "))]
+    UnknownPreset {
+        /// The name asked for.
+        name: String,
+        /// The preset with the smallest edit distance to it.
+        nearest: &'static str,
+    },
+    /// A Hugging Face configuration that names an architecture without support here.
+    #[error("{file}: architecture \"{found}\" is not supported; supported: {}", hf::ARCHITECTURES.join(", "))]
+    UnknownArchitecture {
+        /// The file.
+        file: String,
+        /// The architecture or model type found.
+        found: String,
+    },
+    /// A field of a configuration file is missing or has the wrong type or an unsupported value.
+    #[error("{file}: {field}: {reason}")]
+    Field {
+        /// The file.
+        file: String,
+        /// Name of the field.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The configuration file is no JSON object.
+    #[error("{file}: not a JSON object: {reason}")]
+    Json {
+        /// The file.
+        file: String,
+        /// What the parser said.
+        reason: String,
+    },
+    /// The configuration file cannot be read.
+    #[error("cannot read {file}: {source}")]
+    Io {
+        /// The file.
+        file: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+}
+
+impl Config {
+    /// Width of all query heads together: `heads · head_dim`.
+    pub fn q_dim(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Width of all key heads together: `kv_heads · head_dim`.
+    pub fn kv_dim(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// Query heads per key/value head.
+    pub fn gqa_ratio(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// Values in all matrices of one layer (norms and biases not counted).
+    pub fn layer_matrix_parameters(&self) -> usize {
+        2 * self.q_dim() * self.dim + 2 * self.kv_dim() * self.dim + 3 * self.hidden * self.dim
+    }
+
+    /// All trained values. The configuration must have passed [`Config::validate`].
+    pub fn parameters(&self) -> usize {
+        self.checked_parameters().unwrap_or(usize::MAX)
+    }
+
+    fn checked_parameters(&self) -> Option<usize> {
+        let q = self.heads.checked_mul(self.head_dim)?;
+        let kv = self.kv_heads.checked_mul(self.head_dim)?;
+        let attention = self.dim.checked_mul(q.checked_add(kv)?)?.checked_mul(2)?;
+        let ffn = self.dim.checked_mul(self.hidden)?.checked_mul(3)?;
+        let mut layer = attention.checked_add(ffn)?.checked_add(self.dim.checked_mul(2)?)?;
+        if self.qk_norm {
+            layer = layer.checked_add(self.head_dim.checked_mul(2)?)?;
+        }
+        if self.qkv_bias {
+            layer = layer.checked_add(q)?.checked_add(kv.checked_mul(2)?)?;
+        }
+        let embed = self.vocab.checked_mul(self.dim)?;
+        let tables = if self.tied { embed } else { embed.checked_mul(2)? };
+        layer.checked_mul(self.layers)?.checked_add(tables)?.checked_add(self.dim)
+    }
+
+    /// Checks every field and the relations between them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the first field that is out of bounds.
+    pub fn validate(&self) -> Result<(), Error> {
+        let sizes = [
+            ("dim", self.dim, MAX_WIDTH),
+            ("hidden", self.hidden, MAX_WIDTH),
+            ("layers", self.layers, MAX_LAYERS),
+            ("heads", self.heads, MAX_WIDTH),
+            ("kv_heads", self.kv_heads, MAX_WIDTH),
+            ("head_dim", self.head_dim, MAX_WIDTH),
+            ("vocab", self.vocab, MAX_WIDTH),
+            ("max_seq", self.max_seq, MAX_POSITIONS),
+            ("sliding_window", self.sliding_window.unwrap_or(1), usize::MAX),
+        ];
+        for (field, value, limit) in sizes {
+            if value == 0 {
+                return Err(invalid(field, value, "must not be zero"));
+            }
+            if value > limit {
+                return Err(invalid(field, value, &format!("is above the limit of {limit}")));
+            }
+        }
+        if self.head_dim % 2 != 0 {
+            return Err(invalid("head_dim", self.head_dim, "must be even: the rotation takes pairs"));
+        }
+        if self.heads % self.kv_heads != 0 {
+            return Err(invalid("heads", self.heads, &format!("must be a multiple of kv_heads = {}", self.kv_heads)));
+        }
+        match self.heads.checked_mul(self.head_dim) {
+            Some(q) if q <= MAX_WIDTH => {}
+            _ => {
+                let reason = format!("times heads = {} is above the limit of {MAX_WIDTH}", self.heads);
+                return Err(invalid("head_dim", self.head_dim, &reason));
+            }
+        }
+        if !(self.rope.base.is_finite() && self.rope.base > 0.0) {
+            return Err(invalid("rope.base", self.rope.base, "must be finite and positive"));
+        }
+        if !(self.norm_eps.is_finite() && self.norm_eps >= 0.0) {
+            return Err(invalid("norm_eps", self.norm_eps, "must be finite and not negative"));
+        }
+        if !(self.residual_scale.is_finite() && self.residual_scale > 0.0) {
+            return Err(invalid("residual_scale", self.residual_scale, "must be finite and positive"));
+        }
+        match self.checked_parameters() {
+            Some(n) if n <= MAX_PARAMETERS => Ok(()),
+            _ => Err(invalid("parameters", "the number", &format!("is above the limit of {MAX_PARAMETERS}"))),
+        }
+    }
+}
+
+fn invalid(field: &'static str, value: impl std::fmt::Display, reason: &str) -> Error {
+    Error::Invalid { field, value: value.to_string(), reason: reason.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_sizes() {
+        // models.md, table: totals of Stories110M and of the trainer's Qwen3-0.6B, which has no q/k norms.
+        let stories = preset("stories110m").unwrap();
+        assert_eq!(stories.layer_matrix_parameters(), 7_077_888);
+        assert_eq!(stories.parameters(), 109_529_856);
+        let mut qwen = preset("qwen3-0.6b").unwrap();
+        qwen.qk_norm = false;
+        assert_eq!(qwen.layer_matrix_parameters(), 15_728_640);
+        assert_eq!(qwen.parameters(), 596_042_752);
+        assert_eq!((qwen.q_dim(), qwen.kv_dim(), qwen.gqa_ratio()), (2048, 1024, 2));
+    }
+
+    #[test]
+    fn every_bad_value_is_named() {
+        type Break = fn(&mut Config);
+        let cases: [(&str, Break); 12] = [
+            ("dim", |c| c.dim = 0),
+            ("layers", |c| c.layers = usize::MAX),
+            ("vocab", |c| c.vocab = usize::MAX / 2),
+            ("kv_heads", |c| c.kv_heads = 0),
+            ("heads", |c| c.kv_heads = 3),
+            ("head_dim", |c| c.head_dim = 7),
+            ("head_dim", |c| c.head_dim = MAX_WIDTH),
+            ("sliding_window", |c| c.sliding_window = Some(0)),
+            ("rope.base", |c| c.rope.base = f32::NAN),
+            ("norm_eps", |c| c.norm_eps = -1.0),
+            ("residual_scale", |c| c.residual_scale = f32::INFINITY),
+            ("parameters", |c| (c.dim, c.vocab) = (MAX_WIDTH, MAX_WIDTH)),
+        ];
+        for (name, edit) in cases {
+            let mut config = preset("stories260k").unwrap();
+            config.validate().unwrap();
+            edit(&mut config);
+            match config.validate() {
+                Err(Error::Invalid { field, .. }) => assert_eq!(field, name),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+}
