@@ -1,2 +1,23 @@
 //! The seam between programs and the machines that run them.
+//!
+//! A safe front ([`Device`], [`Artifact`], [`Executable`], [`Request`], [`Surface`], [`Event`]) stands over thin backends
+//! ([`backend`]). What is the same for every machine is done once in front: names, layouts, completeness of bindings, and the
+//! access state of surfaces. The stages are those of the engine, because each has a cost of its own there: *compile* spends a
+//! budget, *load* takes memory, *prepare* binds surfaces once, *submit* runs.
+//!
+//! The one decision: each stage's trait object makes the next one (`Compiled::load`, `Loaded::prepare`, `Prepared::submit`), so
+//! neither callers nor backends ever downcast.
 #![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub mod backend;
+mod error;
+mod executable;
+mod layout;
+mod surface;
+
+pub use backend::{Accesses, Backend, CompileOptions, Completion, Done, Source, Stats};
+pub use error::{Error, ErrorKind, Result, remedy};
+pub use executable::{Artifact, Bindings, Device, Executable, Port, Procedure, Request, Submission};
+pub use layout::Layout;
+pub use surface::{Foreign, Memory, ReadAccess, Surface, WriteAccess};

@@ -1,0 +1,166 @@
+//! What a machine implements. Each stage makes the next, so nobody downcasts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrane_host::buffer::{ReadGuard, WriteGuard};
+use ferrane_mil::{Program, Weights};
+use ferrane_target::Profile;
+
+use crate::{Bindings, Error, Layout, Memory, Procedure, Result};
+
+/// What is compiled.
+#[non_exhaustive]
+pub enum Source<'a> {
+    /// A program.
+    Program(&'a Program),
+    /// MIL text with its weights.
+    Text {
+        /// UTF-8 text.
+        mil: &'a [u8],
+        /// What its BLOBFILE references point into.
+        weights: &'a Weights,
+    },
+    /// Bytes that [`Compiled::bytes`] once gave, or a machine's own file format.
+    Compiled(&'a [u8]),
+}
+
+/// Options of a compile.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CompileOptions {
+    /// A name for messages and traces, `woFwd` for example.
+    pub label: String,
+}
+
+impl CompileOptions {
+    /// Options with a label.
+    pub fn labelled(label: impl Into<String>) -> CompileOptions {
+        CompileOptions { label: label.into() }
+    }
+}
+
+/// What one evaluation took.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// From submission to completion as the host sees it.
+    pub wall: Duration,
+    /// On the machine itself, where it says so.
+    pub hardware: Option<Duration>,
+}
+
+/// The guards of a request in flight, in the order of the procedure's ports. They go back when the request completes.
+#[derive(Default)]
+pub struct Accesses {
+    /// Inputs.
+    pub inputs: Vec<ReadGuard>,
+    /// Outputs.
+    pub outputs: Vec<WriteGuard>,
+    /// States, read and written.
+    pub states: Vec<WriteGuard>,
+}
+
+impl Accesses {
+    /// Gives every guard back; the vectors keep their room.
+    pub fn release(&mut self) {
+        self.inputs.clear();
+        self.outputs.clear();
+        self.states.clear();
+    }
+}
+
+/// The end of a submitted request.
+pub struct Completion {
+    /// The guards, to be dropped before anybody is told.
+    pub accesses: Accesses,
+    /// How it went.
+    pub result: Result<Stats>,
+}
+
+/// Called once, on any thread, when a submitted request ends.
+pub type Done = Box<dyn FnOnce(Completion) + Send>;
+
+/// A machine.
+pub trait Backend: Send + Sync {
+    /// Its name with the options that matter, `emulator (fast)` for example.
+    fn name(&self) -> String;
+    /// What it allows.
+    fn profile(&self) -> &Profile;
+    /// Compiles. Spends the budget where there is one.
+    ///
+    /// # Errors
+    /// An invalid or unsupported program, or a spent budget.
+    fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>>;
+    /// Allocates memory that the machine can reach.
+    ///
+    /// # Errors
+    /// No memory, or a layout that the machine refuses.
+    fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>>;
+    /// Shared events, where the machine has them.
+    fn events(&self) -> Option<&dyn Events> {
+        None
+    }
+}
+
+/// A compiled program, not loaded.
+pub trait Compiled: Send + Sync {
+    /// Identifies program and weights; equal keys mean equal artefacts.
+    fn key(&self) -> &str;
+    /// A form that can be stored and given back as [`Source::Compiled`], where there is one.
+    fn bytes(&self) -> Option<Vec<u8>>;
+    /// Loads it.
+    ///
+    /// # Errors
+    /// The machine refused.
+    fn load(&self) -> Result<Arc<dyn Loaded>>;
+}
+
+/// A loaded program.
+pub trait Loaded: Send + Sync {
+    /// What it can run, with ports as the machine reports them.
+    fn procedures(&self) -> &[Procedure];
+    /// Binds surfaces. The front has checked completeness, types and sizes.
+    ///
+    /// # Errors
+    /// What only the machine knows: order, foreign memory, events.
+    fn prepare(&self, bindings: &Bindings) -> Result<Arc<dyn Prepared>>;
+    /// Takes it off the machine. Prepared requests fail afterwards.
+    ///
+    /// # Errors
+    /// The machine refused.
+    fn unload(&self) -> Result<()>;
+}
+
+/// A request: a procedure with bound surfaces, submitted as often as wanted.
+pub trait Prepared: Send + Sync {
+    /// Runs it now and returns when it is done. The guards cover the bound surfaces in port order.
+    ///
+    /// # Errors
+    /// The evaluation failed; outputs hold nothing of worth.
+    fn evaluate(&self, accesses: &mut Accesses) -> Result<Stats>;
+    /// Queues it; `done` is called once, also after a failure, unless submit itself fails.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::QueueFull`] (the guards are given back), or the machine refused.
+    fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)>;
+}
+
+/// Shared events: counters that requests wait for and raise (apple-runtime §6).
+pub trait Events: Send + Sync {
+    /// A new event at value 0.
+    ///
+    /// # Errors
+    /// The machine refused.
+    fn create(&self) -> Result<Arc<dyn Event>>;
+}
+
+/// A counter that only grows.
+pub trait Event: Send + Sync {
+    /// Its value.
+    fn value(&self) -> u64;
+    /// Raises it from the CPU.
+    fn signal(&self, value: u64);
+    /// Waits until it has reached `value`; false after the timeout.
+    fn wait(&self, value: u64, timeout: Duration) -> bool;
+}

@@ -1,0 +1,240 @@
+//! Surfaces: memory shared with a machine, with a layout and an access state.
+//!
+//! The access state lives in the memory itself ([`SharedBytes`]): idle, n readers, or one writer. A request in flight holds the
+//! same guards as a reader on the CPU does, so a surface that the machine writes cannot be read half-written.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ferrane_host::buffer::{ReadGuard, SharedBytes, WriteGuard};
+use ferrane_host::f16;
+use ferrane_mil::DataType;
+
+use crate::{Error, ErrorKind, Layout, Result};
+
+/// What a backend's memory is to the system below, for backends that bind memory by handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Foreign {
+    /// Plain process memory.
+    Heap,
+    /// An `IOSurfaceRef`, as an address.
+    IoSurface(usize),
+    /// A kernel buffer object.
+    BufferObject(u64),
+}
+
+/// Memory that a backend allocated.
+pub trait Memory: Send + Sync {
+    /// The bytes, with their access state.
+    fn bytes(&self) -> &SharedBytes;
+    /// Its handle in the system below.
+    fn foreign(&self) -> Foreign {
+        Foreign::Heap
+    }
+    /// Called before the CPU looks at the bytes (IOSurface locks).
+    ///
+    /// # Errors
+    /// The system refused the lock.
+    fn begin_cpu(&self, _write: bool) -> Result<()> {
+        Ok(())
+    }
+    /// Called after the CPU looked at the bytes.
+    fn end_cpu(&self, _write: bool) {}
+}
+
+/// Memory with a layout. Clones share the memory.
+#[derive(Clone)]
+pub struct Surface {
+    memory: Arc<dyn Memory>,
+    layout: Arc<Layout>,
+}
+
+impl fmt::Debug for Surface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surface").field("layout", &self.layout).field("foreign", &self.memory.foreign()).finish()
+    }
+}
+
+impl Surface {
+    /// Joins memory and layout.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Layout`] if the memory is smaller than the layout spans.
+    pub fn new(memory: Arc<dyn Memory>, layout: Layout) -> Result<Surface> {
+        if memory.bytes().len() < layout.span() {
+            let (have, need) = (memory.bytes().len(), layout.span());
+            return Err(Error::new(ErrorKind::Layout, format!("memory of {have} bytes for a layout that spans {need}")));
+        }
+        Ok(Surface { memory, layout: Arc::new(layout) })
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The memory.
+    pub fn memory(&self) -> &Arc<dyn Memory> {
+        &self.memory
+    }
+
+    /// True if both share memory.
+    pub fn same_memory(&self, other: &Surface) -> bool {
+        Arc::ptr_eq(&self.memory, &other.memory)
+    }
+
+    /// Reads on the CPU.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] while somebody writes.
+    pub fn read(&self) -> Result<ReadAccess> {
+        let guard = self.memory.bytes().try_read().ok_or_else(|| Error::busy("read", "written"))?;
+        self.memory.begin_cpu(false)?;
+        Ok(ReadAccess { guard, surface: self.clone() })
+    }
+
+    /// Writes on the CPU.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] while somebody reads or writes.
+    pub fn write(&self) -> Result<WriteAccess> {
+        let guard = self.memory.bytes().try_write().ok_or_else(|| Error::busy("written", "in use"))?;
+        self.memory.begin_cpu(true)?;
+        Ok(WriteAccess { guard, surface: self.clone() })
+    }
+
+    /// Writes an fp16 surface from fp32 values in row-major order, rounding to nearest even.
+    ///
+    /// # Errors
+    /// Wrong number of values or element type ([`ErrorKind::Layout`]), or busy.
+    pub fn write_f32(&self, values: &[f32]) -> Result<()> {
+        let mut access = self.write()?;
+        let layout = &*self.layout;
+        if layout.elements() != values.len() {
+            return Err(Error::new(
+                ErrorKind::Layout,
+                format!("{} values for a surface of {}", values.len(), layout.elements()),
+            ));
+        }
+        let width = layout.shape.last().copied().unwrap_or(1).max(1);
+        let element = layout.element_bytes();
+        let mut half = vec![f16::ZERO; width];
+        for (i, row) in values.chunks(width).enumerate() {
+            let start = row_offset(layout, i);
+            let bytes = &mut access.bytes_mut()[start..start + row.len() * element];
+            match layout.dtype {
+                DataType::Fp16 => {
+                    ferrane_host::convert::f32_to_f16(row, &mut half[..row.len()]);
+                    for (b, h) in bytes.chunks_exact_mut(2).zip(&half) {
+                        b.copy_from_slice(&h.to_le_bytes());
+                    }
+                }
+                DataType::Fp32 => {
+                    for (b, v) in bytes.chunks_exact_mut(4).zip(row) {
+                        b.copy_from_slice(&v.to_le_bytes());
+                    }
+                }
+                other => return Err(Error::new(ErrorKind::Layout, format!("fp32 values for a surface of {other}"))),
+            }
+        }
+        Ok(())
+    }
+
+    /// The elements of an fp16 or fp32 surface as fp32, row-major.
+    ///
+    /// # Errors
+    /// Other element types ([`ErrorKind::Layout`]), or busy.
+    pub fn read_f32(&self) -> Result<Vec<f32>> {
+        let access = self.read()?;
+        let layout = &*self.layout;
+        let width = layout.shape.last().copied().unwrap_or(1).max(1);
+        let element = layout.element_bytes();
+        let mut values = Vec::with_capacity(layout.elements());
+        for i in 0..layout.elements() / width {
+            let start = row_offset(layout, i);
+            let bytes = &access.bytes()[start..start + width * element];
+            match layout.dtype {
+                DataType::Fp16 => {
+                    values.extend(bytes.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()))
+                }
+                DataType::Fp32 => {
+                    values.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])))
+                }
+                other => return Err(Error::new(ErrorKind::Layout, format!("a surface of {other} read as fp32"))),
+            }
+        }
+        Ok(values)
+    }
+}
+
+/// Byte offset of the `i`-th row (all axes but the last flattened).
+fn row_offset(layout: &Layout, mut i: usize) -> usize {
+    let mut offset = 0;
+    for axis in (0..layout.shape.len().saturating_sub(1)).rev() {
+        offset += i % layout.shape[axis] * layout.strides[axis];
+        i /= layout.shape[axis];
+    }
+    offset
+}
+
+/// A surface while the CPU reads it.
+pub struct ReadAccess {
+    guard: ReadGuard,
+    surface: Surface,
+}
+
+impl ReadAccess {
+    /// The layout.
+    pub fn layout(&self) -> &Layout {
+        &self.surface.layout
+    }
+
+    /// All bytes of the memory.
+    pub fn bytes(&self) -> &[u8] {
+        &self.guard
+    }
+
+    /// All fp16 words of the memory; index with the layout's strides / 2.
+    pub fn f16s(&self) -> &[f16] {
+        let bytes: &[u8] = &self.guard;
+        bytemuck::cast_slice(&bytes[..bytes.len() & !1])
+    }
+}
+
+impl Drop for ReadAccess {
+    fn drop(&mut self) {
+        self.surface.memory.end_cpu(false);
+    }
+}
+
+/// A surface while the CPU writes it.
+pub struct WriteAccess {
+    guard: WriteGuard,
+    surface: Surface,
+}
+
+impl WriteAccess {
+    /// The layout.
+    pub fn layout(&self) -> &Layout {
+        &self.surface.layout
+    }
+
+    /// All bytes of the memory.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.guard
+    }
+
+    /// All fp16 words of the memory; index with the layout's strides / 2.
+    pub fn f16s_mut(&mut self) -> &mut [f16] {
+        let bytes: &mut [u8] = &mut self.guard;
+        let even = bytes.len() & !1;
+        bytemuck::cast_slice_mut(&mut bytes[..even])
+    }
+}
+
+impl Drop for WriteAccess {
+    fn drop(&mut self) {
+        self.surface.memory.end_cpu(true);
+    }
+}
