@@ -1,2 +1,3 @@
 //! Transformer training through the device seam.
 #![deny(missing_docs)]
+pub mod step;
