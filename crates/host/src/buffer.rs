@@ -1,0 +1,452 @@
+//! Byte buffers: shared ones with an access state, and plain aligned ones.
+//!
+//! [`SharedBytes`] is the memory of a surface: several owners, aligned to 128 bytes, zeroed. Who may touch it is
+//! decided at run time by one atomic: idle, *n* readers, or one writer. Access is by guard; a guard owns a share of
+//! the memory, so it has no lifetime and can travel in a request to another thread. Taking a guard allocates nothing.
+//!
+//! [`AlignedBuf`] is owned memory for arenas and scratch.
+//!
+//! Invariant: a `&mut [u8]` exists only inside the one [`WriteGuard`], a `&[u8]` only inside [`ReadGuard`]s, and the
+//! state word is changed by the guards alone.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::any::Any;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytemuck::{Pod, PodCastError};
+
+/// Alignment of every buffer in bytes: two cache lines, and what the widest loads of any target like.
+pub const ALIGN: usize = 128;
+
+/// State word of a buffer with a writer; any smaller value counts readers.
+const WRITER: u32 = u32::MAX;
+
+/// The memory could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot allocate {len} bytes")]
+pub struct AllocError {
+    /// Bytes asked for.
+    pub len: usize,
+}
+
+/// Who has access to a buffer at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// No guard is out.
+    Idle,
+    /// This many read guards are out.
+    Readers(u32),
+    /// A write guard is out.
+    Writer,
+}
+
+/// Zeroed memory of a fixed size, freed on drop.
+struct Heap {
+    ptr: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: `Heap` is the sole owner of plain bytes; it has no thread affinity and gives no access by itself.
+unsafe impl Send for Heap {}
+// SAFETY: as above; `&Heap` allows nothing but reading the pointer.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    fn zeroed(len: usize) -> Result<Self, AllocError> {
+        // At least one line, and whole lines, so that a zero-length buffer needs no special case.
+        let layout = len
+            .max(1)
+            .checked_next_multiple_of(ALIGN)
+            .and_then(|size| Layout::from_size_align(size, ALIGN).ok())
+            .ok_or(AllocError { len })?;
+        // SAFETY: the layout's size is at least `ALIGN`, so not zero.
+        let ptr = unsafe { alloc_zeroed(layout) };
+        Ok(Self { ptr: NonNull::new(ptr).ok_or(AllocError { len })?, layout })
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: `ptr` came from `alloc_zeroed` with this very layout and is freed once, here.
+        unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
+    }
+}
+
+/// What keeps the bytes of a [`SharedBytes`] alive. Held only to be dropped.
+enum Owner {
+    Heap { _memory: Heap },
+    Foreign { _owner: Arc<dyn Any + Send + Sync> },
+}
+
+struct Shared {
+    ptr: NonNull<u8>,
+    len: usize,
+    state: AtomicU32,
+    _owner: Owner,
+}
+
+// SAFETY: the bytes are reached only through guards, which the atomic state makes exclusive (writer) or shared
+// (readers); the owner is `Send + Sync` itself.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// Shared bytes with a run-time access state. Clones are the same memory.
+#[derive(Clone)]
+pub struct SharedBytes {
+    shared: Arc<Shared>,
+}
+
+impl SharedBytes {
+    /// `len` zero bytes, aligned to [`ALIGN`].
+    ///
+    /// # Errors
+    /// [`AllocError`] if the memory is not to be had.
+    pub fn new(len: usize) -> Result<Self, AllocError> {
+        let memory = Heap::zeroed(len)?;
+        let shared = Shared { ptr: memory.ptr, len, state: AtomicU32::new(0), _owner: Owner::Heap { _memory: memory } };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Bytes that something else owns, such as a locked `IOSurface`.
+    ///
+    /// # Safety
+    /// - `ptr` is valid for reads and writes of `len` bytes, all initialised, for as long as `owner` lives, and from
+    ///   any thread; `len` is at most `isize::MAX`.
+    /// - While a guard of this buffer is out, nothing else writes the bytes, and while a [`WriteGuard`] is out,
+    ///   nothing else reads them. (A device that fills the surface does so while its request holds the guard and
+    ///   does not use the guard's slice.)
+    /// - No other `SharedBytes` (but clones of this one) covers any of these bytes.
+    pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        let shared = Shared { ptr, len, state: AtomicU32::new(0), _owner: Owner::Foreign { _owner: owner } };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.shared.len
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Who has access now. Another thread may change it at once.
+    pub fn state(&self) -> Access {
+        match self.shared.state.load(Ordering::Relaxed) {
+            0 => Access::Idle,
+            WRITER => Access::Writer,
+            n => Access::Readers(n),
+        }
+    }
+
+    /// Whether both are the same memory.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Shared access, or `None` while there is a writer.
+    pub fn try_read(&self) -> Option<ReadGuard> {
+        self.shared
+            .state
+            // Acquire pairs with the Release of a writer's drop: its bytes are visible to us.
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| (n < WRITER - 1).then(|| n + 1))
+            .ok()
+            .map(|_| ReadGuard { shared: Arc::clone(&self.shared) })
+    }
+
+    /// Sole access, or `None` while there is any reader or writer.
+    pub fn try_write(&self) -> Option<WriteGuard> {
+        self.shared
+            .state
+            // Acquire pairs with the Release of the last guard's drop: its reads and writes are over.
+            .compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed)
+            .ok()
+            .map(|_| WriteGuard { shared: Arc::clone(&self.shared) })
+    }
+}
+
+impl fmt::Debug for SharedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedBytes").field("len", &self.len()).field("state", &self.state()).finish()
+    }
+}
+
+/// Shared access to the bytes of a [`SharedBytes`], given back on drop.
+#[derive(Debug)]
+pub struct ReadGuard {
+    shared: Arc<Shared>,
+}
+
+/// Sole access to the bytes of a [`SharedBytes`], given back on drop.
+#[derive(Debug)]
+pub struct WriteGuard {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl ReadGuard {
+    /// The bytes as elements of `T`.
+    ///
+    /// # Errors
+    /// If the length is no multiple of `T`'s size (or foreign memory is not aligned for `T`).
+    pub fn as_slice<T: Pod>(&self) -> Result<&[T], PodCastError> {
+        bytemuck::try_cast_slice(self)
+    }
+
+    /// The buffer this guard belongs to.
+    pub fn buffer(&self) -> SharedBytes {
+        SharedBytes { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl WriteGuard {
+    /// The bytes as elements of `T`.
+    ///
+    /// # Errors
+    /// If the length is no multiple of `T`'s size (or foreign memory is not aligned for `T`).
+    pub fn as_slice<T: Pod>(&self) -> Result<&[T], PodCastError> {
+        bytemuck::try_cast_slice(self)
+    }
+
+    /// The bytes as elements of `T`, to be changed.
+    ///
+    /// # Errors
+    /// If the length is no multiple of `T`'s size (or foreign memory is not aligned for `T`).
+    pub fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T], PodCastError> {
+        bytemuck::try_cast_slice_mut(self)
+    }
+
+    /// The buffer this guard belongs to.
+    pub fn buffer(&self) -> SharedBytes {
+        SharedBytes { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl Deref for ReadGuard {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the memory is `len` initialised bytes kept alive by `shared`. While this guard is out the state
+        // counts it, so no `WriteGuard` exists and nothing writes.
+        unsafe { slice::from_raw_parts(self.shared.ptr.as_ptr(), self.shared.len) }
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the memory is `len` initialised bytes kept alive by `shared`. The state is `WRITER`, so this is
+        // the only guard, and `&self` keeps its own mutable slice away.
+        unsafe { slice::from_raw_parts(self.shared.ptr.as_ptr(), self.shared.len) }
+    }
+}
+
+impl DerefMut for WriteGuard {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; `&mut self` of the only guard makes this the only slice.
+        unsafe { slice::from_raw_parts_mut(self.shared.ptr.as_ptr(), self.shared.len) }
+    }
+}
+
+impl Drop for ReadGuard {
+    fn drop(&mut self) {
+        self.shared.state.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Drop for WriteGuard {
+    fn drop(&mut self) {
+        self.shared.state.store(0, Ordering::Release);
+    }
+}
+
+/// Owned zeroed memory aligned to [`ALIGN`]: arenas and scratch.
+pub struct AlignedBuf {
+    heap: Option<Heap>,
+    len: usize,
+}
+
+impl AlignedBuf {
+    /// No bytes, nothing allocated.
+    pub const fn empty() -> Self {
+        Self { heap: None, len: 0 }
+    }
+
+    /// `len` zero bytes.
+    ///
+    /// # Errors
+    /// [`AllocError`] if the memory is not to be had.
+    pub fn new(len: usize) -> Result<Self, AllocError> {
+        Ok(Self { heap: Some(Heap::zeroed(len)?), len })
+    }
+
+    /// Makes the buffer at least `len` bytes long. Growing drops the old contents and gives zeros; a buffer that is
+    /// long enough is left as it is.
+    ///
+    /// # Errors
+    /// [`AllocError`] if the memory is not to be had; the buffer is then empty.
+    pub fn grow(&mut self, len: usize) -> Result<(), AllocError> {
+        if len > self.len {
+            // The old memory goes first: an arena that grows must not need both at once.
+            *self = Self::empty();
+            *self = Self::new(len)?;
+        }
+        Ok(())
+    }
+
+    /// The bytes as elements of `T`.
+    ///
+    /// # Errors
+    /// If the length is no multiple of `T`'s size.
+    pub fn as_slice<T: Pod>(&self) -> Result<&[T], PodCastError> {
+        bytemuck::try_cast_slice(self)
+    }
+
+    /// The bytes as elements of `T`, to be changed.
+    ///
+    /// # Errors
+    /// If the length is no multiple of `T`'s size.
+    pub fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T], PodCastError> {
+        bytemuck::try_cast_slice_mut(self)
+    }
+}
+
+impl Default for AlignedBuf {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AlignedBuf").field("len", &self.len).finish()
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match &self.heap {
+            // SAFETY: the heap block has at least `len` bytes, zeroed at birth, and `self` owns it.
+            Some(heap) => unsafe { slice::from_raw_parts(heap.ptr.as_ptr(), self.len) },
+            None => &[],
+        }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &self.heap {
+            // SAFETY: as in `deref`, and `&mut self` makes this the only slice.
+            Some(heap) => unsafe { slice::from_raw_parts_mut(heap.ptr.as_ptr(), self.len) },
+            None => &mut [],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states() {
+        let bytes = SharedBytes::new(64).unwrap();
+        assert_eq!(bytes.state(), Access::Idle);
+        let a = bytes.try_read().unwrap();
+        let b = bytes.clone().try_read().unwrap();
+        assert_eq!(bytes.state(), Access::Readers(2));
+        assert!(bytes.try_write().is_none());
+        drop(a);
+        assert!(bytes.try_write().is_none());
+        drop(b);
+        let mut w = bytes.try_write().unwrap();
+        assert_eq!(bytes.state(), Access::Writer);
+        assert!(bytes.try_read().is_none() && bytes.try_write().is_none());
+        w.as_mut_slice::<f32>().unwrap()[3] = 2.5;
+        drop(w);
+        assert_eq!(bytes.state(), Access::Idle);
+        assert_eq!(bytes.try_read().unwrap().as_slice::<f32>().unwrap()[3], 2.5);
+    }
+
+    #[test]
+    fn a_guard_outlives_its_buffer_and_travels() {
+        let bytes = SharedBytes::new(8).unwrap();
+        let mut guard = bytes.try_write().unwrap();
+        drop(bytes);
+        std::thread::spawn(move || guard[7] = 9).join().unwrap();
+    }
+
+    #[test]
+    fn aligned_zeroed_checked() {
+        for len in [0, 1, 127, 128, 1000] {
+            let bytes = SharedBytes::new(len).unwrap();
+            let read = bytes.try_read().unwrap();
+            assert_eq!(read.as_ptr() as usize % ALIGN, 0);
+            assert!(read.len() == len && read.iter().all(|&b| b == 0));
+        }
+        let odd = SharedBytes::new(7).unwrap();
+        assert!(odd.try_read().unwrap().as_slice::<u16>().is_err());
+        assert_eq!(SharedBytes::new(usize::MAX).unwrap_err(), AllocError { len: usize::MAX });
+        assert!(SharedBytes::new(isize::MAX as usize - 1000).is_err());
+    }
+
+    #[test]
+    fn foreign_memory_keeps_its_owner() {
+        let owner = Arc::new(vec![0u64; 4]);
+        let ptr = NonNull::new(owner.as_ptr().cast_mut().cast::<u8>()).unwrap();
+        // SAFETY: the vector's 32 bytes live as long as `owner`; the test reads only.
+        let bytes = unsafe { SharedBytes::from_raw(ptr, 32, owner.clone()) };
+        assert_eq!(Arc::strong_count(&owner), 2);
+        let guard = bytes.try_read().unwrap();
+        drop(bytes);
+        assert_eq!(guard.as_slice::<u64>().unwrap(), &[0; 4]);
+        drop(guard);
+        assert_eq!(Arc::strong_count(&owner), 1);
+    }
+
+    #[test]
+    fn one_writer_among_threads() {
+        let bytes = SharedBytes::new(8).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut done = 0;
+                    while done < 1000 {
+                        if let Some(mut w) = bytes.try_write() {
+                            w.as_mut_slice::<u64>().unwrap()[0] += 1;
+                            done += 1;
+                        } else {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(bytes.try_read().unwrap().as_slice::<u64>().unwrap()[0], 4000);
+    }
+
+    #[test]
+    fn arena_grows() {
+        let mut arena = AlignedBuf::empty();
+        assert!(arena.is_empty());
+        arena.grow(100).unwrap();
+        arena[99] = 1;
+        arena.grow(50).unwrap();
+        assert_eq!((arena.len(), arena[99]), (100, 1));
+        arena.grow(200).unwrap();
+        assert!(arena.iter().all(|&b| b == 0));
+        assert_eq!(arena.as_mut_slice::<u64>().unwrap().len(), 25);
+        assert!(arena.grow(usize::MAX).is_err() && arena.is_empty());
+    }
+}

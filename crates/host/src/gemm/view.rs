@@ -1,0 +1,164 @@
+//! Strided views of matrices: a slice, a shape, and two strides, checked once.
+//!
+//! The lowest element of a view lies at the slice's start: a view elsewhere is made by slicing. With a negative
+//! stride, element (0, 0) is therefore not the first of the slice but the one from which the strides lead down to it.
+//! A stride of 0 repeats a row or column; outputs may not have one.
+
+use super::{GemmError, Grid};
+
+/// A read-only matrix of `rows` × `cols` elements of `T`. Strides are in elements.
+#[derive(Debug)]
+pub struct View<'a, T> {
+    data: &'a [T],
+    grid: Grid,
+}
+
+impl<T> Clone for View<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for View<'_, T> {}
+
+/// A matrix of `rows` × `cols` elements of `T` to be written; no two places are the same element.
+#[derive(Debug)]
+pub struct ViewMut<'a, T> {
+    data: &'a mut [T],
+    grid: Grid,
+}
+
+impl<'a, T> View<'a, T> {
+    /// A view with the given strides.
+    ///
+    /// # Errors
+    /// [`GemmError::OutOfBounds`] if an element lies outside `data`.
+    pub fn new(
+        data: &'a [T],
+        rows: usize,
+        cols: usize,
+        row_stride: isize,
+        col_stride: isize,
+    ) -> Result<Self, GemmError> {
+        let grid = Grid { rows, cols, row_stride, col_stride };
+        grid.check(data.len(), 0)?;
+        Ok(Self { data, grid })
+    }
+
+    /// A dense row-major matrix: element (r, c) at `r * cols + c`.
+    ///
+    /// # Errors
+    /// [`GemmError::OutOfBounds`] if `data` is too short.
+    pub fn row_major(data: &'a [T], rows: usize, cols: usize) -> Result<Self, GemmError> {
+        Self::new(data, rows, cols, cols as isize, 1)
+    }
+
+    /// The transposed view; nothing is moved.
+    pub fn t(self) -> Self {
+        Self { data: self.data, grid: self.grid.t() }
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.grid.rows
+    }
+
+    /// Columns.
+    pub fn cols(&self) -> usize {
+        self.grid.cols
+    }
+
+    pub(super) fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    pub(super) fn data(&self) -> &'a [T] {
+        self.data
+    }
+
+    pub(super) fn check(&self, offset: usize) -> Result<(), GemmError> {
+        self.grid.check(self.data.len(), offset)
+    }
+}
+
+impl<'a, T> ViewMut<'a, T> {
+    /// A view with the given strides.
+    ///
+    /// # Errors
+    /// [`GemmError::OutOfBounds`] if an element lies outside `data`; [`GemmError::Overlap`] unless one dimension's
+    /// stride reaches over the whole other dimension.
+    pub fn new(
+        data: &'a mut [T],
+        rows: usize,
+        cols: usize,
+        row_stride: isize,
+        col_stride: isize,
+    ) -> Result<Self, GemmError> {
+        let grid = Grid { rows, cols, row_stride, col_stride };
+        grid.check(data.len(), 0)?;
+        let (lines, line_stride, len, stride) = grid.lines();
+        let apart = (len <= 1 || stride != 0)
+            && (lines <= 1 || line_stride.unsigned_abs() > len.saturating_sub(1) * stride.unsigned_abs());
+        if rows > 0 && cols > 0 && !apart {
+            return Err(GemmError::Overlap { rows, cols, row_stride, col_stride });
+        }
+        Ok(Self { data, grid })
+    }
+
+    /// A dense row-major matrix: element (r, c) at `r * cols + c`.
+    ///
+    /// # Errors
+    /// [`GemmError::OutOfBounds`] if `data` is too short.
+    pub fn row_major(data: &'a mut [T], rows: usize, cols: usize) -> Result<Self, GemmError> {
+        Self::new(data, rows, cols, cols as isize, 1)
+    }
+
+    /// The transposed view; nothing is moved.
+    pub fn t(self) -> Self {
+        Self { grid: self.grid.t(), data: self.data }
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.grid.rows
+    }
+
+    /// Columns.
+    pub fn cols(&self) -> usize {
+        self.grid.cols
+    }
+
+    pub(super) fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    pub(super) fn into_data(self) -> &'a mut [T] {
+        self.data
+    }
+
+    pub(super) fn check(&self, offset: usize) -> Result<(), GemmError> {
+        self.grid.check(self.data.len(), offset)
+    }
+}
+
+impl Grid {
+    fn t(self) -> Self {
+        Self { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride }
+    }
+
+    /// Whether every element of a view that starts at `offset` is one of `len`.
+    fn check(&self, len: usize, offset: usize) -> Result<(), GemmError> {
+        let Self { rows, cols, row_stride, col_stride } = *self;
+        let span = |count: usize, stride: isize| (count.max(1) - 1).checked_mul(stride.unsigned_abs());
+        let inside = if rows == 0 || cols == 0 {
+            // No element, but an address is formed all the same.
+            offset <= len
+        } else {
+            span(rows, row_stride)
+                .and_then(|r| span(cols, col_stride)?.checked_add(r))
+                .and_then(|last| last.checked_add(offset))
+                .is_some_and(|last| last < len)
+        };
+        if inside { Ok(()) } else { Err(GemmError::OutOfBounds { rows, cols, row_stride, col_stride, offset, len }) }
+    }
+}

@@ -1,0 +1,120 @@
+//! Read-only mapped files: weights, token streams, packages.
+//!
+//! A [`Mapped`] is cheap to clone and keeps the mapping alive. Bytes are reached as `&[u8]`, or as a checked typed
+//! view of a byte range.
+//!
+//! The file must not be changed by anyone while it is mapped. Ferrane writes a file under a temporary name and
+//! renames it, so its own files never change in place.
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use memmap2::Mmap;
+
+/// A read-only mapping of a whole file. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Mapped {
+    map: Arc<Mmap>,
+}
+
+/// Why a typed view of mapped bytes was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ViewError {
+    /// The range does not lie inside the bytes.
+    #[error("{count} elements of {size} bytes at byte {offset} do not fit into {len} bytes")]
+    OutOfBounds {
+        /// First byte of the range.
+        offset: usize,
+        /// Number of elements asked for.
+        count: usize,
+        /// Size of one element in bytes.
+        size: usize,
+        /// Bytes there are.
+        len: usize,
+    },
+    /// The range does not start at a multiple of the element's alignment.
+    #[error("byte {offset} is not aligned to {align}")]
+    Misaligned {
+        /// First byte of the range.
+        offset: usize,
+        /// Alignment of the element type.
+        align: usize,
+    },
+}
+
+impl Mapped {
+    /// Maps the file at `path`. An empty file gives zero bytes.
+    ///
+    /// # Errors
+    /// Whatever the system reports on opening or mapping; a directory is an error.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let file = File::open(path)?;
+        // SAFETY: the mapping is private and read-only, and nothing hands out a mutable view of it. That the file
+        // does not change underneath is the contract in the module documentation: the writers of this project
+        // replace files by renaming and never change one in place.
+        let map = unsafe { Mmap::map(&file)? };
+        Ok(Self { map: Arc::new(map) })
+    }
+
+    /// `count` elements of `T` starting at byte `offset`.
+    ///
+    /// # Errors
+    /// [`ViewError`] if the range is not inside the file or not aligned for `T`.
+    pub fn view<T: Pod>(&self, offset: usize, count: usize) -> Result<&[T], ViewError> {
+        view(self, offset, count)
+    }
+}
+
+impl Deref for Mapped {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.map
+    }
+}
+
+/// `count` elements of `T` starting at byte `offset` of `bytes`.
+///
+/// # Errors
+/// [`ViewError`] if the range is not inside `bytes` or not aligned for `T`.
+pub fn view<T: Pod>(bytes: &[u8], offset: usize, count: usize) -> Result<&[T], ViewError> {
+    let size = size_of::<T>();
+    let range = count
+        .checked_mul(size)
+        .and_then(|n| offset.checked_add(n))
+        .and_then(|end| bytes.get(offset..end))
+        .ok_or(ViewError::OutOfBounds { offset, count, size, len: bytes.len() })?;
+    bytemuck::try_cast_slice(range).map_err(|_| ViewError::Misaligned { offset, align: align_of::<T>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn maps_and_views() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&[1, 0, 2, 0, 3, 0, 0]).unwrap();
+        let map = Mapped::open(file.path()).unwrap();
+        assert_eq!(map.len(), 7);
+        assert_eq!(map.view::<u16>(0, 3).unwrap(), &[1u16.to_le(), 2u16.to_le(), 3u16.to_le()]);
+        assert_eq!(map.view::<u16>(2, 0).unwrap(), &[] as &[u16]);
+        assert!(matches!(map.view::<u16>(2, 3), Err(ViewError::OutOfBounds { .. })));
+        assert!(matches!(map.view::<u16>(1, 2), Err(ViewError::Misaligned { offset: 1, align: 2 })));
+        assert!(matches!(map.view::<u32>(4, usize::MAX / 2), Err(ViewError::OutOfBounds { .. })));
+        let other = map.clone();
+        drop(map);
+        assert_eq!(other[4], 3);
+    }
+
+    #[test]
+    fn empty_and_missing() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(Mapped::open(file.path()).unwrap().is_empty());
+        assert_eq!(Mapped::open("/no/such/file").unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

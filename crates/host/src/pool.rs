@@ -1,0 +1,149 @@
+//! The one thread pool: rayon's global pool, reached through a few calls that cut work by size alone.
+//!
+//! Invariant: the pieces a caller sees depend on the problem's size and on the piece size it names, never on how
+//! many threads there are. So a sum made piece by piece has the same bits on every machine.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+/// Number of threads of the pool.
+pub fn threads() -> usize {
+    rayon::current_num_threads()
+}
+
+/// Runs both, perhaps at the same time, and returns both results.
+pub fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
+    rayon::join(a, b)
+}
+
+/// Calls `task` for `0..n` cut into ranges of `per_task` indices (the last may be shorter).
+///
+/// `per_task` 0 counts as 1. One range runs on the calling thread.
+pub fn for_each_range(n: usize, per_task: usize, task: impl Fn(Range<usize>) + Sync) {
+    let per_task = per_task.max(1);
+    if n <= per_task {
+        if n > 0 {
+            task(0..n);
+        }
+        return;
+    }
+    (0..n.div_ceil(per_task)).into_par_iter().for_each(|i| task(i * per_task..n.min((i + 1) * per_task)));
+}
+
+/// Calls `task(i, chunk)` for the `i`-th chunk of `chunk` elements (the last may be shorter). `chunk` 0 counts as 1.
+pub fn for_each_chunk_mut<T: Send>(data: &mut [T], chunk: usize, task: impl Fn(usize, &mut [T]) + Sync) {
+    let chunk = chunk.max(1);
+    if data.len() <= chunk {
+        if !data.is_empty() {
+            task(0, data);
+        }
+        return;
+    }
+    data.par_chunks_mut(chunk).enumerate().for_each(|(i, piece)| task(i, piece));
+}
+
+/// [`for_each_chunk_mut`] over two slices of the same length, cut at the same places.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn for_each_chunk_mut2<A: Send, B: Send>(
+    a: &mut [A],
+    b: &mut [B],
+    chunk: usize,
+    task: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+) {
+    assert_eq!(a.len(), b.len(), "slices cut together have one length");
+    let chunk = chunk.max(1);
+    a.par_chunks_mut(chunk).zip(b.par_chunks_mut(chunk)).enumerate().for_each(|(i, (a, b))| task(i, a, b));
+}
+
+/// [`for_each_chunk_mut`] over three slices of the same length, cut at the same places (an optimizer's weights and
+/// two moments).
+///
+/// # Panics
+/// If the lengths differ.
+pub fn for_each_chunk_mut3<A: Send, B: Send, C: Send>(
+    a: &mut [A],
+    b: &mut [B],
+    c: &mut [C],
+    chunk: usize,
+    task: impl Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync,
+) {
+    assert!(a.len() == b.len() && b.len() == c.len(), "slices cut together have one length");
+    let chunk = chunk.max(1);
+    a.par_chunks_mut(chunk)
+        .zip(b.par_chunks_mut(chunk))
+        .zip(c.par_chunks_mut(chunk))
+        .enumerate()
+        .for_each(|(i, ((a, b), c))| task(i, a, b, c));
+}
+
+/// Maps ranges of at most `per_task` indices of `0..n` and combines the results in a tree whose form depends on `n`
+/// and `per_task` alone: the same bits whatever the thread count. `None` for `n` = 0.
+pub fn reduce<T: Send>(
+    n: usize,
+    per_task: usize,
+    map: impl Fn(Range<usize>) -> T + Sync,
+    combine: impl Fn(T, T) -> T + Sync,
+) -> Option<T> {
+    fn tree<T: Send>(
+        tasks: Range<usize>,
+        leaf: &(impl Fn(usize) -> T + Sync),
+        combine: &(impl Fn(T, T) -> T + Sync),
+    ) -> T {
+        if tasks.len() <= 1 {
+            return leaf(tasks.start);
+        }
+        let middle = tasks.start + tasks.len() / 2;
+        let (a, b) =
+            rayon::join(|| tree(tasks.start..middle, leaf, combine), || tree(middle..tasks.end, leaf, combine));
+        combine(a, b)
+    }
+    let per_task = per_task.max(1);
+    let leaf = |i: usize| map(i * per_task..n.min((i + 1) * per_task));
+    (n > 0).then(|| tree(0..n.div_ceil(per_task), &leaf, &combine))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn ranges_cover_once_and_ignore_threads() {
+        for threads in [1, 2, 5] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let seen = Mutex::new(Vec::new());
+            pool.install(|| for_each_range(1003, 100, |r| seen.lock().unwrap().push((r.start, r.end))));
+            let mut seen = seen.into_inner().unwrap();
+            seen.sort_unstable();
+            let want: Vec<_> = (0..11).map(|i| (i * 100, 1003.min(i * 100 + 100))).collect();
+            assert_eq!(seen, want);
+        }
+        for_each_range(0, 0, |_| unreachable!());
+    }
+
+    #[test]
+    fn chunks_know_their_index() {
+        let mut data = vec![0usize; 25];
+        for_each_chunk_mut(&mut data, 4, |i, c| c.fill(i));
+        assert!(data.iter().enumerate().all(|(i, &v)| v == i / 4));
+        let (mut a, mut b, mut c) = (vec![0; 9], vec![0; 9], vec![0; 9]);
+        for_each_chunk_mut3(&mut a, &mut b, &mut c, 2, |i, a, b, c| {
+            (a[0], b[0], c[0]) = (i, 2 * i, 3 * i);
+        });
+        assert_eq!((a[8], b[8], c[8]), (4, 8, 12));
+    }
+
+    #[test]
+    fn reduction_has_one_order() {
+        let values: Vec<f32> =
+            (0..10_007).map(|i| ((i * 7919) % 1000) as f32 * 1.37e-3 + 1e4 / (i + 1) as f32).collect();
+        let sum = || reduce(values.len(), 64, |r| values[r].iter().sum::<f32>(), |a, b| a + b).unwrap();
+        let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap().install(sum);
+        let many = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap().install(sum);
+        assert_eq!(one.to_bits(), many.to_bits());
+        assert!(reduce(0, 1, |_| 0, |a, b| a + b).is_none());
+    }
+}
