@@ -12,6 +12,7 @@ pub use hf::{HfConfig, parse_hf, read_hf};
 pub use presets::{PRESETS, preset};
 
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// Largest accepted `dim`, `hidden`, `heads · head_dim`, and `vocab`: 16 Mi. Published models stay far below.
 pub const MAX_WIDTH: usize = 1 << 24;
@@ -229,6 +230,23 @@ impl Config {
             _ => Err(invalid("parameters", "the number", &format!("is above the limit of {MAX_PARAMETERS}"))),
         }
     }
+}
+
+/// Reads a configuration file: a Hugging Face `config.json`, or a [`Config`] as this crate's serde form writes it.
+///
+/// # Errors
+/// As [`read_hf`]; [`Error::Json`] for neither form.
+pub fn read(path: &Path) -> Result<Config, Error> {
+    let file = path.display().to_string();
+    let text = std::fs::read(path).map_err(|source| Error::Io { file: file.clone(), source })?;
+    let json = |e: serde_json::Error| Error::Json { file: file.clone(), reason: e.to_string() };
+    let value: serde_json::Value = serde_json::from_slice(&text).map_err(json)?;
+    if value.get("head_dim").is_some() && value.get("hidden_size").is_none() {
+        let config: Config = serde_json::from_value(value).map_err(json)?;
+        config.validate()?;
+        return Ok(config);
+    }
+    Ok(parse_hf(&text, &file)?.config)
 }
 
 fn invalid(field: &'static str, value: impl std::fmt::Display, reason: &str) -> Error {

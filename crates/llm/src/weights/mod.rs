@@ -4,10 +4,27 @@
 //! All matrices are row-major `[out, in]`, as every supported file stores them. The list that [`Weights::tensors`]
 //! returns (name, kind, shape, data; embedding first, then the layers, then the final norm and the classifier) is the
 //! one order for writing, reading, initialising, and updating.
+//!
+//! | module | format |
+//! |---|---|
+//! | [`llama2c`] | llama2.c `.bin`, version 0: read and write |
+//! | [`load_hf`] | Hugging Face safetensors, single or sharded: read |
+//! | [`native`] | our own safetensors with the configuration inside: read and write |
+//! | [`load`] | whichever of them a path turns out to be |
 
+pub mod container;
+mod error;
+mod huggingface;
 mod init;
+pub mod llama2c;
+mod map;
+pub mod native;
+mod open;
 
+pub use error::Error;
+pub use huggingface::load_hf;
 pub use init::Init;
+pub use open::load;
 
 use crate::config::Config;
 
@@ -104,55 +121,125 @@ impl Part {
     }
 }
 
+/// A tensor's place in the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Slot {
+    /// The token embedding, `[vocab, dim]`.
+    Embed,
+    /// A tensor of the layer with this index.
+    Layer(usize, Part),
+    /// Gain of the final norm, `[dim]`.
+    Norm,
+    /// The classifier of an untied model, `[vocab, dim]`.
+    Classifier,
+}
+
+impl Slot {
+    /// Every tensor of a model of this configuration, in the one order.
+    pub fn list(config: &Config) -> Vec<Slot> {
+        let parts = [
+            (true, Part::AttnNorm),
+            (true, Part::Wq),
+            (true, Part::Wk),
+            (true, Part::Wv),
+            (true, Part::Wo),
+            (config.qkv_bias, Part::Bq),
+            (config.qkv_bias, Part::Bk),
+            (config.qkv_bias, Part::Bv),
+            (config.qk_norm, Part::QNorm),
+            (config.qk_norm, Part::KNorm),
+            (true, Part::FfnNorm),
+            (true, Part::W1),
+            (true, Part::W3),
+            (true, Part::W2),
+        ];
+        let layer = |i| parts.into_iter().filter(|(there, _)| *there).map(move |(_, part)| Slot::Layer(i, part));
+        let mut list = vec![Slot::Embed];
+        list.extend((0..config.layers).flat_map(layer));
+        list.push(Slot::Norm);
+        list.extend((!config.tied).then_some(Slot::Classifier));
+        list
+    }
+
+    /// `embed`, `layers.N.<part>`, `norm` or `classifier`.
+    pub fn name(self) -> String {
+        match self {
+            Slot::Embed => "embed".into(),
+            Slot::Layer(index, part) => format!("layers.{index}.{}", part.name()),
+            Slot::Norm => "norm".into(),
+            Slot::Classifier => "classifier".into(),
+        }
+    }
+
+    /// What the tensor is.
+    pub fn kind(self) -> Kind {
+        match self {
+            Slot::Embed => Kind::Embedding,
+            Slot::Layer(_, part) => part.kind(),
+            Slot::Norm => Kind::Norm,
+            Slot::Classifier => Kind::Matrix,
+        }
+    }
+
+    /// Its shape in a model of this configuration.
+    pub fn shape(self, config: &Config) -> Vec<usize> {
+        match self {
+            Slot::Embed | Slot::Classifier => vec![config.vocab, config.dim],
+            Slot::Layer(_, part) => part.shape(config),
+            Slot::Norm => vec![config.dim],
+        }
+    }
+}
+
 /// One layer's tensors; row-major, shapes as in [`Part`].
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Layer {
+pub struct Layer<T = f32> {
     /// Gain of the norm before attention, `[dim]`.
-    pub attn_norm: Vec<f32>,
+    pub attn_norm: Vec<T>,
     /// Query projection, `[q_dim, dim]`.
-    pub wq: Vec<f32>,
+    pub wq: Vec<T>,
     /// Key projection, `[kv_dim, dim]`.
-    pub wk: Vec<f32>,
+    pub wk: Vec<T>,
     /// Value projection, `[kv_dim, dim]`.
-    pub wv: Vec<f32>,
+    pub wv: Vec<T>,
     /// Output projection, `[dim, q_dim]`.
-    pub wo: Vec<f32>,
+    pub wo: Vec<T>,
     /// Gain of the norm before the feed-forward part, `[dim]`.
-    pub ffn_norm: Vec<f32>,
+    pub ffn_norm: Vec<T>,
     /// Gate projection, `[hidden, dim]`.
-    pub w1: Vec<f32>,
+    pub w1: Vec<T>,
     /// Up projection, `[hidden, dim]`.
-    pub w3: Vec<f32>,
+    pub w3: Vec<T>,
     /// Down projection, `[dim, hidden]`.
-    pub w2: Vec<f32>,
+    pub w2: Vec<T>,
     /// Gain on every query head, `[head_dim]`.
-    pub q_norm: Option<Vec<f32>>,
+    pub q_norm: Option<Vec<T>>,
     /// Gain on every key head, `[head_dim]`.
-    pub k_norm: Option<Vec<f32>>,
+    pub k_norm: Option<Vec<T>>,
     /// Query bias, `[q_dim]`.
-    pub bq: Option<Vec<f32>>,
+    pub bq: Option<Vec<T>>,
     /// Key bias, `[kv_dim]`.
-    pub bk: Option<Vec<f32>>,
+    pub bk: Option<Vec<T>>,
     /// Value bias, `[kv_dim]`.
-    pub bv: Option<Vec<f32>>,
+    pub bv: Option<Vec<T>>,
 }
 
 /// All tensors of a model; also its gradients, or one moment of its optimizer.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Weights {
+pub struct Weights<T = f32> {
     /// Token embedding, `[vocab, dim]`.
-    pub embed: Vec<f32>,
+    pub embed: Vec<T>,
     /// The layers, first to last.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<Layer<T>>,
     /// Gain of the final norm, `[dim]`.
-    pub norm: Vec<f32>,
+    pub norm: Vec<T>,
     /// Own classifier `[vocab, dim]`; `None`: the embedding is the classifier.
-    pub classifier: Option<Vec<f32>>,
+    pub classifier: Option<Vec<T>>,
 }
 
 /// One tensor: what it is called, what it is, and its values.
 #[derive(Debug, Clone)]
-pub struct TensorRef<'a> {
+pub struct TensorRef<'a, T = f32> {
     /// `embed`, `layers.N.<part>`, `norm` or `classifier`.
     pub name: String,
     /// What it is.
@@ -160,12 +247,12 @@ pub struct TensorRef<'a> {
     /// Its shape; the product is `data.len()` when weights and configuration belong together.
     pub shape: Vec<usize>,
     /// The values, row-major.
-    pub data: &'a [f32],
+    pub data: &'a [T],
 }
 
 /// As [`TensorRef`], with the values open to change.
 #[derive(Debug)]
-pub struct TensorMut<'a> {
+pub struct TensorMut<'a, T = f32> {
     /// `embed`, `layers.N.<part>`, `norm` or `classifier`.
     pub name: String,
     /// What it is.
@@ -173,7 +260,7 @@ pub struct TensorMut<'a> {
     /// Its shape; the product is `data.len()` when weights and configuration belong together.
     pub shape: Vec<usize>,
     /// The values, row-major.
-    pub data: &'a mut [f32],
+    pub data: &'a mut [T],
 }
 
 impl Layer {
@@ -198,10 +285,12 @@ impl Layer {
             bv: when(config.qkv_bias, Part::Bv),
         }
     }
+}
 
+impl<T> Layer<T> {
     /// The tensors that are there, in the one order.
-    pub fn parts(&self) -> Vec<(Part, &[f32])> {
-        let all: [(Part, Option<&[f32]>); 14] = [
+    pub fn parts(&self) -> Vec<(Part, &[T])> {
+        let all: [(Part, Option<&[T]>); 14] = [
             (Part::AttnNorm, Some(&self.attn_norm)),
             (Part::Wq, Some(&self.wq)),
             (Part::Wk, Some(&self.wk)),
@@ -221,8 +310,8 @@ impl Layer {
     }
 
     /// As [`Layer::parts`], open to change.
-    pub fn parts_mut(&mut self) -> Vec<(Part, &mut [f32])> {
-        let all: [(Part, Option<&mut [f32]>); 14] = [
+    pub fn parts_mut(&mut self) -> Vec<(Part, &mut [T])> {
+        let all: [(Part, Option<&mut [T]>); 14] = [
             (Part::AttnNorm, Some(&mut self.attn_norm)),
             (Part::Wq, Some(&mut self.wq)),
             (Part::Wk, Some(&mut self.wk)),
@@ -253,45 +342,64 @@ impl Weights {
             classifier: (!config.tied).then(table),
         }
     }
+}
 
-    /// Every tensor, in the one order.
-    pub fn tensors(&self, config: &Config) -> Vec<TensorRef<'_>> {
-        let table = || vec![config.vocab, config.dim];
-        let mut list =
-            vec![TensorRef { name: "embed".into(), kind: Kind::Embedding, shape: table(), data: &self.embed }];
+impl<T> Weights<T> {
+    /// Checks that every tensor is there, that no other is, and that each has the shape that `config` gives it.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] with the first tensor that differs.
+    pub fn check(&self, config: &Config) -> Result<(), Error> {
+        let mismatch = |name: String, expected: usize, found: usize| {
+            if expected == found { Ok(()) } else { Err(Error::Mismatch { name, expected, found }) }
+        };
+        mismatch("layers".into(), config.layers, self.layers.len())?;
+        for tensor in self.tensors(config) {
+            mismatch(tensor.name, tensor.shape.iter().product(), tensor.data.len())?;
+        }
         for (index, layer) in self.layers.iter().enumerate() {
-            for (part, data) in layer.parts() {
-                let name = format!("layers.{index}.{}", part.name());
-                list.push(TensorRef { name, kind: part.kind(), shape: part.shape(config), data });
+            for (part, wanted, there) in [
+                (Part::QNorm, config.qk_norm, layer.q_norm.is_some()),
+                (Part::KNorm, config.qk_norm, layer.k_norm.is_some()),
+                (Part::Bq, config.qkv_bias, layer.bq.is_some()),
+                (Part::Bk, config.qkv_bias, layer.bk.is_some()),
+                (Part::Bv, config.qkv_bias, layer.bv.is_some()),
+            ] {
+                let size = part.shape(config).iter().product::<usize>();
+                let of = |there: bool| if there { size } else { 0 };
+                mismatch(format!("layers.{index}.{}", part.name()), of(wanted), of(there))?;
             }
         }
-        list.push(TensorRef { name: "norm".into(), kind: Kind::Norm, shape: vec![config.dim], data: &self.norm });
-        if let Some(data) = &self.classifier {
-            list.push(TensorRef { name: "classifier".into(), kind: Kind::Matrix, shape: table(), data });
+        let table = |there: bool| if there { config.vocab * config.dim } else { 0 };
+        mismatch("classifier".into(), table(!config.tied), table(self.classifier.is_some()))
+    }
+
+    /// Every tensor that is there, in the one order.
+    pub fn tensors(&self, config: &Config) -> Vec<TensorRef<'_, T>> {
+        let of = |slot: Slot, data| TensorRef { name: slot.name(), kind: slot.kind(), shape: slot.shape(config), data };
+        let mut list = vec![of(Slot::Embed, self.embed.as_slice())];
+        for (index, layer) in self.layers.iter().enumerate() {
+            list.extend(layer.parts().into_iter().map(|(part, data)| of(Slot::Layer(index, part), data)));
         }
+        list.push(of(Slot::Norm, &self.norm));
+        list.extend(self.classifier.as_deref().map(|data| of(Slot::Classifier, data)));
         list
     }
 
-    /// Every tensor, in the one order, open to change.
-    pub fn tensors_mut(&mut self, config: &Config) -> Vec<TensorMut<'_>> {
-        let table = || vec![config.vocab, config.dim];
-        let mut list =
-            vec![TensorMut { name: "embed".into(), kind: Kind::Embedding, shape: table(), data: &mut self.embed }];
+    /// Every tensor that is there, in the one order, open to change.
+    pub fn tensors_mut(&mut self, config: &Config) -> Vec<TensorMut<'_, T>> {
+        let of = |slot: Slot, data| TensorMut { name: slot.name(), kind: slot.kind(), shape: slot.shape(config), data };
+        let mut list = vec![of(Slot::Embed, self.embed.as_mut_slice())];
         for (index, layer) in self.layers.iter_mut().enumerate() {
-            for (part, data) in layer.parts_mut() {
-                let name = format!("layers.{index}.{}", part.name());
-                list.push(TensorMut { name, kind: part.kind(), shape: part.shape(config), data });
-            }
+            list.extend(layer.parts_mut().into_iter().map(|(part, data)| of(Slot::Layer(index, part), data)));
         }
-        list.push(TensorMut { name: "norm".into(), kind: Kind::Norm, shape: vec![config.dim], data: &mut self.norm });
-        if let Some(data) = &mut self.classifier {
-            list.push(TensorMut { name: "classifier".into(), kind: Kind::Matrix, shape: table(), data });
-        }
+        list.push(of(Slot::Norm, &mut self.norm));
+        list.extend(self.classifier.as_deref_mut().map(|data| of(Slot::Classifier, data)));
         list
     }
 
     /// The classifier's matrix `[vocab, dim]`: its own, or the embedding.
-    pub fn classifier_matrix(&self) -> &[f32] {
+    pub fn classifier_matrix(&self) -> &[T] {
         self.classifier.as_deref().unwrap_or(&self.embed)
     }
 }

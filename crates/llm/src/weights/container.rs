@@ -1,0 +1,193 @@
+//! The safetensors container: named fp32, fp16 or bf16 tensors behind a JSON header.
+//!
+//! Reading maps the file and copies one tensor at a time into memory that the caller sized by its configuration, so a
+//! header can never make us allocate. Writing streams: the header first, then each tensor from where it lies; there
+//! is never a second copy of a model.
+
+use super::{Error, TensorRef};
+use ferrane_host::map::Mapped;
+use half::{bf16, f16};
+use rayon::prelude::*;
+use safetensors::{Dtype, SafeTensors};
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Values converted by one task.
+const CHUNK: usize = 1 << 18;
+
+/// An open safetensors file.
+#[derive(Debug)]
+pub struct Container {
+    path: PathBuf,
+    bytes: Mapped,
+    tensors: BTreeMap<String, Entry>,
+    metadata: HashMap<String, String>,
+}
+
+/// Where a tensor lies in its file.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    range: Range<usize>,
+}
+
+impl Entry {
+    /// The shape in the file.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The element type in the file.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+}
+
+impl Container {
+    /// Opens a file and checks its header: every range inside the file, every size matching its shape and type.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Format`], [`Error::Size`] for a file cut off behind its header.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let bytes = Mapped::open(path).map_err(|e| Error::io(path, e))?;
+        let (header, info) =
+            SafeTensors::read_metadata(&bytes).map_err(|e| Error::format(path, format!("safetensors header: {e}")))?;
+        // The header lies inside the file (checked just now), so `start` does not overflow.
+        let start = header + 8;
+        let expected = (start as u64).saturating_add(info.data_len() as u64);
+        if expected != bytes.len() as u64 {
+            let file = path.display().to_string();
+            return Err(Error::Size { file, expected, found: bytes.len() as u64 });
+        }
+        let tensors = info
+            .tensors()
+            .into_iter()
+            .map(|(name, t)| {
+                let range = start + t.data_offsets.0..start + t.data_offsets.1;
+                (name, Entry { dtype: t.dtype, shape: t.shape.clone(), range })
+            })
+            .collect();
+        let metadata = info.metadata().clone().unwrap_or_default();
+        Ok(Container { path: path.to_path_buf(), bytes, tensors, metadata })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The `__metadata__` of the header.
+    pub fn metadata(&self) -> &HashMap<String, String> {
+        &self.metadata
+    }
+
+    /// The tensors' names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// A tensor's place and shape.
+    pub fn entry(&self, name: &str) -> Option<&Entry> {
+        self.tensors.get(name)
+    }
+
+    /// The bytes of a tensor as they lie in the file.
+    pub fn raw(&self, entry: &Entry) -> &[u8] {
+        self.bytes.get(entry.range.clone()).unwrap_or(&[])
+    }
+
+    /// The tensor of this name, if it has this shape.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Shape`].
+    pub fn expect(&self, name: &str, shape: &[usize]) -> Result<&Entry, Error> {
+        let (file, name, expected) = (self.path.display().to_string(), name.to_string(), shape.to_vec());
+        match self.tensors.get(&name) {
+            None => Err(Error::Missing { file, name, expected }),
+            Some(entry) if entry.shape == shape => Ok(entry),
+            Some(entry) => Err(Error::Shape { file, name, expected, found: entry.shape.clone() }),
+        }
+    }
+
+    /// Reads a tensor of exactly this shape into `out`, widening fp16 and bf16.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Shape`], [`Error::Dtype`]; [`Error::Mismatch`] when `out` is not of that size.
+    pub fn read(&self, name: &str, shape: &[usize], out: &mut [f32]) -> Result<(), Error> {
+        let entry = self.expect(name, shape)?;
+        let bytes = self.raw(entry);
+        let size = match entry.dtype {
+            Dtype::F32 => 4,
+            Dtype::F16 | Dtype::BF16 => 2,
+            other => {
+                let (file, name) = (self.path.display().to_string(), name.to_string());
+                return Err(Error::Dtype { file, name, found: format!("{other:?}") });
+            }
+        };
+        if bytes.len() != out.len() * size {
+            return Err(Error::Mismatch { name: name.to_string(), expected: bytes.len() / size, found: out.len() });
+        }
+        match entry.dtype {
+            Dtype::F32 => widen(bytes, out, f32::from_le_bytes),
+            Dtype::F16 => widen(bytes, out, |b| f16::from_le_bytes(b).to_f32()),
+            _ => widen(bytes, out, |b| bf16::from_le_bytes(b).to_f32()),
+        }
+        Ok(())
+    }
+}
+
+/// Fills `out` from little-endian elements of `N` bytes.
+pub(super) fn widen<const N: usize>(bytes: &[u8], out: &mut [f32], convert: impl Fn([u8; N]) -> f32 + Sync) {
+    out.par_chunks_mut(CHUNK).zip(bytes.par_chunks(CHUNK * N)).for_each(|(out, bytes)| {
+        for (value, element) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
+            *value = convert(*element);
+        }
+    });
+}
+
+/// Writes fp32 values little-endian, through a small buffer.
+pub(super) fn write_values(out: &mut impl Write, values: &[f32]) -> std::io::Result<()> {
+    let mut buffer = Vec::with_capacity(4 * 4096);
+    for part in values.chunks(4096) {
+        buffer.clear();
+        part.iter().for_each(|v| buffer.extend_from_slice(&v.to_le_bytes()));
+        out.write_all(&buffer)?;
+    }
+    Ok(())
+}
+
+/// Writes a safetensors stream of fp32 tensors, in the order given. The data start at a multiple of eight bytes.
+///
+/// Metadata are written in the order given too, so equal input gives equal bytes.
+///
+/// # Errors
+/// Whatever the writer reports; `InvalidInput` when a shape does not fit its values or a name occurs twice.
+pub fn write(out: &mut impl Write, metadata: &[(&str, &str)], tensors: &[TensorRef<'_>]) -> std::io::Result<()> {
+    let refuse = |text: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, text);
+    let mut header = serde_json::Map::new();
+    if !metadata.is_empty() {
+        let pairs = metadata.iter().map(|(k, v)| ((*k).to_string(), serde_json::Value::from(*v)));
+        header.insert("__metadata__".into(), serde_json::Value::Object(pairs.collect()));
+    }
+    let mut offset = 0u64;
+    for tensor in tensors {
+        if tensor.shape.iter().product::<usize>() != tensor.data.len() {
+            let (name, shape, found) = (&tensor.name, &tensor.shape, tensor.data.len());
+            return Err(refuse(format!("tensor {name} of shape {shape:?} has {found} values")));
+        }
+        let end = offset + 4 * tensor.data.len() as u64;
+        let entry = serde_json::json!({ "dtype": "F32", "shape": tensor.shape, "data_offsets": [offset, end] });
+        if header.insert(tensor.name.clone(), entry).is_some() {
+            return Err(refuse(format!("tensor {} occurs twice", tensor.name)));
+        }
+        offset = end;
+    }
+    let mut text = serde_json::Value::Object(header).to_string();
+    text.extend(std::iter::repeat_n(' ', text.len().next_multiple_of(8) - text.len()));
+    out.write_all(&(text.len() as u64).to_le_bytes())?;
+    out.write_all(text.as_bytes())?;
+    tensors.iter().try_for_each(|tensor| write_values(out, tensor.data))
+}

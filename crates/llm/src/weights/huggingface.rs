@@ -1,0 +1,165 @@
+//! Hugging Face safetensors: one file, or shards with an index; fp32, fp16 or bf16.
+//!
+//! The one decision is about the classifier, where file and configuration may disagree. The file decides: without
+//! `lm_head.weight` the model is tied whatever the configuration says. With it, a configuration that says "tied" is
+//! followed if both tables are equal to the bit; if they differ, the model keeps its own classifier, because
+//! dropping trained values silently is the worse mistake.
+
+use super::container::Container;
+use super::{Error, Part, Slot, Weights};
+use crate::config::{self, Config};
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+
+const EMBED: &str = "model.embed_tokens.weight";
+const CLASSIFIER: &str = "lm_head.weight";
+
+/// The tensor's name in a Hugging Face file.
+fn name(slot: Slot) -> String {
+    let (index, part) = match slot {
+        Slot::Embed => return EMBED.into(),
+        Slot::Norm => return "model.norm.weight".into(),
+        Slot::Classifier => return CLASSIFIER.into(),
+        Slot::Layer(index, part) => (index, part),
+    };
+    let suffix = match part {
+        Part::AttnNorm => "input_layernorm.weight",
+        Part::Wq => "self_attn.q_proj.weight",
+        Part::Wk => "self_attn.k_proj.weight",
+        Part::Wv => "self_attn.v_proj.weight",
+        Part::Wo => "self_attn.o_proj.weight",
+        Part::Bq => "self_attn.q_proj.bias",
+        Part::Bk => "self_attn.k_proj.bias",
+        Part::Bv => "self_attn.v_proj.bias",
+        Part::QNorm => "self_attn.q_norm.weight",
+        Part::KNorm => "self_attn.k_norm.weight",
+        Part::FfnNorm => "post_attention_layernorm.weight",
+        Part::W1 => "mlp.gate_proj.weight",
+        Part::W3 => "mlp.up_proj.weight",
+        Part::W2 => "mlp.down_proj.weight",
+    };
+    format!("model.layers.{index}.{suffix}")
+}
+
+/// A checkpoint of one or several files.
+struct Checkpoint {
+    /// Named in errors: the file, or the index.
+    path: PathBuf,
+    files: Vec<Container>,
+    /// Which file holds a tensor.
+    home: BTreeMap<String, usize>,
+}
+
+impl Checkpoint {
+    fn single(file: Container) -> Self {
+        let home = file.names().map(|n| (n.to_string(), 0)).collect();
+        Checkpoint { path: file.path().to_path_buf(), files: vec![file], home }
+    }
+
+    /// Opens the shards that an index names. They must lie beside it.
+    fn sharded(index: &Path) -> Result<Self, Error> {
+        let text = std::fs::read(index).map_err(|e| Error::io(index, e))?;
+        let value: serde_json::Value =
+            serde_json::from_slice(&text).map_err(|e| Error::format(index, format!("not JSON: {e}")))?;
+        let Some(map) = value.get("weight_map").and_then(|m| m.as_object()) else {
+            return Err(Error::format(index, "no weight_map in the index"));
+        };
+        let folder = index.parent().unwrap_or(Path::new(""));
+        let mut files: Vec<Container> = Vec::new();
+        let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut home = BTreeMap::new();
+        for (tensor, shard) in map {
+            let shard = shard.as_str().unwrap_or_default();
+            let number = match numbers.get(shard) {
+                Some(&number) => number,
+                None => {
+                    // Only a plain file name: an index must not reach outside its folder.
+                    if Path::new(shard).file_name() != Some(std::ffi::OsStr::new(shard)) {
+                        return Err(Error::format(
+                            index,
+                            format!("weight_map of {tensor}: \"{shard}\" is no file name"),
+                        ));
+                    }
+                    files.push(Container::open(&folder.join(shard))?);
+                    numbers.insert(shard, files.len() - 1);
+                    files.len() - 1
+                }
+            };
+            home.insert(tensor.clone(), number);
+        }
+        for (number, file) in files.iter().enumerate() {
+            // What the index forgot is found all the same.
+            for name in file.names() {
+                home.entry(name.to_string()).or_insert(number);
+            }
+        }
+        Ok(Checkpoint { path: index.to_path_buf(), files, home })
+    }
+
+    fn file(&self, name: &str, shape: &[usize]) -> Result<&Container, Error> {
+        self.home.get(name).and_then(|&number| self.files.get(number)).ok_or_else(|| Error::Missing {
+            file: self.path.display().to_string(),
+            name: name.to_string(),
+            expected: shape.to_vec(),
+        })
+    }
+
+    /// Whether the classifier is there and not the very table of the embedding.
+    fn own_classifier(&self, config: &Config) -> Result<bool, Error> {
+        if !self.home.contains_key(CLASSIFIER) {
+            return Ok(false);
+        }
+        if !config.tied {
+            return Ok(true);
+        }
+        let shape = Slot::Embed.shape(config);
+        let (a, b) = (self.file(EMBED, &shape)?, self.file(CLASSIFIER, &shape)?);
+        let (x, y) = (a.expect(EMBED, &shape)?, b.expect(CLASSIFIER, &shape)?);
+        Ok(x.dtype() != y.dtype() || a.raw(x) != b.raw(y))
+    }
+}
+
+/// Loads a Hugging Face model from its `config.json` and its weights: a `.safetensors` file or an `.index.json`.
+///
+/// Tensors named `rotary_emb.inv_freq` are ignored: older exports carry these constants. Any other tensor without a
+/// place in the model is refused, since leaving it out would change the result.
+///
+/// # Errors
+/// [`Error::Config`], [`Error::Io`], [`Error::Format`], [`Error::Missing`], [`Error::Shape`], [`Error::Dtype`],
+/// [`Error::Unknown`].
+pub fn load_hf(config: &Path, weights: &Path) -> Result<(Config, Weights), Error> {
+    let config = config::read(config)?;
+    if weights.extension().is_some_and(|e| e == "json") {
+        read(config, Checkpoint::sharded(weights)?)
+    } else {
+        read_single(config, Container::open(weights)?)
+    }
+}
+
+/// As [`load_hf`], from an open file.
+pub(super) fn read_single(config: Config, file: Container) -> Result<(Config, Weights), Error> {
+    read(config, Checkpoint::single(file))
+}
+
+fn read(mut config: Config, checkpoint: Checkpoint) -> Result<(Config, Weights), Error> {
+    config.tied = !checkpoint.own_classifier(&config)?;
+    let slots = Slot::list(&config);
+    let mut known = HashSet::from([CLASSIFIER.to_string()]);
+    for &slot in &slots {
+        let (name, shape) = (name(slot), slot.shape(&config));
+        checkpoint.file(&name, &shape)?.expect(&name, &shape)?;
+        known.insert(name);
+    }
+    let stray = |n: &String| !known.contains(n) && !n.ends_with("rotary_emb.inv_freq");
+    let unknown: Vec<String> = checkpoint.home.keys().filter(|n| stray(n)).cloned().collect();
+    if !unknown.is_empty() {
+        return Err(Error::unknown(&checkpoint.path, &unknown));
+    }
+    // Every tensor is there with its shape, so this is about as much memory as the files are large.
+    let mut weights = Weights::zeros(&config);
+    for (slot, tensor) in slots.into_iter().zip(weights.tensors_mut(&config)) {
+        let name = name(slot);
+        checkpoint.file(&name, &tensor.shape)?.read(&name, &tensor.shape, tensor.data)?;
+    }
+    Ok((config, weights))
+}

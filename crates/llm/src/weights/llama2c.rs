@@ -1,0 +1,183 @@
+//! The llama2.c checkpoint, version 0: seven int32, then fp32 arrays tensor by tensor over all layers (models.md §2).
+//!
+//! A negative vocabulary size announces a classifier of its own at the end. Two tables of rotary frequencies lie
+//! before it; they follow from the sizes and are skipped on reading and recomputed on writing. The format holds no
+//! rotary base, eps, norm or bias options, so those are fixed: base 10000, interleaved pairs, eps 1e-5.
+
+use super::container::{widen, write_values};
+use super::{Error, Part, Weights};
+use crate::config::{Config, Rope, RopeStyle};
+use ferrane_host::map::Mapped;
+use std::io::Write;
+use std::path::Path;
+
+/// Bytes of the header.
+pub const HEADER: usize = 28;
+
+/// Parts in the file's order: each is stored for all layers before the next begins.
+const BEFORE_NORM: [Part; 9] =
+    [Part::AttnNorm, Part::Wq, Part::Wk, Part::Wv, Part::Wo, Part::FfnNorm, Part::W1, Part::W2, Part::W3];
+
+/// Reads the configuration from a header.
+///
+/// # Errors
+/// [`Error::Format`] for a header that is too short, zero, negative where it must not be, or of another version;
+/// [`Error::Config`] for sizes that make no model.
+pub fn header(bytes: &[u8], path: &Path) -> Result<Config, Error> {
+    let Some(head) = bytes.get(..HEADER) else {
+        let reason = format!("a llama2.c header has {HEADER} bytes, the file has {}", bytes.len());
+        return Err(Error::format(path, reason));
+    };
+    let mut fields = [0i32; 7];
+    for (field, chunk) in fields.iter_mut().zip(head.as_chunks::<4>().0) {
+        *field = i32::from_le_bytes(*chunk);
+    }
+    if fields[0] as u32 == 0x616B_3432 {
+        let reason = format!("a llama2.c export of version {}; only version 0 is supported", fields[1]);
+        return Err(Error::format(path, reason));
+    }
+    let names = ["dim", "hidden_dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "seq_len"];
+    let mut sizes = [0usize; 7];
+    for (i, (&field, name)) in fields.iter().zip(names).enumerate() {
+        if field == 0 || (field < 0 && i != 5) {
+            return Err(Error::format(path, format!("llama2.c header: {name} = {field}")));
+        }
+        sizes[i] = field.unsigned_abs() as usize;
+    }
+    let [dim, hidden, layers, heads, kv_heads, vocab, max_seq] = sizes;
+    if dim % heads != 0 {
+        return Err(Error::format(path, format!("llama2.c header: dim = {dim} is no multiple of n_heads = {heads}")));
+    }
+    let config = Config {
+        dim,
+        hidden,
+        layers,
+        heads,
+        kv_heads,
+        head_dim: dim / heads,
+        vocab,
+        max_seq,
+        rope: Rope { style: RopeStyle::Interleaved, base: 1e4 },
+        norm_eps: 1e-5,
+        qk_norm: false,
+        qkv_bias: false,
+        sliding_window: None,
+        tied: fields[5] > 0,
+        residual_scale: 1.0,
+    };
+    config.validate()?;
+    Ok(config)
+}
+
+/// Bytes of a whole file for this configuration (models.md §4).
+pub fn file_size(config: &Config) -> u64 {
+    // Parameters are at most 2^40 and positions times head size at most 2^48, so nothing overflows.
+    HEADER as u64 + 4 * (config.parameters() as u64 + config.max_seq as u64 * config.head_dim as u64)
+}
+
+/// Reads a checkpoint. The file must have exactly the size that its header asks for.
+///
+/// # Errors
+/// As [`header`]; [`Error::Io`]; [`Error::Size`] for a truncated or overlong file.
+pub fn load(path: &Path) -> Result<(Config, Weights), Error> {
+    let bytes = Mapped::open(path).map_err(|e| Error::io(path, e))?;
+    read(&bytes, path)
+}
+
+/// As [`load`], from bytes; `path` names them in errors.
+///
+/// # Errors
+/// As [`load`].
+pub fn read(bytes: &[u8], path: &Path) -> Result<(Config, Weights), Error> {
+    let config = header(bytes, path)?;
+    let (expected, found) = (file_size(&config), bytes.len() as u64);
+    if expected != found {
+        return Err(Error::Size { file: path.display().to_string(), expected, found });
+    }
+    // The bytes are there, so the allocation below is no larger than the file.
+    let mut weights = Weights::zeros(&config);
+    let mut rest = &bytes[HEADER..];
+    let mut take = |out: &mut [f32]| {
+        let (head, tail) = rest.split_at(4 * out.len());
+        widen(head, out, f32::from_le_bytes);
+        rest = tail;
+    };
+    take(&mut weights.embed);
+    for part in BEFORE_NORM {
+        for layer in &mut weights.layers {
+            for (_, values) in layer.parts_mut().into_iter().filter(|(p, _)| *p == part) {
+                take(values);
+            }
+        }
+    }
+    take(&mut weights.norm);
+    if let Some(classifier) = &mut weights.classifier {
+        take(&mut vec![0.0; config.max_seq * config.head_dim]);
+        take(classifier);
+    }
+    Ok((config, weights))
+}
+
+/// Writes a checkpoint.
+///
+/// # Errors
+/// [`Error::Unwritable`] for a model with an option that the format cannot say, [`Error::Mismatch`] for weights of
+/// another configuration, [`Error::Io`] (with `what` as the file).
+pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
+    config.validate()?;
+    weights.check(config)?;
+    for (wrong, reason) in [
+        (config.rope.style != RopeStyle::Interleaved, "the rotary pairs are not interleaved"),
+        (config.rope.base != 1e4, "the rotary base is not 10000"),
+        (config.norm_eps != 1e-5, "the norm's eps is not 1e-5"),
+        (config.qk_norm, "queries and keys are normalised"),
+        (config.qkv_bias, "the projections have biases"),
+        (config.sliding_window.is_some(), "attention has a sliding window"),
+        (config.residual_scale != 1.0, "the residual scale is not 1"),
+        (config.q_dim() != config.dim, "the heads together are not as wide as the model"),
+    ] {
+        if wrong {
+            return Err(Error::Unwritable { format: "llama2.c", reason: reason.into() });
+        }
+    }
+    let io = |e| Error::io(what, e);
+    let sizes = [config.dim, config.hidden, config.layers, config.heads, config.kv_heads, config.vocab, config.max_seq];
+    for (i, size) in sizes.into_iter().enumerate() {
+        // The limits of a valid configuration lie below 2^31.
+        let value = size as i32;
+        let value = if i == 5 && !config.tied { -value } else { value };
+        out.write_all(&value.to_le_bytes()).map_err(io)?;
+    }
+    write_values(out, &weights.embed).map_err(io)?;
+    for part in BEFORE_NORM {
+        for layer in &weights.layers {
+            for (_, values) in layer.parts().into_iter().filter(|(p, _)| *p == part) {
+                write_values(out, values).map_err(io)?;
+            }
+        }
+    }
+    write_values(out, &weights.norm).map_err(io)?;
+    for function in [f64::cos, f64::sin] {
+        for position in 0..config.max_seq {
+            let angle = |i: usize| position as f64 * 1e4f64.powf(-2.0 * i as f64 / config.head_dim as f64);
+            let row: Vec<f32> = (0..config.head_dim / 2).map(|i| function(angle(i)) as f32).collect();
+            write_values(out, &row).map_err(io)?;
+        }
+    }
+    if let Some(classifier) = &weights.classifier {
+        write_values(out, classifier).map_err(io)?;
+    }
+    Ok(())
+}
+
+/// Writes a checkpoint to a file.
+///
+/// # Errors
+/// As [`write`].
+pub fn save(path: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
+    let file = std::fs::File::create(path).map_err(|e| Error::io(path, e))?;
+    let mut out = std::io::BufWriter::with_capacity(1 << 20, file);
+    write(&mut out, path, config, weights)?;
+    let file = out.into_inner().map_err(|e| Error::io(path, e.into_error()))?;
+    file.sync_all().map_err(|e| Error::io(path, e))
+}

@@ -1,0 +1,87 @@
+//! Our own checkpoint of a model: safetensors with the names of [`Weights::tensors`] and the configuration as JSON in
+//! the metadata, so that one file says everything.
+
+use super::container::{self, Container};
+use super::{Error, Slot, Weights};
+use crate::config::Config;
+use std::collections::HashSet;
+use std::io::Write;
+use std::path::Path;
+
+/// Metadata key that holds the configuration as JSON.
+pub const CONFIG_KEY: &str = "ferrane.config";
+
+/// Reads the configuration that [`write`] put into a file; `None` in a file without one.
+///
+/// # Errors
+/// [`Error::Format`] for JSON that is no configuration, [`Error::Config`] for one that makes no model.
+pub fn config(file: &Container) -> Result<Option<Config>, Error> {
+    let Some(text) = file.metadata().get(CONFIG_KEY) else { return Ok(None) };
+    let config: Config = serde_json::from_str(text)
+        .map_err(|e| Error::format(file.path(), format!("{CONFIG_KEY} in the metadata: {e}")))?;
+    config.validate()?;
+    Ok(Some(config))
+}
+
+/// Reads the tensors named by [`Weights::tensors`]; others are refused.
+///
+/// # Errors
+/// [`Error::Missing`], [`Error::Shape`], [`Error::Dtype`], [`Error::Unknown`].
+pub fn read(file: &Container, config: &Config) -> Result<Weights, Error> {
+    check_names(file, config)?;
+    let mut weights = Weights::zeros(config);
+    for tensor in weights.tensors_mut(config) {
+        file.read(&tensor.name, &tensor.shape, tensor.data)?;
+    }
+    Ok(weights)
+}
+
+/// Compares names and shapes before anything is allocated.
+fn check_names(file: &Container, config: &Config) -> Result<(), Error> {
+    let mut known = HashSet::new();
+    for slot in Slot::list(config) {
+        let name = slot.name();
+        file.expect(&name, &slot.shape(config))?;
+        known.insert(name);
+    }
+    let unknown: Vec<String> = file.names().filter(|n| !known.contains(*n)).map(str::to_string).collect();
+    if unknown.is_empty() { Ok(()) } else { Err(Error::unknown(file.path(), &unknown)) }
+}
+
+/// Reads a file that [`save`] wrote.
+///
+/// # Errors
+/// As [`Container::open`], [`config`] and [`read`]; [`Error::Format`] for a file without a configuration.
+pub fn load(path: &Path) -> Result<(Config, Weights), Error> {
+    let file = Container::open(path)?;
+    let Some(config) = config(&file)? else {
+        return Err(Error::format(path, format!("no {CONFIG_KEY} in the metadata")));
+    };
+    let weights = read(&file, &config)?;
+    Ok((config, weights))
+}
+
+/// Writes a model as one stream, without a second copy in memory.
+///
+/// # Errors
+/// [`Error::Mismatch`] when weights and configuration do not belong together, [`Error::Io`] (with `what` as the
+/// file) when writing fails.
+pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
+    config.validate()?;
+    weights.check(config)?;
+    let text = serde_json::to_string(config).map_err(|e| Error::format(what, e.to_string()))?;
+    container::write(out, &[(CONFIG_KEY, &text)], &weights.tensors(config)).map_err(|e| Error::io(what, e))
+}
+
+/// Writes a model to a file. The file is complete or an error is returned; to replace a file safely, write under
+/// another name and rename.
+///
+/// # Errors
+/// As [`write`].
+pub fn save(path: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
+    let file = std::fs::File::create(path).map_err(|e| Error::io(path, e))?;
+    let mut out = std::io::BufWriter::with_capacity(1 << 20, file);
+    write(&mut out, path, config, weights)?;
+    let file = out.into_inner().map_err(|e| Error::io(path, e.into_error()))?;
+    file.sync_all().map_err(|e| Error::io(path, e))
+}

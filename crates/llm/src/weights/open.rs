@@ -1,0 +1,125 @@
+//! Opens whatever kind of model a path turns out to be.
+
+use super::container::Container;
+use super::{Error, Weights, huggingface, llama2c, native};
+use crate::config::{self, Config};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Loads a model from any supported path:
+///
+/// | path | how it is known |
+/// |---|---|
+/// | our safetensors | the configuration in the metadata |
+/// | Hugging Face `.safetensors` | `NAME_config.json` or `config.json` beside it, or `config` |
+/// | Hugging Face `.index.json` | likewise |
+/// | a directory | `model.safetensors` of ours, or `config.json` with an index or one `.safetensors` |
+/// | llama2.c `.bin` | everything else whose header and size agree |
+///
+/// `config` names a configuration file (Hugging Face or ours) to use instead of the one found with the weights; the
+/// tensors must fit it.
+///
+/// # Errors
+/// [`Error::NotFound`] with what was tried; else as the format's own reader.
+pub fn load(path: &Path, config: Option<&Path>) -> Result<(Config, Weights), Error> {
+    if path.is_dir() {
+        return load_folder(path, config);
+    }
+    let mut start = Vec::new();
+    let file = std::fs::File::open(path).map_err(|e| Error::io(path, e))?;
+    file.take(16).read_to_end(&mut start).map_err(|e| Error::io(path, e))?;
+    if path.extension().is_some_and(|e| e == "json") {
+        return load_json(path, config);
+    }
+    if start.starts_with(b"GGUF") {
+        return Err(Error::format(path, "GGUF files are not supported; give the safetensors checkpoint"));
+    }
+    if start.starts_with(b"PK\x03\x04") {
+        return Err(Error::format(path, "PyTorch archives are not supported; give the safetensors checkpoint"));
+    }
+    // A safetensors header is JSON behind its length in eight bytes.
+    if start.get(8) == Some(&b'{') || path.extension().is_some_and(|e| e == "safetensors") {
+        return load_safetensors(path, config);
+    }
+    let (own, weights) = llama2c::load(path)?;
+    let Some(config) = config else { return Ok((own, weights)) };
+    let config = config::read(config)?;
+    weights.check(&config)?;
+    Ok((config, weights))
+}
+
+fn load_safetensors(path: &Path, config: Option<&Path>) -> Result<(Config, Weights), Error> {
+    let file = Container::open(path)?;
+    if let Some(own) = native::config(&file)? {
+        let config = config.map(config::read).transpose()?.unwrap_or(own);
+        let weights = native::read(&file, &config)?;
+        return Ok((config, weights));
+    }
+    let beside = config_beside(path, config)?;
+    huggingface::read_single(config::read(&beside)?, file)
+}
+
+/// An index, or a `config.json` that stands for its directory.
+fn load_json(path: &Path, config: Option<&Path>) -> Result<(Config, Weights), Error> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    if path.file_name().is_some_and(|n| n == "config.json") {
+        return load_folder(folder, Some(config.unwrap_or(path)));
+    }
+    huggingface::load_hf(&config_beside(path, config)?, path)
+}
+
+/// The configuration of a weights file: the one given, `NAME_config.json`, or `config.json`.
+fn config_beside(path: &Path, config: Option<&Path>) -> Result<PathBuf, Error> {
+    if let Some(config) = config {
+        return Ok(config.to_path_buf());
+    }
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let stem = name.strip_suffix(".index.json").unwrap_or(&name);
+    let stem = stem.strip_suffix(".safetensors").unwrap_or(stem);
+    let candidates = [path.with_file_name(format!("{stem}_config.json")), path.with_file_name("config.json")];
+    if let Some(found) = candidates.iter().find(|c| c.is_file()) {
+        return Ok(found.clone());
+    }
+    let tried = format!(
+        "a configuration in its metadata ({}), {} and {}",
+        native::CONFIG_KEY,
+        candidates[0].display(),
+        candidates[1].display()
+    );
+    Err(Error::NotFound { path: path.display().to_string(), tried })
+}
+
+fn load_folder(folder: &Path, config: Option<&Path>) -> Result<(Config, Weights), Error> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(|e| Error::io(folder, e))? {
+        names.push(entry.map_err(|e| Error::io(folder, e))?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    let with = |suffix: &str| names.iter().filter(|n| n.ends_with(suffix)).cloned().collect::<Vec<_>>();
+    let (indices, files) = (with(".index.json"), with(".safetensors"));
+    let chosen = if names.iter().any(|n| n == "model.safetensors.index.json") {
+        Some("model.safetensors.index.json".to_string())
+    } else if names.iter().any(|n| n == "model.safetensors") {
+        Some("model.safetensors".to_string())
+    } else if let [only] = indices.as_slice() {
+        Some(only.clone())
+    } else if let [only] = files.as_slice() {
+        Some(only.clone())
+    } else {
+        None
+    };
+    let Some(chosen) = chosen else {
+        let tried = format!(
+            "model.safetensors.index.json, model.safetensors, one other index ({} there) and one other .safetensors \
+             file ({} there)",
+            indices.len(),
+            files.len()
+        );
+        return Err(Error::NotFound { path: folder.display().to_string(), tried });
+    };
+    let path = folder.join(chosen);
+    if path.extension().is_some_and(|e| e == "json") {
+        return huggingface::load_hf(&config_beside(&path, config)?, &path);
+    }
+    load_safetensors(&path, config)
+}
