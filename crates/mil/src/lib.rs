@@ -6,10 +6,18 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod build;
+mod error;
+pub mod ops;
 pub mod program;
+mod verify;
 pub mod weights;
 
+pub use build::{Builder, Conv, build_info};
+pub use error::MilError;
+pub use ops::Opset;
 pub use program::{
     Arg, Block, BlockId, Constant, DataType, Dialect, Dim, Function, Op, OpId, Program, Type, Value, ValueDef, ValueId,
 };
+pub use verify::{check, check_op, verify};
 pub use weights::{WeightId, Weights};

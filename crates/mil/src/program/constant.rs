@@ -111,7 +111,9 @@ impl Constant {
     /// A scalar bool.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
-            Constant::Tensor { ty, payload: Payload::Bytes(b) } if ty.dtype() == Some(DataType::Bool) && b.len() == 1 => {
+            Constant::Tensor { ty, payload: Payload::Bytes(b) }
+                if ty.dtype() == Some(DataType::Bool) && b.len() == 1 =>
+            {
                 Some(b[0] != 0)
             }
             _ => None,

@@ -1,0 +1,335 @@
+//! One method for each op that kernels use often: typed arguments instead of a list of pairs.
+
+use super::Builder;
+use crate::error::MilError;
+use crate::program::{Arg, Constant, DataType, ValueId};
+
+type Built = Result<ValueId, MilError>;
+
+/// The options of [`Builder::conv`], one entry for each spatial axis (two for `pad`). The default is a plain 2-D convolution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conv {
+    /// `valid`, `same`, `same_lower` or `custom`.
+    pub pad_type: &'static str,
+    /// Step of the kernel.
+    pub strides: Vec<i32>,
+    /// Padding before and after each axis; counts with `custom`.
+    pub pad: Vec<i32>,
+    /// Spacing of the kernel's elements.
+    pub dilations: Vec<i32>,
+    /// Groups of channels.
+    pub groups: i32,
+}
+
+impl Default for Conv {
+    fn default() -> Conv {
+        Conv { pad_type: "valid", strides: vec![1; 2], pad: vec![0; 4], dilations: vec![1; 2], groups: 1 }
+    }
+}
+
+macro_rules! binary {
+    ($($(#[$doc:meta])* $method:ident = $op:literal;)*) => {
+        $($(#[$doc])*
+        ///
+        /// # Errors
+        /// The element types differ or the shapes do not broadcast.
+        pub fn $method(&mut self, name: &str, x: impl Into<Arg>, y: impl Into<Arg>) -> Built {
+            self.op($op, name, [("x", x.into()), ("y", y.into())])
+        })*
+    };
+}
+
+macro_rules! unary {
+    ($($(#[$doc:meta])* $method:ident = $op:literal;)*) => {
+        $($(#[$doc])*
+        ///
+        /// # Errors
+        /// The op does not take the element type of `x`.
+        pub fn $method(&mut self, name: &str, x: ValueId) -> Built {
+            self.op($op, name, [("x", x.into())])
+        })*
+    };
+}
+
+macro_rules! reduce {
+    ($($(#[$doc:meta])* $method:ident = $op:literal;)*) => {
+        $($(#[$doc])*
+        ///
+        /// # Errors
+        /// An axis is out of range or double.
+        pub fn $method(&mut self, name: &str, x: ValueId, axes: &[i32], keep_dims: bool) -> Built {
+            self.op($op, name, [
+                ("x", x.into()),
+                ("axes", Constant::int32s(axes).into()),
+                ("keep_dims", Constant::bool(keep_dims).into()),
+            ])
+        })*
+    };
+}
+
+/// Element-wise ops; operands are values or constants, shapes broadcast.
+impl Builder {
+    binary! {
+        /// `x + y`.
+        add = "add";
+        /// `x - y`.
+        sub = "sub";
+        /// `x * y`.
+        mul = "mul";
+        /// `x / y`.
+        real_div = "real_div";
+        /// `x` to the power `y`.
+        pow = "pow";
+        /// The larger.
+        maximum = "maximum";
+        /// The smaller.
+        minimum = "minimum";
+    }
+
+    unary! {
+        /// `1 / (1 + exp(-x))`.
+        sigmoid = "sigmoid";
+        /// `max(x, 0)`.
+        relu = "relu";
+        /// The hyperbolic tangent.
+        tanh = "tanh";
+        /// `x * sigmoid(x)`; engines want it decomposed (mil-text §4).
+        silu = "silu";
+        /// The exponential.
+        exp = "exp";
+        /// The square root.
+        sqrt = "sqrt";
+        /// `x * x`.
+        square = "square";
+        /// The magnitude.
+        abs = "abs";
+        /// A copy.
+        identity = "identity";
+        /// `1 / sqrt(x + 1e-12)`.
+        rsqrt = "rsqrt";
+        /// `ln(x + 1e-45)`.
+        log = "log";
+    }
+
+    reduce! {
+        /// The sum.
+        reduce_sum = "reduce_sum";
+        /// The mean.
+        reduce_mean = "reduce_mean";
+        /// The largest.
+        reduce_max = "reduce_max";
+        /// The smallest.
+        reduce_min = "reduce_min";
+    }
+
+    /// `x` times a scalar of its element type.
+    ///
+    /// # Errors
+    /// As [`Builder::scalar_like`].
+    pub fn scale(&mut self, name: &str, x: ValueId, factor: f32) -> Built {
+        let factor = self.scalar_like(x, factor)?;
+        self.mul(name, x, factor)
+    }
+
+    /// `a` where `cond`, else `b`.
+    ///
+    /// # Errors
+    /// The element types differ or the shapes do not broadcast.
+    pub fn select(&mut self, name: &str, cond: ValueId, a: impl Into<Arg>, b: impl Into<Arg>) -> Built {
+        self.op("select", name, [("cond", cond.into()), ("a", a.into()), ("b", b.into())])
+    }
+
+    /// The element type changed.
+    ///
+    /// # Errors
+    /// `cast` does not know the type.
+    pub fn cast(&mut self, name: &str, x: ValueId, dtype: DataType) -> Built {
+        self.op("cast", name, [("dtype", Constant::string(dtype.name()).into()), ("x", x.into())])
+    }
+
+    /// The exponential of each element over their sum along `axis`.
+    ///
+    /// # Errors
+    /// The axis is out of range.
+    pub fn softmax(&mut self, name: &str, x: ValueId, axis: i32) -> Built {
+        self.op("softmax", name, [("axis", Constant::int32(axis).into()), ("x", x.into())])
+    }
+
+    /// `x` normalised over `axes`, then scaled by `gamma` and shifted by `beta` (constants of the shape of those axes).
+    ///
+    /// # Errors
+    /// The axes, or the shapes of `gamma` and `beta`, do not fit.
+    pub fn layer_norm(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        axes: &[i32],
+        gamma: Option<ValueId>,
+        beta: Option<ValueId>,
+        epsilon: f32,
+    ) -> Built {
+        let epsilon = self.scalar_like(x, epsilon)?;
+        let mut args = vec![("x", x.into()), ("axes", Constant::int32s(axes).into())];
+        args.extend(gamma.map(|g| ("gamma", g.into())));
+        args.extend(beta.map(|b| ("beta", b.into())));
+        args.push(("epsilon", epsilon.into()));
+        self.op("layer_norm", name, args)
+    }
+}
+
+/// Products.
+impl Builder {
+    /// `x · y` over the last two axes, either transposed first; the axes before them broadcast.
+    ///
+    /// # Errors
+    /// The inner extents differ.
+    pub fn matmul(&mut self, name: &str, x: ValueId, y: ValueId, transpose_x: bool, transpose_y: bool) -> Built {
+        self.op(
+            "matmul",
+            name,
+            [
+                ("transpose_x", Constant::bool(transpose_x).into()),
+                ("transpose_y", Constant::bool(transpose_y).into()),
+                ("x", x.into()),
+                ("y", y.into()),
+            ],
+        )
+    }
+
+    /// `x · weightᵀ + bias` with a constant weight `[out, in]` and bias `[out]`.
+    ///
+    /// # Errors
+    /// The shapes do not fit, or weight or bias is no constant.
+    pub fn linear(&mut self, name: &str, x: ValueId, weight: ValueId, bias: Option<ValueId>) -> Built {
+        let mut args = vec![("x", x.into()), ("weight", weight.into())];
+        args.extend(bias.map(|b| ("bias", b.into())));
+        self.op("linear", name, args)
+    }
+
+    /// A convolution of `x` `[N, C, H, W]` with `weight` `[out, C/groups, kH, kW]` (or one or three spatial axes, with options of
+    /// that length). Every option is written.
+    ///
+    /// # Errors
+    /// The shapes or options do not fit.
+    pub fn conv(&mut self, name: &str, x: ValueId, weight: ValueId, bias: Option<ValueId>, options: &Conv) -> Built {
+        let mut args = vec![
+            ("dilations", Constant::int32s(&options.dilations).into()),
+            ("groups", Constant::int32(options.groups).into()),
+            ("pad", Constant::int32s(&options.pad).into()),
+            ("pad_type", Constant::string(options.pad_type).into()),
+            ("strides", Constant::int32s(&options.strides).into()),
+            ("weight", weight.into()),
+        ];
+        args.extend(bias.map(|b| ("bias", b.into())));
+        args.push(("x", x.into()));
+        self.op("conv", name, args)
+    }
+
+    /// Attention over `[…, length, head_dim]`; the scale 1/√head_dim is implicit.
+    ///
+    /// # Errors
+    /// The shapes do not fit, or the opset is older than ios18.
+    pub fn scaled_dot_product_attention(
+        &mut self,
+        name: &str,
+        query: ValueId,
+        key: ValueId,
+        value: ValueId,
+        mask: Option<ValueId>,
+    ) -> Built {
+        let mut args = vec![("query", query.into()), ("key", key.into()), ("value", value.into())];
+        args.extend(mask.map(|m| ("attn_mask", m.into())));
+        self.op("scaled_dot_product_attention", name, args)
+    }
+}
+
+/// The same elements arranged anew, and parts of them.
+impl Builder {
+    /// The same elements in another shape; one extent may be -1, 0 keeps that of `x`.
+    ///
+    /// # Errors
+    /// The numbers of elements differ.
+    pub fn reshape(&mut self, name: &str, x: ValueId, shape: &[i32]) -> Built {
+        self.op("reshape", name, [("shape", Constant::int32s(shape).into()), ("x", x.into())])
+    }
+
+    /// Axis `i` of the result is axis `perm[i]` of `x`.
+    ///
+    /// # Errors
+    /// `perm` is no permutation.
+    pub fn transpose(&mut self, name: &str, x: ValueId, perm: &[i32]) -> Built {
+        self.op("transpose", name, [("perm", Constant::int32s(perm).into()), ("x", x.into())])
+    }
+
+    /// The values one after the other along `axis`.
+    ///
+    /// # Errors
+    /// They differ beside the axis, or there are none.
+    pub fn concat(&mut self, name: &str, values: &[ValueId], axis: i32) -> Built {
+        self.op(
+            "concat",
+            name,
+            [
+                ("axis", Constant::int32(axis).into()),
+                ("interleave", Constant::bool(false).into()),
+                ("values", values.into()),
+            ],
+        )
+    }
+
+    /// `x` from `begin`, `size` elements along each axis (-1: to the end).
+    ///
+    /// # Errors
+    /// The slice leaves `x`.
+    pub fn slice_by_size(&mut self, name: &str, x: ValueId, begin: &[i32], size: &[i32]) -> Built {
+        self.op(
+            "slice_by_size",
+            name,
+            [("x", x.into()), ("begin", Constant::int32s(begin).into()), ("size", Constant::int32s(size).into())],
+        )
+    }
+
+    /// `x` in parts of these sizes along `axis`.
+    ///
+    /// # Errors
+    /// The sizes do not add up.
+    pub fn split(&mut self, name: &str, x: ValueId, sizes: &[i32], axis: i32) -> Result<Vec<ValueId>, MilError> {
+        self.ops(
+            "split",
+            name,
+            [("x", x.into()), ("split_sizes", Constant::int32s(sizes).into()), ("axis", Constant::int32(axis).into())],
+        )
+    }
+
+    /// Axes of extent 1 inserted at these places of the result.
+    ///
+    /// # Errors
+    /// A place is out of range or double.
+    pub fn expand_dims(&mut self, name: &str, x: ValueId, axes: &[i32]) -> Built {
+        self.op("expand_dims", name, [("x", x.into()), ("axes", Constant::int32s(axes).into())])
+    }
+
+    /// Axes of extent 1 removed.
+    ///
+    /// # Errors
+    /// One is not of extent 1.
+    pub fn squeeze(&mut self, name: &str, x: ValueId, axes: &[i32]) -> Built {
+        self.op("squeeze", name, [("x", x.into()), ("axes", Constant::int32s(axes).into())])
+    }
+
+    /// `x` repeated along each axis.
+    ///
+    /// # Errors
+    /// `reps` does not have one positive number for each axis.
+    pub fn tile(&mut self, name: &str, x: ValueId, reps: &[i32]) -> Built {
+        self.op("tile", name, [("x", x.into()), ("reps", Constant::int32s(reps).into())])
+    }
+
+    /// The slices of `x` at `indices` along `axis`.
+    ///
+    /// # Errors
+    /// The axis is out of range, or the indices are no integers.
+    pub fn gather(&mut self, name: &str, x: ValueId, indices: ValueId, axis: i32) -> Built {
+        self.op("gather", name, [("x", x.into()), ("indices", indices.into()), ("axis", Constant::int32(axis).into())])
+    }
+}

@@ -1,0 +1,244 @@
+//! The op registry: one signature and one shape rule for every op that can be built and checked.
+//!
+//! A signature says which arguments an op has, what they accept and what they default to; [`infer`] checks the arguments against
+//! it and then runs the op's shape rule. Signatures differ by opset through several [`OpDef`]s of one name: the newest that is
+//! not newer than the program's opset counts. Argument names and defaults are those that coremltools documents. An op that is
+//! not here is still read, printed and kept (its types are then what the text says); building and checking refuse it.
+
+mod activation;
+mod basic;
+mod elementwise;
+mod gather;
+mod infer;
+mod linear;
+mod normalization;
+mod pool;
+mod quantization;
+mod reduction;
+mod shape;
+mod slice;
+
+pub(crate) use infer::same_extent;
+pub use infer::{InferContext, broadcast, infer};
+
+use crate::error::MilError;
+use crate::program::Constant;
+use crate::program::DataType::{self, *};
+
+/// A version of the op set, as the tag of a function says: `ios18` is 18.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Opset(pub u16);
+
+impl Opset {
+    /// iOS 15, macOS 12.
+    pub const IOS15: Opset = Opset(15);
+    /// iOS 16, macOS 13.
+    pub const IOS16: Opset = Opset(16);
+    /// iOS 17, macOS 14.
+    pub const IOS17: Opset = Opset(17);
+    /// iOS 18, macOS 15.
+    pub const IOS18: Opset = Opset(18);
+
+    /// Reads `ios18`. `None` for anything that is not `ios` and a number of at least 13.
+    pub fn from_name(name: &str) -> Option<Opset> {
+        name.strip_prefix("ios").and_then(|n| n.parse().ok()).filter(|&n| n >= 13).map(Opset)
+    }
+}
+
+/// The type of an op's shape rule.
+pub type Infer = fn(&InferContext<'_>) -> Result<Vec<crate::program::Type>, MilError>;
+
+/// The signature of an op from one opset on.
+#[derive(Clone, Copy, Debug)]
+pub struct OpDef {
+    /// Its MIL name.
+    pub name: &'static str,
+    /// The first opset this signature holds in.
+    pub since: Opset,
+    /// Its arguments.
+    pub params: &'static [Param],
+    /// The types of its results.
+    pub infer: Infer,
+}
+
+impl OpDef {
+    const fn new(name: &'static str, params: &'static [Param], infer: Infer) -> OpDef {
+        OpDef { name, since: Opset(13), params, infer }
+    }
+
+    const fn since(mut self, opset: Opset) -> OpDef {
+        self.since = opset;
+        self
+    }
+
+    /// The parameter of that name.
+    pub fn param(&self, name: &str) -> Option<&'static Param> {
+        self.params.iter().find(|p| p.name == name)
+    }
+}
+
+/// One parameter of a signature.
+#[derive(Clone, Copy, Debug)]
+pub struct Param {
+    /// Its name.
+    pub name: &'static str,
+    /// The element types it accepts.
+    pub accepts: &'static [DataType],
+    /// Parameters of one domain have the same element type.
+    pub domain: Option<&'static str>,
+    /// Whether it may be left out.
+    pub presence: Presence,
+    /// It must be known at compile time.
+    pub constant: bool,
+    /// It takes a parenthesised list of values.
+    pub variadic: bool,
+    /// The builder writes it even when the default is meant, because engines want it so (mil-text §4, §7).
+    pub spelled: bool,
+}
+
+/// Whether a parameter may be left out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Presence {
+    /// It may not.
+    Required,
+    /// It may; absence has its own meaning.
+    Optional,
+    /// It may; absence means this value.
+    Default(Literal),
+}
+
+/// A default value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum Literal {
+    Bool(bool),
+    Int(i32),
+    /// Of the parameter's domain: fp16 or fp32.
+    Float(f32),
+    Str(&'static str),
+}
+
+impl Literal {
+    /// As a constant; floats take `dtype`.
+    pub fn constant(self, dtype: DataType) -> Constant {
+        match self {
+            Literal::Bool(b) => Constant::bool(b),
+            Literal::Int(v) => Constant::int32(v),
+            Literal::Float(v) if dtype == DataType::Fp16 => Constant::fp16(v),
+            Literal::Float(v) => Constant::fp32(v),
+            Literal::Str(s) => Constant::string(s),
+        }
+    }
+}
+
+impl Param {
+    const fn new(name: &'static str, accepts: &'static [DataType]) -> Param {
+        Param {
+            name,
+            accepts,
+            domain: None,
+            presence: Presence::Required,
+            constant: false,
+            variadic: false,
+            spelled: false,
+        }
+    }
+
+    const fn of(mut self, domain: &'static str) -> Param {
+        self.domain = Some(domain);
+        self
+    }
+
+    const fn optional(mut self) -> Param {
+        self.presence = Presence::Optional;
+        self
+    }
+
+    const fn or(mut self, value: Literal) -> Param {
+        self.presence = Presence::Default(value);
+        self
+    }
+
+    const fn constant(mut self) -> Param {
+        self.constant = true;
+        self
+    }
+
+    const fn variadic(mut self) -> Param {
+        self.variadic = true;
+        self
+    }
+
+    const fn spelled(mut self) -> Param {
+        self.spelled = true;
+        self
+    }
+}
+
+/// fp16 and fp32.
+const FLOATS: &[DataType] = &[Fp16, Fp32];
+/// What arithmetic takes.
+const NUMBERS: &[DataType] = &[Fp16, Fp32, Int32];
+/// What moving data takes: everything but strings and sub-byte types.
+const MOVABLE: &[DataType] = &[Fp16, Fp32, Int8, UInt8, Int16, UInt16, Int32, UInt32, Bool];
+/// Indices.
+const INDICES: &[DataType] = &[Int32, Int16, UInt16, Int8, UInt8];
+const INT32: &[DataType] = &[Int32];
+const BOOL: &[DataType] = &[Bool];
+const STRING: &[DataType] = &[String];
+
+const fn x_of(accepts: &'static [DataType]) -> Param {
+    Param::new("x", accepts).of("T")
+}
+
+const fn int_const(name: &'static str) -> Param {
+    Param::new(name, INT32).constant()
+}
+
+const fn bool_const(name: &'static str) -> Param {
+    Param::new(name, BOOL).constant()
+}
+
+const fn float_const(name: &'static str) -> Param {
+    Param::new(name, FLOATS).of("T").constant()
+}
+
+const fn str_const(name: &'static str) -> Param {
+    Param::new(name, STRING).constant()
+}
+
+const FAMILIES: &[&[OpDef]] = &[
+    basic::OPS,
+    elementwise::OPS,
+    activation::OPS,
+    reduction::OPS,
+    normalization::OPS,
+    linear::OPS,
+    shape::OPS,
+    slice::OPS,
+    gather::OPS,
+    quantization::OPS,
+    pool::OPS,
+];
+
+/// Every signature.
+pub fn all() -> impl Iterator<Item = &'static OpDef> {
+    FAMILIES.iter().flat_map(|f| f.iter())
+}
+
+/// The signature of an op in an opset.
+pub fn find(name: &str, opset: Opset) -> Option<&'static OpDef> {
+    all().filter(|d| d.name == name && d.since <= opset).max_by_key(|d| d.since)
+}
+
+/// The signature of an op, or the error that names the nearest one.
+///
+/// # Errors
+/// [`MilError::UnknownOp`].
+pub fn lookup(name: &str, opset: Opset) -> Result<&'static OpDef, MilError> {
+    find(name, opset).ok_or_else(|| MilError::UnknownOp {
+        name: name.to_string(),
+        opset: format!("ios{}", opset.0),
+        suggestion: ferrane_diag::nearest(name, all().filter(|d| d.since <= opset).map(|d| d.name)).map(str::to_string),
+    })
+}

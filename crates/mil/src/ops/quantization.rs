@@ -1,0 +1,102 @@
+//! Affine quantisation: `quantize`, `dequantize` and `constexpr_affine_dequantize` (attribute and argument form).
+
+use super::infer::{same, show, tensor};
+use super::{FLOATS, InferContext, OpDef, Opset, Param, int_const, str_const};
+use crate::error::MilError;
+use crate::program::{DataType, Dim, Type};
+
+const BYTES: &[DataType] = &[DataType::Int8, DataType::UInt8];
+/// iOS 18 adds the 4-bit types.
+const BYTES_AND_NIBBLES: &[DataType] = &[DataType::Int8, DataType::UInt8, DataType::Int4, DataType::UInt4];
+
+pub(super) const OPS: &[OpDef] = &[
+    OpDef::new(
+        "quantize",
+        &[
+            Param::new("input", FLOATS).of("Src"),
+            Param::new("zero_point", BYTES).of("Dst").constant().optional(),
+            Param::new("scale", FLOATS).of("Src").constant(),
+            int_const("axis").optional(),
+            str_const("output_dtype"),
+        ],
+        quantize_rule,
+    )
+    .since(Opset::IOS17),
+    OpDef::new(
+        "dequantize",
+        &[
+            Param::new("input", BYTES).of("Src"),
+            Param::new("zero_point", BYTES).of("Src").constant().optional(),
+            Param::new("scale", FLOATS).of("Dst").constant(),
+            int_const("axis").optional(),
+        ],
+        dequantize_rule,
+    )
+    .since(Opset::IOS17),
+    OpDef::new("constexpr_affine_dequantize", &constexpr(BYTES), constexpr_rule).since(Opset::IOS16),
+    OpDef::new("constexpr_affine_dequantize", &constexpr(BYTES_AND_NIBBLES), constexpr_rule).since(Opset::IOS18),
+];
+
+const fn constexpr(data: &'static [DataType]) -> [Param; 4] {
+    [
+        Param::new("quantized_data", data).of("Src").constant(),
+        Param::new("zero_point", data).of("Src").constant(),
+        Param::new("scale", FLOATS).of("Dst").constant(),
+        int_const("axis"),
+    ]
+}
+
+/// `scale` and `zero_point` are scalars, or vectors of the extent of `axis`.
+fn check_parameters(c: &InferContext<'_>, data: &[Dim], alone: bool) -> Result<(), MilError> {
+    for name in ["scale", "zero_point"] {
+        if !c.has(name) {
+            continue;
+        }
+        let (_, shape) = c.tensor(name)?;
+        match shape.as_slice() {
+            [] => {}
+            [extent] => {
+                let axis = c.axis("axis", data.len())?;
+                if same(extent, &data[axis]).is_none() {
+                    return Err(c.fail(format!(
+                        "`{name}` {} does not fit axis {axis} of {}",
+                        show(&shape),
+                        show(data)
+                    )));
+                }
+            }
+            _ => return Err(c.fail(format!("`{name}` {} must be a scalar or a vector", show(&shape)))),
+        }
+    }
+    if alone && c.has("zero_point") {
+        let ranks = (c.tensor("scale")?.1.len(), c.tensor("zero_point")?.1.len());
+        if ranks.0 != ranks.1 {
+            return Err(c.fail("scale and zero_point must both be scalars or both vectors"));
+        }
+    }
+    Ok(())
+}
+
+fn quantize_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
+    let (_, shape) = c.tensor("input")?;
+    check_parameters(c, &shape, true)?;
+    let name = c.one_of("output_dtype", &["int8", "uint8"])?;
+    let dtype = if name == "int8" { DataType::Int8 } else { DataType::UInt8 };
+    if c.has("zero_point") && c.tensor("zero_point")?.0 != dtype {
+        return Err(c.fail(format!("zero_point must be of output_dtype {name}")));
+    }
+    Ok(tensor(dtype, shape))
+}
+
+fn dequantize_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
+    let ((_, shape), (dtype, _)) = (c.tensor("input")?, c.tensor("scale")?);
+    check_parameters(c, &shape, true)?;
+    Ok(tensor(dtype, shape))
+}
+
+fn constexpr_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
+    let ((_, shape), (dtype, _)) = (c.tensor("quantized_data")?, c.tensor("scale")?);
+    c.axis("axis", shape.len())?;
+    check_parameters(c, &shape, false)?;
+    Ok(tensor(dtype, shape))
+}

@@ -1,0 +1,192 @@
+//! The invariants of a program, checked where it crosses a crate border.
+//!
+//! What passes: every id points into its arena; inputs, outputs of ops and parameters of blocks are defined where they say; a
+//! value is used after its definition, in its own block or a nested one; names are unique within a body; constants agree with
+//! their types; a function has a body, and every op stands in one block. Not checked here: signatures and shapes ([`check`]).
+
+use std::collections::HashSet;
+
+use crate::build::check_constant;
+use crate::error::MilError;
+use crate::ops::{self, InferContext, Opset};
+use crate::program::{Arg, BlockId, Constant, Function, Op, OpId, Program, Type, ValueDef, ValueId};
+use crate::weights::Weights;
+
+/// Nested blocks deeper than this are refused; text has the same limit.
+pub(crate) const MAX_DEPTH: usize = 64;
+
+/// Checks the invariants of the IR.
+///
+/// # Errors
+/// The first one that is broken, as [`MilError::Invalid`] or [`MilError::Constant`].
+pub fn verify(program: &Program) -> Result<(), MilError> {
+    let mut names = HashSet::new();
+    for function in &program.functions {
+        if !names.insert(&function.name) {
+            return fail(format!("two functions are named `{}`", function.name));
+        }
+        Verifier::new(function, &program.weights).function()?;
+    }
+    Ok(())
+}
+
+/// Checks every op against the registry: it is known in its opset, its arguments fit, its results have the inferred types.
+///
+/// # Errors
+/// Every op that does not, with its id in its function. Call [`verify`] first: ids are trusted here.
+pub fn check(function: &Function, weights: &Weights) -> Vec<(OpId, MilError)> {
+    let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
+    let mut errors = Vec::new();
+    for (i, op) in function.ops.iter().enumerate() {
+        let found = check_op(function, op, opset, weights);
+        errors.extend(found.err().map(|e| (OpId(i as u32), e)));
+    }
+    errors
+}
+
+/// Checks one op of a function against the registry.
+///
+/// # Errors
+/// It is unknown, its arguments do not fit, or a declared result type is not the inferred one.
+pub fn check_op(function: &Function, op: &Op, opset: Opset, weights: &Weights) -> Result<(), MilError> {
+    let def = ops::lookup(&op.name, opset)?;
+    let types = ops::infer(&InferContext { function, weights, def, args: &op.args, attributes: &op.attributes })?;
+    if types.len() != op.outputs.len() {
+        return Err(MilError::shape(&op.name, format!("has {} results, {} are named", types.len(), op.outputs.len())));
+    }
+    for (found, output) in types.iter().zip(&op.outputs) {
+        let declared = &function.value(*output).ty;
+        if !agree(declared, found) {
+            return Err(MilError::ResultType {
+                op: op.name.clone(),
+                declared: declared.to_string(),
+                inferred: found.to_string(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The same type, where an unknown extent agrees with any.
+fn agree(a: &Type, b: &Type) -> bool {
+    match (a, b) {
+        (Type::Tensor { dtype: d, shape: s }, Type::Tensor { dtype: e, shape: t }) => {
+            d == e && s.len() == t.len() && s.iter().zip(t).all(|(x, y)| ops::same_extent(x, y))
+        }
+        _ => a == b,
+    }
+}
+
+fn fail<T>(reason: String) -> Result<T, MilError> {
+    Err(MilError::Invalid { reason })
+}
+
+struct Verifier<'a> {
+    function: &'a Function,
+    weights: &'a Weights,
+    /// Values that may be used here.
+    visible: HashSet<ValueId>,
+    /// Names given in this body.
+    names: HashSet<&'a str>,
+    /// Ops that stand in a block already.
+    placed: HashSet<OpId>,
+}
+
+impl<'a> Verifier<'a> {
+    fn new(function: &'a Function, weights: &'a Weights) -> Verifier<'a> {
+        Verifier { function, weights, visible: HashSet::new(), names: HashSet::new(), placed: HashSet::new() }
+    }
+
+    fn function(&mut self) -> Result<(), MilError> {
+        let f = self.function;
+        if f.bodies.is_empty() {
+            return fail(format!("function `{}` has no body", f.name));
+        }
+        for (_, body) in &f.bodies {
+            self.visible.clear();
+            self.names.clear();
+            for (i, &input) in f.inputs.iter().enumerate() {
+                self.define(input, ValueDef::Input(i as u32))?;
+            }
+            self.block(*body, 0)?;
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, id: ValueId, def: ValueDef) -> Result<(), MilError> {
+        let Some(value) = self.function.values.get(id.index()) else { return fail(format!("no value {}", id.0)) };
+        if value.def != def {
+            return fail(format!("`{}` is not defined where it stands", value.name));
+        }
+        if !self.names.insert(&value.name) {
+            return fail(format!("two values are named `{}`", value.name));
+        }
+        self.visible.insert(id);
+        Ok(())
+    }
+
+    fn used(&self, id: ValueId, by: &str) -> Result<(), MilError> {
+        if self.visible.contains(&id) {
+            return Ok(());
+        }
+        let name = self.function.values.get(id.index()).map_or("?", |v| v.name.as_str());
+        fail(format!("{by} uses `{name}`, which is not defined before it"))
+    }
+
+    fn block(&mut self, id: BlockId, depth: usize) -> Result<(), MilError> {
+        let Some(block) = self.function.blocks.get(id.index()) else { return fail(format!("no block {}", id.0)) };
+        if depth > MAX_DEPTH {
+            return fail(format!("blocks nest deeper than {MAX_DEPTH}"));
+        }
+        let mut local = Vec::new();
+        for (i, &input) in block.inputs.iter().enumerate() {
+            self.define(input, ValueDef::BlockInput(id, i as u32))?;
+            local.push(input);
+        }
+        for &op in &block.ops {
+            self.op(op, depth)?;
+            local.extend_from_slice(&self.function.op(op).outputs);
+        }
+        for &output in &block.outputs {
+            self.used(output, "a block's result")?;
+        }
+        if depth > 0 {
+            for value in local {
+                self.visible.remove(&value);
+            }
+        }
+        Ok(())
+    }
+
+    fn op(&mut self, id: OpId, depth: usize) -> Result<(), MilError> {
+        let Some(op) = self.function.ops.get(id.index()) else { return fail(format!("no op {}", id.0)) };
+        if !self.placed.insert(id) {
+            return fail(format!("op {} (`{}`) stands in two places", id.0, op.name));
+        }
+        for value in op.operands() {
+            self.used(value, &op.name)?;
+        }
+        let label = op.outputs.first().and_then(|v| self.function.values.get(v.index())).map_or("", |v| &v.name);
+        let literals = op.args.iter().filter_map(|(n, a)| if let Arg::Const(c) = a { Some((n, c)) } else { None });
+        for (name, constant) in literals.chain(op.attributes.iter().map(|(n, c)| (n, c))) {
+            self.constant(if name == "val" { label } else { name }, constant)?;
+        }
+        for &block in &op.blocks {
+            self.block(block, depth + 1)?;
+        }
+        for (i, &output) in op.outputs.iter().enumerate() {
+            self.define(output, ValueDef::Op(id, i as u32))?;
+        }
+        Ok(())
+    }
+
+    fn constant(&self, name: &str, constant: &Constant) -> Result<(), MilError> {
+        match constant {
+            Constant::Tensor { .. } => check_constant(name, constant, self.weights),
+            Constant::List(_, items) | Constant::Tuple(items) => items.iter().try_for_each(|c| self.constant(name, c)),
+            Constant::Dict(_, entries) => {
+                entries.iter().try_for_each(|(k, v)| self.constant(name, k).and_then(|()| self.constant(name, v)))
+            }
+        }
+    }
+}
