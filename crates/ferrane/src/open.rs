@@ -1,0 +1,117 @@
+//! Opens devices by name: `emulator`, `emulator?numerics=exact&profile=m4-macos15-inmem`, `ane`, `ane-or-emulator`.
+//!
+//! Numerics, profile and path are options of opening a device, never of a request: what was compiled under one set of rules is
+//! not run under another.
+
+use ferrane_device::{Device, Error, ErrorKind, Result};
+use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_target::Profile;
+
+/// What can be opened, for a list.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// The name to open it by.
+    pub name: &'static str,
+    /// True if opening it works here.
+    pub available: bool,
+    /// One line: what it is, or why it is not available.
+    pub description: String,
+    /// Its options, `key=value|value`.
+    pub options: &'static [&'static str],
+}
+
+const NAMES: [&str; 3] = ["emulator", "ane", "ane-or-emulator"];
+const EMULATOR_OPTIONS: [&str; 2] = ["numerics=fast|exact", "profile=NAME"];
+
+/// Every device that this build knows.
+pub fn devices() -> Vec<DeviceInfo> {
+    let ane = open("ane");
+    let emulator = "a software Neural Engine on this computer's CPU; numerics=fast rounds to fp16 at every op, exact is fp32";
+    let (available, ane) = match &ane {
+        Ok(device) => (true, device.name()),
+        Err(error) => (false, error.message().to_string()),
+    };
+    vec![
+        DeviceInfo { name: NAMES[0], available: true, description: emulator.into(), options: &EMULATOR_OPTIONS },
+        DeviceInfo { name: NAMES[1], available, description: ane, options: &[] },
+        DeviceInfo {
+            name: NAMES[2],
+            available: true,
+            description: "the engine where there is one, else the emulator".into(),
+            options: &[],
+        },
+    ]
+}
+
+/// Opens a device by name, with options after `?`.
+///
+/// # Errors
+/// [`ErrorKind::Option`] for an unknown name or option (with the nearest known one), [`ErrorKind::Unavailable`] for a device that
+/// is not here.
+pub fn open(spec: &str) -> Result<Device> {
+    let (name, options) = spec.split_once('?').unwrap_or((spec, ""));
+    match name {
+        "emulator" => Ok(Device::new(Emulator::new(emulator_options(options)?))),
+        "ane" => ferrane_ane::open(options),
+        "ane-or-emulator" => open("ane").or_else(|_| open("emulator")),
+        _ => {
+            let hint = nearest(name, NAMES).map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
+            let known = NAMES.join(", ");
+            Err(Error::new(ErrorKind::Option, format!("unknown device `{name}`{hint} Known: {known}")))
+        }
+    }
+}
+
+fn emulator_options(text: &str) -> Result<Options> {
+    let mut options = Options::default();
+    for pair in text.split('&').filter(|p| !p.is_empty()) {
+        let bad = |why: String| Error::new(ErrorKind::Option, format!("emulator option `{pair}`: {why}"));
+        match pair.split_once('=') {
+            Some(("numerics", "fast")) => options.numerics = Numerics::Fast,
+            Some(("numerics", "exact")) => options.numerics = Numerics::Exact,
+            Some(("profile", name)) => options.profile = Profile::named(name).map_err(|e| bad(e.to_string()))?,
+            _ => return Err(bad(format!("known are {}", EMULATOR_OPTIONS.join(", ")))),
+        }
+    }
+    Ok(options)
+}
+
+/// The known name nearest to a misspelt one, if one is near.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let distance = |other: &str| {
+        let other: Vec<char> = other.chars().collect();
+        let mut row: Vec<usize> = (0..=other.len()).collect();
+        for (i, c) in name.chars().enumerate() {
+            let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+            for (j, d) in other.iter().enumerate() {
+                let cost = diagonal + usize::from(c != *d);
+                diagonal = row[j + 1];
+                row[j + 1] = cost.min(row[j] + 1).min(diagonal + 1);
+            }
+        }
+        row[other.len()]
+    };
+    known.into_iter().map(|k| (distance(k), k)).filter(|(d, k)| *d <= k.len() / 2).min().map(|(_, k)| k)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_names_get_the_nearest_one() {
+        let error = open("emulatr").map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Option);
+        assert!(error.to_string().contains("did you mean `emulator`"), "{error}");
+        let error = open("emulator?numeric=fast").map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("numerics=fast|exact"), "{error}");
+        let error = open("emulator?profile=m9").map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("m4-macos15-inmem"), "{error}");
+    }
+
+    #[test]
+    fn the_engine_or_the_emulator_always_opens() {
+        assert!(open("ane-or-emulator").is_ok());
+        assert_eq!(devices().len(), NAMES.len());
+    }
+}

@@ -1,0 +1,353 @@
+//! The parts of a step that stay on the CPU: embedding, cross-entropy, SiLU gradient, rotary gradient, head sums.
+//!
+//! Activations are channel-first, `[C, S]` with element (c, t) at c·S + t, as the surfaces are (training-dynamic). Work is cut by
+//! size alone, so results do not depend on the thread count.
+
+use ferrane_host::f16;
+use ferrane_host::{convert, pool, simd};
+use ferrane_llm::config::{Config, RopeStyle};
+
+/// Elements that one task works on at least: below this a task costs more than it does.
+const GRAIN: usize = 16 * 1024;
+
+/// Rows of `s` elements for one task.
+fn rows_per_task(s: usize) -> usize {
+    (GRAIN / s.max(1)).max(1)
+}
+
+/// x[c, t] = embed[ids[t], c].
+pub fn embed(table: &[f32], ids: &[u32], dim: usize, x: &mut [f32]) {
+    let s = ids.len();
+    pool::for_each_chunk_mut(x, rows_per_task(s) * s, |task, rows| {
+        let first = task * rows_per_task(s);
+        for (t, &id) in ids.iter().enumerate() {
+            let vector = &table[id as usize * dim..][..dim];
+            for (c, row) in rows.chunks_exact_mut(s).enumerate() {
+                row[t] = vector[first + c];
+            }
+        }
+    });
+}
+
+/// gradient[ids[t], c] += dy[c, t].
+pub fn embed_gradient(dy: &[f32], ids: &[u32], dim: usize, gradient: &mut [f32]) {
+    let s = ids.len();
+    for (t, &id) in ids.iter().enumerate() {
+        let vector = &mut gradient[id as usize * dim..][..dim];
+        for (c, g) in vector.iter_mut().enumerate() {
+            *g += dy[c * s + t];
+        }
+    }
+}
+
+/// Mean cross-entropy of `logits` `[V, S]` against `targets`; `logits` become its gradient times `scale`.
+///
+/// The maximum is subtracted first. The loss of a token is log Σexp − logit, in f64 over tokens.
+pub fn cross_entropy(logits: &mut [f32], targets: &[u32], scale: f32) -> f32 {
+    let s = targets.len();
+    let rows = rows_per_task(s);
+    let max = pool::reduce(
+        logits.len() / s,
+        rows,
+        |range| {
+            let mut max = vec![f32::NEG_INFINITY; s];
+            for row in logits[range.start * s..range.end * s].chunks_exact(s) {
+                simd::dispatch(
+                    #[inline(always)]
+                    || max.iter_mut().zip(row).for_each(|(m, v)| *m = m.max(*v)),
+                );
+            }
+            max
+        },
+        |mut a, b| {
+            a.iter_mut().zip(&b).for_each(|(a, b)| *a = a.max(*b));
+            a
+        },
+    )
+    .unwrap_or_default();
+    let target_logits: Vec<f32> = targets.iter().enumerate().map(|(t, &id)| logits[id as usize * s + t]).collect();
+    let partial: Vec<Vec<f32>> = {
+        let chunk = rows * s;
+        let mut sums = vec![Vec::new(); logits.len().div_ceil(chunk)];
+        let max = &max;
+        let work: Vec<_> = logits.chunks_mut(chunk).zip(sums.iter_mut()).collect();
+        let mut work = work;
+        pool::for_each_chunk_mut(&mut work, 1, |_, piece| {
+            for (block, sum) in piece.iter_mut() {
+                let mut total = vec![0.0f32; s];
+                for row in block.chunks_exact_mut(s) {
+                    simd::dispatch(
+                        #[inline(always)]
+                        || {
+                            for t in 0..s {
+                                let e = simd::exp(row[t] - max[t]);
+                                row[t] = e;
+                                total[t] += e;
+                            }
+                        },
+                    );
+                }
+                **sum = total;
+            }
+        });
+        sums
+    };
+    let mut sum = vec![0.0f64; s];
+    for block in &partial {
+        sum.iter_mut().zip(block).for_each(|(a, b)| *a += f64::from(*b));
+    }
+    let loss = (0..s).map(|t| sum[t].ln() + f64::from(max[t]) - f64::from(target_logits[t])).sum::<f64>() / s as f64;
+    let factor: Vec<f32> = sum.iter().map(|z| (f64::from(scale) / (z * s as f64)) as f32).collect();
+    pool::for_each_chunk_mut(logits, rows * s, |_, block| {
+        for row in block.chunks_exact_mut(s) {
+            simd::dispatch(
+                #[inline(always)]
+                || row.iter_mut().zip(&factor).for_each(|(v, f)| *v *= f),
+            );
+        }
+    });
+    for (t, &id) in targets.iter().enumerate() {
+        logits[id as usize * s + t] -= scale / s as f32;
+    }
+    loss as f32
+}
+
+/// Mean cross-entropy without a gradient.
+pub fn cross_entropy_loss(logits: &mut [f32], targets: &[u32]) -> f32 {
+    cross_entropy(logits, targets, 0.0)
+}
+
+/// Gradient of gate = h1·σ(h1)·h3: dh3 = dgate·h1·σ, dh1 = dgate·h3·σ·(1 + h1·(1 − σ)) (training-dynamic §6 b).
+pub fn silu_backward(dgate: &[f16], h1: &[f16], h3: &[f16], dh1: &mut [f32], dh3: &mut [f32]) {
+    const TILE: usize = 1024;
+    pool::for_each_chunk_mut2(dh1, dh3, GRAIN, |task, dh1, dh3| {
+        let mut tiles = [[0.0f32; TILE]; 3];
+        for (i, (dh1, dh3)) in dh1.chunks_mut(TILE).zip(dh3.chunks_mut(TILE)).enumerate() {
+            let at = task * GRAIN + i * TILE;
+            let n = dh1.len();
+            for (tile, source) in tiles.iter_mut().zip([dgate, h1, h3]) {
+                convert::f16_to_f32(&source[at..at + n], &mut tile[..n]);
+            }
+            let [d, a, b] = &tiles;
+            let (d, a, b) = (&d[..n], &a[..n], &b[..n]);
+            simd::dispatch(
+                #[inline(always)]
+                || {
+                    for k in 0..n {
+                        let s = simd::sigmoid(a[k]);
+                        dh3[k] = d[k] * a[k] * s;
+                        dh1[k] = d[k] * b[k] * s * (1.0 + a[k] * (1.0 - s));
+                    }
+                },
+            );
+        }
+    });
+}
+
+/// Tables cos and sin of position t and pair i, `[head_dim/2, S]`.
+pub struct RopeTables {
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+impl RopeTables {
+    /// Angle t / base^(2i/head_dim), computed in f64.
+    pub fn new(config: &Config, s: usize) -> RopeTables {
+        let half = config.head_dim / 2;
+        let angle = |k: usize| {
+            let (i, t) = (k / s, k % s);
+            t as f64 / f64::from(config.rope.base).powf(2.0 * i as f64 / config.head_dim as f64)
+        };
+        RopeTables {
+            cos: (0..half * s).map(|k| angle(k).cos() as f32).collect(),
+            sin: (0..half * s).map(|k| angle(k).sin() as f32).collect(),
+        }
+    }
+}
+
+/// Rotates the gradient `[heads·head_dim, S]` back: (a, b) → (a·cos + b·sin, −a·sin + b·cos).
+pub fn rope_backward(d: &mut [f32], tables: &RopeTables, config: &Config, s: usize) {
+    let (hd, half) = (config.head_dim, config.head_dim / 2);
+    pool::for_each_chunk_mut(d, hd * s, |_, head| {
+        for i in 0..half {
+            let (first, second) = match config.rope.style {
+                RopeStyle::Interleaved => (2 * i, 2 * i + 1),
+                RopeStyle::Half => (i, i + half),
+            };
+            let (left, right) = head.split_at_mut(second * s);
+            let (a, b) = (&mut left[first * s..][..s], &mut right[..s]);
+            let (cos, sin) = (&tables.cos[i * s..][..s], &tables.sin[i * s..][..s]);
+            simd::dispatch(
+                #[inline(always)]
+                || {
+                    for t in 0..s {
+                        let (x, y) = (a[t], b[t]);
+                        a[t] = x * cos[t] + y * sin[t];
+                        b[t] = y * cos[t] - x * sin[t];
+                    }
+                },
+            );
+        }
+    });
+}
+
+/// Sums the gradients of the query heads that share a key-value head: query head h belongs to h div ratio.
+pub fn sum_heads(per_query: &[f32], out: &mut [f32], head_elements: usize, ratio: usize) {
+    pool::for_each_chunk_mut(out, head_elements, |kv, out| {
+        out.copy_from_slice(&per_query[kv * ratio * head_elements..][..head_elements]);
+        for r in 1..ratio {
+            let head = &per_query[(kv * ratio + r) * head_elements..][..head_elements];
+            out.iter_mut().zip(head).for_each(|(o, h)| *o += h);
+        }
+    });
+}
+
+/// out = a + factor·b.
+pub fn add_scaled(a: &[f32], factor: f32, b: &[f32], out: &mut [f32]) {
+    pool::for_each_chunk_mut(out, GRAIN, |task, out| {
+        let at = task * GRAIN;
+        let (a, b) = (&a[at..at + out.len()], &b[at..at + out.len()]);
+        simd::dispatch(
+            #[inline(always)]
+            || out.iter_mut().zip(a).zip(b).for_each(|((o, a), b)| *o = a + factor * b),
+        );
+    });
+}
+
+/// out = factor·a.
+pub fn scaled(factor: f32, a: &[f32], out: &mut [f32]) {
+    pool::for_each_chunk_mut(out, GRAIN, |task, out| {
+        let a = &a[task * GRAIN..][..out.len()];
+        out.iter_mut().zip(a).for_each(|(o, a)| *o = factor * a);
+    });
+}
+
+/// sums[c] += Σ_t d[c, t]: the gradient of a bias.
+pub fn sum_rows(d: &[f32], s: usize, sums: &mut [f32]) {
+    for (sum, row) in sums.iter_mut().zip(d.chunks_exact(s)) {
+        *sum += row.iter().sum::<f32>();
+    }
+}
+
+/// Largest magnitude; NaN and infinities come out as infinity.
+pub fn max_abs(values: &[f32]) -> f32 {
+    let max = |range: std::ops::Range<usize>| {
+        let mut finite = true;
+        let mut max = 0.0f32;
+        for v in &values[range] {
+            finite &= v.is_finite();
+            max = max.max(v.abs());
+        }
+        if finite { max } else { f32::INFINITY }
+    };
+    pool::reduce(values.len(), GRAIN, max, f32::max).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(n: usize, seed: u64) -> Vec<f32> {
+        let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut next = || {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            (x >> 40) as f32 / (1 << 23) as f32 - 1.0
+        };
+        (0..n).map(|_| next()).collect()
+    }
+
+    fn config(style: RopeStyle) -> Config {
+        let mut config = ferrane_llm::config::preset("stories260k").unwrap();
+        config.rope.style = style;
+        config
+    }
+
+    #[test]
+    fn cross_entropy_and_its_gradient_match_f64() {
+        let (v, s, scale) = (700, 37, 64.0);
+        let logits: Vec<f32> = noise(v * s, 3).iter().map(|x| 8.0 * x).collect();
+        let targets: Vec<u32> = (0..s as u32).map(|t| t * 17 % v as u32).collect();
+        let mut gradient = logits.clone();
+        let loss = cross_entropy(&mut gradient, &targets, scale);
+        let mut expected = 0.0;
+        for t in 0..s {
+            let z: f64 = (0..v).map(|c| f64::from(logits[c * s + t]).exp()).sum();
+            expected += z.ln() - f64::from(logits[targets[t] as usize * s + t]);
+            for c in 0..v {
+                let p = f64::from(logits[c * s + t]).exp() / z;
+                let g = (p - f64::from(u8::from(targets[t] as usize == c))) * f64::from(scale) / s as f64;
+                // Single precision: a few units in the last place of a value below 2.
+                assert!((g - f64::from(gradient[c * s + t])).abs() < 1e-6 * f64::from(scale), "{c} {t}");
+            }
+        }
+        assert!((expected / s as f64 - f64::from(loss)).abs() < 1e-5);
+    }
+
+    #[test]
+    fn silu_gradient_matches_central_differences() {
+        let n = 3000;
+        let half = |v: Vec<f32>| v.into_iter().map(|x| f16::from_f32(4.0 * x)).collect::<Vec<_>>();
+        let (d, a, b) = (half(noise(n, 1)), half(noise(n, 2)), half(noise(n, 5)));
+        let (mut da, mut db) = (vec![0.0; n], vec![0.0; n]);
+        silu_backward(&d, &a, &b, &mut da, &mut db);
+        let gate = |a: f64, b: f64| a / (1.0 + (-a).exp()) * b;
+        for i in 0..n {
+            let (d, a, b) = (d[i].to_f64(), a[i].to_f64(), b[i].to_f64());
+            let h = 1e-5;
+            let ga = d * (gate(a + h, b) - gate(a - h, b)) / (2.0 * h);
+            let gb = d * (gate(a, b + h) - gate(a, b - h)) / (2.0 * h);
+            assert!((ga - f64::from(da[i])).abs() < 1e-4 && (gb - f64::from(db[i])).abs() < 1e-4, "{i}");
+        }
+    }
+
+    #[test]
+    fn the_rotation_back_is_the_transpose_of_the_rotation() {
+        let s = 9;
+        for style in [RopeStyle::Interleaved, RopeStyle::Half] {
+            let config = config(style);
+            let n = config.q_dim() * s;
+            let tables = RopeTables::new(&config, s);
+            let (x, mut d) = (noise(n, 7), noise(n, 8));
+            let before = d.clone();
+            rope_backward(&mut d, &tables, &config, s);
+            // ⟨R x, d⟩ = ⟨x, Rᵀ d⟩ with R written out from its definition.
+            let (hd, half) = (config.head_dim, config.head_dim / 2);
+            let mut left = 0.0;
+            for h in 0..config.heads {
+                for i in 0..half {
+                    for t in 0..s {
+                        let angle = t as f64 / 1e4f64.powf(2.0 * i as f64 / hd as f64);
+                        let (p, q) = if style == RopeStyle::Half { (i, i + half) } else { (2 * i, 2 * i + 1) };
+                        let at = |c: usize| (h * hd + c) * s + t;
+                        let (a, b) = (f64::from(x[at(p)]), f64::from(x[at(q)]));
+                        left += (a * angle.cos() - b * angle.sin()) * f64::from(before[at(p)]);
+                        left += (a * angle.sin() + b * angle.cos()) * f64::from(before[at(q)]);
+                    }
+                }
+            }
+            let right: f64 = x.iter().zip(&d).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            assert!((left - right).abs() < 1e-4, "{style:?} {left} {right}");
+        }
+    }
+
+    #[test]
+    fn embedding_heads_and_small_sums() {
+        let table: Vec<f32> = (0..12).map(|v| v as f32).collect();
+        let mut x = vec![0.0; 6];
+        embed(&table, &[3, 0], 3, &mut x);
+        assert_eq!(x, [9.0, 0.0, 10.0, 1.0, 11.0, 2.0]);
+        let mut gradient = vec![0.0; 12];
+        embed_gradient(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 3], 3, &mut gradient);
+        assert_eq!(gradient[9..], [3.0, 7.0, 11.0]);
+        let mut out = vec![0.0; 4];
+        sum_heads(&[1.0, 2.0, 10.0, 20.0, 3.0, 4.0, 30.0, 40.0], &mut out, 2, 2);
+        assert_eq!(out, [11.0, 22.0, 33.0, 44.0]);
+        let mut sums = vec![1.0, 0.0];
+        sum_rows(&[1.0, 2.0, 3.0, 4.0], 2, &mut sums);
+        assert_eq!(sums, [4.0, 7.0]);
+        assert_eq!(max_abs(&[1.0, -3.0, 2.0]), 3.0);
+        assert_eq!(max_abs(&[1.0, f32::NAN]), f32::INFINITY);
+    }
+}
