@@ -1,0 +1,252 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Program the Apple Neural Engine: train and run transformers on it or on its emulator.
+#[derive(Debug, Parser)]
+#[command(name = "ferrane", version, arg_required_else_help = true, max_term_width = 110)]
+#[command(after_help = "Start with `ferrane train`: it trains a small story model on this computer in about three minutes.")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a transformer whose forward and backward kernels run on a device.
+    Train(Box<Train>),
+    /// Continue a text with a trained model.
+    Generate(Generate),
+    /// Mean loss per token of a model on a text.
+    Eval(Eval),
+    /// List the devices that this build knows.
+    Devices(Devices),
+    /// Measure.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+/// Where programs run.
+#[derive(Args, Debug, Clone)]
+pub struct DeviceArg {
+    /// `emulator`, `emulator?numerics=exact`, `ane`, `ane-or-emulator`, or `reference` (plain fp32 without a device).
+    #[arg(long, default_value = "emulator", value_name = "DEVICE")]
+    pub device: String,
+}
+
+/// How the residual stream is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Residual {
+    /// On the CPU in fp32.
+    Fp32,
+    /// Rounded to fp16 once per layer inside `ffnFused`, as the reference trainer does.
+    Fp16,
+}
+
+/// How weights reach the linear kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WeightsForm {
+    /// Behind the activations, in the same input.
+    Packed,
+    /// As function inputs of their own.
+    Inputs,
+}
+
+/// `ferrane train`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ferrane train                                   the embedded default, about three minutes
+  ferrane train --data stories.txt --steps 2000   your own text
+  ferrane train --model stories15m --tokenizer tokenizer.bin --data data00.bin --accum 8
+  ferrane train --out runs/a --resume             go on where a run stopped, bit for bit
+
+Data: UTF-8 text (tokenised once and cached beside the file), llama2.c uint16 ids (.bin, .u16) or uint32 ids (.u32).
+Without --data the command writes a corpus of simple stories itself and trains its own 512-entry tokenizer.")]
+pub struct Train {
+    /// Preset (stories260k, stories15m, stories42m, stories110m, qwen2.5-0.5b, qwen3-0.6b) or a folder with a Hugging Face config.json.
+    #[arg(long, value_name = "PRESET|DIR")]
+    pub model: Option<String>,
+    /// Start from these weights: llama2.c .bin, .safetensors, a Hugging Face folder, or a run of ferrane.
+    #[arg(long, value_name = "FILE")]
+    pub init: Option<PathBuf>,
+    /// Training data.
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Tokenizer: llama2.c tokenizer.bin, SentencePiece .model, tokenizer.json, or a folder with vocab.json and merges.txt.
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+    /// Where the kernels run.
+    #[command(flatten)]
+    pub device: DeviceArg,
+    /// Optimizer updates.
+    #[arg(long, value_name = "UPDATES")]
+    pub steps: Option<u64>,
+    /// Micro-steps whose gradients are added up for one update.
+    #[arg(long, value_name = "N")]
+    pub accum: Option<usize>,
+    /// Tokens in a window.
+    #[arg(long, value_name = "N")]
+    pub seq: Option<usize>,
+    /// Windows in a micro-step.
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
+    /// Highest learning rate.
+    #[arg(long, value_name = "F")]
+    pub lr: Option<f32>,
+    /// Learning rate at the end of the cosine; a tenth of --lr if not given.
+    #[arg(long, value_name = "F")]
+    pub min_lr: Option<f32>,
+    /// Updates of linear warm-up.
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u64>,
+    /// Largest global gradient norm; 0 turns clipping off.
+    #[arg(long, value_name = "F")]
+    pub clip: Option<f32>,
+    /// Decoupled weight decay of matrices and embedding.
+    #[arg(long, value_name = "F")]
+    pub weight_decay: Option<f32>,
+    /// The residual stream.
+    #[arg(long, value_enum)]
+    pub residual: Option<Residual>,
+    /// Where the weights stand.
+    #[arg(long, value_enum)]
+    pub weights: Option<WeightsForm>,
+    /// Seed of initialisation and sampling.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Folder of the run: checkpoints, metrics.jsonl, loss.svg.
+    #[arg(long, value_name = "DIR", default_value = "runs/default")]
+    pub out: PathBuf,
+    /// Go on from the latest checkpoint in --out.
+    #[arg(long)]
+    pub resume: bool,
+    /// Updates between validations.
+    #[arg(long, value_name = "UPDATES")]
+    pub eval_every: Option<u64>,
+    /// Validation windows, evenly spaced.
+    #[arg(long, value_name = "N")]
+    pub eval_windows: Option<usize>,
+    /// Updates between checkpoints.
+    #[arg(long, value_name = "UPDATES")]
+    pub save_every: Option<u64>,
+    /// One JSON object per event on standard output, nothing else.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane generate`.
+#[derive(Args, Debug)]
+pub struct Generate {
+    /// Model: a run's folder, llama2.c .bin, .safetensors, or a Hugging Face folder.
+    #[arg(long, value_name = "FILE|DIR")]
+    pub checkpoint: PathBuf,
+    /// Tokenizer; a run's folder and a Hugging Face folder bring their own.
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+    /// Text to continue.
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    pub prompt: String,
+    /// Tokens in all, the prompt's included.
+    #[arg(long, default_value_t = 256, value_name = "N")]
+    pub steps: usize,
+    /// 0 takes the most likely token each time.
+    #[arg(long, default_value_t = 0.8, value_name = "F")]
+    pub temperature: f32,
+    /// Sample among the most likely tokens whose probabilities add up to this.
+    #[arg(long, default_value_t = 0.9, value_name = "F")]
+    pub top_p: f32,
+    /// Seed of the sampler.
+    #[arg(long, default_value_t = 42, value_name = "N")]
+    pub seed: u64,
+    /// Where the kernels run.
+    #[command(flatten)]
+    pub device: DeviceArg,
+    /// One JSON object at the end (text, ids, tokens per second) instead of streaming.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane eval`.
+#[derive(Args, Debug)]
+pub struct Eval {
+    /// Model: a run's folder, llama2.c .bin, .safetensors, or a Hugging Face folder.
+    #[arg(long, value_name = "FILE|DIR")]
+    pub checkpoint: PathBuf,
+    /// Text or token ids.
+    #[arg(long, value_name = "FILE")]
+    pub data: PathBuf,
+    /// Tokenizer, for text.
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+    /// Tokens in a window.
+    #[arg(long, default_value_t = 256, value_name = "N")]
+    pub seq: usize,
+    /// Windows, evenly spaced over all of the data; 0 takes as many as fit.
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    pub windows: usize,
+    /// Where the kernels run.
+    #[command(flatten)]
+    pub device: DeviceArg,
+    /// One JSON object on one line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane devices`.
+#[derive(Args, Debug)]
+pub struct Devices {
+    /// A JSON array.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane bench`.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Time one training step of a preset with random weights and tokens.
+    Step(BenchStep),
+}
+
+/// `ferrane bench step`.
+#[derive(Args, Debug)]
+pub struct BenchStep {
+    /// Preset.
+    #[arg(long, default_value = "stories110m", value_name = "PRESET")]
+    pub model: String,
+    /// Entries of the vocabulary that are in use; the preset's if not given.
+    #[arg(long, value_name = "N")]
+    pub vocab: Option<usize>,
+    /// Tokens in the window.
+    #[arg(long, default_value_t = 256, value_name = "N")]
+    pub seq: usize,
+    /// Measured steps; two more warm up.
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub repeat: usize,
+    /// The residual stream.
+    #[arg(long, value_enum, default_value = "fp32")]
+    pub residual: Residual,
+    /// Where the weights stand.
+    #[arg(long, value_enum, default_value = "packed")]
+    pub weights: WeightsForm,
+    /// Where the kernels run.
+    #[command(flatten)]
+    pub device: DeviceArg,
+    /// One JSON object on one line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        super::Cli::command().debug_assert();
+    }
+}
