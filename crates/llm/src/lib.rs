@@ -4,4 +4,5 @@
 
 pub mod config;
 pub mod random;
+pub mod tokenizer;
 pub mod weights;

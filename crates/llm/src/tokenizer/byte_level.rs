@@ -1,0 +1,399 @@
+//! Byte-level BPE and `tokenizer.json`, encoded by the crate `tokenizers`.
+//!
+//! The vocabulary, the merges and the way of cutting text into words are three things. `tokenizer.json` says all of them;
+//! `vocab.json` with `merges.txt` says the first two, and the third comes from [`PreTokenizer`]'s rule. Decoding is ours: the
+//! pieces are turned into bytes once.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::normalizers::unicode::NFC;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel as Bytes;
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::tokenizer::{AddedToken, SplitDelimiterBehavior};
+
+use super::merge::LONGEST_PIECE;
+use super::{Error, Options, Pieces, byte_piece, load};
+
+/// How byte-level BPE cuts text into words before it merges.
+///
+/// `vocab.json` and `merges.txt` do not say it. Where neither [`Options`] nor a `tokenizer_config.json` (its `tokenizer_class`)
+/// does, the vocabulary itself tells: words of Qwen2 hold one digit at most and may put a punctuation mark before letters, those of
+/// GPT-2 hold runs of digits and never mix the two. So a vocabulary with such a mixed piece and without two digits side by
+/// side is Qwen2's; every other one is taken as GPT-2's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PreTokenizer {
+    /// GPT-2: contractions, letters, digits, other marks, each with the one space before it.
+    Gpt2,
+    /// Qwen2, 2.5 and 3: text in NFC, single digits, marks before letters, line ends after marks.
+    Qwen2,
+}
+
+const QWEN2: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+const BEGIN: [&str; 3] = ["<s>", "<|begin_of_text|>", "<|endoftext|>"];
+const END: [&str; 3] = ["</s>", "<|end_of_text|>", "<|endoftext|>"];
+
+#[derive(Debug, Clone)]
+pub(super) struct ByteLevel {
+    inner: tokenizers::Tokenizer,
+    spelling: Spelling,
+    strips_space: bool,
+    names: Vec<Option<String>>,
+    bos: Option<u32>,
+    eos: Option<u32>,
+}
+
+/// How pieces spell bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spelling {
+    /// One printable character for every byte, as GPT-2 does.
+    Bytes,
+    /// `▁` for a space and `<0xNN>` for bytes, as SentencePiece does.
+    Spaces,
+    /// As they are.
+    Plain,
+}
+
+pub(super) fn sniff(path: &Path, bytes: &[u8]) -> bool {
+    bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{') || is_merges(path)
+}
+
+fn is_merges(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().ends_with("merges.txt"))
+}
+
+/// The file `name` that belongs to `path`: in the same folder, with the same prefix.
+pub(super) fn sibling(path: &Path, name: &str) -> PathBuf {
+    let own = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let ends = ["vocab.json", "merges.txt", "tokenizer.json"];
+    let prefix = ends.iter().find_map(|end| own.strip_suffix(end)).unwrap_or("");
+    path.with_file_name(format!("{prefix}{name}"))
+}
+
+/// What a `tokenizer_config.json` says.
+#[derive(Default)]
+struct Config {
+    added: Vec<(u32, AddedToken)>,
+    /// Outer `None`: the file does not say.
+    bos: Option<Option<String>>,
+    eos: Option<Option<String>>,
+    pre_tokenizer: Option<PreTokenizer>,
+    prefix_space: bool,
+}
+
+fn bad(what: impl std::fmt::Display) -> Error {
+    Error::Format(format!("tokenizer: {what}"))
+}
+
+fn parse(bytes: &[u8]) -> Result<Value, Error> {
+    serde_json::from_slice(bytes).map_err(bad)
+}
+
+impl Config {
+    fn open(vocabulary: &Path, options: &Options) -> Result<Config, Error> {
+        let path = match &options.config {
+            Some(path) => path.clone(),
+            None => sibling(vocabulary, "tokenizer_config.json"),
+        };
+        if options.config.is_none() && !path.is_file() {
+            return Ok(Config::default());
+        }
+        Config::read(&load(&path)?).map_err(|e| Error::File { path, message: e.to_string() })
+    }
+
+    fn read(bytes: &[u8]) -> Result<Config, Error> {
+        let value = parse(bytes)?;
+        let named =
+            |key: &str| value.get(key).map(|v| v.as_str().or_else(|| v.get("content")?.as_str()).map(str::to_string));
+        let mut added = Vec::new();
+        if let Some(tokens) = value.get("added_tokens_decoder").and_then(Value::as_object) {
+            for (id, token) in tokens {
+                let id = id.parse().map_err(|_| bad(format!("added token id `{id}` is no number")))?;
+                let content = token.get("content").and_then(Value::as_str).filter(|c| !c.is_empty());
+                let content = content.ok_or_else(|| bad(format!("added token {id} has no content")))?;
+                let flag = |key| token.get(key).and_then(Value::as_bool).unwrap_or(false);
+                let token = AddedToken::from(content, flag("special"))
+                    .lstrip(flag("lstrip"))
+                    .rstrip(flag("rstrip"))
+                    .single_word(flag("single_word"))
+                    .normalized(flag("normalized"));
+                added.push((id, token));
+            }
+        }
+        added.sort_by_key(|(id, _)| *id);
+        let class = value.get("tokenizer_class").and_then(Value::as_str).unwrap_or("");
+        let pre_tokenizer = match class {
+            c if c.starts_with("Qwen2") => Some(PreTokenizer::Qwen2),
+            c if c.starts_with("GPT2") => Some(PreTokenizer::Gpt2),
+            _ => None,
+        };
+        let prefix_space = value.get("add_prefix_space").and_then(Value::as_bool).unwrap_or(false);
+        Ok(Config { added, bos: named("bos_token"), eos: named("eos_token"), pre_tokenizer, prefix_space })
+    }
+}
+
+impl ByteLevel {
+    pub(super) fn open(path: &Path, bytes: &[u8], options: &Options) -> Result<ByteLevel, Error> {
+        let config = Config::open(path, options)?;
+        if is_merges(path) {
+            let vocabulary = parse(&load(&sibling(path, "vocab.json"))?)?;
+            return ByteLevel::from_merges(&vocabulary, bytes, options, config);
+        }
+        let value = parse(bytes)?;
+        if value.get("model").is_some_and(Value::is_object) {
+            ByteLevel::from_json(bytes, &value, config)
+        } else {
+            let merges = load(&sibling(path, "merges.txt"))?;
+            ByteLevel::from_merges(&value, &merges, options, config)
+        }
+    }
+
+    fn from_merges(vocabulary: &Value, merges: &[u8], options: &Options, config: Config) -> Result<ByteLevel, Error> {
+        let object = vocabulary.as_object().ok_or_else(|| bad("the vocabulary is no JSON object"))?;
+        let mut ids: HashMap<String, u32> = HashMap::with_capacity(object.len());
+        for (piece, id) in object {
+            let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
+            ids.insert(piece.clone(), id.ok_or_else(|| bad(format!("the id of `{piece}` is no whole number")))?);
+        }
+        check_ids(ids.iter().map(|(name, id)| (name.as_str(), *id)), ids.len())?;
+        let merges = read_merges(merges, &ids)?;
+        let way = options.pre_tokenizer.or(config.pre_tokenizer).unwrap_or_else(|| way_of(ids.keys()));
+        let specials: Vec<String> = ids.keys().filter(|name| is_special(name)).cloned().collect();
+        let model = BPE::builder().vocab_and_merges(ids.into_iter().collect::<Vocab>(), merges).build().map_err(bad)?;
+        let mut inner = tokenizers::Tokenizer::new(model);
+        match way {
+            PreTokenizer::Gpt2 => {
+                inner.with_pre_tokenizer(Some(Bytes::new(config.prefix_space, false, true)));
+            }
+            PreTokenizer::Qwen2 => {
+                let pattern = SplitPattern::Regex(QWEN2.into());
+                let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false).map_err(bad)?;
+                let parts: Vec<PreTokenizerWrapper> =
+                    vec![split.into(), Bytes::new(config.prefix_space, false, false).into()];
+                inner.with_pre_tokenizer(Some(Sequence::new(parts)));
+                inner.with_normalizer(Some(NFC)).map_err(bad)?;
+            }
+        }
+        inner.with_decoder(Some(Bytes::new(false, false, false)));
+        let specials = specials.into_iter().map(|name| AddedToken::from(name, true));
+        inner.add_special_tokens(specials).map_err(bad)?;
+        ByteLevel::finish(inner, Spelling::Bytes, false, config)
+    }
+
+    fn from_json(bytes: &[u8], value: &Value, config: Config) -> Result<ByteLevel, Error> {
+        let model = &value["model"];
+        let named = model.get("type").and_then(Value::as_str);
+        if named.unwrap_or("BPE") != "BPE" || !model.get("merges").is_some_and(Value::is_array) {
+            return Err(bad(format!("the model type `{}` is not supported, BPE is", named.unwrap_or("unknown"))));
+        }
+        let vocabulary = model.get("vocab").and_then(Value::as_object).ok_or_else(|| bad("no model.vocab"))?;
+        let ids = vocabulary.iter().map(|(name, id)| {
+            let id = id.as_u64().and_then(|id| u32::try_from(id).ok()).unwrap_or(u32::MAX);
+            (name.as_str(), id)
+        });
+        check_ids(ids, vocabulary.len())?;
+        // The one way in which encoding by BPE can fail.
+        if let Some(unknown) = model.get("unk_token").and_then(Value::as_str)
+            && !vocabulary.contains_key(unknown)
+        {
+            return Err(bad(format!("the unknown token `{unknown}` is not in the vocabulary")));
+        }
+        let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(bad)?;
+        inner.with_truncation(None).map_err(bad)?;
+        inner.with_padding(None);
+        let mut parts = Vec::new();
+        collect(value.get("decoder").unwrap_or(&Value::Null), &mut parts);
+        let has = |name: &str| parts.iter().any(|part| part.get("type").and_then(Value::as_str) == Some(name));
+        let spelling = if has("ByteLevel") {
+            Spelling::Bytes
+        } else if has("ByteFallback") || has("Metaspace") || has("Replace") {
+            Spelling::Spaces
+        } else {
+            Spelling::Plain
+        };
+        let strips = parts.iter().any(|part| match part.get("type").and_then(Value::as_str) {
+            Some("Strip") => part.get("start").and_then(Value::as_u64).unwrap_or(0) > 0,
+            Some("Metaspace") => part.get("prepend_scheme").and_then(Value::as_str) != Some("never"),
+            _ => false,
+        });
+        ByteLevel::finish(inner, spelling, strips, config)
+    }
+
+    fn finish(
+        mut inner: tokenizers::Tokenizer,
+        spelling: Spelling,
+        strips_space: bool,
+        config: Config,
+    ) -> Result<ByteLevel, Error> {
+        for (id, token) in config.added {
+            let content = token.content.clone();
+            if token.special {
+                inner.add_special_tokens([token]).map_err(bad)?;
+            } else {
+                inner.add_tokens([token]).map_err(bad)?;
+            }
+            let found = inner.token_to_id(&content);
+            if found != Some(id) {
+                return Err(bad(format!(
+                    "the configuration gives the added token `{content}` the id {id}, but with this vocabulary it is {}",
+                    found.map_or("none".into(), |id| id.to_string())
+                )));
+            }
+        }
+        let vocabulary = inner.get_vocab(true);
+        let highest = check_ids(vocabulary.iter().map(|(name, id)| (name.as_str(), *id)), vocabulary.len())?;
+        let mut names = vec![None; highest as usize + 1];
+        for (name, id) in vocabulary {
+            if let Some(other) = names[id as usize].replace(name.clone()) {
+                return Err(bad(format!("`{other}` and `{name}` both have the id {id}")));
+            }
+        }
+        let known = |list: &[&str]| list.iter().find_map(|name| inner.token_to_id(name));
+        let chosen = |said: &Option<Option<String>>, list: &[&str]| match said {
+            Some(name) => name.as_deref().and_then(|name| inner.token_to_id(name)),
+            None => known(list),
+        };
+        let (bos, eos) = (chosen(&config.bos, &BEGIN), chosen(&config.eos, &END));
+        Ok(ByteLevel { inner, spelling, strips_space, names, bos, eos })
+    }
+
+    pub(super) fn pieces(&self) -> (Pieces, Option<u32>, Option<u32>) {
+        let added = self.inner.get_added_tokens_decoder();
+        let bytes_of = byte_alphabet();
+        let mut pieces = Pieces::default();
+        for (id, name) in self.names.iter().enumerate() {
+            let name = name.as_deref().unwrap_or("");
+            match (added.get(&(id as u32)), self.spelling) {
+                (Some(token), _) if token.special => pieces.push(&[]),
+                (Some(_), _) | (None, Spelling::Plain) => pieces.push(name.as_bytes()),
+                (None, Spelling::Bytes) => {
+                    let mut bytes = Vec::with_capacity(name.len());
+                    for c in name.chars() {
+                        match bytes_of.get(&c) {
+                            Some(byte) => bytes.push(*byte),
+                            None => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+                        }
+                    }
+                    pieces.push(&bytes);
+                }
+                (None, Spelling::Spaces) => match byte_piece(name.as_bytes()) {
+                    Some(byte) => pieces.push(&[byte]),
+                    None => pieces.push(name.replace('\u{2581}', " ").as_bytes()),
+                },
+            }
+        }
+        (pieces, self.bos, self.eos)
+    }
+
+    pub(super) fn strips_space(&self) -> bool {
+        self.strips_space
+    }
+
+    pub(super) fn id_of(&self, piece: &str) -> Option<u32> {
+        self.inner.token_to_id(piece)
+    }
+
+    pub(super) fn encode(&self, text: &str) -> Vec<u32> {
+        // Opening made sure that the unknown piece exists, so encoding cannot fail.
+        self.inner.encode_fast(text, false).map(|e| e.get_ids().to_vec()).unwrap_or_default()
+    }
+
+    pub(super) fn digest(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        // Writing to memory does not fail; if it did, the ids would still be told apart by the size of the vocabulary.
+        let (vocabulary, config) = self.files().unwrap_or_default();
+        hash.update(self.names.len().to_le_bytes());
+        hash.update(vocabulary);
+        hash.update(config);
+        hash.finalize().into()
+    }
+
+    /// The texts of `tokenizer.json` and `tokenizer_config.json`.
+    pub(super) fn files(&self) -> Result<(String, String), Error> {
+        let vocabulary = self.inner.to_string(false).map_err(bad)?;
+        let name = |id: Option<u32>| id.and_then(|id| self.names.get(id as usize)?.clone());
+        let config = serde_json::json!({ "bos_token": name(self.bos), "eos_token": name(self.eos) });
+        Ok((vocabulary, format!("{config:#}\n")))
+    }
+}
+
+/// Every object in a decoder, nested ones too.
+fn collect<'a>(value: &'a Value, parts: &mut Vec<&'a Value>) {
+    parts.push(value);
+    if let Some(inner) = value.get("decoders").and_then(Value::as_array) {
+        inner.iter().for_each(|part| collect(part, parts));
+    }
+}
+
+/// Checks that ids are dense enough to index a table by them, and piece lengths; returns the highest id.
+fn check_ids<'a>(pieces: impl Iterator<Item = (&'a str, u32)>, count: usize) -> Result<u32, Error> {
+    let mut highest = None;
+    for (name, id) in pieces {
+        if id as usize >= 2 * count + 1024 {
+            return Err(bad(format!("`{name}` has the id {id} in a vocabulary of {count} pieces")));
+        }
+        // The byte spelling doubles some bytes.
+        if name.len() > 2 * LONGEST_PIECE {
+            return Err(bad(format!("piece {id} has {} bytes, beyond {}", name.len(), 2 * LONGEST_PIECE)));
+        }
+        highest = highest.max(Some(id));
+    }
+    highest.ok_or_else(|| bad("the vocabulary is empty"))
+}
+
+fn is_special(name: &str) -> bool {
+    name.starts_with("<|") && name.ends_with("|>")
+}
+
+/// The rule of [`PreTokenizer`].
+fn way_of<'a>(pieces: impl Iterator<Item = &'a String>) -> PreTokenizer {
+    let mut mixed = false;
+    for piece in pieces.filter(|p| !is_special(p)) {
+        for pair in piece.as_bytes().windows(2) {
+            if pair[0].is_ascii_digit() && pair[1].is_ascii_digit() {
+                return PreTokenizer::Gpt2;
+            }
+            mixed |= pair[0].is_ascii_punctuation() && pair[0] != b'\'' && pair[1].is_ascii_alphabetic();
+        }
+    }
+    if mixed { PreTokenizer::Qwen2 } else { PreTokenizer::Gpt2 }
+}
+
+/// The merges of a `merges.txt`: a pair a line, the first line skipped where it starts with `#version`.
+fn read_merges(bytes: &[u8], ids: &HashMap<String, u32>) -> Result<Vec<(String, String)>, Error> {
+    let text = std::str::from_utf8(bytes).map_err(|e| bad(format!("the merges are no UTF-8: {e}")))?;
+    let mut merges = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        if line.is_empty() || (at == 0 && line.starts_with("#version")) {
+            continue;
+        }
+        let wrong = |what: &str| bad(format!("merges line {}: {what}: `{}`", at + 1, line.escape_debug()));
+        let (left, right) = line.split_once(' ').ok_or_else(|| wrong("not two pieces"))?;
+        if left.is_empty() || right.is_empty() || right.contains(' ') {
+            return Err(wrong("not two pieces"));
+        }
+        for piece in [left, right, &format!("{left}{right}")] {
+            if !ids.contains_key(piece) {
+                return Err(wrong(&format!("`{piece}` is not in the vocabulary")));
+            }
+        }
+        merges.push((left.to_string(), right.to_string()));
+    }
+    Ok(merges)
+}
+
+/// GPT-2's printable character for every byte, the other way round: printable Latin-1 stands for itself, the other bytes follow
+/// from U+0100 on.
+fn byte_alphabet() -> HashMap<char, u8> {
+    let own = |b: u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
+    let rest = (0..=255u8).filter(|b| !own(*b)).zip('\u{100}'..);
+    (0..=255u8).filter(|b| own(*b)).map(|b| (b as char, b)).chain(rest.map(|(b, c)| (c, b))).collect()
+}

@@ -1,0 +1,63 @@
+//! Decoding, one id at a time.
+//!
+//! Every kind of tokenizer decodes by one rule: a piece is bytes, the bytes of the pieces follow each other, and what is not
+//! UTF-8 becomes U+FFFD as `String::from_utf8_lossy` does it. A stream holds back the bytes of an unfinished character, so what
+//! it returns is always whole, and the parts of a stream add up to [`Tokenizer::decode`](super::Tokenizer::decode).
+
+use super::Tokenizer;
+
+/// A running decoder; see [`Tokenizer::stream`].
+#[derive(Debug, Clone)]
+pub struct Stream<'a> {
+    tokenizer: &'a Tokenizer,
+    held: Vec<u8>,
+    at_start: bool,
+}
+
+impl<'a> Stream<'a> {
+    pub(super) fn new(tokenizer: &'a Tokenizer) -> Stream<'a> {
+        Stream { tokenizer, held: Vec::new(), at_start: true }
+    }
+
+    /// Takes the next id and returns the text that is complete now, which may be empty. Control pieces and ids beyond the
+    /// vocabulary have no text. After the id [`Tokenizer::bos`] the stream is at a start again.
+    pub fn push(&mut self, id: u32) -> String {
+        let tokenizer = self.tokenizer;
+        if Some(id) == tokenizer.bos() {
+            self.at_start = true;
+        }
+        let Some(mut bytes) = tokenizer.piece(id) else { return String::new() };
+        if bytes.is_empty() {
+            return String::new();
+        }
+        // The space that encoding puts in front of a text is no part of the text.
+        if std::mem::take(&mut self.at_start) && tokenizer.strips_space() {
+            bytes = bytes.strip_prefix(b" ").unwrap_or(bytes);
+        }
+        self.held.extend_from_slice(bytes);
+        let mut text = String::new();
+        let mut done = 0;
+        for chunk in self.held.utf8_chunks() {
+            let invalid = chunk.invalid();
+            text.push_str(chunk.valid());
+            done += chunk.valid().len();
+            if invalid.is_empty() || (done + invalid.len() == self.held.len() && unfinished(invalid)) {
+                break;
+            }
+            text.push(char::REPLACEMENT_CHARACTER);
+            done += invalid.len();
+        }
+        self.held.drain(..done);
+        text
+    }
+
+    /// Ends the stream: bytes of a character that never came to its end become U+FFFD.
+    pub fn finish(self) -> String {
+        String::from_utf8_lossy(&self.held).into_owned()
+    }
+}
+
+/// Whether `bytes` could still become a character.
+fn unfinished(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|e| e.valid_up_to() == 0 && e.error_len().is_none())
+}
