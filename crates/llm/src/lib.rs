@@ -4,5 +4,7 @@
 
 pub mod config;
 pub mod random;
+pub mod reference;
+pub mod sample;
 pub mod tokenizer;
 pub mod weights;

@@ -1,0 +1,93 @@
+//! Generation: one token at a time, with a cache of keys and values.
+
+use super::attention::{scale, seen, softmax};
+use super::block::sigmoid;
+use super::norm::Norm;
+use super::products::{add_scaled, dot, linear};
+use super::rope::Table;
+use super::{Error, Real, Reference};
+
+/// A sequence under way: the keys (turned) and values of all positions so far, layer by layer.
+pub struct Decoder<'a, T: Real = f32> {
+    model: Reference<'a, T>,
+    table: Table<T>,
+    cache: Vec<Cache<T>>,
+    position: usize,
+    logits: Vec<T>,
+}
+
+/// Keys and values of one layer, `[positions, kv_dim]`.
+struct Cache<T> {
+    keys: Vec<T>,
+    values: Vec<T>,
+}
+
+impl<'a, T: Real> Decoder<'a, T> {
+    pub(super) fn new(model: Reference<'a, T>) -> Self {
+        let cache = (0..model.config.layers).map(|_| Cache { keys: vec![], values: vec![] }).collect();
+        let logits = vec![T::ZERO; model.config.vocab];
+        Decoder { model, table: Table::new(model.config, 0), cache, position: 0, logits }
+    }
+
+    /// Number of tokens taken so far.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Takes the next token and returns the logits `[vocab]` of the one after it. They equal the last row of
+    /// [`Reference::logits`] over all tokens so far, to the bit.
+    ///
+    /// # Errors
+    /// [`Error::Token`]; the decoder is unchanged then.
+    pub fn decode(&mut self, token: u32) -> Result<&[T], Error> {
+        let (config, weights) = (self.model.config, self.model.weights);
+        let (dim, size, position) = (config.dim, config.head_dim, self.position);
+        if token as usize >= config.vocab {
+            return Err(Error::Token { token, position, vocab: config.vocab });
+        }
+        self.table.push(config, position);
+        let alpha = T::from_f64(f64::from(config.residual_scale));
+        let mut stream = weights.embed[token as usize * dim..][..dim].to_vec();
+        let product = |x: &[T], w: &[T], bias: Option<&[T]>| {
+            let mut y = vec![T::ZERO; w.len() / x.len()];
+            linear(&mut y, x, w, bias, x.len());
+            y
+        };
+        for (layer, cache) in weights.layers.iter().zip(&mut self.cache) {
+            let heads = |mut row: Vec<T>, gain: Option<&[T]>| {
+                if let Some(gain) = gain {
+                    row = Norm::forward(&row, gain, config.norm_eps).0;
+                }
+                self.table.turn(&mut row, position, T::ONE);
+                row
+            };
+            let (normed, _) = Norm::forward(&stream, &layer.attn_norm, config.norm_eps);
+            let q = heads(product(&normed, &layer.wq, layer.bq.as_deref()), layer.q_norm.as_deref());
+            let k = heads(product(&normed, &layer.wk, layer.bk.as_deref()), layer.k_norm.as_deref());
+            cache.keys.extend_from_slice(&k);
+            cache.values.extend_from_slice(&product(&normed, &layer.wv, layer.bv.as_deref()));
+            let mut attended = vec![T::ZERO; config.q_dim()];
+            for (h, (out, query)) in attended.chunks_exact_mut(size).zip(q.chunks_exact(size)).enumerate() {
+                let start = h / config.gqa_ratio() * size;
+                let at = |j: usize| j * config.kv_dim() + start..j * config.kv_dim() + start + size;
+                let range = seen(config, position);
+                let mut p: Vec<T> =
+                    range.clone().map(|j| scale::<T>(config) * dot(query, &cache.keys[at(j)])).collect();
+                softmax(&mut p);
+                for (j, &p) in range.zip(&p) {
+                    add_scaled(out, p, &cache.values[at(j)]);
+                }
+            }
+            add_scaled(&mut stream, alpha, &product(&attended, &layer.wo, None));
+            let (normed, _) = Norm::forward(&stream, &layer.ffn_norm, config.norm_eps);
+            let h1 = product(&normed, &layer.w1, None);
+            let h3 = product(&normed, &layer.w3, None);
+            let gate: Vec<T> = h1.iter().zip(&h3).map(|(&a, &b)| a * sigmoid(a) * b).collect();
+            add_scaled(&mut stream, alpha, &product(&gate, &layer.w2, None));
+        }
+        let (normed, _) = Norm::forward(&stream, &weights.norm, config.norm_eps);
+        linear(&mut self.logits, &normed, weights.classifier_matrix(), None, dim);
+        self.position += 1;
+        Ok(&self.logits)
+    }
+}

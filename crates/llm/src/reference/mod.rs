@@ -1,0 +1,244 @@
+//! The model in plain loops: the oracle that everything faster is compared with.
+//!
+//! It is generic over the element type ([`Real`]: `f32` or `f64`), so that a test can take central differences in
+//! `f64` of the very code it checks in `f32`. Each sum has one fixed order, whatever the number of threads.
+//! Activations are row-major `[tokens, features]`.
+//!
+//! | file | what |
+//! |---|---|
+//! | `real` | the element types |
+//! | `products` | the three products of a linear layer |
+//! | `norm`, `rope`, `attention` | the other parts, each forward and backward |
+//! | `block` | a layer out of these parts |
+//! | `decode` | one token at a time, with a key/value cache |
+
+mod attention;
+mod block;
+mod decode;
+mod norm;
+mod products;
+mod real;
+mod rope;
+
+pub use decode::Decoder;
+pub use real::Real;
+
+use crate::config::Config;
+use crate::weights::{self, Weights};
+use block::{Block, Saved};
+use norm::Norm;
+use rayon::prelude::*;
+use rope::Table;
+
+/// The reference cannot compute what it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Weights and configuration do not belong together.
+    #[error(transparent)]
+    Weights(#[from] weights::Error),
+    /// A token id that the vocabulary does not have.
+    #[error("token {token} at position {position} is beyond the vocabulary of {vocab}")]
+    Token {
+        /// The id.
+        token: u32,
+        /// Where it stands.
+        position: usize,
+        /// Number of ids.
+        vocab: usize,
+    },
+    /// Not one target per input, or none at all.
+    #[error("{inputs} inputs with {targets} targets; as many of both are needed, and at least one")]
+    Lengths {
+        /// Number of inputs.
+        inputs: usize,
+        /// Number of targets.
+        targets: usize,
+    },
+}
+
+/// A model ready to compute. It borrows its weights.
+#[derive(Debug, Clone, Copy)]
+pub struct Reference<'a, T: Real = f32> {
+    config: &'a Config,
+    weights: &'a Weights<T>,
+}
+
+/// What the forward pass leaves for the backward pass.
+struct Forward<T> {
+    layers: Vec<Saved<T>>,
+    /// The residual stream behind the last layer, `[T, dim]`.
+    last: Vec<T>,
+    /// Its norm.
+    normed: Vec<T>,
+    norm: Norm<T>,
+}
+
+impl<'a, T: Real> Reference<'a, T> {
+    /// A model over these weights.
+    ///
+    /// # Errors
+    /// [`Error::Weights`] for a configuration that makes no model, or weights that do not fit it.
+    pub fn new(config: &'a Config, weights: &'a Weights<T>) -> Result<Self, Error> {
+        config.validate().map_err(weights::Error::from)?;
+        weights.check(config)?;
+        Ok(Reference { config, weights })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &'a Config {
+        self.config
+    }
+
+    /// The weights.
+    pub fn weights(&self) -> &'a Weights<T> {
+        self.weights
+    }
+
+    /// Logits `[tokens.len(), vocab]` of one sequence that starts at position 0.
+    ///
+    /// # Errors
+    /// [`Error::Token`].
+    pub fn logits(&self, tokens: &[u32]) -> Result<Vec<T>, Error> {
+        self.check_tokens(tokens)?;
+        Ok(self.classify(&self.forward(tokens, false).normed))
+    }
+
+    /// Mean cross-entropy per token, in nats.
+    ///
+    /// # Errors
+    /// [`Error::Token`], [`Error::Lengths`].
+    pub fn loss(&self, inputs: &[u32], targets: &[u32]) -> Result<f64, Error> {
+        self.check_pair(inputs, targets)?;
+        let mut logits = self.classify(&self.forward(inputs, false).normed);
+        Ok(self.cross_entropy(&mut logits, targets, 0.0))
+    }
+
+    /// Mean cross-entropy per token of one sequence; adds its gradients to `gradients`.
+    ///
+    /// # Errors
+    /// As [`Reference::accumulate`].
+    pub fn loss_and_gradients(
+        &self,
+        inputs: &[u32],
+        targets: &[u32],
+        gradients: &mut Weights<T>,
+    ) -> Result<f64, Error> {
+        self.accumulate(inputs, targets, 1.0, gradients)
+    }
+
+    /// Mean cross-entropy per token of one sequence; adds `weight` times its gradients to `gradients`. For a batch of
+    /// `n` sequences of one length, `weight` is `1 / n` and the batch's loss is the mean of the losses returned.
+    ///
+    /// # Errors
+    /// [`Error::Token`], [`Error::Lengths`], [`Error::Weights`] when `gradients` belong to another model.
+    pub fn accumulate(
+        &self,
+        inputs: &[u32],
+        targets: &[u32],
+        weight: f64,
+        gradients: &mut Weights<T>,
+    ) -> Result<f64, Error> {
+        self.check_pair(inputs, targets)?;
+        gradients.check(self.config)?;
+        let (config, weights) = (self.config, self.weights);
+        let (dim, tokens) = (config.dim, inputs.len());
+        let forward = self.forward(inputs, true);
+        let mut logits = self.classify(&forward.normed);
+        let loss = self.cross_entropy(&mut logits, targets, weight);
+
+        // `logits` now holds the gradient of the logits.
+        let mut back = vec![T::ZERO; tokens * dim];
+        products::input_gradient(&mut back, &logits, weights.classifier_matrix(), dim);
+        let classifier = gradients.classifier.as_mut().unwrap_or(&mut gradients.embed);
+        products::weight_gradient(classifier, &logits, &forward.normed, dim);
+        let mut stream = vec![T::ZERO; tokens * dim];
+        forward.norm.backward(&forward.last, &weights.norm, &back, &mut stream, &mut gradients.norm);
+
+        let table = Table::new(config, tokens);
+        for (index, saved) in forward.layers.iter().enumerate().rev() {
+            let block = Block::new(config, &weights.layers[index], &table);
+            block.backward(saved, &mut stream, &mut gradients.layers[index]);
+        }
+        for (row, &token) in stream.chunks_exact(dim).zip(inputs) {
+            let start = token as usize * dim;
+            products::add(&mut gradients.embed[start..start + dim], row);
+        }
+        Ok(loss)
+    }
+
+    /// A decoder with an empty cache.
+    pub fn decoder(&self) -> Decoder<'a, T> {
+        Decoder::new(*self)
+    }
+
+    /// Checks that every id is in the vocabulary.
+    fn check_tokens(&self, tokens: &[u32]) -> Result<(), Error> {
+        let vocab = self.config.vocab;
+        match tokens.iter().position(|&t| t as usize >= vocab) {
+            Some(position) => Err(Error::Token { token: tokens[position], position, vocab }),
+            None => Ok(()),
+        }
+    }
+
+    fn check_pair(&self, inputs: &[u32], targets: &[u32]) -> Result<(), Error> {
+        if inputs.len() != targets.len() || inputs.is_empty() {
+            return Err(Error::Lengths { inputs: inputs.len(), targets: targets.len() });
+        }
+        self.check_tokens(inputs)?;
+        self.check_tokens(targets)
+    }
+
+    /// All layers and the final norm. Activations are kept only when `save` is set.
+    fn forward(&self, tokens: &[u32], save: bool) -> Forward<T> {
+        let (config, weights) = (self.config, self.weights);
+        let table = Table::new(config, tokens.len());
+        let mut stream = Vec::with_capacity(tokens.len() * config.dim);
+        for &token in tokens {
+            let start = token as usize * config.dim;
+            stream.extend_from_slice(&weights.embed[start..start + config.dim]);
+        }
+        let mut layers = Vec::new();
+        for layer in &weights.layers {
+            let saved = Block::new(config, layer, &table).forward(&mut stream);
+            if save {
+                layers.push(saved);
+            }
+        }
+        let (normed, norm) = Norm::forward(&stream, &weights.norm, config.norm_eps);
+        Forward { layers, last: stream, normed, norm }
+    }
+
+    /// Logits of normed rows.
+    fn classify(&self, normed: &[T]) -> Vec<T> {
+        let mut logits = vec![T::ZERO; normed.len() / self.config.dim * self.config.vocab];
+        products::linear(&mut logits, normed, self.weights.classifier_matrix(), None, self.config.dim);
+        logits
+    }
+
+    /// The mean loss; turns the logits into `weight` times the gradient of that mean. Sums over the vocabulary and over
+    /// the tokens are made in `f64`, in order.
+    fn cross_entropy(&self, logits: &mut [T], targets: &[u32], weight: f64) -> f64 {
+        let scale = T::from_f64(weight / targets.len() as f64);
+        let losses: Vec<f64> = logits
+            .par_chunks_mut(self.config.vocab)
+            .zip(targets)
+            .map(|(row, &target)| {
+                let top = row.iter().fold(T::NEG_INFINITY, |m, &v| m.max(v));
+                let target_logit = row[target as usize];
+                let mut sum = 0.0;
+                for value in row.iter_mut() {
+                    *value = (*value - top).exp();
+                    sum += value.to_f64();
+                }
+                let inverse = T::from_f64(1.0 / sum);
+                for value in row.iter_mut() {
+                    *value = *value * inverse * scale;
+                }
+                row[target as usize] = row[target as usize] - scale;
+                sum.ln() - (target_logit - top).to_f64()
+            })
+            .collect();
+        losses.iter().sum::<f64>() / targets.len() as f64
+    }
+}
