@@ -6,7 +6,7 @@
 //! AArch64.
 //!
 //! The plain slice functions run on the calling thread. The row and transposing functions cut large jobs for the
-//! [pool](crate::pool); they are what stages weight regions of a surface.
+//! [`pool`]; they are what stages weight regions of a surface.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -83,14 +83,11 @@ pub fn round_f16(values: &mut [f32]) {
 /// If the lengths differ.
 pub fn i8_to_f32(src: &[i8], dst: &mut [f32]) {
     assert_eq!(src.len(), dst.len(), "source and destination have one length");
-    crate::simd::dispatch(
-        #[inline(always)]
-        || {
-            for (d, &s) in dst.iter_mut().zip(src) {
-                *d = f32::from(s);
-            }
-        },
-    );
+    crate::vectorize!({
+        for (d, &s) in dst.iter_mut().zip(src) {
+            *d = f32::from(s);
+        }
+    });
 }
 
 /// Rounds `rows` rows of `cols` values. Row `r` starts at `r * stride` in each slice; strides are in elements.

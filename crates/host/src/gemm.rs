@@ -11,14 +11,15 @@
 //! the widening is a contiguous pass, and then go through the fp32 kernels of the `gemm` crate. Its own fp16 path
 //! reaches two thirds of that. Scratch belongs to the thread, grows to the largest product it has seen and is reused.
 
-use std::cell::RefCell;
-
 use half::f16;
 
-use crate::buffer::{AlignedBuf, AllocError};
 use crate::{convert, pool};
 
+mod error;
+mod scratch;
 mod view;
+pub use error::GemmError;
+use scratch::with_scratch;
 pub use view::{View, ViewMut};
 
 #[cfg(test)]
@@ -94,65 +95,6 @@ pub struct BatchOffsets {
     pub rhs: usize,
     /// Added to the start of `out`.
     pub out: usize,
-}
-
-/// Why a product was refused. Nothing has been written then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GemmError {
-    /// A view reaches beyond its data.
-    #[error(
-        "a {rows}×{cols} view with strides {row_stride}, {col_stride} at {offset} reaches beyond its {len} elements"
-    )]
-    OutOfBounds {
-        /// Rows of the view.
-        rows: usize,
-        /// Columns of the view.
-        cols: usize,
-        /// Elements from one row to the next.
-        row_stride: isize,
-        /// Elements from one column to the next.
-        col_stride: isize,
-        /// Element at which the view starts.
-        offset: usize,
-        /// Elements there are.
-        len: usize,
-    },
-    /// Two places of an output view are the same element (or may be).
-    #[error("an output of {rows}×{cols} with strides {row_stride}, {col_stride} overlaps itself")]
-    Overlap {
-        /// Rows of the view.
-        rows: usize,
-        /// Columns of the view.
-        cols: usize,
-        /// Elements from one row to the next.
-        row_stride: isize,
-        /// Elements from one column to the next.
-        col_stride: isize,
-    },
-    /// The shapes do not multiply.
-    #[error("{}×{} times {}×{} does not give {}×{}", lhs.0, lhs.1, rhs.0, rhs.1, out.0, out.1)]
-    Shape {
-        /// Rows and columns of the left factor.
-        lhs: (usize, usize),
-        /// Rows and columns of the right factor.
-        rhs: (usize, usize),
-        /// Rows and columns of the result.
-        out: (usize, usize),
-    },
-    /// The bias has not one value for each row (or column).
-    #[error("a bias of {found} values for {expected} rows or columns")]
-    Bias {
-        /// Rows or columns of the result.
-        expected: usize,
-        /// Values in the bias.
-        found: usize,
-    },
-    /// `accumulate` with an fp16 output.
-    #[error("only an fp32 output can accumulate")]
-    Accumulate,
-    /// No memory for scratch.
-    #[error(transparent)]
-    Alloc(#[from] AllocError),
 }
 
 /// `out = epilogue(lhs · rhs)`.
@@ -619,33 +561,4 @@ fn disjoint(batch: &[BatchOffsets], out: &Target) -> bool {
         ca + width <= pitch && cb + width <= pitch && (ca + width <= cb || cb + width <= ca || ra.abs_diff(rb) >= lines)
     };
     batch.iter().enumerate().all(|(i, a)| batch[..i].iter().all(|b| apart(a.out, b.out)))
-}
-
-thread_local! {
-    /// Scratch of this thread that is not in use. A stack: while a product waits for the pool, its thread may run
-    /// another product, which then takes the next one.
-    static SCRATCH: RefCell<Vec<AlignedBuf>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Calls `body` with areas of the given sizes (in elements), each aligned; contents are arbitrary.
-fn with_scratch(sizes: [usize; 3], body: impl FnOnce([&mut [f32]; 3])) -> Result<(), GemmError> {
-    const LINE: usize = crate::buffer::ALIGN / size_of::<f32>();
-    let [a, b, c] = sizes.map(|n| n.checked_next_multiple_of(LINE).unwrap_or(usize::MAX));
-    let len = a.saturating_add(b).saturating_add(c).saturating_mul(size_of::<f32>());
-    if len == 0 {
-        body([&mut [], &mut [], &mut []]);
-        return Ok(());
-    }
-    let mut memory = SCRATCH.with_borrow_mut(Vec::pop).unwrap_or_default();
-    if len == usize::MAX {
-        return Err(AllocError { len }.into());
-    }
-    memory.grow(len)?;
-    if let Ok(areas) = memory.as_mut_slice::<f32>() {
-        let (first, rest) = areas.split_at_mut(a);
-        let (second, third) = rest.split_at_mut(b);
-        body([&mut first[..sizes[0]], &mut second[..sizes[1]], &mut third[..sizes[2]]]);
-    }
-    SCRATCH.with_borrow_mut(|stack| stack.push(memory));
-    Ok(())
 }

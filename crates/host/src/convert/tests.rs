@@ -21,9 +21,11 @@ fn edges() -> Vec<f32> {
     values
 }
 
+type Narrow = fn(&[f32], &mut [f16]);
+
 /// Every path that this processor can take.
-fn narrowings() -> Vec<(&'static str, fn(&[f32], &mut [f16]))> {
-    let mut paths: Vec<(&'static str, fn(&[f32], &mut [f16]))> = vec![("chosen", f32_to_f16)];
+fn narrowings() -> Vec<(&'static str, Narrow)> {
+    let mut paths: Vec<(&'static str, Narrow)> = vec![("chosen", f32_to_f16)];
     #[cfg(target_arch = "x86_64")]
     if x86::has_f16c() {
         // SAFETY: checked above.

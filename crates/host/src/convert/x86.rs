@@ -9,7 +9,7 @@ use half::f16;
 
 use super::transpose_scalar;
 
-const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 
 /// Rows of the source that one strip of a transposition walks before the next: 8 destination rows × 512 B and
 /// 256 source lines stay in the first two caches.

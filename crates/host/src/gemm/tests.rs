@@ -1,1 +1,304 @@
+use super::*;
+use proptest::prelude::*;
 
+/// A pool of this many threads.
+fn pool_of(threads: usize) -> rayon::ThreadPool {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap()
+}
+
+/// Reproducible values in about [-1, 1), all exact in fp16.
+fn values(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..n)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            ((state >> 40) as i32 % 1024) as f32 / 1024.0
+        })
+        .collect()
+}
+
+/// How a matrix lies in memory: which dimension is inner, gaps, direction.
+#[derive(Clone, Copy, Debug)]
+struct Lay {
+    row_major: bool,
+    step: usize,
+    gap: usize,
+    flip_rows: bool,
+    flip_cols: bool,
+}
+
+impl Lay {
+    const DENSE: Lay = Lay { row_major: true, step: 1, gap: 0, flip_rows: false, flip_cols: false };
+
+    fn strides(self, rows: usize, cols: usize) -> (isize, isize, usize) {
+        let (inner, outer) = if self.row_major { (cols, rows) } else { (rows, cols) };
+        let pitch = inner * self.step + self.gap;
+        let (mut rs, mut cs) = if self.row_major { (pitch, self.step) } else { (self.step, pitch) };
+        (rs, cs) = (rs.max(1), cs.max(1));
+        let sign = |s: usize, flip: bool| if flip { -(s as isize) } else { s as isize };
+        (sign(rs, self.flip_rows), sign(cs, self.flip_cols), outer * pitch + 1)
+    }
+
+    fn at(self, rows: usize, cols: usize, r: usize, c: usize) -> usize {
+        let (rs, cs, _) = self.strides(rows, cols);
+        let r = if self.flip_rows { rows - 1 - r } else { r };
+        let c = if self.flip_cols { cols - 1 - c } else { c };
+        r * rs.unsigned_abs() + c * cs.unsigned_abs()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    F32,
+    F16,
+    I8,
+}
+
+/// Runs the door on matrices given as functions of (row, column) and compares with a plain loop in fp64.
+fn check(m: usize, n: usize, k: usize, lays: [Lay; 3], kinds: [Kind; 3], epilogue: Epilogue<'_>) {
+    let (ls, rs, os) = (lays[0].strides(m, k), lays[1].strides(k, n), lays[2].strides(m, n));
+    let fetch = |data: &[f32], kind: Kind| -> (Vec<f32>, Vec<f16>, Vec<i8>) {
+        let data: Vec<f32> = data.iter().map(|v| if kind == Kind::I8 { (v * 15.0).trunc() } else { *v }).collect();
+        let halves = data.iter().map(|&v| f16::from_f32(v)).collect();
+        let bytes = data.iter().map(|&v| v as i8).collect();
+        (data, halves, bytes)
+    };
+    let (l32, l16, l8) = fetch(&values(ls.2, 1), kinds[0]);
+    let (r32, r16, r8) = fetch(&values(rs.2, 2), kinds[1]);
+    let lhs = match kinds[0] {
+        Kind::F32 => Operand::F32(View::new(&l32, m, k, ls.0, ls.1).unwrap()),
+        Kind::F16 => Operand::F16(View::new(&l16, m, k, ls.0, ls.1).unwrap()),
+        Kind::I8 => Operand::I8(View::new(&l8, m, k, ls.0, ls.1).unwrap()),
+    };
+    let rhs = match kinds[1] {
+        Kind::F32 => Operand::F32(View::new(&r32, k, n, rs.0, rs.1).unwrap()),
+        Kind::F16 => Operand::F16(View::new(&r16, k, n, rs.0, rs.1).unwrap()),
+        Kind::I8 => Operand::I8(View::new(&r8, k, n, rs.0, rs.1).unwrap()),
+    };
+    // What was there before must not matter unless it is accumulated on, so it is NaN.
+    let before = if epilogue.accumulate { values(os.2, 3) } else { vec![f32::NAN; os.2] };
+    let mut o32 = before.clone();
+    let mut o16: Vec<f16> = before.iter().map(|&v| f16::from_f32(v)).collect();
+    let out = match kinds[2] {
+        Kind::F16 => Output::F16(ViewMut::new(&mut o16, m, n, os.0, os.1).unwrap()),
+        _ => Output::F32(ViewMut::new(&mut o32, m, n, os.0, os.1).unwrap()),
+    };
+    gemm(lhs, rhs, out, epilogue).unwrap();
+    let mut touched = vec![false; os.2];
+    for r in 0..m {
+        for c in 0..n {
+            let (mut sum, mut magnitude) = (0f64, 0f64);
+            for d in 0..k {
+                let p = f64::from(l32[lays[0].at(m, k, r, d)]) * f64::from(r32[lays[1].at(k, n, d, c)]);
+                sum += p;
+                magnitude += p.abs();
+            }
+            let place = lays[2].at(m, n, r, c);
+            touched[place] = true;
+            let mut want = f64::from(epilogue.scale) * sum;
+            if epilogue.accumulate {
+                want += f64::from(before[place]);
+            }
+            want += match epilogue.bias {
+                None => 0.0,
+                Some(Bias::Rows(b)) => f64::from(b[r]),
+                Some(Bias::Cols(b)) => f64::from(b[c]),
+            };
+            let half = kinds[2] == Kind::F16;
+            let got = if half { o16[place].to_f32() } else { o32[place] };
+            // k roundings of fp32 at most, on terms of this magnitude; then one of fp16 (2^-11, or half of 2^-24).
+            let mut bound = (k + 4) as f64 * 2f64.powi(-24) * (magnitude * f64::from(epilogue.scale.abs()) + 3.0);
+            if half || epilogue.round {
+                bound += want.abs() * 2f64.powi(-11) + 2f64.powi(-25);
+            }
+            assert!((f64::from(got) - want).abs() <= bound, "({r}, {c}): {got} is not {want} ± {bound}");
+            if epilogue.round {
+                assert_eq!(got, f16::from_f32(got).to_f32());
+            }
+        }
+    }
+    // Nothing between the places was written.
+    for (i, _) in touched.iter().enumerate().filter(|(_, t)| !**t) {
+        assert_eq!(o32[i].to_bits(), before[i].to_bits());
+        assert_eq!(o16[i].to_bits(), f16::from_f32(before[i]).to_bits());
+    }
+}
+
+fn lay() -> impl Strategy<Value = Lay> {
+    (any::<bool>(), 1usize..4, 0usize..4, any::<bool>(), any::<bool>())
+        .prop_map(|(row_major, step, gap, flip_rows, flip_cols)| Lay { row_major, step, gap, flip_rows, flip_cols })
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![Just(Kind::F32), Just(Kind::F16), Just(Kind::I8)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn any_shape_any_strides(
+        (m, n, k) in (0usize..40, 0usize..40, 0usize..40),
+        lays in [lay(), lay(), lay()],
+        kinds in [kind(), kind(), kind()],
+        (scale, accumulate, round) in (prop_oneof![Just(1.0f32), Just(-0.25)], any::<bool>(), any::<bool>()),
+        bias in 0..3,
+    ) {
+        // There are no int8 outputs.
+        let kinds = [kinds[0], kinds[1], if kinds[2] == Kind::F16 { Kind::F16 } else { Kind::F32 }];
+        let (rows, cols) = (values(m, 5), values(n, 6));
+        let bias = [None, Some(Bias::Rows(&rows)), Some(Bias::Cols(&cols))][bias as usize];
+        let accumulate = accumulate && kinds[2] == Kind::F32;
+        check(m, n, k, lays, kinds, Epilogue { scale, accumulate, round, bias });
+    }
+}
+
+#[test]
+fn vectors_and_large_shapes() {
+    let turned = Lay { row_major: false, ..Lay::DENSE };
+    for (m, n, k) in [(1, 300, 700), (300, 1, 700), (1, 1, 3000), (130, 70, 1), (257, 130, 515), (64, 1030, 129)] {
+        for (l, r) in [(Lay::DENSE, Lay::DENSE), (turned, Lay::DENSE), (Lay::DENSE, turned), (turned, turned)] {
+            check(m, n, k, [l, r, Lay::DENSE], [Kind::F16, Kind::F32, Kind::F16], Epilogue::default());
+            check(m, n, k, [l, r, turned], [Kind::F32, Kind::F16, Kind::F32], Epilogue::default());
+        }
+    }
+}
+
+/// A product's bits on pools of one, two and three threads, on threads inside and outside of the pool.
+#[test]
+fn bits_do_not_depend_on_threads() {
+    let shapes = [(256, 768, 768), (256, 768, 2048), (300, 515, 1037), (2048, 64, 256), (1, 999, 777), (96, 1, 4100)];
+    for (m, n, k) in shapes {
+        let (a, b) = (values(m * k, 7), values(k * n, 8));
+        let b16: Vec<f16> = b.iter().map(|&v| f16::from_f32(v)).collect();
+        for half in [false, true] {
+            let product = || {
+                let mut out = vec![0f32; m * n];
+                let rhs = if half {
+                    Operand::F16(View::row_major(&b16, n, k).unwrap().t())
+                } else {
+                    Operand::F32(View::row_major(&b, k, n).unwrap())
+                };
+                let lhs = Operand::F32(View::row_major(&a, m, k).unwrap());
+                gemm(lhs, rhs, Output::F32(ViewMut::row_major(&mut out, m, n).unwrap()), Epilogue::default()).unwrap();
+                out
+            };
+            let one = pool_of(1).install(product);
+            for threads in [2, 3] {
+                let many = pool_of(threads).install(product);
+                assert!(one.iter().zip(&many).all(|(x, y)| x.to_bits() == y.to_bits()), "{m}×{n}×{k} on {threads}");
+            }
+        }
+    }
+}
+
+/// Heads of attention: `[seq, heads, dim]` operands and output, interleaved, side by side and serial.
+#[test]
+fn interleaved_batch() {
+    let (heads, seq, dim) = (12, 64, 32);
+    let width = heads * dim;
+    let q: Vec<f16> = values(seq * width, 1).into_iter().map(f16::from_f32).collect();
+    let k: Vec<f16> = values(seq * width, 2).into_iter().map(f16::from_f32).collect();
+    let items: Vec<BatchOffsets> =
+        (0..heads).map(|h| BatchOffsets { lhs: h * dim, rhs: h * dim, out: h * seq * seq }).collect();
+    let mut scores = vec![f16::NAN; heads * seq * seq];
+    let view = |data| View::new(data, seq, dim, width as isize, 1).unwrap();
+    let out = Output::F16(ViewMut::row_major(&mut scores, seq, seq).unwrap());
+    let epilogue = Epilogue { scale: 0.125, ..Epilogue::default() };
+    gemm_batch(&items, Operand::F16(view(&q)), Operand::F16(view(&k)).t(), out, epilogue).unwrap();
+    for (h, item) in items.iter().enumerate() {
+        let mut one = vec![f16::NAN; seq * seq];
+        let out = Output::F16(ViewMut::row_major(&mut one, seq, seq).unwrap());
+        let (l, r) = (View::new(&q[item.lhs..], seq, dim, width as isize, 1), &k[item.rhs..]);
+        let r = View::new(r, seq, dim, width as isize, 1).unwrap();
+        gemm(Operand::F16(l.unwrap()), Operand::F16(r).t(), out, epilogue).unwrap();
+        assert_eq!(&scores[h * seq * seq..][..seq * seq], &one[..], "head {h}");
+    }
+    // scores · v, written between the other heads.
+    let mut mixed = vec![f32::NAN; seq * width];
+    let back: Vec<BatchOffsets> = items.iter().map(|i| BatchOffsets { lhs: i.out, rhs: i.rhs, out: i.rhs }).collect();
+    let out = Output::F32(ViewMut::new(&mut mixed, seq, dim, width as isize, 1).unwrap());
+    let lhs = Operand::F16(View::row_major(&scores, seq, seq).unwrap());
+    gemm_batch(&back, lhs, Operand::F16(view(&k)), out, Epilogue::default()).unwrap();
+    for (r, h, d) in [(0, 0, 0), (63, 11, 31), (17, 5, 9)] {
+        let want: f64 =
+            (0..seq).map(|j| scores[h * seq * seq + r * seq + j].to_f64() * k[j * width + h * dim + d].to_f64()).sum();
+        assert!((f64::from(mixed[r * width + h * dim + d]) - want).abs() < 1e-4);
+    }
+    assert!(mixed.iter().all(|v| v.is_finite()));
+}
+
+#[test]
+fn disjointness() {
+    let grid = Grid { rows: 4, cols: 3, row_stride: 12, col_stride: 1 };
+    let target = Target { grid, store: Store::F32(std::ptr::null_mut()) };
+    let at = |places: &[usize]| {
+        places.iter().map(|&out| BatchOffsets { out, ..BatchOffsets::default() }).collect::<Vec<_>>()
+    };
+    assert!(disjoint(&at(&[0, 3, 6, 9]), &target));
+    assert!(disjoint(&at(&[0, 3, 48, 51]), &target));
+    assert!(disjoint(&at(&[100, 0]), &target));
+    assert!(!disjoint(&at(&[0, 2]), &target));
+    assert!(!disjoint(&at(&[0, 12]), &target));
+    assert!(!disjoint(&at(&[10, 0]), &target), "a block that wraps over its row");
+}
+
+/// Items that write the same place run in order, so the last one stays (or all are added up).
+#[test]
+fn overlapping_items_run_in_order() {
+    let n = 128;
+    let (a, b) = (values(n * n * 4, 3), values(n * n, 4));
+    let items: Vec<BatchOffsets> = (0..4).map(|i| BatchOffsets { lhs: i * n * n, rhs: 0, out: 0 }).collect();
+    let mut last = vec![0f32; n * n];
+    let operands =
+        || (Operand::F32(View::row_major(&a, n, n).unwrap()), Operand::F32(View::row_major(&b, n, n).unwrap()));
+    let (l, r) = operands();
+    let out = Output::F32(ViewMut::row_major(&mut last, n, n).unwrap());
+    gemm_batch(&items, l, r, out, Epilogue::default()).unwrap();
+    let mut single = vec![0f32; n * n];
+    let out = Output::F32(ViewMut::row_major(&mut single, n, n).unwrap());
+    gemm_batch(&items[3..], l, r, out, Epilogue::default()).unwrap();
+    assert_eq!(last, single);
+}
+
+#[test]
+fn nan_and_infinity_pass_through_zeros() {
+    let a = [0.0, 0.0, 0.0, 1.0, 2.0, 3.0];
+    let b = [f32::NAN, 1.0, f32::INFINITY, 1.0, 0.0, 1.0];
+    let mut out = [0f32; 4];
+    let (l, r) = (View::row_major(&a, 2, 3).unwrap(), View::row_major(&b, 3, 2).unwrap());
+    let o = ViewMut::row_major(&mut out, 2, 2).unwrap();
+    gemm(Operand::F32(l), Operand::F32(r), Output::F32(o), Epilogue::default()).unwrap();
+    assert!(out[0].is_nan() && out[2].is_nan());
+    assert_eq!((out[1], out[3]), (0.0, 6.0));
+}
+
+#[test]
+fn refusals() {
+    let data = [0f32; 12];
+    let mut out = [0f32; 12];
+    let view = |r, c| Operand::F32(View::row_major(&data, r, c).unwrap());
+    assert!(matches!(View::row_major(&data, 4, 4), Err(GemmError::OutOfBounds { .. })));
+    assert!(matches!(View::new(&data, 2, 2, isize::MAX, isize::MIN), Err(GemmError::OutOfBounds { .. })));
+    assert!(matches!(View::new(&data, usize::MAX, 2, 0, 13), Err(GemmError::OutOfBounds { .. })));
+    assert!(View::new(&data, 1000, 2, 0, -11).is_ok(), "a repeated row");
+    assert!(View::<f32>::row_major(&[], 0, 5).is_ok());
+    for (rs, cs) in [(0, 1), (1, 1), (2, 1), (1, 2), (1, 0)] {
+        assert!(matches!(ViewMut::new(&mut out, 3, 3, rs, cs), Err(GemmError::Overlap { .. })), "{rs} {cs}");
+    }
+    let o = Output::F32(ViewMut::row_major(&mut out, 3, 3).unwrap());
+    let shape = GemmError::Shape { lhs: (3, 4), rhs: (3, 4), out: (3, 3) };
+    assert_eq!(gemm(view(3, 4), view(3, 4), o, Epilogue::default()), Err(shape));
+    let o = Output::F32(ViewMut::row_major(&mut out, 3, 3).unwrap());
+    let epilogue = Epilogue { bias: Some(Bias::Rows(&data[..2])), ..Epilogue::default() };
+    assert_eq!(gemm(view(3, 4), view(4, 3), o, epilogue), Err(GemmError::Bias { expected: 3, found: 2 }));
+    let o = Output::F32(ViewMut::row_major(&mut out, 2, 2).unwrap());
+    let items = [BatchOffsets::default(), BatchOffsets { lhs: 9, ..BatchOffsets::default() }];
+    let failed = gemm_batch(&items, view(2, 2), view(2, 2), o, Epilogue::default());
+    assert!(matches!(failed, Err(GemmError::OutOfBounds { offset: 9, .. })));
+    let mut halves = [f16::ZERO; 4];
+    let o = Output::F16(ViewMut::row_major(&mut halves, 2, 2).unwrap());
+    let epilogue = Epilogue { accumulate: true, ..Epilogue::default() };
+    assert_eq!(gemm(view(2, 2), view(2, 2), o, epilogue), Err(GemmError::Accumulate));
+}

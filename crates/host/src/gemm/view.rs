@@ -4,10 +4,11 @@
 //! stride, element (0, 0) is therefore not the first of the slice but the one from which the strides lead down to it.
 //! A stride of 0 repeats a row or column; outputs may not have one.
 
+use std::fmt;
+
 use super::{GemmError, Grid};
 
 /// A read-only matrix of `rows` × `cols` elements of `T`. Strides are in elements.
-#[derive(Debug)]
 pub struct View<'a, T> {
     data: &'a [T],
     grid: Grid,
@@ -22,10 +23,22 @@ impl<T> Clone for View<'_, T> {
 impl<T> Copy for View<'_, T> {}
 
 /// A matrix of `rows` × `cols` elements of `T` to be written; no two places are the same element.
-#[derive(Debug)]
 pub struct ViewMut<'a, T> {
     data: &'a mut [T],
     grid: Grid,
+}
+
+impl<T> fmt::Debug for View<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The shape says what one wants to see; the data may be millions of elements.
+        f.debug_tuple("View").field(&self.grid).finish()
+    }
+}
+
+impl<T> fmt::Debug for ViewMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ViewMut").field(&self.grid).finish()
+    }
 }
 
 impl<'a, T> View<'a, T> {

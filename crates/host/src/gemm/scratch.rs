@@ -1,0 +1,35 @@
+//! Scratch for widened factors and staged results: per thread, grown to the largest product seen, reused.
+
+use std::cell::RefCell;
+
+use super::GemmError;
+use crate::buffer::{AlignedBuf, AllocError};
+
+thread_local! {
+    /// Scratch of this thread that is not in use. A stack: while a product waits for the pool, its thread may run
+    /// another product, which then takes the next one.
+    static SCRATCH: RefCell<Vec<AlignedBuf>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `body` with areas of the given sizes (in elements), each aligned; contents are arbitrary.
+pub(super) fn with_scratch(sizes: [usize; 3], body: impl FnOnce([&mut [f32]; 3])) -> Result<(), GemmError> {
+    const LINE: usize = crate::buffer::ALIGN / size_of::<f32>();
+    let [a, b, c] = sizes.map(|n| n.checked_next_multiple_of(LINE).unwrap_or(usize::MAX));
+    let len = a.saturating_add(b).saturating_add(c).saturating_mul(size_of::<f32>());
+    if len == 0 {
+        body([&mut [], &mut [], &mut []]);
+        return Ok(());
+    }
+    let mut memory = SCRATCH.with_borrow_mut(Vec::pop).unwrap_or_default();
+    if len == usize::MAX {
+        return Err(AllocError { len }.into());
+    }
+    memory.grow(len)?;
+    if let Ok(areas) = memory.as_mut_slice::<f32>() {
+        let (first, rest) = areas.split_at_mut(a);
+        let (second, third) = rest.split_at_mut(b);
+        body([&mut first[..sizes[0]], &mut second[..sizes[1]], &mut third[..sizes[2]]]);
+    }
+    SCRATCH.with_borrow_mut(|stack| stack.push(memory));
+    Ok(())
+}
