@@ -1,29 +1,16 @@
-//! Source text, spans, codes, findings and their rendering.
+//! Source text, spans, codes, diagnostics and their rendering.
+//!
+//! A reader of text collects [`Diagnostic`]s in a [`Diagnostics`] and goes on, so that one pass shows all that is wrong. A
+//! diagnostic knows only byte positions; the [`Source`] turns them into lines when they are shown. Codes are stable: tests and
+//! users refer to them, so a code is never given a second meaning.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod diagnostic;
 mod nearest;
+mod render;
+mod source;
 
+pub use diagnostic::{Code, Diagnostic, Diagnostics, Note, Severity, Suggestion};
 pub use nearest::nearest;
-
-use std::fmt;
-
-/// A range of bytes in a source text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Span {
-    /// First byte.
-    pub start: u32,
-    /// One past the last byte.
-    pub end: u32,
-}
-
-/// The number of a diagnostic, shown as `E0103`. Ranges belong to crates: `mil` has 01xx (syntax), 02xx (names and types) and
-/// 03xx (weights).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Code(pub u16);
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "E{:04}", self.0)
-    }
-}
+pub use source::{Position, Source, Span};
