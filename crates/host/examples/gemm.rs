@@ -8,6 +8,8 @@ use std::time::Instant;
 use ferrane_host::gemm::{BatchOffsets, Epilogue, GemmError, Operand, Output, View, ViewMut, gemm, gemm_batch};
 use ferrane_host::{convert, f16, simd, vectorize};
 
+type Pass = fn(&[f32], &mut [f32]);
+
 /// A pass of one function over a slice.
 macro_rules! each {
     ($function:ident) => {
@@ -124,6 +126,24 @@ fn main() -> Result<(), GemmError> {
         }
     }
 
+    println!("\nsmall products, µs a call (fp32, fp16→fp16)");
+    for (m, k, n) in [(1, 64, 64), (64, 8, 64), (64, 64, 64), (64, 64, 172), (64, 64, 512), (1, 768, 768)] {
+        let (a, b) = (noise(m * k), noise(k * n));
+        let (a16, b16) = (half(&a), half(&b));
+        let (mut out, mut out16) = (vec![0f32; m * n], vec![f16::ZERO; m * n]);
+        let (l, r) = (Operand::F32(view(&a, m, k, false)?), Operand::F32(view(&b, k, n, false)?));
+        let (l16, r16) = (Operand::F16(view(&a16, m, k, false)?), Operand::F16(view(&b16, k, n, false)?));
+        let wide = best(|| {
+            let out = ViewMut::row_major(&mut out, m, n).map(Output::F32);
+            assert!(out.and_then(|out| gemm(l, r, out, Epilogue::default())).is_ok());
+        });
+        let narrow = best(|| {
+            let out = ViewMut::row_major(&mut out16, m, n).map(Output::F16);
+            assert!(out.and_then(|out| gemm(l16, r16, out, Epilogue::default())).is_ok());
+        });
+        println!("{:<18}{:>10.2}{:>10.2}", format!("{m}×{k}×{n}"), wide * 1e6, narrow * 1e6);
+    }
+
     println!("\n{:<34}{:>10}", "passes", "10⁹/s");
     let rate = |name: &str, n: usize, time: f64| println!("{name:<34}{:>10.2}", n as f64 / time / 1e9);
     let (rows, cols) = (768, 2048);
@@ -139,7 +159,7 @@ fn main() -> Result<(), GemmError> {
     rate("round to fp16, one thread", n, best(|| convert::round_f16(&mut wide)));
     let src = noise(1 << 20).into_iter().map(|v| v * 20.0).collect::<Vec<_>>();
     let mut dst = vec![0f32; src.len()];
-    let functions: [(&str, fn(&[f32], &mut [f32])); 4] =
+    let functions: [(&str, Pass); 4] =
         [("exp", each!(exp)), ("sigmoid", each!(sigmoid)), ("tanh", each!(tanh)), ("erf", each!(erf))];
     for (name, function) in functions {
         rate(&format!("{name}, one thread"), src.len(), best(|| function(&src, &mut dst)));

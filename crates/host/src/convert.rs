@@ -91,7 +91,7 @@ pub fn i8_to_f32(src: &[i8], dst: &mut [f32]) {
 }
 
 /// Rounds `rows` rows of `cols` values. Row `r` starts at `r * stride` in each slice; strides are in elements.
-/// Destination elements between rows are left alone.
+/// Destination elements between rows are left alone. One long row is cut for the pool too.
 ///
 /// # Panics
 /// If a row does not fit its stride or its slice.

@@ -111,7 +111,7 @@ impl<'a, T> ViewMut<'a, T> {
         grid.check(data.len(), 0)?;
         let (lines, line_stride, len, stride) = grid.lines();
         let apart = (len <= 1 || stride != 0)
-            && (lines <= 1 || line_stride.unsigned_abs() > len.saturating_sub(1) * stride.unsigned_abs());
+            && (lines <= 1 || line_stride.unsigned_abs() > len.saturating_sub(1).saturating_mul(stride.unsigned_abs()));
         if rows > 0 && cols > 0 && !apart {
             return Err(GemmError::Overlap { rows, cols, row_stride, col_stride });
         }
