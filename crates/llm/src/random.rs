@@ -116,8 +116,8 @@ mod tests {
         assert_eq!([rng.next_u64(), rng.next_u64()], [41_943_041, 58_720_359]);
         // `srand48(42)` and two `drand48()` of the C library.
         let mut c = Drand48::new(42);
-        assert_eq!(c.uniform(), 0.342_701_478_718_907_99);
         assert_eq!(c.uniform(), 0.744_525_000_061_006_64);
+        assert_eq!(c.uniform(), 0.342_701_478_718_907_99);
     }
 
     #[test]

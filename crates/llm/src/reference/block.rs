@@ -46,7 +46,7 @@ impl<'a, T: Real> Block<'a, T> {
         Block { config, layer, table }
     }
 
-    /// Turns the residual stream `[T, dim]` into the next layer's.
+    /// Turns the residual stream `[T, dim]`, not empty, into the next layer's.
     pub(super) fn forward(&self, stream: &mut Vec<T>) -> Saved<T> {
         let (config, layer) = (self.config, self.layer);
         let (dim, tokens) = (config.dim, stream.len() / config.dim);
@@ -88,6 +88,7 @@ impl<'a, T: Real> Block<'a, T> {
         }
     }
 
+    /// Norm and rotation of the heads in `[T, width]`.
     fn heads(&self, raw: Vec<T>, gain: Option<&[T]>, tokens: usize) -> Heads<T> {
         let (mut turned, norm) = match gain {
             Some(gain) => {
@@ -96,10 +97,9 @@ impl<'a, T: Real> Block<'a, T> {
             }
             None => (raw.clone(), None),
         };
-        if let Some(width) = raw.len().checked_div(tokens) {
-            for (position, row) in turned.chunks_exact_mut(width).enumerate() {
-                self.table.turn(row, position, T::ONE);
-            }
+        let width = raw.len() / tokens;
+        for (position, row) in turned.chunks_exact_mut(width).enumerate() {
+            self.table.turn(row, position, T::ONE);
         }
         Heads { raw, norm, turned }
     }

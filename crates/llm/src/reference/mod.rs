@@ -101,6 +101,9 @@ impl<'a, T: Real> Reference<'a, T> {
     /// [`Error::Token`].
     pub fn logits(&self, tokens: &[u32]) -> Result<Vec<T>, Error> {
         self.check_tokens(tokens)?;
+        if tokens.is_empty() {
+            return Ok(Vec::new());
+        }
         Ok(self.classify(&self.forward(tokens, false).normed))
     }
 

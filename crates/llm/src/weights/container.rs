@@ -8,7 +8,8 @@ use super::{Error, TensorRef};
 use ferrane_host::map::Mapped;
 use half::{bf16, f16};
 use rayon::prelude::*;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::ops::Range;
@@ -53,10 +54,14 @@ impl Container {
     /// [`Error::Io`], [`Error::Format`], [`Error::Size`] for a file cut off behind its header.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let bytes = Mapped::open(path).map_err(|e| Error::io(path, e))?;
-        let (header, info) =
-            SafeTensors::read_metadata(&bytes).map_err(|e| Error::format(path, format!("safetensors header: {e}")))?;
-        // The header lies inside the file (checked just now), so `start` does not overflow.
-        let start = header + 8;
+        let bad = |reason: String| Error::format(path, format!("safetensors header: {reason}"));
+        let length = bytes.first_chunk().ok_or_else(|| bad(format!("the file has {} bytes", bytes.len())))?;
+        // The header's length is bounded by the file, so parsing costs no more than the file is large.
+        let start = usize::try_from(u64::from_le_bytes(*length)).ok().and_then(|n| n.checked_add(8));
+        let Some((start, header)) = start.and_then(|start| Some((start, bytes.get(8..start)?))) else {
+            return Err(bad(format!("a length of {} in a file of {} bytes", u64::from_le_bytes(*length), bytes.len())));
+        };
+        let info: Metadata = serde_json::from_slice(header).map_err(|e| bad(e.to_string()))?;
         let expected = (start as u64).saturating_add(info.data_len() as u64);
         if expected != bytes.len() as u64 {
             let file = path.display().to_string();

@@ -1,0 +1,306 @@
+//! The reference on published checkpoints: recorded logits, greedy runs, and gradients.
+//!
+//! Cases are found by listing: every folder of the data's `checkpoints` is searched for the file patterns below.
+
+use ferrane_llm::reference::Reference;
+use ferrane_llm::sample::argmax;
+use ferrane_llm::weights::container::Container;
+use ferrane_llm::weights::{Weights, llama2c, load, load_hf};
+use ferrane_testdata::Suite;
+use std::path::{Path, PathBuf};
+
+/// All files below the suite's folder, sorted.
+pub fn files(suite: &Suite) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![suite.folder().to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { found.push(path) }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+/// The folder and the file, for a case's id.
+fn id(path: &Path) -> String {
+    format!("{}/{}", name(path.parent().unwrap()), name(path))
+}
+
+/// The one llama2.c file beside this one.
+fn model_beside(path: &Path) -> Result<PathBuf, String> {
+    let list = std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().path());
+    let bins: Vec<PathBuf> = list.filter(|p| p.extension().is_some_and(|e| e == "bin")).collect();
+    match bins.as_slice() {
+        [one] => Ok(one.clone()),
+        _ => Err(format!("{} .bin files beside it, expected one", bins.len())),
+    }
+}
+
+fn numbers<const N: usize, T>(file: &Container, tensor: &str, convert: fn([u8; N]) -> T) -> Result<Vec<T>, String> {
+    let entry = file.entry(tensor).ok_or(format!("no tensor {tensor}"))?;
+    Ok(file.raw(entry).as_chunks::<N>().0.iter().map(|b| convert(*b)).collect())
+}
+
+fn ids(file: &Container, tensor: &str) -> Result<Vec<u32>, String> {
+    Ok(numbers(file, tensor, i32::from_le_bytes)?.into_iter().map(|v| v as u32).collect())
+}
+
+fn largest_difference(found: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(found.len(), expected.len());
+    found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+fn text<E: std::fmt::Display>(e: E) -> String {
+    e.to_string()
+}
+
+/// `greedy*.safetensors` beside one llama2.c file: tokens and logits of a greedy run.
+#[test]
+fn greedy_runs() {
+    let Some(mut suite) = Suite::open("llm greedy runs", "checkpoints") else { return };
+    for path in files(&suite) {
+        if name(&path).starts_with("greedy") && name(&path).ends_with(".safetensors") {
+            suite.case(&id(&path), greedy_run(&path));
+        }
+    }
+    suite.finish();
+}
+
+fn greedy_run(path: &Path) -> Result<(), String> {
+    let (config, weights) = load(&model_beside(path)?, None).map_err(text)?;
+    let model = Reference::new(&config, &weights).map_err(text)?;
+    let file = Container::open(path).map_err(text)?;
+    let expected_ids = ids(&file, "tokens")?;
+    let exact = numbers(&file, "logits_f64_as_f32", f32::from_le_bytes)?;
+    let c_program = numbers(&file, "logits_runc_f32", f32::from_le_bytes)?;
+
+    let mut decoder = model.decoder();
+    let mut token = expected_ids[0];
+    let mut all = Vec::new();
+    for (position, &expected) in expected_ids.iter().enumerate() {
+        if token != expected {
+            return Err(format!("token {token} at position {position}, expected {expected}"));
+        }
+        let logits = decoder.decode(token).map_err(text)?;
+        all.extend_from_slice(logits);
+        token = argmax(logits).ok_or("no logits")?;
+    }
+    let (a, b) = (largest_difference(&all, &exact), largest_difference(&all, &c_program));
+    eprintln!("{}: |Δlogit| ≤ {a:.1e} of the float64 decoder, ≤ {b:.1e} of the C program", id(path));
+    // The C program itself differs from the float64 decoder by 2.5e-5 (models.md §4).
+    if a > 5e-5 || b > 1e-4 {
+        return Err(format!("logits differ by {a} from float64, {b} from the C program"));
+    }
+    // The whole sequence at once gives what the decoder gave, to the bit: both make the same sums in the same order.
+    let at_once = model.logits(&expected_ids).map_err(text)?;
+    if at_once != all {
+        return Err(format!("decoder and whole sequence differ by {}", largest_difference(&at_once, &all)));
+    }
+    Ok(())
+}
+
+/// `batch*_loss_grads.safetensors` beside one llama2.c file: loss and gradients of a batch, from float64.
+#[test]
+fn golden_gradients() {
+    let Some(mut suite) = Suite::open("llm golden gradients", "checkpoints") else { return };
+    for path in files(&suite) {
+        if name(&path).ends_with("_loss_grads.safetensors") {
+            suite.case(&id(&path), golden(&path));
+        }
+    }
+    suite.finish();
+}
+
+fn golden(path: &Path) -> Result<(), String> {
+    let (config, weights) = load(&model_beside(path)?, None).map_err(text)?;
+    let model = Reference::new(&config, &weights).map_err(text)?;
+    let file = Container::open(path).map_err(text)?;
+    let (x, y) = (ids(&file, "x")?, ids(&file, "y")?);
+    let shape = file.entry("x").ok_or("no x")?.shape().to_vec();
+    let (batch, tokens) = (shape[0], shape[1]);
+    let expected_loss = numbers(&file, "loss", f64::from_le_bytes)?[0];
+
+    let mut gradients = Weights::zeros(&config);
+    let mut loss = 0.0;
+    for (x, y) in x.chunks_exact(tokens).zip(y.chunks_exact(tokens)) {
+        loss += model.accumulate(x, y, 1.0 / batch as f64, &mut gradients).map_err(text)? / batch as f64;
+    }
+    let mut worst = (0.0, 1.0, String::new());
+    for tensor in gradients.tensors(&config) {
+        let golden = match tensor.name.as_str() {
+            "embed" => "grad.emb_tied".to_string(),
+            "norm" => "grad.nf".to_string(),
+            other => {
+                let (index, part) = other.trim_start_matches("layers.").split_once('.').ok_or("name")?;
+                let part = match part {
+                    "attn_norm" => "n1",
+                    "ffn_norm" => "n2",
+                    part => part,
+                };
+                format!("grad.{index}.{part}")
+            }
+        };
+        let expected = numbers(&file, &golden, f32::from_le_bytes)?;
+        let (error, cosine) = compare(tensor.data, &expected);
+        if error > worst.0 {
+            worst = (error, cosine, tensor.name.clone());
+        }
+        // The bound for the fp32 reference.
+        if error > 1e-4 {
+            return Err(format!("{}: relative L2 {error}, cosine {cosine}", tensor.name));
+        }
+    }
+    let off = (loss - expected_loss).abs();
+    eprintln!(
+        "{}: loss {loss:.6} off by {off:.1e}; worst gradient {} with relative L2 {:.1e}, 1 - cosine {:.1e}",
+        id(path),
+        worst.2,
+        worst.0,
+        1.0 - worst.1
+    );
+    // One fp32 rounding of a loss near 1.5 is 1e-7; 256 tokens of it stay far below this.
+    if off > 1e-5 { Err(format!("loss {loss}, expected {expected_loss}")) } else { Ok(()) }
+}
+
+/// Relative L2 error and cosine.
+pub fn compare(found: &[f32], expected: &[f32]) -> (f64, f64) {
+    assert_eq!(found.len(), expected.len());
+    let (mut error, mut a, mut b, mut product) = (0.0, 0.0, 0.0, 0.0);
+    for (&x, &y) in found.iter().zip(expected) {
+        let (x, y) = (f64::from(x), f64::from(y));
+        error += (x - y) * (x - y);
+        a += x * x;
+        b += y * y;
+        product += x * y;
+    }
+    ((error / b).sqrt(), product / (a * b).sqrt())
+}
+
+/// Hugging Face checkpoints with recorded logits: `NAME_logits.json` with `NAME_config.json` and `NAME.safetensors` or
+/// its index beside it, and folders of `config.json`, `NAME.safetensors`, `NAME_meta.txt` and `NAME_golden.bin`.
+#[test]
+fn hugging_face_logits() {
+    let Some(mut suite) = Suite::open("llm hugging face logits", "checkpoints") else { return };
+    for path in files(&suite) {
+        let file = name(&path);
+        if let Some(stem) = file.strip_suffix("_logits.json") {
+            let config = path.with_file_name(format!("{stem}_config.json"));
+            for weights in [format!("{stem}.safetensors"), format!("{stem}.safetensors.index.json")] {
+                let weights = path.with_file_name(weights);
+                if weights.is_file() {
+                    suite.case(&id(&weights), recorded(&path).and_then(|r| check_hf(&config, &weights, &r)));
+                    suite.case(&format!("{} alone", id(&weights)), load(&weights, None).map(drop).map_err(text));
+                }
+            }
+        }
+        if let Some(stem) = file.strip_suffix("_golden.bin") {
+            let weights = path.with_file_name(format!("{stem}.safetensors"));
+            let meta = path.with_file_name(format!("{stem}_meta.txt"));
+            let config = path.with_file_name("config.json");
+            suite.case(&id(&weights), golden_file(&meta, &path).and_then(|r| check_hf(&config, &weights, &r)));
+            let folder = path.parent().unwrap();
+            suite.case(&format!("{} as a folder", id(&weights)), load(folder, None).map(drop).map_err(text));
+        }
+    }
+    suite.finish();
+}
+
+/// Sequences and their logits.
+type Recorded = Vec<(Vec<u32>, Vec<f32>)>;
+
+fn recorded(path: &Path) -> Result<Recorded, String> {
+    let value: serde_json::Value = serde_json::from_slice(&std::fs::read(path).map_err(text)?).map_err(text)?;
+    let sequences: Vec<Vec<u32>> = serde_json::from_value(value["sequences"].clone()).map_err(text)?;
+    let logits: Vec<Vec<Vec<f32>>> = serde_json::from_value(value["logits"].clone()).map_err(text)?;
+    Ok(sequences.into_iter().zip(logits.into_iter().map(|l| l.concat())).collect())
+}
+
+fn golden_file(meta: &Path, golden: &Path) -> Result<Recorded, String> {
+    let lines = std::fs::read_to_string(meta).map_err(text)?;
+    let tokens = lines.lines().find_map(|l| l.strip_prefix("tokens=")).ok_or("no tokens")?;
+    let tokens = tokens.split(',').map(|t| t.trim().parse().map_err(text)).collect::<Result<Vec<u32>, String>>()?;
+    let bytes = std::fs::read(golden).map_err(text)?;
+    Ok(vec![(tokens, bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())])
+}
+
+fn check_hf(config: &Path, weights: &Path, recorded: &Recorded) -> Result<(), String> {
+    let (config, loaded) = load_hf(config, weights).map_err(text)?;
+    let model = Reference::new(&config, &loaded).map_err(text)?;
+    let mut worst = 0.0f32;
+    for (tokens, expected) in recorded {
+        let logits = model.logits(tokens).map_err(text)?;
+        worst = worst.max(largest_difference(&logits, expected));
+    }
+    eprintln!("{}: |Δlogit| ≤ {worst:.1e}", id(weights));
+    // The bound.
+    if worst > 1e-4 { Err(format!("logits differ by {worst}")) } else { Ok(()) }
+}
+
+/// Every llama2.c file: sizes by its header, and a round trip. Other readers' files (`*_golden.bin`) are no checkpoints.
+#[test]
+fn llama2c_files() {
+    let Some(mut suite) = Suite::open("llm llama2.c files", "checkpoints") else { return };
+    for path in files(&suite) {
+        if name(&path).ends_with(".bin") && !name(&path).ends_with("_golden.bin") {
+            suite.case(&id(&path), llama2c_round_trip(&path));
+        }
+    }
+    suite.finish();
+}
+
+fn llama2c_round_trip(path: &Path) -> Result<(), String> {
+    let bytes = std::fs::read(path).map_err(text)?;
+    let (config, weights) = load(path, None).map_err(text)?;
+    let signed = i32::from_le_bytes(*bytes[20..].first_chunk().ok_or("header")?);
+    if config.tied != (signed > 0) || config.tied != weights.classifier.is_none() {
+        return Err("the sign of vocab_size and the classifier disagree".into());
+    }
+    let mut written = Vec::new();
+    llama2c::write(&mut written, path, &config, &weights).map_err(text)?;
+    if written.len() != bytes.len() {
+        return Err(format!("{} bytes written, {} read", written.len(), bytes.len()));
+    }
+    // The rotary tables are recomputed; everything before them and the classifier behind them must be the same bytes.
+    let classifier = if config.tied { 0 } else { 4 * config.vocab * config.dim };
+    let tables = bytes.len() - classifier - 4 * config.max_seq * config.head_dim;
+    if written[..tables] != bytes[..tables] || written[bytes.len() - classifier..] != bytes[bytes.len() - classifier..]
+    {
+        return Err("the bytes differ".into());
+    }
+    // One byte less, one byte more.
+    for cut in [&bytes[..bytes.len() - 1], &[bytes.as_slice(), &[0]].concat()] {
+        match llama2c::read(cut, path) {
+            Err(ferrane_llm::weights::Error::Size { expected, found, .. }) => {
+                assert_eq!((expected, found), (bytes.len() as u64, cut.len() as u64));
+            }
+            other => return Err(format!("a file of {} bytes: {:?}", cut.len(), other.map(|_| ()))),
+        }
+    }
+    Ok(())
+}
+
+/// Safetensors without any configuration beside them are refused with what was tried.
+#[test]
+fn a_missing_configuration_is_explained() {
+    let Some(mut suite) = Suite::open("llm configuration missing", "checkpoints") else { return };
+    for path in files(&suite) {
+        let stem = name(&path);
+        let Some(stem) = stem.strip_suffix(".safetensors") else { continue };
+        let beside = [path.with_file_name(format!("{stem}_config.json")), path.with_file_name("config.json")];
+        if beside.iter().any(|p| p.is_file()) {
+            continue;
+        }
+        let result = match load(&path, None) {
+            Err(e) if e.to_string().contains("config.json") => Ok(()),
+            Err(e) => Err(format!("unclear: {e}")),
+            Ok(_) => Err("loaded without a configuration".into()),
+        };
+        suite.case(&id(&path), result);
+    }
+    suite.finish();
+}

@@ -1,0 +1,201 @@
+//! The reference's gradients against central differences in float64.
+
+use crate::checkpoints::files;
+use ferrane_llm::config::{Config, Rope, RopeStyle};
+use ferrane_llm::random::Rng;
+use ferrane_llm::reference::Reference;
+use ferrane_llm::weights::{Weights, load_hf};
+use ferrane_testdata::Suite;
+
+/// Weights with every tensor away from its neutral value, so that no gain of 1 and no bias of 0 hides a mistake.
+pub fn random_weights(config: &Config, seed: u64) -> Weights {
+    let mut weights = Weights::zeros(config);
+    let mut rng = Rng::new(seed);
+    for tensor in weights.tensors_mut(config) {
+        let centre = if tensor.kind == ferrane_llm::weights::Kind::Norm { 1.0 } else { 0.0 };
+        tensor.data.iter_mut().for_each(|v| *v = (centre + 0.3 * rng.normal_pair().0) as f32);
+    }
+    weights
+}
+
+/// A small model with every option on.
+pub fn everything() -> Config {
+    Config {
+        dim: 12,
+        hidden: 10,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 6,
+        vocab: 9,
+        max_seq: 16,
+        rope: Rope { style: RopeStyle::Half, base: 100.0 },
+        norm_eps: 1e-4,
+        qk_norm: true,
+        qkv_bias: true,
+        sliding_window: Some(3),
+        tied: false,
+        residual_scale: 0.5,
+    }
+}
+
+/// A small model with every option off.
+pub fn plain() -> Config {
+    Config {
+        rope: Rope { style: RopeStyle::Interleaved, base: 1e4 },
+        qk_norm: false,
+        qkv_bias: false,
+        sliding_window: None,
+        tied: true,
+        residual_scale: 1.0,
+        ..everything()
+    }
+}
+
+/// Per tensor, the relative L2 distance of `gradients` from central differences of the float64 loss; the worst.
+fn distance(config: &Config, weights: &Weights, tokens: &[u32], gradients: &Weights<f64>) -> (f64, String) {
+    // The truncation error is about step² and the rounding error about 1e-16 / step.
+    const STEP: f64 = 1e-5;
+    let (inputs, targets) = (&tokens[..tokens.len() - 1], &tokens[1..]);
+    let mut moved = weights.map(|&v| f64::from(v));
+    let mut worst = (0.0, String::new());
+    for (index, tensor) in gradients.tensors(config).iter().enumerate() {
+        let (mut error, mut norm) = (0.0, 0.0);
+        // All of a small tensor, evenly spread values of a large one.
+        for i in (0..tensor.data.len()).step_by(tensor.data.len() / 200 + 1) {
+            let mut loss_at = |delta: f64| {
+                moved.tensors_mut(config)[index].data[i] += delta;
+                let loss = Reference::new(config, &moved).unwrap().loss(inputs, targets).unwrap();
+                moved.tensors_mut(config)[index].data[i] -= delta;
+                loss
+            };
+            let slope = (loss_at(STEP) - loss_at(-STEP)) / (2.0 * STEP);
+            error += (tensor.data[i] - slope).powi(2);
+            norm += slope * slope;
+        }
+        let relative = (error / norm).sqrt();
+        if relative > worst.0 || relative.is_nan() {
+            worst = (relative, tensor.name.clone());
+        }
+    }
+    worst
+}
+
+#[test]
+fn every_option_against_differences() {
+    let half_of = |c: Config| Config { sliding_window: None, qkv_bias: false, ..c };
+    for (config, seed) in [(everything(), 1), (plain(), 2), (half_of(everything()), 3)] {
+        let weights = random_weights(&config, seed);
+        let tokens = [3, 1, 4, 1, 5, 8, 2, 6];
+        let wide = weights.map(|&v| f64::from(v));
+        let mut gradients = Weights::zeros(&config).map(|&v| f64::from(v));
+        let model = Reference::new(&config, &wide).unwrap();
+        let loss = model.loss_and_gradients(&tokens[..7], &tokens[1..], &mut gradients).unwrap();
+        assert_eq!(loss, model.loss(&tokens[..7], &tokens[1..]).unwrap());
+        let (worst, name) = distance(&config, &weights, &tokens, &gradients);
+        assert!(worst < 1e-6, "float64: {name}: {worst}");
+
+        let mut narrow = Weights::zeros(&config);
+        Reference::new(&config, &weights).unwrap().accumulate(&tokens[..7], &tokens[1..], 1.0, &mut narrow).unwrap();
+        for (a, b) in narrow.tensors(&config).iter().zip(gradients.tensors(&config)) {
+            let b: Vec<f32> = b.data.iter().map(|&v| v as f32).collect();
+            let (error, _) = crate::checkpoints::compare(a.data, &b);
+            // A few hundred roundings of 6e-8 each.
+            assert!(error < 1e-5, "float32: {}: {error}", a.name);
+        }
+    }
+}
+
+/// Hugging Face checkpoints with recorded sequences: fp32 gradients against float64 differences.
+#[test]
+fn hugging_face_gradients() {
+    let Some(mut suite) = Suite::open("llm hugging face gradients", "checkpoints") else { return };
+    for path in files(&suite) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let Some(stem) = name.strip_suffix("_logits.json") else { continue };
+        let beside = |suffix: &str| path.with_file_name(format!("{stem}{suffix}"));
+        let (config, weights) = match load_hf(&beside("_config.json"), &beside(".safetensors")) {
+            Ok(model) => model,
+            Err(e) => {
+                suite.case(stem, Err(e.to_string()));
+                continue;
+            }
+        };
+        let value: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let tokens: Vec<u32> = serde_json::from_value(value["sequences"][0].clone()).unwrap();
+        let mut gradients = Weights::zeros(&config);
+        let model = Reference::new(&config, &weights).unwrap();
+        model.loss_and_gradients(&tokens[..tokens.len() - 1], &tokens[1..], &mut gradients).unwrap();
+        let (worst, tensor) = distance(&config, &weights, &tokens, &gradients.map(|&v| f64::from(v)));
+        eprintln!("{stem}: worst gradient {tensor}, relative L2 {worst:.1e} from differences");
+        // The bound.
+        suite.case(stem, if worst <= 1e-3 { Ok(()) } else { Err(format!("{tensor}: {worst}")) });
+    }
+    suite.finish();
+}
+
+#[test]
+fn weights_of_a_batch_add_up() {
+    let config = plain();
+    let weights = random_weights(&config, 4);
+    let model = Reference::new(&config, &weights).unwrap();
+    let (a, b) = ([1u32, 2, 3, 4], [5u32, 6, 7, 8]);
+    let mut both = Weights::zeros(&config);
+    model.accumulate(&a[..3], &a[1..], 0.5, &mut both).unwrap();
+    model.accumulate(&b[..3], &b[1..], 0.5, &mut both).unwrap();
+    let (mut first, mut second) = (Weights::zeros(&config), Weights::zeros(&config));
+    model.loss_and_gradients(&a[..3], &a[1..], &mut first).unwrap();
+    model.loss_and_gradients(&b[..3], &b[1..], &mut second).unwrap();
+    for ((sum, x), y) in both.tensors(&config).iter().zip(first.tensors(&config)).zip(second.tensors(&config)) {
+        let mean: Vec<f32> = x.data.iter().zip(y.data).map(|(x, y)| (x + y) / 2.0).collect();
+        assert!(crate::checkpoints::compare(sum.data, &mean).0 < 1e-6, "{}", sum.name);
+    }
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    let config = Config { vocab: 700, ..everything() };
+    let weights = random_weights(&config, 5);
+    let tokens: Vec<u32> = (0..40).map(|i| i * 17 % 700).collect();
+    let run = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let mut gradients = Weights::zeros(&config);
+            let model = Reference::new(&config, &weights).unwrap();
+            let loss = model.loss_and_gradients(&tokens[..39], &tokens[1..], &mut gradients).unwrap();
+            (loss.to_bits(), gradients)
+        })
+    };
+    assert_eq!(run(1), run(5));
+}
+
+#[test]
+fn decoding_equals_the_whole_sequence_with_every_option() {
+    for config in [everything(), plain()] {
+        let weights = random_weights(&config, 6);
+        let model = Reference::new(&config, &weights).unwrap();
+        let tokens = [0, 8, 3, 3, 7, 1, 2];
+        let mut decoder = model.decoder();
+        let rows: Vec<f32> = tokens.iter().flat_map(|&t| decoder.decode(t).unwrap().to_vec()).collect();
+        assert_eq!(rows, model.logits(&tokens).unwrap());
+        assert_eq!(decoder.position(), 7);
+    }
+}
+
+#[test]
+fn bad_input_is_an_error() {
+    use ferrane_llm::reference::Error;
+    let config = plain();
+    let weights = random_weights(&config, 7);
+    let model = Reference::new(&config, &weights).unwrap();
+    assert!(matches!(model.logits(&[1, 9]), Err(Error::Token { token: 9, position: 1, vocab: 9 })));
+    assert!(matches!(model.decoder().decode(100), Err(Error::Token { .. })));
+    assert!(matches!(model.loss(&[1], &[]), Err(Error::Lengths { .. })));
+    assert!(matches!(model.loss(&[], &[]), Err(Error::Lengths { .. })));
+    assert!(matches!(model.loss(&[1], &[9]), Err(Error::Token { .. })));
+    assert!(model.logits(&[]).unwrap().is_empty());
+    let other = everything();
+    assert!(matches!(Reference::new(&other, &weights), Err(Error::Weights(_))));
+    let mut wrong = Weights::zeros(&other);
+    assert!(matches!(model.loss_and_gradients(&[1], &[2], &mut wrong), Err(Error::Weights(_))));
+}
