@@ -3,8 +3,11 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod kernels;
+pub mod layout;
 pub mod random;
 pub mod reference;
 pub mod sample;
+pub mod staging;
 pub mod tokenizer;
 pub mod weights;

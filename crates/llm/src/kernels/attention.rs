@@ -1,0 +1,132 @@
+//! `sdpaFwd`: projections, biases, QK-norm, rotation, masked attention.
+
+use ferrane_mil::{MilError, Program, ValueId};
+
+use super::frame::{Built, Frame, int};
+use super::tables;
+use crate::config::RopeStyle;
+
+/// One projection: as `[1, C, 1, seq]`, and as heads `[1, heads, seq, head_dim]`. The bias, if any, is in both.
+struct Projection {
+    flat: ValueId,
+    heads: ValueId,
+}
+
+pub(super) fn sdpa_fwd(mut f: Frame<'_>) -> Result<Program, MilError> {
+    let config = &f.shape.config;
+    let (heads, kv_heads, dim) = (config.heads, config.kv_heads, config.dim);
+    let xnorm = f.region("xnorm")?;
+    let rows = f.rows("xnorm", xnorm, dim)?;
+    let q = project(&mut f, rows, "q", heads)?;
+    let k = project(&mut f, rows, "k", kv_heads)?;
+    let v = project(&mut f, rows, "v", kv_heads)?;
+    let (mut q_heads, mut k_heads) = (q.heads, k.heads);
+    if f.shape.config.qk_norm {
+        q_heads = head_norm(&mut f, "q", q_heads)?;
+        k_heads = head_norm(&mut f, "k", k_heads)?;
+    }
+    let (cos, sin) = tables::rope(&mut f)?;
+    let q_rope = rotate(&mut f, "q", q_heads, heads, cos, sin)?;
+    let k_rope = rotate(&mut f, "k", k_heads, kv_heads, cos, sin)?;
+
+    let queries = group(&mut f, "q_group", q_rope)?;
+    let scores = f.b.matmul("scores", queries, k_rope, false, true)?;
+    let probs = super::attention_backward::probabilities(&mut f, scores)?;
+    let probs = regroup(&mut f, "probs_group", probs)?;
+    let attn = f.b.matmul("attn", probs, v.heads, false, false)?;
+    let attn = ungroup(&mut f, "attn_heads", attn)?;
+
+    let attn_out = f.join_heads("attn_out", attn, heads)?;
+    let q_tap = f.join_heads("q_rope", q_rope, heads)?;
+    let k_tap = f.join_heads("k_rope", k_rope, kv_heads)?;
+    let mut taps = vec![attn_out, q_tap, k_tap, v.flat, xnorm];
+    if f.shape.config.qk_norm {
+        taps.extend([q.flat, k.flat]);
+    }
+    f.finish(&taps)
+}
+
+fn project(f: &mut Frame<'_>, rows: ValueId, name: &str, heads: usize) -> Result<Projection, MilError> {
+    let (dim, hd) = (f.shape.config.dim, f.shape.config.head_dim);
+    let weight = f.matrix(&format!("w{name}"), dim, heads * hd)?;
+    let product = f.b.matmul(&format!("{name}_rows"), rows, weight, false, false)?;
+    let flat = f.columns(name, product, heads * hd)?;
+    let split = f.split_heads(name, flat, heads)?;
+    if !f.shape.config.qkv_bias {
+        return Ok(Projection { flat, heads: split });
+    }
+    let bias = f.region(&format!("b{name}"))?;
+    let biased = f.b.add(&format!("{name}_biased"), split, bias)?;
+    let flat = f.join_heads(&format!("{name}_biased_flat"), biased, heads)?;
+    Ok(Projection { flat, heads: biased })
+}
+
+/// RMSNorm over the last axis with a gain. The values are scaled by `1/√head_dim` before they are squared: the sum is
+/// then the mean, which stays below the fp16 limit for heads with a root mean square of up to 255.
+fn head_norm(f: &mut Frame<'_>, name: &str, x: ValueId) -> Built {
+    let config = &f.shape.config;
+    let (eps, scale) = (config.norm_eps, 1.0 / (config.head_dim as f32).sqrt());
+    let gain = f.region(&format!("{name}_norm"))?;
+    let scaled = f.b.scale(&format!("{name}_scaled"), x, scale)?;
+    let squares = f.b.mul(&format!("{name}_squares"), scaled, scaled)?;
+    let mean = f.b.reduce_sum(&format!("{name}_mean"), squares, &[-1], true)?;
+    let eps = f.b.scalar_like(mean, eps)?;
+    let mean = f.b.add(&format!("{name}_mean_eps"), mean, eps)?;
+    let power = f.b.scalar_like(mean, -0.5)?;
+    let rms = f.b.pow(&format!("{name}_inverse_rms"), mean, power)?;
+    let normed = f.b.mul(&format!("{name}_normed"), x, rms)?;
+    f.b.mul(&format!("{name}_gained"), normed, gain)
+}
+
+/// `x · cos + turned · sin`, where each pair (e, o) is turned to (−o, e).
+fn rotate(f: &mut Frame<'_>, name: &str, x: ValueId, heads: usize, cos: ValueId, sin: ValueId) -> Built {
+    let (hd, seq) = (f.shape.config.head_dim, f.layout.seq);
+    let turned = match f.shape.config.rope.style {
+        RopeStyle::Interleaved => {
+            let pairs = f.reshape(&format!("{name}_pairs"), x, [1, heads, seq * hd / 2, 2])?;
+            let turned = turn(f, name, pairs, [1, heads, seq * hd / 2, 1])?;
+            f.reshape(&format!("{name}_turned"), turned, [1, heads, seq, hd])?
+        }
+        RopeStyle::Half => turn(f, name, x, [1, heads, seq, hd / 2])?,
+    };
+    let straight = f.b.mul(&format!("{name}_cos"), x, cos)?;
+    let turned = f.b.mul(&format!("{name}_sin"), turned, sin)?;
+    f.b.add(&format!("{name}_rope"), straight, turned)
+}
+
+/// The second half of the last axis, negated, before the first.
+fn turn(f: &mut Frame<'_>, name: &str, x: ValueId, half: [usize; 4]) -> Built {
+    let size = half.map(int);
+    let first = f.b.slice_by_size(&format!("{name}_e"), x, &[0, 0, 0, 0], &size)?;
+    let second = f.b.slice_by_size(&format!("{name}_o"), x, &[0, 0, 0, size[3]], &size)?;
+    let negated = f.b.scale(&format!("{name}_o_neg"), second, -1.0)?;
+    f.b.concat(&format!("{name}_turn"), &[negated, first], 3)
+}
+
+/// Query heads of one kv head side by side: `[1, heads, seq, n]` as `[1, kv_heads, ratio · seq, n]`.
+fn group(f: &mut Frame<'_>, name: &str, x: ValueId) -> Built {
+    let (config, seq) = (&f.shape.config, f.layout.seq);
+    if config.gqa_ratio() == 1 {
+        return Ok(x);
+    }
+    let shape = [1, config.kv_heads, config.gqa_ratio() * seq, config.head_dim];
+    f.reshape(name, x, shape)
+}
+
+fn regroup(f: &mut Frame<'_>, name: &str, probs: ValueId) -> Built {
+    let (config, seq) = (&f.shape.config, f.layout.seq);
+    if config.gqa_ratio() == 1 {
+        return Ok(probs);
+    }
+    let shape = [1, config.kv_heads, config.gqa_ratio() * seq, seq];
+    f.reshape(name, probs, shape)
+}
+
+fn ungroup(f: &mut Frame<'_>, name: &str, x: ValueId) -> Built {
+    let (config, seq) = (&f.shape.config, f.layout.seq);
+    if config.gqa_ratio() == 1 {
+        return Ok(x);
+    }
+    let shape = [1, config.heads, seq, config.head_dim];
+    f.reshape(name, x, shape)
+}

@@ -1,0 +1,64 @@
+//! `sdpaBwd1` and `sdpaBwd2`: gradients of attention, for tiled keys and values.
+//!
+//! Keys and values come tiled over the query heads, and `dK`, `dV` go out for each query head; the CPU adds those of one
+//! kv head (training-dynamic §6, 7f–7h). The probabilities are computed again, not kept.
+
+use ferrane_mil::{MilError, Program, ValueId};
+
+use super::frame::{Built, Frame};
+use super::tables;
+
+/// Scores `[1, heads or kv heads, …, seq]` to probabilities `[1, heads, seq, seq]`: scale, mask, softmax over the keys.
+pub(super) fn probabilities(f: &mut Frame<'_>, scores: ValueId) -> Built {
+    let (heads, seq) = (f.shape.config.heads, f.layout.seq);
+    let mut scaled = f.b.scale("scaled", scores, scale(f))?;
+    if f.b.shape(scaled)? != [1, heads, seq, seq] {
+        scaled = f.reshape("scaled_heads", scaled, [1, heads, seq, seq])?;
+    }
+    let mask = tables::mask(f)?;
+    let masked = f.b.add("masked", scaled, mask)?;
+    f.b.softmax("probs", masked, -1)
+}
+
+fn scale(f: &Frame<'_>) -> f32 {
+    1.0 / (f.shape.config.head_dim as f32).sqrt()
+}
+
+pub(super) fn sdpa_bwd1(mut f: Frame<'_>) -> Result<Program, MilError> {
+    let (heads, seq) = (f.shape.config.heads, f.layout.seq);
+    let mut load = |name: &str| {
+        let x = f.region(name)?;
+        f.split_heads(name, x, heads)
+    };
+    let (q, k, v, da) = (load("q")?, load("k_tiled")?, load("v_tiled")?, load("da")?);
+    let scores = f.b.matmul("scores", q, k, false, true)?;
+    let probs = probabilities(&mut f, scores)?;
+    let dv = f.b.matmul("dv_heads", probs, da, true, false)?;
+    let dp = f.b.matmul("dp_heads", da, v, false, true)?;
+    let dv = f.join_heads("dv", dv, heads)?;
+    let probs = f.reshape("probs_flat", probs, [1, heads * seq, 1, seq])?;
+    let dp = f.reshape("dp", dp, [1, heads * seq, 1, seq])?;
+    f.finish(&[dv, probs, dp])
+}
+
+pub(super) fn sdpa_bwd2(mut f: Frame<'_>) -> Result<Program, MilError> {
+    let (heads, seq) = (f.shape.config.heads, f.layout.seq);
+    let probs = f.region("probs")?;
+    let probs = f.reshape("probs_heads", probs, [1, heads, seq, seq])?;
+    let dp = f.region("dp")?;
+    let dp = f.reshape("dp_heads", dp, [1, heads, seq, seq])?;
+    let q = f.region("q")?;
+    let q = f.split_heads("q", q, heads)?;
+    let k = f.region("k_tiled")?;
+    let k = f.split_heads("k_tiled", k, heads)?;
+    let weighted = f.b.mul("probs_dp", probs, dp)?;
+    let sum = f.b.reduce_sum("probs_dp_sum", weighted, &[-1], true)?;
+    let centred = f.b.sub("dp_centred", dp, sum)?;
+    let ds = f.b.mul("ds_unscaled", probs, centred)?;
+    let ds = f.b.scale("ds", ds, scale(&f))?;
+    let dq = f.b.matmul("dq_heads", ds, k, false, false)?;
+    let dk = f.b.matmul("dk_heads", ds, q, true, false)?;
+    let dq = f.join_heads("dq", dq, heads)?;
+    let dk = f.join_heads("dk", dk, heads)?;
+    f.finish(&[dq, dk])
+}

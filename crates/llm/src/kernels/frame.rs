@@ -1,0 +1,105 @@
+//! What every kernel begins and ends with: inputs declared, regions cut out, taps joined; and the dynamic product.
+
+use ferrane_mil::{Builder, DataType, MilError, Program, Type, ValueId};
+
+use crate::layout::{Input, KernelLayout, OUTPUT, Region, Shape};
+
+pub(super) type Built = Result<ValueId, MilError>;
+
+/// A program being built, with its layout.
+pub(super) struct Frame<'a> {
+    pub(super) shape: &'a Shape,
+    pub(super) layout: &'a KernelLayout,
+    pub(super) b: Builder,
+    inputs: Vec<(Input, ValueId)>,
+}
+
+/// A size as MIL's shapes have it. [`Shape::layout`] has refused sizes that do not fit.
+pub(super) fn int(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}
+
+fn ints<const N: usize>(values: [usize; N]) -> [i32; N] {
+    values.map(int)
+}
+
+impl<'a> Frame<'a> {
+    /// Declares the inputs of the layout in its order.
+    pub(super) fn new(shape: &'a Shape, layout: &'a KernelLayout) -> Result<Frame<'a>, MilError> {
+        let mut b = Builder::new("main", "ios18");
+        let mut inputs = Vec::new();
+        for input in &layout.inputs {
+            let ty = Type::tensor(DataType::Fp16, &[1, input.channels, 1, input.width]);
+            inputs.push((*input, b.input(input.name, ty)?));
+        }
+        Ok(Frame { shape, layout, b, inputs })
+    }
+
+    /// A region as `[1, channels, 1, len]`: a slice, or the whole input where it is no more than the region.
+    pub(super) fn region(&mut self, name: &str) -> Built {
+        let missing = || MilError::Invalid { reason: format!("no region `{name}`") };
+        let region: Region = *self.layout.regions.iter().find(|r| r.name == name).ok_or_else(missing)?;
+        let (input, x) = *self.inputs.iter().find(|(i, _)| i.name == region.port).ok_or_else(missing)?;
+        if (input.channels, input.width) == (region.channels, region.len) {
+            return Ok(x);
+        }
+        let begin = ints([0, region.channel, 0, region.offset]);
+        let size = ints([1, region.channels, 1, region.len]);
+        self.b.slice_by_size(&format!("{name}_in"), x, &begin, &size)
+    }
+
+    pub(super) fn reshape(&mut self, name: &str, x: ValueId, shape: [usize; 4]) -> Built {
+        self.b.reshape(name, x, &ints(shape))
+    }
+
+    /// The last two axes exchanged.
+    pub(super) fn swap(&mut self, name: &str, x: ValueId) -> Built {
+        self.b.transpose(name, x, &[0, 1, 3, 2])
+    }
+
+    /// An activation `[1, C, 1, seq]` as rows `[1, 1, seq, C]`.
+    pub(super) fn rows(&mut self, name: &str, x: ValueId, channels: usize) -> Built {
+        let seq = self.layout.seq;
+        let flat = self.reshape(&format!("{name}_2d"), x, [1, 1, channels, seq])?;
+        self.swap(&format!("{name}_t"), flat)
+    }
+
+    /// Rows `[1, 1, seq, C]` as an activation `[1, C, 1, seq]`.
+    pub(super) fn columns(&mut self, name: &str, rows: ValueId, channels: usize) -> Built {
+        let seq = self.layout.seq;
+        let flat = self.swap(&format!("{name}_t"), rows)?;
+        self.reshape(name, flat, [1, channels, 1, seq])
+    }
+
+    /// A weight region as a matrix `[1, 1, in, out]`.
+    pub(super) fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Built {
+        let w = self.region(name)?;
+        self.reshape(&format!("{name}_2d"), w, [1, 1, rows, cols])
+    }
+
+    /// An activation `[1, heads · head_dim, 1, seq]` as `[1, heads, seq, head_dim]`.
+    pub(super) fn split_heads(&mut self, name: &str, x: ValueId, heads: usize) -> Built {
+        let (hd, seq) = (self.shape.config.head_dim, self.layout.seq);
+        let split = self.reshape(&format!("{name}_split"), x, [1, heads, hd, seq])?;
+        self.swap(&format!("{name}_heads"), split)
+    }
+
+    /// `[1, heads, seq, head_dim]` as an activation `[1, heads · head_dim, 1, seq]`.
+    pub(super) fn join_heads(&mut self, name: &str, x: ValueId, heads: usize) -> Built {
+        let (hd, seq) = (self.shape.config.head_dim, self.layout.seq);
+        let t = self.swap(&format!("{name}_t"), x)?;
+        self.reshape(name, t, [1, heads * hd, 1, seq])
+    }
+
+    /// Ends the kernel: the taps in the layout's order, joined along the channels.
+    pub(super) fn finish(mut self, taps: &[ValueId]) -> Result<Program, MilError> {
+        if taps.len() != self.layout.taps.len() {
+            return Err(MilError::Invalid { reason: "taps and layout differ".into() });
+        }
+        let out = match taps {
+            [one] => *one,
+            _ => self.b.concat(OUTPUT, taps, 1)?,
+        };
+        self.b.finish(&[(OUTPUT, out)])
+    }
+}

@@ -1,0 +1,30 @@
+//! The kernels that are one or two dynamic products: `out[o, t] = Σ_c a[c, t] · m[c, o]` (training-dynamic §2).
+//!
+//! Two products (`ffnBwdW13t`, `kvBwd`) are added as rows, before the one transpose back.
+
+use ferrane_mil::{MilError, Program};
+
+use super::frame::Frame;
+use crate::layout::{Content, Region};
+
+/// Any kernel whose layout is n activations, then n matrices, then one tap.
+pub(super) fn linear(mut f: Frame<'_>) -> Result<Program, MilError> {
+    let is_weight = |r: &&Region| matches!(r.content, Content::Weight { .. });
+    let activations: Vec<Region> = f.layout.regions.iter().filter(|r| !is_weight(r)).copied().collect();
+    let matrices: Vec<Region> = f.layout.regions.iter().filter(is_weight).copied().collect();
+    let tap = *f.layout.taps.first().ok_or_else(|| MilError::Invalid { reason: "no tap".into() })?;
+    let mut sum = None;
+    for (a, m) in activations.iter().zip(&matrices) {
+        let x = f.region(a.name)?;
+        let rows = f.rows(a.name, x, a.channels)?;
+        let matrix = f.matrix(m.name, m.channels, m.len)?;
+        let product = f.b.matmul(&format!("{}_{}", a.name, m.name), rows, matrix, false, false)?;
+        sum = Some(match sum {
+            None => product,
+            Some(before) => f.b.add("sum", before, product)?,
+        });
+    }
+    let sum = sum.ok_or_else(|| MilError::Invalid { reason: "no product".into() })?;
+    let out = f.columns(tap.name, sum, tap.channels)?;
+    f.finish(&[out])
+}

@@ -1,0 +1,644 @@
+//! Where everything lies in the surfaces of the ten kernels of the dynamic pipeline (training-dynamic §3, §4).
+//!
+//! Pure arithmetic: a [`Shape`] gives a [`KernelLayout`] for each [`Kernel`]; the kernel constructors slice by it and the
+//! staging code writes by it, so that neither has an offset of its own. Input surfaces are `[1, channels, 1, width]`, the
+//! one output is `[1, out_channels, 1, seq]`, all fp16.
+//!
+//! The one decision: *an option only appends*. With every option off, regions, offsets and taps are those of the
+//! specification to the byte. What an option needs comes after them:
+//!
+//! | option | kernel | appended |
+//! |---|---|---|
+//! | QKV biases | `sdpaFwd` | regions `bq` `[heads, head_dim]`, `bk`, `bv` `[kv_heads, head_dim]`: channel = head |
+//! | QK-norm | `sdpaFwd` | regions `q_norm`, `k_norm` `[1, head_dim]`; taps `q_pre`, `k_pre`: what entered the norm |
+//! | fp32 residual | `ffnFused` | tap `ffn`: the feed-forward output without the factor alpha |
+//! | weights as inputs | all with weights | no region moves into another's place: each weight has its own input |
+//!
+//! The small appended regions share columns: each takes the first free channels of a block of `head_dim` columns.
+//! Under an fp32 residual the region `x2` of `ffnFused` may stay zero and `x_next` is not read.
+
+use crate::config::Config;
+use crate::weights::Part;
+
+/// Where the residual stream lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Residual {
+    /// fp32 on the CPU; `ffnFused` also gives the feed-forward output.
+    #[default]
+    Fp32,
+    /// As the reference: `ffnFused` adds and rounds the stream to fp16 once a layer.
+    Fp16,
+}
+
+/// How weights reach a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum WeightForm {
+    /// In the columns behind the activations of the one input `x`.
+    #[default]
+    Packed,
+    /// Each as a function input of its own, `[1, in, 1, out]`. Input names are chosen so that the order of declaration is
+    /// their alphabetical order, with and without regard to case, because engines bind by it (mil-text §6).
+    Inputs,
+}
+
+/// What the layouts depend on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shape {
+    /// The model; must have passed [`Config::validate`].
+    pub config: Config,
+    /// Tokens in a window.
+    pub seq: usize,
+    /// Where the residual stream lives.
+    pub residual: Residual,
+    /// How weights reach a kernel.
+    pub form: WeightForm,
+}
+
+/// The ten kernels, named as in training-dynamic §3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kernel {
+    /// Projections, rotation and attention.
+    SdpaFwd,
+    /// Output projection.
+    WoFwd,
+    /// The whole feed-forward part.
+    FfnFused,
+    /// `dgate = W2ᵀ·dffn`.
+    FfnBwdW2t,
+    /// `dx = W1ᵀ·dh1 + W3ᵀ·dh3`.
+    FfnBwdW13t,
+    /// `da = Woᵀ·(…)`.
+    WotBwd,
+    /// Attention probabilities again, `dV`, and the gradient of the probabilities.
+    SdpaBwd1,
+    /// `dQ` and `dK`.
+    SdpaBwd2,
+    /// `dx = Wqᵀ·dq`.
+    QBwd,
+    /// `dx = Wkᵀ·dk + Wvᵀ·dv`.
+    KvBwd,
+}
+
+impl Kernel {
+    /// All ten, in the order of the specification.
+    pub const ALL: [Kernel; 10] = [
+        Kernel::SdpaFwd,
+        Kernel::WoFwd,
+        Kernel::FfnFused,
+        Kernel::FfnBwdW2t,
+        Kernel::FfnBwdW13t,
+        Kernel::WotBwd,
+        Kernel::SdpaBwd1,
+        Kernel::SdpaBwd2,
+        Kernel::QBwd,
+        Kernel::KvBwd,
+    ];
+
+    /// The three that a forward pass needs.
+    pub const FORWARD: [Kernel; 3] = [Kernel::SdpaFwd, Kernel::WoFwd, Kernel::FfnFused];
+
+    /// Its name, `sdpaFwd` for example.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kernel::SdpaFwd => "sdpaFwd",
+            Kernel::WoFwd => "woFwd",
+            Kernel::FfnFused => "ffnFused",
+            Kernel::FfnBwdW2t => "ffnBwdW2t",
+            Kernel::FfnBwdW13t => "ffnBwdW13t",
+            Kernel::WotBwd => "wotBwd",
+            Kernel::SdpaBwd1 => "sdpaBwd1",
+            Kernel::SdpaBwd2 => "sdpaBwd2",
+            Kernel::QBwd => "qBwd",
+            Kernel::KvBwd => "kvBwd",
+        }
+    }
+
+    /// True for the eight kernels with weights in their input: each layer owns an input surface of these
+    /// (training-dynamic §5).
+    pub fn has_weights(self) -> bool {
+        !matches!(self, Kernel::SdpaBwd1 | Kernel::SdpaBwd2)
+    }
+}
+
+/// What is staged in a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Content {
+    /// An activation `[channels, len]`, written at every step.
+    Activation,
+    /// A tensor of the layer, written after an update only.
+    Weight {
+        /// Which tensor.
+        part: Part,
+        /// The region holds the transpose of the stored matrix.
+        transposed: bool,
+    },
+}
+
+/// A rectangle of an input surface: `channels` rows of `len` elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Region {
+    /// Its name: that of the activation, or of the tensor ([`Part::name`]).
+    pub name: &'static str,
+    /// The input it lies in.
+    pub port: &'static str,
+    /// First channel.
+    pub channel: usize,
+    /// Number of channels.
+    pub channels: usize,
+    /// First element along the last axis.
+    pub offset: usize,
+    /// Elements along the last axis.
+    pub len: usize,
+    /// What is staged there.
+    pub content: Content,
+}
+
+/// Channels of the output that hold one result, `[channels, seq]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tap {
+    /// Its name.
+    pub name: &'static str,
+    /// First channel.
+    pub channel: usize,
+    /// Number of channels.
+    pub channels: usize,
+}
+
+/// An input of a kernel, `[1, channels, 1, width]` in fp16.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Input {
+    /// Name of the function's parameter.
+    pub name: &'static str,
+    /// Extent of axis 1.
+    pub channels: usize,
+    /// Extent of axis 3.
+    pub width: usize,
+}
+
+impl Input {
+    /// Bytes of its surface without padding.
+    pub fn bytes(&self) -> usize {
+        2 * self.channels * self.width
+    }
+}
+
+/// The inputs and the output of one kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelLayout {
+    /// Which kernel.
+    pub kernel: Kernel,
+    /// The inputs in order of declaration. In the packed form there is one, `x`.
+    pub inputs: Vec<Input>,
+    /// Everything that is staged: first what the specification lists, in its order.
+    pub regions: Vec<Region>,
+    /// The parts of the output, in channel order without gaps.
+    pub taps: Vec<Tap>,
+    /// Channels of the output: all taps together.
+    pub out_channels: usize,
+    /// Extent of the output's last axis: the window.
+    pub seq: usize,
+}
+
+/// Name of the input with the activations.
+pub const ACTIVATIONS: &str = "x";
+/// Name of every kernel's output.
+pub const OUTPUT: &str = "out";
+
+/// A name that a layout does not have, or a model that has none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// No region, tap or input of that name.
+    #[error("{kernel} has no {what} \"{name}\"")]
+    Unknown {
+        /// The kernel's name.
+        kernel: &'static str,
+        /// `region`, `tap` or `input`.
+        what: &'static str,
+        /// The name asked for.
+        name: String,
+    },
+    /// The shape has no layout.
+    #[error("{0}")]
+    Shape(String),
+}
+
+impl KernelLayout {
+    /// The region of that name.
+    ///
+    /// # Errors
+    /// [`LayoutError::Unknown`].
+    pub fn region(&self, name: &str) -> Result<&Region, LayoutError> {
+        self.regions.iter().find(|r| r.name == name).ok_or_else(|| self.unknown("region", name))
+    }
+
+    /// The tap of that name.
+    ///
+    /// # Errors
+    /// [`LayoutError::Unknown`].
+    pub fn tap(&self, name: &str) -> Result<&Tap, LayoutError> {
+        self.taps.iter().find(|t| t.name == name).ok_or_else(|| self.unknown("tap", name))
+    }
+
+    /// The input of that name.
+    ///
+    /// # Errors
+    /// [`LayoutError::Unknown`].
+    pub fn input(&self, name: &str) -> Result<&Input, LayoutError> {
+        self.inputs.iter().find(|i| i.name == name).ok_or_else(|| self.unknown("input", name))
+    }
+
+    /// The regions with tensors of the layer.
+    pub fn weights(&self) -> impl Iterator<Item = (&Region, Part, bool)> {
+        self.regions.iter().filter_map(|r| match r.content {
+            Content::Weight { part, transposed } => Some((r, part, transposed)),
+            Content::Activation => None,
+        })
+    }
+
+    /// Bytes of all input surfaces.
+    pub fn input_bytes(&self) -> usize {
+        self.inputs.iter().map(Input::bytes).sum()
+    }
+
+    /// Bytes of the output surface.
+    pub fn output_bytes(&self) -> usize {
+        2 * self.out_channels * self.seq
+    }
+
+    fn unknown(&self, what: &'static str, name: &str) -> LayoutError {
+        LayoutError::Unknown { kernel: self.kernel.name(), what, name: name.to_string() }
+    }
+}
+
+impl Shape {
+    /// A shape.
+    pub fn new(config: Config, seq: usize, residual: Residual, form: WeightForm) -> Shape {
+        Shape { config, seq, residual, form }
+    }
+
+    /// Channels of the scores: one for each head and query.
+    pub fn score_channels(&self) -> usize {
+        self.config.heads * self.seq
+    }
+
+    /// The layouts of all ten kernels.
+    ///
+    /// # Errors
+    /// As [`Shape::layout`].
+    pub fn layouts(&self) -> Result<Vec<KernelLayout>, LayoutError> {
+        Kernel::ALL.into_iter().map(|kernel| self.layout(kernel)).collect()
+    }
+
+    /// The layout of a kernel.
+    ///
+    /// # Errors
+    /// [`LayoutError::Shape`] for a window without tokens or one whose sizes do not fit `i32`, which MIL's shapes are made
+    /// of, and for biases in a model with more heads than `dim`.
+    pub fn layout(&self, kernel: Kernel) -> Result<KernelLayout, LayoutError> {
+        self.check()?;
+        let c = &self.config;
+        let (dim, q, kv, hidden, seq) = (c.dim, c.q_dim(), c.kv_dim(), c.hidden, self.seq);
+        let scores = self.score_channels();
+        let mut plan = Plan::new(kernel, seq, self.form);
+        match kernel {
+            Kernel::SdpaFwd => {
+                plan.activations(dim, &["xnorm"]);
+                plan.weight(Part::Wq, dim, q, true);
+                plan.weight(Part::Wk, dim, kv, true);
+                plan.weight(Part::Wv, dim, kv, true);
+                let mut small = Vec::new();
+                if c.qkv_bias {
+                    small.extend([(Part::Bq, c.heads), (Part::Bk, c.kv_heads), (Part::Bv, c.kv_heads)]);
+                }
+                if c.qk_norm {
+                    small.extend([(Part::QNorm, 1), (Part::KNorm, 1)]);
+                }
+                plan.small(&small, dim, c.head_dim)?;
+                plan.taps(&[("attn_out", q), ("q_rope", q), ("k_rope", kv), ("v", kv), ("xnorm", dim)]);
+                if c.qk_norm {
+                    plan.taps(&[("q_pre", q), ("k_pre", kv)]);
+                }
+            }
+            Kernel::WoFwd => {
+                plan.activations(q, &["attn_out"]);
+                plan.weight(Part::Wo, q, dim, true);
+                plan.taps(&[("o_out", dim)]);
+            }
+            Kernel::FfnFused => {
+                plan.activations(dim, &["x2norm", "x2"]);
+                plan.weight(Part::W1, dim, hidden, true);
+                plan.weight(Part::W3, dim, hidden, true);
+                plan.weight(Part::W2, dim, hidden, false);
+                plan.taps(&[("x_next", dim), ("h1", hidden), ("h3", hidden), ("gate", hidden)]);
+                if self.residual == Residual::Fp32 {
+                    plan.taps(&[("ffn", dim)]);
+                }
+            }
+            Kernel::FfnBwdW2t => {
+                plan.activations(dim, &["dffn"]);
+                plan.weight(Part::W2, dim, hidden, false);
+                plan.taps(&[("dgate", hidden)]);
+            }
+            Kernel::FfnBwdW13t => {
+                plan.activations(hidden, &["dh1", "dh3"]);
+                plan.weight(Part::W1, hidden, dim, false);
+                plan.weight(Part::W3, hidden, dim, false);
+                plan.taps(&[("dx", dim)]);
+            }
+            Kernel::WotBwd => {
+                plan.activations(dim, &["dx2"]);
+                plan.weight(Part::Wo, dim, q, false);
+                plan.taps(&[("da", q)]);
+            }
+            Kernel::SdpaBwd1 => {
+                plan.channel_blocks(&[("q", q), ("k_tiled", q), ("v_tiled", q), ("da", q)]);
+                plan.taps(&[("dv", q), ("probs", scores), ("dp", scores)]);
+            }
+            Kernel::SdpaBwd2 => {
+                plan.channel_blocks(&[("probs", scores), ("dp", scores), ("q", q), ("k_tiled", q)]);
+                plan.taps(&[("dq", q), ("dk", q)]);
+            }
+            Kernel::QBwd => {
+                plan.activations(q, &["dq"]);
+                plan.weight(Part::Wq, q, dim, false);
+                plan.taps(&[("dx", dim)]);
+            }
+            Kernel::KvBwd => {
+                plan.activations(kv, &["dk", "dv"]);
+                plan.weight(Part::Wk, kv, dim, false);
+                plan.weight(Part::Wv, kv, dim, false);
+                plan.taps(&[("dx", dim)]);
+            }
+        }
+        Ok(plan.finish())
+    }
+
+    /// Refuses what cannot be written as MIL: every extent and slice bound is an int32.
+    fn check(&self) -> Result<(), LayoutError> {
+        let c = &self.config;
+        if self.seq == 0 {
+            return Err(LayoutError::Shape("a window of 0 tokens".into()));
+        }
+        let limit = i32::MAX as usize;
+        let parts = [
+            c.heads.checked_mul(self.seq).and_then(|n| n.checked_mul(2)).and_then(|n| n.checked_add(2 * c.q_dim())),
+            c.head_dim.checked_mul(self.seq),
+            self.seq.checked_mul(c.gqa_ratio()),
+            self.seq.checked_mul(2).and_then(|n| n.checked_add(3 * c.hidden)),
+            self.seq.checked_add(c.q_dim() + 2 * c.kv_dim() + (c.heads + 4) * c.head_dim),
+            self.seq.checked_mul(2).and_then(|n| n.checked_add(2 * c.dim)),
+            self.seq.checked_mul(self.seq).map(|n| n / 4),
+        ];
+        if parts.iter().any(|p| p.is_none_or(|n| n > limit)) {
+            return Err(LayoutError::Shape(format!("a window of {} tokens is too long for this model", self.seq)));
+        }
+        Ok(())
+    }
+}
+
+/// The input that carries a tensor when weights are inputs: one letter for its kind, then the projection's.
+fn port_of(part: Part) -> &'static str {
+    match part {
+        Part::Wq => "Wq",
+        Part::Wk => "Wk",
+        Part::Wv => "Wv",
+        Part::Wo => "Wo",
+        Part::W1 => "W1",
+        Part::W2 => "W2",
+        Part::W3 => "W3",
+        Part::Bq => "Bq",
+        Part::Bk => "Bk",
+        Part::Bv => "Bv",
+        Part::QNorm => "Gq",
+        Part::KNorm => "Gk",
+        Part::AttnNorm => "Ga",
+        Part::FfnNorm => "Gf",
+    }
+}
+
+/// A layout being laid: regions in order, `width` columns taken so far.
+struct Plan {
+    kernel: Kernel,
+    seq: usize,
+    form: WeightForm,
+    channels: usize,
+    width: usize,
+    regions: Vec<Region>,
+    weights: Vec<Input>,
+    taps: Vec<Tap>,
+}
+
+impl Plan {
+    fn new(kernel: Kernel, seq: usize, form: WeightForm) -> Plan {
+        Plan { kernel, seq, form, channels: 0, width: 0, regions: Vec::new(), weights: Vec::new(), taps: Vec::new() }
+    }
+
+    /// Activations side by side along the last axis, all with the same channels.
+    fn activations(&mut self, channels: usize, names: &[&'static str]) {
+        self.channels = channels;
+        for name in names {
+            let content = Content::Activation;
+            let (offset, len) = (self.width, self.seq);
+            self.regions.push(Region { name, port: ACTIVATIONS, channel: 0, channels, offset, len, content });
+            self.width += len;
+        }
+    }
+
+    /// Activations one below the other along the channels.
+    fn channel_blocks(&mut self, blocks: &[(&'static str, usize)]) {
+        self.width = self.seq;
+        for &(name, channels) in blocks {
+            let (channel, len) = (self.channels, self.seq);
+            let content = Content::Activation;
+            self.regions.push(Region { name, port: ACTIVATIONS, channel, channels, offset: 0, len, content });
+            self.channels += channels;
+        }
+    }
+
+    fn weight(&mut self, part: Part, channels: usize, len: usize, transposed: bool) {
+        self.place(part, transposed, channels, len, 0, self.width);
+        if self.form == WeightForm::Packed {
+            self.width += len;
+        }
+    }
+
+    /// Tensors of few channels and `len` columns: each takes the first free channels of the current block of columns.
+    fn small(&mut self, parts: &[(Part, usize)], height: usize, len: usize) -> Result<(), LayoutError> {
+        let mut used = height;
+        for &(part, channels) in parts {
+            if self.form == WeightForm::Packed && channels > height {
+                let name = part.name();
+                return Err(LayoutError::Shape(format!("{name}: {channels} heads do not fit {height} channels")));
+            }
+            if self.form == WeightForm::Packed && used + channels > height {
+                (used, self.width) = (0, self.width + len);
+            }
+            let offset = self.width.saturating_sub(len);
+            self.place(part, false, channels, len, used, offset);
+            used += channels;
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, part: Part, transposed: bool, channels: usize, len: usize, channel: usize, offset: usize) {
+        let (name, content) = (part.name(), Content::Weight { part, transposed });
+        match self.form {
+            WeightForm::Packed => {
+                self.regions.push(Region { name, port: ACTIVATIONS, channel, channels, offset, len, content });
+            }
+            WeightForm::Inputs => {
+                let port = port_of(part);
+                self.regions.push(Region { name, port, channel: 0, channels, offset: 0, len, content });
+                self.weights.push(Input { name: port, channels, width: len });
+            }
+        }
+    }
+
+    fn taps(&mut self, taps: &[(&'static str, usize)]) {
+        for &(name, channels) in taps {
+            let channel = self.taps.last().map_or(0, |t| t.channel + t.channels);
+            self.taps.push(Tap { name, channel, channels });
+        }
+    }
+
+    fn finish(self) -> KernelLayout {
+        let mut inputs = self.weights;
+        inputs.push(Input { name: ACTIVATIONS, channels: self.channels, width: self.width });
+        inputs.sort_by_key(|i| i.name);
+        let out_channels = self.taps.iter().map(|t| t.channels).sum();
+        let (kernel, regions, taps, seq) = (self.kernel, self.regions, self.taps, self.seq);
+        KernelLayout { kernel, inputs, regions, taps, out_channels, seq }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::preset;
+
+    fn plain(name: &str) -> Config {
+        let mut config = preset(name).unwrap();
+        (config.qk_norm, config.qkv_bias) = (false, false);
+        config
+    }
+
+    fn reference(name: &str) -> Shape {
+        Shape::new(plain(name), 256, Residual::Fp16, WeightForm::Packed)
+    }
+
+    /// training-dynamic §4: in C, in SP, in bytes, out C, out bytes.
+    #[test]
+    fn published_sizes() {
+        let stories = [
+            (768, 2560, 3_932_160, 3840, 1_966_080),
+            (768, 1024, 1_572_864, 768, 393_216),
+            (768, 6656, 10_223_616, 6912, 3_538_944),
+            (768, 2304, 3_538_944, 2048, 1_048_576),
+            (2048, 2048, 8_388_608, 768, 393_216),
+            (768, 1024, 1_572_864, 768, 393_216),
+            (3072, 256, 1_572_864, 6912, 3_538_944),
+            (7680, 256, 3_932_160, 1536, 786_432),
+            (768, 1024, 1_572_864, 768, 393_216),
+            (768, 2048, 3_145_728, 768, 393_216),
+        ];
+        let qwen = [
+            (1024, 4352, 8_912_896, 7168, 3_670_016),
+            (2048, 1280, 5_242_880, 1024, 524_288),
+            (1024, 9728, 19_922_944, 10240, 5_242_880),
+            (1024, 3328, 6_815_744, 3072, 1_572_864),
+            (3072, 2560, 15_728_640, 1024, 524_288),
+            (1024, 2304, 4_718_592, 2048, 1_048_576),
+            (8192, 256, 4_194_304, 10240, 5_242_880),
+            (12288, 256, 6_291_456, 4096, 2_097_152),
+            (2048, 1280, 5_242_880, 1024, 524_288),
+            (1024, 2560, 5_242_880, 1024, 524_288),
+        ];
+        for (name, table, private) in [("stories110m", stories, 33_947_648), ("qwen3-0.6b", qwen, 71_827_456)] {
+            let layouts = reference(name).layouts().unwrap();
+            for (layout, expected) in layouts.iter().zip(table) {
+                let x = layout.input("x").unwrap();
+                let found = (x.channels, x.width, layout.input_bytes(), layout.out_channels, layout.output_bytes());
+                assert_eq!(found, expected, "{name} {}", layout.kernel.name());
+            }
+            let per_layer = layouts.iter().filter(|l| l.kernel.has_weights());
+            assert_eq!(per_layer.map(KernelLayout::input_bytes).sum::<usize>(), private, "{name}");
+        }
+    }
+
+    /// training-dynamic §3: offsets and taps of `sdpaFwd` and `ffnFused`.
+    #[test]
+    fn published_offsets() {
+        let shape = reference("qwen3-0.6b");
+        let (seq, q, kv, dim, hidden) = (256, 2048, 1024, 1024, 3072);
+        let sdpa = shape.layout(Kernel::SdpaFwd).unwrap();
+        let offsets: Vec<_> = sdpa.regions.iter().map(|r| (r.name, r.offset, r.len)).collect();
+        assert_eq!(offsets, [("xnorm", 0, seq), ("wq", seq, q), ("wk", seq + q, kv), ("wv", seq + q + kv, kv)]);
+        let taps: Vec<_> = sdpa.taps.iter().map(|t| (t.name, t.channel)).collect();
+        let k = 2 * q;
+        assert_eq!(taps, [("attn_out", 0), ("q_rope", q), ("k_rope", k), ("v", k + kv), ("xnorm", k + 2 * kv)]);
+        let ffn = shape.layout(Kernel::FfnFused).unwrap();
+        let offsets: Vec<_> = ffn.regions.iter().map(|r| r.offset).collect();
+        assert_eq!(offsets, [0, seq, 2 * seq, 2 * seq + hidden, 2 * seq + 2 * hidden]);
+        let transposed: Vec<_> = ffn.weights().map(|(r, _, t)| (r.name, t)).collect();
+        assert_eq!(transposed, [("w1", true), ("w3", true), ("w2", false)]);
+        let taps: Vec<_> = ffn.taps.iter().map(|t| (t.name, t.channel)).collect();
+        assert_eq!(taps, [("x_next", 0), ("h1", dim), ("h3", dim + hidden), ("gate", dim + 2 * hidden)]);
+    }
+
+    fn overlap(a: &Region, b: &Region) -> bool {
+        a.port == b.port
+            && a.channel < b.channel + b.channels
+            && b.channel < a.channel + a.channels
+            && a.offset < b.offset + b.len
+            && b.offset < a.offset + a.len
+    }
+
+    #[test]
+    fn options_only_append_and_regions_never_overlap() {
+        for (dim, heads, kv_heads, head_dim) in [(64, 4, 2, 16), (8, 8, 4, 2), (6, 6, 6, 4)] {
+            for bits in 0..16 {
+                let mut config = preset("stories260k").unwrap();
+                (config.dim, config.heads, config.kv_heads, config.head_dim) = (dim, heads, kv_heads, head_dim);
+                let plain = Shape::new(config.clone(), 32, Residual::Fp16, WeightForm::Packed);
+                (config.qk_norm, config.qkv_bias) = (bits & 1 != 0, bits & 2 != 0);
+                let residual = if bits & 4 != 0 { Residual::Fp32 } else { Residual::Fp16 };
+                let form = if bits & 8 != 0 { WeightForm::Inputs } else { WeightForm::Packed };
+                let shape = Shape::new(config.clone(), 32, residual, form);
+                for kernel in Kernel::ALL {
+                    let (layout, base) = (shape.layout(kernel).unwrap(), plain.layout(kernel).unwrap());
+                    assert_eq!(layout.taps[..base.taps.len()], base.taps);
+                    if form == WeightForm::Packed {
+                        assert_eq!(layout.regions[..base.regions.len()], base.regions);
+                    }
+                    for (i, a) in layout.regions.iter().enumerate() {
+                        let input = layout.input(a.port).unwrap();
+                        assert!(a.channel + a.channels <= input.channels && a.offset + a.len <= input.width, "{a:?}");
+                        assert!(layout.regions[..i].iter().all(|b| !overlap(a, b)), "{kernel:?} {a:?}");
+                        if let Content::Weight { part, .. } = a.content {
+                            assert_eq!(a.channels * a.len, part.shape(&config).iter().product::<usize>());
+                        }
+                    }
+                    let lower: Vec<_> = layout.inputs.iter().map(|i| i.name.to_lowercase()).collect();
+                    assert!(lower.is_sorted(), "{lower:?}");
+                    assert_eq!(layout.inputs.len() == 1, form == WeightForm::Packed || !kernel.has_weights());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_laid_out_is_an_error() {
+        let shape = |seq, form| Shape::new(preset("stories260k").unwrap(), seq, Residual::Fp32, form);
+        assert!(shape(0, WeightForm::Packed).layout(Kernel::WoFwd).is_err());
+        assert!(shape(usize::MAX / 2, WeightForm::Packed).layout(Kernel::WoFwd).is_err());
+        let mut wide = shape(8, WeightForm::Packed);
+        (wide.config.dim, wide.config.heads, wide.config.kv_heads, wide.config.head_dim) = (4, 8, 8, 2);
+        wide.config.qkv_bias = true;
+        assert!(wide.layout(Kernel::SdpaFwd).is_err());
+        wide.form = WeightForm::Inputs;
+        assert!(wide.layout(Kernel::SdpaFwd).is_ok());
+        let layout = shape(8, WeightForm::Packed).layout(Kernel::WoFwd).unwrap();
+        assert_eq!(layout.tap("dx").unwrap_err().to_string(), "woFwd has no tap \"dx\"");
+    }
+}

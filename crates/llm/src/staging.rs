@@ -1,0 +1,266 @@
+//! Between CPU arrays and surfaces: regions written, taps read (training-dynamic §5).
+//!
+//! CPU activations are fp32, channel-first `[channels, seq]`; surfaces are fp16 with the row stride that their layout
+//! says. Every function checks sizes first and writes nothing when they disagree. Rounding is to nearest even.
+
+use std::ops::Range;
+
+use ferrane_device::{
+    Bindings, Device, Error, ErrorKind, Executable, ReadAccess, Request, Result, Surface, WriteAccess,
+};
+use ferrane_host::convert;
+use half::f16;
+
+use crate::layout::{Content, KernelLayout, OUTPUT, Region, Tap};
+use crate::weights::{Layer, Part};
+
+/// A layer's input surfaces of one kernel, and the request over them.
+#[derive(Clone)]
+pub struct Bound {
+    /// One surface for each input of the layout, in its order.
+    surfaces: Vec<(&'static str, Surface)>,
+    /// The kernel with these inputs and the output it was made with.
+    request: Request,
+}
+
+impl Bound {
+    /// Allocates the inputs of a kernel as its loaded program reports them and binds them with `output`.
+    ///
+    /// # Errors
+    /// No memory, or the device refused the binding.
+    pub fn new(device: &Device, executable: &Executable, layout: &KernelLayout, output: &Surface) -> Result<Bound> {
+        let mut bindings = Bindings::new().bind(OUTPUT, output);
+        let mut surfaces = Vec::new();
+        for input in &layout.inputs {
+            let surface = device.surface(&executable.port(input.name)?.layout)?;
+            bindings = bindings.bind(input.name, &surface);
+            surfaces.push((input.name, surface));
+        }
+        Ok(Bound { surfaces, request: executable.prepare(bindings)? })
+    }
+
+    /// The surface of an input.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Binding`] for an unknown name.
+    pub fn surface(&self, input: &str) -> Result<&Surface> {
+        let unknown = || Error::new(ErrorKind::Binding, format!("no input `{input}`")).with_port(input);
+        self.surfaces.iter().find(|(n, _)| *n == input).map(|(_, s)| s).ok_or_else(unknown)
+    }
+
+    /// The request.
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Writes an activation `[channels, len]` into its region.
+    ///
+    /// # Errors
+    /// As [`write_region`], or the surface is in use.
+    pub fn write(&self, region: &Region, values: &[f32]) -> Result<()> {
+        write_region(&mut self.surface(region.port)?.write()?, region, values)
+    }
+
+    /// Writes every weight region of the layout from a layer's tensors.
+    ///
+    /// # Errors
+    /// A tensor is missing or of another size, or a surface is in use.
+    pub fn stage(&self, layout: &KernelLayout, layer: &Layer) -> Result<()> {
+        for (name, surface) in &self.surfaces {
+            let mut regions = layout.weights().filter(|(r, ..)| r.port == *name).peekable();
+            if regions.peek().is_none() {
+                continue;
+            }
+            let mut access = surface.write()?;
+            for (region, part, _) in regions {
+                let tensor = tensor(layer, part).ok_or_else(|| {
+                    let kernel = layout.kernel.name();
+                    Error::new(ErrorKind::Binding, format!("{kernel}: the layer has no tensor {}", part.name()))
+                })?;
+                stage_weight(&mut access, region, tensor)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The surface for the output of a loaded kernel.
+///
+/// # Errors
+/// No memory.
+pub fn output_surface(device: &Device, executable: &Executable) -> Result<Surface> {
+    device.surface(&executable.port(OUTPUT)?.layout)
+}
+
+/// The tensor of a layer.
+pub fn tensor(layer: &Layer, part: Part) -> Option<&[f32]> {
+    Some(match part {
+        Part::AttnNorm => &layer.attn_norm,
+        Part::Wq => &layer.wq,
+        Part::Wk => &layer.wk,
+        Part::Wv => &layer.wv,
+        Part::Wo => &layer.wo,
+        Part::Bq => layer.bq.as_deref()?,
+        Part::Bk => layer.bk.as_deref()?,
+        Part::Bv => layer.bv.as_deref()?,
+        Part::QNorm => layer.q_norm.as_deref()?,
+        Part::KNorm => layer.k_norm.as_deref()?,
+        Part::FfnNorm => &layer.ffn_norm,
+        Part::W1 => &layer.w1,
+        Part::W3 => &layer.w3,
+        Part::W2 => &layer.w2,
+    })
+}
+
+/// Rounds `values` `[channels, len]` into a region.
+///
+/// # Errors
+/// [`ErrorKind::Layout`]: the number of values, or a region outside the surface.
+pub fn write_region(access: &mut WriteAccess, region: &Region, values: &[f32]) -> Result<()> {
+    let (range, stride) = rectangle(access.layout(), region.channel, region.channels, region.offset, region.len)?;
+    count(region.name, region.channels * region.len, values.len())?;
+    let words = &mut access.f16s_mut()[range];
+    convert::f32_rows_to_f16(values, region.len, words, stride, region.channels, region.len);
+    Ok(())
+}
+
+/// Rounds heads of `[kv_heads · head_dim, len]` into a region of `ratio` times as many channels: query head `h` gets kv head
+/// `h / ratio`. The tiled keys and values of the attention's backward kernels are written so.
+///
+/// # Errors
+/// As [`write_region`]; also when the region's channels are no multiple of `ratio` heads.
+pub fn write_region_tiled(
+    access: &mut WriteAccess,
+    region: &Region,
+    values: &[f32],
+    head_dim: usize,
+    ratio: usize,
+) -> Result<()> {
+    let heads = region.channels / head_dim.max(1);
+    if ratio == 0 || heads * head_dim != region.channels || heads % ratio != 0 {
+        let text = format!("{}: {} channels are not {ratio} times heads of {head_dim}", region.name, region.channels);
+        return Err(Error::new(ErrorKind::Layout, text));
+    }
+    count(region.name, region.channels / ratio * region.len, values.len())?;
+    for (head, block) in values.chunks(head_dim * region.len).enumerate() {
+        for r in 0..ratio {
+            let channel = region.channel + (head * ratio + r) * head_dim;
+            write_region(access, &Region { channel, channels: head_dim, ..*region }, block)?;
+        }
+    }
+    Ok(())
+}
+
+/// Rounds a layer's tensor into its region, transposed if the region says so.
+///
+/// # Errors
+/// As [`write_region`].
+pub fn stage_weight(access: &mut WriteAccess, region: &Region, tensor: &[f32]) -> Result<()> {
+    let Content::Weight { transposed: true, .. } = region.content else {
+        return write_region(access, region, tensor);
+    };
+    let (range, stride) = rectangle(access.layout(), region.channel, region.channels, region.offset, region.len)?;
+    count(region.name, region.channels * region.len, tensor.len())?;
+    let words = &mut access.f16s_mut()[range];
+    convert::f32_to_f16_transposed(tensor, region.channels, words, stride, region.len, region.channels);
+    Ok(())
+}
+
+/// Widens a tap into `values` `[channels, seq]`.
+///
+/// # Errors
+/// [`ErrorKind::Layout`]: the number of values, or a tap outside the surface.
+pub fn read_tap(access: &ReadAccess, tap: &Tap, values: &mut [f32]) -> Result<()> {
+    let width = access.layout().shape.last().copied().unwrap_or(0);
+    let (range, stride) = rectangle(access.layout(), tap.channel, tap.channels, 0, width)?;
+    count(tap.name, tap.channels * width, values.len())?;
+    convert::f16_rows_to_f32(&access.f16s()[range], stride, values, width, tap.channels, width);
+    Ok(())
+}
+
+/// Copies fp16 rows `[channels, len]` into a region.
+///
+/// # Errors
+/// As [`write_region`].
+pub fn write_region_f16(access: &mut WriteAccess, region: &Region, values: &[f16]) -> Result<()> {
+    let (range, stride) = rectangle(access.layout(), region.channel, region.channels, region.offset, region.len)?;
+    count(region.name, region.channels * region.len, values.len())?;
+    copy_rows(values, region.len, &mut access.f16s_mut()[range], stride, region.len);
+    Ok(())
+}
+
+/// Copies a tap as it is into `values` `[channels, seq]`.
+///
+/// # Errors
+/// As [`read_tap`].
+pub fn read_tap_f16(access: &ReadAccess, tap: &Tap, values: &mut [f16]) -> Result<()> {
+    let width = access.layout().shape.last().copied().unwrap_or(0);
+    let (range, stride) = rectangle(access.layout(), tap.channel, tap.channels, 0, width)?;
+    count(tap.name, tap.channels * width, values.len())?;
+    copy_rows(&access.f16s()[range], stride, values, width, width);
+    Ok(())
+}
+
+fn copy_rows(from: &[f16], from_stride: usize, to: &mut [f16], to_stride: usize, width: usize) {
+    if (from_stride, to_stride) == (width, width) {
+        to.copy_from_slice(from);
+        return;
+    }
+    for (f, t) in from.chunks(from_stride).zip(to.chunks_mut(to_stride)) {
+        t[..width].copy_from_slice(&f[..width]);
+    }
+}
+
+/// Copies a tap of one kernel into a region of another as it is, without a rounding: the probabilities and their gradient go
+/// from `sdpaBwd1` to `sdpaBwd2` so (training-dynamic §6, 7g).
+///
+/// # Errors
+/// [`ErrorKind::Layout`]: tap and region differ in size or lie outside their surfaces.
+pub fn copy_tap(from: &ReadAccess, tap: &Tap, to: &mut WriteAccess, region: &Region) -> Result<()> {
+    let width = from.layout().shape.last().copied().unwrap_or(0);
+    if (tap.channels, width) != (region.channels, region.len) {
+        let text = format!(
+            "{} is [{}, {width}], region {} [{}, {}]",
+            tap.name, tap.channels, region.name, region.channels, region.len
+        );
+        return Err(Error::new(ErrorKind::Layout, text));
+    }
+    let (source, source_stride) = rectangle(from.layout(), tap.channel, tap.channels, 0, width)?;
+    let (target, target_stride) = rectangle(to.layout(), region.channel, region.channels, region.offset, width)?;
+    copy_rows(&from.f16s()[source], source_stride, &mut to.f16s_mut()[target], target_stride, width);
+    Ok(())
+}
+
+/// The words of a rectangle of an fp16 surface `[1, C, 1, W]`: from its first to the end of its last, and the words from one
+/// channel to the next.
+fn rectangle(
+    layout: &ferrane_device::Layout,
+    channel: usize,
+    channels: usize,
+    offset: usize,
+    len: usize,
+) -> Result<(Range<usize>, usize)> {
+    let bad = |why: String| Error::new(ErrorKind::Layout, why);
+    let ([1, c, 1, w], [_, stride, _, element]) = (&layout.shape[..], &layout.strides[..]) else {
+        return Err(bad(format!("a surface of shape {:?}, not [1, C, 1, W]", layout.shape)));
+    };
+    let word = size_of::<f16>();
+    if layout.dtype.bytes() != Some(word) || *element != word || stride % word != 0 {
+        return Err(bad(format!("a surface of {} with strides {:?}, not fp16 rows", layout.dtype, layout.strides)));
+    }
+    if channels == 0 || channel + channels > *c || offset + len > *w {
+        return Err(bad(format!(
+            "channels {channel}+{channels}, elements {offset}+{len} of a surface [1, {c}, 1, {w}]"
+        )));
+    }
+    let stride = stride / word;
+    let start = channel * stride + offset;
+    Ok((start..start + (channels - 1) * stride + len, stride))
+}
+
+fn count(name: &str, wanted: usize, found: usize) -> Result<()> {
+    if wanted == found {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Layout, format!("{name}: {found} values, {wanted} wanted")))
+}
