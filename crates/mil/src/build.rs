@@ -416,11 +416,13 @@ pub(crate) fn check_constant(name: &str, value: &Constant, weights: &Weights) ->
         }
         Payload::Bytes(b) => b.len(),
         Payload::Weight(id) => match (weights.bytes(*id), weights.dtype(*id)) {
-            (Some(_), dtype) if dtype != ty.dtype() => {
+            (_, Some(dtype)) if Some(dtype) != ty.dtype() => {
                 return fail(format!("the record's element type differs from {ty}"));
             }
             (Some(b), _) => b.len(),
-            (None, _) => return fail("there is no such weight".into()),
+            (None, Some(_)) if ty.elements() == weights.elements(*id) => return Ok(()),
+            (None, Some(_)) => return fail(format!("the record's size differs from {ty}")),
+            (None, None) => return fail("there is no such weight".into()),
         },
     };
     match ty.bytes() == Some(found) {

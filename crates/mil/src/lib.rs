@@ -10,6 +10,7 @@ mod build;
 mod error;
 pub mod ops;
 pub mod program;
+pub mod text;
 mod verify;
 pub mod weights;
 
@@ -19,5 +20,6 @@ pub use ops::Opset;
 pub use program::{
     Arg, Block, BlockId, Constant, DataType, Dialect, Dim, Function, Op, OpId, Program, Type, Value, ValueDef, ValueId,
 };
+pub use text::{Missing, Options, Parsed, parse, parse_with, print};
 pub use verify::{check, check_op, verify};
-pub use weights::{WeightId, Weights};
+pub use weights::{BlobError, Bytes, Strictness, WeightId, Weights};

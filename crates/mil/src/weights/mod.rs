@@ -1,9 +1,18 @@
-//! The weights of a program: an append-only store of blob records.
+//! The weights of a program: an append-only store of blob records over opened blob files.
 //!
 //! A record knows the file and offset that text names (`@model_path/weights/x.bin`, 64), so printing and packaging agree with
-//! what was compiled. Cloning is cheap: records share their bytes. See weight-blob for the file format.
+//! what was compiled. Opened files are shared or mapped, never copied; records that were added lie behind the files' own.
+//! Cloning is cheap: records share their bytes. See weight-blob for the file format.
 
+pub mod blob;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::{Deref, Range};
 use std::sync::Arc;
+
+use ferrane_host::map::Mapped;
+
+pub use blob::{BlobError, Strictness, pack, unpack};
 
 use crate::program::DataType;
 
@@ -11,10 +20,61 @@ use crate::program::DataType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WeightId(pub u32);
 
+/// The bytes of a file, in memory or mapped. Clones share them.
+#[derive(Clone, Debug)]
+pub enum Bytes {
+    /// In memory.
+    Shared(Arc<[u8]>),
+    /// A mapped file.
+    Mapped(Mapped),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Shared(b) => b,
+            Bytes::Mapped(m) => m,
+        }
+    }
+}
+
+impl From<Arc<[u8]>> for Bytes {
+    fn from(bytes: Arc<[u8]>) -> Bytes {
+        Bytes::Shared(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Bytes {
+        Bytes::Shared(bytes.into())
+    }
+}
+
+impl From<Mapped> for Bytes {
+    fn from(mapped: Mapped) -> Bytes {
+        Bytes::Mapped(mapped)
+    }
+}
+
 /// The weights of one program.
 #[derive(Clone, Debug, Default)]
 pub struct Weights {
+    files: Arc<BTreeMap<String, Bytes>>,
     records: Arc<Vec<Record>>,
+    /// Where records were added, by file: the offset behind the last.
+    ends: Arc<BTreeMap<String, u64>>,
+    index: Arc<HashMap<Key, WeightId>>,
+}
+
+/// What a reference in text says, and whether its bytes are there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    file: String,
+    offset: u64,
+    /// `None` finds whatever was added at the place.
+    what: Option<(DataType, usize)>,
+    absent: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -22,7 +82,15 @@ struct Record {
     file: String,
     offset: u64,
     dtype: DataType,
-    bytes: Arc<[u8]>,
+    elements: usize,
+    data: Data,
+}
+
+#[derive(Clone, Debug)]
+enum Data {
+    Own(Arc<[u8]>),
+    In(Bytes, Range<usize>),
+    Absent,
 }
 
 impl Weights {
@@ -31,27 +99,120 @@ impl Weights {
         Weights::default()
     }
 
-    /// Appends a record in a blob file of its own (`weights/NAME`), offset 64.
+    /// Appends a record to the blob file that text knows under this path; its offset is 64 in a file of its own. `bytes` are
+    /// whole elements; for sub-byte types that fill no whole byte see [`Weights::add_packed`].
     pub fn add(&mut self, file: &str, dtype: DataType, bytes: impl Into<Arc<[u8]>>) -> WeightId {
+        let bytes = bytes.into();
+        let elements = bytes.len() * 8 / dtype.bits().unwrap_or(8);
+        self.add_packed(file, dtype, elements, bytes)
+    }
+
+    /// Like [`Weights::add`], with the number of elements.
+    pub fn add_packed(
+        &mut self,
+        file: &str,
+        dtype: DataType,
+        elements: usize,
+        bytes: impl Into<Arc<[u8]>>,
+    ) -> WeightId {
+        let bytes = bytes.into();
+        let first = self.files.get(file).map_or(0, |f| f.len()).max(blob::ALIGNMENT) as u64;
+        let offset = blob::align(self.ends.get(file).copied().unwrap_or(first));
+        let end = offset + (blob::ALIGNMENT + bytes.len()) as u64;
+        Arc::make_mut(&mut self.ends).insert(file.to_string(), end);
+        self.push(Record { file: file.to_string(), offset, dtype, elements, data: Data::Own(bytes) })
+    }
+
+    /// Opens a blob file under the path that text uses. Nothing is read yet. A file already opened under this path is replaced
+    /// for later look-ups; records found in it keep their bytes.
+    pub fn open_file(&mut self, path: &str, bytes: impl Into<Bytes>) {
+        Arc::make_mut(&mut self.files).insert(path.to_string(), bytes.into());
+    }
+
+    /// The record that text means by `path` and `offset`: one that was added or found before, or one of an opened file. Gives,
+    /// from the lenient reader, what was odd.
+    ///
+    /// # Errors
+    /// `Ok(None)` when there is no such file; a [`BlobError`] when the record cannot be read as that.
+    pub fn find(
+        &mut self,
+        path: &str,
+        offset: u64,
+        dtype: DataType,
+        elements: usize,
+        strictness: Strictness,
+    ) -> Result<Option<(WeightId, Vec<BlobError>)>, BlobError> {
+        let key = |what| Key { file: path.to_string(), offset, what, absent: false };
+        if let Some(id) = self.index.get(&key(Some((dtype, elements)))) {
+            return Ok(Some((*id, Vec::new())));
+        }
+        if let Some(r) = self.index.get(&key(None)).and_then(|id| self.get(*id)) {
+            return Err(if r.dtype != dtype {
+                BlobError::Type { expected: dtype, found: r.dtype.to_string() }
+            } else {
+                let bits = dtype.bits().unwrap_or(8) as u64;
+                let expected = (elements as u64).saturating_mul(bits).div_ceil(8);
+                BlobError::Size { declared: r.bytes().map_or(0, |b| b.len() as u64), expected }
+            });
+        }
+        let Some(file) = self.files.get(path).cloned() else {
+            return if self.ends.contains_key(path) { Err(BlobError::NoRecord { offset, len: 0 }) } else { Ok(None) };
+        };
+        let (range, odd) = blob::find(&file, offset, dtype, elements, strictness)?;
+        let data = Data::In(file, range);
+        let id = self.push(Record { file: path.to_string(), offset, dtype, elements, data });
+        Ok(Some((id, odd)))
+    }
+
+    /// A record that text names and nobody has: [`Weights::bytes`] is `None`. Programs with such records can be printed and
+    /// checked, not compiled.
+    pub fn add_absent(&mut self, path: &str, offset: u64, dtype: DataType, elements: usize) -> WeightId {
+        let key = Key { file: path.to_string(), offset, what: Some((dtype, elements)), absent: true };
+        if let Some(id) = self.index.get(&key) {
+            return *id;
+        }
+        self.push(Record { file: path.to_string(), offset, dtype, elements, data: Data::Absent })
+    }
+
+    fn push(&mut self, record: Record) -> WeightId {
         let id = WeightId(self.records.len() as u32);
-        let record = Record { file: file.to_string(), offset: 64, dtype, bytes: bytes.into() };
+        let key = |what| Key {
+            file: record.file.clone(),
+            offset: record.offset,
+            what,
+            absent: matches!(record.data, Data::Absent),
+        };
+        let index = Arc::make_mut(&mut self.index);
+        index.insert(key(Some((record.dtype, record.elements))), id);
+        if matches!(record.data, Data::Own(_)) {
+            index.insert(key(None), id);
+        }
         Arc::make_mut(&mut self.records).push(record);
         id
     }
 
-    /// The payload of a record.
+    fn get(&self, id: WeightId) -> Option<&Record> {
+        self.records.get(id.0 as usize)
+    }
+
+    /// The payload of a record. `None` if there is no such record, or only its name is known.
     pub fn bytes(&self, id: WeightId) -> Option<&[u8]> {
-        self.records.get(id.0 as usize).map(|r| &*r.bytes)
+        self.get(id)?.bytes()
     }
 
     /// The element type of a record.
     pub fn dtype(&self, id: WeightId) -> Option<DataType> {
-        self.records.get(id.0 as usize).map(|r| r.dtype)
+        self.get(id).map(|r| r.dtype)
+    }
+
+    /// The number of elements of a record.
+    pub fn elements(&self, id: WeightId) -> Option<usize> {
+        self.get(id).map(|r| r.elements)
     }
 
     /// `(file, offset of the metadata record)` as text names them.
     pub fn location(&self, id: WeightId) -> Option<(&str, u64)> {
-        self.records.get(id.0 as usize).map(|r| (r.file.as_str(), r.offset))
+        self.get(id).map(|r| (r.file.as_str(), r.offset))
     }
 
     /// Number of records.
@@ -62,5 +223,84 @@ impl Weights {
     /// True without records.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
+    }
+
+    /// The complete blob file for each path, in the order of paths: what an engine or a package is given. A file that was opened
+    /// and not added to is shared as it is, also where its header is odd; others are written.
+    pub fn files(&self) -> Vec<(String, Bytes)> {
+        let mut paths: Vec<&str> = self.files.keys().map(String::as_str).collect();
+        paths.extend(self.ends.keys().map(String::as_str));
+        paths.sort_unstable();
+        paths.dedup();
+        paths.into_iter().map(|path| (path.to_string(), self.file(path))).collect()
+    }
+
+    fn file(&self, path: &str) -> Bytes {
+        let opened = self.files.get(path);
+        if let (Some(file), None) = (opened, self.ends.get(path)) {
+            return file.clone();
+        }
+        // A file opened after records were added under its path is hidden by them.
+        let first =
+            self.records.iter().find(|r| r.file == path && matches!(r.data, Data::Own(_))).map_or(0, |r| r.offset);
+        let mut writer = match opened.filter(|f| f.len() as u64 <= first) {
+            Some(f) => blob::Writer::extending(f),
+            None => blob::Writer::new(),
+        };
+        // Added records of one file are in the order of their offsets, because offsets only grow.
+        for record in self.records.iter().filter(|r| r.file == path) {
+            if let Data::Own(bytes) = &record.data {
+                writer.add(record.dtype, bytes, record.elements);
+            }
+        }
+        writer.finish().into()
+    }
+}
+
+impl Record {
+    fn bytes(&self) -> Option<&[u8]> {
+        match &self.data {
+            Data::Own(b) => Some(b),
+            Data::In(file, range) => file.get(range.clone()),
+            Data::Absent => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_hold_what_text_names() {
+        let mut w = Weights::new();
+        let a = w.add("w/a.bin", DataType::Fp16, vec![1u8, 2]);
+        let b = w.add("w/b.bin", DataType::Int8, vec![7u8; 70]);
+        let c = w.add("w/b.bin", DataType::Fp32, vec![9u8; 8]);
+        assert_eq!(w.location(a), Some(("w/a.bin", 64)));
+        assert_eq!(w.location(c), Some(("w/b.bin", 256)));
+        let files = w.files();
+        assert_eq!(files.iter().map(|(p, _)| p.as_str()).collect::<Vec<_>>(), ["w/a.bin", "w/b.bin"]);
+        let mut read = Weights::new();
+        for (path, bytes) in files {
+            read.open_file(&path, bytes);
+        }
+        for (id, n) in [(a, 1), (b, 70), (c, 2)] {
+            let (path, offset) = w.location(id).expect("record");
+            let dtype = w.dtype(id).expect("record");
+            let (found, _) = read.find(path, offset, dtype, n, Strictness::Strict).expect("strict").expect("opened");
+            assert_eq!(read.bytes(found), w.bytes(id));
+        }
+        // Adding to an opened file keeps its records and counts them.
+        let d = read.add("w/b.bin", DataType::Fp16, vec![5u8; 4]);
+        assert_eq!(read.location(d), Some(("w/b.bin", 384)));
+        let file = read.files().pop().expect("two files").1;
+        let offsets: Vec<u64> = blob::records(&file).expect("well formed").iter().map(|(o, _)| *o).collect();
+        assert_eq!(offsets, [64, 256, 384]);
+        assert!(matches!(read.find("none", 64, DataType::Fp16, 1, Strictness::Strict), Ok(None)));
+        assert!(matches!(
+            read.find("w/b.bin", 384, DataType::Fp16, 3, Strictness::Strict),
+            Err(BlobError::Size { .. })
+        ));
     }
 }

@@ -1,0 +1,172 @@
+//! Tokens of MIL text, read on demand.
+//!
+//! The lexer works on bytes and never fails: what it cannot read is an [`Kind::Unknown`] token of at least one byte, so every
+//! loop over tokens ends. `//` starts a comment, as some published files have them.
+
+use ferrane_diag::Span;
+
+/// What a token is. Its text is that of its span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Ident,
+    /// Starts with a digit, a sign or a point; whether it is a number of some type is decided later.
+    Number,
+    /// With its quotes.
+    String,
+    /// A string without an end on its line.
+    OpenString,
+    /// One of `()[]{}<>,;=?:`.
+    Punct(u8),
+    /// `->`.
+    Arrow,
+    Unknown,
+    End,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Token {
+    pub kind: Kind,
+    pub span: Span,
+}
+
+pub(super) struct Lexer<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Lexer<'a> {
+    pub(super) fn new(text: &'a str) -> Lexer<'a> {
+        Lexer { text, at: 0 }
+    }
+
+    pub(super) fn text(&self, token: Token) -> &'a str {
+        token.span.of(self.text)
+    }
+
+    /// The whole text.
+    pub(super) fn whole(&self) -> &'a str {
+        self.text
+    }
+
+    fn peek(&self, ahead: usize) -> u8 {
+        self.text.as_bytes().get(self.at + ahead).copied().unwrap_or(0)
+    }
+
+    fn skip_blank(&mut self) {
+        loop {
+            match self.peek(0) {
+                b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
+                b'/' if self.peek(1) == b'/' => {
+                    let rest = &self.text.as_bytes()[self.at..];
+                    self.at += rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len());
+                }
+                _ => return,
+            }
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Token {
+        self.skip_blank();
+        let start = self.at;
+        let first = self.peek(0);
+        let kind = match first {
+            0 if start >= self.text.len() => Kind::End,
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
+                self.skip_while(|b| b.is_ascii_alphanumeric() || b == b'_');
+                Kind::Ident
+            }
+            b'-' if self.peek(1) == b'>' => {
+                self.at += 2;
+                Kind::Arrow
+            }
+            b'0'..=b'9' | b'.' | b'+' | b'-' => {
+                self.number();
+                Kind::Number
+            }
+            b'"' => self.string(),
+            b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'<' | b'>' | b',' | b';' | b'=' | b'?' | b':' => {
+                self.at += 1;
+                Kind::Punct(first)
+            }
+            _ => {
+                self.at += self.text[start..].chars().next().map_or(1, char::len_utf8);
+                Kind::Unknown
+            }
+        };
+        Token { kind, span: Span::new(start, self.at) }
+    }
+
+    fn skip_while(&mut self, keep: impl Fn(u8) -> bool) {
+        let rest = &self.text.as_bytes()[self.at..];
+        self.at += rest.iter().position(|&b| !keep(b)).unwrap_or(rest.len());
+    }
+
+    /// A sign, then letters, digits and points, and a sign behind an exponent's letter.
+    fn number(&mut self) {
+        let start = self.at;
+        self.at += 1;
+        loop {
+            self.skip_while(|b| b.is_ascii_alphanumeric() || b == b'.');
+            let text = &self.text.as_bytes()[start..self.at];
+            let hex = text.iter().any(|b| matches!(b, b'x' | b'X'));
+            let exponent = match text.last() {
+                Some(b'e' | b'E') => !hex,
+                Some(b'p' | b'P') => hex,
+                _ => false,
+            };
+            if !(exponent && matches!(self.peek(0), b'+' | b'-')) {
+                return;
+            }
+            self.at += 1;
+        }
+    }
+
+    fn string(&mut self) -> Kind {
+        self.at += 1;
+        loop {
+            match self.peek(0) {
+                b'"' => {
+                    self.at += 1;
+                    return Kind::String;
+                }
+                b'\\' if self.at + 1 < self.text.len() && self.peek(1) != b'\n' => {
+                    // Over the escaped character, which may be of several bytes.
+                    self.at += 1;
+                    self.at += self.text[self.at..].chars().next().map_or(0, char::len_utf8);
+                }
+                b'\n' => return Kind::OpenString,
+                _ if self.at >= self.text.len() => return Kind::OpenString,
+                _ => self.at += self.text[self.at..].chars().next().map_or(1, char::len_utf8),
+            }
+        }
+    }
+}
+
+/// The value of a string token. `None` for an escape that is none.
+pub(super) fn unquote(token: &str) -> Option<String> {
+    let inner = token.strip_prefix('"')?.strip_suffix('"')?;
+    if !inner.contains('\\') {
+        return Some(inner.to_string());
+    }
+    let mut out = String::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        out.push(match chars.next()? {
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            '0' => '\0',
+            c @ ('"' | '\\' | '\'' | '/') => c,
+            'x' => {
+                let (a, b) = (chars.next()?.to_digit(16)?, chars.next()?.to_digit(16)?);
+                char::from_u32(a * 16 + b).filter(char::is_ascii)?
+            }
+            _ => return None,
+        });
+    }
+    Some(out)
+}

@@ -1,0 +1,606 @@
+//! The reader: recursive descent with recovery, so that one pass tells all that is wrong.
+//!
+//! Text comes from anywhere. Depth, extents and the number of diagnostics are bounded, memory is bounded by the length of the
+//! text, and every loop takes a token; so the reader ends, and it does not panic. After an error in a statement it goes on at
+//! the next one; a value whose statement was wrong still has the type that the text gives it, so one mistake is told once.
+//!
+//! Codes: 0101 bytes that are no text, 0102 unexpected token, 0103 program header, 0104 nesting or size, 0105 string, 0106 an
+//! argument without its name, 0107 a literal without its type, 0108 number; 0201 name, 0202 undefined value, 0203 type, 0204 to
+//! 0211 ops and their arguments; 0301 missing file, 0302 record, 0303 (warning) odd record.
+
+use std::collections::{HashMap, HashSet};
+
+use ferrane_diag::{Code, Diagnostic, Diagnostics, Span, nearest};
+
+use super::lex::{Kind, Lexer, Token};
+use crate::build::is_identifier;
+use crate::error::MilError;
+use crate::ops::{self, Opset};
+use crate::program::{
+    Arg, Block, BlockId, Constant, Dialect, Function, Op, OpId, Program, Type, Value, ValueDef, ValueId,
+};
+use crate::verify::{MAX_DEPTH, check_op};
+use crate::weights::{Strictness, Weights};
+
+/// The largest text that is read: spans are 32 bits.
+const MAX_TEXT: usize = 1 << 31;
+
+/// What to do about a blob file that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Missing {
+    /// An error.
+    #[default]
+    Refuse,
+    /// The program gets the record's name without bytes: for formatting and checking.
+    Keep,
+}
+
+/// How to read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Blob files that are not there.
+    pub missing: Missing,
+    /// How blob files are read.
+    pub strictness: Strictness,
+}
+
+/// What was read, and what was found on the way.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    /// The program, if there was no error.
+    pub program: Option<Program>,
+    /// Errors and warnings.
+    pub diagnostics: Diagnostics,
+}
+
+/// Reads a program. Blob files are looked up in `weights`, which the program's own store starts from; they are read strictly.
+///
+/// # Errors
+/// Everything that is wrong with the text, its types and its weights. Warnings alone are no error; [`parse_with`] gives them.
+pub fn parse(text: impl AsRef<[u8]>, weights: &Weights) -> Result<Program, Diagnostics> {
+    let parsed = parse_with(text, weights, Options::default());
+    parsed.program.ok_or(parsed.diagnostics)
+}
+
+/// Reads a program, with options, and tells warnings too.
+pub fn parse_with(text: impl AsRef<[u8]>, weights: &Weights, options: Options) -> Parsed {
+    let bytes = text.as_ref();
+    let refuse = |code, span, message: String| Parsed {
+        program: None,
+        diagnostics: Diagnostic::error(Code(code), span, message).into(),
+    };
+    if bytes.len() > MAX_TEXT {
+        return refuse(104, None, format!("the text has {} bytes, more than {MAX_TEXT}", bytes.len()));
+    }
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(e) => {
+            let at = e.valid_up_to();
+            return refuse(101, Some(Span::new(at, at + 1)), "the text is no UTF-8".into());
+        }
+    };
+    let mut reader = Reader::new(text, weights, options);
+    let program = reader.program();
+    let mut diagnostics = reader.diagnostics;
+    let mut program = program.filter(|_| !diagnostics.has_errors());
+    // What the reader lets through holds the invariants; this is the promise made checkable.
+    if let Some(Err(e)) = program.as_ref().map(crate::verify::verify) {
+        diagnostics.push(Diagnostic::error(e.code(), None, e.to_string()));
+        program = None;
+    }
+    Parsed { program, diagnostics }
+}
+
+/// A statement that cannot be read further; the diagnostic has been told.
+pub(super) struct Stop;
+
+pub(super) type Read<T> = Result<T, Stop>;
+
+pub(super) struct Reader<'a> {
+    lexer: Lexer<'a>,
+    /// The token that is read next.
+    pub(super) token: Token,
+    /// The end of the token read last.
+    pub(super) last: Span,
+    pub(super) diagnostics: Diagnostics,
+    pub(super) weights: Weights,
+    pub(super) options: Options,
+    /// A scalar was spelled as a tensor.
+    pub(super) verbose: bool,
+    function: Function,
+    opset: Opset,
+    scope: HashMap<String, ValueId>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(text: &'a str, weights: &Weights, options: Options) -> Reader<'a> {
+        let mut lexer = Lexer::new(text);
+        let token = lexer.next();
+        Reader {
+            lexer,
+            token,
+            last: Span { start: 0, end: 0 },
+            diagnostics: Diagnostics::new(),
+            weights: weights.clone(),
+            options,
+            verbose: false,
+            function: Function::default(),
+            opset: Opset(0),
+            scope: HashMap::new(),
+        }
+    }
+
+    // Tokens.
+
+    pub(super) fn text(&self, token: Token) -> &'a str {
+        self.lexer.text(token)
+    }
+
+    pub(super) fn advance(&mut self) -> Token {
+        let token = self.token;
+        self.last = token.span;
+        self.token = self.lexer.next();
+        token
+    }
+
+    pub(super) fn at(&self, punct: u8) -> bool {
+        self.token.kind == Kind::Punct(punct)
+    }
+
+    pub(super) fn eat(&mut self, punct: u8) -> bool {
+        let found = self.at(punct);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    pub(super) fn expect(&mut self, punct: u8) -> Read<Span> {
+        if self.at(punct) {
+            return Ok(self.advance().span);
+        }
+        self.unexpected(&format!("`{}`", punct as char))
+    }
+
+    pub(super) fn ident(&mut self, what: &str) -> Read<(&'a str, Span)> {
+        if self.token.kind == Kind::Ident {
+            let token = self.advance();
+            return Ok((self.text(token), token.span));
+        }
+        self.unexpected(what)
+    }
+
+    fn word(&mut self, word: &str) -> Read<Span> {
+        if self.token.kind == Kind::Ident && self.text(self.token) == word {
+            return Ok(self.advance().span);
+        }
+        self.unexpected(&format!("`{word}`"))
+    }
+
+    pub(super) fn tell(&mut self, diagnostic: Diagnostic) {
+        self.diagnostics.push(diagnostic);
+    }
+
+    pub(super) fn fail<T>(&mut self, code: u16, span: Span, message: impl Into<String>) -> Read<T> {
+        self.tell(Diagnostic::error(Code(code), span, message));
+        Err(Stop)
+    }
+
+    pub(super) fn unexpected<T>(&mut self, wanted: &str) -> Read<T> {
+        let found = match self.token.kind {
+            Kind::End => "the end of the text".to_string(),
+            Kind::OpenString => "a string without end".to_string(),
+            _ => {
+                let text = self.text(self.token);
+                let short: String = text.chars().take(30).collect();
+                format!("`{short}{}`", if short.len() < text.len() { "…" } else { "" })
+            }
+        };
+        self.fail(102, self.token.span, format!("expected {wanted}, found {found}"))
+    }
+
+    // Program and functions.
+
+    fn program(&mut self) -> Option<Program> {
+        let version = self.header().ok()?;
+        let mut attributes = Vec::new();
+        if self.at(b'[') {
+            attributes = self.attributes().ok()?;
+        }
+        self.expect(b'{').ok()?;
+        let mut functions: Vec<Function> = Vec::new();
+        while self.token.kind == Kind::Ident {
+            let start = self.token.span;
+            let read = self.function();
+            let function = std::mem::take(&mut self.function);
+            if read.is_err() {
+                // Without its body nothing tells where a function ends.
+                return None;
+            }
+            if functions.iter().any(|f| f.name == function.name) {
+                let message = format!("two functions are named `{}`", function.name);
+                self.tell(Diagnostic::error(Code(201), start.to(self.last), message));
+            } else {
+                functions.push(function);
+            }
+        }
+        self.expect(b'}').ok()?;
+        if self.token.kind != Kind::End {
+            let _: Read<()> = self.unexpected("the end of the text");
+        }
+        let dialect = if self.verbose { Dialect::Verbose } else { Dialect::Shorthand };
+        Some(Program { version, dialect, attributes, functions, weights: std::mem::take(&mut self.weights) })
+    }
+
+    fn header(&mut self) -> Read<(u32, u32)> {
+        self.word("program")?;
+        self.expect(b'(')?;
+        let token = self.token;
+        let version = match self.text(token).split_once('.') {
+            Some((major, minor)) => major.parse().ok().zip(minor.parse().ok()),
+            None => None,
+        };
+        let Some(version) = version else { return self.fail(103, token.span, "expected a version like 1.3") };
+        self.advance();
+        self.expect(b')')?;
+        Ok(version)
+    }
+
+    pub(super) fn attributes(&mut self) -> Read<Vec<(String, Constant)>> {
+        self.expect(b'[')?;
+        let mut attributes = Vec::new();
+        let mut names = HashSet::new();
+        while !self.at(b']') {
+            let (name, span) = self.ident("an attribute's name")?;
+            if !names.insert(name) {
+                self.tell(Diagnostic::error(Code(201), span, format!("the attribute `{name}` is given twice")));
+            }
+            self.expect(b'=')?;
+            attributes.push((name.to_string(), self.literal()?));
+            if !self.eat(b',') {
+                break;
+            }
+        }
+        self.expect(b']')?;
+        Ok(attributes)
+    }
+
+    fn function(&mut self) -> Read<()> {
+        self.function = Function::default();
+        self.scope.clear();
+        self.word("func")?;
+        self.function.name = self.ident("the function's name")?.0.to_string();
+        self.expect(b'<')?;
+        let opset = self.ident("an opset like ios18")?.0.to_string();
+        self.expect(b'>')?;
+        self.opset = Opset::from_name(&opset).unwrap_or(Opset(0));
+        self.function.blocks.push(Block::default());
+        self.function.bodies.push((opset, BlockId(0)));
+        self.expect(b'(')?;
+        for (i, (name, span, ty)) in self.parameters()?.into_iter().enumerate() {
+            let id = self.define(&name, span, ty, ValueDef::Input(i as u32));
+            self.function.inputs.push(id);
+        }
+        self.expect(b')')?;
+        if self.at(b'[') {
+            self.function.attributes = self.attributes()?;
+        }
+        self.expect(b'{')?;
+        self.body(BlockId(0), 0)?;
+        self.expect(b';')?;
+        Ok(())
+    }
+
+    /// `type name, type name`, up to a closing parenthesis or `=`.
+    fn parameters(&mut self) -> Read<Vec<(String, Span, Type)>> {
+        let mut found = Vec::new();
+        while self.token.kind == Kind::Ident {
+            let ty = self.ty()?;
+            let (name, span) = self.ident("a name")?;
+            found.push((name.to_string(), span, ty));
+            if !self.eat(b',') {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn define(&mut self, name: &str, span: Span, ty: Type, def: ValueDef) -> ValueId {
+        debug_assert!(is_identifier(name));
+        let id = ValueId(self.function.values.len() as u32);
+        if self.scope.insert(name.to_string(), id).is_some() {
+            self.tell(Diagnostic::error(Code(201), span, format!("two values are named `{name}`")));
+        }
+        self.function.values.push(Value { name: name.to_string(), ty, def });
+        id
+    }
+
+    /// Statements, `}`, `->` and the results.
+    fn body(&mut self, block: BlockId, depth: usize) -> Read<()> {
+        let first = self.function.values.len();
+        while !self.at(b'}') && self.token.kind != Kind::End {
+            if self.diagnostics.is_full() {
+                return Err(Stop);
+            }
+            let start = self.token.span;
+            match self.statement(depth) {
+                Ok(Some(op)) => self.function.blocks[block.index()].ops.push(op),
+                Ok(None) => {}
+                Err(Stop) => self.recover(start),
+            }
+        }
+        self.expect(b'}')?;
+        if self.token.kind != Kind::Arrow {
+            return self.unexpected("`->`");
+        }
+        self.advance();
+        self.expect(b'(')?;
+        let outputs = self.names()?;
+        self.expect(b')')?;
+        self.function.blocks[block.index()].outputs = outputs;
+        if depth > 0 {
+            // What a nested block defines ends with it; its names stay taken.
+            for i in first..self.function.values.len() {
+                self.scope.insert(self.function.values[i].name.clone(), ValueId(u32::MAX));
+            }
+        }
+        Ok(())
+    }
+
+    /// To the next statement: behind a `;`, or before a `}` that closes the body.
+    fn recover(&mut self, start: Span) {
+        let mut depth = 0usize;
+        // A statement that failed at its first token must not be tried again.
+        if self.token.span == start && self.token.kind != Kind::End {
+            self.advance();
+        }
+        loop {
+            match self.token.kind {
+                Kind::End => return,
+                Kind::Punct(b';') => {
+                    self.advance();
+                    return;
+                }
+                Kind::Punct(b'{') => depth += 1,
+                Kind::Punct(b'}') if depth == 0 => return,
+                Kind::Punct(b'}') => depth -= 1,
+                _ => {}
+            }
+            self.advance();
+        }
+    }
+
+    fn names(&mut self) -> Read<Vec<ValueId>> {
+        let mut found = Vec::new();
+        while self.token.kind == Kind::Ident {
+            let (name, span) = self.ident("a value")?;
+            found.extend(self.lookup(name, span));
+            if !self.eat(b',') {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn lookup(&mut self, name: &str, span: Span) -> Option<ValueId> {
+        let found = self.scope.get(name).copied();
+        if let Some(id) = found.filter(|id| id.index() < self.function.values.len()) {
+            return Some(id);
+        }
+        let mut d = Diagnostic::error(Code(202), span, format!("`{name}` is not defined here"));
+        if name == "true" || name == "false" {
+            d = d.suggest(span, format!("bool({name})"));
+        } else if self.scope.len() <= 1000
+            && let Some(near) = nearest(name, self.scope.keys().map(String::as_str))
+        {
+            d = d.suggest(span, near);
+        }
+        self.tell(d);
+        None
+    }
+
+    // Statements.
+
+    /// `None` for one that was read but is wrong.
+    fn statement(&mut self, depth: usize) -> Read<Option<OpId>> {
+        let start = self.token.span;
+        let results = self.results()?;
+        let id = OpId(self.function.ops.len() as u32);
+        let errors = self.errors();
+        let read = self.call(id, depth);
+        // Results are defined whatever the call was like, so that their uses are not told again.
+        let mut outputs = Vec::with_capacity(results.len());
+        for (i, (name, span, ty)) in results.iter().enumerate() {
+            outputs.push(self.define(name, *span, ty.clone(), ValueDef::Op(id, i as u32)));
+        }
+        let (mut op, spans) = read?;
+        op.outputs = outputs;
+        op.span = Some(start.to(self.last));
+        if self.errors() == errors {
+            self.check(&op, &spans, &results);
+        }
+        self.function.ops[id.index()] = op;
+        Ok(Some(id))
+    }
+
+    fn errors(&self) -> usize {
+        self.diagnostics.len() + self.diagnostics.left_out()
+    }
+
+    /// `type name, … =`; nothing for an op without results.
+    fn results(&mut self) -> Read<Vec<(String, Span, Type)>> {
+        if self.token.kind != Kind::Ident {
+            return self.unexpected("a statement");
+        }
+        if !self.at_type() {
+            // An op without results: its name is read by `call`.
+            return Ok(Vec::new());
+        }
+        let results = self.parameters()?;
+        self.expect(b'=')?;
+        Ok(results)
+    }
+
+    /// `op(args)[attributes] blocks;` The op is placed in the arena before its nested blocks, whose ops come behind it.
+    fn call(&mut self, id: OpId, depth: usize) -> Read<(Op, HashMap<String, Span>)> {
+        // A place for the op, also if reading it fails.
+        self.function.ops.push(Op {
+            name: String::new(),
+            args: Vec::new(),
+            attributes: Vec::new(),
+            outputs: Vec::new(),
+            blocks: Vec::new(),
+            span: None,
+        });
+        debug_assert_eq!(id.index() + 1, self.function.ops.len());
+        let (name, name_span) = self.ident("an op")?;
+        let mut spans = HashMap::from([(String::new(), name_span)]);
+        self.expect(b'(')?;
+        let mut args = Vec::new();
+        while !self.at(b')') {
+            if let Some((argument, span, arg)) = self.argument(name)? {
+                if spans.insert(argument.clone(), span).is_some() {
+                    let e = MilError::DuplicateArgument { op: name.to_string(), argument: argument.clone() };
+                    self.tell(Diagnostic::error(e.code(), span, e.to_string()));
+                } else {
+                    args.push((argument, arg));
+                }
+            }
+            if !self.eat(b',') {
+                break;
+            }
+        }
+        self.expect(b')')?;
+        let attributes = if self.at(b'[') { self.attributes()? } else { Vec::new() };
+        let mut blocks = Vec::new();
+        while self.at(b'(') {
+            blocks.push(self.nested(depth + 1)?);
+        }
+        self.expect(b';')?;
+        Ok((Op { name: name.to_string(), args, attributes, outputs: Vec::new(), blocks, span: None }, spans))
+    }
+
+    /// `(parameters) { … } -> (…)`.
+    fn nested(&mut self, depth: usize) -> Read<BlockId> {
+        let open = self.expect(b'(')?;
+        if depth > MAX_DEPTH {
+            return self.fail(104, open, format!("blocks nest deeper than {MAX_DEPTH}"));
+        }
+        let id = BlockId(self.function.blocks.len() as u32);
+        self.function.blocks.push(Block::default());
+        for (i, (name, span, ty)) in self.parameters()?.into_iter().enumerate() {
+            let value = self.define(&name, span, ty, ValueDef::BlockInput(id, i as u32));
+            self.function.blocks[id.index()].inputs.push(value);
+        }
+        self.expect(b')')?;
+        self.expect(b'{')?;
+        self.body(id, depth)?;
+        Ok(id)
+    }
+
+    /// `name = value`. `None` for an argument that is wrong but ends where it should.
+    fn argument(&mut self, op: &str) -> Read<Option<(String, Span, Arg)>> {
+        let (name, span) = self.ident("an argument")?;
+        if self.at(b',') || self.at(b')') {
+            let message = format!("the arguments of `{op}` are given by name");
+            let mut d = Diagnostic::error(Code(106), span, message);
+            if let Some(first) = ops::find(op, self.opset).and_then(|def| def.params.first()) {
+                d = d.suggest(span, format!("{} = {name}", first.name));
+            }
+            self.tell(d);
+            return Ok(None);
+        }
+        self.expect(b'=')?;
+        let start = self.token.span;
+        let arg = self.argument_value(op, name)?;
+        Ok(arg.map(|arg| (name.to_string(), start.to(self.last), arg)))
+    }
+
+    fn argument_value(&mut self, op: &str, name: &str) -> Read<Option<Arg>> {
+        match self.token.kind {
+            Kind::Punct(b'(') => {
+                self.advance();
+                let (open, before) = (self.last, self.errors());
+                let values = self.names()?;
+                self.expect(b')')?;
+                if values.is_empty() && self.errors() == before {
+                    let message = format!("the list `{name}` of `{op}` is empty");
+                    self.tell(Diagnostic::error(Code(208), open.to(self.last), message));
+                    return Ok(None);
+                }
+                Ok(Some(Arg::List(values)))
+            }
+            Kind::Ident if self.at_type() => Ok(Some(Arg::Const(self.literal()?))),
+            Kind::Ident => {
+                let (value, span) = self.ident("a value")?;
+                if self.at(b'(') || self.at(b'<') {
+                    return self.fail(203, span, format!("`{value}` is no type"));
+                }
+                Ok(self.lookup(value, span).map(Arg::Value))
+            }
+            Kind::Punct(b'[') | Kind::Number | Kind::String => {
+                let start = self.token.span;
+                let count = self.skip_bare()?;
+                let span = start.to(self.last);
+                let message = format!("the literal `{name}` needs its type");
+                let written = span.of(self.lexer_text());
+                let typed = match written.as_bytes().first() {
+                    Some(b'"') => format!("string({written})"),
+                    Some(b'[') => format!("tensor<int32, [{count}]>({written})"),
+                    _ if written.contains('.') => format!("fp16({written})"),
+                    _ => format!("int32({written})"),
+                };
+                let mut d = Diagnostic::error(Code(107), span, message);
+                if written.len() < 200 {
+                    d = d.suggest(span, typed);
+                }
+                self.tell(d);
+                Ok(None)
+            }
+            _ => self.unexpected("a value"),
+        }
+    }
+
+    fn lexer_text(&self) -> &'a str {
+        self.lexer.whole()
+    }
+
+    /// Over a literal without type; gives the number of its elements.
+    fn skip_bare(&mut self) -> Read<usize> {
+        let (mut depth, mut count) = (0usize, 0usize);
+        loop {
+            match self.token.kind {
+                Kind::Punct(b'[') => depth += 1,
+                Kind::Punct(b']') => depth -= 1,
+                Kind::Punct(b',') => {}
+                Kind::Number | Kind::String | Kind::Ident => count += 1,
+                _ => return self.unexpected("an element"),
+            }
+            self.advance();
+            if depth == 0 {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// Compares the op with the registry. Ops that are not in it are kept as they are.
+    fn check(&mut self, op: &Op, spans: &HashMap<String, Span>, results: &[(String, Span, Type)]) {
+        if ops::find(&op.name, self.opset).is_none() {
+            return;
+        }
+        let Err(e) = check_op(&self.function, op, self.opset, &self.weights) else { return };
+        let name_span = spans.get("").copied().unwrap_or(self.last);
+        let argument = match &e {
+            MilError::UnknownArgument { argument, .. }
+            | MilError::ArgumentType { argument, .. }
+            | MilError::NotConstant { argument, .. } => spans.get(argument).copied(),
+            MilError::ResultType { .. } => results.first().map(|(_, span, _)| *span),
+            _ => None,
+        };
+        let mut d = Diagnostic::error(e.code(), argument.unwrap_or(name_span), e.to_string());
+        if let MilError::ResultType { declared, inferred, .. } = &e {
+            d = d.note(None, format!("declared {declared}, inferred {inferred}"));
+        }
+        self.tell(d);
+    }
+}

@@ -1,0 +1,187 @@
+//! Reader and printer against published MIL text.
+
+use ferrane_diag::Source;
+use ferrane_mil::{Constant, DataType, Dialect, Missing, Options, Type, Weights, parse, parse_with, print};
+use ferrane_testdata::Suite;
+
+const KEEP: Options = Options { missing: Missing::Keep, strictness: ferrane_mil::Strictness::Strict };
+
+/// Reads, prints, reads again: the second text must be the first one.
+pub fn fixpoint(text: &str, weights: &Weights) -> Result<(), String> {
+    let read = |text: &str| {
+        let parsed = parse_with(text, weights, KEEP);
+        parsed.program.ok_or_else(|| parsed.diagnostics.render(&Source::new("text", text), false))
+    };
+    let once = print(&read(text)?);
+    let twice = print(&read(&once)?);
+    if once == twice { Ok(()) } else { Err(format!("printed\n{once}\nthen\n{twice}")) }
+}
+
+#[test]
+fn published_programs_print_to_a_fixpoint() {
+    let Some(mut suite) = Suite::open("mil-text", "mil") else { return };
+    let folder = suite.folder().to_path_buf();
+    for path in crate::files(&folder, ".mil") {
+        let id = crate::id(&folder, &path);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let result = fixpoint(&text, &Weights::new());
+        // Some published files are no MIL; they must say why, with a place in the text.
+        let parsed = parse_with(&text, &Weights::new(), KEEP);
+        let told = parsed.diagnostics.iter().all(|d| d.span.is_some_and(|s| s.start < s.end));
+        suite.case(
+            &id,
+            match (result, parsed.diagnostics.has_errors()) {
+                (Ok(()), false) => Ok(()),
+                (Err(_), true) if told && is_broken(&text) => Ok(()),
+                (Err(why), _) => Err(why),
+                (Ok(()), true) => Err("read in spite of errors".into()),
+            },
+        );
+    }
+    suite.finish();
+}
+
+/// What makes the broken files broken, told by plain text search: bare literals, a positional argument, a `const` without
+/// `val`, a scalar for a tensor.
+fn is_broken(text: &str) -> bool {
+    text.contains("axes=[")
+        || text.contains("const()[name=string(\"mlp_scale\")]")
+        || text.contains("const()[val=fp16(0.0)]")
+}
+
+#[test]
+fn prints_the_published_spelling() {
+    // The skeleton of mil-text §1 with one statement of each kind.
+    let text = r#"program(1.3)
+[buildInfo = dict<string, string>({{"coremlc-component-MIL", "3510.2.1"}, {"coremlc-version", "3505.4.1"}, {"coremltools-component-milinternal", ""}, {"coremltools-version", "9.0"}})]
+{
+    func main<ios18>(tensor<fp16, [1, 4, 1, 8]> x) {
+        tensor<int32, [1]> rax = const()[name = string("rax"), val = tensor<int32, [1]>([1])];
+        bool kd = const()[name = string("kd"), val = bool(true)];
+        tensor<fp16, [1, 1, 1, 8]> ss = reduce_sum(x = x, axes = rax, keep_dims = kd)[name = string("ss")];
+        fp16 eps = const()[name = string("eps"), val = fp16(1.0014e-5)];
+        tensor<fp16, [1, 1, 1, 8]> t = add(x = ss, y = eps)[name = string("t")];
+        tensor<fp16, [1, 4, 1, 1]> rw = const()[name = string("rw"), val = tensor<fp16, [1, 4, 1, 1]>(BLOBFILE(path = string("@model_path/weights/rms1.bin"), offset = uint64(64)))];
+        tensor<fp16, [1, 4, 1, 8]> out = mul(x = rw, y = t)[name = string("out")];
+    } -> (out);
+}
+"#;
+    let parsed = parse_with(text, &Weights::new(), KEEP);
+    let program = parsed.program.expect("valid");
+    let printed = print(&program);
+    assert_eq!(printed, text.replace("1.0014e-5", "1e-5"));
+    assert_eq!(program.dialect, Dialect::Shorthand);
+    assert_eq!(printed.lines().filter(|l| l.contains("buildInfo")).count(), 1);
+}
+
+#[test]
+fn both_dialects_mean_the_same() {
+    let verbose = r#"program(1.0)
+[buildInfo = dict<tensor<string, []>, tensor<string, []>>({{"coremlc-version", "3505.4.1"}})]
+{
+    func main<ios16>(tensor<fp16, [2, 2]> x) {
+        tensor<int32, []> a = const()[name = tensor<string, []>("a"), val = tensor<int32, []>(-1)];
+        tensor<fp16, [2, 2]> y = softmax(axis = a, x = x)[name = tensor<string, []>("y")];
+    } -> (y);
+}
+"#;
+    let mut program = parse(verbose, &Weights::new()).expect("valid");
+    assert_eq!(program.dialect, Dialect::Verbose);
+    assert_eq!(print(&program), verbose);
+    program.dialect = Dialect::Shorthand;
+    let short = print(&program);
+    assert!(short.contains("int32 a = const()[name = string(\"a\"), val = int32(-1)]"), "{short}");
+    assert_eq!(parse(&short, &Weights::new()).expect("valid").dialect, Dialect::Shorthand);
+}
+
+#[test]
+fn literals_of_every_type_read_back() {
+    let text = r#"program(1.3)
+{
+    func main<ios18>(tensor<fp16, [1]> x) [shapes = tuple<tuple<string, dict<string, tensor<int32, [?]>>>, list<string, 2>>((("d", {{"x", [1, 2]}}), ["a", "b"]))] {
+        tensor<fp16, [6]> a = const()[val = tensor<fp16, [6]>([inf, -inf, nan, nan(0x7e01), 0x1p-3, -0])];
+        tensor<int4, [2, 2]> b = const()[val = tensor<int4, [2, 2]>([[-8, 7], [0, -1]])];
+        tensor<uint3, [3]> c = const()[val = tensor<uint3, [3]>([7, 0, 5])];
+        tensor<string, [2]> d = const()[val = tensor<string, [2]>(["q\"\\\n\x01", "ä"])];
+        uint64 e = const()[val = uint64(18446744073709551615)];
+        tensor<bool, [2]> f = const()[val = tensor<bool, [2]>([true, 0])];
+        fp64 g = const()[val = fp64(-1e300)];
+        tensor<fp16, [1]> y, tensor<fp16, [1]> z = frobnicate(x = x, how = string("well"), parts = (x, x))[name = string("y")];
+        frobnicate(x = y);
+        tensor<fp16, [1]> w = cond(pred = x)[name = string("w")] () {
+            tensor<fp16, [1]> u = relu(x = x);
+        } -> (u) (tensor<fp16, [1]> v) {
+        } -> (v);
+    } -> (w, z);
+}
+"#;
+    fixpoint(text, &Weights::new()).unwrap();
+    let program = parse(text, &Weights::new()).unwrap_or_else(|d| panic!("{d}"));
+    let main = &program.functions[0];
+    let value = |name: &str| {
+        let i = main.values.iter().position(|v| v.name == name).unwrap();
+        main.constant(ferrane_mil::ValueId(i as u32)).unwrap()
+    };
+    let halves = value("a").bytes(&program.weights).unwrap();
+    let bits: Vec<u16> = halves.chunks(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
+    assert_eq!(bits, [0x7c00, 0xfc00, 0x7e00, 0x7e01, 0x3000, 0x8000]);
+    assert_eq!(value("b").bytes(&program.weights).unwrap(), [0x78, 0xf0]);
+    assert_eq!(value("e").as_int(), Some(-1));
+    assert_eq!(value("f").as_ints(), Some(vec![1, 0]));
+    assert_eq!(value("d").ty(), Type::tensor(DataType::String, &[2]));
+    assert!(matches!(&program.functions[0].attributes[0].1, Constant::Tuple(items) if items.len() == 2));
+}
+
+/// `(line, code, part of the message, suggestion)` of each error.
+fn errors(body: &str) -> Vec<(usize, String, String, Option<String>)> {
+    let text = format!("program(1.3)\n{{\nfunc main<ios18>(tensor<fp16, [2, 3]> x) {{\n{body}\n}} -> (x);\n}}\n");
+    let source = Source::new("t", &text);
+    let parsed = parse_with(&text, &Weights::new(), Options::default());
+    let told = parsed.diagnostics.iter().map(|d| {
+        let line = source.position(d.span.unwrap().start).line - 3;
+        (line, d.code.to_string(), d.message.clone(), d.suggestion.as_ref().map(|s| s.replacement.clone()))
+    });
+    told.collect()
+}
+
+#[test]
+fn errors_have_place_code_and_reason() {
+    let cases: &[(&str, &[(usize, &str, &str, Option<&str>)])] = &[
+        ("tensor<fp16, [2, 3]> y = relu(x = x);", &[]),
+        ("tensor<fp16, [2, 3]> y = relu(x = z);", &[(1, "E0202", "`z` is not defined", Some("x"))]),
+        ("tensor<fp16, [2, 3]> y = relu(X = x);", &[(1, "E0205", "no argument `X`", None)]),
+        ("tensor<fp16, [2, 3]> y = relu(x);", &[(1, "E0106", "by name", Some("x = x"))]),
+        ("tensor<fp16, [2, 3]> y = relu();", &[(1, "E0206", "needs the argument `x`", None)]),
+        ("tensor<fp16, [2, 3]> y = relu(x = x, x = x);", &[(1, "E0207", "twice", None)]),
+        ("tensor<fp16, [2, 4]> y = relu(x = x);", &[(1, "E0211", "gives tensor<fp16, [2, 3]>", None)]),
+        (
+            "tensor<fp16, [2]> y = reduce_sum(x = x, axes = [1]);",
+            &[(1, "E0107", "needs its type", Some("tensor<int32, [1]>([1])"))],
+        ),
+        ("bool y = const()[val = bool(maybe)];", &[(1, "E0102", "expected a bool", None)]),
+        ("int8 y = const()[val = int8(200)];", &[(1, "E0108", "`200` is no int8", None)]),
+        ("tensor<int32, [3]> y = const()[val = tensor<int32, [3]>([1, 2])];", &[(1, "E0203", "2 elements", None)]),
+        ("tensr<int32, [3]> y = foo();", &[(1, "E0102", "", None)]),
+        ("tensor<in32, [3]> y = foo();", &[(1, "E0203", "no element type", Some("int32"))]),
+        (
+            "tensor<fp16, [3]> y = const()[val = tensor<fp16, [3]>(BLOBFILE(path = string(\"w\"), offset = uint64(64)))];",
+            &[(1, "E0301", "no blob file \"w\"", None)],
+        ),
+        ("tensor<fp16, [2, 3]> x = relu(x = x);", &[(1, "E0201", "two values are named `x`", None)]),
+        // One mistake is told once, and reading goes on behind it.
+        (
+            "tensor<fp16, [2, 3]> a = relu(x = nope);\ntensor<fp16, [2, 3]> b = relu(x = a);\ntensor<fp16, [9]> c = add(x = a, y = b);\nstring s = ;",
+            &[(1, "E0202", "nope", None), (3, "E0211", "[2, 3]", None), (4, "E0102", "expected an op", None)],
+        ),
+    ];
+    for (body, expected) in cases {
+        let found = errors(body);
+        assert_eq!(found.len(), expected.len(), "{body}: {found:?}");
+        for (f, e) in found.iter().zip(*expected) {
+            let fits = f.0 == e.0 && f.1 == e.1 && f.2.contains(e.2) && (e.3.is_none() || f.3.as_deref() == e.3);
+            assert!(fits, "{body}: {f:?} is not {e:?}");
+        }
+    }
+    let sofmax = errors("tensor<fp16, [2, 3]> y = sofmax(x = x);");
+    assert!(sofmax.is_empty(), "an unknown op is kept: {sofmax:?}");
+}
