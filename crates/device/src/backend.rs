@@ -7,7 +7,7 @@ use ferrane_host::buffer::{ReadGuard, WriteGuard};
 use ferrane_mil::{Program, Weights};
 use ferrane_target::Profile;
 
-use crate::{Bindings, Error, Layout, Memory, Procedure, Result};
+use crate::{Bindings, Error, Foreign, Layout, Memory, Procedure, Result};
 
 /// What is compiled.
 #[non_exhaustive]
@@ -48,6 +48,15 @@ pub struct Stats {
     pub wall: Duration,
     /// On the machine itself, where it says so.
     pub hardware: Option<Duration>,
+}
+
+impl Stats {
+    /// This run and one after it. Time on the machine is known only if both know theirs.
+    #[must_use]
+    pub fn then(self, next: Stats) -> Stats {
+        let hardware = self.hardware.zip(next.hardware).map(|(a, b)| a + b);
+        Stats { wall: self.wall + next.wall, hardware }
+    }
 }
 
 /// The guards of a request in flight, in the order of the procedure's ports. They go back when the request completes.
@@ -125,11 +134,26 @@ pub trait Loaded: Send + Sync {
     /// # Errors
     /// What only the machine knows: order, foreign memory, events.
     fn prepare(&self, bindings: &Bindings) -> Result<Arc<dyn Prepared>>;
-    /// Takes it off the machine. Prepared requests fail afterwards.
+    /// Running several procedures as one request, where the machine can.
+    fn chaining(&self) -> Option<&dyn Chaining> {
+        None
+    }
+    /// Takes it off the machine. The front calls it once, while no request of it runs, and lets none run afterwards.
     ///
     /// # Errors
     /// The machine refused.
     fn unload(&self) -> Result<()>;
+}
+
+/// Procedures of one loaded program, run one after another without the host between them (apple-runtime §8).
+pub trait Chaining: Send + Sync {
+    /// Binds the surfaces of all steps; the front has checked each step. A run gets each memory once: in
+    /// [`Accesses::outputs`] if any step writes it, in the order in which the steps' outputs and then states first name it, else in
+    /// [`Accesses::inputs`], in the order in which the steps' inputs first name it.
+    ///
+    /// # Errors
+    /// What only the machine knows (`Program chaining prepare error`, code 15).
+    fn prepare_chain(&self, steps: &[Bindings]) -> Result<Arc<dyn Prepared>>;
 }
 
 /// A request: a procedure with bound surfaces, submitted as often as wanted.
@@ -163,4 +187,8 @@ pub trait Event: Send + Sync {
     fn signal(&self, value: u64);
     /// Waits until it has reached `value`; false after the timeout.
     fn wait(&self, value: u64, timeout: Duration) -> bool;
+    /// Its handle in the system below, so that requests and other devices can name it.
+    fn foreign(&self) -> Foreign {
+        Foreign::Heap
+    }
 }

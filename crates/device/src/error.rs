@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::catalogue::{self, Row};
+
 /// Result of the seam.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -65,9 +67,15 @@ impl ErrorKind {
 /// What to do about a kind of failure, one or two sentences.
 pub fn remedy(kind: ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::InvalidProgram => "Read the message: it names the op or the line. `print` the program to see what was compiled.",
-        ErrorKind::Unsupported => "Replace the op or shape by one that the machine has; the emulator with limits off runs all of them.",
-        ErrorKind::CompileBudget => "Compile fewer programs: pass weights as inputs, share executables, or restart the process.",
+        ErrorKind::InvalidProgram => {
+            "Read the message: it names the op or the line. `print` the program to see what was compiled."
+        }
+        ErrorKind::Unsupported => {
+            "Replace the op or shape by one that the machine has; the emulator with limits off runs all of them."
+        }
+        ErrorKind::CompileBudget => {
+            "Compile fewer programs: pass weights as inputs, share executables, or restart the process."
+        }
         ErrorKind::Load => "Unload executables you no longer use, then compile and load again.",
         ErrorKind::Evaluate => "Check that every surface has the size and order that the executable's ports report.",
         ErrorKind::Binding => "Allocate surfaces from the executable's ports and bind each port once, by name.",
@@ -93,6 +101,7 @@ struct Inner {
     domain: Option<Cow<'static, str>>,
     code: Option<i64>,
     status: Option<u32>,
+    row: Option<&'static Row>,
     port: Option<String>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -106,9 +115,26 @@ impl Error {
             domain: None,
             code: None,
             status: None,
+            row: None,
             port: None,
             source: None,
         }))
+    }
+
+    /// What a machine's own words mean: the kind, the meaning and the remedy come from the [`catalogue`], the status word from
+    /// the text. Words that the catalogue does not know give [`ErrorKind::System`].
+    pub fn from_raw(domain: impl Into<Cow<'static, str>>, code: i64, text: &str) -> Error {
+        let domain = domain.into();
+        let row = catalogue::find(&domain, code, text);
+        let message = match row {
+            Some(row) if text.is_empty() => row.meaning.to_string(),
+            Some(row) => format!("{text} ({})", row.meaning),
+            None => text.to_string(),
+        };
+        let kind = row.map_or(ErrorKind::System, |r| r.kind);
+        let mut error = Error::new(kind, message).with_raw(domain, code, catalogue::status(text));
+        error.0.row = row;
+        error
     }
 
     pub(crate) fn busy(wish: &str, state: &str) -> Error {
@@ -170,7 +196,7 @@ impl Error {
 
     /// What to do about it.
     pub fn remedy(&self) -> &'static str {
-        remedy(self.0.kind)
+        self.0.row.map_or_else(|| remedy(self.0.kind), |row| row.remedy)
     }
 }
 

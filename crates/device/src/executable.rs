@@ -1,14 +1,17 @@
-//! The front: devices, artifacts, executables, requests.
+//! The front: devices, artifacts, executables.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferrane_mil::Program;
 use ferrane_target::Profile;
 
-use crate::backend::{Accesses, Backend, CompileOptions, Compiled, Event, Events, Loaded, Prepared, Source, Stats};
-use crate::{Error, ErrorKind, Layout, Result, Surface};
+use crate::backend::{Backend, CompileOptions, Compiled, Events, Loaded, Source};
+use crate::bindings::check;
+use crate::recorder::{Record, Recorder};
+use crate::{Bindings, Error, ErrorKind, Layout, Request, Result, Surface};
 
-/// A machine that compiles and runs programs.
+/// A machine that compiles and runs programs. Clones are the same machine.
 #[derive(Clone)]
 pub struct Device(Arc<dyn Backend>);
 
@@ -47,14 +50,22 @@ impl Device {
     /// A surface of that layout, zeroed.
     ///
     /// # Errors
-    /// No memory, or a layout that the machine refuses.
+    /// No memory, or a layout that cannot be or that the machine refuses.
     pub fn surface(&self, layout: &Layout) -> Result<Surface> {
+        layout.check()?;
         Surface::new(self.0.allocate(layout)?, layout.clone())
     }
 
     /// Shared events, where the machine has them.
     pub fn events(&self) -> Option<&dyn Events> {
         self.0.events()
+    }
+
+    /// The same machine, with every call across the seam written down.
+    pub fn recorded(&self) -> (Device, Record) {
+        let recorder = Recorder::new(self.0.clone());
+        let record = recorder.record();
+        (Device(Arc::new(recorder)), record)
     }
 }
 
@@ -78,7 +89,7 @@ impl Artifact {
     /// # Errors
     /// The machine refused.
     pub fn load(&self) -> Result<Executable> {
-        Ok(Executable(self.0.load()?))
+        Ok(Executable(Arc::new(ExecutableInner { loaded: self.0.load()?, life: Arc::default() })))
     }
 }
 
@@ -109,264 +120,141 @@ pub struct Procedure {
 }
 
 impl Procedure {
-    fn port(&self, name: &str) -> Option<&Port> {
-        self.inputs.iter().chain(&self.outputs).chain(&self.states).find(|p| p.name == name)
+    /// Inputs, outputs, states, in the machine's order.
+    pub fn ports(&self) -> impl Iterator<Item = &Port> {
+        self.inputs.iter().chain(&self.outputs).chain(&self.states)
+    }
+
+    /// The port of that name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Binding`] for an unknown name; the message lists the known ones.
+    pub fn port(&self, name: &str) -> Result<&Port> {
+        self.ports().find(|p| p.name == name).ok_or_else(|| {
+            let known: Vec<_> = self.ports().map(|p| p.name.as_str()).collect();
+            Error::new(ErrorKind::Binding, format!("no port `{name}`; there are {}", known.join(", "))).with_port(name)
+        })
     }
 }
 
-/// A loaded program.
+/// Whether a program is loaded, and how many of its requests run: the highest bit says unloaded, the others count.
+#[derive(Default)]
+pub(crate) struct Life(AtomicU32);
+
+const UNLOADED: u32 = 1 << 31;
+
+impl Life {
+    /// Counts a request until the ticket is dropped.
+    pub(crate) fn enter(self: &Arc<Life>) -> Result<Running> {
+        // Acquire and Release pair: an unload that finds no request sees all that the last one did.
+        let entered =
+            self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| (n & UNLOADED == 0).then_some(n + 1));
+        entered.map(|_| Running(self.clone())).map_err(|_| unloaded())
+    }
+}
+
+fn unloaded() -> Error {
+    Error::new(ErrorKind::Unloaded, "the executable was unloaded")
+}
+
+/// A request that runs.
+pub(crate) struct Running(Arc<Life>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+struct ExecutableInner {
+    loaded: Arc<dyn Loaded>,
+    life: Arc<Life>,
+}
+
+/// A loaded program. Clones are the same program.
 #[derive(Clone)]
-pub struct Executable(Arc<dyn Loaded>);
+pub struct Executable(Arc<ExecutableInner>);
 
 impl Executable {
     /// What it can run.
     pub fn procedures(&self) -> &[Procedure] {
-        self.0.procedures()
+        self.0.loaded.procedures()
     }
 
-    /// The layout of a port of the first procedure.
+    /// The procedure of that name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Binding`] for an unknown name; the message lists the known ones.
+    pub fn procedure(&self, name: &str) -> Result<&Procedure> {
+        check_name(self.procedures(), Some(name))
+    }
+
+    /// A port of the first procedure.
     ///
     /// # Errors
     /// [`ErrorKind::Binding`] for an unknown name.
     pub fn port(&self, name: &str) -> Result<&Port> {
-        let unknown = || {
-            let known: Vec<_> = self
-                .procedures()
-                .iter()
-                .flat_map(|p| p.inputs.iter().chain(&p.outputs).chain(&p.states))
-                .map(|p| p.name.as_str())
-                .collect();
-            Error::new(ErrorKind::Binding, format!("no port `{name}`; there are {}", known.join(", "))).with_port(name)
-        };
-        self.procedures().first().and_then(|p| p.port(name)).ok_or_else(unknown)
+        check_name(self.procedures(), None)?.port(name)
     }
 
     /// Binds surfaces to a procedure.
     ///
     /// # Errors
-    /// [`ErrorKind::Binding`]: a port missing, unknown or bound twice, another type or too few bytes, or one memory both read
-    /// and written. What only the machine knows comes from the backend.
+    /// [`ErrorKind::Binding`]: a port missing, unknown or bound twice, another type or shape or too few bytes, or one memory both
+    /// read and written. [`ErrorKind::Unloaded`]. What only the machine knows comes from the backend.
     pub fn prepare(&self, bindings: Bindings) -> Result<Request> {
-        let procedure = self.check(&bindings)?;
-        let find = |port: &Port| bindings.surface(&port.name).cloned();
-        let gather = |ports: &[Port]| ports.iter().filter_map(find).collect::<Vec<_>>();
-        let (inputs, outputs, states) = (gather(&procedure.inputs), gather(&procedure.outputs), gather(&procedure.states));
-        let prepared = self.0.prepare(&bindings)?;
-        Ok(Request(Arc::new(RequestInner { prepared, inputs, outputs, states, spare: Mutex::default() })))
+        let _running = self.0.life.enter()?;
+        let procedure = check(self.procedures(), &bindings)?;
+        let prepared = self.0.loaded.prepare(&bindings)?;
+        Ok(Request::single(prepared, procedure, &bindings, self.0.life.clone()))
     }
 
-    fn check(&self, bindings: &Bindings) -> Result<&Procedure> {
-        let binding = |m: String, port: &str| Error::new(ErrorKind::Binding, m).with_port(port);
-        let name = bindings.procedure.as_deref();
-        let procedure = self
-            .procedures()
-            .iter()
-            .find(|p| name.is_none_or(|n| n == p.name))
-            .ok_or_else(|| Error::new(ErrorKind::Binding, format!("no procedure `{}`", name.unwrap_or("main"))))?;
-        for (i, (port, surface)) in bindings.surfaces.iter().enumerate() {
-            let wanted = &procedure.port(port).ok_or_else(|| binding(format!("no port `{port}`"), port))?.layout;
-            if bindings.surfaces[..i].iter().any(|(p, _)| p == port) {
-                return Err(binding("bound twice".into(), port));
-            }
-            let found = surface.layout();
-            if found.dtype != wanted.dtype || found.shape != wanted.shape || found.strides != wanted.strides {
-                let show = |l: &Layout| format!("{} {:?} strides {:?}", l.dtype, l.shape, l.strides);
-                return Err(binding(format!("surface is {}, port wants {}", show(found), show(wanted)), port));
-            }
-        }
-        let missing = |p: &&Port| bindings.surface(&p.name).is_none();
-        let ports = || procedure.inputs.iter().chain(&procedure.outputs).chain(&procedure.states);
-        if let Some(port) = ports().find(missing) {
-            return Err(binding("no surface bound".into(), &port.name));
-        }
-        let written = || procedure.outputs.iter().chain(&procedure.states);
-        for port in written() {
-            let Some(surface) = bindings.surface(&port.name) else { continue };
-            let clash = bindings.surfaces.iter().find(|(n, s)| *n != port.name && s.same_memory(surface));
-            if let Some((other, _)) = clash {
-                return Err(binding(format!("its memory is also bound to `{other}`"), &port.name));
-            }
-        }
-        Ok(procedure)
-    }
-
-    /// Takes it off the machine.
+    /// Binds several procedures that run one after another as one request; a later step may read what an earlier one wrote.
+    ///
+    /// Where the machine chains, the whole chain is one request to it: the surfaces of all steps are taken at submit and given
+    /// back at the end. Elsewhere the steps are requests of their own, each takes its surfaces when its turn comes, and each is
+    /// submitted when the one before it is done.
     ///
     /// # Errors
-    /// The machine refused.
+    /// As [`Executable::prepare`], for each step; no step at all is [`ErrorKind::Binding`].
+    pub fn prepare_chain(&self, steps: Vec<Bindings>) -> Result<Request> {
+        let _running = self.0.life.enter()?;
+        if steps.is_empty() {
+            return Err(Error::new(ErrorKind::Binding, "a chain needs a step"));
+        }
+        let procedures = steps.iter().map(|b| check(self.procedures(), b)).collect::<Result<Vec<_>>>()?;
+        match self.0.loaded.chaining() {
+            Some(chaining) => {
+                let prepared = chaining.prepare_chain(&steps)?;
+                Ok(Request::chained(prepared, &procedures, &steps, self.0.life.clone()))
+            }
+            None => Ok(Request::sequence(steps.into_iter().map(|b| self.prepare(b)).collect::<Result<_>>()?)),
+        }
+    }
+
+    /// Takes it off the machine. Requests made from it fail afterwards with [`ErrorKind::Unloaded`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] while a request of it runs, [`ErrorKind::Unloaded`] the second time, or the machine refused (it then
+    /// stays loaded).
     pub fn unload(&self) -> Result<()> {
-        self.0.unload()
+        let life = &self.0.life.0;
+        life.compare_exchange(0, UNLOADED, Ordering::Acquire, Ordering::Relaxed).map_err(|n| match n & UNLOADED {
+            0 => Error::new(ErrorKind::Busy, format!("{n} requests of the executable are running")),
+            _ => unloaded(),
+        })?;
+        self.0.loaded.unload().inspect_err(|_| life.store(0, Ordering::Release))
     }
 }
 
-/// Which surface goes to which port, and which events are waited for and raised.
-#[derive(Clone, Default)]
-pub struct Bindings {
-    procedure: Option<String>,
-    surfaces: Vec<(String, Surface)>,
-    waits: Vec<(Arc<dyn Event>, u64)>,
-    signals: Vec<(Arc<dyn Event>, u64)>,
-}
-
-impl Bindings {
-    /// Nothing bound; the first procedure.
-    pub fn new() -> Bindings {
-        Bindings::default()
-    }
-
-    /// Another procedure than the first.
-    #[must_use]
-    pub fn procedure(mut self, name: impl Into<String>) -> Bindings {
-        self.procedure = Some(name.into());
-        self
-    }
-
-    /// Binds a surface to a port.
-    #[must_use]
-    pub fn bind(mut self, port: impl Into<String>, surface: &Surface) -> Bindings {
-        self.surfaces.push((port.into(), surface.clone()));
-        self
-    }
-
-    /// Waits for an event before each run.
-    #[must_use]
-    pub fn wait(mut self, event: &Arc<dyn Event>, value: u64) -> Bindings {
-        self.waits.push((event.clone(), value));
-        self
-    }
-
-    /// Raises an event after each run.
-    #[must_use]
-    pub fn signal(mut self, event: &Arc<dyn Event>, value: u64) -> Bindings {
-        self.signals.push((event.clone(), value));
-        self
-    }
-
-    /// The procedure asked for.
-    pub fn procedure_name(&self) -> Option<&str> {
-        self.procedure.as_deref()
-    }
-
-    /// The surface bound to a port.
-    pub fn surface(&self, port: &str) -> Option<&Surface> {
-        self.surfaces.iter().find(|(n, _)| n == port).map(|(_, s)| s)
-    }
-
-    /// Events to wait for.
-    pub fn waits(&self) -> &[(Arc<dyn Event>, u64)] {
-        &self.waits
-    }
-
-    /// Events to raise.
-    pub fn signals(&self) -> &[(Arc<dyn Event>, u64)] {
-        &self.signals
-    }
-}
-
-struct RequestInner {
-    prepared: Arc<dyn Prepared>,
-    inputs: Vec<Surface>,
-    outputs: Vec<Surface>,
-    states: Vec<Surface>,
-    /// Room for guards, kept between runs so that a run allocates nothing.
-    spare: Mutex<Accesses>,
-}
-
-/// A procedure with bound surfaces. Clones are the same request.
-#[derive(Clone)]
-pub struct Request(Arc<RequestInner>);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves nothing half-done in what these locks guard.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Request {
-    fn acquire(&self) -> Result<Accesses> {
-        let mut accesses = std::mem::take(&mut *lock(&self.0.spare));
-        let busy = |i: usize, what: &str| Error::new(ErrorKind::Busy, format!("surface {i} of the {what} is in use"));
-        let mut take = || {
-            for (i, s) in self.0.inputs.iter().enumerate() {
-                accesses.inputs.push(s.memory().bytes().try_read().ok_or_else(|| busy(i, "inputs"))?);
-            }
-            for (i, s) in self.0.outputs.iter().enumerate() {
-                accesses.outputs.push(s.memory().bytes().try_write().ok_or_else(|| busy(i, "outputs"))?);
-            }
-            for (i, s) in self.0.states.iter().enumerate() {
-                accesses.states.push(s.memory().bytes().try_write().ok_or_else(|| busy(i, "states"))?);
-            }
-            Ok(())
-        };
-        match take() {
-            Ok(()) => Ok(accesses),
-            Err(e) => {
-                self.put_back(accesses);
-                Err(e)
-            }
+/// The procedure of that name, or the first.
+pub(crate) fn check_name<'a>(procedures: &'a [Procedure], name: Option<&str>) -> Result<&'a Procedure> {
+    let found = procedures.iter().find(|p| name.is_none_or(|n| n == p.name));
+    found.ok_or_else(|| match name {
+        None => Error::new(ErrorKind::Binding, "the program has no procedure"),
+        Some(name) => {
+            let known: Vec<_> = procedures.iter().map(|p| p.name.as_str()).collect();
+            Error::new(ErrorKind::Binding, format!("no procedure `{name}`; there are {}", known.join(", ")))
         }
-    }
-
-    fn put_back(&self, mut accesses: Accesses) {
-        accesses.release();
-        *lock(&self.0.spare) = accesses;
-    }
-
-    /// Runs it and waits.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Busy`] if a surface is in use, or the evaluation failed.
-    pub fn evaluate(&self) -> Result<Stats> {
-        let mut accesses = self.acquire()?;
-        let result = self.0.prepared.evaluate(&mut accesses);
-        self.put_back(accesses);
-        result
-    }
-
-    /// Queues it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Busy`] if a surface is in use (also by this request in flight), [`ErrorKind::QueueFull`].
-    pub fn submit(&self) -> Result<Submission> {
-        let accesses = self.acquire()?;
-        let slot = Arc::new((Mutex::new(None), Condvar::new()));
-        let (theirs, request) = (slot.clone(), self.clone());
-        let done = Box::new(move |completion: crate::Completion| {
-            // Guards first: whoever wakes up may read the outputs at once.
-            request.put_back(completion.accesses);
-            *lock(&theirs.0) = Some(completion.result);
-            theirs.1.notify_all();
-        });
-        match self.0.prepared.clone().submit(accesses, done) {
-            Ok(()) => Ok(Submission(slot)),
-            Err((error, accesses)) => {
-                self.put_back(accesses);
-                Err(error)
-            }
-        }
-    }
-}
-
-/// A request in flight.
-#[must_use = "wait for it, or its failure goes unseen"]
-pub struct Submission(Arc<(Mutex<Option<Result<Stats>>>, Condvar)>);
-
-impl Submission {
-    /// Waits until it is done.
-    ///
-    /// # Errors
-    /// The evaluation failed.
-    pub fn wait(self) -> Result<Stats> {
-        let mut slot = lock(&self.0.0);
-        loop {
-            if let Some(result) = slot.take() {
-                return result;
-            }
-            slot = self.0.1.wait(slot).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// True when [`Submission::wait`] would return at once.
-    pub fn is_done(&self) -> bool {
-        lock(&self.0.0).is_some()
-    }
+    })
 }

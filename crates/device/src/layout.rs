@@ -51,6 +51,63 @@ impl Layout {
         Ok(Layout { dtype, shape: shape.to_vec(), strides, allocation: span })
     }
 
+    /// Whether it can be: an element type of whole bytes, a stride for each axis, elements of a row side by side, and a size that
+    /// can be addressed and is covered by the allocation. The fields are open, so surfaces check what they are given.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Layout`].
+    pub fn check(&self) -> Result<()> {
+        let bad = |why: &str| {
+            let Layout { dtype, shape, strides, allocation } = self;
+            Err(Error::new(
+                ErrorKind::Layout,
+                format!("{dtype} {shape:?} strides {strides:?} in {allocation} bytes: {why}"),
+            ))
+        };
+        let Some(element) = self.dtype.bytes() else { return bad("surfaces hold elements of whole bytes") };
+        if self.shape.len() != self.strides.len() {
+            return bad("a stride for each axis is needed");
+        }
+        if let (Some(&extent), Some(&stride)) = (self.shape.last(), self.strides.last())
+            && extent > 1
+            && stride != element
+        {
+            return bad("the elements of a row must lie side by side");
+        }
+        let span = self.shape.iter().zip(&self.strides).try_fold(element, |sum, (&extent, &stride)| {
+            sum.checked_add(extent.saturating_sub(1).checked_mul(stride)?)
+        });
+        let elements = self.shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
+        match (span, elements) {
+            (Some(span), Some(elements)) if span <= isize::MAX as usize => {
+                if elements > 0 && span > self.allocation {
+                    bad("the allocation is smaller than the elements")
+                } else {
+                    Ok(())
+                }
+            }
+            _ => bad("more bytes than can be addressed"),
+        }
+    }
+
+    /// Byte offset of the `i`-th row, all axes but the last flattened.
+    pub(crate) fn row_offset(&self, mut i: usize) -> usize {
+        let mut offset = 0;
+        for axis in (0..self.shape.len().saturating_sub(1)).rev() {
+            offset += i % self.shape[axis] * self.strides[axis];
+            i /= self.shape[axis];
+        }
+        offset
+    }
+
+    /// Where the elements of the `i`-th row lie, all axes but the last flattened; `None` past the end.
+    pub fn row(&self, i: usize) -> Option<std::ops::Range<usize>> {
+        let rows: usize = self.shape[..self.shape.len().saturating_sub(1)].iter().product();
+        let width = self.shape.last().copied().unwrap_or(1);
+        let start = (i < rows).then(|| self.row_offset(i))?;
+        Some(start..start + width * self.element_bytes())
+    }
+
     /// Number of elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
@@ -100,5 +157,26 @@ mod tests {
     fn what_cannot_be_laid_out_is_an_error() {
         assert_eq!(Layout::packed(DataType::Int4, &[8]).unwrap_err().kind(), ErrorKind::Layout);
         assert_eq!(Layout::packed(DataType::Fp16, &[usize::MAX, 2]).unwrap_err().kind(), ErrorKind::Layout);
+        let layout = |shape: &[usize], strides: &[usize], allocation| {
+            let (shape, strides) = (shape.to_vec(), strides.to_vec());
+            Layout { dtype: DataType::Fp16, shape, strides, allocation }.check().map_err(|e| e.kind())
+        };
+        assert_eq!(layout(&[2, 4], &[64, 2], 128), Ok(()));
+        assert_eq!(layout(&[0, 4], &[8, 2], 0), Ok(()));
+        assert_eq!(layout(&[2, 1], &[64, 64], 128), Ok(()));
+        let bad = Err(ErrorKind::Layout);
+        assert_eq!(layout(&[2, 4], &[2], 128), bad, "a stride is missing");
+        assert_eq!(layout(&[2, 4], &[64, 4], 128), bad, "elements apart");
+        assert_eq!(layout(&[2, 4], &[64, 2], 71), bad, "one byte short");
+        assert_eq!(layout(&[usize::MAX, 4], &[64, 2], 128), bad, "beyond the address space");
+        assert_eq!(layout(&[1 << 40, 1 << 40, 1], &[0, 0, 2], 128), bad, "more elements than can be counted");
+    }
+
+    #[test]
+    fn rows_lie_where_the_strides_say() {
+        let padded = Layout::with_row_alignment(DataType::Fp16, &[2, 3, 4], 64).unwrap();
+        assert_eq!(padded.row(4), Some(256..264));
+        assert_eq!(padded.row(6), None);
+        assert_eq!(Layout::packed(DataType::Fp32, &[]).unwrap().row(0), Some(0..4));
     }
 }

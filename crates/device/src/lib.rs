@@ -11,13 +11,24 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+mod bindings;
+pub mod catalogue;
 mod error;
 mod executable;
 mod layout;
+mod options;
+mod recorder;
+mod request;
+#[cfg(feature = "scripted")]
+pub mod scripted;
 mod surface;
 
-pub use backend::{Accesses, Backend, CompileOptions, Completion, Done, Source, Stats};
+pub use backend::{Accesses, Backend, CompileOptions, Completion, Done, Event, Source, Stats};
+pub use bindings::Bindings;
 pub use error::{Error, ErrorKind, Result, remedy};
-pub use executable::{Artifact, Bindings, Device, Executable, Port, Procedure, Request, Submission};
+pub use executable::{Artifact, Device, Executable, Port, Procedure};
 pub use layout::Layout;
+pub use options::OpenOptions;
+pub use recorder::Record;
+pub use request::{Request, Submission};
 pub use surface::{Foreign, Memory, ReadAccess, Surface, WriteAccess};

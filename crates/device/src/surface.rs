@@ -12,7 +12,7 @@ use ferrane_mil::DataType;
 
 use crate::{Error, ErrorKind, Layout, Result};
 
-/// What a backend's memory is to the system below, for backends that bind memory by handle.
+/// What a backend's memory or event is to the system below, for backends that bind by handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Foreign {
@@ -22,6 +22,8 @@ pub enum Foreign {
     IoSurface(usize),
     /// A kernel buffer object.
     BufferObject(u64),
+    /// A shared event (`MTLSharedEvent`, `IOSurfaceSharedEvent`), as an address.
+    SharedEvent(usize),
 }
 
 /// Memory that a backend allocated.
@@ -60,11 +62,15 @@ impl Surface {
     /// Joins memory and layout.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`] if the memory is smaller than the layout spans.
+    /// [`ErrorKind::Layout`] if the layout cannot be ([`Layout::check`]) or the memory is smaller than it spans.
     pub fn new(memory: Arc<dyn Memory>, layout: Layout) -> Result<Surface> {
+        layout.check()?;
         if memory.bytes().len() < layout.span() {
             let (have, need) = (memory.bytes().len(), layout.span());
-            return Err(Error::new(ErrorKind::Layout, format!("memory of {have} bytes for a layout that spans {need}")));
+            return Err(Error::new(
+                ErrorKind::Layout,
+                format!("memory of {have} bytes for a layout that spans {need}"),
+            ));
         }
         Ok(Surface { memory, layout: Arc::new(layout) })
     }
@@ -81,7 +87,7 @@ impl Surface {
 
     /// True if both share memory.
     pub fn same_memory(&self, other: &Surface) -> bool {
-        Arc::ptr_eq(&self.memory, &other.memory)
+        self.memory.bytes().same(other.memory.bytes())
     }
 
     /// Reads on the CPU.
@@ -121,7 +127,7 @@ impl Surface {
         let element = layout.element_bytes();
         let mut half = vec![f16::ZERO; width];
         for (i, row) in values.chunks(width).enumerate() {
-            let start = row_offset(layout, i);
+            let start = layout.row_offset(i);
             let bytes = &mut access.bytes_mut()[start..start + row.len() * element];
             match layout.dtype {
                 DataType::Fp16 => {
@@ -152,7 +158,7 @@ impl Surface {
         let element = layout.element_bytes();
         let mut values = Vec::with_capacity(layout.elements());
         for i in 0..layout.elements() / width {
-            let start = row_offset(layout, i);
+            let start = layout.row_offset(i);
             let bytes = &access.bytes()[start..start + width * element];
             match layout.dtype {
                 DataType::Fp16 => {
@@ -166,16 +172,6 @@ impl Surface {
         }
         Ok(values)
     }
-}
-
-/// Byte offset of the `i`-th row (all axes but the last flattened).
-fn row_offset(layout: &Layout, mut i: usize) -> usize {
-    let mut offset = 0;
-    for axis in (0..layout.shape.len().saturating_sub(1)).rev() {
-        offset += i % layout.shape[axis] * layout.strides[axis];
-        i /= layout.shape[axis];
-    }
-    offset
 }
 
 /// A surface while the CPU reads it.
@@ -193,6 +189,12 @@ impl ReadAccess {
     /// All bytes of the memory.
     pub fn bytes(&self) -> &[u8] {
         &self.guard
+    }
+
+    /// The bytes of the `i`-th row, all axes but the last flattened; `None` past the end.
+    pub fn row(&self, i: usize) -> Option<&[u8]> {
+        let range = self.surface.layout.row(i)?;
+        self.guard.get(range)
     }
 
     /// All fp16 words of the memory; index with the layout's strides / 2.
@@ -223,6 +225,12 @@ impl WriteAccess {
     /// All bytes of the memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.guard
+    }
+
+    /// The bytes of the `i`-th row, all axes but the last flattened; `None` past the end.
+    pub fn row_mut(&mut self, i: usize) -> Option<&mut [u8]> {
+        let range = self.surface.layout.row(i)?;
+        self.guard.get_mut(range)
     }
 
     /// All fp16 words of the memory; index with the layout's strides / 2.

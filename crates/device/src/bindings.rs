@@ -1,0 +1,113 @@
+//! Bindings of surfaces and events to the ports of a procedure, and their check.
+
+use std::sync::Arc;
+
+use crate::backend::Event;
+use crate::executable::check_name;
+use crate::{Error, ErrorKind, Layout, Procedure, Result, Surface};
+
+/// Which surface goes to which port, and which events are waited for and raised.
+#[derive(Clone, Default)]
+pub struct Bindings {
+    procedure: Option<String>,
+    surfaces: Vec<(String, Surface)>,
+    waits: Vec<(Arc<dyn Event>, u64)>,
+    signals: Vec<(Arc<dyn Event>, u64)>,
+}
+
+impl Bindings {
+    /// Nothing bound; the first procedure.
+    pub fn new() -> Bindings {
+        Bindings::default()
+    }
+
+    /// Another procedure than the first.
+    #[must_use]
+    pub fn procedure(mut self, name: impl Into<String>) -> Bindings {
+        self.procedure = Some(name.into());
+        self
+    }
+
+    /// Binds a surface to a port.
+    #[must_use]
+    pub fn bind(mut self, port: impl Into<String>, surface: &Surface) -> Bindings {
+        self.surfaces.push((port.into(), surface.clone()));
+        self
+    }
+
+    /// Waits for an event before each run. A counter only grows, so a second run of the same request does not wait again.
+    #[must_use]
+    pub fn wait(mut self, event: &Arc<dyn Event>, value: u64) -> Bindings {
+        self.waits.push((event.clone(), value));
+        self
+    }
+
+    /// Raises an event after each run.
+    #[must_use]
+    pub fn signal(mut self, event: &Arc<dyn Event>, value: u64) -> Bindings {
+        self.signals.push((event.clone(), value));
+        self
+    }
+
+    /// The procedure asked for.
+    pub fn procedure_name(&self) -> Option<&str> {
+        self.procedure.as_deref()
+    }
+
+    /// Every surface with its port, in the order of binding.
+    pub fn surfaces(&self) -> impl Iterator<Item = (&str, &Surface)> {
+        self.surfaces.iter().map(|(n, s)| (n.as_str(), s))
+    }
+
+    /// The surface bound to a port.
+    pub fn surface(&self, port: &str) -> Option<&Surface> {
+        self.surfaces.iter().find(|(n, _)| n == port).map(|(_, s)| s)
+    }
+
+    /// Events to wait for.
+    pub fn waits(&self) -> &[(Arc<dyn Event>, u64)] {
+        &self.waits
+    }
+
+    /// Events to raise.
+    pub fn signals(&self) -> &[(Arc<dyn Event>, u64)] {
+        &self.signals
+    }
+}
+
+/// Checks bindings against what a loaded program reports; gives the procedure meant.
+///
+/// # Errors
+/// [`ErrorKind::Binding`] with the port: unknown, twice, missing, another type, shape or strides, too little memory, or memory
+/// that is written and bound a second time.
+pub(crate) fn check<'a>(procedures: &'a [Procedure], bindings: &Bindings) -> Result<&'a Procedure> {
+    let binding = |m: String, port: &str| Error::new(ErrorKind::Binding, m).with_port(port);
+    let procedure = check_name(procedures, bindings.procedure_name())?;
+    for (i, (port, surface)) in bindings.surfaces.iter().enumerate() {
+        let wanted = &procedure.port(port)?.layout;
+        if bindings.surfaces[..i].iter().any(|(p, _)| p == port) {
+            return Err(binding("bound twice".into(), port));
+        }
+        let found = surface.layout();
+        if found.dtype != wanted.dtype || found.shape != wanted.shape || found.strides != wanted.strides {
+            let show = |l: &Layout| format!("{} {:?} strides {:?}", l.dtype, l.shape, l.strides);
+            return Err(binding(format!("surface is {}, port wants {}", show(found), show(wanted)), port));
+        }
+        // A machine reads and writes whole allocations, padding included.
+        let (have, need) = (surface.memory().bytes().len(), wanted.allocation);
+        if have < need {
+            return Err(binding(format!("surface has {have} bytes, port wants {need}"), port));
+        }
+    }
+    if let Some(port) = procedure.ports().find(|p| bindings.surface(&p.name).is_none()) {
+        return Err(binding("no surface bound".into(), &port.name));
+    }
+    for port in procedure.outputs.iter().chain(&procedure.states) {
+        let Some(surface) = bindings.surface(&port.name) else { continue };
+        let clash = bindings.surfaces.iter().find(|(n, s)| *n != port.name && s.same_memory(surface));
+        if let Some((other, _)) = clash {
+            return Err(binding(format!("its memory is also bound to `{other}`"), &port.name));
+        }
+    }
+    Ok(procedure)
+}

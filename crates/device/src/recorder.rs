@@ -1,0 +1,317 @@
+//! Writes down every call across the seam, one line each, and passes it on.
+//!
+//! Surfaces, events and requests are numbered in the order in which they appear (`s0`, `e0`, `r0`), so two runs of one caller give
+//! the same lines whatever the machine. A call that failed ends with `-> E06xx`.
+//!
+//! ```text
+//! allocate s0 fp16 [1, 4, 1, 8] 64 bytes
+//! compile woFwd: text of 312 bytes, 1 weights
+//! load woFwd
+//! prepare r0: woFwd.main x=s0 y=s1
+//! evaluate r0
+//! ```
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use ferrane_host::buffer::SharedBytes;
+use ferrane_target::Profile;
+
+use crate::backend::{
+    Accesses, Backend, Chaining, CompileOptions, Compiled, Completion, Done, Event, Events, Loaded, Prepared, Source,
+    Stats,
+};
+use crate::{Bindings, Error, Foreign, Layout, Memory, Procedure, Result};
+
+#[derive(Default)]
+struct Log {
+    lines: Vec<String>,
+    surfaces: Vec<SharedBytes>,
+    /// Events by address; the weak reference keeps the address from being given away again.
+    events: Vec<Weak<dyn Event>>,
+    requests: usize,
+}
+
+/// What was recorded. Clones are the same record.
+#[derive(Clone, Default)]
+pub struct Record(Arc<Mutex<Log>>);
+
+impl Record {
+    fn with<T>(&self, f: impl FnOnce(&mut Log) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The lines so far.
+    pub fn lines(&self) -> Vec<String> {
+        self.with(|log| log.lines.clone())
+    }
+
+    /// Forgets the lines; the numbers go on.
+    pub fn clear(&self) {
+        self.with(|log| log.lines.clear());
+    }
+
+    fn push(&self, line: String) {
+        self.with(|log| log.lines.push(line));
+    }
+
+    /// Writes the line with the result's failure, if it failed.
+    fn note<T>(&self, line: impl fmt::Display, result: Result<T>) -> Result<T> {
+        match &result {
+            Ok(_) => self.push(line.to_string()),
+            Err(error) => self.push(format!("{line} -> {}", error.kind().code())),
+        }
+        result
+    }
+
+    fn bindings(&self, procedures: &[Procedure], bindings: &Bindings) -> String {
+        let first = || procedures.first().map_or("", |p| &p.name);
+        let mut text = bindings.procedure_name().unwrap_or_else(first).to_string();
+        self.with(|log| {
+            for (port, surface) in bindings.surfaces() {
+                text += &format!(" {port}={}", log.surface(surface.memory().bytes()));
+            }
+            for (event, value) in bindings.waits() {
+                text += &format!(" wait {}>={value}", log.event(event));
+            }
+            for (event, value) in bindings.signals() {
+                text += &format!(" signal {}={value}", log.event(event));
+            }
+        });
+        text
+    }
+
+    fn request(&self) -> String {
+        self.with(|log| {
+            log.requests += 1;
+            format!("r{}", log.requests - 1)
+        })
+    }
+}
+
+impl Log {
+    fn surface(&mut self, bytes: &SharedBytes) -> String {
+        let known = self.surfaces.iter().position(|b| b.same(bytes));
+        let n = known.unwrap_or_else(|| {
+            self.surfaces.push(bytes.clone());
+            self.surfaces.len() - 1
+        });
+        format!("s{n}")
+    }
+
+    fn event(&mut self, event: &Arc<dyn Event>) -> String {
+        let address = Arc::as_ptr(event).cast::<()>();
+        let known = self.events.iter().position(|e| e.as_ptr().cast::<()>() == address);
+        let n = known.unwrap_or_else(|| {
+            self.events.push(Arc::downgrade(event));
+            self.events.len() - 1
+        });
+        format!("e{n}")
+    }
+}
+
+/// A backend that records and passes on.
+pub(crate) struct Recorder {
+    inner: Arc<dyn Backend>,
+    record: Record,
+}
+
+impl Recorder {
+    pub(crate) fn new(inner: Arc<dyn Backend>) -> Recorder {
+        Recorder { inner, record: Record::default() }
+    }
+
+    pub(crate) fn record(&self) -> Record {
+        self.record.clone()
+    }
+}
+
+impl Backend for Recorder {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn profile(&self) -> &Profile {
+        self.inner.profile()
+    }
+
+    fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
+        let label = if options.label.is_empty() { "program".to_string() } else { options.label.clone() };
+        let what = match &source {
+            Source::Program(p) => {
+                format!("program of {}", p.functions.iter().map(|f| f.name.as_str()).collect::<Vec<_>>().join(", "))
+            }
+            Source::Text { mil, weights } => format!("text of {} bytes, {} weights", mil.len(), weights.len()),
+            Source::Compiled(bytes) => format!("{} compiled bytes", bytes.len()),
+        };
+        let inner = self.record.note(format_args!("compile {label}: {what}"), self.inner.compile(source, options))?;
+        Ok(Box::new(RecordedCompiled { inner, label, record: self.record.clone() }))
+    }
+
+    fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>> {
+        let memory = self.inner.allocate(layout);
+        let name = match &memory {
+            Ok(memory) => self.record.with(|log| log.surface(memory.bytes())),
+            Err(_) => "surface".into(),
+        };
+        let Layout { dtype, shape, allocation, .. } = layout;
+        self.record.note(format_args!("allocate {name} {dtype} {shape:?} {allocation} bytes"), memory)
+    }
+
+    fn events(&self) -> Option<&dyn Events> {
+        self.inner.events().map(|_| self as &dyn Events)
+    }
+}
+
+impl Events for Recorder {
+    fn create(&self) -> Result<Arc<dyn Event>> {
+        let Some(events) = self.inner.events() else {
+            return Err(Error::new(crate::ErrorKind::Unavailable, "the device has no events"));
+        };
+        let event = events.create().map(|inner| {
+            let event: Arc<dyn Event> = Arc::new_cyclic(|this: &Weak<RecordedEvent>| RecordedEvent {
+                inner,
+                this: this.clone(),
+                record: self.record.clone(),
+            });
+            event
+        });
+        let name = event.as_ref().map_or_else(|_| "event".into(), |e| self.record.with(|log| log.event(e)));
+        self.record.note(format_args!("event {name}"), event)
+    }
+}
+
+struct RecordedEvent {
+    inner: Arc<dyn Event>,
+    this: Weak<RecordedEvent>,
+    record: Record,
+}
+
+impl RecordedEvent {
+    fn number(&self) -> String {
+        let this = self.this.upgrade().map(|e| e as Arc<dyn Event>);
+        this.map_or_else(|| "event".into(), |e| self.record.with(|log| log.event(&e)))
+    }
+}
+
+impl Event for RecordedEvent {
+    fn value(&self) -> u64 {
+        self.inner.value()
+    }
+
+    fn signal(&self, value: u64) {
+        self.record.push(format!("signal {}={value}", self.number()));
+        self.inner.signal(value);
+    }
+
+    fn wait(&self, value: u64, timeout: Duration) -> bool {
+        self.inner.wait(value, timeout)
+    }
+
+    fn foreign(&self) -> Foreign {
+        self.inner.foreign()
+    }
+}
+
+struct RecordedCompiled {
+    inner: Box<dyn Compiled>,
+    label: String,
+    record: Record,
+}
+
+impl Compiled for RecordedCompiled {
+    fn key(&self) -> &str {
+        self.inner.key()
+    }
+
+    fn bytes(&self) -> Option<Vec<u8>> {
+        self.inner.bytes()
+    }
+
+    fn load(&self) -> Result<Arc<dyn Loaded>> {
+        let inner = self.record.note(format_args!("load {}", self.label), self.inner.load())?;
+        Ok(Arc::new(RecordedLoaded { inner, label: self.label.clone(), record: self.record.clone() }))
+    }
+}
+
+struct RecordedLoaded {
+    inner: Arc<dyn Loaded>,
+    label: String,
+    record: Record,
+}
+
+impl RecordedLoaded {
+    fn prepared(&self, name: String, line: String, inner: Result<Arc<dyn Prepared>>) -> Result<Arc<dyn Prepared>> {
+        let inner = self.record.note(line, inner)?;
+        Ok(Arc::new(RecordedPrepared { inner, name, record: self.record.clone() }))
+    }
+}
+
+impl Loaded for RecordedLoaded {
+    fn procedures(&self) -> &[Procedure] {
+        self.inner.procedures()
+    }
+
+    fn prepare(&self, bindings: &Bindings) -> Result<Arc<dyn Prepared>> {
+        let name = self.record.request();
+        let line = format!("prepare {name}: {}.{}", self.label, self.record.bindings(self.procedures(), bindings));
+        self.prepared(name, line, self.inner.prepare(bindings))
+    }
+
+    fn chaining(&self) -> Option<&dyn Chaining> {
+        self.inner.chaining().map(|_| self as &dyn Chaining)
+    }
+
+    fn unload(&self) -> Result<()> {
+        self.record.note(format_args!("unload {}", self.label), self.inner.unload())
+    }
+}
+
+impl Chaining for RecordedLoaded {
+    fn prepare_chain(&self, steps: &[Bindings]) -> Result<Arc<dyn Prepared>> {
+        let Some(chaining) = self.inner.chaining() else {
+            return Err(Error::new(crate::ErrorKind::Unavailable, "the device does not chain"));
+        };
+        let name = self.record.request();
+        let texts: Vec<_> = steps.iter().map(|b| self.record.bindings(self.procedures(), b)).collect();
+        let line = format!("chain {name}: {}.[{}]", self.label, texts.join("; "));
+        self.prepared(name, line, chaining.prepare_chain(steps))
+    }
+}
+
+struct RecordedPrepared {
+    inner: Arc<dyn Prepared>,
+    name: String,
+    record: Record,
+}
+
+impl Prepared for RecordedPrepared {
+    fn evaluate(&self, accesses: &mut Accesses) -> Result<Stats> {
+        self.record.note(format_args!("evaluate {}", self.name), self.inner.evaluate(accesses))
+    }
+
+    fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
+        // Written before the call: a quick machine may be done before it returns.
+        let line = self.record.with(|log| {
+            log.lines.push(format!("submit {}", self.name));
+            log.lines.len() - 1
+        });
+        let theirs = self.clone();
+        let done = Box::new(move |completion: Completion| {
+            let end = match &completion.result {
+                Ok(_) => format!("done {}", theirs.name),
+                Err(error) => format!("done {} -> {}", theirs.name, error.kind().code()),
+            };
+            theirs.record.push(end);
+            done(completion);
+        });
+        self.inner.clone().submit(accesses, done).inspect_err(|(error, _)| {
+            self.record.with(|log| {
+                if let Some(text) = log.lines.get_mut(line) {
+                    *text = format!("{text} -> {}", error.kind().code());
+                }
+            });
+        })
+    }
+}

@@ -1,0 +1,270 @@
+//! Requests: procedures with bound surfaces, evaluated or submitted as often as wanted.
+//!
+//! A run takes its accesses first (all of them or none), then runs, and gives them back before anybody is told that it is done,
+//! so whoever waited may read the outputs at once. A submitted run that its backend drops without a word ends with an error.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::backend::{Accesses, Completion, Prepared, Stats};
+use crate::executable::{Life, Running};
+use crate::{Bindings, Error, ErrorKind, Port, Procedure, Result, Surface};
+
+/// A surface and the port it is bound to.
+struct Bound {
+    port: String,
+    surface: Surface,
+}
+
+struct Single {
+    prepared: Arc<dyn Prepared>,
+    inputs: Vec<Bound>,
+    outputs: Vec<Bound>,
+    states: Vec<Bound>,
+    life: Arc<Life>,
+    /// Room for guards, kept between runs so that a run allocates nothing.
+    spare: Mutex<Accesses>,
+}
+
+enum Body {
+    Single(Single),
+    /// Run one after another by the front.
+    Sequence(Vec<Request>),
+}
+
+/// A procedure with bound surfaces, or a chain of them. Clones are the same request.
+#[derive(Clone)]
+pub struct Request(Arc<Body>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere leaves nothing half-done in what these locks guard.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn gather(ports: &[Port], bindings: &Bindings) -> Vec<Bound> {
+    let bound = |p: &Port| bindings.surface(&p.name).map(|s| Bound { port: p.name.clone(), surface: s.clone() });
+    ports.iter().filter_map(bound).collect()
+}
+
+impl Request {
+    pub(crate) fn single(
+        prepared: Arc<dyn Prepared>,
+        procedure: &Procedure,
+        bindings: &Bindings,
+        life: Arc<Life>,
+    ) -> Request {
+        let inputs = gather(&procedure.inputs, bindings);
+        let outputs = gather(&procedure.outputs, bindings);
+        let states = gather(&procedure.states, bindings);
+        Request(Arc::new(Body::Single(Single { prepared, inputs, outputs, states, life, spare: Mutex::default() })))
+    }
+
+    /// A chain that the machine runs as one: each memory once, among the outputs if any step writes it.
+    pub(crate) fn chained(
+        prepared: Arc<dyn Prepared>,
+        procedures: &[&Procedure],
+        steps: &[Bindings],
+        life: Arc<Life>,
+    ) -> Request {
+        let (mut inputs, mut outputs): (Vec<Bound>, Vec<Bound>) = (Vec::new(), Vec::new());
+        let add = |list: &mut Vec<Bound>, bound: Bound| {
+            if !list.iter().any(|b| b.surface.same_memory(&bound.surface)) {
+                list.push(bound);
+            }
+        };
+        for (procedure, bindings) in procedures.iter().zip(steps) {
+            for bound in gather(&procedure.outputs, bindings).into_iter().chain(gather(&procedure.states, bindings)) {
+                add(&mut outputs, bound);
+            }
+        }
+        for (procedure, bindings) in procedures.iter().zip(steps) {
+            for bound in gather(&procedure.inputs, bindings) {
+                if !outputs.iter().any(|b| b.surface.same_memory(&bound.surface)) {
+                    add(&mut inputs, bound);
+                }
+            }
+        }
+        let states = Vec::new();
+        Request(Arc::new(Body::Single(Single { prepared, inputs, outputs, states, life, spare: Mutex::default() })))
+    }
+
+    pub(crate) fn sequence(steps: Vec<Request>) -> Request {
+        Request(Arc::new(Body::Sequence(steps)))
+    }
+
+    /// Runs it and waits.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if a surface is in use, [`ErrorKind::Unloaded`], or the evaluation failed. A chain ends at the first
+    /// step that fails.
+    pub fn evaluate(&self) -> Result<Stats> {
+        match &*self.0 {
+            Body::Single(single) => {
+                let _running = single.life.enter()?;
+                let mut accesses = single.acquire()?;
+                let result = single.prepared.evaluate(&mut accesses);
+                single.put_back(accesses);
+                result
+            }
+            Body::Sequence(steps) => {
+                let mut total = Stats { hardware: Some(Duration::ZERO), ..Stats::default() };
+                for step in steps {
+                    total = total.then(step.evaluate()?);
+                }
+                Ok(total)
+            }
+        }
+    }
+
+    /// Queues it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if a surface is in use (also by this request in flight), [`ErrorKind::Unloaded`],
+    /// [`ErrorKind::QueueFull`]. Nothing is in flight then and every surface is free again.
+    pub fn submit(&self) -> Result<Submission> {
+        let slot: Arc<Slot> = Arc::default();
+        let ticket = Ticket { slot: slot.clone(), open: true };
+        match &*self.0 {
+            Body::Single(_) => self.submit_single(Box::new(move |result| ticket.close(result)))?,
+            Body::Sequence(_) => {
+                let total = Stats { hardware: Some(Duration::ZERO), ..Stats::default() };
+                // The ticket of a failed submit is dropped: nobody holds its slot.
+                self.submit_from(0, total, ticket).map_err(|(error, _)| error)?;
+            }
+        }
+        Ok(Submission(slot))
+    }
+
+    fn submit_single(&self, then: Box<dyn FnOnce(Result<Stats>) + Send>) -> Result<()> {
+        let Body::Single(single) = &*self.0 else {
+            return Err(Error::new(ErrorKind::System, "a chain inside a chain"));
+        };
+        let running: Running = single.life.enter()?;
+        let accesses = single.acquire()?;
+        let request = self.clone();
+        let done = Box::new(move |completion: Completion| {
+            if let Body::Single(single) = &*request.0 {
+                single.put_back(completion.accesses);
+            }
+            drop(running);
+            then(completion.result);
+        });
+        single.prepared.clone().submit(accesses, done).map_err(|(error, accesses)| {
+            single.put_back(accesses);
+            error
+        })
+    }
+
+    /// Submits the steps of a sequence from the `at`-th on; each step's end submits the next.
+    fn submit_from(&self, at: usize, total: Stats, ticket: Ticket) -> std::result::Result<(), (Error, Option<Ticket>)> {
+        let Body::Sequence(steps) = &*self.0 else { return Ok(()) };
+        let Some(step) = steps.get(at) else {
+            ticket.close(Ok(total));
+            return Ok(());
+        };
+        // The ticket must come back if the submit fails, and the closure that holds it is then gone: share it.
+        let shared = Arc::new(Mutex::new(Some(ticket)));
+        let (theirs, request) = (shared.clone(), self.clone());
+        let then = Box::new(move |result: Result<Stats>| {
+            let Some(ticket) = lock(&theirs).take() else { return };
+            match result {
+                Err(error) => ticket.close(Err(error)),
+                Ok(stats) => {
+                    if let Err((error, Some(ticket))) = request.submit_from(at + 1, total.then(stats), ticket) {
+                        ticket.close(Err(error));
+                    }
+                }
+            }
+        });
+        step.submit_single(then).map_err(|error| (error, lock(&shared).take()))
+    }
+}
+
+impl Single {
+    fn acquire(&self) -> Result<Accesses> {
+        let mut accesses = std::mem::take(&mut *lock(&self.spare));
+        match self.fill(&mut accesses) {
+            Ok(()) => Ok(accesses),
+            Err(e) => {
+                self.put_back(accesses);
+                Err(e)
+            }
+        }
+    }
+
+    fn fill(&self, accesses: &mut Accesses) -> Result<()> {
+        let busy =
+            |b: &Bound, what: &str| Error::new(ErrorKind::Busy, format!("the surface is {what}")).with_port(&b.port);
+        for b in &self.inputs {
+            accesses.inputs.push(b.surface.memory().bytes().try_read().ok_or_else(|| busy(b, "being written"))?);
+        }
+        for b in &self.outputs {
+            accesses.outputs.push(b.surface.memory().bytes().try_write().ok_or_else(|| busy(b, "in use"))?);
+        }
+        for b in &self.states {
+            accesses.states.push(b.surface.memory().bytes().try_write().ok_or_else(|| busy(b, "in use"))?);
+        }
+        Ok(())
+    }
+
+    fn put_back(&self, mut accesses: Accesses) {
+        accesses.release();
+        *lock(&self.spare) = accesses;
+    }
+}
+
+#[derive(Default)]
+struct Slot {
+    result: Mutex<Option<Result<Stats>>>,
+    filled: Condvar,
+}
+
+/// The duty to fill a slot: closed once, at the latest when it is dropped.
+struct Ticket {
+    slot: Arc<Slot>,
+    open: bool,
+}
+
+impl Ticket {
+    fn close(mut self, result: Result<Stats>) {
+        self.fill(result);
+    }
+
+    fn fill(&mut self, result: Result<Stats>) {
+        if std::mem::take(&mut self.open) {
+            *lock(&self.slot.result) = Some(result);
+            self.slot.filled.notify_all();
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.fill(Err(Error::new(ErrorKind::System, "the device dropped the request without an answer")));
+    }
+}
+
+/// A request in flight.
+#[must_use = "wait for it, or its failure goes unseen"]
+pub struct Submission(Arc<Slot>);
+
+impl Submission {
+    /// Waits until it is done.
+    ///
+    /// # Errors
+    /// The evaluation failed.
+    pub fn wait(self) -> Result<Stats> {
+        let mut slot = lock(&self.0.result);
+        loop {
+            if let Some(result) = slot.take() {
+                return result;
+            }
+            slot = self.0.filled.wait(slot).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// True when [`Submission::wait`] would return at once.
+    pub fn is_done(&self) -> bool {
+        lock(&self.0.result).is_some()
+    }
+}

@@ -1,0 +1,443 @@
+//! A backend without a machine, for tests of callers: it loads what a script says and its evaluations copy.
+//!
+//! Output *i* of a run gets the bytes of input *i* (modulo the number of inputs) as far as both reach, and each byte of each state
+//! grows by one. That is enough to see that every surface reached its port. Requests run in order on one thread; a [`Control`]
+//! can hold that thread, make stages fail, and make the machine forget requests.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ferrane_host::buffer::SharedBytes;
+use ferrane_target::Profile;
+
+use crate::backend::{
+    Accesses, Backend, Chaining, CompileOptions, Compiled, Completion, Done, Event, Events, Loaded, Prepared, Source,
+    Stats,
+};
+use crate::{Bindings, Error, ErrorKind, Layout, Memory, Port, Procedure, Result};
+
+/// The longest wait for an event, so that a wrong test ends.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where a scripted failure happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Stage {
+    Compile,
+    Load,
+    Allocate,
+    Prepare,
+    Submit,
+    Run,
+    Unload,
+}
+
+type Script = Arc<dyn Fn(&Source<'_>) -> Result<Vec<Procedure>> + Send + Sync>;
+type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    failures: VecDeque<(Stage, Error)>,
+    forget: bool,
+    held: bool,
+    ended: bool,
+    /// Submitted and not begun, or begun and not ended.
+    queue: VecDeque<Job>,
+    in_flight: usize,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    depth: usize,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, stage: Stage) -> Result<()> {
+        let mut state = self.lock();
+        match state.failures.iter().position(|(s, _)| *s == stage).and_then(|i| state.failures.remove(i)) {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    fn work(&self) {
+        loop {
+            let mut state = self.lock();
+            let job = loop {
+                match state.queue.pop_front() {
+                    _ if state.ended => return,
+                    Some(job) if !state.held => break job,
+                    Some(job) => state.queue.push_front(job),
+                    None => {}
+                }
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            };
+            drop(state);
+            job();
+        }
+    }
+}
+
+/// The strings that a test pulls.
+#[derive(Clone)]
+pub struct Control(Arc<Shared>);
+
+impl Control {
+    /// Keeps submitted requests from starting.
+    pub fn hold(&self) {
+        self.0.lock().held = true;
+    }
+
+    /// Lets them start.
+    pub fn release(&self) {
+        self.0.lock().held = false;
+        self.0.changed.notify_all();
+    }
+
+    /// Makes the next call of a stage fail.
+    pub fn fail(&self, stage: Stage, error: Error) {
+        self.0.lock().failures.push_back((stage, error));
+    }
+
+    /// Makes the machine forget the next request it runs, without an answer.
+    pub fn forget(&self) {
+        self.0.lock().forget = true;
+    }
+}
+
+/// The backend.
+pub struct Scripted {
+    shared: Arc<Shared>,
+    script: Script,
+    profile: Profile,
+    chains: bool,
+    worker: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Scripted {
+    /// A machine on which every source becomes a program with the procedures that the script gives for it.
+    ///
+    /// # Errors
+    /// The default profile cannot be had.
+    pub fn new(script: impl Fn(&Source<'_>) -> Result<Vec<Procedure>> + Send + Sync + 'static) -> Result<Scripted> {
+        Scripted::with_depth(usize::MAX, script)
+    }
+
+    /// The same, with a queue of `depth` requests.
+    ///
+    /// # Errors
+    /// The default profile cannot be had.
+    pub fn with_depth(
+        depth: usize,
+        script: impl Fn(&Source<'_>) -> Result<Vec<Procedure>> + Send + Sync + 'static,
+    ) -> Result<Scripted> {
+        let profile = Profile::named(Profile::DEFAULT).map_err(|e| Error::new(ErrorKind::Option, e.to_string()))?;
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), depth });
+        let theirs = shared.clone();
+        let worker = Some(std::thread::spawn(move || theirs.work()));
+        Ok(Scripted { shared, script: Arc::new(script), profile, chains: false, worker })
+    }
+
+    /// Lets the machine chain procedures.
+    #[must_use]
+    pub fn chaining(mut self) -> Scripted {
+        self.chains = true;
+        self
+    }
+
+    /// Its strings.
+    pub fn control(&self) -> Control {
+        Control(self.shared.clone())
+    }
+}
+
+impl Drop for Scripted {
+    fn drop(&mut self) {
+        self.shared.lock().ended = true;
+        self.shared.changed.notify_all();
+        if let Some(worker) = self.worker.take() {
+            // A panic of the worker has already failed the test that caused it.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// A procedure of packed fp16 ports, `(name, shape)` each, for scripts.
+///
+/// # Errors
+/// [`ErrorKind::Layout`] for a shape that cannot be.
+pub fn procedure(name: &str, id: u32, inputs: &[(&str, &[usize])], outputs: &[(&str, &[usize])]) -> Result<Procedure> {
+    let port = |(i, (name, shape)): (usize, &(&str, &[usize]))| {
+        let layout = Layout::packed(ferrane_mil::DataType::Fp16, shape)?;
+        Ok(Port { name: name.to_string(), symbol: i as u32, layout })
+    };
+    let inputs = inputs.iter().enumerate().map(port).collect::<Result<_>>()?;
+    let outputs = outputs.iter().enumerate().map(port).collect::<Result<_>>()?;
+    Ok(Procedure { name: name.into(), id, inputs, outputs, states: Vec::new() })
+}
+
+struct Heap(SharedBytes);
+
+impl Memory for Heap {
+    fn bytes(&self) -> &SharedBytes {
+        &self.0
+    }
+}
+
+impl Backend for Scripted {
+    fn name(&self) -> String {
+        "scripted".into()
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn compile(&self, source: Source<'_>, _options: &CompileOptions) -> Result<Box<dyn Compiled>> {
+        self.shared.fail(Stage::Compile)?;
+        let procedures = (self.script)(&source)?;
+        let key = match &source {
+            Source::Program(_) => "program".to_string(),
+            Source::Text { mil, .. } => format!("text of {} bytes", mil.len()),
+            Source::Compiled(bytes) => format!("compiled, {} bytes", bytes.len()),
+        };
+        Ok(Box::new(Program { shared: self.shared.clone(), procedures, key, chains: self.chains }))
+    }
+
+    fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>> {
+        self.shared.fail(Stage::Allocate)?;
+        let bytes = SharedBytes::new(layout.allocation)
+            .map_err(|e| Error::new(ErrorKind::OutOfMemory, "no memory for a surface").with_source(e))?;
+        Ok(Arc::new(Heap(bytes)))
+    }
+
+    fn events(&self) -> Option<&dyn Events> {
+        Some(self)
+    }
+}
+
+impl Events for Scripted {
+    fn create(&self) -> Result<Arc<dyn Event>> {
+        Ok(Arc::new(Counter::default()))
+    }
+}
+
+#[derive(Default)]
+struct Counter {
+    value: Mutex<u64>,
+    raised: Condvar,
+}
+
+impl Event for Counter {
+    fn value(&self) -> u64 {
+        *self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn signal(&self, value: u64) {
+        let mut now = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        *now = value.max(*now);
+        self.raised.notify_all();
+    }
+
+    fn wait(&self, value: u64, timeout: Duration) -> bool {
+        let now = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, _) =
+            self.raised.wait_timeout_while(now, timeout, |now| *now < value).unwrap_or_else(PoisonError::into_inner);
+        *now >= value
+    }
+}
+
+#[derive(Clone)]
+struct Program {
+    shared: Arc<Shared>,
+    procedures: Vec<Procedure>,
+    key: String,
+    chains: bool,
+}
+
+impl Compiled for Program {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn bytes(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn load(&self) -> Result<Arc<dyn Loaded>> {
+        self.shared.fail(Stage::Load)?;
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+impl Program {
+    fn procedure(&self, bindings: &Bindings) -> Result<&Procedure> {
+        let name = bindings.procedure_name();
+        let found = self.procedures.iter().find(|p| name.is_none_or(|n| n == p.name));
+        found.ok_or_else(|| Error::new(ErrorKind::Binding, "no procedure"))
+    }
+
+    /// One step, with the guards it uses given by `place`.
+    fn step(&self, bindings: &Bindings, place: impl Fn(&Port) -> Result<Place>) -> Result<Step> {
+        let procedure = self.procedure(bindings)?;
+        let places = |ports: &[Port]| ports.iter().map(&place).collect::<Result<Vec<_>>>();
+        let (inputs, outputs) = (places(&procedure.inputs)?, places(&procedure.outputs)?);
+        let copies = outputs.iter().enumerate().filter_map(|(i, o)| Some((*inputs.get(i % inputs.len().max(1))?, *o)));
+        Ok(Step { copies: copies.collect(), states: places(&procedure.states)?, bindings: bindings.clone() })
+    }
+}
+
+impl Loaded for Program {
+    fn procedures(&self) -> &[Procedure] {
+        &self.procedures
+    }
+
+    fn prepare(&self, bindings: &Bindings) -> Result<Arc<dyn Prepared>> {
+        self.shared.fail(Stage::Prepare)?;
+        let procedure = self.procedure(bindings)?;
+        let at = |ports: &[Port], port: &Port| ports.iter().position(|p| p.name == port.name);
+        let step = self.step(bindings, |port| {
+            let input = at(&procedure.inputs, port).map(Place::Input);
+            let output = at(&procedure.outputs, port).map(Place::Output);
+            let state = at(&procedure.states, port).map(Place::State);
+            input.or(output).or(state).ok_or_else(|| Error::new(ErrorKind::Binding, "no port"))
+        })?;
+        Ok(Arc::new(Plan { shared: self.shared.clone(), steps: vec![step] }))
+    }
+
+    fn chaining(&self) -> Option<&dyn Chaining> {
+        self.chains.then_some(self as &dyn Chaining)
+    }
+
+    fn unload(&self) -> Result<()> {
+        self.shared.fail(Stage::Unload)
+    }
+}
+
+impl Chaining for Program {
+    fn prepare_chain(&self, steps: &[Bindings]) -> Result<Arc<dyn Prepared>> {
+        self.shared.fail(Stage::Prepare)?;
+        let (mut written, mut read): (Vec<SharedBytes>, Vec<SharedBytes>) = (Vec::new(), Vec::new());
+        let memory =
+            |bindings: &Bindings, port: &Port| bindings.surface(&port.name).map(|s| s.memory().bytes().clone());
+        for bindings in steps {
+            let procedure = self.procedure(bindings)?;
+            for port in procedure.outputs.iter().chain(&procedure.states) {
+                written.extend(memory(bindings, port).filter(|m| !written.iter().any(|w| w.same(m))));
+            }
+        }
+        for bindings in steps {
+            for port in &self.procedure(bindings)?.inputs {
+                let new = |m: &SharedBytes| !written.iter().chain(&read).any(|w| w.same(m));
+                let found = memory(bindings, port).filter(new);
+                read.extend(found);
+            }
+        }
+        let step = |bindings: &Bindings| {
+            self.step(bindings, |port| {
+                let wanted = memory(bindings, port).ok_or_else(|| Error::new(ErrorKind::Binding, "no surface"))?;
+                let output = written.iter().position(|m| m.same(&wanted)).map(Place::Output);
+                let input = || read.iter().position(|m| m.same(&wanted)).map(Place::Input);
+                output.or_else(input).ok_or_else(|| Error::new(ErrorKind::Binding, "no surface"))
+            })
+        };
+        let steps = steps.iter().map(step).collect::<Result<_>>()?;
+        Ok(Arc::new(Plan { shared: self.shared.clone(), steps }))
+    }
+}
+
+/// Where among the guards of a run a surface is.
+#[derive(Clone, Copy)]
+enum Place {
+    Input(usize),
+    Output(usize),
+    State(usize),
+}
+
+struct Step {
+    copies: Vec<(Place, Place)>,
+    states: Vec<Place>,
+    bindings: Bindings,
+}
+
+struct Plan {
+    shared: Arc<Shared>,
+    steps: Vec<Step>,
+}
+
+fn bytes_mut(accesses: &mut Accesses, place: Place) -> Option<&mut [u8]> {
+    match place {
+        Place::Input(_) => None,
+        Place::Output(i) => accesses.outputs.get_mut(i).map(|g| &mut **g),
+        Place::State(i) => accesses.states.get_mut(i).map(|g| &mut **g),
+    }
+}
+
+impl Plan {
+    fn run(&self, accesses: &mut Accesses) -> Result<Stats> {
+        let start = Instant::now();
+        self.shared.fail(Stage::Run)?;
+        for step in &self.steps {
+            for (event, value) in step.bindings.waits() {
+                if !event.wait(*value, PATIENCE) {
+                    return Err(Error::new(ErrorKind::Evaluate, format!("nobody raised an event to {value}")));
+                }
+            }
+            for &(from, to) in &step.copies {
+                let source = match from {
+                    Place::Input(i) => accesses.inputs.get(i).map(|g| g.to_vec()),
+                    other => bytes_mut(accesses, other).map(|b| b.to_vec()),
+                };
+                let missing = || Error::new(ErrorKind::Evaluate, "a guard is missing");
+                let (source, target) = (source.ok_or_else(missing)?, bytes_mut(accesses, to).ok_or_else(missing)?);
+                let n = source.len().min(target.len());
+                target[..n].copy_from_slice(&source[..n]);
+            }
+            for &state in &step.states {
+                for byte in bytes_mut(accesses, state).into_iter().flatten() {
+                    *byte = byte.wrapping_add(1);
+                }
+            }
+            for (event, value) in step.bindings.signals() {
+                event.signal(*value);
+            }
+        }
+        Ok(Stats { wall: start.elapsed(), hardware: Some(Duration::from_nanos(1)) })
+    }
+}
+
+impl Prepared for Plan {
+    fn evaluate(&self, accesses: &mut Accesses) -> Result<Stats> {
+        self.run(accesses)
+    }
+
+    fn submit(self: Arc<Self>, mut accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
+        if let Err(error) = self.shared.fail(Stage::Submit) {
+            return Err((error, accesses));
+        }
+        let mut state = self.shared.lock();
+        if state.in_flight >= self.shared.depth {
+            let message = format!("the queue holds {} requests", self.shared.depth);
+            return Err((Error::new(ErrorKind::QueueFull, message), accesses));
+        }
+        state.in_flight += 1;
+        let this = self.clone();
+        state.queue.push_back(Box::new(move || {
+            let forget = std::mem::take(&mut this.shared.lock().forget);
+            let result = this.run(&mut accesses);
+            this.shared.lock().in_flight -= 1;
+            if !forget {
+                done(Completion { accesses, result });
+            }
+        }));
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+}
