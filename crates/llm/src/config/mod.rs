@@ -43,7 +43,10 @@ pub struct Rope {
 }
 
 /// A Llama-style decoder: RMSNorm, rotary attention with grouped key/value heads, SwiGLU feed-forward.
+///
+/// In its serde form a field this version does not know is an error: an option left out would change the result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Config {
     /// Width of the residual stream.
     pub dim: usize,
@@ -203,10 +206,10 @@ impl Config {
                 return Err(invalid(field, value, &format!("is above the limit of {limit}")));
             }
         }
-        if self.head_dim % 2 != 0 {
+        if !self.head_dim.is_multiple_of(2) {
             return Err(invalid("head_dim", self.head_dim, "must be even: the rotation takes pairs"));
         }
-        if self.heads % self.kv_heads != 0 {
+        if !self.heads.is_multiple_of(self.kv_heads) {
             return Err(invalid("heads", self.heads, &format!("must be a multiple of kv_heads = {}", self.kv_heads)));
         }
         match self.heads.checked_mul(self.head_dim) {

@@ -5,6 +5,7 @@
 use super::Real;
 use super::products::{add_scaled, dot};
 use crate::config::Config;
+use ferrane_host::vectorize;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -31,6 +32,7 @@ pub(super) fn scale<T: Real>(config: &Config) -> T {
 }
 
 /// The slice of head `head` in row `t` of `[tokens, width]`.
+#[inline(always)]
 fn head<T>(data: &[T], width: usize, t: usize, head: usize, size: usize) -> &[T] {
     &data[t * width + head * size..][..size]
 }
@@ -46,16 +48,18 @@ pub(super) fn forward<T: Real>(config: &Config, q: &[T], k: &[T], v: &[T]) -> (V
         .map(|(h, p)| {
             let kv = h / config.gqa_ratio();
             let mut out = vec![T::ZERO; tokens * size];
-            for i in 0..tokens {
-                let (seen, row) = (seen(config, i), &mut p[i * tokens..(i + 1) * tokens]);
-                for j in seen.clone() {
-                    row[j] = scale::<T>(config) * dot(head(q, q_dim, i, h, size), head(k, kv_dim, j, kv, size));
+            vectorize!({
+                for i in 0..tokens {
+                    let (seen, row) = (seen(config, i), &mut p[i * tokens..(i + 1) * tokens]);
+                    for j in seen.clone() {
+                        row[j] = scale::<T>(config) * dot(head(q, q_dim, i, h, size), head(k, kv_dim, j, kv, size));
+                    }
+                    softmax(&mut row[seen.clone()]);
+                    for j in seen {
+                        add_scaled(&mut out[i * size..(i + 1) * size], row[j], head(v, kv_dim, j, kv, size));
+                    }
                 }
-                softmax(&mut row[seen.clone()]);
-                for j in seen {
-                    add_scaled(&mut out[i * size..(i + 1) * size], row[j], head(v, kv_dim, j, kv, size));
-                }
-            }
+            });
             out
         })
         .collect();
@@ -87,24 +91,26 @@ pub(super) fn backward<T: Real>(
             let mut dq = vec![T::ZERO; ratio * tokens * size];
             let (mut dk, mut dv) = (vec![T::ZERO; tokens * size], vec![T::ZERO; tokens * size]);
             let mut dp = vec![T::ZERO; tokens];
-            for r in 0..ratio {
-                let h = kv * ratio + r;
-                for i in 0..tokens {
-                    let p = &probabilities[(h * tokens + i) * tokens..][..tokens];
-                    let upstream = head(back, q_dim, i, h, size);
-                    let mut mean = T::ZERO;
-                    for j in seen(config, i) {
-                        dp[j] = dot(upstream, head(v, kv_dim, j, kv, size));
-                        mean += p[j] * dp[j];
-                        add_scaled(&mut dv[j * size..(j + 1) * size], p[j], upstream);
-                    }
-                    for j in seen(config, i) {
-                        let ds = p[j] * (dp[j] - mean) * scale::<T>(config);
-                        add_scaled(&mut dq[(r * tokens + i) * size..][..size], ds, head(k, kv_dim, j, kv, size));
-                        add_scaled(&mut dk[j * size..(j + 1) * size], ds, head(q, q_dim, i, h, size));
+            vectorize!({
+                for r in 0..ratio {
+                    let h = kv * ratio + r;
+                    for i in 0..tokens {
+                        let p = &probabilities[(h * tokens + i) * tokens..][..tokens];
+                        let upstream = head(back, q_dim, i, h, size);
+                        let mut mean = T::ZERO;
+                        for j in seen(config, i) {
+                            dp[j] = dot(upstream, head(v, kv_dim, j, kv, size));
+                            mean += p[j] * dp[j];
+                            add_scaled(&mut dv[j * size..(j + 1) * size], p[j], upstream);
+                        }
+                        for j in seen(config, i) {
+                            let ds = p[j] * (dp[j] - mean) * scale::<T>(config);
+                            add_scaled(&mut dq[(r * tokens + i) * size..][..size], ds, head(k, kv_dim, j, kv, size));
+                            add_scaled(&mut dk[j * size..(j + 1) * size], ds, head(q, q_dim, i, h, size));
+                        }
                     }
                 }
-            }
+            });
             (dq, dk, dv)
         })
         .collect();

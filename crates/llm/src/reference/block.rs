@@ -47,7 +47,7 @@ impl<'a, T: Real> Block<'a, T> {
     }
 
     /// Turns the residual stream `[T, dim]`, not empty, into the next layer's.
-    pub(super) fn forward(&self, stream: &mut Vec<T>) -> Saved<T> {
+    pub(super) fn forward(&self, stream: &mut [T]) -> Saved<T> {
         let (config, layer) = (self.config, self.layer);
         let (dim, tokens) = (config.dim, stream.len() / config.dim);
         let alpha = T::from_f64(f64::from(config.residual_scale));
@@ -56,7 +56,7 @@ impl<'a, T: Real> Block<'a, T> {
             linear(&mut y, x, w, bias, inputs);
             y
         };
-        let input = stream.clone();
+        let input = stream.to_vec();
         let (normed, norm) = Norm::forward(&input, &layer.attn_norm, config.norm_eps);
         let q = self.heads(product(&normed, &layer.wq, layer.bq.as_deref(), dim), layer.q_norm.as_deref(), tokens);
         let k = self.heads(product(&normed, &layer.wk, layer.bk.as_deref(), dim), layer.k_norm.as_deref(), tokens);
@@ -64,7 +64,7 @@ impl<'a, T: Real> Block<'a, T> {
         let (attended, probabilities) = attention::forward(config, &q.turned, &k.turned, &v);
         add_scaled(stream, alpha, &product(&attended, &layer.wo, None, config.q_dim()));
 
-        let middle = stream.clone();
+        let middle = stream.to_vec();
         let (middle_normed, middle_norm) = Norm::forward(&middle, &layer.ffn_norm, config.norm_eps);
         let h1 = product(&middle_normed, &layer.w1, None, dim);
         let h3 = product(&middle_normed, &layer.w3, None, dim);
@@ -105,7 +105,7 @@ impl<'a, T: Real> Block<'a, T> {
     }
 
     /// Turns the gradient of the layer's output into that of its input, and adds to the gradients of its weights.
-    pub(super) fn backward(&self, saved: &Saved<T>, stream: &mut Vec<T>, gradients: &mut Layer<T>) {
+    pub(super) fn backward(&self, saved: &Saved<T>, stream: &mut [T], gradients: &mut Layer<T>) {
         let (config, layer) = (self.config, self.layer);
         let (dim, hidden, tokens) = (config.dim, config.hidden, stream.len() / config.dim);
         let alpha = T::from_f64(f64::from(config.residual_scale));

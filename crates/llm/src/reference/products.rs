@@ -1,9 +1,10 @@
 //! The three products of a linear layer `y = x·Wᵀ + b`, with `W` row-major `[out, in]`.
 //!
 //! Work is cut into blocks by size alone, and each output value is one sum in one order, so the results do not depend
-//! on the number of threads.
+//! on the number of threads, nor on the width of the processor's vectors.
 
 use super::Real;
+use ferrane_host::vectorize;
 use rayon::prelude::*;
 
 /// Rows that share one pass over the weights.
@@ -19,6 +20,7 @@ pub(super) fn add<T: Real>(a: &mut [T], b: &[T]) {
 }
 
 /// `a += s·b`.
+#[inline(always)]
 pub(super) fn add_scaled<T: Real>(a: &mut [T], s: T, b: &[T]) {
     for (x, &y) in a.iter_mut().zip(b) {
         *x += s * y;
@@ -26,6 +28,7 @@ pub(super) fn add_scaled<T: Real>(a: &mut [T], s: T, b: &[T]) {
 }
 
 /// Sixteen running sums over the stride, then their sum: short chains, which rounds better and vectorises.
+#[inline(always)]
 pub(super) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     const LANES: usize = 16;
     let mut sums = [T::ZERO; LANES];
@@ -39,46 +42,55 @@ pub(super) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     let mut width = LANES / 2;
     while width > 0 {
         for i in 0..width {
-            sums[i] = sums[i] + sums[i + width];
+            sums[i] += sums[i + width];
         }
         width /= 2;
     }
-    a_tail.iter().zip(b_tail).fold(sums[0], |sum, (&x, &y)| sum + x * y)
+    let mut sum = sums[0];
+    for (&x, &y) in a_tail.iter().zip(b_tail) {
+        sum += x * y;
+    }
+    sum
 }
 
 /// `y[t, o] = x[t, ·]·w[o, ·] + bias[o]`; overwrites `y`.
 pub(super) fn linear<T: Real>(y: &mut [T], x: &[T], w: &[T], bias: Option<&[T]>, inputs: usize) {
     let outputs = w.len() / inputs;
-    let value = |row: &[T], o: usize| {
-        let sum = dot(row, &w[o * inputs..(o + 1) * inputs]);
-        bias.map_or(sum, |b| sum + b[o])
-    };
     if x.len() == inputs {
-        y.par_chunks_mut(COLUMNS).enumerate().for_each(|(block, part)| {
-            for (i, out) in part.iter_mut().enumerate() {
-                *out = value(x, block * COLUMNS + i);
-            }
+        y.par_chunks_mut(COLUMNS).zip(w.par_chunks(COLUMNS * inputs)).for_each(|(y, w)| {
+            vectorize!({
+                for (out, weights) in y.iter_mut().zip(w.chunks_exact(inputs)) {
+                    *out = dot(x, weights);
+                }
+            });
         });
-        return;
+    } else {
+        y.par_chunks_mut(ROWS * outputs).zip(x.par_chunks(ROWS * inputs)).for_each(|(y, x)| {
+            vectorize!({
+                for (o, weights) in w.chunks_exact(inputs).enumerate() {
+                    for (t, row) in x.chunks_exact(inputs).enumerate() {
+                        y[t * outputs + o] = dot(row, weights);
+                    }
+                }
+            });
+        });
     }
-    y.par_chunks_mut(ROWS * outputs).zip(x.par_chunks(ROWS * inputs)).for_each(|(y, x)| {
-        for o in 0..outputs {
-            for (t, row) in x.chunks_exact(inputs).enumerate() {
-                y[t * outputs + o] = value(row, o);
-            }
-        }
-    });
+    if let Some(bias) = bias {
+        y.chunks_exact_mut(outputs).for_each(|row| add(row, bias));
+    }
 }
 
 /// `dx[t, ·] += Σ_o dy[t, o]·w[o, ·]`.
 pub(super) fn input_gradient<T: Real>(dx: &mut [T], dy: &[T], w: &[T], inputs: usize) {
     let outputs = w.len() / inputs;
     dx.par_chunks_mut(ROWS * inputs).zip(dy.par_chunks(ROWS * outputs)).for_each(|(dx, dy)| {
-        for (o, weights) in w.chunks_exact(inputs).enumerate() {
-            for (t, row) in dx.chunks_exact_mut(inputs).enumerate() {
-                add_scaled(row, dy[t * outputs + o], weights);
+        vectorize!({
+            for (o, weights) in w.chunks_exact(inputs).enumerate() {
+                for (t, row) in dx.chunks_exact_mut(inputs).enumerate() {
+                    add_scaled(row, dy[t * outputs + o], weights);
+                }
             }
-        }
+        });
     });
 }
 
@@ -86,11 +98,13 @@ pub(super) fn input_gradient<T: Real>(dx: &mut [T], dy: &[T], w: &[T], inputs: u
 pub(super) fn weight_gradient<T: Real>(dw: &mut [T], dy: &[T], x: &[T], inputs: usize) {
     let outputs = dw.len() / inputs;
     dw.par_chunks_mut(ROWS * inputs).enumerate().for_each(|(block, dw)| {
-        for (t, row) in x.chunks_exact(inputs).enumerate() {
-            for (i, sums) in dw.chunks_exact_mut(inputs).enumerate() {
-                add_scaled(sums, dy[t * outputs + block * ROWS + i], row);
+        vectorize!({
+            for (t, row) in x.chunks_exact(inputs).enumerate() {
+                for (i, sums) in dw.chunks_exact_mut(inputs).enumerate() {
+                    add_scaled(sums, dy[t * outputs + block * ROWS + i], row);
+                }
             }
-        }
+        });
     });
 }
 

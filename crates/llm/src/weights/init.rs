@@ -55,12 +55,8 @@ fn normal(weights: &mut Weights, config: &Config, std: f64, seed: u64) {
     }
     jobs.into_par_iter().for_each(|(stream, std, values)| {
         let mut rng = Rng::stream(seed, stream);
-        for pair in values.chunks_mut(2) {
-            let (a, b) = rng.normal_pair();
-            pair[0] = (a * std) as f32;
-            if let Some(second) = pair.get_mut(1) {
-                *second = (b * std) as f32;
-            }
+        for value in values {
+            *value = (rng.normal() * std) as f32;
         }
     });
 }

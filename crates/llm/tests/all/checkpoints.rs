@@ -4,6 +4,7 @@
 
 use ferrane_llm::reference::Reference;
 use ferrane_llm::sample::argmax;
+use ferrane_llm::tokenizer::Tokenizer;
 use ferrane_llm::weights::container::Container;
 use ferrane_llm::weights::{Weights, llama2c, load, load_hf};
 use ferrane_testdata::Suite;
@@ -102,6 +103,49 @@ fn greedy_run(path: &Path) -> Result<(), String> {
         return Err(format!("decoder and whole sequence differ by {}", largest_difference(&at_once, &all)));
     }
     Ok(())
+}
+
+/// A text that a greedy run of the model beside it must give byte for byte, through any tokenizer file of the data whose
+/// vocabulary is as large as the model's and agrees with the recorded ids.
+#[test]
+fn expected_text() {
+    let Some(mut suite) = Suite::open("llm expected text", "checkpoints") else { return };
+    let tokenizers = suite.folder().with_file_name("tokenizers");
+    for path in files(&suite) {
+        if name(&path) != "expected.json" {
+            continue;
+        }
+        match std::fs::read_dir(&tokenizers) {
+            Ok(list) => {
+                let bins = list.map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "bin"));
+                suite.case(&id(&path), generated(&path, &bins.collect::<Vec<_>>()));
+            }
+            Err(e) => suite.skip(&id(&path), &format!("no tokenizers: {e}")),
+        }
+    }
+    suite.finish();
+}
+
+fn generated(path: &Path, tokenizers: &[PathBuf]) -> Result<(), String> {
+    let value: serde_json::Value = serde_json::from_slice(&std::fs::read(path).map_err(text)?).map_err(text)?;
+    let expected = value["expected_text"].as_str().ok_or("no expected_text")?;
+    let steps = value["tokens"].as_array().ok_or("no tokens")?.len();
+    let (config, weights) = load(&model_beside(path)?, None).map_err(text)?;
+    let model = Reference::new(&config, &weights).map_err(text)?;
+    let tokenizer = tokenizers
+        .iter()
+        .filter_map(|p| Tokenizer::open(p).ok())
+        .find(|t| t.vocab_size() == config.vocab)
+        .ok_or(format!("no tokenizer of {} pieces", config.vocab))?;
+    let (mut decoder, mut stream, mut found) = (model.decoder(), tokenizer.stream(), String::new());
+    let mut token = tokenizer.bos().ok_or("no id for the beginning")?;
+    stream.push(token);
+    for _ in 0..steps {
+        token = argmax(decoder.decode(token).map_err(text)?).ok_or("no logits")?;
+        found.push_str(&stream.push(token));
+    }
+    found.push_str(&stream.finish());
+    if found == expected { Ok(()) } else { Err(format!("\n{found:?}\nexpected\n{expected:?}")) }
 }
 
 /// `batch*_loss_grads.safetensors` beside one llama2.c file: loss and gradients of a batch, from float64.
