@@ -1,0 +1,384 @@
+//! Saving and loading checkpoints.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use ferrane_host::map::Mapped;
+use ferrane_llm::config::Config;
+use ferrane_llm::weights::container::{self, Container};
+use ferrane_llm::weights::{TensorRef, Weights, native};
+use sha2::{Digest as _, Sha256};
+
+use super::{Digest, Disk, Error, Files, State, VERSION};
+use crate::optim::Moments;
+
+/// Name of the weights' file.
+pub const MODEL: &str = "model.safetensors";
+/// Name of the moments' file.
+pub const OPTIMIZER: &str = "optimizer.safetensors";
+/// Name of the file for everything else.
+pub const STATE: &str = "state.json";
+
+/// Start of the names of folders that are being written or removed.
+const TEMPORARY: &str = ".tmp-";
+/// Start of the name of a checkpoint that makes way for another of the same step.
+const REPLACED: &str = ".tmp-replaced-";
+/// Complete checkpoints that are kept.
+const KEEP: usize = 2;
+/// Bytes hashed by one call.
+const BLOCK: usize = 1 << 20;
+
+/// What a checkpoint is made from. Nothing is copied.
+#[derive(Clone, Copy)]
+pub struct Snapshot<'a> {
+    /// The configuration.
+    pub config: &'a Config,
+    /// The weights.
+    pub weights: &'a Weights,
+    /// The moments.
+    pub moments: &'a Moments,
+    /// The rest.
+    pub state: &'a State,
+}
+
+/// A checkpoint in memory.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// Where it came from.
+    pub path: PathBuf,
+    /// The configuration.
+    pub config: Config,
+    /// The weights.
+    pub weights: Weights,
+    /// The moments.
+    pub moments: Moments,
+    /// The rest.
+    pub state: State,
+    /// Newer checkpoints that could not be read, and why; one line each.
+    pub warnings: Vec<String>,
+}
+
+/// A run's folder, held by this process alone.
+pub struct Store {
+    root: PathBuf,
+    files: Box<dyn Files>,
+    /// Unlocked when dropped, and by the system when the process dies.
+    _lock: Option<File>,
+}
+
+impl Store {
+    /// Opens a run's folder, creating it if need be, and removes what a broken save left.
+    ///
+    /// # Errors
+    /// [`Error::Locked`], [`Error::Io`].
+    pub fn open(root: &Path) -> Result<Self, Error> {
+        Store::with_files(root, Box::new(Disk))
+    }
+
+    /// As [`Store::open`], with files of your own.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn with_files(root: &Path, files: Box<dyn Files>) -> Result<Self, Error> {
+        fs::create_dir_all(root).map_err(|e| Error::io(root, e))?;
+        let lock = lock(root)?;
+        for (name, path) in entries(root)? {
+            let original = name.strip_prefix(REPLACED).map(|n| root.join(n)).filter(|p| !p.exists());
+            if let Some(original) = original {
+                // Killed between the two renames of a replacement: the old one is still complete.
+                files.rename(&path, &original).map_err(|e| Error::io(&original, e))?;
+            } else if name.starts_with(TEMPORARY) {
+                fs::remove_dir_all(&path).map_err(|e| Error::io(&path, e))?;
+            }
+        }
+        Ok(Store { root: root.to_path_buf(), files, _lock: lock })
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Steps of the checkpoints there are, ascending. They may turn out to be damaged.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn steps(&self) -> Result<Vec<u64>, Error> {
+        steps(&self.root)
+    }
+
+    /// Writes a checkpoint named by its step and removes all but the last two.
+    ///
+    /// # Errors
+    /// [`Error::Io`] (for instance of a full disk), [`Error::Weights`]. Then the checkpoints that were there are still
+    /// there.
+    pub fn save(&self, snapshot: &Snapshot<'_>) -> Result<PathBuf, Error> {
+        let target = self.root.join(name(snapshot.state.step));
+        let temporary = self.root.join(format!("{TEMPORARY}{}", name(snapshot.state.step)));
+        let written = self.write(&temporary, snapshot).and_then(|()| {
+            if !target.exists() {
+                return self.rename(&temporary, &target);
+            }
+            let aside = self.root.join(format!("{REPLACED}{}", name(snapshot.state.step)));
+            self.rename(&target, &aside)?;
+            self.rename(&temporary, &target)?;
+            fs::remove_dir_all(&aside).map_err(|e| Error::io(&aside, e))
+        });
+        if let Err(error) = written {
+            // The space may be what is missing. If this fails too, the next run cleans up.
+            let _ = fs::remove_dir_all(&temporary);
+            return Err(error);
+        }
+        let steps = self.steps()?;
+        for step in &steps[..steps.len().saturating_sub(KEEP)] {
+            self.remove(&self.root.join(name(*step)))?;
+        }
+        Ok(target)
+    }
+
+    fn write(&self, folder: &Path, snapshot: &Snapshot<'_>) -> Result<(), Error> {
+        if folder.exists() {
+            fs::remove_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+        }
+        fs::create_dir(folder).map_err(|e| Error::io(folder, e))?;
+        let Snapshot { config, weights, moments, state } = *snapshot;
+        let mut state = state.clone();
+        state.files.clear();
+
+        let path = folder.join(MODEL);
+        let digest = self.write_hashed(&path, &mut |out| {
+            native::write(out, &path, config, weights).map_err(|e| match e {
+                ferrane_llm::weights::Error::Io { source, .. } => source,
+                other => io::Error::new(io::ErrorKind::InvalidInput, other),
+            })
+        })?;
+        state.files.insert(MODEL.into(), digest);
+
+        moments.m.check(config)?;
+        moments.v.check(config)?;
+        let mut tensors = Vec::new();
+        for (prefix, moment) in [("m", &moments.m), ("v", &moments.v)] {
+            let named = |t: TensorRef<'_>| format!("{prefix}.{}", t.name);
+            tensors.extend(moment.tensors(config).into_iter().map(|t| TensorRef { name: named(t.clone()), ..t }));
+        }
+        let path = folder.join(OPTIMIZER);
+        let digest = self.write_hashed(&path, &mut |out| container::write(out, &[], &tensors))?;
+        state.files.insert(OPTIMIZER.into(), digest);
+
+        let path = folder.join(STATE);
+        self.write_hashed(&path, &mut |out| {
+            serde_json::to_writer_pretty(&mut *out, &state)?;
+            out.write_all(b"\n")
+        })?;
+        self.files.sync_folder(folder).map_err(|e| Error::io(folder, e))
+    }
+
+    fn write_hashed(
+        &self,
+        path: &Path,
+        fill: &mut dyn FnMut(&mut Hashing<'_>) -> io::Result<()>,
+    ) -> Result<Digest, Error> {
+        let mut digest = Digest { bytes: 0, sha256: String::new() };
+        let mut write = |out: &mut dyn Write| {
+            let mut out = Hashing { out, hash: Sha256::new(), bytes: 0 };
+            fill(&mut out)?;
+            digest = Digest { bytes: out.bytes, sha256: hex(out.hash) };
+            Ok(())
+        };
+        self.files.write(path, &mut write).map_err(|e| Error::io(path, e))?;
+        Ok(digest)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        self.files.rename(from, to).map_err(|e| Error::io(to, e))?;
+        self.files.sync_folder(&self.root).map_err(|e| Error::io(&self.root, e))
+    }
+
+    /// Takes a checkpoint's name away before its files, so that a half removed one is never taken for a checkpoint.
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let aside = self.root.join(format!("{TEMPORARY}old-{name}"));
+        self.rename(path, &aside)?;
+        fs::remove_dir_all(&aside).map_err(|e| Error::io(&aside, e))
+    }
+
+    /// Removes every checkpoint, for a run that starts over.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn discard(&self) -> Result<(), Error> {
+        self.steps()?.into_iter().try_for_each(|step| self.remove(&self.root.join(name(step))))
+    }
+
+    /// Loads the newest checkpoint. Damaged ones are renamed to `damaged-…` and told of in the warnings.
+    ///
+    /// `expected`, if given, is the configuration that the weights must have.
+    ///
+    /// # Errors
+    /// [`Error::None`], [`Error::AllDamaged`]; [`Error::Weights`] with the tensor, the expected and the found shape.
+    pub fn load(&self, expected: Option<&Config>) -> Result<Checkpoint, Error> {
+        let mut warnings = Vec::new();
+        for step in self.steps()?.into_iter().rev() {
+            let path = self.root.join(name(step));
+            match read(&path, expected) {
+                Ok(checkpoint) => {
+                    for step in self.steps()?.into_iter().filter(|s| *s > step) {
+                        self.put_aside(step)?;
+                    }
+                    return Ok(Checkpoint { warnings, ..checkpoint });
+                }
+                Err(Error::Damaged { path, reason }) => warnings.push(format!("{}: {reason}", path.display())),
+                Err(other) => return Err(other),
+            }
+        }
+        if warnings.is_empty() {
+            return Err(Error::None(self.root.clone()));
+        }
+        Err(Error::AllDamaged { folder: self.root.clone(), reasons: warnings })
+    }
+
+    fn put_aside(&self, step: u64) -> Result<(), Error> {
+        let aside = self.root.join(format!("damaged-{}", name(step)));
+        if aside.exists() {
+            fs::remove_dir_all(&aside).map_err(|e| Error::io(&aside, e))?;
+        }
+        self.rename(&self.root.join(name(step)), &aside)
+    }
+}
+
+/// Finds the weights' file of a run's folder (its newest checkpoint), of a checkpoint's folder, or the file itself; reads
+/// nothing and changes nothing.
+///
+/// # Errors
+/// [`Error::None`], [`Error::Io`].
+pub fn find_model(path: &Path) -> Result<PathBuf, Error> {
+    if path.is_file() {
+        return Ok(path.to_path_buf());
+    }
+    let here = path.join(MODEL);
+    if here.is_file() {
+        return Ok(here);
+    }
+    if !path.is_dir() {
+        return Err(Error::None(path.to_path_buf()));
+    }
+    let newest = steps(path)?.into_iter().rev().map(|step| path.join(name(step)).join(MODEL)).find(|p| p.is_file());
+    newest.ok_or_else(|| Error::None(path.to_path_buf()))
+}
+
+/// Reads one checkpoint, checking every file against its hash first.
+fn read(folder: &Path, expected: Option<&Config>) -> Result<Checkpoint, Error> {
+    let path = folder.join(STATE);
+    let text = fs::read(&path).map_err(|e| Error::damaged(&path, e.to_string()))?;
+    let state: State = serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e.to_string()))?;
+    if state.version != VERSION {
+        let reason = format!("version {} is not supported; this program reads version {VERSION}", state.version);
+        return Err(Error::damaged(&path, reason));
+    }
+    for file in [MODEL, OPTIMIZER] {
+        let path = folder.join(file);
+        let Some(digest) = state.files.get(file) else {
+            return Err(Error::damaged(&path, format!("{STATE} does not know this file")));
+        };
+        verify(&path, digest)?;
+    }
+    let open = |file: &str| {
+        let path = folder.join(file);
+        Container::open(&path).map_err(|e| Error::damaged(&path, e.to_string()))
+    };
+    let model = open(MODEL)?;
+    let own = native::config(&model).map_err(|e| Error::damaged(&folder.join(MODEL), e.to_string()))?;
+    let Some(own) = own else {
+        return Err(Error::damaged(&folder.join(MODEL), format!("no {} in the metadata", native::CONFIG_KEY)));
+    };
+    let weights = native::read(&model, expected.unwrap_or(&own))?;
+    let config = expected.cloned().unwrap_or(own);
+    let optimizer = open(OPTIMIZER)?;
+    let mut moments = Moments::zeros(&config);
+    for (prefix, moment) in [("m", &mut moments.m), ("v", &mut moments.v)] {
+        for tensor in moment.tensors_mut(&config) {
+            optimizer.read(&format!("{prefix}.{}", tensor.name), &tensor.shape, tensor.data)?;
+        }
+    }
+    Ok(Checkpoint { path: folder.to_path_buf(), config, weights, moments, state, warnings: Vec::new() })
+}
+
+fn verify(path: &Path, digest: &Digest) -> Result<(), Error> {
+    let bytes = Mapped::open(path).map_err(|e| Error::damaged(path, e.to_string()))?;
+    if bytes.len() as u64 != digest.bytes {
+        let reason = format!("expected {} bytes, found {}", digest.bytes, bytes.len());
+        return Err(Error::damaged(path, reason));
+    }
+    let mut hash = Sha256::new();
+    bytes.chunks(BLOCK).for_each(|block| hash.update(block));
+    if hex(hash) == digest.sha256 { Ok(()) } else { Err(Error::damaged(path, "its SHA-256 is not the recorded one")) }
+}
+
+/// Hashes and counts what passes through.
+struct Hashing<'a> {
+    out: &'a mut dyn Write,
+    hash: Sha256,
+    bytes: u64,
+}
+
+impl Write for Hashing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn name(step: u64) -> String {
+    format!("step-{step:06}")
+}
+
+fn step_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("step-")?;
+    if digits.len() < 6 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
+}
+
+fn steps(root: &Path) -> Result<Vec<u64>, Error> {
+    let mut steps: Vec<u64> = entries(root)?.iter().filter_map(|(name, _)| step_of(name)).collect();
+    steps.sort_unstable();
+    Ok(steps)
+}
+
+fn entries(root: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
+    let mut list = Vec::new();
+    for entry in fs::read_dir(root).map_err(|e| Error::io(root, e))? {
+        let entry = entry.map_err(|e| Error::io(root, e))?;
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            list.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
+        }
+    }
+    Ok(list)
+}
+
+/// Takes the folder's lock. A file system without locks gets none.
+fn lock(root: &Path) -> Result<Option<File>, Error> {
+    let path = root.join(".lock");
+    let file = File::create(&path).map_err(|e| Error::io(&path, e))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Err(Error::Locked(root.to_path_buf())),
+        Err(TryLockError::Error(_)) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+pub(crate) mod tests;

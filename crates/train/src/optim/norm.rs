@@ -1,0 +1,155 @@
+//! The global gradient norm and the clipping factor.
+
+use ferrane_host::{pool, simd};
+use ferrane_llm::config::Config;
+use ferrane_llm::weights::{Kind, Weights};
+
+use super::CHUNK;
+
+/// Independent sums inside a chunk, so that the loop has vectors to fill.
+const LANES: usize = 16;
+
+/// L2 norms of gradients. A value that is not finite makes its norm, and the total, not finite.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Norms {
+    /// Over every tensor.
+    pub total: f64,
+    /// Over the projections of attention, their biases and gains.
+    pub attention: f64,
+    /// Over the feed-forward matrices.
+    pub ffn: f64,
+    /// Over the embedding, a classifier of its own, and the norms of the stream.
+    pub rest: f64,
+}
+
+impl Norms {
+    /// All norms times `factor`.
+    pub fn scaled(self, factor: f64) -> Self {
+        Norms {
+            total: self.total * factor,
+            attention: self.attention * factor,
+            ffn: self.ffn * factor,
+            rest: self.rest * factor,
+        }
+    }
+}
+
+/// Norms of gradients as they lie, scale included. Squares are summed in f64, where no f32 overflows, in an order that
+/// depends on the shapes alone (the reference sums in fp32: upstream-defects #10).
+pub fn norms(config: &Config, gradients: &Weights) -> Norms {
+    let tensors = gradients.tensors(config);
+    let pieces: Vec<(usize, &[f32])> =
+        tensors.iter().enumerate().flat_map(|(i, t)| t.data.chunks(CHUNK).map(move |c| (i, c))).collect();
+    let mut sums = vec![0.0; pieces.len()];
+    pool::for_each_chunk_mut(&mut sums, 1, |i, sum| sum[0] = squares(pieces[i].1));
+    let (mut attention, mut ffn, mut rest) = (0.0, 0.0, 0.0);
+    for ((tensor, _), sum) in pieces.iter().zip(&sums) {
+        *match group(&tensors[*tensor].name, tensors[*tensor].kind) {
+            Group::Attention => &mut attention,
+            Group::Ffn => &mut ffn,
+            Group::Rest => &mut rest,
+        } += sum;
+    }
+    Norms {
+        total: (attention + ffn + rest).sqrt(),
+        attention: f64::sqrt(attention),
+        ffn: f64::sqrt(ffn),
+        rest: f64::sqrt(rest),
+    }
+}
+
+/// What the clipping multiplies gradients by: `clip / norm` where the norm is above `clip`, else 1. A `clip` of 0 or less
+/// switches it off.
+pub fn clip_factor(norm: f64, clip: f64) -> f64 {
+    if clip > 0.0 && norm > clip { clip / norm } else { 1.0 }
+}
+
+/// Sets every value to zero, in parallel.
+pub fn zero(config: &Config, weights: &mut Weights) {
+    let mut pieces: Vec<&mut [f32]> =
+        weights.tensors_mut(config).into_iter().flat_map(|t| t.data.chunks_mut(CHUNK)).collect();
+    pool::for_each_chunk_mut(&mut pieces, 1, |_, piece| piece[0].fill(0.0));
+}
+
+enum Group {
+    Attention,
+    Ffn,
+    Rest,
+}
+
+fn group(name: &str, kind: Kind) -> Group {
+    match name.rsplit('.').next() {
+        Some("w1" | "w2" | "w3") => Group::Ffn,
+        Some("wq" | "wk" | "wv" | "wo" | "q_norm" | "k_norm") => Group::Attention,
+        _ if kind == Kind::Bias => Group::Attention,
+        _ => Group::Rest,
+    }
+}
+
+fn squares(values: &[f32]) -> f64 {
+    simd::dispatch(
+        #[inline(always)]
+        || {
+            let mut lanes = [0.0f64; LANES];
+            let (blocks, tail) = values.as_chunks::<LANES>();
+            for block in blocks {
+                for lane in 0..LANES {
+                    let value = f64::from(block[lane]);
+                    lanes[lane] += value * value;
+                }
+            }
+            lanes.iter().sum::<f64>() + tail.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>()
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrane_llm::config::preset;
+    use ferrane_llm::weights::Init;
+
+    #[test]
+    fn equals_a_plain_sum_and_ignores_threads() {
+        let config = preset("stories260k").unwrap();
+        let weights = Weights::init(&config, Init::Normal { std: 1.0 }, 3);
+        let sum = |keep: &dyn Fn(&str) -> bool| {
+            let values = weights.tensors(&config).into_iter().filter(|t| keep(&t.name));
+            values.flat_map(|t| t.data.iter().map(|v| f64::from(*v).powi(2))).sum::<f64>().sqrt()
+        };
+        let run = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| norms(&config, &weights))
+        };
+        let one = run(1);
+        assert_eq!(one, run(3));
+        // Sums of 260 thousand positive f64 in two orders differ by some 1e-13 at most.
+        let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-12;
+        assert!(near(one.total, sum(&|_| true)));
+        assert!(near(one.ffn, sum(&|n| n.contains(".w") && n.ends_with(['1', '2', '3']))));
+        assert!(near(one.attention, sum(&|n| n.contains(".w") && n.ends_with(['q', 'k', 'v', 'o']))));
+    }
+
+    #[test]
+    fn squares_do_not_overflow_and_bad_values_show() {
+        let config = preset("stories260k").unwrap();
+        let mut gradients = Weights::zeros(&config);
+        gradients.layers[2].w1[5] = 3e38;
+        gradients.norm[0] = f32::MAX;
+        assert!(norms(&config, &gradients).total.is_finite());
+        for bad in [f32::NAN, f32::INFINITY] {
+            gradients.layers[4].wk[7] = bad;
+            let norms = norms(&config, &gradients);
+            assert!(!norms.total.is_finite() && !norms.attention.is_finite() && norms.ffn.is_finite());
+        }
+        zero(&config, &mut gradients);
+        assert_eq!(gradients, Weights::zeros(&config));
+    }
+
+    #[test]
+    fn clipping() {
+        assert_eq!(clip_factor(4.0, 1.0), 0.25);
+        assert_eq!(clip_factor(0.5, 1.0), 1.0);
+        assert_eq!(clip_factor(4.0, 0.0), 1.0);
+    }
+}
