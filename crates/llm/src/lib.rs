@@ -5,6 +5,7 @@
 pub mod config;
 pub mod kernels;
 pub mod layout;
+pub mod norm;
 pub mod random;
 pub mod reference;
 pub mod sample;

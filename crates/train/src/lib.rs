@@ -1,3 +1,15 @@
 //! Transformer training through the device seam.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`data`] | token ids out of text and files, splits, the sampler, vocabulary compaction |
+//! | [`step`] | one micro-step, on a device or in the plain fp32 reference |
+//! | [`optim`] | AdamW, learning rate, clipping, loss scale |
+//! | [`checkpoint`] | what a run needs to go on, written so that a crash loses nothing |
 #![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub mod checkpoint;
+pub mod data;
+pub mod optim;
 pub mod step;

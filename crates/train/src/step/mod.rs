@@ -1,11 +1,21 @@
 //! One micro-step: forward and backward of one window of tokens.
 //!
-//! Two engines do it: the pipeline, whose forward and activation gradients are requests on a device, and the reference,
+//! Two engines do it: [`Pipeline`], whose forward and activation gradients are requests on a device, and the reference,
 //! plain fp32 on the CPU. The trainer knows only the trait [`Engine`], so a run can be repeated on either.
 
-use std::time::Duration;
+mod backward;
+mod cpu;
+mod gradients;
+mod kernels;
+mod pipeline;
+
+pub use pipeline::Pipeline;
+
+use std::time::{Duration, Instant};
 
 use ferrane_llm::weights::Weights;
+
+use crate::data::Compaction;
 
 /// Time of a micro-step by part. The parts of the worker queue overlap the others.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,4 +105,50 @@ pub enum StepError {
     /// A window of the wrong length or a model that the engine cannot run.
     #[error("{0}")]
     Shape(String),
+}
+
+/// Refuses ids beyond the vocabulary.
+fn check_ids(ids: &[u32], vocab: usize) -> Result<(), StepError> {
+    match ids.iter().position(|&id| id as usize >= vocab) {
+        Some(position) => Err(StepError::Token { id: ids[position], position, vocab }),
+        None => Ok(()),
+    }
+}
+
+/// Compact ids of targets; one that the compaction was not told of is an error.
+fn compact_targets(ids: &[u32], vocabulary: &Compaction) -> Result<Vec<u32>, StepError> {
+    check_ids(ids, vocabulary.vocabulary())?;
+    let dense = |(position, &id): (usize, &u32)| {
+        vocabulary.compact(id).ok_or_else(|| {
+            StepError::Shape(format!(
+                "token id {id} at position {position} is not in the compact vocabulary, which was made from other data"
+            ))
+        })
+    };
+    ids.iter().enumerate().map(dense).collect()
+}
+
+fn product_failed(error: ferrane_host::gemm::GemmError) -> StepError {
+    StepError::Shape(error.to_string())
+}
+
+/// Adds the time of `work` to `part`.
+fn timed<T>(part: &mut Duration, work: impl FnOnce() -> T) -> T {
+    let begun = Instant::now();
+    let result = work();
+    *part += begun.elapsed();
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_become_dense_and_strangers_are_refused() {
+        let v = Compaction::used([7, 3, 7, 9], 10);
+        assert_eq!(compact_targets(&[9, 3], &v).unwrap(), [2, 0]);
+        assert!(matches!(compact_targets(&[4], &v), Err(StepError::Shape(_))));
+        assert!(matches!(compact_targets(&[3, 10], &v), Err(StepError::Token { id: 10, position: 1, vocab: 10 })));
+    }
 }

@@ -1,0 +1,135 @@
+//! Vocabulary compaction (training-dynamic §9): the ids that occur get dense numbers, in ascending order.
+//!
+//! The embedding and the classifier then have a row for every used id instead of every id. Disabled, the maps are the identity and
+//! callers need no second path.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Error, Ids};
+
+/// The maps between full ids and compact ones.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
+pub struct Compaction {
+    full: Vec<u32>,
+    compact: Vec<i32>,
+}
+
+/// What a checkpoint keeps: the size of the full vocabulary and the used ids in order. No ids: disabled.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    vocabulary: usize,
+    used: Option<Vec<u32>>,
+}
+
+impl Compaction {
+    /// Scans all of `ids`, training and validation, once. `keep` are ids that must have a place even if they do not occur, such as
+    /// the begin and end of a sequence. Ids at or beyond `vocabulary` are left out.
+    pub fn scan(ids: &Ids, vocabulary: usize, keep: &[u32]) -> Compaction {
+        Compaction::used(ids.iter().chain(keep.iter().copied()), vocabulary)
+    }
+
+    /// The ids that occur in `ids`; those at or beyond `vocabulary` are left out.
+    pub fn used(ids: impl IntoIterator<Item = u32>, vocabulary: usize) -> Compaction {
+        let mut used = vec![false; vocabulary];
+        for id in ids {
+            if let Some(used) = used.get_mut(id as usize) {
+                *used = true;
+            }
+        }
+        let full = (0..vocabulary as u32).filter(|&id| used[id as usize]).collect();
+        Compaction::of(full, vocabulary)
+    }
+
+    /// Every id keeps its number.
+    pub fn disabled(vocabulary: usize) -> Compaction {
+        Compaction::of((0..vocabulary as u32).collect(), vocabulary)
+    }
+
+    fn of(full: Vec<u32>, vocabulary: usize) -> Compaction {
+        let mut compact = vec![-1; vocabulary];
+        for (at, &id) in full.iter().enumerate() {
+            compact[id as usize] = at as i32;
+        }
+        Compaction { full, compact }
+    }
+
+    /// The number of compact ids.
+    pub fn len(&self) -> usize {
+        self.full.len()
+    }
+
+    /// Whether no id is used.
+    pub fn is_empty(&self) -> bool {
+        self.full.is_empty()
+    }
+
+    /// Whether every id keeps its number.
+    pub fn is_identity(&self) -> bool {
+        self.full.len() == self.compact.len()
+    }
+
+    /// The size of the full vocabulary.
+    pub fn vocabulary(&self) -> usize {
+        self.compact.len()
+    }
+
+    /// The full id of every compact one, ascending.
+    pub fn compact_to_full(&self) -> &[u32] {
+        &self.full
+    }
+
+    /// The compact id of every full one, −1 where it is not used.
+    pub fn full_to_compact(&self) -> &[i32] {
+        &self.compact
+    }
+
+    /// The compact id of `full`, if it is used.
+    pub fn compact(&self, full: u32) -> Option<u32> {
+        self.compact.get(full as usize).and_then(|&id| u32::try_from(id).ok())
+    }
+
+    /// The full id of `compact`.
+    pub fn full(&self, compact: u32) -> Option<u32> {
+        self.full.get(compact as usize).copied()
+    }
+
+    /// Renumbers `ids` in place.
+    ///
+    /// # Errors
+    /// The first id that has no compact one; `ids` are then partly renumbered.
+    pub fn apply(&self, ids: &mut [u32]) -> Result<(), u32> {
+        for id in ids {
+            *id = self.compact(*id).ok_or(*id)?;
+        }
+        Ok(())
+    }
+}
+
+impl From<Compaction> for Stored {
+    fn from(map: Compaction) -> Stored {
+        let used = (!map.is_identity()).then_some(map.full);
+        Stored { vocabulary: map.compact.len(), used }
+    }
+}
+
+impl TryFrom<Stored> for Compaction {
+    type Error = Error;
+    fn try_from(stored: Stored) -> Result<Compaction, Error> {
+        // More than any vocabulary has; a table of this size is still small.
+        const MOST: usize = 1 << 24;
+        if stored.vocabulary > MOST {
+            return Err(Error::Compaction(format!("{} vocabulary entries", stored.vocabulary)));
+        }
+        let Some(used) = stored.used else { return Ok(Compaction::disabled(stored.vocabulary)) };
+        if let Some(pair) = used.windows(2).find(|pair| pair[0] >= pair[1]) {
+            return Err(Error::Compaction(format!("id {} does not follow {}", pair[1], pair[0])));
+        }
+        match used.last() {
+            Some(&last) if last as usize >= stored.vocabulary => {
+                Err(Error::Compaction(format!("id {last} in a vocabulary of {}", stored.vocabulary)))
+            }
+            _ => Ok(Compaction::of(used, stored.vocabulary)),
+        }
+    }
+}

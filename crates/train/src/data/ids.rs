@@ -1,0 +1,222 @@
+//! One flat run of token ids, 2 or 4 bytes each, little-endian.
+
+use std::ops::Range;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use ferrane_host::map::Mapped;
+use ferrane_llm::tokenizer::Tokenizer;
+use sha2::{Digest as _, Sha256};
+
+use super::{Error, text};
+
+/// What a data file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// By the extension: `.u16` and `.bin` are 2-byte ids, `.u32` 4-byte ids, everything else is text.
+    #[default]
+    Auto,
+    /// UTF-8 text.
+    Text,
+    /// Little-endian 2-byte ids, as llama2.c writes them (training-dynamic §11).
+    U16,
+    /// Little-endian 4-byte ids.
+    U32,
+}
+
+impl FromStr for Format {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Format, Error> {
+        match name {
+            "auto" => Ok(Format::Auto),
+            "text" => Ok(Format::Text),
+            "u16" => Ok(Format::U16),
+            "u32" => Ok(Format::U32),
+            other => Err(Error::Format(other.into())),
+        }
+    }
+}
+
+/// What opening data needs besides the file.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// What the file holds.
+    pub format: Format,
+    /// The tokenizer, which text needs.
+    pub tokenizer: Option<&'a Tokenizer>,
+    /// Entries of the model's vocabulary; every id must be below.
+    pub vocabulary: usize,
+    /// Where the ids of a text are kept when the text's own folder cannot be written to.
+    pub cache: Option<&'a Path>,
+}
+
+/// Token ids, mapped from a file or held in memory. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Ids {
+    bytes: Bytes,
+    width: Width,
+}
+
+#[derive(Debug, Clone)]
+enum Bytes {
+    Mapped(Mapped),
+    Held(Arc<[u8]>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Width {
+    Two,
+    Four,
+}
+
+impl Width {
+    fn bytes(self) -> usize {
+        match self {
+            Width::Two => 2,
+            Width::Four => 4,
+        }
+    }
+
+    pub(super) fn extension(self) -> &'static str {
+        match self {
+            Width::Two => "u16",
+            Width::Four => "u32",
+        }
+    }
+
+    /// The bytes of `ids`, which must fit.
+    pub(super) fn pack(self, ids: &[u32]) -> Vec<u8> {
+        match self {
+            Width::Two => ids.iter().flat_map(|&id| (id as u16).to_le_bytes()).collect(),
+            Width::Four => ids.iter().flat_map(|&id| id.to_le_bytes()).collect(),
+        }
+    }
+}
+
+impl Ids {
+    /// Opens the data file `path`.
+    ///
+    /// Text is encoded once: the ids are kept beside it as `NAME.ids-HASH.u16` (or `.u32` for vocabularies beyond 65536), where
+    /// the hash covers the text and the tokenizer, or in [`Source::cache`] if that folder cannot be written to, or only in
+    /// memory. Its documents are separated as [`documents`](super::documents) says, each begun by the tokenizer's begin id (or
+    /// end id, where it has no other).
+    ///
+    /// # Errors
+    /// Every [`Error`] but those of the split and the vocabulary map.
+    pub fn open(path: impl AsRef<Path>, source: &Source<'_>) -> Result<Ids, Error> {
+        let path = path.as_ref();
+        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+        let width = match (source.format, extension.as_str()) {
+            (Format::U16, _) | (Format::Auto, "u16" | "bin") => Some(Width::Two),
+            (Format::U32, _) | (Format::Auto, "u32") => Some(Width::Four),
+            _ => None,
+        };
+        let ids = match (width, source.tokenizer) {
+            (Some(width), _) => Ids::map(path, width)?,
+            (None, None) => {
+                map(path)?;
+                return Err(Error::NoTokenizer(path.to_path_buf()));
+            }
+            (None, Some(tokenizer)) => text::open(path, &map(path)?, tokenizer, source.cache)?,
+        };
+        ids.check(path, source.vocabulary)?;
+        Ok(ids)
+    }
+
+    /// The ids of `text` in memory, by the same rule as a text file's.
+    pub fn from_text(text: &str, tokenizer: &Tokenizer) -> Ids {
+        Ids::from_slice(&text::encode(text, tokenizer))
+    }
+
+    /// These ids, in memory.
+    pub fn from_slice(ids: &[u32]) -> Ids {
+        let width = if ids.iter().all(|&id| id <= u32::from(u16::MAX)) { Width::Two } else { Width::Four };
+        Ids::packed(width.pack(ids), width)
+    }
+
+    pub(super) fn packed(bytes: Vec<u8>, width: Width) -> Ids {
+        Ids { bytes: Bytes::Held(bytes.into()), width }
+    }
+
+    /// Maps a file of ids; their values are not looked at.
+    pub(super) fn map(path: &Path, width: Width) -> Result<Ids, Error> {
+        let mapped = map(path)?;
+        if !mapped.len().is_multiple_of(width.bytes()) {
+            return Err(Error::OddLength { path: path.to_path_buf(), bytes: mapped.len(), width: width.bytes() });
+        }
+        Ok(Ids { bytes: Bytes::Mapped(mapped), width })
+    }
+
+    /// Looks for the first id beyond the vocabulary.
+    pub(super) fn check(&self, path: &Path, vocabulary: usize) -> Result<(), Error> {
+        match self.iter().enumerate().find(|&(_, id)| id as usize >= vocabulary) {
+            None => Ok(()),
+            Some((position, id)) => Err(Error::BeyondVocabulary { path: path.to_path_buf(), position, id, vocabulary }),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Mapped(mapped) => mapped,
+            Bytes::Held(held) => held,
+        }
+    }
+
+    /// The number of ids.
+    pub fn len(&self) -> usize {
+        self.bytes().len() / self.width.bytes()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All ids in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.range(0..self.len())
+    }
+
+    /// The ids of `range`, cut off where the ids end.
+    pub fn range(&self, range: Range<usize>) -> impl Iterator<Item = u32> + '_ {
+        let width = self.width.bytes();
+        let end = range.end.min(self.len());
+        let bytes = &self.bytes()[range.start.min(end) * width..end * width];
+        bytes.chunks_exact(width).map(|b| match b {
+            [a, b] => u32::from(u16::from_le_bytes([*a, *b])),
+            [a, b, c, d] => u32::from_le_bytes([*a, *b, *c, *d]),
+            _ => 0,
+        })
+    }
+
+    /// The window at `start`: `seq` inputs and, shifted by one, `seq` targets, as one run of `seq + 1` ids.
+    pub fn window(&self, start: usize, seq: usize) -> Vec<u32> {
+        self.range(start..start.saturating_add(seq + 1)).collect()
+    }
+
+    /// SHA-256 of the ids, the same whether they take 2 bytes or 4 on disk. Tells a resumed run that the data are still the same.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        let mut block = Vec::with_capacity(4 << 12);
+        for start in (0..self.len()).step_by(1 << 12) {
+            block.clear();
+            block.extend(self.range(start..start + (1 << 12)).flat_map(u32::to_le_bytes));
+            hash.update(&block);
+        }
+        hash.finalize().into()
+    }
+}
+
+/// Maps the file, which must be there and not be empty.
+fn map(path: &Path) -> Result<Mapped, Error> {
+    let failed = |source: std::io::Error| match source.kind() {
+        std::io::ErrorKind::NotFound => Error::Missing(path.to_path_buf()),
+        _ => Error::Io { path: path.to_path_buf(), source },
+    };
+    if std::fs::metadata(path).map_err(failed)?.is_dir() {
+        return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+    }
+    let mapped = Mapped::open(path).map_err(failed)?;
+    if mapped.is_empty() { Err(Error::Empty(path.to_path_buf())) } else { Ok(mapped) }
+}

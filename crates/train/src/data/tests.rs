@@ -1,0 +1,281 @@
+//! Errors, properties, and the recorded ids in the data folder.
+
+use std::path::Path;
+use std::time::Instant;
+
+use ferrane_llm::tokenizer::Tokenizer;
+use ferrane_testdata::Suite;
+use proptest::prelude::*;
+
+use super::*;
+
+fn tokenizer() -> Tokenizer {
+    Tokenizer::train("the cat sat on the mat, and the cat ran away. The End! é", 290).unwrap()
+}
+
+fn source(tokenizer: Option<&Tokenizer>) -> Source<'_> {
+    let vocabulary = tokenizer.map_or(512, Tokenizer::vocab_size);
+    Source { format: Format::Auto, tokenizer, vocabulary, cache: None }
+}
+
+/// Files of ids `TEXT_TOKENIZER.u16` (or `.u32`) beside `TEXT.txt`, with `tokenizers/TOKENIZER.bin` or `.model`: the text encodes to
+/// those ids exactly.
+#[test]
+fn texts_encode_to_the_recorded_ids() {
+    let Some(mut suite) = Suite::open("text ids", "text") else { return };
+    let folder = suite.folder().to_path_buf();
+    let tokenizers = folder.join("../tokenizers");
+    let mut names: Vec<String> =
+        std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    for recorded in names.iter().filter(|name| name.ends_with(".u16") || name.ends_with(".u32")) {
+        let stem = recorded.rsplit_once('.').unwrap().0;
+        let pair = stem.rmatch_indices('_').find_map(|(at, _)| {
+            let text = folder.join(format!("{}.txt", &stem[..at]));
+            let ends = [".bin", ".model"].map(|end| tokenizers.join(format!("{}{end}", &stem[at + 1..])));
+            let tokenizer = ends.into_iter().find(|path| path.is_file())?;
+            text.is_file().then_some((text, tokenizer))
+        });
+        let Some((text, vocabulary)) = pair else {
+            suite.skip(recorded, "no text and tokenizer of this name");
+            continue;
+        };
+        suite.case(recorded, compare(&folder.join(recorded), &text, &vocabulary));
+    }
+    suite.finish();
+}
+
+fn compare(recorded: &Path, text: &Path, vocabulary: &Path) -> Result<(), String> {
+    let tokenizer = Tokenizer::open(vocabulary).map_err(|e| e.to_string())?;
+    let want = Ids::open(recorded, &source(Some(&tokenizer))).map_err(|e| e.to_string())?;
+    let text = std::fs::read_to_string(text).map_err(|e| e.to_string())?;
+    let start = Instant::now();
+    let ids = Ids::from_text(&text, &tokenizer);
+    let seconds = start.elapsed().as_secs_f64();
+    // Far above what it takes, far below what a scan would.
+    if seconds > 20.0 {
+        return Err(format!("encoding took {seconds:.1} s"));
+    }
+    match ids.iter().zip(want.iter()).position(|(a, b)| a != b) {
+        None if ids.len() == want.len() => Ok(()),
+        None => Err(format!("{} ids, expected {}", ids.len(), want.len())),
+        Some(at) => Err(format!("id {at} differs")),
+    }
+}
+
+#[test]
+fn documents_are_what_lies_between_separators() {
+    let text = "\u{feff}one\n\n<|endoftext|>\n two \r\n<|endoftext|>\n<|endoftext|>three<|endoftext|>\n";
+    assert_eq!(documents(text).collect::<Vec<_>>(), ["one", " two ", "three"]);
+    let tokenizer = tokenizer();
+    let ids: Vec<u32> = Ids::from_text(text, &tokenizer).iter().collect();
+    let want: Vec<u32> =
+        ["one", " two ", "three"].iter().flat_map(|d| [vec![1], tokenizer.encode(d)].concat()).collect();
+    assert_eq!(ids, want);
+}
+
+fn cached(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.contains("ids-")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn text_is_encoded_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("story.txt");
+    std::fs::write(&path, "the cat sat on the mat").unwrap();
+    let tokenizer = tokenizer();
+    let ids = Ids::open(&path, &source(Some(&tokenizer))).unwrap();
+    let names = cached(folder.path());
+    assert!(names.len() == 1 && names[0].starts_with("story.txt.ids-") && names[0].ends_with(".u16"), "{names:?}");
+    let want = [vec![1], tokenizer.encode("the cat sat on the mat")].concat();
+    assert_eq!(ids.iter().collect::<Vec<_>>(), want);
+
+    // The cache is what is read: other ids in it come back, damaged ones do not.
+    let cache = folder.path().join(&names[0]);
+    std::fs::write(&cache, [5, 0, 6, 0]).unwrap();
+    assert_eq!(Ids::open(&path, &source(Some(&tokenizer))).unwrap().iter().collect::<Vec<_>>(), [5, 6]);
+    for damage in [&[5u8, 0, 6][..], &[255, 255], &[]] {
+        std::fs::write(&cache, damage).unwrap();
+        assert_eq!(Ids::open(&path, &source(Some(&tokenizer))).unwrap().iter().collect::<Vec<_>>(), want);
+        assert_eq!(std::fs::read(&cache).unwrap().len(), 2 * want.len(), "made again");
+    }
+
+    // Another text and another tokenizer have other caches.
+    std::fs::write(&path, "the cat ran").unwrap();
+    Ids::open(&path, &source(Some(&tokenizer))).unwrap();
+    let other = Tokenizer::train("another text", 280).unwrap();
+    Ids::open(&path, &source(Some(&other))).unwrap();
+    assert_eq!(cached(folder.path()).len(), 3);
+}
+
+#[cfg(unix)]
+#[test]
+fn folders_that_are_read_only_stay_untouched() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = folder.path().join("story.txt");
+    std::fs::write(&path, "the cat sat").unwrap();
+    let mode = |mode| std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o555);
+    let tokenizer = tokenizer();
+    let held = Ids::open(&path, &source(Some(&tokenizer))).unwrap();
+    let kept = Ids::open(&path, &Source { cache: Some(out.path()), ..source(Some(&tokenizer)) }).unwrap();
+    assert_eq!(held.digest(), kept.digest());
+    assert_eq!((cached(folder.path()).len(), cached(out.path()).len()), (0, 1));
+    mode(0o755);
+}
+
+#[test]
+fn formats() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let all = |path: &Path, format| {
+        let ids = Ids::open(path, &Source { format, ..source(None) }).unwrap();
+        ids.iter().collect::<Vec<_>>()
+    };
+    let bytes = [1, 0, 2, 0, 0, 1, 0, 0];
+    for name in ["a.u16", "a.bin", "a.BIN"] {
+        assert_eq!(all(&file(name, &bytes), Format::Auto), [1, 2, 256, 0]);
+    }
+    let wide = file("a.u32", &[1, 0, 0, 0, 0, 1, 0, 0]);
+    assert_eq!(all(&wide, Format::Auto), [1, 256]);
+    assert_eq!(all(&wide, Format::U16), [1, 0, 256, 0]);
+    assert_eq!(all(&file("a.txt", &bytes[..4]), Format::U16), [1, 2]);
+    let ids = Ids::open(&wide, &source(None)).unwrap();
+    assert_eq!((ids.window(0, 1), ids.window(1, 5), ids.window(9, 1)), (vec![1, 256], vec![256], vec![]));
+    assert_eq!(ids.digest(), Ids::from_slice(&[1, 256]).digest());
+    assert_eq!("u32".parse::<Format>().unwrap(), Format::U32);
+    assert!("u8".parse::<Format>().unwrap_err().to_string().contains("auto, text, u16 and u32"));
+}
+
+#[test]
+fn errors_name_the_place_and_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokenizer = tokenizer();
+    let said = |name: &str, bytes: &[u8], source: &Source<'_>| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let error = Ids::open(&path, source).unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+        error
+    };
+    let text = source(Some(&tokenizer));
+    let missing = Ids::open(folder.path().join("none.txt"), &text).unwrap_err();
+    assert!(matches!(missing, Error::Missing(_)) && missing.to_string().contains("--data"));
+    assert!(matches!(Ids::open(folder.path(), &text), Err(Error::Io { .. })));
+    for name in ["e.txt", "e.u16", "e.u32"] {
+        assert!(said(name, b"", &text).contains("empty"));
+    }
+    for blank in ["\n\n", "\u{feff}", "\n<|endoftext|>\n"] {
+        assert!(said("blank.txt", blank.as_bytes(), &text).contains("empty"));
+    }
+    assert!(said("x.txt", b"text", &source(None)).contains("give --tokenizer"));
+    assert!(said("b.txt", b"caf\xc3\xa9 \xff!", &text).contains("not UTF-8 at byte 6"));
+    assert!(said("c.txt", b"cut \xc3", &text).contains("not UTF-8 at byte 4"));
+    assert!(said("o.u16", &[1, 0, 2], &text).contains("3 bytes are no whole number of 2-byte ids"));
+    assert!(said("o.u32", &[1, 0, 0, 0, 2, 0], &text).contains("6 bytes are no whole number of 4-byte ids"));
+    let beyond = said("v.u16", &[1, 0, 0, 2, 255, 255], &source(None));
+    assert!(beyond.contains("id 512 at position 1 is beyond the vocabulary of 512"), "{beyond}");
+}
+
+#[test]
+fn splits() {
+    // The numbers of the recorded TinyStories ids, computed as bench/torch_baseline.py does.
+    let split = Split::new(1_904_363, Split::TRAIN, 256).unwrap();
+    assert_eq!((split.train.clone(), split.valid.clone()), (0..1_809_144, 1_809_144..1_904_363));
+    let windows = split.windows(256, 256);
+    assert_eq!((windows.len(), windows[0], windows[1] - windows[0]), (256, 1_809_144, (95_219 - 257) / 256));
+    assert_eq!(split.positions(256), 1_809_144 - 256);
+
+    let error = Split::new(9, Split::TRAIN, 4).unwrap_err().to_string();
+    assert!(
+        error.contains("9 token ids are too few") && error.contains("need 10") && error.contains("--seq"),
+        "{error}"
+    );
+    assert!(Split::new(0, Split::TRAIN, usize::MAX).is_err());
+    let short = Split::new(10, Split::TRAIN, 4).unwrap();
+    assert_eq!((short.train.clone(), short.valid.clone(), short.windows(8, 4)), (0..5, 5..10, vec![5]));
+    assert_eq!(Split::new(10, f64::NAN, 4).unwrap(), short);
+    assert_eq!(Split::new(20, Split::TRAIN, 4).unwrap().windows(0, 4), [] as [usize; 0]);
+}
+
+#[test]
+fn samplers_cover_and_continue() {
+    let split = Split::new(30, 0.5, 4).unwrap();
+    let mut sampler = Sampler::new(7);
+    let mut seen = [0; 11];
+    (0..2000).for_each(|_| seen[sampler.draw(&split, 4)] += 1);
+    assert!(seen.iter().all(|&count| count > 100), "{seen:?}");
+    let stored = serde_json::to_string(&sampler.state()).unwrap();
+    let mut again = Sampler::from_state(&serde_json::from_str(&stored).unwrap());
+    assert_eq!(again.drawn(), 2000);
+    let draws = |s: &mut Sampler| (0..50).map(|_| s.draw(&split, 4)).collect::<Vec<_>>();
+    assert_eq!(draws(&mut sampler), draws(&mut again));
+    assert_ne!(draws(&mut Sampler::new(1)), draws(&mut Sampler::new(2)));
+}
+
+#[test]
+fn compaction() {
+    let ids = Ids::from_slice(&[7, 3, 7, 300, 3]);
+    let map = Compaction::scan(&ids, 400, &[1, 9000]);
+    assert_eq!((map.compact_to_full(), map.len(), map.vocabulary()), (&[1, 3, 7, 300][..], 4, 400));
+    assert_eq!((map.full_to_compact()[3], map.full_to_compact()[4]), (1, -1));
+    assert_eq!(
+        (map.compact(300), map.compact(4), map.compact(9000), map.full(2), map.full(4)),
+        (Some(3), None, None, Some(7), None)
+    );
+    let mut some = [300, 1];
+    map.apply(&mut some).unwrap();
+    assert_eq!(some, [3, 0]);
+    assert_eq!(map.apply(&mut [3, 5]), Err(5));
+    let stored = serde_json::to_string(&map).unwrap();
+    assert_eq!(serde_json::from_str::<Compaction>(&stored).unwrap(), map);
+    let off = Compaction::disabled(4);
+    assert!(off.is_identity() && !map.is_identity() && off.compact(3) == Some(3) && off.compact(4).is_none());
+    assert_eq!(serde_json::from_str::<Compaction>(&serde_json::to_string(&off).unwrap()).unwrap(), off);
+    for damaged in [
+        r#"{"vocabulary":4,"used":[1,1]}"#,
+        r#"{"vocabulary":4,"used":[4]}"#,
+        r#"{"vocabulary":9000000000000,"used":null}"#,
+    ] {
+        let error = serde_json::from_str::<Compaction>(damaged).unwrap_err().to_string();
+        assert!(error.contains("damaged"), "{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn split_windows_lie_inside(count in 2usize..5000, train in -0.5f64..1.5, seq in 0usize..300, windows in 0usize..400) {
+        if let Ok(split) = Split::new(count, train, seq) {
+            prop_assert_eq!((split.train.end, split.valid.end), (split.valid.start, count));
+            let starts = split.windows(windows, seq);
+            prop_assert!(starts.iter().all(|&s| s >= split.valid.start && s + seq < split.valid.end));
+            prop_assert!(starts.windows(2).all(|w| w[0] < w[1]));
+            prop_assert_eq!(starts.is_empty(), windows == 0);
+            let start = Sampler::new(count as u64).draw(&split, seq);
+            prop_assert!(start + seq < split.train.end);
+        } else {
+            prop_assert!(count < 2 * (seq + 1));
+        }
+    }
+
+    /// Any bytes as any format: ids below the vocabulary, or an error.
+    #[test]
+    fn any_file_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..64), format in 0usize..4) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        std::fs::write(&path, &bytes).unwrap();
+        let tokenizer = tokenizer();
+        let format = [Format::Auto, Format::Text, Format::U16, Format::U32][format];
+        if let Ok(ids) = Ids::open(&path, &Source { format, ..source(Some(&tokenizer)) }) {
+            prop_assert!(!ids.is_empty() && ids.iter().all(|id| (id as usize) < tokenizer.vocab_size()));
+        }
+    }
+}

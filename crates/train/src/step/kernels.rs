@@ -1,0 +1,189 @@
+//! The ten loaded kernels, each layer's surfaces, and what a step does with them.
+
+use ferrane_device::{Device, Executable, Surface};
+use ferrane_host::f16;
+use ferrane_llm::kernels;
+use ferrane_llm::layout::{Kernel, KernelLayout, LayoutError, Region, Shape};
+use ferrane_llm::staging::{self, Bound};
+use ferrane_llm::weights::Weights;
+
+use super::StepError;
+
+/// A kernel: its layout, the loaded program, the output that all layers share.
+struct Loaded {
+    layout: KernelLayout,
+    executable: Executable,
+    output: Surface,
+}
+
+/// All ten, bound to the surfaces of every layer.
+pub struct Kernels {
+    loaded: Vec<Loaded>,
+    /// Per layer: the eight kernels with weights in their input, each with input surfaces of its own.
+    layers: Vec<Vec<(Kernel, Bound)>>,
+    /// The two without weights, shared by all layers.
+    shared: Vec<(Kernel, Bound)>,
+}
+
+fn at(kernel: Kernel) -> impl Fn(ferrane_device::Error) -> StepError {
+    move |source| StepError::Device { kernel: kernel.name().to_string(), source }
+}
+
+fn layout_failed(error: LayoutError) -> StepError {
+    StepError::Shape(error.to_string())
+}
+
+impl Kernels {
+    /// Builds, compiles and loads the kernels and allocates their surfaces.
+    ///
+    /// # Errors
+    /// A shape without a layout, or the device refused.
+    pub fn new(device: &Device, shape: &Shape) -> Result<Kernels, StepError> {
+        let mut loaded = Vec::new();
+        for kernel in Kernel::ALL {
+            let failed = |e: &dyn std::fmt::Display| StepError::Shape(format!("{}: {e}", kernel.name()));
+            let (program, layout) = kernels::build(shape, kernel).map_err(|e| failed(&e))?;
+            let executable = device.load(&program, kernel.name()).map_err(at(kernel))?;
+            let output = staging::output_surface(device, &executable).map_err(at(kernel))?;
+            loaded.push(Loaded { layout, executable, output });
+        }
+        let bind = |with_weights: bool| -> Result<Vec<(Kernel, Bound)>, StepError> {
+            let own = loaded.iter().filter(|k| k.layout.kernel.has_weights() == with_weights);
+            let bound = own.map(|k| {
+                let kernel = k.layout.kernel;
+                Ok((kernel, Bound::new(device, &k.executable, &k.layout, &k.output).map_err(at(kernel))?))
+            });
+            bound.collect()
+        };
+        let layers = (0..shape.config.layers).map(|_| bind(true)).collect::<Result<_, _>>()?;
+        let shared = bind(false)?;
+        Ok(Kernels { loaded, layers, shared })
+    }
+
+    /// Bytes of all surfaces.
+    pub fn surface_bytes(&self) -> usize {
+        let inputs = |k: &Loaded| {
+            let copies = if k.layout.kernel.has_weights() { self.layers.len() } else { 1 };
+            k.layout.input_bytes() * copies
+        };
+        self.loaded.iter().map(|k| inputs(k) + k.layout.output_bytes()).sum()
+    }
+
+    /// Writes the weight regions of every layer.
+    ///
+    /// # Errors
+    /// A tensor is missing or of another size, or a surface is in use.
+    pub fn stage(&self, weights: &Weights) -> Result<(), StepError> {
+        for (bounds, layer) in self.layers.iter().zip(&weights.layers) {
+            for (kernel, bound) in bounds {
+                bound.stage(&self.find(*kernel)?.layout, layer).map_err(at(*kernel))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernels with the surfaces of a layer.
+    pub fn of_layer(&self, layer: usize) -> LayerRun<'_> {
+        LayerRun { kernels: self, layer }
+    }
+
+    fn find(&self, kernel: Kernel) -> Result<&Loaded, StepError> {
+        let missing = || StepError::Shape(format!("{} is not loaded", kernel.name()));
+        self.loaded.iter().find(|k| k.layout.kernel == kernel).ok_or_else(missing)
+    }
+}
+
+/// The ten kernels as one layer sees them. Regions and taps go by name.
+#[derive(Clone, Copy)]
+pub struct LayerRun<'a> {
+    kernels: &'a Kernels,
+    layer: usize,
+}
+
+impl LayerRun<'_> {
+    fn bound(&self, kernel: Kernel) -> Result<&Bound, StepError> {
+        let own = self.kernels.layers.get(self.layer).into_iter().flatten();
+        let missing = || StepError::Shape(format!("{} is not bound", kernel.name()));
+        own.chain(&self.kernels.shared).find(|(k, _)| *k == kernel).map(|(_, b)| b).ok_or_else(missing)
+    }
+
+    /// Runs a kernel.
+    ///
+    /// # Errors
+    /// The evaluation failed.
+    pub fn evaluate(&self, kernel: Kernel) -> Result<(), StepError> {
+        self.bound(kernel)?.request().evaluate().map_err(at(kernel)).map(|_| ())
+    }
+
+    /// Rounds fp32 rows into a region.
+    ///
+    /// # Errors
+    /// An unknown region, or another size.
+    pub fn write(&self, kernel: Kernel, region: &str, values: &[f32]) -> Result<(), StepError> {
+        let region = self.kernels.find(kernel)?.layout.region(region).map_err(layout_failed)?;
+        self.bound(kernel)?.write(region, values).map_err(at(kernel))
+    }
+
+    /// Copies fp16 rows into a region; with `ratio` > 1 each head of `head_dim` channels that often, side by side.
+    ///
+    /// # Errors
+    /// An unknown region, or another size.
+    pub fn write_half(
+        &self,
+        kernel: Kernel,
+        region: &str,
+        values: &[f16],
+        head_dim: usize,
+        ratio: usize,
+    ) -> Result<(), StepError> {
+        let region = self.kernels.find(kernel)?.layout.region(region).map_err(layout_failed)?;
+        let surface = self.bound(kernel)?.surface(region.port).map_err(at(kernel))?;
+        let mut access = surface.write().map_err(at(kernel))?;
+        if ratio == 1 {
+            return staging::write_region_f16(&mut access, region, values).map_err(at(kernel));
+        }
+        for (head, rows) in values.chunks(head_dim * region.len).enumerate() {
+            for r in 0..ratio {
+                let channel = region.channel + (head * ratio + r) * head_dim;
+                let part = Region { channel, channels: head_dim, ..*region };
+                staging::write_region_f16(&mut access, &part, rows).map_err(at(kernel))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Widens a tap.
+    ///
+    /// # Errors
+    /// An unknown tap, or another size.
+    pub fn read(&self, kernel: Kernel, tap: &str, values: &mut [f32]) -> Result<(), StepError> {
+        let loaded = self.kernels.find(kernel)?;
+        let tap = loaded.layout.tap(tap).map_err(layout_failed)?;
+        let access = loaded.output.read().map_err(at(kernel))?;
+        staging::read_tap(&access, tap, values).map_err(at(kernel))
+    }
+
+    /// Copies a tap.
+    ///
+    /// # Errors
+    /// An unknown tap, or another size.
+    pub fn read_half(&self, kernel: Kernel, tap: &str, values: &mut [f16]) -> Result<(), StepError> {
+        let loaded = self.kernels.find(kernel)?;
+        let tap = loaded.layout.tap(tap).map_err(layout_failed)?;
+        let access = loaded.output.read().map_err(at(kernel))?;
+        staging::read_tap_f16(&access, tap, values).map_err(at(kernel))
+    }
+
+    /// Copies a tap of one kernel into the region of the same name of another.
+    ///
+    /// # Errors
+    /// Unknown names, or different sizes.
+    pub fn copy(&self, from: Kernel, to: Kernel, name: &str) -> Result<(), StepError> {
+        let (source, target) = (self.kernels.find(from)?, self.kernels.find(to)?);
+        let tap = source.layout.tap(name).map_err(layout_failed)?;
+        let region = target.layout.region(name).map_err(layout_failed)?;
+        let read = source.output.read().map_err(at(from))?;
+        let mut write = self.bound(to)?.surface(region.port).and_then(Surface::write).map_err(at(to))?;
+        staging::copy_tap(&read, tap, &mut write, region).map_err(at(to))
+    }
+}
