@@ -22,7 +22,7 @@ pub enum Init {
 
 impl Weights {
     /// Fresh weights for a valid configuration. The same seed gives the same values on any number of threads: every
-    /// run of [`CHUNK`] values draws from a stream of its own.
+    /// run of 65536 values draws from a stream of its own.
     pub fn init(config: &Config, init: Init, seed: u64) -> Self {
         let mut weights = Weights::zeros(config);
         match init {

@@ -173,7 +173,7 @@ pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weigh
 /// Writes a checkpoint to a file.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn save(path: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
     let file = std::fs::File::create(path).map_err(|e| Error::io(path, e))?;
     let mut out = std::io::BufWriter::with_capacity(1 << 20, file);

@@ -11,7 +11,7 @@ use std::path::Path;
 /// Metadata key that holds the configuration as JSON.
 pub const CONFIG_KEY: &str = "ferrane.config";
 
-/// Reads the configuration that [`write`] put into a file; `None` in a file without one.
+/// Reads the configuration that [`write()`] put into a file; `None` in a file without one.
 ///
 /// # Errors
 /// [`Error::Format`] for JSON that is no configuration, [`Error::Config`] for one that makes no model.
@@ -77,7 +77,7 @@ pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weigh
 /// another name and rename.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn save(path: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
     let file = std::fs::File::create(path).map_err(|e| Error::io(path, e))?;
     let mut out = std::io::BufWriter::with_capacity(1 << 20, file);

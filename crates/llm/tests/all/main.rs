@@ -1,4 +1,6 @@
 //! Tests of the model crate against files and against arithmetic, one binary.
+// The figures that the tests measure are for the person who runs them.
+#![allow(clippy::print_stderr)]
 
 mod checkpoints;
 mod formats;
