@@ -20,6 +20,6 @@ pub use ops::Opset;
 pub use program::{
     Arg, Block, BlockId, Constant, DataType, Dialect, Dim, Function, Op, OpId, Program, Type, Value, ValueDef, ValueId,
 };
-pub use text::{Missing, Options, Parsed, parse, parse_with, print};
+pub use text::{Missing, Options, Parsed, Types, parse, parse_with, print};
 pub use verify::{check, check_op, verify};
 pub use weights::{BlobError, Bytes, Strictness, WeightId, Weights};

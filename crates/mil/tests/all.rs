@@ -36,3 +36,8 @@ fn files(folder: &Path, suffix: &str) -> Vec<PathBuf> {
 fn id(folder: &Path, path: &Path) -> String {
     path.strip_prefix(folder).unwrap_or(path).to_string_lossy().into_owned()
 }
+
+/// Random cases; a failing one is shown, not stored beside the sources.
+fn cases(n: u32) -> proptest::test_runner::Config {
+    proptest::test_runner::Config { cases: n, failure_persistence: None, ..Default::default() }
+}

@@ -1,7 +1,7 @@
 //! Element-wise arithmetic, comparisons and logic of one, two or three operands, with numpy broadcasting.
 
 use super::infer::tensor;
-use super::{BOOL, FLOATS, Infer, InferContext, Literal, NUMBERS, OpDef, Param, float_const, x_of};
+use super::{BOOL, FLOATS, Infer, InferContext, Literal, NUMBERS, OpDef, Opset, Param, apart, float_const, x_of};
 use crate::error::MilError;
 use crate::program::{DataType, Type};
 
@@ -14,9 +14,9 @@ const X_BOOL: &[Param] = &[x_of(BOOL)];
 const fn with_epsilon(default: f32) -> [Param; 2] {
     [x_of(FLOATS), float_const("epsilon").or(Literal::Float(default)).spelled()]
 }
-const LOG: &[Param] = &with_epsilon(1e-45);
-const RSQRT: &[Param] = &with_epsilon(1e-12);
-const INVERSE: &[Param] = &with_epsilon(1e-4);
+const LOG: [Param; 2] = with_epsilon(1e-45);
+const RSQRT: [Param; 2] = with_epsilon(1e-12);
+const INVERSE: [Param; 2] = with_epsilon(1e-4);
 const CLIP: &[Param] = &[x_of(FLOATS), float_const("alpha"), float_const("beta")];
 const THRESHOLD: &[Param] = &[x_of(FLOATS), float_const("alpha")];
 const SELECT: &[Param] =
@@ -54,10 +54,19 @@ pub(super) const OPS: &[OpDef] = &[
     unary("erf", X_FLOAT),
     unary("sin", X_FLOAT),
     unary("cos", X_FLOAT),
+    unary("tan", X_FLOAT),
+    unary("asin", X_FLOAT),
+    unary("acos", X_FLOAT),
     unary("atan", X_FLOAT),
-    unary("log", LOG),
-    unary("rsqrt", RSQRT),
-    unary("inverse", INVERSE),
+    unary("sinh", X_FLOAT),
+    unary("cosh", X_FLOAT),
+    unary("atanh", X_FLOAT),
+    unary("log", &LOG),
+    unary("log", &apart(LOG)).since(Opset::IOS17),
+    unary("rsqrt", &RSQRT),
+    unary("rsqrt", &apart(RSQRT)).since(Opset::IOS17),
+    unary("inverse", &INVERSE),
+    unary("inverse", &apart(INVERSE)).since(Opset::IOS17),
     unary("clip", CLIP),
     unary("threshold", THRESHOLD),
     OpDef::new("select", SELECT, select_rule),

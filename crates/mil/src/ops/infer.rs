@@ -32,6 +32,14 @@ pub fn infer(context: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     (context.def.infer)(context)
 }
 
+/// The most axes, list entries of axes, and results that a rule looks at: far above what MIL knows (rank 5), low enough that a
+/// number in a hostile text costs nothing.
+pub(super) const MAX_RANK: usize = 64;
+/// The most results of one op.
+pub(super) const MAX_RESULTS: usize = 4096;
+/// The largest extent, so that no sum or product of two leaves 64 bits.
+const MAX_EXTENT: usize = i32::MAX as usize;
+
 fn check_arguments(c: &InferContext<'_>) -> Result<(), MilError> {
     let op = c.def.name.to_string();
     for (i, (name, arg)) in c.args.iter().enumerate() {
@@ -85,7 +93,10 @@ fn check_type(
         expected,
         found: ty.to_string(),
     };
-    let Type::Tensor { dtype, .. } = ty else { return Err(mismatch("a tensor".into())) };
+    let Type::Tensor { dtype, shape } = ty else { return Err(mismatch("a tensor".into())) };
+    if shape.len() > MAX_RANK || shape.iter().any(|d| matches!(d, Dim::Fixed(n) if *n > MAX_EXTENT)) {
+        return Err(mismatch(format!("of rank {MAX_RANK} and extents {MAX_EXTENT} at most")));
+    }
     if !param.accepts.contains(dtype) {
         let names: Vec<&str> = param.accepts.iter().map(|d| d.name()).collect();
         return Err(mismatch(format!("of {}", names.join(", "))));
@@ -281,6 +292,9 @@ impl<'a> InferContext<'a> {
     /// # Errors
     /// One is out of range or occurs twice.
     pub fn normal_axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>, MilError> {
+        if axes.len() > MAX_RANK {
+            return Err(self.fail(format!("{} axes are too many", axes.len())));
+        }
         let mut found = Vec::with_capacity(axes.len());
         for &axis in axes {
             let axis = self.normal_axis(axis, rank)?;

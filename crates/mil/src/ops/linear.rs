@@ -1,7 +1,9 @@
 //! Products: `matmul`, `linear`, `conv`, and attention.
 
 use super::infer::{same, show, tensor};
-use super::{FLOATS, InferContext, Literal, NUMBERS, OpDef, Opset, Param, bool_const, int_const, str_const, x_of};
+use super::{
+    FLOATS, InferContext, Literal, NUMBERS, OpDef, Opset, Param, apart, bool_const, int_const, str_const, x_of,
+};
 use crate::error::MilError;
 use crate::program::{DataType, Dim, Type};
 
@@ -11,12 +13,12 @@ const MATMUL: &[Param] = &[
     bool_const("transpose_x").or(Literal::Bool(false)).spelled(),
     bool_const("transpose_y").or(Literal::Bool(false)).spelled(),
 ];
-const LINEAR: &[Param] = &[
+const LINEAR: [Param; 3] = [
     x_of(NUMBERS),
     Param::new("weight", NUMBERS).of("T").constant(),
     Param::new("bias", NUMBERS).of("T").constant().optional(),
 ];
-const CONV: &[Param] = &[
+const CONV: [Param; 8] = [
     x_of(FLOATS),
     Param::new("weight", FLOATS).of("T"),
     float_const_optional("bias"),
@@ -39,8 +41,10 @@ const fn float_const_optional(name: &'static str) -> Param {
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef::new("matmul", MATMUL, matmul_rule),
-    OpDef::new("linear", LINEAR, linear_rule),
-    OpDef::new("conv", CONV, conv_rule),
+    OpDef::new("linear", &LINEAR, linear_rule),
+    OpDef::new("linear", &apart(LINEAR), linear_rule).since(Opset::IOS17),
+    OpDef::new("conv", &CONV, conv_rule),
+    OpDef::new("conv", &apart(CONV), conv_rule).since(Opset::IOS17),
     OpDef::new("scaled_dot_product_attention", ATTENTION, attention_rule).since(Opset::IOS18),
 ];
 
@@ -108,10 +112,10 @@ fn conv_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let groups = c.int("groups")?;
     let group_count =
         usize::try_from(groups).ok().filter(|&g| g > 0).ok_or_else(|| c.fail("groups must be positive"))?;
-    if let (Dim::Fixed(channels), Dim::Fixed(per_group)) = (&x[1], &weight[1]) {
-        if per_group.checked_mul(group_count) != Some(*channels) {
-            return Err(c.fail(format!("x has {channels} channels, weight {per_group} × {groups} groups")));
-        }
+    if let (Dim::Fixed(channels), Dim::Fixed(per_group)) = (&x[1], &weight[1])
+        && per_group.checked_mul(group_count) != Some(*channels)
+    {
+        return Err(c.fail(format!("x has {channels} channels, weight {per_group} × {groups} groups")));
     }
     if let Dim::Fixed(out) = weight[0] {
         if out % group_count != 0 {

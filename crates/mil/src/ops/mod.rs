@@ -187,6 +187,18 @@ const INT32: &[DataType] = &[Int32];
 const BOOL: &[DataType] = &[Bool];
 const STRING: &[DataType] = &[String];
 
+/// From iOS 17 on, weights and parameters of many ops need only agree with each other, not with `x`, the first parameter.
+const fn apart<const N: usize>(mut params: [Param; N]) -> [Param; N] {
+    let mut i = 1;
+    while i < N {
+        if params[i].domain.is_some() {
+            params[i].domain = Some("U");
+        }
+        i += 1;
+    }
+    params
+}
+
 const fn x_of(accepts: &'static [DataType]) -> Param {
     Param::new("x", accepts).of("T")
 }

@@ -1,7 +1,7 @@
 //! Normalisations: the result has the type of `x`.
 
 use super::infer::{same, show, tensor};
-use super::{FLOATS, InferContext, Literal, OpDef, Param, float_const, int_const, x_of};
+use super::{FLOATS, InferContext, Literal, OpDef, Opset, Param, apart, float_const, int_const, x_of};
 use crate::error::MilError;
 use crate::program::{Dim, Type};
 
@@ -9,14 +9,14 @@ const fn epsilon(default: f32) -> Param {
     float_const("epsilon").or(Literal::Float(default))
 }
 
-const LAYER: &[Param] = &[
+const LAYER: [Param; 5] = [
     x_of(FLOATS),
     int_const("axes").optional(),
     float_const("gamma").optional(),
     float_const("beta").optional(),
     epsilon(1e-5),
 ];
-const BATCH: &[Param] = &[
+const BATCH: [Param; 6] = [
     x_of(FLOATS),
     float_const("mean"),
     float_const("variance"),
@@ -24,15 +24,19 @@ const BATCH: &[Param] = &[
     float_const("beta").optional(),
     epsilon(1e-5),
 ];
-const INSTANCE: &[Param] =
-    &[x_of(FLOATS), float_const("gamma").optional(), float_const("beta").optional(), epsilon(1e-5)];
-const L2: &[Param] = &[x_of(FLOATS), epsilon(1e-6)];
+const INSTANCE: [Param; 4] =
+    [x_of(FLOATS), float_const("gamma").optional(), float_const("beta").optional(), epsilon(1e-5)];
+const L2: [Param; 2] = [x_of(FLOATS), epsilon(1e-6)];
 
 pub(super) const OPS: &[OpDef] = &[
-    OpDef::new("layer_norm", LAYER, layer_rule),
-    OpDef::new("batch_norm", BATCH, channel_rule),
-    OpDef::new("instance_norm", INSTANCE, channel_rule),
-    OpDef::new("l2_norm", L2, l2_rule),
+    OpDef::new("layer_norm", &LAYER, layer_rule),
+    OpDef::new("layer_norm", &apart(LAYER), layer_rule).since(Opset::IOS17),
+    OpDef::new("batch_norm", &BATCH, channel_rule),
+    OpDef::new("batch_norm", &apart(BATCH), channel_rule).since(Opset::IOS17),
+    OpDef::new("instance_norm", &INSTANCE, channel_rule),
+    OpDef::new("instance_norm", &apart(INSTANCE), channel_rule).since(Opset::IOS17),
+    OpDef::new("l2_norm", &L2, l2_rule),
+    OpDef::new("l2_norm", &apart(L2), l2_rule).since(Opset::IOS17),
 ];
 
 fn layer_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {

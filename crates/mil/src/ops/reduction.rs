@@ -1,17 +1,15 @@
 //! Reductions over axes. `axes` absent means all; without `keep_dims` the reduced axes vanish.
 
 use super::infer::tensor;
-use super::{InferContext, Literal, NUMBERS, OpDef, Param, bool_const, int_const, x_of};
+use super::{InferContext, Literal, NUMBERS, OpDef, Opset, Param, bool_const, int_const, str_const, x_of};
 use crate::error::MilError;
 use crate::program::{DataType, Dim, Type};
 
 const PARAMS: &[Param] =
     &[x_of(NUMBERS), int_const("axes").optional(), bool_const("keep_dims").or(Literal::Bool(false)).spelled()];
-const ARG: &[Param] = &[
-    x_of(NUMBERS),
-    int_const("axis").or(Literal::Int(-1)),
-    bool_const("keep_dims").or(Literal::Bool(false)).spelled(),
-];
+const ARG: [Param; 3] =
+    [x_of(NUMBERS), int_const("axis").or(Literal::Int(-1)), bool_const("keep_dims").or(Literal::Bool(false)).spelled()];
+const ARG_17: &[Param] = &[ARG[0], ARG[1], ARG[2], str_const("output_dtype").or(Literal::Str("int32"))];
 
 pub(super) const OPS: &[OpDef] = &[
     reduce("reduce_sum"),
@@ -24,8 +22,10 @@ pub(super) const OPS: &[OpDef] = &[
     reduce("reduce_l2_norm"),
     reduce("reduce_log_sum"),
     reduce("reduce_log_sum_exp"),
-    OpDef::new("reduce_argmax", ARG, arg_rule),
-    OpDef::new("reduce_argmin", ARG, arg_rule),
+    OpDef::new("reduce_argmax", &ARG, arg_rule),
+    OpDef::new("reduce_argmin", &ARG, arg_rule),
+    OpDef::new("reduce_argmax", ARG_17, arg_rule).since(Opset::IOS17),
+    OpDef::new("reduce_argmin", ARG_17, arg_rule).since(Opset::IOS17),
 ];
 
 const fn reduce(name: &'static str) -> OpDef {
@@ -52,5 +52,9 @@ fn reduce_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
 fn arg_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let (_, shape) = c.tensor("x")?;
     let axis = c.axis("axis", shape.len())?;
-    Ok(tensor(DataType::Int32, drop_axes(shape, &[axis], c.flag("keep_dims")?)))
+    let dtype = match c.def.param("output_dtype") {
+        Some(_) if c.one_of("output_dtype", &["int32", "uint16"])? == "uint16" => DataType::UInt16,
+        _ => DataType::Int32,
+    };
+    Ok(tensor(dtype, drop_axes(shape, &[axis], c.flag("keep_dims")?)))
 }

@@ -1,6 +1,6 @@
 //! Ops that arrange the same elements anew: reshape, transpose, concat, split, stack, squeeze, tile, pad.
 
-use super::infer::{same, show, tensor};
+use super::infer::{MAX_RANK, MAX_RESULTS, same, show, tensor};
 use super::{FLOATS, InferContext, Literal, MOVABLE, OpDef, Param, bool_const, int_const, str_const, x_of};
 use crate::error::MilError;
 use crate::program::{Dim, Type};
@@ -43,12 +43,15 @@ fn reshape_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
         // A shape known only at run time: the rank is what its length says.
         let (_, extents) = c.tensor("shape")?;
         let [Dim::Fixed(rank)] = extents.as_slice() else { return Err(c.fail("`shape` must be a vector")) };
-        if *rank > 64 {
+        if *rank > MAX_RANK {
             return Err(c.fail(format!("rank {rank} is too large")));
         }
         return Ok(tensor(dtype, vec![Dim::Unknown; *rank]));
     };
     let wanted = c.ints("shape")?;
+    if wanted.len() > MAX_RANK {
+        return Err(c.fail(format!("rank {} is too large", wanted.len())));
+    }
     let mut shape = Vec::with_capacity(wanted.len());
     let mut open = None;
     for (i, &n) in wanted.iter().enumerate() {
@@ -160,17 +163,22 @@ fn split_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let count = if c.has("num_splits") { Some(c.int("num_splits")?) } else { None };
     let sizes: Vec<usize> = match (c.ints_if("split_sizes")?, count) {
         (Some(sizes), count) => {
-            let sizes: Option<Vec<usize>> = sizes.iter().map(|&s| usize::try_from(s).ok()).collect();
-            let sizes = sizes.ok_or_else(|| c.fail("negative split size"))?;
+            let sizes: Option<Vec<usize>> = sizes.iter().map(|&s| usize::try_from(s).ok().filter(|&s| s > 0)).collect();
+            let sizes = sizes.ok_or_else(|| c.fail("a part must have at least one element"))?;
             if count.is_some_and(|n| n != sizes.len() as i64) {
                 return Err(c.fail("num_splits and split_sizes disagree"));
             }
             sizes
         }
-        (None, Some(n)) if n > 0 && extent as i64 % n == 0 => vec![extent / n as usize; n as usize],
+        (None, Some(n)) if n > 0 && n <= MAX_RESULTS as i64 && extent as i64 % n == 0 => {
+            vec![extent / n as usize; n as usize]
+        }
         (None, Some(n)) => return Err(c.fail(format!("extent {extent} does not split into {n} equal parts"))),
         (None, None) => return Err(c.fail("needs num_splits or split_sizes")),
     };
+    if sizes.len() > MAX_RESULTS {
+        return Err(c.fail(format!("{} parts are too many", sizes.len())));
+    }
     if sizes.is_empty() || sizes.iter().try_fold(0usize, |n, &s| n.checked_add(s)) != Some(extent) {
         return Err(c.fail(format!("parts {sizes:?} do not add up to {extent}")));
     }
@@ -202,6 +210,9 @@ fn expand_dims_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let axes = c.ints("axes")?;
     let rank = x.len() + axes.len();
     let axes = c.normal_axes(&axes, rank)?;
+    if rank > MAX_RANK {
+        return Err(c.fail(format!("rank {rank} is too large")));
+    }
     let mut old = x.into_iter();
     let shape = (0..rank).map(|i| if axes.contains(&i) { Some(Dim::Fixed(1)) } else { old.next() });
     Ok(tensor(dtype, shape.flatten().collect()))

@@ -61,8 +61,8 @@ fn by_size_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
             return Err(fail());
         }
         shape.push(match (at, want) {
-            (Some(b), Some(-1)) => Dim::Fixed((extent - b) as usize),
-            (b, Some(n)) if n >= 0 && n <= extent - b.unwrap_or(0) => Dim::Fixed(n as usize),
+            (Some(b), Some(-1)) if b < extent => Dim::Fixed((extent - b) as usize),
+            (b, Some(n)) if n > 0 && n <= extent - b.unwrap_or(0) => Dim::Fixed(n as usize),
             (None, Some(-1)) | (_, None) => Dim::Unknown,
             _ => return Err(fail()),
         });

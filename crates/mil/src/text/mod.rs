@@ -9,5 +9,5 @@ mod number;
 mod parse;
 mod print;
 
-pub use parse::{Missing, Options, Parsed, parse, parse_with};
+pub use parse::{Missing, Options, Parsed, Types, parse, parse_with};
 pub use print::print;

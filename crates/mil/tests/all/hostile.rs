@@ -3,13 +3,15 @@
 use std::time::{Duration, Instant};
 
 use ferrane_diag::Source;
-use ferrane_mil::{Missing, Options, Strictness, Weights, parse_with, print};
+use ferrane_mil::{Missing, Options, Strictness, Types, Weights, parse_with, print};
 use proptest::prelude::*;
 
 /// Reads within a second, shows what it told, and prints what it let through.
 fn survive(text: &[u8]) {
     let start = Instant::now();
-    for options in [Options::default(), Options { missing: Missing::Keep, strictness: Strictness::Lenient }] {
+    for options in
+        [Options::default(), Options { missing: Missing::Keep, strictness: Strictness::Lenient, types: Types::Trust }]
+    {
         let parsed = parse_with(text, &Weights::new(), options);
         assert_eq!(parsed.program.is_none(), parsed.diagnostics.has_errors());
         let source = Source::new("t", text);
@@ -75,7 +77,7 @@ const WORDS: &[&str] = &[
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(crate::cases(300))]
 
     #[test]
     fn random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400)) {

@@ -1,8 +1,6 @@
 //! Random programs from the builder: they verify, check, and survive text.
 
-use ferrane_mil::{
-    Builder, Constant, DataType, MilError, Program, Strictness, Type, ValueId, Weights, check, parse, print,
-};
+use ferrane_mil::{Builder, Constant, DataType, MilError, Program, Type, ValueId, Weights, check, parse, print};
 use proptest::prelude::*;
 
 /// One step of a random program: which op, and numbers to choose its operands with.
@@ -79,7 +77,7 @@ pub fn printed() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(crate::cases(200))]
 
     #[test]
     fn built_programs_survive_text(steps in steps()) {
@@ -106,6 +104,5 @@ proptest! {
         }
         // The program's own store serves, too.
         prop_assert!(parse(&text, &program.weights).is_ok());
-        let _ = Strictness::Strict;
     }
 }
