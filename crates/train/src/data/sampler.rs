@@ -24,7 +24,7 @@ pub struct SamplerState {
 impl Sampler {
     /// A sampler at its beginning. The draws are a stream of their own under `seed`, apart from the initialisation's.
     pub fn new(seed: u64) -> Sampler {
-        Sampler { rng: Rng::stream(seed, 0x73_616d_706c_65), drawn: 0 }
+        Sampler { rng: Rng::stream(seed, 0x7361_6d70_6c65), drawn: 0 }
     }
 
     /// Where the next window of `seq` + 1 training ids starts.
