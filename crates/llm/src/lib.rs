@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod forward;
+pub mod generate;
 pub mod kernels;
 pub mod layout;
 pub mod norm;

@@ -1,0 +1,244 @@
+//! The forward pass through a device: three kernels, compiled once, and each layer's input surfaces, staged once.
+//!
+//! Embedding, RMSNorm, the fp32 residual stream and the classifier stay on the CPU; activations are channel-first
+//! `[channels, seq]` (training-dynamic §1). A window has a fixed length, because programs have fixed shapes; shorter
+//! inputs are filled up with zeros, which the causal mask keeps from the tokens before them.
+
+use ferrane_device::{Device, Executable, Surface};
+use ferrane_host::gemm::{Epilogue, GemmError, Operand, Output, View, ViewMut, gemm};
+use ferrane_host::pool;
+
+use crate::config::Config;
+use crate::kernels::{self, KernelError};
+use crate::layout::{Kernel, KernelLayout, LayoutError, Residual, Shape, WeightForm};
+use crate::norm::rmsnorm_forward;
+use crate::staging::{self, Bound};
+use crate::weights::{self, Weights};
+
+/// Elements that one task of an element-wise loop works on.
+const GRAIN: usize = 16 * 1024;
+
+/// Why a forward pass could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Weights and configuration do not belong together.
+    #[error(transparent)]
+    Weights(#[from] weights::Error),
+    /// A kernel could not be built.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// A region or tap is missing.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The device refused a compile, a binding or an evaluation.
+    #[error("{kernel}: {source}")]
+    Device {
+        /// The kernel at work.
+        kernel: &'static str,
+        /// What the device said.
+        source: ferrane_device::Error,
+    },
+    /// The classifier's product failed.
+    #[error("classifier: {0}")]
+    Product(#[from] GemmError),
+    /// A token id that the vocabulary does not have.
+    #[error("token {token} at position {position} is beyond the vocabulary of {vocab}")]
+    Token {
+        /// The id.
+        token: u32,
+        /// Where it stands.
+        position: usize,
+        /// Number of ids.
+        vocab: usize,
+    },
+    /// More tokens than the window holds, or none.
+    #[error("{found} tokens in a window of {seq}")]
+    Length {
+        /// Number of tokens.
+        found: usize,
+        /// Tokens in a window.
+        seq: usize,
+    },
+}
+
+/// How a forward pass is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Where the residual stream lives.
+    pub residual: Residual,
+    /// How weights reach the kernels.
+    pub form: WeightForm,
+}
+
+/// A loaded kernel, the output that all layers share, and each layer's inputs.
+struct Stage {
+    layout: KernelLayout,
+    output: Surface,
+    layers: Vec<Bound>,
+    /// Keeps the program loaded.
+    _executable: Executable,
+}
+
+impl Stage {
+    fn new(device: &Device, shape: &Shape, kernel: Kernel, weights: &Weights) -> Result<Stage, Error> {
+        let at = |source| Error::Device { kernel: kernel.name(), source };
+        let (program, layout) = kernels::build(shape, kernel)?;
+        let executable = device.load(&program, kernel.name()).map_err(at)?;
+        let output = staging::output_surface(device, &executable).map_err(at)?;
+        let bind = |layer| {
+            let bound = Bound::new(device, &executable, &layout, &output)?;
+            bound.stage(&layout, layer)?;
+            Ok(bound)
+        };
+        let layers = weights.layers.iter().map(bind).collect::<Result<_, _>>().map_err(at)?;
+        Ok(Stage { layout, output, layers, _executable: executable })
+    }
+
+    /// Writes one activation, runs the kernel with a layer's weights, and reads one tap.
+    fn run(&self, layer: usize, inputs: &[(&str, &[f32])], tap: &str, result: &mut [f32]) -> Result<(), Error> {
+        let kernel = self.layout.kernel.name();
+        let at = |source| Error::Device { kernel, source };
+        let tap = self.layout.tap(tap)?;
+        let bound = &self.layers[layer];
+        for (region, values) in inputs {
+            bound.write(self.layout.region(region)?, values).map_err(at)?;
+        }
+        bound.request().evaluate().map_err(at)?;
+        let access = self.output.read().map_err(at)?;
+        staging::read_tap(&access, tap, result).map_err(at)
+    }
+}
+
+/// A model on a device, ready for windows of up to `seq` tokens.
+pub struct Forward {
+    shape: Shape,
+    sdpa: Stage,
+    wo: Stage,
+    ffn: Stage,
+    /// What the CPU needs of the weights: the embedding, the classifier, and the norms' gains.
+    embed: Vec<f32>,
+    classifier: Option<Vec<f32>>,
+    norm: Vec<f32>,
+    gains: Vec<(Vec<f32>, Vec<f32>)>,
+}
+
+impl Forward {
+    /// Compiles `sdpaFwd`, `woFwd` and `ffnFused`, allocates every layer's input surfaces and stages the weights.
+    ///
+    /// # Errors
+    /// [`Error::Weights`] if configuration and weights do not fit; the shape has no layout; or the device refused.
+    pub fn new(
+        device: &Device,
+        config: &Config,
+        weights: &Weights,
+        seq: usize,
+        options: Options,
+    ) -> Result<Forward, Error> {
+        config.validate().map_err(weights::Error::from)?;
+        weights.check(config)?;
+        let shape = Shape::new(config.clone(), seq, options.residual, options.form);
+        let stage = |kernel| Stage::new(device, &shape, kernel, weights);
+        let (sdpa, wo, ffn) = (stage(Kernel::SdpaFwd)?, stage(Kernel::WoFwd)?, stage(Kernel::FfnFused)?);
+        Ok(Forward {
+            sdpa,
+            wo,
+            ffn,
+            embed: weights.embed.clone(),
+            classifier: weights.classifier.clone(),
+            norm: weights.norm.clone(),
+            gains: weights.layers.iter().map(|l| (l.attn_norm.clone(), l.ffn_norm.clone())).collect(),
+            shape,
+        })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.shape.config
+    }
+
+    /// Tokens in a window.
+    pub fn seq(&self) -> usize {
+        self.shape.seq
+    }
+
+    /// Logits `[tokens.len(), vocab]` of a sequence that starts at position 0.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for no tokens or more than the window holds, [`Error::Token`], or the device failed.
+    pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
+        let stream = self.hidden(tokens)?;
+        self.classify(&stream, 0, tokens.len())
+    }
+
+    /// Logits `[vocab]` of the last token alone: what the choice of the next token needs.
+    ///
+    /// # Errors
+    /// As [`Forward::logits`].
+    pub fn last_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
+        let stream = self.hidden(tokens)?;
+        self.classify(&stream, tokens.len() - 1, tokens.len())
+    }
+
+    /// The normed residual stream behind the last layer, `[dim, seq]`.
+    fn hidden(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
+        let (seq, config) = (self.shape.seq, &self.shape.config);
+        let (dim, eps, alpha) = (config.dim, config.norm_eps, config.residual_scale);
+        if tokens.is_empty() || tokens.len() > seq {
+            return Err(Error::Length { found: tokens.len(), seq });
+        }
+        let mut x = vec![0.0; dim * seq];
+        for (t, &token) in tokens.iter().enumerate() {
+            let row = self.embed.get(token as usize * dim..(token as usize + 1) * dim);
+            let row = row.ok_or(Error::Token { token, position: t, vocab: config.vocab })?;
+            for (c, value) in row.iter().enumerate() {
+                x[c * seq + t] = *value;
+            }
+        }
+        let (mut normed, mut part) = (vec![0.0; dim * seq], vec![0.0; dim * seq]);
+        let mut attended = vec![0.0; config.q_dim() * seq];
+        for (layer, (attn_gain, ffn_gain)) in self.gains.iter().enumerate() {
+            rmsnorm_forward(&x, attn_gain, seq, eps, &mut normed);
+            self.sdpa.run(layer, &[("xnorm", &normed)], "attn_out", &mut attended)?;
+            self.wo.run(layer, &[("attn_out", &attended)], "o_out", &mut part)?;
+            add_scaled(&mut x, alpha, &part);
+            rmsnorm_forward(&x, ffn_gain, seq, eps, &mut normed);
+            match self.shape.residual {
+                Residual::Fp32 => {
+                    self.ffn.run(layer, &[("x2norm", &normed)], "ffn", &mut part)?;
+                    add_scaled(&mut x, alpha, &part);
+                }
+                Residual::Fp16 => {
+                    self.ffn.run(layer, &[("x2norm", &normed), ("x2", &x)], "x_next", &mut part)?;
+                    std::mem::swap(&mut x, &mut part);
+                }
+            }
+        }
+        rmsnorm_forward(&x, &self.norm, seq, eps, &mut normed);
+        Ok(normed)
+    }
+
+    /// Logits of the positions `from..to` of a normed stream.
+    fn classify(&self, stream: &[f32], from: usize, to: usize) -> Result<Vec<f32>, Error> {
+        let config = &self.shape.config;
+        let (dim, vocab, seq) = (config.dim, config.vocab, self.shape.seq);
+        let rows = to - from;
+        let mut logits = vec![0.0; rows * vocab];
+        let matrix = self.classifier.as_deref().unwrap_or(&self.embed);
+        // logits[t, v] = Σ_c stream[c, t] · matrix[v, c]
+        let lhs = Operand::F32(View::new(&stream[from..], rows, dim, 1, seq as isize)?);
+        let rhs = Operand::F32(View::row_major(matrix, vocab, dim)?).t();
+        gemm(lhs, rhs, Output::F32(ViewMut::row_major(&mut logits, rows, vocab)?), Epilogue::default())?;
+        Ok(logits)
+    }
+}
+
+/// `x += alpha · y`.
+fn add_scaled(x: &mut [f32], alpha: f32, y: &[f32]) {
+    pool::for_each_chunk_mut(x, GRAIN, |task, x| {
+        let y = &y[task * GRAIN..][..x.len()];
+        for (x, y) in x.iter_mut().zip(y) {
+            *x += alpha * y;
+        }
+    });
+}
