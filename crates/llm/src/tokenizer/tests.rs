@@ -188,6 +188,32 @@ proptest! {
         }
     }
 
+    /// Changed bytes in a `tokenizer.json`: refused, or all ids within the vocabulary.
+    #[test]
+    fn damaged_tokenizer_json_is_read_or_refused(changes in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..3), skip in any::<usize>()) {
+        let mut file = tokenizer_json();
+        // A short vocabulary, so that the changes hit the structure.
+        let vocabulary = file["model"]["vocab"].as_object_mut().unwrap();
+        vocabulary.retain(|_, id| id.as_u64() >= Some(256));
+        vocabulary.values_mut().for_each(|id| *id = Value::from(id.as_u64().unwrap_or(0) - 256));
+        let mut bytes = file.to_string().into_bytes();
+        for (at, byte) in changes {
+            let at = at % bytes.len();
+            bytes[at] = if byte < 128 { b"0123456789[]{},:\"anull-.e"[byte as usize % 25] } else { byte };
+        }
+        if skip.is_multiple_of(4) {
+            bytes.remove(skip / 4 % bytes.len());
+        }
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("tokenizer.json");
+        std::fs::write(&path, bytes).unwrap();
+        if let Ok(tokenizer) = Tokenizer::open(&path) {
+            let ids = tokenizer.encode("a b\u{2581} é <s>");
+            prop_assert!(ids.iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
+            tokenizer.decode(&ids);
+        }
+    }
+
     /// One changed byte in a model: refused, or all ids within the vocabulary.
     #[test]
     fn damaged_models_are_read_or_refused(at in 0usize..4000, byte in any::<u8>()) {
@@ -399,15 +425,14 @@ fn byte_level_refusals() {
     }
 }
 
-/// `tokenizer.json` in the SentencePiece spelling, as Llama's are.
-#[test]
-fn tokenizer_json_with_byte_fallback() {
+/// A `tokenizer.json` in the SentencePiece spelling, as Llama's are.
+fn tokenizer_json() -> Value {
     let mut vocabulary: HashMap<String, u32> = (0..256).map(|b| (format!("<0x{b:02X}>"), b)).collect();
     for (id, name) in (256..).zip(["\u{2581}", "a", "\u{2581}a", "<unk>", "<s>", "</s>"]) {
         vocabulary.insert(name.into(), id);
     }
     let special = |id: u32, name: &str| serde_json::json!({"id": id, "content": name, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
-    let file = serde_json::json!({
+    serde_json::json!({
         "version": "1.0", "truncation": null, "padding": null,
         "added_tokens": [special(260, "<s>"), special(261, "</s>")],
         "normalizer": {"type": "Sequence", "normalizers": [
@@ -418,10 +443,14 @@ fn tokenizer_json_with_byte_fallback() {
             {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
         "model": {"type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null, "end_of_word_suffix": null,
             "fuse_unk": true, "byte_fallback": true, "vocab": vocabulary, "merges": ["\u{2581} a"]}
-    });
+    })
+}
+
+#[test]
+fn tokenizer_json_with_byte_fallback() {
     let temporary = tempfile::tempdir().unwrap();
     let path = temporary.path().join("tokenizer.json");
-    std::fs::write(&path, file.to_string()).unwrap();
+    std::fs::write(&path, tokenizer_json().to_string()).unwrap();
     let tokenizer = Tokenizer::open(temporary.path()).unwrap();
     assert_eq!((tokenizer.bos(), tokenizer.eos()), (Some(260), Some(261)));
     assert_eq!(tokenizer.encode("a é"), [258, 256, 0xc3, 0xa9]);
