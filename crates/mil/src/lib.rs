@@ -3,6 +3,23 @@
 //! A [`Program`] is built by [`Builder`], read from text or out of a package, and is immutable at crate borders. Its values live
 //! in one arena per function with typed ids; constants are inline bytes or a [`WeightId`] into the program's [`Weights`], so no
 //! pass or dialect can pair a program with the wrong file.
+//!
+//! ```
+//! use ferrane_mil::{Builder, Constant, DataType, Type, Weights, parse, print};
+//!
+//! let mut b = Builder::new("main", "ios18");
+//! let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4, 1, 8]))?;
+//! let bytes = vec![0u8; 4 * 4 * 2];
+//! let w = b.weight("w", "@model_path/weights/w.bin", DataType::Fp16, &[4, 4, 1, 1], bytes)?;
+//! let y = b.conv("y", x, w, None, &Default::default())?;
+//! let z = b.op("mul", "z", [("x", y.into()), ("y", Constant::fp16(0.5).into())])?;
+//! let program = b.finish(&[("out", z)])?;
+//!
+//! let text = print(&program);
+//! let again = parse(&text, &program.weights)?;
+//! assert_eq!(print(&again), text);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

@@ -189,7 +189,7 @@ impl Type {
     }
 }
 
-/// The verbose spelling, which says everything.
+/// The shorthand spelling: a tensor of rank 0 is written as its element type.
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

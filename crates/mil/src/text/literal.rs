@@ -198,7 +198,7 @@ impl Reader<'_> {
         let rest = elements.count.checked_div(known).unwrap_or(0);
         let fits = match open {
             0 => elements.count == known,
-            1 => known != 0 && elements.count % known == 0,
+            1 => known != 0 && elements.count.is_multiple_of(known),
             _ => false,
         };
         if !fits {

@@ -8,6 +8,7 @@ mod literal;
 mod number;
 mod parse;
 mod print;
+mod statement;
 
 pub use parse::{Missing, Options, Parsed, Types, parse, parse_with};
 pub use print::print;

@@ -4,9 +4,9 @@
 //! text, and every loop takes a token; so the reader ends, and it does not panic. After an error in a statement it goes on at
 //! the next one; a value whose statement was wrong still has the type that the text gives it, so one mistake is told once.
 //!
-//! Codes: 0101 bytes that are no text, 0102 unexpected token, 0103 program header, 0104 nesting or size, 0105 string, 0106 an
-//! argument without its name, 0107 a literal without its type, 0108 number; 0201 name, 0202 undefined value, 0203 type, 0204 to
-//! 0211 ops and their arguments; 0301 missing file, 0302 record, 0303 (warning) odd record.
+//! Statements are in `statement`, types and literals in `literal`. Codes: 0101 bytes that are no text, 0102 unexpected token, 0103 program header, 0104 nesting or size, 0105 string, 0106 an
+//! argument without its name, 0107 a literal without its type, 0108 number; 0201 name, 0202 undefined value, 0203 type, 0204
+//! (warning) an op that the registry does not have, 0205 to 0211 arguments and results; 0301 missing file, 0302 record, 0303 (warning) odd record.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,12 +14,8 @@ use ferrane_diag::{Code, Diagnostic, Diagnostics, Span, nearest};
 
 use super::lex::{Kind, Lexer, Token};
 use crate::build::is_identifier;
-use crate::error::MilError;
-use crate::ops::{self, Opset};
-use crate::program::{
-    Arg, Block, BlockId, Constant, Dialect, Function, Op, OpId, Program, Type, Value, ValueDef, ValueId,
-};
-use crate::verify::{MAX_DEPTH, check_op};
+use crate::ops::Opset;
+use crate::program::{Block, BlockId, Constant, Dialect, Function, Program, Type, Value, ValueDef, ValueId};
 use crate::weights::{Strictness, Weights};
 
 /// The largest text that is read: spans are 32 bits.
@@ -119,9 +115,11 @@ pub(super) struct Reader<'a> {
     pub(super) options: Options,
     /// A scalar was spelled as a tensor.
     pub(super) verbose: bool,
-    function: Function,
-    opset: Opset,
+    pub(super) function: Function,
+    pub(super) opset: Opset,
     scope: HashMap<String, ValueId>,
+    /// Unknown ops that have been told.
+    pub(super) unknown: HashSet<String>,
 }
 
 impl<'a> Reader<'a> {
@@ -139,6 +137,7 @@ impl<'a> Reader<'a> {
             function: Function::default(),
             opset: Opset(0),
             scope: HashMap::new(),
+            unknown: HashSet::new(),
         }
     }
 
@@ -146,6 +145,11 @@ impl<'a> Reader<'a> {
 
     pub(super) fn text(&self, token: Token) -> &'a str {
         self.lexer.text(token)
+    }
+
+    /// The text that is read.
+    pub(super) fn whole(&self) -> &'a str {
+        self.lexer.whole()
     }
 
     pub(super) fn advance(&mut self) -> Token {
@@ -304,7 +308,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `type name, type name`, up to a closing parenthesis or `=`.
-    fn parameters(&mut self) -> Read<Vec<(String, Span, Type)>> {
+    pub(super) fn parameters(&mut self) -> Read<Vec<(String, Span, Type)>> {
         let mut found = Vec::new();
         while self.token.kind == Kind::Ident {
             let ty = self.ty()?;
@@ -317,7 +321,7 @@ impl<'a> Reader<'a> {
         Ok(found)
     }
 
-    fn define(&mut self, name: &str, span: Span, ty: Type, def: ValueDef) -> ValueId {
+    pub(super) fn define(&mut self, name: &str, span: Span, ty: Type, def: ValueDef) -> ValueId {
         debug_assert!(is_identifier(name));
         let id = ValueId(self.function.values.len() as u32);
         if self.scope.insert(name.to_string(), id).is_some() {
@@ -328,10 +332,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Statements, `}`, `->` and the results.
-    fn body(&mut self, block: BlockId, depth: usize) -> Read<()> {
+    pub(super) fn body(&mut self, block: BlockId, depth: usize) -> Read<()> {
         let first = self.function.values.len();
         while !self.at(b'}') && self.token.kind != Kind::End {
-            if self.diagnostics.is_full() {
+            if self.diagnostics.is_full() && self.diagnostics.has_errors() {
                 return Err(Stop);
             }
             let start = self.token.span;
@@ -382,7 +386,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn names(&mut self) -> Read<Vec<ValueId>> {
+    pub(super) fn names(&mut self) -> Read<Vec<ValueId>> {
         let mut found = Vec::new();
         while self.token.kind == Kind::Ident {
             let (name, span) = self.ident("a value")?;
@@ -394,7 +398,7 @@ impl<'a> Reader<'a> {
         Ok(found)
     }
 
-    fn lookup(&mut self, name: &str, span: Span) -> Option<ValueId> {
+    pub(super) fn lookup(&mut self, name: &str, span: Span) -> Option<ValueId> {
         let found = self.scope.get(name).copied();
         if let Some(id) = found.filter(|id| id.index() < self.function.values.len()) {
             return Some(id);
@@ -409,210 +413,5 @@ impl<'a> Reader<'a> {
         }
         self.tell(d);
         None
-    }
-
-    // Statements.
-
-    /// `None` for one that was read but is wrong.
-    fn statement(&mut self, depth: usize) -> Read<Option<OpId>> {
-        let start = self.token.span;
-        let results = self.results()?;
-        let id = OpId(self.function.ops.len() as u32);
-        let errors = self.errors();
-        let read = self.call(id, depth);
-        // Results are defined whatever the call was like, so that their uses are not told again.
-        let mut outputs = Vec::with_capacity(results.len());
-        for (i, (name, span, ty)) in results.iter().enumerate() {
-            outputs.push(self.define(name, *span, ty.clone(), ValueDef::Op(id, i as u32)));
-        }
-        let (mut op, spans) = read?;
-        op.outputs = outputs;
-        op.span = Some(start.to(self.last));
-        if self.errors() == errors && self.options.types == Types::Check {
-            self.check(&op, &spans, &results);
-        }
-        self.function.ops[id.index()] = op;
-        Ok(Some(id))
-    }
-
-    fn errors(&self) -> usize {
-        self.diagnostics.len() + self.diagnostics.left_out()
-    }
-
-    /// `type name, … =`; nothing for an op without results.
-    fn results(&mut self) -> Read<Vec<(String, Span, Type)>> {
-        if self.token.kind != Kind::Ident {
-            return self.unexpected("a statement");
-        }
-        if !self.at_type() {
-            // An op without results: its name is read by `call`.
-            return Ok(Vec::new());
-        }
-        let results = self.parameters()?;
-        self.expect(b'=')?;
-        Ok(results)
-    }
-
-    /// `op(args)[attributes] blocks;` The op is placed in the arena before its nested blocks, whose ops come behind it.
-    fn call(&mut self, id: OpId, depth: usize) -> Read<(Op, HashMap<String, Span>)> {
-        // A place for the op, also if reading it fails.
-        self.function.ops.push(Op {
-            name: String::new(),
-            args: Vec::new(),
-            attributes: Vec::new(),
-            outputs: Vec::new(),
-            blocks: Vec::new(),
-            span: None,
-        });
-        debug_assert_eq!(id.index() + 1, self.function.ops.len());
-        let (name, name_span) = self.ident("an op")?;
-        let mut spans = HashMap::from([(String::new(), name_span)]);
-        self.expect(b'(')?;
-        let mut args = Vec::new();
-        while !self.at(b')') {
-            if let Some((argument, span, arg)) = self.argument(name)? {
-                if spans.insert(argument.clone(), span).is_some() {
-                    let e = MilError::DuplicateArgument { op: name.to_string(), argument: argument.clone() };
-                    self.tell(Diagnostic::error(e.code(), span, e.to_string()));
-                } else {
-                    args.push((argument, arg));
-                }
-            }
-            if !self.eat(b',') {
-                break;
-            }
-        }
-        self.expect(b')')?;
-        let attributes = if self.at(b'[') { self.attributes()? } else { Vec::new() };
-        let mut blocks = Vec::new();
-        while self.at(b'(') {
-            blocks.push(self.nested(depth + 1)?);
-        }
-        self.expect(b';')?;
-        Ok((Op { name: name.to_string(), args, attributes, outputs: Vec::new(), blocks, span: None }, spans))
-    }
-
-    /// `(parameters) { … } -> (…)`.
-    fn nested(&mut self, depth: usize) -> Read<BlockId> {
-        let open = self.expect(b'(')?;
-        if depth > MAX_DEPTH {
-            return self.fail(104, open, format!("blocks nest deeper than {MAX_DEPTH}"));
-        }
-        let id = BlockId(self.function.blocks.len() as u32);
-        self.function.blocks.push(Block::default());
-        for (i, (name, span, ty)) in self.parameters()?.into_iter().enumerate() {
-            let value = self.define(&name, span, ty, ValueDef::BlockInput(id, i as u32));
-            self.function.blocks[id.index()].inputs.push(value);
-        }
-        self.expect(b')')?;
-        self.expect(b'{')?;
-        self.body(id, depth)?;
-        Ok(id)
-    }
-
-    /// `name = value`. `None` for an argument that is wrong but ends where it should.
-    fn argument(&mut self, op: &str) -> Read<Option<(String, Span, Arg)>> {
-        let (name, span) = self.ident("an argument")?;
-        if self.at(b',') || self.at(b')') {
-            let message = format!("the arguments of `{op}` are given by name");
-            let mut d = Diagnostic::error(Code(106), span, message);
-            if let Some(first) = ops::find(op, self.opset).and_then(|def| def.params.first()) {
-                d = d.suggest(span, format!("{} = {name}", first.name));
-            }
-            self.tell(d);
-            return Ok(None);
-        }
-        self.expect(b'=')?;
-        let start = self.token.span;
-        let arg = self.argument_value(op, name)?;
-        Ok(arg.map(|arg| (name.to_string(), start.to(self.last), arg)))
-    }
-
-    fn argument_value(&mut self, op: &str, name: &str) -> Read<Option<Arg>> {
-        match self.token.kind {
-            Kind::Punct(b'(') => {
-                self.advance();
-                let (open, before) = (self.last, self.errors());
-                let values = self.names()?;
-                self.expect(b')')?;
-                if values.is_empty() && self.errors() == before {
-                    let message = format!("the list `{name}` of `{op}` is empty");
-                    self.tell(Diagnostic::error(Code(208), open.to(self.last), message));
-                    return Ok(None);
-                }
-                Ok(Some(Arg::List(values)))
-            }
-            Kind::Ident if self.at_type() => Ok(Some(Arg::Const(self.literal()?))),
-            Kind::Ident => {
-                let (value, span) = self.ident("a value")?;
-                if self.at(b'(') || self.at(b'<') {
-                    return self.fail(203, span, format!("`{value}` is no type"));
-                }
-                Ok(self.lookup(value, span).map(Arg::Value))
-            }
-            Kind::Punct(b'[') | Kind::Number | Kind::String => {
-                let start = self.token.span;
-                let count = self.skip_bare()?;
-                let span = start.to(self.last);
-                let message = format!("the literal `{name}` needs its type");
-                let written = span.of(self.lexer_text());
-                let typed = match written.as_bytes().first() {
-                    Some(b'"') => format!("string({written})"),
-                    Some(b'[') => format!("tensor<int32, [{count}]>({written})"),
-                    _ if written.contains('.') => format!("fp16({written})"),
-                    _ => format!("int32({written})"),
-                };
-                let mut d = Diagnostic::error(Code(107), span, message);
-                if written.len() < 200 {
-                    d = d.suggest(span, typed);
-                }
-                self.tell(d);
-                Ok(None)
-            }
-            _ => self.unexpected("a value"),
-        }
-    }
-
-    fn lexer_text(&self) -> &'a str {
-        self.lexer.whole()
-    }
-
-    /// Over a literal without type; gives the number of its elements.
-    fn skip_bare(&mut self) -> Read<usize> {
-        let (mut depth, mut count) = (0usize, 0usize);
-        loop {
-            match self.token.kind {
-                Kind::Punct(b'[') => depth += 1,
-                Kind::Punct(b']') => depth -= 1,
-                Kind::Punct(b',') => {}
-                Kind::Number | Kind::String | Kind::Ident => count += 1,
-                _ => return self.unexpected("an element"),
-            }
-            self.advance();
-            if depth == 0 {
-                return Ok(count);
-            }
-        }
-    }
-
-    /// Compares the op with the registry. Ops that are not in it are kept as they are.
-    fn check(&mut self, op: &Op, spans: &HashMap<String, Span>, results: &[(String, Span, Type)]) {
-        if ops::find(&op.name, self.opset).is_none() {
-            return;
-        }
-        let Err(e) = check_op(&self.function, op, self.opset, &self.weights) else { return };
-        let name_span = spans.get("").copied().unwrap_or(self.last);
-        let argument = match &e {
-            MilError::UnknownArgument { argument, .. }
-            | MilError::ArgumentType { argument, .. }
-            | MilError::NotConstant { argument, .. } => spans.get(argument).copied(),
-            MilError::ResultType { .. } => results.first().map(|(_, span, _)| *span),
-            _ => None,
-        };
-        let mut d = Diagnostic::error(e.code(), argument.unwrap_or(name_span), e.to_string());
-        if let MilError::ResultType { declared, inferred, .. } = &e {
-            d = d.note(None, format!("declared {declared}, inferred {inferred}"));
-        }
-        self.tell(d);
     }
 }

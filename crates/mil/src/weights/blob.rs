@@ -147,7 +147,7 @@ pub fn find(
     if u32_at(file, 4) != 2 {
         odd.push(BlobError::Version { found: u32_at(file, 4) });
     }
-    if offset % ALIGNMENT as u64 != 0 {
+    if !offset.is_multiple_of(ALIGNMENT as u64) {
         odd.push(BlobError::Alignment { offset });
     }
     if code(dtype) != Some(record.code) {
@@ -172,7 +172,7 @@ pub fn find(
         if let Some(first) = odd.into_iter().next() {
             return Err(first);
         }
-        if record.offset % ALIGNMENT as u64 != 0 {
+        if !record.offset.is_multiple_of(ALIGNMENT as u64) {
             return Err(BlobError::Alignment { offset: record.offset });
         }
         return Ok((declared?, Vec::new()));
@@ -209,7 +209,7 @@ pub fn records(file: &[u8]) -> Result<Vec<(u64, Metadata)>, BlobError> {
         let record = metadata(file, at)?;
         let end = record.offset.checked_add(record.size).filter(|&end| end <= len as u64);
         let end = end.ok_or(BlobError::OutOfFile { offset: record.offset, size: record.size, len })?;
-        if record.offset % ALIGNMENT as u64 != 0 || record.offset < at + ALIGNMENT as u64 {
+        if !record.offset.is_multiple_of(ALIGNMENT as u64) || record.offset < at + ALIGNMENT as u64 {
             return Err(BlobError::Alignment { offset: record.offset });
         }
         found.push((at, record));

@@ -146,9 +146,12 @@ fn errors(body: &str) -> Vec<(usize, String, String, Option<String>)> {
     told.collect()
 }
 
+/// Line, code, part of the message, and the suggestion if it matters.
+type Expected<'a> = (usize, &'a str, &'a str, Option<&'a str>);
+
 #[test]
 fn errors_have_place_code_and_reason() {
-    let cases: &[(&str, &[(usize, &str, &str, Option<&str>)])] = &[
+    let cases: &[(&str, &[Expected<'_>])] = &[
         ("tensor<fp16, [2, 3]> y = relu(x = x);", &[]),
         ("tensor<fp16, [2, 3]> y = relu(x = z);", &[(1, "E0202", "`z` is not defined", Some("x"))]),
         ("tensor<fp16, [2, 3]> y = relu(X = x);", &[(1, "E0205", "no argument `X`", None)]),
@@ -185,5 +188,34 @@ fn errors_have_place_code_and_reason() {
         }
     }
     let sofmax = errors("tensor<fp16, [2, 3]> y = sofmax(x = x);");
-    assert!(sofmax.is_empty(), "an unknown op is kept: {sofmax:?}");
+    // An unknown op is kept; the warning knows what was meant.
+    assert!(
+        matches!(&sofmax[..], [(1, code, why, None)] if code == "E0204" && why.contains("`softmax`")),
+        "{sofmax:?}"
+    );
+}
+
+#[test]
+fn hand_made_weights_are_read_leniently_with_warnings() {
+    let body =
+        "tensor<fp16, [2]> w = const()[val = tensor<fp16, [2]>(BLOBFILE(path = string(\"w\"), offset = uint64(64)))];";
+    let text = format!("program(1.3)\n{{\nfunc main<ios18>(tensor<fp16, [2]> x) {{\n{body}\n}} -> (w);\n}}\n");
+    // Size and offset zero, as several published benches wrote them (weight-blob §4).
+    let mut file = vec![0u8; 64];
+    file.extend_from_slice(&[0xef, 0xbe, 0xad, 0xde, 1]);
+    file.resize(128, 0);
+    file.extend_from_slice(&[0x00, 0x3c, 0x00, 0x40]);
+    let mut weights = Weights::new();
+    weights.open_file("w", file.clone());
+    let refused = parse(&text, &weights).expect_err("strict");
+    assert!(refused.iter().any(|d| d.code == ferrane_diag::Code(302)), "{refused}");
+    let lenient = Options { strictness: ferrane_mil::Strictness::Lenient, ..Options::default() };
+    let parsed = parse_with(&text, &weights, lenient);
+    let program = parsed.program.expect("lenient");
+    assert!(parsed.diagnostics.iter().all(|d| d.code == ferrane_diag::Code(303)) && parsed.diagnostics.len() >= 2);
+    let main = &program.functions[0];
+    let w = main.constant(main.body().outputs[0]).unwrap();
+    assert_eq!(w.bytes(&program.weights), Some(&[0x00, 0x3c, 0x00, 0x40][..]));
+    // What was opened and not added to goes to an engine as it is.
+    assert_eq!(*program.weights.files()[0].1, *file);
 }
