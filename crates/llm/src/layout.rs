@@ -19,9 +19,11 @@
 
 use crate::config::Config;
 use crate::weights::Part;
+use serde::{Deserialize, Serialize};
 
 /// Where the residual stream lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Residual {
     /// fp32 on the CPU; `ffnFused` also gives the feed-forward output.
     #[default]
@@ -31,7 +33,8 @@ pub enum Residual {
 }
 
 /// How weights reach a kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum WeightForm {
     /// In the columns behind the activations of the one input `x`.
     #[default]

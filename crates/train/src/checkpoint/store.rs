@@ -381,4 +381,4 @@ fn lock(root: &Path) -> Result<Option<File>, Error> {
 
 #[cfg(test)]
 #[path = "tests.rs"]
-pub(crate) mod tests;
+mod tests;

@@ -6,7 +6,7 @@ use ferrane_llm::weights::Init;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) fn tiny() -> Config {
+fn tiny() -> Config {
     let base = preset("stories260k").unwrap();
     Config { dim: 16, hidden: 24, layers: 2, heads: 4, kv_heads: 2, head_dim: 4, vocab: 48, max_seq: 64, ..base }
 }

@@ -12,6 +12,8 @@ const LOW: f32 = 16.0;
 const HIGH: f32 = 1024.0;
 /// Good updates in a row that let a scale grow that is inside the band, or that has overflowed.
 const PATIENCE: u32 = 64;
+/// Where a scale begins (training-dynamic §8), and where it ends for an engine that does not say how large gradients are.
+const START: f32 = 256.0;
 const SMALLEST: f32 = 1.0 / 16_384.0;
 const LARGEST: f32 = 16_777_216.0;
 
@@ -32,7 +34,7 @@ pub struct LossScale {
 
 impl Default for LossScale {
     fn default() -> Self {
-        LossScale { scale: 256.0, good: 0, peak: 0.0, cautious: false, dynamic: true }
+        LossScale { scale: START, good: 0, peak: 0.0, cautious: false, dynamic: true }
     }
 }
 
@@ -47,12 +49,15 @@ impl LossScale {
         self.scale
     }
 
-    /// An update went well; `max_dy` is the largest gradient that entered its layers, scale included.
+    /// An update went well; `max_dy` is the largest gradient that entered its layers, scale included. 0 stands for unknown:
+    /// then the scale recovers from overflows and does not grow beyond its start.
     pub fn good(&mut self, max_dy: f32) {
         self.good += 1;
         self.peak = self.peak.max(max_dy);
         if max_dy > HIGH {
             self.change(0.5);
+        } else if self.peak == 0.0 && self.scale >= START {
+            self.good = 0;
         } else if self.peak * 2.0 <= HIGH && (self.good >= PATIENCE || (max_dy < LOW && !self.cautious)) {
             self.cautious = false;
             self.change(2.0);
@@ -124,6 +129,8 @@ mod tests {
         (0..100).for_each(|_| scale.overflow());
         assert_eq!(scale.scale(), SMALLEST);
         (0..10_000).for_each(|_| scale.good(0.0));
+        assert_eq!(scale.scale(), START, "unknown gradients");
+        (0..10_000).for_each(|_| scale.good(1e-30));
         assert_eq!(scale.scale(), LARGEST);
         let mut fixed = LossScale::fixed(1.0);
         fixed.overflow();

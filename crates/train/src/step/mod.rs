@@ -1,6 +1,6 @@
 //! One micro-step: forward and backward of one window of tokens.
 //!
-//! Two engines do it: [`Pipeline`], whose forward and activation gradients are requests on a device, and the reference,
+//! Two engines do it: [`Pipeline`], whose forward and activation gradients are requests on a device, and [`ReferenceEngine`],
 //! plain fp32 on the CPU. The trainer knows only the trait [`Engine`], so a run can be repeated on either.
 
 mod backward;
@@ -8,8 +8,10 @@ mod cpu;
 mod gradients;
 mod kernels;
 mod pipeline;
+mod reference;
 
 pub use pipeline::Pipeline;
+pub use reference::ReferenceEngine;
 
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,222 @@
+//! Where the time of a run went, and how much arithmetic it did.
+
+use std::time::Duration;
+
+use ferrane_llm::config::Config;
+use serde::Serialize;
+
+use crate::step::Parts;
+
+/// Floating-point operations of one window; a multiplication and an addition are two.
+///
+/// Layers as training-dynamic §13 counts them (`2·layers·ΣW·seq`); that leaves out the products of attention and the
+/// classifier, which are counted here beside it. Attention is counted over the whole square of positions, as the kernels
+/// compute it. Backward is twice forward.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Flops {
+    /// Linear layers, forward.
+    pub layers: f64,
+    /// `Q·Kᵀ` and `P·V`, forward.
+    pub attention: f64,
+    /// Classifier, forward.
+    pub classifier: f64,
+}
+
+impl Flops {
+    /// Of a window of `seq` tokens and a classifier of `classes` rows (the compact vocabulary where there is one).
+    pub fn new(config: &Config, seq: usize, classes: usize) -> Self {
+        let (seq, layers) = (seq as f64, config.layers as f64);
+        Flops {
+            layers: 2.0 * layers * config.layer_matrix_parameters() as f64 * seq,
+            attention: 4.0 * layers * config.q_dim() as f64 * seq * seq,
+            classifier: 2.0 * classes as f64 * config.dim as f64 * seq,
+        }
+    }
+
+    /// The forward pass.
+    pub fn forward(&self) -> f64 {
+        self.layers + self.attention + self.classifier
+    }
+
+    /// Forward and backward.
+    pub fn total(&self) -> f64 {
+        3.0 * self.forward()
+    }
+}
+
+/// Times summed over a run, in seconds. The parts of a micro-step are the engine's own; weight gradients overlap the others.
+#[derive(Debug, Clone, Serialize)]
+pub struct Efficiency {
+    /// Updates, skipped ones included.
+    pub updates: u64,
+    /// Windows computed forward and backward.
+    pub micro_steps: u64,
+    /// Tokens trained on.
+    pub tokens: u64,
+    /// From the first window to the end.
+    pub wall: f64,
+    /// All micro-steps.
+    pub steps: f64,
+    /// Requests of the forward pass.
+    pub device_forward: f64,
+    /// Requests of the backward pass.
+    pub device_backward: f64,
+    /// Copies between activations and surfaces.
+    pub staging: f64,
+    /// Norms, residuals, rotary and SiLU gradients.
+    pub elementwise: f64,
+    /// Embedding, classifier and cross-entropy.
+    pub classifier: f64,
+    /// Weight gradients, on the worker queue.
+    pub weight_gradients: f64,
+    /// Waiting for the worker queue.
+    pub waiting: f64,
+    /// Norm, clipping and AdamW.
+    pub optimizer: f64,
+    /// Handing new weights to the engine.
+    pub weight_staging: f64,
+    /// Validation.
+    pub validation: f64,
+    /// Saving checkpoints.
+    pub checkpoints: f64,
+    /// Operations of one window.
+    pub flops: Flops,
+}
+
+impl Efficiency {
+    /// Nothing measured yet.
+    pub fn new(flops: Flops) -> Self {
+        Efficiency {
+            updates: 0,
+            micro_steps: 0,
+            tokens: 0,
+            wall: 0.0,
+            steps: 0.0,
+            device_forward: 0.0,
+            device_backward: 0.0,
+            staging: 0.0,
+            elementwise: 0.0,
+            classifier: 0.0,
+            weight_gradients: 0.0,
+            waiting: 0.0,
+            optimizer: 0.0,
+            weight_staging: 0.0,
+            validation: 0.0,
+            checkpoints: 0.0,
+            flops,
+        }
+    }
+
+    /// Adds one micro-step of `tokens` tokens that took `time`.
+    pub fn micro_step(&mut self, parts: &Parts, time: Duration, tokens: usize) {
+        self.micro_steps += 1;
+        self.tokens += tokens as u64;
+        self.steps += time.as_secs_f64();
+        self.device_forward += parts.device_forward.as_secs_f64();
+        self.device_backward += parts.device_backward.as_secs_f64();
+        self.staging += parts.staging.as_secs_f64();
+        self.elementwise += parts.elementwise.as_secs_f64();
+        self.classifier += parts.classifier.as_secs_f64();
+        self.weight_gradients += parts.weight_gradients.as_secs_f64();
+        self.waiting += parts.waiting.as_secs_f64();
+    }
+
+    /// The parts with their names, in seconds, in the order of a report.
+    pub fn parts(&self) -> [(&'static str, f64); 11] {
+        [
+            ("device forward", self.device_forward),
+            ("device backward", self.device_backward),
+            ("staging", self.staging),
+            ("element-wise", self.elementwise),
+            ("classifier", self.classifier),
+            ("weight gradients (overlapped)", self.weight_gradients),
+            ("waiting for weight gradients", self.waiting),
+            ("optimizer", self.optimizer),
+            ("weight staging", self.weight_staging),
+            ("validation", self.validation),
+            ("checkpoints", self.checkpoints),
+        ]
+    }
+
+    /// Milliseconds of a micro-step (forward and backward of one window).
+    pub fn micro_step_ms(&self) -> f64 {
+        ratio(1e3 * self.steps, self.micro_steps as f64)
+    }
+
+    /// Milliseconds of an update beside its micro-steps: norm, clipping, AdamW, staging.
+    pub fn update_ms(&self) -> f64 {
+        ratio(1e3 * (self.optimizer + self.weight_staging), self.updates as f64)
+    }
+
+    /// Tokens over the time of training: micro-steps, optimizer and staging.
+    pub fn tokens_per_second(&self) -> f64 {
+        ratio(self.tokens as f64, self.steps + self.optimizer + self.weight_staging)
+    }
+
+    /// 10⁹ operations per second of forward and backward, in the micro-steps' time.
+    pub fn gflops(&self) -> f64 {
+        ratio(self.flops.total() * self.micro_steps as f64 / 1e9, self.steps)
+    }
+
+    /// The report, a line an entry: times with their share of the whole, rates, and how operations were counted.
+    pub fn report(&self) -> Vec<String> {
+        let mut lines = vec![format!(
+            "{} updates, {} micro-steps, {} tokens in {:.1} s; {:.2} ms a micro-step, {:.2} ms an update beside them",
+            self.updates,
+            self.micro_steps,
+            self.tokens,
+            self.wall,
+            self.micro_step_ms(),
+            self.update_ms(),
+        )];
+        for (name, seconds) in self.parts() {
+            lines.push(format!("  {name:<30} {seconds:>9.2} s {:>5.1} %", 100.0 * ratio(seconds, self.wall)));
+        }
+        lines.push(format!(
+            "{:.0} tokens/s; {:.1} GFLOP/s forward and backward ({:.1} MFLOP a window: 3 × ({:.1} layers + {:.1} \
+             attention + {:.1} classifier))",
+            self.tokens_per_second(),
+            self.gflops(),
+            self.flops.total() / 1e6,
+            self.flops.layers / 1e6,
+            self.flops.attention / 1e6,
+            self.flops.classifier / 1e6,
+        ));
+        lines
+    }
+}
+
+fn ratio(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrane_llm::config::preset;
+
+    #[test]
+    fn counts_as_published() {
+        // training-dynamic §13: forward and total of the two models, in MFLOP at 256 tokens.
+        for (name, forward) in [("stories110m", 43_486.5), ("qwen3-0.6b", 225_485.8)] {
+            let flops = Flops::new(&preset(name).unwrap(), 256, 1000);
+            assert!((flops.layers / 1e6 - forward).abs() < 0.06, "{name}: {}", flops.layers);
+        }
+        let flops = Flops::new(&preset("stories110m").unwrap(), 256, 9216);
+        assert_eq!(flops.classifier, 2.0 * 9216.0 * 768.0 * 256.0);
+        assert_eq!(flops.attention, 12.0 * 2.0 * (2.0 * 768.0 * 256.0 * 256.0));
+        assert_eq!(flops.total(), 3.0 * (flops.layers + flops.attention + flops.classifier));
+    }
+
+    #[test]
+    fn rates() {
+        let mut sum = Efficiency::new(Flops { layers: 1e9, attention: 0.0, classifier: 0.0 });
+        assert_eq!((sum.gflops(), sum.micro_step_ms(), sum.tokens_per_second()), (0.0, 0.0, 0.0));
+        let parts = Parts { device_forward: Duration::from_millis(250), ..Parts::default() };
+        (0..4).for_each(|_| sum.micro_step(&parts, Duration::from_millis(500), 10));
+        (sum.updates, sum.optimizer, sum.wall) = (1, 2.0, 4.0);
+        assert_eq!((sum.gflops(), sum.micro_step_ms(), sum.update_ms()), (6.0, 500.0, 2000.0));
+        assert_eq!((sum.tokens_per_second(), sum.device_forward), (10.0, 1.0));
+        assert!(sum.report().iter().any(|l| l.contains("device forward") && l.contains("25.0 %")));
+    }
+}

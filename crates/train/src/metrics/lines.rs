@@ -1,0 +1,101 @@
+//! `metrics.jsonl`: one JSON object a line, one line an update, steps ascending.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::Path;
+
+use super::{Record, Sink};
+
+/// Appends records to a file. Every line is handed to the system at once, so a kill loses none.
+pub struct JsonLines {
+    file: File,
+}
+
+impl JsonLines {
+    /// An empty file, in place of what was there.
+    ///
+    /// # Errors
+    /// Whatever the system reports.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Ok(JsonLines { file: File::create(path)? })
+    }
+
+    /// Goes on after `step`: drops later lines, and what follows the first line that is no record, so that no step is
+    /// there twice. A missing file is begun.
+    ///
+    /// # Errors
+    /// Whatever the system reports.
+    pub fn resume(path: &Path, step: u64) -> io::Result<Self> {
+        let kept = if path.exists() { read(path)? } else { Vec::new() };
+        // Beside the file and renamed, so that a kill in here loses nothing.
+        let temporary = path.with_extension("jsonl.tmp");
+        let mut out = BufWriter::new(File::create(&temporary)?);
+        for record in kept.iter().filter(|r| r.step <= step) {
+            write_line(&mut out, record)?;
+        }
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        fs::rename(&temporary, path)?;
+        Ok(JsonLines { file: OpenOptions::new().append(true).open(path)? })
+    }
+}
+
+impl Sink for JsonLines {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        write_line(&mut self.file, record)
+    }
+}
+
+fn write_line(out: &mut impl Write, record: &Record) -> io::Result<()> {
+    let mut line = serde_json::to_vec(record)?;
+    line.push(b'\n');
+    out.write_all(&line)
+}
+
+/// The records of a file, up to the first line that is none (a line cut short by a kill is the last).
+///
+/// # Errors
+/// Whatever the system reports.
+pub fn read(path: &Path) -> io::Result<Vec<Record>> {
+    let mut records: Vec<Record> = Vec::new();
+    for line in BufReader::new(File::open(path)?).split(b'\n') {
+        match serde_json::from_slice::<Record>(&line?) {
+            Ok(record) if records.last().is_none_or(|last| last.step < record.step) => records.push(record),
+            _ => break,
+        }
+    }
+    Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(step: u64) -> Record {
+        Record { step, loss: Some(1.0 / step as f64), valid_loss: (step % 2 == 0).then_some(0.1), ..Record::default() }
+    }
+
+    #[test]
+    fn resuming_leaves_no_step_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let mut lines = JsonLines::create(&path).unwrap();
+        (1..=5).for_each(|step| lines.record(&record(step)).unwrap());
+        lines.file.write_all(b"{\"step\": 6, \"lo").unwrap();
+        assert_eq!(read(&path).unwrap().len(), 5);
+        let mut lines = JsonLines::resume(&path, 3).unwrap();
+        lines.record(&record(4)).unwrap();
+        assert_eq!(read(&path).unwrap(), (1..=4).map(record).collect::<Vec<_>>());
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 4);
+        let other = folder.path().join("none.jsonl");
+        JsonLines::resume(&other, 9).unwrap().record(&record(10)).unwrap();
+        assert_eq!(read(&other).unwrap(), [record(10)]);
+    }
+
+    #[test]
+    fn what_is_not_finite_is_null() {
+        let record = Record { step: 1, loss: super::super::finite(f64::NAN), skipped: true, ..Record::default() };
+        let text = serde_json::to_string(&record).unwrap();
+        assert!(text.contains("\"loss\":null") && !text.contains("valid_loss"), "{text}");
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+    }
+}

@@ -1,0 +1,527 @@
+//! The training loop.
+//!
+//! An update is a window of `accum` micro-steps of `batch` sequences each; then norm, clipping, AdamW, staging. All state
+//! that decides about results lives at the borders between updates: weights, moments, and [`State`]. So a checkpoint is
+//! always one of a border.
+//!
+//! The one decision: a run that is stopped inside a window gives up the window and goes back to its start, sampler
+//! included. That costs at most one window's work and makes N updates, stop, resume, M updates the same bits as N + M, with
+//! no partial gradients on the disk.
+//!
+//! A loss or gradient that is not finite skips its update: gradients are dropped, weights and moments stay, the loss scale
+//! halves. It is counted and told. What is left of that window is not computed, for its sum is of no worth any more.
+
+mod event;
+mod options;
+
+pub use event::{Event, Summary};
+pub use options::{Change, RunOptions};
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ferrane_llm::config::Config;
+use ferrane_llm::weights::{self, Weights};
+
+use crate::checkpoint::{self, Checkpoint, Snapshot, State, Store};
+use crate::data::{self, Ids, Sampler, Split};
+use crate::metrics::{self, Efficiency, Flops, JsonLines, Record, Sink, finite};
+use crate::optim::{self, LossScale, Moments};
+use crate::step::{Engine, StepError};
+
+/// Updates skipped in a row after which a run gives up: the loss scale has then been halved to next to nothing, and what is
+/// not finite is not its doing.
+const GIVE_UP: u64 = 40;
+
+/// Why a run cannot begin or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An option makes no run.
+    #[error("--{name} {value}: {reason}")]
+    Option {
+        /// Its name on the command line.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A new run would write over another.
+    #[error("{}: a run at step {step} is here; go on with --resume, or give another --out", folder.display())]
+    Exists {
+        /// The folder.
+        folder: PathBuf,
+        /// Its newest checkpoint.
+        step: u64,
+    },
+    /// A run cannot go on with other data.
+    #[error(
+        "the data are not those that this run was begun with ({found} in place of {expected}, by their hash); to train on \
+         other data begin a new run with --init and the checkpoint's weights"
+    )]
+    OtherData {
+        /// Start of the hash in the checkpoint.
+        expected: String,
+        /// Start of the hash of the data given.
+        found: String,
+    },
+    /// Nothing finite came of many updates in a row.
+    #[error(
+        "{skipped} updates in a row were not finite, the last at step {step}; the checkpoint holds the weights before \
+         them: resume with a smaller --lr"
+    )]
+    Diverged {
+        /// Updates skipped in a row.
+        skipped: u64,
+        /// Updates done.
+        step: u64,
+    },
+    /// Data too short.
+    #[error(transparent)]
+    Data(#[from] data::Error),
+    /// Weights that do not belong to the configuration.
+    #[error(transparent)]
+    Weights(#[from] weights::Error),
+    /// A micro-step failed.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// A checkpoint could not be written or read.
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::Error),
+    /// A file of the run's folder.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A training run.
+pub struct Run {
+    options: RunOptions,
+    config: Config,
+    engine: Box<dyn Engine>,
+    ids: Ids,
+    split: Split,
+    sampler: Sampler,
+    store: Store,
+    weights: Weights,
+    gradients: Weights,
+    moments: Moments,
+    state: State,
+    /// `None` after a failed write, which is told once.
+    lines: Option<JsonLines>,
+    efficiency: Efficiency,
+    /// The newest checkpoint and its step.
+    saved: Option<(u64, PathBuf)>,
+    changes: Vec<Change>,
+    warnings: Vec<String>,
+    last_loss: Option<f64>,
+}
+
+/// What the windows of an update came to.
+struct Window {
+    /// Sum of the finite losses, and how many.
+    loss: f64,
+    accumulated: usize,
+    tokens: u64,
+    finite: bool,
+    max_dy: f32,
+}
+
+impl Run {
+    /// A run from its beginning, in `options.out`, which must hold no checkpoints.
+    ///
+    /// # Errors
+    /// [`Error::Option`], [`Error::Exists`], [`Error::Data`] for too short data, [`Error::Weights`], [`Error::Checkpoint`]
+    /// when the folder is in use, [`Error::Io`].
+    pub fn new(
+        options: RunOptions,
+        config: Config,
+        weights: Weights,
+        ids: Ids,
+        engine: Box<dyn Engine>,
+    ) -> Result<Self, Error> {
+        options.check()?;
+        let store = Store::open(&options.out)?;
+        if let Some(step) = store.steps()?.last().copied() {
+            return Err(Error::Exists { folder: options.out, step });
+        }
+        let sampler = Sampler::new(options.seed);
+        let state = State {
+            version: checkpoint::VERSION,
+            step: 0,
+            updates: 0,
+            skipped: 0,
+            skipped_in_a_row: 0,
+            tokens: 0,
+            seconds: 0.0,
+            loss_scale: LossScale::default(),
+            sampler: sampler.state(),
+            options: serde_json::Value::Null,
+            data: hex(&ids),
+            tokenizer: None,
+            validation: None,
+            files: Default::default(),
+        };
+        let moments = Moments::zeros(&config);
+        Run::build(options, config, weights, moments, state, store, ids, engine)
+    }
+
+    /// Goes on from a checkpoint that `store` loaded.
+    ///
+    /// # Errors
+    /// As [`Run::new`], and [`Error::OtherData`].
+    pub fn resume(
+        options: RunOptions,
+        store: Store,
+        checkpoint: Checkpoint,
+        ids: Ids,
+        engine: Box<dyn Engine>,
+    ) -> Result<Self, Error> {
+        options.check()?;
+        let Checkpoint { path, config, weights, moments, state, warnings } = checkpoint;
+        let found = hex(&ids);
+        if found != state.data {
+            let short = |hash: &str| hash.chars().take(12).collect();
+            return Err(Error::OtherData { expected: short(&state.data), found: short(&found) });
+        }
+        let changes = options.changes(&state.options);
+        let saved = Some((state.step, path));
+        let run = Run::build(options, config, weights, moments, state, store, ids, engine)?;
+        Ok(Run { changes, warnings, saved, ..run })
+    }
+
+    fn build(
+        options: RunOptions,
+        config: Config,
+        weights: Weights,
+        moments: Moments,
+        mut state: State,
+        store: Store,
+        ids: Ids,
+        engine: Box<dyn Engine>,
+    ) -> Result<Self, Error> {
+        config.validate().map_err(weights::Error::from)?;
+        weights.check(&config)?;
+        let split = Split::new(ids.len(), Split::TRAIN, options.seq)?;
+        let path = store.root().join("metrics.jsonl");
+        let lines = match state.step {
+            0 => JsonLines::create(&path),
+            step => JsonLines::resume(&path, step),
+        };
+        let lines = Some(lines.map_err(|source| Error::Io { path, source })?);
+        state.options = serde_json::to_value(&options).unwrap_or_default();
+        state.tokenizer = options.tokenizer.as_ref().map(|t| t.display().to_string());
+        Ok(Run {
+            efficiency: Efficiency::new(Flops::new(&config, options.seq, config.vocab)),
+            gradients: Weights::zeros(&config),
+            sampler: Sampler::from_state(&state.sampler),
+            last_loss: None,
+            saved: None,
+            changes: Vec::new(),
+            warnings: Vec::new(),
+            options,
+            config,
+            engine,
+            ids,
+            split,
+            store,
+            weights,
+            moments,
+            state,
+            lines,
+        })
+    }
+
+    /// Says how many classes the classifier really has (the compact vocabulary), for the count of operations.
+    #[must_use]
+    pub fn with_classes(mut self, classes: usize) -> Self {
+        self.efficiency.flops = Flops::new(&self.config, self.options.seq, classes);
+        self
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The weights as of the last update.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// The moments as of the last update.
+    pub fn moments(&self) -> &Moments {
+        &self.moments
+    }
+
+    /// The state as of the last update.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Trains until the last update, or until `stop` is set: then it finishes the micro-step, saves, and tells how to go on.
+    /// At the end it validates, saves, and draws `loss.svg`.
+    ///
+    /// # Errors
+    /// [`Error::Step`] when the engine fails (what was done until then is saved), [`Error::Diverged`],
+    /// [`Error::Checkpoint`] when the last checkpoint cannot be written. A checkpoint on the way that cannot be written is a
+    /// warning, and the one before stays.
+    pub fn run(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Summary, Error> {
+        let (begun, before, first) = (Instant::now(), self.state.seconds, self.state.step);
+        let changes = std::mem::take(&mut self.changes);
+        let (step, steps) = (self.state.step, self.options.steps);
+        events(&Event::Started { step, steps, parameters: self.config.parameters(), changes });
+        for text in std::mem::take(&mut self.warnings) {
+            events(&Event::Warning { text });
+        }
+        let result = self.train(events, stop, begun, before, first);
+        self.state.seconds = before + begun.elapsed().as_secs_f64();
+        if result.is_err() && self.saved.as_ref().is_none_or(|s| s.0 < self.state.step) {
+            // Give up what is half done, keep what is done. The error that is told is the first one.
+            self.rewind();
+            if let Err(error) = self.save(events) {
+                events(&Event::Warning { text: format!("the checkpoint could not be written: {error}") });
+            }
+        }
+        let stopped = result? && self.state.step < self.options.steps;
+        self.save(events)?;
+        self.efficiency.wall += begun.elapsed().as_secs_f64();
+        if !stopped {
+            self.plot(events);
+        } else {
+            let resume = format!("ferrane train --resume --out {}", self.options.out.display());
+            events(&Event::Stopped { step: self.state.step, resume });
+        }
+        let summary = Summary {
+            step: self.state.step,
+            skipped: self.state.skipped,
+            stopped,
+            loss: self.last_loss,
+            validation: self.state.validation,
+            checkpoint: self.saved.as_ref().map(|s| s.1.clone()).unwrap_or_default(),
+            efficiency: self.efficiency.clone(),
+        };
+        events(&Event::Finished { summary: Box::new(summary.clone()) });
+        Ok(summary)
+    }
+
+    /// The loop; true when it was stopped.
+    fn train(
+        &mut self,
+        events: &mut dyn FnMut(&Event),
+        stop: &AtomicBool,
+        begun: Instant,
+        before: f64,
+        first: u64,
+    ) -> Result<bool, Error> {
+        self.engine.stage(&self.weights)?;
+        if self.state.step == 0 && self.options.eval_every > 0 {
+            self.validate(events, stop)?;
+        }
+        let mut last_save = Instant::now();
+        while self.state.step < self.options.steps {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(true);
+            }
+            let Some(mut record) = self.update(events, stop)? else { return Ok(true) };
+            let (step, last) = (self.state.step, self.state.step == self.options.steps);
+            let due = |every: u64| every > 0 && step % every == 0;
+            if due(self.options.eval_every) || last {
+                record.valid_loss = self.validate(events, stop)?;
+            }
+            self.tell(&record, events);
+            let seconds_left =
+                begun.elapsed().as_secs_f64() / (step - first) as f64 * (self.options.steps - step) as f64;
+            events(&Event::Update { record, skipped: self.state.skipped, seconds_left });
+            if self.state.skipped_in_a_row >= GIVE_UP {
+                // So that a resumed run has a chance: the halved scale would take long to grow again.
+                self.state.loss_scale = LossScale::default();
+                let skipped = std::mem::take(&mut self.state.skipped_in_a_row);
+                return Err(Error::Diverged { skipped, step });
+            }
+            let minutes = self.options.save_minutes;
+            let time = minutes > 0.0 && last_save.elapsed().as_secs_f64() >= 60.0 * minutes;
+            if !last && (due(self.options.save_every) || time) {
+                self.state.seconds = before + begun.elapsed().as_secs_f64();
+                if let Err(error) = self.save(events) {
+                    events(&Event::Warning { text: format!("the checkpoint could not be written: {error}") });
+                }
+                last_save = Instant::now();
+            }
+        }
+        if self.state.validation.is_none_or(|v| v.0 != self.state.step) {
+            // Stopped inside the last validation, and resumed.
+            self.validate(events, stop)?;
+        }
+        Ok(false)
+    }
+
+    /// One update; `None` when stopped inside its window, which is then undone.
+    fn update(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Option<Record>, Error> {
+        let begun = Instant::now();
+        let scale = self.state.loss_scale.scale();
+        let Some(window) = self.window(scale, events, stop)? else {
+            self.rewind();
+            return Ok(None);
+        };
+        let optimizer = Instant::now();
+        let lr = self.options.schedule().rate(self.state.step);
+        // What was really accumulated, not what was planned (upstream-defects #10).
+        let mean = 1.0 / (window.accumulated.max(1) as f64 * f64::from(scale));
+        let norm = match window.finite {
+            true => optim::norms(&self.config, &self.gradients).total * mean,
+            false => f64::NAN,
+        };
+        let skipped = !norm.is_finite();
+        let mut staging = Duration::ZERO;
+        if skipped {
+            optim::zero(&self.config, &mut self.gradients);
+            self.state.loss_scale.overflow();
+            self.state.skipped += 1;
+            self.state.skipped_in_a_row += 1;
+        } else {
+            let factor = mean * optim::clip_factor(norm, self.options.clip);
+            let Run { config, weights, gradients, moments, .. } = self;
+            let count = self.state.updates + 1;
+            self.options.optimizer().update(config, weights, gradients, moments, lr, factor, count)?;
+            self.state.updates = count;
+            self.state.skipped_in_a_row = 0;
+            self.state.loss_scale.good(window.max_dy);
+            let begun = Instant::now();
+            self.engine.stage(&self.weights)?;
+            staging = begun.elapsed();
+        }
+        self.state.step += 1;
+        self.state.tokens += window.tokens;
+        self.state.sampler = self.sampler.state();
+        self.efficiency.updates += 1;
+        self.efficiency.optimizer += (optimizer.elapsed() - staging).as_secs_f64();
+        self.efficiency.weight_staging += staging.as_secs_f64();
+        let loss = (window.accumulated > 0).then(|| window.loss / window.accumulated as f64);
+        self.last_loss = loss.or(self.last_loss);
+        Ok(Some(Record {
+            step: self.state.step,
+            loss,
+            lr,
+            grad_norm: finite(norm),
+            loss_scale: f64::from(scale),
+            skipped,
+            tokens: self.state.tokens,
+            tokens_per_second: window.tokens as f64 / begun.elapsed().as_secs_f64(),
+            max_dy: finite(f64::from(window.max_dy)),
+            valid_loss: None,
+        }))
+    }
+
+    /// All micro-steps of an update, or those up to the first that is not finite; `None` when stopped before the last.
+    fn window(
+        &mut self,
+        scale: f32,
+        events: &mut dyn FnMut(&Event),
+        stop: &AtomicBool,
+    ) -> Result<Option<Window>, Error> {
+        let (of, seq) = (self.options.accum * self.options.batch, self.options.seq);
+        let mut window = Window { loss: 0.0, accumulated: 0, tokens: 0, finite: true, max_dy: 0.0 };
+        for done in 1..=of {
+            let begun = Instant::now();
+            let ids = self.ids.window(self.sampler.draw(&self.split, seq), seq);
+            let (inputs, targets) = (&ids[..seq], &ids[1..]);
+            let found = self.engine.micro_step(&self.weights, &mut self.gradients, inputs, targets, scale)?;
+            self.efficiency.micro_step(&found.parts, begun.elapsed(), seq);
+            window.tokens += seq as u64;
+            // Unlike `f32::max`, this keeps what is not a number.
+            window.max_dy = if found.max_dy <= window.max_dy { window.max_dy } else { found.max_dy };
+            events(&Event::Window { done, of, loss: finite(f64::from(found.loss)) });
+            if !found.finite || !found.loss.is_finite() {
+                window.finite = false;
+                break;
+            }
+            window.loss += f64::from(found.loss);
+            window.accumulated += 1;
+            if done < of && stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(window))
+    }
+
+    /// Back to the border before the window at hand.
+    fn rewind(&mut self) {
+        optim::zero(&self.config, &mut self.gradients);
+        self.sampler = Sampler::from_state(&self.state.sampler);
+    }
+
+    /// Mean loss over evenly spaced windows of the validation part; `None` without windows or when stopped meanwhile.
+    fn validate(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Option<f64>, Error> {
+        let (begun, seq) = (Instant::now(), self.options.seq);
+        let starts = self.split.windows(self.options.eval_windows, seq);
+        if starts.is_empty() {
+            return Ok(None);
+        }
+        let mut sum = 0.0;
+        for start in &starts {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let ids = self.ids.window(*start, seq);
+            sum += f64::from(self.engine.loss(&self.weights, &ids[..seq], &ids[1..])?);
+        }
+        self.efficiency.validation += begun.elapsed().as_secs_f64();
+        let Some(loss) = finite(sum / starts.len() as f64) else {
+            events(&Event::Warning { text: format!("the validation loss is not finite at step {}", self.state.step) });
+            return Ok(None);
+        };
+        self.state.validation = Some((self.state.step, loss));
+        events(&Event::Validated { step: self.state.step, loss });
+        Ok(Some(loss))
+    }
+
+    /// Writes a checkpoint of this step if there is none yet.
+    fn save(&mut self, events: &mut dyn FnMut(&Event)) -> Result<(), Error> {
+        let step = self.state.step;
+        if self.saved.as_ref().is_some_and(|s| s.0 == step) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let Run { config, weights, moments, state, .. } = &*self;
+        let path = self.store.save(&Snapshot { config, weights, moments, state })?;
+        self.efficiency.checkpoints += begun.elapsed().as_secs_f64();
+        self.saved = Some((step, path.clone()));
+        events(&Event::Saved { path, step });
+        Ok(())
+    }
+
+    /// Writes a record to `metrics.jsonl`; a failure ends the file, not the run.
+    fn tell(&mut self, record: &Record, events: &mut dyn FnMut(&Event)) {
+        let Some(lines) = &mut self.lines else { return };
+        if let Err(error) = lines.record(record) {
+            self.lines = None;
+            let text = format!("metrics.jsonl ends here, it could not be written: {error}");
+            events(&Event::Warning { text });
+        }
+    }
+
+    fn plot(&self, events: &mut dyn FnMut(&Event)) {
+        let root = self.store.root();
+        let title = format!("{}, {} updates", self.options.model.as_deref().unwrap_or("loss"), self.state.step);
+        let drawn = metrics::read(&root.join("metrics.jsonl"))
+            .map_err(|e| e.to_string())
+            .and_then(|r| metrics::plot::svg(&root.join("loss.svg"), &title, &r).map_err(|e| e.to_string()));
+        if let Err(error) = drawn {
+            events(&Event::Warning { text: format!("loss.svg could not be drawn: {error}") });
+        }
+    }
+}
+
+fn hex(ids: &Ids) -> String {
+    ids.digest().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

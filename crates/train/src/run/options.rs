@@ -1,0 +1,213 @@
+//! The options of a run.
+
+use std::path::PathBuf;
+
+use ferrane_llm::layout::{Residual, WeightForm};
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+use crate::optim::{AdamW, Schedule};
+
+/// What `ferrane train` can be told. The loop itself reads the numbers; model, files and device are read by whoever makes the
+/// parts, and kept here so that a checkpoint says where it came from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunOptions {
+    /// Preset, or a folder with a configuration.
+    pub model: Option<String>,
+    /// Weights to start from.
+    pub init: Option<PathBuf>,
+    /// Training data.
+    pub data: Option<PathBuf>,
+    /// Tokenizer.
+    pub tokenizer: Option<PathBuf>,
+    /// Name of the device.
+    pub device: String,
+    /// Optimizer updates of the whole run, skipped ones included.
+    pub steps: u64,
+    /// Micro-steps of an update.
+    pub accum: usize,
+    /// Tokens of a window.
+    pub seq: usize,
+    /// Windows of a micro-step.
+    pub batch: usize,
+    /// Highest learning rate.
+    pub lr: f64,
+    /// Learning rate at the end; `None`: a tenth of `lr`.
+    pub min_lr: Option<f64>,
+    /// Updates of the linear warm-up.
+    pub warmup: u64,
+    /// Largest global gradient norm; 0 switches clipping off.
+    pub clip: f64,
+    /// Decoupled decay of matrices and embedding.
+    pub weight_decay: f64,
+    /// Where the residual stream lives.
+    pub residual: Residual,
+    /// How weights reach the kernels.
+    pub weights: WeightForm,
+    /// Seed of the initialisation and of the sampler.
+    pub seed: u64,
+    /// The run's folder.
+    pub out: PathBuf,
+    /// Go on from the newest checkpoint in `out`.
+    pub resume: bool,
+    /// Report as JSON.
+    pub json: bool,
+    /// Updates between validations; 0: only at the end.
+    pub eval_every: u64,
+    /// Validation windows; 0: no validation at all.
+    pub eval_windows: usize,
+    /// Updates between checkpoints; 0: no rule.
+    pub save_every: u64,
+    /// Minutes between checkpoints; 0: no rule.
+    pub save_minutes: f64,
+}
+
+impl Default for RunOptions {
+    /// The recipe of the convergence reference, validated and saved now and then.
+    fn default() -> Self {
+        RunOptions {
+            model: None,
+            init: None,
+            data: None,
+            tokenizer: None,
+            device: "emulator".into(),
+            steps: 1000,
+            accum: 8,
+            seq: 256,
+            batch: 1,
+            lr: 1e-3,
+            min_lr: None,
+            warmup: 100,
+            clip: 1.0,
+            weight_decay: 0.1,
+            residual: Residual::Fp32,
+            weights: WeightForm::Packed,
+            seed: 1,
+            out: PathBuf::from("runs/default"),
+            resume: false,
+            json: false,
+            eval_every: 250,
+            eval_windows: 64,
+            save_every: 250,
+            save_minutes: 10.0,
+        }
+    }
+}
+
+/// An option that differs from the one a run was begun with.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Change {
+    /// Its name.
+    pub option: String,
+    /// What it was.
+    pub before: serde_json::Value,
+    /// What it is.
+    pub now: serde_json::Value,
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {} before, {} now", self.option, self.before, self.now)
+    }
+}
+
+impl RunOptions {
+    /// The learning rate's course.
+    pub fn schedule(&self) -> Schedule {
+        let min_lr = self.min_lr.unwrap_or(0.1 * self.lr);
+        Schedule { max_lr: self.lr, min_lr, warmup: self.warmup, total: self.steps }
+    }
+
+    /// The optimizer.
+    pub fn optimizer(&self) -> AdamW {
+        AdamW { weight_decay: self.weight_decay, ..AdamW::default() }
+    }
+
+    /// Checks every number.
+    ///
+    /// # Errors
+    /// [`Error::Option`] with the first that makes no run.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse =
+            |name, value: &dyn std::fmt::Display, reason| Err(Error::Option { name, value: value.to_string(), reason });
+        for (name, value) in [("steps", self.steps), ("accum", self.accum as u64), ("batch", self.batch as u64)] {
+            if value == 0 {
+                return refuse(name, &value, "must be at least 1");
+            }
+        }
+        if self.seq == 0 || self.seq > ferrane_llm::config::MAX_POSITIONS {
+            return refuse("seq", &self.seq, "must be between 1 and 16777216");
+        }
+        if self.accum.checked_mul(self.batch).and_then(|n| n.checked_mul(self.seq)).is_none() {
+            return refuse("accum", &self.accum, "times batch times seq is too large");
+        }
+        if !(self.lr.is_finite() && self.lr > 0.0) {
+            return refuse("lr", &self.lr, "must be finite and positive");
+        }
+        let min_lr = self.min_lr.unwrap_or(0.0);
+        if !(min_lr >= 0.0 && min_lr <= self.lr) {
+            return refuse("min-lr", &min_lr, "must be between 0 and lr");
+        }
+        if !self.clip.is_finite() {
+            return refuse("clip", &self.clip, "must be finite; 0 switches clipping off");
+        }
+        if !(self.weight_decay.is_finite() && self.weight_decay >= 0.0) {
+            return refuse("weight-decay", &self.weight_decay, "must be finite and not negative");
+        }
+        Ok(())
+    }
+
+    /// Options that differ from those of a checkpoint, by name. Where a run is and how it reports does not count.
+    pub fn changes(&self, before: &serde_json::Value) -> Vec<Change> {
+        let now = serde_json::to_value(self).unwrap_or_default();
+        let Some(now) = now.as_object() else { return Vec::new() };
+        let differs = |(name, now): (&String, &serde_json::Value)| {
+            let before = before.get(name).unwrap_or(&serde_json::Value::Null);
+            let counts = !["out", "resume", "json"].contains(&name.as_str());
+            (counts && before != now).then(|| Change { option: name.clone(), before: before.clone(), now: now.clone() })
+        };
+        now.iter().filter_map(differs).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_values_are_named() {
+        let cases: [(&str, &dyn Fn(&mut RunOptions)); 11] = [
+            ("steps", &|o| o.steps = 0),
+            ("accum", &|o| o.accum = 0),
+            ("batch", &|o| o.batch = 0),
+            ("seq", &|o| o.seq = 0),
+            ("accum", &|o| o.accum = usize::MAX),
+            ("lr", &|o| o.lr = f64::NAN),
+            ("lr", &|o| o.lr = -1.0),
+            ("min-lr", &|o| o.min_lr = Some(1.0)),
+            ("min-lr", &|o| o.min_lr = Some(f64::NAN)),
+            ("clip", &|o| o.clip = f64::INFINITY),
+            ("weight-decay", &|o| o.weight_decay = -0.1),
+        ];
+        RunOptions::default().check().unwrap();
+        for (want, change) in cases {
+            let mut options = RunOptions::default();
+            change(&mut options);
+            match options.check() {
+                Err(Error::Option { name, .. }) => assert_eq!(name, want),
+                other => panic!("{want}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn changes_are_listed_by_name() {
+        let before = RunOptions { lr: 1.0 / 3.0, ..RunOptions::default() };
+        let stored: serde_json::Value = serde_json::from_str(&serde_json::to_string(&before).unwrap()).unwrap();
+        assert!(RunOptions { out: "x".into(), resume: true, json: true, ..before.clone() }.changes(&stored).is_empty());
+        let now = RunOptions { steps: 2000, min_lr: Some(1e-5), ..before };
+        let found: Vec<String> = now.changes(&stored).iter().map(Change::to_string).collect();
+        assert_eq!(found, ["steps: 1000 before, 2000 now", "min_lr: null before, 0.00001 now"]);
+    }
+}

@@ -1,0 +1,342 @@
+//! Whole runs of a tiny model through the plain fp32 engine.
+
+use super::*;
+use crate::step::{MicroStep, ReferenceEngine};
+use ferrane_llm::config::preset;
+use ferrane_llm::random::Rng;
+use ferrane_llm::weights::Init;
+use std::path::Path;
+
+fn tiny() -> Config {
+    let base = preset("stories260k").unwrap();
+    Config { dim: 16, hidden: 24, layers: 2, heads: 4, kv_heads: 2, head_dim: 4, vocab: 48, max_seq: 64, ..base }
+}
+
+/// Ids that can be learned: each is its predecessor plus 1, with now and then a jump.
+fn ids() -> Ids {
+    let mut rng = Rng::new(11);
+    let mut id = 0;
+    let draw = |_| {
+        id = if rng.below(8) == 0 { rng.below(48) as u32 } else { (id + 1) % 48 };
+        id
+    };
+    Ids::from_slice(&(0..2000).map(draw).collect::<Vec<_>>())
+}
+
+fn options(out: &Path, steps: u64) -> RunOptions {
+    RunOptions {
+        steps,
+        accum: 2,
+        batch: 2,
+        seq: 12,
+        lr: 1e-2,
+        warmup: 5,
+        out: out.to_path_buf(),
+        eval_every: 5,
+        eval_windows: 4,
+        save_every: 0,
+        save_minutes: 0.0,
+        ..RunOptions::default()
+    }
+}
+
+fn engine() -> Box<dyn Engine> {
+    Box::new(ReferenceEngine::new(tiny()))
+}
+
+fn begin(options: RunOptions, engine: Box<dyn Engine>) -> Run {
+    let weights = Weights::init(&tiny(), Init::Normal { std: 0.1 }, options.seed);
+    Run::new(options, tiny(), weights, ids(), engine).unwrap()
+}
+
+fn go_on(options: RunOptions) -> Run {
+    let store = Store::open(&options.out).unwrap();
+    let checkpoint = store.load(Some(&tiny())).unwrap();
+    Run::resume(options, store, checkpoint, ids(), engine()).unwrap()
+}
+
+/// Trains; sets `stop` after so many windows, if given.
+fn train(run: &mut Run, stop_after: Option<usize>) -> (Summary, Vec<Event>) {
+    let (stop, mut events) = (AtomicBool::new(false), Vec::new());
+    let mut windows = 0;
+    let mut listen = |event: &Event| {
+        windows += usize::from(matches!(event, Event::Window { .. }));
+        if stop_after == Some(windows) {
+            stop.store(true, Ordering::Relaxed);
+        }
+        events.push(event.clone());
+    };
+    let summary = run.run(&mut listen, &stop).unwrap();
+    (summary, events)
+}
+
+/// All that must be the same to the bit; time is not, nor the folder that the options name.
+fn result(run: &Run) -> (Weights, Moments, State) {
+    (run.weights.clone(), run.moments.clone(), State { seconds: 0.0, options: Default::default(), ..run.state.clone() })
+}
+
+fn records(out: &Path) -> Vec<Record> {
+    let records = metrics::read(&out.join("metrics.jsonl")).unwrap();
+    records.into_iter().map(|r| Record { tokens_per_second: 0.0, ..r }).collect()
+}
+
+#[test]
+fn the_loss_falls() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = begin(options(folder.path(), 60), engine());
+    let (summary, events) = train(&mut run, None);
+    let records = records(folder.path());
+    assert_eq!(records.len(), 60);
+    assert!(records.iter().enumerate().all(|(i, r)| r.step == i as u64 + 1 && !r.skipped));
+    // ln 48 is 3.87 at the start; a perfect model of these ids has about 0.86.
+    assert!(records[0].loss.unwrap() > 3.7);
+    let (step, loss) = summary.validation.unwrap();
+    assert!(step == 60 && loss < 2.2, "{loss}");
+    assert_eq!(records[59].valid_loss, Some(loss));
+    assert_eq!(records[59].tokens, 60 * 4 * 12);
+    assert_eq!(records.iter().filter(|r| r.valid_loss.is_some()).count(), 12);
+    assert!(matches!(events[0], Event::Started { step: 0, steps: 60, .. }));
+    assert!(matches!(events.last(), Some(Event::Finished { .. })));
+    assert_eq!((summary.efficiency.updates, summary.efficiency.micro_steps), (60, 240));
+    assert!(summary.checkpoint.ends_with("step-000060") && summary.checkpoint.join(checkpoint::MODEL).is_file());
+    assert!(std::fs::read_to_string(folder.path().join("loss.svg")).unwrap().contains("<polyline"));
+}
+
+#[test]
+fn stop_and_resume_are_the_same_bits() {
+    let whole = tempfile::tempdir().unwrap();
+    let mut run = begin(options(whole.path(), 12), engine());
+    train(&mut run, None);
+    let want = result(&run);
+    // 4 windows an update: at a border, inside a window, in the first, in the last.
+    for after in [20, 22, 1, 47] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path(), 12);
+        let mut first = begin(options.clone(), engine());
+        let (summary, events) = train(&mut first, Some(after));
+        assert!(summary.stopped && summary.step == after as u64 / 4, "{after}: {}", summary.step);
+        let told = events.iter().any(|e| matches!(e, Event::Stopped { resume, .. } if resume.contains("--resume")));
+        assert!(told, "how to resume is told");
+        drop(first);
+        let mut second = go_on(options);
+        let (summary, events) = train(&mut second, None);
+        assert!(!summary.stopped);
+        assert!(matches!(&events[0], Event::Started { changes, .. } if changes.is_empty()));
+        assert!(result(&second) == want, "stopped after {after} windows");
+        assert_eq!(records(folder.path()), records(whole.path()));
+    }
+}
+
+#[test]
+fn the_same_object_goes_on_too() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut whole = begin(options(one.path(), 6), engine());
+    train(&mut whole, None);
+    let mut run = begin(options(two.path(), 6), engine());
+    train(&mut run, Some(10));
+    train(&mut run, None);
+    assert!(result(&run) == result(&whole));
+}
+
+#[test]
+fn more_updates_than_planned() {
+    let folder = tempfile::tempdir().unwrap();
+    train(&mut begin(options(folder.path(), 3), engine()), None);
+    let mut run = go_on(options(folder.path(), 5));
+    let (summary, events) = train(&mut run, None);
+    assert_eq!(summary.step, 5);
+    let Event::Started { changes, .. } = &events[0] else { panic!("{:?}", events[0]) };
+    assert_eq!(changes.iter().map(|c| c.to_string()).collect::<Vec<_>>(), ["steps: 3 before, 5 now"]);
+}
+
+#[test]
+fn what_cannot_begin() {
+    let folder = tempfile::tempdir().unwrap();
+    train(&mut begin(options(folder.path(), 1), engine()), None);
+    let weights = Weights::init(&tiny(), Init::Normal { std: 0.1 }, 1);
+    let again = Run::new(options(folder.path(), 1), tiny(), weights.clone(), ids(), engine());
+    assert!(matches!(again, Err(Error::Exists { step: 1, .. })));
+    let store = Store::open(folder.path()).unwrap();
+    let checkpoint = store.load(None).unwrap();
+    let other = Ids::from_slice(&[1; 2000]);
+    let found = Run::resume(options(folder.path(), 2), store, checkpoint, other, engine());
+    assert!(matches!(found, Err(Error::OtherData { .. })));
+    let empty = tempfile::tempdir().unwrap();
+    let short = Run::new(options(empty.path(), 1), tiny(), weights.clone(), Ids::from_slice(&[1; 20]), engine());
+    assert!(matches!(short, Err(Error::Data(data::Error::TooShort { .. }))));
+    let config = Config { hidden: 32, ..tiny() };
+    let wrong = Run::new(options(empty.path(), 1), config, weights, ids(), engine());
+    assert!(matches!(wrong, Err(Error::Weights(_))));
+}
+
+/// Spoils chosen calls of `micro_step`.
+struct Faulty {
+    inner: ReferenceEngine,
+    calls: usize,
+    fault: fn(usize) -> Fault,
+}
+
+#[derive(PartialEq)]
+enum Fault {
+    None,
+    Gradient(f32),
+    Loss,
+    Flag,
+    Device,
+}
+
+impl Engine for Faulty {
+    fn stage(&mut self, weights: &Weights) -> Result<(), StepError> {
+        self.inner.stage(weights)
+    }
+
+    fn micro_step(
+        &mut self,
+        weights: &Weights,
+        gradients: &mut Weights,
+        inputs: &[u32],
+        targets: &[u32],
+        scale: f32,
+    ) -> Result<MicroStep, StepError> {
+        self.calls += 1;
+        let mut found = self.inner.micro_step(weights, gradients, inputs, targets, scale)?;
+        found.max_dy = 0.25 * scale;
+        match (self.fault)(self.calls) {
+            Fault::None => {}
+            Fault::Gradient(value) => gradients.layers[1].w2[3] = value,
+            Fault::Loss => found.loss = f32::NAN,
+            Fault::Flag => found.finite = false,
+            Fault::Device => return Err(StepError::Shape("the device is gone".into())),
+        }
+        Ok(found)
+    }
+
+    fn loss(&mut self, weights: &Weights, inputs: &[u32], targets: &[u32]) -> Result<f32, StepError> {
+        self.inner.loss(weights, inputs, targets)
+    }
+}
+
+fn faulty(fault: fn(usize) -> Fault) -> Box<dyn Engine> {
+    Box::new(Faulty { inner: ReferenceEngine::new(tiny()), calls: 0, fault })
+}
+
+#[test]
+fn what_is_not_finite_is_skipped_and_the_scale_recovers() {
+    let folder = tempfile::tempdir().unwrap();
+    // Updates of four windows: update 3 gets NaN in its last window, update 4 an infinity in its first, update 5 a loss in its
+    // second (and computes no more), update 6 a flag in its first.
+    let fault = |call| match call {
+        12 => Fault::Gradient(f32::NAN),
+        13 => Fault::Gradient(f32::INFINITY),
+        18 => Fault::Loss,
+        19 => Fault::Flag,
+        _ => Fault::None,
+    };
+    let options = RunOptions { eval_windows: 0, lr: 1e-3, ..options(folder.path(), 300) };
+    let mut run = begin(options, faulty(fault));
+    let mut weights = Vec::new();
+    for steps in [2, 6, 300] {
+        run.options.steps = steps;
+        train(&mut run, None);
+        weights.push((run.weights.clone(), run.moments.clone()));
+    }
+    assert!(weights[0] == weights[1], "skipped updates leave weights and moments alone");
+    assert!(
+        weights[1] != weights[2] && run.weights.tensors(&tiny()).iter().all(|t| t.data.iter().all(|w| w.is_finite()))
+    );
+    let records = records(folder.path());
+    let skipped: Vec<u64> = records.iter().filter(|r| r.skipped).map(|r| r.step).collect();
+    assert_eq!(skipped, [3, 4, 5, 6]);
+    assert_eq!((run.state.skipped, run.state.updates, run.state.skipped_in_a_row), (4, 296, 0));
+    let scales: Vec<f64> = records[1..7].iter().map(|r| r.loss_scale).collect();
+    assert_eq!(scales, [256.0, 256.0, 128.0, 64.0, 32.0, 16.0]);
+    assert!(records[299].loss_scale >= 128.0, "recovered to {}", records[299].loss_scale);
+    assert!(records[2].grad_norm.is_none() && records[5].loss.is_none());
+    assert!(records[299].loss.unwrap() < records[1].loss.unwrap());
+}
+
+#[test]
+fn a_hopeless_run_gives_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let fault = |call| if call > 8 { Fault::Flag } else { Fault::None };
+    let mut run = begin(options(folder.path(), 500), faulty(fault));
+    let found = run.run(&mut |_| {}, &AtomicBool::new(false));
+    assert!(matches!(found, Err(Error::Diverged { skipped: GIVE_UP, .. })), "{found:?}");
+    drop(run);
+    assert_eq!(Store::open(folder.path()).unwrap().load(None).unwrap().state.updates, 2);
+}
+
+#[test]
+fn a_failed_device_ends_the_run_and_what_was_done_is_kept() {
+    let whole = tempfile::tempdir().unwrap();
+    let mut run = begin(options(whole.path(), 6), engine());
+    train(&mut run, None);
+    let folder = tempfile::tempdir().unwrap();
+    let fault = |call| if call == 15 { Fault::Device } else { Fault::None };
+    let mut broken = begin(options(folder.path(), 6), faulty(fault));
+    let error = broken.run(&mut |_| {}, &AtomicBool::new(false)).unwrap_err();
+    assert!(error.to_string().contains("the device is gone"));
+    drop(broken);
+    let mut second = go_on(options(folder.path(), 6));
+    assert_eq!(second.state.step, 3);
+    train(&mut second, None);
+    assert!(second.weights == run.weights && second.moments == run.moments);
+}
+
+#[test]
+fn accumulation_is_the_mean_of_its_windows() {
+    // One micro-step of four windows, two of two and four of one are the same update.
+    let result = |accum, batch| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut run = begin(RunOptions { accum, batch, ..options(folder.path(), 3) }, engine());
+        train(&mut run, None);
+        (run.weights, run.moments)
+    };
+    assert!(result(4, 1) == result(1, 4) && result(2, 2) == result(1, 4));
+}
+
+/// Not a test of its own: what the next one kills.
+#[test]
+fn child_that_trains() {
+    let Ok(folder) = std::env::var("FERRANE_TEST_TRAIN") else { return };
+    let options = RunOptions { save_every: 1, ..options(Path::new(&folder), 400) };
+    let begun = Store::open(&options.out).unwrap().steps().unwrap();
+    let mut run = if begun.is_empty() { begin(options, engine()) } else { go_on(options) };
+    train(&mut run, None);
+}
+
+#[test]
+#[cfg(unix)]
+fn killed_at_any_moment_a_run_ends_in_the_same_bits() {
+    let whole = tempfile::tempdir().unwrap();
+    let mut want = begin(options(whole.path(), 400), engine());
+    train(&mut want, None);
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = Rng::new(3);
+    let (mut kills, mut rounds) = (0, 0);
+    loop {
+        rounds += 1;
+        assert!(rounds < 200, "no end in sight");
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "run::tests::child_that_trains"])
+            .env("FERRANE_TEST_TRAIN", folder.path())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        if kills < 20 {
+            std::thread::sleep(std::time::Duration::from_micros(5_000 + random.below(80_000)));
+            if child.try_wait().unwrap().is_none() {
+                kills += 1;
+            }
+            child.kill().unwrap();
+        }
+        if child.wait().unwrap().success() {
+            break;
+        }
+    }
+    assert!(kills >= 10, "{kills} kills before the end; the run is too short to show anything");
+    let run = go_on(options(folder.path(), 400));
+    assert!(run.state.step == 400 && run.weights == want.weights && run.moments == want.moments);
+    assert_eq!(records(folder.path()), records(whole.path()));
+}

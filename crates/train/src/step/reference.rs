@@ -1,0 +1,89 @@
+//! The plain fp32 model as an engine: slow, without a device, the oracle for the other.
+
+use std::time::Instant;
+
+use ferrane_llm::config::Config;
+use ferrane_llm::reference::{Error, Reference};
+use ferrane_llm::weights::Weights;
+
+use super::{Engine, MicroStep, Parts, StepError};
+
+/// Runs [`ferrane_llm::reference`]. It keeps nothing between steps, so staging does nothing.
+///
+/// It reports no `max_dy`: there is no fp16 range to stay in.
+#[derive(Debug, Clone)]
+pub struct ReferenceEngine {
+    config: Config,
+}
+
+impl ReferenceEngine {
+    /// An engine for models of this configuration.
+    pub fn new(config: Config) -> Self {
+        ReferenceEngine { config }
+    }
+}
+
+impl Engine for ReferenceEngine {
+    fn stage(&mut self, _weights: &Weights) -> Result<(), StepError> {
+        Ok(())
+    }
+
+    fn micro_step(
+        &mut self,
+        weights: &Weights,
+        gradients: &mut Weights,
+        inputs: &[u32],
+        targets: &[u32],
+        loss_scale: f32,
+    ) -> Result<MicroStep, StepError> {
+        let begun = Instant::now();
+        let model = Reference::new(&self.config, weights).map_err(failed)?;
+        let loss = model.accumulate(inputs, targets, f64::from(loss_scale), gradients).map_err(failed)? as f32;
+        // The reference has no parts; all of it is work of the CPU.
+        let parts = Parts { elementwise: begun.elapsed(), ..Parts::default() };
+        Ok(MicroStep { loss, finite: loss.is_finite(), max_dy: 0.0, parts })
+    }
+
+    fn loss(&mut self, weights: &Weights, inputs: &[u32], targets: &[u32]) -> Result<f32, StepError> {
+        let model = Reference::new(&self.config, weights).map_err(failed)?;
+        Ok(model.loss(inputs, targets).map_err(failed)? as f32)
+    }
+}
+
+fn failed(error: Error) -> StepError {
+    match error {
+        Error::Token { token, position, vocab } => StepError::Token { id: token, position, vocab },
+        other => StepError::Shape(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrane_llm::config::preset;
+    use ferrane_llm::weights::Init;
+
+    #[test]
+    fn scales_gradients_and_refuses_ids() {
+        let config = Config { dim: 16, head_dim: 2, hidden: 8, vocab: 10, layers: 1, ..preset("stories260k").unwrap() };
+        let weights = Weights::init(&config, Init::Normal { std: 0.3 }, 1);
+        let mut engine = ReferenceEngine::new(config.clone());
+        engine.stage(&weights).unwrap();
+        let mut step = |scale, gradients: &mut Weights| {
+            engine.micro_step(&weights, gradients, &[1, 2, 3], &[2, 3, 9], scale).unwrap()
+        };
+        let (mut one, mut many) = (Weights::zeros(&config), Weights::zeros(&config));
+        let found = step(1.0, &mut one);
+        step(64.0, &mut many);
+        assert!(found.finite && found.loss > 0.0);
+        assert!(one.layers[0].wq.iter().any(|g| *g != 0.0));
+        // A power of two scales every intermediate exactly.
+        for (one, many) in one.tensors(&config).iter().zip(many.tensors(&config)) {
+            assert!(one.data.iter().zip(many.data).all(|(a, b)| a * 64.0 == *b), "{}", one.name);
+        }
+        assert_eq!(engine.loss(&weights, &[1, 2, 3], &[2, 3, 9]).unwrap(), found.loss);
+        let error = engine.loss(&weights, &[1, 2, 3], &[2, 10, 9]).unwrap_err();
+        assert!(matches!(error, StepError::Token { id: 10, position: 1, vocab: 10 }));
+        assert!(matches!(engine.loss(&weights, &[1], &[]), Err(StepError::Shape(_))));
+    }
+}
