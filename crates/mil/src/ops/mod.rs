@@ -7,6 +7,7 @@
 
 mod activation;
 mod basic;
+mod compression;
 mod elementwise;
 mod gather;
 mod infer;
@@ -230,6 +231,7 @@ const FAMILIES: &[&[OpDef]] = &[
     slice::OPS,
     gather::OPS,
     quantization::OPS,
+    compression::OPS,
     pool::OPS,
 ];
 

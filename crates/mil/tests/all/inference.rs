@@ -97,3 +97,74 @@ fn result_types_are_those_of_coremltools() {
     }
     suite.finish();
 }
+
+/// Builds one op over fp16 inputs of these shapes (by argument) and constants; gives the shape of its result or the reason.
+fn shape_of(op: &str, inputs: &[(&str, &[usize])], constants: &[(&str, Constant)]) -> Result<Vec<usize>, String> {
+    let mut b = Builder::new("main", "ios18");
+    let mut args: Vec<(&str, Arg)> = Vec::new();
+    for (name, shape) in inputs {
+        let ty = ferrane_mil::Type::tensor(DataType::Fp16, shape);
+        args.push((name, b.input(name, ty).unwrap().into()));
+    }
+    args.extend(constants.iter().map(|(n, c)| (*n, c.clone().into())));
+    b.op(op, "result", args).and_then(|v| b.shape(v)).map_err(|e| e.to_string())
+}
+
+/// What coremltools' value inference does not cover. The numbers are worked out by hand.
+#[test]
+fn shapes_of_convolutions_pools_and_compressed_constants() {
+    let ints = Constant::int32s;
+    let zeros = |dtype: DataType, shape: &[usize]| {
+        let bytes = ferrane_mil::Type::tensor(dtype, shape).bytes().unwrap();
+        Constant::raw(dtype, shape, &vec![0; bytes])
+    };
+    let conv = |x: &[usize], w: &[usize], more: &[(&str, Constant)]| shape_of("conv", &[("x", x), ("weight", w)], more);
+    assert_eq!(conv(&[1, 8, 5, 7], &[6, 8, 3, 3], &[]), Ok(vec![1, 6, 3, 5]));
+    assert_eq!(conv(&[1, 8, 5, 7], &[6, 4, 1, 1], &[("groups", Constant::int32(2))]), Ok(vec![1, 6, 5, 7]));
+    let strided = [("strides", ints(&[2, 2])), ("pad_type", Constant::string("same"))];
+    assert_eq!(conv(&[1, 8, 5, 8], &[6, 8, 3, 3], &strided), Ok(vec![1, 6, 3, 4]));
+    let padded = [("pad", ints(&[1, 1, 0, 2])), ("pad_type", Constant::string("custom")), ("dilations", ints(&[2, 1]))];
+    assert_eq!(conv(&[1, 8, 5, 7], &[6, 8, 3, 3], &padded), Ok(vec![1, 6, 3, 7]));
+    assert_eq!(conv(&[2, 8, 9], &[6, 8, 3], &[]), Ok(vec![2, 6, 7]));
+    for (x, w) in [(&[1, 8, 5, 7], &[6, 7, 1, 1]), (&[1, 8, 2, 7], &[6, 8, 3, 1])] {
+        assert!(conv(x, w, &[]).is_err());
+    }
+    let pool = [("kernel_sizes", ints(&[2, 2])), ("strides", ints(&[2, 2])), ("pad_type", Constant::string("valid"))];
+    assert_eq!(shape_of("max_pool", &[("x", &[1, 3, 5, 5])], &pool), Ok(vec![1, 3, 2, 2]));
+    let ceil = [&pool[..], &[("ceil_mode", Constant::bool(true))]].concat();
+    assert_eq!(shape_of("avg_pool", &[("x", &[1, 3, 5, 5])], &ceil), Ok(vec![1, 3, 3, 3]));
+
+    let affine = |scale: Constant, axis: i32| {
+        let data = zeros(DataType::Int8, &[6, 4, 1, 1]);
+        let zero = Constant::raw(DataType::Int8, &[], &[0]);
+        let args = [("quantized_data", data), ("zero_point", zero), ("scale", scale), ("axis", Constant::int32(axis))];
+        shape_of("constexpr_affine_dequantize", &[], &args)
+    };
+    assert_eq!(affine(Constant::fp16(0.5), 0), Ok(vec![6, 4, 1, 1]));
+    assert_eq!(affine(zeros(DataType::Fp16, &[6]), 0), Ok(vec![6, 4, 1, 1]));
+    assert!(affine(zeros(DataType::Fp16, &[6]), 1).is_err());
+    let blocks = |scale: &[usize]| {
+        let args = [("data", zeros(DataType::Int4, &[4, 64])), ("scale", zeros(DataType::Fp16, scale))];
+        shape_of("constexpr_blockwise_shift_scale", &[], &args)
+    };
+    assert_eq!(blocks(&[4, 2]), Ok(vec![4, 64]));
+    assert!(blocks(&[4, 3]).is_err() && blocks(&[4]).is_err());
+    let palette = |index: DataType, lut: &[usize]| {
+        shape_of(
+            "constexpr_lut_to_dense",
+            &[],
+            &[("indices", zeros(index, &[8, 6])), ("lut", zeros(DataType::Fp16, lut))],
+        )
+    };
+    assert_eq!(palette(DataType::UInt4, &[2, 1, 16, 1]), Ok(vec![8, 6]));
+    assert!(palette(DataType::UInt6, &[2, 1, 16, 1]).is_err() && palette(DataType::UInt4, &[3, 1, 16, 1]).is_err());
+    assert!(palette(DataType::UInt4, &[1, 1, 16, 2]).is_err(), "vectors need an axis");
+
+    let attention = |mask: &[usize]| {
+        let inputs: &[(&str, &[usize])] =
+            &[("query", &[1, 8, 5, 16]), ("key", &[1, 8, 7, 16]), ("value", &[1, 8, 7, 4]), ("attn_mask", mask)];
+        shape_of("scaled_dot_product_attention", inputs, &[])
+    };
+    assert_eq!(attention(&[1, 1, 5, 7]), Ok(vec![1, 8, 5, 4]));
+    assert!(attention(&[1, 1, 5, 5]).is_err());
+}
