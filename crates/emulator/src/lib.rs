@@ -1,2 +1,41 @@
-//! A software Apple Neural Engine.
+//! A software Apple Neural Engine behind the seam of `ferrane-device`.
+//!
+//! [`Emulator`] compiles MIL programs into plans and runs them on the CPU; surfaces are plain memory. A plan knows no numerics: it
+//! is views, buffers, groups and steps. A table gives the functions: [`Numerics::Fast`] rounds to fp16 where the engine stores a
+//! value, [`Numerics::Exact`] keeps fp32 and is the oracle. The law between them: a fused group equals its members bit for bit,
+//! and a sum has one order for each shape, whatever the number of threads.
+//!
+//! Weights are snapshotted at compile; input surfaces are read at every evaluation (emulator §1). Ports are packed, in program
+//! order. Limits of a profile are not enforced here, states and control flow are not run.
+//!
+//! ```
+//! use ferrane_device::{Bindings, Device};
+//! use ferrane_emulator::{Emulator, Options};
+//! use ferrane_mil::{Builder, DataType, Type};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut b = Builder::new("main", "ios18");
+//! let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 2, 1, 2]))?;
+//! let y = b.add("double", x, x)?;
+//! let program = b.finish(&[("y", y)])?;
+//!
+//! let device = Device::new(Emulator::new(Options::default()));
+//! let executable = device.load(&program, "double")?;
+//! let x = device.surface(&executable.port("x")?.layout)?;
+//! let y = device.surface(&executable.port("y")?.layout)?;
+//! x.write_f32(&[1.0, 2.0, 3.0, 0.5])?;
+//! executable.prepare(Bindings::new().bind("x", &x).bind("y", &y))?.evaluate()?;
+//! assert_eq!(y.read_f32()?, [2.0, 4.0, 6.0, 1.0]);
+//! # Ok(())
+//! # }
+//! ```
 #![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod device;
+mod events;
+mod plan;
+mod queue;
+mod tables;
+
+pub use device::{Emulator, Numerics, Options};

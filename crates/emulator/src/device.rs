@@ -1,0 +1,316 @@
+//! The emulator as a backend of the seam.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ferrane_device::backend::{
+    Accesses, Backend, CompileOptions, Compiled, Done, Event, Events, Loaded, Prepared, Source, Stats,
+};
+use ferrane_device::{Bindings, Error, ErrorKind, Layout, Memory, Procedure, Result};
+use ferrane_host::buffer::{AlignedBuf, SharedBytes};
+use ferrane_mil::{MilError, Program, check, parse, print, verify};
+use ferrane_target::Profile;
+use sha2::{Digest as _, Sha256};
+
+use crate::events::Counter;
+use crate::plan::Plan;
+use crate::queue::{Queue, Run};
+use crate::tables::{EXACT, FAST, Table};
+
+/// How values are computed and rounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Numerics {
+    /// fp16 values between ops, fp32 within; sums and products accumulate in fp32 and are rounded once, to nearest even.
+    #[default]
+    Fast,
+    /// fp32 throughout: fp16 surfaces are widened when read and rounded when written. The oracle.
+    Exact,
+}
+
+/// Options of opening an emulator.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// The arithmetic.
+    pub numerics: Numerics,
+    /// The machine that is emulated; it gives the queue's depth. Its limits on programs are not enforced.
+    pub profile: Profile,
+    /// How long a request waits for an event before it fails.
+    pub event_timeout: Duration,
+}
+
+impl Default for Options {
+    /// `fast` numerics, the default profile, a minute.
+    fn default() -> Options {
+        Options { numerics: Numerics::Fast, profile: default_profile(), event_timeout: Duration::from_secs(60) }
+    }
+}
+
+/// The default profile.
+#[allow(clippy::expect_used)]
+fn default_profile() -> Profile {
+    // Built in, and held by a test of its own crate and of this one.
+    Profile::named(Profile::DEFAULT).expect("the default profile resolves")
+}
+
+/// A software Neural Engine. See the crate's documentation for what it does and does not do.
+pub struct Emulator {
+    options: Options,
+    queue: Arc<Queue>,
+}
+
+impl Emulator {
+    /// An emulator with these options.
+    pub fn new(options: Options) -> Emulator {
+        let queue = Arc::new(Queue::new(options.profile.queue_depth.value));
+        Emulator { options, queue }
+    }
+
+    fn table(&self) -> &'static Table {
+        match self.options.numerics {
+            Numerics::Fast => &FAST,
+            Numerics::Exact => &EXACT,
+        }
+    }
+
+    fn compile_program(&self, program: &Program, label: &str) -> Result<Box<dyn Compiled>> {
+        let named = |e: Error| if label.is_empty() { e } else { prefixed(label, &e) };
+        let invalid = |e: &MilError| Error::new(ErrorKind::InvalidProgram, e.to_string());
+        verify(program).map_err(|e| named(invalid(&e)))?;
+        let mut plans = Vec::new();
+        for (id, function) in program.functions.iter().enumerate() {
+            if let Some((_, error)) = check(function, &program.weights).into_iter().next() {
+                let kind = match error {
+                    MilError::UnknownOp { .. } => ErrorKind::Unsupported,
+                    _ => ErrorKind::InvalidProgram,
+                };
+                return Err(named(Error::new(kind, error.to_string())));
+            }
+            plans.push(Plan::new(id as u32, function, &program.weights, self.table()).map_err(named)?);
+        }
+        if plans.is_empty() {
+            return Err(named(Error::new(ErrorKind::InvalidProgram, "the program has no function")));
+        }
+        let procedures = plans.iter().map(|p| p.procedure.clone()).collect();
+        let shared = Arc::new(Shared { plans, procedures, queue: self.queue.clone(), timeout: self.options.event_timeout });
+        Ok(Box::new(Artefact { key: key(program), shared }))
+    }
+}
+
+/// The error with the program's label in front.
+fn prefixed(label: &str, error: &Error) -> Error {
+    let renamed = Error::new(error.kind(), format!("{label}: {}", error.message()));
+    match error.port() {
+        Some(port) => renamed.with_port(port),
+        None => renamed,
+    }
+}
+
+/// Hash of the program and its weights.
+fn key(program: &Program) -> String {
+    let mut hash = Sha256::new();
+    hash.update(print(program));
+    for id in 0..program.weights.len() {
+        let id = ferrane_mil::WeightId(id as u32);
+        hash.update(format!("{:?}{:?}", program.weights.location(id), program.weights.dtype(id)));
+        hash.update(program.weights.bytes(id).unwrap_or_default());
+    }
+    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Plain memory.
+struct Heap(SharedBytes);
+
+impl Memory for Heap {
+    fn bytes(&self) -> &SharedBytes {
+        &self.0
+    }
+}
+
+impl Backend for Emulator {
+    fn name(&self) -> String {
+        let numerics = match self.options.numerics {
+            Numerics::Fast => "fast",
+            Numerics::Exact => "exact",
+        };
+        format!("emulator ({numerics})")
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.options.profile
+    }
+
+    fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
+        match source {
+            Source::Program(program) => self.compile_program(program, &options.label),
+            Source::Text { mil, weights } => {
+                let program = parse(mil, weights).map_err(|e| {
+                    Error::new(ErrorKind::InvalidProgram, format!("{e}"))
+                })?;
+                self.compile_program(&program, &options.label)
+            }
+            Source::Compiled(_) => Err(Error::new(
+                ErrorKind::Unsupported,
+                "the emulator stores no compiled programs; compile from the program or its text",
+            )),
+            _ => Err(Error::new(ErrorKind::Unsupported, "the emulator cannot compile this kind of source")),
+        }
+    }
+
+    fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>> {
+        let bytes =
+            SharedBytes::new(layout.allocation).map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;
+        Ok(Arc::new(Heap(bytes)))
+    }
+
+    fn events(&self) -> Option<&dyn Events> {
+        Some(self)
+    }
+}
+
+impl Events for Emulator {
+    fn create(&self) -> Result<Arc<dyn Event>> {
+        Ok(Arc::new(Counter::default()))
+    }
+}
+
+/// What compiled, loaded and prepared programs share. It does not change.
+struct Shared {
+    plans: Vec<Plan>,
+    procedures: Vec<Procedure>,
+    queue: Arc<Queue>,
+    timeout: Duration,
+}
+
+struct Artefact {
+    key: String,
+    shared: Arc<Shared>,
+}
+
+impl Compiled for Artefact {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn bytes(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn load(&self) -> Result<Arc<dyn Loaded>> {
+        let arenas = Arc::new(Arenas::default());
+        Ok(Arc::new(Ready { shared: self.shared.clone(), unloaded: Arc::default(), arenas }))
+    }
+}
+
+/// Arenas that no evaluation uses now. There are as many as evaluations ran at one time.
+#[derive(Default)]
+struct Arenas(Mutex<Vec<AlignedBuf>>);
+
+impl Arenas {
+    fn take(&self, bytes: usize) -> Result<AlignedBuf> {
+        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut arena = spare.unwrap_or_default();
+        arena.grow(bytes).map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;
+        Ok(arena)
+    }
+
+    fn give(&self, arena: AlignedBuf) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(arena);
+    }
+}
+
+struct Ready {
+    shared: Arc<Shared>,
+    unloaded: Arc<AtomicBool>,
+    arenas: Arc<Arenas>,
+}
+
+impl Loaded for Ready {
+    fn procedures(&self) -> &[Procedure] {
+        &self.shared.procedures
+    }
+
+    fn prepare(&self, bindings: &Bindings) -> Result<Arc<dyn Prepared>> {
+        if self.unloaded.load(Ordering::Acquire) {
+            return Err(unloaded());
+        }
+        let wanted = bindings.procedure_name();
+        let plan = self
+            .shared
+            .procedures
+            .iter()
+            .position(|p| wanted.is_none_or(|n| n == p.name))
+            .ok_or_else(|| Error::new(ErrorKind::Binding, format!("no procedure `{}`", wanted.unwrap_or("main"))))?;
+        Ok(Arc::new(Request {
+            shared: self.shared.clone(),
+            plan,
+            unloaded: self.unloaded.clone(),
+            arenas: self.arenas.clone(),
+            waits: bindings.waits().to_vec(),
+            signals: bindings.signals().to_vec(),
+        }))
+    }
+
+    fn unload(&self) -> Result<()> {
+        if self.unloaded.swap(true, Ordering::AcqRel) {
+            return Err(unloaded());
+        }
+        self.arenas.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Ok(())
+    }
+}
+
+fn unloaded() -> Error {
+    Error::new(ErrorKind::Unloaded, "the program is unloaded")
+}
+
+struct Request {
+    shared: Arc<Shared>,
+    plan: usize,
+    unloaded: Arc<AtomicBool>,
+    arenas: Arc<Arenas>,
+    waits: Vec<(Arc<dyn Event>, u64)>,
+    signals: Vec<(Arc<dyn Event>, u64)>,
+}
+
+impl Run for Request {
+    fn run(&self, accesses: &mut Accesses) -> Result<Stats> {
+        let start = Instant::now();
+        if self.unloaded.load(Ordering::Acquire) {
+            return Err(unloaded());
+        }
+        for (event, value) in &self.waits {
+            if !event.wait(*value, self.shared.timeout) {
+                let message = format!("waited {:?} for an event to reach {value}", self.shared.timeout);
+                return Err(Error::new(ErrorKind::Evaluate, message));
+            }
+        }
+        let plan = &self.shared.plans[self.plan];
+        let mut arena = self.arenas.take(plan.arena_bytes)?;
+        let result = plan.evaluate(&mut arena, &accesses.inputs, &mut accesses.outputs);
+        self.arenas.give(arena);
+        result?;
+        for (event, value) in &self.signals {
+            event.signal(*value);
+        }
+        let mut stats = Stats::default();
+        stats.wall = start.elapsed();
+        Ok(stats)
+    }
+}
+
+impl Prepared for Request {
+    fn evaluate(&self, accesses: &mut Accesses) -> Result<Stats> {
+        self.run(accesses)
+    }
+
+    fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
+        if self.unloaded.load(Ordering::Acquire) {
+            return Err((unloaded(), accesses));
+        }
+        let shared = self.shared.clone();
+        shared.queue.submit(self, accesses, done)
+    }
+}

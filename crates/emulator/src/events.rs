@@ -1,0 +1,35 @@
+//! Events: counters that only grow, with a condition to wait on.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ferrane_device::backend::Event;
+
+/// A counter.
+#[derive(Default)]
+pub(crate) struct Counter {
+    value: Mutex<u64>,
+    raised: Condvar,
+}
+
+impl Event for Counter {
+    fn value(&self) -> u64 {
+        *self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn signal(&self, value: u64) {
+        let mut current = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = value.max(*current);
+        self.raised.notify_all();
+    }
+
+    fn wait(&self, value: u64, timeout: Duration) -> bool {
+        let start = Instant::now();
+        let mut current = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        while *current < value {
+            let Some(left) = timeout.checked_sub(start.elapsed()).filter(|d| !d.is_zero()) else { return false };
+            current = self.raised.wait_timeout(current, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}

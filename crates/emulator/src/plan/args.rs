@@ -1,0 +1,134 @@
+//! Reads the arguments of an op, with the registry's defaults.
+
+use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_mil::ops::{self, InferContext, Presence};
+use ferrane_mil::program::Payload;
+use ferrane_mil::{Arg, Constant, DataType, Function, MilError, Op, Opset, ValueId, Weights};
+
+/// The arguments of one op.
+pub(super) struct Args<'a> {
+    context: InferContext<'a>,
+    op: &'a Op,
+}
+
+/// An error about an op.
+pub(super) fn unsupported(op: &str, reason: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("op `{op}`: {reason}"))
+}
+
+fn invalid(error: &MilError) -> Error {
+    Error::new(ErrorKind::InvalidProgram, error.to_string())
+}
+
+impl<'a> Args<'a> {
+    pub(super) fn new(function: &'a Function, weights: &'a Weights, opset: Opset, op: &'a Op) -> Result<Args<'a>> {
+        let def = ops::lookup(&op.name, opset).map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))?;
+        let context = InferContext { function, weights, def, args: &op.args, attributes: &op.attributes };
+        Ok(Args { context, op })
+    }
+
+    pub(super) fn unsupported(&self, reason: impl std::fmt::Display) -> Error {
+        unsupported(&self.op.name, reason)
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.context.has(name)
+    }
+
+    /// A value argument, if it is given as one.
+    pub(super) fn value(&self, name: &str) -> Option<ValueId> {
+        match self.op.arg(name)? {
+            Arg::Value(v) => Some(*v),
+            Arg::List(v) => v.first().copied().filter(|_| v.len() == 1),
+            Arg::Const(_) => None,
+        }
+    }
+
+    /// The values of a list argument.
+    pub(super) fn values(&self, name: &str) -> Vec<ValueId> {
+        match self.op.arg(name) {
+            Some(Arg::Value(v)) => vec![*v],
+            Some(Arg::List(v)) => v.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The constant behind an argument or attribute.
+    pub(super) fn constant(&self, name: &str) -> Option<&'a Constant> {
+        self.context.constant(name)
+    }
+
+    pub(super) fn ints(&self, name: &str) -> Result<Vec<i64>> {
+        self.context.ints(name).map_err(|e| invalid(&e))
+    }
+
+    pub(super) fn ints_if(&self, name: &str) -> Result<Option<Vec<i64>>> {
+        if self.context.def.param(name).is_none() {
+            return Ok(None);
+        }
+        self.context.ints_if(name).map_err(|e| invalid(&e))
+    }
+
+    pub(super) fn int(&self, name: &str) -> Result<i64> {
+        self.context.int(name).map_err(|e| invalid(&e))
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<bool> {
+        self.context.flag(name).map_err(|e| invalid(&e))
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<String> {
+        self.context.text(name).map_err(|e| invalid(&e))
+    }
+
+    pub(super) fn axis(&self, name: &str, rank: usize) -> Result<usize> {
+        self.context.axis(name, rank).map_err(|e| invalid(&e))
+    }
+
+    pub(super) fn axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>> {
+        self.context.normal_axes(axes, rank).map_err(|e| invalid(&e))
+    }
+
+    /// A compile-time float, or its default as the element type of `like` holds it.
+    pub(super) fn float(&self, name: &str, like: DataType) -> Result<f32> {
+        if let Some(constant) = self.constant(name) {
+            return floats(constant, self.context.weights)
+                .and_then(|v| v.first().copied())
+                .ok_or_else(|| self.unsupported(format!("argument `{name}` has no usable value")));
+        }
+        let default = match self.context.def.param(name).map(|p| p.presence) {
+            Some(Presence::Default(literal)) => literal.constant(like).as_f32(),
+            _ => None,
+        };
+        default.ok_or_else(|| self.unsupported(format!("argument `{name}` must be a compile-time constant")))
+    }
+}
+
+/// The elements of a numeric constant as floats.
+pub(super) fn floats(constant: &Constant, weights: &Weights) -> Option<Vec<f32>> {
+    let bytes = constant.bytes(weights)?;
+    let ty = constant.ty();
+    let count = ty.elements()?;
+    let values: Vec<f32> = match ty.dtype()? {
+        DataType::Fp16 => bytes
+            .chunks_exact(2)
+            .map(|b| ferrane_host::f16::from_le_bytes([b[0], b[1]]).to_f32())
+            .collect(),
+        DataType::Fp32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+        dtype @ (DataType::Int4 | DataType::UInt4) => (0..count)
+            .map(|i| {
+                // Low nibble first (weight-blob §6).
+                let nibble = bytes.get(i / 2).copied().unwrap_or(0) >> (4 * (i % 2)) & 15;
+                f32::from(if dtype == DataType::Int4 { ((nibble << 4) as i8) >> 4 } else { nibble as i8 })
+            })
+            .collect(),
+        dtype => {
+            let inline = Constant::Tensor {
+                ty: ferrane_mil::Type::tensor(dtype, &[count]),
+                payload: Payload::Bytes(std::sync::Arc::from(bytes)),
+            };
+            inline.as_ints()?.into_iter().map(|v| v as f32).collect()
+        }
+    };
+    (values.len() == count).then_some(values)
+}

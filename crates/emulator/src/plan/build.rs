@@ -1,0 +1,389 @@
+//! The state of a lowering: buffers, views of values, and the steps so far.
+
+use ferrane_device::{Error, ErrorKind, Procedure, Result};
+use ferrane_mil::{Arg, Constant, DataType, Function, Op, Opset, ValueDef, ValueId, Weights};
+
+use super::args::{Args, floats, unsupported};
+use super::group::{Open, float_move};
+use super::step::{Kind, Nest, Step};
+use super::view::{Storage, View, is_dense, row_major};
+use super::Buffer;
+use crate::tables::Table;
+use crate::tables::memory::Place;
+
+/// Highest rank of a value. `tile` doubles it inside.
+pub(super) const MAX_RANK: usize = 8;
+
+/// What a lowering gives.
+pub(super) struct Lowered {
+    pub buffers: Vec<Buffer>,
+    pub steps: Vec<Step>,
+    /// Steps that depend on constants only, to be run once.
+    pub initial: Vec<Step>,
+}
+
+pub(super) struct Lowering<'a> {
+    pub function: &'a Function,
+    pub weights: &'a Weights,
+    pub table: &'static Table,
+    pub opset: Opset,
+    pub buffers: Vec<Buffer>,
+    /// Where each value lies, once that is known.
+    pub views: Vec<Option<View>>,
+    /// Where a value is to be computed because it must be there in the end.
+    pub homes: Vec<Option<View>>,
+    /// Dense strides that suit a value's readers, where it has no home.
+    pub orders: Vec<Option<Vec<isize>>>,
+    /// How often each value is read, outputs included.
+    pub uses: Vec<usize>,
+    /// fp32 copies of constant operands of products.
+    pub wide: Vec<(View, View)>,
+    pub open: Vec<Open>,
+    pub steps: Vec<Step>,
+    pub initial: Vec<Step>,
+    /// The op being lowered and its first result, for messages.
+    pub label: (String, String),
+}
+
+impl<'a> Lowering<'a> {
+    pub(super) fn new(function: &'a Function, weights: &'a Weights, table: &'static Table) -> Result<Lowering<'a>> {
+        let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
+        let count = function.values.len();
+        Ok(Lowering {
+            function,
+            weights,
+            table,
+            opset,
+            buffers: Vec::new(),
+            views: vec![None; count],
+            homes: vec![None; count],
+            orders: vec![None; count],
+            uses: vec![0; count],
+            wide: Vec::new(),
+            open: Vec::new(),
+            steps: Vec::new(),
+            initial: Vec::new(),
+            label: Default::default(),
+        })
+    }
+
+    pub(super) fn run(mut self, procedure: &Procedure) -> Result<Lowered> {
+        for (i, (&value, port)) in self.function.inputs.iter().zip(&procedure.inputs).enumerate() {
+            let view = self.surface(Place::Input(i), &port.layout)?;
+            self.views[value.index()] = Some(view);
+        }
+        let mut outputs = Vec::new();
+        for (i, port) in procedure.outputs.iter().enumerate() {
+            outputs.push(self.surface(Place::Output(i), &port.layout)?);
+        }
+        self.count_uses();
+        self.find_homes(&outputs)?;
+        let ops = &self.function.body().ops;
+        for &id in ops {
+            let op = self.function.op(id);
+            let alive = op.outputs.iter().any(|v| self.uses[v.index()] > 0);
+            if op.name == "const" || !alive {
+                continue;
+            }
+            let value = op.outputs.first().map_or("", |v| &self.function.value(*v).name);
+            self.label = (op.name.clone(), value.to_string());
+            for &output in &op.outputs {
+                self.shape(output)?;
+            }
+            self.lower(op)?;
+        }
+        for (&value, output) in self.function.body().outputs.iter().zip(&outputs) {
+            self.label = ("output".into(), self.function.value(value).name.clone());
+            let view = self.view(value)?;
+            if !view.same_elements(output) {
+                self.copy(&view, output)?;
+            }
+        }
+        self.flush_all()?;
+        Ok(Lowered { buffers: self.buffers, steps: self.steps, initial: self.initial })
+    }
+
+    fn surface(&mut self, place: Place, layout: &ferrane_device::Layout) -> Result<View> {
+        let storage = Storage::of(layout.dtype).ok_or_else(|| unsupported("main", "a port has no element type"))?;
+        check_shape("main", &layout.shape)?;
+        let buffer = self.add(Buffer {
+            place,
+            storage,
+            elements: layout.elements(),
+            sole: false,
+            data: None,
+            start: 0,
+        });
+        Ok(View::dense(buffer, storage, &layout.shape))
+    }
+
+    /// Uses by ops that are needed, directly or not, for an output.
+    fn count_uses(&mut self) {
+        let body = self.function.body();
+        for output in &body.outputs {
+            self.uses[output.index()] += 1;
+        }
+        for &id in body.ops.iter().rev() {
+            let op = self.function.op(id);
+            if op.outputs.iter().any(|v| self.uses[v.index()] > 0) {
+                for value in op.operands() {
+                    self.uses[value.index()] += 1;
+                }
+            }
+        }
+    }
+
+    pub(super) fn args(&self, op: &'a Op) -> Result<Args<'a>> {
+        Args::new(self.function, self.weights, self.opset, op)
+    }
+
+    /// The extents of a value, which must be known.
+    pub(super) fn shape(&self, value: ValueId) -> Result<Vec<usize>> {
+        let value = self.function.value(value);
+        let shape = value.ty.shape().ok_or_else(|| {
+            self.fail(format!("`{}` is a {}; the emulator wants tensors with known extents", value.name, value.ty))
+        })?;
+        check_shape(&self.label.0, &shape)?;
+        Ok(shape)
+    }
+
+    pub(super) fn dtype(&self, value: ValueId) -> Result<DataType> {
+        let value = self.function.value(value);
+        value.ty.dtype().ok_or_else(|| self.fail(format!("`{}` is a {}, not a tensor", value.name, value.ty)))
+    }
+
+    /// How a value is stored between ops.
+    pub(super) fn storage(&self, value: ValueId) -> Result<Storage> {
+        let dtype = self.dtype(value)?;
+        self.table.storage(dtype).ok_or_else(|| self.fail(format!("has values of type {dtype}, which the emulator lacks")))
+    }
+
+    pub(super) fn fail(&self, reason: impl std::fmt::Display) -> Error {
+        unsupported(&self.label.0, reason)
+    }
+
+    fn add(&mut self, buffer: Buffer) -> usize {
+        self.buffers.push(buffer);
+        self.buffers.len() - 1
+    }
+
+    /// A new buffer for intermediate values.
+    pub(super) fn fresh(&mut self, storage: Storage, shape: &[usize], strides: Option<Vec<isize>>) -> View {
+        let elements = shape.iter().product();
+        let buffer =
+            self.add(Buffer { place: Place::Arena, storage, elements, sole: true, data: None, start: 0 });
+        let strides = strides.filter(|s| is_dense(shape, s)).unwrap_or_else(|| row_major(shape));
+        View { buffer, storage, offset: 0, shape: shape.to_vec(), strides }
+    }
+
+    /// A constant buffer.
+    pub(super) fn constant(&mut self, storage: Storage, shape: &[usize], data: Vec<u8>) -> View {
+        let elements = shape.iter().product();
+        let buffer = self.add(Buffer {
+            place: Place::Constant,
+            storage,
+            elements,
+            sole: false,
+            data: Some(data),
+            start: 0,
+        });
+        View::dense(buffer, storage, shape)
+    }
+
+    pub(super) fn constant_floats(&mut self, shape: &[usize], values: &[f32]) -> View {
+        self.constant(Storage::F32, shape, bytemuck::cast_slice(values).to_vec())
+    }
+
+    /// Where a value is to be written: its home, or a new buffer.
+    pub(super) fn result(&mut self, value: ValueId) -> Result<View> {
+        if let Some(home) = &self.homes[value.index()] {
+            return Ok(home.clone());
+        }
+        let (storage, shape) = (self.storage(value)?, self.shape(value)?);
+        let order = self.orders[value.index()].clone();
+        Ok(self.fresh(storage, &shape, order))
+    }
+
+    /// Where a value lies. Emits what is still to be computed for it.
+    pub(super) fn view(&mut self, value: ValueId) -> Result<View> {
+        self.flush_for(value)?;
+        if let Some(view) = &self.views[value.index()] {
+            return Ok(view.clone());
+        }
+        let constant = self.function.constant(value).ok_or_else(|| {
+            let name = &self.function.value(value).name;
+            Error::new(ErrorKind::InvalidProgram, format!("`{name}` is used before it is computed"))
+        })?;
+        let view = self.stage(value, constant)?;
+        self.views[value.index()] = Some(view.clone());
+        Ok(view)
+    }
+
+    /// The view of an argument: a value or an inline literal.
+    pub(super) fn operand(&mut self, args: &Args<'a>, op: &'a Op, name: &str) -> Result<View> {
+        match op.arg(name) {
+            Some(Arg::Const(constant)) => self.stage_as(constant, false),
+            _ => match args.value(name) {
+                Some(value) => self.view(value),
+                None => Err(args.unsupported(format!("argument `{name}` must be one value"))),
+            },
+        }
+    }
+
+    fn stage(&mut self, value: ValueId, constant: &Constant) -> Result<View> {
+        // Weights of products are kept as fp32: the product would widen them at every evaluation.
+        let product = |op: &Op| matches!(op.name.as_str(), "matmul" | "linear" | "conv");
+        let ops = &self.function.body().ops;
+        let large = constant.ty().elements().is_some_and(|n| n >= 1024);
+        let widen = large && ops.iter().any(|&id| product(self.function.op(id)) && self.function.op(id).operands().any(|v| v == value));
+        self.stage_as(constant, widen)
+    }
+
+    /// A constant in memory.
+    pub(super) fn stage_as(&mut self, constant: &Constant, widen: bool) -> Result<View> {
+        let ty = constant.ty();
+        let (Some(dtype), Some(shape)) = (ty.dtype(), ty.shape()) else {
+            return Err(self.fail(format!("a constant of type {ty} is no tensor")));
+        };
+        check_shape(&self.label.0, &shape)?;
+        let storage = self.table.storage(dtype);
+        let missing = || unsupported("const", format!("the elements of a constant of type {ty} are not there"));
+        if dtype == DataType::Fp16 && (widen || storage == Some(Storage::F32)) {
+            let values = floats(constant, self.weights).ok_or_else(missing)?;
+            return Ok(self.constant_floats(&shape, &values));
+        }
+        let storage = storage.ok_or_else(|| self.fail(format!("has a constant of type {dtype}, which the emulator lacks")))?;
+        let bytes = constant.bytes(self.weights).ok_or_else(missing)?;
+        if Some(bytes.len()) != ty.bytes() {
+            return Err(missing());
+        }
+        Ok(self.constant(storage, &shape, bytes.to_vec()))
+    }
+
+    /// True for values known at compile time.
+    pub(super) fn is_constant(&self, view: &View) -> bool {
+        self.buffers[view.buffer].place == Place::Constant
+    }
+
+    /// Appends a step. A write that overlaps a read or another write goes through a buffer of its own; a step over constants is
+    /// run at compile time.
+    pub(super) fn push(&mut self, kind: Kind, reads: Vec<View>, writes: Vec<View>) -> Result<()> {
+        let (op, value) = self.label.clone();
+        let step = Step { op, value, reads, writes, kind };
+        let known = step.reads.iter().all(|v| self.is_constant(v));
+        let sole = step.writes.iter().all(|v| self.buffers[v.buffer].sole && self.buffers[v.buffer].place == Place::Arena);
+        if known && sole {
+            for view in &step.writes {
+                self.buffers[view.buffer].place = Place::Constant;
+            }
+            self.initial.push(step);
+        } else {
+            self.steps.push(step);
+        }
+        Ok(())
+    }
+
+    /// `to`, or a new dense buffer if a step with these reads cannot write there.
+    pub(super) fn apart(&mut self, to: &View, reads: &[View]) -> View {
+        let (low, high) = to.span();
+        let clash = reads.iter().filter(|r| r.buffer == to.buffer).any(|r| {
+            let (a, b) = r.span();
+            a < high && low < b
+        });
+        if clash { self.fresh(to.storage, &to.shape.clone(), None) } else { to.clone() }
+    }
+
+    /// Copies elements, converting floats.
+    pub(super) fn copy(&mut self, from: &View, to: &View) -> Result<()> {
+        if from.storage == to.storage {
+            let nest = Nest::new(&to.shape, &[to, from], 1, None);
+            self.push(Kind::Move(nest), vec![from.clone()], vec![to.clone()])
+        } else if from.storage.is_float() && to.storage.is_float() {
+            let group = float_move(to, from);
+            self.push(Kind::Group(group), vec![from.clone()], vec![to.clone()])
+        } else {
+            Err(self.fail("moves elements between types"))
+        }
+    }
+
+    /// A dense row-major copy, or the view itself if it is one already (and of that storage).
+    pub(super) fn dense(&mut self, view: &View, storage: Storage) -> Result<View> {
+        let packed = row_major(&view.shape);
+        let is = view.storage == storage && (0..packed.len()).all(|i| view.shape[i] == 1 || view.strides[i] == packed[i]);
+        if is {
+            return Ok(view.clone());
+        }
+        let to = self.fresh(storage, &view.shape, None);
+        self.copy(view, &to)?;
+        Ok(to)
+    }
+
+    /// A constant operand of a product as fp32.
+    pub(super) fn widened(&mut self, view: &View) -> Result<View> {
+        if view.storage != Storage::F16 || !self.is_constant(view) {
+            return Ok(view.clone());
+        }
+        if let Some((_, wide)) = self.wide.iter().find(|(v, _)| v == view) {
+            return Ok(wide.clone());
+        }
+        let to = self.fresh(Storage::F32, &view.shape, None);
+        self.copy(view, &to)?;
+        self.wide.push((view.clone(), to.clone()));
+        Ok(to)
+    }
+
+    /// Says where a value is that was written to `at`, and brings it home if `at` is elsewhere.
+    pub(super) fn settle(&mut self, value: ValueId, at: View) -> Result<()> {
+        let at = match self.homes[value.index()].clone() {
+            Some(home) if !home.same_elements(&at) => {
+                self.copy(&at, &home)?;
+                home
+            }
+            _ => at,
+        };
+        self.views[value.index()] = Some(at);
+        Ok(())
+    }
+
+    /// A value that is another view of `source`, through `alias`; a copy where strides cannot express it, reading the elements of
+    /// `source` in their order.
+    pub(super) fn alias(&mut self, value: ValueId, source: &View, alias: Option<View>) -> Result<()> {
+        if let Some(alias) = alias {
+            return self.settle(value, alias);
+        }
+        let to = self.result(value)?;
+        let seen = to.reshaped(&source.shape);
+        let (to, seen) = match seen {
+            Some(seen) => (to, seen),
+            None => {
+                let plain = self.fresh(source.storage, &to.shape.clone(), None);
+                let seen = View { shape: source.shape.clone(), strides: row_major(&source.shape), ..plain.clone() };
+                (plain, seen)
+            }
+        };
+        self.copy(source, &seen)?;
+        self.settle(value, to)
+    }
+
+    /// True if a value is computed by an op of this function: it may be written where we like.
+    pub(super) fn is_computed(&self, value: ValueId) -> bool {
+        match self.function.value(value).def {
+            ValueDef::Op(op, _) => {
+                let name = &self.function.op(op).name;
+                name != "const" && !name.starts_with("constexpr_")
+            }
+            _ => false,
+        }
+    }
+}
+
+fn check_shape(op: &str, shape: &[usize]) -> Result<()> {
+    let total = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).filter(|&n| n <= isize::MAX as usize / 16);
+    if shape.len() > MAX_RANK || total.is_none() {
+        return Err(unsupported(op, format!("shape {shape:?} is too large (the highest rank is {MAX_RANK})")));
+    }
+    if shape.contains(&0) {
+        return Err(unsupported(op, format!("shape {shape:?} has no elements")));
+    }
+    Ok(())
+}

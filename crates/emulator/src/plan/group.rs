@@ -1,0 +1,276 @@
+//! Groups: element-wise ops of one shape gathered while the ops between them allow it.
+//!
+//! A group stays open until somebody needs a member's value in memory. Members that only members read never get memory.
+
+use ferrane_device::Result;
+use ferrane_mil::ValueId;
+
+use super::build::Lowering;
+use super::step::{Elementwise, Group, Instruction, Kind, MAX_READS, MAX_WRITES, Nest, Reg};
+use super::view::View;
+
+/// Where an operand of an element-wise op comes from.
+#[derive(Clone, Debug)]
+pub(super) enum Operand {
+    Value(ValueId),
+    View(View),
+    /// A float, or the bits of an int32.
+    Bits(u32),
+}
+
+impl Operand {
+    pub(super) fn float(value: f32) -> Operand {
+        Operand::Bits(value.to_bits())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Source {
+    Member(usize),
+    External(usize),
+    Bits(u32),
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    value: ValueId,
+    op: Elementwise,
+    from: [Source; 3],
+    /// Operands that count.
+    arity: usize,
+    round: bool,
+}
+
+/// A group that is still open.
+#[derive(Clone, Debug)]
+pub(super) struct Open {
+    shape: Vec<usize>,
+    members: Vec<Member>,
+    externals: Vec<View>,
+    label: (String, String),
+}
+
+/// A group that only converts.
+pub(super) fn float_move(to: &View, from: &View) -> Group {
+    Group {
+        nest: Nest::new(&to.shape, &[to, from], 1, None),
+        loads: vec![0],
+        constants: Vec::new(),
+        instructions: Vec::new(),
+        stores: vec![0],
+        registers: 1,
+    }
+}
+
+/// One element-wise op over views, as a group of its own.
+pub(super) fn single(op: Elementwise, to: &View, from: &[&View], round: bool) -> Group {
+    let mut operands = vec![to];
+    operands.extend(from);
+    let reg = |i: usize| i.min(from.len() - 1) as Reg;
+    let result = from.len() as Reg;
+    Group {
+        nest: Nest::new(&to.shape, &operands, 1, None),
+        loads: (0..result).collect(),
+        constants: Vec::new(),
+        instructions: vec![Instruction { op, to: result, from: [reg(0), reg(1), reg(2)], round }],
+        stores: vec![result],
+        registers: from.len() + 1,
+    }
+}
+
+impl Lowering<'_> {
+    /// Adds an element-wise op.
+    pub(super) fn member(&mut self, value: ValueId, op: Elementwise, operands: &[Operand], round: bool) -> Result<()> {
+        let shape = self.shape(value)?;
+        let home = self.open.iter().position(|g| g.shape == shape);
+        let mut sources = Vec::with_capacity(operands.len());
+        // Values of other open groups must be in memory first. That closes those groups, never this one.
+        for operand in operands {
+            sources.push(match operand {
+                Operand::Bits(bits) => Err(Source::Bits(*bits)),
+                Operand::View(view) => Ok(view.broadcast(&shape)),
+                Operand::Value(v) => match home.and_then(|g| self.open[g].members.iter().position(|m| m.value == *v)) {
+                    Some(member) => Err(Source::Member(member)),
+                    None => {
+                        let view = self.view(*v)?;
+                        match self.scalar(&view) {
+                            Some(bits) => Err(Source::Bits(bits)),
+                            None => Ok(view.broadcast(&shape)),
+                        }
+                    }
+                },
+            });
+        }
+        // Closing a group may have moved ours.
+        let mut home = self.open.iter().position(|g| g.shape == shape);
+        if let Some(g) = home {
+            let group = &self.open[g];
+            let new = sources.iter().flatten().filter(|v| !group.externals.contains(v)).count();
+            if group.members.len() >= MAX_WRITES || group.externals.len() + new > MAX_READS {
+                self.flush(g)?;
+                return self.member(value, op, operands, round);
+            }
+        } else {
+            self.open.push(Open {
+                shape,
+                members: Vec::new(),
+                externals: Vec::new(),
+                label: Default::default(),
+            });
+            home = Some(self.open.len() - 1);
+        }
+        let Some(group) = home.and_then(|g| self.open.get_mut(g)) else { return Ok(()) };
+        let mut from = [Source::Bits(0); 3];
+        for (slot, source) in from.iter_mut().zip(&sources) {
+            *slot = match source {
+                Err(source) => *source,
+                Ok(view) => Source::External(match group.externals.iter().position(|v| v == view) {
+                    Some(i) => i,
+                    None => {
+                        group.externals.push(view.clone());
+                        group.externals.len() - 1
+                    }
+                }),
+            };
+        }
+        group.members.push(Member { value, op, from, arity: sources.len(), round });
+        group.label = self.label.clone();
+        Ok(())
+    }
+
+    /// The bits of a constant of one element.
+    fn scalar(&self, view: &View) -> Option<u32> {
+        let data = self.buffers[view.buffer].data.as_ref()?;
+        if view.elements() != 1 {
+            return None;
+        }
+        let at = view.offset * view.storage.bytes();
+        let bytes = data.get(at..at + view.storage.bytes())?;
+        use super::view::Storage::*;
+        Some(match (view.storage, bytes) {
+            (F32 | I32 | U32, &[a, b, c, d]) => u32::from_le_bytes([a, b, c, d]),
+            (F16, &[a, b]) => ferrane_host::f16::from_le_bytes([a, b]).to_f32().to_bits(),
+            (I16, &[a, b]) => i32::from(i16::from_le_bytes([a, b])) as u32,
+            (U16, &[a, b]) => u32::from(u16::from_le_bytes([a, b])),
+            (I8, &[a]) => i32::from(a as i8) as u32,
+            (U8, &[a]) => u32::from(a),
+            _ => return None,
+        })
+    }
+
+    /// Emits the group that computes a value, if one is open.
+    pub(super) fn flush_for(&mut self, value: ValueId) -> Result<()> {
+        match self.open.iter().position(|g| g.members.iter().any(|m| m.value == value)) {
+            Some(g) => self.flush(g),
+            None => Ok(()),
+        }
+    }
+
+    /// Emits every group.
+    pub(super) fn flush_all(&mut self) -> Result<()> {
+        while !self.open.is_empty() {
+            self.flush(0)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, g: usize) -> Result<()> {
+        let open = self.open.remove(g);
+        let label = std::mem::replace(&mut self.label, open.label.clone());
+        let mut inside = vec![0usize; open.members.len()];
+        for member in &open.members {
+            for source in &member.from[..member.arity] {
+                if let Source::Member(i) = source {
+                    inside[*i] += 1;
+                }
+            }
+        }
+        // The last result leads: its memory order is the order of the loops.
+        let stored: Vec<usize> =
+            (0..open.members.len()).rev().filter(|&i| self.uses[open.members[i].value.index()] > inside[i]).collect();
+        let mut writes: Vec<View> = Vec::new();
+        let mut homeless = Vec::new();
+        for &i in &stored {
+            let value = open.members[i].value;
+            let wanted = self.result(value)?;
+            let others: Vec<View> = open.externals.iter().chain(&writes).cloned().collect();
+            let write = self.apart(&wanted, &others);
+            homeless.push((value, write.clone()));
+            writes.push(write);
+        }
+        let group = assemble(&open, &stored, &writes);
+        self.push(Kind::Group(group), open.externals, writes)?;
+        for (value, at) in homeless {
+            self.settle(value, at)?;
+        }
+        self.label = label;
+        Ok(())
+    }
+}
+
+/// Gives registers and writes the instructions.
+fn assemble(open: &Open, stored: &[usize], writes: &[View]) -> Group {
+    let operands: Vec<&View> = writes.iter().chain(&open.externals).collect();
+    let nest = Nest::new(&open.shape, &operands, writes.len(), None);
+    let count = open.externals.len();
+    let mut constants: Vec<(Reg, u32)> = Vec::new();
+    for member in &open.members {
+        for source in &member.from[..member.arity] {
+            if let Source::Bits(bits) = source
+                && !constants.iter().any(|(_, b)| b == bits)
+            {
+                constants.push(((count + constants.len()) as Reg, *bits));
+            }
+        }
+    }
+    // Last reader of each member and external; what is stored is read at the end.
+    let end = open.members.len();
+    let last = |wanted: Source| {
+        (0..end).rev().find(|&i| open.members[i].from[..open.members[i].arity].contains(&wanted))
+    };
+    let mut free: Vec<Reg> = Vec::new();
+    let mut registers = count + constants.len();
+    let mut place: Vec<Reg> = Vec::with_capacity(end);
+    let mut instructions = Vec::with_capacity(end);
+    let still = |e: usize| nest.strides[writes.len() + e].iter().all(|&s| s == 0);
+    for (i, member) in open.members.iter().enumerate() {
+        let register = |source: Source| match source {
+            Source::Member(m) => place[m],
+            Source::External(e) => e as Reg,
+            Source::Bits(bits) => constants.iter().find(|(_, b)| *b == bits).map_or(0, |(r, _)| *r),
+        };
+        let first = member.from[0];
+        let from = [0, 1, 2].map(|k| register(if k < member.arity { member.from[k] } else { first }));
+        let to = free.pop().unwrap_or_else(|| {
+            registers += 1;
+            (registers - 1) as Reg
+        });
+        place.push(to);
+        instructions.push(Instruction { op: member.op, to, from, round: member.round });
+        for k in 0..member.arity {
+            let source = member.from[k];
+            let dead = !member.from[..k].contains(&source)
+                && last(source) == Some(i)
+                && match source {
+                    Source::Member(m) => !stored.contains(&m),
+                    // Loaded once for all tiles.
+                    Source::External(e) => !still(e),
+                    Source::Bits(_) => false,
+                };
+            if dead {
+                free.push(register_of(source, &place));
+            }
+        }
+        // A member nobody reads and nobody stores cannot be: its use count is its readers'.
+    }
+    let stores = stored.iter().map(|&i| place[i]).collect();
+    Group { nest, loads: (0..count as Reg).collect(), constants, instructions, stores, registers }
+}
+
+fn register_of(source: Source, place: &[Reg]) -> Reg {
+    match source {
+        Source::Member(m) => place[m],
+        Source::External(e) => e as Reg,
+        Source::Bits(_) => 0,
+    }
+}

@@ -1,0 +1,168 @@
+//! Homes: where values are computed so that nothing is copied later.
+//!
+//! A walk from the outputs back. An output's home is its surface. A concat gets a buffer (or its own home) and gives each operand a
+//! slot of it. Reshapes and transposes hand their home to their operand, turned around. Where a value has no home but its readers
+//! go through memory in some order, that order is handed back the same way, so that chains agree on a layout.
+
+use ferrane_device::Result;
+use ferrane_mil::{Op, ValueId};
+
+use super::build::Lowering;
+use super::elementwise::is_elementwise;
+use super::view::{Storage, View, is_dense, reshape_strides, row_major};
+
+impl<'a> Lowering<'a> {
+    pub(super) fn find_homes(&mut self, outputs: &[View]) -> Result<()> {
+        let body = self.function.body();
+        for (&value, output) in body.outputs.iter().zip(outputs) {
+            self.offer(value, output.clone())?;
+        }
+        for &id in body.ops.iter().rev() {
+            let op = self.function.op(id);
+            if op.outputs.iter().all(|v| self.uses[v.index()] == 0) || op.name == "const" {
+                continue;
+            }
+            self.label = (op.name.clone(), String::new());
+            match op.name.as_str() {
+                "reshape" | "expand_dims" | "squeeze" | "identity" | "transpose" => self.hand_back(op)?,
+                "concat" => self.slots(op)?,
+                "softmax" => self.suggest(op)?,
+                name if is_elementwise(name) => self.suggest(op)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a value a home if it can take one.
+    fn offer(&mut self, value: ValueId, home: View) -> Result<()> {
+        let i = value.index();
+        // A home in another storage (exact values in an fp16 surface) must not be read again.
+        let fits = home.storage == self.storage(value)? || self.uses[i] == 1;
+        if self.homes[i].is_none() && self.is_computed(value) && fits {
+            self.homes[i] = Some(home);
+        }
+        Ok(())
+    }
+
+    fn prefer(&mut self, value: ValueId, strides: Vec<isize>) {
+        let i = value.index();
+        if self.homes[i].is_none() && self.orders[i].is_none() && self.is_computed(value) {
+            self.orders[i] = Some(strides);
+        }
+    }
+
+    fn hand_back(&mut self, op: &'a Op) -> Result<()> {
+        let args = self.args(op)?;
+        let (Some(x), Some(&y)) = (args.value("x"), op.outputs.first()) else { return Ok(()) };
+        let shape = self.shape(x)?;
+        let inverse = if op.name == "transpose" {
+            let perm = args.axes(&args.ints("perm")?, shape.len())?;
+            let mut inverse = vec![0; perm.len()];
+            for (i, &p) in perm.iter().enumerate() {
+                inverse[p] = i;
+            }
+            Some(inverse)
+        } else {
+            None
+        };
+        if let Some(home) = self.homes[y.index()].clone() {
+            let seen = match &inverse {
+                Some(perm) => Some(home.permuted(perm)),
+                None => home.reshaped(&shape),
+            };
+            if let Some(seen) = seen {
+                self.offer(x, seen)?;
+            }
+        } else if let Some(order) = self.orders[y.index()].clone() {
+            let seen = match &inverse {
+                Some(perm) => Some(perm.iter().map(|&p| order[p]).collect()),
+                None => reshape_strides(&self.shape(y)?, &order, &shape),
+            };
+            if let Some(seen) = seen {
+                self.prefer(x, seen);
+            }
+        }
+        Ok(())
+    }
+
+    fn slots(&mut self, op: &'a Op) -> Result<()> {
+        let args = self.args(op)?;
+        let (Some(&y), values) = (op.outputs.first(), args.values("values")) else { return Ok(()) };
+        if values.len() < 2 {
+            return Ok(());
+        }
+        let shape = self.shape(y)?;
+        let axis = args.axis("axis", shape.len())?;
+        let home = match self.homes[y.index()].clone() {
+            Some(home) => home,
+            None => {
+                let (storage, order) = (self.storage(y)?, self.orders[y.index()].clone());
+                let home = self.fresh(storage, &shape, order);
+                // Several steps write it.
+                self.buffers[home.buffer].sole = false;
+                self.homes[y.index()] = Some(home.clone());
+                home
+            }
+        };
+        for (value, slot) in values.iter().zip(self.concat_slots(&home, &values, axis, args.flag("interleave")?)?) {
+            self.offer(*value, slot)?;
+        }
+        Ok(())
+    }
+
+    /// The part of a concat's place that belongs to each operand.
+    pub(super) fn concat_slots(
+        &self,
+        home: &View,
+        values: &[ValueId],
+        axis: usize,
+        interleave: bool,
+    ) -> Result<Vec<View>> {
+        let mut at = 0;
+        let mut slots = Vec::with_capacity(values.len());
+        for (i, value) in values.iter().enumerate() {
+            let extent = self.shape(*value)?[axis];
+            slots.push(if interleave {
+                home.sliced(axis, i, values.len() as isize, extent)
+            } else {
+                home.sliced(axis, at, 1, extent)
+            });
+            at += extent;
+        }
+        Ok(slots)
+    }
+
+    /// Hands the order of an element-wise result to the operands of the same shape.
+    fn suggest(&mut self, op: &'a Op) -> Result<()> {
+        let Some(&y) = op.outputs.first() else { return Ok(()) };
+        let shape = self.shape(y)?;
+        let order = match (&self.homes[y.index()], &self.orders[y.index()]) {
+            (Some(home), _) => compact(&shape, &home.strides),
+            (None, Some(order)) => order.clone(),
+            (None, None) => row_major(&shape),
+        };
+        for value in op.operands() {
+            let float = self.table.storage(self.dtype(value)?).is_some_and(Storage::is_float);
+            if float && self.is_computed(value) && self.shape(value)? == shape {
+                self.prefer(value, order.clone());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Dense strides in the order of `strides`.
+fn compact(shape: &[usize], strides: &[isize]) -> Vec<isize> {
+    let mut axes: Vec<usize> = (0..shape.len()).collect();
+    axes.sort_by_key(|&a| std::cmp::Reverse(strides[a]));
+    // Axes of extent 1 may stand anywhere; they keep their place.
+    let mut dense = vec![1isize; shape.len()];
+    let mut span = 1isize;
+    for &axis in axes.iter().rev().filter(|&&a| shape[a] != 1) {
+        dense[axis] = span;
+        span *= shape[axis] as isize;
+    }
+    debug_assert!(is_dense(shape, &dense));
+    dense
+}

@@ -1,0 +1,168 @@
+//! The plan: a function lowered once into steps over buffers.
+//!
+//! Invariants: every view lies inside its buffer; a step's writes lie apart from its reads and from each other; each element of a
+//! buffer is written by one step before any step reads it; two arena buffers that are alive at the same step do not overlap.
+//!
+//! The one decision: *homes*. A value whose place in the end is an output surface or a slot of a concat is computed there at once,
+//! through reshapes and transposes (`homes`), so that the dynamic matmul of training-dynamic §2 writes its product transposed into
+//! the output and nothing is copied. What cannot be expressed by strides becomes a copy.
+
+mod arena;
+mod args;
+mod build;
+mod elementwise;
+mod group;
+mod homes;
+mod layers;
+mod ops;
+pub(crate) mod step;
+pub(crate) mod view;
+
+use ferrane_device::{Error, ErrorKind, Layout, Port, Procedure, Result};
+use ferrane_host::buffer::{AlignedBuf, ReadGuard, WriteGuard};
+use ferrane_mil::{Function, ValueId, Weights};
+
+use crate::tables::Table;
+use crate::tables::memory::{Access, Constants, Memory, Place};
+use step::Step;
+use view::Storage;
+
+/// A step with its memory resolved.
+struct Resolved {
+    step: Step,
+    reads: Vec<Access>,
+    writes: Vec<Access>,
+    /// Offsets of element 0 of each read in its slice.
+    bases: Vec<usize>,
+}
+
+/// A function ready to run.
+pub(crate) struct Plan {
+    table: &'static Table,
+    steps: Vec<Resolved>,
+    constants: AlignedBuf,
+    /// Bytes that an evaluation needs.
+    pub arena_bytes: usize,
+    /// Ports.
+    pub procedure: Procedure,
+}
+
+/// A buffer while the plan is made.
+#[derive(Clone, Debug)]
+struct Buffer {
+    place: Place,
+    storage: Storage,
+    elements: usize,
+    /// One step writes all of it, so that it may become a constant.
+    sole: bool,
+    /// Bytes of a constant known from the start.
+    data: Option<Vec<u8>>,
+    /// Where it begins in its place, in bytes.
+    start: usize,
+}
+
+impl Buffer {
+    /// `None` where the address space does not reach.
+    fn bytes(&self) -> Option<usize> {
+        self.elements.checked_mul(self.storage.bytes())
+    }
+}
+
+impl Plan {
+    /// Lowers a function and computes what is constant in it.
+    pub(crate) fn new(id: u32, function: &Function, weights: &Weights, table: &'static Table) -> Result<Plan> {
+        let procedure = ports(id, function)?;
+        let lowered = build::Lowering::new(function, weights, table)?.run(&procedure)?;
+        let build::Lowered { mut buffers, steps, initial } = lowered;
+        let arena_bytes = arena::assign(&mut buffers, &steps)?;
+        let size = arena::assign_constants(&mut buffers)?;
+        let mut constants = AlignedBuf::new(size).map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;
+        for buffer in &mut buffers {
+            if let Some(data) = buffer.data.take() {
+                constants[buffer.start..buffer.start + data.len()].copy_from_slice(&data);
+            }
+        }
+        for step in initial {
+            let resolved = resolve(step, &buffers);
+            let mut memory =
+                Memory { constants: Constants::Write(&mut constants), arena: &mut [], inputs: &[], outputs: &mut [] };
+            run(table, &resolved, &mut memory)?;
+        }
+        let steps = steps.into_iter().map(|s| resolve(s, &buffers)).collect();
+        Ok(Plan { table, steps, constants, arena_bytes, procedure })
+    }
+
+    /// Evaluates over bound surfaces, in port order. Allocates nothing of its own.
+    pub(crate) fn evaluate(&self, arena: &mut [u8], inputs: &[ReadGuard], outputs: &mut [WriteGuard]) -> Result<()> {
+        let mut memory = Memory { constants: Constants::Read(&self.constants), arena, inputs, outputs };
+        self.steps.iter().try_for_each(|step| run(self.table, step, &mut memory))
+    }
+
+    /// The steps, for explanations: op, value, bytes read, bytes written.
+    pub(crate) fn describe(&self) -> impl Iterator<Item = (&str, &str, usize, usize)> {
+        let bytes = |a: &[Access]| a.iter().map(|a| a.end - a.start).sum();
+        self.steps.iter().map(move |s| (&*s.step.op, &*s.step.value, bytes(&s.reads), bytes(&s.writes)))
+    }
+
+    /// Evaluates, telling `seen` how long each step took.
+    pub(crate) fn profile(
+        &self,
+        arena: &mut [u8],
+        inputs: &[ReadGuard],
+        outputs: &mut [WriteGuard],
+        seen: &mut dyn FnMut(usize, std::time::Duration),
+    ) -> Result<()> {
+        let mut memory = Memory { constants: Constants::Read(&self.constants), arena, inputs, outputs };
+        for (i, step) in self.steps.iter().enumerate() {
+            let start = std::time::Instant::now();
+            run(self.table, step, &mut memory)?;
+            seen(i, start.elapsed());
+        }
+        Ok(())
+    }
+}
+
+fn run(table: &Table, step: &Resolved, memory: &mut Memory<'_>) -> Result<()> {
+    table.run(&step.step, memory, &step.reads, &step.writes, &step.bases)
+}
+
+fn resolve(step: Step, buffers: &[Buffer]) -> Resolved {
+    let access = |v: &view::View| {
+        let (low, high) = v.span();
+        let (buffer, size) = (&buffers[v.buffer], v.storage.bytes());
+        let (start, end) = (buffer.start + low * size, buffer.start + high * size);
+        Access { place: buffer.place, start, end, storage: v.storage }
+    };
+    Resolved {
+        reads: step.reads.iter().map(access).collect(),
+        writes: step.writes.iter().map(access).collect(),
+        bases: step.reads.iter().map(|v| v.offset - v.span().0).collect(),
+        step,
+    }
+}
+
+/// Ports in program order, packed.
+fn ports(id: u32, function: &Function) -> Result<Procedure> {
+    let port = |(symbol, &value): (usize, &ValueId)| {
+        let value = function.value(value);
+        let unsupported = || {
+            Error::new(ErrorKind::Unsupported, format!("no surface can hold a value of type {}", value.ty))
+                .with_port(&value.name)
+        };
+        if matches!(value.ty, ferrane_mil::Type::State(_)) {
+            let message = format!("`{}` is a state; the emulator has none yet", value.name);
+            return Err(Error::new(ErrorKind::Unsupported, message).with_port(&value.name));
+        }
+        let dtype = value.ty.dtype().filter(|&d| Storage::of(d).is_some()).ok_or_else(unsupported)?;
+        let shape = value.ty.shape().ok_or_else(unsupported)?;
+        let layout = Layout::packed(dtype, &shape).map_err(|e| e.with_port(&value.name))?;
+        Ok(Port { name: value.name.clone(), symbol: symbol as u32, layout })
+    };
+    Ok(Procedure {
+        name: function.name.clone(),
+        id,
+        inputs: function.inputs.iter().enumerate().map(port).collect::<Result<_>>()?,
+        outputs: function.body().outputs.iter().enumerate().map(port).collect::<Result<_>>()?,
+        states: Vec::new(),
+    })
+}

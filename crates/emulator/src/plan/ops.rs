@@ -1,0 +1,365 @@
+//! Lowers each op: views where strides can say it, copies where they cannot.
+
+use ferrane_device::Result;
+use ferrane_mil::{DataType, Op, ValueId};
+
+use super::args::{Args, floats};
+use super::build::Lowering;
+use super::elementwise::is_elementwise;
+use super::step::{Kind, Nest, Reduce, Reduction};
+use super::view::View;
+
+/// A view of some of the axes only.
+pub(super) fn select(view: &View, axes: &[usize]) -> View {
+    View {
+        shape: axes.iter().map(|&a| view.shape[a]).collect(),
+        strides: axes.iter().map(|&a| view.strides[a]).collect(),
+        ..view.clone()
+    }
+}
+
+impl<'a> Lowering<'a> {
+    /// Lowers one op.
+    pub(super) fn lower(&mut self, op: &'a Op) -> Result<()> {
+        let args = self.args(op)?;
+        let y = op.outputs[0];
+        match op.name.as_str() {
+            "identity" => {
+                let x = self.operand(&args, op, "x")?;
+                self.alias(y, &x, Some(x.clone()))
+            }
+            "reshape" | "squeeze" | "expand_dims" => {
+                let x = self.operand(&args, op, "x")?;
+                let view = x.reshaped(&self.shape(y)?);
+                self.alias(y, &x, view)
+            }
+            "transpose" => {
+                let x = self.operand(&args, op, "x")?;
+                let perm = args.axes(&args.ints("perm")?, x.shape.len())?;
+                let view = x.permuted(&perm);
+                self.alias(y, &view, Some(view.clone()))
+            }
+            "slice_by_size" => self.slice_by_size(op, &args),
+            "slice_by_index" => self.slice_by_index(op, &args),
+            "split" => self.split(op, &args),
+            "reverse" => {
+                let mut view = self.operand(&args, op, "x")?;
+                let axes = match args.ints_if("axes")? {
+                    Some(axes) => args.axes(&axes, view.shape.len())?,
+                    None => (0..view.shape.len()).collect(),
+                };
+                for axis in axes {
+                    view = view.sliced(axis, view.shape[axis] - 1, -1, view.shape[axis]);
+                }
+                self.alias(y, &view, Some(view.clone()))
+            }
+            "concat" => self.concat(op, &args),
+            "stack" => self.stack(op, &args),
+            "tile" => self.tile(op, &args),
+            "pad" => self.pad(op, &args),
+            "gather" => self.gather(op, &args),
+            "gather_along_axis" => {
+                let (x, indices) = (self.operand(&args, op, "x")?, self.operand(&args, op, "indices")?);
+                let axis = args.axis("axis", x.shape.len())?;
+                self.plain(y, vec![x, indices], Kind::GatherAlong { axis })
+            }
+            "constexpr_affine_dequantize" => self.constexpr(op, &args),
+            "matmul" => self.matmul(op, &args),
+            "linear" => self.linear(op, &args),
+            "conv" => self.conv(op, &args),
+            "scaled_dot_product_attention" => self.attention(op, &args),
+            "softmax" => {
+                let x = self.operand(&args, op, "x")?;
+                let axis = args.axis("axis", x.shape.len())?;
+                let to = self.result(y)?;
+                let to = self.apart(&to, std::slice::from_ref(&x));
+                let nest = Nest::new(&to.shape, &[&to, &x], 1, Some(axis));
+                let round = self.table.rounds(self.dtype(y)?);
+                self.push(Kind::Softmax { nest, round }, vec![x], vec![to.clone()])?;
+                self.settle(y, to)
+            }
+            "layer_norm" | "instance_norm" | "l2_norm" => self.norm(op, &args),
+            "max_pool" | "avg_pool" | "l2_pool" => self.pool(op, &args),
+            name if is_elementwise(name) => self.elementwise(op, &args),
+            name => match reduction(name) {
+                Some(reduction) => self.reduce(op, &args, reduction),
+                None => Err(args.unsupported("is not implemented by the emulator")),
+            },
+        }
+    }
+
+    /// A step that writes the result as a whole.
+    pub(super) fn plain(&mut self, y: ValueId, reads: Vec<View>, kind: Kind) -> Result<()> {
+        let to = self.result(y)?;
+        let to = self.apart(&to, &reads);
+        self.push(kind, reads, vec![to.clone()])?;
+        self.settle(y, to)
+    }
+
+    fn slice_by_size(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        let y = op.outputs[0];
+        for name in ["begin", "size"] {
+            if args.constant(name).is_none() {
+                return Err(args.unsupported(format!("argument `{name}` is known at run time only")));
+            }
+        }
+        let mut view = self.operand(args, op, "x")?;
+        let (begin, shape) = (args.ints("begin")?, self.shape(y)?);
+        for axis in 0..shape.len() {
+            let extent = view.shape[axis] as i64;
+            let at = if begin[axis] < 0 { begin[axis] + extent } else { begin[axis] };
+            let at = usize::try_from(at).ok().filter(|at| at + shape[axis] <= view.shape[axis]);
+            let at = at.ok_or_else(|| args.unsupported("the slice leaves its operand"))?;
+            view = view.sliced(axis, at, 1, shape[axis]);
+        }
+        self.alias(y, &view, Some(view.clone()))
+    }
+
+    fn slice_by_index(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        let y = op.outputs[0];
+        for name in ["begin", "end"] {
+            if args.constant(name).is_none() {
+                return Err(args.unsupported(format!("argument `{name}` is known at run time only")));
+            }
+        }
+        let mut view = self.operand(args, op, "x")?;
+        let rank = view.shape.len();
+        let (begin, end) = (args.ints("begin")?, args.ints("end")?);
+        let stride = args.ints_if("stride")?.unwrap_or_else(|| vec![1; rank]);
+        let mask = |name: &str| -> Result<Vec<bool>> {
+            Ok(args.ints_if(name)?.map_or(vec![false; rank], |m| m.iter().map(|&v| v != 0).collect()))
+        };
+        let (begin_mask, end_mask, squeeze) = (mask("begin_mask")?, mask("end_mask")?, mask("squeeze_mask")?);
+        for axis in 0..rank {
+            let extent = view.shape[axis] as i64;
+            let wrap = |v: i64| if v < 0 { v.saturating_add(extent) } else { v };
+            let step = if squeeze[axis] { 1 } else { stride[axis] };
+            let (low, high) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
+            let (first, last) = if step > 0 { (0, extent) } else { (extent - 1, -1) };
+            let from = if begin_mask[axis] && !squeeze[axis] { first } else { wrap(begin[axis]).clamp(low, high) };
+            let to = if squeeze[axis] {
+                from + 1
+            } else if end_mask[axis] {
+                last
+            } else {
+                wrap(end[axis]).clamp(low, high)
+            };
+            let span = if step > 0 { to - from } else { from - to };
+            if span <= 0 || step == 0 {
+                return Err(args.unsupported(format!("the slice of axis {axis} is empty")));
+            }
+            let count = (span + step.abs() - 1) / step.abs();
+            view = view.sliced(axis, from as usize, step as isize, count as usize);
+        }
+        let kept: Vec<usize> = (0..rank).filter(|&a| !squeeze[a]).collect();
+        let view = select(&view, &kept);
+        self.alias(y, &view, Some(view.clone()))
+    }
+
+    fn split(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        let x = self.operand(args, op, "x")?;
+        let axis = args.axis("axis", x.shape.len())?;
+        let mut at = 0;
+        for &y in &op.outputs {
+            let extent = self.shape(y)?[axis];
+            if self.uses[y.index()] > 0 {
+                let view = x.sliced(axis, at, 1, extent);
+                self.alias(y, &view, Some(view.clone()))?;
+            }
+            at += extent;
+        }
+        Ok(())
+    }
+
+    fn concat(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        let (y, values) = (op.outputs[0], args.values("values"));
+        if let [one] = values.as_slice() {
+            let x = self.view(*one)?;
+            return self.alias(y, &x, Some(x.clone()));
+        }
+        let axis = args.axis("axis", self.shape(y)?.len())?;
+        let to = self.result(y)?;
+        self.buffers[to.buffer].sole = false;
+        let slots = self.concat_slots(&to, &values, axis, args.flag("interleave")?)?;
+        self.fill_slots(&values, &slots)?;
+        self.settle(y, to)
+    }
+
+    /// Brings values to their slots, those that are not there already.
+    fn fill_slots(&mut self, values: &[ValueId], slots: &[View]) -> Result<()> {
+        for (&value, slot) in values.iter().zip(slots) {
+            let view = self.view(value)?;
+            if !view.same_elements(slot) {
+                self.copy(&view, slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stack(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        let (y, values) = (op.outputs[0], args.values("values"));
+        let shape = self.shape(y)?;
+        let axis = args.axis("axis", shape.len())?;
+        let to = self.result(y)?;
+        self.buffers[to.buffer].sole = false;
+        let kept: Vec<usize> = (0..shape.len()).filter(|&a| a != axis).collect();
+        let slots: Vec<View> = (0..values.len()).map(|i| select(&to.sliced(axis, i, 1, 1), &kept)).collect();
+        self.fill_slots(&values, &slots)?;
+        self.settle(y, to)
+    }
+
+    /// A copy from a view that repeats along new axes.
+    fn tile(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        let y = op.outputs[0];
+        let x = self.operand(args, op, "x")?;
+        let shape = self.shape(y)?;
+        let mut from = View { shape: Vec::new(), strides: Vec::new(), ..x.clone() };
+        for axis in 0..shape.len() {
+            from.shape.extend([shape[axis] / x.shape[axis], x.shape[axis]]);
+            from.strides.extend([0, x.strides[axis]]);
+        }
+        let wanted = self.result(y)?;
+        let target = match wanted.reshaped(&from.shape) {
+            Some(split) if wanted.storage == x.storage => (wanted, split),
+            _ => {
+                let dense = self.fresh(x.storage, &shape, None);
+                let split = View { strides: super::view::row_major(&from.shape), shape: from.shape.clone(), ..dense.clone() };
+                (dense, split)
+            }
+        };
+        let (to, split) = target;
+        self.copy(&from, &split)?;
+        self.settle(y, to)
+    }
+
+    fn pad(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        let y = op.outputs[0];
+        let x = self.operand(args, op, "x")?;
+        let (shape, pad) = (self.shape(y)?, args.ints("pad")?);
+        let first = shape.len() - pad.len() / 2;
+        let before = |axis: usize| if axis < first { 0 } else { pad[2 * (axis - first)] as usize };
+        let mode = args.text("mode")?;
+        if mode == "constant" {
+            let value = args.float("constant_val", DataType::Fp32)?;
+            let bits = if x.storage.is_float() { value.to_le_bytes() } else { (value as i32).to_le_bytes() };
+            let to = self.result(y)?;
+            self.buffers[to.buffer].sole = false;
+            let nest = Nest::new(&to.shape, &[&to], 1, None);
+            self.push(Kind::Fill(nest, bits), Vec::new(), vec![to.clone()])?;
+            let mut inside = to.clone();
+            for axis in 0..shape.len() {
+                inside = inside.sliced(axis, before(axis), 1, x.shape[axis]);
+            }
+            self.copy(&x, &inside)?;
+            return self.settle(y, to);
+        }
+        let mut maps = Vec::new();
+        for axis in 0..shape.len() {
+            let extent = x.shape[axis] as i64;
+            let source = |i: usize| {
+                let at = i as i64 - before(axis) as i64;
+                match mode.as_str() {
+                    "replicate" => at.clamp(0, extent - 1),
+                    // Mirrored without repeating the edge.
+                    _ if at < 0 => -at,
+                    _ if at >= extent => 2 * (extent - 1) - at,
+                    _ => at,
+                }
+            };
+            let map: Vec<i64> = (0..shape[axis]).map(source).collect();
+            if map.iter().any(|&i| i < 0 || i >= extent) {
+                return Err(args.unsupported(format!("pad {pad:?} reflects beyond the operand {:?}", x.shape)));
+            }
+            maps.push(map.into_iter().map(|i| i as usize).collect());
+        }
+        self.plain(y, vec![x], Kind::Remap(maps))
+    }
+
+    fn gather(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        let y = op.outputs[0];
+        let (x, indices) = (self.operand(args, op, "x")?, self.operand(args, op, "indices")?);
+        let axis = args.axis("axis", x.shape.len())?;
+        let batch_dims = match args.ints_if("batch_dims")? {
+            Some(dims) => dims.first().copied().unwrap_or(0) as usize,
+            None => 0,
+        };
+        self.plain(y, vec![x, indices], Kind::Gather { axis, batch_dims })
+    }
+
+    /// `(data - zero_point) · scale`, computed now.
+    fn constexpr(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        let y = op.outputs[0];
+        let shape = self.shape(y)?;
+        let axis = args.axis("axis", shape.len())?;
+        let read = |name: &str| {
+            args.constant(name)
+                .and_then(|c| floats(c, self.weights))
+                .filter(|v| !v.is_empty())
+                .ok_or_else(|| args.unsupported(format!("`{name}` must be a constant of numbers")))
+        };
+        let (mut data, scale, zero) = (read("quantized_data")?, read("scale")?, read("zero_point")?);
+        let block: usize = shape[axis + 1..].iter().product();
+        let pick = |v: &[f32], c: usize| if v.len() == 1 { Some(v[0]) } else { v.get(c).copied() };
+        let round = self.dtype(y)? == DataType::Fp16;
+        for (i, v) in data.iter_mut().enumerate() {
+            let c = i / block % shape[axis];
+            let (Some(s), Some(z)) = (pick(&scale, c), pick(&zero, c)) else {
+                return Err(args.unsupported("scale or zero_point does not fit the data"));
+            };
+            *v = (*v - z) * s;
+            if round {
+                // The weight is fp16 under every table.
+                *v = ferrane_host::f16::from_f32(*v).to_f32();
+            }
+        }
+        let view = self.constant_floats(&shape, &data);
+        self.settle(y, view)
+    }
+
+    fn reduce(&mut self, op: &'a Op, args: &Args<'a>, reduction: Reduction) -> Result<()> {
+        let y = op.outputs[0];
+        let x = self.operand(args, op, "x")?;
+        let rank = x.shape.len();
+        let arg = matches!(reduction, Reduction::ArgMax | Reduction::ArgMin);
+        let axes = if arg {
+            vec![args.axis("axis", rank)?]
+        } else {
+            match args.ints_if("axes")? {
+                Some(axes) => args.axes(&axes, rank)?,
+                None => (0..rank).collect(),
+            }
+        };
+        let kept: Vec<usize> = (0..rank).filter(|a| !axes.contains(a)).collect();
+        let to = self.result(y)?;
+        let to = self.apart(&to, std::slice::from_ref(&x));
+        let places = if args.flag("keep_dims")? { select(&to, &kept) } else { to.clone() };
+        let nest = Nest::new(&places.shape, &[&places, &select(&x, &kept)], 1, None);
+        let mut reduced: Vec<(usize, isize)> =
+            axes.iter().map(|&a| (x.shape[a], x.strides[a])).filter(|r| r.0 != 1).collect();
+        if !arg {
+            reduced.sort_by_key(|r| std::cmp::Reverse(r.1.unsigned_abs()));
+        }
+        let round = self.table.rounds(self.dtype(y)?);
+        let step = Reduce { reduction, kept: nest, reduced, round };
+        self.push(Kind::Reduce(step), vec![x], vec![to.clone()])?;
+        self.settle(y, to)
+    }
+}
+
+fn reduction(name: &str) -> Option<Reduction> {
+    Some(match name {
+        "reduce_sum" => Reduction::Sum,
+        "reduce_mean" => Reduction::Mean,
+        "reduce_max" => Reduction::Max,
+        "reduce_min" => Reduction::Min,
+        "reduce_prod" => Reduction::Prod,
+        "reduce_sum_square" => Reduction::SumSquare,
+        "reduce_l1_norm" => Reduction::L1,
+        "reduce_l2_norm" => Reduction::L2,
+        "reduce_log_sum" => Reduction::LogSum,
+        "reduce_log_sum_exp" => Reduction::LogSumExp,
+        "reduce_argmax" => Reduction::ArgMax,
+        "reduce_argmin" => Reduction::ArgMin,
+        _ => return None,
+    })
+}

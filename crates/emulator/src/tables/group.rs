@@ -1,0 +1,208 @@
+//! Element-wise groups: tiles of registers.
+//!
+//! A tile is a row, a piece of a row, or several short rows. Its reads are widened into fp32 (or int32) registers, the instructions
+//! run over whole registers, and the stores narrow. Rounding to fp16 happens in registers after each instruction that makes an
+//! fp16 value, which is why a group equals its members bit for bit.
+
+use ferrane_host::{convert, f16};
+
+use crate::plan::step::{Group, Instruction, MAX_WRITES};
+
+use super::memory::{Reads, Slice, SliceMut, Writes};
+use super::nest::{MAX_OPERANDS, Odometer, divide};
+use super::{Table, elementwise, scratch};
+
+/// Elements of a register.
+pub(crate) const TILE: usize = 1024;
+/// Elements of a task: large enough to pay for the hand-over, small enough for two threads to share a small tensor.
+const GRAIN: usize = 32 * 1024;
+
+/// Runs a group. `bases` are the offsets of element 0 of each read in its slice.
+pub(crate) fn run(table: &Table, group: &Group, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
+    let count = group.stores.len();
+    divide(&group.nest, count, writes, GRAIN, &|first, last, mut writes| {
+        // One more register for gathering strided fp16 rows.
+        scratch::with((group.registers + 1) * TILE, |registers| {
+            let (registers, gather) = registers.split_at_mut(group.registers * TILE);
+            for &(reg, bits) in &group.constants {
+                registers[reg as usize * TILE..][..TILE].fill(f32::from_bits(bits));
+            }
+            piece(table, group, reads, bases, &mut writes, first, last, registers, gather);
+        });
+    });
+}
+
+fn piece(
+    table: &Table,
+    group: &Group,
+    reads: &Reads<'_>,
+    bases: &[usize],
+    writes: &mut Writes<'_>,
+    first: usize,
+    last: usize,
+    registers: &mut [f32],
+    gather: &mut [f32],
+) {
+    let nest = &group.nest;
+    let outs = group.stores.len();
+    let inner = nest.depth() - 1;
+    // With a single loop the piece itself is the row.
+    let (rows, row) = match inner {
+        0 => (1, last - first),
+        _ => ((last - first) * nest.extents[1..inner].iter().product::<usize>(), nest.extents[inner]),
+    };
+    let mut place = Odometer::new(nest, outs, first, bases);
+    // What does not change from tile to tile is loaded once.
+    let still = |i: usize| nest.strides[outs + i].iter().all(|&s| s == 0);
+    for (i, &reg) in group.loads.iter().enumerate().filter(|(i, _)| still(*i)) {
+        let register = &mut registers[reg as usize * TILE..][..TILE];
+        load(&reads[i], place.offsets[outs + i], 0, register, gather);
+    }
+    let per_tile = (TILE / row).clamp(1, rows.max(1));
+    let mut done = 0;
+    while done < rows {
+        let here = per_tile.min(rows - done);
+        let start = place;
+        for column in (0..row).step_by(TILE) {
+            let length = (row - column).min(TILE);
+            place = start;
+            for r in 0..here {
+                for (i, &reg) in group.loads.iter().enumerate().filter(|(i, _)| !still(*i)) {
+                    let stride = nest.strides[outs + i][inner];
+                    let at = place.offsets[outs + i] + column as isize * stride;
+                    let register = &mut registers[reg as usize * TILE + r * length..][..length];
+                    load(&reads[i], at, stride, register, gather);
+                }
+                if inner > 0 {
+                    place.advance(nest, inner);
+                }
+            }
+            for instruction in &group.instructions {
+                execute(table, instruction, registers, here * length);
+            }
+            let mut out = start;
+            for r in 0..here {
+                for (i, &reg) in group.stores.iter().enumerate().take(MAX_WRITES) {
+                    let stride = nest.strides[i][inner] as usize;
+                    let at = out.offsets[i] as usize + column * stride;
+                    let register = &registers[reg as usize * TILE + r * length..][..length];
+                    store(&mut writes[i], at, stride, register);
+                }
+                if inner > 0 {
+                    out.advance(nest, inner);
+                }
+            }
+        }
+        done += here;
+    }
+}
+
+/// One instruction over the first `length` elements of its registers.
+fn execute(table: &Table, instruction: &Instruction, registers: &mut [f32], length: usize) {
+    let to = instruction.to as usize;
+    let (low, rest) = registers.split_at_mut(to * TILE);
+    let (to_register, high) = rest.split_at_mut(TILE);
+    let (low, high) = (&*low, &*high);
+    let from = instruction.from.map(|r| {
+        let r = r as usize;
+        // The plan never lets an instruction overwrite what it reads.
+        if r < to { &low[r * TILE..][..length] } else { &high[r.saturating_sub(to + 1) * TILE..][..length] }
+    });
+    let result = &mut to_register[..length];
+    elementwise::run(table, instruction.op, result, from);
+    if instruction.round {
+        convert::round_f16(result);
+    }
+}
+
+/// Fills a register from a strided row. Stride 0 repeats.
+fn load(slice: &Slice<'_>, at: isize, stride: isize, register: &mut [f32], gather: &mut [f32]) {
+    let at = at as usize;
+    let length = register.len();
+    if stride == 0 {
+        match slice {
+            Slice::F16(_) | Slice::F32(_) => register.fill(slice.float(at)),
+            _ => register.fill(f32::from_bits(slice.int(at) as i32 as u32)),
+        }
+        return;
+    }
+    macro_rules! integers {
+        ($s:expr) => {{
+            let register: &mut [i32] = bytemuck::cast_slice_mut(register);
+            for (i, v) in register.iter_mut().enumerate() {
+                *v = $s[at.wrapping_add_signed(i as isize * stride)] as i32;
+            }
+        }};
+    }
+    match slice {
+        Slice::None => {}
+        Slice::F16(s) if stride == 1 => convert::f16_to_f32(&s[at..at + length], register),
+        Slice::F16(s) => {
+            let halves: &mut [f16] = bytemuck::cast_slice_mut(gather);
+            let halves = &mut halves[..length];
+            strided(s, at, stride, halves);
+            convert::f16_to_f32(halves, register);
+        }
+        Slice::F32(s) if stride == 1 => register.copy_from_slice(&s[at..at + length]),
+        Slice::F32(s) => strided(s, at, stride, register),
+        Slice::I32(s) => integers!(s),
+        Slice::U32(s) => integers!(s),
+        Slice::I16(s) => integers!(s),
+        Slice::U16(s) => integers!(s),
+        Slice::I8(s) => integers!(s),
+        Slice::U8(s) => integers!(s),
+    }
+}
+
+fn strided<T: Copy>(source: &[T], at: usize, stride: isize, to: &mut [T]) {
+    if stride == 2 {
+        for (v, pair) in to.iter_mut().zip(source[at..].chunks(2)) {
+            *v = pair[0];
+        }
+        return;
+    }
+    for (i, v) in to.iter_mut().enumerate() {
+        *v = source[at.wrapping_add_signed(i as isize * stride)];
+    }
+}
+
+/// Narrows a register into a strided row.
+fn store(slice: &mut SliceMut<'_>, at: usize, stride: usize, register: &[f32]) {
+    let length = register.len();
+    macro_rules! integers {
+        ($s:expr, $t:ty) => {{
+            let register: &[i32] = bytemuck::cast_slice(register);
+            for (i, v) in register.iter().enumerate() {
+                $s[at + i * stride] = *v as $t;
+            }
+        }};
+    }
+    match slice {
+        SliceMut::None => {}
+        SliceMut::F16(s) if stride == 1 => convert::f32_to_f16(register, &mut s[at..at + length]),
+        SliceMut::F16(s) => {
+            let mut halves = [f16::ZERO; 128];
+            for (j, piece) in register.chunks(128).enumerate() {
+                let halves = &mut halves[..piece.len()];
+                convert::f32_to_f16(piece, halves);
+                for (i, half) in halves.iter().enumerate() {
+                    s[at + (j * 128 + i) * stride] = *half;
+                }
+            }
+        }
+        SliceMut::F32(s) if stride == 1 => s[at..at + length].copy_from_slice(register),
+        SliceMut::F32(s) => {
+            for (i, v) in register.iter().enumerate() {
+                s[at + i * stride] = *v;
+            }
+        }
+        SliceMut::I32(s) => integers!(s, i32),
+        SliceMut::U32(s) => integers!(s, u32),
+        SliceMut::I16(s) => integers!(s, i16),
+        SliceMut::U16(s) => integers!(s, u16),
+        SliceMut::I8(s) => integers!(s, i8),
+        SliceMut::U8(s) => integers!(s, u8),
+    }
+}
+
+const _: () = assert!(crate::plan::step::MAX_READS + MAX_WRITES <= MAX_OPERANDS);

@@ -1,0 +1,94 @@
+//! Walks a nest: in parallel along its outermost loop, place by place inside.
+//!
+//! The writes are cut where the outermost loop is cut, so each task owns what it writes. The cuts depend on the shape alone.
+
+use ferrane_host::pool;
+
+use crate::plan::step::{MAX_WRITES, Nest};
+
+use super::memory::{Writes, no_writes};
+
+/// Operands of a nest, at most.
+pub(crate) const MAX_OPERANDS: usize = 28;
+/// Loops of a nest, at most; the plan refuses higher ranks.
+pub(crate) const MAX_LOOPS: usize = 16;
+
+/// Calls `task(first, last, writes)` for pieces of the outermost loop with about `grain` elements each. The slices of a piece
+/// start at its first index.
+pub(crate) fn divide(
+    nest: &Nest,
+    writes: usize,
+    slices: Writes<'_>,
+    grain: usize,
+    task: &(dyn Fn(usize, usize, Writes<'_>) + Sync),
+) {
+    let inner: usize = nest.extents[1..].iter().product();
+    let per_task = if nest.divisible { grain.div_ceil(inner.max(1)) } else { nest.extents[0] };
+    halve(nest, writes, slices, 0, nest.extents[0], per_task, task);
+}
+
+fn halve(
+    nest: &Nest,
+    writes: usize,
+    slices: Writes<'_>,
+    first: usize,
+    last: usize,
+    per_task: usize,
+    task: &(dyn Fn(usize, usize, Writes<'_>) + Sync),
+) {
+    let tasks = (last - first).div_ceil(per_task);
+    if tasks <= 1 {
+        return task(first, last, slices);
+    }
+    let middle = first + tasks / 2 * per_task;
+    let (mut low, mut high) = (no_writes(), no_writes());
+    for (i, slice) in slices.into_iter().enumerate().take(writes.min(MAX_WRITES)) {
+        let at = (middle - first) * nest.strides[i][0].unsigned_abs();
+        (low[i], high[i]) = slice.split_at(at);
+    }
+    pool::join(
+        || halve(nest, writes, low, first, middle, per_task, task),
+        || halve(nest, writes, high, middle, last, per_task, task),
+    );
+}
+
+/// A position in the loops of a nest but its last `skip`, with the offset of each operand.
+///
+/// Writes count from the piece's first index, reads from the buffer's lowest element (`base`).
+#[derive(Clone, Copy)]
+pub(crate) struct Odometer {
+    index: [usize; MAX_LOOPS],
+    pub offsets: [isize; MAX_OPERANDS],
+}
+
+impl Odometer {
+    /// At index `first` of the outermost loop. `bases` are the offsets of element 0 for each operand.
+    pub(crate) fn new(nest: &Nest, writes: usize, first: usize, bases: &[usize]) -> Odometer {
+        let mut offsets = [0; MAX_OPERANDS];
+        for (i, strides) in nest.strides.iter().enumerate() {
+            offsets[i] = if i < writes { 0 } else { bases[i - writes] as isize + first as isize * strides[0] };
+        }
+        let mut index = [0; MAX_LOOPS];
+        index[0] = first;
+        Odometer { index, offsets }
+    }
+
+    /// To the next place of the first `loops` loops.
+    pub(crate) fn advance(&mut self, nest: &Nest, loops: usize) {
+        for axis in (0..loops).rev() {
+            self.index[axis] += 1;
+            // The outermost loop never wraps: the piece's end is the caller's to know.
+            if axis == 0 || self.index[axis] < nest.extents[axis] {
+                for (offset, strides) in self.offsets.iter_mut().zip(&nest.strides) {
+                    *offset += strides[axis];
+                }
+                return;
+            }
+            let back = nest.extents[axis] as isize - 1;
+            self.index[axis] = 0;
+            for (offset, strides) in self.offsets.iter_mut().zip(&nest.strides) {
+                *offset -= back * strides[axis];
+            }
+        }
+    }
+}

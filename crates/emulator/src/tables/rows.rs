@@ -1,0 +1,459 @@
+//! Steps that work row by row: softmax, reductions, normalisations.
+//!
+//! A row is gathered into fp32 scratch, worked on there, and stored. Sums have one order for each length: sixteen lanes, then the
+//! lanes in sequence. In the table `exact` they are fp64.
+
+use ferrane_host::{convert, f16, simd, vectorize};
+
+use crate::plan::step::{Nest, Norm, NormForm, Reduce, Reduction};
+
+use super::memory::{Reads, Slice, SliceMut, Writes};
+use super::nest::{Odometer, divide};
+use super::{Table, scratch};
+
+/// Elements of a task.
+const GRAIN: usize = 32 * 1024;
+const LANES: usize = 16;
+
+/// Widens a strided row.
+pub(crate) fn load_row(slice: &Slice<'_>, at: isize, stride: isize, row: &mut [f32]) {
+    let start = at as usize;
+    match slice {
+        Slice::F16(s) if stride == 1 => convert::f16_to_f32(&s[start..start + row.len()], row),
+        Slice::F32(s) if stride == 1 => row.copy_from_slice(&s[start..start + row.len()]),
+        Slice::F16(s) => {
+            let mut halves = [f16::ZERO; 128];
+            for (j, piece) in row.chunks_mut(128).enumerate() {
+                for (i, half) in halves[..piece.len()].iter_mut().enumerate() {
+                    *half = s[start.wrapping_add_signed((j * 128 + i) as isize * stride)];
+                }
+                convert::f16_to_f32(&halves[..piece.len()], piece);
+            }
+        }
+        _ => {
+            for (i, v) in row.iter_mut().enumerate() {
+                *v = slice.float(start.wrapping_add_signed(i as isize * stride));
+            }
+        }
+    }
+}
+
+/// Narrows a row into strided places.
+pub(crate) fn store_row(slice: &mut SliceMut<'_>, at: isize, stride: isize, row: &[f32]) {
+    let start = at as usize;
+    match slice {
+        SliceMut::F16(s) if stride == 1 => convert::f32_to_f16(row, &mut s[start..start + row.len()]),
+        SliceMut::F32(s) if stride == 1 => s[start..start + row.len()].copy_from_slice(row),
+        _ => {
+            for (i, v) in row.iter().enumerate() {
+                slice.set_float(start.wrapping_add_signed(i as isize * stride), *v);
+            }
+        }
+    }
+}
+
+/// The sum of `f` over a row, in one order for each length.
+macro_rules! lanes {
+    ($row:expr, $v:ident => $f:expr) => {{
+        let row: &[f32] = $row;
+        let mut lanes = [0.0f32; LANES];
+        vectorize!({
+            let whole = row.len() / LANES * LANES;
+            for chunk in row[..whole].chunks_exact(LANES) {
+                for (lane, &$v) in lanes.iter_mut().zip(chunk) {
+                    *lane += $f;
+                }
+            }
+            for (lane, &$v) in lanes.iter_mut().zip(&row[whole..]) {
+                *lane += $f;
+            }
+        });
+        lanes.iter().sum::<f32>()
+    }};
+}
+
+/// The sum of a row as a table makes it.
+pub(crate) fn sum(table: &Table, row: &[f32]) -> f32 {
+    if table.wide_sums { row.iter().map(|&v| f64::from(v)).sum::<f64>() as f32 } else { lanes!(row, v => v) }
+}
+
+fn sum_square(table: &Table, row: &[f32]) -> f32 {
+    if table.wide_sums {
+        row.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>() as f32
+    } else {
+        lanes!(row, v => v * v)
+    }
+}
+
+fn largest(row: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    vectorize!({
+        let whole = row.len() / LANES * LANES;
+        for chunk in row[..whole].chunks_exact(LANES) {
+            for (lane, &v) in lanes.iter_mut().zip(chunk) {
+                // NaN wins, so that it is seen.
+                *lane = if v > *lane || v.is_nan() { v } else { *lane };
+            }
+        }
+        for (lane, &v) in lanes.iter_mut().zip(&row[whole..]) {
+            *lane = if v > *lane || v.is_nan() { v } else { *lane };
+        }
+    });
+    lanes.iter().copied().fold(f32::NEG_INFINITY, |m, v| if v > m || v.is_nan() { v } else { m })
+}
+
+/// e^(v - max) over their sum, in place.
+pub(crate) fn softmax_row(table: &Table, row: &mut [f32]) {
+    let max = largest(row);
+    if table.wide_sums {
+        let mut total = 0.0f64;
+        for v in row.iter() {
+            total += f64::from(*v - max).exp();
+        }
+        for v in row.iter_mut() {
+            *v = (f64::from(*v - max).exp() / total) as f32;
+        }
+        return;
+    }
+    vectorize!({
+        for v in row.iter_mut() {
+            *v = simd::exp(*v - max);
+        }
+    });
+    let scale = 1.0 / lanes!(row, v => v);
+    vectorize!({
+        for v in row.iter_mut() {
+            *v *= scale;
+        }
+    });
+}
+
+/// Softmax along the last loop of the nest.
+pub(crate) fn softmax(table: &Table, nest: &Nest, round: bool, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
+    rows(nest, 1, reads, bases, writes, |row| {
+        softmax_row(table, row);
+        if round {
+            convert::round_f16(row);
+        }
+    });
+}
+
+/// Calls `work` on each row of read 0 (the last loop of the nest) and stores it to write 0.
+fn rows(
+    nest: &Nest,
+    outs: usize,
+    reads: &Reads<'_>,
+    bases: &[usize],
+    writes: Writes<'_>,
+    work: impl Fn(&mut [f32]) + Sync,
+) {
+    let inner = nest.depth() - 1;
+    let length = nest.extents[inner];
+    if inner == 0 {
+        // One row: it is the outermost loop and must stay whole.
+        let [mut out, ..] = writes;
+        return scratch::with(length, |row| {
+            load_row(&reads[0], bases[0] as isize, nest.strides[1][0], row);
+            work(row);
+            store_row(&mut out, 0, nest.strides[0][0], row);
+        });
+    }
+    divide(nest, outs, writes, GRAIN, &|first, last, mut writes| {
+        scratch::with(length, |row| {
+            let mut place = Odometer::new(nest, outs, first, bases);
+            for _ in 0..(last - first) * nest.extents[1..inner].iter().product::<usize>() {
+                load_row(&reads[0], place.offsets[outs], nest.strides[outs][inner], row);
+                work(row);
+                store_row(&mut writes[0], place.offsets[0], nest.strides[0][inner], row);
+                place.advance(nest, inner);
+            }
+        });
+    });
+}
+
+/// The row of everything below one place of a reduction, into scratch, in a fixed order.
+fn gather(slice: &Slice<'_>, at: isize, reduced: &[(usize, isize)], row: &mut [f32]) {
+    match reduced {
+        [] => load_row(slice, at, 1, row),
+        [(_, stride)] => load_row(slice, at, *stride, row),
+        [(extent, stride), rest @ ..] => {
+            let length = row.len() / extent;
+            for (i, piece) in row.chunks_mut(length.max(1)).enumerate() {
+                gather(slice, at + i as isize * stride, rest, piece);
+            }
+        }
+    }
+}
+
+/// Columns worked on side by side when the reduced axes are not the innermost.
+const STRIP: usize = 256;
+
+/// A reduction.
+pub(crate) fn reduce(table: &Table, step: &Reduce, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
+    let nest = &step.kept;
+    let length: usize = step.reduced.iter().map(|r| r.0).product();
+    let inner = nest.depth() - 1;
+    let float = matches!(reads[0], Slice::F16(_) | Slice::F32(_));
+    let arg = matches!(step.reduction, Reduction::ArgMax | Reduction::ArgMin);
+    // Summing down columns: rows of places that lie side by side are added up as vectors.
+    let strips = float
+        && !arg
+        && nest.strides[1][inner] == 1
+        && nest.extents[inner] > 1
+        && step.reduced.iter().all(|r| r.1 != 1)
+        && !table.wide_sums
+        && matches!(
+            step.reduction,
+            Reduction::Sum | Reduction::Mean | Reduction::Max | Reduction::Min | Reduction::SumSquare
+        );
+    let grain = (GRAIN / length.max(1)).max(1);
+    divide(nest, 1, writes, grain, &|first, last, mut writes| {
+        let mut place = Odometer::new(nest, 1, first, bases);
+        if strips {
+            let (count, row) = match inner {
+                0 => (1, last - first),
+                _ => ((last - first) * nest.extents[1..inner].iter().product::<usize>(), nest.extents[inner]),
+            };
+            for _ in 0..count {
+                for column in (0..row).step_by(STRIP) {
+                    let width = STRIP.min(row - column);
+                    let out = place.offsets[0] + column as isize * nest.strides[0][inner];
+                    let at = place.offsets[1] + column as isize;
+                    strip(step, &reads[0], at, &mut writes[0], out, nest.strides[0][inner], width, length);
+                }
+                if inner > 0 {
+                    place.advance(nest, inner);
+                }
+            }
+            return;
+        }
+        let places = (last - first) * nest.extents[1..].iter().product::<usize>();
+        scratch::with(if float { length } else { 0 }, |row| {
+            for _ in 0..places {
+                let (at, out) = (place.offsets[1], place.offsets[0] as usize);
+                if float {
+                    gather(&reads[0], at, &step.reduced, row);
+                    if arg {
+                        writes[0].set_int(out, argument(step.reduction, row) as i64);
+                    } else {
+                        let mut value = [reduce_row(table, step.reduction, row)];
+                        if step.round {
+                            convert::round_f16(&mut value);
+                        }
+                        writes[0].set_float(out, value[0]);
+                    }
+                } else {
+                    writes[0].set_int(out, reduce_ints(step.reduction, &reads[0], at, &step.reduced));
+                }
+                place.advance(nest, nest.depth());
+            }
+        });
+    });
+}
+
+/// Adds up (or compares) whole rows of `width` places, row after row.
+fn strip(
+    step: &Reduce,
+    slice: &Slice<'_>,
+    at: isize,
+    write: &mut SliceMut<'_>,
+    out: isize,
+    out_stride: isize,
+    width: usize,
+    length: usize,
+) {
+    let mut sums = [0.0f32; STRIP];
+    let mut row = [0.0f32; STRIP];
+    let (sums, row) = (&mut sums[..width], &mut row[..width]);
+    let mut index = [0usize; 8];
+    for n in 0..length {
+        let mut offset = at;
+        for (i, (_, stride)) in index.iter().zip(&step.reduced) {
+            offset += *i as isize * stride;
+        }
+        load_row(slice, offset, 1, row);
+        match step.reduction {
+            _ if n == 0 => {
+                sums.copy_from_slice(row);
+                if step.reduction == Reduction::SumSquare {
+                    sums.iter_mut().for_each(|v| *v *= *v);
+                }
+            }
+            Reduction::Max => zip(sums, row, |a, b| if b > a || b.is_nan() { b } else { a }),
+            Reduction::Min => zip(sums, row, |a, b| if b < a || b.is_nan() { b } else { a }),
+            Reduction::SumSquare => zip(sums, row, |a, b| a + b * b),
+            _ => zip(sums, row, |a, b| a + b),
+        }
+        for (axis, (extent, _)) in step.reduced.iter().enumerate().rev() {
+            index[axis] += 1;
+            if index[axis] < *extent {
+                break;
+            }
+            index[axis] = 0;
+        }
+    }
+    if step.reduction == Reduction::Mean {
+        let count = length as f32;
+        sums.iter_mut().for_each(|v| *v /= count);
+    }
+    if step.round {
+        convert::round_f16(sums);
+    }
+    store_row(write, out, out_stride, sums);
+}
+
+#[inline(always)]
+fn zip(a: &mut [f32], b: &[f32], f: impl Fn(f32, f32) -> f32) {
+    vectorize!({
+        for (a, &b) in a.iter_mut().zip(b) {
+            *a = f(*a, b);
+        }
+    });
+}
+
+fn reduce_row(table: &Table, reduction: Reduction, row: &mut [f32]) -> f32 {
+    match reduction {
+        Reduction::Sum => sum(table, row),
+        Reduction::Mean => {
+            if table.wide_sums {
+                (row.iter().map(|&v| f64::from(v)).sum::<f64>() / row.len() as f64) as f32
+            } else {
+                sum(table, row) / row.len() as f32
+            }
+        }
+        Reduction::Max => largest(row),
+        Reduction::Min => row.iter().copied().fold(f32::INFINITY, |m, v| if v < m || v.is_nan() { v } else { m }),
+        Reduction::Prod => row.iter().map(|&v| f64::from(v)).product::<f64>() as f32,
+        Reduction::SumSquare => sum_square(table, row),
+        Reduction::L1 => {
+            row.iter_mut().for_each(|v| *v = v.abs());
+            sum(table, row)
+        }
+        Reduction::L2 => sum_square(table, row).sqrt(),
+        Reduction::LogSum => sum(table, row).ln(),
+        Reduction::LogSumExp => {
+            let max = largest(row);
+            // An infinite maximum is the result: nothing can be taken away from it.
+            if !max.is_finite() {
+                return max;
+            }
+            let total: f64 = row.iter().map(|&v| f64::from(v - max).exp()).sum();
+            (f64::from(max) + total.ln()) as f32
+        }
+        Reduction::ArgMax | Reduction::ArgMin => argument(reduction, row) as f32,
+    }
+}
+
+/// The first index of the largest or smallest.
+fn argument(reduction: Reduction, row: &[f32]) -> usize {
+    let better = |a: f32, b: f32| if reduction == Reduction::ArgMax { a > b } else { a < b };
+    let mut best = 0;
+    for (i, &v) in row.iter().enumerate() {
+        if better(v, row[best]) {
+            best = i;
+        }
+    }
+    best
+}
+
+fn reduce_ints(reduction: Reduction, slice: &Slice<'_>, at: isize, reduced: &[(usize, isize)]) -> i64 {
+    let length: usize = reduced.iter().map(|r| r.0).product();
+    let element = |mut n: usize| {
+        let mut offset = at;
+        for (extent, stride) in reduced.iter().rev() {
+            offset += (n % extent) as isize * stride;
+            n /= extent;
+        }
+        slice.int(offset as usize)
+    };
+    let values = || (0..length).map(element);
+    let total = |f: &dyn Fn(i64) -> i64| values().fold(0i64, |s, v| s.wrapping_add(f(v)));
+    match reduction {
+        Reduction::Sum => total(&|v| v),
+        Reduction::Mean => total(&|v| v).checked_div(length as i64).unwrap_or(0),
+        Reduction::Max => values().max().unwrap_or(0),
+        Reduction::Min => values().min().unwrap_or(0),
+        Reduction::Prod => values().fold(1i64, i64::wrapping_mul),
+        Reduction::SumSquare => total(&|v| v.wrapping_mul(v)),
+        Reduction::L1 => total(&i64::abs),
+        Reduction::L2 => (total(&|v| v.wrapping_mul(v)) as f64).sqrt() as i64,
+        Reduction::LogSum => (total(&|v| v) as f64).ln() as i64,
+        Reduction::LogSumExp => values().map(|v| (v as f64).exp()).sum::<f64>().ln() as i64,
+        Reduction::ArgMax => (0..length).rev().max_by_key(|&i| element(i)).unwrap_or(0) as i64,
+        Reduction::ArgMin => (0..length).min_by_key(|&i| element(i)).unwrap_or(0) as i64,
+    }
+}
+
+/// A normalisation: the block of each outer place is gathered, normalised, scaled and shifted, and stored.
+pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
+    let length: usize = step.inner.extents.iter().product();
+    let outer = &step.outer;
+    divide(outer, 1, writes, GRAIN.div_ceil(length.max(1)), &|first, last, mut writes| {
+        scratch::with(3 * length, |memory| {
+            let (block, rest) = memory.split_at_mut(length);
+            let (gamma, beta) = rest.split_at_mut(length);
+            let mut place = Odometer::new(outer, 1, first, bases);
+            for _ in 0..(last - first) * outer.extents[1..].iter().product::<usize>() {
+                spread(&step.inner, 1, place.offsets[1], block, &reads[0]);
+                match step.form {
+                    NormForm::Layer => layer(table, block, step.epsilon),
+                    NormForm::L2 => {
+                        let scale = 1.0 / (sum_square(table, block) + step.epsilon).sqrt();
+                        block.iter_mut().for_each(|v| *v *= scale);
+                    }
+                }
+                let mut next = 1;
+                if step.gamma {
+                    spread(&step.inner, next + 1, place.offsets[next + 1], gamma, &reads[next]);
+                    block.iter_mut().zip(&*gamma).for_each(|(v, g)| *v *= g);
+                    next += 1;
+                }
+                if step.beta {
+                    spread(&step.inner, next + 1, place.offsets[next + 1], beta, &reads[next]);
+                    block.iter_mut().zip(&*beta).for_each(|(v, b)| *v += b);
+                }
+                if step.round {
+                    convert::round_f16(block);
+                }
+                let inner = step.inner.depth() - 1;
+                let row = step.inner.extents[inner];
+                walk(&step.inner, 0, place.offsets[0], |n, at| {
+                    store_row(&mut writes[0], at, step.inner.strides[0][inner], &block[n * row..(n + 1) * row]);
+                });
+                place.advance(outer, outer.depth());
+            }
+        });
+    });
+}
+
+fn layer(table: &Table, block: &mut [f32], epsilon: f32) {
+    let count = block.len() as f32;
+    let mean = sum(table, block) / count;
+    block.iter_mut().for_each(|v| *v -= mean);
+    let variance = sum_square(table, block) / count;
+    let scale = 1.0 / (variance + epsilon).sqrt();
+    block.iter_mut().for_each(|v| *v *= scale);
+}
+
+/// Gathers a block of one operand.
+fn spread(inner: &Nest, operand: usize, at: isize, block: &mut [f32], slice: &Slice<'_>) {
+    let last = inner.depth() - 1;
+    let row = inner.extents[last];
+    walk(inner, operand, at, |n, at| {
+        load_row(slice, at, inner.strides[operand][last], &mut block[n * row..(n + 1) * row]);
+    });
+}
+
+/// Calls `visit(n, offset)` for each row of a block.
+fn walk(inner: &Nest, operand: usize, at: isize, mut visit: impl FnMut(usize, isize)) {
+    let last = inner.depth() - 1;
+    let rows: usize = inner.extents[..last].iter().product();
+    for n in 0..rows {
+        let (mut offset, mut rest) = (at, n);
+        for axis in (0..last).rev() {
+            offset += (rest % inner.extents[axis]) as isize * inner.strides[operand][axis];
+            rest /= inner.extents[axis];
+        }
+        visit(n, offset);
+    }
+}
