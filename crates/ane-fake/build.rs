@@ -1,0 +1,15 @@
+//! objc2 asks the linker for `-lobjc` and `-lgnustep-base`: it gets two empty archives, and the symbols come from this crate.
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    if std::env::var("CARGO_CFG_TARGET_VENDOR").is_ok_and(|v| v == "apple") {
+        return;
+    }
+    let Some(out) = std::env::var_os("OUT_DIR") else { return };
+    for name in ["objc", "gnustep-base"] {
+        let path = std::path::Path::new(&out).join(format!("lib{name}.a"));
+        if let Err(error) = std::fs::write(&path, b"!<arch>\n") {
+            println!("cargo:warning=cannot write {}: {error}", path.display());
+        }
+    }
+    println!("cargo:rustc-link-search=native={}", out.display());
+}

@@ -1,0 +1,260 @@
+//! The value classes: strings, data, numbers, arrays, dictionaries, errors.
+
+use std::ffi::{CString, c_char, c_void};
+
+use objc2::rc::Retained;
+use objc2::runtime::{AnyObject, NSObject};
+use objc2::{AllocAnyThread, ClassType, DefinedClass, define_class, msg_send};
+
+use crate::session::Failure;
+
+pub(crate) type Object = Retained<AnyObject>;
+
+/// Bytes that a caller promised to be readable.
+///
+/// # Safety
+/// `pointer` is valid for `length` bytes, or `length` is 0.
+unsafe fn slice<'a, T>(pointer: *const T, length: usize) -> &'a [T] {
+    if pointer.is_null() || length == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(pointer, length) }
+}
+
+macro_rules! make {
+    ($class:ident, $ivars:expr) => {{
+        let this = $class::alloc().set_ivars($ivars);
+        // SAFETY: `init` of NSObject gives the object that was allocated.
+        unsafe { msg_send![super(this), init] }
+    }};
+}
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "NSString"]
+    #[ivars = CString]
+    pub(crate) struct FakeString;
+
+    impl FakeString {
+        #[unsafe(method_id(stringWithUTF8String:))]
+        fn string_with(text: *const c_char) -> Retained<FakeString> {
+            // SAFETY: Foundation's contract: a terminated string.
+            let text = unsafe { std::ffi::CStr::from_ptr(text) };
+            make!(FakeString, text.to_owned())
+        }
+
+        #[unsafe(method(UTF8String))]
+        fn utf8(&self) -> *const c_char {
+            self.ivars().as_ptr()
+        }
+    }
+);
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "NSData"]
+    #[ivars = Vec<u8>]
+    pub(crate) struct FakeData;
+
+    impl FakeData {
+        #[unsafe(method_id(dataWithBytes:length:))]
+        fn data_with(bytes: *const c_void, length: usize) -> Retained<FakeData> {
+            // SAFETY: Foundation's contract.
+            let bytes = unsafe { slice(bytes.cast::<u8>(), length) };
+            make!(FakeData, bytes.to_vec())
+        }
+
+        #[unsafe(method(length))]
+        fn length(&self) -> usize {
+            self.ivars().len()
+        }
+
+        #[unsafe(method(bytes))]
+        fn bytes(&self) -> *const c_void {
+            self.ivars().as_ptr().cast()
+        }
+    }
+);
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "NSNumber"]
+    #[ivars = u64]
+    pub(crate) struct FakeNumber;
+
+    impl FakeNumber {
+        #[unsafe(method_id(numberWithUnsignedLongLong:))]
+        fn number_with(value: u64) -> Retained<FakeNumber> {
+            make!(FakeNumber, value)
+        }
+
+        #[unsafe(method(unsignedLongLongValue))]
+        fn value(&self) -> u64 {
+            *self.ivars()
+        }
+    }
+);
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "NSArray"]
+    #[ivars = Vec<Object>]
+    pub(crate) struct FakeArray;
+
+    impl FakeArray {
+        #[unsafe(method_id(arrayWithObjects:count:))]
+        fn array_with(objects: *const *mut AnyObject, count: usize) -> Retained<FakeArray> {
+            // SAFETY: Foundation's contract: `count` objects.
+            make!(FakeArray, unsafe { objects_of(objects, count) })
+        }
+
+        #[unsafe(method(count))]
+        fn count(&self) -> usize {
+            self.ivars().len()
+        }
+
+        #[unsafe(method_id(objectAtIndex:))]
+        fn object_at(&self, index: usize) -> Option<Object> {
+            self.ivars().get(index).cloned()
+        }
+    }
+);
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "NSDictionary"]
+    #[ivars = Vec<(Object, Object)>]
+    pub(crate) struct FakeDictionary;
+
+    impl FakeDictionary {
+        #[unsafe(method_id(dictionaryWithObjects:forKeys:count:))]
+        fn dictionary_with(
+            objects: *const *mut AnyObject,
+            keys: *const *mut AnyObject,
+            count: usize,
+        ) -> Retained<FakeDictionary> {
+            // SAFETY: Foundation's contract: `count` objects and keys.
+            let (keys, values) = unsafe { (objects_of(keys, count), objects_of(objects, count)) };
+            make!(FakeDictionary, keys.into_iter().zip(values).collect())
+        }
+
+        #[unsafe(method(count))]
+        fn count(&self) -> usize {
+            self.ivars().len()
+        }
+
+        #[unsafe(method_id(objectForKey:))]
+        fn object_for(&self, key: &AnyObject) -> Option<Object> {
+            text(Some(key)).and_then(|key| self.get(&key))
+        }
+
+        #[unsafe(method_id(allKeys))]
+        fn all_keys(&self) -> Retained<FakeArray> {
+            make!(FakeArray, self.ivars().iter().map(|(k, _)| k.clone()).collect())
+        }
+    }
+);
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "NSError"]
+    #[ivars = Failure]
+    pub(crate) struct FakeError;
+
+    impl FakeError {
+        #[unsafe(method_id(domain))]
+        fn domain(&self) -> Retained<FakeString> {
+            string(&self.ivars().domain)
+        }
+
+        #[unsafe(method(code))]
+        fn code(&self) -> isize {
+            self.ivars().code
+        }
+
+        #[unsafe(method_id(localizedDescription))]
+        fn description(&self) -> Retained<FakeString> {
+            string(&self.ivars().text)
+        }
+    }
+);
+
+/// # Safety
+/// `objects` points to `count` valid objects.
+unsafe fn objects_of(objects: *const *mut AnyObject, count: usize) -> Vec<Object> {
+    // SAFETY: the caller's promise, for the slice and for each object.
+    unsafe { slice(objects, count).iter().filter_map(|&o| Retained::retain(o)).collect() }
+}
+
+impl FakeDictionary {
+    pub(crate) fn get(&self, key: &str) -> Option<Object> {
+        self.ivars().iter().find(|(k, _)| text(Some(k)).as_deref() == Some(key)).map(|(_, v)| v.clone())
+    }
+
+    /// The entries whose keys are strings.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (String, Object)> + '_ {
+        self.ivars().iter().filter_map(|(k, v)| Some((text(Some(k))?, v.clone())))
+    }
+}
+
+/// The text of a string, if it is one.
+pub(crate) fn text(object: Option<&AnyObject>) -> Option<String> {
+    Some(object?.downcast_ref::<FakeString>()?.ivars().to_string_lossy().into_owned())
+}
+
+/// The bytes of data, if it is data.
+pub(crate) fn bytes(object: Option<&AnyObject>) -> Option<&[u8]> {
+    Some(object?.downcast_ref::<FakeData>()?.ivars())
+}
+
+/// The value of a number, if it is one.
+pub(crate) fn number(object: Option<&AnyObject>) -> Option<u64> {
+    Some(*object?.downcast_ref::<FakeNumber>()?.ivars())
+}
+
+/// The elements of an array, if it is one.
+pub(crate) fn elements(object: Option<&AnyObject>) -> Option<&[Object]> {
+    Some(object?.downcast_ref::<FakeArray>()?.ivars())
+}
+
+pub(crate) fn string(text: &str) -> Retained<FakeString> {
+    make!(FakeString, CString::new(text).unwrap_or_default())
+}
+
+pub(crate) fn array<T: objc2::Message>(objects: impl IntoIterator<Item = Retained<T>>) -> Object {
+    // SAFETY: every object is an `AnyObject`.
+    let objects = objects.into_iter().map(|o| unsafe { Retained::cast_unchecked::<AnyObject>(o) }).collect();
+    let made: Retained<FakeArray> = make!(FakeArray, objects);
+    made.into_super().into()
+}
+
+pub(crate) fn numbers(values: impl IntoIterator<Item = u64>) -> Object {
+    array(values.into_iter().map(|v| -> Retained<FakeNumber> { make!(FakeNumber, v) }))
+}
+
+pub(crate) fn number_object(value: u64) -> Object {
+    let made: Retained<FakeNumber> = make!(FakeNumber, value);
+    made.into_super().into()
+}
+
+pub(crate) fn dictionary(entries: Vec<(&str, Object)>) -> Object {
+    let entries = entries.into_iter().map(|(k, v)| (string(k).into_super().into(), v)).collect();
+    let made: Retained<FakeDictionary> = make!(FakeDictionary, entries);
+    made.into_super().into()
+}
+
+/// Writes an error through an `NSError **`, autoreleased as Cocoa does.
+pub(crate) fn report(out: *mut *mut AnyObject, failure: Failure) {
+    if out.is_null() {
+        return;
+    }
+    let error: Retained<FakeError> = make!(FakeError, failure);
+    // SAFETY: the caller of the method gave a place for an object.
+    unsafe { *out = Retained::autorelease_ptr(error).cast() };
+}
+
+pub(crate) fn register() {
+    let _ = (FakeString::class(), FakeData::class(), FakeNumber::class());
+    let _ = (FakeArray::class(), FakeDictionary::class(), FakeError::class());
+}

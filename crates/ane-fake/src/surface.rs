@@ -1,0 +1,131 @@
+//! The C functions of IOSurface over heap memory, and `CFRelease`.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+use objc2::rc::Retained;
+use objc2::runtime::{AnyObject, NSObject};
+use objc2::{AllocAnyThread, ClassType, DefinedClass, define_class, msg_send};
+
+use crate::foundation::{FakeDictionary, number};
+use crate::session::{Call, count};
+
+/// Memory and the number of locks that are out.
+struct Surface {
+    /// Whole words, so that the base is aligned as the real one's page is enough for.
+    memory: Box<[UnsafeCell<u128>]>,
+    size: usize,
+    locks: AtomicIsize,
+}
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "IOSurface"]
+    #[ivars = Surface]
+    struct FakeSurface;
+);
+
+pub(crate) fn register() {
+    let _ = FakeSurface::class();
+}
+
+/// The surface behind a reference, if it is one.
+pub(crate) fn memory(surface: *mut c_void) -> Option<(*mut u8, usize)> {
+    // SAFETY: a reference that the fake handed out is an object; a null one is none.
+    let object = unsafe { surface.cast::<AnyObject>().as_ref() }?.downcast_ref::<FakeSurface>()?;
+    let ivars = object.ivars();
+    Some((ivars.memory.as_ptr().cast_mut().cast(), ivars.size))
+}
+
+fn locks(surface: *mut c_void) -> Option<&'static AtomicIsize> {
+    // SAFETY: as in `memory`; the caller holds the surface while it calls.
+    let object: &'static AnyObject = unsafe { surface.cast::<AnyObject>().as_ref() }?;
+    Some(&object.downcast_ref::<FakeSurface>()?.ivars().locks)
+}
+
+/// `IOSurfaceCreate`: null unless the dictionary is that of a flat byte buffer (apple-runtime §7).
+///
+/// # Safety
+/// `properties` is a dictionary or null.
+pub unsafe extern "C" fn create(properties: *const AnyObject) -> *mut c_void {
+    let null = std::ptr::null_mut();
+    if count(Call::CreateSurface).is_err() {
+        return null;
+    }
+    // SAFETY: the caller's promise.
+    let Some(properties) = (unsafe { properties.as_ref() }).and_then(|p| p.downcast_ref::<FakeDictionary>()) else {
+        return null;
+    };
+    let get = |key: &str| properties.get(key).and_then(|v| number(Some(&v)));
+    let size = get("IOSurfaceAllocSize").unwrap_or(0);
+    let flat = get("IOSurfaceWidth") == Some(size)
+        && get("IOSurfaceBytesPerRow") == Some(size)
+        && get("IOSurfaceHeight") == Some(1)
+        && get("IOSurfaceBytesPerElement") == Some(1)
+        && get("IOSurfacePixelFormat") == Some(0);
+    if !flat || size == 0 || size > 1 << 32 {
+        return null;
+    }
+    let words = (size as usize).div_ceil(16);
+    let memory = (0..words).map(|_| UnsafeCell::new(0)).collect();
+    let this = FakeSurface::alloc().set_ivars(Surface { memory, size: size as usize, locks: AtomicIsize::new(0) });
+    // SAFETY: `init` of NSObject gives the object that was allocated.
+    let surface: Retained<FakeSurface> = unsafe { msg_send![super(this), init] };
+    Retained::into_raw(surface).cast()
+}
+
+/// `IOSurfaceGetBaseAddress`.
+///
+/// # Safety
+/// `surface` is a surface of this fake or null.
+pub unsafe extern "C" fn base_address(surface: *mut c_void) -> *mut c_void {
+    memory(surface).map_or(std::ptr::null_mut(), |(base, _)| base.cast())
+}
+
+/// `IOSurfaceGetAllocSize`.
+///
+/// # Safety
+/// `surface` is a surface of this fake or null.
+pub unsafe extern "C" fn alloc_size(surface: *mut c_void) -> usize {
+    memory(surface).map_or(0, |(_, size)| size)
+}
+
+/// `IOSurfaceLock`.
+///
+/// # Safety
+/// `surface` is a surface of this fake or null.
+pub unsafe extern "C" fn lock(surface: *mut c_void, _options: u32, _seed: *mut u32) -> i32 {
+    match locks(surface) {
+        Some(locks) => {
+            locks.fetch_add(1, Ordering::Relaxed);
+            0
+        }
+        None => -1,
+    }
+}
+
+/// `IOSurfaceUnlock`: an error without a lock.
+///
+/// # Safety
+/// `surface` is a surface of this fake or null.
+pub unsafe extern "C" fn unlock(surface: *mut c_void, _options: u32, _seed: *mut u32) -> i32 {
+    match locks(surface) {
+        Some(locks) if locks.fetch_sub(1, Ordering::Relaxed) > 0 => 0,
+        _ => -1,
+    }
+}
+
+/// `CFRelease`.
+///
+/// # Safety
+/// `object` is an object that the caller owns a count of.
+pub unsafe extern "C" fn release(object: *const c_void) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Retained::from_raw(object.cast_mut().cast::<AnyObject>()) });
+}
+
+/// Locks that are out on a surface: a matched caller leaves none.
+pub fn locks_out(surface: usize) -> isize {
+    locks(surface as *mut c_void).map_or(0, |l| l.load(Ordering::Relaxed))
+}
