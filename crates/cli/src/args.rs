@@ -80,9 +80,9 @@ pub struct Train {
     /// Tokenizer: llama2.c tokenizer.bin, SentencePiece .model, tokenizer.json, or a folder with vocab.json and merges.txt.
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
-    /// Where the kernels run.
-    #[command(flatten)]
-    pub device: DeviceArg,
+    /// Where the kernels run: emulator (default), emulator?numerics=exact, ane, ane-or-emulator, or reference (plain fp32).
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
     /// Optimizer updates.
     #[arg(long, value_name = "UPDATES")]
     pub steps: Option<u64>,

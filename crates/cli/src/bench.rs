@@ -1,0 +1,116 @@
+//! `ferrane bench step`: one training step of a preset with random weights and random tokens.
+//!
+//! Reported are medians over the measured steps; two more warm up. A micro-step is forward and backward of one window; an update is
+//! the norm, AdamW and re-staging of every weight surface, which the reference trainer leaves out of its step time
+//! (upstream-defects #12).
+
+use std::time::{Duration, Instant};
+
+use ferrane::llm::config::{Config, preset};
+use ferrane::llm::layout::Shape;
+use ferrane::llm::random::Rng;
+use ferrane::llm::weights::{Init, Weights};
+use ferrane::train::data::Compaction;
+use ferrane::train::metrics::Flops;
+use ferrane::train::optim::{AdamW, Moments, clip_factor, norms};
+use ferrane::train::step::{Engine, Parts, Pipeline, ReferenceEngine};
+use serde_json::json;
+
+use crate::args::BenchStep;
+use crate::error::{Error, Result};
+use crate::model;
+
+/// Loss scale of the measured steps.
+const SCALE: f32 = 256.0;
+
+/// Runs the command.
+pub fn step(args: BenchStep) -> Result<()> {
+    let config = preset(&args.model)?;
+    let active = args.vocab.unwrap_or(config.vocab);
+    if active < 2 || active > config.vocab {
+        return Err(Error::new(format!("--vocab {active}: {} has {} entries; name 2 or more of them", args.model, config.vocab)));
+    }
+    let config = Config { max_seq: config.max_seq.max(args.seq), ..config };
+    let mut weights = Weights::init(&config, Init::Normal { std: 0.02 }, 1);
+    // As a training run would find it: the model keeps its vocabulary, the data use a part of it.
+    let spread = (config.vocab / active).max(1) as u32;
+    let compaction = Compaction::used((0..active as u32).map(|i| i * spread), config.vocab);
+    let mut engine: Box<dyn Engine> = match model::device(&args.device.device)? {
+        None => Box::new(ReferenceEngine::new(config.clone())),
+        Some(device) => {
+            let shape = Shape::new(config.clone(), args.seq, args.residual.into(), args.weights.into());
+            Box::new(Pipeline::new(&device, shape, compaction.clone(), &weights)?)
+        }
+    };
+    let mut gradients = Weights::zeros(&config);
+    let mut moments = Moments::zeros(&config);
+    let mut rng = Rng::new(7);
+    let mut rows = Vec::new();
+    for count in 1..=args.repeat.max(1) as u64 + 2 {
+        let ids: Vec<u32> = (0..=args.seq).map(|_| compaction.compact_to_full()[rng.below(active as u64) as usize]).collect();
+        let begun = Instant::now();
+        let micro = engine.micro_step(&weights, &mut gradients, &ids[..args.seq], &ids[1..], SCALE)?;
+        let micro_time = begun.elapsed();
+        if !micro.finite {
+            return Err(Error::new("a measured step was not finite"));
+        }
+        let begun = Instant::now();
+        let norm = norms(&config, &gradients).scaled(1.0 / f64::from(SCALE)).total;
+        let factor = clip_factor(norm, 1.0) / f64::from(SCALE);
+        AdamW::default().update(&config, &mut weights, &mut gradients, &mut moments, 1e-4, factor, count)?;
+        engine.stage(&weights)?;
+        rows.push((micro_time, begun.elapsed(), micro.parts));
+    }
+    let rows = &rows[2..];
+    let median = |of: &dyn Fn(&(Duration, Duration, Parts)) -> Duration| {
+        let mut times: Vec<f64> = rows.iter().map(|r| of(r).as_secs_f64() * 1e3).collect();
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    let (micro, update) = (median(&|r| r.0), median(&|r| r.1));
+    let flops = Flops::new(&config, args.seq, active).total();
+    let gflops = flops / micro / 1e6;
+    let parts = [
+        ("device_forward_ms", median(&|r| r.2.device_forward)),
+        ("device_backward_ms", median(&|r| r.2.device_backward)),
+        ("staging_ms", median(&|r| r.2.staging)),
+        ("elementwise_ms", median(&|r| r.2.elementwise)),
+        ("classifier_ms", median(&|r| r.2.classifier)),
+        ("weight_gradients_ms", median(&|r| r.2.weight_gradients)),
+        ("waiting_ms", median(&|r| r.2.waiting)),
+    ];
+    let rss = peak_rss_mb();
+    if args.json {
+        let parts: serde_json::Map<_, _> = parts.iter().map(|(name, ms)| (name.to_string(), round(*ms).into())).collect();
+        let object = json!({
+            "model": args.model, "device": args.device.device, "seq": args.seq, "vocab": active,
+            "parameters": config.parameters(), "micro_step_ms": round(micro), "update_ms": round(update),
+            "gflops": round(gflops), "peak_rss_mb": rss.map(round), "steps": rows.len(), "parts": parts,
+        });
+        println!("{object}");
+        return Ok(());
+    }
+    println!("{} on {}: {} tokens, {active} of {} vocabulary entries", args.model, args.device.device, args.seq, config.vocab);
+    println!("  micro-step {micro:9.1} ms   {gflops:.0} GFLOP/s   (median of {})", rows.len());
+    println!("  update     {update:9.1} ms");
+    for (name, ms) in parts {
+        println!("    {:20} {ms:9.1} ms", name.trim_end_matches("_ms").replace('_', " "));
+    }
+    println!("  weight gradients overlap the other parts; waiting is what was left of them at the end");
+    if let Some(rss) = rss {
+        println!("  peak memory {rss:.0} MB");
+    }
+    Ok(())
+}
+
+fn round(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+/// Largest resident memory of this process so far, from the kernel's own account; `None` where there is none.
+pub fn peak_rss_mb() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib / 1024.0)
+}
