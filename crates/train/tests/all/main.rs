@@ -1,0 +1,3 @@
+//! Tests of the trainer against outside data and on the emulator.
+
+mod gradients;
