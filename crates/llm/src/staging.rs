@@ -137,7 +137,7 @@ pub fn write_region_tiled(
     ratio: usize,
 ) -> Result<()> {
     let heads = region.channels / head_dim.max(1);
-    if ratio == 0 || heads * head_dim != region.channels || heads % ratio != 0 {
+    if ratio == 0 || head_dim == 0 || heads * head_dim != region.channels || !heads.is_multiple_of(ratio) {
         let text = format!("{}: {} channels are not {ratio} times heads of {head_dim}", region.name, region.channels);
         return Err(Error::new(ErrorKind::Layout, text));
     }
@@ -248,7 +248,8 @@ fn rectangle(
     if layout.dtype.bytes() != Some(word) || *element != word || stride % word != 0 {
         return Err(bad(format!("a surface of {} with strides {:?}, not fp16 rows", layout.dtype, layout.strides)));
     }
-    if channels == 0 || channel + channels > *c || offset + len > *w {
+    let fits = |from: usize, n: usize, end: usize| from.checked_add(n).is_some_and(|to| to <= end);
+    if channels == 0 || !fits(channel, channels, *c) || !fits(offset, len, *w) {
         return Err(bad(format!(
             "channels {channel}+{channels}, elements {offset}+{len} of a surface [1, {c}, 1, {w}]"
         )));

@@ -23,17 +23,17 @@ pub fn files(suite: &Suite) -> Vec<PathBuf> {
     found
 }
 
-fn name(path: &Path) -> String {
+pub fn name(path: &Path) -> String {
     path.file_name().unwrap().to_string_lossy().into_owned()
 }
 
 /// The folder and the file, for a case's id.
-fn id(path: &Path) -> String {
+pub fn id(path: &Path) -> String {
     format!("{}/{}", name(path.parent().unwrap()), name(path))
 }
 
 /// The one llama2.c file beside this one.
-fn model_beside(path: &Path) -> Result<PathBuf, String> {
+pub fn model_beside(path: &Path) -> Result<PathBuf, String> {
     let list = std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().path());
     let bins: Vec<PathBuf> = list.filter(|p| p.extension().is_some_and(|e| e == "bin")).collect();
     match bins.as_slice() {
@@ -42,21 +42,21 @@ fn model_beside(path: &Path) -> Result<PathBuf, String> {
     }
 }
 
-fn numbers<const N: usize, T>(file: &Container, tensor: &str, convert: fn([u8; N]) -> T) -> Result<Vec<T>, String> {
+pub fn numbers<const N: usize, T>(file: &Container, tensor: &str, convert: fn([u8; N]) -> T) -> Result<Vec<T>, String> {
     let entry = file.entry(tensor).ok_or(format!("no tensor {tensor}"))?;
     Ok(file.raw(entry).as_chunks::<N>().0.iter().map(|b| convert(*b)).collect())
 }
 
-fn ids(file: &Container, tensor: &str) -> Result<Vec<u32>, String> {
+pub fn ids(file: &Container, tensor: &str) -> Result<Vec<u32>, String> {
     Ok(numbers(file, tensor, i32::from_le_bytes)?.into_iter().map(|v| v as u32).collect())
 }
 
-fn largest_difference(found: &[f32], expected: &[f32]) -> f32 {
+pub fn largest_difference(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len());
     found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-fn text<E: std::fmt::Display>(e: E) -> String {
+pub fn text<E: std::fmt::Display>(e: E) -> String {
     e.to_string()
 }
 
@@ -255,16 +255,16 @@ fn hugging_face_logits() {
 }
 
 /// Sequences and their logits.
-type Recorded = Vec<(Vec<u32>, Vec<f32>)>;
+pub type Recorded = Vec<(Vec<u32>, Vec<f32>)>;
 
-fn recorded(path: &Path) -> Result<Recorded, String> {
+pub fn recorded(path: &Path) -> Result<Recorded, String> {
     let value: serde_json::Value = serde_json::from_slice(&std::fs::read(path).map_err(text)?).map_err(text)?;
     let sequences: Vec<Vec<u32>> = serde_json::from_value(value["sequences"].clone()).map_err(text)?;
     let logits: Vec<Vec<Vec<f32>>> = serde_json::from_value(value["logits"].clone()).map_err(text)?;
     Ok(sequences.into_iter().zip(logits.into_iter().map(|l| l.concat())).collect())
 }
 
-fn golden_file(meta: &Path, golden: &Path) -> Result<Recorded, String> {
+pub fn golden_file(meta: &Path, golden: &Path) -> Result<Recorded, String> {
     let lines = std::fs::read_to_string(meta).map_err(text)?;
     let tokens = lines.lines().find_map(|l| l.strip_prefix("tokens=")).ok_or("no tokens")?;
     let tokens = tokens.split(',').map(|t| t.trim().parse().map_err(text)).collect::<Result<Vec<u32>, String>>()?;

@@ -3,5 +3,9 @@
 #![allow(clippy::print_stderr)]
 
 mod checkpoints;
+mod device;
 mod formats;
 mod gradients;
+mod kernels;
+mod programs;
+mod staging;
