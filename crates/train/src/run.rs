@@ -133,6 +133,14 @@ struct Window {
     max_dy: f32,
 }
 
+/// How a validation ended.
+enum Validation {
+    /// Before its end; it is taken up again when the run goes on.
+    Stopped,
+    /// With the mean loss, if there were windows and it was finite.
+    Done(Option<f64>),
+}
+
 impl Run {
     /// A run from its beginning, in `options.out`, which must hold no checkpoints.
     ///
@@ -166,6 +174,7 @@ impl Run {
             data: hex(&ids),
             tokenizer: None,
             validation: None,
+            pending: None,
             files: Default::default(),
         };
         let moments = Moments::zeros(&config);
@@ -212,7 +221,8 @@ impl Run {
         let path = store.root().join("metrics.jsonl");
         let lines = match state.step {
             0 => JsonLines::create(&path),
-            step => JsonLines::resume(&path, step),
+            // A record that waits for its validation is written after that.
+            step => JsonLines::resume(&path, step - u64::from(state.pending.is_some())),
         };
         let lines = Some(lines.map_err(|source| Error::Io { path, source })?);
         state.options = serde_json::to_value(&options).unwrap_or_default();
@@ -289,7 +299,7 @@ impl Run {
                 events(&Event::Warning { text: format!("the checkpoint could not be written: {error}") });
             }
         }
-        let stopped = result? && self.state.step < self.options.steps;
+        let stopped = result?;
         self.save(events)?;
         self.efficiency.wall += begun.elapsed().as_secs_f64();
         if !stopped {
@@ -311,7 +321,7 @@ impl Run {
         Ok(summary)
     }
 
-    /// The loop; true when it was stopped.
+    /// The loop; true when it was stopped and something is left to do.
     fn train(
         &mut self,
         events: &mut dyn FnMut(&Event),
@@ -325,19 +335,30 @@ impl Run {
             self.validate(events, stop)?;
         }
         let mut last_save = Instant::now();
-        while self.state.step < self.options.steps {
+        while self.state.pending.is_some() || self.state.step < self.options.steps {
             if stop.load(Ordering::Relaxed) {
                 return Ok(true);
             }
-            let Some(mut record) = self.update(events, stop)? else { return Ok(true) };
-            let (step, last) = (self.state.step, self.state.step == self.options.steps);
+            let mut record = match self.state.pending.clone() {
+                Some(record) => record,
+                None => match self.update(events, stop)? {
+                    Some(record) => record,
+                    None => return Ok(true),
+                },
+            };
+            let (step, last) = (self.state.step, self.state.step >= self.options.steps);
             let due = |every: u64| every > 0 && step % every == 0;
             if due(self.options.eval_every) || last {
-                record.valid_loss = self.validate(events, stop)?;
+                self.state.pending = Some(record.clone());
+                match self.validate(events, stop)? {
+                    Validation::Stopped => return Ok(true),
+                    Validation::Done(loss) => record.valid_loss = loss,
+                }
+                self.state.pending = None;
             }
             self.tell(&record, events);
-            let seconds_left =
-                begun.elapsed().as_secs_f64() / (step - first) as f64 * (self.options.steps - step) as f64;
+            let speed = begun.elapsed().as_secs_f64() / (step - first).max(1) as f64;
+            let seconds_left = speed * self.options.steps.saturating_sub(step) as f64;
             events(&Event::Update { record, skipped: self.state.skipped, seconds_left });
             if self.state.skipped_in_a_row >= GIVE_UP {
                 // So that a resumed run has a chance: the halved scale would take long to grow again.
@@ -354,10 +375,6 @@ impl Run {
                 }
                 last_save = Instant::now();
             }
-        }
-        if self.state.validation.is_none_or(|v| v.0 != self.state.step) {
-            // Stopped inside the last validation, and resumed.
-            self.validate(events, stop)?;
         }
         Ok(false)
     }
@@ -457,17 +474,17 @@ impl Run {
         self.sampler = Sampler::from_state(&self.state.sampler);
     }
 
-    /// Mean loss over evenly spaced windows of the validation part; `None` without windows or when stopped meanwhile.
-    fn validate(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Option<f64>, Error> {
+    /// Mean loss over evenly spaced windows of the validation part.
+    fn validate(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Validation, Error> {
         let (begun, seq) = (Instant::now(), self.options.seq);
         let starts = self.split.windows(self.options.eval_windows, seq);
         if starts.is_empty() {
-            return Ok(None);
+            return Ok(Validation::Done(None));
         }
         let mut sum = 0.0;
         for start in &starts {
             if stop.load(Ordering::Relaxed) {
-                return Ok(None);
+                return Ok(Validation::Stopped);
             }
             let ids = self.ids.window(*start, seq);
             sum += f64::from(self.engine.loss(&self.weights, &ids[..seq], &ids[1..])?);
@@ -475,11 +492,11 @@ impl Run {
         self.efficiency.validation += begun.elapsed().as_secs_f64();
         let Some(loss) = finite(sum / starts.len() as f64) else {
             events(&Event::Warning { text: format!("the validation loss is not finite at step {}", self.state.step) });
-            return Ok(None);
+            return Ok(Validation::Done(None));
         };
         self.state.validation = Some((self.state.step, loss));
         events(&Event::Validated { step: self.state.step, loss });
-        Ok(Some(loss))
+        Ok(Validation::Done(Some(loss)))
     }
 
     /// Writes a checkpoint of this step if there is none yet.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::data::SamplerState;
+use crate::metrics::Record;
 use crate::optim::LossScale;
 
 /// Version of `state.json` that this code writes and reads.
@@ -40,7 +41,10 @@ pub struct State {
     pub tokenizer: Option<String>,
     /// The last validation loss and the step after which it was measured.
     pub validation: Option<(u64, f64)>,
-    /// The other files of the checkpoint, filled in when it is saved.
+    /// The record of the last update, if the run was stopped in the validation that belongs to it.
+    #[serde(default)]
+    pub pending: Option<Record>,
+    /// The other files of the checkpoint: filled in on the disk only, when it is saved.
     #[serde(default)]
     pub files: BTreeMap<String, Digest>,
 }

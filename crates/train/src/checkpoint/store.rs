@@ -63,8 +63,18 @@ pub struct Checkpoint {
 pub struct Store {
     root: PathBuf,
     files: Box<dyn Files>,
-    /// Unlocked when dropped, and by the system when the process dies.
-    _lock: Option<File>,
+    /// Released when dropped, and by the system when the process dies.
+    lock: Option<File>,
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Some(lock) = &self.lock {
+            // Closing would do, were it not for a child process that is between its fork and its exec and has the file
+            // open too. There is nothing to do about a failure.
+            let _ = lock.unlock();
+        }
+    }
 }
 
 impl Store {
@@ -92,7 +102,7 @@ impl Store {
                 fs::remove_dir_all(&path).map_err(|e| Error::io(&path, e))?;
             }
         }
-        Ok(Store { root: root.to_path_buf(), files, _lock: lock })
+        Ok(Store { root: root.to_path_buf(), files, lock })
     }
 
     /// The folder.
@@ -271,14 +281,15 @@ pub fn find_model(path: &Path) -> Result<PathBuf, Error> {
 fn read(folder: &Path, expected: Option<&Config>) -> Result<Checkpoint, Error> {
     let path = folder.join(STATE);
     let text = fs::read(&path).map_err(|e| Error::damaged(&path, e.to_string()))?;
-    let state: State = serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e.to_string()))?;
+    let mut state: State = serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e.to_string()))?;
     if state.version != VERSION {
         let reason = format!("version {} is not supported; this program reads version {VERSION}", state.version);
         return Err(Error::damaged(&path, reason));
     }
+    let files = std::mem::take(&mut state.files);
     for file in [MODEL, OPTIMIZER] {
         let path = folder.join(file);
-        let Some(digest) = state.files.get(file) else {
+        let Some(digest) = files.get(file) else {
             return Err(Error::damaged(&path, format!("{STATE} does not know this file")));
         };
         verify(&path, digest)?;

@@ -108,8 +108,9 @@ fn stop_and_resume_are_the_same_bits() {
     let mut run = begin(options(whole.path(), 12), engine());
     train(&mut run, None);
     let want = result(&run);
-    // 4 windows an update: at a border, inside a window, in the first, in the last.
-    for after in [20, 22, 1, 47] {
+    // 4 windows an update: at a border with a validation to do and at one without, inside a window, in the first, in the
+    // last, and in the validation at the end.
+    for after in [20, 24, 22, 1, 47, 48] {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path(), 12);
         let mut first = begin(options.clone(), engine());
@@ -122,7 +123,9 @@ fn stop_and_resume_are_the_same_bits() {
         let (summary, events) = train(&mut second, None);
         assert!(!summary.stopped);
         assert!(matches!(&events[0], Event::Started { changes, .. } if changes.is_empty()));
-        assert!(result(&second) == want, "stopped after {after} windows");
+        let found = result(&second);
+        assert_eq!(found.2, want.2, "stopped after {after} windows");
+        assert!(found == want, "stopped after {after} windows");
         assert_eq!(records(folder.path()), records(whole.path()));
     }
 }
@@ -299,7 +302,7 @@ fn accumulation_is_the_mean_of_its_windows() {
 #[test]
 fn child_that_trains() {
     let Ok(folder) = std::env::var("FERRANE_TEST_TRAIN") else { return };
-    let options = RunOptions { save_every: 1, ..options(Path::new(&folder), 400) };
+    let options = RunOptions { save_every: 1, ..options(Path::new(&folder), 300) };
     let begun = Store::open(&options.out).unwrap().steps().unwrap();
     let mut run = if begun.is_empty() { begin(options, engine()) } else { go_on(options) };
     train(&mut run, None);
@@ -309,7 +312,7 @@ fn child_that_trains() {
 #[cfg(unix)]
 fn killed_at_any_moment_a_run_ends_in_the_same_bits() {
     let whole = tempfile::tempdir().unwrap();
-    let mut want = begin(options(whole.path(), 400), engine());
+    let mut want = begin(options(whole.path(), 300), engine());
     train(&mut want, None);
     let folder = tempfile::tempdir().unwrap();
     let mut random = Rng::new(3);
@@ -336,7 +339,7 @@ fn killed_at_any_moment_a_run_ends_in_the_same_bits() {
         }
     }
     assert!(kills >= 10, "{kills} kills before the end; the run is too short to show anything");
-    let run = go_on(options(folder.path(), 400));
-    assert!(run.state.step == 400 && run.weights == want.weights && run.moments == want.moments);
+    let run = go_on(options(folder.path(), 300));
+    assert!(run.state.step == 300 && run.weights == want.weights && run.moments == want.moments);
     assert_eq!(records(folder.path()), records(whole.path()));
 }
