@@ -17,6 +17,7 @@ use crate::events::Counter;
 use crate::plan::Plan;
 use crate::queue::{Queue, Run};
 use crate::tables::{EXACT, FAST, Table};
+use crate::trace::{self, StepTime};
 
 /// How values are computed and rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -66,6 +67,16 @@ impl Emulator {
     pub fn new(options: Options) -> Emulator {
         let queue = Arc::new(Queue::new(options.profile.queue_depth.value));
         Emulator { options, queue }
+    }
+
+    /// Runs the program's first function over small numbers and says how long each step took at best, for looking into what a
+    /// program costs here.
+    ///
+    /// # Errors
+    /// As compiling and evaluating it.
+    pub fn trace(&self, program: &Program, runs: usize) -> Result<Vec<StepTime>> {
+        self.compile_program(program, "")?;
+        trace::trace(self.table(), program, runs)
     }
 
     fn table(&self) -> &'static Table {

@@ -37,5 +37,7 @@ mod events;
 mod plan;
 mod queue;
 mod tables;
+mod trace;
 
 pub use device::{Emulator, Numerics, Options};
+pub use trace::StepTime;

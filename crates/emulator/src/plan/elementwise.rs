@@ -65,7 +65,7 @@ fn keeps_grid(op: Elementwise) -> bool {
     match op {
         Elementwise::Unary(f) => f.exact(),
         Elementwise::Binary(f) => matches!(f, Binary::Max | Binary::Min),
-        Elementwise::Select | Elementwise::Copy => true,
+        Elementwise::Select => true,
         _ => false,
     }
 }

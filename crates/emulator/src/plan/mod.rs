@@ -18,6 +18,8 @@ mod ops;
 pub(crate) mod step;
 pub(crate) mod view;
 
+use std::time::{Duration, Instant};
+
 use ferrane_device::{Error, ErrorKind, Layout, Port, Procedure, Result};
 use ferrane_host::buffer::{AlignedBuf, ReadGuard, WriteGuard};
 use ferrane_mil::{Function, ValueId, Weights};
@@ -98,25 +100,20 @@ impl Plan {
         self.steps.iter().try_for_each(|step| run(self.table, step, &mut memory))
     }
 
-    /// The steps, for explanations: op, value, bytes read, bytes written.
-    pub(crate) fn describe(&self) -> impl Iterator<Item = (&str, &str, usize, usize)> {
-        let bytes = |a: &[Access]| a.iter().map(|a| a.end - a.start).sum();
-        self.steps.iter().map(move |s| (&*s.step.op, &*s.step.value, bytes(&s.reads), bytes(&s.writes)))
-    }
-
-    /// Evaluates, telling `seen` how long each step took.
-    pub(crate) fn profile(
+    /// Evaluates and tells `seen` of each step: op, value, bytes read, bytes written, time.
+    pub(crate) fn trace(
         &self,
         arena: &mut [u8],
         inputs: &[ReadGuard],
         outputs: &mut [WriteGuard],
-        seen: &mut dyn FnMut(usize, std::time::Duration),
+        seen: &mut dyn FnMut(&str, &str, usize, usize, Duration),
     ) -> Result<()> {
         let mut memory = Memory { constants: Constants::Read(&self.constants), arena, inputs, outputs };
-        for (i, step) in self.steps.iter().enumerate() {
-            let start = std::time::Instant::now();
+        let bytes = |a: &[Access]| a.iter().map(|a| a.end - a.start).sum();
+        for step in &self.steps {
+            let start = Instant::now();
             run(self.table, step, &mut memory)?;
-            seen(i, start.elapsed());
+            seen(&step.step.op, &step.step.value, bytes(&step.reads), bytes(&step.writes), start.elapsed());
         }
         Ok(())
     }

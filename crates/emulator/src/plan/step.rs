@@ -169,8 +169,6 @@ pub(crate) enum Elementwise {
     Quantize(i32, i32),
     /// A float or integer where the first register is not 0, else the other.
     Select,
-    /// The same bits.
-    Copy,
     IntUnary(IntUnary),
     IntBinary(Binary),
     IntCompare(Compare),

@@ -52,7 +52,6 @@ pub(crate) fn run(table: &Table, op: Elementwise, to: &mut [f32], from: [&[f32];
             let a: &[i32] = bytemuck::cast_slice(a);
             map!(to, a, b, c => if a != 0 { b } else { c });
         }
-        Elementwise::Copy => to.copy_from_slice(a),
         Elementwise::FloatToInt(low, high) => {
             let to: &mut [i32] = bytemuck::cast_slice_mut(to);
             // `as` saturates and makes NaN 0.

@@ -130,22 +130,6 @@ impl<'a> Slice<'a> {
     }
 }
 
-macro_rules! each {
-    ($slice:expr, $s:ident => $body:expr, none => $none:expr) => {
-        match $slice {
-            SliceMut::None => $none,
-            SliceMut::F16($s) => $body,
-            SliceMut::F32($s) => $body,
-            SliceMut::I32($s) => $body,
-            SliceMut::U32($s) => $body,
-            SliceMut::I16($s) => $body,
-            SliceMut::U16($s) => $body,
-            SliceMut::I8($s) => $body,
-            SliceMut::U8($s) => $body,
-        }
-    };
-}
-
 impl<'a> SliceMut<'a> {
     fn new(bytes: &'a mut [u8], storage: Storage) -> Result<SliceMut<'a>> {
         fn cast<T: bytemuck::Pod>(bytes: &mut [u8]) -> Result<&mut [T]> {
@@ -161,10 +145,6 @@ impl<'a> SliceMut<'a> {
             Storage::I8 => SliceMut::I8(cast(bytes)?),
             Storage::U8 => SliceMut::U8(bytes),
         })
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        each!(self, s => s.len(), none => 0)
     }
 
     /// Cuts the elements in two.
