@@ -49,6 +49,14 @@ impl Bindings {
         self
     }
 
+    /// The same with other events in place of these.
+    pub(crate) fn map_events(mut self, map: impl Fn(&Arc<dyn Event>) -> Arc<dyn Event>) -> Bindings {
+        for (event, _) in self.waits.iter_mut().chain(&mut self.signals) {
+            *event = map(event);
+        }
+        self
+    }
+
     /// The procedure asked for.
     pub fn procedure_name(&self) -> Option<&str> {
         self.procedure.as_deref()

@@ -28,8 +28,8 @@ use crate::{Bindings, Error, Foreign, Layout, Memory, Procedure, Result};
 struct Log {
     lines: Vec<String>,
     surfaces: Vec<SharedBytes>,
-    /// Events by address; the weak reference keeps the address from being given away again.
-    events: Vec<Weak<dyn Event>>,
+    /// The events handed out, each with the machine's own; the weak reference keeps the address from being given away again.
+    events: Vec<(Weak<dyn Event>, Option<Weak<dyn Event>>)>,
     requests: usize,
 }
 
@@ -82,6 +82,10 @@ impl Record {
         text
     }
 
+    fn unwrapped(&self, bindings: &Bindings) -> Bindings {
+        self.with(|log| bindings.clone().map_events(|event| log.inner(event)))
+    }
+
     fn request(&self) -> String {
         self.with(|log| {
             log.requests += 1;
@@ -102,12 +106,20 @@ impl Log {
 
     fn event(&mut self, event: &Arc<dyn Event>) -> String {
         let address = Arc::as_ptr(event).cast::<()>();
-        let known = self.events.iter().position(|e| e.as_ptr().cast::<()>() == address);
+        let known = self.events.iter().position(|(e, _)| e.as_ptr().cast::<()>() == address);
         let n = known.unwrap_or_else(|| {
-            self.events.push(Arc::downgrade(event));
+            self.events.push((Arc::downgrade(event), None));
             self.events.len() - 1
         });
         format!("e{n}")
+    }
+
+    /// The machine's own event behind one that the recorder handed out. A machine gets these, so that what it does with them is
+    /// its own affair and not in the record.
+    fn inner(&self, event: &Arc<dyn Event>) -> Arc<dyn Event> {
+        let address = Arc::as_ptr(event).cast::<()>();
+        let known = self.events.iter().find(|(e, _)| e.as_ptr().cast::<()>() == address);
+        known.and_then(|(_, inner)| inner.as_ref()?.upgrade()).unwrap_or_else(|| event.clone())
     }
 }
 
@@ -170,11 +182,13 @@ impl Events for Recorder {
             return Err(Error::new(crate::ErrorKind::Unavailable, "the device has no events"));
         };
         let event = events.create().map(|inner| {
+            let own = Arc::downgrade(&inner);
             let event: Arc<dyn Event> = Arc::new_cyclic(|this: &Weak<RecordedEvent>| RecordedEvent {
                 inner,
                 this: this.clone(),
                 record: self.record.clone(),
             });
+            self.record.with(|log| log.events.push((Arc::downgrade(&event), Some(own))));
             event
         });
         let name = event.as_ref().map_or_else(|_| "event".into(), |e| self.record.with(|log| log.event(e)));
@@ -256,7 +270,7 @@ impl Loaded for RecordedLoaded {
     fn prepare(&self, bindings: &Bindings) -> Result<Arc<dyn Prepared>> {
         let name = self.record.request();
         let line = format!("prepare {name}: {}.{}", self.label, self.record.bindings(self.procedures(), bindings));
-        self.prepared(name, line, self.inner.prepare(bindings))
+        self.prepared(name, line, self.inner.prepare(&self.record.unwrapped(bindings)))
     }
 
     fn chaining(&self) -> Option<&dyn Chaining> {
@@ -276,7 +290,8 @@ impl Chaining for RecordedLoaded {
         let name = self.record.request();
         let texts: Vec<_> = steps.iter().map(|b| self.record.bindings(self.procedures(), b)).collect();
         let line = format!("chain {name}: {}.[{}]", self.label, texts.join("; "));
-        self.prepared(name, line, chaining.prepare_chain(steps))
+        let steps: Vec<_> = steps.iter().map(|b| self.record.unwrapped(b)).collect();
+        self.prepared(name, line, chaining.prepare_chain(&steps))
     }
 }
 

@@ -1,2 +1,9 @@
-//! Filetests and the device suite.
+//! Filetests, and one suite of cases for every device.
+//!
+//! [`cases`] are what every backend of the seam must do; [`filetest`] runs MIL files with expectations beside the lines. Both take a
+//! device as an argument, so a new backend is tested by naming it.
 #![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub mod cases;
+pub mod filetest;

@@ -1,0 +1,165 @@
+//! The expectation of a run: `main(x=[1, 2], w=3) ~ [2, 4]`.
+
+/// Numbers for a port.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    /// One number for every element.
+    All(f32),
+    /// A number for each element, row-major.
+    List(Vec<f32>),
+}
+
+/// What is expected of the outputs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outputs {
+    /// Of the only output.
+    Only(Values),
+    /// Of each, by name.
+    Named(Vec<(String, Values)>),
+}
+
+/// One evaluation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// The procedure.
+    pub procedure: String,
+    /// Values of inputs, by name.
+    pub inputs: Vec<(String, Values)>,
+    /// Whether equal numbers are wanted.
+    pub exact: bool,
+    /// What is expected.
+    pub outputs: Outputs,
+}
+
+/// Splits at a character outside of brackets.
+fn split(text: &str, at: char) -> Vec<&str> {
+    let (mut depth, mut start, mut parts) = (0i32, 0, Vec::new());
+    for (i, c) in text.char_indices() {
+        match c {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            _ if c == at && depth == 0 => {
+                parts.push(&text[start..i]);
+                start = i + c.len_utf8();
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts.into_iter().map(str::trim).filter(|p| !p.is_empty()).collect()
+}
+
+fn named(part: &str) -> Result<(String, Values), String> {
+    let (name, values) = part.split_once('=').ok_or_else(|| format!("`{part}`: expected `name=values`"))?;
+    Ok((name.trim().to_string(), Values::parse(values)?))
+}
+
+impl Values {
+    /// Reads `[1, 2, 3]` or `1`.
+    ///
+    /// # Errors
+    /// What is no number.
+    pub fn parse(text: &str) -> Result<Values, String> {
+        let text = text.trim();
+        let number = |t: &str| t.trim().parse::<f32>().map_err(|e| format!("`{t}`: {e}"));
+        match text.strip_prefix('[') {
+            None => Ok(Values::All(number(text)?)),
+            Some(rest) => {
+                let inner = rest.strip_suffix(']').ok_or_else(|| format!("`{text}`: no `]`"))?;
+                Ok(Values::List(inner.split(',').map(number).collect::<Result<_, _>>()?))
+            }
+        }
+    }
+
+    /// The numbers for a port of `n` elements.
+    ///
+    /// # Errors
+    /// A list of another length.
+    pub fn fill(&self, n: usize) -> Result<Vec<f32>, String> {
+        match self {
+            Values::All(v) => Ok(vec![*v; n]),
+            Values::List(list) if list.len() == n => Ok(list.clone()),
+            Values::List(list) => Err(format!("{} values for {n} elements", list.len())),
+        }
+    }
+}
+
+impl Run {
+    /// Reads an expectation.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn parse(text: &str) -> Result<Run, String> {
+        let (call, rest) = text.split_once(')').ok_or("expected `procedure(inputs) ~ outputs`")?;
+        let (procedure, inputs) = call.split_once('(').ok_or("expected `procedure(inputs)`")?;
+        let rest = rest.trim();
+        let (exact, outputs) = match (rest.strip_prefix("=="), rest.strip_prefix('~')) {
+            (Some(outputs), _) => (true, outputs),
+            (_, Some(outputs)) => (false, outputs),
+            _ => return Err("expected `~` or `==` behind the inputs".into()),
+        };
+        let outputs = match outputs.contains('=') {
+            false => Outputs::Only(Values::parse(outputs)?),
+            true => Outputs::Named(split(outputs, ' ').into_iter().map(named).collect::<Result<_, _>>()?),
+        };
+        let inputs = split(inputs, ',').into_iter().map(named).collect::<Result<_, _>>()?;
+        Ok(Run { procedure: procedure.trim().to_string(), inputs, exact, outputs })
+    }
+
+    /// Compares what came with what is expected.
+    ///
+    /// # Errors
+    /// The first element that differs.
+    pub fn compare(&self, found: &[(&str, Vec<f32>)], within: Option<f32>) -> Result<(), String> {
+        let wanted: Vec<(&str, &Values)> = match &self.outputs {
+            Outputs::Only(values) => match found {
+                [(name, _)] => vec![(name, values)],
+                _ => return Err(format!("{} outputs: name them", found.len())),
+            },
+            Outputs::Named(list) => list.iter().map(|(n, v)| (n.as_str(), v)).collect(),
+        };
+        for (name, values) in wanted {
+            let (_, found) = found.iter().find(|(n, _)| *n == name).ok_or_else(|| format!("no output `{name}`"))?;
+            let expected = values.fill(found.len()).map_err(|e| format!("{name}: {e}"))?;
+            for (i, (f, e)) in found.iter().zip(&expected).enumerate() {
+                // Two units in the last place of fp16, for an op and its port; below 2^-14 the unit no longer shrinks.
+                let ulp = e.abs().max(2f32.powi(-14)) / 1024.0;
+                let tolerance = if self.exact { 0.0 } else { within.unwrap_or(2.0 * ulp) };
+                let close = f == e || (f.is_nan() && e.is_nan()) || (f - e).abs() <= tolerance;
+                if !close {
+                    return Err(format!("{name}[{i}] is {f}, expected {e} within {tolerance}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_compares() {
+        let run = Run::parse("main(x=[1, -2.5], w = 3) ~ [2, inf]").unwrap();
+        assert_eq!(run.inputs, [("x".into(), Values::List(vec![1.0, -2.5])), ("w".into(), Values::All(3.0))]);
+        assert_eq!(run.compare(&[("y", vec![2.001, f32::INFINITY])], None), Ok(()));
+        assert!(run.compare(&[("y", vec![2.005, f32::INFINITY])], None).unwrap_err().contains("y[0] is 2.005"));
+        assert_eq!(run.compare(&[("y", vec![2.005, f32::INFINITY])], Some(0.01)), Ok(()));
+        assert!(run.compare(&[("y", vec![2.0])], None).unwrap_err().contains("2 values for 1"));
+        assert!(run.compare(&[("y", vec![]), ("z", vec![])], None).is_err());
+        let run = Run::parse("f() == y=[1, 2] z=3").unwrap();
+        assert!(run.exact);
+        assert_eq!(run.compare(&[("y", vec![1.0, 2.0]), ("z", vec![3.0; 4])], Some(1.0)), Ok(()));
+        assert!(run.compare(&[("y", vec![1.0, 2.0]), ("z", vec![3.0005; 4])], Some(1.0)).is_err());
+        assert!(run.compare(&[("y", vec![1.0, f32::NAN]), ("z", vec![3.0; 4])], None).is_err());
+        assert!(Run::parse("f() == y=1").unwrap().compare(&[("x", vec![1.0])], None).is_err());
+    }
+
+    #[test]
+    fn refuses_what_makes_no_sense() {
+        for text in ["main", "main(x) ~ 1", "main(x=a) ~ 1", "main(x=[1) ~ 1", "main(x=1) 2", "main x=1) ~ 2"] {
+            assert!(Run::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Filetests: MIL files with a header and expectations beside the lines.
+//!
+//! The file is a program with comments (`//` to the end of the line, outside of strings), which are blanked before the program is
+//! read, so that lines keep their numbers. The comments at the top are the header:
+//!
+//! ```text
+//! // test: check run fmt            what is tested: one or more of the three
+//! // profile: m4-macos15-inmem      the machine; without it, the default profile
+//! // weight: @model_path/weights/w.bin fp16 [1, 0, 0, 1]      a blob file with one record
+//! ```
+//!
+//! *check*: the text is read and its ops are checked; each error stands beside its line as `// error: E0102 a part of the message`, and there are no
+//! others. *fmt*: printing and reading again changes nothing; `// fmt: same` in the header says that the file is printed as it
+//! stands. *run*: each `// run: main(x=[1, 2], w=3) ~ [2, 4]` is evaluated on every device; one number fills a whole port,
+//! several outputs are `~ y=[…] z=[…]`. `==` wants equal numbers; `~` allows two units in the last place of fp16, or what
+//! `// within: 0.01` in the header says.
+
+mod expect;
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use ferrane_device::{Bindings, CompileOptions, Device, Source};
+use ferrane_diag::Source as Shown;
+use ferrane_mil::text::{Missing, Options};
+use ferrane_mil::{DataType, Weights};
+
+pub use expect::{Outputs, Run, Values};
+
+/// One file, read.
+pub struct Filetest {
+    /// Its path.
+    pub path: PathBuf,
+    /// What it tests.
+    pub tests: Vec<Test>,
+    /// The profile it names.
+    pub profile: Option<String>,
+    program: String,
+    weights: Weights,
+    /// `(line, code, part of the message)`.
+    errors: Vec<(usize, String, String)>,
+    runs: Vec<(usize, Run)>,
+    /// The text without whole-line comments, if the file is printed as it stands.
+    same: Option<String>,
+    within: Option<f32>,
+}
+
+/// What a file tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Test {
+    Check,
+    Run,
+    Fmt,
+}
+
+/// Every `.mil` file under a folder, sorted.
+///
+/// # Errors
+/// The system's own.
+pub fn discover(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "mil") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+impl Filetest {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its header or an expectation makes no sense.
+    pub fn open(path: &Path) -> Result<Filetest, String> {
+        let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Filetest::parse(path, &text).map_err(|e| format!("{}:{e}", path.display()))
+    }
+
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// `line: what is wrong`.
+    pub fn parse(path: &Path, text: &str) -> Result<Filetest, String> {
+        let mut test = Filetest {
+            path: path.to_path_buf(),
+            tests: Vec::new(),
+            profile: None,
+            program: String::new(),
+            weights: Weights::new(),
+            errors: Vec::new(),
+            runs: Vec::new(),
+            same: None,
+            within: None,
+        };
+        let (mut bare, mut same) = (String::new(), false);
+        for (i, line) in text.lines().enumerate() {
+            let (code, comment) = split_comment(line);
+            test.program += code;
+            test.program.push('\n');
+            if comment.is_none() || !code.trim().is_empty() {
+                bare += code.trim_end();
+                bare.push('\n');
+            }
+            let Some((key, value)) = comment.and_then(|c| c.trim().split_once(':')) else { continue };
+            let value = value.trim();
+            let at = |why: String| format!("{}: {why}", i + 1);
+            match key {
+                "test" => {
+                    for word in value.split_whitespace() {
+                        test.tests.push(match word {
+                            "check" => Test::Check,
+                            "run" => Test::Run,
+                            "fmt" => Test::Fmt,
+                            _ => return Err(at(format!("unknown test `{word}`"))),
+                        });
+                    }
+                }
+                "profile" => test.profile = Some(value.to_string()),
+                "fmt" if value == "same" => same = true,
+                "within" => test.within = Some(value.parse().map_err(|e| at(format!("`{value}`: {e}")))?),
+                "weight" => test.weight(value).map_err(at)?,
+                "error" => {
+                    let (code, part) = value.split_once(' ').unwrap_or((value, ""));
+                    test.errors.push((i + 1, code.to_string(), part.trim().to_string()));
+                }
+                "run" => test.runs.push((i + 1, Run::parse(value).map_err(at)?)),
+                _ => return Err(at(format!("unknown key `{key}`"))),
+            }
+        }
+        test.same = same.then_some(bare);
+        if test.tests.is_empty() {
+            return Err("1: no `// test:` line".into());
+        }
+        if test.tests.contains(&Test::Run) == test.runs.is_empty() {
+            return Err("1: `run` in the header and `// run:` lines go together".into());
+        }
+        if !test.errors.is_empty() && test.tests != [Test::Check] {
+            return Err("1: a program with errors can only be checked".into());
+        }
+        Ok(test)
+    }
+
+    fn weight(&mut self, value: &str) -> Result<(), String> {
+        let mut parts = value.splitn(3, ' ');
+        let (Some(path), Some(dtype), Some(values)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err("expected `weight: PATH TYPE [values]`".into());
+        };
+        let Values::List(values) = Values::parse(values)? else { return Err("expected a list".into()) };
+        let bytes: Vec<u8> = match DataType::from_name(dtype) {
+            Some(DataType::Fp32) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            Some(DataType::Fp16) => values.iter().flat_map(|v| ferrane_host::f16::from_f32(*v).to_le_bytes()).collect(),
+            Some(DataType::Int8) => values.iter().map(|v| *v as i8 as u8).collect(),
+            _ => return Err(format!("weights are fp32, fp16 or int8 here, not {dtype}")),
+        };
+        let dtype = DataType::from_name(dtype).unwrap_or(DataType::Fp16);
+        self.weights.add(path, dtype, bytes);
+        Ok(())
+    }
+
+    /// Runs what the header names; `devices` serve the runs.
+    ///
+    /// # Errors
+    /// Every failure, with the line.
+    pub fn run(&self, devices: &[Device]) -> Result<(), Vec<String>> {
+        let mut failures = Vec::new();
+        for test in &self.tests {
+            let found = match test {
+                Test::Check => self.check(),
+                Test::Fmt => self.fmt().err().into_iter().map(|e| (1, e)).collect(),
+                Test::Run => devices.iter().flat_map(|d| self.evaluate(d)).collect(),
+            };
+            failures.extend(found.into_iter().map(|(line, why)| format!("{}:{line}: {why}", self.path.display())));
+        }
+        if failures.is_empty() { Ok(()) } else { Err(failures) }
+    }
+
+    fn parsed(&self) -> ferrane_mil::Parsed {
+        let options = Options { missing: Missing::Refuse, ..Options::default() };
+        ferrane_mil::parse_with(&self.program, &self.weights, options)
+    }
+
+    fn check(&self) -> Vec<(usize, String)> {
+        let shown = Shown::new("", &self.program);
+        let parsed = self.parsed();
+        let mut found: Vec<(usize, String, String)> = parsed
+            .diagnostics
+            .iter()
+            .filter(|d| d.severity == ferrane_diag::Severity::Error)
+            .map(|d| (d.span.map_or(1, |s| shown.position(s.start).line), d.code.to_string(), d.message.clone()))
+            .collect();
+        // Unknown ops are read; the check of ops refuses them.
+        for program in &parsed.program {
+            for function in &program.functions {
+                for (op, error) in ferrane_mil::check(function, &program.weights) {
+                    let line = function.op(op).span.map_or(1, |s| shown.position(s.start).line);
+                    found.push((line, error.code().to_string(), error.to_string()));
+                }
+            }
+        }
+        let mut failures = Vec::new();
+        for (line, code, part) in &self.errors {
+            match found.iter().position(|(l, c, m)| l == line && c == code && m.contains(part)) {
+                Some(i) => drop(found.remove(i)),
+                None => failures.push((*line, format!("expected error {code} {part}"))),
+            }
+        }
+        failures.extend(found.into_iter().map(|(line, code, message)| (line, format!("error {code} {message}"))));
+        failures
+    }
+
+    fn fmt(&self) -> Result<(), String> {
+        let read = |text: &str| ferrane_mil::parse(text, &self.weights).map_err(|e| e.to_string());
+        let once = ferrane_mil::print(&read(&self.program)?);
+        let twice = ferrane_mil::print(&read(&once)?);
+        if let Some(line) = differs(&once, &twice) {
+            return Err(format!("printing is no fixpoint, first at printed line {line}"));
+        }
+        match self.same.as_deref().and_then(|same| differs(same, &once).map(|line| (same, line))) {
+            None => Ok(()),
+            Some((same, line)) => {
+                let show = |t: &str| t.lines().nth(line - 1).unwrap_or("the end").to_string();
+                Err(format!("printed line {line} is\n  {}\nnot\n  {}", show(&once), show(same)))
+            }
+        }
+    }
+
+    fn evaluate(&self, device: &Device) -> Vec<(usize, String)> {
+        let source = Source::Text { mil: self.program.as_bytes(), weights: &self.weights };
+        let options = CompileOptions::labelled(self.path.display().to_string());
+        let executable = match device.compile(source, &options).and_then(|a| a.load()) {
+            Ok(executable) => executable,
+            Err(error) => return vec![(1, format!("{}: {error}", device.name()))],
+        };
+        let one = |run: &Run| -> Result<(), String> {
+            let words = |e: ferrane_device::Error| e.to_string();
+            let procedure = executable.procedure(&run.procedure).map_err(words)?;
+            let mut bindings = Bindings::new().procedure(&run.procedure);
+            for port in &procedure.inputs {
+                let values = run.inputs.iter().find(|(n, _)| *n == port.name).map(|(_, v)| v);
+                let values = values.ok_or_else(|| format!("no value for the input `{}`", port.name))?;
+                let surface = device.surface(&port.layout).map_err(words)?;
+                surface.write_f32(&values.fill(port.layout.elements())?).map_err(words)?;
+                bindings = bindings.bind(&port.name, &surface);
+            }
+            if let Some((name, _)) = run.inputs.iter().find(|(n, _)| procedure.inputs.iter().all(|p| p.name != *n)) {
+                return Err(format!("no input `{name}`"));
+            }
+            let mut outputs = Vec::new();
+            for port in &procedure.outputs {
+                let surface = device.surface(&port.layout).map_err(words)?;
+                bindings = bindings.bind(&port.name, &surface);
+                outputs.push((port.name.as_str(), surface));
+            }
+            executable.prepare(bindings).and_then(|r| r.evaluate()).map_err(words)?;
+            let found = outputs
+                .iter()
+                .map(|(name, surface)| Ok((*name, surface.read_f32().map_err(words)?)))
+                .collect::<Result<Vec<_>, String>>()?;
+            run.compare(&found, self.within)
+        };
+        let failed =
+            |(line, run): &(usize, Run)| one(run).err().map(|why| (*line, format!("{}: {why}", device.name())));
+        self.runs.iter().filter_map(failed).collect()
+    }
+}
+
+/// The first line, counted from 1, in which two texts differ.
+fn differs(a: &str, b: &str) -> Option<usize> {
+    let (mut a, mut b) = (a.lines(), b.lines());
+    (1..).map(|n| (n, a.next(), b.next())).find_map(|(n, a, b)| match (a, b) {
+        (None, None) => Some(None),
+        _ if a != b => Some(Some(n)),
+        _ => None,
+    })?
+}
+
+/// Code and comment of a line; `//` inside a string is code.
+fn split_comment(line: &str) -> (&str, Option<&str>) {
+    let (mut inside, mut escaped) = (false, false);
+    for (i, byte) in line.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if inside => escaped = true,
+            b'"' => inside = !inside,
+            b'/' if !inside && line[i..].starts_with("//") => return (&line[..i], Some(&line[i + 2..])),
+            _ => {}
+        }
+    }
+    (line, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_end_outside_of_strings_only() {
+        assert_eq!(split_comment("a // b"), ("a ", Some(" b")));
+        assert_eq!(split_comment(r#"string("a//b\"//c") // d"#), (r#"string("a//b\"//c") "#, Some(" d")));
+        assert_eq!(split_comment("a / b"), ("a / b", None));
+    }
+
+    #[test]
+    fn the_first_line_that_differs() {
+        assert_eq!(differs("a\nb", "a\nb\n"), None);
+        assert_eq!(differs("a\nb", "a\nc"), Some(2));
+        assert_eq!(differs("a", "a\nc"), Some(2));
+    }
+
+    #[test]
+    fn files_that_make_no_sense_are_refused() {
+        for (text, why) in [
+            ("program(1.3)", "no `// test:`"),
+            ("// test: fly", "unknown test `fly`"),
+            ("// test: run", "go together"),
+            ("// test: check\n// run: main() ~ 1", "go together"),
+            ("// test: fmt\nx // error: E0101", "only be checked"),
+            ("// test: fmt\n// colour: red", "2: unknown key `colour`"),
+            ("// test: run\n// run: main(x=[1, 2) ~ 1", "2: "),
+            ("// test: fmt\n// within: wide", "2: `wide`"),
+            ("// test: fmt\n// weight: p int4 [1]", "not int4"),
+        ] {
+            let error = Filetest::parse(Path::new("a.mil"), text).map(|_| ()).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn wrong_expectations_are_failures() {
+        let head = "program(1.3)\n[buildInfo = dict<string, string>({{\"a\", \"b\"}})]\n{\n    func main<ios18>(tensor<fp16, [2]> x) {";
+        let body = "        tensor<fp16, [2]> y = identity(x = x)[name = string(\"y\")];\n    } -> (y);\n}";
+        let failures = |text: String| {
+            let test = Filetest::parse(Path::new("a.mil"), &text).unwrap();
+            test.run(&[]).err().unwrap_or_default()
+        };
+        assert_eq!(failures(format!("// test: check fmt\n{head}\n{body}")), [""; 0]);
+        let expected = failures(format!("// test: check\n{head} // error: E0202 nothing\n{body}"));
+        assert_eq!(expected, ["a.mil:5: expected error E0202 nothing"]);
+        let unexpected = failures(format!("// test: check\n{head}\n{}", body.replace("x = x", "x = z")));
+        assert!(unexpected.len() == 1 && unexpected[0].starts_with("a.mil:6: error E0202"), "{unexpected:?}");
+        let printed = failures(format!("// test: fmt\n// fmt: same\n{head}\n{}", body.replace("x = x", "x=x")));
+        assert!(printed.len() == 1 && printed[0].contains("printed line"), "{printed:?}");
+    }
+}

@@ -1,0 +1,30 @@
+//! Every file under `filetests/` of the workspace.
+
+use std::path::Path;
+
+use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_suite::filetest::{Filetest, Test, discover};
+use ferrane_target::Profile;
+
+#[test]
+fn filetests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests");
+    let (mut failures, mut runs) = (Vec::new(), 0);
+    let files = discover(&root).unwrap();
+    for path in &files {
+        let outcome = Filetest::open(path).map_err(|e| vec![e]).and_then(|test| {
+            runs += usize::from(test.tests.contains(&Test::Run));
+            let name = test.profile.as_deref().unwrap_or(Profile::DEFAULT);
+            let profile = Profile::named(name).map_err(|e| vec![format!("{}: {e}", path.display())])?;
+            let devices = [Numerics::Fast, Numerics::Exact].map(|numerics| {
+                let mut options = Options::default();
+                (options.numerics, options.profile) = (numerics, profile.clone());
+                ferrane_device::Device::new(Emulator::new(options))
+            });
+            test.run(&devices)
+        });
+        failures.extend(outcome.err().into_iter().flatten());
+    }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert!(!files.is_empty() && runs > 0, "{} files, {runs} with runs", files.len());
+}
