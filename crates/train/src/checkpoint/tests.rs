@@ -101,7 +101,8 @@ fn damage_falls_back_and_is_put_aside() {
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(path, &bytes).unwrap();
     };
-    let cases: [(&str, &dyn Fn(&Path), &str); 7] = [
+    type Damage<'a> = &'a dyn Fn(&Path);
+    let cases: [(&str, Damage<'_>, &str); 7] = [
         (MODEL, &cut, "bytes"),
         (OPTIMIZER, &cut, "bytes"),
         (STATE, &cut, "EOF"),

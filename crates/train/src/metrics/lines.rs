@@ -71,7 +71,12 @@ mod tests {
     use super::*;
 
     fn record(step: u64) -> Record {
-        Record { step, loss: Some(1.0 / step as f64), valid_loss: (step % 2 == 0).then_some(0.1), ..Record::default() }
+        Record {
+            step,
+            loss: Some(1.0 / step as f64),
+            valid_loss: step.is_multiple_of(2).then_some(0.1),
+            ..Record::default()
+        }
     }
 
     #[test]

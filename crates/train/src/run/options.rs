@@ -177,18 +177,19 @@ mod tests {
 
     #[test]
     fn bad_values_are_named() {
-        let cases: [(&str, &dyn Fn(&mut RunOptions)); 11] = [
-            ("steps", &|o| o.steps = 0),
-            ("accum", &|o| o.accum = 0),
-            ("batch", &|o| o.batch = 0),
-            ("seq", &|o| o.seq = 0),
-            ("accum", &|o| o.accum = usize::MAX),
-            ("lr", &|o| o.lr = f64::NAN),
-            ("lr", &|o| o.lr = -1.0),
-            ("min-lr", &|o| o.min_lr = Some(1.0)),
-            ("min-lr", &|o| o.min_lr = Some(f64::NAN)),
-            ("clip", &|o| o.clip = f64::INFINITY),
-            ("weight-decay", &|o| o.weight_decay = -0.1),
+        type Break = fn(&mut RunOptions);
+        let cases: [(&str, Break); 11] = [
+            ("steps", |o| o.steps = 0),
+            ("accum", |o| o.accum = 0),
+            ("batch", |o| o.batch = 0),
+            ("seq", |o| o.seq = 0),
+            ("accum", |o| o.accum = usize::MAX),
+            ("lr", |o| o.lr = f64::NAN),
+            ("lr", |o| o.lr = -1.0),
+            ("min-lr", |o| o.min_lr = Some(1.0)),
+            ("min-lr", |o| o.min_lr = Some(f64::NAN)),
+            ("clip", |o| o.clip = f64::INFINITY),
+            ("weight-decay", |o| o.weight_decay = -0.1),
         ];
         RunOptions::default().check().unwrap();
         for (want, change) in cases {

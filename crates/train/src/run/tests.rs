@@ -286,6 +286,50 @@ fn a_failed_device_ends_the_run_and_what_was_done_is_kept() {
     assert!(second.weights == run.weights && second.moments == run.moments);
 }
 
+/// A disk that is full from a certain file on.
+struct Full(std::sync::atomic::AtomicUsize);
+
+impl checkpoint::Files for Full {
+    fn write(
+        &self,
+        path: &Path,
+        fill: &mut dyn FnMut(&mut dyn std::io::Write) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        // Three files a checkpoint: one checkpoint and a half.
+        if self.0.fetch_add(1, Ordering::Relaxed) >= 4 {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        checkpoint::Disk.write(path, fill)
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_the_checkpoint_before_stays() {
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let options = RunOptions { save_every: 2, ..options(folder.path(), 7) };
+    let mut run = begin(options.clone(), engine());
+    run.store = Store::open(elsewhere.path()).unwrap();
+    run.store = Store::with_files(folder.path(), Box::new(Full(0.into()))).unwrap();
+    let mut warnings = Vec::new();
+    let mut listen = |event: &Event| {
+        if let Event::Warning { text } = event {
+            warnings.push(text.clone());
+        }
+    };
+    let error = run.run(&mut listen, &AtomicBool::new(false)).unwrap_err();
+    assert!(matches!(error, Error::Checkpoint(checkpoint::Error::Io { .. })), "{error}");
+    assert_eq!(run.state.step, 7, "training went on");
+    assert!(warnings.len() == 2 && warnings[0].contains("could not be written"), "{warnings:?}");
+    drop(run);
+    let mut again = go_on(options.clone());
+    assert_eq!(again.state.step, 2);
+    train(&mut again, None);
+    let whole = tempfile::tempdir().unwrap();
+    let mut want = begin(RunOptions { out: whole.path().into(), ..options }, engine());
+    train(&mut want, None);
+    assert!(result(&again) == result(&want));
+}
+
 #[test]
 fn accumulation_is_the_mean_of_its_windows() {
     // One micro-step of four windows, two of two and four of one are the same update.
