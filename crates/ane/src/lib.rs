@@ -24,16 +24,14 @@ mod staging;
 #[cfg(any(target_vendor = "apple", feature = "fake"))]
 mod surface;
 
-use ferrane_device::{Device, OpenOptions, Result};
-#[cfg(not(target_vendor = "apple"))]
-use ferrane_device::{Error, ErrorKind};
+use ferrane_device::{Device, Error, ErrorKind, OpenOptions, Result};
 use ferrane_target::Profile;
 
 /// Opens the engine. The option `profile=NAME` says which machine this is, else the default profile is taken.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`](ferrane_device::ErrorKind::Unavailable) where there is no engine or the framework lacks a class,
-/// [`ErrorKind::Option`](ferrane_device::ErrorKind::Option) for an unknown option or profile.
+/// [`ErrorKind::Unavailable`] where there is no engine or the framework lacks a class,
+/// [`ErrorKind::Option`] for an unknown option or profile.
 pub fn open(options: &str) -> Result<Device> {
     let profile = profile(options)?;
     #[cfg(target_vendor = "apple")]
@@ -61,5 +59,5 @@ fn profile(text: &str) -> Result<Profile> {
     let name = options.take("profile", "NAME");
     options.finish()?;
     let name = name.as_deref().unwrap_or(Profile::DEFAULT);
-    Profile::named(name).map_err(|e| ferrane_device::Error::new(ferrane_device::ErrorKind::Option, e.to_string()))
+    Profile::named(name).map_err(|e| Error::new(ErrorKind::Option, e.to_string()))
 }

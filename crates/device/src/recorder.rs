@@ -24,12 +24,15 @@ use crate::backend::{
 };
 use crate::{Bindings, Error, Foreign, Layout, Memory, Procedure, Result};
 
+/// An event that was handed out, or met, with the machine's own behind it. The weak reference keeps the address from being given
+/// away again.
+type Handed = (Weak<dyn Event>, Option<Weak<dyn Event>>);
+
 #[derive(Default)]
 struct Log {
     lines: Vec<String>,
     surfaces: Vec<SharedBytes>,
-    /// The events handed out, each with the machine's own; the weak reference keeps the address from being given away again.
-    events: Vec<(Weak<dyn Event>, Option<Weak<dyn Event>>)>,
+    events: Vec<Handed>,
     requests: usize,
 }
 

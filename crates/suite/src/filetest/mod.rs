@@ -198,7 +198,7 @@ impl Filetest {
             .map(|d| (d.span.map_or(1, |s| shown.position(s.start).line), d.code.to_string(), d.message.clone()))
             .collect();
         // Unknown ops are read; the check of ops refuses them.
-        for program in &parsed.program {
+        if let Some(program) = &parsed.program {
             for function in &program.functions {
                 for (op, error) in ferrane_mil::check(function, &program.weights) {
                     let line = function.op(op).span.map_or(1, |s| shown.position(s.start).line);
