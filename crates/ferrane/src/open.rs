@@ -26,7 +26,8 @@ const EMULATOR_OPTIONS: [&str; 2] = ["numerics=fast|exact", "profile=NAME"];
 /// Every device that this build knows.
 pub fn devices() -> Vec<DeviceInfo> {
     let ane = open("ane");
-    let emulator = "a software Neural Engine on this computer's CPU; numerics=fast rounds to fp16 at every op, exact is fp32";
+    let emulator =
+        "a software Neural Engine on this computer's CPU; numerics=fast rounds to fp16 at every op, exact is fp32";
     let (available, ane) = match &ane {
         Ok(device) => (true, device.name()),
         Err(error) => (false, error.message().to_string()),

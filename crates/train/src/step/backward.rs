@@ -17,8 +17,8 @@ use super::cpu::{self, RopeTables};
 use super::gradients::{self, Matrix, Product, Rows, Spare};
 use super::kernels::{Kernels, LayerRun};
 use super::pipeline::Saved;
-use crate::data::Compaction;
 use super::{Parts, StepError, product_failed, timed};
+use crate::data::Compaction;
 
 /// What the forward pass left and the backward pass reads.
 pub struct Tape<'a> {
@@ -120,7 +120,12 @@ impl Backward {
     ///
     /// # Errors
     /// The device refused an evaluation.
-    pub fn run(&mut self, tape: &Tape<'_>, gradients: &mut Weights, parts: &mut Parts) -> Result<(f32, bool), StepError> {
+    pub fn run(
+        &mut self,
+        tape: &Tape<'_>,
+        gradients: &mut Weights,
+        parts: &mut Parts,
+    ) -> Result<(f32, bool), StepError> {
         let s = self.s;
         let mut vectors = Vectors::zeros(tape.weights);
         let (send, receive) = channel();
@@ -136,7 +141,8 @@ impl Backward {
             (result, worker)
         });
         self.compact = compact;
-        parts.weight_gradients += worker.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(product_failed)?;
+        parts.weight_gradients +=
+            worker.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(product_failed)?;
         let max_dy = result?;
         timed(&mut parts.classifier, || {
             cpu::embed_gradient(&self.dy, tape.inputs, tape.config.dim, &mut gradients.embed);

@@ -89,9 +89,10 @@ pub fn work(
         let begun = Instant::now();
         match product.matrix {
             Matrix::Layer(layer, part) => {
-                let found = gradients.layers.get_mut(layer).and_then(|l| {
-                    l.parts_mut().into_iter().find(|(p, _)| *p == part).map(|(_, data)| data)
-                });
+                let found = gradients
+                    .layers
+                    .get_mut(layer)
+                    .and_then(|l| l.parts_mut().into_iter().find(|(p, _)| *p == part).map(|(_, data)| data));
                 if let Some(out) = found {
                     multiply(&product, out, s, true)?;
                 }
@@ -149,7 +150,8 @@ mod tests {
 
     #[test]
     fn products_arrive_where_they_belong_and_buffers_come_back() {
-        let config = ferrane_llm::config::Config { vocab: 5, dim: 2, ..ferrane_llm::config::preset("stories260k").unwrap() };
+        let config =
+            ferrane_llm::config::Config { vocab: 5, dim: 2, ..ferrane_llm::config::preset("stories260k").unwrap() };
         let mut gradients = Weights::zeros(&config);
         gradients.embed[2] = 1.0;
         let vocabulary = Compaction::used([4, 1, 1], 5);

@@ -72,7 +72,12 @@ impl Pipeline {
     ///
     /// # Errors
     /// A shape that has no layout, or the device refused a kernel.
-    pub fn new(device: &Device, shape: Shape, vocabulary: Compaction, weights: &Weights) -> Result<Pipeline, StepError> {
+    pub fn new(
+        device: &Device,
+        shape: Shape,
+        vocabulary: Compaction,
+        weights: &Weights,
+    ) -> Result<Pipeline, StepError> {
         let begun = Instant::now();
         let kernels = Kernels::new(device, &shape)?;
         let compile_time = begun.elapsed();
@@ -98,12 +103,10 @@ impl Pipeline {
         });
         let saved = saved.collect();
         let full = |n: usize| vec![0.0; n];
-        let forward =
-            Forward { x: full(dim), normed: full(dim), tap: full(dim), logits: full(vocabulary.len() * s) };
+        let forward = Forward { x: full(dim), normed: full(dim), tap: full(dim), logits: full(vocabulary.len() * s) };
         let backward = Backward::new(c, s);
         let classifier = Vec::new();
-        let mut pipeline =
-            Pipeline { vocabulary, classifier, kernels, saved, forward, backward, compile_time, shape };
+        let mut pipeline = Pipeline { vocabulary, classifier, kernels, saved, forward, backward, compile_time, shape };
         pipeline.stage(weights)?;
         Ok(pipeline)
     }
@@ -197,7 +200,6 @@ impl Pipeline {
         })
         .map_err(product_failed)
     }
-
 }
 
 /// The classifier's rows: the compact copy where there is one, else the model's own.
@@ -208,7 +210,8 @@ pub(super) fn classifier_rows<'a>(compact: &'a [f32], weights: &'a Weights) -> &
 impl Engine for Pipeline {
     fn stage(&mut self, weights: &Weights) -> Result<(), StepError> {
         if weights.layers.len() != self.shape.config.layers {
-            let text = format!("{} layers of weights for a model of {}", weights.layers.len(), self.shape.config.layers);
+            let text =
+                format!("{} layers of weights for a model of {}", weights.layers.len(), self.shape.config.layers);
             return Err(StepError::Shape(text));
         }
         if !self.vocabulary.is_identity() {
@@ -236,9 +239,8 @@ impl Engine for Pipeline {
         let targets = self.check(inputs, targets)?;
         let mut step = MicroStep::default();
         self.forward(weights, inputs, &mut step.parts)?;
-        step.loss = timed(&mut step.parts.classifier, || {
-            cpu::cross_entropy(&mut self.forward.logits, &targets, loss_scale)
-        });
+        step.loss =
+            timed(&mut step.parts.classifier, || cpu::cross_entropy(&mut self.forward.logits, &targets, loss_scale));
         if !step.loss.is_finite() {
             // Nothing of this window has touched the gradients yet.
             return Ok(step);

@@ -111,7 +111,8 @@ fn golden(path: &Path) -> Result<Golden, String> {
     let file = Container::open(path).map_err(|e| text(&e))?;
     let ((shape, x), (_, y)) = (ints(&file, "x")?, ints(&file, "y")?);
     let [count, seq] = shape[..] else { return Err("x is not [windows, tokens]".into()) };
-    let windows = (0..count).map(|i| (x[i * seq..(i + 1) * seq].to_vec(), y[i * seq..(i + 1) * seq].to_vec())).collect();
+    let windows =
+        (0..count).map(|i| (x[i * seq..(i + 1) * seq].to_vec(), y[i * seq..(i + 1) * seq].to_vec())).collect();
     let entry = file.entry("loss").ok_or("no loss")?;
     let loss = f64::from_le_bytes(file.raw(entry)[..8].try_into().map_err(|_| "loss is not f64")?);
     let mut gradients = Weights::zeros(&config);
@@ -214,7 +215,8 @@ fn against_the_reference(config: &Path, weights: &Path) -> Result<(), String> {
         if !vocabulary.is_identity() {
             // Another softmax: only that it runs and gives finite gradients.
             let shape = Shape::new(config.clone(), seq, Residual::Fp32, WeightForm::Packed);
-            let mut engine = Pipeline::new(&emulator(Numerics::Fast), shape, vocabulary, &weights).map_err(|e| e.to_string())?;
+            let mut engine =
+                Pipeline::new(&emulator(Numerics::Fast), shape, vocabulary, &weights).map_err(|e| e.to_string())?;
             gradients(&mut engine, &config, &weights, &windows)?;
             continue;
         }
