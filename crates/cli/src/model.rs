@@ -20,7 +20,7 @@ pub fn device(name: &str) -> Result<Option<ferrane::Device>> {
         return Ok(None);
     }
     ferrane::open(name).map(Some).map_err(|e| {
-        let near = ferrane::nearest(name, [REFERENCE]);
+        let near = ferrane::diag::nearest(name, [REFERENCE]);
         match near {
             Some(near) => Error::new(format!("unknown device `{name}`; did you mean `{near}`?")),
             None => e.into(),

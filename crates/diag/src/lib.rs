@@ -12,5 +12,5 @@ mod render;
 mod source;
 
 pub use diagnostic::{Code, Diagnostic, Diagnostics, Note, Severity, Suggestion};
-pub use nearest::nearest;
+pub use nearest::{closest, nearest};
 pub use source::{Position, Source, Span};

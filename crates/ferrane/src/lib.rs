@@ -40,4 +40,4 @@ pub use ferrane_llm as llm;
 pub use ferrane_mil as mil;
 pub use ferrane_target as target;
 pub use ferrane_train as train;
-pub use open::{DeviceInfo, devices, nearest, open};
+pub use open::{DeviceInfo, devices, open};

@@ -4,6 +4,7 @@
 //! not run under another.
 
 use ferrane_device::{Device, Error, ErrorKind, Result};
+use ferrane_diag::nearest;
 use ferrane_emulator::{Emulator, Numerics, Options};
 use ferrane_target::Profile;
 
@@ -56,9 +57,9 @@ pub fn open(spec: &str) -> Result<Device> {
         "ane" => ferrane_ane::open(options),
         "ane-or-emulator" => open("ane").or_else(|_| open("emulator")),
         _ => {
-            let hint = nearest(name, NAMES).map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
+            let hint = nearest(name, NAMES).map(|n| format!(", did you mean `{n}`?")).unwrap_or_default();
             let known = NAMES.join(", ");
-            Err(Error::new(ErrorKind::Option, format!("unknown device `{name}`{hint} Known: {known}")))
+            Err(Error::new(ErrorKind::Option, format!("unknown device `{name}`{hint} (known: {known})")))
         }
     }
 }
@@ -75,24 +76,6 @@ fn emulator_options(text: &str) -> Result<Options> {
         }
     }
     Ok(options)
-}
-
-/// The known name nearest to a misspelt one, if one is near.
-pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let distance = |other: &str| {
-        let other: Vec<char> = other.chars().collect();
-        let mut row: Vec<usize> = (0..=other.len()).collect();
-        for (i, c) in name.chars().enumerate() {
-            let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-            for (j, d) in other.iter().enumerate() {
-                let cost = diagonal + usize::from(c != *d);
-                diagonal = row[j + 1];
-                row[j + 1] = cost.min(row[j] + 1).min(diagonal + 1);
-            }
-        }
-        row[other.len()]
-    };
-    known.into_iter().map(|k| (distance(k), k)).filter(|(d, k)| *d <= k.len() / 2).min().map(|(_, k)| k)
 }
 
 #[cfg(test)]

@@ -77,25 +77,7 @@ fn qwen() -> Config {
 
 fn nearest(name: &str) -> &'static str {
     let name = name.to_lowercase();
-    PRESETS.into_iter().min_by_key(|preset| edit_distance(&name, preset)).unwrap_or(PRESETS[0])
-}
-
-/// Insertions, deletions and replacements that turn `a` into `b`.
-fn edit_distance(a: &str, b: &str) -> usize {
-    // A name longer than any preset by far is not worth the quadratic table.
-    let a: Vec<char> = a.chars().take(64).collect();
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[b.len()]
+    ferrane_diag::closest(&name, PRESETS).unwrap_or(PRESETS[0])
 }
 
 #[cfg(test)]
@@ -122,7 +104,5 @@ mod tests {
                 other => panic!("{typed}: {other:?}"),
             }
         }
-        assert_eq!(edit_distance("kitten", "sitting"), 3);
-        assert_eq!(edit_distance("", "abc"), 3);
     }
 }
