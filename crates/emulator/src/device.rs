@@ -105,7 +105,8 @@ impl Emulator {
             return Err(named(Error::new(ErrorKind::InvalidProgram, "the program has no function")));
         }
         let procedures = plans.iter().map(|p| p.procedure.clone()).collect();
-        let shared = Arc::new(Shared { plans, procedures, queue: self.queue.clone(), timeout: self.options.event_timeout });
+        let shared =
+            Arc::new(Shared { plans, procedures, queue: self.queue.clone(), timeout: self.options.event_timeout });
         Ok(Box::new(Artefact { key: key(program), shared }))
     }
 }
@@ -157,9 +158,7 @@ impl Backend for Emulator {
         match source {
             Source::Program(program) => self.compile_program(program, &options.label),
             Source::Text { mil, weights } => {
-                let program = parse(mil, weights).map_err(|e| {
-                    Error::new(ErrorKind::InvalidProgram, format!("{e}"))
-                })?;
+                let program = parse(mil, weights).map_err(|e| Error::new(ErrorKind::InvalidProgram, format!("{e}")))?;
                 self.compile_program(&program, &options.label)
             }
             Source::Compiled(_) => Err(Error::new(
@@ -248,12 +247,10 @@ impl Loaded for Ready {
             return Err(unloaded());
         }
         let wanted = bindings.procedure_name();
-        let plan = self
-            .shared
-            .procedures
-            .iter()
-            .position(|p| wanted.is_none_or(|n| n == p.name))
-            .ok_or_else(|| Error::new(ErrorKind::Binding, format!("no procedure `{}`", wanted.unwrap_or("main"))))?;
+        let plan =
+            self.shared.procedures.iter().position(|p| wanted.is_none_or(|n| n == p.name)).ok_or_else(|| {
+                Error::new(ErrorKind::Binding, format!("no procedure `{}`", wanted.unwrap_or("main")))
+            })?;
         Ok(Arc::new(Request {
             shared: self.shared.clone(),
             plan,

@@ -110,18 +110,15 @@ pub(super) fn floats(constant: &Constant, weights: &Weights) -> Option<Vec<f32>>
     let ty = constant.ty();
     let count = ty.elements()?;
     let values: Vec<f32> = match ty.dtype()? {
-        DataType::Fp16 => bytes
-            .chunks_exact(2)
-            .map(|b| ferrane_host::f16::from_le_bytes([b[0], b[1]]).to_f32())
-            .collect(),
+        DataType::Fp16 => {
+            bytes.chunks_exact(2).map(|b| ferrane_host::f16::from_le_bytes([b[0], b[1]]).to_f32()).collect()
+        }
         DataType::Fp32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
-        dtype @ (DataType::Int4 | DataType::UInt4) => (0..count)
-            .map(|i| {
-                // Low nibble first (weight-blob §6).
-                let nibble = bytes.get(i / 2).copied().unwrap_or(0) >> (4 * (i % 2)) & 15;
-                f32::from(if dtype == DataType::Int4 { ((nibble << 4) as i8) >> 4 } else { nibble as i8 })
-            })
-            .collect(),
+        dtype if dtype.bytes().is_none() => {
+            let bits = dtype.bits()?;
+            let signed = dtype == DataType::Int4;
+            (0..count).map(|i| packed(bytes, bits, signed, i)).collect::<Option<_>>()?
+        }
         dtype => {
             let inline = Constant::Tensor {
                 ty: ferrane_mil::Type::tensor(dtype, &[count]),
@@ -131,4 +128,30 @@ pub(super) fn floats(constant: &Constant, weights: &Weights) -> Option<Vec<f32>>
         }
     };
     (values.len() == count).then_some(values)
+}
+
+/// Element `i` of a tensor of elements of less than a byte (weight-blob §6): bits from the least significant on.
+pub(super) fn packed(bytes: &[u8], bits: usize, signed: bool, i: usize) -> Option<f32> {
+    let at = i * bits;
+    let low = u32::from(*bytes.get(at / 8)?);
+    let high = if at % 8 + bits > 8 { u32::from(*bytes.get(at / 8 + 1)?) } else { 0 };
+    let value = ((low | high << 8) >> (at % 8)) & ((1 << bits) - 1);
+    let wrapped = if signed && value >> (bits - 1) == 1 { value as i32 - (1 << bits) } else { value as i32 };
+    Some(wrapped as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_elements_are_packed_from_the_lowest_bit() {
+        // weight-blob §6.
+        let bytes = [0x98, 0x0f, 0x61, 0x07];
+        let found: Vec<f32> = (0..7).filter_map(|i| packed(&bytes, 4, true, i)).collect();
+        assert_eq!(found, [-8.0, -7.0, -1.0, 0.0, 1.0, 6.0, 7.0]);
+        // Three bits cross bytes: 1, 2, 3 are 0b011_010_001.
+        assert_eq!((0..3).filter_map(|i| packed(&[0b1101_0001, 0], 3, false, i)).collect::<Vec<_>>(), [1.0, 2.0, 3.0]);
+        assert_eq!(packed(&bytes, 4, true, 8), None);
+    }
 }

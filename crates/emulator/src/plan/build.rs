@@ -3,11 +3,11 @@
 use ferrane_device::{Error, ErrorKind, Procedure, Result};
 use ferrane_mil::{Arg, Constant, DataType, Function, Op, Opset, ValueDef, ValueId, Weights};
 
+use super::Buffer;
 use super::args::{Args, floats, unsupported};
 use super::group::{Open, float_move};
 use super::step::{Kind, Nest, Step};
 use super::view::{Storage, View, is_dense, row_major};
-use super::Buffer;
 use crate::tables::Table;
 use crate::tables::memory::Place;
 
@@ -106,14 +106,8 @@ impl<'a> Lowering<'a> {
     fn surface(&mut self, place: Place, layout: &ferrane_device::Layout) -> Result<View> {
         let storage = Storage::of(layout.dtype).ok_or_else(|| unsupported("main", "a port has no element type"))?;
         check_shape("main", &layout.shape)?;
-        let buffer = self.add(Buffer {
-            place,
-            storage,
-            elements: layout.elements(),
-            sole: false,
-            data: None,
-            start: 0,
-        });
+        let buffer =
+            self.add(Buffer { place, storage, elements: layout.elements(), sole: false, data: None, start: 0 });
         Ok(View::dense(buffer, storage, &layout.shape))
     }
 
@@ -155,7 +149,9 @@ impl<'a> Lowering<'a> {
     /// How a value is stored between ops.
     pub(super) fn storage(&self, value: ValueId) -> Result<Storage> {
         let dtype = self.dtype(value)?;
-        self.table.storage(dtype).ok_or_else(|| self.fail(format!("has values of type {dtype}, which the emulator lacks")))
+        self.table
+            .storage(dtype)
+            .ok_or_else(|| self.fail(format!("has values of type {dtype}, which the emulator lacks")))
     }
 
     pub(super) fn fail(&self, reason: impl std::fmt::Display) -> Error {
@@ -170,8 +166,7 @@ impl<'a> Lowering<'a> {
     /// A new buffer for intermediate values.
     pub(super) fn fresh(&mut self, storage: Storage, shape: &[usize], strides: Option<Vec<isize>>) -> View {
         let elements = shape.iter().product();
-        let buffer =
-            self.add(Buffer { place: Place::Arena, storage, elements, sole: true, data: None, start: 0 });
+        let buffer = self.add(Buffer { place: Place::Arena, storage, elements, sole: true, data: None, start: 0 });
         let strides = strides.filter(|s| is_dense(shape, s)).unwrap_or_else(|| row_major(shape));
         View { buffer, storage, offset: 0, shape: shape.to_vec(), strides }
     }
@@ -179,14 +174,8 @@ impl<'a> Lowering<'a> {
     /// A constant buffer.
     pub(super) fn constant(&mut self, storage: Storage, shape: &[usize], data: Vec<u8>) -> View {
         let elements = shape.iter().product();
-        let buffer = self.add(Buffer {
-            place: Place::Constant,
-            storage,
-            elements,
-            sole: false,
-            data: Some(data),
-            start: 0,
-        });
+        let buffer =
+            self.add(Buffer { place: Place::Constant, storage, elements, sole: false, data: Some(data), start: 0 });
         View::dense(buffer, storage, shape)
     }
 
@@ -235,7 +224,10 @@ impl<'a> Lowering<'a> {
         let product = |op: &Op| matches!(op.name.as_str(), "matmul" | "linear" | "conv");
         let ops = &self.function.body().ops;
         let large = constant.ty().elements().is_some_and(|n| n >= 1024);
-        let widen = large && ops.iter().any(|&id| product(self.function.op(id)) && self.function.op(id).operands().any(|v| v == value));
+        let widen = large
+            && ops
+                .iter()
+                .any(|&id| product(self.function.op(id)) && self.function.op(id).operands().any(|v| v == value));
         self.stage_as(constant, widen)
     }
 
@@ -252,7 +244,8 @@ impl<'a> Lowering<'a> {
             let values = floats(constant, self.weights).ok_or_else(missing)?;
             return Ok(self.constant_floats(&shape, &values));
         }
-        let storage = storage.ok_or_else(|| self.fail(format!("has a constant of type {dtype}, which the emulator lacks")))?;
+        let storage =
+            storage.ok_or_else(|| self.fail(format!("has a constant of type {dtype}, which the emulator lacks")))?;
         let bytes = constant.bytes(self.weights).ok_or_else(missing)?;
         if Some(bytes.len()) != ty.bytes() {
             return Err(missing());
@@ -271,7 +264,8 @@ impl<'a> Lowering<'a> {
         let (op, value) = self.label.clone();
         let step = Step { op, value, reads, writes, kind };
         let known = step.reads.iter().all(|v| self.is_constant(v));
-        let sole = step.writes.iter().all(|v| self.buffers[v.buffer].sole && self.buffers[v.buffer].place == Place::Arena);
+        let sole =
+            step.writes.iter().all(|v| self.buffers[v.buffer].sole && self.buffers[v.buffer].place == Place::Arena);
         if known && sole {
             for view in &step.writes {
                 self.buffers[view.buffer].place = Place::Constant;
@@ -309,7 +303,8 @@ impl<'a> Lowering<'a> {
     /// A dense row-major copy, or the view itself if it is one already (and of that storage).
     pub(super) fn dense(&mut self, view: &View, storage: Storage) -> Result<View> {
         let packed = row_major(&view.shape);
-        let is = view.storage == storage && (0..packed.len()).all(|i| view.shape[i] == 1 || view.strides[i] == packed[i]);
+        let is =
+            view.storage == storage && (0..packed.len()).all(|i| view.shape[i] == 1 || view.strides[i] == packed[i]);
         if is {
             return Ok(view.clone());
         }

@@ -8,11 +8,47 @@ use super::build::Lowering;
 use super::group::Operand;
 use super::step::{Binary, Compare, Elementwise, IntUnary, Unary};
 
-const UNARY: [&str; 34] = [
-    "abs", "sign", "square", "floor", "ceil", "round", "exp", "exp2", "sqrt", "erf", "sin", "cos", "atan", "log",
-    "rsqrt", "inverse", "clip", "threshold", "sigmoid", "relu", "relu6", "tanh", "silu", "softplus", "softsign",
-    "leaky_relu", "elu", "thresholded_relu", "clamped_relu", "linear_activation", "scaled_tanh", "sigmoid_hard",
-    "gelu", "logical_not",
+const UNARY: [&str; 40] = [
+    "abs",
+    "sign",
+    "square",
+    "floor",
+    "ceil",
+    "round",
+    "exp",
+    "exp2",
+    "sqrt",
+    "erf",
+    "sin",
+    "cos",
+    "atan",
+    "tan",
+    "asin",
+    "acos",
+    "sinh",
+    "cosh",
+    "atanh",
+    "log",
+    "rsqrt",
+    "inverse",
+    "clip",
+    "threshold",
+    "sigmoid",
+    "relu",
+    "relu6",
+    "tanh",
+    "silu",
+    "softplus",
+    "softsign",
+    "leaky_relu",
+    "elu",
+    "thresholded_relu",
+    "clamped_relu",
+    "linear_activation",
+    "scaled_tanh",
+    "sigmoid_hard",
+    "gelu",
+    "logical_not",
 ];
 
 fn binary(name: &str) -> Option<Binary> {
@@ -80,7 +116,8 @@ impl<'a> Lowering<'a> {
             "quantize" | "dequantize" => return self.quantisation(op, args, y),
             "batch_norm" => return self.batch_norm(op, args, y),
             "select" => {
-                let operands = [self.source(op, args, "cond")?, self.source(op, args, "a")?, self.source(op, args, "b")?];
+                let operands =
+                    [self.source(op, args, "cond")?, self.source(op, args, "a")?, self.source(op, args, "b")?];
                 return self.member(y, Elementwise::Select, &operands, false);
             }
             _ => {}
@@ -148,6 +185,12 @@ impl<'a> Lowering<'a> {
             "sin" => Unary::Sin,
             "cos" => Unary::Cos,
             "atan" => Unary::Atan,
+            "tan" => Unary::Tan,
+            "asin" => Unary::Asin,
+            "acos" => Unary::Acos,
+            "sinh" => Unary::Sinh,
+            "cosh" => Unary::Cosh,
+            "atanh" => Unary::Atanh,
             "log" => Unary::Log(f("epsilon")?),
             "rsqrt" => Unary::Rsqrt(f("epsilon")?),
             "inverse" => Unary::Inverse(f("epsilon")?),

@@ -111,12 +111,7 @@ impl Lowering<'_> {
                 return self.member(value, op, operands, round);
             }
         } else {
-            self.open.push(Open {
-                shape,
-                members: Vec::new(),
-                externals: Vec::new(),
-                label: Default::default(),
-            });
+            self.open.push(Open { shape, members: Vec::new(), externals: Vec::new(), label: Default::default() });
             home = Some(self.open.len() - 1);
         }
         let Some(group) = home.and_then(|g| self.open.get_mut(g)) else { return Ok(()) };
@@ -225,9 +220,8 @@ fn assemble(open: &Open, stored: &[usize], writes: &[View]) -> Group {
     }
     // Last reader of each member and external; what is stored is read at the end.
     let end = open.members.len();
-    let last = |wanted: Source| {
-        (0..end).rev().find(|&i| open.members[i].from[..open.members[i].arity].contains(&wanted))
-    };
+    let last =
+        |wanted: Source| (0..end).rev().find(|&i| open.members[i].from[..open.members[i].arity].contains(&wanted));
     let mut free: Vec<Reg> = Vec::new();
     let mut registers = count + constants.len();
     let mut place: Vec<Reg> = Vec::with_capacity(end);

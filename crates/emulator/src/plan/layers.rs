@@ -8,9 +8,7 @@ use super::args::{Args, floats};
 use super::build::Lowering;
 use super::group::single;
 use super::ops::select;
-use super::step::{
-    Along, Binary, Conv, Elementwise, Kind, Matmul, Nest, Norm, NormForm, Pool, PoolForm, Window,
-};
+use super::step::{Along, Binary, Conv, Elementwise, Kind, Matmul, Nest, Norm, NormForm, Pool, PoolForm, Window};
 use super::view::{Storage, View};
 
 /// Most products of one step; a batch beyond is refused, as its list of offsets would outgrow its data.
@@ -362,8 +360,7 @@ impl<'a> Lowering<'a> {
         let kept: Vec<usize> = (0..rank).filter(|a| !axes.contains(a)).collect();
         let (mut outer, inner) = (nest(&kept), nest(&axes));
         // Blocks that interleave in memory cannot be handed to different threads.
-        let reach: isize =
-            inner.extents.iter().zip(&inner.strides[0]).map(|(&n, &s)| (n as isize - 1) * s).sum();
+        let reach: isize = inner.extents.iter().zip(&inner.strides[0]).map(|(&n, &s)| (n as isize - 1) * s).sum();
         let rest: isize =
             outer.extents.iter().zip(&outer.strides[0]).skip(1).map(|(&n, &s)| (n as isize - 1) * s).sum();
         outer.divisible &= outer.strides[0][0] > reach + rest;
@@ -393,4 +390,3 @@ fn separate(view: &View) -> bool {
         || (c > 0 && r > (n - 1) * c)
         || (r > 0 && c > (m - 1) * r)
 }
-

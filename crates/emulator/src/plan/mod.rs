@@ -10,6 +10,7 @@
 mod arena;
 mod args;
 mod build;
+mod constexpr;
 mod elementwise;
 mod group;
 mod homes;

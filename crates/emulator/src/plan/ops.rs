@@ -3,7 +3,7 @@
 use ferrane_device::Result;
 use ferrane_mil::{DataType, Op, ValueId};
 
-use super::args::{Args, floats};
+use super::args::Args;
 use super::build::Lowering;
 use super::elementwise::is_elementwise;
 use super::step::{Kind, Nest, Reduce, Reduction};
@@ -63,7 +63,7 @@ impl<'a> Lowering<'a> {
                 let axis = args.axis("axis", x.shape.len())?;
                 self.plain(y, vec![x, indices], Kind::GatherAlong { axis })
             }
-            "constexpr_affine_dequantize" => self.constexpr(op, &args),
+            name if name.starts_with("constexpr_") => self.constexpr(op, &args),
             "matmul" => self.matmul(op, &args),
             "linear" => self.linear(op, &args),
             "conv" => self.conv(op, &args),
@@ -223,7 +223,8 @@ impl<'a> Lowering<'a> {
             Some(split) if wanted.storage == x.storage => (wanted, split),
             _ => {
                 let dense = self.fresh(x.storage, &shape, None);
-                let split = View { strides: super::view::row_major(&from.shape), shape: from.shape.clone(), ..dense.clone() };
+                let split =
+                    View { strides: super::view::row_major(&from.shape), shape: from.shape.clone(), ..dense.clone() };
                 (dense, split)
             }
         };
@@ -284,36 +285,6 @@ impl<'a> Lowering<'a> {
             None => 0,
         };
         self.plain(y, vec![x, indices], Kind::Gather { axis, batch_dims })
-    }
-
-    /// `(data - zero_point) · scale`, computed now.
-    fn constexpr(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
-        let y = op.outputs[0];
-        let shape = self.shape(y)?;
-        let axis = args.axis("axis", shape.len())?;
-        let read = |name: &str| {
-            args.constant(name)
-                .and_then(|c| floats(c, self.weights))
-                .filter(|v| !v.is_empty())
-                .ok_or_else(|| args.unsupported(format!("`{name}` must be a constant of numbers")))
-        };
-        let (mut data, scale, zero) = (read("quantized_data")?, read("scale")?, read("zero_point")?);
-        let block: usize = shape[axis + 1..].iter().product();
-        let pick = |v: &[f32], c: usize| if v.len() == 1 { Some(v[0]) } else { v.get(c).copied() };
-        let round = self.dtype(y)? == DataType::Fp16;
-        for (i, v) in data.iter_mut().enumerate() {
-            let c = i / block % shape[axis];
-            let (Some(s), Some(z)) = (pick(&scale, c), pick(&zero, c)) else {
-                return Err(args.unsupported("scale or zero_point does not fit the data"));
-            };
-            *v = (*v - z) * s;
-            if round {
-                // The weight is fp16 under every table.
-                *v = ferrane_host::f16::from_f32(*v).to_f32();
-            }
-        }
-        let view = self.constant_floats(&shape, &data);
-        self.settle(y, view)
     }
 
     fn reduce(&mut self, op: &'a Op, args: &Args<'a>, reduction: Reduction) -> Result<()> {

@@ -39,10 +39,7 @@ pub(crate) enum Kind {
     /// int32 matrix products over `[batch, m, k] · [batch, k, n]`, all views of rank 3.
     IntMatmul,
     /// Softmax along the nest's last axis.
-    Softmax {
-        nest: Nest,
-        round: bool,
-    },
+    Softmax { nest: Nest, round: bool },
     /// One value for each place of the nest, from the elements below it.
     Reduce(Reduce),
     /// Normalisation over a block of axes, with optional gamma and beta after the input among the reads.
@@ -54,14 +51,9 @@ pub(crate) enum Kind {
     /// `out[i…] = x[maps[0][i0], …]`, any storage.
     Remap(Vec<Vec<usize>>),
     /// Slices of x (read 0) at indices (read 1).
-    Gather {
-        axis: usize,
-        batch_dims: usize,
-    },
+    Gather { axis: usize, batch_dims: usize },
     /// Elements of x (read 0) at indices (read 1) along an axis.
-    GatherAlong {
-        axis: usize,
-    },
+    GatherAlong { axis: usize },
 }
 
 /// Loops over the places of a result: extents, and strides for each operand (writes first, then reads), outermost first.
@@ -203,6 +195,12 @@ pub(crate) enum Unary {
     Sin,
     Cos,
     Atan,
+    Tan,
+    Asin,
+    Acos,
+    Sinh,
+    Cosh,
+    Atanh,
     Log(f32),
     Rsqrt(f32),
     Inverse(f32),

@@ -75,7 +75,8 @@ pub(crate) fn row_major(shape: &[usize]) -> Vec<isize> {
 
 /// Strides of the same elements in another shape, if there are any.
 pub(crate) fn reshape_strides(shape: &[usize], strides: &[isize], wanted: &[usize]) -> Option<Vec<isize>> {
-    let old: Vec<(usize, isize)> = shape.iter().copied().zip(strides.iter().copied()).filter(|&(n, _)| n != 1).collect();
+    let old: Vec<(usize, isize)> =
+        shape.iter().copied().zip(strides.iter().copied()).filter(|&(n, _)| n != 1).collect();
     let mut found = vec![0isize; wanted.len()];
     let mut next = 0;
     let mut axis = 0;

@@ -87,9 +87,9 @@ fn integers(op: Elementwise, to: &mut [i32], a: &[i32], b: &[i32]) {
             Binary::Min => map!(to, a, b => a.min(b)),
             Binary::Div => scalar(to, a, b, |a, b| a.checked_div(b).unwrap_or(0)),
             Binary::FloorDiv => scalar(to, a, b, |a, b| if b == 0 { 0 } else { floor_div(a, b) }),
-            Binary::Mod => scalar(to, a, b, |a, b| {
-                if b == 0 { 0 } else { a.wrapping_sub(floor_div(a, b).wrapping_mul(b)) }
-            }),
+            Binary::Mod => {
+                scalar(to, a, b, |a, b| if b == 0 { 0 } else { a.wrapping_sub(floor_div(a, b).wrapping_mul(b)) })
+            }
             Binary::Pow => scalar(to, a, b, |a, b| match u32::try_from(b) {
                 Ok(b) => a.wrapping_pow(b),
                 // 1 / aᵇ truncated.
@@ -228,6 +228,12 @@ pub(crate) fn exact_unary(f: Unary, to: &mut [f32], a: &[f32]) {
         Unary::Sin => each(to, &f64::sin),
         Unary::Cos => each(to, &f64::cos),
         Unary::Atan => each(to, &f64::atan),
+        Unary::Tan => each(to, &f64::tan),
+        Unary::Asin => each(to, &f64::asin),
+        Unary::Acos => each(to, &f64::acos),
+        Unary::Sinh => each(to, &f64::sinh),
+        Unary::Cosh => each(to, &f64::cosh),
+        Unary::Atanh => each(to, &f64::atanh),
         Unary::Sigmoid => each(to, &sigmoid),
         Unary::Tanh => each(to, &f64::tanh),
         Unary::Silu => each(to, &|x| x * sigmoid(x)),
@@ -278,6 +284,12 @@ fn plain_unary(f: Unary, to: &mut [f32], a: &[f32]) {
                     Unary::Sin => a.sin(),
                     Unary::Cos => a.cos(),
                     Unary::Atan => a.atan(),
+                    Unary::Tan => a.tan(),
+                    Unary::Asin => a.asin(),
+                    Unary::Acos => a.acos(),
+                    Unary::Sinh => a.sinh(),
+                    Unary::Cosh => a.cosh(),
+                    Unary::Atanh => a.atanh(),
                     Unary::Log(e) => (a + e).ln(),
                     Unary::Softplus => a.max(0.0) + (-a.abs()).exp().ln_1p(),
                     Unary::Elu(alpha) => {
@@ -343,6 +355,9 @@ mod tests {
 
     #[test]
     fn integer_division_rounds_down() {
-        assert_eq!((floor_div(7, -2), floor_div(-7, 2), floor_div(-6, 2), floor_div(i32::MIN, -1)), (-4, -4, -3, i32::MIN));
+        assert_eq!(
+            (floor_div(7, -2), floor_div(-7, 2), floor_div(-6, 2), floor_div(i32::MIN, -1)),
+            (-4, -4, -3, i32::MIN)
+        );
     }
 }

@@ -223,7 +223,8 @@ fn carve<'a>(
             .filter(|(i, w)| w.place == place && w.start >= position && matches!(write_slices[*i], SliceMut::None))
             .min_by_key(|(_, w)| w.start);
         let gap_end = next.map_or(position + rest.len(), |(_, w)| w.start);
-        let (gap, after) = rest.split_at_mut_checked(gap_end - position).ok_or_else(|| broken("a write leaves its buffer"))?;
+        let (gap, after) =
+            rest.split_at_mut_checked(gap_end - position).ok_or_else(|| broken("a write leaves its buffer"))?;
         serve(gap, position, place, reads, read_slices)?;
         let Some((i, write)) = next else { return Ok(()) };
         let (slice, after) =
@@ -235,13 +236,7 @@ fn carve<'a>(
 }
 
 /// Serves the reads that lie in `bytes`, which start at `position` of the place.
-fn serve<'a>(
-    bytes: &'a [u8],
-    position: usize,
-    place: Place,
-    reads: &[Access],
-    slices: &mut Reads<'a>,
-) -> Result<()> {
+fn serve<'a>(bytes: &'a [u8], position: usize, place: Place, reads: &[Access], slices: &mut Reads<'a>) -> Result<()> {
     for (read, slice) in reads.iter().zip(slices.iter_mut()) {
         if read.place == place && read.start >= position && read.end <= position + bytes.len() {
             *slice = Slice::new(&bytes[read.start - position..read.end - position], read.storage)?;
@@ -266,7 +261,9 @@ impl Memory<'_> {
         carve(self.arena, Place::Arena, reads, writes, &mut read_slices, &mut write_slices)?;
         match &mut self.constants {
             Constants::Read(bytes) => serve(bytes, 0, Place::Constant, reads, &mut read_slices)?,
-            Constants::Write(bytes) => carve(bytes, Place::Constant, reads, writes, &mut read_slices, &mut write_slices)?,
+            Constants::Write(bytes) => {
+                carve(bytes, Place::Constant, reads, writes, &mut read_slices, &mut write_slices)?
+            }
         }
         for (i, guard) in self.inputs.iter().enumerate() {
             serve(guard, 0, Place::Input(i), reads, &mut read_slices)?;

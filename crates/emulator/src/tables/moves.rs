@@ -124,7 +124,8 @@ pub(crate) fn remap(step: &Step, maps: &[Vec<usize>], reads: &Reads<'_>, bases: 
 fn checked(step: &Step, index: i64, extent: usize) -> Result<usize> {
     let wrapped = if index < 0 { index + extent as i64 } else { index };
     usize::try_from(wrapped).ok().filter(|&i| i < extent).ok_or_else(|| {
-        let message = format!("op `{}` (`{}`): index {index} is out of range for an extent of {extent}", step.op, step.value);
+        let message =
+            format!("op `{}` (`{}`): index {index} is out of range for an extent of {extent}", step.op, step.value);
         Error::new(ErrorKind::Evaluate, message)
     })
 }

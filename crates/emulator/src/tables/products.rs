@@ -66,7 +66,8 @@ pub(crate) fn int_matmul(step: &Step, reads: &Reads<'_>, bases: &[usize], writes
             for j in 0..out.shape[2] {
                 let mut total = 0i64;
                 for c in 0..x.shape[2] {
-                    let product = reads[0].int(at(x, bases[0], [b, i, c])).wrapping_mul(reads[1].int(at(y, bases[1], [b, c, j])));
+                    let product =
+                        reads[0].int(at(x, bases[0], [b, i, c])).wrapping_mul(reads[1].int(at(y, bases[1], [b, c, j])));
                     total = total.wrapping_add(product);
                 }
                 write.set_int(at(out, 0, [b, i, j]), total);

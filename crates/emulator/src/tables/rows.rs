@@ -427,6 +427,13 @@ pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize
 }
 
 fn layer(table: &Table, block: &mut [f32], epsilon: f32) {
+    if table.wide_sums {
+        let count = block.len() as f64;
+        let mean = block.iter().map(|&v| f64::from(v)).sum::<f64>() / count;
+        let variance = block.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / count;
+        let scale = 1.0 / (variance + f64::from(epsilon)).sqrt();
+        return block.iter_mut().for_each(|v| *v = ((f64::from(*v) - mean) * scale) as f32);
+    }
     let count = block.len() as f32;
     let mean = sum(table, block) / count;
     block.iter_mut().for_each(|v| *v -= mean);

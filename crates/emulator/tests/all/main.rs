@@ -1,0 +1,8 @@
+//! The emulator through the seam: ops, groups, patterns of the kernels, errors, data.
+
+mod device;
+mod groups;
+mod harness;
+mod ops;
+mod patterns;
+mod values;
