@@ -56,6 +56,15 @@ pub enum WeightsForm {
     Inputs,
 }
 
+/// What the classifier and the loss run over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Vocabulary {
+    /// The ids that occur in the data.
+    Compact,
+    /// Every id of the model.
+    Full,
+}
+
 /// `ferrane train`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -116,6 +125,9 @@ pub struct Train {
     /// Where the weights stand.
     #[arg(long, value_enum)]
     pub weights: Option<WeightsForm>,
+    /// Ids that the classifier and the loss run over: those in the data (compact, the default) or all (full).
+    #[arg(long, value_enum)]
+    pub vocabulary: Option<Vocabulary>,
     /// Seed of initialisation and sampling.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

@@ -19,7 +19,7 @@ use ferrane::train::data::{Compaction, Format, Ids, Source, story};
 use ferrane::train::run::{Run, RunOptions};
 use ferrane::train::step::{Engine, Pipeline, ReferenceEngine};
 
-use crate::args::Train;
+use crate::args::{Train, Vocabulary};
 use crate::error::{Error, Result};
 use crate::model;
 use show::Show;
@@ -55,7 +55,10 @@ pub fn run(args: Train) -> Result<()> {
         }
     };
     let keep: Vec<u32> = tokenizer.iter().flat_map(|t| [t.bos(), t.eos()]).flatten().collect();
-    let compaction = Compaction::scan(&ids, config.vocab, &keep);
+    let compaction = match options.compact {
+        true => Compaction::scan(&ids, config.vocab, &keep),
+        false => Compaction::disabled(config.vocab),
+    };
     let classes = if device.is_some() { compaction.len() } else { config.vocab };
     show.parts(&options, &config, &ids, &compaction, device.as_ref());
     let engine: Box<dyn Engine> = match &device {
@@ -143,6 +146,9 @@ fn options(args: &Train, before: Option<RunOptions>) -> RunOptions {
     if fresh && args.warmup.is_none() {
         // A short run keeps a tenth of its updates for warm-up.
         o.warmup = o.warmup.min(o.steps / 10).max(1);
+    }
+    if let Some(vocabulary) = args.vocabulary {
+        o.compact = vocabulary == Vocabulary::Compact;
     }
     o.out = args.out.clone();
     o.resume = args.resume;

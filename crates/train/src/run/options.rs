@@ -45,6 +45,8 @@ pub struct RunOptions {
     pub residual: Residual,
     /// How weights reach the kernels.
     pub weights: WeightForm,
+    /// Classifier and loss over the ids that occur in the data only (training-dynamic §9).
+    pub compact: bool,
     /// Seed of the initialisation and of the sampler.
     pub seed: u64,
     /// The run's folder.
@@ -83,6 +85,7 @@ impl Default for RunOptions {
             weight_decay: 0.1,
             residual: Residual::Fp32,
             weights: WeightForm::Packed,
+            compact: true,
             seed: 1,
             out: PathBuf::from("runs/default"),
             resume: false,
