@@ -289,6 +289,12 @@ impl<'a> Lowering<'a> {
 
     /// Copies elements, converting floats.
     pub(super) fn copy(&mut self, from: &View, to: &View) -> Result<()> {
+        // Slots that interleave in one buffer (a value that stands twice in a concat along the last axis) go around.
+        let around = self.apart(to, std::slice::from_ref(from));
+        if around.buffer != to.buffer {
+            self.copy(from, &around)?;
+            return self.copy(&around, to);
+        }
         if from.storage == to.storage {
             let nest = Nest::new(&to.shape, &[to, from], 1, None);
             self.push(Kind::Move(nest), vec![from.clone()], vec![to.clone()])

@@ -1,1 +1,132 @@
-//! x
+//! The laws: a group equals its members bit for bit, and nothing depends on the number of threads.
+
+use ferrane_emulator::Numerics;
+use ferrane_mil::{Constant, DataType, MilError, Program, ValueId};
+use proptest::prelude::*;
+
+use crate::harness::{BOTH, Tensor, program, run};
+
+use DataType::Fp16;
+
+/// One element-wise op: its name and which earlier values it takes.
+type Node = (usize, usize, usize);
+
+const OPS: [&str; 14] = [
+    "add", "sub", "mul", "maximum", "minimum", "real_div", "sigmoid", "tanh", "relu", "exp", "abs", "square", "silu",
+    "identity",
+];
+const BINARY: usize = 6;
+
+/// The DAG over three inputs of different broadcasts. Values `taps` are outputs; with `all`, every value is one, so that each op
+/// is stored and none of its results stays in a register.
+fn graph(inputs: &[Tensor], nodes: &[Node], taps: &[usize], all: bool) -> Program {
+    program(inputs, |b, ids| -> Result<Vec<ValueId>, MilError> {
+        let mut values = ids.to_vec();
+        // The full shape first, so that every op has it.
+        values.push(b.add("base", ids[0], ids[1])?);
+        let first = values.len() - 1;
+        for &(op, x, y) in nodes {
+            let (x, y) = (values[first + x % (values.len() - first)], values[y % values.len()]);
+            let value = match OPS[op] {
+                name if op < BINARY => b.op(name, "v", [("x", x.into()), ("y", y.into())])?,
+                name => b.op(name, "v", [("x", x.into())])?,
+            };
+            values.push(value);
+        }
+        let made = &values[first..];
+        let mut outputs: Vec<ValueId> = taps.iter().map(|t| made[t % made.len()]).collect();
+        outputs.push(made[made.len() - 1]);
+        if all {
+            outputs.extend(made);
+        }
+        Ok(outputs)
+    })
+}
+
+/// Bits, with one NaN for all: which NaN comes out of an operation is nobody's promise.
+fn bits(t: &Tensor) -> Vec<u64> {
+    t.values.iter().map(|v| if v.is_nan() { u64::MAX } else { v.to_bits() }).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_group_equals_its_members(
+        nodes in prop::collection::vec((0..OPS.len(), 0..20usize, 0..20usize), 1..24),
+        taps in prop::collection::vec(0..24usize, 0..3),
+        (c, h, w) in (1..5usize, 1..7usize, 1..90usize),
+        seed in any::<u64>(),
+    ) {
+        let inputs = [
+            Tensor::random(Fp16, &[1, c, h, w], seed),
+            Tensor::random(Fp16, &[1, 1, h, 1], seed ^ 1),
+            Tensor::random(Fp16, &[1, c, 1, w], seed ^ 2),
+        ];
+        for numerics in BOTH {
+            let fused = run(numerics, &graph(&inputs, &nodes, &taps, false), &inputs).unwrap();
+            let apart = run(numerics, &graph(&inputs, &nodes, &taps, true), &inputs).unwrap();
+            for (f, a) in fused.iter().zip(&apart) {
+                prop_assert_eq!(bits(f), bits(a), "{:?}", numerics);
+            }
+            // One program for each op: every value is stored to a surface and read back.
+            if numerics == Numerics::Fast {
+                let mut values = inputs.to_vec();
+                let one = |x: &Tensor, y: &Tensor, op: usize| {
+                    let pair = [x.clone(), y.clone()];
+                    let p = program(&pair, |b, ids| Ok(vec![match op < BINARY {
+                        true => b.op(OPS[op], "v", [("x", ids[0].into()), ("y", ids[1].into())])?,
+                        false => b.op(OPS[op], "v", [("x", ids[0].into())])?,
+                    }]));
+                    run(numerics, &p, &pair).unwrap().remove(0)
+                };
+                values.push(one(&values[0], &values[1], 0));
+                for &(op, x, y) in &nodes {
+                    let (x, y) = (&values[3 + x % (values.len() - 3)], &values[y % values.len()]);
+                    let value = one(x, y, op);
+                    values.push(value);
+                }
+                let last = values.len() - 1;
+                prop_assert_eq!(bits(&fused[fused.len() - 1]), bits(&values[last]));
+            }
+        }
+    }
+}
+
+/// Something of everything that sums or is cut for threads.
+fn mixed() -> (Program, Vec<Tensor>) {
+    let inputs = vec![Tensor::random(Fp16, &[1, 48, 3, 700], 1), Tensor::random(Fp16, &[1, 48, 700, 64], 2)];
+    let program = program(&inputs, |b, ids| {
+        let product = b.matmul("product", ids[0], ids[1], false, false)?;
+        let soft = b.softmax("soft", ids[0], -1)?;
+        let columns = b.softmax("columns", ids[0], 1)?;
+        let down = b.reduce_sum("down", ids[0], &[1], true)?;
+        let across = b.reduce_sum("across", ids[0], &[3], true)?;
+        let gate = b.silu("silu", ids[0])?;
+        let gate = b.mul("gate", gate, down)?;
+        let norm = b.layer_norm("norm", gate, &[1], None, None, 1e-5)?;
+        let w = Tensor::random(Fp16, &[40, 48, 3, 3], 4);
+        let w = b.constant("w", Constant::raw(Fp16, &w.shape, &w.to_bytes()))?;
+        let conv = b.conv("conv", norm, w, None, &ferrane_mil::Conv::default())?;
+        Ok(vec![product, soft, columns, across, conv])
+    });
+    (program, inputs)
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let (program, inputs) = mixed();
+    for numerics in BOTH {
+        let with = |n: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap();
+            pool.install(|| run(numerics, &program, &inputs).unwrap())
+        };
+        let one = with(1);
+        for threads in [2, 3] {
+            let many = with(threads);
+            for (a, b) in one.iter().zip(&many) {
+                assert_eq!(bits(a), bits(b), "{numerics:?} with {threads} threads");
+            }
+        }
+    }
+}

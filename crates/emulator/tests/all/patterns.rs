@@ -44,7 +44,7 @@ fn steps(program: &Program) -> Vec<String> {
 fn a_dynamic_product_is_one_step_without_copies() {
     let (ic, oc, seq) = (24, 40, 16);
     let x = Tensor::random(Fp16, &[1, ic, 1, seq + oc], 1);
-    let program = program(&[x.clone()], |b, ids| {
+    let program = program(std::slice::from_ref(&x), |b, ids| {
         Ok(vec![dynamic(b, ids[0], (0, seq as i32), (ic as i32, oc as i32), seq as i32, false)?])
     });
     assert_eq!(steps(&program), ["matmul"]);
@@ -53,7 +53,7 @@ fn a_dynamic_product_is_one_step_without_copies() {
         .map(|n| (0..ic).map(|c| x.values[c * row + n % seq] * x.values[c * row + seq + n / seq]).sum())
         .collect();
     for numerics in BOTH {
-        let found = run(numerics, &program, &[x.clone()]).unwrap();
+        let found = run(numerics, &program, std::slice::from_ref(&x)).unwrap();
         close(&found[0].values, &wanted, SUM.0, SUM.1).unwrap_or_else(|e| panic!("{numerics:?}: {e}"));
     }
 }
@@ -64,7 +64,7 @@ fn feed_forward_writes_its_taps_in_place() {
     let (dim, hidden, seq) = (16usize, 24usize, 8usize);
     let width = 2 * seq + 3 * hidden;
     let x = Tensor::random(Fp16, &[1, dim, 1, width], 3);
-    let program = program(&[x.clone()], |b, ids| {
+    let program = program(std::slice::from_ref(&x), |b, ids| {
         let (d, h, s) = (dim as i32, hidden as i32, seq as i32);
         let h1 = dynamic(b, ids[0], (0, 2 * s), (d, h), s, false)?;
         let h3 = dynamic(b, ids[0], (0, 2 * s + h), (d, h), s, false)?;
@@ -109,7 +109,7 @@ fn feed_forward_writes_its_taps_in_place() {
                 wanted[d * seq + t] = r(at(d, seq + t) + r(half(0.204124) * r(f)));
             }
         }
-        let found = run(numerics, &program, &[x.clone()]).unwrap();
+        let found = run(numerics, &program, std::slice::from_ref(&x)).unwrap();
         // A value near a tie may round to either side; what follows from it moves with it.
         close(&found[0].values, &wanted, 1e-3, 2e-3).unwrap_or_else(|e| panic!("{numerics:?}: {e}"));
     }
@@ -125,7 +125,7 @@ fn attention_with_rotation_and_grouped_heads() {
     let mask: Vec<f64> = (0..seq * seq).map(|n| if n % seq > n / seq { -65504.0 } else { 0.0 }).collect();
     let mask = Tensor::new(Fp16, &[1, 1, seq, seq], mask);
     let raw = |t: &Tensor| Constant::raw(t.dtype, &t.shape, &t.to_bytes());
-    let program = program(&[x.clone()], |b, ids| {
+    let program = program(std::slice::from_ref(&x), |b, ids| {
         let (h, k, d, s) = (heads as i32, kv as i32, hd as i32, seq as i32);
         let (cos, sin) = (b.constant("cos", raw(&cos))?, b.constant("sin", raw(&sin))?);
         let part = |b: &mut Builder, at: i32, n: i32| -> Result<ValueId, MilError> {
@@ -167,7 +167,7 @@ fn attention_with_rotation_and_grouped_heads() {
     let at = |c: usize, t: usize| x.values[c * seq + t];
     let rope = |c: usize, t: usize| {
         let d = c % hd;
-        let other = if d % 2 == 0 { -at(c + 1, t) } else { at(c - 1, t) };
+        let other = if d.is_multiple_of(2) { -at(c + 1, t) } else { at(c - 1, t) };
         at(c, t) * cos.values[t * hd + d] + other * sin.values[t * hd + d]
     };
     let mut wanted = vec![0.0; (2 * heads + kv) * hd * seq];
@@ -194,7 +194,7 @@ fn attention_with_rotation_and_grouped_heads() {
         }
     }
     for (numerics, tolerance) in [(Numerics::Exact, 6e-4), (Numerics::Fast, 4e-3)] {
-        let found = run(numerics, &program, &[x.clone()]).unwrap();
+        let found = run(numerics, &program, std::slice::from_ref(&x)).unwrap();
         // `fast` rounds a handful of times on the way, each within 2⁻¹¹ of values of about 2.
         close(&found[0].values, &wanted, tolerance, tolerance).unwrap_or_else(|e| panic!("{numerics:?}: {e}"));
         close(&found[1].values, &probs, tolerance, tolerance).unwrap_or_else(|e| panic!("probs {numerics:?}: {e}"));
@@ -208,7 +208,7 @@ fn softmax_backward() {
     let score = heads * seq;
     let x = Tensor::random(Fp16, &[1, 2 * score + 2 * heads * hd, 1, seq], 8);
     let scale = 1.0 / (hd as f32).sqrt();
-    let program = program(&[x.clone()], |b, ids| {
+    let program = program(std::slice::from_ref(&x), |b, ids| {
         let (h, d, s) = (heads as i32, hd as i32, seq as i32);
         let rows = |b: &mut Builder, at: i32| -> Result<ValueId, MilError> {
             let p = b.slice_by_size("p", ids[0], &[0, at, 0, 0], &[1, h * s, 1, s])?;
@@ -252,7 +252,7 @@ fn softmax_backward() {
         }
     }
     for (numerics, tolerance) in [(Numerics::Exact, 6e-4), (Numerics::Fast, 4e-3)] {
-        let found = run(numerics, &program, &[x.clone()]).unwrap();
+        let found = run(numerics, &program, std::slice::from_ref(&x)).unwrap();
         close(&found[0].values, &wanted, tolerance, tolerance).unwrap_or_else(|e| panic!("{numerics:?}: {e}"));
     }
 }
