@@ -2,7 +2,7 @@
 
 use ferrane_device::{Bindings, Device, Result};
 use ferrane_emulator::{Emulator, Numerics, Options};
-use ferrane_mil::{Builder, DataType, Program, Type, ValueId};
+use ferrane_mil::{Arg, Builder, Constant, DataType, Program, Type, ValueId};
 
 pub const BOTH: [Numerics; 2] = [Numerics::Fast, Numerics::Exact];
 
@@ -149,4 +149,35 @@ pub fn close(found: &[f64], wanted: &[f64], absolute: f64, relative: f64) -> std
         }
     }
     Ok(())
+}
+
+/// Tolerance of one op on fp16 values: `exact` computes in fp32 and rounds into the fp16 surface (half a unit, 2⁻¹¹), `fast`
+/// the same plus its functions' errors, which may tip a tie: one unit.
+pub fn grid(numerics: Numerics) -> f64 {
+    match numerics {
+        Numerics::Exact => 5e-4,
+        _ => 1e-3,
+    }
+}
+
+/// Runs one op under both tables and compares with `wanted`.
+pub fn check(
+    op: &str,
+    inputs: &[(&str, Tensor)],
+    constants: &[(&str, Constant)],
+    wanted: &[f64],
+    absolute: f64,
+    relative: impl Fn(Numerics) -> f64,
+) {
+    let tensors: Vec<Tensor> = inputs.iter().map(|(_, t)| t.clone()).collect();
+    let program = program(&tensors, |b, ids| {
+        let mut args: Vec<(&str, Arg)> = inputs.iter().zip(ids).map(|((n, _), v)| (*n, Arg::Value(*v))).collect();
+        args.extend(constants.iter().map(|(n, c)| (*n, Arg::Const(c.clone()))));
+        b.ops(op, "result", args)
+    });
+    for numerics in BOTH {
+        let found = run(numerics, &program, &tensors).unwrap();
+        close(&found[0].values, wanted, absolute, relative(numerics))
+            .unwrap_or_else(|e| panic!("{op} {numerics:?}: {e}"));
+    }
 }

@@ -3,6 +3,7 @@
 mod device;
 mod groups;
 mod harness;
+mod layers;
 mod ops;
 mod patterns;
 mod values;
