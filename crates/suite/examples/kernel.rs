@@ -1,6 +1,6 @@
 //! Times the ten kernels of a preset on the emulator, beside the bare matrix products in them.
 //!
-//! `cargo run --release -p ferrane-emulator --example kernel -- [PRESET] [SEQ] [KERNEL]`; with a kernel's name, its steps too.
+//! `cargo run --release -p ferrane-suite --example kernel -- [PRESET] [SEQ] [KERNEL]`; with a kernel's name, its steps too.
 #![allow(clippy::print_stdout)]
 
 use std::time::{Duration, Instant};
