@@ -109,7 +109,10 @@ impl Start {
 /// The run that lies in a folder.
 fn stored(out: &Path) -> Result<(Store, Checkpoint)> {
     if !out.is_dir() {
-        return Err(Error::new(format!("{}: there is no run to resume; leave --resume out to begin one", out.display())));
+        return Err(Error::new(format!(
+            "{}: there is no run to resume; leave --resume out to begin one",
+            out.display()
+        )));
     }
     let store = Store::open(out)?;
     let checkpoint = store.load(None)?;
@@ -120,7 +123,9 @@ fn stored(out: &Path) -> Result<(Store, Checkpoint)> {
 fn options(args: &Train, before: Option<RunOptions>) -> RunOptions {
     let fresh = before.is_none();
     let mut o = before.unwrap_or_else(|| {
-        let embedded = RunOptions { steps: 1000, accum: 4, eval_every: 200, save_every: 200, ..RunOptions::default() };
+        // Found by trying: the corpus is simple, so the small model takes a high rate, and more updates beat larger ones.
+        let embedded =
+            RunOptions { steps: 2400, accum: 2, lr: 4e-3, eval_every: 400, save_every: 400, ..RunOptions::default() };
         if args.data.is_none() { embedded } else { RunOptions::default() }
     });
     macro_rules! take {
@@ -209,7 +214,9 @@ fn fresh(options: &RunOptions, tokenizer: Option<&Tokenizer>) -> Result<(Config,
                     == (config.dim, config.hidden, config.layers, config.heads, config.kv_heads, config.head_dim);
                 if !same {
                     let path = path.display();
-                    return Err(Error::new(format!("--model {name} and the weights in {path} have different shapes; leave --model out")));
+                    return Err(Error::new(format!(
+                        "--model {name} and the weights in {path} have different shapes; leave --model out"
+                    )));
                 }
             }
             if let Some(tokenizer) = tokenizer {
