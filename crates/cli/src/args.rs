@@ -7,7 +7,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// Program the Apple Neural Engine: train and run transformers on it or on its emulator.
 #[derive(Debug, Parser)]
 #[command(name = "ferrane", version, arg_required_else_help = true, max_term_width = 110)]
-#[command(after_help = "Start with `ferrane train`: it trains a small story model on this computer in about three minutes.")]
+#[command(
+    after_help = "Start with `ferrane train`: it trains a small story model on this computer in about three minutes."
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -28,6 +30,21 @@ pub enum Command {
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),
+}
+
+/// A whole number; its smallest value is checked where it is used.
+fn whole<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "not a whole number, 0 or more".to_string())
+}
+
+/// A finite number.
+fn finite(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(|| "not a finite number".to_string())
+}
+
+/// A finite number in single precision.
+fn finite32(text: &str) -> Result<f32, String> {
+    text.parse().ok().filter(|value: &f32| value.is_finite()).ok_or_else(|| "not a finite number".to_string())
 }
 
 /// Where programs run.
@@ -67,6 +84,7 @@ pub enum Vocabulary {
 
 /// `ferrane train`.
 #[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
 #[command(after_help = "\
 Examples:
   ferrane train                                   the embedded default, about three minutes
@@ -93,32 +111,32 @@ pub struct Train {
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
     /// Optimizer updates.
-    #[arg(long, value_name = "UPDATES")]
+    #[arg(long, value_name = "UPDATES", value_parser = whole::<u64>)]
     pub steps: Option<u64>,
     /// Micro-steps whose gradients are added up for one update.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub accum: Option<usize>,
     /// Tokens in a window.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub seq: Option<usize>,
     /// Windows in a micro-step.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub batch: Option<usize>,
     /// Highest learning rate.
-    #[arg(long, value_name = "F")]
-    pub lr: Option<f32>,
+    #[arg(long, value_name = "F", value_parser = finite)]
+    pub lr: Option<f64>,
     /// Learning rate at the end of the cosine; a tenth of --lr if not given.
-    #[arg(long, value_name = "F")]
-    pub min_lr: Option<f32>,
+    #[arg(long, value_name = "F", value_parser = finite)]
+    pub min_lr: Option<f64>,
     /// Updates of linear warm-up.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub warmup: Option<u64>,
     /// Largest global gradient norm; 0 turns clipping off.
-    #[arg(long, value_name = "F")]
-    pub clip: Option<f32>,
+    #[arg(long, value_name = "F", value_parser = finite)]
+    pub clip: Option<f64>,
     /// Decoupled weight decay of matrices and embedding.
-    #[arg(long, value_name = "F")]
-    pub weight_decay: Option<f32>,
+    #[arg(long, value_name = "F", value_parser = finite)]
+    pub weight_decay: Option<f64>,
     /// The residual stream.
     #[arg(long, value_enum)]
     pub residual: Option<Residual>,
@@ -129,7 +147,7 @@ pub struct Train {
     #[arg(long, value_enum)]
     pub vocabulary: Option<Vocabulary>,
     /// Seed of initialisation and sampling.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub seed: Option<u64>,
     /// Folder of the run: checkpoints, metrics.jsonl, loss.svg.
     #[arg(long, value_name = "DIR", default_value = "runs/default")]
@@ -138,13 +156,13 @@ pub struct Train {
     #[arg(long)]
     pub resume: bool,
     /// Updates between validations.
-    #[arg(long, value_name = "UPDATES")]
+    #[arg(long, value_name = "UPDATES", value_parser = whole::<u64>)]
     pub eval_every: Option<u64>,
     /// Validation windows, evenly spaced.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub eval_windows: Option<usize>,
     /// Updates between checkpoints.
-    #[arg(long, value_name = "UPDATES")]
+    #[arg(long, value_name = "UPDATES", value_parser = whole::<u64>)]
     pub save_every: Option<u64>,
     /// One JSON object per event on standard output, nothing else.
     #[arg(long)]
@@ -153,6 +171,7 @@ pub struct Train {
 
 /// `ferrane generate`.
 #[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
 pub struct Generate {
     /// Model: a run's folder, llama2.c .bin, .safetensors, or a Hugging Face folder.
     #[arg(long, value_name = "FILE|DIR")]
@@ -164,16 +183,16 @@ pub struct Generate {
     #[arg(long, default_value = "", value_name = "TEXT")]
     pub prompt: String,
     /// Tokens in all, the prompt's included.
-    #[arg(long, default_value_t = 256, value_name = "N")]
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole::<usize>)]
     pub steps: usize,
     /// 0 takes the most likely token each time.
-    #[arg(long, default_value_t = 0.8, value_name = "F")]
+    #[arg(long, default_value_t = 0.8, value_name = "F", value_parser = finite32)]
     pub temperature: f32,
     /// Sample among the most likely tokens whose probabilities add up to this.
-    #[arg(long, default_value_t = 0.9, value_name = "F")]
+    #[arg(long, default_value_t = 0.9, value_name = "F", value_parser = finite32)]
     pub top_p: f32,
     /// Seed of the sampler.
-    #[arg(long, default_value_t = 42, value_name = "N")]
+    #[arg(long, default_value_t = 42, value_name = "N", value_parser = whole::<u64>)]
     pub seed: u64,
     /// Where the kernels run.
     #[command(flatten)]
@@ -185,6 +204,7 @@ pub struct Generate {
 
 /// `ferrane eval`.
 #[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
 pub struct Eval {
     /// Model: a run's folder, llama2.c .bin, .safetensors, or a Hugging Face folder.
     #[arg(long, value_name = "FILE|DIR")]
@@ -196,10 +216,10 @@ pub struct Eval {
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
     /// Tokens in a window.
-    #[arg(long, default_value_t = 256, value_name = "N")]
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole::<usize>)]
     pub seq: usize,
     /// Windows, evenly spaced over all of the data; 0 takes as many as fit.
-    #[arg(long, default_value_t = 64, value_name = "N")]
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = whole::<usize>)]
     pub windows: usize,
     /// Where the kernels run.
     #[command(flatten)]
@@ -226,18 +246,19 @@ pub enum Bench {
 
 /// `ferrane bench step`.
 #[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
 pub struct BenchStep {
     /// Preset.
     #[arg(long, default_value = "stories110m", value_name = "PRESET")]
     pub model: String,
     /// Entries of the vocabulary that are in use; the preset's if not given.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub vocab: Option<usize>,
     /// Tokens in the window.
-    #[arg(long, default_value_t = 256, value_name = "N")]
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole::<usize>)]
     pub seq: usize,
     /// Measured steps; two more warm up.
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole::<usize>)]
     pub repeat: usize,
     /// The residual stream.
     #[arg(long, value_enum, default_value = "fp32")]

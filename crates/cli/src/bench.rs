@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::args::BenchStep;
 use crate::error::{Error, Result};
-use crate::model;
+use crate::{model, out};
 
 /// Loss scale of the measured steps.
 const SCALE: f32 = 256.0;
@@ -28,7 +28,13 @@ pub fn step(args: BenchStep) -> Result<()> {
     let config = preset(&args.model)?;
     let active = args.vocab.unwrap_or(config.vocab);
     if active < 2 || active > config.vocab {
-        return Err(Error::new(format!("--vocab {active}: {} has {} entries; name 2 or more of them", args.model, config.vocab)));
+        return Err(Error::new(format!(
+            "--vocab {active}: {} has {} entries; name 2 or more of them",
+            args.model, config.vocab
+        )));
+    }
+    if args.seq == 0 {
+        return Err(Error::new("--seq 0 is no window; give 1 or more"));
     }
     let config = Config { max_seq: config.max_seq.max(args.seq), ..config };
     let mut weights = Weights::init(&config, Init::Normal { std: 0.02 }, 1);
@@ -47,7 +53,8 @@ pub fn step(args: BenchStep) -> Result<()> {
     let mut rng = Rng::new(7);
     let mut rows = Vec::new();
     for count in 1..=args.repeat.max(1) as u64 + 2 {
-        let ids: Vec<u32> = (0..=args.seq).map(|_| compaction.compact_to_full()[rng.below(active as u64) as usize]).collect();
+        let ids: Vec<u32> =
+            (0..=args.seq).map(|_| compaction.compact_to_full()[rng.below(active as u64) as usize]).collect();
         let begun = Instant::now();
         let micro = engine.micro_step(&weights, &mut gradients, &ids[..args.seq], &ids[1..], SCALE)?;
         let micro_time = begun.elapsed();
@@ -81,24 +88,27 @@ pub fn step(args: BenchStep) -> Result<()> {
     ];
     let rss = peak_rss_mb();
     if args.json {
-        let parts: serde_json::Map<_, _> = parts.iter().map(|(name, ms)| (name.to_string(), round(*ms).into())).collect();
+        let parts: serde_json::Map<_, _> =
+            parts.iter().map(|(name, ms)| (name.to_string(), round(*ms).into())).collect();
         let object = json!({
             "model": args.model, "device": args.device.device, "seq": args.seq, "vocab": active,
             "parameters": config.parameters(), "micro_step_ms": round(micro), "update_ms": round(update),
             "gflops": round(gflops), "peak_rss_mb": rss.map(round), "steps": rows.len(), "parts": parts,
         });
-        println!("{object}");
-        return Ok(());
+        return out::line(object);
     }
-    println!("{} on {}: {} tokens, {active} of {} vocabulary entries", args.model, args.device.device, args.seq, config.vocab);
-    println!("  micro-step {micro:9.1} ms   {gflops:.0} GFLOP/s   (median of {})", rows.len());
-    println!("  update     {update:9.1} ms");
+    out::line(format_args!(
+        "{} on {}: {} tokens, {active} of {} vocabulary entries",
+        args.model, args.device.device, args.seq, config.vocab
+    ))?;
+    out::line(format_args!("  micro-step {micro:9.1} ms   {gflops:.0} GFLOP/s   (median of {})", rows.len()))?;
+    out::line(format_args!("  update     {update:9.1} ms"))?;
     for (name, ms) in parts {
-        println!("    {:20} {ms:9.1} ms", name.trim_end_matches("_ms").replace('_', " "));
+        out::line(format_args!("    {:20} {ms:9.1} ms", name.trim_end_matches("_ms").replace('_', " ")))?;
     }
-    println!("  weight gradients overlap the other parts; waiting is what was left of them at the end");
+    out::line(format_args!("  weight gradients overlap the other parts; waiting is what was left of them at the end"))?;
     if let Some(rss) = rss {
-        println!("  peak memory {rss:.0} MB");
+        out::line(format_args!("  peak memory {rss:.0} MB"))?;
     }
     Ok(())
 }

@@ -4,25 +4,25 @@ use serde_json::json;
 
 use crate::args::Devices;
 use crate::error::Result;
+use crate::{model, out};
 
 /// Runs the command.
 pub fn run(args: Devices) -> Result<()> {
-    let devices = ferrane::devices();
+    for device in ferrane::devices() {
+        show(&args, device.name, device.available, &device.description, device.options)?;
+    }
+    show(&args, model::REFERENCE, true, "plain fp32 without a device (for train, generate, eval and bench)", &[])
+}
+
+fn show(args: &Devices, name: &str, available: bool, description: &str, options: &[&str]) -> Result<()> {
     if args.json {
-        let list: Vec<_> = devices
-            .iter()
-            .map(|d| json!({"name": d.name, "available": d.available, "description": d.description, "options": d.options}))
-            .collect();
-        println!("{}", serde_json::Value::from(list));
-        return Ok(());
+        let object = json!({"name": name, "available": available, "description": description, "options": options});
+        return out::line(object);
     }
-    for device in devices {
-        let state = if device.available { "available" } else { "not here " };
-        println!("{:16} {state}  {}", device.name, device.description);
-        if !device.options.is_empty() {
-            println!("{:27} options: {}?{}", "", device.name, device.options.join("&"));
-        }
+    let state = if available { "available" } else { "not here" };
+    out::line(format_args!("{name:16} {state:9}  {description}"))?;
+    if !options.is_empty() {
+        out::line(format_args!("{:28}options: \"{name}?{}\"", "", options.join("&")))?;
     }
-    println!("{:16} available  plain fp32 without a device (train, generate and eval only)", "reference");
     Ok(())
 }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// An error as it is shown.
+/// An error as it is shown; without text, the reader of standard output has gone away and there is nobody to tell.
 #[derive(Debug)]
-pub struct Error(String);
+pub struct Error(Option<String>);
 
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -12,13 +12,23 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A message of the command itself.
     pub fn new(message: impl Into<String>) -> Error {
-        Error(message.into())
+        Error(Some(message.into()))
+    }
+
+    /// The reader of standard output has gone away.
+    pub fn closed() -> Error {
+        Error(None)
+    }
+
+    /// True for [`Error::closed`].
+    pub fn is_closed(&self) -> bool {
+        self.0.is_none()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.0.as_deref().unwrap_or("standard output was closed"))
     }
 }
 
@@ -38,7 +48,7 @@ impl<E: std::error::Error + 'static> From<E> for Error {
         if let Some(remedy) = remedy {
             text = format!("{text}\n  {remedy}");
         }
-        Error(text)
+        Error(Some(text))
     }
 }
 

@@ -12,35 +12,31 @@ use serde_json::json;
 
 use crate::args::Eval;
 use crate::error::{Error, Result};
-use crate::model;
+use crate::{model, out};
 
 /// Runs the command.
 pub fn run(args: Eval) -> Result<()> {
     if args.seq == 0 {
-        return Err(Error::new("--seq 0 is no window"));
+        return Err(Error::new("--seq 0 is no window; give 1 or more"));
     }
     let device = model::device(&args.device.device)?;
     let (config, weights) = model::load(&args.checkpoint)?;
     let config = Config { max_seq: config.max_seq.max(args.seq), ..config };
-    let tokenizer = model::tokenizer(args.tokenizer.as_deref(), &args.checkpoint).ok();
+    let tokenizer = model::tokenizer(args.tokenizer.as_deref(), &args.checkpoint)?;
     if let Some(tokenizer) = &tokenizer {
         model::fits(tokenizer, &config)?;
-    } else if let Some(path) = &args.tokenizer {
-        return Err(Error::new(format!("{}: not a tokenizer", model::shown(path))));
     }
     let cache = std::env::temp_dir();
-    let source = Source {
-        format: Format::Auto,
-        tokenizer: tokenizer.as_ref(),
-        vocabulary: config.vocab,
-        cache: Some(&cache),
-    };
+    let source =
+        Source { format: Format::Auto, tokenizer: tokenizer.as_ref(), vocabulary: config.vocab, cache: Some(&cache) };
     let ids = Ids::open(&args.data, &source)?;
     // All of the data is validation here.
     let split = Split { train: 0..0, valid: 0..ids.len() };
     if ids.len() <= args.seq {
         let (have, need) = (ids.len(), args.seq + 1);
-        return Err(Error::new(format!("the data have {have} tokens, a window needs {need}; give more text or a smaller --seq")));
+        return Err(Error::new(format!(
+            "the data have {have} tokens, a window needs {need}; give more text or a smaller --seq"
+        )));
     }
     let fit = (ids.len() - 1) / args.seq;
     let count = if args.windows == 0 { fit } else { args.windows.min(fit) };
@@ -73,10 +69,14 @@ pub fn run(args: Eval) -> Result<()> {
             "loss": loss, "perplexity": loss.exp(), "windows": count, "seq": args.seq, "tokens": tokens,
             "seconds": seconds, "device": args.device.device,
         });
-        println!("{object}");
+        out::line(object)?;
     } else {
-        println!("loss {loss:.4} per token (perplexity {:.2}) over {count} windows of {} tokens", loss.exp(), args.seq);
-        eprintln!("{:.0} tokens/s on {}", tokens as f64 / seconds.max(1e-9), args.device.device);
+        out::line(format_args!(
+            "loss {loss:.4} per token (perplexity {:.2}) over {count} windows of {} tokens",
+            loss.exp(),
+            args.seq
+        ))?;
+        out::note(format_args!("{:.0} tokens/s on {}", tokens as f64 / seconds.max(1e-9), args.device.device));
     }
     Ok(())
 }

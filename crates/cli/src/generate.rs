@@ -1,6 +1,5 @@
 //! `ferrane generate`: continues a text, streaming to the terminal.
 
-use std::io::Write as _;
 use std::time::Instant;
 
 use ferrane::llm::config::Config;
@@ -14,7 +13,7 @@ use serde_json::json;
 
 use crate::args::Generate;
 use crate::error::{Error, Result};
-use crate::model;
+use crate::{model, out};
 
 /// Tokens in the device's window at most: each new token costs a whole window.
 const WINDOW: usize = 256;
@@ -22,17 +21,22 @@ const WINDOW: usize = 256;
 /// Runs the command.
 pub fn run(args: Generate) -> Result<()> {
     if args.steps == 0 {
-        return Err(Error::new("--steps 0 leaves nothing to generate"));
+        return Err(Error::new("--steps 0 leaves nothing to generate; give 1 or more"));
     }
     let device = model::device(&args.device.device)?;
     let (config, weights) = model::load(&args.checkpoint)?;
-    let tokenizer = model::tokenizer(args.tokenizer.as_deref(), &args.checkpoint)?;
+    let Some(tokenizer) = model::tokenizer(args.tokenizer.as_deref(), &args.checkpoint)? else {
+        let checkpoint = args.checkpoint.display();
+        return Err(Error::new(format!("no tokenizer lies with {checkpoint}; name one with --tokenizer")));
+    };
     model::fits(&tokenizer, &config)?;
     let mut sampler = Sampler::new(args.temperature, args.top_p, args.seed)?;
     let prompt = prompt_ids(&tokenizer, &args.prompt)?;
     if prompt.len() > args.steps {
         let (tokens, steps) = (prompt.len(), args.steps);
-        return Err(Error::new(format!("the prompt has {tokens} tokens, --steps allows {steps} in all")));
+        return Err(Error::new(format!(
+            "the prompt has {tokens} tokens, --steps allows {steps} in all; give more --steps"
+        )));
     }
     // The first token begins the text and is no part of it.
     let count = args.steps + 1 - prompt.len();
@@ -52,23 +56,21 @@ pub fn run(args: Generate) -> Result<()> {
     let (mut text, mut ids) = (String::new(), Vec::new());
     let mut stream = tokenizer.stream();
     let mut show = |piece: String| {
-        if !args.json {
-            print!("{piece}");
-            // A reader that went away ends the command at the next print; nothing is lost.
-            let _ = std::io::stdout().flush();
-        }
         text.push_str(&piece);
+        if args.json { Ok(()) } else { out::print(piece) }
     };
     for &id in &prompt {
-        show(stream.push(id));
+        show(stream.push(id))?;
     }
+    let mut shown = Ok(());
     let begun = Instant::now();
     generator.generate(&prompt, count, &mut sampler, &stop, |id| {
         ids.push(id);
-        show(stream.push(id));
-        true
+        shown = show(stream.push(id));
+        shown.is_ok()
     })?;
-    show(stream.finish());
+    shown?;
+    show(stream.finish())?;
     let seconds = begun.elapsed().as_secs_f64();
     let rate = ids.len() as f64 / seconds.max(1e-9);
     if args.json {
@@ -76,10 +78,10 @@ pub fn run(args: Generate) -> Result<()> {
             "text": text, "prompt_ids": prompt, "ids": ids, "seconds": seconds, "tokens_per_second": rate,
             "device": args.device.device,
         });
-        println!("{object}");
+        out::line(object)?;
     } else {
-        println!();
-        eprintln!("{} tokens, {rate:.1} tokens/s on {}", ids.len(), args.device.device);
+        out::line("")?;
+        out::note(format_args!("{} tokens, {rate:.1} tokens/s on {}", ids.len(), args.device.device));
     }
     Ok(())
 }

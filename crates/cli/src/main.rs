@@ -13,15 +13,19 @@ mod error;
 mod eval;
 mod generate;
 mod model;
+mod out;
 mod train;
 
 use std::process::ExitCode;
 
 use args::{Bench, Cli, Command};
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    // The defaults of `train` are shown from where they are kept.
+    let mut command = Cli::command().mut_subcommand("train", train::describe);
+    let cli = Cli::from_arg_matches(&command.get_matches_mut()).unwrap_or_else(|e| e.format(&mut command).exit());
+    let result = match cli.command {
         Command::Train(args) => train::run(*args),
         Command::Generate(args) => generate::run(args),
         Command::Eval(args) => eval::run(args),
@@ -30,8 +34,9 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_closed() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            out::note(format_args!("error: {error}"));
             ExitCode::FAILURE
         }
     }

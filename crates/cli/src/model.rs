@@ -1,6 +1,6 @@
 //! Models, tokenizers and devices named on the command line.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ferrane::llm::config::{self, Config};
 use ferrane::llm::tokenizer::Tokenizer;
@@ -19,19 +19,36 @@ pub fn device(name: &str) -> Result<Option<ferrane::Device>> {
     if name == REFERENCE {
         return Ok(None);
     }
-    ferrane::open(name).map(Some).map_err(|e| {
-        let near = ferrane::diag::nearest(name, [REFERENCE]);
-        match near {
-            Some(near) => Error::new(format!("unknown device `{name}`; did you mean `{near}`?")),
-            None => e.into(),
-        }
-    })
+    let device = name.split('?').next().unwrap_or(name);
+    let known: Vec<&str> = ferrane::devices().iter().map(|d| d.name).chain([REFERENCE]).collect();
+    if device == REFERENCE {
+        return Err(Error::new(format!("--device {name}: `{REFERENCE}` has no options; write --device {REFERENCE}")));
+    }
+    if !known.contains(&device) {
+        let near = ferrane::diag::nearest(device, known.iter().copied());
+        let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        return Err(Error::new(format!("unknown device `{device}`{near} (known: {})", known.join(", "))));
+    }
+    Ok(Some(ferrane::open(name)?))
 }
 
-/// The configuration of a preset or of a folder with a Hugging Face config.json.
+/// The configuration of a preset, or of a folder with a Hugging Face config.json, or of such a file.
 pub fn config(name: &str) -> Result<Config> {
     let path = Path::new(name);
-    if path.is_dir() { Ok(config::read(&path.join("config.json"))?) } else { Ok(config::preset(name)?) }
+    if path.is_file() {
+        return Ok(config::read(path)?);
+    }
+    if path.is_dir() && !config::PRESETS.contains(&name) {
+        let file = path.join("config.json");
+        if !file.is_file() {
+            let presets = config::PRESETS.join(", ");
+            return Err(Error::new(format!(
+                "--model {name}: the folder has no config.json; give a folder that has one, or a preset ({presets})"
+            )));
+        }
+        return Ok(config::read(&file)?);
+    }
+    Ok(config::preset(name)?)
 }
 
 /// Weights with their configuration: a run's folder, a checkpoint's, or any format that the library reads.
@@ -39,28 +56,49 @@ pub fn load(path: &Path) -> Result<(Config, Weights)> {
     if !path.exists() {
         return Err(Error::new(format!("{}: no such checkpoint; `ferrane train` makes one", path.display())));
     }
-    let hugging_face = path.join("config.json").is_file();
-    let file = if path.is_dir() && !hugging_face { checkpoint::find_model(path)? } else { path.to_path_buf() };
+    let own = path.is_dir() && !path.join("config.json").is_file();
+    let file = match own {
+        true => match checkpoint::find_model(path) {
+            // A folder of another kind may still have weights.
+            Err(checkpoint::Error::None(_)) if has_weights(path) => path.to_path_buf(),
+            Err(checkpoint::Error::None(_)) => {
+                return Err(Error::new(format!(
+                    "{}: no checkpoint found here; give a run's folder, a llama2.c .bin, a .safetensors, or a Hugging Face folder",
+                    path.display()
+                )));
+            }
+            found => found?,
+        },
+        false => path.to_path_buf(),
+    };
     Ok(weights::load(&file, None)?)
 }
 
-/// The tokenizer: the one named, else the one that lies with the checkpoint.
-pub fn tokenizer(named: Option<&Path>, checkpoint: &Path) -> Result<Tokenizer> {
+fn has_weights(folder: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    entries.flatten().any(|entry| entry.path().extension().is_some_and(|e| e == "safetensors"))
+}
+
+/// The tokenizer: the one named, else the one that lies with the checkpoint, if there is one.
+pub fn tokenizer(named: Option<&Path>, checkpoint: &Path) -> Result<Option<Tokenizer>> {
     if let Some(path) = named {
-        return Ok(Tokenizer::open(path)?);
+        return Ok(Some(Tokenizer::open(path)?));
     }
     let folder = if checkpoint.is_dir() { Some(checkpoint) } else { checkpoint.parent() };
-    // A run's tokenizer lies in the run's folder, above its checkpoints.
-    for folder in [folder, folder.and_then(Path::parent)].into_iter().flatten() {
+    // A run's tokenizer lies in the run's folder, above its checkpoints. Above other folders lies what has nothing to do with
+    // them.
+    let of_run = |f: &&Path| f.file_name().is_some_and(|name| name.to_string_lossy().starts_with("step-"));
+    let above = folder.filter(of_run).and_then(Path::parent);
+    for folder in [folder, above].into_iter().flatten() {
         for name in ["tokenizer.json", "tokenizer.bin", "tokenizer.model", "vocab.json"] {
             let path = folder.join(name);
             if path.is_file() {
                 let path = if name == "vocab.json" { folder.to_path_buf() } else { path };
-                return Ok(Tokenizer::open(path)?);
+                return Ok(Some(Tokenizer::open(path)?));
             }
         }
     }
-    Err(Error::new(format!("no tokenizer lies with {}; name one with --tokenizer", checkpoint.display())))
+    Ok(None)
 }
 
 /// Refuses a tokenizer whose ids the model does not have.
@@ -90,7 +128,30 @@ impl From<WeightsForm> for layout::WeightForm {
     }
 }
 
-/// A path as the user would type it.
-pub fn shown(path: &Path) -> String {
-    PathBuf::from(path).display().to_string()
+/// A word as one types it into a shell: quoted where it must be.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_string()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// This program as it was called, so that what is printed can be typed.
+pub fn program() -> String {
+    quoted(&std::env::args().next().unwrap_or_else(|| "ferrane".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_needs_it() {
+        assert_eq!(quoted("runs/a-1"), "runs/a-1");
+        assert_eq!(quoted("my runs"), "'my runs'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
 }

@@ -80,7 +80,10 @@ impl Show {
         if self.json {
             // Windows are too many to be of use to a reader.
             if !matches!(event, Event::Window { .. }) {
-                println!("{}", serde_json::to_value(event).unwrap_or_else(|e| json!({"event": "error", "text": e.to_string()})));
+                println!(
+                    "{}",
+                    serde_json::to_value(event).unwrap_or_else(|e| json!({"event": "error", "text": e.to_string()}))
+                );
             }
             return;
         }
@@ -108,7 +111,10 @@ impl Show {
                 let text = format!("loss {loss}  lr {:.2e}  {:.0} tok/s{skips}", record.lr, record.tokens_per_second);
                 if record.skipped {
                     let scale = record.loss_scale;
-                    self.line(&format!("update {} skipped: not finite at loss scale {scale}; the scale is halved", record.step));
+                    self.line(&format!(
+                        "update {} skipped: not finite at loss scale {scale}; the scale is halved",
+                        record.step
+                    ));
                 }
                 match &self.bar {
                     Some(bar) => {

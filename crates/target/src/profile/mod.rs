@@ -190,7 +190,8 @@ impl Profile {
 
     /// Names of the built-in profiles.
     pub fn names() -> Vec<String> {
-        toml::from_str::<File>(BUILT_IN).map_or_else(|_| Vec::new(), |f| f.profile.into_iter().map(|p| p.name).collect())
+        toml::from_str::<File>(BUILT_IN)
+            .map_or_else(|_| Vec::new(), |f| f.profile.into_iter().map(|p| p.name).collect())
     }
 
     /// Resolves `name` from the overlays of a TOML text.
