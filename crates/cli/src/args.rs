@@ -89,25 +89,26 @@ pub enum Vocabulary {
 Examples:
   ferrane train                                   the embedded default, about three minutes
   ferrane train --data stories.txt --steps 2000   your own text
-  ferrane train --model stories15m --tokenizer tokenizer.bin --data data00.bin --accum 8
+  ferrane train --model stories15m --tokenizer tokenizer.bin --data data00.bin --accum 16
   ferrane train --out runs/a --resume             go on where a run stopped, bit for bit
 
 Data: UTF-8 text (tokenised once and cached beside the file), llama2.c uint16 ids (.bin, .u16) or uint32 ids (.u32).
-Without --data the command writes a corpus of simple stories itself and trains its own 512-entry tokenizer.")]
+Ctrl-C stops after the micro-step, saves, and says how to go on; a second one stops at once.")]
 pub struct Train {
-    /// Preset (stories260k, stories15m, stories42m, stories110m, qwen2.5-0.5b, qwen3-0.6b) or a folder with a Hugging Face config.json.
+    /// Preset (stories260k, which is the default, stories15m, stories42m, stories110m, qwen2.5-0.5b, qwen3-0.6b) or a folder with a Hugging Face config.json.
     #[arg(long, value_name = "PRESET|DIR")]
     pub model: Option<String>,
     /// Start from these weights: llama2.c .bin, .safetensors, a Hugging Face folder, or a run of ferrane.
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
-    /// Training data.
+    /// Training data; without it, simple stories that the command writes itself.
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
-    /// Tokenizer: llama2.c tokenizer.bin, SentencePiece .model, tokenizer.json, or a folder with vocab.json and merges.txt.
+    /// Tokenizer: llama2.c tokenizer.bin, SentencePiece .model, tokenizer.json, or a folder with vocab.json and merges.txt. A text
+    /// that is given without one gets its own small vocabulary.
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
-    /// Where the kernels run: emulator (default), emulator?numerics=exact, ane, ane-or-emulator, or reference (plain fp32).
+    /// Where the kernels run: emulator, emulator?numerics=exact, ane, ane-or-emulator, or reference (plain fp32).
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
     /// Optimizer updates.
@@ -128,7 +129,7 @@ pub struct Train {
     /// Learning rate at the end of the cosine; a tenth of --lr if not given.
     #[arg(long, value_name = "F", value_parser = finite)]
     pub min_lr: Option<f64>,
-    /// Updates of linear warm-up.
+    /// Updates of linear warm-up; a new run takes a tenth of --steps at most.
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub warmup: Option<u64>,
     /// Largest global gradient norm; 0 turns clipping off.
@@ -143,7 +144,7 @@ pub struct Train {
     /// Where the weights stand.
     #[arg(long, value_enum)]
     pub weights: Option<WeightsForm>,
-    /// Ids that the classifier and the loss run over: those in the data (compact, the default) or all (full).
+    /// Ids that the classifier and the loss run over: those in the data or all [default: compact].
     #[arg(long, value_enum)]
     pub vocabulary: Option<Vocabulary>,
     /// Seed of initialisation and sampling.
@@ -152,16 +153,16 @@ pub struct Train {
     /// Folder of the run: checkpoints, metrics.jsonl, loss.svg.
     #[arg(long, value_name = "DIR", default_value = "runs/default")]
     pub out: PathBuf,
-    /// Go on from the latest checkpoint in --out.
+    /// Go on from the latest checkpoint in --out, with the run's own options where none are given.
     #[arg(long)]
     pub resume: bool,
-    /// Updates between validations.
+    /// Updates between validations; 0 validates at the end only.
     #[arg(long, value_name = "UPDATES", value_parser = whole::<u64>)]
     pub eval_every: Option<u64>,
-    /// Validation windows, evenly spaced.
+    /// Validation windows, evenly spaced; 0 leaves validation out.
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub eval_windows: Option<usize>,
-    /// Updates between checkpoints.
+    /// Updates between checkpoints; one is also written every ten minutes and at the end.
     #[arg(long, value_name = "UPDATES", value_parser = whole::<u64>)]
     pub save_every: Option<u64>,
     /// One JSON object per event on standard output, nothing else.
@@ -180,7 +181,7 @@ pub struct Generate {
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
     /// Text to continue.
-    #[arg(long, default_value = "", value_name = "TEXT")]
+    #[arg(long, default_value = "", value_name = "TEXT", allow_hyphen_values = true)]
     pub prompt: String,
     /// Tokens in all, the prompt's included.
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole::<usize>)]
@@ -232,7 +233,7 @@ pub struct Eval {
 /// `ferrane devices`.
 #[derive(Args, Debug)]
 pub struct Devices {
-    /// A JSON array.
+    /// One JSON object a device, one on a line.
     #[arg(long)]
     pub json: bool,
 }

@@ -2,58 +2,73 @@
 
 mod show;
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferrane::llm::config::Config;
+use ferrane::llm::config::{Config, PRESETS};
 use ferrane::llm::generate::Generator;
 use ferrane::llm::layout::Shape;
 use ferrane::llm::reference::Reference;
 use ferrane::llm::sample::Sampler;
 use ferrane::llm::tokenizer::Tokenizer;
 use ferrane::llm::weights::{Init, Weights};
-use ferrane::train::checkpoint::{Checkpoint, Store};
-use ferrane::train::data::{Compaction, Format, Ids, Source, story};
+use ferrane::train::checkpoint::{self, Checkpoint, Store};
+use ferrane::train::data::{self, Compaction, Format, Ids, Source, story};
 use ferrane::train::run::{Run, RunOptions};
 use ferrane::train::step::{Engine, Pipeline, ReferenceEngine};
 
 use crate::args::{Train, Vocabulary};
 use crate::error::{Error, Result};
-use crate::model;
+use crate::{model, out};
 use show::Show;
 
 /// Model of a run that names none.
 const MODEL: &str = "stories260k";
+/// Entries of a tokenizer that is made from a text, at least.
+const VOCABULARY: usize = 512;
+/// Bytes of the text that it is made from, at most.
+const TOKENIZER_TEXT: usize = 8 << 20;
 /// Tokens of the sample that ends a run.
 const SAMPLE: usize = 160;
 
 /// Runs the command.
 pub fn run(args: Train) -> Result<()> {
     let stored = if args.resume { Some(stored(&args.out)?) } else { None };
-    let before = stored.as_ref().map(|(_, checkpoint)| {
-        serde_json::from_value::<RunOptions>(checkpoint.state.options.clone()).unwrap_or_default()
-    });
+    let before = stored.as_ref().map(|(_, checkpoint)| before(checkpoint)).transpose()?;
+    if let Some(before) = &before {
+        same_start(&args, before)?;
+    }
     let options = options(&args, before);
-    // What is wrong with the numbers is said before any work is done.
+    // What is wrong with the numbers is said before any work is done, and a run that is in the way too.
     options.check()?;
+    if stored.is_none() {
+        vacant(&options.out)?;
+    }
     let device = model::device(&options.device)?;
-    let mut show = Show::new(args.json);
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut show = Show::new(args.json, stop.clone());
     let (ids, tokenizer, config, start) = match stored {
         Some((store, checkpoint)) => {
             let config = checkpoint.config.clone();
-            let tokenizer = data_tokenizer(&options, Some(&args.out))?;
-            let ids = data(&options, tokenizer.as_ref(), config.vocab)?;
+            let tokenizer = match &args.tokenizer {
+                Some(path) => Some(Tokenizer::open(path)?),
+                // The one that was saved with the run; the file it came from may have gone.
+                None => model::tokenizer(None, &args.out)?,
+            };
+            let ids = ids(&options, tokenizer.as_ref(), config.vocab)?;
             (ids, tokenizer, config, Start::Resume(store, Box::new(checkpoint)))
         }
         None => {
-            let tokenizer = data_tokenizer(&options, None)?;
+            let tokenizer = data_tokenizer(&options)?;
             let (config, weights) = fresh(&options, tokenizer.as_ref())?;
-            let ids = data(&options, tokenizer.as_ref(), config.vocab)?;
+            let ids = ids(&options, tokenizer.as_ref(), config.vocab)?;
             (ids, tokenizer, config, Start::New(weights))
         }
     };
+    fs::create_dir_all(&options.out).map_err(|e| no_folder(&options.out, &e))?;
     let keep: Vec<u32> = tokenizer.iter().flat_map(|t| [t.bos(), t.eos()]).flatten().collect();
     let compaction = match options.compact {
         true => Compaction::scan(&ids, config.vocab, &keep),
@@ -70,26 +85,53 @@ pub fn run(args: Train) -> Result<()> {
             Box::new(pipeline)
         }
     };
+    let kept = absolute(options.clone());
     let mut run = match start {
-        Start::New(weights) => Run::new(options.clone(), config, weights, ids, engine)?,
-        Start::Resume(store, checkpoint) => Run::resume(options.clone(), store, *checkpoint, ids, engine)?,
+        Start::New(weights) => Run::new(kept, config, weights, ids, engine)?,
+        Start::Resume(store, checkpoint) => Run::resume(kept, store, *checkpoint, ids, engine)?,
     }
     .with_classes(classes);
     // So that `generate` finds it with the run.
     if let Some(tokenizer) = &tokenizer {
         tokenizer.save(options.out.join(tokenizer.file_name()))?;
     }
-    let stop = stop_on_ctrl_c()?;
-    let summary = run.run(&mut |event| show.event(event), &stop)?;
+    stop_on_ctrl_c(&stop)?;
+    let result = run.run(&mut |event| show.event(event), &stop);
     show.finish();
+    let summary = result?;
+    show.failure()?;
     if !summary.stopped && !args.json {
         let sample = match &tokenizer {
-            Some(tokenizer) => Some(sample(&run, tokenizer, device.as_ref(), options.seed)?),
+            Some(tokenizer) => Some(sample(&run, tokenizer, device.as_ref(), options.seed, &stop)?),
             None => None,
         };
-        show.end(&summary, &options.out, sample.as_deref());
+        show.end(&summary, &options.out, sample.as_deref())?;
     }
     Ok(())
+}
+
+/// Adds to the help what every option is when it is not given.
+pub fn describe(mut command: clap::Command) -> clap::Command {
+    let value = |options: RunOptions| serde_json::to_value(options).unwrap_or_default();
+    let (embedded, own) = (value(embedded()), value(RunOptions::default()));
+    let ids: Vec<String> = command.get_arguments().map(|a| a.get_id().to_string()).collect();
+    for id in ids {
+        let shown = |options: &serde_json::Value| match options.get(&id) {
+            Some(serde_json::Value::String(word)) if id != "out" => Some(word.clone()),
+            Some(serde_json::Value::Number(number)) => Some(number.to_string()),
+            _ => None,
+        };
+        let text = match (shown(&embedded), shown(&own)) {
+            (Some(embedded), Some(own)) if embedded == own => format!("[default: {own}]"),
+            (Some(embedded), Some(own)) => format!("[default: {own}; without --data {embedded}]"),
+            _ => continue,
+        };
+        command = command.mut_arg(&id, |arg| {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            arg.help(format!("{help} {text}"))
+        });
+    }
+    command
 }
 
 enum Start {
@@ -108,39 +150,93 @@ impl Start {
 
 /// The run that lies in a folder.
 fn stored(out: &Path) -> Result<(Store, Checkpoint)> {
+    let nothing =
+        || Error::new(format!("{}: there is no run to resume; leave --resume out to begin one", out.display()));
     if !out.is_dir() {
-        return Err(Error::new(format!(
-            "{}: there is no run to resume; leave --resume out to begin one",
-            out.display()
-        )));
+        return Err(nothing());
     }
     let store = Store::open(out)?;
-    let checkpoint = store.load(None)?;
-    Ok((store, checkpoint))
+    match store.load(None) {
+        Err(checkpoint::Error::None(_)) => Err(nothing()),
+        Err(error) => Err(error.into()),
+        Ok(checkpoint) => Ok((store, checkpoint)),
+    }
+}
+
+/// The options that a run was begun with.
+fn before(checkpoint: &Checkpoint) -> Result<RunOptions> {
+    serde_json::from_value(checkpoint.state.options.clone()).map_err(|e| {
+        let state = checkpoint.path.join("state.json");
+        Error::new(format!("{}: the options of the run cannot be read: {e}", state.display()))
+    })
+}
+
+/// Model and first weights are settled when a run begins; naming them again is fine, naming others is a mistake.
+fn same_start(args: &Train, before: &RunOptions) -> Result<()> {
+    let given = absolute(RunOptions { model: args.model.clone(), init: args.init.clone(), ..RunOptions::default() });
+    let out = args.out.display();
+    for (name, given, before) in [
+        ("model", given.model, before.model.clone().or_else(|| before.init.is_none().then(|| MODEL.to_string()))),
+        ("init", given.init.map(|p| p.display().to_string()), before.init.as_ref().map(|p| p.display().to_string())),
+    ] {
+        if let Some(given) = given.filter(|given| before.as_ref() != Some(given)) {
+            let before = before.map_or("none".to_string(), |before| format!("--{name} {before}"));
+            return Err(Error::new(format!(
+                "--{name} {given}: the run in {out} was begun with {before}, which --resume keeps; leave --{name} out, or begin \
+                 another run with another --out"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a folder that has a run, or that is none.
+fn vacant(out: &Path) -> Result<()> {
+    if out.is_dir() {
+        if let Some(step) = Store::open(out)?.steps()?.last().copied() {
+            return Err(ferrane::train::run::Error::Exists { folder: out.to_path_buf(), step }.into());
+        }
+    } else if out.exists() {
+        return Err(Error::new(format!("--out {}: this is a file; give a folder", out.display())));
+    }
+    Ok(())
+}
+
+fn no_folder(out: &Path, error: &std::io::Error) -> Error {
+    Error::new(format!("--out {}: the folder cannot be made: {error}; give another --out", out.display()))
+}
+
+/// With paths that still hold when the run is resumed from elsewhere.
+fn absolute(mut options: RunOptions) -> RunOptions {
+    for path in [&mut options.init, &mut options.data, &mut options.tokenizer].into_iter().flatten() {
+        *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
+    }
+    if let Some(model) = &mut options.model
+        && !PRESETS.contains(&model.as_str())
+        && let Ok(path) = std::path::absolute(&*model)
+    {
+        *model = path.display().to_string();
+    }
+    options
+}
+
+/// Options of the embedded default.
+fn embedded() -> RunOptions {
+    // Found by trying: the corpus is simple, so the small model takes a high rate, and more updates beat larger ones.
+    RunOptions { steps: 2400, accum: 2, lr: 4e-3, eval_every: 400, save_every: 400, ..RunOptions::default() }
 }
 
 /// Options in the order: command line, the run that is resumed, defaults.
 fn options(args: &Train, before: Option<RunOptions>) -> RunOptions {
     let fresh = before.is_none();
-    let mut o = before.unwrap_or_else(|| {
-        // Found by trying: the corpus is simple, so the small model takes a high rate, and more updates beat larger ones.
-        let embedded =
-            RunOptions { steps: 2400, accum: 2, lr: 4e-3, eval_every: 400, save_every: 400, ..RunOptions::default() };
-        if args.data.is_none() { embedded } else { RunOptions::default() }
-    });
+    let mut o = before.unwrap_or_else(|| if args.data.is_none() { embedded() } else { RunOptions::default() });
     macro_rules! take {
         ($($from:ident => $to:ident),*) => { $(if let Some(value) = args.$from.clone() { o.$to = value.into(); })* };
     }
     take!(steps => steps, accum => accum, seq => seq, batch => batch, warmup => warmup, seed => seed,
         eval_every => eval_every, eval_windows => eval_windows, save_every => save_every,
-        residual => residual, weights => weights);
-    let exact = |value: f32| value.to_string().parse::<f64>().unwrap_or(f64::from(value));
-    for (from, to) in [(args.lr, &mut o.lr), (args.clip, &mut o.clip), (args.weight_decay, &mut o.weight_decay)] {
-        if let Some(value) = from {
-            *to = exact(value);
-        }
-    }
-    o.min_lr = args.min_lr.map(exact).or(o.min_lr);
+        lr => lr, clip => clip, weight_decay => weight_decay, residual => residual, weights => weights);
+    o.min_lr = args.min_lr.or(o.min_lr);
     o.model = args.model.clone().or(o.model);
     o.init = args.init.clone().or(o.init);
     o.data = args.data.clone().or(o.data);
@@ -161,19 +257,45 @@ fn options(args: &Train, before: Option<RunOptions>) -> RunOptions {
     o
 }
 
-/// The tokenizer of the data: the one named; with the embedded corpus its own; for a resumed run the one in its folder.
-fn data_tokenizer(options: &RunOptions, resumed: Option<&Path>) -> Result<Option<Tokenizer>> {
+/// The tokenizer of a new run's data: the one named; with the embedded corpus its own; the one that lies with the model or its
+/// weights; for a text and a new model one that is made from the text.
+fn data_tokenizer(options: &RunOptions) -> Result<Option<Tokenizer>> {
     if let Some(path) = &options.tokenizer {
         return Ok(Some(Tokenizer::open(path)?));
     }
-    if let Some(out) = resumed {
-        return Ok(model::tokenizer(None, out).ok());
-    }
-    if options.data.is_none() {
+    let Some(data) = &options.data else {
         return Ok(Some(story::tokenizer(&corpus())?));
+    };
+    let folder = options.model.as_deref().map(Path::new).filter(|path| path.is_dir());
+    for place in [options.init.as_deref(), folder].into_iter().flatten() {
+        if let Some(tokenizer) = model::tokenizer(None, place)? {
+            return Ok(Some(tokenizer));
+        }
     }
-    // A Hugging Face folder brings its own.
-    Ok(options.init.as_deref().and_then(|init| model::tokenizer(None, init).ok()))
+    let extension = data.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
+    let ids = ["u16", "bin", "u32"].contains(&extension.as_str());
+    if ids || options.init.is_some() || !data.is_file() {
+        return Ok(None);
+    }
+    tokenizer_of(data)
+}
+
+/// A vocabulary of byte pairs for a text, from its beginning: twice the size when the text has many different characters.
+fn tokenizer_of(path: &Path) -> Result<Option<Tokenizer>> {
+    let bytes = fs::read(path).map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
+    let text = match std::str::from_utf8(&bytes) {
+        Ok(text) => text,
+        Err(e) => return Err(data::Error::NotUtf8 { path: path.to_path_buf(), offset: e.valid_up_to() }.into()),
+    };
+    let mut end = text.len().min(TOKENIZER_TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let text = data::documents(&text[..end]).collect::<Vec<_>>().join("\n");
+    let characters = text.chars().collect::<HashSet<char>>().len();
+    // Beside the characters and the 256 bytes there must be room for pairs.
+    let size = (characters + 256 + VOCABULARY / 4).next_power_of_two().max(VOCABULARY);
+    Ok(Some(Tokenizer::train(&text, size)?))
 }
 
 fn corpus() -> String {
@@ -181,7 +303,7 @@ fn corpus() -> String {
 }
 
 /// Token ids of the data.
-fn data(options: &RunOptions, tokenizer: Option<&Tokenizer>, vocabulary: usize) -> Result<Ids> {
+fn ids(options: &RunOptions, tokenizer: Option<&Tokenizer>, vocabulary: usize) -> Result<Ids> {
     let source = Source { format: Format::Auto, tokenizer, vocabulary, cache: Some(&options.out) };
     let path = match &options.data {
         Some(path) => path.clone(),
@@ -197,9 +319,9 @@ fn embedded_corpus(out: &Path) -> Result<PathBuf> {
     if fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
         return Ok(path);
     }
-    let failed = |e: std::io::Error| Error::new(format!("{}: {e}", path.display()));
-    fs::create_dir_all(out).map_err(failed)?;
-    fs::write(&path, text).map_err(failed)?;
+    fs::create_dir_all(out).map_err(|e| no_folder(out, &e))?;
+    fs::write(&path, text)
+        .map_err(|e| Error::new(format!("{}: {e}; make room or give another --out", path.display())))?;
     Ok(path)
 }
 
@@ -238,22 +360,26 @@ fn fresh(options: &RunOptions, tokenizer: Option<&Tokenizer>) -> Result<(Config,
     Ok((config, weights))
 }
 
-/// The flag that Ctrl-C sets. A second Ctrl-C ends the process at once; the last checkpoint stays whole.
-fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
+/// Ctrl-C, and a polite kill, set the flag. A second one ends the process at once; the last checkpoint stays whole.
+fn stop_on_ctrl_c(stop: &Arc<AtomicBool>) -> Result<()> {
     let flag = stop.clone();
     ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
-        eprintln!("\nstopping after this micro-step; press Ctrl-C again to stop at once");
+        out::note("\nstopping after this micro-step; press Ctrl-C again to stop at once");
     })
-    .map_err(|e| Error::new(format!("Ctrl-C cannot be handled: {e}")))?;
-    Ok(stop)
+    .map_err(|e| Error::new(format!("Ctrl-C cannot be handled: {e}")))
 }
 
 /// A text by the trained model, through the run's own device.
-fn sample(run: &Run, tokenizer: &Tokenizer, device: Option<&ferrane::Device>, seed: u64) -> Result<String> {
+fn sample(
+    run: &Run,
+    tokenizer: &Tokenizer,
+    device: Option<&ferrane::Device>,
+    seed: u64,
+    stopped: &AtomicBool,
+) -> Result<String> {
     let (config, weights) = (run.config(), run.weights());
     let mut sampler = Sampler::new(0.7, 0.9, seed)?;
     let reference;
@@ -274,7 +400,7 @@ fn sample(run: &Run, tokenizer: &Tokenizer, device: Option<&ferrane::Device>, se
     let mut text = stream.push(begin);
     generator.generate(&[begin], SAMPLE, &mut sampler, &stop, |id| {
         text.push_str(&stream.push(id));
-        true
+        !stopped.load(Ordering::SeqCst)
     })?;
     text.push_str(&stream.finish());
     Ok(text)

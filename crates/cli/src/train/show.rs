@@ -1,7 +1,10 @@
 //! How a run is shown: a bar on a terminal, plain lines elsewhere, JSON for machines.
 
+use std::fmt::Display;
 use std::io::IsTerminal as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ferrane::llm::config::Config;
@@ -10,20 +13,28 @@ use ferrane::train::run::{Event, RunOptions, Summary};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use crate::error::{Error, Result};
+use crate::model;
+use crate::out::{line, note};
+
 /// Seconds between plain progress lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Shows events.
 pub struct Show {
     json: bool,
+    /// Set when nobody reads any more, so that the run saves and ends.
+    stop: Arc<AtomicBool>,
+    /// Why standard output could not be written to.
+    failure: Option<Error>,
     bar: Option<ProgressBar>,
     last_line: Option<Instant>,
 }
 
 impl Show {
     /// On this process's standard streams.
-    pub fn new(json: bool) -> Show {
-        Show { json, bar: None, last_line: None }
+    pub fn new(json: bool, stop: Arc<AtomicBool>) -> Show {
+        Show { json, stop, failure: None, bar: None, last_line: None }
     }
 
     /// Says what the run is made of.
@@ -39,7 +50,7 @@ impl Show {
             return;
         }
         let device = device.map_or_else(|| "the fp32 reference, without a device".to_string(), ferrane::Device::name);
-        eprintln!(
+        self.note(format_args!(
             "model   {:.2} M parameters: dim {}, hidden {}, {} layers, {}/{} heads of {}, vocabulary {}",
             config.parameters() as f64 / 1e6,
             config.dim,
@@ -49,29 +60,29 @@ impl Show {
             config.kv_heads,
             config.head_dim,
             config.vocab
-        );
+        ));
         let active = if compaction.is_identity() {
             String::new()
         } else {
             format!(", {} of {} ids in use", compaction.len(), compaction.vocabulary())
         };
         let data = options.data.as_ref().map_or("embedded stories".to_string(), |p| p.display().to_string());
-        eprintln!("data    {data}: {} tokens{active}", ids.len());
-        eprintln!(
+        self.note(format_args!("data    {data}: {} tokens{active}", ids.len()));
+        self.note(format_args!(
             "update  {} windows of {} tokens, {} updates, learning rate {}",
             options.accum * options.batch,
             options.seq,
             options.steps,
             options.lr
-        );
-        eprintln!("device  {device}");
+        ));
+        self.note(format_args!("device  {device}"));
     }
 
     /// Says what the device holds.
     pub fn compiled(&mut self, time: Duration, bytes: usize) {
         if !self.json {
             let (ms, mb) = (time.as_secs_f64() * 1e3, bytes as f64 / 1e6);
-            eprintln!("kernels 10 compiled in {ms:.0} ms, shared by all layers; surfaces {mb:.1} MB");
+            self.note(format_args!("kernels 10 compiled in {ms:.0} ms, shared by all layers; surfaces {mb:.1} MB"));
         }
     }
 
@@ -80,20 +91,19 @@ impl Show {
         if self.json {
             // Windows are too many to be of use to a reader.
             if !matches!(event, Event::Window { .. }) {
-                println!(
-                    "{}",
-                    serde_json::to_value(event).unwrap_or_else(|e| json!({"event": "error", "text": e.to_string()}))
-                );
+                let object =
+                    serde_json::to_value(event).unwrap_or_else(|e| json!({"event": "error", "text": e.to_string()}));
+                self.result(object);
             }
             return;
         }
         match event {
             Event::Started { step, steps, changes, .. } => {
                 if *step > 0 {
-                    eprintln!("resume  after update {step}");
+                    self.note(format_args!("resume  after update {step}"));
                 }
                 for change in changes {
-                    eprintln!("changed {change}");
+                    self.note(format_args!("changed {change}"));
                 }
                 if std::io::stderr().is_terminal() {
                     let style = "{bar:28} {pos}/{len}  {msg}  {eta} left";
@@ -110,11 +120,8 @@ impl Show {
                 let skips = if *skipped > 0 { format!("  skipped {skipped}") } else { String::new() };
                 let text = format!("loss {loss}  lr {:.2e}  {:.0} tok/s{skips}", record.lr, record.tokens_per_second);
                 if record.skipped {
-                    let scale = record.loss_scale;
-                    self.line(&format!(
-                        "update {} skipped: not finite at loss scale {scale}; the scale is halved",
-                        record.step
-                    ));
+                    let (step, scale) = (record.step, record.loss_scale);
+                    self.line(&format!("update {step:5}  skipped: not finite at loss scale {scale}"));
                 }
                 match &self.bar {
                     Some(bar) => {
@@ -125,7 +132,11 @@ impl Show {
                         let due = self.last_line.is_none_or(|at| at.elapsed() >= LINE_EVERY);
                         if due {
                             self.last_line = Some(Instant::now());
-                            eprintln!("update {:5}  {text}  {} left", record.step, minutes(*seconds_left));
+                            self.note(format_args!(
+                                "update {:5}  {text}  {} left",
+                                record.step,
+                                minutes(*seconds_left)
+                            ));
                         }
                     }
                 }
@@ -134,7 +145,9 @@ impl Show {
             Event::Warning { text } => self.line(&format!("warning: {text}")),
             Event::Stopped { step, resume } => {
                 self.finish();
-                eprintln!("stopped after update {step}; to go on: {resume}");
+                // As it was called: whoever goes through `cargo run` has no `ferrane` in reach.
+                let resume = resume.strip_prefix("ferrane").map_or(resume.clone(), |rest| model::program() + rest);
+                self.note(format_args!("stopped after update {step}; to go on: {resume}"));
             }
             _ => {}
         }
@@ -147,29 +160,68 @@ impl Show {
         }
     }
 
+    /// What went wrong with standard output, if something did.
+    ///
+    /// # Errors
+    /// That.
+    pub fn failure(&mut self) -> Result<()> {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
     /// The end of a whole run.
-    pub fn end(&mut self, summary: &Summary, out: &Path, sample: Option<&str>) {
-        for line in summary.efficiency.report() {
-            println!("{line}");
+    ///
+    /// # Errors
+    /// When standard output cannot be written to.
+    pub fn end(&mut self, summary: &Summary, out: &Path, sample: Option<&str>) -> Result<()> {
+        if summary.efficiency.updates == 0 {
+            let (out, step) = (model::quoted(&out.display().to_string()), summary.step);
+            line(format_args!(
+                "the run in {out} has done all its {step} updates; to go on give more of them with --steps"
+            ))?;
+        } else {
+            for text in summary.efficiency.report() {
+                line(text)?;
+            }
         }
         if summary.skipped > 0 {
-            println!("{} updates were skipped because something was not finite", summary.skipped);
+            line(format_args!("{} updates were skipped because something was not finite", summary.skipped))?;
         }
         if let Some((step, loss)) = summary.validation {
-            println!("validation loss {loss:.4} after {step} updates");
+            line(format_args!("validation loss {loss:.4} after {step} updates"))?;
         }
         if let Some(sample) = sample {
-            println!("\n{}\n", sample.trim());
+            line(format_args!("\n{}\n", sample.trim()))?;
         }
-        let out = out.display();
-        println!("curve {out}/loss.svg, numbers {out}/metrics.jsonl, checkpoint {}", summary.checkpoint.display());
-        println!("go on: ferrane generate --checkpoint {out} --prompt \"One day\"");
+        let file = |name: &str| out.join(name).display().to_string();
+        let (curve, numbers) = (file("loss.svg"), file("metrics.jsonl"));
+        line(format_args!("curve {curve}, numbers {numbers}, checkpoint {}", summary.checkpoint.display()))?;
+        let (program, out) = (model::program(), model::quoted(&out.display().to_string()));
+        let tokenizer = if sample.is_some() { "" } else { "--tokenizer FILE " };
+        line(format_args!("go on: {program} generate --checkpoint {out} {tokenizer}--prompt \"One day\""))
+    }
+
+    /// A line of the result; what goes wrong is kept, and ends the run.
+    fn result(&mut self, text: impl Display) {
+        if self.failure.is_some() {
+            return;
+        }
+        if let Err(error) = line(text) {
+            self.failure = Some(error);
+            self.stop.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// A line for the person who waits; without a reader the run ends.
+    fn note(&self, text: impl Display) {
+        if !note(text) {
+            self.stop.store(true, Ordering::SeqCst);
+        }
     }
 
     fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
+            None => self.note(text),
         }
     }
 }

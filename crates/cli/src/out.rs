@@ -1,0 +1,28 @@
+//! Standard output and standard error, whose readers may go away.
+//!
+//! `println!` panics when a pipe is closed. Here that is an ordinary end: what is written to standard output returns
+//! [`Error::closed`], which ends the command quietly and with success, as `ferrane … | head -1` should.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write as _};
+
+use crate::error::{Error, Result};
+
+/// A line of the result.
+pub fn line(text: impl Display) -> Result<()> {
+    print(format_args!("{text}\n"))
+}
+
+/// A part of the result, shown at once.
+pub fn print(text: impl Display) -> Result<()> {
+    let mut out = io::stdout().lock();
+    write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Error::closed(),
+        _ => Error::new(format!("standard output: {error}")),
+    })
+}
+
+/// A line for the person at the terminal. False when nobody reads it any more; other failures are of no weight.
+pub fn note(text: impl Display) -> bool {
+    !writeln!(io::stderr(), "{text}").is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
