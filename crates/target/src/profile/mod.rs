@@ -157,19 +157,14 @@ fn pick<T: Clone + PartialEq>(
     overlays: &[&Overlay],
     get: impl Fn(&Values) -> Option<&Given<T>>,
 ) -> Result<Sourced<T>, ProfileError> {
-    let mut best: Option<(usize, &Given<T>)> = None;
-    for overlay in overlays {
-        let Some(given) = get(&overlay.set) else { continue };
-        let specificity = overlay.r#match.len();
-        match best {
-            Some((s, b)) if s == specificity && b.value != given.value => {
-                return Err(ProfileError::Tie { profile: subject.name.clone(), value });
-            }
-            Some((s, _)) if s >= specificity => {}
-            _ => best = Some((specificity, given)),
-        }
+    let set = || overlays.iter().filter_map(|o| get(&o.set).map(|given| (o.r#match.len(), given)));
+    let missing = || ProfileError::Missing { profile: subject.name.clone(), value };
+    let most = set().map(|(specificity, _)| specificity).max().ok_or_else(missing)?;
+    let mut best = set().filter(|(specificity, _)| *specificity == most).map(|(_, given)| given);
+    let given = best.next().ok_or_else(missing)?;
+    if best.any(|other| other.value != given.value) {
+        return Err(ProfileError::Tie { profile: subject.name.clone(), value });
     }
-    let (_, given) = best.ok_or_else(|| ProfileError::Missing { profile: subject.name.clone(), value })?;
     Ok(Sourced { value: given.value.clone(), claims: given.claims.clone(), overrules: given.overrules.clone() })
 }
 
@@ -250,6 +245,12 @@ mod tests {
             "{BASE}[[overlay]]\nmatch={{family='h13'}}\nset={{max_axis={{value=1}}}}\n[[overlay]]\nmatch={{os='macos15'}}\nset={{max_axis={{value=2}}}}\n"
         );
         assert!(matches!(Profile::resolve(&text, "a"), Err(ProfileError::Tie { value: "max_axis", .. })));
+        // One that is more specific decides, wherever it stands: then another value is the missing one.
+        let decided = "[[overlay]]\nmatch={family='h13',os='macos15'}\nset={max_axis={value=3}}\n";
+        let before = format!("{BASE}{decided}{}", &text[BASE.len()..]);
+        for text in [format!("{text}{decided}"), before] {
+            assert!(matches!(Profile::resolve(&text, "a"), Err(ProfileError::Missing { value: "max_rank", .. })));
+        }
     }
 
     #[test]
