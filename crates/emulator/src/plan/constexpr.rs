@@ -17,11 +17,20 @@ impl<'a> Lowering<'a> {
             "constexpr_lut_to_dense" => self.palette(args, &shape)?,
             _ => return Err(args.unsupported("is not implemented by the emulator")),
         };
-        if self.dtype(y)? == DataType::Fp16 {
+        let dtype = self.dtype(y)?;
+        if dtype == DataType::Fp16 {
             // The weight is fp16 under every table.
             ferrane_host::convert::round_f16(&mut values);
         }
-        let view = self.constant_floats(&shape, &values);
+        let view = if dtype.is_float() {
+            self.constant_floats(&shape, &values)
+        } else {
+            // A palette of integers gives integers, which their readers take from integer storage.
+            let storage = self.storage(y)?;
+            let bytes =
+                values.iter().flat_map(|&v| (v as i64).to_le_bytes().into_iter().take(storage.bytes())).collect();
+            self.constant(storage, &shape, bytes)
+        };
         self.settle(y, view)
     }
 

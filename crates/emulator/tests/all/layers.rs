@@ -251,6 +251,28 @@ fn palettes_and_blocks() {
 }
 
 #[test]
+fn a_palette_of_integers_gives_integers() {
+    let raw = |dtype, shape: &[usize], values: &[f64]| {
+        Constant::raw(dtype, shape, &Tensor::new(dtype, shape, values.to_vec()).to_bytes())
+    };
+    let x = Tensor::new(Fp16, &[2, 4], vec![0.5; 8]);
+    let wanted = [-3.0, 100.0, 100.0, -3.0, 7.0, 7.0, -128.0, -128.0];
+    let program = program(std::slice::from_ref(&x), |b, ids| {
+        let indices = Constant::raw(DataType::UInt1, &[2, 4], &[0b0011_0110]);
+        let lut = raw(Int8, &[2, 1, 2, 1], &[-3.0, 100.0, -128.0, 7.0]);
+        let w = b.op("constexpr_lut_to_dense", "w", [("indices", Arg::Const(indices)), ("lut", Arg::Const(lut))])?;
+        let dtype = ("dtype", Arg::Const(Constant::string("fp16")));
+        let wide = b.op("cast", "wide", [("x", Arg::Value(w)), dtype])?;
+        Ok(vec![w, b.add("y", ids[0], wide)?])
+    });
+    let moved: Vec<f64> = wanted.iter().map(|w| w + 0.5).collect();
+    for numerics in BOTH {
+        let found = run(numerics, &program, std::slice::from_ref(&x)).unwrap();
+        assert_eq!((found[0].dtype, &found[0].values[..], &found[1].values[..]), (Int8, &wanted[..], &moved[..]));
+    }
+}
+
+#[test]
 fn pools() {
     let x = Tensor::random(Fp16, &[1, 2, 5, 4], 3);
     let options = |pad: &str, exclude: Option<bool>| {
