@@ -56,8 +56,7 @@ impl<'a> Lowering<'a> {
             let round = self.table.rounds(self.dtype(y)?);
             self.product(&x, &z, to, After { round, ..After::default() })?
         } else {
-            self.int_product(&x, &z, &to)?;
-            to
+            self.int_product(&x, &z, to)?
         };
         let real = self.shape(y)?;
         let Some(at) = to.reshaped(&real) else { return Err(args.unsupported("a result of this layout")) };
@@ -137,7 +136,8 @@ impl<'a> Lowering<'a> {
         self.push(Kind::Matmul(step), reads, vec![to.clone()])
     }
 
-    fn int_product(&mut self, x: &View, z: &View, to: &View) -> Result<()> {
+    /// As `product`, of integers: a new buffer where the leading axes of `to` do not make one batch.
+    fn int_product(&mut self, x: &View, z: &View, to: View) -> Result<View> {
         let rank = to.shape.len();
         let (m, n, k) = (to.shape[rank - 2], to.shape[rank - 1], x.shape[x.shape.len() - 1]);
         let lead = to.shape[..rank - 2].to_vec();
@@ -156,8 +156,16 @@ impl<'a> Lowering<'a> {
             }
         };
         let (x, z) = (flat(self, x, m, k)?, flat(self, z, k, n)?);
-        let out = to.reshaped(&[batch, m, n]).ok_or_else(|| self.fail("a result of this layout"))?;
-        self.push(Kind::IntMatmul, vec![x, z], vec![out])
+        let (to, out) = match to.reshaped(&[batch, m, n]) {
+            Some(out) => (to, out),
+            None => {
+                let plain = self.fresh(to.storage, &to.shape.clone(), None);
+                let out = plain.reshaped(&[batch, m, n]).ok_or_else(|| self.fail("a result of this layout"))?;
+                (plain, out)
+            }
+        };
+        self.push(Kind::IntMatmul, vec![x, z], vec![out])?;
+        Ok(to)
     }
 
     /// A bias vector as dense fp32.

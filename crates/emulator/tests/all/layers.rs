@@ -4,7 +4,7 @@ use ferrane_mil::{Arg, Constant, Conv, DataType, ValueId};
 
 use crate::harness::{BOTH, Tensor, check, close, grid, program, run};
 
-use DataType::{Fp16, Fp32, Int8};
+use DataType::{Fp16, Fp32, Int8, Int32};
 
 #[test]
 fn normalisations() {
@@ -152,6 +152,28 @@ fn linear_and_matmul_of_every_rank() {
     let (x, y) = (Tensor::random(Fp16, &[5], 8), Tensor::random(Fp16, &[5, 3], 9));
     let wanted: Vec<f64> = (0..3).map(|j| (0..5).map(|k| x.values[k] * y.values[k * 3 + j]).sum()).collect();
     check("matmul", &[("x", x), ("y", y)], &[], &wanted, 1e-6, grid);
+}
+
+#[test]
+fn integer_products_whose_place_is_no_batch() {
+    let shape = [2, 3, 2, 2];
+    let (x, y) = (Tensor::random(Int32, &[2, 3, 2, 4], 5), Tensor::random(Int32, &[2, 3, 4, 2], 6));
+    let inputs = [x.clone(), y.clone()];
+    let product = |i: [usize; 4]| -> f64 {
+        let batch = i[0] * 3 + i[1];
+        (0..4).map(|k| x.values[(batch * 2 + i[2]) * 4 + k] * y.values[(batch * 4 + k) * 2 + i[3]]).sum()
+    };
+    // The output, whose first axes are swapped, is where the product is to be written.
+    let program = program(&inputs, |b, ids| {
+        let p = b.op("matmul", "p", [("x", Arg::Value(ids[0])), ("y", Arg::Value(ids[1]))])?;
+        let perm = ("perm", Arg::Const(Constant::int32s(&[1, 0, 2, 3])));
+        Ok(vec![b.op("transpose", "t", [("x", Arg::Value(p)), perm])?])
+    });
+    let place = |n: usize| [n / 4 % 2, n / 8, n / 2 % 2, n % 2];
+    let wanted: Vec<f64> = (0..shape.iter().product()).map(|n| product(place(n))).collect();
+    for numerics in BOTH {
+        assert_eq!(run(numerics, &program, &inputs).unwrap()[0].values, wanted);
+    }
 }
 
 #[test]
