@@ -25,7 +25,7 @@ use ferrane_llm::config::Config;
 use ferrane_llm::weights::{self, Weights};
 
 use crate::checkpoint::{self, Checkpoint, Snapshot, State, Store};
-use crate::data::{self, Ids, Sampler, Split};
+use crate::data::{self, Compaction, Ids, Sampler, Split};
 use crate::metrics::{self, Efficiency, Flops, JsonLines, Record, Sink, finite};
 use crate::optim::{self, LossScale, Moments};
 use crate::step::{Engine, StepError};
@@ -69,8 +69,8 @@ pub enum Error {
     },
     /// Nothing finite came of many updates in a row.
     #[error(
-        "{skipped} updates in a row were not finite, the last at step {step}; the checkpoint holds the weights before \
-         them: resume with a smaller --lr"
+        "the run diverged: {skipped} updates in a row were not finite, the last at step {step}; the checkpoint holds the \
+         weights before them: resume with a smaller --lr, or begin again with one if these weights are spoilt already"
     )]
     Diverged {
         /// Updates skipped in a row.
@@ -173,6 +173,7 @@ impl Run {
             options: serde_json::Value::Null,
             data: hex(&ids),
             tokenizer: None,
+            compaction: None,
             validation: None,
             pending: None,
             files: Default::default(),
@@ -248,10 +249,11 @@ impl Run {
         })
     }
 
-    /// Says how many classes the classifier really has (the compact vocabulary), for the count of operations.
+    /// Says which ids the engine's loss runs over: for the count of operations, and for whoever uses the weights later.
     #[must_use]
-    pub fn with_classes(mut self, classes: usize) -> Self {
-        self.efficiency.flops = Flops::new(&self.config, self.options.seq, classes);
+    pub fn with_vocabulary(mut self, vocabulary: &Compaction) -> Self {
+        self.efficiency.flops = Flops::new(&self.config, self.options.seq, vocabulary.len());
+        self.state.compaction = (!vocabulary.is_identity()).then(|| vocabulary.clone());
         self
     }
 
@@ -305,7 +307,7 @@ impl Run {
         if !stopped {
             self.plot(events);
         } else {
-            let resume = format!("ferrane train --resume --out {}", self.options.out.display());
+            let resume = format!("ferrane train --resume --out {}", quoted(&self.options.out.to_string_lossy()));
             events(&Event::Stopped { step: self.state.step, resume });
         }
         let summary = Summary {
@@ -371,7 +373,8 @@ impl Run {
             if !last && (due(self.options.save_every) || time) {
                 self.state.seconds = before + begun.elapsed().as_secs_f64();
                 if let Err(error) = self.save(events) {
-                    events(&Event::Warning { text: format!("the checkpoint could not be written: {error}") });
+                    let text = format!("the checkpoint could not be written, the one before stays: {error}");
+                    events(&Event::Warning { text });
                 }
                 last_save = Instant::now();
             }
@@ -533,6 +536,16 @@ impl Run {
         if let Err(error) = drawn {
             events(&Event::Warning { text: format!("loss.svg could not be drawn: {error}") });
         }
+    }
+}
+
+/// A word as a shell wants it, for commands that are shown: quoted where it must be.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_string()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -46,7 +46,7 @@ pub enum Error {
     NoTokenizer(PathBuf),
     /// The text is not UTF-8.
     #[error(
-        "{}: not UTF-8 at byte {offset}; convert the text to UTF-8, or say --data-format u16 or u32 if these are token ids",
+        "{}: not UTF-8 at byte {offset}; convert the text to UTF-8, or name the file .u16 or .u32 if these are token ids",
         path.display()
     )]
     NotUtf8 {
@@ -57,7 +57,8 @@ pub enum Error {
     },
     /// The file is no whole number of ids.
     #[error(
-        "{}: {bytes} bytes are no whole number of {width}-byte ids; the file is cut short, or --data-format is wrong",
+        "{}: {bytes} bytes are no whole number of {width}-byte ids; the file is cut short, or its name's ending is wrong \
+         (.u16 and .bin: 2 bytes an id, .u32: 4)",
         path.display()
     )]
     OddLength {
@@ -71,7 +72,8 @@ pub enum Error {
     /// An id is not in the vocabulary.
     #[error(
         "{}: id {id} at position {position} is beyond the vocabulary of {vocabulary} entries; \
-         use the tokenizer and the model that the ids were made for, or check --data-format",
+         use the tokenizer and the model that the ids were made for, or check the name's ending \
+         (.u16 and .bin: 2 bytes an id, .u32: 4)",
         path.display()
     )]
     BeyondVocabulary {

@@ -152,8 +152,8 @@ impl RunOptions {
         if !(min_lr >= 0.0 && min_lr <= self.lr) {
             return refuse("min-lr", &min_lr, "must be between 0 and lr");
         }
-        if !self.clip.is_finite() {
-            return refuse("clip", &self.clip, "must be finite; 0 switches clipping off");
+        if !(self.clip.is_finite() && self.clip >= 0.0) {
+            return refuse("clip", &self.clip, "must be finite and not negative; 0 switches clipping off");
         }
         if !(self.weight_decay.is_finite() && self.weight_decay >= 0.0) {
             return refuse("weight-decay", &self.weight_decay, "must be finite and not negative");
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn bad_values_are_named() {
         type Break = fn(&mut RunOptions);
-        let cases: [(&str, Break); 11] = [
+        let cases: [(&str, Break); 12] = [
             ("steps", |o| o.steps = 0),
             ("accum", |o| o.accum = 0),
             ("batch", |o| o.batch = 0),
@@ -192,6 +192,7 @@ mod tests {
             ("min-lr", |o| o.min_lr = Some(1.0)),
             ("min-lr", |o| o.min_lr = Some(f64::NAN)),
             ("clip", |o| o.clip = f64::INFINITY),
+            ("clip", |o| o.clip = -1.0),
             ("weight-decay", |o| o.weight_decay = -0.1),
         ];
         RunOptions::default().check().unwrap();

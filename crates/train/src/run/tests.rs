@@ -387,3 +387,11 @@ fn killed_at_any_moment_a_run_ends_in_the_same_bits() {
     assert!(run.state.step == 300 && run.weights == want.weights && run.moments == want.moments);
     assert_eq!(records(folder.path()), records(whole.path()));
 }
+
+#[test]
+fn words_are_quoted_where_a_shell_needs_it() {
+    assert_eq!(quoted("runs/a-1"), "runs/a-1");
+    assert_eq!(quoted("my runs"), "'my runs'");
+    assert_eq!(quoted("it's"), r"'it'\''s'");
+    assert_eq!(quoted(""), "''");
+}
