@@ -31,6 +31,9 @@ pub fn run(args: Generate) -> Result<()> {
     };
     model::fits(&tokenizer, &config)?;
     let mut sampler = Sampler::new(args.temperature, args.top_p, args.seed)?;
+    if let Some(vocabulary) = model::vocabulary(&args.checkpoint) {
+        sampler = sampler.only(vocabulary.compact_to_full());
+    }
     let prompt = prompt_ids(&tokenizer, &args.prompt)?;
     if prompt.len() > args.steps {
         let (tokens, steps) = (prompt.len(), args.steps);

@@ -5,7 +5,7 @@ use std::path::Path;
 use ferrane::llm::config::{self, Config};
 use ferrane::llm::tokenizer::Tokenizer;
 use ferrane::llm::weights::{self, Weights};
-use ferrane::train::checkpoint;
+use ferrane::train::{checkpoint, run};
 
 use crate::args::{Residual, WeightsForm};
 use crate::error::{Error, Result};
@@ -74,6 +74,11 @@ pub fn load(path: &Path) -> Result<(Config, Weights)> {
     Ok(weights::load(&file, None)?)
 }
 
+/// The ids that a checkpoint's loss ran over, if they were not all.
+pub fn vocabulary(path: &Path) -> Option<Compaction> {
+    checkpoint::find_model(path).ok().and_then(|file| checkpoint::vocabulary(&file))
+}
+
 fn has_weights(folder: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.flatten().any(|entry| entry.path().extension().is_some_and(|e| e == "safetensors"))
@@ -128,30 +133,7 @@ impl From<WeightsForm> for layout::WeightForm {
     }
 }
 
-/// A word as one types it into a shell: quoted where it must be.
-pub fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_string()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
 /// This program as it was called, so that what is printed can be typed.
 pub fn program() -> String {
-    quoted(&std::env::args().next().unwrap_or_else(|| "ferrane".into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_quoted_where_a_shell_needs_it() {
-        assert_eq!(quoted("runs/a-1"), "runs/a-1");
-        assert_eq!(quoted("my runs"), "'my runs'");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
-        assert_eq!(quoted(""), "''");
-    }
+    run::quoted(&std::env::args().next().unwrap_or_else(|| "ferrane".into()))
 }

@@ -17,7 +17,7 @@ use ferrane::llm::tokenizer::Tokenizer;
 use ferrane::llm::weights::{Init, Weights};
 use ferrane::train::checkpoint::{self, Checkpoint, Store};
 use ferrane::train::data::{self, Compaction, Format, Ids, Source, story};
-use ferrane::train::run::{Run, RunOptions};
+use ferrane::train::run::{self, Run, RunOptions};
 use ferrane::train::step::{Engine, Pipeline, ReferenceEngine};
 
 use crate::args::{Train, Vocabulary};
@@ -69,18 +69,15 @@ pub fn run(args: Train) -> Result<()> {
         }
     };
     fs::create_dir_all(&options.out).map_err(|e| no_folder(&options.out, &e))?;
-    let keep: Vec<u32> = tokenizer.iter().flat_map(|t| [t.bos(), t.eos()]).flatten().collect();
-    let compaction = match options.compact {
-        true => Compaction::scan(&ids, config.vocab, &keep),
-        false => Compaction::disabled(config.vocab),
-    };
-    let classes = if device.is_some() { compaction.len() } else { config.vocab };
+    // Too short data are refused before kernels are built for a window that they cannot fill.
+    data::Split::new(ids.len(), data::Split::TRAIN, options.seq)?;
+    let compaction = vocabulary(&options, &start, tokenizer.as_ref(), &ids, &config, device.is_some())?;
     show.parts(&options, &config, &ids, &compaction, device.as_ref());
     let engine: Box<dyn Engine> = match &device {
         None => Box::new(ReferenceEngine::new(config.clone())),
         Some(device) => {
             let shape = Shape::new(config.clone(), options.seq, options.residual, options.weights);
-            let pipeline = Pipeline::new(device, shape, compaction, start.weights())?;
+            let pipeline = Pipeline::new(device, shape, compaction.clone(), start.weights())?;
             show.compiled(pipeline.compile_time(), pipeline.surface_bytes());
             Box::new(pipeline)
         }
@@ -90,15 +87,14 @@ pub fn run(args: Train) -> Result<()> {
         Start::New(weights) => Run::new(kept, config, weights, ids, engine)?,
         Start::Resume(store, checkpoint) => Run::resume(kept, store, *checkpoint, ids, engine)?,
     }
-    .with_classes(classes);
-    // So that `generate` finds it with the run.
+    .with_vocabulary(&compaction);
     if let Some(tokenizer) = &tokenizer {
-        tokenizer.save(options.out.join(tokenizer.file_name()))?;
+        keep_tokenizer(tokenizer, &options)?;
     }
     stop_on_ctrl_c(&stop)?;
     let result = run.run(&mut |event| show.event(event), &stop);
     show.finish();
-    let summary = result?;
+    let summary = result.map_err(|error| told(error, &options.out))?;
     show.failure()?;
     if !summary.stopped && !args.json {
         let sample = match &tokenizer {
@@ -148,6 +144,47 @@ impl Start {
     }
 }
 
+/// The ids that the loss runs over: those of the run that goes on, else those in the data. The reference knows only all.
+fn vocabulary(
+    options: &RunOptions,
+    start: &Start,
+    tokenizer: Option<&Tokenizer>,
+    ids: &Ids,
+    config: &Config,
+    device: bool,
+) -> Result<Compaction> {
+    let compaction = match start {
+        Start::Resume(_, checkpoint) => checkpoint.state.compaction.clone(),
+        Start::New(_) if options.compact && device => {
+            let keep: Vec<u32> = tokenizer.iter().flat_map(|t| [t.bos(), t.eos()]).flatten().collect();
+            Some(Compaction::scan(ids, config.vocab, &keep))
+        }
+        Start::New(_) => None,
+    };
+    match compaction {
+        Some(compaction) if !device && !compaction.is_identity() => Err(Error::new(format!(
+            "this run's loss runs over {} of {} ids, the reference's over all; resume on a device, or begin a run with \
+             --vocabulary full",
+            compaction.len(),
+            config.vocab
+        ))),
+        Some(compaction) if compaction.vocabulary() == config.vocab => Ok(compaction),
+        _ => Ok(Compaction::disabled(config.vocab)),
+    }
+}
+
+/// Puts the tokenizer with the run, where `generate` finds it. A run keeps the one it was begun with.
+fn keep_tokenizer(tokenizer: &Tokenizer, options: &RunOptions) -> Result<()> {
+    match model::tokenizer(None, &options.out)? {
+        Some(found) if options.resume && found.digest() != tokenizer.digest() => Err(Error::new(format!(
+            "--tokenizer is not the one that the run in {} was begun with; leave it out",
+            options.out.display()
+        ))),
+        Some(found) if found.digest() == tokenizer.digest() => Ok(()),
+        _ => Ok(tokenizer.save(options.out.join(tokenizer.file_name()))?),
+    }
+}
+
 /// The run that lies in a folder.
 fn stored(out: &Path) -> Result<(Store, Checkpoint)> {
     let nothing =
@@ -194,12 +231,26 @@ fn same_start(args: &Train, before: &RunOptions) -> Result<()> {
 fn vacant(out: &Path) -> Result<()> {
     if out.is_dir() {
         if let Some(step) = Store::open(out)?.steps()?.last().copied() {
-            return Err(ferrane::train::run::Error::Exists { folder: out.to_path_buf(), step }.into());
+            return Err(run::Error::Exists { folder: out.to_path_buf(), step }.into());
         }
     } else if out.exists() {
         return Err(Error::new(format!("--out {}: this is a file; give a folder", out.display())));
     }
     Ok(())
+}
+
+/// What is still whole after a failure, and how to go on.
+fn told(error: run::Error, out: &Path) -> Error {
+    let full = matches!(&error, run::Error::Checkpoint(checkpoint::Error::Io { .. }));
+    let error = Error::from(error);
+    if !full {
+        return error;
+    }
+    let (program, out) = (model::program(), run::quoted(&out.to_string_lossy()));
+    Error::new(format!(
+        "the checkpoint could not be written: {error}\n  The one before it is whole. Make room, then: {program} train --resume \
+         --out {out}"
+    ))
 }
 
 fn no_folder(out: &Path, error: &std::io::Error) -> Error {
@@ -382,6 +433,9 @@ fn sample(
 ) -> Result<String> {
     let (config, weights) = (run.config(), run.weights());
     let mut sampler = Sampler::new(0.7, 0.9, seed)?;
+    if let Some(vocabulary) = &run.state().compaction {
+        sampler = sampler.only(vocabulary.compact_to_full());
+    }
     let reference;
     let mut forward;
     let mut generator = match device {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ferrane::llm::config::Config;
 use ferrane::train::data::{Compaction, Ids};
-use ferrane::train::run::{Event, RunOptions, Summary};
+use ferrane::train::run::{Event, RunOptions, Summary, quoted};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -174,7 +174,7 @@ impl Show {
     /// When standard output cannot be written to.
     pub fn end(&mut self, summary: &Summary, out: &Path, sample: Option<&str>) -> Result<()> {
         if summary.efficiency.updates == 0 {
-            let (out, step) = (model::quoted(&out.display().to_string()), summary.step);
+            let (out, step) = (quoted(&out.display().to_string()), summary.step);
             line(format_args!(
                 "the run in {out} has done all its {step} updates; to go on give more of them with --steps"
             ))?;
@@ -195,7 +195,7 @@ impl Show {
         let file = |name: &str| out.join(name).display().to_string();
         let (curve, numbers) = (file("loss.svg"), file("metrics.jsonl"));
         line(format_args!("curve {curve}, numbers {numbers}, checkpoint {}", summary.checkpoint.display()))?;
-        let (program, out) = (model::program(), model::quoted(&out.display().to_string()));
+        let (program, out) = (model::program(), quoted(&out.display().to_string()));
         let tokenizer = if sample.is_some() { "" } else { "--tokenizer FILE " };
         line(format_args!("go on: {program} generate --checkpoint {out} {tokenizer}--prompt \"One day\""))
     }

@@ -1,0 +1,84 @@
+//! `ferrane generate`, and the ways in which a text gets its tokenizer.
+
+use crate::place::Place;
+
+/// A run on a text, which makes its own tokenizer.
+fn story() -> Place {
+    let place = Place::new();
+    let run =
+        place.run("train --model tiny --data text.txt --steps 20 --accum 1 --seq 16 --eval-windows 2 --out run").ok();
+    assert!(place.path("run/tokenizer.bin").is_file(), "{}", run.err);
+    assert!(run.out.contains("generate --checkpoint run --prompt"), "{}", run.out);
+    place
+}
+
+#[test]
+fn the_seed_decides_and_temperature_0_needs_none() {
+    let place = story();
+    let text = |more: &str| place.run(&format!("generate --checkpoint run --steps 40 {more}")).ok().out;
+    for device in ["emulator", "reference"] {
+        let text = |more: &str| text(&format!("{more} --device {device}"));
+        assert_eq!(text("--seed 7"), text("--seed 7"));
+        assert_ne!(text("--seed 7"), text("--seed 8"));
+        assert_eq!(text("--temperature 0 --seed 7"), text("--temperature 0 --seed 8"));
+        assert_ne!(text("--temperature 0"), text("--temperature 1 --top-p 1"));
+    }
+}
+
+#[test]
+fn the_prompt_is_echoed_and_may_be_too_long() {
+    let place = story();
+    let generate = |prompt: &str, steps: &str| {
+        let mut command = place.command(&format!("generate --checkpoint run --steps {steps}"));
+        crate::place::Outcome::of(command.arg("--prompt").arg(prompt))
+    };
+    for prompt in ["Once upon a time", "-1 is ünlike \u{1f431}", " two  spaces"] {
+        let out = generate(prompt, "60").ok().out;
+        assert!(out.starts_with(prompt), "{out:?}");
+    }
+    let long = "cat ".repeat(50);
+    generate(&long, "20").refused(1, &["the prompt has", "tokens, --steps allows 20 in all", "give more --steps"]);
+    let json = place.run("generate --checkpoint run --steps 30 --prompt cat --json").ok().objects();
+    assert_eq!(json.len(), 1);
+    assert!(json[0]["text"].as_str().unwrap().starts_with("cat"), "{}", json[0]);
+    assert!(json[0]["ids"].is_array() && json[0]["tokens_per_second"].is_number());
+}
+
+#[test]
+fn a_runs_folder_a_checkpoint_and_its_file_are_the_same_model() {
+    let place = story();
+    let text = |from: &str| place.run(&format!("generate --checkpoint {from} --steps 40 --temperature 0")).ok().out;
+    let run = text("run");
+    assert_eq!(text("run/step-000020"), run);
+    assert_eq!(text("run/step-000020/model.safetensors"), run);
+    // A tokenizer that happens to lie above a model is not the model's.
+    std::fs::create_dir(place.path("run/models")).unwrap();
+    std::fs::copy(place.path("run/step-000020/model.safetensors"), place.path("run/models/m.safetensors")).unwrap();
+    let stray = place.run("generate --checkpoint run/models/m.safetensors");
+    stray.refused(1, &["no tokenizer lies with", "--tokenizer"]);
+}
+
+#[test]
+fn a_run_with_its_own_tokenizer_resumes_without_the_text_being_encoded_anew() {
+    let place = story();
+    let before = place.read("run/tokenizer.bin");
+    let run = place.run("train --resume --out run --steps 22").ok();
+    assert!(run.err.contains("resume  after update 20"), "{}", run.err);
+    assert_eq!(place.read("run/tokenizer.bin"), before);
+    // Another text in its place is refused.
+    place.write("text.txt", "A cat sat on a mat.\n".repeat(300));
+    place.run("train --resume --out run --steps 24").refused(1, &["the data are not those"]);
+}
+
+#[test]
+fn the_embedded_default_in_small() {
+    let place = Place::new();
+    let run = place.run("train --steps 2 --accum 1 --seq 32 --eval-windows 2").ok();
+    assert!(run.err.contains("data    embedded stories:"), "{}", run.err);
+    assert!(run.out.contains("validation loss") && run.out.contains("runs/default/loss.svg"), "{}", run.out);
+    assert!(place.read("runs/default/stories.txt").len() >= 900_000);
+    let said = run.out.lines().find_map(|l| l.strip_prefix("go on: ")).unwrap();
+    let out = place.shell(said).ok();
+    assert!(out.out.starts_with("One day"), "{}", out.out);
+    place.run("eval --checkpoint runs/default --data text.txt --seq 32 --windows 2").ok();
+}

@@ -1,0 +1,14 @@
+//! The command as its users meet it: the binary itself, run in fresh folders, judged by its exit status and what it prints.
+//!
+//! Models and data are tiny, so that a run takes milliseconds.
+#![cfg(unix)]
+// Tests speak to the person who runs them.
+#![allow(clippy::print_stderr)]
+
+mod data;
+mod generate;
+mod numbers;
+mod output;
+mod place;
+mod refusals;
+mod resume;
