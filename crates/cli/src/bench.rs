@@ -22,10 +22,16 @@ use crate::{model, out};
 
 /// Loss scale of the measured steps.
 const SCALE: f32 = 256.0;
+/// Measured steps at most.
+const MOST: usize = 10_000;
 
 /// Runs the command.
 pub fn step(args: BenchStep) -> Result<()> {
     let config = preset(&args.model)?;
+    model::window(args.seq)?;
+    if args.repeat > MOST {
+        return Err(Error::new(format!("--repeat {}: at most {MOST}", args.repeat)));
+    }
     let active = args.vocab.unwrap_or(config.vocab);
     if active < 2 || active > config.vocab {
         return Err(Error::new(format!(
@@ -33,15 +39,15 @@ pub fn step(args: BenchStep) -> Result<()> {
             args.model, config.vocab
         )));
     }
-    if args.seq == 0 {
-        return Err(Error::new("--seq 0 is no window; give 1 or more"));
-    }
     let config = Config { max_seq: config.max_seq.max(args.seq), ..config };
     let mut weights = Weights::init(&config, Init::Normal { std: 0.02 }, 1);
     // As a training run would find it: the model keeps its vocabulary, the data use a part of it.
     let spread = (config.vocab / active).max(1) as u32;
     let compaction = Compaction::used((0..active as u32).map(|i| i * spread), config.vocab);
     let mut engine: Box<dyn Engine> = match model::device(&args.device.device)? {
+        None if active < config.vocab => {
+            return Err(Error::new("the reference computes the whole vocabulary; leave --vocab out"));
+        }
         None => Box::new(ReferenceEngine::new(config.clone())),
         Some(device) => {
             let shape = Shape::new(config.clone(), args.seq, args.residual.into(), args.weights.into());

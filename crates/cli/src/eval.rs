@@ -6,7 +6,7 @@ use ferrane::llm::config::Config;
 use ferrane::llm::forward::{Forward, Options};
 use ferrane::llm::generate::TeacherForced;
 use ferrane::llm::reference::Reference;
-use ferrane::train::data::{Format, Ids, Source, Split};
+use ferrane::train::data::{Compaction, Format, Ids, Source, Split};
 use indicatif::ProgressBar;
 use serde_json::json;
 
@@ -16,9 +16,7 @@ use crate::{model, out};
 
 /// Runs the command.
 pub fn run(args: Eval) -> Result<()> {
-    if args.seq == 0 {
-        return Err(Error::new("--seq 0 is no window; give 1 or more"));
-    }
+    model::window(args.seq)?;
     let device = model::device(&args.device.device)?;
     let (config, weights) = model::load(&args.checkpoint)?;
     let config = Config { max_seq: config.max_seq.max(args.seq), ..config };
@@ -39,7 +37,12 @@ pub fn run(args: Eval) -> Result<()> {
         )));
     }
     let fit = (ids.len() - 1) / args.seq;
-    let count = if args.windows == 0 { fit } else { args.windows.min(fit) };
+    let starts = match args.windows {
+        0 => (0..fit).map(|i| i * args.seq).collect(),
+        count => split.windows(count.min(fit), args.seq),
+    };
+    let count = starts.len();
+    let vocabulary = model::vocabulary(&args.checkpoint);
     let mut reference;
     let mut forward;
     let model: &mut dyn TeacherForced = match &device {
@@ -55,13 +58,23 @@ pub fn run(args: Eval) -> Result<()> {
     let begun = Instant::now();
     let bar = if args.json { ProgressBar::hidden() } else { ProgressBar::new(count as u64) };
     let mut sum = 0.0;
-    for start in split.windows(count, args.seq) {
+    for start in starts {
         let window = ids.window(start, args.seq);
-        sum += model.loss(&window[..args.seq], &window[1..])?;
+        let (inputs, targets) = window.split_at(args.seq);
+        let targets: Vec<u32> = inputs[1..].iter().chain(targets).copied().collect();
+        sum += match &vocabulary {
+            None => model.loss(inputs, &targets)?,
+            Some(vocabulary) => compact_loss(&model.logits(inputs)?, &targets, config.vocab, vocabulary)?,
+        };
         bar.inc(1);
     }
     bar.finish_and_clear();
     let loss = sum / count as f64;
+    if !loss.is_finite() {
+        return Err(Error::new(
+            "the loss is not finite: the weights are spoilt, or activations overflow on this device",
+        ));
+    }
     let seconds = begun.elapsed().as_secs_f64();
     let tokens = count * args.seq;
     if args.json {
@@ -79,4 +92,35 @@ pub fn run(args: Eval) -> Result<()> {
         out::note(format_args!("{:.0} tokens/s on {}", tokens as f64 / seconds.max(1e-9), args.device.device));
     }
     Ok(())
+}
+
+/// Mean loss over the ids that the run's loss ran over: of the others the model has learned nothing.
+fn compact_loss(logits: &[f32], targets: &[u32], vocab: usize, vocabulary: &Compaction) -> Result<f64> {
+    let mut sum = 0.0;
+    for (row, &target) in logits.chunks_exact(vocab).zip(targets) {
+        if vocabulary.compact(target).is_none() {
+            return Err(Error::new(format!(
+                "token id {target} did not occur in the data that this run was trained on with a compact vocabulary; train with \
+                 --vocabulary full to evaluate on other data"
+            )));
+        }
+        let used = || vocabulary.compact_to_full().iter().map(|&id| f64::from(row[id as usize]));
+        let top = used().fold(f64::NEG_INFINITY, f64::max);
+        sum += used().map(|v| (v - top).exp()).sum::<f64>().ln() + top - f64::from(row[target as usize]);
+    }
+    Ok(sum / targets.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_compact_loss_leaves_other_ids_out() {
+        // The second id's logit would change a loss over all; among ids 0 and 2 both are even.
+        let vocabulary = Compaction::used([0, 2], 3);
+        let loss = compact_loss(&[1.0, 9.0, 1.0, 4.0, 0.0, 4.0], &[0, 2], 3, &vocabulary).unwrap();
+        assert!((loss - 2f64.ln()).abs() < 1e-12);
+        assert!(compact_loss(&[0.0; 3], &[1], 3, &vocabulary).unwrap_err().to_string().contains("token id 1"));
+    }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use ferrane::llm::config::{self, Config};
 use ferrane::llm::tokenizer::Tokenizer;
 use ferrane::llm::weights::{self, Weights};
+use ferrane::train::data::Compaction;
 use ferrane::train::{checkpoint, run};
 
 use crate::args::{Residual, WeightsForm};
@@ -104,6 +105,15 @@ pub fn tokenizer(named: Option<&Path>, checkpoint: &Path) -> Result<Option<Token
         }
     }
     Ok(None)
+}
+
+/// Refuses a window of no tokens, or of more than any model has positions.
+pub fn window(seq: usize) -> Result<()> {
+    match seq {
+        0 => Err(Error::new("--seq 0 is no window; give 1 or more")),
+        1..=config::MAX_POSITIONS => Ok(()),
+        _ => Err(Error::new(format!("--seq {seq}: at most {}", config::MAX_POSITIONS))),
+    }
 }
 
 /// Refuses a tokenizer whose ids the model does not have.

@@ -27,6 +27,8 @@ pub struct Sampler {
     temperature: f32,
     top_p: f32,
     rng: Rng,
+    /// Sorted ids that may be drawn; `None`: all.
+    only: Option<Vec<u32>>,
 }
 
 impl Sampler {
@@ -41,7 +43,17 @@ impl Sampler {
         if !(0.0..=1.0).contains(&top_p) {
             return Err(Error::TopP(top_p));
         }
-        Ok(Sampler { temperature, top_p, rng: Rng::new(seed) })
+        Ok(Sampler { temperature, top_p, rng: Rng::new(seed), only: None })
+    }
+
+    /// Draws from these ids alone: a model that was trained with a compact vocabulary has learned nothing of the others, not
+    /// even that they do not occur.
+    #[must_use]
+    pub fn only(mut self, ids: &[u32]) -> Self {
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        self.only = Some(ids);
+        self
     }
 
     /// The next token's id.
@@ -49,6 +61,17 @@ impl Sampler {
     /// # Errors
     /// [`Error::NoLogits`].
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32, Error> {
+        let Some(only) = &self.only else { return self.draw(logits) };
+        let mut allowed = vec![f32::NEG_INFINITY; logits.len()];
+        for &id in only {
+            if let (Some(to), Some(from)) = (allowed.get_mut(id as usize), logits.get(id as usize)) {
+                *to = *from;
+            }
+        }
+        self.draw(&allowed)
+    }
+
+    fn draw(&mut self, logits: &[f32]) -> Result<u32, Error> {
         let best = argmax(logits).ok_or(Error::NoLogits)?;
         let top = logits[best as usize];
         // An infinite logit would make every probability NaN; it is certain to be the choice anyway.
@@ -117,6 +140,18 @@ mod tests {
         let mut counts = vec![0; logits.len()];
         (0..draws).for_each(|_| counts[sampler.sample(logits).unwrap() as usize] += 1);
         counts
+    }
+
+    #[test]
+    fn only_the_named_ids_are_drawn() {
+        let logits = [9.0, 1.0, 8.0, 1.5, 7.0];
+        let mut greedy = Sampler::new(0.0, 1.0, 1).unwrap().only(&[3, 1]);
+        assert_eq!(greedy.sample(&logits), Ok(3));
+        for top_p in [0.9, 1.0] {
+            let mut sampler = Sampler::new(1.0, top_p, 1).unwrap().only(&[3, 1, 77]);
+            let drawn: Vec<u32> = (0..200).map(|_| sampler.sample(&logits).unwrap()).collect();
+            assert!(drawn.iter().all(|id| [1, 3].contains(id)) && drawn.contains(&1) && drawn.contains(&3));
+        }
     }
 
     #[test]

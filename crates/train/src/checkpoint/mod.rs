@@ -23,4 +23,4 @@ mod store;
 pub use error::Error;
 pub use files::{Disk, Files};
 pub use state::{Digest, State, VERSION};
-pub use store::{Checkpoint, MODEL, OPTIMIZER, STATE, Snapshot, Store, find_model};
+pub use store::{Checkpoint, MODEL, OPTIMIZER, STATE, Snapshot, Store, find_model, vocabulary};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::SamplerState;
+use crate::data::{Compaction, SamplerState};
 use crate::metrics::Record;
 use crate::optim::LossScale;
 
@@ -39,6 +39,9 @@ pub struct State {
     pub data: String,
     /// Where the tokenizer lies, if the run has one.
     pub tokenizer: Option<String>,
+    /// The ids that the loss runs over, if they are not all: what is generated or evaluated later must keep to them.
+    #[serde(default)]
+    pub compaction: Option<Compaction>,
     /// The last validation loss and the step after which it was measured.
     pub validation: Option<(u64, f64)>,
     /// The record of the last update, if the run was stopped in the validation that belongs to it.

@@ -11,6 +11,7 @@ use ferrane_llm::weights::{TensorRef, Weights, native};
 use sha2::{Digest as _, Sha256};
 
 use super::{Digest, Disk, Error, Files, State, VERSION};
+use crate::data::Compaction;
 use crate::optim::Moments;
 
 /// Name of the weights' file.
@@ -275,6 +276,12 @@ pub fn find_model(path: &Path) -> Result<PathBuf, Error> {
     }
     let newest = steps(path)?.into_iter().rev().map(|step| path.join(name(step)).join(MODEL)).find(|p| p.is_file());
     newest.ok_or_else(|| Error::None(path.to_path_buf()))
+}
+
+/// The ids that the loss of these weights ran over, if they lie in a checkpoint and are not all: what [`find_model`] found.
+pub fn vocabulary(model: &Path) -> Option<Compaction> {
+    let text = fs::read(model.parent()?.join(STATE)).ok()?;
+    serde_json::from_slice::<State>(&text).ok()?.compaction
 }
 
 /// Reads one checkpoint, checking every file against its hash first.
