@@ -1,46 +1,63 @@
 //! The nearest of some known names: for "did you mean".
 
+/// Longer names are no typing mistakes, and the distance is quadratic.
+const LONGEST: usize = 100;
+
 /// The candidate with the smallest edit distance to `name`, if it is near enough to be meant: at most a third of the longer
-/// name's letters differ. Ties go to the first candidate.
+/// name's letters differ. Ties go to the first candidate. Names and candidates above 100 bytes are never near.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Longer names are no typing mistakes, and the distance is quadratic.
-    if name.len() > 100 {
+    if name.len() > LONGEST {
         return None;
     }
-    candidates
-        .into_iter()
-        .map(|c| (distance(name, c), c))
-        .filter(|(d, c)| *d <= (name.len().max(c.len()) / 3).max(1))
-        .min_by_key(|(d, _)| *d)
-        .map(|(_, c)| c)
+    let letters: Vec<char> = name.chars().collect();
+    let mut best: Option<(usize, &str)> = None;
+    for candidate in candidates.into_iter().filter(|c| c.len() <= LONGEST) {
+        let allowed = (name.len().max(candidate.len()) / 3).max(1);
+        // Only a smaller distance than the best so far is of use.
+        let Some(limit) = best.map_or(Some(allowed), |(d, _)| d.checked_sub(1).map(|d| d.min(allowed))) else { break };
+        if let Some(d) = distance(&letters, candidate, limit) {
+            best = Some((d, candidate));
+        }
+    }
+    best.map(|(_, c)| c)
 }
 
 /// The candidate with the smallest edit distance to `name`, however far: for a name that must be one of a few. Ties go to the
-/// first candidate.
+/// first candidate; only the first 100 letters of each count.
 pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let name: String = name.chars().take(100).collect();
-    candidates.into_iter().min_by_key(|c| distance(&name, c))
+    let letters: Vec<char> = name.chars().take(LONGEST).collect();
+    candidates.into_iter().min_by_key(|c| {
+        let end = c.char_indices().nth(LONGEST).map_or(c.len(), |(i, _)| i);
+        distance(&letters, &c[..end], LONGEST)
+    })
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![vec![0usize; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            rows[i][j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let change = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                let mut best = change.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                    best = best.min(rows[i - 2][j - 2] + 1);
-                }
-                best
-            };
-        }
+/// Insertions, deletions, replacements and swaps of neighbours; `None` above `limit`.
+fn distance(a: &[char], b: &str, limit: usize) -> Option<usize> {
+    let b: Vec<char> = b.chars().collect();
+    if a.len().abs_diff(b.len()) > limit {
+        return None;
     }
-    rows[a.len()][b.len()]
+    // The row in work, the one before it, and the one before that.
+    let (mut row, mut last, mut older) =
+        (vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<_>>(), vec![0; b.len() + 1]);
+    for i in 1..=a.len() {
+        row[0] = i;
+        for j in 1..=b.len() {
+            let change = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = change.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(older[j - 2] + 1);
+            }
+        }
+        // Each later cell comes from one of these two rows and is not smaller.
+        if row.iter().chain(&last).all(|&d| d > limit) {
+            return None;
+        }
+        std::mem::swap(&mut older, &mut last);
+        std::mem::swap(&mut last, &mut row);
+    }
+    Some(last[b.len()]).filter(|&d| d <= limit)
 }
 
 #[cfg(test)]
@@ -55,5 +72,21 @@ mod tests {
         assert_eq!(nearest("reduce_summ", ops), Some("reduce_sum"));
         assert_eq!(nearest("frobnicate", ops), None);
         assert_eq!(nearest("", ops), None);
+    }
+
+    #[test]
+    fn long_names_cost_nothing() {
+        // A table of these would have 2^50 cells.
+        let long = "a".repeat(1 << 25);
+        let near = format!("{}b", &long[..90]);
+        assert_eq!(nearest(&long[..90], [long.as_str(), &near]), Some(near.as_str()));
+        assert_eq!(nearest(&long, [near.as_str()]), None);
+        assert_eq!(closest(&long, ["b", &long]), Some(long.as_str()));
+    }
+
+    #[test]
+    fn the_first_of_the_nearest_wins() {
+        assert_eq!(nearest("abcdef", ["abcdxx", "abcdex", "abcxef", "abcdfe"]), Some("abcdex"));
+        assert_eq!(closest("abc", ["zzzzzz", "xyz", "uvw"]), Some("xyz"));
     }
 }

@@ -107,7 +107,7 @@ impl Builder {
     /// `@model_path/weights/mask.bin`. `bytes` are row-major little-endian elements.
     ///
     /// # Errors
-    /// [`MilError::Constant`] when the number of bytes disagrees with the type.
+    /// [`MilError::Constant`] when the number of bytes disagrees with the type, or a blob file cannot hold the element type.
     pub fn weight(
         &mut self,
         name: &str,
@@ -121,6 +121,7 @@ impl Builder {
             let reason = format!("{} bytes for {}", bytes.len(), Type::tensor(dtype, shape));
             return Err(MilError::Constant { name: name.to_string(), reason });
         }
+        check_stored(name, dtype)?;
         let id = self.weights.add(path, dtype, bytes);
         self.weight_record(name, dtype, shape, id)
     }
@@ -137,6 +138,7 @@ impl Builder {
         shape: &[usize],
         id: WeightId,
     ) -> Result<ValueId, MilError> {
+        check_stored(name, dtype)?;
         self.constant(name, Constant::weight(dtype, shape, id))
     }
 
@@ -397,6 +399,14 @@ fn collect<'n>(args: impl IntoIterator<Item = (&'n str, Arg)>) -> Vec<(String, A
     args.into_iter().map(|(n, a)| (n.to_string(), a)).collect()
 }
 
+/// A blob file can hold the element type.
+fn check_stored(name: &str, dtype: DataType) -> Result<(), MilError> {
+    if crate::weights::blob::code(dtype).is_some() {
+        return Ok(());
+    }
+    Err(MilError::Constant { name: name.to_string(), reason: format!("a blob file holds no {dtype}") })
+}
+
 /// Letters, digits and `_`, not starting with a digit.
 pub(crate) fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -492,5 +502,16 @@ mod tests {
         assert_eq!(names, ["out", "again", "copy"]);
         assert_eq!(main.value(y).name, "out_1");
         Ok(())
+    }
+
+    #[test]
+    fn a_weight_is_of_a_type_that_a_blob_file_holds() -> Result<(), MilError> {
+        let mut b = Builder::new("main", "ios18");
+        for dtype in [DataType::Int64, DataType::UInt64, DataType::Fp64] {
+            let refused = b.weight("w", "w.bin", dtype, &[1], vec![0; 8]);
+            assert!(matches!(refused, Err(MilError::Constant { .. })), "{dtype}");
+        }
+        assert!(b.weights_mut().is_empty());
+        b.weight("w", "w.bin", DataType::Bool, &[2], vec![0, 1]).map(|_| ())
     }
 }

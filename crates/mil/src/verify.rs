@@ -35,13 +35,29 @@ pub fn verify(program: &Program) -> Result<(), MilError> {
 /// # Errors
 /// Every op that does not, with its id in its function. Call [`verify`] first: ids are trusted here.
 pub fn check(function: &Function, weights: &Weights) -> Vec<(OpId, MilError)> {
-    let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
+    let opsets = opsets(function);
     let mut errors = Vec::new();
-    for (i, op) in function.ops.iter().enumerate() {
+    for (i, (op, opset)) in function.ops.iter().zip(opsets).enumerate() {
         let found = check_op(function, op, opset, weights);
         errors.extend(found.err().map(|e| (OpId(i as u32), e)));
     }
     errors
+}
+
+/// The opset of each op: that of the body it stands in.
+fn opsets(function: &Function) -> Vec<Opset> {
+    let number = |name: &str| Opset::from_name(name).unwrap_or(Opset(0));
+    let mut opsets = vec![number(function.opset()); function.ops.len()];
+    for (name, body) in function.bodies.iter().skip(1) {
+        let mut open = vec![*body];
+        while let Some(block) = open.pop() {
+            for &op in &function.block(block).ops {
+                opsets[op.index()] = number(name);
+                open.extend_from_slice(&function.op(op).blocks);
+            }
+        }
+    }
+    opsets
 }
 
 /// Checks one op of a function against the registry.
@@ -103,8 +119,8 @@ impl<'a> Verifier<'a> {
             return fail(format!("function `{}` has no body", f.name));
         }
         for (_, body) in &f.bodies {
-            self.visible.clear();
-            self.names.clear();
+            // New sets: clearing costs what the largest body filled, and there may be many small ones behind it.
+            (self.visible, self.names) = (HashSet::new(), HashSet::new());
             for (i, &input) in f.inputs.iter().enumerate() {
                 self.define(input, ValueDef::Input(i as u32))?;
             }

@@ -1,6 +1,6 @@
 //! Compressed constants: `constexpr_lut_to_dense` and `constexpr_blockwise_shift_scale`.
 
-use super::infer::{show, tensor};
+use super::infer::{MAX_RANK, show, tensor};
 use super::{DataType, FLOATS, InferContext, OpDef, Opset, Param, int_const};
 use crate::error::MilError;
 use crate::program::{Dim, Type};
@@ -62,7 +62,11 @@ fn index_bits(entries: usize) -> Option<usize> {
 /// iOS 16: indices are packed into a vector of bytes, `shape` says what they stand for.
 fn packed_lut_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let ((_, indices), (dtype, lut)) = (fixed(c, "indices")?, fixed(c, "lut")?);
-    let shape: Option<Vec<usize>> = c.ints("shape")?.iter().map(|&n| usize::try_from(n).ok()).collect();
+    let shape = c.ints("shape")?;
+    if shape.len() > MAX_RANK {
+        return Err(c.fail(format!("rank {} is too large", shape.len())));
+    }
+    let shape: Option<Vec<usize>> = shape.iter().map(|&n| usize::try_from(n).ok()).collect();
     let shape = shape.ok_or_else(|| c.fail("a negative extent"))?;
     let ([bytes], [entries]) = (indices.as_slice(), lut.as_slice()) else {
         return Err(c.fail("indices and lut must be vectors"));

@@ -19,7 +19,7 @@ pub struct InferContext<'a> {
     pub def: &'static OpDef,
     /// The arguments.
     pub args: &'a [(String, Arg)],
-    /// The attributes; iOS 16 `constexpr_*` ops carry arguments here.
+    /// The attributes; `const` and iOS 16 `constexpr_*` ops carry arguments here.
     pub attributes: &'a [(String, Constant)],
 }
 
@@ -116,8 +116,12 @@ impl<'a> InferContext<'a> {
     }
 
     fn attribute(&self, name: &str) -> Option<&'a Constant> {
-        // `name` is every op's label, never an argument.
-        self.attributes.iter().find(|(n, _)| n == name && name != "name").map(|(_, a)| a)
+        // `name` is every op's label, never an argument. Elsewhere attributes say nothing to the op.
+        let counts = match self.def.name {
+            "const" => name == "val",
+            op => op.starts_with("constexpr_") && name != "name",
+        };
+        self.attributes.iter().find(|(n, _)| counts && n == name).map(|(_, a)| a)
     }
 
     /// True if the argument is given.
@@ -325,6 +329,11 @@ pub(super) fn show(shape: &[Dim]) -> String {
     let dims: Vec<String> =
         shape.iter().map(|d| if let Dim::Fixed(n) = d { n.to_string() } else { "?".into() }).collect();
     format!("[{}]", dims.join(", "))
+}
+
+/// A list of numbers for a message: a hostile one may be long.
+pub(super) fn show_ints(values: &[i64]) -> String {
+    if values.len() > MAX_RANK { format!("({} values)", values.len()) } else { format!("{values:?}") }
 }
 
 /// Numpy broadcasting of two shapes. `None` if they do not fit.

@@ -1,6 +1,6 @@
 //! Products: `matmul`, `linear`, `conv`, and attention.
 
-use super::infer::{same, show, tensor};
+use super::infer::{same, same_extent, show, show_ints, tensor};
 use super::{
     FLOATS, InferContext, Literal, NUMBERS, OpDef, Opset, Param, apart, bool_const, int_const, str_const, x_of,
 };
@@ -143,7 +143,7 @@ fn spatial_ints(
     let known = if c.def.param(name).is_some() { c.ints_if(name)? } else { None };
     let values = known.unwrap_or_else(|| vec![default; count]);
     if values.len() != count || values.iter().any(|&v| v < least || v > i64::from(i32::MAX)) {
-        return Err(c.fail(format!("`{name}` must be {count} values of at least {least}, is {values:?}")));
+        return Err(c.fail(format!("`{name}` must be {count} values of at least {least}, is {}", show_ints(&values))));
     }
     Ok(values)
 }
@@ -199,7 +199,9 @@ fn attention_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
         let (_, mask) = c.tensor("attn_mask")?;
         let mut scores = batch.clone();
         scores.extend([q[rank - 2].clone(), k[rank - 2].clone()]);
-        if c.broadcast(&mask, &scores)? != scores {
+        let found = c.broadcast(&mask, &scores)?;
+        // The mask must not widen the scores; where an extent is unknown it may still fit.
+        if found.len() != scores.len() || !found.iter().zip(&scores).all(|(f, s)| same_extent(f, s)) {
             return Err(c.fail(format!("attn_mask {} does not broadcast to {}", show(&mask), show(&scores))));
         }
     }

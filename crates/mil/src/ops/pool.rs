@@ -1,6 +1,6 @@
 //! Pooling over one to three spatial axes.
 
-use super::infer::{show, tensor};
+use super::infer::{show, show_ints, tensor};
 use super::linear::window;
 use super::{FLOATS, InferContext, Literal, OpDef, Param, bool_const, int_const, str_const, x_of};
 use crate::error::MilError;
@@ -35,7 +35,8 @@ fn pool_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let kernel = c.ints("kernel_sizes")?;
     if x.len() < 3 || x.len() > 5 || kernel.len() != x.len() - 2 || kernel.iter().any(|&k| k < 1) {
         return Err(c.fail(format!(
-            "kernel_sizes {kernel:?} must be one positive number for each spatial axis of {}",
+            "kernel_sizes {} must be one positive number for each spatial axis of {}",
+            show_ints(&kernel),
             show(&x)
         )));
     }

@@ -1,6 +1,6 @@
 //! Ops that arrange the same elements anew: reshape, transpose, concat, split, stack, squeeze, tile, pad.
 
-use super::infer::{MAX_RANK, MAX_RESULTS, same, show, tensor};
+use super::infer::{MAX_RANK, MAX_RESULTS, same, show, show_ints, tensor};
 use super::{FLOATS, InferContext, Literal, MOVABLE, OpDef, Param, bool_const, int_const, str_const, x_of};
 use crate::error::MilError;
 use crate::program::{Dim, Type};
@@ -66,7 +66,10 @@ fn reshape_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
             _ => return Err(c.fail(format!("shape {wanted:?} may hold one -1 and no other negative extent"))),
         });
     }
-    let (Some(total), Some(rest)) = (product(&x), product_but(&shape, open)) else { return Ok(tensor(dtype, shape)) };
+    let overflow = || c.fail(format!("{} to {wanted:?}: too many elements", show(&x)));
+    let total = product(&x, None).map_err(|Overflow| overflow())?;
+    let rest = product(&shape, open).map_err(|Overflow| overflow())?;
+    let (Some(total), Some(rest)) = (total, rest) else { return Ok(tensor(dtype, shape)) };
     let fits = match open {
         Some(i) if rest != 0 && total % rest == 0 => {
             shape[i] = Dim::Fixed(total / rest);
@@ -81,15 +84,17 @@ fn reshape_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     Ok(tensor(dtype, shape))
 }
 
-fn product(shape: &[Dim]) -> Option<usize> {
-    product_but(shape, None)
-}
+struct Overflow;
 
-fn product_but(shape: &[Dim], skip: Option<usize>) -> Option<usize> {
-    shape.iter().enumerate().filter(|(i, _)| Some(*i) != skip).try_fold(1usize, |n, (_, d)| match d {
-        Dim::Fixed(e) => n.checked_mul(*e),
-        Dim::Unknown => None,
-    })
+/// The number of elements, one axis left out; `None` if an extent is unknown.
+fn product(shape: &[Dim], skip: Option<usize>) -> Result<Option<usize>, Overflow> {
+    let kept = shape.iter().enumerate().filter(|(i, _)| Some(*i) != skip);
+    let extents: Option<Vec<usize>> = kept.map(|(_, d)| if let Dim::Fixed(n) = d { Some(*n) } else { None }).collect();
+    match extents {
+        Some(e) if e.contains(&0) => Ok(Some(0)),
+        Some(e) => e.iter().try_fold(1usize, |n, &e| n.checked_mul(e)).map(Some).ok_or(Overflow),
+        None => Ok(None),
+    }
 }
 
 fn transpose_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
@@ -97,7 +102,7 @@ fn transpose_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let perm = c.ints("perm")?;
     let axes = c.normal_axes(&perm, x.len())?;
     if axes.len() != x.len() {
-        return Err(c.fail(format!("perm {perm:?} does not name every axis of {}", show(&x))));
+        return Err(c.fail(format!("perm {} does not name every axis of {}", show_ints(&perm), show(&x))));
     }
     Ok(tensor(dtype, axes.iter().map(|&a| x[a].clone()).collect()))
 }
@@ -180,7 +185,7 @@ fn split_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
         return Err(c.fail(format!("{} parts are too many", sizes.len())));
     }
     if sizes.is_empty() || sizes.iter().try_fold(0usize, |n, &s| n.checked_add(s)) != Some(extent) {
-        return Err(c.fail(format!("parts {sizes:?} do not add up to {extent}")));
+        return Err(c.fail(format!("the {} parts do not add up to {extent}", sizes.len())));
     }
     Ok(sizes
         .into_iter()
@@ -222,7 +227,11 @@ fn tile_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let (dtype, x) = c.tensor("x")?;
     let reps = c.ints("reps")?;
     if reps.len() != x.len() || reps.iter().any(|&r| r < 1) {
-        return Err(c.fail(format!("reps {reps:?} must be one positive number for each axis of {}", show(&x))));
+        return Err(c.fail(format!(
+            "reps {} must be one positive number for each axis of {}",
+            show_ints(&reps),
+            show(&x)
+        )));
     }
     let shape: Option<Vec<Dim>> = x
         .iter()
@@ -242,7 +251,7 @@ fn pad_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let pad = c.ints("pad")?;
     let axes = pad.len() / 2;
     if pad.len() % 2 != 0 || axes > x.len() || pad.iter().any(|&p| !(0..=i64::from(i32::MAX)).contains(&p)) {
-        return Err(c.fail(format!("pad {pad:?} must be non-negative pairs for at most {} axes", x.len())));
+        return Err(c.fail(format!("pad {} must be non-negative pairs for at most {} axes", show_ints(&pad), x.len())));
     }
     let first = x.len() - axes;
     for (i, pair) in pad.chunks_exact(2).enumerate() {

@@ -96,28 +96,30 @@ impl<'a> Lexer<'a> {
         Token { kind, span: Span::new(start, self.at) }
     }
 
+    /// The kind of the token behind the one that was read last.
+    pub(super) fn following(&self) -> Kind {
+        Lexer { text: self.text, at: self.at }.next().kind
+    }
+
     fn skip_while(&mut self, keep: impl Fn(u8) -> bool) {
         let rest = &self.text.as_bytes()[self.at..];
         self.at += rest.iter().position(|&b| !keep(b)).unwrap_or(rest.len());
     }
 
-    /// A sign, then letters, digits and points, and a sign behind an exponent's letter.
+    /// A sign, then letters, digits and points, and one sign behind an exponent's letter: `e`, or `p` after `0x`.
     fn number(&mut self) {
-        let start = self.at;
+        let sign = usize::from(matches!(self.peek(0), b'+' | b'-'));
+        let hex = self.peek(sign) == b'0' && matches!(self.peek(sign + 1), b'x' | b'X');
         self.at += 1;
-        loop {
-            self.skip_while(|b| b.is_ascii_alphanumeric() || b == b'.');
-            let text = &self.text.as_bytes()[start..self.at];
-            let hex = text.iter().any(|b| matches!(b, b'x' | b'X'));
-            let exponent = match text.last() {
-                Some(b'e' | b'E') => !hex,
-                Some(b'p' | b'P') => hex,
-                _ => false,
-            };
-            if !(exponent && matches!(self.peek(0), b'+' | b'-')) {
-                return;
-            }
+        self.skip_while(|b| b.is_ascii_alphanumeric() || b == b'.');
+        let exponent = match self.text.as_bytes()[self.at - 1] {
+            b'e' | b'E' => !hex,
+            b'p' | b'P' => hex,
+            _ => false,
+        };
+        if exponent && matches!(self.peek(0), b'+' | b'-') {
             self.at += 1;
+            self.skip_while(|b| b.is_ascii_alphanumeric() || b == b'.');
         }
     }
 

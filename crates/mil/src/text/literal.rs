@@ -18,7 +18,7 @@ const MAX_RANK: usize = 16;
 const MAX_EXTENT: usize = i32::MAX as usize;
 
 impl Reader<'_> {
-    /// True before a type (and not before a value or op that happens to be named like one).
+    /// True before a word that names a type. A value or an op may have such a name too; what follows the word decides then.
     pub(super) fn at_type(&self) -> bool {
         let text = self.text(self.token);
         self.token.kind == Kind::Ident
@@ -183,7 +183,7 @@ impl Reader<'_> {
 
     fn tensor(&mut self, dtype: DataType, shape: &[Dim]) -> Read<Constant> {
         let start = self.token.span;
-        if self.token.kind == Kind::Ident && self.text(self.token) == "BLOBFILE" {
+        if self.at_blob() {
             return self.blob(dtype, shape);
         }
         let mut elements = Elements::new(dtype);
@@ -283,6 +283,25 @@ impl Reader<'_> {
         }
     }
 
+    /// A literal of a tensor that is spelled out: what names a blob must not lie in a blob, or text could nest without end.
+    fn plain(&mut self) -> Read<Constant> {
+        let start = self.token.span;
+        let Type::Tensor { dtype, shape } = self.ty()? else {
+            return self.fail(302, start.to(self.last), "BLOBFILE needs a string and a uint64");
+        };
+        self.expect(b'(')?;
+        if self.at_blob() {
+            return self.fail(302, self.token.span, "a BLOBFILE is not named by another one");
+        }
+        let constant = self.tensor(dtype, &shape)?;
+        self.expect(b')')?;
+        Ok(constant)
+    }
+
+    fn at_blob(&self) -> bool {
+        self.token.kind == Kind::Ident && self.text(self.token) == "BLOBFILE"
+    }
+
     /// `BLOBFILE(path = string("…"), offset = uint64(64))`.
     fn blob(&mut self, dtype: DataType, shape: &[Dim]) -> Read<Constant> {
         let start = self.advance().span;
@@ -291,7 +310,7 @@ impl Reader<'_> {
         while !self.at(b')') {
             let (name, span) = self.ident("`path` or `offset`")?;
             self.expect(b'=')?;
-            let value = self.literal()?;
+            let value = self.plain()?;
             match name {
                 "path" => path = value.as_str().map(str::to_string),
                 "offset" => offset = value.as_int().map(|v| v as u64),

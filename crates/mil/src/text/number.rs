@@ -138,6 +138,10 @@ fn hex_float(text: &str) -> Option<f64> {
             scale += if behind_point { 0 } else { 4 };
         }
     }
+    if value == 0 {
+        // A large exponent is infinite as a factor.
+        return Some(0.0);
+    }
     // `value` has at most 124 bits, so the product is rounded once by the cast, unless it is subnormal in fp64.
     let scale = i32::try_from(scale.clamp(-5000, 5000)).ok()?;
     let half = scale / 2;
@@ -291,6 +295,9 @@ mod tests {
 
     #[test]
     fn reads_what_c_writes() {
+        for zero in ["0x0p99999", "0x0.0p-99999", "-0x0p99999"] {
+            assert_eq!(float(zero), Some(0.0), "{zero}");
+        }
         let f16 = |t: &str| read(DataType::Fp16, t).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32());
         assert_eq!(f16("0.125000"), Some(0.125));
         assert_eq!(f16("0x1p-3"), Some(0.125));

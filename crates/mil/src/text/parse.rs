@@ -15,7 +15,7 @@ use ferrane_diag::{Code, Diagnostic, Diagnostics, Span, nearest};
 use super::lex::{Kind, Lexer, Token};
 use crate::build::is_identifier;
 use crate::ops::Opset;
-use crate::program::{Block, BlockId, Constant, Dialect, Function, Program, Type, Value, ValueDef, ValueId};
+use crate::program::{Arg, Block, BlockId, Constant, Dialect, Function, OpId, Program, Type, Value, ValueDef, ValueId};
 use crate::weights::{Strictness, Weights};
 
 /// The largest text that is read: spans are 32 bits.
@@ -159,6 +159,11 @@ impl<'a> Reader<'a> {
         token
     }
 
+    /// What follows the token that is read next.
+    pub(super) fn following(&self) -> Kind {
+        self.lexer.following()
+    }
+
     pub(super) fn at(&self, punct: u8) -> bool {
         self.token.kind == Kind::Punct(punct)
     }
@@ -225,6 +230,8 @@ impl<'a> Reader<'a> {
         }
         self.expect(b'{').ok()?;
         let mut functions: Vec<Function> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        let mut bodies: HashSet<(usize, String)> = HashSet::new();
         while self.token.kind == Kind::Ident {
             let start = self.token.span;
             let read = self.function();
@@ -233,11 +240,16 @@ impl<'a> Reader<'a> {
                 // Without its body nothing tells where a function ends.
                 return None;
             }
-            if functions.iter().any(|f| f.name == function.name) {
-                let message = format!("two functions are named `{}`", function.name);
-                self.tell(Diagnostic::error(Code(201), start.to(self.last), message));
-            } else {
-                functions.push(function);
+            let place = *places.entry(function.name.clone()).or_insert(functions.len());
+            let new = bodies.insert((place, function.opset().to_string()));
+            match functions.get_mut(place) {
+                None => functions.push(function),
+                // Further bodies of a function stand as functions of its name and signature in other opsets.
+                Some(first) if new && same_signature(first, &function) => add_body(first, function),
+                Some(_) => {
+                    let message = format!("two functions are named `{}`", function.name);
+                    self.tell(Diagnostic::error(Code(201), start.to(self.last), message));
+                }
             }
         }
         self.expect(b'}').ok()?;
@@ -406,7 +418,8 @@ impl<'a> Reader<'a> {
         let mut d = Diagnostic::error(Code(202), span, format!("`{name}` is not defined here"));
         if name == "true" || name == "false" {
             d = d.suggest(span, format!("bool({name})"));
-        } else if self.scope.len() <= 1000
+        } else if !self.diagnostics.is_full()
+            && self.scope.len() <= 1000
             && let Some(near) = nearest(name, self.scope.keys().map(String::as_str))
         {
             d = d.suggest(span, near);
@@ -414,4 +427,50 @@ impl<'a> Reader<'a> {
         self.tell(d);
         None
     }
+}
+
+/// Inputs of the same names and types, and the same attributes.
+fn same_signature(a: &Function, b: &Function) -> bool {
+    let input = |f: &Function, i: usize| f.inputs.get(i).map(|v| (f.value(*v).name.clone(), f.value(*v).ty.clone()));
+    a.inputs.len() == b.inputs.len()
+        && (0..a.inputs.len()).all(|i| input(a, i) == input(b, i))
+        && a.attributes == b.attributes
+}
+
+/// Moves the body of `other`, a function of the same signature, behind those of `first`. The reader puts the inputs first among
+/// a function's values, so they keep their ids and all others are shifted.
+fn add_body(first: &mut Function, other: Function) {
+    let inputs = other.inputs.len();
+    let (values, ops, blocks) = (first.values.len(), first.ops.len(), first.blocks.len());
+    let value = |v: ValueId| if v.index() < inputs { v } else { ValueId((v.index() - inputs + values) as u32) };
+    let op = |o: OpId| OpId((o.index() + ops) as u32);
+    let block = |b: BlockId| BlockId((b.index() + blocks) as u32);
+    let shift = |list: &mut Vec<ValueId>| list.iter_mut().for_each(|v| *v = value(*v));
+    first.values.extend(other.values.into_iter().skip(inputs).map(|mut v| {
+        v.def = match v.def {
+            ValueDef::Input(n) => ValueDef::Input(n),
+            ValueDef::Op(o, n) => ValueDef::Op(op(o), n),
+            ValueDef::BlockInput(b, n) => ValueDef::BlockInput(block(b), n),
+        };
+        v
+    }));
+    first.ops.extend(other.ops.into_iter().map(|mut o| {
+        for (_, arg) in &mut o.args {
+            match arg {
+                Arg::Value(v) => *v = value(*v),
+                Arg::List(vs) => shift(vs),
+                Arg::Const(_) => {}
+            }
+        }
+        shift(&mut o.outputs);
+        o.blocks.iter_mut().for_each(|b| *b = block(*b));
+        o
+    }));
+    first.blocks.extend(other.blocks.into_iter().map(|mut b| {
+        shift(&mut b.inputs);
+        shift(&mut b.outputs);
+        b.ops.iter_mut().for_each(|o| *o = op(*o));
+        b
+    }));
+    first.bodies.extend(other.bodies.into_iter().map(|(opset, b)| (opset, block(b))));
 }

@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
         if self.token.kind != Kind::Ident {
             return self.unexpected("a statement");
         }
-        if !self.at_type() {
+        if !self.at_type() || self.following() == Kind::Punct(b'(') {
             // An op without results: its name is read by `call`.
             return Ok(Vec::new());
         }
@@ -79,13 +79,15 @@ impl<'a> Reader<'a> {
         });
         debug_assert_eq!(id.index() + 1, self.function.ops.len());
         let (name, name_span) = self.ident("an op")?;
+        // For messages, of which one op can cause many.
+        let shown = name.get(..100).unwrap_or(name);
         let mut places = Places { op: name_span, arguments: HashMap::new() };
         self.expect(b'(')?;
         let mut args = Vec::new();
         while !self.at(b')') {
-            if let Some(a) = self.argument(name)? {
+            if let Some(a) = self.argument(name, shown)? {
                 if places.arguments.insert(a.name.clone(), a.places).is_some() {
-                    let e = MilError::DuplicateArgument { op: name.to_string(), argument: a.name };
+                    let e = MilError::DuplicateArgument { op: shown.to_string(), argument: a.name };
                     self.tell(Diagnostic::error(e.code(), a.places.0, e.to_string()));
                 } else {
                     args.push((a.name, a.value));
@@ -124,10 +126,10 @@ impl<'a> Reader<'a> {
     }
 
     /// `name = value`. `None` for an argument that is wrong but ends where it should.
-    fn argument(&mut self, op: &str) -> Read<Option<Argument>> {
+    fn argument(&mut self, op: &str, shown: &str) -> Read<Option<Argument>> {
         let (name, span) = self.ident("an argument")?;
         if self.at(b',') || self.at(b')') {
-            let message = format!("the arguments of `{op}` are given by name");
+            let message = format!("the arguments of `{shown}` are given by name");
             let mut d = Diagnostic::error(Code(106), span, message);
             if let Some(first) = ops::find(op, self.opset).and_then(|def| def.params.first()) {
                 d = d.suggest(span, format!("{} = {name}", first.name));
@@ -137,7 +139,7 @@ impl<'a> Reader<'a> {
         }
         self.expect(b'=')?;
         let start = self.token.span;
-        let arg = self.argument_value(op, name)?;
+        let arg = self.argument_value(shown, name)?;
         Ok(arg.map(|arg| Argument { name: name.to_string(), places: (span, start.to(self.last)), value: arg }))
     }
 
@@ -155,7 +157,10 @@ impl<'a> Reader<'a> {
                 }
                 Ok(Some(Arg::List(values)))
             }
-            Kind::Ident if self.at_type() => Ok(Some(Arg::Const(self.literal()?))),
+            // A value may be named like a type; a literal goes on with `<` or `(`.
+            Kind::Ident if self.at_type() && matches!(self.following(), Kind::Punct(b'<' | b'(')) => {
+                Ok(Some(Arg::Const(self.literal()?)))
+            }
             Kind::Ident => {
                 let (value, span) = self.ident("a value")?;
                 if self.at(b'(') || self.at(b'<') {

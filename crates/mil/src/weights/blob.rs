@@ -77,7 +77,7 @@ pub enum BlobError {
 }
 
 /// Which reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Strictness {
     /// Every mismatch is an error.
     #[default]

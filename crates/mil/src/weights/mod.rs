@@ -74,7 +74,18 @@ struct Key {
     offset: u64,
     /// `None` finds whatever was added at the place.
     what: Option<(DataType, usize)>,
-    absent: bool,
+    origin: Origin,
+}
+
+/// Where the bytes of a key come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Origin {
+    /// Added here: right for every reader.
+    Added,
+    /// An opened file, as this reader reads it; the other one must look for itself.
+    File(Strictness),
+    /// Nowhere.
+    Absent,
 }
 
 #[derive(Clone, Debug)]
@@ -120,13 +131,17 @@ impl Weights {
         let offset = blob::align(self.ends.get(file).copied().unwrap_or(first));
         let end = offset + (blob::ALIGNMENT + bytes.len()) as u64;
         Arc::make_mut(&mut self.ends).insert(file.to_string(), end);
-        self.push(Record { file: file.to_string(), offset, dtype, elements, data: Data::Own(bytes) })
+        self.push(Record { file: file.to_string(), offset, dtype, elements, data: Data::Own(bytes) }, Origin::Added)
     }
 
     /// Opens a blob file under the path that text uses. Nothing is read yet. A file already opened under this path is replaced
     /// for later look-ups; records found in it keep their bytes.
     pub fn open_file(&mut self, path: &str, bytes: impl Into<Bytes>) {
-        Arc::make_mut(&mut self.files).insert(path.to_string(), bytes.into());
+        let replaced = Arc::make_mut(&mut self.files).insert(path.to_string(), bytes.into());
+        if replaced.is_some() {
+            let stale = |key: &Key| key.file == path && matches!(key.origin, Origin::File(_));
+            Arc::make_mut(&mut self.index).retain(|key, _| !stale(key));
+        }
     }
 
     /// The record that text means by `path` and `offset`: one that was added or found before, or one of an opened file. Gives,
@@ -142,11 +157,14 @@ impl Weights {
         elements: usize,
         strictness: Strictness,
     ) -> Result<Option<(WeightId, Vec<BlobError>)>, BlobError> {
-        let key = |what| Key { file: path.to_string(), offset, what, absent: false };
-        if let Some(id) = self.index.get(&key(Some((dtype, elements)))) {
-            return Ok(Some((*id, Vec::new())));
+        let key = |what, origin| Key { file: path.to_string(), offset, what, origin };
+        let what = Some((dtype, elements));
+        for origin in [Origin::Added, Origin::File(strictness)] {
+            if let Some(id) = self.index.get(&key(what, origin)) {
+                return Ok(Some((*id, Vec::new())));
+            }
         }
-        if let Some(r) = self.index.get(&key(None)).and_then(|id| self.get(*id)) {
+        if let Some(r) = self.index.get(&key(None, Origin::Added)).and_then(|id| self.get(*id)) {
             return Err(if r.dtype != dtype {
                 BlobError::Type { expected: dtype, found: r.dtype.to_string() }
             } else {
@@ -160,31 +178,27 @@ impl Weights {
         };
         let (range, odd) = blob::find(&file, offset, dtype, elements, strictness)?;
         let data = Data::In(file, range);
-        let id = self.push(Record { file: path.to_string(), offset, dtype, elements, data });
+        let record = Record { file: path.to_string(), offset, dtype, elements, data };
+        let id = self.push(record, Origin::File(strictness));
         Ok(Some((id, odd)))
     }
 
     /// A record that text names and nobody has: [`Weights::bytes`] is `None`. Programs with such records can be printed and
     /// checked, not compiled.
     pub fn add_absent(&mut self, path: &str, offset: u64, dtype: DataType, elements: usize) -> WeightId {
-        let key = Key { file: path.to_string(), offset, what: Some((dtype, elements)), absent: true };
+        let key = Key { file: path.to_string(), offset, what: Some((dtype, elements)), origin: Origin::Absent };
         if let Some(id) = self.index.get(&key) {
             return *id;
         }
-        self.push(Record { file: path.to_string(), offset, dtype, elements, data: Data::Absent })
+        self.push(Record { file: path.to_string(), offset, dtype, elements, data: Data::Absent }, Origin::Absent)
     }
 
-    fn push(&mut self, record: Record) -> WeightId {
+    fn push(&mut self, record: Record, origin: Origin) -> WeightId {
         let id = WeightId(self.records.len() as u32);
-        let key = |what| Key {
-            file: record.file.clone(),
-            offset: record.offset,
-            what,
-            absent: matches!(record.data, Data::Absent),
-        };
+        let key = |what| Key { file: record.file.clone(), offset: record.offset, what, origin };
         let index = Arc::make_mut(&mut self.index);
         index.insert(key(Some((record.dtype, record.elements))), id);
-        if matches!(record.data, Data::Own(_)) {
+        if origin == Origin::Added {
             index.insert(key(None), id);
         }
         Arc::make_mut(&mut self.records).push(record);
@@ -302,5 +316,38 @@ mod tests {
             read.find("w/b.bin", 384, DataType::Fp16, 3, Strictness::Strict),
             Err(BlobError::Size { .. })
         ));
+    }
+
+    #[test]
+    fn a_replaced_file_is_read_anew_and_leniency_is_not_inherited() {
+        let file = |byte: u8| {
+            let mut writer = blob::Writer::new();
+            writer.add(DataType::Fp16, &[byte; 4], 2);
+            writer.finish()
+        };
+        let find = |w: &mut Weights, strictness| {
+            w.find("w", 64, DataType::Fp16, 2, strictness)
+                .map(|f| f.map(|(id, _)| (id, w.bytes(id).map(<[u8]>::to_vec))))
+        };
+        let mut w = Weights::new();
+        w.open_file("w", file(1));
+        let (old, bytes) = find(&mut w, Strictness::Strict).expect("strict").expect("opened");
+        assert_eq!(bytes, Some(vec![1; 4]));
+        w.open_file("w", file(2));
+        let (_, bytes) = find(&mut w, Strictness::Strict).expect("strict").expect("opened");
+        assert_eq!(bytes, Some(vec![2; 4]));
+        assert_eq!(w.bytes(old), Some(&[1; 4][..]));
+        // Another version than 2 is odd.
+        let mut odd = file(3);
+        odd[4] = 1;
+        w.open_file("w", odd);
+        assert!(find(&mut w, Strictness::Lenient).expect("lenient").is_some());
+        assert!(find(&mut w, Strictness::Strict).is_err());
+        // What was added is right for both.
+        let id = w.add("v", DataType::Fp16, vec![0; 4]);
+        for strictness in [Strictness::Strict, Strictness::Lenient] {
+            let found = w.find("v", 64, DataType::Fp16, 2, strictness).expect("added").expect("added");
+            assert_eq!(found.0, id);
+        }
     }
 }

@@ -159,10 +159,57 @@ fn large_and_deep_inputs_end_soon() {
         ),
         program(&format!("string s = const()[val = string(\"{}\")];", "\\".repeat(100_001))),
         format!("program(1.3)\n{{\n{}\n}}", "func main<ios18>() {} -> ();\n".repeat(n)),
+        format!("program(1.3)\n{{\n{}}}", many(&|i| format!("func main<ios{i}>() {{}} -> ();\n"))),
+        // References to blobs whose own names lie in blobs.
+        program(&format!("string a = const()[val = {}", "string(BLOBFILE(path = ".repeat(100_000))),
+        program(&format!(
+            "string a = const()[val = {}",
+            "tuple<string>((string(BLOBFILE(path = tuple<string>((".repeat(50_000)
+        )),
+        // Numbers that never end, and one exponent after the other.
+        program(&format!("fp16 a = const()[val = fp16({})];", "1e+".repeat(300_000))),
+        program(&format!("fp16 a = const()[val = fp16(0x{})];", "1p+".repeat(300_000))),
+        // Many undefined names, and names too long to be compared with.
+        program(&format!(
+            "tensor<fp16, [1]> a = concat(values = ({}));",
+            (0..500_000).map(|i| format!("undefined_name_{i}, ")).collect::<String>()
+        )),
+        program(&format!(
+            "tensor<fp16, [1, 2]> {} = relu(x = x);\ntensor<fp16, [1]> a = concat(values = ({}));",
+            "z".repeat(10_000_000),
+            many(&|i| format!("{}{i}, ", "z".repeat(90)))
+        )),
+        program(&format!("tensor<fp16, [1]> a = {}({});", "f".repeat(1_000_000), "x, ".repeat(300_000))),
     ];
     for (i, text) in inputs.iter().enumerate() {
         let start = Instant::now();
         survive(text.as_bytes());
         assert!(start.elapsed() < Duration::from_secs(10), "input {i} took {:?}", start.elapsed());
+    }
+}
+
+/// What a message says of a list is short, however long the list is.
+#[test]
+fn messages_do_not_hold_whole_lists() {
+    let n = 20_000;
+    let list = format!("tensor<int32, [{n}]>([{}7])", "7, ".repeat(n - 1));
+    let pools = "pad_type = string(\"custom\"), kernel_sizes";
+    let calls = [
+        format!("tile(x = y, reps = {list})"),
+        format!("pad(x = y, pad = {list})"),
+        format!("transpose(x = y, perm = {list})"),
+        format!("reshape(x = y, shape = {list})"),
+        format!("split(x = y, split_sizes = {list}, axis = int32(0))"),
+        format!("split(x = y, split_sizes = tensor<int32, [4000]>([{}7]), axis = int32(0))", "7, ".repeat(3999)),
+        format!("conv(x = y, weight = y, strides = {list})"),
+        format!("max_pool(x = y, {pools} = {list})"),
+        format!("max_pool(x = y, {pools} = tensor<int32, [2]>([1, 1]), pad = {list})"),
+    ];
+    for call in calls {
+        let body = format!("tensor<fp16, [1, 2, 4, 4]> y = foo();\ntensor<fp16, [1]> a = {call};");
+        let told = parse_with(program(&body), &Weights::new(), Options::default()).diagnostics;
+        let last = told.iter().last().expect("refused");
+        let op = call.split('(').next().unwrap();
+        assert!(last.message.contains(op) && last.message.len() < 400, "{op}: {} bytes", last.message.len());
     }
 }

@@ -168,3 +168,31 @@ fn shapes_of_convolutions_pools_and_compressed_constants() {
     assert_eq!(attention(&[1, 1, 5, 7]), Ok(vec![1, 8, 5, 4]));
     assert!(attention(&[1, 1, 5, 5]).is_err());
 }
+
+#[test]
+fn unknown_extents_and_overflow() {
+    let unknown = |dims: &[Option<usize>]| ferrane_mil::Type::Tensor {
+        dtype: DataType::Fp16,
+        shape: dims.iter().map(|d| d.map_or(ferrane_mil::Dim::Unknown, ferrane_mil::Dim::Fixed)).collect(),
+    };
+    // A mask of known extents may fit a length that is not known; it must not widen what is.
+    let attention = |mask: &[Option<usize>]| {
+        let mut b = Builder::new("main", "ios18");
+        let q = b.input("q", unknown(&[Some(1), Some(8), None, Some(16)])).unwrap();
+        let k = b.input("k", unknown(&[Some(1), Some(8), Some(7), Some(16)])).unwrap();
+        let mask = b.input("mask", unknown(mask)).unwrap();
+        b.scaled_dot_product_attention("a", q, k, k, Some(mask)).map(|v| b.ty(v).to_string())
+    };
+    for mask in [&[Some(1), Some(1), Some(5), Some(7)][..], &[None, Some(8), None, None], &[Some(5), Some(7)]] {
+        assert_eq!(attention(mask), Ok("tensor<fp16, [1, 8, ?, 16]>".into()));
+    }
+    assert!(attention(&[Some(2), Some(1), Some(5), Some(7)]).is_err());
+    assert!(attention(&[Some(1), Some(1), Some(1), Some(5), Some(7)]).is_err());
+
+    let most = i32::MAX as usize;
+    let reshape = |x: &[usize], shape: &[i32]| shape_of("reshape", &[("x", x)], &[("shape", Constant::int32s(shape))]);
+    assert!(reshape(&[2, 3], &[i32::MAX; 4]).is_err());
+    assert!(reshape(&[most; 3], &[1]).is_err());
+    assert_eq!(reshape(&[most, most, most, 0], &[0, 0, 0, 0]), Ok(vec![most, most, most, 0]));
+    assert_eq!(reshape(&[2, 3], &[3, -1]), Ok(vec![3, 2]));
+}

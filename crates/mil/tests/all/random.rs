@@ -3,6 +3,9 @@
 use ferrane_mil::{Builder, Constant, DataType, MilError, Program, Type, ValueId, Weights, check, parse, print};
 use proptest::prelude::*;
 
+/// Words that mean a type elsewhere are names like any other.
+const TYPES: [&str; 8] = ["state", "list", "dict", "tuple", "tensor", "bool", "int8", "string"];
+
 /// One step of a random program: which op, and numbers to choose its operands with.
 type Step = (u8, u16, u16, f32);
 
@@ -22,7 +25,7 @@ fn step(b: &mut Builder, values: &[ValueId], (op, i, j, f): Step) -> Result<Vec<
         0 => b.add("a", x, y)?,
         1 => b.mul("m", x, y)?,
         2 => b.scale("s", x, f)?,
-        3 => b.sigmoid("s", x)?,
+        3 => b.sigmoid(TYPES[i as usize % TYPES.len()], x)?,
         4 => b.softmax("sm", x, signed)?,
         5 => b.reduce_sum("r", x, &[signed], j % 2 == 0)?,
         6 => b.reshape("rs", x, &[-1, 1])?,

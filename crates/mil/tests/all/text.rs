@@ -219,3 +219,66 @@ fn hand_made_weights_are_read_leniently_with_warnings() {
     // What was opened and not added to goes to an engine as it is.
     assert_eq!(*program.weights.files()[0].1, *file);
 }
+
+#[test]
+fn bodies_of_several_opsets_are_one_function() {
+    let text = r#"program(1.3)
+{
+    func main<ios16>(tensor<fp16, [2]> x) {
+        tensor<fp16, [2]> y = relu(x = x);
+        tensor<fp16, [2]> c = cond(pred = x) (tensor<fp16, [2]> p) {
+            tensor<fp16, [2]> u = add(x = p, y = y);
+        } -> (u);
+    } -> (c);
+    func other<ios18>() {
+    } -> ();
+    func main<ios18>(tensor<fp16, [2]> x) {
+        tensor<fp16, [2]> a = abs(x = x);
+        tensor<fp16, [2]> c = cond(pred = x) (tensor<fp16, [2]> p) {
+            tensor<fp16, [2]> u = foo(values = (p, a, x));
+        } -> (u);
+        tensor<fp16, [1, 2, 2]> q = bar();
+        tensor<fp16, [1, 2, 2]> y = scaled_dot_product_attention(query = q, key = q, value = q);
+    } -> (y);
+}
+"#;
+    let program = parse(text, &Weights::new()).unwrap_or_else(|d| panic!("{d}"));
+    let main = program.function("main").unwrap();
+    assert_eq!(program.functions.len(), 2);
+    assert_eq!(main.bodies.iter().map(|(o, _)| o.as_str()).collect::<Vec<_>>(), ["ios16", "ios18"]);
+    // Attention is of iOS 18; only the ops that nobody knows are told.
+    let told = ferrane_mil::check(main, &program.weights);
+    assert!(told.iter().all(|(_, e)| matches!(e, ferrane_mil::MilError::UnknownOp { name, .. } if name.len() < 5)));
+    fixpoint(text, &Weights::new()).unwrap();
+    let both = print(&program);
+    assert_eq!(both.matches("func main<").count(), 2);
+    assert!(both.contains("foo(values = (p, a, x))") && both.contains("add(x = p, y = y)"), "{both}");
+    // The same opset twice, or another signature, is no further body.
+    for (from, to) in [
+        ("main<ios18>(tensor", "main<ios16>(tensor"),
+        ("main<ios18>(tensor<fp16, [2]> x", "main<ios18>(tensor<fp16, [2]> z, tensor<fp16, [2]> x"),
+    ] {
+        let told = parse(text.replace(from, to), &Weights::new()).expect_err("two functions");
+        assert!(told.to_string().contains("two functions are named `main`"), "{told}");
+    }
+}
+
+#[test]
+fn names_of_types_are_names_too() {
+    let body = "tensor<fp16, [2, 3]> state = relu(x = x);\ntensor<fp16, [2, 3]> int8 = add(x = state, y = fp16(1));\n\
+                tensor<fp16, [2, 3]> y = add(x = int8, y = state);\nlist(x = int8);";
+    let told = errors(body);
+    assert!(matches!(&told[..], [(4, code, ..)] if code == "E0204"), "{told:?}");
+    assert_eq!(errors("tensor<fp16, [2, 3]> y = relu(x = bool);")[0].1, "E0202");
+}
+
+#[test]
+fn attributes_are_no_arguments() {
+    // Only `const` and `constexpr_*` have arguments there.
+    let told =
+        errors("tensor<fp16, [2, 1]> y = reduce_sum(x = x)[axes = tensor<int32, [1]>([1]), keep_dims = bool(true)];");
+    assert!(told.iter().any(|e| e.1.starts_with('E')), "{told:?}");
+    assert_eq!(errors("tensor<fp16, [2, 3]> y = relu()[x = tensor<fp16, [1]>([1])];")[0].1, "E0206");
+    let cast = "tensor<fp32, [2, 3]> y = cast(x = x)[dtype = string(\"fp32\")];";
+    assert_eq!(errors(cast)[0].1, "E0206");
+}
