@@ -15,7 +15,7 @@ use ferrane_train::step::{Engine, Pipeline, ReferenceEngine};
 /// The loss scale of these tests; a power of two, so that it costs no bit.
 const SCALE: f32 = 256.0;
 
-fn emulator(numerics: Numerics) -> Device {
+pub fn emulator(numerics: Numerics) -> Device {
     let mut options = Options::default();
     options.numerics = numerics;
     Device::new(Emulator::new(options))
@@ -38,7 +38,7 @@ fn files(suite: &Suite, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
 }
 
 /// Runs every window through an engine; returns the mean loss and the mean gradients.
-fn gradients(
+pub fn gradients(
     engine: &mut dyn Engine,
     config: &Config,
     weights: &Weights,
@@ -74,7 +74,7 @@ fn compare(found: &[f32], expected: &[f32]) -> (f64, f64) {
 }
 
 /// Every tensor within the bounds; the error names the worst.
-fn check(found: &Weights, expected: &Weights, config: &Config, cosine: f64, error: f64) -> Result<String, String> {
+pub fn check(found: &Weights, expected: &Weights, config: &Config, cosine: f64, error: f64) -> Result<String, String> {
     let mut worst = (1.0f64, 0.0f64, String::new());
     for (f, e) in found.tensors(config).iter().zip(expected.tensors(config)) {
         let (c, r) = compare(f.data, e.data);

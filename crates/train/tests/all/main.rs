@@ -1,3 +1,4 @@
 //! Tests of the trainer against outside data and on the emulator.
 
 mod gradients;
+mod run;
