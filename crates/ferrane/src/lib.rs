@@ -17,8 +17,7 @@
 //! let input = device.surface(&executable.port("x")?.layout)?;
 //! let output = device.surface(&executable.port("y")?.layout)?;
 //! input.write_f32(&[0.0; 32])?;
-//! let request = executable.prepare(ferrane::Bindings::new().bind("x", &input).bind("y", &output))?;
-//! request.evaluate()?;
+//! executable.prepare(ferrane::Bindings::new().bind("x", &input).bind("y", &output))?.evaluate()?;
 //! assert_eq!(output.read_f32()?, [0.5; 32]);
 //! # Ok(())
 //! # }

@@ -1,7 +1,7 @@
 //! Vocabulary compaction (training-dynamic §9): the ids that occur get dense numbers, in ascending order.
 //!
-//! The embedding and the classifier then have a row for every used id instead of every id. Disabled, the maps are the identity and
-//! callers need no second path.
+//! The classifier and the loss then have a row for every used id instead of every id; the embedding keeps all its rows. Disabled,
+//! the maps are the identity and callers need no second path.
 
 use serde::{Deserialize, Serialize};
 
