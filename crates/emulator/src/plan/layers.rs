@@ -14,6 +14,9 @@ use super::view::{Storage, View};
 /// Most products of one step; a batch beyond is refused, as its list of offsets would outgrow its data.
 const MAX_BATCH: usize = 1 << 22;
 
+/// Most taps of a window and the largest padded extent: what sums and differences of positions hold without wrapping.
+const MAX_REACH: usize = isize::MAX as usize / 16;
+
 /// What follows a product.
 #[derive(Clone, Default)]
 struct After {
@@ -204,6 +207,9 @@ impl<'a> Lowering<'a> {
 
     fn window(&self, args: &Args<'a>, x: &[usize], out: &[usize], kernel: Vec<usize>) -> Result<Window> {
         let n = kernel.len();
+        let large = || args.unsupported(format!("a window of {kernel:?} is too large"));
+        // Kernels count their taps, so there must be a number of them.
+        kernel.iter().try_fold(1usize, |taps, &k| taps.checked_mul(k)).filter(|&t| t <= MAX_REACH).ok_or_else(large)?;
         let read = |name: &str, default: usize, count: usize| -> Result<Vec<usize>> {
             let given = args.ints_if(name)?.unwrap_or_else(|| vec![default as i64; count]);
             Ok(given.into_iter().map(|v| v.max(0) as usize).collect())
@@ -217,16 +223,21 @@ impl<'a> Lowering<'a> {
                 "custom" => {
                     let given = read("pad", 0, 2 * n)?;
                     pad[axis] = given[2 * axis];
-                    padded[axis] += given[2 * axis] + given[2 * axis + 1];
+                    let total = given[2 * axis].saturating_add(given[2 * axis + 1]);
+                    padded[axis] = padded[axis].saturating_add(total);
                 }
                 "same" | "same_lower" => {
-                    let reach = (kernel[axis] - 1) * dilations[axis] + 1;
-                    let total = ((out[axis] - 1) * strides[axis] + reach).saturating_sub(x[axis]);
+                    let reach = (kernel[axis] - 1).saturating_mul(dilations[axis]).saturating_add(1);
+                    let first = (out[axis] - 1).saturating_mul(strides[axis]);
+                    let total = first.saturating_add(reach).saturating_sub(x[axis]);
                     // The odd one goes behind, or before with `same_lower`.
                     pad[axis] = if pad_type == "same" { total / 2 } else { total - total / 2 };
-                    padded[axis] += total;
+                    padded[axis] = padded[axis].saturating_add(total);
                 }
                 _ => {}
+            }
+            if padded[axis] > MAX_REACH {
+                return Err(large());
             }
         }
         Ok(Window { kernel, strides, dilations, pad, padded })

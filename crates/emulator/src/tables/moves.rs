@@ -212,36 +212,41 @@ pub(crate) fn gather_along(
     result
 }
 
-/// Pooling, place by place.
+/// Pooling, place by place. Only the taps inside of the input are visited, however large the window is.
 pub(crate) fn pool(step: &Step, pool: &Pool, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
     let (x, out) = (&step.reads[0], &step.writes[0]);
     let [mut write, ..] = writes;
     let window = &pool.window;
     let spatial = window.kernel.len();
-    let taps: usize = window.kernel.iter().product();
     places(out, |index, to| {
-        let base = bases[0] as isize + index[0] as isize * x.strides[0] + index[1] as isize * x.strides[1];
-        let (mut best, mut total, mut inside, mut counted) = (f32::NEG_INFINITY, 0.0f64, 0usize, 0usize);
-        for tap in 0..taps {
-            let (mut rest, mut at, mut here, mut padded) = (tap, base, true, true);
+        let mut base = bases[0] as isize + index[0] as isize * x.strides[0] + index[1] as isize * x.strides[1];
+        // Taps inside of the input along each axis, and taps inside of the padded input.
+        let mut extents = [0usize; 3];
+        let mut counted = 1usize;
+        for (a, extent) in extents[..spatial].iter_mut().enumerate() {
+            let (start, kernel) = (index[2 + a] * window.strides[a], window.kernel[a]);
+            let below = |end: usize| end.saturating_sub(start).min(kernel);
+            let first = below(window.pad[a]);
+            *extent = below(window.pad[a] + x.shape[2 + a]) - first;
+            counted *= below(window.padded[a]);
+            if *extent > 0 {
+                base += (start + first - window.pad[a]) as isize * x.strides[2 + a];
+            }
+        }
+        let inside: usize = extents[..spatial].iter().product();
+        let (mut best, mut total) = (f32::NEG_INFINITY, 0.0f64);
+        for tap in 0..inside {
+            let (mut rest, mut at) = (tap, base);
             for a in (0..spatial).rev() {
-                let position = index[2 + a] * window.strides[a] + rest % window.kernel[a];
-                rest /= window.kernel[a];
-                let i = position.wrapping_sub(window.pad[a]);
-                here &= i < x.shape[2 + a];
-                padded &= position < window.padded[a];
-                at = at.wrapping_add((i as isize).wrapping_mul(x.strides[2 + a]));
+                at += (rest % extents[a]) as isize * x.strides[2 + a];
+                rest /= extents[a];
             }
-            counted += usize::from(padded);
-            if here {
-                inside += 1;
-                let v = reads[0].float(at as usize);
-                best = if v > best || v.is_nan() { v } else { best };
-                total += match pool.form {
-                    PoolForm::L2 => f64::from(v) * f64::from(v),
-                    _ => f64::from(v),
-                };
-            }
+            let v = reads[0].float(at as usize);
+            best = if v > best || v.is_nan() { v } else { best };
+            total += match pool.form {
+                PoolForm::L2 => f64::from(v) * f64::from(v),
+                _ => f64::from(v),
+            };
         }
         let mut value = [match pool.form {
             PoolForm::Max => best,

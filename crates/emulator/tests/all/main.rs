@@ -3,6 +3,7 @@
 mod device;
 mod groups;
 mod harness;
+mod hostile;
 mod layers;
 mod ops;
 mod patterns;
