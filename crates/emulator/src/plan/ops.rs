@@ -1,6 +1,6 @@
 //! Lowers each op: views where strides can say it, copies where they cannot.
 
-use ferrane_device::Result;
+use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::{DataType, Op, ValueId};
 
 use super::args::Args;
@@ -8,6 +8,9 @@ use super::build::Lowering;
 use super::elementwise::is_elementwise;
 use super::step::{Kind, Nest, Reduce, Reduction};
 use super::view::View;
+
+/// Most positions along an axis of a pad that mirrors or repeats: the plan lists where each comes from.
+const MAX_MAP: usize = 1 << 24;
 
 /// A view of some of the axes only.
 pub(super) fn select(view: &View, axes: &[usize]) -> View {
@@ -256,6 +259,10 @@ impl<'a> Lowering<'a> {
         }
         let mut maps = Vec::new();
         for axis in 0..shape.len() {
+            if shape[axis] > MAX_MAP {
+                let message = format!("op `pad`: {} positions along axis {axis} are too many", shape[axis]);
+                return Err(Error::new(ErrorKind::OutOfMemory, message));
+            }
             let extent = x.shape[axis] as i64;
             let source = |i: usize| {
                 let at = i as i64 - before(axis) as i64;

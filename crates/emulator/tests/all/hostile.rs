@@ -46,3 +46,18 @@ fn windows_far_larger_than_their_input() {
         assert_eq!(found, Err(ErrorKind::Unsupported));
     }
 }
+
+#[test]
+fn pads_that_list_more_positions_than_memory_holds() {
+    let x = Tensor::new(Fp16, &[1, 2], vec![1.0, 2.0]);
+    let program = program(std::slice::from_ref(&x), |b, ids| {
+        let pad = Constant::int32s(&[0, 0, 0, 1 << 24]);
+        let args = [("x", ids[0].into()), ("pad", pad.into()), ("mode", Constant::string("replicate").into())];
+        let wide = b.op("pad", "wide", args)?;
+        let axes = Constant::int32s(&[1]);
+        Ok(vec![b.op("reduce_max", "y", [("x", wide.into()), ("axes", axes.into())])?])
+    });
+    for numerics in BOTH {
+        assert_eq!(run(numerics, &program, std::slice::from_ref(&x)).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    }
+}
