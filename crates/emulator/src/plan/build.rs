@@ -14,6 +14,11 @@ use crate::tables::memory::Place;
 /// Highest rank of a value. `tile` doubles it inside.
 pub(super) const MAX_RANK: usize = 8;
 
+/// What may be computed from constants at compile time, all together: so many bytes, or so many times what the program states.
+/// Widening and a new order of every weight stay well below.
+const FOLD_FLOOR: usize = 1 << 20;
+const FOLD_TIMES: usize = 8;
+
 /// What a lowering gives.
 pub(super) struct Lowered {
     pub buffers: Vec<Buffer>,
@@ -41,6 +46,9 @@ pub(super) struct Lowering<'a> {
     pub open: Vec<Open>,
     pub steps: Vec<Step>,
     pub initial: Vec<Step>,
+    /// Bytes of the constants that the program states, and of those computed from them.
+    stated: usize,
+    folded: usize,
     /// The op being lowered and its first result, for messages.
     pub label: (String, String),
 }
@@ -63,6 +71,8 @@ impl<'a> Lowering<'a> {
             open: Vec::new(),
             steps: Vec::new(),
             initial: Vec::new(),
+            stated: 0,
+            folded: 0,
             label: Default::default(),
         })
     }
@@ -174,6 +184,7 @@ impl<'a> Lowering<'a> {
     /// A constant buffer.
     pub(super) fn constant(&mut self, storage: Storage, shape: &[usize], data: Vec<u8>) -> View {
         let elements = shape.iter().product();
+        self.stated += data.len();
         let buffer =
             self.add(Buffer { place: Place::Constant, storage, elements, sole: false, data: Some(data), start: 0 });
         View::dense(buffer, storage, shape)
@@ -259,14 +270,19 @@ impl<'a> Lowering<'a> {
     }
 
     /// Appends a step. A write that overlaps a read or another write goes through a buffer of its own; a step over constants is
-    /// run at compile time.
+    /// run at compile time, unless that would make much more of them than the program states: a short text may ask for any size,
+    /// and only an evaluation can refuse it.
     pub(super) fn push(&mut self, kind: Kind, reads: Vec<View>, writes: Vec<View>) -> Result<()> {
         let (op, value) = self.label.clone();
         let step = Step { op, value, reads, writes, kind };
         let known = step.reads.iter().all(|v| self.is_constant(v));
         let sole =
             step.writes.iter().all(|v| self.buffers[v.buffer].sole && self.buffers[v.buffer].place == Place::Arena);
-        if known && sole {
+        let bytes = step.writes.iter().map(|v| self.buffers[v.buffer].bytes()).try_fold(self.folded, |sum, bytes| {
+            sum.checked_add(bytes?).filter(|&sum| sum <= FOLD_FLOOR.max(self.stated.saturating_mul(FOLD_TIMES)))
+        });
+        if let (true, true, Some(bytes)) = (known, sole, bytes) {
+            self.folded = bytes;
             for view in &step.writes {
                 self.buffers[view.buffer].place = Place::Constant;
             }

@@ -164,3 +164,37 @@ fn ports(id: u32, function: &Function) -> Result<Procedure> {
         states: Vec::new(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use ferrane_mil::{Builder, Constant, DataType, Type};
+
+    use super::*;
+    use crate::tables::FAST;
+
+    /// A plan that adds the largest of `1.5` repeated to its input.
+    fn repeated(times: i32) -> Plan {
+        let mut b = Builder::new("main", "ios18");
+        let x = b.input("x", Type::tensor(DataType::Fp16, &[1])).unwrap();
+        let one = b.weight("one", "@model_path/w.bin", DataType::Fp16, &[1], vec![0x00, 0x3E]).unwrap();
+        let many = b.op("tile", "many", [("x", one.into()), ("reps", Constant::int32s(&[times]).into())]).unwrap();
+        let axes = Constant::int32s(&[0]);
+        let args = [("x", many.into()), ("axes", axes.into()), ("keep_dims", Constant::bool(true).into())];
+        let most = b.op("reduce_max", "most", args).unwrap();
+        let y = b.add("y", x, most).unwrap();
+        let program = b.finish(&[("y", y)]).unwrap();
+        Plan::new(0, &program.functions[0], &program.weights, &FAST).unwrap()
+    }
+
+    #[test]
+    fn constants_are_folded_as_long_as_they_stay_small() {
+        let small = repeated(1000);
+        assert_eq!((small.steps.len(), small.constants.len() >= 2000), (1, true));
+        // As large as a compile may not make them, small enough for a compile that does to fail this test and no more.
+        let large = repeated(1 << 24);
+        assert!(large.constants.len() < FOLDED && large.arena_bytes >= 1 << 25, "{}", large.constants.len());
+        assert!(large.steps.len() > 1);
+    }
+
+    const FOLDED: usize = 2 << 20;
+}
