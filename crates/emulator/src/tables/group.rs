@@ -4,6 +4,7 @@
 //! run over whole registers, and the stores narrow. Rounding to fp16 happens in registers after each instruction that makes an
 //! fp16 value, which is why a group equals its members bit for bit.
 
+use ferrane_device::Result;
 use ferrane_host::{convert, f16};
 
 use crate::plan::step::{Group, Instruction, MAX_WRITES};
@@ -18,11 +19,11 @@ pub(crate) const TILE: usize = 1024;
 const GRAIN: usize = 32 * 1024;
 
 /// Runs a group. `bases` are the offsets of element 0 of each read in its slice.
-pub(crate) fn run(table: &Table, group: &Group, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
-    let count = group.stores.len();
+pub(crate) fn run(table: &Table, group: &Group, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) -> Result<()> {
+    let (count, tasks) = (group.stores.len(), scratch::Tasks::default());
     divide(&group.nest, count, writes, GRAIN, &|first, last, mut writes| {
         // One more register for gathering strided fp16 rows.
-        scratch::with((group.registers + 1) * TILE, |registers| {
+        tasks.with((group.registers + 1) * TILE, |registers| {
             let (registers, gather) = registers.split_at_mut(group.registers * TILE);
             for &(reg, bits) in &group.constants {
                 registers[reg as usize * TILE..][..TILE].fill(f32::from_bits(bits));
@@ -30,6 +31,7 @@ pub(crate) fn run(table: &Table, group: &Group, reads: &Reads<'_>, bases: &[usiz
             piece(table, group, reads, bases, &mut writes, first, last, registers, gather);
         });
     });
+    tasks.end()
 }
 
 fn piece(

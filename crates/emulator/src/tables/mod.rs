@@ -61,14 +61,14 @@ impl Table {
     ) -> Result<()> {
         memory.with(reads, writes, |r, w| {
             match &step.kind {
-                Kind::Group(group) => group::run(self, group, &r, bases, w),
+                Kind::Group(group) => group::run(self, group, &r, bases, w)?,
                 Kind::Move(nest) => moves::copy(nest, &r, bases, w),
                 Kind::Fill(nest, bits) => moves::fill(nest, *bits, w),
                 Kind::Matmul(product) => products::matmul(step, product, &r, w)?,
                 Kind::IntMatmul => products::int_matmul(step, &r, bases, w),
-                Kind::Softmax { nest, round } => rows::softmax(self, nest, *round, &r, bases, w),
-                Kind::Reduce(reduce) => rows::reduce(self, reduce, &r, bases, w),
-                Kind::Norm(norm) => rows::norm(self, norm, &r, bases, w),
+                Kind::Softmax { nest, round } => rows::softmax(self, nest, *round, &r, bases, w)?,
+                Kind::Reduce(reduce) => rows::reduce(self, reduce, &r, bases, w)?,
+                Kind::Norm(norm) => rows::norm(self, norm, &r, bases, w)?,
                 Kind::Conv(conv) => products::conv(step, conv, &r, bases, w)?,
                 Kind::Pool(pool) => moves::pool(step, pool, &r, bases, w),
                 Kind::Remap(maps) => moves::remap(step, maps, &r, bases, w),

@@ -133,7 +133,7 @@ pub(crate) fn conv(step: &Step, conv: &Conv, reads: &Reads<'_>, bases: &[usize],
             }
         }
         Ok(())
-    })
+    })?
 }
 
 fn offset<'a>(slice: &Slice<'a>, at: usize) -> Slice<'a> {

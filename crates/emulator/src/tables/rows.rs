@@ -3,6 +3,7 @@
 //! A row is gathered into fp32 scratch, worked on there, and stored. Sums have one order for each length: sixteen lanes, then the
 //! lanes in sequence. In the table `exact` they are fp64.
 
+use ferrane_device::Result;
 use ferrane_host::{convert, f16, simd, vectorize};
 
 use crate::plan::step::{Nest, Norm, NormForm, Reduce, Reduction};
@@ -129,13 +130,20 @@ pub(crate) fn softmax_row(table: &Table, row: &mut [f32]) {
 }
 
 /// Softmax along the last loop of the nest.
-pub(crate) fn softmax(table: &Table, nest: &Nest, round: bool, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
+pub(crate) fn softmax(
+    table: &Table,
+    nest: &Nest,
+    round: bool,
+    reads: &Reads<'_>,
+    bases: &[usize],
+    writes: Writes<'_>,
+) -> Result<()> {
     rows(nest, 1, reads, bases, writes, |row| {
         softmax_row(table, row);
         if round {
             convert::round_f16(row);
         }
-    });
+    })
 }
 
 /// Calls `work` on each row of read 0 (the last loop of the nest) and stores it to write 0.
@@ -146,7 +154,7 @@ fn rows(
     bases: &[usize],
     writes: Writes<'_>,
     work: impl Fn(&mut [f32]) + Sync,
-) {
+) -> Result<()> {
     let inner = nest.depth() - 1;
     let length = nest.extents[inner];
     if inner == 0 {
@@ -158,8 +166,9 @@ fn rows(
             store_row(&mut out, 0, nest.strides[0][0], row);
         });
     }
+    let tasks = scratch::Tasks::default();
     divide(nest, outs, writes, GRAIN, &|first, last, mut writes| {
-        scratch::with(length, |row| {
+        tasks.with(length, |row| {
             let mut place = Odometer::new(nest, outs, first, bases);
             for _ in 0..(last - first) * nest.extents[1..inner].iter().product::<usize>() {
                 load_row(&reads[0], place.offsets[outs], nest.strides[outs][inner], row);
@@ -169,6 +178,7 @@ fn rows(
             }
         });
     });
+    tasks.end()
 }
 
 /// The row of everything below one place of a reduction, into scratch, in a fixed order.
@@ -189,8 +199,14 @@ fn gather(slice: &Slice<'_>, at: isize, reduced: &[(usize, isize)], row: &mut [f
 const STRIP: usize = 256;
 
 /// A reduction.
-pub(crate) fn reduce(table: &Table, step: &Reduce, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
-    let nest = &step.kept;
+pub(crate) fn reduce(
+    table: &Table,
+    step: &Reduce,
+    reads: &Reads<'_>,
+    bases: &[usize],
+    writes: Writes<'_>,
+) -> Result<()> {
+    let (nest, tasks) = (&step.kept, scratch::Tasks::default());
     let length: usize = step.reduced.iter().map(|r| r.0).product();
     let inner = nest.depth() - 1;
     let float = matches!(reads[0], Slice::F16(_) | Slice::F32(_));
@@ -228,7 +244,7 @@ pub(crate) fn reduce(table: &Table, step: &Reduce, reads: &Reads<'_>, bases: &[u
             return;
         }
         let places = (last - first) * nest.extents[1..].iter().product::<usize>();
-        scratch::with(if float { length } else { 0 }, |row| {
+        tasks.with(if float { length } else { 0 }, |row| {
             for _ in 0..places {
                 let (at, out) = (place.offsets[1], place.offsets[0] as usize);
                 if float {
@@ -249,6 +265,7 @@ pub(crate) fn reduce(table: &Table, step: &Reduce, reads: &Reads<'_>, bases: &[u
             }
         });
     });
+    tasks.end()
 }
 
 /// Adds up (or compares) whole rows of `width` places, row after row.
@@ -385,11 +402,12 @@ fn reduce_ints(reduction: Reduction, slice: &Slice<'_>, at: isize, reduced: &[(u
 }
 
 /// A normalisation: the block of each outer place is gathered, normalised, scaled and shifted, and stored.
-pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
+pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) -> Result<()> {
+    let tasks = scratch::Tasks::default();
     let length: usize = step.inner.extents.iter().product();
     let outer = &step.outer;
     divide(outer, 1, writes, GRAIN.div_ceil(length.max(1)), &|first, last, mut writes| {
-        scratch::with(3 * length, |memory| {
+        tasks.with(3 * length, |memory| {
             let (block, rest) = memory.split_at_mut(length);
             let (gamma, beta) = rest.split_at_mut(length);
             let mut place = Odometer::new(outer, 1, first, bases);
@@ -424,6 +442,7 @@ pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize
             }
         });
     });
+    tasks.end()
 }
 
 fn layer(table: &Table, block: &mut [f32], epsilon: f32) {
