@@ -3,10 +3,14 @@
 //! [`Emulator`] compiles MIL programs into plans and runs them on the CPU; surfaces are plain memory. A plan knows no numerics: it
 //! is views, buffers, groups and steps. A table gives the functions: [`Numerics::Fast`] rounds to fp16 where the engine stores a
 //! value, [`Numerics::Exact`] keeps fp32 and is the oracle. The law between them: a fused group equals its members bit for bit,
-//! and a sum has one order for each shape, whatever the number of threads.
+//! and a sum has one order for each plan, whatever the number of threads. (Not for each shape: sums down columns and sums along rows
+//! associate differently, and which it is depends on how the plan laid the operand out.)
+//!
+//! An evaluation reuses its memory: the arena, and the scratch of each thread. What it takes from the heap is the packing memory
+//! of products, which the `gemm` crate behind `ferrane_host::gemm` allocates at each call.
 //!
 //! Weights are snapshotted at compile; input surfaces are read at every evaluation (emulator §1). Ports are packed, in program
-//! order. Limits of a profile are not enforced here, states and control flow are not run.
+//! order, whatever row alignment the profile names. Limits of a profile are not enforced here, states and control flow are not run.
 //!
 //! ```
 //! use ferrane_device::{Bindings, Device};

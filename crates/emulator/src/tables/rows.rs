@@ -1,7 +1,7 @@
 //! Steps that work row by row: softmax, reductions, normalisations.
 //!
-//! A row is gathered into fp32 scratch, worked on there, and stored. Sums have one order for each length: sixteen lanes, then the
-//! lanes in sequence. In the table `exact` they are fp64.
+//! A row is gathered into fp32 scratch, worked on there, and stored. Sums have one order for each plan: along a row sixteen lanes, then
+//! the lanes in sequence; down columns that lie side by side (`strip`) one after the other. In the table `exact` they are fp64.
 
 use ferrane_device::Result;
 use ferrane_host::{convert, f16, simd, vectorize};
