@@ -153,7 +153,7 @@ pub(crate) enum Elementwise {
     Binary(Binary),
     /// Two floats to a bool.
     Compare(Compare),
-    /// `a · b + c`, rounded once.
+    /// `a · b + c`: product and sum in fp32, rounded to fp16 once, at the end.
     MulAdd,
     /// `(a - c) · b` of an integer a, rounded once.
     Dequantize,
