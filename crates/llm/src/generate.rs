@@ -54,15 +54,16 @@ impl<'a> Generator<'a> {
     /// Continues the sequence by tokens and returns the logits `[vocab]` of the one after them.
     ///
     /// # Errors
-    /// [`Error::EmptyPrompt`] without tokens; an id beyond the vocabulary; or the device failed.
+    /// [`Error::EmptyPrompt`] without tokens; an id beyond the vocabulary; or the device failed. On a device the
+    /// sequence is then what it was before the call.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
         match self {
             Generator::Device { forward, window } => {
-                let mut all = std::mem::take(window);
-                all.extend_from_slice(tokens);
+                // A copy: when the device fails, the sequence so far must still be there.
+                let mut all = [window.as_slice(), tokens].concat();
                 let seq = forward.seq();
                 if all.len() > seq {
                     all.drain(..all.len() - seq.div_ceil(2));

@@ -21,6 +21,10 @@ use crate::config::Config;
 use crate::weights::Part;
 use serde::{Deserialize, Serialize};
 
+/// Largest constant table of a kernel in bytes. The mask reaches it at a window of 16384 tokens; a program holds it whole
+/// and a compile copies it, so a longer window is an error before anything is allocated.
+pub const MAX_TABLE_BYTES: usize = 512 << 20;
+
 /// Where the residual stream lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -377,7 +381,8 @@ impl Shape {
         Ok(plan.finish())
     }
 
-    /// Refuses what cannot be written as MIL: every extent and slice bound is an int32.
+    /// Refuses what cannot be written as MIL: every extent and slice bound is an int32. The constant tables of a kernel,
+    /// which grow with the window, have a limit of their own.
     fn check(&self) -> Result<(), LayoutError> {
         let c = &self.config;
         if self.seq == 0 {
@@ -391,10 +396,16 @@ impl Shape {
             self.seq.checked_mul(2).and_then(|n| n.checked_add(3 * c.hidden)),
             self.seq.checked_add(c.q_dim() + 2 * c.kv_dim() + (c.heads + 4) * c.head_dim),
             self.seq.checked_mul(2).and_then(|n| n.checked_add(2 * c.dim)),
-            self.seq.checked_mul(self.seq).map(|n| n / 4),
         ];
         if parts.iter().any(|p| p.is_none_or(|n| n > limit)) {
             return Err(LayoutError::Shape(format!("a window of {} tokens is too long for this model", self.seq)));
+        }
+        // fp16: the mask [seq, seq], cosines and sines [seq, head_dim].
+        for (table, columns) in [("mask", self.seq), ("rotary table", c.head_dim)] {
+            if self.seq.checked_mul(columns).and_then(|n| n.checked_mul(2)).is_none_or(|n| n > MAX_TABLE_BYTES) {
+                let reason = format!("the {table} of a window of {} tokens is above {MAX_TABLE_BYTES} bytes", self.seq);
+                return Err(LayoutError::Shape(reason));
+            }
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The `config.json` of Hugging Face checkpoints: Llama, Mistral, Qwen2 and Qwen3.
 //!
 //! Only what changes the result is read; a field that would change the result in a way this crate cannot follow
-//! (scaled rotary frequencies, another activation, biases elsewhere) is an error, never ignored.
+//! (scaled or partial rotary frequencies, another activation, biases elsewhere, a window on some layers) is an error,
+//! never ignored.
 
 use super::{Config, Error, Rope, RopeStyle};
 use serde_json::{Map, Value};
@@ -10,6 +11,34 @@ use std::path::Path;
 /// Architectures that [`parse_hf`] reads.
 pub(super) const ARCHITECTURES: [&str; 4] =
     ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"];
+
+/// What an architecture's published configuration class takes for a field that the file does not have.
+struct Defaults {
+    /// `None`: as many as query heads, which `null` means in every architecture.
+    kv_heads: Option<usize>,
+    /// `None`: hidden_size over num_attention_heads.
+    head_dim: Option<usize>,
+    max_seq: usize,
+    /// `None`: the architecture has no window, whatever the file says.
+    window: Option<usize>,
+    /// First layer with a window; 0 where the window is on all layers.
+    first_window_layer: usize,
+}
+
+impl Defaults {
+    fn of(architecture: &str) -> Defaults {
+        let llama = Defaults { kv_heads: None, head_dim: None, max_seq: 2048, window: None, first_window_layer: 0 };
+        let qwen2 =
+            Defaults { kv_heads: Some(32), max_seq: 32_768, window: Some(4096), first_window_layer: 28, ..llama };
+        match architecture {
+            "LlamaForCausalLM" => llama,
+            "MistralForCausalLM" => Defaults { kv_heads: Some(8), max_seq: 131_072, window: Some(4096), ..llama },
+            "Qwen2ForCausalLM" => qwen2,
+            // Qwen3's heads have 128 values whatever the width.
+            _ => Defaults { head_dim: Some(128), ..qwen2 },
+        }
+    }
+}
 
 /// A parsed Hugging Face configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,8 +61,19 @@ pub fn read_hf(path: &Path) -> Result<HfConfig, Error> {
 
 /// Parses the bytes of a `config.json`; `file` names it in errors.
 ///
-/// Defaults are those of the architecture's published configuration class: `head_dim` = hidden/heads, as many kv heads
-/// as heads, eps 1e-6, base 10000 and untied embeddings.
+/// A field that the file does not have takes the default of the architecture's published configuration class:
+///
+/// | field | Llama | Mistral | Qwen2 | Qwen3 |
+/// |---|---|---|---|---|
+/// | `num_key_value_heads` | heads | 8 | 32 | 32 |
+/// | `head_dim` | hidden/heads | hidden/heads | hidden/heads | 128 |
+/// | `max_position_embeddings` | 2048 | 131072 | 32768 | 32768 |
+/// | `sliding_window` | – | 4096 | 4096 | 4096 |
+/// | `max_window_layers` | – | – | 28 | 28 |
+///
+/// In all of them eps is 1e-6, the rotary base 10000, and embeddings are untied. `null` is not absence in two fields:
+/// as `num_key_value_heads` it means as many as heads, as `sliding_window` no window. Qwen has a window only if
+/// `use_sliding_window` is true. A base in `rope_parameters` (or `rope_scaling`) goes before one at the top level.
 ///
 /// # Errors
 /// [`Error::Json`], [`Error::UnknownArchitecture`], [`Error::Field`] for a missing or unsupported field,
@@ -46,51 +86,34 @@ pub fn parse_hf(text: &[u8], file: &str) -> Result<HfConfig, Error> {
     };
     let fields = Fields { object, file };
     let architecture = fields.architecture()?;
-    let (llama, mistral, qwen2, qwen3) = match architecture {
-        "LlamaForCausalLM" => (true, false, false, false),
-        "MistralForCausalLM" => (false, true, false, false),
-        "Qwen2ForCausalLM" => (false, false, true, false),
-        _ => (false, false, false, true),
-    };
+    let is = |name| architecture == name;
+    let (mistral, qwen2, qwen3) = (is("MistralForCausalLM"), is("Qwen2ForCausalLM"), is("Qwen3ForCausalLM"));
+    let defaults = Defaults::of(architecture);
     fields.refuse_unless("hidden_act", &["silu", "swish"])?;
     fields.refuse_true("mlp_bias")?;
-    if llama || qwen3 || mistral {
+    if !qwen2 {
         // With `attention_bias` the output projection has a bias as well, which no field of `Config` stands for.
         fields.refuse_true("attention_bias")?;
     }
     fields.refuse_scaling()?;
+    fields.refuse_partial_rotation()?;
 
     let dim = fields.size("hidden_size", None)?;
     let heads = fields.size("num_attention_heads", None)?;
-    let kv_heads = fields.size("num_key_value_heads", Some(heads))?;
-    let head_dim = match fields.size("head_dim", Some(0))? {
-        0 if heads == 0 || dim % heads != 0 => {
+    let kv_heads = fields.size_or_null("num_key_value_heads", defaults.kv_heads)?.unwrap_or(heads);
+    let head_dim = match fields.optional_size("head_dim")?.or(defaults.head_dim) {
+        Some(given) => given,
+        None if heads == 0 || dim % heads != 0 => {
             return Err(fields.error("head_dim", "is absent, and hidden_size is no multiple of num_attention_heads"));
         }
-        // Qwen3's class defaults to 128 whatever the width.
-        0 if qwen3 => 128,
-        0 => dim / heads,
-        given => given,
+        None => dim / heads,
     };
-    let window = fields.size("sliding_window", Some(0))?;
-    let uses_window = mistral || ((qwen2 || qwen3) && fields.flag("use_sliding_window")?);
-    let sliding_window = (uses_window && window > 0).then_some(window);
     let layers = fields.size("num_hidden_layers", None)?;
-    if sliding_window.is_some() && !mistral {
-        // Qwen applies the window only to layers from `max_window_layers` on; here it is one value for all layers.
-        let first = fields.size("max_window_layers", Some(0))?;
-        if first >= layers {
-            return Err(
-                fields.error("max_window_layers", "with use_sliding_window leaves every layer without a window")
-            );
-        }
-        if first > 0 {
-            return Err(fields.error("max_window_layers", "a window on some of the layers only is not supported"));
-        }
-    }
-    let base = match fields.number("rope_theta")? {
+    let sliding_window = fields.window(&defaults, mistral, layers)?;
+    fields.check_layer_types(layers, sliding_window)?;
+    let base = match fields.rope_number("rope_theta")? {
         Some(base) => base,
-        None => fields.nested_number("rope_parameters", "rope_theta").unwrap_or(1e4),
+        None => fields.number("rope_theta")?.unwrap_or(1e4),
     };
     let config = Config {
         dim,
@@ -100,7 +123,7 @@ pub fn parse_hf(text: &[u8], file: &str) -> Result<HfConfig, Error> {
         kv_heads,
         head_dim,
         vocab: fields.size("vocab_size", None)?,
-        max_seq: fields.size("max_position_embeddings", Some(2048))?,
+        max_seq: fields.size("max_position_embeddings", Some(defaults.max_seq))?,
         rope: Rope { style: RopeStyle::Half, base: base as f32 },
         norm_eps: fields.number("rms_norm_eps")?.unwrap_or(1e-6) as f32,
         qk_norm: qwen3,
@@ -112,6 +135,9 @@ pub fn parse_hf(text: &[u8], file: &str) -> Result<HfConfig, Error> {
     config.validate()?;
     Ok(HfConfig { config, architecture })
 }
+
+/// The objects that rotary settings lie in, the one that goes first in front.
+const ROPE_OBJECTS: [&str; 2] = ["rope_scaling", "rope_parameters"];
 
 struct Fields<'a> {
     object: Map<String, Value>,
@@ -151,25 +177,71 @@ impl Fields<'_> {
     }
 
     fn size(&self, field: &str, default: Option<usize>) -> Result<usize, Error> {
-        match (self.get(field), default) {
-            (Some(value), _) => value
-                .as_u64()
-                .and_then(|n| usize::try_from(n).ok())
-                .ok_or_else(|| self.error(field, format!("{value} is no whole number ≥ 0"))),
-            (None, Some(default)) => Ok(default),
-            (None, None) => Err(self.error(field, "is missing")),
-        }
+        self.optional_size(field)?.or(default).ok_or_else(|| self.error(field, "is missing"))
+    }
+
+    fn optional_size(&self, field: &str) -> Result<Option<usize>, Error> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let size = value.as_u64().and_then(|n| usize::try_from(n).ok());
+        size.map(Some).ok_or_else(|| self.error(field, format!("{value} is no whole number ≥ 0")))
+    }
+
+    /// As [`Fields::optional_size`], but only an absent field takes the default: `null` is `None`.
+    fn size_or_null(&self, field: &str, default: Option<usize>) -> Result<Option<usize>, Error> {
+        if self.object.contains_key(field) { self.optional_size(field) } else { Ok(default) }
     }
 
     fn number(&self, field: &str) -> Result<Option<f64>, Error> {
-        match self.get(field) {
-            Some(value) => value.as_f64().map(Some).ok_or_else(|| self.error(field, format!("{value} is no number"))),
-            None => Ok(None),
+        self.get(field).map(|value| self.as_number(field, value)).transpose()
+    }
+
+    /// A number inside `rope_scaling` or `rope_parameters`, the first that has it.
+    fn rope_number(&self, inner: &str) -> Result<Option<f64>, Error> {
+        for field in ROPE_OBJECTS {
+            if let Some(value) = self.get(field).and_then(|v| v.get(inner)).filter(|v| !v.is_null()) {
+                return self.as_number(&format!("{field}.{inner}"), value).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn as_number(&self, field: &str, value: &Value) -> Result<f64, Error> {
+        value.as_f64().ok_or_else(|| self.error(field, format!("{value} is no number")))
+    }
+
+    /// The window that every layer has, if any.
+    fn window(&self, defaults: &Defaults, everywhere: bool, layers: usize) -> Result<Option<usize>, Error> {
+        let used = defaults.window.is_some() && (everywhere || self.flag("use_sliding_window")?);
+        if !used {
+            return Ok(None);
+        }
+        let window = self.size_or_null("sliding_window", defaults.window)?;
+        if everywhere || window.is_none() {
+            return Ok(window);
+        }
+        // Qwen applies the window only to layers from `max_window_layers` on; here it is one value for all layers.
+        match self.size("max_window_layers", Some(defaults.first_window_layer))? {
+            0 => Ok(window),
+            first if first >= layers => Ok(None),
+            _ => Err(self.error("max_window_layers", "a window on some of the layers only is not supported")),
         }
     }
 
-    fn nested_number(&self, field: &str, inner: &str) -> Option<f64> {
-        self.get(field)?.get(inner)?.as_f64()
+    /// `layer_types` may only repeat what the window says already.
+    fn check_layer_types(&self, layers: usize, window: Option<usize>) -> Result<(), Error> {
+        let Some(value) = self.get("layer_types") else { return Ok(()) };
+        let expected = if window.is_some() { "sliding_attention" } else { "full_attention" };
+        let list = value.as_array().ok_or_else(|| self.error("layer_types", "is no list of names"))?;
+        if list.len() != layers {
+            return Err(self.error("layer_types", format!("{} entries for {layers} layers", list.len())));
+        }
+        match list.iter().position(|v| v.as_str() != Some(expected)) {
+            Some(layer) => {
+                let reason = format!("layer {layer} is {}, but the window makes it \"{expected}\"", list[layer]);
+                Err(self.error("layer_types", reason))
+            }
+            None => Ok(()),
+        }
     }
 
     fn flag(&self, field: &str) -> Result<bool, Error> {
@@ -194,14 +266,31 @@ impl Fields<'_> {
         }
     }
 
-    /// `rope_scaling` must be absent or null, or say "default"; the newer `rope_parameters` likewise.
+    /// `rope_scaling` must be absent or null, or say "default"; the newer `rope_parameters` likewise. Without a type it
+    /// is the default, as long as nothing but the base is in it.
     fn refuse_scaling(&self) -> Result<(), Error> {
-        for field in ["rope_scaling", "rope_parameters"] {
+        for field in ROPE_OBJECTS {
             let Some(value) = self.get(field) else { continue };
-            let kind = value.get("rope_type").or_else(|| value.get("type")).and_then(Value::as_str);
-            if kind != Some("default") {
-                let kind = kind.unwrap_or("without a type");
+            let Some(object) = value.as_object() else { return Err(self.error(field, "is no object")) };
+            let kind = object.get("rope_type").or_else(|| object.get("type"));
+            let plain = match kind {
+                Some(kind) => kind.as_str() == Some("default"),
+                None => object.keys().all(|k| ["rope_theta", "partial_rotary_factor"].contains(&k.as_str())),
+            };
+            if !plain {
+                let kind = kind.map_or("without a type".into(), Value::to_string);
                 return Err(self.error(field, format!("scaled rotary frequencies ({kind}) are not supported")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every pair of a head is rotated here.
+    fn refuse_partial_rotation(&self) -> Result<(), Error> {
+        let field = "partial_rotary_factor";
+        for factor in [self.number(field)?, self.rope_number(field)?].into_iter().flatten() {
+            if factor != 1.0 {
+                return Err(self.error(field, format!("{factor} is not supported, only 1")));
             }
         }
         Ok(())
@@ -225,16 +314,113 @@ mod tests {
         parse_hf(value.to_string().as_bytes(), "config.json").map(|c| c.config)
     }
 
+    /// The base with fields set, or removed with `None`.
+    fn edited(architecture: &str, edits: &[(&str, Option<Value>)]) -> Value {
+        let mut value = base(architecture);
+        let object = value.as_object_mut().unwrap();
+        for (field, edit) in edits {
+            match edit {
+                Some(new) => object.insert(field.to_string(), new.clone()),
+                None => object.remove(*field),
+            };
+        }
+        value
+    }
+
     #[test]
     fn defaults_follow_the_architecture() {
-        let llama = parse(&base("LlamaForCausalLM")).unwrap();
-        assert_eq!((llama.head_dim, llama.kv_heads, llama.tied, llama.qk_norm), (16, 4, false, false));
+        let absent = |architecture| {
+            let many = Some(json!(32));
+            parse(&edited(architecture, &[("num_attention_heads", many), ("max_position_embeddings", None)])).unwrap()
+        };
+        let llama = absent("LlamaForCausalLM");
+        assert_eq!((llama.head_dim, llama.kv_heads, llama.max_seq), (2, 32, 2048));
+        assert_eq!((llama.sliding_window, llama.tied, llama.qk_norm), (None, false, false));
         assert_eq!(llama.rope, Rope { style: RopeStyle::Half, base: 5e5 });
-        let qwen2 = parse(&base("Qwen2ForCausalLM")).unwrap();
-        assert!(qwen2.qkv_bias && !qwen2.qk_norm);
-        let qwen3 = parse(&base("Qwen3ForCausalLM")).unwrap();
-        assert!(!qwen3.qkv_bias && qwen3.qk_norm);
-        assert_eq!(qwen3.head_dim, 128);
+        let mistral = absent("MistralForCausalLM");
+        assert_eq!((mistral.head_dim, mistral.kv_heads, mistral.max_seq), (2, 8, 131_072));
+        assert_eq!(mistral.sliding_window, Some(4096));
+        let qwen2 = absent("Qwen2ForCausalLM");
+        assert_eq!((qwen2.head_dim, qwen2.kv_heads, qwen2.max_seq), (2, 32, 32_768));
+        assert!(qwen2.qkv_bias && !qwen2.qk_norm && qwen2.sliding_window.is_none());
+        let qwen3 = absent("Qwen3ForCausalLM");
+        assert_eq!((qwen3.head_dim, qwen3.kv_heads, qwen3.max_seq), (128, 32, 32_768));
+        assert!(!qwen3.qkv_bias && qwen3.qk_norm && qwen3.sliding_window.is_none());
+        // The default of 32 heads for keys is not the number of heads.
+        let wide = [("num_attention_heads", Some(json!(64))), ("head_dim", Some(json!(2)))];
+        assert_eq!(parse(&edited("Qwen2ForCausalLM", &wide)).unwrap().kv_heads, 32);
+    }
+
+    #[test]
+    fn null_is_not_absence() {
+        for architecture in ARCHITECTURES {
+            let null = [("num_key_value_heads", Some(json!(null))), ("sliding_window", Some(json!(null)))];
+            let config = parse(&edited(architecture, &null)).unwrap();
+            assert_eq!((config.kv_heads, config.sliding_window), (4, None), "{architecture}");
+        }
+        let used = [
+            ("num_key_value_heads", Some(json!(2))),
+            ("use_sliding_window", Some(json!(true))),
+            ("max_window_layers", Some(json!(0))),
+        ];
+        let mut value = edited("Qwen2ForCausalLM", &used);
+        assert_eq!(parse(&value).unwrap().sliding_window, Some(4096));
+        value["sliding_window"] = json!(null);
+        assert_eq!(parse(&value).unwrap().sliding_window, None);
+    }
+
+    #[test]
+    fn a_qwen3_head_needs_no_width_that_divides() {
+        let kv = Some(json!(5));
+        let odd = edited("Qwen3ForCausalLM", &[("num_attention_heads", Some(json!(5))), ("num_key_value_heads", kv)]);
+        assert_eq!(parse(&odd).unwrap().head_dim, 128);
+    }
+
+    #[test]
+    fn rotary_settings_may_lie_in_an_object() {
+        let rope = |object: Value, top: Option<Value>| {
+            parse(&edited("LlamaForCausalLM", &[("rope_parameters", Some(object)), ("rope_theta", top)]))
+        };
+        let base = |object, top| rope(object, top).unwrap().rope.base;
+        assert_eq!(base(json!({"rope_theta": 3e4}), None), 3e4);
+        assert_eq!(base(json!({"rope_theta": 3e4, "rope_type": "default"}), Some(json!(1e6))), 3e4);
+        assert_eq!(base(json!({"rope_type": "default", "partial_rotary_factor": 1.0}), Some(json!(1e6))), 1e6);
+        assert_eq!(base(json!({}), None), 1e4);
+        for (object, needle) in [
+            (json!({"rope_theta": "big"}), "rope_parameters.rope_theta"),
+            (json!({"rope_theta": 1e4, "factor": 2.0}), "without a type"),
+            (json!({"rope_type": 3}), "(3)"),
+            (json!({"rope_type": "default", "partial_rotary_factor": 0.5}), "partial_rotary_factor: 0.5"),
+            (json!(8), "is no object"),
+        ] {
+            let message = rope(object, None).unwrap_err().to_string();
+            assert!(message.contains(needle), "{message}");
+        }
+    }
+
+    #[test]
+    fn layer_types_may_only_repeat_the_window() {
+        let types = |architecture: &str, list: Value, edits: &[(&str, Option<Value>)]| {
+            let mut value = edited(architecture, edits);
+            value["num_key_value_heads"] = json!(4);
+            value["layer_types"] = list;
+            parse(&value).map(|c| c.sliding_window)
+        };
+        let (full, sliding) = ("full_attention", "sliding_attention");
+        let used = [("use_sliding_window", Some(json!(true))), ("max_window_layers", Some(json!(0)))];
+        assert_eq!(types("Qwen3ForCausalLM", json!([full, full]), &[]).unwrap(), None);
+        assert_eq!(types("Qwen3ForCausalLM", json!([sliding, sliding]), &used).unwrap(), Some(4096));
+        assert_eq!(types("MistralForCausalLM", json!([sliding, sliding]), &[]).unwrap(), Some(4096));
+        for (architecture, list, edits) in [
+            ("Qwen3ForCausalLM", json!([full, sliding]), &[][..]),
+            ("Qwen2ForCausalLM", json!([full, sliding]), &used),
+            ("MistralForCausalLM", json!([full, full]), &[]),
+            ("LlamaForCausalLM", json!([full]), &[]),
+            ("LlamaForCausalLM", json!("full_attention"), &[]),
+        ] {
+            let message = types(architecture, list, edits).unwrap_err().to_string();
+            assert!(message.contains("layer_types"), "{message}");
+        }
     }
 
     #[test]
@@ -242,6 +428,7 @@ mod tests {
         let window = |architecture: &str, edit: Value| {
             let mut value = base(architecture);
             value["sliding_window"] = json!(8);
+            value["num_key_value_heads"] = json!(4);
             value.as_object_mut().unwrap().extend(edit.as_object().unwrap().clone());
             parse(&value)
         };
@@ -250,6 +437,10 @@ mod tests {
         assert_eq!(window("Qwen2ForCausalLM", json!({})).unwrap().sliding_window, None);
         let used = json!({"use_sliding_window": true, "max_window_layers": 0});
         assert_eq!(window("Qwen2ForCausalLM", used).unwrap().sliding_window, Some(8));
+        // The last layers have the window, and there are none of them.
+        for all in [json!({"use_sliding_window": true}), json!({"use_sliding_window": true, "max_window_layers": 2})] {
+            assert_eq!(window("Qwen3ForCausalLM", all).unwrap().sliding_window, None);
+        }
         let partly = json!({"use_sliding_window": true, "max_window_layers": 1});
         assert!(window("Qwen3ForCausalLM", partly).unwrap_err().to_string().contains("some of the layers"));
     }
@@ -260,6 +451,7 @@ mod tests {
             ("architectures", json!(["GPT2LMHeadModel"]), "LlamaForCausalLM"),
             ("rope_scaling", json!({"rope_type": "llama3", "factor": 8.0}), "llama3"),
             ("hidden_act", json!("gelu"), "silu"),
+            ("partial_rotary_factor", json!(0.5), "partial_rotary_factor"),
             ("attention_bias", json!(true), "attention_bias"),
             ("mlp_bias", json!(true), "mlp_bias"),
             ("hidden_size", json!(null), "hidden_size: is missing"),

@@ -118,6 +118,14 @@ fn what_cannot_be_laid_out_is_an_error() {
     let shape = |seq, form| Shape::new(preset("stories260k").unwrap(), seq, Residual::Fp32, form);
     assert!(shape(0, WeightForm::Packed).layout(Kernel::WoFwd).is_err());
     assert!(shape(usize::MAX / 2, WeightForm::Packed).layout(Kernel::WoFwd).is_err());
+    assert!(shape(16_384, WeightForm::Packed).layout(Kernel::SdpaFwd).is_ok());
+    for seq in [16_385, 92_000] {
+        let refused = shape(seq, WeightForm::Packed).layout(Kernel::SdpaFwd).unwrap_err();
+        assert!(matches!(&refused, LayoutError::Shape(reason) if reason.contains("mask")), "{refused}");
+    }
+    let mut heads = shape(1024, WeightForm::Packed);
+    (heads.config.heads, heads.config.kv_heads, heads.config.head_dim) = (1, 1, 1 << 20);
+    assert!(heads.layout(Kernel::SdpaFwd).unwrap_err().to_string().contains("rotary"));
     let mut wide = shape(8, WeightForm::Packed);
     (wide.config.dim, wide.config.heads, wide.config.kv_heads, wide.config.head_dim) = (4, 8, 8, 2);
     wide.config.qkv_bias = true;

@@ -5,6 +5,7 @@
 //! rotary base, eps, norm or bias options, so those are fixed: base 10000, interleaved pairs, eps 1e-5.
 
 use super::container::{widen, write_values};
+use super::replace::replace;
 use super::{Error, Part, Weights};
 use crate::config::{Config, Rope, RopeStyle};
 use ferrane_host::map::Mapped;
@@ -170,14 +171,11 @@ pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weigh
     Ok(())
 }
 
-/// Writes a checkpoint to a file.
+/// Writes a checkpoint to a file, under another name in the same folder first and then renamed: a file that is there
+/// already is replaced as a whole, or stays as it is and an error is returned.
 ///
 /// # Errors
 /// As [`write()`].
 pub fn save(path: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
-    let file = std::fs::File::create(path).map_err(|e| Error::io(path, e))?;
-    let mut out = std::io::BufWriter::with_capacity(1 << 20, file);
-    write(&mut out, path, config, weights)?;
-    let file = out.into_inner().map_err(|e| Error::io(path, e.into_error()))?;
-    file.sync_all().map_err(|e| Error::io(path, e))
+    replace(path, |out| write(out, path, config, weights))
 }

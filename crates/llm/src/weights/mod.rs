@@ -20,6 +20,7 @@ pub mod llama2c;
 mod map;
 pub mod native;
 mod open;
+mod replace;
 
 pub use error::Error;
 pub use huggingface::load_hf;

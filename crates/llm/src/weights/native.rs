@@ -2,6 +2,7 @@
 //! the metadata, so that one file says everything.
 
 use super::container::{self, Container};
+use super::replace::replace;
 use super::{Error, Slot, Weights};
 use crate::config::Config;
 use std::collections::HashSet;
@@ -73,15 +74,11 @@ pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weigh
     container::write(out, &[(CONFIG_KEY, &text)], &weights.tensors(config)).map_err(|e| Error::io(what, e))
 }
 
-/// Writes a model to a file. The file is complete or an error is returned; to replace a file safely, write under
-/// another name and rename.
+/// Writes a model to a file, under another name in the same folder first and then renamed: a file that is there already
+/// is replaced as a whole, or stays as it is and an error is returned.
 ///
 /// # Errors
 /// As [`write()`].
 pub fn save(path: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
-    let file = std::fs::File::create(path).map_err(|e| Error::io(path, e))?;
-    let mut out = std::io::BufWriter::with_capacity(1 << 20, file);
-    write(&mut out, path, config, weights)?;
-    let file = out.into_inner().map_err(|e| Error::io(path, e.into_error()))?;
-    file.sync_all().map_err(|e| Error::io(path, e))
+    replace(path, |out| write(out, path, config, weights))
 }

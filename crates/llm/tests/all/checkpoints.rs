@@ -44,16 +44,52 @@ pub fn model_beside(path: &Path) -> Result<PathBuf, String> {
 
 pub fn numbers<const N: usize, T>(file: &Container, tensor: &str, convert: fn([u8; N]) -> T) -> Result<Vec<T>, String> {
     let entry = file.entry(tensor).ok_or(format!("no tensor {tensor}"))?;
-    Ok(file.raw(entry).as_chunks::<N>().0.iter().map(|b| convert(*b)).collect())
+    match file.raw(entry).as_chunks::<N>() {
+        (values, []) => Ok(values.iter().map(|b| convert(*b)).collect()),
+        (_, rest) => Err(format!("{tensor}: {} bytes after the last value", rest.len())),
+    }
 }
 
 pub fn ids(file: &Container, tensor: &str) -> Result<Vec<u32>, String> {
     Ok(numbers(file, tensor, i32::from_le_bytes)?.into_iter().map(|v| v as u32).collect())
 }
 
-pub fn largest_difference(found: &[f32], expected: &[f32]) -> f32 {
-    assert_eq!(found.len(), expected.len());
-    found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+/// The same number of values on both sides, at least one, and all of them finite: what `f32::max` and comparisons would
+/// pass over is an error.
+fn comparable(found: &[f32], expected: &[f32]) -> Result<(), String> {
+    if found.len() != expected.len() || found.is_empty() {
+        return Err(format!("{} values, expected {}", found.len(), expected.len()));
+    }
+    for (side, values) in [("found", found), ("expected", expected)] {
+        if let Some(i) = values.iter().position(|v| !v.is_finite()) {
+            return Err(format!("{side} value {i} is {}", values[i]));
+        }
+    }
+    Ok(())
+}
+
+pub fn largest_difference(found: &[f32], expected: &[f32]) -> Result<f32, String> {
+    comparable(found, expected)?;
+    Ok(found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max))
+}
+
+/// An error unless every value is at most its bound; NaN is not.
+pub fn at_most(values: &[(&str, f64, f64)]) -> Result<(), String> {
+    match values.iter().all(|(_, value, bound)| value <= bound) {
+        true => Ok(()),
+        false => Err(values
+            .iter()
+            .map(|(what, v, bound)| format!("{what} {v}, bound {bound}"))
+            .collect::<Vec<_>>()
+            .join("; ")),
+    }
+}
+
+/// The weights beside a recorded case: `STEM.safetensors`, its index, or both.
+pub fn weights_beside(path: &Path, stem: &str) -> Result<Vec<PathBuf>, String> {
+    let names = [format!("{stem}.safetensors"), format!("{stem}.safetensors.index.json")];
+    let found: Vec<PathBuf> = names.map(|n| path.with_file_name(n)).into_iter().filter(|p| p.is_file()).collect();
+    if found.is_empty() { Err(format!("no {stem}.safetensors and no index of it")) } else { Ok(found) }
 }
 
 pub fn text<E: std::fmt::Display>(e: E) -> String {
@@ -81,7 +117,7 @@ fn greedy_run(path: &Path) -> Result<(), String> {
     let c_program = numbers(&file, "logits_runc_f32", f32::from_le_bytes)?;
 
     let mut decoder = model.decoder();
-    let mut token = expected_ids[0];
+    let mut token = *expected_ids.first().ok_or("no tokens")?;
     let mut all = Vec::new();
     for (position, &expected) in expected_ids.iter().enumerate() {
         if token != expected {
@@ -91,16 +127,14 @@ fn greedy_run(path: &Path) -> Result<(), String> {
         all.extend_from_slice(logits);
         token = argmax(logits).ok_or("no logits")?;
     }
-    let (a, b) = (largest_difference(&all, &exact), largest_difference(&all, &c_program));
+    let (a, b) = (largest_difference(&all, &exact)?, largest_difference(&all, &c_program)?);
     eprintln!("{}: |Δlogit| ≤ {a:.1e} of the float64 decoder, ≤ {b:.1e} of the C program", id(path));
     // The C program itself differs from the float64 decoder by 2.5e-5 (models.md §4).
-    if a > 5e-5 || b > 1e-4 {
-        return Err(format!("logits differ by {a} from float64, {b} from the C program"));
-    }
+    at_most(&[("from float64", a.into(), 5e-5), ("from the C program", b.into(), 1e-4)])?;
     // The whole sequence at once gives what the decoder gave, to the bit: both make the same sums in the same order.
     let at_once = model.logits(&expected_ids).map_err(text)?;
     if at_once != all {
-        return Err(format!("decoder and whole sequence differ by {}", largest_difference(&at_once, &all)));
+        return Err(format!("decoder and whole sequence differ by {}", largest_difference(&at_once, &all)?));
     }
     Ok(())
 }
@@ -166,8 +200,11 @@ fn golden(path: &Path) -> Result<(), String> {
     let file = Container::open(path).map_err(text)?;
     let (x, y) = (ids(&file, "x")?, ids(&file, "y")?);
     let shape = file.entry("x").ok_or("no x")?.shape().to_vec();
-    let (batch, tokens) = (shape[0], shape[1]);
-    let expected_loss = numbers(&file, "loss", f64::from_le_bytes)?[0];
+    let [batch, tokens] = shape[..] else { return Err(format!("x has the shape {shape:?}")) };
+    if x.is_empty() || x.len() != y.len() {
+        return Err(format!("{} inputs and {} targets", x.len(), y.len()));
+    }
+    let expected_loss = *numbers(&file, "loss", f64::from_le_bytes)?.first().ok_or("no loss")?;
 
     let mut gradients = Weights::zeros(&config);
     let mut loss = 0.0;
@@ -190,14 +227,12 @@ fn golden(path: &Path) -> Result<(), String> {
             }
         };
         let expected = numbers(&file, &golden, f32::from_le_bytes)?;
-        let (error, cosine) = compare(tensor.data, &expected);
+        let (error, cosine) = compare(tensor.data, &expected).map_err(|e| format!("{}: {e}", tensor.name))?;
         if error > worst.0 {
             worst = (error, cosine, tensor.name.clone());
         }
         // The bound for the fp32 reference.
-        if error > 1e-4 {
-            return Err(format!("{}: relative L2 {error}, cosine {cosine}", tensor.name));
-        }
+        at_most(&[("relative L2", error, 1e-4)]).map_err(|e| format!("{}: {e}, cosine {cosine}", tensor.name))?;
     }
     let off = (loss - expected_loss).abs();
     eprintln!(
@@ -208,12 +243,12 @@ fn golden(path: &Path) -> Result<(), String> {
         1.0 - worst.1
     );
     // One fp32 rounding of a loss near 1.5 is 1e-7; 256 tokens of it stay far below this.
-    if off > 1e-5 { Err(format!("loss {loss}, expected {expected_loss}")) } else { Ok(()) }
+    at_most(&[("loss off by", off, 1e-5)])
 }
 
-/// Relative L2 error and cosine.
-pub fn compare(found: &[f32], expected: &[f32]) -> (f64, f64) {
-    assert_eq!(found.len(), expected.len());
+/// Relative L2 error and cosine; an error where they are no numbers.
+pub fn compare(found: &[f32], expected: &[f32]) -> Result<(f64, f64), String> {
+    comparable(found, expected)?;
     let (mut error, mut a, mut b, mut product) = (0.0, 0.0, 0.0, 0.0);
     for (&x, &y) in found.iter().zip(expected) {
         let (x, y) = (f64::from(x), f64::from(y));
@@ -222,7 +257,10 @@ pub fn compare(found: &[f32], expected: &[f32]) -> (f64, f64) {
         b += y * y;
         product += x * y;
     }
-    ((error / b).sqrt(), product / (a * b).sqrt())
+    if a == 0.0 || b == 0.0 {
+        return Err("all values are 0 on one side".into());
+    }
+    Ok(((error / b).sqrt(), product / (a * b).sqrt()))
 }
 
 /// Hugging Face checkpoints with recorded logits: `NAME_logits.json` with `NAME_config.json` and `NAME.safetensors` or
@@ -234,12 +272,14 @@ fn hugging_face_logits() {
         let file = name(&path);
         if let Some(stem) = file.strip_suffix("_logits.json") {
             let config = path.with_file_name(format!("{stem}_config.json"));
-            for weights in [format!("{stem}.safetensors"), format!("{stem}.safetensors.index.json")] {
-                let weights = path.with_file_name(weights);
-                if weights.is_file() {
-                    suite.case(&id(&weights), recorded(&path).and_then(|r| check_hf(&config, &weights, &r)));
-                    suite.case(&format!("{} alone", id(&weights)), load(&weights, None).map(drop).map_err(text));
+            match weights_beside(&path, stem) {
+                Ok(list) => {
+                    for weights in list {
+                        suite.case(&id(&weights), recorded(&path).and_then(|r| check_hf(&config, &weights, &r)));
+                        suite.case(&format!("{} alone", id(&weights)), load(&weights, None).map(drop).map_err(text));
+                    }
                 }
+                Err(e) => suite.case(&id(&path), Err(e)),
             }
         }
         if let Some(stem) = file.strip_suffix("_golden.bin") {
@@ -261,6 +301,12 @@ pub fn recorded(path: &Path) -> Result<Recorded, String> {
     let value: serde_json::Value = serde_json::from_slice(&std::fs::read(path).map_err(text)?).map_err(text)?;
     let sequences: Vec<Vec<u32>> = serde_json::from_value(value["sequences"].clone()).map_err(text)?;
     let logits: Vec<Vec<Vec<f32>>> = serde_json::from_value(value["logits"].clone()).map_err(text)?;
+    if sequences.is_empty() || sequences.len() != logits.len() {
+        return Err(format!("{} sequences and {} of logits", sequences.len(), logits.len()));
+    }
+    if let Some((tokens, rows)) = sequences.iter().zip(&logits).find(|(t, l)| t.is_empty() || t.len() != l.len()) {
+        return Err(format!("{} tokens and {} rows of logits", tokens.len(), rows.len()));
+    }
     Ok(sequences.into_iter().zip(logits.into_iter().map(|l| l.concat())).collect())
 }
 
@@ -269,7 +315,10 @@ pub fn golden_file(meta: &Path, golden: &Path) -> Result<Recorded, String> {
     let tokens = lines.lines().find_map(|l| l.strip_prefix("tokens=")).ok_or("no tokens")?;
     let tokens = tokens.split(',').map(|t| t.trim().parse().map_err(text)).collect::<Result<Vec<u32>, String>>()?;
     let bytes = std::fs::read(golden).map_err(text)?;
-    Ok(vec![(tokens, bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())])
+    match bytes.as_chunks::<4>() {
+        (values, []) => Ok(vec![(tokens, values.iter().map(|b| f32::from_le_bytes(*b)).collect())]),
+        (_, rest) => Err(format!("{} bytes after the last logit", rest.len())),
+    }
 }
 
 fn check_hf(config: &Path, weights: &Path, recorded: &Recorded) -> Result<(), String> {
@@ -278,11 +327,11 @@ fn check_hf(config: &Path, weights: &Path, recorded: &Recorded) -> Result<(), St
     let mut worst = 0.0f32;
     for (tokens, expected) in recorded {
         let logits = model.logits(tokens).map_err(text)?;
-        worst = worst.max(largest_difference(&logits, expected));
+        worst = worst.max(largest_difference(&logits, expected)?);
     }
     eprintln!("{}: |Δlogit| ≤ {worst:.1e}", id(weights));
     // The bound.
-    if worst > 1e-4 { Err(format!("logits differ by {worst}")) } else { Ok(()) }
+    at_most(&[("logits differ by", worst.into(), 1e-4)])
 }
 
 /// Every llama2.c file: sizes by its header, and a round trip. Other readers' files (`*_golden.bin`) are no checkpoints.
@@ -347,4 +396,42 @@ fn a_missing_configuration_is_explained() {
         suite.case(&id(&path), result);
     }
     suite.finish();
+}
+
+/// What the suites above rest on: values that are no numbers, and counts that do not agree, are never agreement.
+#[test]
+fn nothing_passes_by_being_no_number() {
+    assert_eq!(largest_difference(&[1.0, 2.0], &[1.0, 4.0]), Ok(2.0));
+    assert!((compare(&[1.0, 2.0], &[1.0, 2.0]).unwrap().1 - 1.0).abs() < 1e-12);
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for (found, expected) in [([1.0, bad], [1.0, 2.0]), ([1.0, 2.0], [bad, 2.0]), ([bad; 2], [bad; 2])] {
+            assert!(largest_difference(&found, &expected).is_err());
+            assert!(compare(&found, &expected).is_err());
+        }
+    }
+    assert!(largest_difference(&[], &[]).is_err() && largest_difference(&[1.0], &[1.0, 1.0]).is_err());
+    assert!(compare(&[0.0], &[0.0]).is_err());
+    assert!(at_most(&[("a", 1.0, 1.0)]).is_ok() && at_most(&[("a", 1.0, 1.0), ("b", f64::NAN, 1.0)]).is_err());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x_logits.json");
+    for (sequences, logits, good) in [
+        ("[[1, 2]]", "[[[0.5], [0.25]]]", true),
+        ("[[1, 2], [3]]", "[[[0.5], [0.25]]]", false),
+        ("[[1, 2]]", "[[[0.5]]]", false),
+        ("[[]]", "[[]]", false),
+        ("[]", "[]", false),
+    ] {
+        std::fs::write(&path, format!("{{\"sequences\": {sequences}, \"logits\": {logits}}}")).unwrap();
+        assert_eq!(recorded(&path).is_ok(), good, "{sequences} {logits}");
+    }
+}
+
+/// A case whose weights lie in shards only is a case like any other.
+#[test]
+fn shards_alone_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, index) = (folder.path().join("x_logits.json"), folder.path().join("x.safetensors.index.json"));
+    assert!(weights_beside(&path, "x").is_err());
+    std::fs::write(&index, "{}").unwrap();
+    assert_eq!(weights_beside(&path, "x").unwrap(), [index]);
 }

@@ -17,6 +17,28 @@ fn llama() -> Config {
     Config { head_dim: 4, heads: 3, kv_heads: 1, dim: 12, norm_eps: 1e-5, ..plain() }
 }
 
+/// Readers map these files, so a writer must never change one in place.
+#[test]
+fn saving_replaces_the_file() {
+    use ferrane_host::map::Mapped;
+    let folder = tempfile::tempdir().unwrap();
+    let config = llama();
+    type Save = fn(&std::path::Path, &Config, &Weights) -> Result<(), ferrane_llm::weights::Error>;
+    for (name, save) in [("model.safetensors", native::save as Save), ("model.bin", llama2c::save)] {
+        let path = folder.path().join(name);
+        save(&path, &config, &random_weights(&config, 1)).unwrap();
+        let (mapped, before) = (Mapped::open(&path).unwrap(), std::fs::read(&path).unwrap());
+        save(&path, &config, &random_weights(&config, 2)).unwrap();
+        assert!(*mapped == *before, "{name} changed under its reader");
+        assert_eq!(load(&path, None).unwrap().1, random_weights(&config, 2));
+        // Weights of another configuration are refused, and the file stays.
+        let before = std::fs::read(&path).unwrap();
+        assert!(save(&path, &config, &random_weights(&everything(), 1)).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
 #[test]
 fn native_round_trip() {
     let folder = tempfile::tempdir().unwrap();
