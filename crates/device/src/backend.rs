@@ -44,7 +44,8 @@ impl CompileOptions {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// From submission to completion as the host sees it.
+    /// The run as the host sees it, waits for events included. The clock starts when the run does: time in the queue of a
+    /// submitted request is not in it.
     pub wall: Duration,
     /// On the machine itself, where it says so.
     pub hardware: Option<Duration>,
