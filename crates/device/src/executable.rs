@@ -228,7 +228,10 @@ impl Executable {
                 let prepared = chaining.prepare_chain(&steps)?;
                 Ok(Request::chained(prepared, &procedures, &steps, self.0.life.clone()))
             }
-            None => Ok(Request::sequence(steps.into_iter().map(|b| self.prepare(b)).collect::<Result<_>>()?)),
+            None => {
+                let steps = steps.into_iter().map(|b| self.prepare(b)).collect::<Result<_>>()?;
+                Ok(Request::sequence(steps, self.0.life.clone()))
+            }
         }
     }
 

@@ -28,8 +28,8 @@ struct Single {
 
 enum Body {
     Single(Single),
-    /// Run one after another by the front.
-    Sequence(Vec<Request>),
+    /// Run one after another by the front; the program stays loaded from the first to the last.
+    Sequence(Vec<Request>, Arc<Life>),
 }
 
 /// A procedure with bound surfaces, or a chain of them. Clones are the same request.
@@ -88,8 +88,15 @@ impl Request {
         Request(Arc::new(Body::Single(Single { prepared, inputs, outputs, states, life, spare: Mutex::default() })))
     }
 
-    pub(crate) fn sequence(steps: Vec<Request>) -> Request {
-        Request(Arc::new(Body::Sequence(steps)))
+    pub(crate) fn sequence(steps: Vec<Request>, life: Arc<Life>) -> Request {
+        Request(Arc::new(Body::Sequence(steps, life)))
+    }
+
+    fn enter(&self) -> Result<Running> {
+        match &*self.0 {
+            Body::Single(single) => single.life.enter(),
+            Body::Sequence(_, life) => life.enter(),
+        }
     }
 
     /// Runs it and waits.
@@ -98,18 +105,22 @@ impl Request {
     /// [`ErrorKind::Busy`] if a surface is in use, [`ErrorKind::Unloaded`], or the evaluation failed. A chain ends at the first
     /// step that fails.
     pub fn evaluate(&self) -> Result<Stats> {
+        let _running = self.enter()?;
+        self.run()
+    }
+
+    fn run(&self) -> Result<Stats> {
         match &*self.0 {
             Body::Single(single) => {
-                let _running = single.life.enter()?;
                 let mut accesses = single.acquire()?;
                 let result = single.prepared.evaluate(&mut accesses);
                 single.put_back(accesses);
                 result
             }
-            Body::Sequence(steps) => {
+            Body::Sequence(steps, _) => {
                 let mut total = Stats { hardware: Some(Duration::ZERO), ..Stats::default() };
                 for step in steps {
-                    total = total.then(step.evaluate()?);
+                    total = total.then(step.run()?);
                 }
                 Ok(total)
             }
@@ -123,10 +134,10 @@ impl Request {
     /// [`ErrorKind::QueueFull`]. Nothing is in flight then and every surface is free again.
     pub fn submit(&self) -> Result<Submission> {
         let slot: Arc<Slot> = Arc::default();
-        let ticket = Ticket { slot: slot.clone(), open: true };
+        let ticket = Ticket { slot: slot.clone(), running: Some(self.enter()?), open: true };
         match &*self.0 {
             Body::Single(_) => self.submit_single(Box::new(move |result| ticket.close(result)))?,
-            Body::Sequence(_) => {
+            Body::Sequence(..) => {
                 let total = Stats { hardware: Some(Duration::ZERO), ..Stats::default() };
                 // The ticket of a failed submit is dropped: nobody holds its slot.
                 self.submit_from(0, total, ticket).map_err(|(error, _)| error)?;
@@ -139,14 +150,12 @@ impl Request {
         let Body::Single(single) = &*self.0 else {
             return Err(Error::new(ErrorKind::System, "a chain inside a chain"));
         };
-        let running: Running = single.life.enter()?;
         let accesses = single.acquire()?;
         let request = self.clone();
         let done = Box::new(move |completion: Completion| {
             if let Body::Single(single) = &*request.0 {
                 single.put_back(completion.accesses);
             }
-            drop(running);
             then(completion.result);
         });
         single.prepared.clone().submit(accesses, done).map_err(|(error, accesses)| {
@@ -157,7 +166,7 @@ impl Request {
 
     /// Submits the steps of a sequence from the `at`-th on; each step's end submits the next.
     fn submit_from(&self, at: usize, total: Stats, ticket: Ticket) -> std::result::Result<(), (Error, Option<Ticket>)> {
-        let Body::Sequence(steps) = &*self.0 else { return Ok(()) };
+        let Body::Sequence(steps, _) = &*self.0 else { return Ok(()) };
         let Some(step) = steps.get(at) else {
             ticket.close(Ok(total));
             return Ok(());
@@ -222,6 +231,8 @@ struct Slot {
 /// The duty to fill a slot: closed once, at the latest when it is dropped.
 struct Ticket {
     slot: Arc<Slot>,
+    /// Given back before the slot is filled, so that whoever waited may unload at once.
+    running: Option<Running>,
     open: bool,
 }
 
@@ -232,6 +243,7 @@ impl Ticket {
 
     fn fill(&mut self, result: Result<Stats>) {
         if std::mem::take(&mut self.open) {
+            drop(self.running.take());
             *lock(&self.slot.result) = Some(result);
             self.slot.filled.notify_all();
         }

@@ -382,6 +382,32 @@ fn chains_run_in_order_with_and_without_a_machine_that_chains() {
 }
 
 #[test]
+fn a_chain_is_not_unloaded_between_its_steps() {
+    for round in 0..60 {
+        let device = Device::new(Scripted::new(|_| Ok(two_steps())).unwrap());
+        let executable = load(&device).unwrap();
+        let (x, h, y) = (surface(&device), surface(&device), surface(&device));
+        let steps = (0..40).flat_map(|_| {
+            [
+                Bindings::new().procedure("a").bind("x", &x).bind("h", &h),
+                Bindings::new().procedure("b").bind("h", &h).bind("y", &y),
+            ]
+        });
+        let chain = executable.prepare_chain(steps.collect()).unwrap();
+        x.write_f32(&[1.0; 32]).unwrap();
+        let other = executable.clone();
+        let unloading = std::thread::spawn(move || while other.unload().is_err() {});
+        let result = if round % 2 == 0 { chain.evaluate() } else { chain.submit().and_then(|s| s.wait()) };
+        unloading.join().unwrap();
+        // Unloaded before the first step, or after the last.
+        match result {
+            Ok(_) => assert_eq!(y.read_f32().unwrap(), [1.0; 32]),
+            Err(e) => assert_eq!((e.kind(), h.read_f32().unwrap()), (ErrorKind::Unloaded, vec![0.0; 32])),
+        }
+    }
+}
+
+#[test]
 fn a_later_step_that_cannot_be_submitted_ends_the_chain() {
     // The queue holds one request, and the step that ends is out of it before the next one asks.
     let (device, control, executable) = machine_with(1, two_steps());
