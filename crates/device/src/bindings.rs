@@ -36,13 +36,16 @@ impl Bindings {
     }
 
     /// Waits for an event before each run. A counter only grows, so a second run of the same request does not wait again.
+    /// Submitted requests run in order: one that waits keeps those behind it waiting too, so what it waits for must be raised from
+    /// elsewhere or by a request before it. How long it waits at most is the device's own (the emulator's `event_timeout`).
     #[must_use]
     pub fn wait(mut self, event: &Arc<dyn Event>, value: u64) -> Bindings {
         self.waits.push((event.clone(), value));
         self
     }
 
-    /// Raises an event after each run.
+    /// Raises an event after each run that succeeds. One that fails raises nothing, and whoever waits for it waits until its own
+    /// timeout: after a failure, raise the event from the CPU.
     #[must_use]
     pub fn signal(mut self, event: &Arc<dyn Event>, value: u64) -> Bindings {
         self.signals.push((event.clone(), value));
@@ -87,7 +90,8 @@ impl Bindings {
 ///
 /// # Errors
 /// [`ErrorKind::Binding`] with the port: unknown, twice, missing, another type, shape or strides, too little memory, or memory
-/// that is written and bound a second time.
+/// that is written and bound a second time. A surface that does not fit its port carries the engine's words for it, status 0x1d
+/// (apple-runtime §4).
 pub(crate) fn check<'a>(procedures: &'a [Procedure], bindings: &Bindings) -> Result<&'a Procedure> {
     let binding = |m: String, port: &str| Error::new(ErrorKind::Binding, m).with_port(port);
     let procedure = check_name(procedures, bindings.procedure_name())?;
@@ -99,12 +103,14 @@ pub(crate) fn check<'a>(procedures: &'a [Procedure], bindings: &Bindings) -> Res
         let found = surface.layout();
         if found.dtype != wanted.dtype || found.shape != wanted.shape || found.strides != wanted.strides {
             let show = |l: &Layout| format!("{} {:?} strides {:?}", l.dtype, l.shape, l.strides);
-            return Err(binding(format!("surface is {}, port wants {}", show(found), show(wanted)), port));
+            let message = format!("surface is {}, port wants {}", show(found), show(wanted));
+            return Err(binding(message, port).with_row("surface-mismatch"));
         }
         // A machine reads and writes whole allocations, padding included.
         let (have, need) = (surface.memory().bytes().len(), wanted.allocation);
         if have < need {
-            return Err(binding(format!("surface has {have} bytes, port wants {need}"), port));
+            let message = format!("surface has {have} bytes, port wants {need}");
+            return Err(binding(message, port).with_row("surface-mismatch"));
         }
     }
     if let Some(port) = procedure.ports().find(|p| bindings.surface(&p.name).is_none()) {

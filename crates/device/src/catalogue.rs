@@ -226,6 +226,11 @@ pub fn find(domain: &str, code: i64, text: &str) -> Option<&'static Row> {
     })
 }
 
+/// The row of that id.
+pub fn named(id: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.id == id)
+}
+
 /// The status word of a text: the hexadecimal number after `status=` or `status `, `0x1d` in `Failed with status=0x1d`.
 pub fn status(text: &str) -> Option<u32> {
     text.match_indices("status").find_map(|(at, key)| {

@@ -150,6 +150,18 @@ impl Error {
         self
     }
 
+    /// Adds the words that the engine has for this failure, by the id of their row in the [`catalogue`]; kind and message stay.
+    /// For what is refused before the engine sees it, so that it reads as the engine's refusal does (emulator §1). Rows of the
+    /// compiler without a domain of their own come with `ANECCompile() FAILED`, so they get its domain and code (apple-runtime §4).
+    #[must_use]
+    pub fn with_row(self, id: &str) -> Error {
+        let Some(row) = catalogue::named(id) else { return self };
+        let domain = row.domain.unwrap_or(catalogue::COMPILER);
+        let mut error = self.with_raw(domain, row.code.unwrap_or(1), row.status);
+        error.0.row = Some(row);
+        error
+    }
+
     /// Adds the port at fault.
     #[must_use]
     pub fn with_port(mut self, port: impl Into<String>) -> Error {

@@ -38,7 +38,7 @@ pub struct Options {
     pub numerics: Numerics,
     /// The machine that is emulated; it gives the queue's depth. Its limits on programs are not enforced.
     pub profile: Profile,
-    /// How long a request waits for an event before it fails.
+    /// How long a request waits for an event before it fails. Submitted requests run in order, so those behind it wait as long.
     pub event_timeout: Duration,
 }
 
@@ -120,6 +120,15 @@ fn prefixed(label: &str, error: &Error) -> Error {
     }
 }
 
+/// The error with the words that the engine's compiler has for its kind (emulator §1, apple-runtime §4).
+fn refused(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::InvalidProgram => error.with_row("invalid-mil"),
+        ErrorKind::Unsupported => error.with_row("compile-failed"),
+        _ => error,
+    }
+}
+
 /// Hash of the program and its weights.
 fn key(program: &Program) -> String {
     let mut hash = Sha256::new();
@@ -156,10 +165,11 @@ impl Backend for Emulator {
 
     fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
         match source {
-            Source::Program(program) => self.compile_program(program, &options.label),
+            Source::Program(program) => self.compile_program(program, &options.label).map_err(refused),
             Source::Text { mil, weights } => {
-                let program = parse(mil, weights).map_err(|e| Error::new(ErrorKind::InvalidProgram, format!("{e}")))?;
-                self.compile_program(&program, &options.label)
+                let invalid = |e| Error::new(ErrorKind::InvalidProgram, format!("{e}"));
+                let program = parse(mil, weights).map_err(|e| refused(invalid(e)))?;
+                self.compile_program(&program, &options.label).map_err(refused)
             }
             Source::Compiled(_) => Err(Error::new(
                 ErrorKind::Unsupported,

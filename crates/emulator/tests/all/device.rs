@@ -125,6 +125,28 @@ fn wrong_programs_are_errors_with_their_op() {
 }
 
 #[test]
+fn errors_carry_the_engines_words() {
+    use ferrane_device::catalogue::{COMPILER, ENGINE};
+    let device = emulator(Numerics::Fast);
+    let text = |mil: &[u8]| {
+        let source = Source::Text { mil, weights: &Weights::new() };
+        device.compile(source, &CompileOptions::labelled("bad")).map(|_| ()).unwrap_err()
+    };
+    let words = |e: &ferrane_device::Error| (e.domain().map(str::to_string), e.raw_code(), e.status());
+    // apple-runtime §4: InvalidMILProgram, ANECCompile() FAILED, status 0x1d.
+    let invalid = text(b"program(1.3) {");
+    assert_eq!((invalid.kind(), words(&invalid)), (ErrorKind::InvalidProgram, (Some(COMPILER.into()), Some(1), None)));
+    let unknown = text(print(&doubling(&[4])).replace("add(", "frobnicate(").as_bytes());
+    assert_eq!((unknown.kind(), words(&unknown)), (ErrorKind::Unsupported, (Some(COMPILER.into()), Some(1), None)));
+    let (executable, x, _) = surfaces(&device, &doubling(&[1, 4, 1, 8]));
+    let small = device.surface(&Layout::packed(Fp16, &[1, 4, 1, 7]).unwrap()).unwrap();
+    let mismatch = executable.prepare(Bindings::new().bind("x", &x).bind("y", &small)).map(|_| ()).unwrap_err();
+    assert_eq!(words(&mismatch), (Some(ENGINE.into()), Some(8), Some(0x1d)));
+    assert_eq!((mismatch.kind(), mismatch.port()), (ErrorKind::Binding, Some("y")));
+    assert!(mismatch.to_string().ends_with("[com.apple.appleneuralengine code 8 status=0x1d]"), "{mismatch}");
+}
+
+#[test]
 fn what_the_emulator_lacks_is_unsupported_with_a_reason() {
     let build = |f: &dyn Fn(&mut Builder)| {
         let mut b = Builder::new("main", "ios18");
