@@ -1,5 +1,6 @@
 //! The backend: the stages of the seam as calls of the standard path.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -248,7 +249,8 @@ impl Prepared for Ready {
         };
         let queue = self.queue.clone();
         queue.push(Box::new(move || {
-            let result = self.run();
+            let result = catch_unwind(AssertUnwindSafe(|| self.run()))
+                .unwrap_or_else(|_| Err(Error::new(ErrorKind::Evaluate, "the backend failed inside; this is a bug")));
             drop(place);
             done(Completion { accesses, result });
         }));

@@ -1,8 +1,10 @@
 //! A queue of evaluations: the standard path's call is synchronous, so one thread makes it for submitted requests, in order.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use ferrane_device::{Error, ErrorKind, Result};
 
@@ -21,27 +23,45 @@ impl Queue {
         Queue { depth, pending: Arc::default(), jobs: Mutex::new(None) }
     }
 
-    /// Takes a place.
+    /// Takes a place, and starts the thread that will serve it.
     ///
     /// # Errors
-    /// [`ErrorKind::QueueFull`].
+    /// [`ErrorKind::QueueFull`], or [`ErrorKind::System`] if there is no thread to be had.
     pub(crate) fn reserve(&self) -> Result<Place> {
         let more = |n: usize| (n < self.depth).then_some(n + 1);
         match self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(Place(self.pending.clone())),
+            Ok(_) => {
+                let place = Place(self.pending.clone());
+                self.start()?;
+                Ok(place)
+            }
             Err(_) => Err(Error::new(ErrorKind::QueueFull, format!("the queue holds {} requests", self.depth))),
         }
     }
 
-    /// Queues a job. A job that the thread can no longer take is dropped, which its submission sees.
-    pub(crate) fn push(&self, job: Job) {
+    fn start(&self) -> Result<()> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        let sender = jobs.get_or_insert_with(|| {
+        if jobs.is_none() {
             let (sender, receiver) = channel::<Job>();
-            std::thread::spawn(move || receiver.into_iter().for_each(|job| job()));
-            sender
-        });
-        let _ = sender.send(job);
+            // A job that panics is a bug of ours; the jobs behind it are served all the same.
+            let serve = move || {
+                receiver.into_iter().for_each(|job| drop(catch_unwind(AssertUnwindSafe(job))));
+            };
+            thread::Builder::new()
+                .name("ferrane-ane".into())
+                .spawn(serve)
+                .map_err(|e| Error::new(ErrorKind::System, "no thread for the engine's queue").with_source(e))?;
+            *jobs = Some(sender);
+        }
+        Ok(())
+    }
+
+    /// Queues a job, for which there must be a place. A job that the thread can no longer take is dropped, which its submission
+    /// sees.
+    pub(crate) fn push(&self, job: Job) {
+        if let Some(sender) = &*self.jobs.lock().unwrap_or_else(PoisonError::into_inner) {
+            let _ = sender.send(job);
+        }
     }
 }
 
@@ -51,5 +71,29 @@ pub(crate) struct Place(Arc<AtomicUsize>);
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_panics_ends_nothing_but_itself() {
+        let queue = Queue::new(2);
+        let (done, told) = channel();
+        let places = [queue.reserve().unwrap(), queue.reserve().unwrap()];
+        assert_eq!(queue.reserve().map(|_| ()).unwrap_err().kind(), ErrorKind::QueueFull);
+        let [first, second] = places;
+        queue.push(Box::new(move || {
+            let _place = first;
+            panic!("on purpose");
+        }));
+        queue.push(Box::new(move || {
+            drop(second);
+            let _ = done.send(());
+        }));
+        assert!(told.recv_timeout(std::time::Duration::from_secs(10)).is_ok());
+        assert!(queue.reserve().is_ok());
     }
 }
