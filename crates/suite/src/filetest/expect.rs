@@ -122,10 +122,11 @@ impl Run {
             let (_, found) = found.iter().find(|(n, _)| *n == name).ok_or_else(|| format!("no output `{name}`"))?;
             let expected = values.fill(found.len()).map_err(|e| format!("{name}: {e}"))?;
             for (i, (f, e)) in found.iter().zip(&expected).enumerate() {
-                // Two units in the last place of fp16, for an op and its port; below 2^-14 the unit no longer shrinks.
-                let ulp = e.abs().max(2f32.powi(-14)) / 1024.0;
-                let tolerance = if self.exact { 0.0 } else { within.unwrap_or(2.0 * ulp) };
-                let close = f == e || (f.is_nan() && e.is_nan()) || (f - e).abs() <= tolerance;
+                // Two units in the last place of fp16, for an op and its port.
+                let tolerance = if self.exact { 0.0 } else { within.unwrap_or(2.0 * unit(*e)) };
+                // What is not finite is near nothing but itself.
+                let near = f.is_finite() && e.is_finite() && (f - e).abs() <= tolerance;
+                let close = f == e || (f.is_nan() && e.is_nan()) || near;
                 if !close {
                     return Err(format!("{name}[{i}] is {f}, expected {e} within {tolerance}"));
                 }
@@ -133,6 +134,12 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// The distance of fp16 numbers at `v`: 2^(⌊log2 |v|⌋ - 10), which no longer shrinks below 2^-14.
+fn unit(v: f32) -> f32 {
+    let exponent = (v.to_bits() >> 23 & 0xFF) as i32 - 127;
+    2f32.powi(exponent.max(-14) - 10)
 }
 
 #[cfg(test)]
@@ -154,6 +161,19 @@ mod tests {
         assert!(run.compare(&[("y", vec![1.0, 2.0]), ("z", vec![3.0005; 4])], Some(1.0)).is_err());
         assert!(run.compare(&[("y", vec![1.0, f32::NAN]), ("z", vec![3.0; 4])], None).is_err());
         assert!(Run::parse("f() == y=1").unwrap().compare(&[("x", vec![1.0])], None).is_err());
+    }
+
+    #[test]
+    fn infinities_are_near_nothing_and_units_follow_the_exponent() {
+        let close =
+            |e: &str, f: f32| Run::parse(&format!("f() ~ {e}")).unwrap().compare(&[("y", vec![f])], None).is_ok();
+        for (expected, infinite) in [("inf", f32::INFINITY), ("-inf", f32::NEG_INFINITY)] {
+            assert!(close(expected, infinite) && !close(expected, -infinite));
+            assert!(!close(expected, 65504.0) && !close(expected, f32::NAN) && !close("1", infinite));
+        }
+        // The unit of 1.99 is 2^-10, that of 2 is 2^-9.
+        assert!(close("1.99", 1.9919) && !close("1.99", 1.9925) && close("2", 2.0038));
+        assert!(close("0", 1.1e-7) && !close("0", 1.3e-7));
     }
 
     #[test]
