@@ -129,7 +129,7 @@ pub struct Train {
     /// Learning rate at the end of the cosine; a tenth of --lr if not given.
     #[arg(long, value_name = "F", value_parser = finite)]
     pub min_lr: Option<f64>,
-    /// Updates of linear warm-up; a new run takes a tenth of --steps at most.
+    /// Updates of linear warm-up; a new run takes a tenth of its updates at most.
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub warmup: Option<u64>,
     /// Largest global gradient norm; 0 turns clipping off.

@@ -80,5 +80,5 @@ fn the_embedded_default_in_small() {
     let said = run.out.lines().find_map(|l| l.strip_prefix("go on: ")).unwrap();
     let out = place.shell(said).ok();
     assert!(out.out.starts_with("One day"), "{}", out.out);
-    place.run("eval --checkpoint runs/default --data text.txt --seq 32 --windows 2").ok();
+    place.run("eval --checkpoint runs/default --data runs/default/stories.txt --seq 32 --windows 2").ok();
 }

@@ -16,8 +16,9 @@ fn an_absurd_learning_rate_ends_with_a_clear_message() {
         assert!(skipped[skipped.len() - 40..].iter().all(|s| *s));
         // What is not finite is null. The loss may still be finite where a gradient no longer is.
         assert!(lines.last().unwrap()["grad_norm"].is_null(), "{}", lines.last().unwrap());
-        // What was done is saved, and can be looked at.
-        place.run("eval --checkpoint run --data ids.u16 --seq 16").ok();
+        // What was done is saved, and can be loaded.
+        let resumed = place.run("train --resume --out run --steps 41").ok();
+        assert!(resumed.out.contains("40 updates were skipped"), "{}", resumed.out);
     }
 }
 
