@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::SamplerState;
+use crate::data::{Compaction, SamplerState};
 use crate::metrics::Record;
 use crate::optim::LossScale;
 use ferrane_llm::config::preset;
@@ -26,6 +26,7 @@ fn state(step: u64) -> State {
         options: serde_json::json!({ "lr": 1.0 / 3.0 }),
         data: "abc".into(),
         tokenizer: Some("tok.bin".into()),
+        compaction: Some(Compaction::used([1, 3], 5)),
         validation: Some((step, 2.0f64.sqrt())),
         pending: Some(Record { step, loss: Some(0.1 + 0.2), ..Record::default() }),
         files: Default::default(),
