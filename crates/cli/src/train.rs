@@ -274,7 +274,7 @@ fn absolute(mut options: RunOptions) -> RunOptions {
 /// Options of the embedded default.
 fn embedded() -> RunOptions {
     // Found by trying: the corpus is simple, so the small model takes a high rate, and more updates beat larger ones.
-    RunOptions { steps: 2400, accum: 2, lr: 4e-3, eval_every: 400, save_every: 400, ..RunOptions::default() }
+    RunOptions { steps: 3600, accum: 2, lr: 4e-3, eval_every: 600, save_every: 600, ..RunOptions::default() }
 }
 
 /// Options in the order: command line, the run that is resumed, defaults.
