@@ -3,7 +3,7 @@
 //! Numerics, profile and path are options of opening a device, never of a request: what was compiled under one set of rules is
 //! not run under another.
 
-use ferrane_device::{Device, Error, ErrorKind, Result};
+use ferrane_device::{Device, Error, ErrorKind, OpenOptions, Result};
 use ferrane_diag::nearest;
 use ferrane_emulator::{Emulator, Numerics, Options};
 use ferrane_target::Profile;
@@ -65,16 +65,15 @@ pub fn open(spec: &str) -> Result<Device> {
 }
 
 fn emulator_options(text: &str) -> Result<Options> {
+    let mut given = OpenOptions::parse("emulator", text)?;
     let mut options = Options::default();
-    for pair in text.split('&').filter(|p| !p.is_empty()) {
-        let bad = |why: String| Error::new(ErrorKind::Option, format!("emulator option `{pair}`: {why}"));
-        match pair.split_once('=') {
-            Some(("numerics", "fast")) => options.numerics = Numerics::Fast,
-            Some(("numerics", "exact")) => options.numerics = Numerics::Exact,
-            Some(("profile", name)) => options.profile = Profile::named(name).map_err(|e| bad(e.to_string()))?,
-            _ => return Err(bad(format!("known are {}", EMULATOR_OPTIONS.join(", ")))),
-        }
+    let numerics = given.take_one_of("numerics", &[("fast", Numerics::Fast), ("exact", Numerics::Exact)])?;
+    options.numerics = numerics.unwrap_or(options.numerics);
+    if let Some(name) = given.take("profile", "NAME") {
+        let failed = |e| Error::new(ErrorKind::Option, format!("emulator option `profile={name}`: {e}"));
+        options.profile = Profile::named(&name).map_err(failed)?;
     }
+    given.finish()?;
     Ok(options)
 }
 

@@ -124,7 +124,7 @@ pub fn write_region(access: &mut WriteAccess, region: &Region, values: &[f32]) -
     Ok(())
 }
 
-/// Rounds heads of `[kv_heads · head_dim, len]` into a region of `ratio` times as many channels: query head `h` gets kv head
+/// Copies fp16 heads of `[kv_heads · head_dim, len]` into a region of `ratio` times as many channels: query head `h` gets kv head
 /// `h / ratio`. The tiled keys and values of the attention's backward kernels are written so.
 ///
 /// # Errors
@@ -132,7 +132,7 @@ pub fn write_region(access: &mut WriteAccess, region: &Region, values: &[f32]) -
 pub fn write_region_tiled(
     access: &mut WriteAccess,
     region: &Region,
-    values: &[f32],
+    values: &[f16],
     head_dim: usize,
     ratio: usize,
 ) -> Result<()> {
@@ -145,7 +145,7 @@ pub fn write_region_tiled(
     for (head, block) in values.chunks(head_dim * region.len).enumerate() {
         for r in 0..ratio {
             let channel = region.channel + (head * ratio + r) * head_dim;
-            write_region(access, &Region { channel, channels: head_dim, ..*region }, block)?;
+            write_region_f16(access, &Region { channel, channels: head_dim, ..*region }, block)?;
         }
     }
     Ok(())

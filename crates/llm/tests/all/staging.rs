@@ -46,9 +46,9 @@ fn regions_are_rectangles_and_nothing_beside_them_changes() {
         assert_eq!(surface.read_f32().unwrap(), expected);
         clear();
         // Two heads of one channel, each for one query head of its own, then one for both.
-        write_region_tiled(&mut surface.write().unwrap(), &REGION, &rows, 1, 1).unwrap();
+        write_region_tiled(&mut surface.write().unwrap(), &REGION, &halves, 1, 1).unwrap();
         assert_eq!(surface.read_f32().unwrap(), expected);
-        write_region_tiled(&mut surface.write().unwrap(), &REGION, &rows[..3], 1, 2).unwrap();
+        write_region_tiled(&mut surface.write().unwrap(), &REGION, &halves[..3], 1, 2).unwrap();
         assert_eq!(surface.read_f32().unwrap()[10..15], [0., 0., 1., 2., 3.]);
     }
 }
@@ -80,8 +80,8 @@ fn what_does_not_fit_is_an_error_and_writes_nothing() {
     refused(write_region(&mut access, &Region { channel: 3, ..REGION }, &[1.0; 6]));
     refused(write_region(&mut access, &Region { channel: usize::MAX, ..REGION }, &[1.0; 6]));
     refused(write_region(&mut access, &Region { channels: 0, ..REGION }, &[]));
-    refused(write_region_tiled(&mut access, &REGION, &[1.0; 3], 1, 3));
-    refused(write_region_tiled(&mut access, &REGION, &[1.0; 3], 0, 1));
+    refused(write_region_tiled(&mut access, &REGION, &[f16::ONE; 3], 1, 3));
+    refused(write_region_tiled(&mut access, &REGION, &[f16::ONE; 3], 0, 1));
     refused(stage_weight(&mut access, &REGION, &[1.0; 7]));
     drop(access);
     assert_eq!(surface.read_f32().unwrap(), [0.0; 20]);

@@ -227,17 +227,17 @@ impl Backward {
         l.send(Part::Wo, Rows::Owned(dattn), Rows::Half(&saved.attn_out));
         timed(&mut parts.device_backward, || run.evaluate(Kernel::WotBwd))?;
         timed(&mut parts.staging, || {
-            run.write_half(Kernel::SdpaBwd1, "q", &saved.q, hd, 1)?;
-            run.write_half(Kernel::SdpaBwd1, "k_tiled", &saved.k, hd, ratio)?;
-            run.write_half(Kernel::SdpaBwd1, "v_tiled", &saved.v, hd, ratio)?;
+            run.write_half(Kernel::SdpaBwd1, "q", &saved.q)?;
+            run.write_half_tiled(Kernel::SdpaBwd1, "k_tiled", &saved.k, c)?;
+            run.write_half_tiled(Kernel::SdpaBwd1, "v_tiled", &saved.v, c)?;
             run.copy(Kernel::WotBwd, Kernel::SdpaBwd1, "da")
         })?;
         timed(&mut parts.device_backward, || run.evaluate(Kernel::SdpaBwd1))?;
         timed(&mut parts.staging, || {
             run.copy(Kernel::SdpaBwd1, Kernel::SdpaBwd2, "probs")?;
             run.copy(Kernel::SdpaBwd1, Kernel::SdpaBwd2, "dp")?;
-            run.write_half(Kernel::SdpaBwd2, "q", &saved.q, hd, 1)?;
-            run.write_half(Kernel::SdpaBwd2, "k_tiled", &saved.k, hd, ratio)
+            run.write_half(Kernel::SdpaBwd2, "q", &saved.q)?;
+            run.write_half_tiled(Kernel::SdpaBwd2, "k_tiled", &saved.k, c)
         })?;
         timed(&mut parts.device_backward, || run.evaluate(Kernel::SdpaBwd2))?;
         let mut dq = self.spare.take(saved.q.len());

@@ -1,7 +1,8 @@
 //! The ten loaded kernels, each layer's surfaces, and what a step does with them.
 
-use ferrane_device::{Device, Executable, Surface};
+use ferrane_device::{Device, Executable, Surface, WriteAccess};
 use ferrane_host::f16;
+use ferrane_llm::config::Config;
 use ferrane_llm::kernels;
 use ferrane_llm::layout::{Kernel, KernelLayout, LayoutError, Region, Shape};
 use ferrane_llm::staging::{self, Bound};
@@ -124,32 +125,35 @@ impl LayerRun<'_> {
         self.bound(kernel)?.write(region, values).map_err(at(kernel))
     }
 
-    /// Copies fp16 rows into a region; with `ratio` > 1 each head of `head_dim` channels that often, side by side.
+    /// Copies fp16 rows into a region.
     ///
     /// # Errors
     /// An unknown region, or another size.
-    pub fn write_half(
+    pub fn write_half(&self, kernel: Kernel, region: &str, values: &[f16]) -> Result<(), StepError> {
+        let (region, mut access) = self.region(kernel, region)?;
+        staging::write_region_f16(&mut access, region, values).map_err(at(kernel))
+    }
+
+    /// Copies fp16 heads into a region, each as often as query heads share it.
+    ///
+    /// # Errors
+    /// An unknown region, or another size.
+    pub fn write_half_tiled(
         &self,
         kernel: Kernel,
         region: &str,
         values: &[f16],
-        head_dim: usize,
-        ratio: usize,
+        config: &Config,
     ) -> Result<(), StepError> {
+        let (region, mut access) = self.region(kernel, region)?;
+        staging::write_region_tiled(&mut access, region, values, config.head_dim, config.gqa_ratio())
+            .map_err(at(kernel))
+    }
+
+    fn region(&self, kernel: Kernel, region: &str) -> Result<(&Region, WriteAccess), StepError> {
         let region = self.kernels.find(kernel)?.layout.region(region).map_err(layout_failed)?;
-        let surface = self.bound(kernel)?.surface(region.port).map_err(at(kernel))?;
-        let mut access = surface.write().map_err(at(kernel))?;
-        if ratio == 1 {
-            return staging::write_region_f16(&mut access, region, values).map_err(at(kernel));
-        }
-        for (head, rows) in values.chunks(head_dim * region.len).enumerate() {
-            for r in 0..ratio {
-                let channel = region.channel + (head * ratio + r) * head_dim;
-                let part = Region { channel, channels: head_dim, ..*region };
-                staging::write_region_f16(&mut access, &part, rows).map_err(at(kernel))?;
-            }
-        }
-        Ok(())
+        let access = self.bound(kernel)?.surface(region.port).and_then(Surface::write).map_err(at(kernel))?;
+        Ok((region, access))
     }
 
     /// Widens a tap.

@@ -144,7 +144,7 @@ impl Pipeline {
                 norm::rmsnorm_forward(&saved.x, &layer.attn_norm, s, eps, &mut scratch.normed);
                 convert::f32_to_f16(&scratch.normed, &mut saved.xnorm);
             });
-            timed(&mut parts.staging, || run.write_half(Kernel::SdpaFwd, "xnorm", &saved.xnorm, c.head_dim, 1))?;
+            timed(&mut parts.staging, || run.write_half(Kernel::SdpaFwd, "xnorm", &saved.xnorm))?;
             timed(&mut parts.device_forward, || run.evaluate(Kernel::SdpaFwd))?;
             timed(&mut parts.staging, || {
                 let taps = [
@@ -160,7 +160,7 @@ impl Pipeline {
                     run.read_half(Kernel::SdpaFwd, "q_pre", &mut saved.q_pre)?;
                     run.read_half(Kernel::SdpaFwd, "k_pre", &mut saved.k_pre)?;
                 }
-                run.write_half(Kernel::WoFwd, "attn_out", &saved.attn_out, c.head_dim, 1)
+                run.write_half(Kernel::WoFwd, "attn_out", &saved.attn_out)
             })?;
             timed(&mut parts.device_forward, || run.evaluate(Kernel::WoFwd))?;
             timed(&mut parts.staging, || run.read(Kernel::WoFwd, "o_out", &mut scratch.tap))?;
@@ -170,7 +170,7 @@ impl Pipeline {
                 convert::f32_to_f16(&scratch.normed, &mut saved.x2norm);
             });
             timed(&mut parts.staging, || {
-                run.write_half(Kernel::FfnFused, "x2norm", &saved.x2norm, c.head_dim, 1)?;
+                run.write_half(Kernel::FfnFused, "x2norm", &saved.x2norm)?;
                 match shape.residual {
                     Residual::Fp16 => run.write(Kernel::FfnFused, "x2", &saved.x2),
                     Residual::Fp32 => Ok(()),
