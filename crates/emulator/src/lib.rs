@@ -38,6 +38,8 @@
 
 mod device;
 mod events;
+#[allow(dead_code, unused_imports)]
+mod host;
 mod plan;
 mod queue;
 mod tables;

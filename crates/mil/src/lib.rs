@@ -25,6 +25,7 @@
 
 mod build;
 mod error;
+mod eval;
 pub mod ops;
 pub mod program;
 pub mod text;
@@ -33,6 +34,7 @@ pub mod weights;
 
 pub use build::{Builder, Conv, build_info};
 pub use error::MilError;
+pub use eval::Evaluate;
 pub use ops::Opset;
 pub use program::{
     Arg, Block, BlockId, Constant, DataType, Dialect, Dim, Function, Op, OpId, Program, Type, Value, ValueDef, ValueId,

@@ -1,0 +1,73 @@
+//! A tensor on the heap: dense, row-major.
+
+use ferrane_mil::DataType;
+
+/// The elements, row-major.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Data {
+    /// Of any float type.
+    Floats(Vec<f32>),
+    /// Of any integer type, and of bool (0 or 1).
+    Ints(Vec<i64>),
+    /// Of string.
+    Strings(Vec<String>),
+}
+
+/// A tensor. Invariant: as many elements as the shape says, of the kind that the type says.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Tensor {
+    pub dtype: DataType,
+    pub shape: Vec<usize>,
+    pub data: Data,
+}
+
+impl Tensor {
+    /// A tensor of floats.
+    pub(crate) fn floats(dtype: DataType, shape: &[usize], values: Vec<f32>) -> Tensor {
+        debug_assert_eq!(shape.iter().product::<usize>(), values.len());
+        Tensor { dtype, shape: shape.to_vec(), data: Data::Floats(values) }
+    }
+
+    /// A tensor of integers or bools.
+    pub(crate) fn ints(dtype: DataType, shape: &[usize], values: Vec<i64>) -> Tensor {
+        debug_assert_eq!(shape.iter().product::<usize>(), values.len());
+        Tensor { dtype, shape: shape.to_vec(), data: Data::Ints(values) }
+    }
+
+    /// The number of elements.
+    pub(crate) fn len(&self) -> usize {
+        match &self.data {
+            Data::Floats(v) => v.len(),
+            Data::Ints(v) => v.len(),
+            Data::Strings(v) => v.len(),
+        }
+    }
+
+    /// Element `i` as a float.
+    pub(crate) fn float(&self, i: usize) -> f32 {
+        match &self.data {
+            Data::Floats(v) => v[i],
+            Data::Ints(v) => v[i] as f32,
+            Data::Strings(_) => 0.0,
+        }
+    }
+
+    /// Element `i` as an integer; floats are truncated.
+    pub(crate) fn int(&self, i: usize) -> i64 {
+        match &self.data {
+            Data::Floats(v) => v[i] as i64,
+            Data::Ints(v) => v[i],
+            Data::Strings(_) => 0,
+        }
+    }
+
+    /// Elements by their positions, in that order, bit for bit: the one way to move elements of any type.
+    pub(crate) fn pick(&self, shape: &[usize], from: impl Iterator<Item = usize>) -> Tensor {
+        let data = match &self.data {
+            Data::Floats(v) => Data::Floats(from.map(|i| v[i]).collect()),
+            Data::Ints(v) => Data::Ints(from.map(|i| v[i]).collect()),
+            Data::Strings(v) => Data::Strings(from.map(|i| v[i].clone()).collect()),
+        };
+        Tensor { dtype: self.dtype, shape: shape.to_vec(), data }
+    }
+}
