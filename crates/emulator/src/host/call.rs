@@ -1,6 +1,6 @@
 //! One call of a kernel: its operands by name, with the registry's defaults.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::ops::{OpDef, Presence};
@@ -16,7 +16,7 @@ pub(crate) struct Call<'a> {
     /// The opset of the program: some ops changed their meaning.
     pub opset: Opset,
     /// Operands by argument; several for a list argument.
-    pub operands: Vec<(&'a str, Vec<Rc<Tensor>>)>,
+    pub operands: Vec<(&'a str, Vec<Arc<Tensor>>)>,
     /// The declared types of the results; extents may be unknown.
     pub results: &'a [Type],
     /// Sums are fp64.
@@ -40,7 +40,7 @@ impl Call<'_> {
     }
 
     /// The values of a list argument; empty if it is not given.
-    pub(crate) fn list(&self, name: &str) -> &[Rc<Tensor>] {
+    pub(crate) fn list(&self, name: &str) -> &[Arc<Tensor>] {
         self.operands.iter().find(|(n, _)| *n == name).map_or(&[], |(_, v)| v)
     }
 
