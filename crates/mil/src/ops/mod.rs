@@ -22,6 +22,9 @@ mod slice;
 pub(crate) use infer::same_extent;
 pub use infer::{InferContext, broadcast, infer};
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use crate::error::MilError;
 use crate::program::Constant;
 use crate::program::DataType::{self, *};
@@ -242,7 +245,16 @@ pub fn all() -> impl Iterator<Item = &'static OpDef> {
 
 /// The signature of an op in an opset.
 pub fn find(name: &str, opset: Opset) -> Option<&'static OpDef> {
-    all().filter(|d| d.name == name && d.since <= opset).max_by_key(|d| d.since)
+    /// Every signature by name, the newest first.
+    static INDEX: LazyLock<HashMap<&str, Vec<&OpDef>>> = LazyLock::new(|| {
+        let mut index: HashMap<&str, Vec<&OpDef>> = HashMap::new();
+        for def in all() {
+            index.entry(def.name).or_default().push(def);
+        }
+        index.values_mut().for_each(|defs| defs.sort_by_key(|d| std::cmp::Reverse(d.since)));
+        index
+    });
+    INDEX.get(name)?.iter().find(|d| d.since <= opset).copied()
 }
 
 /// The signature of an op, or the error that names the nearest one.

@@ -13,6 +13,8 @@ pub enum DataType {
     Fp32,
     Fp64,
     Bf16,
+    Fp8E4M3Fn,
+    Fp8E5M2,
     Int4,
     Int8,
     Int16,
@@ -31,13 +33,15 @@ pub enum DataType {
 
 impl DataType {
     /// Every data type, with its name in MIL text.
-    pub const ALL: [(DataType, &'static str); 20] = [
+    pub const ALL: [(DataType, &'static str); 22] = [
         (DataType::Bool, "bool"),
         (DataType::String, "string"),
         (DataType::Fp16, "fp16"),
         (DataType::Fp32, "fp32"),
         (DataType::Fp64, "fp64"),
         (DataType::Bf16, "bf16"),
+        (DataType::Fp8E4M3Fn, "fp8e4m3fn"),
+        (DataType::Fp8E5M2, "fp8e5m2"),
         (DataType::Int4, "int4"),
         (DataType::Int8, "int8"),
         (DataType::Int16, "int16"),
@@ -73,7 +77,7 @@ impl DataType {
             DataType::UInt3 => 3,
             DataType::Int4 | DataType::UInt4 => 4,
             DataType::UInt6 => 6,
-            DataType::Bool | DataType::Int8 | DataType::UInt8 => 8,
+            DataType::Bool | DataType::Fp8E4M3Fn | DataType::Fp8E5M2 | DataType::Int8 | DataType::UInt8 => 8,
             DataType::Fp16 | DataType::Bf16 | DataType::Int16 | DataType::UInt16 => 16,
             DataType::Fp32 | DataType::Int32 | DataType::UInt32 => 32,
             DataType::Fp64 | DataType::Int64 | DataType::UInt64 => 64,
@@ -85,9 +89,10 @@ impl DataType {
         self.bits().filter(|b| b % 8 == 0).map(|b| b / 8)
     }
 
-    /// fp16, fp32, fp64 or bf16.
+    /// fp16, fp32, fp64, bf16 or one of the two fp8.
     pub fn is_float(self) -> bool {
-        matches!(self, DataType::Fp16 | DataType::Fp32 | DataType::Fp64 | DataType::Bf16)
+        use DataType::{Bf16, Fp8E4M3Fn, Fp8E5M2, Fp16, Fp32, Fp64};
+        matches!(self, Fp16 | Fp32 | Fp64 | Bf16 | Fp8E4M3Fn | Fp8E5M2)
     }
 
     /// A signed or unsigned integer of any width (bool is none).

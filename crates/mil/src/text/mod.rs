@@ -3,6 +3,7 @@
 //! The printer writes one spelling for each dialect; the reader takes whatever Apple's tools and published programs write, and
 //! `print(parse(text))` is a fixpoint. Floats are written as the shortest decimal that reads back to the same bits.
 
+mod fp8;
 mod lex;
 mod literal;
 mod number;

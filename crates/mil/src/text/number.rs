@@ -5,6 +5,7 @@
 
 use half::{bf16, f16};
 
+use super::fp8;
 use crate::program::DataType;
 
 /// Appends the little-endian bytes of a number. `None` if the text is no number of that type or out of its range; a decimal too
@@ -21,6 +22,7 @@ pub(super) fn append(dtype: DataType, text: &str, out: &mut Vec<u8>) -> Option<(
             out.extend_from_slice(&value.to_le_bytes());
         }
         DataType::Fp64 => out.extend_from_slice(&float(text)?.to_le_bytes()),
+        DataType::Fp8E4M3Fn | DataType::Fp8E5M2 => out.push(fp8::encode(dtype, float(text)?)?),
         _ => {
             let value = integer(text)?;
             let (low, high) = range(dtype)?;
@@ -43,6 +45,7 @@ pub(super) fn append_nan(dtype: DataType, bits: &str, out: &mut Vec<u8>) -> Opti
         DataType::Bf16 => bf16::from_bits(u16::try_from(bits).ok()?).is_nan(),
         DataType::Fp32 => f32::from_bits(u32::try_from(bits).ok()?).is_nan(),
         DataType::Fp64 => f64::from_bits(bits).is_nan(),
+        DataType::Fp8E4M3Fn | DataType::Fp8E5M2 => fp8::decode(dtype, u8::try_from(bits).ok()?).is_nan(),
         _ => false,
     };
     if !nan {
@@ -218,6 +221,11 @@ pub(super) fn spell(dtype: DataType, b: &[u8], out: &mut String) {
                 false => write!(out, "{v:?}"),
             }
         }
+        DataType::Fp8E4M3Fn | DataType::Fp8E5M2 => {
+            let v = fp8::decode(dtype, bits as u8);
+            let usual = fp8::encode(dtype, f64::NAN) == Some(bits as u8);
+            spell_float(out, v, bits, v.is_nan() && !usual, |s| fp8::encode(dtype, s) == Some(bits as u8))
+        }
         DataType::Int8 => write!(out, "{}", bits as i8),
         DataType::Int16 => write!(out, "{}", bits as i16),
         DataType::Int32 => write!(out, "{}", bits as i32),
@@ -272,6 +280,15 @@ mod tests {
         for bits in 0..=u16::MAX {
             for dtype in [DataType::Fp16, DataType::Bf16, DataType::Int16, DataType::UInt16] {
                 round_trip(dtype, &bits.to_le_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn every_8_bit_pattern_reads_back() {
+        for bits in 0..=u8::MAX {
+            for dtype in [DataType::Fp8E4M3Fn, DataType::Fp8E5M2, DataType::Int8, DataType::UInt8] {
+                round_trip(dtype, &[bits]);
             }
         }
     }

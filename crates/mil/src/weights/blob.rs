@@ -13,7 +13,7 @@ pub const SENTINEL: u32 = 0xDEAD_BEEF;
 /// Size of the file header, of a record's metadata, and the alignment of both and of payloads.
 pub const ALIGNMENT: usize = 64;
 
-const CODES: [(DataType, u32); 15] = [
+const CODES: [(DataType, u32); 17] = [
     (DataType::Fp16, 1),
     (DataType::Fp32, 2),
     (DataType::UInt8, 3),
@@ -29,6 +29,8 @@ const CODES: [(DataType, u32); 15] = [
     (DataType::UInt6, 13),
     (DataType::Int32, 14),
     (DataType::UInt32, 15),
+    (DataType::Fp8E4M3Fn, 16),
+    (DataType::Fp8E5M2, 17),
 ];
 
 /// The format's number of an element type; bool is stored as uint8. `None` for what it cannot hold.
