@@ -1,4 +1,6 @@
-//! The expectation of a run: `main(x=[1, 2], w=3) ~ [2, 4]`.
+//! The expectation of a run: `main(x=[1, 2], w=3) ~ [2, 4]` or `main(x=random:1) ~ exact within 1e-3`.
+
+use ferrane_llm::random::Rng;
 
 /// Numbers for a port.
 #[derive(Clone, Debug, PartialEq)]
@@ -7,6 +9,8 @@ pub enum Values {
     All(f32),
     /// A number for each element, row-major.
     List(Vec<f32>),
+    /// Uniform draws from `low` (included) to `high`: `random:SEED`, from -1 to 1, or `random:SEED:LOW:HIGH`.
+    Random(u64, f32, f32),
 }
 
 /// What is expected of the outputs.
@@ -16,6 +20,8 @@ pub enum Outputs {
     Only(Values),
     /// Of each, by name.
     Named(Vec<(String, Values)>),
+    /// What the oracle computes for the same inputs, within this share of an output's largest magnitude.
+    Oracle(f32),
 }
 
 /// One evaluation.
@@ -55,13 +61,22 @@ fn named(part: &str) -> Result<(String, Values), String> {
 }
 
 impl Values {
-    /// Reads `[1, 2, 3]` or `1`.
+    /// Reads `[1, 2, 3]`, `1` or `random:7`.
     ///
     /// # Errors
     /// What is no number.
     pub fn parse(text: &str) -> Result<Values, String> {
         let text = text.trim();
         let number = |t: &str| t.trim().parse::<f32>().map_err(|e| format!("`{t}`: {e}"));
+        if let Some(rest) = text.strip_prefix("random:") {
+            let parts: Vec<&str> = rest.split(':').collect();
+            let seed = parts[0].parse().map_err(|e| format!("`{}`: {e}", parts[0]))?;
+            return match parts[1..] {
+                [] => Ok(Values::Random(seed, -1.0, 1.0)),
+                [low, high] => Ok(Values::Random(seed, number(low)?, number(high)?)),
+                _ => Err(format!("`{text}`: expected `random:SEED` or `random:SEED:LOW:HIGH`")),
+            };
+        }
         match text.strip_prefix('[') {
             None => Ok(Values::All(number(text)?)),
             Some(rest) => {
@@ -80,6 +95,10 @@ impl Values {
             Values::All(v) => Ok(vec![*v; n]),
             Values::List(list) if list.len() == n => Ok(list.clone()),
             Values::List(list) => Err(format!("{} values for {n} elements", list.len())),
+            Values::Random(seed, low, high) => {
+                let mut rng = Rng::new(*seed);
+                Ok((0..n).map(|_| low + (high - low) * rng.uniform() as f32).collect())
+            }
         }
     }
 }
@@ -99,11 +118,36 @@ impl Run {
             _ => return Err("expected `~` or `==` behind the inputs".into()),
         };
         let outputs = match outputs.contains('=') {
+            _ if outputs.trim().starts_with("exact") => {
+                let share = outputs.trim().strip_prefix("exact within ").filter(|_| !exact);
+                let share = share.ok_or("expected `~ exact within SHARE`")?.trim();
+                Outputs::Oracle(share.parse().map_err(|e| format!("`{share}`: {e}"))?)
+            }
             false => Outputs::Only(Values::parse(outputs)?),
             true => Outputs::Named(split(outputs, ' ').into_iter().map(named).collect::<Result<_, _>>()?),
         };
         let inputs = split(inputs, ',').into_iter().map(named).collect::<Result<_, _>>()?;
         Ok(Run { procedure: procedure.trim().to_string(), inputs, exact, outputs })
+    }
+
+    /// Compares what came with what the oracle computed: `share` of an output's largest magnitude may be between two elements.
+    ///
+    /// # Errors
+    /// The element that differs most, or an output that is nothing to compare with: all zero or not finite.
+    pub fn near(share: f32, found: &[(&str, Vec<f32>)], oracle: &[(&str, Vec<f32>)]) -> Result<(), String> {
+        for ((name, found), (_, wanted)) in found.iter().zip(oracle) {
+            let largest = wanted.iter().fold(0f32, |m, v| m.max(v.abs()));
+            if largest == 0.0 || !wanted.iter().chain(found).all(|v| v.is_finite()) {
+                return Err(format!("{name}: zeros only, or values that are not finite"));
+            }
+            let differs = |(i, (f, w)): (usize, (&f32, &f32))| (i, (f - w).abs());
+            let worst = found.iter().zip(wanted).enumerate().map(differs).max_by(|a, b| a.1.total_cmp(&b.1));
+            if let Some((i, d)) = worst.filter(|(_, d)| *d > share * largest) {
+                let (f, w) = (found[i], wanted[i]);
+                return Err(format!("{name}[{i}] is {f}, exact is {w}: {d} is more than {share} of {largest}"));
+            }
+        }
+        Ok(())
     }
 
     /// Compares what came with what is expected.
@@ -117,6 +161,7 @@ impl Run {
                 _ => return Err(format!("{} outputs: name them", found.len())),
             },
             Outputs::Named(list) => list.iter().map(|(n, v)| (n.as_str(), v)).collect(),
+            Outputs::Oracle(_) => return Err("only the oracle knows what is expected".into()),
         };
         for (name, values) in wanted {
             let (_, found) = found.iter().find(|(n, _)| *n == name).ok_or_else(|| format!("no output `{name}`"))?;
@@ -177,7 +222,29 @@ mod tests {
     }
 
     #[test]
+    fn random_values_are_stated_by_their_seed_and_compared_with_the_oracle() {
+        let run = Run::parse("main(x=random:1, w=random:2:-4:-3) ~ exact within 1e-3").unwrap();
+        assert_eq!(run.outputs, Outputs::Oracle(1e-3));
+        let [x, w] = [&run.inputs[0].1, &run.inputs[1].1].map(|v| v.fill(1000).unwrap());
+        assert!(x.iter().all(|v| (-1.0..1.0).contains(v)) && w.iter().all(|v| (-4.0..-3.0).contains(v)));
+        assert!(x.iter().any(|v| *v < -0.9) && x.iter().any(|v| *v > 0.9));
+        assert_eq!(x[..10], Values::Random(1, -1.0, 1.0).fill(10).unwrap());
+        let near = |found: &[f32], oracle: &[f32]| Run::near(1e-3, &[("y", found.to_vec())], &[("y", oracle.to_vec())]);
+        assert_eq!(near(&[1.0, 0.0009], &[1.0, 0.0]), Ok(()));
+        assert!(near(&[1.0, 0.0011], &[1.0, 0.0]).unwrap_err().starts_with("y[1] is 0.0011"));
+        assert!(near(&[0.0], &[0.0]).is_err() && near(&[1.0, f32::NAN], &[1.0, 0.0]).is_err());
+    }
+
+    #[test]
     fn refuses_what_makes_no_sense() {
+        for text in [
+            "main(x=random:a) ~ 1",
+            "main(x=random:1:2) ~ 1",
+            "main(x=1) ~ exact",
+            "main(x=1) == exact within 1",
+        ] {
+            assert!(Run::parse(text).is_err(), "{text}");
+        }
         for text in ["main", "main(x) ~ 1", "main(x=a) ~ 1", "main(x=[1) ~ 1", "main(x=1) 2", "main x=1) ~ 2"] {
             assert!(Run::parse(text).is_err(), "{text}");
         }

@@ -7,12 +7,14 @@
 //! // test: check run fmt            what is tested: one or more of the three
 //! // profile: m4-macos15-inmem      the machine; without it, the default profile
 //! // weight: @model_path/weights/w.bin fp16 [1, 0, 0, 1]      a blob file with one record
+//! // weight: @model_path/weights/v.bin fp16 512*random:7:-0.1:0.1      the same with 512 uniform draws
 //! ```
 //!
 //! *check*: the text is read and its ops are checked; each error stands beside its line as `// error: E0102 a part of the message`, and there are no
 //! others. *fmt*: printing and reading again changes nothing; `// fmt: same` in the header says that the file is printed as it
 //! stands. *run*: each `// run: main(x=[1, 2], w=3) ~ [2, 4]` is evaluated on every device; one number fills a whole port,
-//! several outputs are `~ y=[…] z=[…]`. `==` wants equal numbers; `~` allows two units in the last place of fp16, or what
+//! several outputs are `~ y=[…] z=[…]`. `random:SEED` fills a port with uniform draws from -1 to 1, `random:SEED:LOW:HIGH` from others;
+//! `~ exact within 1e-3` then wants what the oracle computes for the same inputs, to this share of an output's largest magnitude. `==` wants equal numbers; `~` allows two units in the last place of fp16, or what
 //! `// within: 0.01` in the header says.
 
 mod expect;
@@ -20,7 +22,7 @@ mod expect;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use ferrane_device::{Bindings, CompileOptions, Device, Source};
+use ferrane_device::{Bindings, CompileOptions, Device, Executable, Source};
 use ferrane_diag::Source as Shown;
 use ferrane_mil::text::{Missing, Options};
 use ferrane_mil::{DataType, Weights};
@@ -154,7 +156,16 @@ impl Filetest {
         let (Some(path), Some(dtype), Some(values)) = (parts.next(), parts.next(), parts.next()) else {
             return Err("expected `weight: PATH TYPE [values]`".into());
         };
-        let Values::List(values) = Values::parse(values)? else { return Err("expected a list".into()) };
+        let values = match values.split_once('*') {
+            Some((count, drawn)) => {
+                let count: u32 = count.trim().parse().map_err(|e| format!("`{count}`: {e}"))?;
+                Values::parse(drawn)?.fill(count as usize)?
+            }
+            None => match Values::parse(values)? {
+                Values::List(values) => values,
+                _ => return Err("expected a list, or a number of draws: `512*random:7`".into()),
+            },
+        };
         let bytes: Vec<u8> = match DataType::from_name(dtype) {
             Some(DataType::Fp32) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
             Some(DataType::Fp16) => values.iter().flat_map(|v| ferrane_host::f16::from_f32(*v).to_le_bytes()).collect(),
@@ -166,17 +177,17 @@ impl Filetest {
         Ok(())
     }
 
-    /// Runs what the header names; `devices` serve the runs.
+    /// Runs what the header names; `devices` serve the runs, `oracle` says what `~ exact` is.
     ///
     /// # Errors
     /// Every failure, with the line.
-    pub fn run(&self, devices: &[Device]) -> Result<(), Vec<String>> {
+    pub fn run(&self, devices: &[Device], oracle: Option<&Device>) -> Result<(), Vec<String>> {
         let mut failures = Vec::new();
         for test in &self.tests {
             let found = match test {
                 Test::Check => self.check(),
                 Test::Fmt => self.fmt().err().into_iter().map(|e| (1, e)).collect(),
-                Test::Run => devices.iter().flat_map(|d| self.evaluate(d)).collect(),
+                Test::Run => devices.iter().flat_map(|d| self.evaluate(d, oracle)).collect(),
             };
             failures.extend(found.into_iter().map(|(line, why)| format!("{}:{line}: {why}", self.path.display())));
         }
@@ -233,44 +244,54 @@ impl Filetest {
         }
     }
 
-    fn evaluate(&self, device: &Device) -> Vec<(usize, String)> {
-        let source = Source::Text { mil: self.program.as_bytes(), weights: &self.weights };
-        let options = CompileOptions::labelled(self.path.display().to_string());
-        let executable = match device.compile(source, &options).and_then(|a| a.load()) {
+    fn evaluate(&self, device: &Device, oracle: Option<&Device>) -> Vec<(usize, String)> {
+        let named = |device: &Device, why: String| format!("{}: {why}", device.name());
+        let executable = match self.load(device) {
             Ok(executable) => executable,
-            Err(error) => return vec![(1, format!("{}: {error}", device.name()))],
+            Err(why) => return vec![(1, named(device, why))],
         };
         let one = |run: &Run| -> Result<(), String> {
-            let words = |e: ferrane_device::Error| e.to_string();
-            let procedure = executable.procedure(&run.procedure).map_err(words)?;
-            let mut bindings = Bindings::new().procedure(&run.procedure);
-            for port in &procedure.inputs {
-                let values = run.inputs.iter().find(|(n, _)| *n == port.name).map(|(_, v)| v);
-                let values = values.ok_or_else(|| format!("no value for the input `{}`", port.name))?;
-                let surface = device.surface(&port.layout).map_err(words)?;
-                surface.write_f32(&values.fill(port.layout.elements())?).map_err(words)?;
-                bindings = bindings.bind(&port.name, &surface);
-            }
-            if let Some((name, _)) = run.inputs.iter().find(|(n, _)| procedure.inputs.iter().all(|p| p.name != *n)) {
-                return Err(format!("no input `{name}`"));
-            }
-            let mut outputs = Vec::new();
-            for port in &procedure.outputs {
-                let surface = device.surface(&port.layout).map_err(words)?;
-                bindings = bindings.bind(&port.name, &surface);
-                outputs.push((port.name.as_str(), surface));
-            }
-            executable.prepare(bindings).and_then(|r| r.evaluate()).map_err(words)?;
-            let found = outputs
-                .iter()
-                .map(|(name, surface)| Ok((*name, surface.read_f32().map_err(words)?)))
-                .collect::<Result<Vec<_>, String>>()?;
-            run.compare(&found, self.within)
+            let found = outputs(device, &executable, run)?;
+            let found: Vec<_> = found.iter().map(|(n, v)| (n.as_str(), v.clone())).collect();
+            let Outputs::Oracle(share) = run.outputs else { return run.compare(&found, self.within) };
+            let oracle = oracle.ok_or("there is no oracle here")?;
+            let wanted = outputs(oracle, &self.load(oracle)?, run).map_err(|e| named(oracle, e))?;
+            Run::near(share, &found, &wanted.iter().map(|(n, v)| (n.as_str(), v.clone())).collect::<Vec<_>>())
         };
-        let failed =
-            |(line, run): &(usize, Run)| one(run).err().map(|why| (*line, format!("{}: {why}", device.name())));
+        let failed = |(line, run): &(usize, Run)| one(run).err().map(|why| (*line, named(device, why)));
         self.runs.iter().filter_map(failed).collect()
     }
+
+    fn load(&self, device: &Device) -> Result<Executable, String> {
+        let source = Source::Text { mil: self.program.as_bytes(), weights: &self.weights };
+        let options = CompileOptions::labelled(self.path.display().to_string());
+        device.compile(source, &options).and_then(|a| a.load()).map_err(|e| e.to_string())
+    }
+}
+
+/// Evaluates a run: the outputs by name, row-major.
+fn outputs(device: &Device, executable: &Executable, run: &Run) -> Result<Vec<(String, Vec<f32>)>, String> {
+    let words = |e: ferrane_device::Error| e.to_string();
+    let procedure = executable.procedure(&run.procedure).map_err(words)?;
+    let mut bindings = Bindings::new().procedure(&run.procedure);
+    for port in &procedure.inputs {
+        let values = run.inputs.iter().find(|(n, _)| *n == port.name).map(|(_, v)| v);
+        let values = values.ok_or_else(|| format!("no value for the input `{}`", port.name))?;
+        let surface = device.surface(&port.layout).map_err(words)?;
+        surface.write_f32(&values.fill(port.layout.elements())?).map_err(words)?;
+        bindings = bindings.bind(&port.name, &surface);
+    }
+    if let Some((name, _)) = run.inputs.iter().find(|(n, _)| procedure.inputs.iter().all(|p| p.name != *n)) {
+        return Err(format!("no input `{name}`"));
+    }
+    let mut outputs = Vec::new();
+    for port in &procedure.outputs {
+        let surface = device.surface(&port.layout).map_err(words)?;
+        bindings = bindings.bind(&port.name, &surface);
+        outputs.push((port.name.clone(), surface));
+    }
+    executable.prepare(bindings).and_then(|r| r.evaluate()).map_err(words)?;
+    outputs.into_iter().map(|(name, surface)| Ok((name, surface.read_f32().map_err(words)?))).collect()
 }
 
 /// The first line, counted from 1, in which two texts differ.
@@ -328,6 +349,7 @@ mod tests {
             ("// test: run\n// run: main(x=[1, 2) ~ 1", "2: "),
             ("// test: fmt\n// within: wide", "2: `wide`"),
             ("// test: fmt\n// weight: p int4 [1]", "not int4"),
+            ("// test: fmt\n// weight: p fp16 random:1", "512*random:7"),
         ] {
             let error = Filetest::parse(Path::new("a.mil"), text).map(|_| ()).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
@@ -340,7 +362,7 @@ mod tests {
         let body = "        tensor<fp16, [2]> y = identity(x = x)[name = string(\"y\")];\n    } -> (y);\n}";
         let failures = |text: String| {
             let test = Filetest::parse(Path::new("a.mil"), &text).unwrap();
-            test.run(&[]).err().unwrap_or_default()
+            test.run(&[], None).err().unwrap_or_default()
         };
         assert_eq!(failures(format!("// test: check fmt\n{head}\n{body}")), [""; 0]);
         let expected = failures(format!("// test: check\n{head} // error: E0202 nothing\n{body}"));

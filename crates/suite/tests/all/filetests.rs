@@ -21,7 +21,7 @@ fn filetests() {
                 (options.numerics, options.profile) = (numerics, profile.clone());
                 ferrane_device::Device::new(Emulator::new(options))
             });
-            test.run(&devices)
+            test.run(&devices, Some(&devices[1]))
         });
         failures.extend(outcome.err().into_iter().flatten());
     }
