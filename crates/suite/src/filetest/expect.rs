@@ -237,12 +237,9 @@ mod tests {
 
     #[test]
     fn refuses_what_makes_no_sense() {
-        for text in [
-            "main(x=random:a) ~ 1",
-            "main(x=random:1:2) ~ 1",
-            "main(x=1) ~ exact",
-            "main(x=1) == exact within 1",
-        ] {
+        for text in
+            ["main(x=random:a) ~ 1", "main(x=random:1:2) ~ 1", "main(x=1) ~ exact", "main(x=1) == exact within 1"]
+        {
             assert!(Run::parse(text).is_err(), "{text}");
         }
         for text in ["main", "main(x) ~ 1", "main(x=a) ~ 1", "main(x=[1) ~ 1", "main(x=1) 2", "main x=1) ~ 2"] {
