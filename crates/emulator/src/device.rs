@@ -9,12 +9,13 @@ use ferrane_device::backend::{
 };
 use ferrane_device::{Bindings, Error, ErrorKind, Layout, Memory, Procedure, Result};
 use ferrane_host::buffer::{AlignedBuf, SharedBytes};
-use ferrane_mil::{MilError, Program, check, parse, print, verify};
+use ferrane_mil::{Function, MilError, Program, Weights, check, parse, print, verify};
 use ferrane_target::Profile;
 use sha2::{Digest as _, Sha256};
 
 use crate::events::Counter;
-use crate::plan::Plan;
+use crate::body::{Body, interpret};
+use crate::interpret::{self, Limits};
 use crate::queue::{Queue, Run};
 use crate::tables::{EXACT, FAST, Table};
 use crate::trace::{self, StepTime};
@@ -38,14 +39,25 @@ pub struct Options {
     pub numerics: Numerics,
     /// The machine that is emulated; it gives the queue's depth. Its limits on programs are not enforced.
     pub profile: Profile,
+    /// Bytes that the values of one interpreted evaluation may hold at a time; an op that would make more is
+    /// [`ErrorKind::OutOfMemory`]. (What a plan takes is known before it runs and is asked of the system at once.)
+    pub memory: usize,
+    /// Iterations that all loops of one evaluation may take together, so that a loop that does not end is an error.
+    pub iterations: u64,
     /// How long a request waits for an event before it fails. Submitted requests run in order, so those behind it wait as long.
     pub event_timeout: Duration,
 }
 
 impl Default for Options {
-    /// `fast` numerics, the default profile, a minute.
+    /// `fast` numerics, the default profile, 4 GiB, a million iterations, a minute.
     fn default() -> Options {
-        Options { numerics: Numerics::Fast, profile: default_profile(), event_timeout: Duration::from_secs(60) }
+        Options {
+            numerics: Numerics::Fast,
+            profile: default_profile(),
+            memory: usize::try_from(4u64 << 30).unwrap_or(usize::MAX),
+            iterations: 1_000_000,
+            event_timeout: Duration::from_secs(60),
+        }
     }
 }
 
@@ -76,10 +88,17 @@ impl Emulator {
     /// As compiling and evaluating it.
     pub fn trace(&self, program: &Program, runs: usize) -> Result<Vec<StepTime>> {
         self.compile_program(program, "")?;
+        if program.functions.first().is_some_and(interpret::is_needed) {
+            return Err(Error::new(ErrorKind::Unsupported, "the function is interpreted: it has no steps"));
+        }
         trace::trace(self.table(), program, runs)
     }
 
-    fn table(&self) -> &'static Table {
+    pub(crate) fn limits(&self) -> Limits {
+        Limits { memory: self.options.memory, iterations: self.options.iterations }
+    }
+
+    pub(crate) fn table(&self) -> &'static Table {
         match self.options.numerics {
             Numerics::Fast => &FAST,
             Numerics::Exact => &EXACT,
@@ -90,24 +109,28 @@ impl Emulator {
         let named = |e: Error| if label.is_empty() { e } else { prefixed(label, &e) };
         let invalid = |e: &MilError| Error::new(ErrorKind::InvalidProgram, e.to_string());
         verify(program).map_err(|e| named(invalid(&e)))?;
-        let mut plans = Vec::new();
+        let mut bodies = Vec::new();
         for (id, function) in program.functions.iter().enumerate() {
-            if let Some((_, error)) = check(function, &program.weights).into_iter().next() {
-                let kind = match error {
-                    MilError::UnknownOp { .. } => ErrorKind::Unsupported,
-                    _ => ErrorKind::InvalidProgram,
-                };
-                return Err(named(Error::new(kind, error.to_string())));
-            }
-            plans.push(Plan::new(id as u32, function, &program.weights, self.table()).map_err(named)?);
+            let body = checked(function, &program.weights)
+                .and_then(|()| Body::new(id as u32, function, &program.weights, self.table(), self.limits()));
+            bodies.push(body.map_err(named)?);
         }
-        if plans.is_empty() {
+        if bodies.is_empty() {
             return Err(named(Error::new(ErrorKind::InvalidProgram, "the program has no function")));
         }
-        let procedures = plans.iter().map(|p| p.procedure.clone()).collect();
+        let procedures = bodies.iter().map(|b| b.procedure().clone()).collect();
         let shared =
-            Arc::new(Shared { plans, procedures, queue: self.queue.clone(), timeout: self.options.event_timeout });
+            Arc::new(Shared { bodies, procedures, queue: self.queue.clone(), timeout: self.options.event_timeout });
         Ok(Box::new(Artefact { key: key(program), shared }))
+    }
+}
+
+/// The errors of ops against the registry: the first.
+pub(crate) fn checked(function: &Function, weights: &Weights) -> Result<()> {
+    match check(function, weights).into_iter().next() {
+        None => Ok(()),
+        Some((_, error @ MilError::UnknownOp { .. })) => Err(Error::new(ErrorKind::Unsupported, error.to_string())),
+        Some((_, error)) => Err(Error::new(ErrorKind::InvalidProgram, error.to_string())),
     }
 }
 
@@ -198,7 +221,7 @@ impl Events for Emulator {
 
 /// What compiled, loaded and prepared programs share. It does not change.
 struct Shared {
-    plans: Vec<Plan>,
+    bodies: Vec<Body>,
     procedures: Vec<Procedure>,
     queue: Arc<Queue>,
     timeout: Duration,
@@ -257,13 +280,13 @@ impl Loaded for Ready {
             return Err(unloaded());
         }
         let wanted = bindings.procedure_name();
-        let plan =
+        let body =
             self.shared.procedures.iter().position(|p| wanted.is_none_or(|n| n == p.name)).ok_or_else(|| {
                 Error::new(ErrorKind::Binding, format!("no procedure `{}`", wanted.unwrap_or("main")))
             })?;
         Ok(Arc::new(Request {
             shared: self.shared.clone(),
-            plan,
+            body,
             unloaded: self.unloaded.clone(),
             arenas: self.arenas.clone(),
             waits: bindings.waits().to_vec(),
@@ -286,7 +309,7 @@ fn unloaded() -> Error {
 
 struct Request {
     shared: Arc<Shared>,
-    plan: usize,
+    body: usize,
     unloaded: Arc<AtomicBool>,
     arenas: Arc<Arenas>,
     waits: Vec<(Arc<dyn Event>, u64)>,
@@ -305,11 +328,15 @@ impl Run for Request {
                 return Err(Error::new(ErrorKind::Evaluate, message));
             }
         }
-        let plan = &self.shared.plans[self.plan];
-        let mut arena = self.arenas.take(plan.arena_bytes)?;
-        let result = plan.evaluate(&mut arena, &accesses.inputs, &mut accesses.outputs);
-        self.arenas.give(arena);
-        result?;
+        match &self.shared.bodies[self.body] {
+            Body::Plan(plan) => {
+                let mut arena = self.arenas.take(plan.arena_bytes)?;
+                let result = plan.evaluate(&mut arena, accesses);
+                self.arenas.give(arena);
+                result?;
+            }
+            Body::Interpreted(function, procedure) => interpret(function, procedure, accesses)?,
+        }
         for (event, value) in &self.signals {
             event.signal(*value);
         }

@@ -36,14 +36,18 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod body;
+mod call;
 mod device;
 mod events;
-#[allow(dead_code, unused_imports)]
 mod host;
+mod interpret;
 mod plan;
 mod queue;
+mod support;
 mod tables;
 mod trace;
 
 pub use device::{Emulator, Numerics, Options};
+pub use support::{Support, support};
 pub use trace::StepTime;

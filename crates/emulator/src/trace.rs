@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ferrane_device::backend::Accesses;
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::buffer::{AlignedBuf, SharedBytes};
 use ferrane_mil::{DataType, Program};
@@ -35,7 +36,7 @@ pub(crate) fn trace(table: &'static Table, program: &Program, runs: usize) -> Re
     let plan = Plan::new(0, function, &program.weights, table)?;
     let mut arena = AlignedBuf::new(plan.arena_bytes).map_err(memory)?;
     let busy = || Error::new(ErrorKind::Busy, "memory of the trace is in use");
-    let mut inputs = Vec::new();
+    let mut accesses = Accesses::default();
     for port in &plan.procedure.inputs {
         let bytes = SharedBytes::new(port.layout.allocation).map_err(memory)?;
         let mut guard = bytes.try_write().ok_or_else(busy)?;
@@ -55,17 +56,20 @@ pub(crate) fn trace(table: &'static Table, program: &Program, runs: usize) -> Re
             _ => {}
         }
         drop(guard);
-        inputs.push(bytes.try_read().ok_or_else(busy)?);
+        accesses.inputs.push(bytes.try_read().ok_or_else(busy)?);
     }
-    let mut outputs = Vec::new();
-    for port in &plan.procedure.outputs {
-        let bytes = SharedBytes::new(port.layout.allocation).map_err(memory)?;
-        outputs.push(bytes.try_write().ok_or_else(busy)?);
+    for (ports, guards) in
+        [(&plan.procedure.outputs, &mut accesses.outputs), (&plan.procedure.states, &mut accesses.states)]
+    {
+        for port in ports {
+            let bytes = SharedBytes::new(port.layout.allocation).map_err(memory)?;
+            guards.push(bytes.try_write().ok_or_else(busy)?);
+        }
     }
     let mut steps: Vec<StepTime> = Vec::new();
     for run in 0..runs.max(1) {
         let mut at = 0;
-        plan.trace(&mut arena, &inputs, &mut outputs, &mut |op, value, read, written, wall| {
+        plan.trace(&mut arena, &mut accesses, &mut |op, value, read, written, wall| {
             if run == 0 {
                 steps.push(StepTime { op: op.into(), value: value.into(), read, written, wall });
             } else if let Some(step) = steps.get_mut(at) {

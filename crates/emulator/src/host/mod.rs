@@ -9,10 +9,12 @@
 //! what it cannot do is an error with the op's name.
 
 mod call;
+mod convert;
 pub(crate) mod ops;
 mod tensor;
 
 pub(crate) use call::Call;
+pub(crate) use convert::{decode, packed};
 pub(crate) use tensor::{Data, Tensor};
 
 use ferrane_device::Result;

@@ -2,8 +2,9 @@
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::ops::{self, InferContext, Presence};
-use ferrane_mil::program::Payload;
 use ferrane_mil::{Arg, Constant, DataType, Function, MilError, Op, Opset, ValueId, Weights};
+
+use crate::host::{Data, Tensor};
 
 /// The arguments of one op.
 pub(super) struct Args<'a> {
@@ -12,7 +13,7 @@ pub(super) struct Args<'a> {
 }
 
 /// An error about an op.
-pub(super) fn unsupported(op: &str, reason: impl std::fmt::Display) -> Error {
+pub(crate) fn unsupported(op: &str, reason: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Unsupported, format!("op `{op}`: {reason}"))
 }
 
@@ -25,6 +26,10 @@ impl<'a> Args<'a> {
         let def = ops::lookup(&op.name, opset).map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))?;
         let context = InferContext { function, weights, def, args: &op.args, attributes: &op.attributes };
         Ok(Args { context, op })
+    }
+
+    pub(super) fn def(&self) -> &'static ops::OpDef {
+        self.context.def
     }
 
     pub(super) fn unsupported(&self, reason: impl std::fmt::Display) -> Error {
@@ -106,52 +111,9 @@ impl<'a> Args<'a> {
 
 /// The elements of a numeric constant as floats.
 pub(super) fn floats(constant: &Constant, weights: &Weights) -> Option<Vec<f32>> {
-    let bytes = constant.bytes(weights)?;
-    let ty = constant.ty();
-    let count = ty.elements()?;
-    let values: Vec<f32> = match ty.dtype()? {
-        DataType::Fp16 => {
-            bytes.chunks_exact(2).map(|b| ferrane_host::f16::from_le_bytes([b[0], b[1]]).to_f32()).collect()
-        }
-        DataType::Fp32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
-        dtype if dtype.bytes().is_none() => {
-            let bits = dtype.bits()?;
-            let signed = dtype == DataType::Int4;
-            (0..count).map(|i| packed(bytes, bits, signed, i)).collect::<Option<_>>()?
-        }
-        dtype => {
-            let inline = Constant::Tensor {
-                ty: ferrane_mil::Type::tensor(dtype, &[count]),
-                payload: Payload::Bytes(std::sync::Arc::from(bytes)),
-            };
-            inline.as_ints()?.into_iter().map(|v| v as f32).collect()
-        }
-    };
-    (values.len() == count).then_some(values)
-}
-
-/// Element `i` of a tensor of elements of less than a byte (weight-blob §6): bits from the least significant on.
-pub(super) fn packed(bytes: &[u8], bits: usize, signed: bool, i: usize) -> Option<f32> {
-    let at = i * bits;
-    let low = u32::from(*bytes.get(at / 8)?);
-    let high = if at % 8 + bits > 8 { u32::from(*bytes.get(at / 8 + 1)?) } else { 0 };
-    let value = ((low | high << 8) >> (at % 8)) & ((1 << bits) - 1);
-    let wrapped = if signed && value >> (bits - 1) == 1 { value as i32 - (1 << bits) } else { value as i32 };
-    Some(wrapped as f32)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn small_elements_are_packed_from_the_lowest_bit() {
-        // weight-blob §6.
-        let bytes = [0x98, 0x0f, 0x61, 0x07];
-        let found: Vec<f32> = (0..7).filter_map(|i| packed(&bytes, 4, true, i)).collect();
-        assert_eq!(found, [-8.0, -7.0, -1.0, 0.0, 1.0, 6.0, 7.0]);
-        // Three bits cross bytes: 1, 2, 3 are 0b011_010_001.
-        assert_eq!((0..3).filter_map(|i| packed(&[0b1101_0001, 0], 3, false, i)).collect::<Vec<_>>(), [1.0, 2.0, 3.0]);
-        assert_eq!(packed(&bytes, 4, true, 8), None);
+    match Tensor::from_constant(constant, weights)?.data {
+        Data::Floats(values) => Some(values),
+        Data::Ints(values) => Some(values.into_iter().map(|v| v as f32).collect()),
+        Data::Strings(_) => None,
     }
 }

@@ -1,11 +1,12 @@
 //! The state of a lowering: buffers, views of values, and the steps so far.
 
 use ferrane_device::{Error, ErrorKind, Procedure, Result};
-use ferrane_mil::{Arg, Constant, DataType, Function, Op, Opset, ValueDef, ValueId, Weights};
+use ferrane_mil::{Arg, Constant, DataType, Function, Op, Opset, Type, ValueDef, ValueId, Weights};
 
 use super::Buffer;
 use super::args::{Args, floats, unsupported};
 use super::group::{Open, float_move};
+use super::state::changes_state;
 use super::step::{Kind, Nest, Step};
 use super::view::{Storage, View, is_dense, row_major};
 use crate::tables::Table;
@@ -49,6 +50,8 @@ pub(super) struct Lowering<'a> {
     /// Bytes of the constants that the program states, and of those computed from them.
     stated: usize,
     folded: usize,
+    /// The position in the body of the op being lowered.
+    pub at: usize,
     /// The op being lowered and its first result, for messages.
     pub label: (String, String),
 }
@@ -73,14 +76,19 @@ impl<'a> Lowering<'a> {
             initial: Vec::new(),
             stated: 0,
             folded: 0,
+            at: 0,
             label: Default::default(),
         })
     }
 
     pub(super) fn run(mut self, procedure: &Procedure) -> Result<Lowered> {
-        for (i, (&value, port)) in self.function.inputs.iter().zip(&procedure.inputs).enumerate() {
-            let view = self.surface(Place::Input(i), &port.layout)?;
-            self.views[value.index()] = Some(view);
+        let (mut inputs, mut states) = (procedure.inputs.iter().enumerate(), procedure.states.iter().enumerate());
+        for &value in &self.function.inputs {
+            let view = match self.function.value(value).ty {
+                Type::State(_) => states.next().map(|(i, port)| self.surface(Place::State(i), &port.layout)),
+                _ => inputs.next().map(|(i, port)| self.surface(Place::Input(i), &port.layout)),
+            };
+            self.views[value.index()] = view.transpose()?;
         }
         let mut outputs = Vec::new();
         for (i, port) in procedure.outputs.iter().enumerate() {
@@ -89,12 +97,12 @@ impl<'a> Lowering<'a> {
         self.count_uses();
         self.find_homes(&outputs)?;
         let ops = &self.function.body().ops;
-        for &id in ops {
+        for (at, &id) in ops.iter().enumerate() {
             let op = self.function.op(id);
-            let alive = op.outputs.iter().any(|v| self.uses[v.index()] > 0);
-            if op.name == "const" || !alive {
+            if op.name == "const" || !self.is_needed(op) {
                 continue;
             }
+            self.at = at;
             let value = op.outputs.first().map_or("", |v| &self.function.value(*v).name);
             self.label = (op.name.clone(), value.to_string());
             for &output in &op.outputs {
@@ -129,12 +137,17 @@ impl<'a> Lowering<'a> {
         }
         for &id in body.ops.iter().rev() {
             let op = self.function.op(id);
-            if op.outputs.iter().any(|v| self.uses[v.index()] > 0) {
+            if self.is_needed(op) {
                 for value in op.operands() {
                     self.uses[value.index()] += 1;
                 }
             }
         }
+    }
+
+    /// True for ops that an output or a state depends on.
+    pub(super) fn is_needed(&self, op: &Op) -> bool {
+        changes_state(&op.name) || op.outputs.iter().any(|v| self.uses[v.index()] > 0)
     }
 
     pub(super) fn args(&self, op: &'a Op) -> Result<Args<'a>> {

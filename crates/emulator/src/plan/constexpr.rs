@@ -3,8 +3,9 @@
 use ferrane_device::Result;
 use ferrane_mil::{DataType, Op};
 
-use super::args::{Args, floats, packed};
+use super::args::{Args, floats};
 use super::build::Lowering;
+use crate::host::packed;
 
 impl<'a> Lowering<'a> {
     /// Lowers a `constexpr_*` op to a constant.

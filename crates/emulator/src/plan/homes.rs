@@ -19,7 +19,7 @@ impl<'a> Lowering<'a> {
         }
         for &id in body.ops.iter().rev() {
             let op = self.function.op(id);
-            if op.outputs.iter().all(|v| self.uses[v.index()] == 0) || op.name == "const" {
+            if op.name == "const" || !self.is_needed(op) {
                 continue;
             }
             self.label = (op.name.clone(), String::new());

@@ -14,16 +14,23 @@ mod constexpr;
 mod elementwise;
 mod group;
 mod homes;
+pub(crate) mod host;
 mod layers;
 mod ops;
+mod state;
+pub(crate) use args::unsupported;
+pub(crate) use ops::has_steps;
+pub(crate) use state::changes_state;
+
 pub(crate) mod step;
 pub(crate) mod view;
 
 use std::time::{Duration, Instant};
 
+use ferrane_device::backend::Accesses;
 use ferrane_device::{Error, ErrorKind, Layout, Port, Procedure, Result};
-use ferrane_host::buffer::{AlignedBuf, ReadGuard, WriteGuard};
-use ferrane_mil::{Function, ValueId, Weights};
+use ferrane_host::buffer::AlignedBuf;
+use ferrane_mil::{DataType, Function, Type, ValueId, Weights};
 
 use crate::tables::Table;
 use crate::tables::memory::{Access, Constants, Memory, Place};
@@ -74,7 +81,21 @@ impl Buffer {
 impl Plan {
     /// Lowers a function and computes what is constant in it.
     pub(crate) fn new(id: u32, function: &Function, weights: &Weights, table: &'static Table) -> Result<Plan> {
-        let procedure = ports(id, function)?;
+        Plan::over(ports(id, function)?, function, weights, table)
+    }
+
+    /// A plan whose ports hold values as the table stores them, not as surfaces do: nothing is rounded on the way in and out.
+    pub(crate) fn stored(function: &Function, weights: &Weights, table: &'static Table) -> Result<Plan> {
+        let mut procedure = ports(0, function)?;
+        for port in procedure.inputs.iter_mut().chain(&mut procedure.outputs) {
+            if port.layout.dtype == DataType::Fp16 && table.half == Storage::F32 {
+                port.layout = Layout::packed(DataType::Fp32, &port.layout.shape)?;
+            }
+        }
+        Plan::over(procedure, function, weights, table)
+    }
+
+    fn over(procedure: Procedure, function: &Function, weights: &Weights, table: &'static Table) -> Result<Plan> {
         let lowered = build::Lowering::new(function, weights, table)?.run(&procedure)?;
         let build::Lowered { mut buffers, steps, initial } = lowered;
         let arena_bytes = arena::assign(&mut buffers, &steps)?;
@@ -87,8 +108,13 @@ impl Plan {
         }
         for step in initial {
             let resolved = resolve(step, &buffers);
-            let mut memory =
-                Memory { constants: Constants::Write(&mut constants), arena: &mut [], inputs: &[], outputs: &mut [] };
+            let mut memory = Memory {
+                constants: Constants::Write(&mut constants),
+                arena: &mut [],
+                inputs: &[],
+                outputs: &mut [],
+                states: &mut [],
+            };
             run(table, &resolved, &mut memory)?;
         }
         let steps = steps.into_iter().map(|s| resolve(s, &buffers)).collect();
@@ -96,20 +122,29 @@ impl Plan {
     }
 
     /// Evaluates over bound surfaces, in port order. Allocates nothing of its own.
-    pub(crate) fn evaluate(&self, arena: &mut [u8], inputs: &[ReadGuard], outputs: &mut [WriteGuard]) -> Result<()> {
-        let mut memory = Memory { constants: Constants::Read(&self.constants), arena, inputs, outputs };
+    pub(crate) fn evaluate(&self, arena: &mut [u8], accesses: &mut Accesses) -> Result<()> {
+        let mut memory = self.memory(arena, accesses);
         self.steps.iter().try_for_each(|step| run(self.table, step, &mut memory))
+    }
+
+    fn memory<'a>(&'a self, arena: &'a mut [u8], accesses: &'a mut Accesses) -> Memory<'a> {
+        Memory {
+            constants: Constants::Read(&self.constants),
+            arena,
+            inputs: &accesses.inputs,
+            outputs: &mut accesses.outputs,
+            states: &mut accesses.states,
+        }
     }
 
     /// Evaluates and tells `seen` of each step: op, value, bytes read, bytes written, time.
     pub(crate) fn trace(
         &self,
         arena: &mut [u8],
-        inputs: &[ReadGuard],
-        outputs: &mut [WriteGuard],
+        accesses: &mut Accesses,
         seen: &mut dyn FnMut(&str, &str, usize, usize, Duration),
     ) -> Result<()> {
-        let mut memory = Memory { constants: Constants::Read(&self.constants), arena, inputs, outputs };
+        let mut memory = self.memory(arena, accesses);
         let bytes = |a: &[Access]| a.iter().map(|a| a.end - a.start).sum();
         for step in &self.steps {
             let start = Instant::now();
@@ -140,28 +175,35 @@ fn resolve(step: Step, buffers: &[Buffer]) -> Resolved {
 }
 
 /// Ports in program order, packed.
-fn ports(id: u32, function: &Function) -> Result<Procedure> {
+pub(crate) fn ports(id: u32, function: &Function) -> Result<Procedure> {
     let port = |(symbol, &value): (usize, &ValueId)| {
         let value = function.value(value);
-        let unsupported = || {
-            Error::new(ErrorKind::Unsupported, format!("no surface can hold a value of type {}", value.ty))
-                .with_port(&value.name)
+        let refused = |reason: &str| {
+            let message = format!("no surface can hold a value of type {}: {reason}", value.ty);
+            Err(Error::new(ErrorKind::Unsupported, message).with_port(&value.name))
         };
-        if matches!(value.ty, ferrane_mil::Type::State(_)) {
-            let message = format!("`{}` is a state; the emulator has none yet", value.name);
-            return Err(Error::new(ErrorKind::Unsupported, message).with_port(&value.name));
+        let Some(dtype) = value.ty.dtype() else { return refused("it is no tensor") };
+        if Storage::of(dtype).is_none() {
+            return refused("the element type is not one of a surface");
         }
-        let dtype = value.ty.dtype().filter(|&d| Storage::of(d).is_some()).ok_or_else(unsupported)?;
-        let shape = value.ty.shape().ok_or_else(unsupported)?;
+        let Some(shape) = value.ty.shape() else {
+            return refused(
+                "an extent is not known; declare fixed extents, or run the function on constants (`Emulator::call`)",
+            );
+        };
+        if shape.contains(&0) {
+            return refused("it has no elements");
+        }
         let layout = Layout::packed(dtype, &shape).map_err(|e| e.with_port(&value.name))?;
         Ok(Port { name: value.name.clone(), symbol: symbol as u32, layout })
     };
+    let is_state = |v: &&ValueId| matches!(function.value(**v).ty, Type::State(_));
     Ok(Procedure {
         name: function.name.clone(),
         id,
-        inputs: function.inputs.iter().enumerate().map(port).collect::<Result<_>>()?,
+        inputs: function.inputs.iter().filter(|v| !is_state(v)).enumerate().map(port).collect::<Result<_>>()?,
         outputs: function.body().outputs.iter().enumerate().map(port).collect::<Result<_>>()?,
-        states: Vec::new(),
+        states: function.inputs.iter().filter(is_state).enumerate().map(port).collect::<Result<_>>()?,
     })
 }
 

@@ -8,6 +8,8 @@ use super::build::Lowering;
 use super::elementwise::is_elementwise;
 use super::step::{Kind, Nest, Reduce, Reduction};
 use super::view::View;
+use crate::host::kernel;
+use crate::support::refusal;
 
 /// Most positions along an axis of a pad that mirrors or repeats: the plan lists where each comes from.
 const MAX_MAP: usize = 1 << 24;
@@ -21,74 +23,108 @@ pub(super) fn select(view: &View, axes: &[usize]) -> View {
     }
 }
 
+/// Lowers one op.
+type Lower = for<'a> fn(&mut Lowering<'a>, &'a Op, &Args<'a>) -> Result<()>;
+
+/// The ops that a plan has steps or views for, beside the element-wise ones and the reductions.
+const OPS: &[(&str, Lower)] = &[
+    ("identity", |l, op, args| {
+        let x = l.operand(args, op, "x")?;
+        l.alias(op.outputs[0], &x, Some(x.clone()))
+    }),
+    ("reshape", |l, op, args| l.reshape(op, args)),
+    ("squeeze", |l, op, args| l.reshape(op, args)),
+    ("expand_dims", |l, op, args| l.reshape(op, args)),
+    ("transpose", |l, op, args| {
+        let x = l.operand(args, op, "x")?;
+        let perm = args.axes(&args.ints("perm")?, x.shape.len())?;
+        let view = x.permuted(&perm);
+        l.alias(op.outputs[0], &view, Some(view.clone()))
+    }),
+    ("slice_by_size", |l, op, args| l.slice_by_size(op, args)),
+    ("slice_by_index", |l, op, args| l.slice_by_index(op, args)),
+    ("split", |l, op, args| l.split(op, args)),
+    ("reverse", |l, op, args| {
+        let mut view = l.operand(args, op, "x")?;
+        let axes = match args.ints_if("axes")? {
+            Some(axes) => args.axes(&axes, view.shape.len())?,
+            None => (0..view.shape.len()).collect(),
+        };
+        for axis in axes {
+            view = view.sliced(axis, view.shape[axis] - 1, -1, view.shape[axis]);
+        }
+        l.alias(op.outputs[0], &view, Some(view.clone()))
+    }),
+    ("concat", |l, op, args| l.concat(op, args)),
+    ("stack", |l, op, args| l.stack(op, args)),
+    ("tile", |l, op, args| l.tile(op, args)),
+    ("pad", |l, op, args| l.pad(op, args)),
+    ("gather", |l, op, args| l.gather(op, args)),
+    ("gather_along_axis", |l, op, args| {
+        let (x, indices) = (l.operand(args, op, "x")?, l.operand(args, op, "indices")?);
+        let axis = args.axis("axis", x.shape.len())?;
+        l.plain(op.outputs[0], vec![x, indices], Kind::GatherAlong { axis })
+    }),
+    ("constexpr_affine_dequantize", |l, op, args| l.constexpr(op, args)),
+    ("constexpr_blockwise_shift_scale", |l, op, args| l.constexpr(op, args)),
+    ("constexpr_lut_to_dense", |l, op, args| l.constexpr(op, args)),
+    ("matmul", |l, op, args| l.matmul(op, args)),
+    ("linear", |l, op, args| l.linear(op, args)),
+    ("conv", |l, op, args| l.conv(op, args)),
+    ("scaled_dot_product_attention", |l, op, args| l.attention(op, args)),
+    ("softmax", |l, op, args| {
+        let x = l.operand(args, op, "x")?;
+        let axis = args.axis("axis", x.shape.len())?;
+        let y = op.outputs[0];
+        let to = l.result(y)?;
+        let to = l.apart(&to, std::slice::from_ref(&x));
+        let nest = Nest::new(&to.shape, &[&to, &x], 1, Some(axis));
+        let round = l.table.rounds(l.dtype(y)?);
+        l.push(Kind::Softmax { nest, round }, vec![x], vec![to.clone()])?;
+        l.settle(y, to)
+    }),
+    ("layer_norm", |l, op, args| l.norm(op, args)),
+    ("instance_norm", |l, op, args| l.norm(op, args)),
+    ("l2_norm", |l, op, args| l.norm(op, args)),
+    ("max_pool", |l, op, args| l.pool(op, args)),
+    ("avg_pool", |l, op, args| l.pool(op, args)),
+    ("l2_pool", |l, op, args| l.pool(op, args)),
+    ("read_state", |l, op, args| l.read_state(op, args)),
+    ("coreml_update_state", |l, op, args| l.update_state(op, args, "value")),
+    ("write_state", |l, op, args| l.update_state(op, args, "data")),
+];
+
+/// How a plan lowers an op. `None` for ops that it has no steps for.
+fn lowering(name: &str) -> Option<Lower> {
+    if let Some((_, lower)) = OPS.iter().find(|(n, _)| *n == name) {
+        return Some(*lower);
+    }
+    if is_elementwise(name) {
+        return Some(|l, op, args| l.elementwise(op, args));
+    }
+    reduction(name).map(|_| -> Lower { |l, op, args| l.reduce(op, args) })
+}
+
+/// True for ops that a plan has steps for.
+pub(crate) fn has_steps(name: &str) -> bool {
+    lowering(name).is_some()
+}
+
 impl<'a> Lowering<'a> {
-    /// Lowers one op.
+    /// Lowers one op: by steps of the plan, else by its kernel.
     pub(super) fn lower(&mut self, op: &'a Op) -> Result<()> {
         let args = self.args(op)?;
-        let y = op.outputs[0];
-        match op.name.as_str() {
-            "identity" => {
-                let x = self.operand(&args, op, "x")?;
-                self.alias(y, &x, Some(x.clone()))
-            }
-            "reshape" | "squeeze" | "expand_dims" => {
-                let x = self.operand(&args, op, "x")?;
-                let view = x.reshaped(&self.shape(y)?);
-                self.alias(y, &x, view)
-            }
-            "transpose" => {
-                let x = self.operand(&args, op, "x")?;
-                let perm = args.axes(&args.ints("perm")?, x.shape.len())?;
-                let view = x.permuted(&perm);
-                self.alias(y, &view, Some(view.clone()))
-            }
-            "slice_by_size" => self.slice_by_size(op, &args),
-            "slice_by_index" => self.slice_by_index(op, &args),
-            "split" => self.split(op, &args),
-            "reverse" => {
-                let mut view = self.operand(&args, op, "x")?;
-                let axes = match args.ints_if("axes")? {
-                    Some(axes) => args.axes(&axes, view.shape.len())?,
-                    None => (0..view.shape.len()).collect(),
-                };
-                for axis in axes {
-                    view = view.sliced(axis, view.shape[axis] - 1, -1, view.shape[axis]);
-                }
-                self.alias(y, &view, Some(view.clone()))
-            }
-            "concat" => self.concat(op, &args),
-            "stack" => self.stack(op, &args),
-            "tile" => self.tile(op, &args),
-            "pad" => self.pad(op, &args),
-            "gather" => self.gather(op, &args),
-            "gather_along_axis" => {
-                let (x, indices) = (self.operand(&args, op, "x")?, self.operand(&args, op, "indices")?);
-                let axis = args.axis("axis", x.shape.len())?;
-                self.plain(y, vec![x, indices], Kind::GatherAlong { axis })
-            }
-            name if name.starts_with("constexpr_") => self.constexpr(op, &args),
-            "matmul" => self.matmul(op, &args),
-            "linear" => self.linear(op, &args),
-            "conv" => self.conv(op, &args),
-            "scaled_dot_product_attention" => self.attention(op, &args),
-            "softmax" => {
-                let x = self.operand(&args, op, "x")?;
-                let axis = args.axis("axis", x.shape.len())?;
-                let to = self.result(y)?;
-                let to = self.apart(&to, std::slice::from_ref(&x));
-                let nest = Nest::new(&to.shape, &[&to, &x], 1, Some(axis));
-                let round = self.table.rounds(self.dtype(y)?);
-                self.push(Kind::Softmax { nest, round }, vec![x], vec![to.clone()])?;
-                self.settle(y, to)
-            }
-            "layer_norm" | "instance_norm" | "l2_norm" => self.norm(op, &args),
-            "max_pool" | "avg_pool" | "l2_pool" => self.pool(op, &args),
-            name if is_elementwise(name) => self.elementwise(op, &args),
-            name => match reduction(name) {
-                Some(reduction) => self.reduce(op, &args, reduction),
-                None => Err(args.unsupported("is not implemented by the emulator")),
-            },
+        match (lowering(&op.name), kernel(&op.name)) {
+            (Some(lower), _) => lower(self, op, &args),
+            (None, Some(kernel)) => self.host(op, &args, kernel),
+            (None, None) => Err(refusal(&op.name)),
         }
+    }
+
+    fn reshape(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        let x = self.operand(args, op, "x")?;
+        let view = x.reshaped(&self.shape(op.outputs[0])?);
+        self.alias(op.outputs[0], &x, view)
     }
 
     /// A step that writes the result as a whole.
@@ -294,7 +330,8 @@ impl<'a> Lowering<'a> {
         self.plain(y, vec![x, indices], Kind::Gather { axis, batch_dims })
     }
 
-    fn reduce(&mut self, op: &'a Op, args: &Args<'a>, reduction: Reduction) -> Result<()> {
+    fn reduce(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        let Some(reduction) = reduction(&op.name) else { return Err(refusal(&op.name)) };
         let y = op.outputs[0];
         let x = self.operand(args, op, "x")?;
         let rank = x.shape.len();

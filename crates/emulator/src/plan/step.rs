@@ -6,6 +6,7 @@
 
 use ferrane_host::gemm::BatchOffsets;
 
+use super::host::Host;
 use super::view::View;
 
 /// Most views a step may read.
@@ -54,6 +55,8 @@ pub(crate) enum Kind {
     Gather { axis: usize, batch_dims: usize },
     /// Elements of x (read 0) at indices (read 1) along an axis.
     GatherAlong { axis: usize },
+    /// A kernel over whole tensors.
+    Host(Box<Host>),
 }
 
 /// Loops over the places of a result: extents, and strides for each operand (writes first, then reads), outermost first.

@@ -22,6 +22,8 @@ pub(crate) enum Place {
     Input(usize),
     /// An output surface.
     Output(usize),
+    /// A state's surface.
+    State(usize),
 }
 
 /// A range of bytes in a place, and what lies there.
@@ -45,6 +47,7 @@ pub(crate) struct Memory<'a> {
     pub arena: &'a mut [u8],
     pub inputs: &'a [ReadGuard],
     pub outputs: &'a mut [WriteGuard],
+    pub states: &'a mut [WriteGuard],
 }
 
 /// Elements to read.
@@ -270,6 +273,9 @@ impl Memory<'_> {
         }
         for (i, guard) in self.outputs.iter_mut().enumerate() {
             carve(guard, Place::Output(i), reads, writes, &mut read_slices, &mut write_slices)?;
+        }
+        for (i, guard) in self.states.iter_mut().enumerate() {
+            carve(guard, Place::State(i), reads, writes, &mut read_slices, &mut write_slices)?;
         }
         let unserved = read_slices[..reads.len()].iter().any(|s| matches!(s, Slice::None))
             || write_slices[..writes.len()].iter().any(|s| matches!(s, SliceMut::None));

@@ -5,6 +5,7 @@
 
 mod elementwise;
 mod group;
+mod host;
 pub(crate) mod memory;
 mod moves;
 mod nest;
@@ -74,6 +75,7 @@ impl Table {
                 Kind::Remap(maps) => moves::remap(step, maps, &r, bases, w),
                 Kind::Gather { axis, batch_dims } => moves::gather(step, *axis, *batch_dims, &r, bases, w)?,
                 Kind::GatherAlong { axis } => moves::gather_along(step, *axis, &r, bases, w)?,
+                Kind::Host(call) => host::run(self, step, call, &r, bases, w)?,
             }
             Ok(())
         })

@@ -156,11 +156,6 @@ fn what_the_emulator_lacks_is_unsupported_with_a_reason() {
         kind_of(&b.finish(&[("y", y)]).unwrap())
     };
     let (kind, message) = build(&|b| {
-        b.input("s", Type::State(Box::new(Type::tensor(Fp16, &[4])))).unwrap();
-    });
-    assert_eq!(kind, ErrorKind::Unsupported);
-    assert!(message.contains("state"), "{message}");
-    let (kind, message) = build(&|b| {
         b.input("open", Type::Tensor { dtype: Fp16, shape: vec![ferrane_mil::Dim::Unknown] }).unwrap();
     });
     assert_eq!(kind, ErrorKind::Unsupported);

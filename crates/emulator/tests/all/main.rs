@@ -4,6 +4,7 @@ mod device;
 mod groups;
 mod harness;
 mod hostile;
+mod interpret;
 mod layers;
 mod ops;
 mod patterns;

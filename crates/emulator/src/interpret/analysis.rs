@@ -1,0 +1,99 @@
+//! What is known about a function before it runs: which ops count, and where values end.
+
+use std::collections::HashSet;
+
+use ferrane_device::Result;
+use ferrane_mil::{BlockId, Function, Op, OpId, ValueId};
+
+use super::machine::has_own;
+use crate::host::kernel;
+use crate::plan::{changes_state, has_steps};
+use crate::support::refusal;
+
+/// Liveness of the active body and the blocks in it.
+pub(super) struct Analysis {
+    /// By op: a result, or a state, depends on it.
+    live: Vec<bool>,
+    /// By op: values of the op's own block that nobody reads after it.
+    dying: Vec<Vec<ValueId>>,
+}
+
+impl Analysis {
+    pub(super) fn new(function: &Function) -> Analysis {
+        let count = function.ops.len();
+        let mut analysis = Analysis { live: vec![false; count], dying: vec![Vec::new(); count] };
+        if let Some((_, body)) = function.bodies.first() {
+            let mut needed = vec![false; function.values.len()];
+            analysis.mark(function, *body, &mut needed);
+            analysis.end(function, *body, &mut HashSet::new());
+        }
+        analysis
+    }
+
+    pub(super) fn is_live(&self, op: OpId) -> bool {
+        self.live.get(op.index()).copied().unwrap_or(false)
+    }
+
+    pub(super) fn dying(&self, op: OpId) -> &[ValueId] {
+        self.dying.get(op.index()).map_or(&[], |v| v)
+    }
+
+    /// Refuses functions with an op that is not executed.
+    pub(super) fn refuse(&self, function: &Function) -> Result<()> {
+        for (op, _) in function.ops.iter().zip(&self.live).filter(|(_, live)| **live) {
+            let name = &op.name;
+            if name != "const" && !has_steps(name) && kernel(name).is_none() && !has_own(name) {
+                return Err(refusal(name));
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, function: &Function, block: BlockId, needed: &mut [bool]) {
+        let block = function.block(block);
+        for output in &block.outputs {
+            needed[output.index()] = true;
+        }
+        for &id in block.ops.iter().rev() {
+            let op = function.op(id);
+            if !has_effects(function, op) && !op.outputs.iter().any(|v| needed[v.index()]) {
+                continue;
+            }
+            self.live[id.index()] = true;
+            for value in op.operands() {
+                needed[value.index()] = true;
+            }
+            for &inner in &op.blocks {
+                self.mark(function, inner, needed);
+            }
+        }
+    }
+
+    /// Finds the last reader of each value of a block. `read` gathers what the block and those in it read.
+    fn end(&mut self, function: &Function, id: BlockId, read: &mut HashSet<ValueId>) {
+        let block = function.block(id);
+        let mut own: HashSet<ValueId> = block.inputs.iter().copied().collect();
+        if function.bodies.first().is_some_and(|(_, body)| *body == id) {
+            own.extend(&function.inputs);
+        }
+        own.extend(block.ops.iter().flat_map(|&op| function.op(op).outputs.iter().copied()));
+        let mut later: HashSet<ValueId> = block.outputs.iter().copied().collect();
+        for &at in block.ops.iter().rev().filter(|op| self.live[op.index()]).collect::<Vec<_>>() {
+            let op = function.op(at);
+            let mut reads: HashSet<ValueId> = op.operands().collect();
+            for &inner in &op.blocks {
+                self.end(function, inner, &mut reads);
+            }
+            let unused = op.outputs.iter().filter(|v| !later.contains(v)).copied();
+            let last = reads.iter().filter(|v| own.contains(v) && !later.contains(v)).copied();
+            self.dying[at.index()] = unused.chain(last).collect();
+            later.extend(reads);
+        }
+        read.extend(later.difference(&own));
+    }
+}
+
+fn has_effects(function: &Function, op: &Op) -> bool {
+    changes_state(&op.name)
+        || op.blocks.iter().any(|&b| function.block(b).ops.iter().any(|&id| has_effects(function, function.op(id))))
+}

@@ -1,0 +1,168 @@
+//! The interpreter: functions that no plan can express.
+//!
+//! A plan wants every extent before it runs. A function with unknown extents, with shapes or slice bounds that are computed, with
+//! lists, `cond` or `while_loop` is run here, op by op, on tensors of the heap. No op is implemented twice: an op with a kernel calls
+//! it, and any other op is lowered to a plan of its own as soon as its operands' extents are known (`single`); such plans are kept
+//! for the next time. So the numbers are those of a plan under the same table.
+//!
+//! Invariants: a value is bound before it is read (`ferrane_mil::verify`); values are dropped after their last use (`analysis`);
+//! the bytes of all bound values stay below [`Limits::memory`], which is checked before an op runs; the iterations of all loops of
+//! an evaluation stay below [`Limits::iterations`]. States are written back by the caller after the last op, so that a failed
+//! evaluation leaves them as they were.
+
+mod analysis;
+mod control;
+mod empty;
+mod lists;
+mod machine;
+mod single;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_mil::{Dim, Function, Opset, Type, ValueId, Weights};
+
+use crate::host::Tensor;
+use crate::plan::Plan;
+use crate::plan::view::Storage;
+use crate::tables::Table;
+use analysis::Analysis;
+use machine::{Machine, Value};
+
+pub(crate) use machine::has_own;
+
+/// What one evaluation may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of all values that are alive at a time.
+    pub memory: usize,
+    /// Iterations of all loops together.
+    pub iterations: u64,
+}
+
+/// Most plans kept for a function; beyond, all are dropped.
+const MAX_PLANS: usize = 1024;
+
+/// What decides how an op is specialised: which op, the extents of its operands, and the values that a plan must know.
+type Key = (u32, Vec<Vec<usize>>, Vec<Vec<u8>>);
+
+/// What evaluations of one function share.
+#[derive(Default)]
+struct Cache {
+    /// Constants, and results of `constexpr_*` ops.
+    constants: Mutex<HashMap<ValueId, Arc<Tensor>>>,
+    plans: Mutex<HashMap<Key, Arc<Plan>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that can panic runs under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A function ready to be interpreted.
+pub(crate) struct Interpreted {
+    function: Function,
+    weights: Weights,
+    opset: Opset,
+    table: &'static Table,
+    limits: Limits,
+    analysis: Analysis,
+    cache: Cache,
+}
+
+impl Interpreted {
+    /// Prepares a function that passed `verify` and `check`.
+    ///
+    /// # Errors
+    /// An op that the emulator does not execute.
+    pub(crate) fn new(
+        function: &Function,
+        weights: &Weights,
+        table: &'static Table,
+        limits: Limits,
+    ) -> Result<Interpreted> {
+        let analysis = Analysis::new(function);
+        analysis.refuse(function)?;
+        let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
+        let (function, weights) = (function.clone(), weights.clone());
+        Ok(Interpreted { function, weights, opset, table, limits, analysis, cache: Cache::default() })
+    }
+
+    /// Evaluates over tensors in the order of the function's inputs and states; states are changed if it succeeds.
+    pub(crate) fn evaluate(&self, inputs: Vec<Tensor>, states: &mut Vec<Arc<Tensor>>) -> Result<Vec<Arc<Tensor>>> {
+        let mut machine = Machine::new(&self.function, &self.weights, self.opset, self.table, self.limits, &self.cache);
+        machine.analysis = Some(&self.analysis);
+        machine.states = states.clone();
+        let mut inputs = inputs.into_iter();
+        let mut state = 0;
+        for &id in &self.function.inputs {
+            let value = match self.function.value(id).ty {
+                Type::State(_) => {
+                    state += 1;
+                    Value::State(state - 1)
+                }
+                _ => Value::Tensor(Arc::new(inputs.next().ok_or_else(|| broken("an input is missing"))?)),
+            };
+            machine.bind(id, value);
+        }
+        let Some((_, body)) = self.function.bodies.first() else { return Err(broken("the function has no body")) };
+        let outputs = machine.block(*body)?;
+        let tensor = |value: Value| match value {
+            Value::Tensor(tensor) => Ok(tensor),
+            _ => Err(Error::new(ErrorKind::Unsupported, "an output of a function must be a tensor")),
+        };
+        let outputs = outputs.into_iter().map(tensor).collect::<Result<_>>()?;
+        *states = std::mem::take(&mut machine.states);
+        Ok(outputs)
+    }
+}
+
+fn broken(what: &str) -> Error {
+    Error::new(ErrorKind::Evaluate, format!("the program is inconsistent: {what}"))
+}
+
+/// The results of one op whose operands are compile-time values.
+pub(crate) fn evaluate_op(
+    function: &Function,
+    op: &ferrane_mil::Op,
+    opset: Opset,
+    weights: &Weights,
+    table: &'static Table,
+    limits: Limits,
+) -> Result<Vec<Arc<Tensor>>> {
+    let cache = Cache::default();
+    let mut machine = Machine::new(function, weights, opset, table, limits, &cache);
+    if op.name == "const" {
+        return Err(Error::new(ErrorKind::Unsupported, "a `const` is a value already"));
+    }
+    machine.constant_operands(op)?;
+    machine.compute(None, op)
+}
+
+/// True for functions that no plan can express: see the module's documentation.
+pub(crate) fn is_needed(function: &Function) -> bool {
+    let analysis = Analysis::new(function);
+    let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
+    let fixed = |id: ValueId| {
+        let ty = &function.value(id).ty;
+        let ty = if let Type::State(inner) = ty { inner } else { ty };
+        match ty {
+            Type::Tensor { dtype, shape } => {
+                Storage::of(*dtype).is_some() && shape.iter().all(|d| matches!(d, Dim::Fixed(n) if *n > 0))
+            }
+            _ => false,
+        }
+    };
+    let body = function.body();
+    let planned = |op: &ferrane_mil::Op| {
+        op.name == "const"
+            || (op.blocks.is_empty()
+                && !has_own(&op.name)
+                && op.outputs.iter().all(|&v| fixed(v))
+                && op.operands().all(|v| function.constant(v).is_some() || fixed(v))
+                && single::plan_knows(function, op, opset))
+    };
+    let live = body.ops.iter().filter(|&&id| analysis.is_live(id)).map(|&id| function.op(id));
+    !(function.inputs.iter().chain(&body.outputs).all(|&v| fixed(v)) && live.into_iter().all(planned))
+}

@@ -1,0 +1,199 @@
+//! One op as a function of its own: what its rule says about these operands, and a plan for them.
+//!
+//! An argument becomes a constant of that function where the plan must know its value (begin and end of a slice, the extents of a
+//! reshape) and where the program states it; everything else becomes an input. So a plan serves every call with the same extents
+//! and the same known values.
+
+use std::sync::Arc;
+
+use ferrane_device::backend::Accesses;
+use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_host::buffer::{AllocError, AlignedBuf, SharedBytes};
+use ferrane_mil::ops::{self, InferContext, OpDef, Param};
+use ferrane_mil::{Arg, Block, BlockId, DataType, Function, Op, OpId, Opset, Type, Value, ValueDef, ValueId};
+
+use super::machine::{Machine, failed};
+use super::{Key, MAX_PLANS, lock};
+use crate::host::{Tensor, decode, kernel};
+use crate::plan::{Plan, has_steps};
+
+/// Integers and strings up to so many elements are known to the rule of an op with a kernel.
+const MAX_KNOWN: usize = 64;
+
+/// An op with its operands as they are now.
+pub(super) struct Single {
+    pub def: &'static OpDef,
+    /// The types of the results by the op's rule.
+    pub results: Vec<Type>,
+    /// What is not constant, in the order of the function's inputs.
+    pub inputs: Vec<Arc<Tensor>>,
+    /// The op has steps of a plan.
+    pub is_planned: bool,
+    function: Function,
+    /// Bytes of the constants that the program does not state.
+    known: Vec<Vec<u8>>,
+}
+
+/// True for an argument whose value decides about extents or places: whole numbers that are no data. Where the signature allows
+/// floats as well, or calls them indices, they are data.
+fn shapes(param: &Param) -> bool {
+    let whole = |d: &DataType| d.is_int() || *d == DataType::String;
+    param.name != "indices" && param.accepts.iter().all(whole)
+}
+
+/// True if every argument that a plan must know is known at compile time.
+pub(super) fn plan_knows(function: &Function, op: &Op, opset: Opset) -> bool {
+    let Some(def) = ops::find(&op.name, opset).filter(|_| has_steps(&op.name)) else { return true };
+    def.params.iter().filter(|p| shapes(p)).all(|p| match op.arg(p.name) {
+        Some(Arg::Value(v)) => function.constant(*v).is_some(),
+        Some(Arg::List(_)) | Some(Arg::Const(_)) | None => true,
+    })
+}
+
+impl Single {
+    pub(super) fn new(machine: &Machine<'_>, op: &Op) -> Result<Single> {
+        let invalid = |e: ferrane_mil::MilError| Error::new(ErrorKind::Evaluate, e.to_string());
+        let def = ops::lookup(&op.name, machine.opset).map_err(invalid)?;
+        let is_planned = has_steps(&op.name);
+        if !is_planned && kernel(&op.name).is_none() {
+            return Err(crate::support::refusal(&op.name));
+        }
+        let mut single = Single {
+            def,
+            results: Vec::new(),
+            inputs: Vec::new(),
+            is_planned,
+            function: Function {
+                name: op.name.clone(),
+                bodies: vec![(format!("ios{}", machine.opset.0), BlockId(0))],
+                ..Function::default()
+            },
+            known: Vec::new(),
+        };
+        let mut args = Vec::with_capacity(op.args.len());
+        for (name, arg) in &op.args {
+            let arg = match arg {
+                Arg::Const(constant) => Arg::Const(constant.clone()),
+                Arg::Value(value) => single.argument(machine, name, *value)?,
+                Arg::List(values) => single.list(machine, op, name, values)?,
+            };
+            args.push((name.clone(), arg));
+        }
+        let context = InferContext {
+            function: &single.function,
+            weights: machine.weights,
+            def,
+            args: &args,
+            attributes: &op.attributes,
+        };
+        single.results = ops::infer(&context).map_err(invalid)?;
+        let outputs: Vec<ValueId> = (0..single.results.len())
+            .map(|i| single.value(format!("result{i}"), single.results[i].clone(), ValueDef::Op(OpId(0), i as u32)))
+            .collect();
+        single.function.blocks =
+            vec![Block { inputs: Vec::new(), ops: vec![OpId(0)], outputs: outputs.clone() }];
+        let (name, attributes) = (op.name.clone(), op.attributes.clone());
+        single.function.ops = vec![Op { name, args, attributes, outputs, blocks: Vec::new(), span: None }];
+        Ok(single)
+    }
+
+    fn value(&mut self, name: String, ty: Type, def: ValueDef) -> ValueId {
+        self.function.values.push(Value { name, ty, def });
+        ValueId(self.function.values.len() as u32 - 1)
+    }
+
+    fn input(&mut self, name: String, tensor: Arc<Tensor>) -> ValueId {
+        let ty = Type::tensor(tensor.dtype, &tensor.shape);
+        let id = self.value(name, ty, ValueDef::Input(self.inputs.len() as u32));
+        self.function.inputs.push(id);
+        self.inputs.push(tensor);
+        id
+    }
+
+    fn argument(&mut self, machine: &Machine<'_>, name: &str, value: ValueId) -> Result<Arg> {
+        if let Some(constant) = machine.function.constant(value) {
+            return Ok(Arg::Const(constant.clone()));
+        }
+        let tensor = machine.tensor(value)?;
+        let param = self.def.param(name);
+        let fixed = param.is_some_and(|p| p.constant);
+        let small = tensor.len() <= MAX_KNOWN && !tensor.dtype.is_float();
+        let known = if self.is_planned { param.is_some_and(shapes) } else { small };
+        if fixed || known {
+            let constant = tensor.to_constant();
+            // A fixed argument is the result of a `constexpr_*` op: it is the same at every call.
+            if !fixed {
+                self.known.push(tensor.to_bytes(tensor.dtype));
+            }
+            return Ok(Arg::Const(constant));
+        }
+        Ok(Arg::Value(self.input(name.to_string(), tensor)))
+    }
+
+    fn list(&mut self, machine: &Machine<'_>, op: &Op, name: &str, values: &[ValueId]) -> Result<Arg> {
+        let mut tensors: Vec<Arc<Tensor>> = values.iter().map(|&v| machine.tensor(v)).collect::<Result<_>>()?;
+        // Where others stand beside them, empty operands add nothing to a concat.
+        if op.name == "concat" && tensors.iter().any(|t| !t.is_empty()) {
+            tensors.retain(|t| !t.is_empty());
+        }
+        let name = |i: usize| format!("{name}{i}");
+        Ok(Arg::List(tensors.into_iter().enumerate().map(|(i, t)| self.input(name(i), t)).collect()))
+    }
+}
+
+impl Machine<'_> {
+    /// Runs an op by a plan for these operands.
+    pub(super) fn run_plan(&mut self, id: Option<OpId>, single: &Single) -> Result<Vec<Tensor>> {
+        let plan = match id {
+            None => Arc::new(self.plan(single)?),
+            Some(id) => {
+                let shapes = single.inputs.iter().map(|t| t.shape.clone()).collect();
+                let key: Key = (id.0, shapes, single.known.clone());
+                let found = lock(&self.cache.plans).get(&key).cloned();
+                match found {
+                    Some(plan) => plan,
+                    None => {
+                        let plan = Arc::new(self.plan(single)?);
+                        let mut plans = lock(&self.cache.plans);
+                        if plans.len() >= MAX_PLANS {
+                            plans.clear();
+                        }
+                        plans.insert(key, plan.clone());
+                        plan
+                    }
+                }
+            }
+        };
+        let op = &single.function.ops[0];
+        self.room(op, Some(plan.arena_bytes))?;
+        let memory = |e: AllocError| Error::new(ErrorKind::OutOfMemory, e.to_string());
+        let busy = || failed(op, "its memory is in use");
+        let mut arena = AlignedBuf::new(plan.arena_bytes).map_err(memory)?;
+        let mut accesses = Accesses::default();
+        for (port, tensor) in plan.procedure.inputs.iter().zip(&single.inputs) {
+            let bytes = SharedBytes::new(port.layout.allocation).map_err(memory)?;
+            let elements = tensor.to_bytes(port.layout.dtype);
+            let mut guard = bytes.try_write().ok_or_else(busy)?;
+            guard.get_mut(..elements.len()).ok_or_else(busy)?.copy_from_slice(&elements);
+            drop(guard);
+            accesses.inputs.push(bytes.try_read().ok_or_else(busy)?);
+        }
+        for port in &plan.procedure.outputs {
+            let bytes = SharedBytes::new(port.layout.allocation).map_err(memory)?;
+            accesses.outputs.push(bytes.try_write().ok_or_else(busy)?);
+        }
+        plan.evaluate(&mut arena, &mut accesses)?;
+        let ports = plan.procedure.outputs.iter().zip(&accesses.outputs).zip(&single.results);
+        ports
+            .map(|((port, bytes), ty)| {
+                let (dtype, layout) = (ty.dtype().unwrap_or(port.layout.dtype), &port.layout);
+                let data = decode(layout.dtype, layout.elements(), bytes).ok_or_else(busy)?;
+                Ok(Tensor { dtype, shape: layout.shape.clone(), data })
+            })
+            .collect()
+    }
+
+    fn plan(&self, single: &Single) -> Result<Plan> {
+        Plan::stored(&single.function, self.weights, self.table)
+    }
+}

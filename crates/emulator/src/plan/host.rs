@@ -1,0 +1,83 @@
+//! Ops that are computed on whole tensors: one step each, which calls the op's kernel.
+
+use std::sync::Arc;
+
+use ferrane_device::Result;
+use ferrane_mil::{Arg, Constant, DataType, Op, Opset, Type, ValueId, ops};
+
+use super::args::{Args, unsupported};
+use super::build::Lowering;
+use super::step::{Kind, MAX_READS, MAX_WRITES};
+use super::view::View;
+use crate::host::{Kernel, Tensor};
+
+/// A call of a kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub kernel: Kernel,
+    pub def: &'static ops::OpDef,
+    pub opset: Opset,
+    pub operands: Vec<(&'static str, Vec<Operand>)>,
+    /// The declared types of all results.
+    pub results: Vec<Type>,
+    /// The result that each write takes.
+    pub kept: Vec<usize>,
+}
+
+/// An operand of a kernel.
+#[derive(Clone, Debug)]
+pub(crate) enum Operand {
+    /// A view that the step reads, and its element type.
+    Read(usize, DataType),
+    /// Known when the plan is made.
+    Known(Arc<Tensor>),
+}
+
+impl<'a> Lowering<'a> {
+    /// Lowers an op that has a kernel.
+    pub(super) fn host(&mut self, op: &'a Op, args: &Args<'a>, kernel: Kernel) -> Result<()> {
+        let def = args.def();
+        let mut reads: Vec<View> = Vec::new();
+        let mut operands = Vec::new();
+        for param in def.params {
+            let given = match op.arg(param.name) {
+                None => continue,
+                Some(Arg::Const(constant)) => vec![self.known(constant)?],
+                Some(Arg::Value(value)) => vec![self.host_operand(*value, &mut reads)?],
+                Some(Arg::List(values)) => {
+                    values.iter().map(|v| self.host_operand(*v, &mut reads)).collect::<Result<_>>()?
+                }
+            };
+            operands.push((param.name, given));
+        }
+        let results = op.outputs.iter().map(|&v| self.function.value(v).ty.clone()).collect();
+        let kept: Vec<usize> = (0..op.outputs.len()).filter(|&i| self.uses[op.outputs[i].index()] > 0).collect();
+        if reads.len() > MAX_READS || kept.len() > MAX_WRITES {
+            let reason = format!("has {} operands and {} results, which are too many", reads.len(), kept.len());
+            return Err(unsupported(&op.name, reason));
+        }
+        let mut writes = Vec::new();
+        for &i in &kept {
+            let wanted = self.result(op.outputs[i])?;
+            let taken: Vec<View> = reads.iter().chain(&writes).cloned().collect();
+            writes.push(self.apart(&wanted, &taken));
+        }
+        let step = Host { kernel, def, opset: self.opset, operands, results, kept: kept.clone() };
+        self.push(Kind::Host(Box::new(step)), reads, writes.clone())?;
+        kept.into_iter().zip(writes).try_for_each(|(i, at)| self.settle(op.outputs[i], at))
+    }
+
+    fn host_operand(&mut self, value: ValueId, reads: &mut Vec<View>) -> Result<Operand> {
+        if let Some(constant) = self.function.constant(value) {
+            return self.known(constant);
+        }
+        reads.push(self.view(value)?);
+        Ok(Operand::Read(reads.len() - 1, self.dtype(value)?))
+    }
+
+    fn known(&self, constant: &Constant) -> Result<Operand> {
+        let tensor = Tensor::from_constant(constant, self.weights)
+            .ok_or_else(|| self.fail(format!("has a constant of type {} that cannot be read", constant.ty())))?;
+        Ok(Operand::Known(Arc::new(tensor)))
+    }
+}

@@ -1,0 +1,93 @@
+//! Steps that call a kernel on whole tensors: operands are gathered, results are rounded and scattered.
+
+use std::sync::Arc;
+
+use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_mil::DataType;
+
+use super::Table;
+use super::memory::{Reads, Slice, SliceMut, Writes};
+use crate::host::{Call, Data, Tensor};
+use crate::plan::host::{Host, Operand};
+use crate::plan::step::Step;
+use crate::plan::view::{View, row_major};
+
+/// Calls the kernel of a step.
+pub(super) fn run(
+    table: &Table,
+    step: &Step,
+    host: &Host,
+    reads: &Reads<'_>,
+    bases: &[usize],
+    writes: Writes<'_>,
+) -> Result<()> {
+    let operand = |o: &Operand| match o {
+        Operand::Known(tensor) => tensor.clone(),
+        Operand::Read(i, dtype) => Arc::new(gather(*dtype, &step.reads[*i], &reads[*i], bases[*i])),
+    };
+    let operands = host.operands.iter().map(|(name, list)| (*name, list.iter().map(operand).collect())).collect();
+    let call = Call { def: host.def, opset: host.opset, operands, results: &host.results, wide: table.wide_sums };
+    let results = (host.kernel)(&call)?;
+    let mut writes = writes;
+    for ((&i, view), slice) in host.kept.iter().zip(&step.writes).zip(&mut writes) {
+        let Some(result) = results.get(i).filter(|r| r.shape == view.shape && r.len() == view.elements()) else {
+            let shape = results.get(i).map(|r| &r.shape[..]).unwrap_or_default();
+            let message = format!("op `{}` gives extents {shape:?}, not {:?} as declared", step.op, view.shape);
+            return Err(Error::new(ErrorKind::Evaluate, message));
+        };
+        scatter(table, result, view, slice);
+    }
+    Ok(())
+}
+
+/// Calls `visit` with the offset of each element from the lowest one, row-major.
+fn each(view: &View, base: usize, mut visit: impl FnMut(usize, usize)) {
+    let Some((&row, outer)) = view.shape.split_last() else { return visit(0, base) };
+    let stride = view.strides[outer.len()];
+    let mut index = vec![0usize; outer.len()];
+    let mut at = base as isize;
+    for r in 0..outer.iter().product::<usize>() {
+        for i in 0..row {
+            visit(r * row + i, (at + i as isize * stride) as usize);
+        }
+        for axis in (0..outer.len()).rev() {
+            index[axis] += 1;
+            at += view.strides[axis];
+            if index[axis] < outer[axis] {
+                break;
+            }
+            at -= view.strides[axis] * outer[axis] as isize;
+            index[axis] = 0;
+        }
+    }
+}
+
+fn gather(dtype: DataType, view: &View, slice: &Slice<'_>, base: usize) -> Tensor {
+    let count = view.elements();
+    let packed = view.strides == row_major(&view.shape);
+    if dtype.is_float() {
+        let mut values = Vec::with_capacity(count);
+        match slice {
+            Slice::F32(s) if packed => values.extend_from_slice(&s[base..base + count]),
+            _ => each(view, base, |_, at| values.push(slice.float(at))),
+        }
+        Tensor::floats(dtype, &view.shape, values)
+    } else {
+        let mut values = Vec::with_capacity(count);
+        each(view, base, |_, at| values.push(slice.int(at)));
+        Tensor::ints(dtype, &view.shape, values)
+    }
+}
+
+fn scatter(table: &Table, result: &Tensor, view: &View, slice: &mut SliceMut<'_>) {
+    let base = view.offset - view.span().0;
+    match &result.data {
+        Data::Floats(v) if table.rounds(result.dtype) => {
+            // Into fp16 memory the store rounds; a wider place gets the fp16 value.
+            each(view, base, |i, at| slice.set_float(at, ferrane_host::f16::from_f32(v[i]).to_f32()));
+        }
+        Data::Floats(v) => each(view, base, |i, at| slice.set_float(at, v[i])),
+        Data::Ints(v) => each(view, base, |i, at| slice.set_int(at, v[i])),
+        Data::Strings(_) => {}
+    }
+}
