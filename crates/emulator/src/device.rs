@@ -13,8 +13,8 @@ use ferrane_mil::{Function, MilError, Program, Weights, check, parse, print, ver
 use ferrane_target::Profile;
 use sha2::{Digest as _, Sha256};
 
-use crate::events::Counter;
 use crate::body::{Body, interpret};
+use crate::events::Counter;
 use crate::interpret::{self, Limits};
 use crate::queue::{Queue, Run};
 use crate::tables::{EXACT, FAST, Table};

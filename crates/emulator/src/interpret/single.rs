@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ferrane_device::backend::Accesses;
 use ferrane_device::{Error, ErrorKind, Result};
-use ferrane_host::buffer::{AllocError, AlignedBuf, SharedBytes};
+use ferrane_host::buffer::{AlignedBuf, AllocError, SharedBytes};
 use ferrane_mil::ops::{self, InferContext, OpDef, Param};
 use ferrane_mil::{Arg, Block, BlockId, DataType, Function, Op, OpId, Opset, Type, Value, ValueDef, ValueId};
 
@@ -90,8 +90,7 @@ impl Single {
         let outputs: Vec<ValueId> = (0..single.results.len())
             .map(|i| single.value(format!("result{i}"), single.results[i].clone(), ValueDef::Op(OpId(0), i as u32)))
             .collect();
-        single.function.blocks =
-            vec![Block { inputs: Vec::new(), ops: vec![OpId(0)], outputs: outputs.clone() }];
+        single.function.blocks = vec![Block { inputs: Vec::new(), ops: vec![OpId(0)], outputs: outputs.clone() }];
         let (name, attributes) = (op.name.clone(), op.attributes.clone());
         single.function.ops = vec![Op { name, args, attributes, outputs, blocks: Vec::new(), span: None }];
         Ok(single)

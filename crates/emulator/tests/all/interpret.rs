@@ -23,11 +23,7 @@ pub fn constant(tensor: &Tensor) -> Constant {
     Constant::raw(tensor.dtype, &tensor.shape, &tensor.to_bytes())
 }
 
-pub fn call(
-    numerics: Numerics,
-    program: &Program,
-    inputs: &[(&str, Constant)],
-) -> ferrane_device::Result<Vec<Tensor>> {
+pub fn call(numerics: Numerics, program: &Program, inputs: &[(&str, Constant)]) -> ferrane_device::Result<Vec<Tensor>> {
     let inputs: Vec<_> = inputs.iter().map(|(n, c)| (n.to_string(), c.clone())).collect();
     let outputs = emulator(numerics).call(program, "main", &inputs, &mut BTreeMap::new())?;
     let tensor = |(_, c): &(String, Constant)| {
