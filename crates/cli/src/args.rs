@@ -1,10 +1,15 @@
 //! The command line.
 
+mod programs;
+
 use std::path::PathBuf;
+
+pub use programs::{Check, DialectArg, Fmt, Format, Inspect, NumericsArg, OutputFormat, Run};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Program the Apple Neural Engine: train and run transformers on it or on its emulator.
+/// Program the Apple Neural Engine: read, check, convert and run MIL programs, train and run transformers, on the engine or on its
+/// emulator.
 #[derive(Debug, Parser)]
 #[command(name = "ferrane", version, arg_required_else_help = true, max_term_width = 110)]
 #[command(
@@ -30,6 +35,14 @@ pub enum Command {
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),
+    /// Format MIL text.
+    Fmt(Fmt),
+    /// Tell all that is wrong with programs.
+    Check(Check),
+    /// Show what is in a program: functions, types, ops, weights.
+    Inspect(Inspect),
+    /// Run a program on given or random inputs.
+    Run(Run),
 }
 
 /// A whole number; its smallest value is checked where it is used.

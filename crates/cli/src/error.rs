@@ -2,9 +2,21 @@
 
 use std::fmt;
 
-/// An error as it is shown; without text, the reader of standard output has gone away and there is nobody to tell.
+/// Why a command ends without success.
 #[derive(Debug)]
-pub struct Error(Option<String>);
+pub struct Error(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    /// As it is shown.
+    Message(String),
+    /// The reader of standard output has gone away and there is nobody to tell.
+    Closed,
+    /// All has been said; only the status is left to give.
+    Told,
+    /// As it is shown, with status 2: trouble of a command whose status 1 is an answer.
+    Trouble(String),
+}
 
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -12,23 +24,50 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A message of the command itself.
     pub fn new(message: impl Into<String>) -> Error {
-        Error(Some(message.into()))
+        Error(Kind::Message(message.into()))
+    }
+
+    /// What was wrong is the command's result and has been shown.
+    pub fn told() -> Error {
+        Error(Kind::Told)
+    }
+
+    /// The same error with status 2.
+    pub fn trouble(self) -> Error {
+        match self.0 {
+            Kind::Message(text) => Error(Kind::Trouble(text)),
+            other => Error(other),
+        }
+    }
+
+    /// True for [`Error::told`].
+    pub fn is_told(&self) -> bool {
+        matches!(self.0, Kind::Told)
+    }
+
+    /// The exit status.
+    pub fn status(&self) -> u8 {
+        if matches!(self.0, Kind::Trouble(_)) { 2 } else { 1 }
     }
 
     /// The reader of standard output has gone away.
     pub fn closed() -> Error {
-        Error(None)
+        Error(Kind::Closed)
     }
 
     /// True for [`Error::closed`].
     pub fn is_closed(&self) -> bool {
-        self.0.is_none()
+        matches!(self.0, Kind::Closed)
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.as_deref().unwrap_or("standard output was closed"))
+        f.write_str(match &self.0 {
+            Kind::Message(text) | Kind::Trouble(text) => text,
+            Kind::Closed => "standard output was closed",
+            Kind::Told => "see above",
+        })
     }
 }
 
@@ -48,7 +87,7 @@ impl<E: std::error::Error + 'static> From<E> for Error {
         if let Some(remedy) = remedy {
             text = format!("{text}\n  {remedy}");
         }
-        Error(Some(text))
+        Error::new(text)
     }
 }
 

@@ -1,19 +1,27 @@
-//! The command `ferrane`: train, generate, eval, devices, bench.
+//! The command `ferrane`: train, generate, eval, devices, bench; fmt, check, inspect, run.
 //!
 //! Results go to standard output; progress and messages to standard error. With `--json` standard output holds JSON and nothing
-//! else. An error ends the process with status 1 and says what to do about it.
+//! else. An error ends the process with status 1 and says what to do about it; so does a finding that is the result itself, a text
+//! that is not right for example, without a further word.
 #![forbid(unsafe_code)]
 // A command prints; libraries do not.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod array;
 mod bench;
+mod check;
 mod devices;
 mod error;
 mod eval;
+mod files;
+mod fmt;
 mod generate;
+mod inspect;
 mod model;
 mod out;
+mod program;
+mod run;
 mod train;
 
 use std::process::ExitCode;
@@ -31,13 +39,19 @@ fn main() -> ExitCode {
         Command::Eval(args) => eval::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Bench(Bench::Step(args)) => bench::step(args),
+        Command::Fmt(args) => fmt::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Run(args) => run::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_closed() => ExitCode::SUCCESS,
         Err(error) => {
-            out::note(format_args!("error: {error}"));
-            ExitCode::FAILURE
+            if !error.is_told() {
+                out::note(format_args!("error: {error}"));
+            }
+            ExitCode::from(error.status())
         }
     }
 }

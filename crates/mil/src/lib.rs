@@ -26,6 +26,7 @@
 mod build;
 mod error;
 mod eval;
+mod format;
 pub mod ops;
 pub mod program;
 pub mod text;
@@ -35,6 +36,7 @@ pub mod weights;
 pub use build::{Builder, Conv, build_info};
 pub use error::MilError;
 pub use eval::Evaluate;
+pub use format::format;
 pub use ops::Opset;
 pub use program::{
     Arg, Block, BlockId, Constant, DataType, Dialect, Dim, Function, Op, OpId, Program, Type, Value, ValueDef, ValueId,

@@ -10,5 +10,6 @@ mod generate;
 mod numbers;
 mod output;
 mod place;
+mod programs;
 mod refusals;
 mod resume;

@@ -1,0 +1,254 @@
+//! `ferrane run`: a program on given or random inputs.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ferrane::mil::{Function, Program, Type, ValueId};
+use ferrane::{Bindings, Device, Executable, Port, Surface};
+use serde_json::{Value, json};
+
+use crate::args::{NumericsArg, OutputFormat, Run};
+use crate::array::{Array, Source, Want, npy, safe};
+use crate::error::{Error, Result};
+use crate::program::{self, Care};
+use crate::{files, model, out};
+
+/// Values of an output that are shown.
+const FIRST: usize = 8;
+
+/// Runs the command.
+pub fn run(args: Run) -> Result<()> {
+    let sources = sources(&args.inputs)?;
+    let device = device(&args)?;
+    let (_, program) = program::load(&args.program, Care::Whole)?;
+    let function = function(&program, args.function.as_deref())?;
+    let inputs = inputs(function, &sources)?;
+    let executable = device.load(&program, &args.program.display().to_string())?;
+    let (outputs, wall) = evaluate(&device, &executable, &function.name, &inputs)?;
+    let written = match &args.output {
+        Some(folder) => write(folder, args.output_format, &outputs)?,
+        None => vec![None; outputs.len()],
+    };
+    let shown: Vec<Shown> = outputs.iter().map(|(_, array)| Shown::of(array)).collect();
+    let ms = (wall.as_secs_f64() * 1e6).round() / 1e3;
+    if args.json {
+        let output = |(((name, array), shown), file): (((&String, &Array), &Shown), &Option<String>)| {
+            json!({
+                "name": name, "dtype": array.dtype.name(), "shape": array.shape, "min": finite(shown.min),
+                "max": finite(shown.max), "mean": finite(shown.mean), "not_finite": shown.odd,
+                "first": shown.first.iter().map(|v| finite(*v)).collect::<Vec<_>>(), "file": file,
+            })
+        };
+        let outputs = outputs.iter().map(|(n, a)| (n, a)).zip(&shown).zip(&written).map(output);
+        return out::line(json!({
+            "program": args.program.display().to_string(), "function": function.name, "device": device.name(),
+            "wall_ms": ms, "outputs": outputs.collect::<Vec<_>>(),
+        }));
+    }
+    out::line(format_args!("{} on {}: {ms} ms", function.name, device.name()))?;
+    for (((name, array), shown), file) in outputs.iter().zip(&shown).zip(&written) {
+        out::line(format_args!("{name}: {} {:?}", array.dtype, array.shape))?;
+        if !array.floats().is_empty() {
+            let odd = if shown.odd > 0 { format!("  not finite {}", shown.odd) } else { String::new() };
+            out::line(format_args!("  min {}  max {}  mean {}{odd}", shown.min, shown.max, shown.mean))?;
+            let more = if array.floats().len() > FIRST { ", …" } else { "" };
+            let first: Vec<String> = shown.first.iter().map(f64::to_string).collect();
+            out::line(format_args!("  [{}{more}]", first.join(", ")))?;
+        }
+        if let Some(file) = file {
+            out::line(format_args!("  written to {file}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// `NAME=SOURCE`, each name once.
+fn sources(given: &[String]) -> Result<Vec<(String, Source)>> {
+    let mut sources: Vec<(String, Source)> = Vec::new();
+    for text in given {
+        let failed = |why: String| Error::new(format!("--input {text}: {why}"));
+        let (name, source) =
+            text.split_once('=').ok_or_else(|| failed("expected NAME=SOURCE, x=random:1 for example".into()))?;
+        let name = name.trim();
+        if sources.iter().any(|(n, _)| n == name) {
+            return Err(failed(format!("`{name}` is given twice")));
+        }
+        sources.push((name.to_string(), Source::parse(source).map_err(failed)?));
+    }
+    Ok(sources)
+}
+
+fn device(args: &Run) -> Result<Device> {
+    let numerics = match args.numerics {
+        None => return open(&args.device),
+        Some(NumericsArg::Fast) => "numerics=fast",
+        Some(NumericsArg::Exact) => "numerics=exact",
+    };
+    if args.device.split('?').next() != Some("emulator") || args.device.contains("numerics=") {
+        return Err(Error::new(format!(
+            "--numerics is an option of the emulator, given once; leave it out with --device {}",
+            args.device
+        )));
+    }
+    open(&format!("{}{}{numerics}", args.device, if args.device.contains('?') { "&" } else { "?" }))
+}
+
+fn open(name: &str) -> Result<Device> {
+    let known = "a program runs on emulator, ane or ane-or-emulator";
+    model::device(name)?.ok_or_else(|| Error::new(format!("--device {name} is for training; {known}")))
+}
+
+/// The function of that name; without one, `main`, or the only one.
+fn function<'a>(program: &'a Program, name: Option<&str>) -> Result<&'a Function> {
+    let names = || program.functions.iter().map(|f| f.name.as_str());
+    let found = match name {
+        Some(name) => program.function(name),
+        None => program.function("main").or(program.functions.first()),
+    };
+    found.ok_or_else(|| match name {
+        Some(name) => {
+            let near = ferrane::diag::nearest(name, names()).map(|n| format!(", did you mean `{n}`?"));
+            let known: Vec<&str> = names().collect();
+            Error::new(format!(
+                "--function {name}: no such function{} (there are {})",
+                near.unwrap_or_default(),
+                known.join(", ")
+            ))
+        }
+        None => Error::new("the program has no function"),
+    })
+}
+
+/// A value for every input. States begin as zeros unless one is given.
+fn inputs(function: &Function, sources: &[(String, Source)]) -> Result<Vec<(String, Array)>> {
+    let value = |id: &ValueId| function.value(*id);
+    if let Some((name, _)) = sources.iter().find(|(n, _)| function.inputs.iter().all(|v| value(v).name != *n)) {
+        let known: Vec<&str> = function.inputs.iter().map(|v| value(v).name.as_str()).collect();
+        let near = ferrane::diag::nearest(name, known.iter().copied());
+        let near = near.map(|n| format!(", did you mean `{n}`?")).unwrap_or_default();
+        let known = known.join(", ");
+        return Err(Error::new(format!(
+            "--input {name}: `{}` has no such input{near} (there are {known})",
+            function.name
+        )));
+    }
+    let mut inputs = Vec::new();
+    let mut missing = Vec::new();
+    for input in function.inputs.iter().map(value) {
+        let state = matches!(input.ty, Type::State(_));
+        match sources.iter().find(|(n, _)| *n == input.name) {
+            Some((name, source)) => {
+                let want = Want { name, ty: &input.ty };
+                let array = source.array(&want).map_err(|e| Error::new(format!("--input {name}: {e}")))?;
+                inputs.push((name.clone(), array));
+            }
+            None if state => {}
+            None => missing.push(format!("  {}  {}", input.name, input.ty)),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(inputs);
+    }
+    Err(Error::new(format!(
+        "no value for these inputs of `{}`:\n{}\n  give each one, --input NAME=random:1 for example",
+        function.name,
+        missing.join("\n")
+    )))
+}
+
+/// Runs a procedure once: outputs in its order, and then the states, each by name.
+fn evaluate(
+    device: &Device,
+    executable: &Executable,
+    function: &str,
+    inputs: &[(String, Array)],
+) -> Result<(Vec<(String, Array)>, Duration)> {
+    let procedure = executable.procedure(function)?;
+    let mut bindings = Bindings::new().procedure(function);
+    let mut results: Vec<(&Port, Surface)> = Vec::new();
+    for port in procedure.ports() {
+        let surface = device.surface(&port.layout)?;
+        if let Some((_, array)) = inputs.iter().find(|(n, _)| *n == port.name) {
+            fill(&surface, array)?;
+        }
+        bindings = bindings.bind(&port.name, &surface);
+        if procedure.inputs.iter().all(|p| p.name != port.name) {
+            results.push((port, surface));
+        }
+    }
+    let stats = executable.prepare(bindings)?.evaluate()?;
+    let read = |(port, surface): (&Port, Surface)| Ok((port.name.clone(), array(&surface)?));
+    Ok((results.into_iter().map(read).collect::<Result<_>>()?, stats.wall))
+}
+
+/// Writes an array of the surface's type and shape.
+fn fill(surface: &Surface, array: &Array) -> Result<()> {
+    let layout = surface.layout().clone();
+    let array = array.to(layout.dtype).map_err(Error::new)?;
+    let bytes = array.to_bytes();
+    let mut access = surface.write()?;
+    let mut rest = bytes.as_slice();
+    for row in (0..).map_while(|i| layout.row(i)) {
+        let Some((now, later)) = rest.split_at_checked(row.len()) else { break };
+        if let Some(place) = access.bytes_mut().get_mut(row) {
+            place.copy_from_slice(now);
+        }
+        rest = later;
+    }
+    Ok(())
+}
+
+fn array(surface: &Surface) -> Result<Array> {
+    let layout = surface.layout();
+    let access = surface.read()?;
+    let rows = (0..).map_while(|i| layout.row(i)).filter_map(|row| access.bytes().get(row));
+    let bytes: Vec<u8> = rows.flatten().copied().collect();
+    Array::from_bytes(layout.dtype, &layout.shape, &bytes).map_err(Error::new)
+}
+
+/// The names of the files, one for each output.
+fn write(folder: &Path, format: OutputFormat, outputs: &[(String, Array)]) -> Result<Vec<Option<String>>> {
+    std::fs::create_dir_all(folder).map_err(|e| files::failed(folder, e))?;
+    if format == OutputFormat::Safetensors {
+        let path = folder.join("outputs.safetensors");
+        files::replace(&path, &safe::write(outputs).map_err(|e| files::failed(&path, e))?)?;
+        return Ok(vec![Some(path.display().to_string()); outputs.len()]);
+    }
+    let one = |(name, array): &(String, Array)| {
+        // A name out of a package may be anything; a file's name must not lead out of the folder.
+        let safe = |c: char| if c.is_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
+        let path = folder.join(format!("{}.npy", name.chars().map(safe).collect::<String>()));
+        files::replace(&path, &npy::write(array))?;
+        Ok(Some(path.display().to_string()))
+    };
+    outputs.iter().map(one).collect()
+}
+
+/// A number in JSON, which has no others.
+fn finite(value: f64) -> Value {
+    if value.is_finite() { value.into() } else { Value::Null }
+}
+
+/// What is shown of an output. Extremes and mean are those of the finite numbers.
+struct Shown {
+    min: f64,
+    max: f64,
+    mean: f64,
+    odd: usize,
+    first: Vec<f64>,
+}
+
+impl Shown {
+    fn of(array: &Array) -> Shown {
+        let values = array.floats();
+        let finite = || values.iter().copied().filter(|v| v.is_finite());
+        let count = finite().count();
+        Shown {
+            min: finite().fold(f64::INFINITY, f64::min),
+            max: finite().fold(f64::NEG_INFINITY, f64::max),
+            mean: finite().sum::<f64>() / count as f64,
+            odd: values.len() - count,
+            first: values.into_iter().take(FIRST).collect(),
+        }
+    }
+}
