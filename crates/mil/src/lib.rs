@@ -28,6 +28,7 @@ mod error;
 mod eval;
 mod format;
 pub mod ops;
+pub mod passes;
 pub mod program;
 pub mod text;
 mod verify;

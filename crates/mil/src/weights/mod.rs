@@ -5,6 +5,7 @@
 //! Cloning is cheap: records share their bytes. See weight-blob for the file format.
 
 pub mod blob;
+mod only;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Deref, Range};

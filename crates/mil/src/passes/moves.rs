@@ -1,0 +1,70 @@
+//! What the passes over transposes and reshapes ask of ops that move elements.
+
+use super::cursor::Cursor;
+use crate::program::{Op, OpId, ValueDef, ValueId};
+
+/// The axes of a transpose as indices, and what it moves.
+pub(super) fn transpose(c: &Cursor<'_>, op: &Op) -> Option<(ValueId, Vec<usize>)> {
+    if op.name != "transpose" {
+        return None;
+    }
+    let x = c.arg(op, "x")?;
+    let rank = c.ty(x).rank()?;
+    let perm = c.args(op)?.normal_axes(&c.ints(op, "perm")?, rank).ok()?;
+    (perm.len() == rank).then_some((x, perm))
+}
+
+/// What a reshape, `squeeze` or `expand_dims` gives new extents to.
+pub(super) fn reshape(c: &Cursor<'_>, op: &Op) -> Option<ValueId> {
+    matches!(op.name.as_str(), "reshape" | "squeeze" | "expand_dims").then(|| c.arg(op, "x"))?
+}
+
+/// The op that computes a value.
+pub(super) fn producer(c: &Cursor<'_>, value: ValueId) -> Option<OpId> {
+    match c.function().value(value).def {
+        ValueDef::Op(op, _) => Some(op),
+        _ => None,
+    }
+}
+
+/// Ops whose result at a place depends on the operands at that place only, and whose other arguments are scalars.
+pub(super) fn is_pointwise(name: &str) -> bool {
+    matches!(
+        name,
+        "abs"
+            | "sign"
+            | "square"
+            | "floor"
+            | "ceil"
+            | "round"
+            | "exp"
+            | "exp2"
+            | "sqrt"
+            | "rsqrt"
+            | "inverse"
+            | "log"
+            | "erf"
+            | "sin"
+            | "cos"
+            | "tanh"
+            | "sigmoid"
+            | "relu"
+            | "relu6"
+            | "silu"
+            | "gelu"
+            | "softplus"
+            | "softsign"
+            | "leaky_relu"
+            | "elu"
+            | "clip"
+            | "cast"
+            | "identity"
+            | "add"
+            | "sub"
+            | "mul"
+            | "real_div"
+            | "maximum"
+            | "minimum"
+            | "pow"
+    )
+}

@@ -1,0 +1,136 @@
+//! Passes in order, to a fixed point, with a report.
+
+use super::draft::Draft;
+use super::{Context, Exactness, Pass, all, find};
+use crate::error::MilError;
+use crate::eval::Evaluate;
+use crate::program::Program;
+
+/// Rounds after which a pipeline ends even if a pass still finds something. Each round lets what one pass uncovered be used by
+/// those before it; programs as people write them are done after two or three.
+const ROUNDS: usize = 8;
+
+/// Limits of passes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// `constexpr_*` ops are folded too: compressed weights become plain ones.
+    pub fold_constexpr: bool,
+    /// A folded constant may have so many bytes, or as many as the constants it is computed from.
+    pub fold_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { fold_constexpr: false, fold_bytes: 1024 }
+    }
+}
+
+/// Passes that run one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Pipeline {
+    passes: Vec<Pass>,
+    /// Limits of the passes.
+    pub options: Options,
+}
+
+/// What a pipeline did.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Report {
+    /// The passes in the order they ran, those of the later rounds too, where they changed something.
+    pub steps: Vec<Step>,
+    /// Outputs that were made larger.
+    pub padded: Vec<PaddedOutput>,
+    /// Ops of all functions before and after, nested ones included.
+    pub ops: (usize, usize),
+}
+
+/// One run of a pass.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Step {
+    /// The pass.
+    pub pass: &'static str,
+    /// How many places it changed.
+    pub changes: usize,
+}
+
+/// An output that `uniform_outputs` made larger. What was there lies at the start of `axis`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PaddedOutput {
+    /// The function.
+    pub function: String,
+    /// The opset of the body.
+    pub opset: String,
+    /// The output.
+    pub output: String,
+    /// The axis that grew.
+    pub axis: usize,
+    /// The true extents.
+    pub from: Vec<usize>,
+    /// The extents now.
+    pub to: Vec<usize>,
+}
+
+impl Report {
+    /// Changes of all passes.
+    pub fn changes(&self) -> usize {
+        self.steps.iter().map(|s| s.changes).sum()
+    }
+}
+
+impl Pipeline {
+    /// These passes, in this order.
+    pub fn new(passes: impl IntoIterator<Item = Pass>) -> Pipeline {
+        Pipeline { passes: passes.into_iter().collect(), options: Options::default() }
+    }
+
+    /// The passes of these names, in this order.
+    ///
+    /// # Errors
+    /// The first name that is no pass.
+    pub fn named<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Pipeline, &'n str> {
+        names.into_iter().map(|name| find(name).ok_or(name)).collect::<Result<Vec<_>, _>>().map(Pipeline::new)
+    }
+
+    /// What makes any program smaller without changing a bit of its results: every pass that only moves, removes or shares.
+    pub fn simplify() -> Pipeline {
+        Pipeline::new(all().iter().copied().filter(|p| p.repeats && p.exactness == Exactness::Bits))
+    }
+
+    /// The passes.
+    pub fn passes(&self) -> &[Pass] {
+        &self.passes
+    }
+
+    /// Runs the passes in order; then again those of them that may find more after the others, until none does.
+    ///
+    /// # Errors
+    /// The program does not verify; a pass cannot do what it is for; or what came out does not verify, which would be a fault of a
+    /// pass.
+    pub fn run(&self, program: &Program, evaluate: &dyn Evaluate) -> Result<(Program, Report), MilError> {
+        let mut draft = Draft::of(program)?;
+        let mut context = Context { evaluate, options: &self.options, padded: Vec::new() };
+        let mut steps = Vec::new();
+        for round in 0..ROUNDS {
+            let mut changed = false;
+            for pass in self.passes.iter().filter(|p| round == 0 || p.repeats) {
+                let changes = (pass.run)(&mut draft, &mut context)?;
+                if changes > 0 {
+                    steps.push(Step { pass: pass.name, changes });
+                    changed = true;
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        let padded = context.padded;
+        let after = draft.freeze()?;
+        let count = |p: &Program| p.functions.iter().map(|f| f.ops.len()).sum();
+        let ops = (count(program), count(&after));
+        Ok((after, Report { steps, padded, ops }))
+    }
+}
