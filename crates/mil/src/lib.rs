@@ -29,6 +29,7 @@ mod eval;
 mod format;
 pub mod ops;
 pub mod passes;
+pub mod package;
 pub mod program;
 pub mod text;
 mod verify;

@@ -9,6 +9,8 @@ mod hostile;
 mod inference;
 #[path = "all/passes.rs"]
 mod passes;
+#[path = "all/package.rs"]
+mod package;
 #[path = "all/random.rs"]
 mod random;
 #[path = "all/text.rs"]

@@ -4,6 +4,7 @@
 //! reader refuses whatever the format does not allow. The lenient one trusts the record at the referenced offset and tells what
 //! is odd: files in the wild hold zero sizes and offsets, wrong types and counts.
 
+use std::io::{self, Write};
 use std::ops::Range;
 
 use crate::program::DataType;
@@ -224,7 +225,7 @@ pub fn records(file: &[u8]) -> Result<Vec<(u64, Metadata)>, BlobError> {
 }
 
 /// The next multiple of 64.
-pub(super) fn align(n: u64) -> u64 {
+pub(crate) fn align(n: u64) -> u64 {
     n.next_multiple_of(ALIGNMENT as u64)
 }
 
@@ -259,17 +260,8 @@ impl Writer {
     /// without a number in the format gets 0.
     pub fn add(&mut self, dtype: DataType, payload: &[u8], elements: usize) -> u64 {
         let offset = align(self.bytes.len() as u64);
-        let padding = match dtype.bits() {
-            Some(bits) if bits % 8 != 0 => (payload.len() * 8).saturating_sub(elements * bits) as u64,
-            _ => 0,
-        };
         self.bytes.resize(offset as usize, 0);
-        self.bytes.extend_from_slice(&SENTINEL.to_le_bytes());
-        self.bytes.extend_from_slice(&code(dtype).unwrap_or(0).to_le_bytes());
-        self.bytes.extend_from_slice(&(payload.len() as u64).to_le_bytes());
-        self.bytes.extend_from_slice(&(offset + ALIGNMENT as u64).to_le_bytes());
-        self.bytes.extend_from_slice(&padding.to_le_bytes());
-        self.bytes.resize(offset as usize + ALIGNMENT, 0);
+        self.bytes.extend_from_slice(&record(offset, dtype, payload, elements));
         self.bytes.extend_from_slice(payload);
         self.count += 1;
         offset
@@ -277,10 +269,46 @@ impl Writer {
 
     /// The file. It is not padded at its end.
     pub fn finish(mut self) -> Vec<u8> {
-        self.bytes[0..4].copy_from_slice(&self.count.to_le_bytes());
-        self.bytes[4..8].copy_from_slice(&2u32.to_le_bytes());
+        self.bytes[..ALIGNMENT].copy_from_slice(&header(self.count));
         self.bytes
     }
+}
+
+/// Writes a whole file of records, `(type, elements, payload)`, payloads from where they lie. The offset of a record is what
+/// [`align`] gives for the end of the one before it, of the header for the first.
+pub(crate) fn write(out: &mut impl Write, records: &[(DataType, usize, &[u8])]) -> io::Result<()> {
+    out.write_all(&header(records.len() as u32))?;
+    let mut end = ALIGNMENT as u64;
+    for (dtype, elements, payload) in records {
+        let offset = align(end);
+        out.write_all(&[0; ALIGNMENT][..(offset - end) as usize])?;
+        out.write_all(&record(offset, *dtype, payload, *elements))?;
+        out.write_all(payload)?;
+        end = offset + (ALIGNMENT + payload.len()) as u64;
+    }
+    Ok(())
+}
+
+fn header(count: u32) -> [u8; ALIGNMENT] {
+    let mut header = [0; ALIGNMENT];
+    header[0..4].copy_from_slice(&count.to_le_bytes());
+    header[4..8].copy_from_slice(&2u32.to_le_bytes());
+    header
+}
+
+/// The metadata of a record at an offset; its payload follows.
+fn record(offset: u64, dtype: DataType, payload: &[u8], elements: usize) -> [u8; ALIGNMENT] {
+    let padding = match dtype.bits() {
+        Some(bits) if bits % 8 != 0 => (payload.len() * 8).saturating_sub(elements * bits) as u64,
+        _ => 0,
+    };
+    let mut record = [0; ALIGNMENT];
+    record[0..4].copy_from_slice(&SENTINEL.to_le_bytes());
+    record[4..8].copy_from_slice(&code(dtype).unwrap_or(0).to_le_bytes());
+    record[8..16].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+    record[16..24].copy_from_slice(&(offset + ALIGNMENT as u64).to_le_bytes());
+    record[24..32].copy_from_slice(&padding.to_le_bytes());
+    record
 }
 
 /// Packs integers of a sub-byte type: element `i` takes the bits from `i·b`, counted from the least significant bit of byte 0.

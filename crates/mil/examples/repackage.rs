@@ -1,0 +1,35 @@
+//! Reads a package, a model, a compiled model or MIL text and writes a package, with the description it was read with.
+//!
+//! `cargo run --example repackage -- IN OUT.mlpackage [IN OUT …]`; what is at OUT is replaced.
+
+use std::process::ExitCode;
+
+use ferrane_mil::package::{WriteOptions, open, write_package};
+
+fn main() -> ExitCode {
+    let paths: Vec<String> = std::env::args().skip(1).collect();
+    let (pairs, rest) = paths.as_chunks::<2>();
+    if pairs.is_empty() || !rest.is_empty() {
+        return fail("usage: repackage IN OUT [IN OUT …]".into());
+    }
+    for [from, to] in pairs {
+        let written = open(from).and_then(|opened| {
+            let options = WriteOptions {
+                overwrite: true,
+                description: opened.description.as_ref(),
+                specification_version: opened.specification_version,
+            };
+            write_package(&opened.program, to, &options)
+        });
+        if let Err(e) = written {
+            return fail(e.to_string());
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+#[allow(clippy::print_stderr)] // The one word that a command has for its user.
+fn fail(reason: String) -> ExitCode {
+    eprintln!("{reason}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,244 @@
+//! Containers of programs: `.mlpackage`, `.mlmodel`, `.mlmodelc`, and MIL text with its weights beside it
+//! (coreml-containers, weight-blob).
+//!
+//! [`open`] finds out what a path is and gives a [`Program`] with its description; [`write_package`] and [`write_model`] write
+//! one. Weight files are mapped, never read or copied: opening costs what the model's own message costs. A container comes from
+//! anywhere: no path in it leads out of its folder, nesting is bounded (by `prost` at a hundred messages, by the IR at 64
+//! blocks), and sizes are those of the file.
+//!
+//! The one decision: protobuf is only a spelling. The program that is read is the one that the text of the compiled model would
+//! give, up to the order of arguments, and writing it gives the same message again.
+
+mod decode;
+mod describe;
+mod encode;
+mod error;
+mod manifest;
+mod model;
+mod proto;
+mod value;
+mod write;
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+
+use ferrane_diag::{Diagnostics, Source};
+use ferrane_host::map::Mapped;
+use prost::Message as _;
+
+pub use describe::{Description, Feature, FeatureType, Ports};
+pub use error::PackageError;
+pub use write::{WriteOptions, write_model, write_package};
+
+use crate::program::Program;
+use crate::text::{Options, parse_with};
+use crate::weights::{Strictness, Weights};
+
+/// What a container is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A `.mlpackage` folder.
+    Package,
+    /// A bare `.mlmodel`.
+    Model,
+    /// A `.mlmodelc` folder.
+    Compiled,
+    /// MIL text.
+    Text,
+}
+
+/// A program that was opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Opened {
+    /// What it was in.
+    pub form: Form,
+    /// The program. Its names, invariants and constants hold; its types are checked only if it was text, see [`crate::check`].
+    pub program: Program,
+    /// What the model says about itself; text says nothing.
+    pub description: Option<Description>,
+    /// 6 for iOS 15 to 10 for iOS 26, of a package or model.
+    pub specification_version: Option<i32>,
+    /// What is odd about the text and the weight files.
+    pub warnings: Diagnostics,
+}
+
+/// Opens whatever the path names. Weight files are read leniently: a record is trusted, what is odd is a warning.
+///
+/// # Errors
+/// A [`PackageError`]: the path is nothing of the kind, a model of another kind, or broken.
+pub fn open(path: impl AsRef<Path>) -> Result<Opened, PackageError> {
+    open_with(path, Options { strictness: Strictness::Lenient, ..Options::default() })
+}
+
+/// Opens with options; `types` matters for text only.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Opened, PackageError> {
+    let path = path.as_ref();
+    let metadata = std::fs::metadata(path).map_err(PackageError::io(path))?;
+    let refuse = |reason: &str| PackageError::Unrecognised { path: path.to_path_buf(), reason: reason.to_string() };
+    if metadata.is_dir() {
+        if path.join("Manifest.json").exists() {
+            return model_file(&manifest::root_model(path)?, Form::Package, options);
+        }
+        let text = path.join("model.mil");
+        if text.exists() {
+            return text_file(&text, path, Form::Compiled, options);
+        }
+        if path.join("coremldata.bin").exists() {
+            let kind = match path.join("model.espresso.net").exists() {
+                true => "a compiled neural network (Espresso)",
+                false => "a compiled model of another kind, without model.mil",
+            };
+            return Err(PackageError::NotMlProgram { path: path.to_path_buf(), kind: kind.to_string() });
+        }
+        return Err(refuse("a folder without Manifest.json (a package) and without model.mil (a compiled model)"));
+    }
+    let bytes = Mapped::open(path).map_err(PackageError::io(path))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("mlmodel") => model_file(path, Form::Model, options),
+        Some("mil" | "txt") => text_file(path, folder, Form::Text, options),
+        // A model starts with its specification version, field 1; text with a word or a comment.
+        _ if bytes.first() == Some(&0x08) => model_file(path, Form::Model, options),
+        _ if bytes.trim_ascii_start().starts_with(b"program") || bytes.trim_ascii_start().starts_with(b"//") => {
+            text_file(path, folder, Form::Text, options)
+        }
+        _ => Err(refuse("neither a package, a compiled model, a .mlmodel nor MIL text")),
+    }
+}
+
+fn model_file(path: &Path, form: Form, options: Options) -> Result<Opened, PackageError> {
+    let bytes = Mapped::open(path).map_err(PackageError::io(path))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let refuse = |reason| PackageError::Model { path: path.to_path_buf(), reason };
+    let model = model::read(&bytes).map_err(|e| match e {
+        model::NotAProgram::Malformed(reason) => refuse(reason),
+        model::NotAProgram::Other(kind) => PackageError::NotMlProgram { path: path.to_path_buf(), kind },
+    })?;
+    let message =
+        proto::Program::decode(model.program).map_err(|e| refuse(format!("no protobuf of a program: {e}")))?;
+    let mut decoder = decode::Decoder::new(folder, options);
+    let mut program = decoder.program(&message).map_err(refuse)?;
+    let description = Description::read(model.description, model.rest).map_err(refuse)?;
+    (program.version, program.dialect) = description.text_form(&program);
+    Ok(Opened {
+        form,
+        program,
+        description: Some(description),
+        specification_version: Some(model.specification_version),
+        warnings: decoder.diagnostics,
+    })
+}
+
+fn text_file(path: &Path, folder: &Path, form: Form, options: Options) -> Result<Opened, PackageError> {
+    let text = Mapped::open(path).map_err(PackageError::io(path))?;
+    let mut weights = Weights::new();
+    for named in blob_paths(&text) {
+        let found = decode::blob_path(folder, &named).map_err(PackageError::model(path))?;
+        if let Some(found) = found {
+            weights.open_file(&named, Mapped::open(&found).map_err(PackageError::io(&found))?);
+        }
+    }
+    let parsed = parse_with(&*text, &weights, options);
+    let Some(program) = parsed.program else {
+        let text = Source::new(path.to_string_lossy(), &*text);
+        return Err(PackageError::Text { text, diagnostics: parsed.diagnostics });
+    };
+    let description = match form {
+        Form::Compiled => compiled_description(folder)?,
+        _ => None,
+    };
+    let (specification_version, description) = description.unzip();
+    Ok(Opened { form, program, description, specification_version, warnings: parsed.diagnostics })
+}
+
+/// The blob files that text names: its strings that start with `@model_path`. What only looks like one is not there, or is not
+/// used.
+fn blob_paths(text: &[u8]) -> BTreeSet<String> {
+    const START: &[u8] = b"\"@model_path/";
+    let mut found = BTreeSet::new();
+    let mut at = text;
+    while let Some(quote) = at.iter().position(|&b| b == b'"') {
+        at = &at[quote..];
+        if at.starts_with(START)
+            && let Some(length) = at[1..].iter().position(|&b| b == b'"')
+            && let Ok(path) = std::str::from_utf8(&at[1..1 + length])
+        {
+            found.insert(path.to_string());
+        }
+        at = &at[1..];
+    }
+    found
+}
+
+/// Specification version and description out of `coremldata.bin` (coreml-containers §4, known from one sample). `None` where
+/// there is no such file or it is laid out in another way.
+fn compiled_description(folder: &Path) -> Result<Option<(i32, Description)>, PackageError> {
+    let path = folder.join("coremldata.bin");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = Mapped::open(&path).map_err(PackageError::io(&path))?;
+    let long = |at: usize| {
+        let word = bytes.get(at..at.checked_add(8)?)?;
+        usize::try_from(u64::from_le_bytes(word.try_into().ok()?)).ok()
+    };
+    let find = || {
+        // A string behind 28 bytes, the version behind it, the description 40 bytes further.
+        let end = 0x24usize.checked_add(long(0x1c)?)?;
+        let version = i32::from_le_bytes(bytes.get(end..end.checked_add(4)?)?.try_into().ok()?);
+        let start = end.checked_add(0x28)?;
+        let message = bytes.get(start..start.checked_add(long(end.checked_add(0x20)?)?)?)?;
+        Some((version, Description::read(message, Vec::new()).ok()?))
+    };
+    Ok(find())
+}
+
+/// The file at a path that is relative to a folder and stays in it, also through links. `None` if there is none.
+fn inside(folder: &Path, relative: &str) -> Result<Option<PathBuf>, String> {
+    let path = Path::new(relative);
+    let plain = path.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
+    if relative.is_empty() || !plain {
+        return Err("leads out of its folder".into());
+    }
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let Ok(found) = folder.join(path).canonicalize() else { return Ok(None) };
+    match folder.canonicalize() {
+        Ok(folder) if found.starts_with(&folder) => Ok(Some(found)),
+        _ => Err("leads out of its folder".into()),
+    }
+}
+
+/// Opsets of text, their names in a package, and the first specification version that has them (coreml-containers §2;
+/// coremltools 9.0).
+const OPSETS: [(&str, &str, i32); 5] = [
+    ("ios15", "CoreML5", 6),
+    ("ios16", "CoreML6", 7),
+    ("ios17", "CoreML7", 8),
+    ("ios18", "CoreML8", 9),
+    ("ios26", "CoreML9", 10),
+];
+
+/// Another opset keeps its name.
+fn opset_from_core_ml(name: &str) -> String {
+    OPSETS.iter().find(|(_, n, _)| *n == name).map_or(name, |(n, ..)| n).to_string()
+}
+
+fn opset_to_core_ml(name: &str) -> String {
+    OPSETS.iter().find(|(n, ..)| *n == name).map_or(name, |(_, n, _)| n).to_string()
+}
+
+/// The least specification version that has every opset of a program.
+fn specification_version(program: &Program) -> Result<i32, String> {
+    let mut least = OPSETS[0].2;
+    for (opset, _) in program.functions.iter().flat_map(|f| &f.bodies) {
+        let known = OPSETS.iter().find(|(n, ..)| n == opset);
+        let (.., version) =
+            known.ok_or_else(|| format!("no specification version is known for the opset `{opset}`; say which one"))?;
+        least = least.max(*version);
+    }
+    Ok(least)
+}

@@ -1,0 +1,187 @@
+//! Writing packages and models, whole or not at all.
+//!
+//! Everything is written beside the target under a name of its own and renamed when it is complete; what fails leaves nothing.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use prost::Message as _;
+
+use super::describe::Description;
+use super::encode::{Encoder, Store, WeightFile};
+use super::error::PackageError;
+use super::model::{self, Model};
+use super::{manifest, specification_version};
+use crate::program::Program;
+
+/// A protobuf message is no larger.
+const MAX_MODEL: usize = i32::MAX as usize;
+
+/// How to write.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteOptions<'a> {
+    /// Replace what is at the path.
+    pub overwrite: bool,
+    /// The description to write, that of the package the program was read from for example; else one is made from its ports.
+    pub description: Option<&'a Description>,
+    /// The specification version; else the least that has the program's opsets and ports.
+    pub specification_version: Option<i32>,
+}
+
+/// Writes a `.mlpackage` folder: the manifest, the model, and one weight file with every constant of at least ten elements, as
+/// coremltools does. Payloads are written from where they lie. The same program gives the same bytes.
+///
+/// # Errors
+/// [`PackageError::Exists`]; [`PackageError::Unwritable`] for what a package cannot hold; whatever the system reports.
+pub fn write_package(
+    program: &Program,
+    path: impl AsRef<Path>,
+    options: &WriteOptions<'_>,
+) -> Result<(), PackageError> {
+    const FORM: &str = "a package";
+    let (bytes, store) = encode(program, Store::File(WeightFile::default()), options, FORM)?;
+    let weights = match &store {
+        Store::File(file) if !file.is_empty() => Some(file),
+        _ => None,
+    };
+    let beside = Beside::new(path.as_ref(), options.overwrite)?;
+    let folder = beside.path.join("Data").join("com.apple.CoreML");
+    fs::create_dir_all(&folder).map_err(PackageError::io(&folder))?;
+    put(&folder.join("model.mlmodel"), &bytes)?;
+    if let Some(weights) = weights {
+        let folder = folder.join("weights");
+        fs::create_dir(&folder).map_err(PackageError::io(&folder))?;
+        let path = folder.join("weight.bin");
+        let written = File::create(&path).map(BufWriter::new).and_then(|mut out| {
+            weights.write(&mut out)?;
+            out.flush()
+        });
+        written.map_err(PackageError::io(&path))?;
+    }
+    put(&beside.path.join("Manifest.json"), manifest::write(&bytes, weights.is_some()).as_bytes())?;
+    beside.finish()
+}
+
+/// Writes a bare `.mlmodel`: every constant lies in the message.
+///
+/// # Errors
+/// As [`write_package`]; also where the message would be larger than 2 GiB.
+pub fn write_model(program: &Program, path: impl AsRef<Path>, options: &WriteOptions<'_>) -> Result<(), PackageError> {
+    let (bytes, _) = encode(program, Store::Inline, options, "a model")?;
+    let beside = Beside::new(path.as_ref(), options.overwrite)?;
+    put(&beside.path, &bytes)?;
+    beside.finish()
+}
+
+fn encode<'p>(
+    program: &'p Program,
+    store: Store<'p>,
+    options: &WriteOptions<'_>,
+    form: &'static str,
+) -> Result<(Vec<u8>, Store<'p>), PackageError> {
+    let refuse = |reason: String| PackageError::Unwritable { form, reason };
+    crate::verify::verify(program).map_err(|e| refuse(e.to_string()))?;
+    let made;
+    let description = match options.description {
+        Some(description) => {
+            description.agrees(program).map_err(refuse)?;
+            description
+        }
+        None => {
+            made = Description::of(program).map_err(refuse)?;
+            &made
+        }
+    };
+    let version = match options.specification_version {
+        Some(version) => version,
+        None => specification_version(program).map_err(refuse)?.max(description.least_version()),
+    };
+    let mut encoder = Encoder::new(program, store, version);
+    let message = encoder.program().map_err(refuse)?;
+    let size = message.encoded_len();
+    if size > MAX_MODEL {
+        return Err(refuse(format!(
+            "the model would take {size} bytes, more than a protobuf message can ({MAX_MODEL})"
+        )));
+    }
+    let bytes = model::write(&Model {
+        specification_version: version,
+        description: &description.bytes_for(program),
+        program: &message.encode_to_vec(),
+        rest: description.rest.clone(),
+    });
+    Ok((bytes, encoder.store))
+}
+
+fn put(path: &Path, bytes: &[u8]) -> Result<(), PackageError> {
+    fs::write(path, bytes).map_err(PackageError::io(path))
+}
+
+/// A place beside the target. Removed with all that is in it unless finished.
+struct Beside {
+    path: PathBuf,
+    target: PathBuf,
+    overwrite: bool,
+}
+
+impl Beside {
+    fn new(target: &Path, overwrite: bool) -> Result<Beside, PackageError> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        if !overwrite && target.symlink_metadata().is_ok() {
+            return Err(PackageError::Exists { path: target.to_path_buf() });
+        }
+        let Some(name) = target.file_name() else {
+            let reason = "the path names no file".to_string();
+            return Err(PackageError::Unrecognised { path: target.to_path_buf(), reason });
+        };
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let mut own = std::ffi::OsString::from(".");
+        own.push(name);
+        own.push(format!(".{}-{number}.part", std::process::id()));
+        let path = target.with_file_name(own);
+        // Left by a process that died; its number has come round again.
+        remove(&path);
+        Ok(Beside { path, target: target.to_path_buf(), overwrite })
+    }
+
+    fn finish(self) -> Result<(), PackageError> {
+        let io = PackageError::io(&self.target);
+        if self.target.symlink_metadata().is_err() {
+            return fs::rename(&self.path, &self.target).map_err(io);
+        }
+        if !self.overwrite {
+            return Err(PackageError::Exists { path: self.target.clone() });
+        }
+        // A folder is not replaced by renaming: the old one steps aside, and back if the new one cannot come.
+        let mut old = self.path.clone().into_os_string();
+        old.push(".old");
+        let old = PathBuf::from(old);
+        remove(&old);
+        fs::rename(&self.target, &old).map_err(PackageError::io(&self.target))?;
+        if let Err(e) = fs::rename(&self.path, &self.target) {
+            // What went aside can come back, or the first error tells more than this one.
+            let _ = fs::rename(&old, &self.target);
+            return Err(io(e));
+        }
+        remove(&old);
+        Ok(())
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // After a finish there is nothing at the path.
+        remove(&self.path);
+    }
+}
+
+/// Removes a file or folder; nothing is said if there is none.
+fn remove(path: &Path) {
+    match path.symlink_metadata() {
+        Ok(m) if m.is_dir() => drop(fs::remove_dir_all(path)),
+        Ok(_) => drop(fs::remove_file(path)),
+        Err(_) => {}
+    }
+}
