@@ -7,10 +7,10 @@ mod blobs;
 mod hostile;
 #[path = "all/inference.rs"]
 mod inference;
-#[path = "all/passes.rs"]
-mod passes;
 #[path = "all/package.rs"]
 mod package;
+#[path = "all/passes.rs"]
+mod passes;
 #[path = "all/random.rs"]
 mod random;
 #[path = "all/text.rs"]
