@@ -1,5 +1,6 @@
-//! The device suite over every backend, the published call sequences, and the filetests.
+//! The device suite over every backend, the published call sequences, the filetests, and the corpora of the fuzz targets.
 
+mod corpora;
 mod devices;
 mod filetests;
 mod sequences;

@@ -1,0 +1,17 @@
+//! What must hold for any bytes: the bodies of the fuzz targets.
+//!
+//! Each takes the fuzzer's bytes and panics if a promise is broken; that the code under it panics, hangs or takes memory out of
+//! proportion is what the fuzzer itself finds. `fuzz/` at the root of the repository has a target for each, which only calls it;
+//! a test replays `fuzz/corpus/<target>/` here, so what was found once is tried ever after without a fuzzer.
+
+mod blob;
+mod text;
+
+pub use blob::blob;
+pub use text::{parse, round_trip};
+
+/// A target's body.
+pub type Body = fn(&[u8]);
+
+/// Every target by name; the names are those of the folders of the corpus.
+pub const TARGETS: &[(&str, Body)] = &[("blob", blob), ("parse", parse), ("round_trip", round_trip)];

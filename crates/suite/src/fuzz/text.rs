@@ -1,0 +1,51 @@
+//! Text: the reader, the printer and the formatter.
+
+use ferrane_diag::Source;
+use ferrane_mil::text::{Missing, Options, Types};
+use ferrane_mil::weights::Strictness;
+use ferrane_mil::{Program, Weights, check, format, parse_with, print, verify};
+
+/// How the options of a reader are chosen: by the length of the text, so that the bytes of an input stay plain text.
+fn options(data: &[u8]) -> Options {
+    let types = if data.len() % 2 == 0 { Types::Check } else { Types::Trust };
+    Options { missing: Missing::Keep, strictness: Strictness::Lenient, types }
+}
+
+/// Any bytes are read or told why not: diagnostics that can be shown, or a program that holds its invariants.
+///
+/// # Panics
+/// If not.
+pub fn parse(data: &[u8]) {
+    let parsed = parse_with(data, &Weights::new(), options(data));
+    let source = Source::new("fuzz.mil", data);
+    let _ = (parsed.diagnostics.render(&source, true), parsed.diagnostics.json(&source));
+    match &parsed.program {
+        None => assert!(parsed.diagnostics.has_errors(), "no program and no error"),
+        Some(program) => {
+            assert!(!parsed.diagnostics.has_errors(), "a program in spite of errors");
+            verify(program).expect("what was read holds the invariants");
+            for function in &program.functions {
+                let _ = check(function, &program.weights);
+            }
+        }
+    }
+}
+
+/// What is read is printed, and what is printed is read as the same program. Formatting twice is formatting once.
+///
+/// # Panics
+/// If not.
+pub fn round_trip(data: &[u8]) {
+    let Some(program) = parse_with(data, &Weights::new(), options(data)).program else { return };
+    let once = print(&program);
+    let again = |text: &str, what: &str| -> Program {
+        let types = Types::Trust;
+        let parsed = parse_with(text, &Weights::new(), Options { types, ..options(data) });
+        parsed.program.unwrap_or_else(|| panic!("{what} is not read:\n{}\n{text}", parsed.diagnostics))
+    };
+    let twice = print(&again(&once, "what was printed"));
+    assert_eq!(once, twice, "printing is no fixpoint");
+    let formatted = format(data, None).expect("what is read is formatted");
+    assert_eq!(format(&formatted, None).expect("what is formatted is read"), formatted, "formatting is no fixpoint");
+    assert_eq!(print(&again(&formatted, "what was formatted")), once, "formatting changes the program");
+}
