@@ -45,7 +45,8 @@ pub fn blob(data: &[u8]) {
     let file = writer.finish();
     assert_eq!(blob::records(&file).expect("what is written follows the format").len(), written.len());
     for (offset, dtype, elements, payload) in written {
-        let (range, _) = blob::find(&file, offset, dtype, elements, Strictness::Strict).expect("what is written is found");
+        let (range, _) =
+            blob::find(&file, offset, dtype, elements, Strictness::Strict).expect("what is written is found");
         assert_eq!(&file[range], payload);
     }
 }
