@@ -112,7 +112,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// All that is wrong with one text, in the order found.
+/// All that is wrong with one text, in the order found or [sorted](Diagnostics::sort).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics {
     items: Vec<Diagnostic>,
@@ -141,6 +141,11 @@ impl Diagnostics {
         {
             *last = diagnostic;
         }
+    }
+
+    /// Puts them into the order of their places; those without one come last. Those of one place keep their order.
+    pub fn sort(&mut self) {
+        self.items.sort_by_key(|d| d.span.map_or((true, 0), |s| (false, s.start)));
     }
 
     /// True if one is an error.
@@ -221,5 +226,15 @@ mod tests {
         assert!(all.has_errors());
         assert_eq!((all.len(), all.left_out()), (200, 101));
         assert!(all.to_string().ends_with("error E0002: bad\n… and 101 more"));
+    }
+
+    #[test]
+    fn sorts_by_place() {
+        let mut all = Diagnostics::new();
+        for (place, name) in [(Some(7), "c"), (None, "e"), (Some(3), "a"), (Some(7), "d"), (Some(5), "b")] {
+            all.push(Diagnostic::error(Code(1), place.map(|p| Span::new(p, p + 1)), name));
+        }
+        all.sort();
+        assert_eq!(all.iter().map(|d| d.message.as_str()).collect::<String>(), "abcde");
     }
 }

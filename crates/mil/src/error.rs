@@ -98,6 +98,14 @@ pub enum MilError {
         /// Why.
         reason: String,
     },
+    /// A function does not go with an older opset.
+    #[error("function `{function}`: {reason}")]
+    Opset {
+        /// The function.
+        function: String,
+        /// What the opset does not have.
+        reason: String,
+    },
     /// The program breaks an invariant of the IR.
     #[error("invalid program: {reason}")]
     Invalid {
@@ -124,6 +132,7 @@ impl MilError {
             MilError::Shape { .. } => 210,
             MilError::ResultType { .. } => 211,
             MilError::Constant { .. } => 212,
+            MilError::Opset { .. } => 213,
             MilError::Invalid { .. } => 290,
         })
     }

@@ -33,26 +33,35 @@ pub fn verify(program: &Program) -> Result<(), MilError> {
 /// Checks every op against the registry: it is known in its opset, its arguments fit, its results have the inferred types.
 ///
 /// # Errors
-/// Every op that does not, with its id in its function. Call [`verify`] first: ids are trusted here.
+/// Every op that does not, with its id in its function; of a body whose opset is unknown, only the first op. Call [`verify`]
+/// first: ids are trusted here.
 pub fn check(function: &Function, weights: &Weights) -> Vec<(OpId, MilError)> {
     let opsets = opsets(function);
     let mut errors = Vec::new();
+    let mut unknown = false;
     for (i, (op, opset)) in function.ops.iter().zip(opsets).enumerate() {
-        let found = check_op(function, op, opset, weights);
+        let found = match opset {
+            Some(opset) => check_op(function, op, opset, weights),
+            None if unknown => Ok(()),
+            None => {
+                unknown = true;
+                let reason = "a body is of an opset that is not known, so its ops cannot be checked".to_string();
+                Err(MilError::Opset { function: function.name.clone(), reason })
+            }
+        };
         errors.extend(found.err().map(|e| (OpId(i as u32), e)));
     }
     errors
 }
 
 /// The opset of each op: that of the body it stands in.
-fn opsets(function: &Function) -> Vec<Opset> {
-    let number = |name: &str| Opset::from_name(name).unwrap_or(Opset(0));
-    let mut opsets = vec![number(function.opset()); function.ops.len()];
+fn opsets(function: &Function) -> Vec<Option<Opset>> {
+    let mut opsets = vec![Opset::from_name(function.opset()); function.ops.len()];
     for (name, body) in function.bodies.iter().skip(1) {
         let mut open = vec![*body];
         while let Some(block) = open.pop() {
             for &op in &function.block(block).ops {
-                opsets[op.index()] = number(name);
+                opsets[op.index()] = Opset::from_name(name);
                 open.extend_from_slice(&function.op(op).blocks);
             }
         }

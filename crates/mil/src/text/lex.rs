@@ -29,6 +29,7 @@ pub(super) struct Token {
     pub span: Span,
 }
 
+#[derive(Clone)]
 pub(super) struct Lexer<'a> {
     text: &'a str,
     at: usize,

@@ -6,9 +6,10 @@ use ferrane_diag::{Code, Diagnostic, Span};
 
 use super::lex::{Kind, unquote};
 use super::number;
-use super::parse::{Missing, Read, Reader};
-use crate::program::{Constant, DataType, Dim, Payload, Type};
-use crate::weights::{Strictness, pack};
+use super::parse::Missing;
+use super::reader::{Read, Reader, Stop};
+use crate::program::{Constant, DataType, Dialect, Dim, Payload, Type};
+use crate::weights::{Strictness, WeightId, pack};
 
 /// Types and values nest no deeper.
 const MAX_DEPTH: usize = 32;
@@ -17,12 +18,71 @@ const MAX_RANK: usize = 16;
 /// Sizes are products of extents; below this they are far from any overflow.
 const MAX_EXTENT: usize = i32::MAX as usize;
 
+/// Types that are no element types.
+const COMPOUND: [&str; 5] = ["tensor", "list", "tuple", "dict", "state"];
+
+/// What other languages call the element types.
+const ALIASES: [(&str, DataType); 24] = [
+    ("half", DataType::Fp16),
+    ("float16", DataType::Fp16),
+    ("f16", DataType::Fp16),
+    ("float", DataType::Fp32),
+    ("float32", DataType::Fp32),
+    ("f32", DataType::Fp32),
+    ("single", DataType::Fp32),
+    ("double", DataType::Fp64),
+    ("float64", DataType::Fp64),
+    ("f64", DataType::Fp64),
+    ("bfloat16", DataType::Bf16),
+    ("float8_e4m3fn", DataType::Fp8E4M3Fn),
+    ("float8_e5m2", DataType::Fp8E5M2),
+    ("boolean", DataType::Bool),
+    ("i1", DataType::Bool),
+    ("str", DataType::String),
+    ("int", DataType::Int32),
+    ("i8", DataType::Int8),
+    ("i16", DataType::Int16),
+    ("i32", DataType::Int32),
+    ("i64", DataType::Int64),
+    ("u8", DataType::UInt8),
+    ("uint", DataType::UInt32),
+    ("u32", DataType::UInt32),
+];
+
+/// The type that a wrong name may mean.
+fn meant(name: &str, compound: bool) -> Option<&'static str> {
+    if let Some((_, dtype)) = ALIASES.iter().find(|(alias, _)| *alias == name.to_ascii_lowercase()) {
+        return Some(dtype.name());
+    }
+    let more: &[&str] = if compound { &COMPOUND } else { &[] };
+    ferrane_diag::nearest(name, DataType::ALL.iter().map(|(_, n)| *n).chain(more.iter().copied()))
+}
+
 impl Reader<'_> {
     /// True before a word that names a type. A value or an op may have such a name too; what follows the word decides then.
-    pub(super) fn at_type(&self) -> bool {
+    fn at_type(&self) -> bool {
         let text = self.text(self.token);
-        self.token.kind == Kind::Ident
-            && (matches!(text, "tensor" | "list" | "tuple" | "dict" | "state") || DataType::from_name(text).is_some())
+        self.token.kind == Kind::Ident && (COMPOUND.contains(&text) || DataType::from_name(text).is_some())
+    }
+
+    /// True before a literal: a type with what follows one.
+    pub(super) fn at_literal(&self) -> bool {
+        self.at_type() && matches!(self.following(), Kind::Punct(b'<' | b'('))
+    }
+
+    /// A type as this text spells types.
+    pub(super) fn spelled(&self, ty: &Type) -> String {
+        super::print::spell(ty, if self.verbose { Dialect::Verbose } else { Dialect::Shorthand })
+    }
+
+    /// The name is no type.
+    pub(super) fn no_type<T>(&mut self, name: &str, span: Span) -> Read<T> {
+        let mut d = Diagnostic::error(Code(203), span, format!("`{name}` is no type"));
+        if let Some(near) = meant(name, true) {
+            d = d.suggest(span, near);
+        }
+        self.tell(d);
+        Err(Stop)
     }
 
     pub(super) fn ty(&mut self) -> Read<Type> {
@@ -35,17 +95,11 @@ impl Reader<'_> {
             return self.fail(104, span, format!("types nest deeper than {MAX_DEPTH}"));
         }
         if let Some(dtype) = DataType::from_name(name) {
+            self.shorthand = self.shorthand.or(Some(span));
             return Ok(Type::scalar(dtype));
         }
-        let known = matches!(name, "tensor" | "list" | "tuple" | "dict" | "state");
-        if !known {
-            let names = DataType::ALL.iter().map(|(_, n)| *n).chain(["tensor", "list", "tuple", "dict", "state"]);
-            let mut d = Diagnostic::error(Code(203), span, format!("`{name}` is no type"));
-            if let Some(near) = ferrane_diag::nearest(name, names) {
-                d = d.suggest(span, near);
-            }
-            self.tell(d);
-            return Err(super::parse::Stop);
+        if !COMPOUND.contains(&name) {
+            return self.no_type(name, span);
         }
         self.expect(b'<')?;
         let ty = match name {
@@ -80,11 +134,11 @@ impl Reader<'_> {
         let (name, span) = self.ident("an element type")?;
         let Some(dtype) = DataType::from_name(name) else {
             let mut d = Diagnostic::error(Code(203), span, format!("`{name}` is no element type"));
-            if let Some(near) = ferrane_diag::nearest(name, DataType::ALL.iter().map(|(_, n)| *n)) {
+            if let Some(near) = meant(name, false) {
                 d = d.suggest(span, near);
             }
             self.tell(d);
-            return Err(super::parse::Stop);
+            return Err(Stop);
         };
         self.expect(b',')?;
         let open = self.expect(b'[')?;
@@ -111,27 +165,66 @@ impl Reader<'_> {
             return self.unexpected("an extent");
         }
         let token = self.advance();
-        match self.text(token).parse::<usize>() {
-            Ok(n) if n <= MAX_EXTENT && self.text(token).as_bytes()[0].is_ascii_digit() => Ok(Dim::Fixed(n)),
-            _ => self.fail(104, token.span, format!("an extent must be a number from 0 to {MAX_EXTENT}, or `?`")),
+        let text = self.text(token);
+        match text.parse::<usize>() {
+            Ok(n) if n <= MAX_EXTENT && text.as_bytes()[0].is_ascii_digit() => Ok(Dim::Fixed(n)),
+            _ => {
+                let message = format!("an extent must be a number from 0 to {MAX_EXTENT}, or `?`");
+                let d = Diagnostic::error(Code(104), token.span, message);
+                self.tell(if text == "-1" { d.suggest(token.span, "?") } else { d });
+                Err(Stop)
+            }
         }
     }
 
-    /// `type(value)`.
-    pub(super) fn literal(&mut self) -> Read<Constant> {
+    /// `type(value)`, the value of what is called `name`.
+    pub(super) fn literal(&mut self, name: &str) -> Read<Constant> {
+        let start = self.token.span;
+        match self.token.kind {
+            Kind::Number | Kind::String | Kind::Punct(b'[' | b'{') => {
+                let message = format!("the literal `{name}` needs its type");
+                let written = self.text(self.token);
+                let mut d = Diagnostic::error(Code(107), start, message);
+                let dtype = match self.token.kind {
+                    Kind::String => Some("string"),
+                    Kind::Number if written.contains('.') => Some("fp16"),
+                    Kind::Number => Some("int32"),
+                    _ => None,
+                };
+                if let Some(dtype) = dtype.filter(|_| written.len() < 200) {
+                    let ty = if self.verbose { format!("tensor<{dtype}, []>") } else { dtype.to_string() };
+                    d = d.suggest(start, format!("{ty}({written})"));
+                }
+                self.tell(d);
+                return Err(Stop);
+            }
+            Kind::Ident if matches!(self.text(self.token), "true" | "false") => {
+                let written = self.text(self.token);
+                let d = Diagnostic::error(Code(107), start, format!("the literal `{name}` needs its type"));
+                let dtype = self.spelled(&Type::scalar(DataType::Bool));
+                self.tell(d.suggest(start, format!("{dtype}({written})")));
+                return Err(Stop);
+            }
+            _ => {}
+        }
         let ty = self.ty()?;
+        let place = start.to(self.last);
         self.expect(b'(')?;
-        let constant = self.value(&ty, 0)?;
+        let constant = self.value(&ty, place, 0)?;
         self.expect(b')')?;
         Ok(constant)
     }
 
-    fn value(&mut self, ty: &Type, depth: usize) -> Read<Constant> {
+    /// `place` is that of the literal's type.
+    fn value(&mut self, ty: &Type, place: Span, depth: usize) -> Read<Constant> {
+        if depth > 0 {
+            self.spend(nodes(ty), self.token.span)?;
+        }
         if depth > MAX_DEPTH {
             return self.fail(104, self.token.span, format!("values nest deeper than {MAX_DEPTH}"));
         }
         match ty {
-            Type::Tensor { dtype, shape } => self.tensor(*dtype, shape),
+            Type::Tensor { dtype, shape } => self.tensor(*dtype, shape, Some(place).filter(|_| depth == 0)),
             Type::Tuple(types) => {
                 self.expect(b'(')?;
                 let mut items = Vec::with_capacity(types.len());
@@ -139,7 +232,7 @@ impl Reader<'_> {
                     if i > 0 {
                         self.expect(b',')?;
                     }
-                    items.push(self.value(ty, depth + 1)?);
+                    items.push(self.value(ty, place, depth + 1)?);
                 }
                 self.expect(b')')?;
                 Ok(Constant::Tuple(items))
@@ -148,9 +241,9 @@ impl Reader<'_> {
                 self.expect(b'{')?;
                 let mut entries = Vec::new();
                 while self.eat(b'{') {
-                    let k = self.value(key, depth + 1)?;
+                    let k = self.value(key, place, depth + 1)?;
                     self.expect(b',')?;
-                    entries.push((k, self.value(value, depth + 1)?));
+                    entries.push((k, self.value(value, place, depth + 1)?));
                     self.expect(b'}')?;
                     if !self.eat(b',') {
                         break;
@@ -163,7 +256,7 @@ impl Reader<'_> {
                 let open = self.expect(b'[')?;
                 let mut items = Vec::new();
                 while !self.at(b']') {
-                    items.push(self.value(element, depth + 1)?);
+                    items.push(self.value(element, place, depth + 1)?);
                     if !self.eat(b',') {
                         break;
                     }
@@ -181,16 +274,25 @@ impl Reader<'_> {
         }
     }
 
-    fn tensor(&mut self, dtype: DataType, shape: &[Dim]) -> Read<Constant> {
+    /// `place` is that of the type, if it stands before this value alone.
+    fn tensor(&mut self, dtype: DataType, shape: &[Dim], place: Option<Span>) -> Read<Constant> {
         let start = self.token.span;
         if self.at_blob() {
             return self.blob(dtype, shape);
         }
         let mut elements = Elements::new(dtype);
-        if shape.is_empty() {
-            self.element(&mut elements)?;
-        } else {
-            self.list(&mut elements)?;
+        match (shape, self.at(b'[')) {
+            ([], false) => self.element(&mut elements)?,
+            ([], true) => {
+                let message = format!("one value of {dtype} stands without brackets");
+                return self.fail(203, self.token.span, message);
+            }
+            (_, true) => self.list(&mut elements)?,
+            _ => {
+                let ty = Type::Tensor { dtype, shape: shape.to_vec() };
+                let message = format!("the elements of {ty} stand in brackets, found {}", self.found());
+                return self.fail(203, self.token.span, message);
+            }
         }
         // An unknown extent of a literal is what the elements make it.
         let known: usize = shape.iter().fold(1, |n, d| if let Dim::Fixed(e) = d { n.saturating_mul(*e) } else { n });
@@ -203,7 +305,14 @@ impl Reader<'_> {
         };
         if !fits {
             let ty = Type::Tensor { dtype, shape: shape.to_vec() };
-            return self.fail(203, start.to(self.last), format!("{} elements for {ty}", elements.count));
+            let count = elements.count;
+            let message = format!("{count} element{} for {ty}", if count == 1 { "" } else { "s" });
+            let mut d = Diagnostic::error(Code(203), start.to(self.last), message);
+            if let (Some(place), [_]) = (place, shape) {
+                d = d.suggest(place, format!("tensor<{dtype}, [{count}]>"));
+            }
+            self.tell(d);
+            return Err(Stop);
         }
         let shape = shape.iter().map(|d| Dim::Fixed(if let Dim::Fixed(n) = d { *n } else { rest })).collect();
         Ok(Constant::Tensor { ty: Type::Tensor { dtype, shape }, payload: elements.payload() })
@@ -242,45 +351,93 @@ impl Reader<'_> {
         let text = self.text(token);
         elements.count += 1;
         let dtype = elements.dtype;
-        match (dtype, token.kind) {
-            (DataType::String, Kind::String) => {
-                let Some(s) = unquote(text) else { return self.fail(105, token.span, "an unknown escape in a string") };
-                self.advance();
-                elements.strings.push(s);
-                Ok(())
-            }
+        let read = match (dtype, token.kind) {
+            (DataType::String, Kind::String) => match unquote(text) {
+                Some(s) => {
+                    elements.strings.push(s);
+                    true
+                }
+                None => {
+                    let message = "an unknown escape in a string; known are \\n \\r \\t \\0 \\\" \\\\ and \\x41";
+                    self.tell(Diagnostic::error(Code(105), token.span, message));
+                    true
+                }
+            },
             (DataType::Bool, Kind::Ident | Kind::Number) if matches!(text, "true" | "false" | "0" | "1") => {
-                self.advance();
                 elements.bytes.push(u8::from(matches!(text, "true" | "1")));
-                Ok(())
+                true
             }
-            (DataType::String | DataType::Bool, _) => self.unexpected(&format!("a {dtype}")),
+            (DataType::String | DataType::Bool, _) => false,
             (_, Kind::Ident) if text == "nan" && dtype.is_float() => {
                 self.advance();
-                if !self.eat(b'(') {
-                    // Every float type reads `nan`.
-                    let _ = number::append(dtype, "nan", &mut elements.bytes);
-                    return Ok(());
-                }
-                let bits = self.advance();
-                if number::append_nan(dtype, self.text(bits), &mut elements.bytes).is_none() {
-                    return self.fail(108, bits.span, format!("expected the bits of a NaN of {dtype}"));
-                }
-                self.expect(b')').map(|_| ())
+                return self.nan(elements);
             }
-            (_, Kind::Number | Kind::Ident) => {
-                let read = match dtype.bytes() {
-                    Some(_) => number::append(dtype, text, &mut elements.bytes),
-                    None => number::small(dtype, text).map(|v| elements.small.push(v)),
-                };
-                if read.is_none() {
-                    return self.fail(108, token.span, format!("`{text}` is no {dtype}"));
-                }
-                self.advance();
-                Ok(())
-            }
-            _ => self.unexpected(&format!("a number of {dtype}")),
+            (_, Kind::Number | Kind::Ident) => match dtype.bytes() {
+                Some(_) => number::append(dtype, text, &mut elements.bytes).is_some(),
+                None => number::small(dtype, text).map(|v| elements.small.push(v)).is_some(),
+            },
+            _ => false,
+        };
+        if read {
+            self.advance();
+            return Ok(());
         }
+        self.bad_element(dtype)
+    }
+
+    /// Behind `nan`, whose bits may follow.
+    fn nan(&mut self, elements: &mut Elements) -> Read<()> {
+        let dtype = elements.dtype;
+        if !self.eat(b'(') {
+            // Every float type reads `nan`.
+            let _ = number::append(dtype, "nan", &mut elements.bytes);
+            return Ok(());
+        }
+        let bits = self.advance();
+        if number::append_nan(dtype, self.text(bits), &mut elements.bytes).is_none() {
+            return self.fail(108, bits.span, format!("expected the bits of a NaN of {dtype}"));
+        }
+        self.expect(b')').map(|_| ())
+    }
+
+    /// What stands here is no element. Where it ends is known, so reading goes on behind it.
+    fn bad_element(&mut self, dtype: DataType) -> Read<()> {
+        let token = self.token;
+        let text = self.text(token);
+        let shown: String = text.chars().take(30).collect();
+        if !matches!(token.kind, Kind::Ident | Kind::Number | Kind::String) || shown.len() < text.len() {
+            return self.unexpected(&number::wanted(dtype));
+        }
+        let inner = text.trim_matches('"');
+        let lower = text.to_ascii_lowercase();
+        let (code, message) = match dtype {
+            DataType::Bool | DataType::String => (102, format!("expected {}, found `{text}`", number::wanted(dtype))),
+            _ => (108, format!("`{text}` is no {dtype}")),
+        };
+        let mut d = Diagnostic::error(Code(code), token.span, message);
+        if let Some(range) = number::limits(dtype) {
+            d = d.note(None, format!("{dtype} goes from {} to {}", range.0, range.1));
+        }
+        let fits = |text: &str| match (dtype, dtype.bytes()) {
+            (DataType::Bool, _) => matches!(text, "true" | "false"),
+            (DataType::String, _) => false,
+            (_, Some(_)) => number::append(dtype, text, &mut Vec::new()).is_some(),
+            (_, None) => number::small(dtype, text).is_some(),
+        };
+        let whole = lower.strip_suffix(".0").or_else(|| lower.strip_suffix('.')).unwrap_or(&lower);
+        let better = match token.kind {
+            _ if dtype == DataType::String => Some(format!("\"{text}\"")).filter(|_| token.kind == Kind::Ident),
+            Kind::String if fits(inner) => Some(inner.to_string()),
+            _ if fits(&lower) => Some(lower.clone()),
+            _ if fits(whole) => Some(whole.to_string()),
+            _ => None,
+        };
+        if let Some(better) = better {
+            d = d.suggest(token.span, better);
+        }
+        self.tell(d);
+        self.advance();
+        Ok(())
     }
 
     /// A literal of a tensor that is spelled out: what names a blob must not lie in a blob, or text could nest without end.
@@ -293,7 +450,7 @@ impl Reader<'_> {
         if self.at_blob() {
             return self.fail(302, self.token.span, "a BLOBFILE is not named by another one");
         }
-        let constant = self.tensor(dtype, &shape)?;
+        let constant = self.tensor(dtype, &shape, None)?;
         self.expect(b')')?;
         Ok(constant)
     }
@@ -314,7 +471,15 @@ impl Reader<'_> {
             match name {
                 "path" => path = value.as_str().map(str::to_string),
                 "offset" => offset = value.as_int().map(|v| v as u64),
-                _ => return self.fail(102, span, format!("BLOBFILE has no `{name}`, only `path` and `offset`")),
+                _ => {
+                    let message = format!("BLOBFILE has no `{name}`, only `path` and `offset`");
+                    let mut d = Diagnostic::error(Code(102), span, message);
+                    if let Some(near) = ferrane_diag::nearest(name, ["path", "offset"]) {
+                        d = d.suggest(span, near);
+                    }
+                    self.tell(d);
+                    return Err(Stop);
+                }
             }
             if !self.eat(b',') {
                 break;
@@ -333,14 +498,7 @@ impl Reader<'_> {
         Ok(Constant::Tensor { ty, payload: Payload::Weight(id) })
     }
 
-    fn record(
-        &mut self,
-        path: &str,
-        offset: u64,
-        dtype: DataType,
-        elements: usize,
-        span: Span,
-    ) -> Read<crate::weights::WeightId> {
+    fn record(&mut self, path: &str, offset: u64, dtype: DataType, elements: usize, span: Span) -> Read<WeightId> {
         match self.weights.find(path, offset, dtype, elements, self.options.strictness) {
             Ok(Some((id, odd))) => {
                 for what in odd {
@@ -358,9 +516,21 @@ impl Reader<'_> {
                     d = d.note(None, "the record is read strictly");
                 }
                 self.tell(d);
-                Err(super::parse::Stop)
+                Err(Stop)
             }
         }
+    }
+}
+
+/// How much of a type every value of it repeats in memory.
+fn nodes(ty: &Type) -> usize {
+    match ty {
+        Type::Tensor { shape, .. } => shape.len(),
+        Type::List { element, .. } => 1 + nodes(element),
+        Type::Dict(key, value) => 1 + nodes(key) + nodes(value),
+        Type::State(inner) => 1 + nodes(inner),
+        // A tuple's value has those of its parts.
+        Type::Tuple(_) => 0,
     }
 }
 

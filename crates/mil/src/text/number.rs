@@ -61,6 +61,20 @@ pub(super) fn small(dtype: DataType, text: &str) -> Option<i64> {
     if value < low || value > high { None } else { i64::try_from(value).ok() }
 }
 
+/// What an element of the type is, for a message.
+pub(super) fn wanted(dtype: DataType) -> String {
+    match dtype {
+        DataType::Bool => "a bool, `true` or `false`".into(),
+        DataType::String => "a string in double quotes".into(),
+        _ => format!("a number of {dtype}"),
+    }
+}
+
+/// Least and largest value of an integer type that is short enough to be exceeded by mistake.
+pub(super) fn limits(dtype: DataType) -> Option<(i128, i128)> {
+    range(dtype).filter(|_| dtype.bits().is_some_and(|b| b <= 32))
+}
+
 /// Least and largest value of an integer type.
 fn range(dtype: DataType) -> Option<(i128, i128)> {
     let bits = dtype.bits()? as u32;

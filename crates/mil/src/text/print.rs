@@ -16,6 +16,13 @@ pub fn print(program: &Program) -> String {
     p.out
 }
 
+/// A type in a dialect's spelling.
+pub(super) fn spell(ty: &Type, dialect: Dialect) -> String {
+    let mut p = Printer { out: String::new(), dialect, weights: &Weights::new() };
+    p.ty(ty);
+    p.out
+}
+
 struct Printer<'a> {
     out: String,
     dialect: Dialect,

@@ -1,73 +1,154 @@
-//! Statements: an op with its arguments, attributes and nested blocks, checked against the registry.
+//! Statements: an op with its arguments, attributes and nested blocks.
 
 use std::collections::HashMap;
 
 use ferrane_diag::{Code, Diagnostic, Span};
 
+use super::function::Named;
 use super::lex::Kind;
-use super::parse::{Read, Reader, Types};
-use crate::error::MilError;
-use crate::ops;
+use super::reader::{Read, Reader, Stop};
+use crate::ops::{self, OpDef};
 use crate::program::{Arg, Block, BlockId, Op, OpId, Type, ValueDef};
-use crate::verify::{MAX_DEPTH, check_op};
+use crate::verify::MAX_DEPTH;
 
 /// Where an op's parts stand, for diagnostics.
-struct Places {
-    op: Span,
+pub(super) struct Places<'a> {
+    pub op: Span,
+    /// Between and with the parentheses of its arguments.
+    pub call: Span,
     /// Name and value of each argument.
-    arguments: HashMap<String, (Span, Span)>,
+    pub arguments: HashMap<&'a str, (Span, Span)>,
 }
 
-struct Argument {
-    name: String,
+struct Argument<'a> {
+    name: &'a str,
     /// Of the name and of the value.
     places: (Span, Span),
     value: Arg,
 }
 
 impl<'a> Reader<'a> {
-    /// `None` for one that was read but is wrong.
-    pub(super) fn statement(&mut self, depth: usize) -> Read<Option<OpId>> {
+    pub(super) fn statement(&mut self, depth: usize) -> Read<OpId> {
         let start = self.token.span;
+        let mark = self.mark();
         let results = self.results()?;
         let id = OpId(self.function.ops.len() as u32);
-        let errors = self.errors();
         let read = self.call(id, depth);
+        let clean = self.mark() == mark && read.is_ok();
+        let untyped = results.iter().any(|r| r.ty.is_none());
+        let inferred = match &read {
+            Ok((op, _)) if untyped => self.untyped(op, &results, clean),
+            _ if untyped => self.untyped_call(&results),
+            _ => Vec::new(),
+        };
         // Results are defined whatever the call was like, so that their uses are not told again.
         let mut outputs = Vec::with_capacity(results.len());
-        for (i, (name, span, ty)) in results.iter().enumerate() {
-            outputs.push(self.define(name, *span, ty.clone(), ValueDef::Op(id, i as u32)));
+        for (i, result) in results.iter().enumerate() {
+            match result.ty.as_ref().map(|(ty, _)| ty).or(inferred.get(i)) {
+                Some(ty) => outputs.push(self.define(result.name, result.span, ty.clone(), ValueDef::Op(id, i as u32))),
+                None => self.lose(result.name),
+            }
         }
         let (mut op, places) = read?;
         op.outputs = outputs;
         op.span = Some(start.to(self.last));
-        if self.errors() == errors && self.options.types == Types::Check {
+        if clean && !untyped {
             self.check(&op, &places, &results);
         }
         self.function.ops[id.index()] = op;
-        Ok(Some(id))
-    }
-
-    fn errors(&self) -> usize {
-        self.diagnostics.len() + self.diagnostics.left_out()
+        Ok(id)
     }
 
     /// `type name, … =`; nothing for an op without results.
-    fn results(&mut self) -> Read<Vec<(String, Span, Type)>> {
+    fn results(&mut self) -> Read<Vec<Named<'a>>> {
         if self.token.kind != Kind::Ident {
             return self.unexpected("a statement");
         }
-        if !self.at_type() || self.following() == Kind::Punct(b'(') {
+        let mut results = Vec::new();
+        match self.following() {
             // An op without results: its name is read by `call`.
-            return Ok(Vec::new());
+            Kind::Punct(b'(') => return Ok(results),
+            Kind::Punct(b'=' | b',') => {
+                while self.token.kind == Kind::Ident {
+                    let (name, span) = self.ident("a name")?;
+                    results.push(Named { name, span, ty: None });
+                    if !self.eat(b',') {
+                        break;
+                    }
+                }
+            }
+            Kind::Punct(b'<') | Kind::Ident => loop {
+                match self.parameter() {
+                    Ok(result) => results.push(result),
+                    Err(Stop) => {
+                        self.lost_results()?;
+                        break;
+                    }
+                }
+                if !self.eat(b',') {
+                    break;
+                }
+            },
+            _ => {
+                self.advance();
+                return self.unexpected("`(`, or the name and type of a result");
+            }
         }
-        let results = self.parameters()?;
         self.expect(b'=')?;
         Ok(results)
     }
 
+    /// Behind a result that cannot be read: to the `=`, and the names before it are lost.
+    fn lost_results(&mut self) -> Read<()> {
+        loop {
+            match self.token.kind {
+                Kind::Punct(b'=') => {
+                    self.lose_last();
+                    self.silence();
+                    return Ok(());
+                }
+                Kind::Punct(b',') => self.lose_last(),
+                Kind::End | Kind::OpenString | Kind::Punct(b';' | b'{' | b'}' | b'(') => return Err(Stop),
+                _ => {}
+            }
+            self.advance();
+        }
+    }
+
+    fn lose_last(&mut self) {
+        let name = self.last.of(self.whole());
+        if crate::build::is_identifier(name) {
+            self.lose(name);
+        }
+    }
+
+    /// Results without types: what the op gives, as a suggestion.
+    fn untyped(&mut self, op: &Op, results: &[Named<'a>], clean: bool) -> Vec<Type> {
+        let types = self.opset.filter(|_| clean).and_then(|opset| {
+            let def = ops::find(&op.name, opset)?;
+            let (function, weights) = (&self.function, &self.weights);
+            let context = ops::InferContext { function, weights, def, args: &op.args, attributes: &op.attributes };
+            ops::infer(&context).ok().filter(|types| types.len() == results.len())
+        });
+        let Some(types) = types else { return self.untyped_call(results) };
+        for (result, ty) in results.iter().zip(&types) {
+            let message = format!("the result `{}` needs its type", result.name);
+            let typed = format!("{} {}", self.spelled(ty), result.name);
+            self.tell(Diagnostic::error(Code(102), result.span, message).suggest(result.span, typed));
+        }
+        types
+    }
+
+    fn untyped_call(&mut self, results: &[Named<'a>]) -> Vec<Type> {
+        for result in results.iter().filter(|r| r.ty.is_none()) {
+            let message = format!("the result `{}` needs its type", result.name);
+            self.tell(Diagnostic::error(Code(102), result.span, message));
+        }
+        Vec::new()
+    }
+
     /// `op(args)[attributes] blocks;` The op is placed in the arena before its nested blocks, whose ops come behind it.
-    fn call(&mut self, id: OpId, depth: usize) -> Read<(Op, Places)> {
+    fn call(&mut self, id: OpId, depth: usize) -> Read<(Op, Places<'a>)> {
         // A place for the op, also if reading it fails.
         self.function.ops.push(Op {
             name: String::new(),
@@ -79,32 +160,46 @@ impl<'a> Reader<'a> {
         });
         debug_assert_eq!(id.index() + 1, self.function.ops.len());
         let (name, name_span) = self.ident("an op")?;
+        let open = self.expect(b'(')?;
+        let mut places = Places { op: name_span, call: open, arguments: HashMap::new() };
+        let args = self.arguments(name, &mut places)?;
+        places.call = open.to(self.last);
+        let attributes = if self.at(b'[') { self.attributes()? } else { Vec::new() };
+        let mut blocks = Vec::new();
+        while self.at(b'(') {
+            blocks.push(self.nested(depth + 1)?);
+        }
+        self.semicolon()?;
+        Ok((Op { name: name.to_string(), args, attributes, outputs: Vec::new(), blocks, span: None }, places))
+    }
+
+    /// `name = value, …)`. After a mistake it goes on with the next argument.
+    fn arguments(&mut self, op: &'a str, places: &mut Places<'a>) -> Read<Vec<(String, Arg)>> {
         // For messages, of which one op can cause many.
-        let shown = name.get(..100).unwrap_or(name);
-        let mut places = Places { op: name_span, arguments: HashMap::new() };
-        self.expect(b'(')?;
+        let shown = op.get(..100).unwrap_or(op);
+        let def = self.opset.and_then(|opset| ops::find(op, opset));
+        let nest = self.nest;
         let mut args = Vec::new();
         while !self.at(b')') {
-            if let Some(a) = self.argument(name, shown)? {
-                if places.arguments.insert(a.name.clone(), a.places).is_some() {
-                    let e = MilError::DuplicateArgument { op: shown.to_string(), argument: a.name };
-                    self.tell(Diagnostic::error(e.code(), a.places.0, e.to_string()));
-                } else {
-                    args.push((a.name, a.value));
+            match self.argument(def, shown) {
+                Ok(Some(a)) if places.arguments.contains_key(a.name) => {
+                    let message = format!("op `{shown}` is given the argument `{}` twice", a.name);
+                    let first = places.arguments.get(a.name).map(|(name, _)| *name);
+                    self.tell(Diagnostic::error(Code(207), a.places.0, message).note(first, "the first one"));
                 }
+                Ok(Some(a)) => {
+                    places.arguments.insert(a.name, a.places);
+                    args.push((a.name.to_string(), a.value));
+                }
+                Ok(None) => {}
+                Err(Stop) => self.skip_item(nest, b')', |_, after| after == Kind::Punct(b'='))?,
             }
             if !self.eat(b',') {
                 break;
             }
         }
         self.expect(b')')?;
-        let attributes = if self.at(b'[') { self.attributes()? } else { Vec::new() };
-        let mut blocks = Vec::new();
-        while self.at(b'(') {
-            blocks.push(self.nested(depth + 1)?);
-        }
-        self.expect(b';')?;
-        Ok((Op { name: name.to_string(), args, attributes, outputs: Vec::new(), blocks, span: None }, places))
+        Ok(args)
     }
 
     /// `(parameters) { … } -> (…)`.
@@ -115,80 +210,113 @@ impl<'a> Reader<'a> {
         }
         let id = BlockId(self.function.blocks.len() as u32);
         self.function.blocks.push(Block::default());
-        for (i, (name, span, ty)) in self.parameters()?.into_iter().enumerate() {
-            let value = self.define(&name, span, ty, ValueDef::BlockInput(id, i as u32));
+        for (i, parameter) in self.signature(b')')?.into_iter().enumerate() {
+            let Some((ty, _)) = parameter.ty else { continue };
+            let value = self.define(parameter.name, parameter.span, ty, ValueDef::BlockInput(id, i as u32));
             self.function.blocks[id.index()].inputs.push(value);
         }
-        self.expect(b')')?;
         self.expect(b'{')?;
         self.body(id, depth)?;
         Ok(id)
     }
 
     /// `name = value`. `None` for an argument that is wrong but ends where it should.
-    fn argument(&mut self, op: &str, shown: &str) -> Read<Option<Argument>> {
-        let (name, span) = self.ident("an argument")?;
-        if self.at(b',') || self.at(b')') {
-            let message = format!("the arguments of `{shown}` are given by name");
-            let mut d = Diagnostic::error(Code(106), span, message);
-            if let Some(first) = ops::find(op, self.opset).and_then(|def| def.params.first()) {
-                d = d.suggest(span, format!("{} = {name}", first.name));
-            }
-            self.tell(d);
-            return Ok(None);
+    fn argument(&mut self, def: Option<&'static OpDef>, shown: &str) -> Read<Option<Argument<'a>>> {
+        let loose = match self.token.kind {
+            Kind::Number | Kind::String => true,
+            Kind::Ident => !matches!(self.following(), Kind::Punct(b'=' | b':')),
+            _ => false,
+        };
+        if loose {
+            return self.positional(def, shown);
         }
-        self.expect(b'=')?;
+        let (name, span) = self.ident("an argument")?;
+        if self.at(b':') {
+            let d = Diagnostic::error(Code(102), self.token.span, "an argument's value follows `=`");
+            self.tell(d.suggest(self.token.span, " ="));
+            self.advance();
+        } else {
+            self.expect(b'=')?;
+        }
         let start = self.token.span;
-        let arg = self.argument_value(shown, name)?;
-        Ok(arg.map(|arg| Argument { name: name.to_string(), places: (span, start.to(self.last)), value: arg }))
+        let arg = self.argument_value(def, shown, name)?;
+        Ok(arg.map(|arg| Argument { name, places: (span, start.to(self.last)), value: arg }))
     }
 
-    fn argument_value(&mut self, op: &str, name: &str) -> Read<Option<Arg>> {
+    /// A value without its argument's name.
+    fn positional(&mut self, def: Option<&'static OpDef>, shown: &str) -> Read<Option<Argument<'a>>> {
+        let start = self.token.span;
+        if self.token.kind == Kind::Ident && self.at_literal() {
+            self.literal(shown)?;
+        } else {
+            self.advance();
+        }
+        let span = start.to(self.last);
+        if !self.at(b',') && !self.at(b')') {
+            return self.unexpected("`=`");
+        }
+        let mut d = Diagnostic::error(Code(106), span, format!("the arguments of `{shown}` are given by name"));
+        if let Some(first) = def.and_then(|def| def.params.first())
+            && span.of(self.whole()).len() < 200
+        {
+            d = d.suggest(span, format!("{} = {}", first.name, span.of(self.whole())));
+        }
+        self.tell(d);
+        Ok(None)
+    }
+
+    fn argument_value(&mut self, def: Option<&'static OpDef>, shown: &str, name: &'a str) -> Read<Option<Arg>> {
         match self.token.kind {
             Kind::Punct(b'(') => {
                 self.advance();
-                let (open, before) = (self.last, self.errors());
+                let (open, before) = (self.last, self.mark());
                 let values = self.names()?;
                 self.expect(b')')?;
-                if values.is_empty() && self.errors() == before {
-                    let message = format!("the list `{name}` of `{op}` is empty");
+                if values.is_empty() && self.mark() == before {
+                    let message = format!("the list `{name}` of `{shown}` is empty");
                     self.tell(Diagnostic::error(Code(208), open.to(self.last), message));
                     return Ok(None);
                 }
                 Ok(Some(Arg::List(values)))
             }
             // A value may be named like a type; a literal goes on with `<` or `(`.
-            Kind::Ident if self.at_type() && matches!(self.following(), Kind::Punct(b'<' | b'(')) => {
-                Ok(Some(Arg::Const(self.literal()?)))
-            }
+            Kind::Ident if self.at_literal() => Ok(Some(Arg::Const(self.literal(name)?))),
             Kind::Ident => {
                 let (value, span) = self.ident("a value")?;
                 if self.at(b'(') || self.at(b'<') {
-                    return self.fail(203, span, format!("`{value}` is no type"));
+                    return self.no_type(value, span);
                 }
                 Ok(self.lookup(value, span).map(Arg::Value))
             }
-            Kind::Punct(b'[') | Kind::Number | Kind::String => {
-                let start = self.token.span;
-                let count = self.skip_bare()?;
-                let span = start.to(self.last);
-                let message = format!("the literal `{name}` needs its type");
-                let written = span.of(self.whole());
-                let typed = match written.as_bytes().first() {
-                    Some(b'"') => format!("string({written})"),
-                    Some(b'[') => format!("tensor<int32, [{count}]>({written})"),
-                    _ if written.contains('.') => format!("fp16({written})"),
-                    _ => format!("int32({written})"),
-                };
-                let mut d = Diagnostic::error(Code(107), span, message);
-                if written.len() < 200 {
-                    d = d.suggest(span, typed);
-                }
-                self.tell(d);
-                Ok(None)
-            }
+            Kind::Punct(b'[') | Kind::Number | Kind::String => self.bare(def, name),
             _ => self.unexpected("a value"),
         }
+    }
+
+    /// A literal without its type.
+    fn bare(&mut self, def: Option<&'static OpDef>, name: &str) -> Read<Option<Arg>> {
+        let start = self.token.span;
+        let count = self.skip_bare()?;
+        let span = start.to(self.last);
+        let message = format!("the literal `{name}` needs its type");
+        let written = span.of(self.whole());
+        let accepted = def.and_then(|def| def.param(name)?.accepts.first());
+        let guess = match written.as_bytes().first() {
+            Some(b'"') => "string",
+            _ if written.contains('"') => "string",
+            _ if written.contains("true") || written.contains("false") => "bool",
+            _ if written.contains('.') => "fp16",
+            _ => "int32",
+        };
+        let dtype = accepted.map_or(guess, |d| d.name());
+        let typed = match written.as_bytes().first() {
+            Some(b'[') => format!("tensor<{dtype}, [{count}]>({written})"),
+            _ if self.verbose => format!("tensor<{dtype}, []>({written})"),
+            _ => format!("{dtype}({written})"),
+        };
+        let d = Diagnostic::error(Code(107), span, message);
+        self.tell(if written.len() < 200 { d.suggest(span, typed) } else { d });
+        Ok(None)
     }
 
     /// Over a literal without type; gives the number of its elements.
@@ -197,7 +325,7 @@ impl<'a> Reader<'a> {
         loop {
             match self.token.kind {
                 Kind::Punct(b'[') => depth += 1,
-                Kind::Punct(b']') => depth -= 1,
+                Kind::Punct(b']') => depth = depth.saturating_sub(1),
                 Kind::Punct(b',') => {}
                 Kind::Number | Kind::String | Kind::Ident => count += 1,
                 _ => return self.unexpected("an element"),
@@ -207,29 +335,5 @@ impl<'a> Reader<'a> {
                 return Ok(count);
             }
         }
-    }
-
-    /// Compares the op with the registry. Ops that are not in it are kept as they are.
-    fn check(&mut self, op: &Op, places: &Places, results: &[(String, Span, Type)]) {
-        if let Err(e) = ops::lookup(&op.name, self.opset) {
-            if !self.diagnostics.is_full() && self.unknown.insert(op.name.clone()) {
-                self.tell(Diagnostic::warning(e.code(), places.op, format!("{e}; it is kept unchecked")));
-            }
-            return;
-        }
-        let Err(e) = check_op(&self.function, op, self.opset, &self.weights) else { return };
-        let value = |argument: &String| places.arguments.get(argument).map(|(_, value)| *value);
-        let place = match &e {
-            MilError::UnknownArgument { argument, .. } => places.arguments.get(argument).map(|(name, _)| *name),
-            MilError::ArgumentType { argument, .. } | MilError::NotConstant { argument, .. } => value(argument),
-            MilError::ResultType { .. } => results.first().map(|(_, span, _)| *span),
-            _ => None,
-        };
-        let place = place.unwrap_or(places.op);
-        let mut d = Diagnostic::error(e.code(), place, e.to_string());
-        if let MilError::UnknownArgument { suggestion: Some(name), .. } = &e {
-            d = d.suggest(place, name.as_str());
-        }
-        self.tell(d);
     }
 }

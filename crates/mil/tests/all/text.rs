@@ -1,6 +1,7 @@
 //! Reader and printer against published MIL text.
 
 use ferrane_diag::{Code, Source};
+use ferrane_mil::text::convert;
 use ferrane_mil::{Constant, DataType, Dialect, Missing, Options, Type, Weights, parse, parse_with, print};
 use ferrane_testdata::Suite;
 
@@ -157,6 +158,91 @@ fn literals_of_every_type_read_back() {
     assert!(matches!(&program.functions[0].attributes[0].1, Constant::Tuple(items) if items.len() == 2));
 }
 
+#[test]
+fn the_frame_of_a_program_is_read_to_the_end() {
+    let body = "(tensor<fp16, [2]> x) {\n tensor<fp16, [2]> y = relu(x = w);\n} -> (y);\n";
+    let told = |text: &str| {
+        let source = Source::new("t", text);
+        let parsed = parse_with(text, &Weights::new(), Options::default());
+        let show = |d: &ferrane_diag::Diagnostic| {
+            let fix = d.suggestion.as_ref().map_or(String::new(), |s| format!(" `{}`", s.replacement));
+            format!("{}:{}{fix}", source.position(d.span.unwrap().start).line, d.code)
+        };
+        parsed.diagnostics.iter().map(show).collect::<Vec<_>>().join(", ")
+    };
+    // In each of these the undefined `w` on its line is told, too.
+    for (text, expected) in [
+        (format!("progam(1.3)\n{{ func main<ios18>{body}}}"), "1:E0102 `program`, 3:E0202 `x`"),
+        (format!("program(1.6)\n{{ func main<ios18>{body}}}"), "1:E0103 `1.3`, 3:E0202 `x`"),
+        (format!("program(one)\n{{ func main<ios18>{body}}}"), "1:E0103, 3:E0202 `x`"),
+        (
+            format!("program(1.3)\n[a = strin(\"\"), b = int32(x)]\n{{ func main<ios18>{body}}}"),
+            "2:E0203 `string`, 2:E0108, 4:E0202 `x`",
+        ),
+        (format!("program(1.3)\nfunc main<ios18>{body}}}"), "2:E0102, 3:E0202 `x`"),
+        (format!("program(1.3)\n{{ fun main<ios18>{body}}}"), "2:E0102 `func`, 3:E0202 `x`"),
+        (format!("program(1.3)\n{{ func main{body}}}"), "2:E0102 `main<ios18>`, 3:E0202 `x`"),
+        (format!("program(1.3)\n{{ func main<CoreML8>{body}}}"), "2:E0111 `ios18`, 3:E0202 `x`"),
+        (format!("program(1.3)\n{{ func main<ios18>{}}}", body.replace("[2]> x", "[2> x")), "2:E0102, 3:E0202"),
+        (format!("program(1.3)\n{{ func a<ios18>(x) {{ \nfunc b<ios18>{body}}}"), "2:E0203, 3:E0102, 4:E0202 `x`"),
+        (format!("program(1.3)\n{{ func main<ios18>{body}"), "3:E0202 `x`, 5:E0102"),
+        (format!("program(1.0)\n{{ func main<ios18>{body}}}"), "1:E0110 `1.3`, 3:E0202 `x`"),
+        (
+            format!("program(1.0)\n[a = string(\"\")]\n{{ func main<ios16>{body}}}"),
+            "2:E0110 `tensor<string, []>`, 4:E0202 `x`",
+        ),
+    ] {
+        assert_eq!(told(&text), expected, "{text}");
+    }
+}
+
+#[test]
+fn dialects_convert_with_their_headers() {
+    let text = |version: &str, opset: &str, body: &str| {
+        format!("program({version})\n{{\n    func main<{opset}>(tensor<fp16, [2, 3]> x) {{\n{body}    }} -> (x);\n}}\n")
+    };
+    let read = |text: &str| parse(text, &Weights::new()).unwrap_or_else(|d| panic!("{d}\n{text}"));
+    let axis =
+        "        int32 a = const()[val = int32(-1)];\n        tensor<fp16, [2, 3]> y = softmax(axis = a, x = x);\n";
+    let short = text("1.3", "ios18", axis);
+    let verbose = convert(&read(&short), Dialect::Verbose).expect("old ops");
+    let expected =
+        text("1.0", "ios16", &axis.replace("int32 ", "tensor<int32, []> ").replace("int32(", "tensor<int32, []>("));
+    assert_eq!(print(&verbose), expected);
+    assert_eq!(read(&expected).dialect, Dialect::Verbose);
+    let back = convert(&read(&expected), Dialect::Shorthand).expect("always possible");
+    assert_eq!(print(&back), text("1.3", "ios16", axis));
+    // A newer header is kept, and so is a type that needs no spelling.
+    assert_eq!(convert(&read(&text("1.5", "ios18", axis)), Dialect::Shorthand).unwrap().version, (1, 5));
+    assert_eq!(read(&text("1.0", "ios17", "")).dialect, Dialect::Verbose);
+    for (body, why) in [
+        (
+            "        tensor<int4, [2]> w = const()[val = tensor<int4, [2]>([1, 2])];\n",
+            "`w` is of a type below eight bits",
+        ),
+        ("        tensor<fp16, [2, 3]> w = frobnicate(x = x);\n", "op `frobnicate` is not known"),
+        (
+            "        tensor<fp16, [1, 2, 3]> q = expand_dims(x = x, axes = tensor<int32, [1]>([0]));\n        tensor<fp16, [1, 2, 3]> w = scaled_dot_product_attention(query = q, key = q, value = q);\n",
+            "exists only in newer opsets",
+        ),
+    ] {
+        let refused = convert(&read(&text("1.3", "ios18", body)), Dialect::Verbose).expect_err(why).to_string();
+        assert!(refused.contains(why) && refused.contains("function `main`"), "{refused}");
+    }
+}
+
+#[test]
+fn other_formats_are_refused_as_what_they_are() {
+    let Some(mut suite) = Suite::open("mil-debug-print", "mil") else { return };
+    let folder = suite.folder().to_path_buf();
+    for path in crate::files(&folder, ".mil.txt") {
+        let told = parse_with(std::fs::read(&path).unwrap(), &Weights::new(), KEEP).diagnostics;
+        let known = matches!(told.iter().collect::<Vec<_>>()[..], [d] if d.code == Code(109) && d.message.contains("debug print") && !d.notes.is_empty());
+        suite.case(&crate::id(&folder, &path), if known { Ok(()) } else { Err(told.to_string()) });
+    }
+    suite.finish();
+}
+
 /// `(line, code, part of the message, suggestion)` of each error.
 fn errors(body: &str) -> Vec<(usize, String, String, Option<String>)> {
     let text = format!("program(1.3)\n{{\nfunc main<ios18>(tensor<fp16, [2, 3]> x) {{\n{body}\n}} -> (x);\n}}\n");
@@ -189,7 +275,50 @@ fn errors_have_place_code_and_reason() {
         ("bool y = const()[val = bool(maybe)];", &[(1, "E0102", "expected a bool", None)]),
         ("int8 y = const()[val = int8(200)];", &[(1, "E0108", "`200` is no int8", None)]),
         ("tensor<int32, [3]> y = const()[val = tensor<int32, [3]>([1, 2])];", &[(1, "E0203", "2 elements", None)]),
-        ("tensr<int32, [3]> y = foo();", &[(1, "E0102", "", None)]),
+        (
+            "tensr<int32, [3]> y = relu(x = z);\nfoo(x = y);",
+            &[(1, "E0203", "no type", Some("tensor")), (1, "E0202", "`z`", Some("x"))],
+        ),
+        // Every mistake of a statement, and of every statement.
+        (
+            "tensor<fp16, [2, 3]> y = conv(x = q, wieght = 3, strides [1], pad_typ = string(valid))[nam = int8(300)];",
+            &[
+                (1, "E0202", "`q`", Some("x")),
+                (1, "E0107", "`wieght`", Some("int32(3)")),
+                (1, "E0102", "expected `=`", None),
+                (1, "E0102", "a string in double quotes", Some("\"valid\"")),
+                (1, "E0108", "`300` is no int8", None),
+            ],
+        ),
+        (
+            "y = relu(x = x);\ntensor<fp16, [2, 3]> z = relu(x = y);",
+            &[(1, "E0102", "needs its type", Some("tensor<fp16, [2, 3]> y"))],
+        ),
+        (
+            "tensor<fp16, [2, 3]> y = relu(x = x)\ntensor<fp16, [2, 3]> z = relu(x = w);",
+            &[(1, "E0102", "expected `;`", Some(");")), (2, "E0202", "`w`", None)],
+        ),
+        (
+            "tensor<fp16, [2, 3]> y = relu(x = z);\ntensor<fp16, [2, 3]> z = relu(x = x);",
+            &[(1, "E0202", "`z` is not defined here, but later", None)],
+        ),
+        (
+            "string s = const()[name = string(\"s];\ntensor<fp16, [2, 3]> z = relu(x = w);",
+            &[(1, "E0102", "a string without end", None), (2, "E0202", "`w`", None)],
+        ),
+        (
+            "tensor<fp16, [2, 3]> y = relu(y = x, axis = x);",
+            &[(1, "E0205", "`y`", Some("x")), (1, "E0205", "`axis`", None)],
+        ),
+        (
+            "float32 y = const()[val = double(1)];",
+            &[(1, "E0203", "`float32`", Some("fp32")), (1, "E0203", "`double`", Some("fp64"))],
+        ),
+        ("int32 y = const()[val = int32(2.0)];", &[(1, "E0108", "`2.0` is no int32", Some("2"))]),
+        ("int32 y = const(val = int32(2));", &[(1, "E0205", "stands in brackets", None)]),
+        ("int32 y = const()[value = int32(2)];", &[(1, "E0206", "`val`", None)]),
+        ("tensor<fp16, [-1, 3]> y = relu(x = x);", &[(1, "E0104", "an extent", Some("?"))]),
+        ("tensor<fp16, [2, 3]> y = relu(x = x)[name = \"y\"];", &[(1, "E0107", "`name`", Some("string(\"y\")"))]),
         ("tensor<in32, [3]> y = foo();", &[(1, "E0203", "no element type", Some("int32"))]),
         (
             "tensor<fp16, [3]> y = const()[val = tensor<fp16, [3]>(BLOBFILE(path = string(\"w\"), offset = uint64(64)))];",
@@ -213,7 +342,7 @@ fn errors_have_place_code_and_reason() {
     let sofmax = errors("tensor<fp16, [2, 3]> y = sofmax(x = x);");
     // An unknown op is kept; the warning knows what was meant.
     assert!(
-        matches!(&sofmax[..], [(1, code, why, None)] if code == "E0204" && why.contains("`softmax`")),
+        matches!(&sofmax[..], [(1, code, why, Some(near))] if code == "E0204" && why.contains("sofmax") && near == "softmax"),
         "{sofmax:?}"
     );
 }

@@ -1,0 +1,440 @@
+//! The state of the reader: tokens, what was told, and the names that are in scope.
+//!
+//! Text comes from anywhere. Depth, extents, the number of diagnostics and the memory that literals may take are bounded, and
+//! every loop takes a token; so the reader ends, and it does not panic. Recovery follows one rule: a mistake is told once, and
+//! what depends on it is not told. A value whose type could not be read is *lost*: its name is known, its uses are silent. A value
+//! whose statement was wrong has the type that the text gives it.
+
+use std::collections::{HashMap, HashSet};
+
+use ferrane_diag::{Code, Diagnostic, Diagnostics, Span, nearest};
+
+use super::lex::{Kind, Lexer, Token};
+use super::parse::Options;
+use crate::ops::Opset;
+use crate::program::{Function, Type, Value, ValueDef, ValueId};
+use crate::weights::Weights;
+
+/// Messages hold names, and names may be long.
+const LONGEST_MESSAGE: usize = 2000;
+/// Names are compared with an unknown one while there are no more of them.
+const COMPARED: usize = 1000;
+
+/// Something that cannot be read further; the diagnostic has been told.
+pub(super) struct Stop;
+
+pub(super) type Read<T> = Result<T, Stop>;
+
+/// What a name means at a place.
+#[derive(Clone, Copy)]
+enum Meaning {
+    Value(ValueId),
+    /// It was defined by something that could not be read.
+    Lost,
+    /// It was defined in a nested block that has ended.
+    Ended,
+}
+
+/// A use of a name that was not defined yet.
+struct Unbound<'a> {
+    name: &'a str,
+    span: Span,
+    suggestion: Option<String>,
+}
+
+pub(super) struct Reader<'a> {
+    lexer: Lexer<'a>,
+    /// The token that is read next.
+    pub(super) token: Token,
+    /// The token read last.
+    pub(super) last: Span,
+    /// Brackets of any kind that are open.
+    pub(super) nest: i64,
+    diagnostics: Diagnostics,
+    /// Uses of lost values: no errors, but nothing that depends on them can be checked.
+    silent: usize,
+    pub(super) weights: Weights,
+    pub(super) options: Options,
+    /// A scalar was spelled as a tensor.
+    pub(super) verbose: bool,
+    /// A scalar was spelled as its element type: the first place.
+    pub(super) shorthand: Option<Span>,
+    pub(super) function: Function,
+    /// Where each value of the function is named.
+    places: Vec<Span>,
+    /// `None` for a tag that is no opset.
+    pub(super) opset: Option<Opset>,
+    scope: HashMap<&'a str, Meaning>,
+    unbound: Vec<Unbound<'a>>,
+    /// Unknown ops that have been told.
+    pub(super) unknown: HashSet<&'a str>,
+    /// What the types inside of literals may still take; see [`Reader::spend`].
+    budget: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(text: &'a str, weights: &Weights, options: Options) -> Reader<'a> {
+        let mut lexer = Lexer::new(text);
+        let token = lexer.next();
+        Reader {
+            lexer,
+            token,
+            last: Span { start: 0, end: 0 },
+            nest: 0,
+            diagnostics: Diagnostics::new(),
+            silent: 0,
+            weights: weights.clone(),
+            options,
+            verbose: false,
+            shorthand: None,
+            function: Function::default(),
+            places: Vec::new(),
+            opset: None,
+            scope: HashMap::new(),
+            unbound: Vec::new(),
+            unknown: HashSet::new(),
+            budget: text.len().saturating_add(1000),
+        }
+    }
+
+    /// Everything that was told, in the order of the text.
+    pub(super) fn finish(mut self) -> Diagnostics {
+        self.diagnostics.sort();
+        self.diagnostics
+    }
+
+    // Tokens.
+
+    pub(super) fn text(&self, token: Token) -> &'a str {
+        self.lexer.text(token)
+    }
+
+    /// The text that is read.
+    pub(super) fn whole(&self) -> &'a str {
+        self.lexer.whole()
+    }
+
+    pub(super) fn advance(&mut self) -> Token {
+        let token = self.token;
+        match token.kind {
+            Kind::Punct(b'(' | b'[' | b'{') => self.nest += 1,
+            Kind::Punct(b')' | b']' | b'}') => self.nest -= 1,
+            _ => {}
+        }
+        self.last = token.span;
+        self.token = self.lexer.next();
+        token
+    }
+
+    /// What follows the token that is read next.
+    pub(super) fn following(&self) -> Kind {
+        self.lexer.following()
+    }
+
+    pub(super) fn at(&self, punct: u8) -> bool {
+        self.token.kind == Kind::Punct(punct)
+    }
+
+    pub(super) fn at_word(&self, word: &str) -> bool {
+        self.token.kind == Kind::Ident && self.text(self.token) == word
+    }
+
+    /// A function starts here: `func name`.
+    pub(super) fn at_function(&self) -> bool {
+        self.at_word("func") && self.following() == Kind::Ident
+    }
+
+    pub(super) fn eat(&mut self, punct: u8) -> bool {
+        let found = self.at(punct);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    pub(super) fn expect(&mut self, punct: u8) -> Read<Span> {
+        if self.at(punct) {
+            return Ok(self.advance().span);
+        }
+        self.unexpected(&format!("`{}`", punct as char))
+    }
+
+    /// The `;` behind a statement or a function. Where a new line goes on without it, only it is missing.
+    pub(super) fn semicolon(&mut self) -> Read<()> {
+        if self.eat(b';') {
+            return Ok(());
+        }
+        let between = self.last.end as usize..self.token.span.start as usize;
+        let new_line = self.whole().get(between).is_some_and(|blank| blank.contains('\n'));
+        if new_line || self.at(b'}') || self.token.kind == Kind::End {
+            let last = self.last.of(self.whole());
+            let shown: String = last.chars().take(30).collect();
+            let mut d = Diagnostic::error(Code(102), self.last, format!("expected `;` behind `{shown}`"));
+            if shown.len() == last.len() {
+                d = d.suggest(self.last, format!("{last};"));
+            }
+            self.tell(d);
+            return Ok(());
+        }
+        self.unexpected("`;`")
+    }
+
+    pub(super) fn ident(&mut self, what: &str) -> Read<(&'a str, Span)> {
+        if self.token.kind == Kind::Ident {
+            let token = self.advance();
+            return Ok((self.text(token), token.span));
+        }
+        self.unexpected(what)
+    }
+
+    // Diagnostics.
+
+    pub(super) fn tell(&mut self, mut diagnostic: Diagnostic) {
+        if diagnostic.message.len() > LONGEST_MESSAGE {
+            let cut = (0..=LONGEST_MESSAGE).rev().find(|&i| diagnostic.message.is_char_boundary(i)).unwrap_or(0);
+            diagnostic.message.truncate(cut);
+            diagnostic.message.push('…');
+        }
+        diagnostic.suggestion = diagnostic.suggestion.filter(|s| s.replacement.len() <= LONGEST_MESSAGE);
+        self.diagnostics.push(diagnostic);
+    }
+
+    pub(super) fn fail<T>(&mut self, code: u16, span: Span, message: impl Into<String>) -> Read<T> {
+        self.tell(Diagnostic::error(Code(code), span, message));
+        Err(Stop)
+    }
+
+    /// What stands here, for a message.
+    pub(super) fn found(&self) -> String {
+        match self.token.kind {
+            Kind::End => "the end of the text".to_string(),
+            Kind::OpenString => "a string without end".to_string(),
+            _ => {
+                let text = self.text(self.token);
+                let short: String = text.chars().take(30).collect();
+                format!("`{short}{}`", if short.len() < text.len() { "…" } else { "" })
+            }
+        }
+    }
+
+    pub(super) fn unexpected<T>(&mut self, wanted: &str) -> Read<T> {
+        let message = format!("expected {wanted}, found {}", self.found());
+        let mut d = Diagnostic::error(Code(102), self.token.span, message);
+        if self.token.kind == Kind::Unknown && matches!(self.text(self.token), "'" | "“" | "”" | "‘" | "’") {
+            d = d.note(None, "strings stand in straight double quotes");
+        }
+        self.tell(d);
+        Err(Stop)
+    }
+
+    /// One of a few words that must stand here; another one may be meant.
+    pub(super) fn unexpected_word<T>(&mut self, wanted: &str, words: &[&str]) -> Read<T> {
+        let message = format!("expected {wanted}, found {}", self.found());
+        let mut d = Diagnostic::error(Code(102), self.token.span, message);
+        if let Some(near) = nearest(self.text(self.token), words.iter().copied()) {
+            d = d.suggest(self.token.span, near);
+        }
+        self.tell(d);
+        Err(Stop)
+    }
+
+    /// Changes when something was told, or would have been if it were not the consequence of something else.
+    pub(super) fn mark(&self) -> usize {
+        self.diagnostics.len() + self.diagnostics.left_out() + self.silent + self.unbound.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.diagnostics.is_full()
+    }
+
+    /// Enough errors were told; going on has no use.
+    pub(super) fn gives_up(&self) -> bool {
+        self.diagnostics.is_full() && self.diagnostics.has_errors()
+    }
+
+    /// What was told and silenced so far becomes silent for [`Reader::mark`]: a mistake that is no error of its own.
+    pub(super) fn silence(&mut self) {
+        self.silent += 1;
+    }
+
+    // Recovery.
+
+    /// To the end of one item of a list that is closed by `close`: before the `,` that the next item follows, or before the
+    /// closing bracket. `nest` is the nesting inside of the list; `item` says whether an item may start at a token that `Kind`
+    /// follows. Stops also where the list cannot go on.
+    pub(super) fn skip_item(&mut self, nest: i64, close: u8, item: impl Fn(&Self, Kind) -> bool) -> Read<()> {
+        loop {
+            match self.token.kind {
+                Kind::End | Kind::OpenString | Kind::Punct(b';') => return Err(Stop),
+                // Behind these brackets a list is over, also where another bracket was forgotten in it.
+                Kind::Punct(b)
+                    if b == close
+                        && (self.nest <= nest || matches!(self.following(), Kind::Punct(b'{' | b'[' | b';'))) =>
+                {
+                    self.nest = nest;
+                    return Ok(());
+                }
+                Kind::Punct(b'{') if self.last.of(self.whole()) == ")" => return Err(Stop),
+                Kind::Punct(b',') if self.nest <= nest => {
+                    let (comma, before) = (self.lexer.clone(), (self.token, self.last, self.nest));
+                    self.advance();
+                    let starts = self.token.kind == Kind::Ident && item(self, self.following());
+                    (self.lexer, (self.token, self.last, self.nest)) = (comma, before);
+                    if starts {
+                        return Ok(());
+                    }
+                    self.advance();
+                }
+                _ if self.at_function() => return Err(Stop),
+                _ => drop(self.advance()),
+            }
+        }
+    }
+
+    /// To the next statement: behind a `;`, behind a line that a string left open, or before the `}` that closes the body.
+    pub(super) fn skip_statement(&mut self, start: Span) {
+        let mut depth = 0usize;
+        // A statement that failed at its first token must not be tried again.
+        if self.token.span == start && self.token.kind != Kind::End {
+            self.advance();
+        }
+        loop {
+            match self.token.kind {
+                Kind::End => return,
+                Kind::OpenString if depth == 0 => {
+                    self.advance();
+                    return;
+                }
+                Kind::Punct(b';') if depth == 0 => {
+                    self.advance();
+                    return;
+                }
+                // Behind `)` a nested block opens; other braces belong to literals. A block's end is followed by its results.
+                Kind::Punct(b'{') if self.last.of(self.whole()) == ")" => depth += 1,
+                Kind::Punct(b'}') if self.following() == Kind::Arrow || self.following() == Kind::End => {
+                    if depth == 0 {
+                        return;
+                    }
+                    depth -= 1;
+                }
+                _ if self.at_function() => return,
+                _ => {}
+            }
+            self.advance();
+        }
+    }
+
+    // Names.
+
+    /// A new function: no names, no values.
+    pub(super) fn reset(&mut self) {
+        self.function = Function::default();
+        self.scope = HashMap::new();
+        self.places = Vec::new();
+    }
+
+    pub(super) fn define(&mut self, name: &'a str, span: Span, ty: Type, def: ValueDef) -> ValueId {
+        let id = ValueId(self.function.values.len() as u32);
+        if let Some(before) = self.scope.insert(name, Meaning::Value(id)) {
+            let mut d = Diagnostic::error(Code(201), span, format!("two values are named `{name}`"));
+            if let Meaning::Value(first) = before {
+                d = d.note(self.places.get(first.index()).copied(), "the first one");
+            }
+            self.tell(d);
+        }
+        self.function.values.push(Value { name: name.to_string(), ty, def });
+        self.places.push(span);
+        id
+    }
+
+    /// Where a value is named.
+    pub(super) fn place(&self, value: ValueId) -> Option<Span> {
+        self.places.get(value.index()).copied()
+    }
+
+    /// A name whose definition could not be read.
+    pub(super) fn lose(&mut self, name: &'a str) {
+        self.scope.entry(name).or_insert(Meaning::Lost);
+    }
+
+    /// Ends a nested block whose first value is `first`: its names stay taken.
+    pub(super) fn end_names(&mut self, first: usize) {
+        for value in self.function.values[first..].iter().zip(&self.places[first..]) {
+            // The name as it stands in the text, which lives longer than the function.
+            let name = value.1.of(self.lexer.whole());
+            debug_assert_eq!(name, value.0.name);
+            self.scope.insert(name, Meaning::Ended);
+        }
+    }
+
+    pub(super) fn lookup(&mut self, name: &'a str, span: Span) -> Option<ValueId> {
+        match self.scope.get(name) {
+            Some(Meaning::Value(id)) => return Some(*id),
+            Some(Meaning::Lost) => {
+                self.silent += 1;
+                return None;
+            }
+            Some(Meaning::Ended) => {
+                let message = format!("`{name}` is not defined here: it belongs to a nested block that has ended");
+                self.tell(Diagnostic::error(Code(202), span, message));
+                return None;
+            }
+            None => {}
+        }
+        let full = self.is_full() || self.unbound.len() >= Diagnostics::LIMIT;
+        let mut suggestion = None;
+        if name == "true" || name == "false" {
+            suggestion = Some(format!("bool({name})"));
+        } else if !full && self.scope.len() <= COMPARED {
+            let defined = self.scope.iter().filter(|(_, m)| matches!(m, Meaning::Value(_)));
+            let mut names: Vec<&str> = defined.map(|(n, _)| *n).collect();
+            // Among equally near names the choice must not depend on the table's order.
+            names.sort_unstable();
+            suggestion = nearest(name, names).map(str::to_string);
+        }
+        let unbound = Unbound { name, span, suggestion };
+        if full {
+            self.tell_unbound(unbound)
+        } else {
+            self.unbound.push(unbound)
+        }
+        None
+    }
+
+    /// At the end of a function it is known which names are defined nowhere and which too late.
+    pub(super) fn end_function(&mut self) {
+        for unbound in std::mem::take(&mut self.unbound) {
+            self.tell_unbound(unbound);
+        }
+    }
+
+    fn tell_unbound(&mut self, unbound: Unbound<'a>) {
+        let Unbound { name, span, suggestion } = unbound;
+        let later = match self.scope.get(name) {
+            Some(Meaning::Value(id)) => self.places.get(id.index()).copied(),
+            _ => None,
+        };
+        let d = match later {
+            Some(place) => Diagnostic::error(Code(202), span, format!("`{name}` is not defined here, but later"))
+                .note(place, "ops run in the order of the text; this is its definition"),
+            None => Diagnostic::error(Code(202), span, format!("`{name}` is not defined here")),
+        };
+        self.tell(match suggestion {
+            Some(near) if later.is_none() => d.suggest(span, near),
+            _ => d,
+        });
+    }
+
+    // Memory.
+
+    /// Literals repeat the types of their parts in memory, not in text; that must not grow faster than the text.
+    pub(super) fn spend(&mut self, nodes: usize, span: Span) -> Read<()> {
+        match self.budget.checked_sub(nodes) {
+            Some(rest) => {
+                self.budget = rest;
+                Ok(())
+            }
+            None => self.fail(104, span, "the literals of this text have too many nested types"),
+        }
+    }
+}
