@@ -263,7 +263,8 @@ impl Builder {
                 return Err(MilError::shape(op, format!("argument `{name}` names no value of this program")));
             }
         }
-        ops::infer(&InferContext { function: &self.function, weights: &self.weights, def, args, attributes: &[] })
+        let (function, weights) = (&self.function, &self.weights);
+        ops::infer(&InferContext { function, weights, def, args, attributes: &[], blocks: &[] })
     }
 
     fn push(&mut self, op: &str, name: &str, args: Vec<(String, Arg)>, types: Vec<Type>) -> Vec<ValueId> {
@@ -485,7 +486,7 @@ mod tests {
         assert!(matches!(b.input("x", fp16(&[1])), Err(MilError::Name { .. })));
         assert_eq!(b.function.ops.len(), before);
         let old = Builder::new("main", "ios17").op("scaled_dot_product_attention", "y", []);
-        assert!(matches!(old, Err(MilError::UnknownOp { .. })));
+        assert!(matches!(old, Err(MilError::LaterOp { .. })));
         Ok(())
     }
 

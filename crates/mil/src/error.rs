@@ -18,6 +18,26 @@ pub enum MilError {
         /// The nearest op.
         suggestion: Option<String>,
     },
+    /// The op exists in later opsets only.
+    #[error("op `{op}` exists from {since} on, not in {opset}")]
+    LaterOp {
+        /// The op.
+        op: String,
+        /// The first opset that has it.
+        since: String,
+        /// The opset asked.
+        opset: String,
+    },
+    /// The op has this argument in later opsets only.
+    #[error("op `{op}` has the argument `{argument}` from {since} on")]
+    LaterArgument {
+        /// The op.
+        op: String,
+        /// The argument.
+        argument: String,
+        /// The first opset that has it.
+        since: String,
+    },
     /// The op has no such argument.
     #[error("op `{op}` has no argument `{argument}`{}", hint(.suggestion))]
     UnknownArgument {
@@ -123,8 +143,8 @@ impl MilError {
     pub fn code(&self) -> Code {
         Code(match self {
             MilError::Name { .. } => 201,
-            MilError::UnknownOp { .. } => 204,
-            MilError::UnknownArgument { .. } => 205,
+            MilError::UnknownOp { .. } | MilError::LaterOp { .. } => 204,
+            MilError::UnknownArgument { .. } | MilError::LaterArgument { .. } => 205,
             MilError::MissingArgument { .. } => 206,
             MilError::DuplicateArgument { .. } => 207,
             MilError::ArgumentType { .. } => 208,

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use crate::build::check_constant;
 use crate::error::MilError;
 use crate::ops::{self, InferContext, Opset};
-use crate::program::{Arg, BlockId, Constant, Function, Op, OpId, Program, Type, ValueDef, ValueId};
+use crate::program::{Arg, BlockId, Constant, Function, Op, OpId, Program, ValueDef, ValueId};
 use crate::weights::Weights;
 
 /// Nested blocks deeper than this are refused; text has the same limit.
@@ -75,13 +75,13 @@ fn opsets(function: &Function) -> Vec<Option<Opset>> {
 /// It is unknown, its arguments do not fit, or a declared result type is not the inferred one.
 pub fn check_op(function: &Function, op: &Op, opset: Opset, weights: &Weights) -> Result<(), MilError> {
     let def = ops::lookup(&op.name, opset)?;
-    let types = ops::infer(&InferContext { function, weights, def, args: &op.args, attributes: &op.attributes })?;
+    let types = ops::infer(&InferContext::of(function, weights, def, op))?;
     if types.len() != op.outputs.len() {
         return Err(MilError::shape(&op.name, format!("has {} results, {} are named", types.len(), op.outputs.len())));
     }
     for (found, output) in types.iter().zip(&op.outputs) {
         let declared = &function.value(*output).ty;
-        if !agree(declared, found) {
+        if !ops::agree(declared, found) {
             return Err(MilError::ResultType {
                 op: op.name.clone(),
                 declared: declared.to_string(),
@@ -90,16 +90,6 @@ pub fn check_op(function: &Function, op: &Op, opset: Opset, weights: &Weights) -
         }
     }
     Ok(())
-}
-
-/// The same type, where an unknown extent agrees with any.
-fn agree(a: &Type, b: &Type) -> bool {
-    match (a, b) {
-        (Type::Tensor { dtype: d, shape: s }, Type::Tensor { dtype: e, shape: t }) => {
-            d == e && s.len() == t.len() && s.iter().zip(t).all(|(x, y)| ops::same_extent(x, y))
-        }
-        _ => a == b,
-    }
 }
 
 fn fail<T>(reason: String) -> Result<T, MilError> {

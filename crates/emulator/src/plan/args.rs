@@ -24,7 +24,7 @@ fn invalid(error: &MilError) -> Error {
 impl<'a> Args<'a> {
     pub(super) fn new(function: &'a Function, weights: &'a Weights, opset: Opset, op: &'a Op) -> Result<Args<'a>> {
         let def = ops::lookup(&op.name, opset).map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))?;
-        let context = InferContext { function, weights, def, args: &op.args, attributes: &op.attributes };
+        let context = InferContext::of(function, weights, def, op);
         Ok(Args { context, op })
     }
 

@@ -1,44 +1,62 @@
 //! Activations and softmax: the result has the type of `x`.
 
 use super::elementwise::unary_rule;
-use super::infer::tensor;
-use super::{
-    FLOATS, InferContext, Literal, NUMBERS, OpDef, Opset, Param, apart, float_const, int_const, str_const, x_of,
-};
+use super::infer::{same, show, tensor};
+use super::{FLOATS, InferContext, Literal, OpDef, Opset, Param, apart, float_const, int_const, str_const, x_of};
 use crate::error::MilError;
 use crate::program::Type;
 
 const X: &[Param] = &[x_of(FLOATS)];
-const X_NUMBER: &[Param] = &[x_of(NUMBERS)];
 const ALPHA: [Param; 2] = [x_of(FLOATS), float_const("alpha")];
 const ALPHA_BETA: [Param; 3] = [x_of(FLOATS), float_const("alpha"), float_const("beta")];
 const GELU: &[Param] = &[x_of(FLOATS), str_const("mode").or(Literal::Str("EXACT"))];
 const SOFTMAX: &[Param] = &[x_of(FLOATS), int_const("axis").or(Literal::Int(-1)).spelled()];
 
+const LEAKY_RELU: OpDef = OpDef::new("leaky_relu", "x where x ≥ 0, else alpha · x", &ALPHA, unary_rule);
+const ELU: OpDef = OpDef::new("elu", "x where x > 0, else alpha · (eˣ - 1)", &ALPHA, unary_rule);
+const THRESHOLDED: OpDef = OpDef::new("thresholded_relu", "x where x ≥ alpha, else 0", &ALPHA, unary_rule);
+const PRELU: OpDef =
+    OpDef::new("prelu", "x where x ≥ 0, else alpha · x with an alpha for each channel", &ALPHA, prelu_rule);
+const CLAMPED_RELU: OpDef =
+    OpDef::new("clamped_relu", "min(x, beta) where x ≥ 0, else min(alpha · x, beta)", &ALPHA_BETA, unary_rule);
+const LINEAR: OpDef = OpDef::new("linear_activation", "alpha · x + beta", &ALPHA_BETA, unary_rule);
+const SCALED_TANH: OpDef = OpDef::new("scaled_tanh", "alpha · tanh(beta · x)", &ALPHA_BETA, unary_rule);
+const SIGMOID_HARD: OpDef =
+    OpDef::new("sigmoid_hard", "alpha · x + beta, held within 0 and 1", &ALPHA_BETA, unary_rule);
+const SOFTPLUS_PARAMETRIC: OpDef = OpDef::new(
+    "softplus_parametric",
+    "alpha · ln(1 + exp(beta · x)) with an alpha and a beta for each channel",
+    &ALPHA_BETA,
+    softplus_rule,
+);
+
 pub(super) const OPS: &[OpDef] = &[
-    OpDef::new("sigmoid", X, unary_rule),
-    OpDef::new("relu", X_NUMBER, unary_rule),
-    OpDef::new("relu6", X, unary_rule),
-    OpDef::new("tanh", X, unary_rule),
-    OpDef::new("silu", X, unary_rule),
-    OpDef::new("softplus", X, unary_rule),
-    OpDef::new("softsign", X, unary_rule),
-    OpDef::new("leaky_relu", &ALPHA, unary_rule),
-    OpDef::new("leaky_relu", &apart(ALPHA), unary_rule).since(Opset::IOS17),
-    OpDef::new("elu", &ALPHA, unary_rule),
-    OpDef::new("elu", &apart(ALPHA), unary_rule).since(Opset::IOS17),
-    OpDef::new("thresholded_relu", &ALPHA, unary_rule),
-    OpDef::new("thresholded_relu", &apart(ALPHA), unary_rule).since(Opset::IOS17),
-    OpDef::new("clamped_relu", &ALPHA_BETA, unary_rule),
-    OpDef::new("clamped_relu", &apart(ALPHA_BETA), unary_rule).since(Opset::IOS17),
-    OpDef::new("linear_activation", &ALPHA_BETA, unary_rule),
-    OpDef::new("linear_activation", &apart(ALPHA_BETA), unary_rule).since(Opset::IOS17),
-    OpDef::new("scaled_tanh", &ALPHA_BETA, unary_rule),
-    OpDef::new("scaled_tanh", &apart(ALPHA_BETA), unary_rule).since(Opset::IOS17),
-    OpDef::new("sigmoid_hard", &ALPHA_BETA, unary_rule),
-    OpDef::new("sigmoid_hard", &apart(ALPHA_BETA), unary_rule).since(Opset::IOS17),
-    OpDef::new("gelu", GELU, gelu_rule),
-    OpDef::new("softmax", SOFTMAX, softmax_rule),
+    OpDef::new("sigmoid", "1 / (1 + e⁻ˣ)", X, unary_rule),
+    OpDef::new("relu", "max(x, 0)", X, unary_rule),
+    OpDef::new("relu6", "x held within 0 and 6", X, unary_rule),
+    OpDef::new("silu", "x / (1 + e⁻ˣ)", X, unary_rule),
+    OpDef::new("softplus", "ln(1 + eˣ)", X, unary_rule),
+    OpDef::new("softsign", "x / (1 + |x|)", X, unary_rule),
+    LEAKY_RELU,
+    LEAKY_RELU.again(Opset::IOS17, &apart(ALPHA)),
+    ELU,
+    ELU.again(Opset::IOS17, &apart(ALPHA)),
+    THRESHOLDED,
+    THRESHOLDED.again(Opset::IOS17, &apart(ALPHA)),
+    PRELU,
+    PRELU.again(Opset::IOS17, &apart(ALPHA)),
+    CLAMPED_RELU,
+    CLAMPED_RELU.again(Opset::IOS17, &apart(ALPHA_BETA)),
+    LINEAR,
+    LINEAR.again(Opset::IOS17, &apart(ALPHA_BETA)),
+    SCALED_TANH,
+    SCALED_TANH.again(Opset::IOS17, &apart(ALPHA_BETA)),
+    SIGMOID_HARD,
+    SIGMOID_HARD.again(Opset::IOS17, &apart(ALPHA_BETA)),
+    SOFTPLUS_PARAMETRIC,
+    SOFTPLUS_PARAMETRIC.again(Opset::IOS17, &apart(ALPHA_BETA)),
+    OpDef::new("gelu", "x · Φ(x), exact or by an approximation", GELU, gelu_rule),
+    OpDef::new("softmax", "eˣ over its sum along an axis", SOFTMAX, softmax_rule),
 ];
 
 fn gelu_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
@@ -50,4 +68,40 @@ fn softmax_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let (dtype, shape) = c.tensor("x")?;
     c.axis("axis", shape.len())?;
     Ok(tensor(dtype, shape))
+}
+
+/// The parameters are vectors of the extent of axis 1.
+fn channel_parameters(c: &InferContext<'_>, names: &[&str]) -> Result<(), MilError> {
+    let (_, x) = c.tensor("x")?;
+    for name in names {
+        let (_, given) = c.ranked(name, 1)?;
+        if same(&given[0], &x[1]).is_none() {
+            return Err(c.fail(format!("`{name}` is {}, x has {} channels", show(&given), show(&x[1..2]))));
+        }
+    }
+    Ok(())
+}
+
+fn prelu_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
+    let (_, x) = c.tensor("x")?;
+    if !(3..=5).contains(&x.len()) {
+        return Err(c.fail(format!("x {} must have rank 3 to 5", show(&x))));
+    }
+    channel_parameters(c, &["alpha"])?;
+    let alpha = c.floats("alpha").unwrap_or_default();
+    // A tolerance of coremltools 9.0: what is nearer counts as the same.
+    let alike = alpha.iter().all(|a| alpha.first().is_some_and(|first| (a - first).abs() <= 1e-5));
+    if x.len() != 4 && !alike {
+        return Err(c.fail(format!("x {} of a rank other than 4 needs an alpha of equal values", show(&x))));
+    }
+    unary_rule(c)
+}
+
+fn softplus_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
+    let (_, x) = c.tensor("x")?;
+    if x.len() < 3 {
+        return Err(c.fail(format!("x {} must have at least rank 3", show(&x))));
+    }
+    channel_parameters(c, &["alpha", "beta"])?;
+    unary_rule(c)
 }

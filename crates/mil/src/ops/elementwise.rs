@@ -1,7 +1,7 @@
 //! Element-wise arithmetic, comparisons and logic of one, two or three operands, with numpy broadcasting.
 
 use super::infer::tensor;
-use super::{BOOL, FLOATS, Infer, InferContext, Literal, NUMBERS, OpDef, Opset, Param, apart, float_const, x_of};
+use super::{BASIC, BOOL, FLOATS, InferContext, Literal, NUMBERS, OpDef, Opset, Param, apart, float_const, x_of};
 use crate::error::MilError;
 use crate::program::{DataType, Type};
 
@@ -18,80 +18,96 @@ const LOG: [Param; 2] = with_epsilon(1e-45);
 const RSQRT: [Param; 2] = with_epsilon(1e-12);
 const INVERSE: [Param; 2] = with_epsilon(1e-4);
 const CLIP: &[Param] = &[x_of(FLOATS), float_const("alpha"), float_const("beta")];
-const THRESHOLD: &[Param] = &[x_of(FLOATS), float_const("alpha")];
-const SELECT: &[Param] =
-    &[Param::new("cond", BOOL), Param::new("a", super::MOVABLE).of("T"), Param::new("b", super::MOVABLE).of("T")];
+const THRESHOLD: &[Param] = &[x_of(NUMBERS), Param::new("alpha", NUMBERS).of("T").constant()];
+const SELECT: &[Param] = &[Param::new("cond", BOOL), Param::new("a", BASIC).of("T"), Param::new("b", BASIC).of("T")];
+
+const CLIPPED: OpDef = unary("clip", "x held within alpha and beta", CLIP);
+const LOGARITHM: OpDef = unary("log", "ln(x + epsilon)", &LOG);
+const RECIPROCAL_ROOT: OpDef = unary("rsqrt", "1 / √(x + epsilon)", &RSQRT);
+const RECIPROCAL: OpDef = unary("inverse", "1 / (x + epsilon)", &INVERSE);
 
 pub(super) const OPS: &[OpDef] = &[
-    binary("add"),
-    binary("sub"),
-    binary("mul"),
-    binary("real_div"),
-    binary("floor_div"),
-    binary("mod"),
-    binary("pow"),
-    binary("maximum"),
-    binary("minimum"),
-    compare("equal"),
-    compare("not_equal"),
-    compare("less"),
-    compare("less_equal"),
-    compare("greater"),
-    compare("greater_equal"),
-    logical("logical_and"),
-    logical("logical_or"),
-    logical("logical_xor"),
-    OpDef::new("logical_not", X_BOOL, unary_rule),
-    unary("abs", X),
-    unary("sign", X),
-    unary("square", X),
-    unary("floor", X),
-    unary("ceil", X),
-    unary("round", X),
-    unary("exp", X_FLOAT),
-    unary("exp2", X),
-    unary("sqrt", X_FLOAT),
-    unary("erf", X_FLOAT),
-    unary("sin", X_FLOAT),
-    unary("cos", X_FLOAT),
-    unary("tan", X_FLOAT),
-    unary("asin", X_FLOAT),
-    unary("acos", X_FLOAT),
-    unary("atan", X_FLOAT),
-    unary("sinh", X_FLOAT),
-    unary("cosh", X_FLOAT),
-    unary("atanh", X_FLOAT),
-    unary("log", &LOG),
-    unary("log", &apart(LOG)).since(Opset::IOS17),
-    unary("rsqrt", &RSQRT),
-    unary("rsqrt", &apart(RSQRT)).since(Opset::IOS17),
-    unary("inverse", &INVERSE),
-    unary("inverse", &apart(INVERSE)).since(Opset::IOS17),
-    unary("clip", CLIP),
-    unary("threshold", THRESHOLD),
-    OpDef::new("select", SELECT, select_rule),
+    binary("add", "x + y"),
+    binary("sub", "x - y"),
+    binary("mul", "x · y"),
+    binary("real_div", "x / y; of integers, rounded towards zero"),
+    binary("floor_div", "⌊x / y⌋"),
+    binary("mod", "x - ⌊x / y⌋ · y"),
+    binary("pow", "x to the power y"),
+    binary("maximum", "the larger of x and y"),
+    binary("minimum", "the smaller of x and y"),
+    compare("equal", "x = y"),
+    compare("not_equal", "x ≠ y"),
+    compare("less", "x < y"),
+    compare("less_equal", "x ≤ y"),
+    compare("greater", "x > y"),
+    compare("greater_equal", "x ≥ y"),
+    logical("logical_and", "x and y"),
+    logical("logical_or", "x or y"),
+    logical("logical_xor", "either x or y"),
+    unary("logical_not", "not x", X_BOOL),
+    unary("abs", "|x|", X),
+    unary("sign", "-1, 0 or 1, as x is below, at or above 0", X),
+    unary("square", "x²", X),
+    unary("exp2", "2ˣ", X),
+    unary("floor", "the largest integer ≤ x", X_FLOAT),
+    unary("ceil", "the smallest integer ≥ x", X_FLOAT),
+    unary("round", "the nearest integer, a half to the even one", X_FLOAT),
+    unary("exp", "eˣ", X_FLOAT),
+    unary("sqrt", "√x", X_FLOAT),
+    unary("erf", "the Gauss error function", X_FLOAT),
+    unary("sin", "the sine", X_FLOAT),
+    unary("cos", "the cosine", X_FLOAT),
+    unary("tan", "the tangent", X_FLOAT),
+    unary("asin", "the inverse sine", X_FLOAT),
+    unary("acos", "the inverse cosine", X_FLOAT),
+    unary("atan", "the inverse tangent", X_FLOAT),
+    unary("sinh", "the hyperbolic sine", X_FLOAT),
+    unary("cosh", "the hyperbolic cosine", X_FLOAT),
+    unary("tanh", "the hyperbolic tangent", X_FLOAT),
+    unary("atanh", "the inverse hyperbolic tangent", X_FLOAT),
+    LOGARITHM,
+    LOGARITHM.again(Opset::IOS17, &apart(LOG)),
+    RECIPROCAL_ROOT,
+    RECIPROCAL_ROOT.again(Opset::IOS17, &apart(RSQRT)),
+    RECIPROCAL,
+    RECIPROCAL.again(Opset::IOS17, &apart(INVERSE)),
+    CLIPPED,
+    OpDef { infer: clip_rule, ..CLIPPED.since(Opset::IOS17) },
+    unary("threshold", "max(x, alpha)", THRESHOLD),
+    OpDef::new("select", "a where cond, else b", SELECT, select_rule),
 ];
 
-const fn binary(name: &'static str) -> OpDef {
-    OpDef::new(name, XY, binary_rule)
+const fn binary(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef::new(name, doc, XY, binary_rule)
 }
 
-const fn compare(name: &'static str) -> OpDef {
-    OpDef::new(name, XY, compare_rule)
+const fn compare(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef::new(name, doc, XY, compare_rule)
 }
 
-const fn logical(name: &'static str) -> OpDef {
-    OpDef::new(name, XY_BOOL, compare_rule)
+const fn logical(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef::new(name, doc, XY_BOOL, compare_rule)
 }
 
-const fn unary(name: &'static str, params: &'static [Param]) -> OpDef {
-    OpDef::new(name, params, unary_rule as Infer)
+const fn unary(name: &'static str, doc: &'static str, params: &'static [Param]) -> OpDef {
+    OpDef::new(name, doc, params, unary_rule)
 }
 
 /// The type of `x`.
 pub(super) fn unary_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let (dtype, shape) = c.tensor("x")?;
     Ok(tensor(dtype, shape))
+}
+
+/// From iOS 17 on the bounds are looked at.
+fn clip_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
+    if let (Some(alpha), Some(beta)) = (c.number_known("alpha")?, c.number_known("beta")?)
+        && alpha >= beta
+    {
+        return Err(c.fail(format!("alpha {alpha} must be below beta {beta}")));
+    }
+    unary_rule(c)
 }
 
 fn binary_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{OpDef, Param, Presence};
+use super::{OpDef, Param, Presence, Takes, versions};
 use crate::error::MilError;
-use crate::program::{Arg, Constant, DataType, Dim, Function, Type, ValueDef, ValueId};
+use crate::program::{Arg, BlockId, Constant, DataType, Dim, Function, Op, Type, Value, ValueDef, ValueId};
 use crate::weights::Weights;
 
 /// What a shape rule sees: the op's arguments with their types, and the compile-time values among them.
@@ -21,6 +21,8 @@ pub struct InferContext<'a> {
     pub args: &'a [(String, Arg)],
     /// The attributes; `const` and iOS 16 `constexpr_*` ops carry arguments here.
     pub attributes: &'a [(String, Constant)],
+    /// The nested blocks of `cond` and `while_loop`.
+    pub blocks: &'a [BlockId],
 }
 
 /// The result types of an op, after all checks.
@@ -37,14 +39,20 @@ pub fn infer(context: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
 pub(super) const MAX_RANK: usize = 64;
 /// The most results of one op.
 pub(super) const MAX_RESULTS: usize = 4096;
+/// The most values that are looked at to see whether one is constant.
+const MAX_STEPS: usize = 256;
 /// The largest extent, so that no sum or product of two leaves 64 bits.
-const MAX_EXTENT: usize = i32::MAX as usize;
+pub(super) const MAX_EXTENT: usize = i32::MAX as usize;
 
 fn check_arguments(c: &InferContext<'_>) -> Result<(), MilError> {
     let op = c.def.name.to_string();
     for (i, (name, arg)) in c.args.iter().enumerate() {
         let argument = name.clone();
         let Some(param) = c.def.param(name) else {
+            if let Some(later) = versions(c.def.name).iter().find(|d| d.param(name).is_some() && d.since > c.def.since)
+            {
+                return Err(MilError::LaterArgument { op, argument, since: later.since.to_string() });
+            }
             let suggestion = ferrane_diag::nearest(name, c.def.params.iter().map(|p| p.name)).map(str::to_string);
             return Err(MilError::UnknownArgument { op, argument, suggestion });
         };
@@ -56,8 +64,8 @@ fn check_arguments(c: &InferContext<'_>) -> Result<(), MilError> {
                 true => ("a list of values", "one value"),
                 false => ("one value", "a list of values"),
             };
-            // A list argument of one value may be written without parentheses.
-            if !(param.variadic && matches!(arg, Arg::Value(_))) {
+            // A list argument of one value may be written without parentheses, one of numbers as a literal.
+            if !(param.variadic && matches!(arg, Arg::Value(_) | Arg::Const(_))) {
                 return Err(MilError::ArgumentType { op, argument, expected: expected.into(), found: found.into() });
             }
         }
@@ -65,7 +73,7 @@ fn check_arguments(c: &InferContext<'_>) -> Result<(), MilError> {
     let mut domains: BTreeMap<&str, (DataType, &str)> = BTreeMap::new();
     for param in c.def.params {
         let types = c.types(param.name);
-        if types.is_empty() {
+        if !c.has(param.name) {
             if param.presence == Presence::Required {
                 return Err(MilError::MissingArgument { op, argument: param.name.to_string() });
             }
@@ -93,9 +101,19 @@ fn check_type(
         expected,
         found: ty.to_string(),
     };
-    let Type::Tensor { dtype, shape } = ty else { return Err(mismatch("a tensor".into())) };
+    let (dtype, shape) = match (param.takes, ty) {
+        (Takes::Any, _) if !matches!(ty, Type::Tensor { .. }) => return Ok(()),
+        (Takes::List, Type::List { .. }) | (Takes::State, Type::State(_)) => return Ok(()),
+        (Takes::Tensor | Takes::Any, Type::Tensor { dtype, shape }) => (dtype, shape),
+        (Takes::List, _) => return Err(mismatch("a list".into())),
+        (Takes::State, _) => return Err(mismatch("a state".into())),
+        (Takes::Tensor | Takes::Any, _) => return Err(mismatch("a tensor".into())),
+    };
     if shape.len() > MAX_RANK || shape.iter().any(|d| matches!(d, Dim::Fixed(n) if *n > MAX_EXTENT)) {
         return Err(mismatch(format!("of rank {MAX_RANK} and extents {MAX_EXTENT} at most")));
+    }
+    if param.takes == Takes::Any {
+        return Ok(());
     }
     if !param.accepts.contains(dtype) {
         let names: Vec<&str> = param.accepts.iter().map(|d| d.name()).collect();
@@ -111,6 +129,15 @@ fn check_type(
 }
 
 impl<'a> InferContext<'a> {
+    /// What the rule of an op in a function sees.
+    pub fn of(function: &'a Function, weights: &'a Weights, def: &'static OpDef, op: &'a Op) -> InferContext<'a> {
+        InferContext { function, weights, def, args: &op.args, attributes: &op.attributes, blocks: &op.blocks }
+    }
+
+    fn variadic(&self, name: &str) -> bool {
+        self.def.param(name).is_some_and(|p| p.variadic)
+    }
+
     fn arg(&self, name: &str) -> Option<&'a Arg> {
         self.args.iter().find(|(n, _)| n == name).map(|(_, a)| a)
     }
@@ -134,12 +161,15 @@ impl<'a> InferContext<'a> {
         match self.arg(name) {
             Some(Arg::Value(v)) => vec![self.value_type(*v)],
             Some(Arg::List(vs)) => vs.iter().map(|v| self.value_type(*v)).collect(),
+            Some(Arg::Const(Constant::List(_, items) | Constant::Tuple(items))) if self.variadic(name) => {
+                items.iter().map(Constant::ty).collect()
+            }
             Some(Arg::Const(c)) => vec![c.ty()],
             None => self.attribute(name).map(Constant::ty).into_iter().collect(),
         }
     }
 
-    fn value_type(&self, id: ValueId) -> Type {
+    pub(super) fn value_type(&self, id: ValueId) -> Type {
         self.function.values.get(id.index()).map_or(Type::Tuple(Vec::new()), |v| v.ty.clone())
     }
 
@@ -153,20 +183,58 @@ impl<'a> InferContext<'a> {
         }
     }
 
-    /// Known at compile time: a literal, a `const`, or the result of a `constexpr_*` op.
-    fn is_constant(&self, name: &str) -> bool {
-        let folded = |v: ValueId| match self.function.value(v).def {
-            ValueDef::Op(op, _) => {
-                let name = &self.function.op(op).name;
-                name == "const" || name.starts_with("constexpr_")
-            }
-            _ => false,
-        };
+    /// Known at compile time: a literal, a `const`, the result of a `constexpr_*` op, or of an op of such values only.
+    pub(super) fn is_constant(&self, name: &str) -> bool {
         match self.arg(name) {
-            Some(Arg::Value(v)) => folded(*v),
-            Some(Arg::List(vs)) => vs.iter().all(|v| folded(*v)),
+            Some(Arg::Value(v)) => self.descends(std::slice::from_ref(v)),
+            Some(Arg::List(vs)) => self.descends(vs),
             Some(Arg::Const(_)) | None => true,
         }
+    }
+
+    fn descends(&self, values: &[ValueId]) -> bool {
+        let mut open: Vec<ValueId> = values.iter().copied().take(MAX_STEPS + 1).collect();
+        let mut steps = 0;
+        while let Some(value) = open.pop() {
+            // Far above what folding leaves behind; a long chain in a hostile text is not walked from each of its ops.
+            steps += 1;
+            if steps > MAX_STEPS {
+                return false;
+            }
+            let Some(Value { def: ValueDef::Op(op, _), .. }) = self.function.values.get(value.index()) else {
+                return false;
+            };
+            let Some(op) = self.function.ops.get(op.index()) else { return false };
+            if op.name == "const" || op.name.starts_with("constexpr_") {
+                continue;
+            }
+            if !op.blocks.is_empty() || op.args.is_empty() {
+                return false;
+            }
+            open.extend(op.operands().take(MAX_STEPS + 1));
+        }
+        true
+    }
+
+    /// The values of a list argument that are known: of `const`s, or of the items of a literal.
+    pub(super) fn items(&self, name: &str) -> Result<Vec<&'a Constant>, MilError> {
+        let unknown = || MilError::NotConstant { op: self.def.name.to_string(), argument: name.to_string() };
+        match self.arg(name) {
+            Some(Arg::Const(Constant::List(_, items) | Constant::Tuple(items))) => Ok(items.iter().collect()),
+            Some(Arg::Const(one)) => Ok(vec![one]),
+            Some(Arg::Value(v)) => Ok(vec![self.function.constant(*v).ok_or_else(unknown)?]),
+            Some(Arg::List(vs)) => vs.iter().map(|v| self.function.constant(*v).ok_or_else(unknown)).collect(),
+            None => Err(self.missing(name)),
+        }
+    }
+
+    /// The integers of a list of scalars, or of one vector.
+    pub(super) fn item_ints(&self, name: &str) -> Result<Vec<i64>, MilError> {
+        let mut values = Vec::new();
+        for item in self.items(name)? {
+            values.extend(item.as_ints().ok_or_else(|| self.fail(format!("`{name}` must hold integers")))?);
+        }
+        Ok(values)
     }
 
     /// An error of this op.
@@ -232,6 +300,161 @@ impl<'a> InferContext<'a> {
     /// It is given and not known.
     pub fn ints_if(&self, name: &str) -> Result<Option<Vec<i64>>, MilError> {
         if self.has(name) { self.ints(name).map(Some) } else { Ok(None) }
+    }
+
+    /// The integers of an argument, or its default; `None` if they are known at run time only.
+    ///
+    /// # Errors
+    /// It is absent without default, or holds no integers.
+    pub fn ints_known(&self, name: &str) -> Result<Option<Vec<i64>>, MilError> {
+        if self.has(name) && self.constant(name).is_none() {
+            return Ok(None);
+        }
+        self.ints(name).map(Some)
+    }
+
+    /// A scalar, or its default; `None` if it is known at run time only.
+    ///
+    /// # Errors
+    /// It is absent without default, or no scalar number.
+    pub fn number_known(&self, name: &str) -> Result<Option<f64>, MilError> {
+        if self.has(name) && self.constant(name).is_none() {
+            return Ok(None);
+        }
+        self.known(name, |c| match c.as_int() {
+            Some(v) => Some(v as f64),
+            None => c.as_f32().map(f64::from),
+        })
+        .map(Some)
+    }
+
+    /// The extents that a shape argument asks for: unknown ones where it is known at run time only.
+    ///
+    /// # Errors
+    /// It is no vector, too long, or holds a negative extent.
+    pub(super) fn extents(&self, name: &str) -> Result<Vec<Dim>, MilError> {
+        let (_, vector) = self.tensor(name)?;
+        let [length] = vector.as_slice() else { return Err(self.fail(format!("`{name}` must be a vector"))) };
+        let Some(values) = self.ints_known(name)? else {
+            let Dim::Fixed(rank) = length else {
+                return Err(self.fail(format!("the length of `{name}` must be known")));
+            };
+            if *rank > MAX_RANK {
+                return Err(self.fail(format!("rank {rank} is too large")));
+            }
+            return Ok(vec![Dim::Unknown; *rank]);
+        };
+        if values.len() > MAX_RANK {
+            return Err(self.fail(format!("rank {} is too large", values.len())));
+        }
+        values
+            .iter()
+            .map(|&n| {
+                usize::try_from(n).map(Dim::Fixed).map_err(|_| self.fail(format!("`{name}` holds the extent {n}")))
+            })
+            .collect()
+    }
+
+    /// A compile-time integer that is no extent below `least`.
+    ///
+    /// # Errors
+    /// It is absent without default, not known, or out of range.
+    pub(super) fn count(&self, name: &str, least: usize) -> Result<usize, MilError> {
+        let n = self.int(name)?;
+        usize::try_from(n)
+            .ok()
+            .filter(|&n| n >= least && n <= MAX_EXTENT)
+            .ok_or_else(|| self.fail(format!("`{name}` is {n}, must be at least {least}")))
+    }
+
+    /// The extents of a tensor argument, which must have this rank.
+    ///
+    /// # Errors
+    /// It has another rank, is absent or no tensor.
+    pub(super) fn ranked(&self, name: &str, rank: usize) -> Result<(DataType, Vec<Dim>), MilError> {
+        let (dtype, shape) = self.tensor(name)?;
+        if shape.len() != rank {
+            return Err(self.fail(format!("`{name}` {} must have rank {rank}", show(&shape))));
+        }
+        Ok((dtype, shape))
+    }
+
+    /// `f` of a known extent; an unknown one stays so.
+    ///
+    /// # Errors
+    /// The result leaves the range of extents.
+    pub(super) fn map(&self, extent: &Dim, f: impl FnOnce(i64) -> Option<i64>) -> Result<Dim, MilError> {
+        let Dim::Fixed(n) = extent else { return Ok(Dim::Unknown) };
+        let found = i64::try_from(*n).ok().and_then(f).and_then(|n| usize::try_from(n).ok());
+        match found.filter(|&n| n <= MAX_EXTENT) {
+            Some(n) => Ok(Dim::Fixed(n)),
+            None => Err(self.fail(format!("an extent of {n} gives no valid extent"))),
+        }
+    }
+
+    /// The number of elements, unknown if an extent is.
+    ///
+    /// # Errors
+    /// It leaves the range of extents.
+    pub(super) fn volume(&self, shape: &[Dim]) -> Result<Dim, MilError> {
+        let mut total = Dim::Fixed(1);
+        for extent in shape {
+            let Dim::Fixed(n) = extent else { return Ok(Dim::Unknown) };
+            total = self.map(&total, |t| t.checked_mul(i64::try_from(*n).ok()?))?;
+        }
+        Ok(total)
+    }
+
+    /// With `validate_indices`, indices known at compile time must lie below their bounds: one for all, or one for each entry
+    /// of the last axis.
+    ///
+    /// # Errors
+    /// One does not.
+    pub(super) fn check_indices(&self, bounds: &[Dim]) -> Result<(), MilError> {
+        if self.def.param("validate_indices").is_none() || !self.flag("validate_indices")? || bounds.is_empty() {
+            return Ok(());
+        }
+        let Some(indices) = self.ints_known("indices")? else { return Ok(()) };
+        for (index, bound) in indices.iter().zip(bounds.iter().cycle()) {
+            if let Dim::Fixed(n) = bound
+                && !usize::try_from(*index).is_ok_and(|i| i < *n)
+            {
+                return Err(self.fail(format!("index {index} is outside of an axis of {n}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The elements of a float argument, if they are known.
+    pub(super) fn floats(&self, name: &str) -> Option<Vec<f32>> {
+        let constant = self.constant(name)?;
+        let bytes = constant.bytes(self.weights)?;
+        match constant.ty().dtype()? {
+            DataType::Fp16 => {
+                Some(bytes.chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f32()).collect())
+            }
+            DataType::Fp32 => {
+                Some(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// The number of elements that are not zero, if the argument is known.
+    pub(super) fn nonzero(&self, name: &str) -> Option<usize> {
+        let constant = self.constant(name)?;
+        let (ty, bytes) = (constant.ty(), constant.bytes(self.weights)?);
+        let (dtype, count) = (ty.dtype()?, ty.elements()?);
+        let Some(width) = dtype.bytes() else {
+            let bits = dtype.bits()?;
+            let set =
+                |i: usize| (i * bits..(i + 1) * bits).any(|b| bytes.get(b / 8).is_some_and(|v| v >> (b % 8) & 1 == 1));
+            return Some((0..count).filter(|&i| set(i)).count());
+        };
+        // The sign of a zero does not count.
+        let last = if dtype.is_float() { 0x7f } else { 0xff };
+        let zero = |e: &[u8]| e.split_last().is_none_or(|(l, rest)| l & last == 0 && rest.iter().all(|&b| b == 0));
+        Some(bytes.chunks_exact(width).filter(|e| !zero(e)).count())
     }
 
     /// A compile-time integer, or its default.
@@ -358,7 +581,23 @@ pub(super) fn same(a: &Dim, b: &Dim) -> Option<Dim> {
     }
 }
 
-/// True if two extents can be the same.
-pub(crate) fn same_extent(a: &Dim, b: &Dim) -> bool {
-    same(a, b).is_some()
+/// True if two types can be the same: an unknown extent agrees with any.
+pub(crate) fn agree(a: &Type, b: &Type) -> bool {
+    match (a, b) {
+        (Type::Tensor { dtype: d, shape: s }, Type::Tensor { dtype: e, shape: t }) => {
+            d == e && s.len() == t.len() && s.iter().zip(t).all(|(x, y)| same(x, y).is_some())
+        }
+        (Type::List { element: d, length: s }, Type::List { element: e, length: t }) => {
+            agree(d, e) && same(s, t).is_some()
+        }
+        (Type::State(a), Type::State(b)) => agree(a, b),
+        (Type::Tuple(a), Type::Tuple(b)) => a.len() == b.len() && a.iter().zip(b).all(|(x, y)| agree(x, y)),
+        (Type::Dict(j, v), Type::Dict(k, w)) => agree(j, k) && agree(v, w),
+        _ => false,
+    }
+}
+
+/// True if two lists of extents can be the same.
+pub(super) fn fits(a: &[Dim], b: &[Dim]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y).is_some())
 }

@@ -2,27 +2,37 @@
 //!
 //! A signature says which arguments an op has, what they accept and what they default to; [`infer`] checks the arguments against
 //! it and then runs the op's shape rule. Signatures differ by opset through several [`OpDef`]s of one name: the newest that is
-//! not newer than the program's opset counts. Argument names and defaults are those that coremltools documents. An op that is
-//! not here is still read, printed and kept (its types are then what the text says); building and checking refuse it.
+//! not newer than the program's opset counts. Names, types, constness and defaults are those of coremltools 9.0, except that
+//! `read_state` and `write_state` are spelled as programs on disk spell them. An op that is not here is still read, printed and
+//! kept (its types are then what the text says); building and checking refuse it.
 
 mod activation;
 mod basic;
 mod compression;
+mod control_flow;
+mod conv;
 mod elementwise;
 mod gather;
 mod infer;
 mod linear;
+mod list;
 mod normalization;
 mod pool;
 mod quantization;
+mod random;
+mod recurrent;
 mod reduction;
+mod resize;
+mod scatter;
 mod shape;
 mod slice;
+mod space;
+mod state;
+mod tensor;
 
-pub(crate) use infer::same_extent;
+pub(crate) use infer::agree;
 pub use infer::{InferContext, broadcast, infer};
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::error::MilError;
@@ -49,6 +59,13 @@ impl Opset {
     }
 }
 
+/// As in text: `ios18`.
+impl std::fmt::Display for Opset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ios{}", self.0)
+    }
+}
+
 /// The type of an op's shape rule.
 pub type Infer = fn(&InferContext<'_>) -> Result<Vec<crate::program::Type>, MilError>;
 
@@ -57,8 +74,12 @@ pub type Infer = fn(&InferContext<'_>) -> Result<Vec<crate::program::Type>, MilE
 pub struct OpDef {
     /// Its MIL name.
     pub name: &'static str,
+    /// What it computes, in one line.
+    pub doc: &'static str,
     /// The first opset this signature holds in.
     pub since: Opset,
+    /// Where the signature is from.
+    pub source: &'static str,
     /// Its arguments.
     pub params: &'static [Param],
     /// The types of its results.
@@ -66,13 +87,24 @@ pub struct OpDef {
 }
 
 impl OpDef {
-    const fn new(name: &'static str, params: &'static [Param], infer: Infer) -> OpDef {
-        OpDef { name, since: Opset(13), params, infer }
+    const fn new(name: &'static str, doc: &'static str, params: &'static [Param], infer: Infer) -> OpDef {
+        OpDef { name, doc, since: Opset(13), source: source(13), params, infer }
     }
 
     const fn since(mut self, opset: Opset) -> OpDef {
         self.since = opset;
+        self.source = source(opset.0);
         self
+    }
+
+    const fn from(mut self, source: &'static str) -> OpDef {
+        self.source = source;
+        self
+    }
+
+    /// The same op with other parameters from an opset on.
+    const fn again(self, opset: Opset, params: &'static [Param]) -> OpDef {
+        OpDef { params, ..self.since(opset) }
     }
 
     /// The parameter of that name.
@@ -81,12 +113,36 @@ impl OpDef {
     }
 }
 
+const fn source(opset: u16) -> &'static str {
+    match opset {
+        18 => "coremltools 9.0, iOS18",
+        17 => "coremltools 9.0, iOS17",
+        16 => "coremltools 9.0, iOS16",
+        _ => "coremltools 9.0, iOS15",
+    }
+}
+
+/// The kind of value that a parameter takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// A tensor or scalar of one of the element types that the parameter accepts.
+    Tensor,
+    /// A list.
+    List,
+    /// A state of a tensor.
+    State,
+    /// A tensor, a list or a dictionary.
+    Any,
+}
+
 /// One parameter of a signature.
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
     /// Its name.
     pub name: &'static str,
-    /// The element types it accepts.
+    /// The kind of its value.
+    pub takes: Takes,
+    /// The element types it accepts, of a tensor.
     pub accepts: &'static [DataType],
     /// Parameters of one domain have the same element type.
     pub domain: Option<&'static str>,
@@ -139,6 +195,7 @@ impl Param {
     const fn new(name: &'static str, accepts: &'static [DataType]) -> Param {
         Param {
             name,
+            takes: Takes::Tensor,
             accepts,
             domain: None,
             presence: Presence::Required,
@@ -146,6 +203,12 @@ impl Param {
             variadic: false,
             spelled: false,
         }
+    }
+
+    const fn takes(name: &'static str, takes: Takes) -> Param {
+        let mut param = Param::new(name, &[]);
+        param.takes = takes;
+        param
     }
 
     const fn of(mut self, domain: &'static str) -> Param {
@@ -183,11 +246,22 @@ impl Param {
 const FLOATS: &[DataType] = &[Fp16, Fp32];
 /// What arithmetic takes.
 const NUMBERS: &[DataType] = &[Fp16, Fp32, Int32];
-/// What moving data takes: everything but strings and sub-byte types.
-const MOVABLE: &[DataType] = &[Fp16, Fp32, Int8, UInt8, Int16, UInt16, Int32, UInt32, Bool];
-/// Indices.
-const INDICES: &[DataType] = &[Int32, Int16, UInt16, Int8, UInt8];
+/// What moving data takes before iOS 17.
+const BASIC: &[DataType] = &[Fp16, Fp32, Int32, Bool];
+/// What moving data takes from iOS 17 on.
+const MOVABLE: &[DataType] = &[Fp16, Fp32, Int8, UInt8, Int16, UInt16, Int32, Bool];
+/// Indices from iOS 16 on.
+const INDICES_16: &[DataType] = &[Int32, Int16, UInt16];
+/// Indices from iOS 17 on.
+const INDICES_17: &[DataType] = &[Int32, Int16, UInt16, Int8, UInt8];
+/// Signed counts from iOS 17 on: shapes, bounds, lengths.
+const COUNTS: &[DataType] = &[Int32, Int16, Int8];
+/// What a list of tensors may hold: coremltools looks only at whether they are alike.
+const ALIKE: &[DataType] = &[Fp16, Fp32, Int8, UInt8, Int16, UInt16, Int32, UInt32, Bool];
+const BYTES: &[DataType] = &[Int8, UInt8];
 const INT32: &[DataType] = &[Int32];
+const UINT32: &[DataType] = &[UInt32];
+const FP32: &[DataType] = &[Fp32];
 const BOOL: &[DataType] = &[Bool];
 const STRING: &[DataType] = &[String];
 
@@ -230,41 +304,75 @@ const FAMILIES: &[&[OpDef]] = &[
     reduction::OPS,
     normalization::OPS,
     linear::OPS,
+    conv::OPS,
+    pool::OPS,
     shape::OPS,
     slice::OPS,
+    space::OPS,
+    tensor::OPS,
     gather::OPS,
+    scatter::OPS,
+    resize::OPS,
     quantization::OPS,
     compression::OPS,
-    pool::OPS,
+    recurrent::OPS,
+    random::OPS,
+    control_flow::OPS,
+    list::OPS,
+    state::OPS,
 ];
+
+/// Every signature, by name and then oldest first. Searched by halves: a comparison ends at the first difference, where a hash
+/// would read the whole of a name that a hostile text makes long.
+static SORTED: LazyLock<Vec<&'static OpDef>> = LazyLock::new(|| {
+    let mut defs: Vec<&'static OpDef> = all().collect();
+    defs.sort_by_key(|d| (d.name, d.since));
+    defs
+});
 
 /// Every signature.
 pub fn all() -> impl Iterator<Item = &'static OpDef> {
     FAMILIES.iter().flat_map(|f| f.iter())
 }
 
-/// The signature of an op in an opset.
-pub fn find(name: &str, opset: Opset) -> Option<&'static OpDef> {
-    /// Every signature by name, the newest first.
-    static INDEX: LazyLock<HashMap<&str, Vec<&OpDef>>> = LazyLock::new(|| {
-        let mut index: HashMap<&str, Vec<&OpDef>> = HashMap::new();
-        for def in all() {
-            index.entry(def.name).or_default().push(def);
-        }
-        index.values_mut().for_each(|defs| defs.sort_by_key(|d| std::cmp::Reverse(d.since)));
-        index
-    });
-    INDEX.get(name)?.iter().find(|d| d.since <= opset).copied()
+/// The names of all ops, sorted.
+pub fn names() -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = SORTED.iter().map(|d| d.name).collect();
+    names.dedup();
+    names
 }
 
-/// The signature of an op, or the error that names the nearest one.
+/// The signatures of an op, oldest first; none if there is no such op.
+pub fn versions(name: &str) -> &'static [&'static OpDef] {
+    let start = SORTED.partition_point(|d| d.name < name);
+    let count = SORTED[start..].iter().take_while(|d| d.name == name).count();
+    &SORTED[start..start + count]
+}
+
+/// The signature of an op in an opset.
+pub fn find(name: &str, opset: Opset) -> Option<&'static OpDef> {
+    versions(name).iter().rev().find(|d| d.since <= opset).copied()
+}
+
+/// The signature of an op, or the error that says from which opset on it exists or names the nearest op.
 ///
 /// # Errors
-/// [`MilError::UnknownOp`].
+/// [`MilError::LaterOp`] or [`MilError::UnknownOp`].
 pub fn lookup(name: &str, opset: Opset) -> Result<&'static OpDef, MilError> {
-    find(name, opset).ok_or_else(|| MilError::UnknownOp {
+    if let Some(def) = find(name, opset) {
+        return Ok(def);
+    }
+    // An opset of an unreadable name is Opset(0): then the opset is at fault, not the op.
+    if let (Some(first), true) = (versions(name).first(), opset.0 > 0) {
+        return Err(MilError::LaterOp {
+            op: name.to_string(),
+            since: first.since.to_string(),
+            opset: opset.to_string(),
+        });
+    }
+    Err(MilError::UnknownOp {
         name: name.to_string(),
-        opset: format!("ios{}", opset.0),
+        opset: opset.to_string(),
         suggestion: ferrane_diag::nearest(name, all().filter(|d| d.since <= opset).map(|d| d.name)).map(str::to_string),
     })
 }

@@ -1,5 +1,6 @@
 //! Normalisations: the result has the type of `x`.
 
+use super::elementwise::unary_rule;
 use super::infer::{same, show, tensor};
 use super::{FLOATS, InferContext, Literal, OpDef, Opset, Param, apart, float_const, int_const, x_of};
 use crate::error::MilError;
@@ -28,23 +29,49 @@ const INSTANCE: [Param; 4] =
     [x_of(FLOATS), float_const("gamma").optional(), float_const("beta").optional(), epsilon(1e-5)];
 const L2: [Param; 2] = [x_of(FLOATS), epsilon(1e-6)];
 
+const LOCAL: [Param; 5] = [
+    x_of(FLOATS),
+    int_const("size"),
+    float_const("alpha").or(Literal::Float(1e-4)),
+    float_const("beta").or(Literal::Float(0.75)),
+    float_const("k").or(Literal::Float(1.0)),
+];
+
+const LAYER_NORM: OpDef = OpDef::new("layer_norm", "x normalised over axes, scaled and shifted", &LAYER, layer_rule);
+const BATCH_NORM: OpDef =
+    OpDef::new("batch_norm", "x normalised by a given mean and variance for each channel", &BATCH, channel_rule);
+const INSTANCE_NORM: OpDef =
+    OpDef::new("instance_norm", "x normalised over space for each image and channel", &INSTANCE, channel_rule);
+const L2_NORM: OpDef =
+    OpDef::new("l2_norm", "x over the root of its sum of squares over the last three axes", &L2, l2_rule);
+const LOCAL_NORM: OpDef = OpDef::new(
+    "local_response_norm",
+    "x over a power of the sum of squares of neighbouring channels",
+    &LOCAL,
+    unary_rule,
+);
+
 pub(super) const OPS: &[OpDef] = &[
-    OpDef::new("layer_norm", &LAYER, layer_rule),
-    OpDef::new("layer_norm", &apart(LAYER), layer_rule).since(Opset::IOS17),
-    OpDef::new("batch_norm", &BATCH, channel_rule),
-    OpDef::new("batch_norm", &apart(BATCH), channel_rule).since(Opset::IOS17),
-    OpDef::new("instance_norm", &INSTANCE, channel_rule),
-    OpDef::new("instance_norm", &apart(INSTANCE), channel_rule).since(Opset::IOS17),
-    OpDef::new("l2_norm", &L2, l2_rule),
-    OpDef::new("l2_norm", &apart(L2), l2_rule).since(Opset::IOS17),
+    LAYER_NORM,
+    LAYER_NORM.again(Opset::IOS17, &apart(LAYER)),
+    BATCH_NORM,
+    BATCH_NORM.again(Opset::IOS17, &apart(BATCH)),
+    INSTANCE_NORM,
+    INSTANCE_NORM.again(Opset::IOS17, &apart(INSTANCE)),
+    L2_NORM,
+    L2_NORM.again(Opset::IOS17, &apart(L2)),
+    LOCAL_NORM,
+    LOCAL_NORM.again(Opset::IOS17, &apart(LOCAL)),
 ];
 
 fn layer_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let (dtype, shape) = c.tensor("x")?;
-    let axes = match c.ints_if("axes")? {
+    let mut axes = match c.ints_if("axes")? {
         Some(axes) => c.normal_axes(&axes, shape.len())?,
         None => (0..shape.len()).collect(),
     };
+    // gamma and beta have the axes in the order of x.
+    axes.sort_unstable();
     let normalised: Vec<Dim> = axes.iter().map(|&a| shape[a].clone()).collect();
     for name in ["gamma", "beta"] {
         if !c.has(name) {

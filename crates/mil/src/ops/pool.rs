@@ -1,8 +1,8 @@
 //! Pooling over one to three spatial axes.
 
+use super::conv::window;
 use super::infer::{show, show_ints, tensor};
-use super::linear::window;
-use super::{FLOATS, InferContext, Literal, OpDef, Param, bool_const, int_const, str_const, x_of};
+use super::{FLOATS, InferContext, Literal, OpDef, Opset, Param, bool_const, int_const, str_const, x_of};
 use crate::error::MilError;
 use crate::program::{Dim, Type};
 
@@ -24,10 +24,18 @@ const AVERAGE: &[Param] = &[
     bool_const("ceil_mode").or(Literal::Bool(false)),
 ];
 
+// The versions differ in the padding types that their window knows.
+const MAX_POOL: OpDef = OpDef::new("max_pool", "the largest of each window", MAX, pool_rule);
+const AVERAGE_POOL: OpDef = OpDef::new("avg_pool", "the mean of each window", AVERAGE, pool_rule);
+const L2_POOL: OpDef = OpDef::new("l2_pool", "the root of the sum of squares of each window", MAX, l2_rule);
+
 pub(super) const OPS: &[OpDef] = &[
-    OpDef::new("max_pool", MAX, pool_rule),
-    OpDef::new("avg_pool", AVERAGE, pool_rule),
-    OpDef::new("l2_pool", MAX, pool_rule),
+    MAX_POOL,
+    MAX_POOL.again(Opset::IOS16, MAX),
+    AVERAGE_POOL,
+    AVERAGE_POOL.again(Opset::IOS16, AVERAGE),
+    L2_POOL,
+    L2_POOL.again(Opset::IOS16, MAX),
 ];
 
 fn pool_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
@@ -41,7 +49,22 @@ fn pool_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
         )));
     }
     let kernel: Vec<Dim> = kernel.iter().map(|&k| Dim::Fixed(k as usize)).collect();
+    let ceil = c.flag("ceil_mode")?;
+    if ceil {
+        let symmetric = c.ints_if("pad")?.is_none_or(|pad| pad.chunks(2).all(|pair| pair.first() == pair.last()));
+        if x.len() > 4 || !symmetric || c.text("pad_type")?.starts_with("same") {
+            return Err(c.fail("ceil_mode goes with one or two spatial axes and symmetric padding, not with `same`"));
+        }
+    }
     let mut shape = x[..2].to_vec();
-    shape.extend(window(c, &x[2..], &kernel, c.flag("ceil_mode")?)?);
+    shape.extend(window(c, &x[2..], &kernel, ceil)?);
     Ok(tensor(dtype, shape))
+}
+
+fn l2_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
+    let (_, x) = c.tensor("x")?;
+    if x.len() > 4 {
+        return Err(c.fail(format!("x {} has more than two spatial axes", show(&x))));
+    }
+    pool_rule(c)
 }

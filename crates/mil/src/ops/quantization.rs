@@ -1,50 +1,47 @@
 //! Affine quantisation: `quantize`, `dequantize` and `constexpr_affine_dequantize` (attribute and argument form).
 
 use super::infer::{same, show, tensor};
-use super::{FLOATS, InferContext, OpDef, Opset, Param, int_const, str_const};
+use super::{BYTES, FLOATS, InferContext, OpDef, Opset, Param, int_const, str_const};
 use crate::error::MilError;
 use crate::program::{DataType, Dim, Type};
 
-const BYTES: &[DataType] = &[DataType::Int8, DataType::UInt8];
-/// iOS 18 adds the 4-bit types.
-const BYTES_AND_NIBBLES: &[DataType] = &[DataType::Int8, DataType::UInt8, DataType::Int4, DataType::UInt4];
+const QUANTIZE: &[Param] = &[
+    Param::new("input", FLOATS).of("SrcT"),
+    Param::new("zero_point", BYTES).of("DstT").constant().optional(),
+    Param::new("scale", FLOATS).of("SrcT").constant(),
+    int_const("axis").optional(),
+    str_const("output_dtype"),
+];
+const DEQUANTIZE: &[Param] = &[
+    Param::new("input", BYTES).of("SrcT"),
+    Param::new("zero_point", BYTES).of("SrcT").constant().optional(),
+    Param::new("scale", FLOATS).of("DstT").constant(),
+    int_const("axis").optional(),
+];
+const CONSTEXPR: &[Param] = &[
+    Param::new("quantized_data", BYTES).of("SrcT").constant(),
+    Param::new("zero_point", &[DataType::Int8, DataType::UInt8, DataType::Fp32]).of("ZeroPointT").constant(),
+    Param::new("scale", FLOATS).of("DstT").constant(),
+    int_const("axis"),
+];
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef::new(
         "quantize",
-        &[
-            Param::new("input", FLOATS).of("Src"),
-            Param::new("zero_point", BYTES).of("Dst").constant().optional(),
-            Param::new("scale", FLOATS).of("Src").constant(),
-            int_const("axis").optional(),
-            str_const("output_dtype"),
-        ],
+        "input / scale, rounded, shifted by zero_point and held within bytes",
+        QUANTIZE,
         quantize_rule,
     )
     .since(Opset::IOS17),
+    OpDef::new("dequantize", "(input - zero_point) · scale", DEQUANTIZE, dequantize_rule).since(Opset::IOS17),
     OpDef::new(
-        "dequantize",
-        &[
-            Param::new("input", BYTES).of("Src"),
-            Param::new("zero_point", BYTES).of("Src").constant().optional(),
-            Param::new("scale", FLOATS).of("Dst").constant(),
-            int_const("axis").optional(),
-        ],
-        dequantize_rule,
+        "constexpr_affine_dequantize",
+        "the constant (quantized_data - zero_point) · scale",
+        CONSTEXPR,
+        constexpr_rule,
     )
-    .since(Opset::IOS17),
-    OpDef::new("constexpr_affine_dequantize", &constexpr(BYTES), constexpr_rule).since(Opset::IOS16),
-    OpDef::new("constexpr_affine_dequantize", &constexpr(BYTES_AND_NIBBLES), constexpr_rule).since(Opset::IOS18),
+    .since(Opset::IOS16),
 ];
-
-const fn constexpr(data: &'static [DataType]) -> [Param; 4] {
-    [
-        Param::new("quantized_data", data).of("Src").constant(),
-        Param::new("zero_point", data).of("Src").constant(),
-        Param::new("scale", FLOATS).of("Dst").constant(),
-        int_const("axis"),
-    ]
-}
 
 /// `scale` and `zero_point` are scalars, or vectors of the extent of `axis`.
 fn check_parameters(c: &InferContext<'_>, data: &[Dim], alone: bool) -> Result<(), MilError> {
@@ -68,6 +65,9 @@ fn check_parameters(c: &InferContext<'_>, data: &[Dim], alone: bool) -> Result<(
             _ => return Err(c.fail(format!("`{name}` {} must be a scalar or a vector", show(&shape)))),
         }
     }
+    if alone && c.has("axis") && c.tensor("scale")?.1.is_empty() {
+        return Err(c.fail("a scalar scale goes without axis"));
+    }
     if alone && c.has("zero_point") {
         let ranks = (c.tensor("scale")?.1.len(), c.tensor("zero_point")?.1.len());
         if ranks.0 != ranks.1 {
@@ -80,6 +80,9 @@ fn check_parameters(c: &InferContext<'_>, data: &[Dim], alone: bool) -> Result<(
 fn quantize_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let (_, shape) = c.tensor("input")?;
     check_parameters(c, &shape, true)?;
+    if c.nonzero("scale") == Some(0) {
+        return Err(c.fail("scale must not be 0"));
+    }
     let name = c.one_of("output_dtype", &["int8", "uint8"])?;
     let dtype = if name == "int8" { DataType::Int8 } else { DataType::UInt8 };
     if c.has("zero_point") && c.tensor("zero_point")?.0 != dtype {

@@ -11,25 +11,28 @@ const ARG: [Param; 3] =
     [x_of(NUMBERS), int_const("axis").or(Literal::Int(-1)), bool_const("keep_dims").or(Literal::Bool(false)).spelled()];
 const ARG_17: &[Param] = &[ARG[0], ARG[1], ARG[2], str_const("output_dtype").or(Literal::Str("int32"))];
 
+const ARGMAX: OpDef = OpDef::new("reduce_argmax", "where the largest along an axis is", &ARG, arg_rule);
+const ARGMIN: OpDef = OpDef::new("reduce_argmin", "where the smallest along an axis is", &ARG, arg_rule);
+
 pub(super) const OPS: &[OpDef] = &[
-    reduce("reduce_sum"),
-    reduce("reduce_mean"),
-    reduce("reduce_max"),
-    reduce("reduce_min"),
-    reduce("reduce_prod"),
-    reduce("reduce_sum_square"),
-    reduce("reduce_l1_norm"),
-    reduce("reduce_l2_norm"),
-    reduce("reduce_log_sum"),
-    reduce("reduce_log_sum_exp"),
-    OpDef::new("reduce_argmax", &ARG, arg_rule),
-    OpDef::new("reduce_argmin", &ARG, arg_rule),
-    OpDef::new("reduce_argmax", ARG_17, arg_rule).since(Opset::IOS17),
-    OpDef::new("reduce_argmin", ARG_17, arg_rule).since(Opset::IOS17),
+    reduce("reduce_sum", "the sum over axes"),
+    reduce("reduce_mean", "the mean over axes"),
+    reduce("reduce_max", "the largest over axes"),
+    reduce("reduce_min", "the smallest over axes"),
+    reduce("reduce_prod", "the product over axes"),
+    reduce("reduce_sum_square", "the sum of squares over axes"),
+    reduce("reduce_l1_norm", "the sum of magnitudes over axes"),
+    reduce("reduce_l2_norm", "the root of the sum of squares over axes"),
+    reduce("reduce_log_sum", "the logarithm of the sum over axes"),
+    reduce("reduce_log_sum_exp", "the logarithm of the sum of exponentials over axes"),
+    ARGMAX,
+    ARGMAX.again(Opset::IOS17, ARG_17),
+    ARGMIN,
+    ARGMIN.again(Opset::IOS17, ARG_17),
 ];
 
-const fn reduce(name: &'static str) -> OpDef {
-    OpDef::new(name, PARAMS, reduce_rule)
+const fn reduce(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef::new(name, doc, PARAMS, reduce_rule)
 }
 
 fn drop_axes(shape: Vec<Dim>, axes: &[usize], keep: bool) -> Vec<Dim> {

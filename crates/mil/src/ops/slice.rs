@@ -1,30 +1,62 @@
 //! Slices: by size (with -1 for "to the end") and by index (strides and masks).
 
-use super::infer::{show, tensor};
-use super::{INDICES, InferContext, MOVABLE, OpDef, Param, bool_const, int_const, x_of};
+use super::infer::{fits, same, show, tensor};
+use super::{BASIC, COUNTS, INT32, InferContext, MOVABLE, OpDef, Opset, Param, bool_const, int_const, x_of};
 use crate::error::MilError;
 use crate::program::{Dim, Type};
 
-const BY_SIZE: &[Param] = &[x_of(MOVABLE), Param::new("begin", INDICES), Param::new("size", INDICES)];
-const BY_INDEX: &[Param] = &[
+const BY_SIZE: OpDef = OpDef::new(
+    "slice_by_size",
+    "a part of x, by begin and size",
+    &[x_of(BASIC), Param::new("begin", INT32), Param::new("size", INT32)],
+    by_size_rule,
+);
+const BEGIN_MASK: Param = bool_const("begin_mask").optional();
+const END_MASK: Param = bool_const("end_mask").optional();
+const SQUEEZE_MASK: Param = bool_const("squeeze_mask").optional();
+const BY_INDEX: OpDef = OpDef::new(
+    "slice_by_index",
+    "a part of x, by begin, end and stride",
+    &[
+        x_of(BASIC),
+        Param::new("begin", INT32),
+        Param::new("end", INT32),
+        int_const("stride").optional(),
+        BEGIN_MASK,
+        END_MASK,
+        SQUEEZE_MASK,
+    ],
+    by_index_rule,
+);
+const BEGIN_17: Param = Param::new("begin", COUNTS).of("U");
+const END_17: Param = Param::new("end", COUNTS).of("U");
+const STRIDE_17: Param = Param::new("stride", COUNTS).of("U").constant().optional();
+const UPDATE: &[Param] = &[
     x_of(MOVABLE),
-    Param::new("begin", INDICES),
-    Param::new("end", INDICES),
-    int_const("stride").optional(),
-    bool_const("begin_mask").optional(),
-    bool_const("end_mask").optional(),
-    bool_const("squeeze_mask").optional(),
+    Param::new("update", MOVABLE).of("T"),
+    BEGIN_17,
+    END_17,
+    STRIDE_17,
+    BEGIN_MASK,
+    END_MASK,
+    SQUEEZE_MASK,
 ];
 
-pub(super) const OPS: &[OpDef] =
-    &[OpDef::new("slice_by_size", BY_SIZE, by_size_rule), OpDef::new("slice_by_index", BY_INDEX, by_index_rule)];
+pub(super) const OPS: &[OpDef] = &[
+    BY_SIZE,
+    BY_SIZE.again(Opset::IOS17, &[x_of(MOVABLE), BEGIN_17, Param::new("size", COUNTS).of("U")]),
+    BY_INDEX,
+    BY_INDEX.again(Opset::IOS17, &[x_of(MOVABLE), BEGIN_17, END_17, STRIDE_17, BEGIN_MASK, END_MASK, SQUEEZE_MASK]),
+    OpDef::new("slice_update", "x with a part replaced", UPDATE, update_rule).since(Opset::IOS18),
+];
 
 /// Values of an index argument, `None` where it is known only at run time.
 fn known(c: &InferContext<'_>, name: &str, rank: usize) -> Result<Option<Vec<i64>>, MilError> {
-    if c.has(name) && c.constant(name).is_none() {
-        return Ok(None);
+    let (_, length) = c.ranked(name, 1)?;
+    if same(&length[0], &Dim::Fixed(rank)).is_none() {
+        return Err(c.fail(format!("`{name}` has {} entries, x has rank {rank}", show(&length))));
     }
-    let values = c.ints(name)?;
+    let Some(values) = c.ints_known(name)? else { return Ok(None) };
     if values.len() != rank {
         return Err(c.fail(format!("`{name}` has {} entries, x has rank {rank}", values.len())));
     }
@@ -78,9 +110,23 @@ fn mask(c: &InferContext<'_>, name: &str, rank: usize) -> Result<Vec<bool>, MilE
     Ok(mask.iter().map(|&m| m != 0).collect())
 }
 
-/// As Python slices: negative bounds count from the end, both are clamped; a masked bound means "from the edge".
 fn by_index_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let (dtype, x) = c.tensor("x")?;
+    Ok(tensor(dtype, sliced(c, &x)?))
+}
+
+/// The update has the shape of the part.
+fn update_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
+    let ((dtype, x), (_, update)) = (c.tensor("x")?, c.tensor("update")?);
+    let part = sliced(c, &x)?;
+    if update.is_empty() || !fits(&part, &update) {
+        return Err(c.fail(format!("update {} must be {} and no scalar", show(&update), show(&part))));
+    }
+    Ok(tensor(dtype, x))
+}
+
+/// As Python slices: negative bounds count from the end, both are clamped; a masked bound means "from the edge".
+fn sliced(c: &InferContext<'_>, x: &[Dim]) -> Result<Vec<Dim>, MilError> {
     let rank = x.len();
     let (begin, end) = (known(c, "begin", rank)?, known(c, "end", rank)?);
     let stride = if c.has("stride") { known(c, "stride", rank)? } else { None }.unwrap_or_else(|| vec![1; rank]);
@@ -92,7 +138,7 @@ fn by_index_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
             if let (Dim::Fixed(n), Some(b)) = (&x[i], &begin) {
                 let n = *n as i64;
                 if b[i] < -n || b[i] >= n {
-                    return Err(c.fail(format!("index {} is outside of axis {i} of {}", b[i], show(&x))));
+                    return Err(c.fail(format!("index {} is outside of axis {i} of {}", b[i], show(x))));
                 }
             }
             continue;
@@ -104,8 +150,16 @@ fn by_index_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
         let bound = |masked: bool, values: &Option<Vec<i64>>, edge: i64| {
             if masked { Some(edge) } else { values.as_ref().map(|v| v[i]) }
         };
+        let (b, e) = (begin.as_ref().map(|v| v[i]), end.as_ref().map(|v| v[i]));
         let Dim::Fixed(n) = x[i] else {
-            shape.push(Dim::Unknown);
+            shape.push(of_unknown(
+                step,
+                b.filter(|_| !begin_mask[i]),
+                e.filter(|_| !end_mask[i]),
+                begin_mask[i],
+                end_mask[i],
+                &x[i],
+            ));
             continue;
         };
         let n = n as i64;
@@ -115,15 +169,32 @@ fn by_index_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
         let from = if begin_mask[i] { Some(first) } else { bound(false, &begin, 0).map(|v| wrap(v).clamp(low, high)) };
         let to = if end_mask[i] { Some(last) } else { bound(false, &end, 0).map(|v| wrap(v).clamp(low, high)) };
         let (Some(from), Some(to)) = (from, to) else {
-            shape.push(Dim::Unknown);
+            // A part of one element that is there is that element.
+            shape.push(if n == 1 { Dim::Fixed(1) } else { Dim::Unknown });
             continue;
         };
         let span = if step > 0 { to - from } else { from - to };
         let count = if span <= 0 { 0 } else { (span + step.abs() - 1) / step.abs() };
-        if count == 0 {
-            return Err(c.fail(format!("the slice of axis {i} of {} is empty", show(&x))));
+        let backwards = !begin_mask[i]
+            && !end_mask[i]
+            && step > 0
+            && matches!((b, e), (Some(0..), Some(e)) if b > Some(e) && e >= 0);
+        if backwards {
+            return Err(c.fail(format!("the slice of axis {i} of {} ends before it begins", show(x))));
         }
         shape.push(Dim::Fixed(count as usize));
     }
-    Ok(tensor(dtype, shape))
+    Ok(shape)
+}
+
+/// The extent of a slice of an axis that is not known: one or none where the bounds say so for every extent.
+fn of_unknown(step: i64, begin: Option<i64>, end: Option<i64>, from_edge: bool, to_edge: bool, extent: &Dim) -> Dim {
+    match (begin, end) {
+        _ if from_edge && to_edge && step.abs() == 1 => extent.clone(),
+        (Some(-1), _) if to_edge && step > 0 => Dim::Fixed(1),
+        (Some(0), _) if to_edge && step < 0 => Dim::Fixed(1),
+        (Some(b @ 0..), Some(e @ 0..)) if step > 0 && e <= b => Dim::Fixed(0),
+        (Some(b @ 0..), Some(e @ 0..)) if step > 0 && e - b <= step => Dim::Fixed(1),
+        _ => Dim::Unknown,
+    }
 }

@@ -1,0 +1,82 @@
+//! `cond` and `while_loop`: ops with nested blocks, which may use values of the blocks around them.
+
+use super::infer::agree;
+use super::{BOOL, InferContext, OpDef, Param, Takes};
+use crate::error::MilError;
+use crate::program::{Block, DataType, Dim, Type, ValueId};
+
+const COND: &[Param] = &[Param::new("pred", BOOL)];
+const WHILE: &[Param] = &[Param::takes("loop_vars", Takes::Any).variadic()];
+
+pub(super) const OPS: &[OpDef] = &[
+    OpDef::new("cond", "the results of the first block where pred, else of the second", COND, cond_rule),
+    OpDef::new(
+        "while_loop",
+        "the loop variables after the second block has run for as long as the first gives true",
+        WHILE,
+        while_rule,
+    ),
+];
+
+fn two_blocks<'a>(c: &InferContext<'a>) -> Result<[&'a Block; 2], MilError> {
+    let [first, second] = c.blocks else {
+        return Err(c.fail(format!("needs two blocks, has {}", c.blocks.len())));
+    };
+    match (c.function.blocks.get(first.index()), c.function.blocks.get(second.index())) {
+        (Some(first), Some(second)) => Ok([first, second]),
+        _ => Err(c.fail("names no block of its function")),
+    }
+}
+
+fn types(c: &InferContext<'_>, values: &[ValueId]) -> Vec<Type> {
+    values.iter().map(|&v| c.value_type(v)).collect()
+}
+
+/// What holds for both: extents that differ are unknown.
+fn join(a: &Type, b: &Type) -> Type {
+    let extent = |x: &Dim, y: &Dim| if x == y { x.clone() } else { Dim::Unknown };
+    match (a, b) {
+        (Type::Tensor { dtype, shape: s }, Type::Tensor { shape: t, .. }) if s.len() == t.len() => {
+            Type::Tensor { dtype: *dtype, shape: s.iter().zip(t).map(|(x, y)| extent(x, y)).collect() }
+        }
+        (Type::List { element: e, length: m }, Type::List { element: f, length: n }) => {
+            Type::List { element: Box::new(join(e, f)), length: extent(m, n) }
+        }
+        _ => a.clone(),
+    }
+}
+
+fn cond_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
+    c.ranked("pred", 0)?;
+    let [yes, no] = two_blocks(c)?;
+    let (yes, no) = (types(c, &yes.outputs), types(c, &no.outputs));
+    if yes.len() != no.len() {
+        return Err(c.fail(format!("one branch gives {} values, the other {}", yes.len(), no.len())));
+    }
+    if let Some((a, b)) = yes.iter().zip(&no).find(|(a, b)| !agree(a, b)) {
+        return Err(c.fail(format!("one branch gives {a} where the other gives {b}")));
+    }
+    Ok(yes.iter().zip(&no).map(|(a, b)| join(a, b)).collect())
+}
+
+fn while_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
+    let [condition, body] = two_blocks(c)?;
+    let vars = c.types("loop_vars");
+    if !matches!(types(c, &condition.outputs).as_slice(), [Type::Tensor { dtype: DataType::Bool, shape }] if shape.is_empty())
+    {
+        return Err(c.fail("the first block must give one scalar bool"));
+    }
+    for (what, found) in [
+        ("the condition takes", types(c, &condition.inputs)),
+        ("the body takes", types(c, &body.inputs)),
+        ("the body gives", types(c, &body.outputs)),
+    ] {
+        if found.len() != vars.len() {
+            return Err(c.fail(format!("{what} {} values, there are {} loop variables", found.len(), vars.len())));
+        }
+        if let Some((found, var)) = found.iter().zip(&vars).find(|(f, v)| !agree(f, v)) {
+            return Err(c.fail(format!("{what} {found} for a loop variable of {var}")));
+        }
+    }
+    Ok(vars.iter().zip(types(c, &body.outputs)).map(|(a, b)| join(a, &b)).collect())
+}
