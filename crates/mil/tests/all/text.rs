@@ -134,7 +134,7 @@ fn literals_of_every_type_read_back() {
         fp64 g = const()[val = fp64(-1e300)];
         tensor<fp16, [1]> y, tensor<fp16, [1]> z = frobnicate(x = x, how = string("well"), parts = (x, x))[name = string("y")];
         frobnicate(x = y);
-        tensor<fp16, [1]> w = cond(pred = x)[name = string("w")] () {
+        tensor<fp16, [1]> w = fork(pred = x)[name = string("w")] () {
             tensor<fp16, [1]> u = relu(x = x);
         } -> (u) (tensor<fp16, [1]> v) {
         } -> (v);
@@ -378,7 +378,7 @@ fn bodies_of_several_opsets_are_one_function() {
 {
     func main<ios16>(tensor<fp16, [2]> x) {
         tensor<fp16, [2]> y = relu(x = x);
-        tensor<fp16, [2]> c = cond(pred = x) (tensor<fp16, [2]> p) {
+        tensor<fp16, [2]> c = fork(pred = x) (tensor<fp16, [2]> p) {
             tensor<fp16, [2]> u = add(x = p, y = y);
         } -> (u);
     } -> (c);
@@ -386,7 +386,7 @@ fn bodies_of_several_opsets_are_one_function() {
     } -> ();
     func main<ios18>(tensor<fp16, [2]> x) {
         tensor<fp16, [2]> a = abs(x = x);
-        tensor<fp16, [2]> c = cond(pred = x) (tensor<fp16, [2]> p) {
+        tensor<fp16, [2]> c = fork(pred = x) (tensor<fp16, [2]> p) {
             tensor<fp16, [2]> u = foo(values = (p, a, x));
         } -> (u);
         tensor<fp16, [1, 2, 2]> q = bar();
