@@ -85,6 +85,7 @@ impl Single {
             def,
             args: &args,
             attributes: &op.attributes,
+            blocks: &[],
         };
         single.results = ops::infer(&context).map_err(invalid)?;
         let outputs: Vec<ValueId> = (0..single.results.len())

@@ -33,8 +33,14 @@ impl<'a> Compute<'a> {
     pub(super) fn op<const N: usize>(&mut self, name: &str, args: [(&str, Arg); N]) -> Option<ValueId> {
         let def = ops::find(name, self.opset)?;
         let args: Vec<(String, Arg)> = args.into_iter().map(|(n, a)| (n.to_string(), a)).collect();
-        let context =
-            InferContext { function: &self.function, weights: &self.weights, def, args: &args, attributes: &[] };
+        let context = InferContext {
+            function: &self.function,
+            weights: &self.weights,
+            def,
+            args: &args,
+            attributes: &[],
+            blocks: &[],
+        };
         let types = ops::infer(&context).ok()?;
         let [ty] = types.as_slice() else { return None };
         let value = ValueId(self.function.values.len() as u32);

@@ -173,7 +173,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn args<'b>(&'b self, op: &'b Op) -> Option<InferContext<'b>> {
         let def = ops::find(&op.name, self.opset())?;
         let function = self.function();
-        Some(InferContext { function, weights: self.weights, def, args: &op.args, attributes: &op.attributes })
+        Some(InferContext::of(function, self.weights, def, op))
     }
 
     /// Compile-time integers, or their default.
@@ -228,8 +228,14 @@ impl<'a> Cursor<'a> {
                 args.push((param.name.into(), Arg::Const(value.constant(like.unwrap_or(DataType::Fp16)))));
             }
         }
-        let context =
-            InferContext { function: self.function(), weights: self.weights, def, args: &args, attributes: &[] };
+        let context = InferContext {
+            function: self.function(),
+            weights: self.weights,
+            def,
+            args: &args,
+            attributes: &[],
+            blocks: &[],
+        };
         let types = ops::infer(&context).ok()?;
         let [ty] = types.as_slice() else { return None };
         let label = self.draft.unique(label);

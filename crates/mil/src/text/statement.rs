@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
         let types = self.opset.filter(|_| clean).and_then(|opset| {
             let def = ops::find(&op.name, opset)?;
             let (function, weights) = (&self.function, &self.weights);
-            let context = ops::InferContext { function, weights, def, args: &op.args, attributes: &op.attributes };
+            let context = ops::InferContext::of(function, weights, def, op);
             ops::infer(&context).ok().filter(|types| types.len() == results.len())
         });
         let Some(types) = types else { return self.untyped_call(results) };
