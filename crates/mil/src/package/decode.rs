@@ -26,10 +26,10 @@ use crate::weights::Weights;
 
 /// The function being read, with the files that its values name.
 pub(super) struct Decoder<'a> {
-    /// What `@model_path` stands for.
-    folder: &'a Path,
+    /// What `@model_path` stands for, if files may be opened.
+    folder: Option<&'a Path>,
     options: Options,
-    pub(super) weights: Weights,
+    weights: Weights,
     pub(super) diagnostics: Diagnostics,
     opened: HashSet<String>,
     function: Function,
@@ -51,11 +51,12 @@ struct Body {
 type Read<T> = Result<T, String>;
 
 impl<'a> Decoder<'a> {
-    pub(super) fn new(folder: &'a Path, options: Options) -> Decoder<'a> {
+    /// Records are looked for in `weights` and then in files of the folder.
+    pub(super) fn new(folder: Option<&'a Path>, weights: &Weights, options: Options) -> Decoder<'a> {
         Decoder {
             folder,
             options,
-            weights: Weights::new(),
+            weights: weights.clone(),
             diagnostics: Diagnostics::new(),
             opened: HashSet::new(),
             function: Function::default(),
@@ -350,8 +351,9 @@ impl<'a> Decoder<'a> {
         let (Some(dtype), Some(elements), Some(_)) = (ty.dtype(), ty.elements(), ty.bytes()) else {
             return Err(format!("a blob file holds no {ty}"));
         };
-        if self.opened.insert(path.to_string())
-            && let Some(found) = blob_path(self.folder, path)?
+        if let Some(folder) = self.folder
+            && self.opened.insert(path.to_string())
+            && let Some(found) = blob_path(folder, path)?
         {
             let mapped = Mapped::open(&found).map_err(|e| format!("{}: {e}", found.display()))?;
             self.weights.open_file(path, mapped);

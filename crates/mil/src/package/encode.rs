@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use super::opset_to_core_ml;
 use super::proto::{self, Binding, Content, Immediate};
 use super::value::{immediate, write_tensor, write_type};
+use super::write::records;
 use crate::program::{Arg, BlockId, Constant, DataType, Function, Op, Payload, Program, ValueId};
 use crate::verify::MAX_DEPTH;
 use crate::weights::{WeightId, blob};
@@ -80,22 +81,9 @@ impl<'a> Encoder<'a> {
     /// The records that ops use, in the order of their files and offsets: so a program that was read keeps its weight file. What
     /// is inline and goes to the file comes behind them.
     fn place_records(&mut self) {
-        let (program, weights) = (self.program, &self.program.weights);
+        let weights = &self.program.weights;
         let Store::File(file) = &mut self.store else { return };
-        let ops = program.functions.iter().flat_map(|f| &f.ops);
-        let constants = ops.flat_map(|op| {
-            let literals = op.args.iter().filter_map(|(_, a)| if let Arg::Const(c) = a { Some(c) } else { None });
-            literals.chain(op.attributes.iter().map(|(_, c)| c))
-        });
-        let mut used: Vec<WeightId> = constants
-            .filter_map(|c| match c {
-                Constant::Tensor { payload: Payload::Weight(id), .. } => Some(*id),
-                _ => None,
-            })
-            .collect();
-        used.sort_by_key(|id| (weights.location(*id), *id));
-        used.dedup();
-        for id in used {
+        for id in records(self.program) {
             if let (Some(bytes), Some(dtype), Some(elements)) =
                 (weights.bytes(id), weights.dtype(id), weights.elements(id))
             {

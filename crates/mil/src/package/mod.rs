@@ -1,8 +1,8 @@
 //! Containers of programs: `.mlpackage`, `.mlmodel`, `.mlmodelc`, and MIL text with its weights beside it
 //! (coreml-containers, weight-blob).
 //!
-//! [`open`] finds out what a path is and gives a [`Program`] with its description; [`write_package`] and [`write_model`] write
-//! one. Weight files are mapped, never read or copied: opening costs what the model's own message costs. A container comes from
+//! [`open`] finds out what a path is and gives a [`Program`] with its description; [`write_package`], [`write_model`] and
+//! [`write_text`] write one. Weight files are mapped, never read or copied: opening costs what the model's own message costs. A container comes from
 //! anywhere: no path in it leads out of its folder, nesting is bounded (by `prost` at a hundred messages, by the IR at 64
 //! blocks), and sizes are those of the file.
 //!
@@ -28,7 +28,7 @@ use prost::Message as _;
 
 pub use describe::{Description, Feature, FeatureType, Ports};
 pub use error::PackageError;
-pub use write::{WriteOptions, write_model, write_package};
+pub use write::{WriteOptions, write_model, write_package, write_text};
 
 use crate::program::Program;
 use crate::text::{Options, parse_with};
@@ -113,14 +113,32 @@ pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Opened, Pac
 fn model_file(path: &Path, form: Form, options: Options) -> Result<Opened, PackageError> {
     let bytes = Mapped::open(path).map_err(PackageError::io(path))?;
     let folder = path.parent().unwrap_or(Path::new(""));
+    model_bytes(&bytes, path, form, decode::Decoder::new(Some(folder), &Weights::new(), options))
+}
+
+/// Reads the bytes of a `.mlmodel`. The blob files that it names are those opened in `weights`; no other file is touched.
+///
+/// # Errors
+/// As [`open`].
+pub fn read_model(bytes: &[u8], weights: &Weights, options: Options) -> Result<Opened, PackageError> {
+    let decoder = decode::Decoder::new(None, weights, options);
+    model_bytes(bytes, Path::new("model.mlmodel"), Form::Model, decoder)
+}
+
+/// `path` is for messages.
+fn model_bytes(
+    bytes: &[u8],
+    path: &Path,
+    form: Form,
+    mut decoder: decode::Decoder<'_>,
+) -> Result<Opened, PackageError> {
     let refuse = |reason| PackageError::Model { path: path.to_path_buf(), reason };
-    let model = model::read(&bytes).map_err(|e| match e {
+    let model = model::read(bytes).map_err(|e| match e {
         model::NotAProgram::Malformed(reason) => refuse(reason),
         model::NotAProgram::Other(kind) => PackageError::NotMlProgram { path: path.to_path_buf(), kind },
     })?;
     let message =
         proto::Program::decode(model.program).map_err(|e| refuse(format!("no protobuf of a program: {e}")))?;
-    let mut decoder = decode::Decoder::new(folder, options);
     let mut program = decoder.program(&message).map_err(refuse)?;
     let description = Description::read(model.description, model.rest).map_err(refuse)?;
     (program.version, program.dialect) = description.text_form(&program);

@@ -1,10 +1,11 @@
-//! Writing packages and models, whole or not at all.
+//! Writing packages, models and text, whole or not at all.
 //!
 //! Everything is written beside the target under a name of its own and renamed when it is complete; what fails leaves nothing.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use prost::Message as _;
@@ -14,7 +15,8 @@ use super::encode::{Encoder, Store, WeightFile};
 use super::error::PackageError;
 use super::model::{self, Model};
 use super::{manifest, specification_version};
-use crate::program::Program;
+use crate::program::{Arg, Constant, Payload, Program};
+use crate::weights::WeightId;
 
 /// A protobuf message is no larger.
 const MAX_MODEL: usize = i32::MAX as usize;
@@ -73,6 +75,59 @@ pub fn write_model(program: &Program, path: impl AsRef<Path>, options: &WriteOpt
     let beside = Beside::new(path.as_ref(), options.overwrite)?;
     put(&beside.path, &bytes)?;
     beside.finish()
+}
+
+/// Writes the text of a program and, beside it, the blob files that it names: `@model_path/weights/w.bin` becomes
+/// `weights/w.bin` in the text's folder. [`super::open`] reads it back as it is.
+///
+/// # Errors
+/// [`PackageError::Exists`], where the text or one of the files is there already; [`PackageError::Unwritable`] for a blob file
+/// that would lie outside the folder or whose bytes nobody has; whatever the system reports.
+pub fn write_text(program: &Program, path: impl AsRef<Path>, overwrite: bool) -> Result<(), PackageError> {
+    let path = path.as_ref();
+    let refuse = |reason: String| PackageError::Unwritable { form: "text", reason };
+    crate::verify::verify(program).map_err(|e| refuse(e.to_string()))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let used: BTreeSet<&str> =
+        records(program).into_iter().filter_map(|id| program.weights.location(id)).map(|(file, _)| file).collect();
+    let mut ready = Vec::new();
+    for (file, bytes) in program.weights.files().iter().filter(|(file, _)| used.contains(file.as_str())) {
+        let relative = Path::new(file.strip_prefix("@model_path/").unwrap_or(file));
+        if !relative.components().all(|c| matches!(c, Component::Normal(_))) {
+            return Err(refuse(format!("the blob file \"{file:.100}\" leads out of the folder")));
+        }
+        let target = folder.join(relative);
+        let parent = target.parent().unwrap_or(folder);
+        fs::create_dir_all(parent).map_err(PackageError::io(parent))?;
+        let beside = Beside::new(&target, overwrite)?;
+        put(&beside.path, bytes)?;
+        ready.push(beside);
+    }
+    if ready.len() < used.len() {
+        return Err(refuse("the bytes of a blob file are not there".into()));
+    }
+    let text = Beside::new(path, overwrite)?;
+    put(&text.path, crate::text::print(program).as_bytes())?;
+    // The text comes last: what it names is there.
+    ready.push(text);
+    ready.into_iter().try_for_each(Beside::finish)
+}
+
+/// The records that ops use, in the order of their files and offsets.
+pub(super) fn records(program: &Program) -> Vec<WeightId> {
+    let ops = program.functions.iter().flat_map(|f| &f.ops);
+    let constants = ops.flat_map(|op| {
+        let literals = op.args.iter().filter_map(|(_, a)| if let Arg::Const(c) = a { Some(c) } else { None });
+        literals.chain(op.attributes.iter().map(|(_, c)| c))
+    });
+    let record = |c: &Constant| match c {
+        Constant::Tensor { payload: Payload::Weight(id), .. } => Some(*id),
+        _ => None,
+    };
+    let mut used: Vec<WeightId> = constants.filter_map(record).collect();
+    used.sort_by_key(|id| (program.weights.location(*id), *id));
+    used.dedup();
+    used
 }
 
 fn encode<'p>(

@@ -1,11 +1,11 @@
 //! Containers: those that others wrote, programs of our own there and back, and bytes that are no container.
 
-use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ferrane_mil::package::{
-    Description, FeatureType, Form, PackageError, WriteOptions, open, write_model, write_package,
+    Description, FeatureType, Form, PackageError, WriteOptions, open, read_model, write_model, write_package,
+    write_text,
 };
 use ferrane_mil::program::Payload;
 use ferrane_mil::{
@@ -316,10 +316,15 @@ fn text_finds_its_weights_beside_it() {
     let program = b.finish(&[("y", y)]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.mil");
-    std::fs::write(&path, print(&program)).unwrap();
-    assert!(matches!(open(&path), Err(PackageError::Text { .. })), "the weights are not there yet");
-    std::fs::create_dir(folder.path().join("weights")).unwrap();
-    std::fs::write(folder.path().join("weights/w.bin"), &*program.weights.files()[0].1).unwrap();
+    write_text(&program, &path, false).unwrap();
+    assert!(matches!(write_text(&program, &path, false), Err(PackageError::Exists { .. })));
+    write_text(&program, &path, true).unwrap();
+    assert_eq!(crate::files(folder.path(), ""), [path.clone(), folder.path().join("weights/w.bin")]);
+    let weights = folder.path().join("weights/w.bin");
+    let bytes = std::fs::read(&weights).unwrap();
+    std::fs::remove_file(&weights).unwrap();
+    assert!(matches!(open(&path), Err(PackageError::Text { .. })), "the weights are not there");
+    std::fs::write(&weights, bytes).unwrap();
     for (path, form) in [(path.as_path(), Form::Text), (folder.path(), Form::Compiled)] {
         let opened = open(path).unwrap();
         assert_eq!(opened.form, form);
@@ -328,6 +333,12 @@ fn text_finds_its_weights_beside_it() {
     }
     std::fs::write(&path, print(&program).replace("weights/w.bin", "weights/../../w.bin")).unwrap();
     assert!(open(&path).unwrap_err().to_string().contains("leads out of its folder"));
+
+    let mut b = Builder::new("main", "ios18");
+    let w = b.weight("w", "@model_path/../w.bin", DataType::Fp16, &[1], vec![0; 2]).unwrap();
+    let y = b.op("relu", "y", [("x", w.into())]).unwrap();
+    let e = write_text(&b.finish(&[("y", y)]).unwrap(), folder.path().join("b.mil"), false).unwrap_err();
+    assert!(matches!(e, PackageError::Unwritable { .. }), "{e}");
 }
 
 /// A message's field.
@@ -364,12 +375,10 @@ fn varint(mut value: u64) -> Vec<u8> {
     out
 }
 
-fn open_model(folder: &Path, bytes: &[u8]) -> Result<Program, PackageError> {
-    let path = folder.join("hostile.mlmodel");
-    std::fs::write(&path, bytes).unwrap();
+fn read(bytes: &[u8]) -> Result<Program, String> {
     let begun = Instant::now();
-    let result = open(&path).map(|o| o.program);
-    // Reading is linear; these are small. The time is that of a busy machine.
+    let result = read_model(bytes, &Weights::new(), Options::default()).map(|o| o.program).map_err(|e| e.to_string());
+    // Reading is linear, and these are small. The time is that of a busy machine.
     assert!(begun.elapsed() < Duration::from_secs(5));
     if let Ok(program) = &result {
         print(program);
@@ -387,22 +396,20 @@ fn model_of(body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn hostile_messages_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let open = |bytes: &[u8]| open_model(folder.path(), bytes).map_err(|e| e.to_string());
-    assert!(open(&model_of(&[])).is_ok());
+    assert!(read(&model_of(&[])).is_ok());
     // A hundred thousand blocks in ops, and lists in lists, inside each other.
     let deep_blocks = nested(100_000, |inner| {
         let block = [field(1, b"cond"), header(4, inner)].concat();
         [header(3, block.len() + inner), block].concat()
     });
-    assert!(open(&model_of(&deep_blocks)).unwrap_err().contains("recursion"));
+    assert!(read(&model_of(&deep_blocks)).unwrap_err().contains("recursion"));
     let deep_lists = nested(100_000, |inner| {
         let list = header(1, inner);
         let immediate = [header(3, list.len() + inner), list].concat();
         [header(3, immediate.len() + inner), immediate].concat()
     });
     let attribute = field(5, &[field(1, b"val"), field(2, &deep_lists)].concat());
-    assert!(open(&model_of(&field(3, &[field(1, b"const"), attribute].concat()))).unwrap_err().contains("recursion"));
+    assert!(read(&model_of(&field(3, &[field(1, b"const"), attribute].concat()))).unwrap_err().contains("recursion"));
     // Types and extents beyond all bounds.
     let tensor = |dims: &[u64]| {
         let dim = |n: &u64| field(3, &field(1, &[vec![8], varint(*n)].concat()));
@@ -419,7 +426,7 @@ fn hostile_messages_are_refused() {
         ))
     };
     let bytes = |b: &[u8]| field(3, &field(1, &field(7, &field(1, b))));
-    assert!(open(&constant(&[1], &bytes(&[1, 2]))).is_ok());
+    assert!(read(&constant(&[1], &bytes(&[1, 2]))).is_ok());
     for (dims, content, reason) in [
         (&[1][..], bytes(&[1, 2, 3]), "3 bytes where 1 elements"),
         (&[1 << 33], bytes(&[]), "extent"),
@@ -427,26 +434,35 @@ fn hostile_messages_are_refused() {
         (&[1 << 30, 1 << 30, 1 << 30], bytes(&[]), "value"),
         (&[1 << 30, 1 << 30], bytes(&[0; 4]), "elements"),
         (&[1], field(5, &field(1, b"/etc/passwd")), "blob file"),
-        (&[1], field(5, &field(1, b"@model_path/../x")), "leads out"),
-        (&[1], field(5, &field(1, b"@model_path/hostile.mlmodel")), "no record"),
         (&[1], Vec::new(), "without content"),
     ] {
-        let e = open(&constant(dims, &content)).unwrap_err();
+        let e = read(&constant(dims, &content)).unwrap_err();
+        assert!(e.contains(reason), "{e}");
+    }
+    // Blob files in the folder of the model only, and only what is one.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hostile.mlmodel");
+    for (file, reason) in [
+        ("@model_path/../x", "leads out"),
+        ("/etc/passwd", "no blob file"),
+        ("@model_path/hostile.mlmodel", "no record"),
+    ] {
+        std::fs::write(&path, constant(&[1], &field(5, &field(1, file.as_bytes())))).unwrap();
+        let e = open(&path).unwrap_err().to_string();
         assert!(e.contains(reason), "{e}");
     }
     // A length that the file does not have.
-    assert!(open(&[vec![8, 9], varint(502 << 3 | 2), varint(u64::MAX)].concat()).is_err());
-    assert!(open(&[vec![8, 9], varint(502 << 3 | 2), varint(1 << 40)].concat()).is_err());
+    assert!(read(&[vec![8, 9], varint(502 << 3 | 2), varint(u64::MAX)].concat()).is_err());
+    assert!(read(&[vec![8, 9], varint(502 << 3 | 2), varint(1 << 40)].concat()).is_err());
 }
 
 #[test]
 fn names_are_checked() {
-    let folder = tempfile::tempdir().unwrap();
     let op = |name: &[u8], output: &[u8]| {
         let ty = field(2, &field(1, &[8, 10]));
         field(3, &[field(1, name), field(3, &[field(1, output), ty].concat())].concat())
     };
-    let open = |body: Vec<u8>| open_model(folder.path(), &model_of(&body)).map_err(|e| e.to_string());
+    let open = |body: Vec<u8>| read(&model_of(&body));
     assert!(open([0x1a, 0].repeat(64_000)).unwrap_err().contains("no identifier"));
     assert!(open(op(b"relu(", b"y")).unwrap_err().contains("no identifier"));
     assert!(open([op(b"relu", b"y"), op(b"relu", b"y")].concat()).unwrap_err().contains("two values are named `y`"));
@@ -471,10 +487,9 @@ fn model_bytes() -> Vec<u8> {
 
 #[test]
 fn truncated_models_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
     let bytes = model_bytes();
-    for end in (0..bytes.len()).step_by(31) {
-        assert!(open_model(folder.path(), &bytes[..end]).is_err(), "{end}");
+    for end in (0..bytes.len()).step_by(7) {
+        assert!(read(&bytes[..end]).is_err(), "{end}");
     }
 }
 
@@ -488,12 +503,12 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        let _ = open_model(tempfile::tempdir().unwrap().path(), &bytes);
+        let _ = read(&bytes);
     }
 
     #[test]
     fn random_programs_do_no_harm(body in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = open_model(tempfile::tempdir().unwrap().path(), &model_of(&body));
+        let _ = read(&model_of(&body));
     }
 }
 
