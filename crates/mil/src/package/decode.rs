@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 
 use ferrane_diag::{Code, Diagnostic, Diagnostics};
 use ferrane_host::map::Mapped;
+use prost::bytes::Bytes;
 
-use super::proto::{self, Binding};
+use super::proto::{self, Binding, part};
 use super::value::{read_type, read_value};
 use super::{inside, opset_from_core_ml};
 use crate::build::is_identifier;
@@ -73,6 +74,7 @@ impl<'a> Decoder<'a> {
         let attributes = self.attributes(&program.attributes)?;
         let mut functions = Vec::with_capacity(program.functions.len());
         for entry in &program.functions {
+            let entry: proto::FunctionEntry = part(entry)?;
             let function = entry.value.as_ref().ok_or("a function without content")?;
             self.function(&entry.key, function).map_err(|e| format!("function `{}`: {e}", short(&entry.key)))?;
             functions.push(std::mem::take(&mut self.function));
@@ -88,23 +90,34 @@ impl<'a> Decoder<'a> {
         self.function = Function { name: name.to_string(), ..Function::default() };
         self.function.attributes = self.attributes(&f.attributes)?;
         for (i, input) in f.inputs.iter().enumerate() {
+            let input: proto::NamedValueType = part(input)?;
             identifier(&input.name)?;
-            let ty = self.named_type(input)?;
-            let id = self.value(input.name.clone(), ty, ValueDef::Input(i as u32));
+            let ty = named_type(&input)?;
+            let id = self.value(input.name, ty, ValueDef::Input(i as u32));
             self.function.inputs.push(id);
         }
-        let (active, others): (Vec<_>, Vec<_>) = f.block_specializations.iter().partition(|e| e.key == f.opset);
-        if active.len() != 1 {
-            return Err(format!("{} bodies for its opset `{}`", active.len(), short(&f.opset)));
+        let mut entries: Vec<proto::BlockEntry> = Vec::new();
+        let mut opsets = HashSet::new();
+        for entry in &f.block_specializations {
+            let entry: proto::BlockEntry = part(entry)?;
+            if !opsets.insert(entry.key.clone()) {
+                return Err(format!("two bodies for the opset `{}`", short(&entry.key)));
+            }
+            entries.push(entry);
         }
-        for entry in active.into_iter().chain(others) {
+        if !opsets.contains(&f.opset) {
+            return Err(format!("no body for its opset `{}`", short(&f.opset)));
+        }
+        // The active one comes first.
+        entries.sort_by_key(|e| e.key != f.opset);
+        for entry in entries {
             let opset = opset_from_core_ml(&entry.key);
             identifier(&opset)?;
             if self.function.bodies.iter().any(|(o, _)| *o == opset) {
                 return Err(format!("two bodies for the opset `{opset}`"));
             }
             self.opset = Opset::from_name(&opset).unwrap_or(Opset(0));
-            let block = entry.value.as_ref().ok_or("a body without content")?;
+            let block = entry.value.ok_or("a body without content")?;
             if !block.inputs.is_empty() {
                 return Err("a body with parameters of its own".into());
             }
@@ -122,7 +135,7 @@ impl<'a> Decoder<'a> {
             }
             let id = self.new_block();
             self.function.bodies.push((opset, id));
-            self.block(id, block, 0)?;
+            self.block(id, &block, 0)?;
         }
         Ok(())
     }
@@ -143,13 +156,14 @@ impl<'a> Decoder<'a> {
         // What the block hides, to be seen again behind it.
         let mut hidden = Vec::new();
         for (i, input) in block.inputs.iter().enumerate() {
-            let value = self.define(input, ValueDef::BlockInput(id, i as u32), depth, &mut hidden)?;
+            let value = self.define(&part(input)?, ValueDef::BlockInput(id, i as u32), depth, &mut hidden)?;
             self.function.blocks[id.index()].inputs.push(value);
         }
         for op in &block.operations {
-            self.op(id, op, depth, &mut hidden).map_err(|e| {
-                let result = op.outputs.first().map_or(String::new(), |o| format!(" `{}`", short(&o.name)));
-                format!("op `{}`{result}: {e}", short(&op.r#type))
+            let op: proto::Operation = part(op)?;
+            self.op(id, &op, depth, &mut hidden).map_err(|e| match result_name(&op) {
+                name if name.is_empty() => format!("op `{}`: {e}", short(&op.r#type)),
+                name => format!("op `{}` `{}`: {e}", short(&op.r#type), short(&name)),
             })?;
         }
         for name in &block.outputs {
@@ -178,13 +192,14 @@ impl<'a> Decoder<'a> {
         let mut names = HashSet::new();
         let mut args = Vec::with_capacity(op.inputs.len());
         for entry in &op.inputs {
+            let entry: proto::ArgumentEntry = part(entry)?;
             identifier(&entry.key)?;
-            if !names.insert(&entry.key) {
+            if !names.insert(entry.key.clone()) {
                 return Err(format!("the argument `{}` is given twice", entry.key));
             }
             let argument = entry.value.as_ref().map_or(&[][..], |a| &a.arguments);
             let arg = self.argument(block, op, &entry.key, argument).map_err(|e| format!("`{}`: {e}", entry.key))?;
-            args.push((entry.key.clone(), arg));
+            args.push((entry.key, arg));
         }
         let attributes = self.attributes(&op.attributes)?;
         let id = self.push_op(
@@ -193,11 +208,11 @@ impl<'a> Decoder<'a> {
         );
         for nested in &op.blocks {
             let place = self.new_block();
-            self.block(place, nested, depth + 1)?;
+            self.block(place, &part(nested)?, depth + 1)?;
             self.function.ops[id.index()].blocks.push(place);
         }
         for (i, output) in op.outputs.iter().enumerate() {
-            let value = self.define(output, ValueDef::Op(id, i as u32), depth, hidden)?;
+            let value = self.define(&part(output)?, ValueDef::Op(id, i as u32), depth, hidden)?;
             self.function.ops[id.index()].outputs.push(value);
         }
         Ok(())
@@ -235,8 +250,7 @@ impl<'a> Decoder<'a> {
                         Binding::Name(value) => self.lookup(value)?,
                         Binding::Value(value) => {
                             let constant = self.constant(value)?;
-                            let result = op.outputs.first().map_or(op.r#type.as_str(), |o| &o.name);
-                            self.push_const(block, &format!("{result}_{name}"), constant)
+                            self.push_const(block, &format!("{}_{name}", result_name(op)), constant)
                         }
                     });
                 }
@@ -262,26 +276,23 @@ impl<'a> Decoder<'a> {
         value
     }
 
-    fn attributes(&mut self, entries: &[proto::ValueEntry]) -> Read<Vec<(String, Constant)>> {
+    fn attributes(&mut self, entries: &[Bytes]) -> Read<Vec<(String, Constant)>> {
         let mut names = HashSet::new();
         let mut attributes = Vec::with_capacity(entries.len());
         for entry in entries {
+            let entry: proto::ValueEntry = part(entry)?;
             identifier(&entry.key)?;
-            if !names.insert(&entry.key) {
+            if !names.insert(entry.key.clone()) {
                 return Err(format!("the attribute `{}` is given twice", entry.key));
             }
             let value = entry.value.as_ref().ok_or_else(|| format!("the attribute `{}` has no value", entry.key))?;
-            attributes.push((entry.key.clone(), self.constant(value).map_err(|e| format!("`{}`: {e}", entry.key))?));
+            let value = self.constant(value).map_err(|e| format!("`{}`: {e}", entry.key))?;
+            attributes.push((entry.key, value));
         }
         Ok(attributes)
     }
 
     // Names and values.
-
-    fn named_type(&self, value: &proto::NamedValueType) -> Read<Type> {
-        let ty = value.r#type.as_ref().ok_or("no type").map_err(str::to_string).and_then(read_type);
-        ty.map_err(|e| format!("`{}`: {e}", short(&value.name)))
-    }
 
     fn value(&mut self, name: String, ty: Type, def: ValueDef) -> ValueId {
         let id = ValueId(self.function.values.len() as u32);
@@ -301,7 +312,7 @@ impl<'a> Decoder<'a> {
         depth: usize,
         hidden: &mut Vec<(String, Option<ValueId>)>,
     ) -> Read<ValueId> {
-        let ty = self.named_type(value)?;
+        let ty = named_type(value)?;
         let name = &value.name;
         let before = self.body.visible.get(name).copied();
         let result = depth == 0 && self.body.results.contains(name);
@@ -388,6 +399,17 @@ pub(super) fn blob_path(folder: &Path, path: &str) -> Read<Option<PathBuf>> {
 
 fn binding(message: &proto::BindingMessage) -> Read<&Binding> {
     message.binding.as_ref().ok_or_else(|| "a binding without content".to_string())
+}
+
+fn named_type(value: &proto::NamedValueType) -> Read<Type> {
+    let ty = value.r#type.as_ref().ok_or_else(|| "no type".to_string()).and_then(read_type);
+    ty.map_err(|e| format!("`{}`: {e}", short(&value.name)))
+}
+
+/// The name of an op's first result; nothing where there is none.
+fn result_name(op: &proto::Operation) -> String {
+    let first = op.outputs.first().and_then(|o| part::<proto::NamedValueType>(o).ok());
+    first.map_or(String::new(), |o| o.name)
 }
 
 fn identifier(name: &str) -> Read<()> {

@@ -75,6 +75,9 @@ pub enum FeatureType {
     Other,
 }
 
+/// Descriptions are small; what is larger would only take memory.
+const MAX_BYTES: usize = 1 << 24;
+
 /// coreml-containers §1.
 const ARRAY_TYPES: [(DataType, i32); 5] = [
     (DataType::Fp16, 65552),
@@ -90,6 +93,9 @@ const TEXT_KEY: &str = "ferrane.mil-text";
 
 impl Description {
     pub(super) fn read(bytes: &[u8], rest: Vec<u8>) -> Result<Description, String> {
+        if bytes.len() > MAX_BYTES {
+            return Err(format!("the model's description has {} bytes, more than {MAX_BYTES}", bytes.len()));
+        }
         let message = proto::ModelDescription::decode(bytes).map_err(|e| format!("the model's description: {e}"))?;
         Ok(Description { bytes: bytes.to_vec(), rest, message })
     }

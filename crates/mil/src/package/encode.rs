@@ -6,8 +6,10 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use prost::bytes::Bytes;
+
 use super::opset_to_core_ml;
-use super::proto::{self, Binding, Content, Immediate};
+use super::proto::{self, Binding, Content, Immediate, bytes};
 use super::value::{immediate, write_tensor, write_type};
 use super::write::records;
 use crate::program::{Arg, BlockId, Constant, DataType, Function, Op, Payload, Program, ValueId};
@@ -73,7 +75,7 @@ impl<'a> Encoder<'a> {
         let mut functions = Vec::with_capacity(program.functions.len());
         for f in &program.functions {
             let function = self.function(f).map_err(|e| format!("function `{}`: {e}", f.name))?;
-            functions.push(proto::FunctionEntry { key: f.name.clone(), value: Some(function) });
+            functions.push(bytes(proto::FunctionEntry { key: f.name.clone(), value: Some(function) }));
         }
         Ok(proto::Program { version: 1, functions, attributes: self.attributes(&program.attributes, false)? })
     }
@@ -97,7 +99,7 @@ impl<'a> Encoder<'a> {
         let mut block_specializations = Vec::with_capacity(f.bodies.len());
         for (opset, body) in &f.bodies {
             let block = self.block(f, *body, 0)?;
-            block_specializations.push(proto::BlockEntry { key: opset_to_core_ml(opset), value: Some(block) });
+            block_specializations.push(bytes(proto::BlockEntry { key: opset_to_core_ml(opset), value: Some(block) }));
         }
         Ok(proto::Function {
             inputs: named(f, &f.inputs),
@@ -120,9 +122,9 @@ impl<'a> Encoder<'a> {
         Ok(proto::Block { inputs: named(f, &block.inputs), outputs, operations, attributes: Vec::new() })
     }
 
-    fn op(&mut self, f: &'a Function, op: &'a Op, depth: usize, out: &mut Vec<proto::Operation>) -> Written<()> {
+    fn op(&mut self, f: &'a Function, op: &'a Op, depth: usize, out: &mut Vec<Bytes>) -> Written<()> {
         if op.name == "coreml_update_state" {
-            out.extend(update_state(f, op)?);
+            out.extend(update_state(f, op)?.map(bytes));
             return Ok(());
         }
         // The data of compressed constants lie in the weight file, whether they are arguments or attributes.
@@ -141,22 +143,22 @@ impl<'a> Encoder<'a> {
         }
         let mut blocks = Vec::with_capacity(op.blocks.len());
         for &block in &op.blocks {
-            blocks.push(self.block(f, block, depth + 1)?);
+            blocks.push(bytes(self.block(f, block, depth + 1)?));
         }
         let attributes = self.attributes(&op.attributes, stored)?;
-        out.push(proto::Operation {
+        out.push(bytes(proto::Operation {
             r#type: op.name.clone(),
             inputs,
             outputs: named(f, &op.outputs),
             blocks,
             attributes,
-        });
+        }));
         Ok(())
     }
 
-    fn attributes(&mut self, attributes: &'a [(String, Constant)], stored: bool) -> Written<Vec<proto::ValueEntry>> {
+    fn attributes(&mut self, attributes: &'a [(String, Constant)], stored: bool) -> Written<Vec<Bytes>> {
         let one = |(name, constant): &'a (String, Constant)| {
-            Ok(proto::ValueEntry { key: name.clone(), value: Some(self.value(constant, stored)?) })
+            Ok(bytes(proto::ValueEntry { key: name.clone(), value: Some(self.value(constant, stored)?) }))
         };
         attributes.iter().map(one).collect()
     }
@@ -168,49 +170,49 @@ impl<'a> Encoder<'a> {
                 let strings = proto::Strings { values: strings.to_vec() };
                 tensor(&ty, proto::Tensor::Strings(strings))
             }
-            Constant::Tensor { payload: Payload::Bytes(bytes), .. } => {
+            Constant::Tensor { payload: Payload::Bytes(packed), .. } => {
                 let dtype = ty.dtype().unwrap_or(DataType::UInt8);
                 let elements = ty.elements().unwrap_or(0);
                 match &mut self.store {
                     Store::File(file)
                         if stored && elements >= STORED_FROM && storable(dtype, self.specification_version) =>
                     {
-                        let offset = file.add(dtype, elements, bytes);
+                        let offset = file.add(dtype, elements, packed);
                         in_file(&ty, offset)
                     }
-                    _ => tensor(&ty, write_tensor(dtype, bytes)),
+                    _ => tensor(&ty, write_tensor(dtype, packed)),
                 }
             }
             Constant::Tensor { payload: Payload::Weight(id), .. } => {
                 let weights = &self.program.weights;
                 let (path, at) = weights.location(*id).unwrap_or(("?", 0));
                 let missing = || format!("the bytes of the weight at {at} of \"{path}\" are not there");
-                let bytes = weights.bytes(*id).ok_or_else(missing)?;
+                let packed = weights.bytes(*id).ok_or_else(missing)?;
                 let (dtype, elements) = (weights.dtype(*id).ok_or_else(missing)?, ty.elements().unwrap_or(0));
                 match &mut self.store {
                     Store::File(file) => {
                         let offset = match file.places.get(id) {
                             Some(offset) => *offset,
                             // Inside a list or dictionary, where nothing was placed beforehand.
-                            None => file.add(dtype, elements, bytes),
+                            None => file.add(dtype, elements, packed),
                         };
                         in_file(&ty, offset)
                     }
-                    Store::Inline => tensor(&ty, write_tensor(dtype, bytes)),
+                    Store::Inline => tensor(&ty, write_tensor(dtype, packed)),
                 }
             }
             Constant::List(_, items) => {
-                let values = items.iter().map(|c| self.value(c, false)).collect::<Written<_>>()?;
+                let values = items.iter().map(|c| self.value(c, false).map(bytes)).collect::<Written<_>>()?;
                 immediate(&ty, Immediate::List(proto::Values { values }))
             }
             Constant::Tuple(items) => {
-                let values = items.iter().map(|c| self.value(c, false)).collect::<Written<_>>()?;
+                let values = items.iter().map(|c| self.value(c, false).map(bytes)).collect::<Written<_>>()?;
                 immediate(&ty, Immediate::Tuple(proto::Values { values }))
             }
             Constant::Dict(_, entries) => {
                 let pair = |(k, v): &'a (Constant, Constant)| {
                     let (key, value) = (self.value(k, false)?, self.value(v, false)?);
-                    Ok(proto::KeyValuePair { key: Some(key), value: Some(value) })
+                    Ok(bytes(proto::KeyValuePair { key: Some(key), value: Some(value) }))
                 };
                 let values = entries.iter().map(pair).collect::<Written<_>>()?;
                 immediate(&ty, Immediate::Dictionary(proto::DictionaryValue { values }))
@@ -238,10 +240,10 @@ fn in_file(ty: &crate::program::Type, offset: u64) -> proto::Value {
     proto::Value { r#type: Some(write_type(ty)), content: Some(Content::BlobFile(file)) }
 }
 
-fn named(f: &Function, values: &[ValueId]) -> Vec<proto::NamedValueType> {
+fn named(f: &Function, values: &[ValueId]) -> Vec<Bytes> {
     let one = |v: &ValueId| {
         let value = f.value(*v);
-        proto::NamedValueType { name: value.name.clone(), r#type: Some(write_type(&value.ty)) }
+        bytes(proto::NamedValueType { name: value.name.clone(), r#type: Some(write_type(&value.ty)) })
     };
     values.iter().map(one).collect()
 }
@@ -250,8 +252,8 @@ fn by_name(f: &Function, value: ValueId) -> proto::BindingMessage {
     proto::BindingMessage { binding: Some(Binding::Name(f.value(value).name.clone())) }
 }
 
-fn entry(name: &str, arguments: Vec<proto::BindingMessage>) -> proto::ArgumentEntry {
-    proto::ArgumentEntry { key: name.to_string(), value: Some(proto::Argument { arguments }) }
+fn entry(name: &str, arguments: Vec<proto::BindingMessage>) -> Bytes {
+    bytes(proto::ArgumentEntry { key: name.to_string(), value: Some(proto::Argument { arguments }) })
 }
 
 /// `write_state` and, for the result, `read_state`.
@@ -265,7 +267,7 @@ fn update_state(f: &Function, op: &Op) -> Written<[proto::Operation; 2]> {
     let name = |label: &str| {
         let constant = Constant::string(label);
         let strings = proto::Tensor::Strings(proto::Strings { values: vec![label.to_string()] });
-        vec![proto::ValueEntry { key: "name".to_string(), value: Some(tensor(&constant.ty(), strings)) }]
+        vec![bytes(proto::ValueEntry { key: "name".to_string(), value: Some(tensor(&constant.ty(), strings)) })]
     };
     Ok([
         proto::Operation {

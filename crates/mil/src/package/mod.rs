@@ -3,8 +3,7 @@
 //!
 //! [`open`] finds out what a path is and gives a [`Program`] with its description; [`write_package`], [`write_model`] and
 //! [`write_text`] write one. Weight files are mapped, never read or copied: opening costs what the model's own message costs. A container comes from
-//! anywhere: no path in it leads out of its folder, nesting is bounded (by `prost` at a hundred messages, by the IR at 64
-//! blocks), and sizes are those of the file.
+//! anywhere: no path in it leads out of its folder, nesting is bounded (64 blocks, 32 types and values), and sizes are those of the file.
 //!
 //! The one decision: protobuf is only a spelling. The program that is read is the one that the text of the compiled model would
 //! give, up to the order of arguments, and writing it gives the same message again.

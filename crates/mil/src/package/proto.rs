@@ -3,8 +3,22 @@
 //!
 //! Maps are written here as what they are on the wire, repeated entries of key and value: so the order of arguments and
 //! attributes, which text shows, survives.
+//!
+//! Messages that repeat are kept as bytes, shared with the file, and read one at a time by [`part`]: what is wrong stops the
+//! reader where it stands, and a file of two-byte messages makes it hold a few times the file, not a structure for each.
 
+use prost::bytes::Bytes;
 use prost::{Message, Oneof};
+
+/// One of the messages that a field repeats.
+pub(super) fn part<M: Message + Default>(bytes: &Bytes) -> Result<M, String> {
+    M::decode(bytes.clone()).map_err(|e| e.to_string())
+}
+
+/// A message as its field keeps it.
+pub(super) fn bytes(message: impl Message) -> Bytes {
+    message.encode_to_vec().into()
+}
 
 /// An entry of `map<string, V>`.
 macro_rules! entry {
@@ -28,34 +42,34 @@ entry!(ArgumentEntry, Argument);
 pub(super) struct Program {
     #[prost(int64, tag = "1")]
     pub(super) version: i64,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) functions: Vec<FunctionEntry>,
-    #[prost(message, repeated, tag = "4")]
-    pub(super) attributes: Vec<ValueEntry>,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub(super) functions: Vec<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    pub(super) attributes: Vec<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Function {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) inputs: Vec<NamedValueType>,
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub(super) inputs: Vec<Bytes>,
     #[prost(string, tag = "2")]
     pub(super) opset: String,
-    #[prost(message, repeated, tag = "3")]
-    pub(super) block_specializations: Vec<BlockEntry>,
-    #[prost(message, repeated, tag = "4")]
-    pub(super) attributes: Vec<ValueEntry>,
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    pub(super) block_specializations: Vec<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    pub(super) attributes: Vec<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Block {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) inputs: Vec<NamedValueType>,
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub(super) inputs: Vec<Bytes>,
     #[prost(string, repeated, tag = "2")]
     pub(super) outputs: Vec<String>,
-    #[prost(message, repeated, tag = "3")]
-    pub(super) operations: Vec<Operation>,
-    #[prost(message, repeated, tag = "4")]
-    pub(super) attributes: Vec<ValueEntry>,
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    pub(super) operations: Vec<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    pub(super) attributes: Vec<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -82,14 +96,14 @@ pub(super) enum Binding {
 pub(super) struct Operation {
     #[prost(string, tag = "1")]
     pub(super) r#type: String,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) inputs: Vec<ArgumentEntry>,
-    #[prost(message, repeated, tag = "3")]
-    pub(super) outputs: Vec<NamedValueType>,
-    #[prost(message, repeated, tag = "4")]
-    pub(super) blocks: Vec<Block>,
-    #[prost(message, repeated, tag = "5")]
-    pub(super) attributes: Vec<ValueEntry>,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub(super) inputs: Vec<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    pub(super) outputs: Vec<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    pub(super) blocks: Vec<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "5")]
+    pub(super) attributes: Vec<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -109,7 +123,7 @@ pub(super) struct ValueType {
 #[derive(Clone, PartialEq, Oneof)]
 pub(super) enum TypeKind {
     #[prost(message, tag = "1")]
-    Tensor(TensorType),
+    Tensor(Box<TensorType>),
     #[prost(message, tag = "2")]
     List(Box<ListType>),
     #[prost(message, tag = "3")]
@@ -128,8 +142,8 @@ pub(super) struct TensorType {
     pub(super) rank: i64,
     #[prost(message, repeated, tag = "3")]
     pub(super) dimensions: Vec<Dimension>,
-    #[prost(message, repeated, tag = "4")]
-    pub(super) attributes: Vec<ValueEntry>,
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    pub(super) attributes: Vec<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -231,14 +245,14 @@ pub(super) enum Immediate {
 /// TupleValue and ListValue.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Values {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) values: Vec<Value>,
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub(super) values: Vec<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DictionaryValue {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) values: Vec<KeyValuePair>,
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub(super) values: Vec<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::proto::{self, Content, Extent, Immediate, Tensor, TypeKind};
+use super::proto::{self, Content, Extent, Immediate, Tensor, TypeKind, part};
 use crate::program::DataType::{self, *};
 use crate::program::{Constant, Dim, Payload, Type};
 use crate::weights::pack;
@@ -97,12 +97,12 @@ fn read_dim(dim: &proto::Dimension) -> Result<Dim, Text> {
 pub(super) fn write_type(ty: &Type) -> proto::ValueType {
     let boxed = |ty: &Type| Some(Box::new(write_type(ty)));
     let kind = match ty {
-        Type::Tensor { dtype, shape } => TypeKind::Tensor(proto::TensorType {
+        Type::Tensor { dtype, shape } => TypeKind::Tensor(Box::new(proto::TensorType {
             data_type: CODES.iter().find(|(d, _)| d == dtype).map_or(0, |(_, c)| *c),
             rank: shape.len() as i64,
             dimensions: shape.iter().map(write_dim).collect(),
             attributes: Vec::new(),
-        }),
+        })),
         Type::List { element, length } => {
             TypeKind::List(Box::new(proto::ListType { r#type: boxed(element), length: Some(write_dim(length)) }))
         }
@@ -145,7 +145,7 @@ fn read_value_within(
         Content::Immediate(i) => i.value.as_ref().ok_or("an immediate value without content")?,
     };
     let mut items = |values: &proto::Values| -> Result<Vec<Constant>, Text> {
-        values.values.iter().map(|v| read_value_within(v, blob, depth + 1)).collect()
+        values.values.iter().map(|v| read_value_within(&part(v)?, blob, depth + 1)).collect()
     };
     Ok(match (&ty, immediate) {
         (Type::Tensor { dtype, .. }, Immediate::Tensor(t)) => {
@@ -173,6 +173,7 @@ fn read_value_within(
         (Type::Dict(key, value), Immediate::Dictionary(d)) => {
             let mut entries = Vec::with_capacity(d.values.len());
             for pair in &d.values {
+                let pair: proto::KeyValuePair = part(pair)?;
                 let mut part = |v: &Option<proto::Value>, wanted: &Type| {
                     let v = v.as_ref().ok_or("a dictionary entry without its parts")?;
                     let found = read_value_within(v, blob, depth + 1)?;

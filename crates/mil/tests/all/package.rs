@@ -402,14 +402,23 @@ fn hostile_messages_are_refused() {
         let block = [field(1, b"cond"), header(4, inner)].concat();
         [header(3, block.len() + inner), block].concat()
     });
-    assert!(read(&model_of(&deep_blocks)).unwrap_err().contains("recursion"));
+    assert!(read(&model_of(&deep_blocks)).unwrap_err().contains("blocks nest deeper than 64"));
     let deep_lists = nested(100_000, |inner| {
         let list = header(1, inner);
         let immediate = [header(3, list.len() + inner), list].concat();
-        [header(3, immediate.len() + inner), immediate].concat()
+        // Every list has a type, or the first one would be refused for having none.
+        let ty = field(2, &field(2, &field(1, &field(1, &[8, 10]))));
+        [ty, header(3, immediate.len() + inner), immediate].concat()
     });
-    let attribute = field(5, &[field(1, b"val"), field(2, &deep_lists)].concat());
-    assert!(read(&model_of(&field(3, &[field(1, b"const"), attribute].concat()))).unwrap_err().contains("recursion"));
+    let deep_types = nested(100_000, |inner| {
+        let list = header(1, inner);
+        [header(2, list.len() + inner), list].concat()
+    });
+    for (value, reason) in [(deep_lists, "values nest deeper than 32"), (field(2, &deep_types), "recursion limit")] {
+        let attribute = field(5, &[field(1, b"val"), field(2, &value)].concat());
+        let e = read(&model_of(&field(3, &[field(1, b"const"), attribute].concat()))).unwrap_err();
+        assert!(e.contains(reason), "{e}");
+    }
     // Types and extents beyond all bounds.
     let tensor = |dims: &[u64]| {
         let dim = |n: &u64| field(3, &field(1, &[vec![8], varint(*n)].concat()));
