@@ -306,6 +306,11 @@ impl<'a> Machine<'a> {
                 for (name, _) in &op.args {
                     operands.push((name.as_str(), self.arguments(op, name)?));
                 }
+                for (name, constant) in op.attributes.iter().filter(|_| op.name.starts_with("constexpr_")) {
+                    if let Some(tensor) = Tensor::from_constant(constant, self.weights) {
+                        operands.push((name.as_str(), vec![Arc::new(tensor)]));
+                    }
+                }
                 let (results, wide) = (&single.results[..], self.table.wide_sums);
                 kernel(&Call { def: single.def, opset: self.opset, operands, results, wide })?
             }

@@ -32,6 +32,11 @@ impl<'a> Args<'a> {
         self.context.def
     }
 
+    /// An argument that stands among the attributes: those of `constexpr_*` ops do, up to iOS 17.
+    pub(super) fn attribute(&self, name: &str) -> Option<&'a Constant> {
+        self.op.attribute(name).filter(|_| self.op.name.starts_with("constexpr_"))
+    }
+
     pub(super) fn unsupported(&self, reason: impl std::fmt::Display) -> Error {
         unsupported(&self.op.name, reason)
     }

@@ -48,7 +48,7 @@ pub(super) struct Lowering<'a> {
     pub steps: Vec<Step>,
     pub initial: Vec<Step>,
     /// Bytes of the constants that the program states, and of those computed from them.
-    stated: usize,
+    pub stated: usize,
     folded: usize,
     /// The position in the body of the op being lowered.
     pub at: usize,

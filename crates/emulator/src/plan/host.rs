@@ -41,7 +41,10 @@ impl<'a> Lowering<'a> {
         let mut operands = Vec::new();
         for param in def.params {
             let given = match op.arg(param.name) {
-                None => continue,
+                None => match args.attribute(param.name) {
+                    Some(constant) => vec![self.known(constant)?],
+                    None => continue,
+                },
                 Some(Arg::Const(constant)) => vec![self.known(constant)?],
                 Some(Arg::Value(value)) => vec![self.host_operand(*value, &mut reads)?],
                 Some(Arg::List(values)) => {
@@ -75,9 +78,10 @@ impl<'a> Lowering<'a> {
         Ok(Operand::Read(reads.len() - 1, self.dtype(value)?))
     }
 
-    fn known(&self, constant: &Constant) -> Result<Operand> {
+    fn known(&mut self, constant: &Constant) -> Result<Operand> {
         let tensor = Tensor::from_constant(constant, self.weights)
             .ok_or_else(|| self.fail(format!("has a constant of type {} that cannot be read", constant.ty())))?;
+        self.stated += tensor.bytes();
         Ok(Operand::Known(Arc::new(tensor)))
     }
 }

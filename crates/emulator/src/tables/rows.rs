@@ -414,7 +414,9 @@ pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize
             for _ in 0..(last - first) * outer.extents[1..].iter().product::<usize>() {
                 spread(&step.inner, 1, place.offsets[1], block, &reads[0]);
                 match step.form {
-                    NormForm::Layer => layer(table, block, step.epsilon),
+                    // fp32 values are computed in fp64: where gamma and beta are large and cancel, the
+                    // rounding of the normalised value shows.
+                    NormForm::Layer => layer(table, table.wide_sums || !step.round, block, step.epsilon),
                     NormForm::L2 => {
                         let scale = 1.0 / (sum_square(table, block) + step.epsilon).sqrt();
                         block.iter_mut().for_each(|v| *v *= scale);
@@ -445,8 +447,8 @@ pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize
     tasks.end()
 }
 
-fn layer(table: &Table, block: &mut [f32], epsilon: f32) {
-    if table.wide_sums {
+fn layer(table: &Table, wide: bool, block: &mut [f32], epsilon: f32) {
+    if wide {
         let count = block.len() as f64;
         let mean = block.iter().map(|&v| f64::from(v)).sum::<f64>() / count;
         let variance = block.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / count;
