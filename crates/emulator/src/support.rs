@@ -20,14 +20,8 @@ pub enum Support {
 }
 
 /// Why ops have no numeric meaning that could be executed.
-const REFUSED: &[(&str, &str)] = &[
-    ("classify", "it gives a dictionary of class names, which is neither a tensor nor a list of them"),
-    ("random_bernoulli", RANDOM),
-    ("random_categorical", RANDOM),
-    ("random_normal", RANDOM),
-    ("random_uniform", RANDOM),
-];
-const RANDOM: &str = "the numbers that it draws are not defined, not even for a seed";
+const REFUSED: &[(&str, &str)] =
+    &[("classify", "it gives a dictionary of class names, which is neither a tensor nor a list of them")];
 
 /// How an op is executed. An op that the opset does not have is refused.
 pub fn support(op: &str, opset: Opset) -> Support {
