@@ -30,7 +30,15 @@ impl Body {
             let procedure = ports(id, function)?;
             Ok(Body::Interpreted(Box::new(Interpreted::new(function, weights, table, limits)?), procedure))
         } else {
-            Ok(Body::Plan(Box::new(Plan::new(id, function, weights, table)?)))
+            let plan = Plan::new(id, function, weights, table)?;
+            if plan.arena_bytes > limits.memory {
+                let message = format!(
+                    "`{}`: an evaluation needs {} bytes and may hold {}",
+                    function.name, plan.arena_bytes, limits.memory
+                );
+                return Err(Error::new(ErrorKind::OutOfMemory, message));
+            }
+            Ok(Body::Plan(Box::new(plan)))
         }
     }
 

@@ -39,8 +39,8 @@ pub struct Options {
     pub numerics: Numerics,
     /// The machine that is emulated; it gives the queue's depth. Its limits on programs are not enforced.
     pub profile: Profile,
-    /// Bytes that the values of one interpreted evaluation may hold at a time; an op that would make more is
-    /// [`ErrorKind::OutOfMemory`]. (What a plan takes is known before it runs and is asked of the system at once.)
+    /// Bytes that the values of one evaluation may hold at a time, constants and surfaces not counted. A plan that needs more is
+    /// refused at compile, an interpreted op that would make more when it comes to it: [`ErrorKind::OutOfMemory`].
     pub memory: usize,
     /// Iterations that all loops of one evaluation may take together, so that a loop that does not end is an error.
     pub iterations: u64,

@@ -9,8 +9,14 @@
 //! An evaluation reuses its memory: the arena, and the scratch of each thread. What it takes from the heap is the packing memory
 //! of products, which the `gemm` crate behind `ferrane_host::gemm` allocates at each call.
 //!
+//! An op that a plan has no steps for is a *kernel*: one function over whole tensors. Functions that no plan can express (unknown
+//! extents, computed shapes, lists, `cond`, `while_loop`) are interpreted op by op with the same functions and the same numbers.
+//! [`support`] says which op is executed how; what is not executed is refused at compile, by name and with the reason.
+//!
 //! Weights are snapshotted at compile; input surfaces are read at every evaluation (emulator §1). Ports are packed, in program
-//! order, whatever row alignment the profile names. Limits of a profile are not enforced here, states and control flow are not run.
+//! order, whatever row alignment the profile names. A state is a port of its own: a plan reads and writes its surface in place, so
+//! a failed evaluation may leave it changed; interpreted functions write states only when they succeed. Limits of a profile are not
+//! enforced here. [`Emulator::call`] runs any function on constants; single ops are evaluated through `ferrane_mil::Evaluate`.
 //!
 //! ```
 //! use ferrane_device::{Bindings, Device};

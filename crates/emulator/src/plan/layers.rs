@@ -57,6 +57,7 @@ impl<'a> Lowering<'a> {
         let to = self.apart(&to, &[x.clone(), z.clone()]);
         let to = if self.dtype(y)?.is_float() {
             let round = self.table.rounds(self.dtype(y)?);
+            let (x, z) = (self.float(x)?, self.float(z)?);
             self.product(&x, &z, to, After { round, ..After::default() })?
         } else {
             self.int_product(&x, &z, to)?
@@ -139,6 +140,17 @@ impl<'a> Lowering<'a> {
         self.push(Kind::Matmul(step), reads, vec![to.clone()])
     }
 
+    /// The view, or its integers as floats: from iOS 17 on a constant side of a product may have another element type.
+    fn float(&mut self, view: View) -> Result<View> {
+        if view.storage.is_float() {
+            return Ok(view);
+        }
+        let to = self.fresh(Storage::F32, &view.shape, None);
+        let convert = single(Elementwise::IntToFloat, &to, &[&view], false);
+        self.push(Kind::Group(convert), vec![view], vec![to.clone()])?;
+        Ok(to)
+    }
+
     /// As `product`, of integers: a new buffer where the leading axes of `to` do not make one batch.
     fn int_product(&mut self, x: &View, z: &View, to: View) -> Result<View> {
         let rank = to.shape.len();
@@ -186,20 +198,30 @@ impl<'a> Lowering<'a> {
     pub(super) fn linear(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
         let y = op.outputs[0];
         let (mut x, weight) = (self.operand(args, op, "x")?, self.operand(args, op, "weight")?);
-        if !self.dtype(y)?.is_float() {
-            return Err(args.unsupported("of integers is not implemented by the emulator"));
-        }
         let mut shape = self.shape(y)?;
         if x.shape.len() == 1 {
             x = View { shape: vec![1, x.shape[0]], strides: vec![0, x.strides[0]], ..x };
             shape.insert(0, 1);
         }
-        let bias = self.bias(op, args)?.map(|b| (b, Along::Cols));
         let wanted = self.result(y)?;
         let Some(to) = wanted.reshaped(&shape) else { return Err(args.unsupported("a result of this layout")) };
         let to = self.apart(&to, &[x.clone(), weight.clone()]);
-        let round = self.table.rounds(self.dtype(y)?);
-        let to = self.product(&x, &swapped(&weight), to, After { bias, round, ..After::default() })?;
+        let to = if self.dtype(y)?.is_float() {
+            let bias = self.bias(op, args)?.map(|b| (b, Along::Cols));
+            let round = self.table.rounds(self.dtype(y)?);
+            self.product(&x, &swapped(&weight), to, After { bias, round, ..After::default() })?
+        } else {
+            let product = self.int_product(&x, &swapped(&weight), to)?;
+            if args.has("bias") {
+                let bias = self.operand(args, op, "bias")?.broadcast(&shape);
+                let sum = self.fresh(product.storage, &shape, None);
+                let add = single(Elementwise::IntBinary(Binary::Add), &sum, &[&product, &bias], false);
+                self.push(Kind::Group(add), vec![product, bias], vec![sum.clone()])?;
+                sum
+            } else {
+                product
+            }
+        };
         let real = self.shape(y)?;
         let Some(at) = to.reshaped(&real) else { return Err(args.unsupported("a result of this layout")) };
         self.settle(y, at)

@@ -57,10 +57,10 @@ const NESTED: &str = r#"
         int32 zero = const()[val = int32(0)];
         int32 one = const()[val = int32(1)];
         fp32 none = const()[val = fp32(0)];
-        (int32 i_end, fp32 sum) = while_loop(loop_vars = (zero, none))[name = string("outer")]
+        int32 i_end, fp32 sum = while_loop(loop_vars = (zero, none))[name = string("outer")]
             (int32 i0, fp32 s0) { bool go = less(x = i0, y = n)[name = string("go")]; } -> (go)
             (int32 i1, fp32 s1) {
-                (int32 j_end, fp32 inner) = while_loop(loop_vars = (zero, s1))[name = string("inner_loop")]
+                int32 j_end, fp32 inner = while_loop(loop_vars = (zero, s1))[name = string("inner_loop")]
                     (int32 j0, fp32 t0) { bool on = less(x = j0, y = i1)[name = string("on")]; } -> (on)
                     (int32 j1, fp32 t1) {
                         fp32 t2 = add(x = t1, y = x)[name = string("t2")];
@@ -249,4 +249,13 @@ fn support_says_what_compiling_does() {
     assert_eq!(support("read_state", Opset::IOS18), Support::Plan);
     assert!(matches!(support("read_state", Opset::IOS16), Support::Refused(_)));
     assert!(matches!(support("classify", Opset::IOS15), Support::Refused(_)));
+}
+
+#[test]
+fn every_op_is_executed_or_refused_for_a_reason() {
+    for def in ferrane_mil::ops::all() {
+        if let Support::Refused(reason) = support(def.name, Opset::IOS18) {
+            assert!(!reason.contains("neither steps"), "{}: {reason}", def.name);
+        }
+    }
 }

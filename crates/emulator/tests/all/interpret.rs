@@ -83,6 +83,30 @@ fn wrong_inputs_are_named() {
 }
 
 #[test]
+fn a_slice_may_begin_anywhere() {
+    let program = text(
+        r#"
+    func main<ios18>(tensor<fp16, [6]> x, tensor<int32, [1]> begin, tensor<int32, [1]> reps) {
+        tensor<int32, [1]> size = const()[val = tensor<int32, [1]>([2])];
+        tensor<fp16, [2]> part = slice_by_size(x = x, begin = begin, size = size)[name = string("part")];
+        tensor<fp16, [?]> y = tile(x = part, reps = reps)[name = string("y")];
+    } -> (y);"#,
+    );
+    let x = constant(&Tensor::new(DataType::Fp16, &[6], (0..6).map(f64::from).collect()));
+    for (begin, reps, wanted) in [(1, 2, vec![1.0, 2.0, 1.0, 2.0]), (4, 1, vec![4.0, 5.0])] {
+        let inputs = [("x", x.clone()), ("begin", Constant::int32s(&[begin])), ("reps", Constant::int32s(&[reps]))];
+        assert_eq!(call(Numerics::Fast, &program, &inputs).unwrap()[0].values, wanted);
+    }
+    // A slice beyond the end, and a result far larger than an evaluation may hold.
+    let kind = |begin, reps| {
+        let inputs = [("x", x.clone()), ("begin", Constant::int32s(&[begin])), ("reps", Constant::int32s(&[reps]))];
+        call(Numerics::Fast, &program, &inputs).unwrap_err().kind()
+    };
+    assert_eq!(kind(5, 1), ErrorKind::Evaluate);
+    assert_eq!(kind(0, i32::MAX), ErrorKind::OutOfMemory);
+}
+
+#[test]
 fn one_op_is_evaluated_on_constants() {
     let program = text(
         r#"

@@ -9,4 +9,5 @@ mod interpret;
 mod layers;
 mod ops;
 mod patterns;
+mod random;
 mod values;

@@ -167,7 +167,7 @@ fn ops_give_the_values_of_coremltools() {
             let result = built.and_then(|(program, inputs)| {
                 BOTH.into_iter().try_for_each(|numerics| {
                     let found = match path {
-                        Path::Plan => run(numerics, &program, &inputs),
+                        Path::Plan if has_extents(&program) => run(numerics, &program, &inputs),
                         _ => interpret(numerics, &program, &inputs),
                     };
                     let found = found.map_err(|e| e.to_string())?;
@@ -178,6 +178,12 @@ fn ops_give_the_values_of_coremltools() {
         }
     }
     suite.finish();
+}
+
+/// Whether every result has a surface that can hold it: the extents of some depend on values.
+fn has_extents(program: &Program) -> bool {
+    let function = &program.functions[0];
+    function.body().outputs.iter().all(|v| function.value(*v).ty.shape().is_some())
 }
 
 fn interpret(numerics: Numerics, program: &Program, inputs: &[Tensor]) -> ferrane_device::Result<Vec<Tensor>> {
