@@ -7,6 +7,8 @@ mod blobs;
 mod hostile;
 #[path = "all/inference.rs"]
 mod inference;
+#[path = "all/ops.rs"]
+mod ops;
 #[path = "all/package.rs"]
 mod package;
 #[path = "all/passes.rs"]
