@@ -94,6 +94,10 @@ fn convolutions() {
     for (i, (xs, ws, options)) in cases.into_iter().enumerate() {
         let (x, w) = (Tensor::random(Fp16, &xs, i as u64), Tensor::random(Fp16, &ws, 50 + i as u64));
         for constant in [true, false] {
+            // A weight known at run time only goes without dilations (coremltools 9.0).
+            if !constant && options.dilations.iter().any(|&d| d > 1) {
+                continue;
+            }
             let inputs = if constant { vec![x.clone()] } else { vec![x.clone(), w.clone()] };
             let mut shape = Vec::new();
             let program = program(&inputs, |b, ids| {
