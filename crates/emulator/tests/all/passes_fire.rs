@@ -1,0 +1,696 @@
+//! Each pass where it fires and where it must stay silent.
+
+use ferrane_mil::{Arg, Builder, Constant, DataType, MilError, Program, ValueId, print};
+
+use crate::harness::{Tensor, program};
+use crate::passes::{Within, optimise, pipeline, same};
+
+use DataType::{Fp16, Fp32, Int8, Int16, Int32};
+
+type Build<'a> = &'a dyn Fn(&mut Builder, &[ValueId]) -> Result<Vec<ValueId>, MilError>;
+
+/// The ops of the body in order, without constants.
+fn ops(program: &Program) -> Vec<&str> {
+    let main = &program.functions[0];
+    main.body().ops.iter().map(|&op| main.op(op).name.as_str()).filter(|n| *n != "const").collect()
+}
+
+fn inputs(types: &[(DataType, &[usize])]) -> Vec<Tensor> {
+    types.iter().enumerate().map(|(i, (dtype, shape))| Tensor::random(*dtype, shape, 7 + i as u64)).collect()
+}
+
+fn fires(pass: &str, inputs: &[Tensor], build: Build<'_>, wanted: &[&str], within: Within) {
+    let before = program(inputs, |b, v| build(b, v));
+    let (after, report) = optimise(&pipeline(&[pass]), &before).unwrap();
+    assert!(report.changes() > 0, "{pass} is silent on\n{}", print(&before));
+    assert_eq!(ops(&after), wanted, "{pass}:\n{}", print(&after));
+    same(&before, &after, inputs, within).unwrap_or_else(|e| panic!("{pass}: {e}\n{}", print(&after)));
+}
+
+fn silent(pass: &str, inputs: &[Tensor], build: Build<'_>) {
+    let before = program(inputs, |b, v| build(b, v));
+    let (after, report) = optimise(&pipeline(&[pass]), &before).unwrap();
+    assert_eq!(report.changes(), 0, "{pass} made\n{}", print(&after));
+    assert_eq!(print(&after), print(&before));
+}
+
+/// Both float types, with what a handful of roundings of each may move: eight units of fp16 (constants are rounded too), or 1e-5.
+fn floats(test: impl Fn(DataType, Within)) {
+    test(Fp16, Within::Part(4e-3));
+    test(Fp32, Within::Part(1e-5));
+}
+
+fn full(dtype: DataType, shape: &[usize], value: f64) -> Constant {
+    let count = shape.iter().product();
+    Constant::raw(dtype, shape, &Tensor::new(dtype, shape, vec![value; count]).to_bytes())
+}
+
+fn random(dtype: DataType, shape: &[usize], seed: u64) -> Constant {
+    Constant::raw(dtype, shape, &Tensor::random(dtype, shape, seed).to_bytes())
+}
+
+fn op2(b: &mut Builder, op: &str, x: impl Into<Arg>, y: impl Into<Arg>) -> Result<ValueId, MilError> {
+    b.op(op, "v", [("x", x.into()), ("y", y.into())])
+}
+
+fn op1(b: &mut Builder, op: &str, x: ValueId) -> Result<ValueId, MilError> {
+    b.op(op, "v", [("x", x.into())])
+}
+
+#[test]
+fn identities_go_and_the_sign_of_zero_stays() {
+    let x = vec![Tensor::new(Fp16, &[1, 2, 1, 3], vec![-0.0, 0.0, 1.5, -2.0, 65504.0, -6e-8])];
+    let with = |op: &'static str, c: Constant, swap: bool| {
+        move |b: &mut Builder, v: &[ValueId]| {
+            let r = b.op("sign", "s", [("x", v[0].into())])?;
+            let r = op2(b, "mul", r, v[0])?;
+            let (p, q): (Arg, Arg) = if swap { (c.clone().into(), r.into()) } else { (r.into(), c.clone().into()) };
+            let y = op2(b, op, p, q)?;
+            Ok(vec![op1(b, "abs", y)?, y])
+        }
+    };
+    let half = |v| Constant::fp16(v);
+    for (op, c, swap) in [
+        ("mul", half(1.0), false),
+        ("mul", half(1.0), true),
+        ("real_div", half(1.0), false),
+        ("sub", half(0.0), false),
+        ("add", half(-0.0), false),
+        ("add", full(Fp16, &[1, 2, 1, 3], -0.0), true),
+        ("mul", full(Fp16, &[2, 1, 1], 1.0), false),
+    ] {
+        fires("identity", &x, &with(op, c, swap), &["sign", "mul", "abs"], Within::Bits);
+    }
+    for (op, c, swap) in [
+        ("add", half(0.0), false),
+        ("sub", half(-0.0), false),
+        ("sub", half(0.0), true),
+        ("real_div", half(1.0), true),
+        // Broadcasts to another shape.
+        ("mul", full(Fp16, &[2, 2, 1, 1], 1.0), false),
+        ("mul", Constant::raw(Fp16, &[3], &[0, 0x3c, 0, 0x3c, 1, 0x3c]), false),
+    ] {
+        silent("identity", &x, &with(op, c, swap));
+    }
+    // What cannot be −0, and integers.
+    fires(
+        "identity",
+        &x,
+        &|b, v| {
+            let a = op1(b, "abs", v[0])?;
+            let y = op2(b, "add", a, Constant::fp16(0.0))?;
+            Ok(vec![op1(b, "sqrt", y)?])
+        },
+        &["abs", "sqrt"],
+        Within::Bits,
+    );
+    fires(
+        "identity",
+        &inputs(&[(Int32, &[4])]),
+        &|b, v| {
+            let a = op2(b, "mul", v[0], v[0])?;
+            Ok(vec![op2(b, "add", a, Constant::int32(0))?])
+        },
+        &["mul"],
+        Within::Bits,
+    );
+}
+
+#[test]
+fn moves_that_move_nothing_go() {
+    let x = inputs(&[(Fp16, &[1, 4, 1, 4])]);
+    let ints = |v: &[i32]| Arg::from(Constant::int32s(v));
+    let whole: &[(&str, Vec<(&str, Arg)>)] = &[
+        ("identity", vec![]),
+        ("cast", vec![("dtype", Constant::string("fp16").into())]),
+        ("reshape", vec![("shape", ints(&[1, 4, -1, 4]))]),
+        ("transpose", vec![("perm", ints(&[2, 1, 0, 3]))]),
+        ("slice_by_size", vec![("begin", ints(&[0; 4])), ("size", ints(&[1, -1, 1, 4]))]),
+        ("slice_by_index", vec![("begin", ints(&[0; 4])), ("end", ints(&[1, 4, 1, 9]))]),
+        ("pad", vec![("pad", ints(&[0; 4])), ("mode", Constant::string("reflect").into())]),
+        ("tile", vec![("reps", ints(&[1; 4]))]),
+    ];
+    let with = |op: &'static str, args: Vec<(&'static str, Arg)>| {
+        move |b: &mut Builder, v: &[ValueId]| {
+            let r = op1(b, "relu", v[0])?;
+            let y = b.op(op, "y", args.iter().cloned().chain([("x", r.into())]))?;
+            Ok(vec![y])
+        }
+    };
+    for (op, args) in whole.iter().cloned() {
+        fires("identity", &x, &with(op, args), &["relu"], Within::Bits);
+    }
+    fires(
+        "identity",
+        &x,
+        &|b, v| {
+            let r = op1(b, "relu", v[0])?;
+            let r = b.concat("c", &[r], 1)?;
+            b.split("s", r, &[4], 1)
+        },
+        &["relu"],
+        Within::Bits,
+    );
+    // Same extents, other places.
+    silent("identity", &x, &with("transpose", vec![("perm", ints(&[0, 3, 2, 1]))]));
+    let backwards = vec![
+        ("begin", ints(&[0, -1, 0, 0])),
+        ("end", ints(&[1, 0, 1, 4])),
+        ("stride", ints(&[1, -1, 1, 1])),
+        ("end_mask", Constant::raw(DataType::Bool, &[4], &[0, 1, 0, 0]).into()),
+    ];
+    silent("identity", &x, &with("slice_by_index", backwards));
+    // An output that is an input is copied by somebody.
+    silent("identity", &x, &|b, v| Ok(vec![op1(b, "identity", v[0])?]));
+}
+
+#[test]
+fn casts_go_where_nothing_was_lost() {
+    let chain = |through: DataType, to: DataType| {
+        move |b: &mut Builder, v: &[ValueId]| {
+            let a = b.op("identity", "i", [("x", v[0].into())])?;
+            let m = b.cast("m", a, through)?;
+            Ok(vec![b.cast("y", m, to)?])
+        }
+    };
+    let wide = vec![Tensor::new(Fp32, &[4], vec![1.0 + 1e-6f32 as f64, 1e30, -0.1f32 as f64, -0.0])];
+    fires("cast_pairs", &inputs(&[(Fp16, &[2, 3])]), &chain(Fp32, Fp16), &["identity"], Within::Bits);
+    fires("cast_pairs", &inputs(&[(Int8, &[9])]), &chain(Fp16, Int8), &["identity"], Within::Bits);
+    fires("cast_pairs", &inputs(&[(Int8, &[9])]), &chain(Int32, Int16), &["identity", "cast"], Within::Bits);
+    silent("cast_pairs", &wide, &chain(Fp16, Fp32));
+    silent("cast_pairs", &inputs(&[(Fp16, &[3])]), &chain(Int32, Fp16));
+    silent("cast_pairs", &inputs(&[(Fp16, &[3])]), &chain(Fp32, Int32));
+}
+
+#[test]
+fn transposes_join_and_cancel() {
+    let x = inputs(&[(Fp16, &[2, 3, 4, 5]), (Fp16, &[2, 3, 4, 5])]);
+    fires(
+        "transposes",
+        &x,
+        &|b, v| {
+            let t = b.transpose("t", v[0], &[0, 2, -1, 1])?;
+            Ok(vec![b.transpose("u", t, &[3, 1, 0, 2])?, op1(b, "relu", v[1])?])
+        },
+        &["transpose", "relu"],
+        Within::Bits,
+    );
+    // Behind element-wise ops, over two operands and a number.
+    fires(
+        "transposes",
+        &x,
+        &|b, v| {
+            let (t, u) = (b.transpose("t", v[0], &[0, 3, 1, 2])?, b.transpose("u", v[1], &[0, 3, 1, 2])?);
+            let s = op2(b, "sub", t, u)?;
+            let s = op2(b, "mul", full(Fp16, &[1, 1, 1, 1], 0.5), s)?;
+            let s = op1(b, "tanh", s)?;
+            Ok(vec![b.transpose("y", s, &[0, 2, 3, 1])?])
+        },
+        &["sub", "mul", "tanh"],
+        Within::Bits,
+    );
+    // Another axis; a constant with places; a value in between that is read twice.
+    silent("transposes", &x, &|b, v| {
+        let (t, u) = (b.transpose("t", v[0], &[0, 3, 1, 2])?, b.transpose("u", v[1], &[0, 3, 1, 2])?);
+        let s = op2(b, "sub", t, u)?;
+        let y = b.transpose("y", s, &[0, 3, 1, 2])?;
+        let r = b.transpose("r", v[0], &[0, 1, 3, 2])?;
+        let r = op2(b, "mul", r, random(Fp16, &[4], 3))?;
+        let z = b.transpose("z", r, &[0, 1, 3, 2])?;
+        let q = b.transpose("q", v[0], &[0, 1, 3, 2])?;
+        let q = op1(b, "relu", q)?;
+        let w = b.transpose("w", q, &[0, 1, 3, 2])?;
+        Ok(vec![y, z, w, q])
+    });
+}
+
+#[test]
+fn reshapes_join_and_cancel() {
+    let x = inputs(&[(Fp16, &[2, 6])]);
+    fires(
+        "reshapes",
+        &x,
+        &|b, v| {
+            let a = op1(b, "relu", v[0])?;
+            let r = b.reshape("r", a, &[3, 4])?;
+            let r = b.expand_dims("e", r, &[0, 2])?;
+            let s = b.reshape("s", a, &[12])?;
+            let s = b.reshape("t", s, &[2, 6])?;
+            Ok(vec![r, op1(b, "abs", s)?])
+        },
+        &["relu", "reshape", "abs"],
+        Within::Bits,
+    );
+    silent("reshapes", &x, &|b, v| {
+        let r = b.reshape("r", v[0], &[3, 4])?;
+        let t = b.transpose("t", r, &[1, 0])?;
+        Ok(vec![b.reshape("s", t, &[2, 6])?])
+    });
+}
+
+#[test]
+fn what_is_computed_twice_is_shared() {
+    let x = inputs(&[(Fp16, &[3, 3]), (Fp16, &[3, 3])]);
+    let flag = |f| Arg::from(Constant::bool(f));
+    fires(
+        "common_subexpressions",
+        &x,
+        &|b, v| {
+            let m = b.matmul("m", v[0], v[1], false, true)?;
+            let args =
+                [("y", v[1].into()), ("x", v[0].into()), ("transpose_y", flag(true)), ("transpose_x", flag(false))];
+            let n = b.op("matmul", "n", args)?;
+            Ok(vec![op2(b, "add", m, n)?, n])
+        },
+        &["matmul", "add"],
+        Within::Bits,
+    );
+    silent("common_subexpressions", &inputs(&[(Fp16, &[3, 3])]), &|b, v| {
+        let m = op2(b, "sub", v[0], Constant::fp16(0.0))?;
+        let n = op2(b, "sub", v[0], Constant::fp16(-0.0))?;
+        let s = b.reduce_sum("s", v[0], &[0], true)?;
+        let u = b.reduce_mean("u", v[0], &[0, 1], true)?;
+        Ok(vec![m, n, s, u])
+    });
+}
+
+#[test]
+fn constants_fold_but_do_not_grow() {
+    let x = inputs(&[(Fp16, &[1, 4])]);
+    fires(
+        "constant_folding",
+        &x,
+        &|b, v| {
+            let w = b.constant("w", random(Fp16, &[4, 400], 1))?;
+            let t = b.transpose("t", w, &[1, 0])?;
+            let h = op2(b, "mul", t, Constant::fp16(0.5))?;
+            let y = b.matmul("y", v[0], h, false, true)?;
+            Ok(vec![y])
+        },
+        &["matmul"],
+        Within::Bits,
+    );
+    silent("constant_folding", &x, &|b, v| {
+        let w = b.constant("w", random(Fp16, &[1, 4], 1))?;
+        let large = b.tile("t", w, &[400, 1])?;
+        let y = op2(b, "add", v[0], large)?;
+        let z = b.constant("z", random(Fp16, &[2], 1))?;
+        Ok(vec![y, op1(b, "exp", z)?])
+    });
+}
+
+fn conv(b: &mut Builder, x: ValueId, dtype: DataType, bias: bool) -> Result<ValueId, MilError> {
+    let w = b.constant("w", random(dtype, &[5, 3, 2, 2], 4))?;
+    let bias = if bias { Some(b.constant("b", random(dtype, &[5], 5))?) } else { None };
+    b.conv("c", x, w, bias, &Default::default())
+}
+
+#[test]
+fn biases_and_batch_norms_go_into_the_product() {
+    floats(|dtype, within| {
+        let x = inputs(&[(dtype, &[2, 3, 4, 4])]);
+        for bias in [false, true] {
+            for (op, shape, swap) in [
+                ("add", &[1, 5, 1, 1][..], false),
+                ("add", &[5, 1, 1], true),
+                ("sub", &[5, 1, 1], false),
+                ("sub", &[], false),
+                ("add", &[1, 1, 1], true),
+            ] {
+                let k = random(dtype, shape, 6);
+                fires(
+                    "conv_bias",
+                    &x,
+                    &|b, v| {
+                        let c = conv(b, v[0], dtype, bias)?;
+                        let k = Arg::from(k.clone());
+                        let (p, q) = if swap { (k, c.into()) } else { (c.into(), k) };
+                        let y = op2(b, op, p, q)?;
+                        Ok(vec![y])
+                    },
+                    &["conv"],
+                    within,
+                );
+            }
+            let batch_norm = |b: &mut Builder, c: ValueId, gamma: bool| {
+                let mut args: Vec<(&str, Arg)> = vec![
+                    ("x", c.into()),
+                    ("mean", random(dtype, &[5], 8).into()),
+                    ("variance", full(dtype, &[5], 0.25).into()),
+                ];
+                if gamma {
+                    args.push(("gamma", random(dtype, &[5], 9).into()));
+                    args.push(("beta", random(dtype, &[5], 10).into()));
+                }
+                b.op("batch_norm", "n", args)
+            };
+            for gamma in [false, true] {
+                fires(
+                    "conv_batch_norm",
+                    &x,
+                    &|b, v| {
+                        let c = conv(b, v[0], dtype, bias)?;
+                        Ok(vec![batch_norm(b, c, gamma)?])
+                    },
+                    &["conv"],
+                    within,
+                );
+            }
+            silent("conv_batch_norm", &x, &|b, v| {
+                let c = conv(b, v[0], dtype, bias)?;
+                Ok(vec![batch_norm(b, c, true)?, c])
+            });
+        }
+        // The wrong axis, a constant that widens, a product read twice, and 1 - x.
+        silent("conv_bias", &x, &|b, v| {
+            let c = conv(b, v[0], dtype, false)?;
+            let d = conv(b, c, dtype, false).or_else(|_| conv(b, v[0], dtype, true))?;
+            let e = conv(b, v[0], dtype, false)?;
+            Ok(vec![
+                op2(b, "add", c, random(dtype, &[3], 1))?,
+                op2(b, "sub", random(dtype, &[5, 1, 1], 1), d)?,
+                op2(b, "add", e, random(dtype, &[5, 1, 1], 1))?,
+                e,
+            ])
+        });
+        fires(
+            "conv_bias",
+            &inputs(&[(dtype, &[2, 3])]),
+            &|b, v| {
+                let w = b.constant("w", random(dtype, &[4, 3], 1))?;
+                let y = b.linear("l", v[0], w, None)?;
+                Ok(vec![op2(b, "add", y, random(dtype, &[4], 2))?])
+            },
+            &["linear"],
+            within,
+        );
+    });
+}
+
+#[test]
+fn linear_becomes_a_convolution() {
+    floats(|dtype, within| {
+        for (shape, wanted) in [
+            (&[2, 7, 3][..], &["transpose", "expand_dims", "conv", "squeeze", "transpose"][..]),
+            (&[7, 3], &["expand_dims", "transpose", "expand_dims", "conv", "squeeze", "transpose", "squeeze"]),
+            (&[3], &["expand_dims", "transpose", "expand_dims", "conv", "squeeze", "transpose", "squeeze"]),
+        ] {
+            for bias in [false, true] {
+                fires(
+                    "linear_to_conv",
+                    &inputs(&[(dtype, shape)]),
+                    &|b, v| {
+                        let w = b.constant("w", random(dtype, &[4, 3], 1))?;
+                        let k = if bias { Some(b.constant("k", random(dtype, &[4], 2))?) } else { None };
+                        Ok(vec![b.linear("l", v[0], w, k)?])
+                    },
+                    wanted,
+                    within,
+                );
+            }
+        }
+    });
+}
+
+fn number(dtype: DataType, v: f32) -> Constant {
+    if dtype == Fp16 { Constant::fp16(v) } else { Constant::fp32(v) }
+}
+
+/// The tanh formula, or the erf one, with numbers in different places.
+fn gelu(b: &mut Builder, x: ValueId, dtype: DataType, form: usize, half: f32) -> Result<Vec<ValueId>, MilError> {
+    let n = |v| number(dtype, v);
+    Ok(match form {
+        0 => {
+            let u = op2(b, "mul", x, n(0.707_106_77))?;
+            let e = op1(b, "erf", u)?;
+            let e = op2(b, "add", n(1.0), e)?;
+            let h = op2(b, "mul", x, n(half))?;
+            vec![op2(b, "mul", h, e)?]
+        }
+        1 => {
+            let u = op2(b, "real_div", x, n(std::f32::consts::SQRT_2))?;
+            let e = op1(b, "erf", u)?;
+            let e = op2(b, "add", e, n(1.0))?;
+            let h = op2(b, "mul", e, x)?;
+            vec![op2(b, "mul", n(half), h)?]
+        }
+        2 => {
+            let c = op2(b, "pow", x, n(3.0))?;
+            let c = op2(b, "mul", c, n(0.044715))?;
+            let s = op2(b, "add", x, c)?;
+            let s = op2(b, "mul", s, n(0.797_884_6))?;
+            let t = op1(b, "tanh", s)?;
+            let t = op2(b, "add", t, n(1.0))?;
+            let t = op2(b, "mul", t, n(half))?;
+            vec![op2(b, "mul", x, t)?]
+        }
+        3 => {
+            let c = op2(b, "mul", x, x)?;
+            let c = op2(b, "mul", n(0.044715), c)?;
+            let s = op2(b, "add", c, n(1.0))?;
+            let u = op2(b, "mul", x, n(0.797_884_6))?;
+            let s = op2(b, "mul", u, s)?;
+            let t = op1(b, "tanh", s)?;
+            let t = op2(b, "add", t, n(1.0))?;
+            let h = op2(b, "mul", t, x)?;
+            vec![op2(b, "real_div", h, n(1.0 / half))?]
+        }
+        _ => {
+            let u = op2(b, "mul", n(1.702), x)?;
+            let s = op1(b, "sigmoid", u)?;
+            vec![op2(b, "mul", s, x)?]
+        }
+    })
+}
+
+#[test]
+fn activations_are_recognised() {
+    floats(|dtype, within| {
+        let x = inputs(&[(dtype, &[2, 8])]);
+        for form in 0..5 {
+            fires("recognise_gelu", &x, &|b, v| gelu(b, v[0], dtype, form, 0.5), &["gelu"], within);
+            // A factor of a half that is none (the sigmoid has no half), and a value in between that is an output.
+            if form < 4 {
+                silent("recognise_gelu", &x, &|b, v| gelu(b, v[0], dtype, form, 0.45));
+            }
+        }
+        silent("recognise_gelu", &x, &|b, v| {
+            let u = op2(b, "mul", number(dtype, 1.702), v[0])?;
+            let s = op1(b, "sigmoid", u)?;
+            Ok(vec![op2(b, "mul", s, v[0])?, s])
+        });
+        // Of another value.
+        silent("recognise_gelu", &inputs(&[(dtype, &[2]), (dtype, &[2])]), &|b, v| {
+            let u = op2(b, "mul", v[0], number(dtype, 1.702))?;
+            let s = op1(b, "sigmoid", u)?;
+            Ok(vec![op2(b, "mul", s, v[1])?])
+        });
+        fires(
+            "recognise_silu",
+            &x,
+            &|b, v| {
+                let s = op1(b, "sigmoid", v[0])?;
+                Ok(vec![op2(b, "mul", s, v[0])?])
+            },
+            &["silu"],
+            within,
+        );
+        silent("recognise_silu", &x, &|b, v| {
+            let s = op1(b, "sigmoid", v[0])?;
+            Ok(vec![op2(b, "mul", s, v[0])?, op1(b, "relu", s)?])
+        });
+    });
+}
+
+/// x / √(mean(x²) + ε) in one of its spellings.
+fn rms(b: &mut Builder, x: ValueId, dtype: DataType, axis: i32, form: usize) -> Result<ValueId, MilError> {
+    let n = |v| number(dtype, v);
+    let count = b.shape(x)?[axis as usize] as f32;
+    let square = match form {
+        0 | 3 => op2(b, "mul", x, x)?,
+        1 => op1(b, "square", x)?,
+        2 => op2(b, "pow", x, n(2.0))?,
+        _ => x,
+    };
+    let mean = match form {
+        0 | 1 => b.reduce_mean("m", square, &[axis], true)?,
+        4 => {
+            let axes = [
+                ("x", x.into()),
+                ("axes", Constant::int32s(&[axis]).into()),
+                ("keep_dims", Constant::bool(true).into()),
+            ];
+            let s = b.op("reduce_sum_square", "s", axes)?;
+            op2(b, "mul", s, n(1.0 / count))?
+        }
+        3 => {
+            let s = b.reduce_sum("s", square, &[axis], true)?;
+            op2(b, "mul", s, n(1.0 / count))?
+        }
+        _ => {
+            let s = b.reduce_sum("s", square, &[axis], true)?;
+            op2(b, "real_div", s, n(count))?
+        }
+    };
+    let small = n(1e-3);
+    match form {
+        0 => {
+            let r = b.op("rsqrt", "r", [("x", mean.into()), ("epsilon", small.into())])?;
+            op2(b, "mul", r, x)
+        }
+        1 => {
+            let v = op2(b, "add", mean, small)?;
+            let r = op1(b, "sqrt", v)?;
+            op2(b, "real_div", x, r)
+        }
+        3 => {
+            let v = op2(b, "add", mean, small)?;
+            let r = op2(b, "pow", v, n(-0.5))?;
+            op2(b, "mul", x, r)
+        }
+        _ => {
+            let v = op2(b, "add", small, mean)?;
+            let r = op1(b, "sqrt", v)?;
+            let r = op2(b, "real_div", n(1.0), r)?;
+            op2(b, "mul", x, r)
+        }
+    }
+}
+
+#[test]
+fn norms_are_recognised() {
+    floats(|dtype, within| {
+        let x = inputs(&[(dtype, &[1, 8, 1, 6])]);
+        let canonical = ["mul", "reduce_sum", "mul", "add", "pow", "mul"];
+        for axis in [1, 3] {
+            for form in [0, 1, 2, 4] {
+                fires("canonical_rms_norm", &x, &|b, v| Ok(vec![rms(b, v[0], dtype, axis, form)?]), &canonical, within);
+            }
+            // It is so already.
+            silent("canonical_rms_norm", &x, &|b, v| Ok(vec![rms(b, v[0], dtype, axis, 3)?]));
+            for form in 0..5 {
+                let extents: &[usize] = if axis == 1 { &[1, 8, 1, 1] } else { &[6] };
+                let norm = |b: &mut Builder, v: ValueId, over: i32| {
+                    let m = b.reduce_mean("mean", v, &[over], true)?;
+                    let d = b.op("sub", "d", [("x", v.into()), ("y", m.into())])?;
+                    rms(b, d, dtype, axis, form)
+                };
+                fires(
+                    "recognise_layer_norm",
+                    &x,
+                    &|b, v| {
+                        let y = norm(b, v[0], axis)?;
+                        let y = op2(b, "mul", random(dtype, extents, 3), y)?;
+                        Ok(vec![op2(b, "add", y, random(dtype, extents, 4))?])
+                    },
+                    &["layer_norm"],
+                    within,
+                );
+                // The mean of another axis; and a scale of another axis stays outside.
+                silent("recognise_layer_norm", &x, &|b, v| Ok(vec![norm(b, v[0], 4 - axis)?]));
+                let other: &[usize] = if axis == 1 { &[6] } else { &[8, 1, 1] };
+                fires(
+                    "recognise_layer_norm",
+                    &x,
+                    &|b, v| {
+                        let y = norm(b, v[0], axis)?;
+                        Ok(vec![op2(b, "mul", y, random(dtype, other, 3))?])
+                    },
+                    &["layer_norm", "mul"],
+                    within,
+                );
+            }
+        }
+        // A mean square that something else reads.
+        silent("canonical_rms_norm", &x, &|b, v| {
+            let s = op2(b, "mul", v[0], v[0])?;
+            let m = b.reduce_mean("m", s, &[1], true)?;
+            let r = b.op("rsqrt", "r", [("x", m.into()), ("epsilon", number(dtype, 0.1).into())])?;
+            Ok(vec![op2(b, "mul", v[0], r)?, m])
+        });
+    });
+}
+
+#[test]
+fn refused_ops_are_decomposed() {
+    floats(|dtype, within| {
+        let x = inputs(&[(dtype, &[1, 4, 1, 6])]);
+        let mode = |m: &str| [("mode", Arg::from(Constant::string(m)))];
+        for (m, wanted) in [
+            ("EXACT", &["mul", "erf", "add", "mul", "mul"][..]),
+            ("TANH_APPROXIMATION", &["mul", "mul", "mul", "add", "mul", "tanh", "add", "mul", "mul"]),
+            ("SIGMOID_APPROXIMATION", &["mul", "sigmoid", "mul"]),
+        ] {
+            let build = |b: &mut Builder, v: &[ValueId]| {
+                Ok(vec![b.op("gelu", "g", mode(m).into_iter().chain([("x", v[0].into())]))?])
+            };
+            fires("decompose", &x, &build, wanted, within);
+        }
+        fires("decompose", &x, &|b, v| Ok(vec![b.silu("s", v[0])?]), &["sigmoid", "mul"], within);
+        let norm = ["reduce_mean", "sub", "mul", "reduce_mean", "add", "pow", "mul", "mul", "add"];
+        for (axes, shape) in [(&[1][..], &[4][..]), (&[-1], &[6]), (&[1, -1], &[4, 6])] {
+            fires(
+                "decompose",
+                &x,
+                &|b, v| {
+                    let g = b.constant("g", random(dtype, shape, 1))?;
+                    let k = b.constant("k", random(dtype, shape, 2))?;
+                    Ok(vec![b.layer_norm("n", v[0], axes, Some(g), Some(k), 1e-3)?])
+                },
+                &norm,
+                within,
+            );
+        }
+        fires(
+            "decompose",
+            &x,
+            &|b, v| {
+                let args = [
+                    ("x", v[0].into()),
+                    ("mean", random(dtype, &[4], 1).into()),
+                    ("variance", full(dtype, &[4], 0.5).into()),
+                    ("gamma", random(dtype, &[4], 2).into()),
+                ];
+                Ok(vec![b.op("batch_norm", "n", args)?])
+            },
+            &["mul", "add"],
+            within,
+        );
+        // Far enough from multiples of y that the quotient's floor is the same either way.
+        let pairs = vec![
+            Tensor::new(dtype, &[6], vec![5.3, -5.3, 5.3, -5.3, 0.5, -0.5]),
+            Tensor::new(dtype, &[6], vec![3.0, 3.0, -3.0, -3.0, 4.0, 4.0]),
+        ];
+        fires("decompose", &pairs, &|b, v| Ok(vec![op2(b, "mod", v[0], v[1])?]), &["floor_div", "mul", "sub"], within);
+    });
+    let bits = vec![
+        Tensor::new(DataType::Bool, &[4], vec![0.0, 0.0, 1.0, 1.0]),
+        Tensor::new(DataType::Bool, &[4], vec![0.0, 1.0, 0.0, 1.0]),
+    ];
+    for (op, wanted) in [
+        ("logical_and", &["cast", "cast", "mul", "cast"][..]),
+        ("logical_or", &["cast", "cast", "maximum", "cast"]),
+        ("logical_xor", &["cast", "cast", "not_equal"]),
+    ] {
+        fires("decompose", &bits, &|b, v| Ok(vec![op2(b, op, v[0], v[1])?]), wanted, Within::Bits);
+    }
+}
+
+#[test]
+fn outputs_become_as_large_as_the_largest() {
+    let x = inputs(&[(Fp16, &[1, 4, 1, 8]), (Fp32, &[1, 3, 1, 8]), (Fp16, &[1, 5, 1, 4])]);
+    let before = program(&x, |b, v| v.iter().map(|v| op1(b, "relu", *v)).collect());
+    let (after, report) = optimise(&pipeline(&["uniform_outputs"]), &before).unwrap();
+    same(&before, &after, &x, Within::Bits).unwrap();
+    let main = &after.functions[0];
+    let shapes: Vec<_> = main.body().outputs.iter().map(|v| main.value(*v).ty.shape().unwrap()).collect();
+    // 96 bytes are the largest; slices are of 16, 32 and 8 bytes.
+    assert_eq!(shapes, [[1, 6, 1, 8], [1, 3, 1, 8], [1, 12, 1, 4]]);
+    let told: Vec<_> = report.padded.iter().map(|p| (p.output.as_str(), p.axis, p.from[1], p.to[1])).collect();
+    assert_eq!(told, [("out0", 1, 4, 6), ("out2", 1, 5, 12)]);
+    silent("uniform_outputs", &x[..1], &|b, v| Ok(vec![op1(b, "relu", v[0])?, op1(b, "exp", v[0])?]));
+    // Slices whose sizes have no small common multiple.
+    let odd = inputs(&[(Fp16, &[1, 1, 31]), (Fp16, &[1, 1, 37])]);
+    let program = program(&odd, |b, v| v.iter().map(|v| op1(b, "relu", *v)).collect());
+    assert!(matches!(optimise(&pipeline(&["uniform_outputs"]), &program), Err(MilError::Shape { .. })));
+}
