@@ -3,6 +3,7 @@
 //! Names are made unique, so that a piece of a program can be built twice. Constants given as arguments become `const` ops named
 //! after op and argument (`scores_transpose_y`), the form that every engine accepts. Nothing is added by a call that fails.
 
+mod blocks;
 mod calls;
 
 pub use calls::Conv;
@@ -39,6 +40,8 @@ pub struct Builder {
     weights: Weights,
     opset: Opset,
     names: HashSet<String>,
+    /// Where ops are added: the body, or a nested block while it is built.
+    block: BlockId,
 }
 
 impl From<ValueId> for Arg {
@@ -75,7 +78,12 @@ impl Builder {
             ..Function::default()
         };
         let opset = Opset::from_name(opset).unwrap_or(Opset(0));
-        Builder { function, weights: Weights::new(), opset, names: HashSet::new() }
+        Builder { function, weights: Weights::new(), opset, names: HashSet::new(), block: BlockId(0) }
+    }
+
+    /// As [`Builder::new`], over weights that are there already: their records keep their ids.
+    pub(crate) fn over(name: &str, opset: &str, weights: Weights) -> Builder {
+        Builder { weights, ..Builder::new(name, opset) }
     }
 
     /// Adds a parameter. Its name is meaning: it must be free and an identifier.
@@ -150,6 +158,11 @@ impl Builder {
     /// The type of a value.
     pub fn ty(&self, id: ValueId) -> &Type {
         &self.function.value(id).ty
+    }
+
+    /// True if a value is a `const` op's.
+    pub(crate) fn is_const(&self, id: ValueId) -> bool {
+        self.function.constant(id).is_some()
     }
 
     /// The extents of a value.
@@ -342,7 +355,7 @@ impl Builder {
     fn push_op(&mut self, op: Op) {
         let id = OpId(self.function.ops.len() as u32);
         self.function.ops.push(op);
-        self.function.blocks[0].ops.push(id);
+        self.function.blocks[self.block.index()].ops.push(id);
     }
 
     fn value(&mut self, name: String, ty: Type, def: ValueDef) -> ValueId {

@@ -27,6 +27,7 @@ mod build;
 mod error;
 mod eval;
 mod format;
+pub mod grad;
 pub mod ops;
 pub mod package;
 pub mod passes;

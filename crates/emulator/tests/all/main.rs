@@ -2,6 +2,7 @@
 
 mod control;
 mod device;
+mod grad;
 mod groups;
 mod harness;
 mod hostile;

@@ -1,0 +1,86 @@
+//! Control flow, and the ops that no derivative passes.
+
+use super::pullback::Pullback;
+use super::tape::reads;
+use super::{GradError, Rule, Table};
+use crate::program::{BlockId, ValueId};
+
+const LIST: Rule = Rule::No("lists carry no cotangents");
+const RECURRENT: Rule = Rule::No("a recurrent op is differentiated as the steps it stands for");
+const INTEGERS: Rule = Rule::Zero("gives or takes integers");
+const STATE: Rule = Rule::No("a state outlives the evaluation; take it as an input");
+const DRAW: Rule = Rule::Zero("draws numbers");
+
+pub(super) const RULES: Table = &[
+    ("const", Rule::Zero("is constant")),
+    ("cond", Rule::Vjp(cond)),
+    ("while_loop", Rule::No("its number of rounds is not known; unroll it")),
+    ("make_list", LIST),
+    ("list_length", LIST),
+    ("list_read", LIST),
+    ("list_write", LIST),
+    ("list_gather", LIST),
+    ("list_scatter", LIST),
+    ("gru", RECURRENT),
+    ("lstm", RECURRENT),
+    ("rnn", RECURRENT),
+    ("quantize", INTEGERS),
+    ("dequantize", INTEGERS),
+    ("read_state", STATE),
+    ("write_state", STATE),
+    ("coreml_update_state", STATE),
+    ("classify", Rule::No("gives a dictionary")),
+    ("random_bernoulli", DRAW),
+    ("random_categorical", DRAW),
+    ("random_normal", DRAW),
+    ("random_uniform", DRAW),
+];
+
+/// A `cond` over both branches' reverse passes, under the same predicate. Each gives a cotangent for every captured value that
+/// a chosen input reaches: zeros where the branch does not use it.
+fn cond(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
+    let captured: Vec<ValueId> = reads(p.tape.source, p.op).into_iter().filter(|v| p.tape.is_active(*v)).collect();
+    let pred = p.x("pred")?;
+    let branches: Vec<BlockId> = p.op.blocks.clone();
+    let [yes, no] = branches[..] else { return Err(p.refuse("has not two branches")) };
+    let cotangents: Vec<Option<ValueId>> = (0..p.op.outputs.len()).map(|i| p.cotangent(i)).collect();
+    // What came for the captured values before waits; a branch begins without.
+    let before: Vec<Option<ValueId>> = captured.iter().map(|v| p.tape.take_adjoint(*v)).collect();
+    let blocks = [branch(p, yes, &captured, &cotangents)?, branch(p, no, &captured, &cotangents)?];
+    captured.iter().zip(before).for_each(|(v, d)| p.tape.set_adjoint(*v, d));
+    let name = p.name.clone();
+    let found = p.tape.b.cond(&name, pred, blocks);
+    for (value, d) in captured.into_iter().zip(found) {
+        p.give_value(value, d)?;
+    }
+    Ok(())
+}
+
+fn branch(
+    p: &mut Pullback<'_, '_>,
+    block: BlockId,
+    captured: &[ValueId],
+    cotangents: &[Option<ValueId>],
+) -> Result<BlockId, GradError> {
+    let source = p.tape.source;
+    let block = source.block(block);
+    let open = p.tape.b.open_block();
+    let copies = p.tape.copies();
+    for (&output, d) in block.outputs.iter().zip(cotangents) {
+        if let Some(d) = d
+            && p.tape.is_active(output)
+        {
+            p.tape.accumulate(output, *d)?;
+        }
+    }
+    p.tape.reverse(&block.ops)?;
+    let mut outputs = Vec::with_capacity(captured.len());
+    for &value in captured {
+        let d = p.tape.adjoint_or_zeros(value)?;
+        p.tape.set_adjoint(value, None);
+        // A block gives what it computes, not what lies around it.
+        outputs.push(p.tape.b.identity(&p.name, d)?);
+    }
+    p.tape.forget(copies);
+    Ok(p.tape.b.close_block(open, outputs))
+}

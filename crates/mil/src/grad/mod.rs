@@ -1,0 +1,302 @@
+//! Vector–Jacobian products: the backward program of a function, as a MIL program.
+//!
+//! [`vjp`] takes a function, some of its values as outputs and some as inputs. The program it gives takes the original inputs and
+//! one cotangent `d_<output>` for each chosen output, and returns the adjoint `d_<input>` of each chosen input. It is built by
+//! reverse accumulation over the op list: an op's rule reads the cotangents of its results and gives one to each operand that
+//! a chosen input can reach. Nothing else is built: forward values are computed again only where a rule reads them, just before
+//! it, and a zero cotangent is never written down.
+//!
+//! What holds of every produced program: opset and element types are those of the source; cotangents of one value are added in
+//! the order in which the reversed list meets its uses; broadcast axes are summed away; every op passes the registry.
+//!
+//! An input may be any value of the body, a `const` among them: its adjoint then is the gradient of a weight that stays
+//! constant. Engines take a trained weight as an input: [`lift_constant`] rewrites the program so. A value named in
+//! [`VjpOptions::taps`] is an input of the backward program instead of being computed again, as training kernels do.
+//!
+//! One file per op family, one table per file; [`differentiable`] and the dispatch read the same tables. Where a function has a
+//! kink, the subgradient is PyTorch's: 0 for `relu` and `abs` at 0, equal shares for ties of `maximum`, `minimum`, `reduce_max`
+//! and `reduce_min`, the first of a window for `max_pool`, 1 at the bounds of `clip`. A rule knows nothing of loss scales: an
+//! fp16 program has fp16 cotangents, and the caller scales them.
+
+mod activation;
+mod control;
+mod conv;
+mod elementwise;
+mod expr;
+mod gather;
+mod image;
+mod lift;
+mod normalization;
+mod pool;
+mod product;
+mod pullback;
+mod reduction;
+mod shape;
+mod slice;
+mod tape;
+
+pub use lift::lift_constant;
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::MilError;
+use crate::ops::Opset;
+use crate::program::{Function, Program, Type, ValueDef, ValueId};
+use pullback::Pullback;
+use tape::Tape;
+
+/// Options of [`vjp`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VjpOptions {
+    /// Values of the body that the backward program takes as inputs, under their names and in this order, instead of
+    /// computing them again. A chosen input among them keeps its adjoint.
+    pub taps: Vec<String>,
+    /// The chosen outputs are returned as well, before the adjoints.
+    pub outputs: bool,
+    /// Original inputs that the backward program does not read are left out. Cotangents and taps always stay.
+    pub prune_inputs: bool,
+}
+
+/// Why there is no backward program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GradError {
+    /// The program has no such function.
+    #[error("no function `{name}`")]
+    Function {
+        /// As asked.
+        name: String,
+    },
+    /// A chosen output, input or tap is none that can be chosen.
+    #[error("value `{name}`: {reason}")]
+    Value {
+        /// As asked.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// A cotangent reaches an op that has no rule, or a use of it that has none; or the backward program would have to
+    /// compute an op again that cannot be.
+    #[error("op `{op}` (`{value}`): {reason}")]
+    Op {
+        /// Its MIL name.
+        op: String,
+        /// The name of its first result.
+        value: String,
+        /// Why.
+        reason: String,
+    },
+    /// The source program is wrong, or a rule needs an op that its opset does not have.
+    #[error(transparent)]
+    Mil(#[from] MilError),
+}
+
+/// What can be said of the derivative of an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Support {
+    /// It has a rule.
+    Differentiable,
+    /// Its derivative is zero wherever there is one, or its results are no floats: no cotangent passes.
+    Zero(&'static str),
+    /// It has no rule, and why.
+    No(&'static str),
+}
+
+/// A rule's function.
+type Vjp = fn(&mut Pullback<'_, '_>) -> Result<(), GradError>;
+
+/// What a table says of an op.
+#[derive(Clone, Copy)]
+enum Rule {
+    Vjp(Vjp),
+    Zero(&'static str),
+    No(&'static str),
+}
+
+type Table = &'static [(&'static str, Rule)];
+
+const FAMILIES: &[Table] = &[
+    elementwise::RULES,
+    activation::RULES,
+    reduction::RULES,
+    normalization::RULES,
+    product::RULES,
+    conv::RULES,
+    shape::RULES,
+    slice::RULES,
+    gather::RULES,
+    pool::RULES,
+    image::RULES,
+    control::RULES,
+];
+
+/// What can be said of the derivative of an op, by its MIL name.
+pub fn differentiable(op: &str) -> Support {
+    match rule(op) {
+        Rule::Vjp(_) => Support::Differentiable,
+        Rule::Zero(reason) => Support::Zero(reason),
+        Rule::No(reason) => Support::No(reason),
+    }
+}
+
+fn rule(op: &str) -> Rule {
+    if op.starts_with("constexpr_") {
+        return Rule::No("its operands are compressed constants");
+    }
+    let found = FAMILIES.iter().flat_map(|f| f.iter()).find(|(name, _)| *name == op);
+    found.map_or(Rule::No("has no rule"), |(_, rule)| *rule)
+}
+
+/// The backward program of `function` for the chosen `outputs` and `inputs`: one function of the same name and opset.
+///
+/// Its inputs, in order: those of `function`, the taps, `d_<output>` for each output (of the output's type). Its outputs: the
+/// chosen outputs if asked for, then `d_<input>` for each input (of the input's type; zeros if no output depends on it).
+///
+/// # Errors
+/// A name that is none, names no tensor of fp16 or fp32 with known extents, or occurs twice; an op without a rule that a
+/// cotangent reaches; an op that cannot be computed again (random draws, states, unless tapped); an invalid program.
+pub fn vjp(
+    program: &Program,
+    function: &str,
+    outputs: &[&str],
+    inputs: &[&str],
+    options: &VjpOptions,
+) -> Result<Program, GradError> {
+    crate::verify::verify(program)?;
+    let source = program.function(function).ok_or_else(|| GradError::Function { name: function.to_string() })?;
+    let opset = Opset::from_name(source.opset()).unwrap_or(Opset(0));
+    let names = names(source);
+    let taps: Vec<&str> = options.taps.iter().map(String::as_str).collect();
+    let outputs = chosen(source, &names, outputs)?;
+    let inputs = chosen(source, &names, inputs)?;
+    let taps = chosen_of(source, &names, &taps, |_| true, "is no tensor with known extents")?;
+
+    let choice = Choice { program, source, opset, outputs, inputs, taps, with_outputs: options.outputs };
+    let whole = choice.build(&source.inputs)?;
+    if !options.prune_inputs {
+        return Ok(whole);
+    }
+    let read = whole.functions.first().map(read_names).unwrap_or_default();
+    let kept: Vec<ValueId> =
+        source.inputs.iter().copied().filter(|v| read.contains(source.value(*v).name.as_str())).collect();
+    choice.build(&kept)
+}
+
+/// What was asked, resolved.
+struct Choice<'s> {
+    program: &'s Program,
+    source: &'s Function,
+    opset: Opset,
+    outputs: Vec<ValueId>,
+    inputs: Vec<ValueId>,
+    taps: Vec<ValueId>,
+    with_outputs: bool,
+}
+
+impl Choice<'_> {
+    /// The backward program with these of the original inputs.
+    fn build(&self, parameters: &[ValueId]) -> Result<Program, GradError> {
+        let (program, source) = (self.program, self.source);
+        let mut tape = Tape::new(source, &program.weights, self.opset, &self.inputs);
+        let taps = self.taps.iter().filter(|t| !source.inputs.contains(t));
+        for &input in parameters.iter().chain(taps) {
+            let value = source.value(input);
+            let id = tape.b.input(&value.name, value.ty.clone())?;
+            tape.set_forward(input, id);
+        }
+        for &output in &self.outputs {
+            let value = source.value(output);
+            let id = tape.b.input(&format!("d_{}", value.name), value.ty.clone())?;
+            tape.accumulate(output, id)?;
+        }
+        tape.reverse(&source.body().ops)?;
+
+        let mut results = Vec::new();
+        if self.with_outputs {
+            for &output in &self.outputs {
+                results.push((source.value(output).name.clone(), tape.forward(output)?));
+            }
+        }
+        for &input in &self.inputs {
+            results.push((format!("d_{}", source.value(input).name), tape.adjoint_or_zeros(input)?));
+        }
+        let pairs: Vec<(&str, ValueId)> = results.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+        let mut backward = tape.b.finish(&pairs)?;
+        backward.version = program.version;
+        backward.dialect = program.dialect;
+        backward.attributes = program.attributes.clone();
+        Ok(backward)
+    }
+}
+
+/// The names of the values that a function's ops read, or that it returns.
+fn read_names(function: &Function) -> HashSet<&str> {
+    let operands = function.ops.iter().flat_map(|op| op.operands());
+    let returned = function.blocks.iter().flat_map(|b| b.outputs.iter().copied());
+    operands.chain(returned).map(|v| function.value(v).name.as_str()).collect()
+}
+
+/// The values that may be chosen: inputs and the results of the active body's own ops.
+fn names(source: &Function) -> HashMap<&str, ValueId> {
+    let results = source.body().ops.iter().flat_map(|&op| source.op(op).outputs.iter());
+    source.inputs.iter().chain(results).map(|&v| (source.value(v).name.as_str(), v)).collect()
+}
+
+fn chosen(source: &Function, names: &HashMap<&str, ValueId>, wanted: &[&str]) -> Result<Vec<ValueId>, GradError> {
+    let reason = "is no tensor of fp16 or fp32 with known extents";
+    chosen_of(source, names, wanted, tape::is_float, reason)
+}
+
+fn chosen_of(
+    source: &Function,
+    names: &HashMap<&str, ValueId>,
+    wanted: &[&str],
+    fits: fn(&Type) -> bool,
+    otherwise: &str,
+) -> Result<Vec<ValueId>, GradError> {
+    let fail = |name: &str, reason: String| Err(GradError::Value { name: name.to_string(), reason });
+    let mut seen = HashSet::new();
+    let mut found = Vec::with_capacity(wanted.len());
+    for &name in wanted {
+        let Some(&id) = names.get(name) else { return fail(name, format!("function `{}` has none", source.name)) };
+        let ty = &source.value(id).ty;
+        if !seen.insert(name) {
+            return fail(name, "is chosen twice".into());
+        }
+        if !matches!(ty, Type::Tensor { .. }) || ty.shape().is_none() || !fits(ty) {
+            return fail(name, format!("{otherwise} but {ty}"));
+        }
+        found.push(id);
+    }
+    Ok(found)
+}
+
+/// The op that defines a value, if one does.
+fn producer(source: &Function, value: ValueId) -> Option<&crate::program::Op> {
+    match source.value(value).def {
+        ValueDef::Op(op, _) => Some(source.op(op)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops;
+
+    #[test]
+    fn tables_name_an_op_once() {
+        let mut seen = HashSet::new();
+        for (name, _) in FAMILIES.iter().flat_map(|f| f.iter()) {
+            assert!(seen.insert(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_op_of_the_registry_is_spoken_of() {
+        for op in ops::all() {
+            assert!(differentiable(op.name) != Support::No("has no rule"), "{}", op.name);
+        }
+    }
+}
