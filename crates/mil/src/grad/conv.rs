@@ -8,7 +8,6 @@
 use super::expr::{int, ints};
 use super::pullback::{Expr, Pullback};
 use super::{GradError, Rule, Table};
-use crate::ops::Opset;
 use crate::program::{Constant, ValueId};
 
 pub(super) const RULES: Table = &[
@@ -117,7 +116,7 @@ fn conv_transpose(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         let weight = p.cast_like(weight, dy)?;
         let long = padded(p, &map, dy, spatial(&xs))?;
         let (weight, dilations) = computable(p, &map, weight)?;
-        let dx = plain(p, "conv", long, weight, &map.strides, &dilations, map.groups)?;
+        let dx = conv_op(p, long, weight, &map.strides, &dilations, map.groups)?;
         p.give("x", dx)?;
     }
     if p.wants("weight") {
@@ -137,10 +136,9 @@ fn bias(p: &mut Pullback<'_, '_>, dy: ValueId) -> Result<(), GradError> {
     Ok(())
 }
 
-/// A convolution or its transpose without padding.
-fn plain(
+/// A convolution without padding.
+fn conv_op(
     p: &mut Pullback<'_, '_>,
-    op: &str,
     x: ValueId,
     weight: ValueId,
     strides: &[usize],
@@ -149,7 +147,7 @@ fn plain(
 ) -> Expr {
     let zeros = vec![0; 2 * strides.len()];
     p.emit(
-        op,
+        "conv",
         [
             ("x", x.into()),
             ("weight", weight.into()),
@@ -185,27 +183,16 @@ fn computable(p: &mut Pullback<'_, '_>, map: &Map, mut weight: ValueId) -> Resul
     Ok((weight, vec![1; map.kernel.len()]))
 }
 
-/// The adjoint of `conv`: from the short side to a long side of the extents `long`. `weight` is that of the `conv`.
+/// The adjoint of `conv`: from the short side to a long side of the extents `long`. `weight` is that of the `conv`. It is a
+/// convolution of the dilated and padded short side by the weight turned round: `conv_transpose` wants a constant weight
+/// before opset ios17, and a kernel that is trained has none.
 pub(super) fn short_to_long(
     p: &mut Pullback<'_, '_>,
     map: &Map,
-    short: ValueId,
+    mut short: ValueId,
     weight: ValueId,
     long: &[usize],
 ) -> Expr {
-    let mut full = match false && p.tape.b.is_const(weight) || false && p.opset() >= Opset::IOS17 {
-        true => plain(p, "conv_transpose", short, weight, &map.strides, &map.dilations, map.groups)?,
-        false => by_flipped_weight(p, map, short, weight)?,
-    };
-    for axis in 0..map.kernel.len() {
-        full = p.window(full, axis + 2, map.before[axis], long[axis])?;
-    }
-    Ok(full)
-}
-
-/// A transposed convolution as a convolution of the dilated and padded short side by the weight turned round, for opsets whose
-/// `conv_transpose` wants a constant weight.
-fn by_flipped_weight(p: &mut Pullback<'_, '_>, map: &Map, mut short: ValueId, weight: ValueId) -> Expr {
     let shape = p.shape(weight)?;
     let (groups, kernel) = (map.groups, &shape[2..]);
     let elements = kernel.iter().product();
@@ -214,7 +201,7 @@ fn by_flipped_weight(p: &mut Pullback<'_, '_>, map: &Map, mut short: ValueId, we
     let mut swapped_shape = vec![groups * shape[1], shape[0] / groups];
     swapped_shape.extend_from_slice(kernel);
     let mut swapped = p.reshape(swapped, &swapped_shape)?;
-    let axes: Vec<usize> = (2..shape.len()).collect();
+    let axes: Vec<usize> = (2..shape.len()).filter(|&a| shape[a] > 1).collect();
     swapped = p.reverse(swapped, &axes)?;
     for axis in 0..kernel.len() {
         swapped = p.dilate(swapped, axis + 2, map.dilations[axis])?;
@@ -223,7 +210,11 @@ fn by_flipped_weight(p: &mut Pullback<'_, '_>, map: &Map, mut short: ValueId, we
         short = p.pad_axis(short, axis + 2, edge, edge)?;
     }
     let ones = vec![1; kernel.len()];
-    plain(p, "conv", short, swapped, &ones, &ones, groups)
+    let mut full = conv_op(p, short, swapped, &ones, &ones, groups)?;
+    for axis in 0..map.kernel.len() {
+        full = p.window(full, axis + 2, map.before[axis], long[axis])?;
+    }
+    Ok(full)
 }
 
 /// The gradient of the weight `[short channels, long channels / groups, kernel…]`: a convolution in which the batch is the
@@ -257,7 +248,7 @@ fn correlate(p: &mut Pullback<'_, '_>, map: &Map, long: ValueId, short: ValueId,
     }
     let ones = vec![1; map.kernel.len()];
     // Stride and dilation have changed places.
-    let d = plain(p, "conv", rows, taps, &map.dilations, &ones, groups)?;
+    let d = conv_op(p, rows, taps, &map.dilations, &ones, groups)?;
     let mut sizes = vec![per_group, per_short];
     sizes.extend_from_slice(&map.kernel);
     let begin = vec![0; sizes.len()];
