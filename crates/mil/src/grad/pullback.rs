@@ -21,7 +21,8 @@ impl<'t, 's> Pullback<'t, 's> {
     pub(super) fn new(tape: &'t mut Tape<'s>, op: &'s Op) -> Result<Pullback<'t, 's>, GradError> {
         let def = ops::lookup(&op.name, tape.opset)?;
         let (function, weights) = (tape.source, tape.weights);
-        let c = InferContext { function, weights, def, args: &op.args, attributes: &op.attributes };
+        let (args, attributes, blocks) = (&op.args, &op.attributes, &op.blocks);
+        let c = InferContext { function, weights, def, args, attributes, blocks };
         let name = op.outputs.first().map_or("d".to_string(), |v| format!("d_{}", function.value(*v).name));
         Ok(Pullback { tape, op, c, name })
     }
