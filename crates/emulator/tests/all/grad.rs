@@ -781,3 +781,42 @@ fn half_precision_programs_have_half_precision_gradients() {
         close(&found[0].1.values, &wanted, 1e-3, 3e-3).unwrap();
     }
 }
+
+/// Each branch is differentiated under the predicate; a value that only one branch uses gets zeros from the other.
+#[test]
+fn branches() {
+    let text = r#"program(1.3)
+{
+    func main<ios18>(bool p, tensor<fp32, [3]> x, tensor<fp32, [3]> w) {
+        tensor<fp32, [3]> s = mul(x = x, y = x)[name = string("s")];
+        tensor<fp32, [3]> y = cond(pred = p)[name = string("y")] () {
+            tensor<fp32, [3]> a = mul(x = s, y = w)[name = string("a")];
+        } -> (a) () {
+            tensor<fp32, [3]> b = exp(x = s)[name = string("b")];
+        } -> (b);
+        tensor<fp32, [3]> z = add(x = y, y = s)[name = string("z")];
+    } -> (z);
+}
+"#;
+    let program = match parse(text, &ferrane_mil::Weights::new()) {
+        Ok(program) => program,
+        Err(e) => panic!("{e:?}"),
+    };
+    let backward = vjp(&program, "main", &["z"], &["x", "w"], &VjpOptions::default()).unwrap();
+    assert!(check(&backward.functions[0], &backward.weights).is_empty(), "{}", print(&backward));
+    let printed = print(&backward);
+    assert_eq!(print(&parse(&printed, &backward.weights).unwrap()), printed);
+    let (x, w, dz) = (random(&[3], 1), random(&[3], 2), random(&[3], 3));
+    for taken in [true, false] {
+        let p = Tensor::new(Bool, &[], vec![f64::from(u8::from(taken))]);
+        let given = [("p".into(), p), ("x".into(), x.clone()), ("w".into(), w.clone()), ("d_z".into(), dz.clone())];
+        let found = Loaded::new(&emulator(Numerics::Exact), &backward).run(&given);
+        let ds = |i: usize| if taken { w.values[i] } else { (x.values[i] * x.values[i]).exp() } + 1.0;
+        let dx: Vec<f64> = (0..3).map(|i| dz.values[i] * ds(i) * 2.0 * x.values[i]).collect();
+        let dw: Vec<f64> =
+            (0..3).map(|i| if taken { dz.values[i] * x.values[i] * x.values[i] } else { 0.0 }).collect();
+        // A few roundings in fp32.
+        close(&found[0].1.values, &dx, 1e-6, 1e-6).unwrap();
+        close(&found[1].1.values, &dw, 1e-6, 1e-6).unwrap();
+    }
+}

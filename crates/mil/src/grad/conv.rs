@@ -13,7 +13,6 @@ use crate::program::{Constant, ValueId};
 pub(super) const RULES: Table = &[
     ("conv", Rule::Vjp(conv)),
     ("conv_transpose", Rule::Vjp(conv_transpose)),
-    ("conv_quantized", Rule::No("its weight is compressed")),
 ];
 
 /// The map, one entry for each spatial axis.

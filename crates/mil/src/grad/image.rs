@@ -10,8 +10,8 @@ use crate::program::ValueId;
 const BY_COORDINATES: Rule = Rule::No("samples at computed coordinates");
 
 pub(super) const RULES: Table = &[
-    ("upsample_nearest_neighbor", Rule::Vjp(nearest)),
-    ("resize_nearest_neighbor", Rule::Vjp(nearest)),
+    ("upsample_nearest_neighbor", Rule::Vjp(|p| resized(p, whole))),
+    ("resize_nearest_neighbor", Rule::Vjp(|p| resized(p, middle))),
     ("upsample_bilinear", Rule::Vjp(upsample_bilinear)),
     ("resize_bilinear", Rule::Vjp(resize_bilinear)),
     ("resize", Rule::Vjp(resize)),
@@ -24,8 +24,14 @@ pub(super) const RULES: Table = &[
 /// Where output element `i` of `to` reads an axis of `from` elements.
 type Grid = fn(i: usize, from: f64, to: f64) -> f64;
 
+/// `upsample_nearest_neighbor`.
 fn whole(i: usize, from: f64, to: f64) -> f64 {
     (i as f64 * from / to).floor()
+}
+
+/// The element in whose span the middle of part `i` lies: `resize_nearest_neighbor`.
+fn middle(i: usize, from: f64, to: f64) -> f64 {
+    ((i as f64 + 0.5) * from / to).floor()
 }
 
 fn default(i: usize, from: f64, to: f64) -> f64 {
@@ -101,10 +107,6 @@ fn one_axis(p: &mut Pullback<'_, '_>, d: ValueId, grid: Grid, from: usize, to: u
     if rows { p.matmul(weights, d, true, false) } else { p.matmul(d, weights, false, false) }
 }
 
-fn nearest(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
-    resized(p, whole)
-}
-
 fn upsample_bilinear(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let grid = if p.c.flag("align_corners")? { strict_align } else { unalign };
     resized(p, grid)
@@ -124,7 +126,7 @@ fn resize(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     }
     let grid = match (p.c.text("interpolation_mode")?.as_str(), p.c.text("sampling_mode")?.as_str()) {
         ("LINEAR", _) => sampling(p)?,
-        (_, "DEFAULT") => whole,
+        (_, "DEFAULT") => middle,
         (mode, sampling) => return Err(p.refuse(format!("{mode} with {sampling} has no rule"))),
     };
     resized(p, grid)

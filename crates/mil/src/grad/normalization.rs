@@ -177,8 +177,8 @@ fn local_response_norm(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (x, dy) = (p.x("x")?, p.dy()?);
     let flat = [shape[0], channels, shape[2..].iter().product()];
     let (rows, dy) = (p.reshape(x, &flat)?, p.reshape(dy, &flat)?);
-    // Channel c sums those from c - (size - 1) / 2 on.
-    let before = (size - 1) / 2;
+    // Channel c sums those from c - size / 2 on, as PyTorch.
+    let before = size / 2;
     let near = |c: usize, other: usize| other + before >= c && other + before < c + size;
     let band: Vec<f32> =
         (0..channels * channels).map(|i| f32::from(u8::from(near(i / channels, i % channels)))).collect();
