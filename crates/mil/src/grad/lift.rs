@@ -125,10 +125,8 @@ fn open(
     Ok(())
 }
 
-/// The normalised axes, if they stand in order: then a parameter over them is a reshape away from broadcasting.
+/// The normalised axes. The parameters' axes are those of x, in its order.
 fn layer_axes(source: &Function, op: &Op, rank: usize) -> Option<Vec<usize>> {
     let Some(axes) = source.arg_constant(op, "axes") else { return Some((0..rank).collect()) };
-    let axes: Option<Vec<usize>> =
-        axes.as_ints()?.iter().map(|&a| usize::try_from(if a < 0 { a + rank as i64 } else { a }).ok()).collect();
-    axes.filter(|a| a.is_sorted())
+    axes.as_ints()?.iter().map(|&a| usize::try_from(if a < 0 { a + rank as i64 } else { a }).ok()).collect()
 }

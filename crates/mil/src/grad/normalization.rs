@@ -24,13 +24,10 @@ fn normalised(p: &mut Pullback<'_, '_>, x: ValueId, axes: &[usize]) -> Result<(V
     Ok((p.mul(centred, inverse)?, inverse))
 }
 
-/// A parameter over these axes of `x`, shaped so that it broadcasts.
+/// A parameter over these axes of `x` (in ascending order), shaped so that it broadcasts.
 fn parameter(p: &mut Pullback<'_, '_>, argument: &str, x: ValueId, axes: &[usize]) -> Expr {
     let value = p.x(argument)?;
     let value = p.cast_like(value, x)?;
-    let mut order: Vec<usize> = (0..axes.len()).collect();
-    order.sort_by_key(|&i| axes[i]);
-    let value = p.transpose(value, &order)?;
     let full = p.shape(x)?;
     let shape: Vec<usize> = (0..full.len()).map(|i| if axes.contains(&i) { full[i] } else { 1 }).collect();
     p.reshape(value, &shape)
@@ -46,12 +43,8 @@ fn give_parameter(
     let full = p.shape(cotangent)?;
     let others: Vec<usize> = (0..full.len()).filter(|i| !axes.contains(i)).collect();
     let sum = p.sum(cotangent, &others)?;
-    let mut sorted = axes.to_vec();
-    sorted.sort_unstable();
-    let extents: Vec<usize> = sorted.iter().map(|&a| full[a]).collect();
+    let extents: Vec<usize> = axes.iter().map(|&a| full[a]).collect();
     let sum = p.reshape(sum, &extents)?;
-    let back: Vec<usize> = axes.iter().map(|a| sorted.iter().position(|s| s == a).unwrap_or(0)).collect();
-    let sum = p.transpose(sum, &back)?;
     p.give(argument, sum)
 }
 
@@ -92,10 +85,12 @@ fn norm(p: &mut Pullback<'_, '_>, axes: &[usize], channels: &[usize]) -> Result<
 
 fn layer_norm(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let rank = p.shape_of("x")?.len();
-    let axes = match p.c.ints_if("axes")? {
+    let mut axes = match p.c.ints_if("axes")? {
         Some(axes) => p.c.normal_axes(&axes, rank)?,
         None => (0..rank).collect(),
     };
+    // The parameters' axes are those of x, in its order.
+    axes.sort_unstable();
     norm(p, &axes, &axes)
 }
 
