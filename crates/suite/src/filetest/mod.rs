@@ -10,14 +10,17 @@
 //! // weight: @model_path/weights/v.bin fp16 512*random:7:-0.1:0.1      the same with 512 uniform draws
 //! ```
 //!
-//! *check*: the text is read and its ops are checked; each error stands beside its line as `// error: E0102 a part of the message`, and there are no
-//! others. *fmt*: printing and reading again changes nothing; `// fmt: same` in the header says that the file is printed as it
+//! *check*: the text is read and its ops are checked; each error stands beside its line as `// error: E0102 a part of the message`, or on
+//! lines of its own below it, and there are no others; so do warnings (`// warning: E0110 …`), but for that of an unknown op, which the check tells as an
+//! error. A file that is only checked may hold several programs, with a line `// ---` between them. `FERRANE_BLESS=1 cargo test -p ferrane-suite` writes
+//! the expectations of such files anew. *fmt*: printing and reading again changes nothing; `// fmt: same` in the header says that the file is printed as it
 //! stands. *run*: each `// run: main(x=[1, 2], w=3) ~ [2, 4]` is evaluated on every device; one number fills a whole port,
 //! several outputs are `~ y=[…] z=[…]`. `random:SEED` fills a port with uniform draws from -1 to 1, `random:SEED:LOW:HIGH` from others;
 //! `~ exact within 1e-3` then wants what the oracle computes for the same inputs, to this share of an output's largest magnitude. `==` wants equal numbers; `~` allows two units in the last place of fp16, or what
 //! `// within: 0.01` in the header says.
 
 mod expect;
+mod parts;
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -28,8 +31,12 @@ use ferrane_mil::text::{Missing, Options};
 use ferrane_mil::{DataType, Weights};
 
 pub use expect::{Outputs, Run, Values};
+pub use parts::bless;
 
-/// One file, read.
+/// The reader's warning of an op that it keeps unchecked.
+const UNKNOWN_OP: ferrane_diag::Code = ferrane_diag::Code(204);
+
+/// One program of a file, read.
 pub struct Filetest {
     /// Its path.
     pub path: PathBuf,
@@ -39,12 +46,22 @@ pub struct Filetest {
     pub profile: Option<String>,
     program: String,
     weights: Weights,
-    /// `(line, code, part of the message)`.
-    errors: Vec<(usize, String, String)>,
+    expected: Vec<Told>,
     runs: Vec<(usize, Run)>,
     /// The text without whole-line comments, if the file is printed as it stands.
     same: Option<String>,
     within: Option<f32>,
+}
+
+/// An error or a warning, expected or told.
+#[derive(Clone, Debug)]
+struct Told {
+    line: usize,
+    /// `error` or `warning`.
+    kind: &'static str,
+    code: String,
+    /// A part of the message, or the whole.
+    part: String,
 }
 
 /// What a file tests.
@@ -78,13 +95,14 @@ pub fn discover(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 impl Filetest {
-    /// Reads a file.
+    /// Reads the programs of a file.
     ///
     /// # Errors
-    /// The file cannot be read, or its header or an expectation makes no sense.
-    pub fn open(path: &Path) -> Result<Filetest, String> {
+    /// The file cannot be read, or a header or an expectation makes no sense.
+    pub fn open(path: &Path) -> Result<Vec<Filetest>, String> {
         let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        Filetest::parse(path, &text).map_err(|e| format!("{}:{e}", path.display()))
+        let read = |part: &String| Filetest::parse(path, part).map_err(|e| format!("{}:{e}", path.display()));
+        parts::parts(&text).iter().map(read).collect()
     }
 
     /// Reads a file's text.
@@ -98,12 +116,12 @@ impl Filetest {
             profile: None,
             program: String::new(),
             weights: Weights::new(),
-            errors: Vec::new(),
+            expected: Vec::new(),
             runs: Vec::new(),
             same: None,
             within: None,
         };
-        let (mut bare, mut same) = (String::new(), false);
+        let (mut bare, mut same, mut above) = (String::new(), false, 1);
         for (i, line) in text.lines().enumerate() {
             let (code, comment) = split_comment(line);
             test.program += code;
@@ -111,6 +129,9 @@ impl Filetest {
             if comment.is_none() || !code.trim().is_empty() {
                 bare += code.trim_end();
                 bare.push('\n');
+            }
+            if !code.trim().is_empty() {
+                above = i + 1;
             }
             let Some((key, value)) = comment.and_then(|c| c.trim().split_once(':')) else { continue };
             let value = value.trim();
@@ -130,9 +151,11 @@ impl Filetest {
                 "fmt" if value == "same" => same = true,
                 "within" => test.within = Some(value.parse().map_err(|e| at(format!("`{value}`: {e}")))?),
                 "weight" => test.weight(value).map_err(at)?,
-                "error" => {
+                "error" | "warning" => {
                     let (code, part) = value.split_once(' ').unwrap_or((value, ""));
-                    test.errors.push((i + 1, code.to_string(), part.trim().to_string()));
+                    let kind = if key == "error" { "error" } else { "warning" };
+                    let (code, part) = (code.to_string(), part.trim().to_string());
+                    test.expected.push(Told { line: above, kind, code, part });
                 }
                 "run" => test.runs.push((i + 1, Run::parse(value).map_err(at)?)),
                 _ => return Err(at(format!("unknown key `{key}`"))),
@@ -145,7 +168,7 @@ impl Filetest {
         if test.tests.contains(&Test::Run) == test.runs.is_empty() {
             return Err("1: `run` in the header and `// run:` lines go together".into());
         }
-        if !test.errors.is_empty() && test.tests != [Test::Check] {
+        if !test.expected.is_empty() && test.tests != [Test::Check] {
             return Err("1: a program with errors can only be checked".into());
         }
         Ok(test)
@@ -199,32 +222,46 @@ impl Filetest {
         ferrane_mil::parse_with(&self.program, &self.weights, options)
     }
 
-    fn check(&self) -> Vec<(usize, String)> {
+    /// What is told of the program.
+    fn found(&self) -> Vec<Told> {
         let shown = Shown::new("", &self.program);
+        // What is missing at the end is told on the last line that has something on it.
+        let last =
+            self.program.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()).last().map_or(1, |(i, _)| i + 1);
+        let line = |span: Option<ferrane_diag::Span>| span.map_or(1, |s| shown.position(s.start).line).min(last);
         let parsed = self.parsed();
-        let mut found: Vec<(usize, String, String)> = parsed
-            .diagnostics
-            .iter()
-            .filter(|d| d.severity == ferrane_diag::Severity::Error)
-            .map(|d| (d.span.map_or(1, |s| shown.position(s.start).line), d.code.to_string(), d.message.clone()))
-            .collect();
-        // Unknown ops are read; the check of ops refuses them.
-        if let Some(program) = &parsed.program {
-            for function in &program.functions {
-                for (op, error) in ferrane_mil::check(function, &program.weights) {
-                    let line = function.op(op).span.map_or(1, |s| shown.position(s.start).line);
-                    found.push((line, error.code().to_string(), error.to_string()));
-                }
+        let mut found: Vec<Told> = Vec::new();
+        for d in parsed.diagnostics.iter() {
+            let kind = match d.severity {
+                ferrane_diag::Severity::Error => "error",
+                // Unknown ops are read; the check of ops refuses them.
+                ferrane_diag::Severity::Warning if d.code != UNKNOWN_OP => "warning",
+                _ => continue,
+            };
+            found.push(Told { line: line(d.span), kind, code: d.code.to_string(), part: d.message.clone() });
+        }
+        for function in parsed.program.iter().flat_map(|p| &p.functions) {
+            for (op, error) in
+                ferrane_mil::check(function, parsed.program.as_ref().map_or(&self.weights, |p| &p.weights))
+            {
+                let line = line(function.op(op).span);
+                found.push(Told { line, kind: "error", code: error.code().to_string(), part: error.to_string() });
             }
         }
+        found
+    }
+
+    fn check(&self) -> Vec<(usize, String)> {
+        let mut found = self.found();
         let mut failures = Vec::new();
-        for (line, code, part) in &self.errors {
-            match found.iter().position(|(l, c, m)| l == line && c == code && m.contains(part)) {
+        for Told { line, kind, code, part } in &self.expected {
+            match found.iter().position(|f| (f.line, f.kind, &f.code) == (*line, *kind, code) && f.part.contains(part))
+            {
                 Some(i) => drop(found.remove(i)),
-                None => failures.push((*line, format!("expected error {code} {part}"))),
+                None => failures.push((*line, format!("expected {kind} {code} {part}"))),
             }
         }
-        failures.extend(found.into_iter().map(|(line, code, message)| (line, format!("error {code} {message}"))));
+        failures.extend(found.into_iter().map(|f| (f.line, format!("{} {} {}", f.kind, f.code, f.part))));
         failures
     }
 
