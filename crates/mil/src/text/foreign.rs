@@ -10,7 +10,8 @@ pub(super) fn recognise(bytes: &[u8]) -> Option<Diagnostic> {
     // Where something stands first.
     let first = bytes.iter().position(|b| !b.is_ascii_whitespace()).unwrap_or(0);
     let told = |what: &str, remedy: &str| {
-        Diagnostic::error(Code(109), Span::new(first, first + 1), format!("this is no MIL text: {what}")).note(None, remedy)
+        Diagnostic::error(Code(109), Span::new(first, first + 1), format!("this is no MIL text: {what}"))
+            .note(None, remedy)
     };
     if bytes.starts_with(&[0xef, 0xbb, 0xbf]) {
         let mark = Span::new(0, 3);
