@@ -10,7 +10,9 @@
 
 mod call;
 mod convert;
+mod index;
 pub(crate) mod ops;
+mod product;
 mod tensor;
 
 pub(crate) use call::Call;

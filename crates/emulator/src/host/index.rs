@@ -1,0 +1,152 @@
+//! Positions of elements in dense tensors.
+
+use ferrane_device::Result;
+
+use super::{Call, Data, Tensor};
+
+/// Most elements of a result whose extents come from values: 2²⁸ fp32 elements are a gigabyte.
+pub(crate) const MAX_ELEMENTS: usize = 1 << 28;
+
+/// Row-major strides.
+pub(crate) fn strides(shape: &[usize]) -> Vec<isize> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis] as isize;
+    }
+    strides
+}
+
+/// The elements before an axis, along it, and behind it.
+pub(crate) fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
+    (shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product())
+}
+
+/// The positions of a strided view, row-major.
+pub(crate) struct Walk {
+    shape: Vec<usize>,
+    strides: Vec<isize>,
+    index: Vec<usize>,
+    at: isize,
+    left: usize,
+}
+
+impl Walk {
+    /// A walk from `start`. Every position must be one of the tensor that is walked.
+    pub(crate) fn new(shape: &[usize], strides: &[isize], start: isize) -> Walk {
+        let left = shape.iter().product();
+        Walk { shape: shape.to_vec(), strides: strides.to_vec(), index: vec![0; shape.len()], at: start, left }
+    }
+
+    /// A walk of a dense tensor of shape `from` with its axes in the order `perm`.
+    pub(crate) fn permuted(from: &[usize], perm: &[usize]) -> Walk {
+        let strides = strides(from);
+        let pick = |axis: &usize| (from[*axis], strides[*axis]);
+        let (shape, strides): (Vec<_>, Vec<_>) = perm.iter().map(pick).unzip();
+        Walk::new(&shape, &strides, 0)
+    }
+}
+
+impl Iterator for Walk {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        self.left = self.left.checked_sub(1)?;
+        let at = self.at;
+        for axis in (0..self.shape.len()).rev() {
+            self.index[axis] += 1;
+            self.at += self.strides[axis];
+            if self.index[axis] < self.shape[axis] {
+                break;
+            }
+            self.at -= self.strides[axis] * self.shape[axis] as isize;
+            self.index[axis] = 0;
+        }
+        Some(at as usize)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl Tensor {
+    /// As [`Tensor::pick`]; `None` is zero.
+    pub(crate) fn pick_or_zero(&self, shape: &[usize], from: impl Iterator<Item = Option<usize>>) -> Tensor {
+        let data = match &self.data {
+            Data::Floats(v) => Data::Floats(from.map(|i| i.map_or(0.0, |i| v[i])).collect()),
+            Data::Ints(v) => Data::Ints(from.map(|i| i.map_or(0, |i| v[i])).collect()),
+            Data::Strings(v) => Data::Strings(from.map(|i| i.map_or_else(String::new, |i| v[i].clone())).collect()),
+        };
+        Tensor { dtype: self.dtype, shape: shape.to_vec(), data }
+    }
+
+    /// The same elements under another shape of as many.
+    pub(crate) fn reshaped(&self, shape: &[usize]) -> Tensor {
+        Tensor { dtype: self.dtype, shape: shape.to_vec(), data: self.data.clone() }
+    }
+}
+
+impl Call<'_> {
+    /// The number of elements of a result, if it may be allocated.
+    pub(crate) fn elements(&self, shape: &[usize]) -> Result<usize> {
+        let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        // An extent of 0 does not make the others free: positions are counted along each.
+        let reach = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
+        match (count, reach) {
+            (Some(count), Some(reach)) if reach <= MAX_ELEMENTS => Ok(count),
+            _ => Err(self.fail(format!("a result of shape {shape:?} is too large"))),
+        }
+    }
+
+    /// Extents out of integers.
+    pub(crate) fn extents(&self, values: &[i64]) -> Result<Vec<usize>> {
+        let extents = values.iter().map(|&v| usize::try_from(v).ok()).collect::<Option<Vec<_>>>();
+        let extents = extents.ok_or_else(|| self.fail(format!("{values:?} is no shape")))?;
+        self.elements(&extents)?;
+        Ok(extents)
+    }
+
+    /// One argument that must be at least 1, and small enough to count with.
+    pub(crate) fn count(&self, name: &str) -> Result<usize> {
+        let value = self.int(name)?;
+        usize::try_from(value)
+            .ok()
+            .filter(|&v| (1..=MAX_ELEMENTS).contains(&v))
+            .ok_or_else(|| self.fail(format!("`{name}` cannot be {value}")))
+    }
+
+    /// An operand of the given rank.
+    pub(crate) fn ranked(&self, name: &str, rank: usize) -> Result<&Tensor> {
+        let tensor = self.tensor(name)?;
+        if tensor.shape.len() != rank {
+            return Err(self.fail(format!("`{name}` must have rank {rank}, not {}", tensor.shape.len())));
+        }
+        Ok(tensor)
+    }
+
+    /// The elements of a float operand.
+    pub(crate) fn reals<'t>(&self, name: &str, tensor: &'t Tensor) -> Result<&'t [f32]> {
+        match &tensor.data {
+            Data::Floats(v) => Ok(v),
+            _ => Err(self.fail(format!("`{name}` must be of floats"))),
+        }
+    }
+
+    /// A float argument of this signature, or `default` where this opset has no such argument.
+    pub(crate) fn float_or(&self, name: &str, default: f32) -> Result<f32> {
+        if self.maybe(name).is_none() && self.def.param(name).is_none() { Ok(default) } else { self.float(name) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn walks_go_through_permutations_and_backwards() {
+        assert_eq!(Walk::permuted(&[2, 3], &[1, 0]).collect::<Vec<_>>(), [0, 3, 1, 4, 2, 5]);
+        assert_eq!(Walk::new(&[2, 2], &[3, -1], 1).collect::<Vec<_>>(), [1, 0, 4, 3]);
+        assert_eq!(Walk::new(&[], &[], 7).collect::<Vec<_>>(), [7]);
+        assert_eq!(Walk::new(&[2, 0], &[1, 1], 0).count(), 0);
+    }
+}

@@ -1,0 +1,148 @@
+//! Transposed convolution.
+
+use ferrane_device::Result;
+
+use super::super::product::Matrix;
+use super::super::{Call, Kernel, Tensor};
+
+pub(super) const FAMILY: &[(&str, Kernel)] = &[("conv_transpose", conv_transpose)];
+
+/// One spatial axis.
+#[derive(Clone, Copy)]
+struct Axis {
+    n: usize,
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+    /// Elements of the full result that lie before the first one kept.
+    before: usize,
+    out: usize,
+}
+
+impl Axis {
+    /// An axis that is not there.
+    const NONE: Axis = Axis { n: 1, kernel: 1, stride: 1, dilation: 1, before: 0, out: 1 };
+
+    /// The inputs that a tap adds to the result, and where the first one of them goes; one `stride` lies between two.
+    fn reach(&self, tap: usize) -> (std::ops::Range<usize>, usize) {
+        let shift = tap * self.dilation;
+        // Input i goes to i · stride + shift - before, which must lie in 0..out.
+        let first = self.before.saturating_sub(shift).div_ceil(self.stride);
+        let end = (self.out + self.before).saturating_sub(shift).div_ceil(self.stride).min(self.n);
+        (first..end.max(first), (first * self.stride + shift).saturating_sub(self.before))
+    }
+}
+
+/// The spatial axes, from the arguments or their defaults.
+fn axes(call: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Vec<Axis>> {
+    let spatial = x.shape.len() - 2;
+    let list = |name: &str, count: usize, default: i64, least: i64| -> Result<Vec<i64>> {
+        let values = call.ints_if(name).unwrap_or_else(|| vec![default; count]);
+        // Extents and strides beyond this have no result that fits memory.
+        let fits = values.len() == count && values.iter().all(|v| (least..=i64::from(i32::MAX)).contains(v));
+        if fits { Ok(values) } else { Err(call.fail(format!("`{name}` cannot be {values:?}"))) }
+    };
+    let (strides, dilations) = (list("strides", spatial, 1, 1)?, list("dilations", spatial, 1, 1)?);
+    let pad_type = call.text("pad_type")?;
+    let pad = list("pad", 2 * spatial, 0, 0)?;
+    let wanted = match call.maybe("output_shape") {
+        Some(_) => Some(list("output_shape", x.shape.len(), 0, 0)?),
+        None => None,
+    };
+    let mut axes = Vec::with_capacity(spatial);
+    for a in 0..spatial {
+        let (n, kernel) = (x.shape[2 + a], weight.shape[2 + a]);
+        if n == 0 || kernel == 0 {
+            return Err(call.fail("needs an input and a kernel that are not empty"));
+        }
+        let (s, d) = (i128::from(strides[a]), i128::from(dilations[a]));
+        let full = (n as i128 - 1) * s + (kernel as i128 - 1) * d + 1;
+        let wanted = wanted.as_ref().map(|shape| i128::from(shape[2 + a]));
+        let (before, natural) = match pad_type.as_str() {
+            "valid" => (0, full),
+            "custom" => (i128::from(pad[2 * a]), full - i128::from(pad[2 * a]) - i128::from(pad[2 * a + 1])),
+            "same" | "same_lower" => {
+                let out = n as i128 * s;
+                let total = (full - wanted.unwrap_or(out)).max(0);
+                (if pad_type == "same" { total / 2 } else { (total + 1) / 2 }, out)
+            }
+            other => return Err(call.fail(format!("has no padding `{other}`"))),
+        };
+        let out = wanted.unwrap_or(natural);
+        let extent = usize::try_from(out).map_err(|_| call.fail(format!("a result of extent {out}")))?;
+        let stride = strides[a] as usize;
+        axes.push(Axis { n, kernel, stride, dilation: dilations[a] as usize, before: before as usize, out: extent });
+    }
+    Ok(axes)
+}
+
+/// `conv_transpose` (coremltools 9.0): every input adds the kernel, scaled by it, at its place. `same` keeps `n · stride` elements;
+/// of an odd number of elements to drop it drops the greater part behind, `same_lower` in front. Given an `output_shape`, elements
+/// that no input reaches are the bias.
+fn conv_transpose(call: &Call<'_>) -> Result<Vec<Tensor>> {
+    let (x, weight) = (call.tensor("x")?, call.tensor("weight")?);
+    let rank = x.shape.len();
+    if !(3..=5).contains(&rank) || weight.shape.len() != rank {
+        return Err(call.fail(format!("an input of shape {:?} and a weight of {:?}", x.shape, weight.shape)));
+    }
+    let axes = axes(call, x, weight)?;
+    let groups = call.count("groups")?;
+    let (batch, from, to) = (x.shape[0], x.shape[1], weight.shape[1] * groups);
+    if weight.shape[0] != from || from % groups != 0 {
+        return Err(call.fail(format!("{from} channels in {groups} groups, and a weight of {:?}", weight.shape)));
+    }
+    let mut shape = vec![batch, to];
+    shape.extend(axes.iter().map(|a| a.out));
+    if let Some(wanted) = call.ints_if("output_shape")
+        && wanted[..2] != [batch as i64, to as i64]
+    {
+        return Err(call.fail(format!("an output shape of {wanted:?} for {batch} images of {to} channels")));
+    }
+    let total = call.elements(&shape)?;
+    let (values, kernels) = (call.reals("x", x)?, call.reals("weight", weight)?);
+    let bias = call.maybe("bias");
+    if bias.is_some_and(|b| b.len() != to) {
+        return Err(call.fail(format!("a bias that is not of {to} channels")));
+    }
+    let mut three = [Axis::NONE; 3];
+    three[3 - axes.len()..].copy_from_slice(&axes);
+    let [za, ya, xa] = three;
+    let (places, area, taps) = (za.n * ya.n * xa.n, za.out * ya.out * xa.out, za.kernel * ya.kernel * xa.kernel);
+    let (from_each, to_each) = (from / groups, weight.shape[1]);
+    let mut out = Vec::with_capacity(total);
+    // The taps' products are added up in fp64, so their order does not show.
+    let mut sums = vec![0.0f64; to_each * area];
+    let mut part = vec![0.0f32; call.elements(&[to_each, places])?];
+    for image in 0..batch {
+        for group in 0..groups {
+            sums.fill(0.0);
+            let start = (image * from + group * from_each) * places;
+            let input = Matrix::dense(&values[start..start + from_each * places], from_each, places);
+            let group_kernels = &kernels[group * from_each * to_each * taps..][..from_each * to_each * taps];
+            for tap in 0..taps {
+                let at = group_kernels.get(tap..).unwrap_or_default();
+                let factor = Matrix::new(at, from_each, to_each, (to_each * taps, taps)).t();
+                call.product(factor, input, &mut part)?;
+                let (zs, z_to) = za.reach(tap / (ya.kernel * xa.kernel));
+                let (ys, y_to) = ya.reach(tap / xa.kernel % ya.kernel);
+                let (xs, x_to) = xa.reach(tap % xa.kernel);
+                for c in 0..to_each {
+                    for (i, z) in zs.clone().enumerate() {
+                        for (j, y) in ys.clone().enumerate() {
+                            let line = ((c * za.n + z) * ya.n + y) * xa.n;
+                            let row = (c * za.out + z_to + i * za.stride) * ya.out + y_to + j * ya.stride;
+                            for (k, v) in part[line + xs.start..line + xs.end].iter().enumerate() {
+                                sums[row * xa.out + x_to + k * xa.stride] += f64::from(*v);
+                            }
+                        }
+                    }
+                }
+            }
+            for c in 0..to_each {
+                let bias = bias.map_or(0.0, |b| f64::from(b.float(group * to_each + c)));
+                out.extend(sums[c * area..(c + 1) * area].iter().map(|s| (s + bias) as f32));
+            }
+        }
+    }
+    Ok(vec![Tensor::floats(x.dtype, &shape, out)])
+}

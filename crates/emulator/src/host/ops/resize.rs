@@ -1,0 +1,189 @@
+//! Resizing along axes: linear between two elements, or the nearest.
+//!
+//! The axes are resized one after the other. A sample that lies on an element is that element, whatever its neighbour is.
+
+use ferrane_device::Result;
+
+use super::super::index::around;
+use super::super::{Call, Data, Kernel, Tensor};
+use super::grid::Sampling;
+
+pub(super) const FAMILY: &[(&str, Kernel)] = &[
+    ("resize", resize),
+    ("resize_bilinear", resize_bilinear),
+    ("resize_nearest_neighbor", resize_nearest_neighbor),
+    ("upsample_bilinear", upsample_bilinear),
+    ("upsample_nearest_neighbor", upsample_nearest_neighbor),
+];
+
+/// A sample: two elements and the weight of the second.
+type Tap = (usize, usize, f32);
+
+/// `x` with `m` samples along `axis`, each linear between two elements.
+fn linear(call: &Call<'_>, x: &Tensor, axis: usize, m: usize, at: impl Fn(usize) -> f64) -> Result<Tensor> {
+    let (outer, n, inner) = around(&x.shape, axis);
+    let mut shape = x.shape.clone();
+    shape[axis] = m;
+    let mut out = Vec::with_capacity(call.elements(&shape)?);
+    if n == 0 && m > 0 {
+        return Err(call.fail("cannot resize an empty axis"));
+    }
+    let tap = |i: usize| -> Tap {
+        let point = at(i);
+        let low = (point as usize).min(n - 1);
+        (low, (low + 1).min(n - 1), (point - low as f64) as f32)
+    };
+    let taps: Vec<Tap> = (0..m).map(tap).collect();
+    match &x.data {
+        Data::Floats(v) => {
+            for o in 0..outer {
+                let row = |r: usize| &v[(o * n + r) * inner..(o * n + r + 1) * inner];
+                for &(low, high, t) in &taps {
+                    if t == 0.0 {
+                        out.extend_from_slice(row(low));
+                    } else {
+                        out.extend(row(low).iter().zip(row(high)).map(|(a, b)| (1.0 - t) * a + t * b));
+                    }
+                }
+            }
+            Ok(Tensor::floats(x.dtype, &shape, out))
+        }
+        _ => Err(call.fail("`x` must be of numbers")),
+    }
+}
+
+/// `x` with `m` samples along `axis`, each one of its elements.
+fn nearest(call: &Call<'_>, x: &Tensor, axis: usize, m: usize, at: impl Fn(usize) -> usize) -> Result<Tensor> {
+    let (outer, n, inner) = around(&x.shape, axis);
+    let mut shape = x.shape.clone();
+    shape[axis] = m;
+    call.elements(&shape)?;
+    if n == 0 && m > 0 {
+        return Err(call.fail("cannot resize an empty axis"));
+    }
+    let rows: Vec<usize> = (0..m).map(|i| at(i).min(n - 1)).collect();
+    let rows = &rows;
+    let places =
+        (0..outer).flat_map(move |o| rows.iter().flat_map(move |&r| (o * n + r) * inner..(o * n + r + 1) * inner));
+    Ok(x.pick(&shape, places))
+}
+
+/// The last two axes: height, width.
+fn plane(call: &Call<'_>, x: &Tensor) -> Result<[usize; 2]> {
+    let rank = x.shape.len();
+    if rank < 3 {
+        return Err(call.fail("needs a rank of 3 or more"));
+    }
+    Ok([rank - 2, rank - 1])
+}
+
+/// `resize_bilinear` (coremltools 9.0).
+fn resize_bilinear(call: &Call<'_>) -> Result<Vec<Tensor>> {
+    let mode = Sampling::of(call)?;
+    let mut x = call.tensor("x")?.clone();
+    for (axis, name) in plane(call, &x)?.into_iter().zip(["target_size_height", "target_size_width"]) {
+        let (n, m) = (x.shape[axis] as f64, call.count(name)?);
+        x = linear(call, &x, axis, m, |i| mode.at(i, n, m))?;
+    }
+    Ok(vec![x])
+}
+
+/// The element in whose span the middle of part `i` of `m` lies: `⌊(i + ½) · n / m⌋`.
+fn middle(i: usize, n: usize, m: usize) -> usize {
+    ((2 * i as u128 + 1) * n as u128 / (2 * m as u128)) as usize
+}
+
+/// `resize_nearest_neighbor` (coremltools 9.0): samples are in the middle of the parts, as its TensorFlow converter uses it for
+/// `half_pixel_centers`.
+fn resize_nearest_neighbor(call: &Call<'_>) -> Result<Vec<Tensor>> {
+    let mut x = call.tensor("x")?.clone();
+    for (axis, name) in plane(call, &x)?.into_iter().zip(["target_size_height", "target_size_width"]) {
+        let (n, m) = (x.shape[axis], call.count(name)?);
+        x = nearest(call, &x, axis, m, |i| middle(i, n, m))?;
+    }
+    Ok(vec![x])
+}
+
+/// The extent of an axis after scaling: as declared, or the scaled extent without its fraction.
+fn scaled(call: &Call<'_>, x: &Tensor, axis: usize, name: &str) -> Result<usize> {
+    if let Some(shape) = call.results.first().and_then(|t| t.shape())
+        && shape.len() == x.shape.len()
+    {
+        return Ok(shape[axis]);
+    }
+    let extent = match call.maybe(name).map(|t| &t.data) {
+        Some(Data::Ints(v)) if v.len() == 1 => v[0].saturating_mul(x.shape[axis] as i64),
+        _ => (call.float_or(name, 1.0)? * x.shape[axis] as f32).floor() as i64,
+    };
+    Ok(call.extents(&[extent])?[0])
+}
+
+/// `upsample_bilinear` (coremltools 9.0): the spacing follows from the extents, not from the scale. `half_pixel_centers` (iOS 16)
+/// defaults to the opposite of `align_corners`.
+fn upsample_bilinear(call: &Call<'_>) -> Result<Vec<Tensor>> {
+    let align = call.flag("align_corners")?;
+    let half = if call.maybe("half_pixel_centers").is_some() { call.flag("half_pixel_centers")? } else { !align };
+    let mode = match (align, half) {
+        (true, false) => Sampling::StrictAlignCorners,
+        (false, true) => Sampling::UnalignCorners,
+        (false, false) => Sampling::Default,
+        (true, true) => return Err(call.fail("`align_corners` and `half_pixel_centers` exclude each other")),
+    };
+    let mut x = call.tensor("x")?.clone();
+    for (axis, name) in plane(call, &x)?.into_iter().zip(["scale_factor_height", "scale_factor_width"]) {
+        let (n, m) = (x.shape[axis] as f64, scaled(call, &x, axis, name)?);
+        x = linear(call, &x, axis, m, |i| mode.at(i, n, m))?;
+    }
+    Ok(vec![x])
+}
+
+/// `upsample_nearest_neighbor` (coremltools 9.0): sample `i` is element `⌊i · n / m⌋`, as its test of fractional scales has it.
+fn upsample_nearest_neighbor(call: &Call<'_>) -> Result<Vec<Tensor>> {
+    let mut x = call.tensor("x")?.clone();
+    for (axis, name) in plane(call, &x)?.into_iter().zip(["scale_factor_height", "scale_factor_width"]) {
+        let (n, m) = (x.shape[axis], scaled(call, &x, axis, name)?);
+        x = nearest(call, &x, axis, m, |i| (i as u128 * n as u128 / m as u128) as usize)?;
+    }
+    Ok(vec![x])
+}
+
+/// `resize` (coremltools 9.0, iOS 17): the last `resized_dims` axes take the last extents of `shape`, 0 keeps an extent. The nearest
+/// element in mode `DEFAULT` is that of `resize_nearest_neighbor`; in the others, which no source describes, it is the one
+/// nearest to the sample, the upper one of two. Integers are rounded to nearest, ties to even.
+fn resize(call: &Call<'_>) -> Result<Vec<Tensor>> {
+    let x = call.tensor("x")?;
+    let (shape, dims) = (call.extents(&call.ints("shape")?)?, call.int("resized_dims")?);
+    let (rank, mode) = (x.shape.len(), Sampling::of(call)?);
+    let Some(dims) = usize::try_from(dims).ok().filter(|&d| d <= shape.len() && d <= rank) else {
+        return Err(call.fail(format!("cannot resize {dims} axes of {rank} to {shape:?}")));
+    };
+    let by_line = match call.text("interpolation_mode")?.as_str() {
+        "LINEAR" => true,
+        "NEAREST_NEIGHBOR" => false,
+        other => return Err(call.fail(format!("has no interpolation mode `{other}`"))),
+    };
+    let rounds = by_line && !x.dtype.is_float();
+    let mut y = match &x.data {
+        Data::Ints(v) if rounds => Tensor::floats(x.dtype, &x.shape, v.iter().map(|&v| v as f32).collect()),
+        _ => x.clone(),
+    };
+    for d in 0..dims {
+        let axis = rank - dims + d;
+        let n = y.shape[axis];
+        let m = match shape[shape.len() - dims + d] {
+            0 => continue,
+            m => m,
+        };
+        y = match mode {
+            _ if by_line => linear(call, &y, axis, m, |i| mode.at(i, n as f64, m))?,
+            Sampling::Default => nearest(call, &y, axis, m, |i| middle(i, n, m))?,
+            _ => nearest(call, &y, axis, m, |i| (mode.at(i, n as f64, m) + 0.5) as usize)?,
+        };
+    }
+    if let Data::Floats(v) = &y.data
+        && rounds
+    {
+        y = Tensor::ints(x.dtype, &y.shape, v.iter().map(|v| v.round_ties_even() as i64).collect());
+    }
+    Ok(vec![y])
+}
