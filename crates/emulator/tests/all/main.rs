@@ -7,6 +7,7 @@ mod groups;
 mod harness;
 mod hostile;
 mod interpret;
+mod kernels;
 mod layers;
 mod ops;
 mod passes;

@@ -84,17 +84,24 @@ impl<'c> Direction<'c> {
         let mut inputs = vec![0.0f32; call.elements(&[steps, batch, rows])?];
         let all = Matrix::dense(call.reals("x", x)?, steps * batch, width);
         call.product(all, Matrix::dense(call.reals("weight_ih", ih)?, rows, width).t(), &mut inputs)?;
-        if let Some(bias) = call.maybe(&name("bias")) {
-            let bias = call.reals("bias", bias)?;
-            if bias.len() != rows {
-                return Err(call.fail(format!("a bias of {} for {rows} rows", bias.len())));
-            }
-            for row in inputs.chunks_exact_mut(rows) {
-                row.iter_mut().zip(bias).for_each(|(v, b)| *v += b);
-            }
-        }
         let extents = Extents { steps, batch, hidden, rows };
-        Ok(Direction { extents, inputs, recurrent: call.reals("weight_hh", hh)?, backwards })
+        let recurrent = call.reals("weight_hh", hh)?;
+        Ok(Direction { extents, inputs, recurrent, backwards })
+    }
+
+    /// Adds a bias of all gates to the inputs, if it is given. What `held` has of it is left out and returned.
+    fn add_bias(&mut self, call: &Call<'_>, name: &str, held: std::ops::Range<usize>) -> Result<Vec<f32>> {
+        let Some(bias) = call.maybe(name) else { return Ok(vec![0.0; held.len()]) };
+        let (mut bias, rows) = (call.reals(name, bias)?.to_vec(), self.extents.rows);
+        if bias.len() != rows {
+            return Err(call.fail(format!("`{name}` has {} values for {rows} rows", bias.len())));
+        }
+        let kept = bias[held.clone()].to_vec();
+        bias[held].fill(0.0);
+        for row in self.inputs.chunks_exact_mut(rows) {
+            row.iter_mut().zip(&bias).for_each(|(v, b)| *v += b);
+        }
+        Ok(kept)
     }
 
     /// Steps in the order they are taken.
@@ -161,7 +168,8 @@ fn results(call: &Call<'_>, e: Extents, traces: &[Trace], cells: bool) -> Result
 
 /// `rnn` (coremltools 9.0): `h = activation(W·x + R·h + b)`.
 fn rnn(call: &Call<'_>) -> Result<Vec<Tensor>> {
-    let layer = Direction::new(call, "", 1, backwards(call)?)?;
+    let mut layer = Direction::new(call, "", 1, backwards(call)?)?;
+    layer.add_bias(call, "bias", 0..0)?;
     let e = layer.extents;
     let activation = Activation::of(call, "activation")?;
     let mut h = initial(call, "initial_h", e, 0, 1)?;
@@ -178,10 +186,14 @@ fn rnn(call: &Call<'_>) -> Result<Vec<Tensor>> {
 }
 
 /// `gru` (coremltools 9.0), gates in the order reset, output, update: `h = (1 - z)·o + z·h`. The reset gate scales the state before
-/// it meets the weights, `o = activation(W·x + R·(r·h) + b)`, as the reference of its tests has it.
+/// it meets the weights, `o = activation(W·x + R·(r·h) + b)`, as the reference of its tests has it; with `reset_after` (iOS 18) what
+/// came of it, `o = activation(W·x + b_input + r·(R·h + b))`, as PyTorch, with which its test compares it.
 fn gru(call: &Call<'_>) -> Result<Vec<Tensor>> {
-    let layer = Direction::new(call, "", 3, backwards(call)?)?;
+    let mut layer = Direction::new(call, "", 3, backwards(call)?)?;
     let e = layer.extents;
+    let after = call.maybe("reset_after").is_some() && call.flag("reset_after")?;
+    layer.add_bias(call, "input_bias", 0..0)?;
+    let held_bias = layer.add_bias(call, "bias", if after { e.hidden..2 * e.hidden } else { 0..0 })?;
     let (gate, activation) = (Activation::of(call, "recurrent_activation")?, Activation::of(call, "activation")?);
     let mut h = initial(call, "initial_h", e, 0, 1)?;
     let size = e.batch * e.hidden;
@@ -192,8 +204,16 @@ fn gru(call: &Call<'_>) -> Result<Vec<Tensor>> {
         layer.recur(call, &h, 2, 1, &mut update)?;
         let input =
             |i: usize, g: usize| layer.inputs[(t * e.batch + i / e.hidden) * e.rows + g * e.hidden + i % e.hidden];
-        let held: Vec<f32> = (0..size).map(|i| gate.at(input(i, 0) + reset[i]) * h[i]).collect();
-        layer.recur(call, &held, 1, 1, &mut output)?;
+        let r: Vec<f32> = (0..size).map(|i| gate.at(input(i, 0) + reset[i])).collect();
+        if after {
+            layer.recur(call, &h, 1, 1, &mut output)?;
+            for (i, o) in output.iter_mut().enumerate() {
+                *o = r[i] * (*o + held_bias[i % e.hidden]);
+            }
+        } else {
+            let held: Vec<f32> = r.iter().zip(&h).map(|(r, h)| r * h).collect();
+            layer.recur(call, &held, 1, 1, &mut output)?;
+        }
         for i in 0..size {
             let z = gate.at(input(i, 2) + update[i]);
             h[i] = (1.0 - z) * activation.at(input(i, 1) + output[i]) + z * h[i];
@@ -216,7 +236,8 @@ fn lstm(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let mut traces = Vec::with_capacity(2);
     let mut extents = None;
     for (part, &(suffix, backwards)) in sides.iter().enumerate() {
-        let layer = Direction::new(call, suffix, 4, backwards)?;
+        let mut layer = Direction::new(call, suffix, 4, backwards)?;
+        layer.add_bias(call, &format!("bias{suffix}"), 0..0)?;
         if *extents.get_or_insert(layer.extents.hidden) != layer.extents.hidden {
             return Err(call.fail("the directions have different hidden sizes"));
         }

@@ -72,13 +72,14 @@ fn non_maximum_suppression(call: &Call<'_>) -> Result<Vec<Tensor>> {
         let corners: Vec<Corners> = (0..count)
             .map(|n| {
                 let [x, y, w, h] = [0, 1, 2, 3].map(|i| all_boxes[at(b, n, i, count, 4)]);
+                let (w, h) = (w.abs(), h.abs());
                 Corners { left: x - 0.5 * w, bottom: y - 0.5 * h, right: x + 0.5 * w, top: y + 0.5 * h }
             })
             .collect();
         let mut order: Vec<usize> = (0..count).collect();
         // What is not a number comes last.
         let key = |n: usize| if best[n].0.is_nan() { f32::NEG_INFINITY } else { best[n].0 };
-        order.sort_by(|&p, &q| key(q).total_cmp(&key(p)));
+        order.sort_by(|&p, &q| key(q).partial_cmp(&key(p)).unwrap_or(std::cmp::Ordering::Equal));
         let mut chosen: Vec<usize> = Vec::new();
         for &n in order.iter().filter(|&&n| least.is_none_or(|least| best[n].0 >= least)) {
             if chosen.len() == room {
