@@ -122,3 +122,89 @@ fn sparse_blockwise_shift_scale(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let shifted = Tensor::floats(scale.dtype, &[values.len()], shifted.collect());
     Ok(vec![mask.clone(), shifted])
 }
+
+#[cfg(test)]
+mod tests {
+    use ferrane_mil::{DataType, Opset, Type, ops};
+
+    use super::*;
+
+    fn run(op: &str, opset: Opset, arguments: &[(&str, Tensor)], results: &[Type]) -> Result<Vec<Tensor>> {
+        let def = ops::lookup(op, opset).unwrap();
+        let operands = arguments.iter().map(|(name, t)| (*name, vec![t.clone().into()])).collect();
+        let kernel = crate::host::kernel(op).unwrap();
+        kernel(&Call { def, opset, operands, results, wide: false })
+    }
+
+    fn ints(dtype: DataType, shape: &[usize], values: &[i64]) -> Tensor {
+        Tensor::ints(dtype, shape, values.to_vec())
+    }
+
+    fn floats(shape: &[usize], values: &[f32]) -> Tensor {
+        Tensor::floats(DataType::Fp32, shape, values.to_vec())
+    }
+
+    fn mask() -> Tensor {
+        ints(DataType::UInt1, &[2, 4], &[1, 1, 0, 0, 1, 0, 1, 1])
+    }
+
+    /// As `decompress` of coremltools 9.0 gives it.
+    #[test]
+    fn palettes_of_sparse_indices() {
+        let arguments = |lut: &[usize], axis: Option<i64>| {
+            let values: Vec<f32> = (1..=8).map(|v| v as f32).collect();
+            let mut arguments = vec![
+                ("indices_mask", mask()),
+                ("indices_nonzero_data", ints(DataType::UInt1, &[5], &[0, 1, 1, 0, 1])),
+                ("lut", floats(lut, &values)),
+            ];
+            arguments.extend(axis.map(|axis| ("vector_axis", ints(DataType::Int32, &[], &[axis]))));
+            run("constexpr_lut_to_sparse", Opset::IOS18, &arguments, &[])
+        };
+        let found = arguments(&[2, 2, 2, 1], None).unwrap();
+        assert_eq!(found[0], mask());
+        assert_eq!(found[1], floats(&[5], &[1.0, 2.0, 6.0, 7.0, 8.0]));
+        let found = arguments(&[1, 2, 2, 2], Some(0)).unwrap();
+        assert_eq!(found[0].shape, [4, 4]);
+        assert_eq!(found[1], floats(&[10], &[1.0, 3.0, 2.0, 4.0, 3.0, 5.0, 7.0, 4.0, 6.0, 8.0]));
+        let found = arguments(&[1, 2, 2, 2], Some(-1)).unwrap();
+        assert_eq!(found[0], ints(DataType::UInt1, &[2, 8], &[1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 1]));
+        assert_eq!(found[1], floats(&[10], &[1.0, 2.0, 3.0, 4.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]));
+        // Vectors without their axis; blocks that do not divide the mask.
+        assert!(arguments(&[1, 2, 2, 2], None).is_err());
+        assert!(arguments(&[1, 3, 2, 1], None).is_err());
+    }
+
+    /// As `decompress` of coremltools 9.0 gives it.
+    #[test]
+    fn shifts_and_scales_of_sparse_values() {
+        let values = ints(DataType::Int8, &[5], &[10, 11, -3, 4, 5]);
+        let data = [("data_mask", mask()), ("nonzero_data", values)];
+        let with = |more: &[(&str, Tensor)]| {
+            run("constexpr_sparse_blockwise_shift_scale", Opset::IOS18, &[data.as_slice(), more].concat(), &[])
+        };
+        let offset = ints(DataType::Int8, &[1, 2], &[1, -2]);
+        let found = with(&[("scale", floats(&[1, 2], &[0.5, 2.0])), ("offset", offset)]).unwrap();
+        assert_eq!(found, [mask(), floats(&[5], &[4.5, 5.0, -2.0, 12.0, 14.0])]);
+        let found = with(&[("scale", floats(&[2, 1], &[0.5, 4.0]))]).unwrap();
+        assert_eq!(found[1], floats(&[5], &[5.0, 5.5, -12.0, 16.0, 20.0]));
+        assert!(with(&[("scale", floats(&[1, 3], &[1.0; 3]))]).is_err());
+    }
+
+    #[test]
+    fn sparse_weights_become_dense() {
+        let values = ints(DataType::Int8, &[5], &[1, 2, 3, 4, 5]);
+        let wanted = ints(DataType::Int8, &[2, 4], &[1, 2, 0, 0, 3, 0, 4, 5]);
+        let op = "constexpr_sparse_to_dense";
+        let found = run(op, Opset::IOS18, &[("nonzero_data", values.clone()), ("mask", mask())], &[]).unwrap();
+        assert_eq!(found, std::slice::from_ref(&wanted));
+        // iOS 16: the same mask from the lowest bit of a byte on.
+        let packed = |bits: i64| {
+            let mask = ints(DataType::UInt8, &[1], &[bits]);
+            let shape = ints(DataType::UInt32, &[2], &[2, 4]);
+            run(op, Opset::IOS16, &[("nonzero_data", values.clone()), ("mask", mask), ("shape", shape)], &[])
+        };
+        assert_eq!(packed(0b1101_0011).unwrap(), [wanted]);
+        assert!(packed(0b1101_0010).is_err());
+    }
+}

@@ -29,11 +29,13 @@ impl Value {
             Some((name, shape)) => (name, shape.trim_end_matches(']')),
             None => (head, ""),
         };
-        let numbers = |list: &str| list.split(',').filter(|v| !v.is_empty()).map(|v| v.parse().unwrap()).collect();
+        let numbers = |list: &str| -> Vec<f64> {
+            list.split(',').filter(|v| !v.is_empty()).map(|v| v.parse().unwrap()).collect()
+        };
         match DataType::from_name(name).unwrap() {
             DataType::String => Value::Text(list.to_string()),
             dtype => {
-                let shape: Vec<usize> = numbers(shape).iter().map(|&d: &f64| d as usize).collect();
+                let shape: Vec<usize> = numbers(shape).iter().map(|&d| d as usize).collect();
                 Value::Numbers(Tensor::new(dtype, &shape, numbers(list)))
             }
         }

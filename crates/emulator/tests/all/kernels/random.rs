@@ -28,7 +28,8 @@ const N: usize = 20_000;
 fn the_generator_is_splitmix64() {
     // The first outputs for the seed 0 are 0xe220a8397b1dcdaf and 0x6e789e6aa1b965f4 in every published implementation.
     let found = draws("random_uniform ios15 shape=int32[2]:1,2 low=fp32:0 high=fp32:1 seed=int32:0");
-    let wanted = [0xe220_a839_7b1d_cdaf_u64, 0x6e78_9e6a_a1b9_65f4].map(|v| f64::from(((v >> 11) as f64 / 2f64.powi(53)) as f32));
+    let wanted = [0xe220_a839_7b1d_cdaf_u64, 0x6e78_9e6a_a1b9_65f4]
+        .map(|v| f64::from(((v >> 11) as f64 / 2f64.powi(53)) as f32));
     assert_eq!(found, wanted);
 }
 
@@ -52,8 +53,10 @@ fn distributions() {
 
 #[test]
 fn classes_come_by_their_shares() {
-    let share = |values: &[f64], class: f64| values.iter().filter(|v| **v == class).count() as f64 / values.len() as f64;
-    let line = format!("random_categorical ios15 x=fp32[2,3]:1,0,3,1,1,2 mode=string:probs size=int32:{N} seed=int32:3");
+    let share =
+        |values: &[f64], class: f64| values.iter().filter(|v| **v == class).count() as f64 / values.len() as f64;
+    let line =
+        format!("random_categorical ios15 x=fp32[2,3]:1,0,3,1,1,2 mode=string:probs size=int32:{N} seed=int32:3");
     let found = draws(&line);
     near(share(&found[..N], 0.0), 0.25, 0.433, N);
     assert_eq!(share(&found[..N], 1.0), 0.0);
