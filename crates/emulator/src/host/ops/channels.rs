@@ -44,14 +44,13 @@ fn softplus_parametric(call: &Call<'_>) -> Result<Vec<Tensor>> {
 }
 
 /// `local_response_norm` (coremltools 9.0; PyTorch's): `x / (k + alpha/size · Σx²)^beta` over a window of `size` channels, which begins
-/// `size / 2` channels before.
+/// `size / 2` channels before. The channels are the third axis from the end: axis 1 of images, but axis 0 of rank 3, as the values
+/// that coremltools' test has for it show.
 fn local_response_norm(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let x = call.tensor("x")?;
     let values = call.reals("x", x)?;
-    if x.shape.len() < 2 {
-        return Err(call.fail("needs an axis of channels"));
-    }
-    let (outer, channels, inner) = around(&x.shape, 1);
+    let axis = x.shape.len().checked_sub(3).ok_or_else(|| call.fail("needs a rank of 3 or more"))?;
+    let (outer, channels, inner) = around(&x.shape, axis);
     let size = call.count("size")?;
     let (alpha, beta, k) = (call.float("alpha")?, call.float("beta")?, call.float("k")?);
     let (alpha, beta, k) = (f64::from(alpha) / size as f64, f64::from(beta), f64::from(k));

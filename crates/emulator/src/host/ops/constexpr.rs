@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn palettes_of_sparse_indices() {
         let arguments = |lut: &[usize], axis: Option<i64>| {
-            let values: Vec<f32> = (1..=8).map(|v| v as f32).collect();
+            let values: Vec<f32> = (1..=lut.iter().product()).map(|v| v as f32).collect();
             let mut arguments = vec![
                 ("indices_mask", mask()),
                 ("indices_nonzero_data", ints(DataType::UInt1, &[5], &[0, 1, 1, 0, 1])),

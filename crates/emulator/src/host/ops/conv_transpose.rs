@@ -61,10 +61,9 @@ fn axes(call: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Vec<Axis>> {
         let (before, natural) = match pad_type.as_str() {
             "valid" => (0, full),
             "custom" => (i128::from(pad[2 * a]), full - i128::from(pad[2 * a]) - i128::from(pad[2 * a + 1])),
-            "same" | "same_lower" => {
+            "same" => {
                 let out = n as i128 * s;
-                let total = (full - wanted.unwrap_or(out)).max(0);
-                (if pad_type == "same" { total / 2 } else { (total + 1) / 2 }, out)
+                ((full - wanted.unwrap_or(out)).max(0) / 2, out)
             }
             other => return Err(call.fail(format!("has no padding `{other}`"))),
         };
@@ -76,9 +75,9 @@ fn axes(call: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Vec<Axis>> {
     Ok(axes)
 }
 
-/// `conv_transpose` (coremltools 9.0): every input adds the kernel, scaled by it, at its place. `same` keeps `n · stride` elements;
-/// of an odd number of elements to drop it drops the greater part behind, `same_lower` in front. Given an `output_shape`, elements
-/// that no input reaches are the bias.
+/// `conv_transpose` (coremltools 9.0): every input adds the kernel, scaled by it, at its place. `same` keeps `n · stride` elements
+/// and of an odd number of elements to drop it drops the greater part behind. Given an `output_shape`, elements that no input
+/// reaches are the bias.
 fn conv_transpose(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (x, weight) = (call.tensor("x")?, call.tensor("weight")?);
     let rank = x.shape.len();

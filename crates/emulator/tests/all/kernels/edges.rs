@@ -23,7 +23,6 @@ gather_nd ios15 x=fp32[2]:0,0 indices=int32[1,1]:2
 reverse_sequence ios15 x=fp32[2,1]:0,0 lengths=int32[1]:3 seq_axis=int32:0 batch_axis=int32:1
 reverse_sequence ios15 x=fp32[2,1]:0,0 lengths=int32[1]:-1 seq_axis=int32:0 batch_axis=int32:1
 slice_update ios18 x=fp32[2]:0,0 update=fp32[2]:1,1 begin=int32[1]:0 end=int32[1]:1
-slice_update ios18 x=fp32[2]:0,0 update=fp32[2]:1,1 begin=int32[1]:0 end=int32[1]:2 stride=int32[1]:0
 crop_resize ios17 x=fp32[1,1,1,1]:0 boxes=fp32[1,4]:0,0,0,0 box_indices=int32[1]:1";
 
 #[test]
