@@ -4,7 +4,9 @@ mod programs;
 
 use std::path::PathBuf;
 
-pub use programs::{Check, DialectArg, Fmt, Format, Inspect, NumericsArg, OutputFormat, Run};
+pub use programs::{
+    Check, Convert, DialectArg, Diff, Fmt, Format, Inspect, NumericsArg, OpsetArg, OutputFormat, Run,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -43,6 +45,10 @@ pub enum Command {
     Inspect(Inspect),
     /// Run a program on given or random inputs.
     Run(Run),
+    /// Write a program as text or package, in another spelling or opset, optimised.
+    Convert(Convert),
+    /// Compare two programs: functions, ops, weights, and what they compute.
+    Diff(Diff),
 }
 
 /// A whole number; its smallest value is checked where it is used.

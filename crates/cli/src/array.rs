@@ -5,7 +5,7 @@ pub mod safe;
 mod source;
 
 use ferrane::host::f16;
-use ferrane::mil::DataType;
+use ferrane::mil::{Constant, DataType, Weights};
 
 pub use source::{Source, Want};
 
@@ -131,6 +131,20 @@ impl Array {
             });
         }
         Ok(array)
+    }
+
+    /// From a constant.
+    pub fn from_constant(constant: &Constant, weights: &Weights) -> Result<Array, String> {
+        let ty = constant.ty();
+        match (ty.dtype(), ty.shape(), constant.bytes(weights)) {
+            (Some(dtype), Some(shape), Some(bytes)) => Array::from_bytes(dtype, &shape, bytes),
+            _ => Err(format!("a {ty} is no array of numbers")),
+        }
+    }
+
+    /// As a constant.
+    pub fn constant(&self) -> Constant {
+        Constant::raw(self.dtype, &self.shape, &self.to_bytes())
     }
 
     /// The numbers as floats.

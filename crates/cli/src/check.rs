@@ -18,6 +18,12 @@ pub fn run(args: Check) -> Result<()> {
     for file in &args.files {
         let opened = match program::open(file, care) {
             Ok(opened) => opened,
+            Err(error) if args.format == Format::Json => {
+                failed = true;
+                let file = file.display().to_string();
+                out::line(json!({"file": file, "ok": false, "error": error.to_string()}))?;
+                continue;
+            }
             Err(error) => {
                 // The other files are looked at all the same.
                 let last = std::mem::replace(&mut told, Err(error));
@@ -32,7 +38,7 @@ pub fn run(args: Check) -> Result<()> {
         let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
         if args.format == Format::Json {
             out::line(json!({
-                "file": file.display().to_string(), "kind": opened.container.tag(), "ok": opened.program.is_some(),
+                "file": file.display().to_string(), "kind": program::name(opened.form).1, "ok": opened.program.is_some(),
                 "errors": errors, "warnings": warnings, "left_out": opened.diagnostics.left_out(),
                 "diagnostics": opened.diagnostics.json(&opened.source),
             }))?;

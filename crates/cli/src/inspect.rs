@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use ferrane::mil::package::Form;
 use ferrane::mil::program::Payload;
 use ferrane::mil::{Arg, BlockId, Constant, Dialect, Function, Program, Type, ValueId, WeightId};
 use serde_json::{Value, json};
@@ -26,17 +27,17 @@ struct Weight {
 
 /// Runs the command.
 pub fn run(args: Inspect) -> Result<()> {
-    let (container, program) = program::load(&args.file, Care::Form)?;
+    let program::Loaded { form, program, .. } = program::load(&args.file, Care::Form)?;
     let files = weights(&program);
     if args.json {
-        return out::line(as_json(&args, container, &program, &files));
+        return out::line(as_json(&args, form, &program, &files));
     }
-    out::print(as_text(&args, container, &program, &files))
+    out::print(as_text(&args, form, &program, &files))
 }
 
 fn as_text(
     args: &Inspect,
-    container: program::Container,
+    form: Form,
     program: &Program,
     files: &BTreeMap<String, Vec<Weight>>,
 ) -> String {
@@ -46,7 +47,7 @@ fn as_text(
         text,
         "{}: {}, program({major}.{minor}), {} spelling",
         args.file.display(),
-        container.name(),
+        program::name(form).0,
         dialect(program.dialect)
     );
     for (key, value) in build_info(program) {
@@ -109,7 +110,7 @@ fn as_text(
 
 fn as_json(
     args: &Inspect,
-    container: program::Container,
+    form: Form,
     program: &Program,
     files: &BTreeMap<String, Vec<Weight>>,
 ) -> Value {
@@ -141,7 +142,7 @@ fn as_json(
     let totals = Totals::of(program, &weights(program));
     let info: serde_json::Map<String, Value> = build_info(program).into_iter().map(|(k, v)| (k, v.into())).collect();
     json!({
-        "file": args.file.display().to_string(), "kind": container.tag(),
+        "file": args.file.display().to_string(), "kind": program::name(form).1,
         "version": format!("{}.{}", program.version.0, program.version.1), "dialect": dialect(program.dialect),
         "build_info": info, "functions": program.functions.iter().map(function).collect::<Vec<_>>(), "weights": files,
         "totals": {"ops": totals.ops, "weight_elements": totals.parameters, "weight_bytes": totals.weights,

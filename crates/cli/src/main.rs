@@ -1,4 +1,4 @@
-//! The command `ferrane`: train, generate, eval, devices, bench; fmt, check, inspect, run.
+//! The command `ferrane`: train, generate, eval, devices, bench; fmt, check, inspect, run, convert, diff.
 //!
 //! Results go to standard output; progress and messages to standard error. With `--json` standard output holds JSON and nothing
 //! else. An error ends the process with status 1 and says what to do about it; so does a finding that is the result itself, a text
@@ -11,7 +11,9 @@ mod args;
 mod array;
 mod bench;
 mod check;
+mod convert;
 mod devices;
+mod diff;
 mod error;
 mod eval;
 mod files;
@@ -30,8 +32,8 @@ use args::{Bench, Cli, Command};
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 fn main() -> ExitCode {
-    // The defaults of `train` are shown from where they are kept.
-    let mut command = Cli::command().mut_subcommand("train", train::describe);
+    // The defaults of `train` and the passes of `convert` are shown from where they are kept.
+    let mut command = Cli::command().mut_subcommand("train", train::describe).mut_subcommand("convert", convert::describe);
     let cli = Cli::from_arg_matches(&command.get_matches_mut()).unwrap_or_else(|e| e.format(&mut command).exit());
     let result = match cli.command {
         Command::Train(args) => train::run(*args),
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Run(args) => run::run(args),
+        Command::Convert(args) => convert::run(args),
+        Command::Diff(args) => diff::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,11 +1,11 @@
 //! Programs named on the command line: what kind of file it is, the program in it, and all that was found on the way.
 
-use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::io::{ErrorKind, IsTerminal as _};
+use std::path::Path;
 
 use ferrane::diag::{Code, Diagnostic, Diagnostics, Severity, Source};
-use ferrane::host::map::Mapped;
-use ferrane::mil::{Missing, Options, Program, Strictness, Types, WeightId, Weights, check, parse_with};
+use ferrane::mil::package::{Description, Form, PackageError, open_with};
+use ferrane::mil::{Missing, Options, Program, Strictness, Types, Weights, check, parse_with};
 
 use crate::error::{Error, Result};
 use crate::files;
@@ -13,35 +13,14 @@ use crate::files;
 /// The reader's warning about an op that the registry does not have.
 const UNKNOWN_OP: Code = Code(204);
 
-/// The file's kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Container {
-    /// MIL text with its blob files beside it.
-    Text,
-}
-
-impl Container {
-    /// As it is shown.
-    pub fn name(self) -> &'static str {
-        match self {
-            Container::Text => "MIL text",
-        }
-    }
-
-    /// For programs that read what is printed.
-    pub fn tag(self) -> &'static str {
-        match self {
-            Container::Text => "text",
-        }
-    }
-}
-
 /// A file that was opened.
 pub struct Opened {
     /// Its kind.
-    pub container: Container,
+    pub form: Form,
     /// The program, if there was no error.
     pub program: Option<Program>,
+    /// What a package says about itself.
+    pub description: Option<Description>,
     /// What was found.
     pub diagnostics: Diagnostics,
     /// What the diagnostics point into.
@@ -59,36 +38,89 @@ pub enum Care {
     Form,
 }
 
-/// Opens a file.
-pub fn open(path: &Path, care: Care) -> Result<Opened> {
-    let bytes = files::read_text(path)?;
-    let source = Source::new(path.display().to_string(), &bytes);
-    let types = if care == Care::Form { Types::Trust } else { Types::Check };
-    let strictness = if care == Care::Whole { Strictness::Strict } else { Strictness::Lenient };
-    let keep = Options { missing: Missing::Keep, strictness, types };
-    let mut parsed = parse_with(&bytes, &Weights::new(), keep);
-    // What the text refers to is known only when it is read; then the files are opened and it is read again.
-    let named = parsed.program.as_ref().map(|p| absent(&p.weights)).unwrap_or_default();
-    if care != Care::Text && !named.is_empty() {
-        let mut weights = Weights::new();
-        for name in named {
-            if let Some(file) = beside(path, &name).filter(|f| f.is_file()) {
-                weights.open_file(&name, Mapped::open(&file).map_err(|e| files::failed(&file, e))?);
-            }
+impl Care {
+    fn options(self) -> Options {
+        Options {
+            missing: if self == Care::Whole { Missing::Refuse } else { Missing::Keep },
+            strictness: if self == Care::Whole { Strictness::Strict } else { Strictness::Lenient },
+            types: if self == Care::Form { Types::Trust } else { Types::Check },
         }
-        let missing = if care == Care::Whole { Missing::Refuse } else { Missing::Keep };
-        parsed = parse_with(&bytes, &weights, Options { missing, ..keep });
     }
-    let (mut program, mut diagnostics) = (parsed.program, parsed.diagnostics);
+}
+
+/// A form as it is shown, and as programs read it.
+pub fn name(form: Form) -> (&'static str, &'static str) {
+    match form {
+        Form::Package => ("a package", "mlpackage"),
+        Form::Model => ("a model", "mlmodel"),
+        Form::Compiled => ("a compiled model", "mlmodelc"),
+        Form::Text => ("MIL text", "text"),
+    }
+}
+
+/// Opens a file. What is wrong with text is among its diagnostics; what is wrong with a container is an error.
+pub fn open(path: &Path, care: Care) -> Result<Opened> {
+    let mut opened = read(path, care)?;
     if care != Care::Form {
-        diagnostics = judged(program.as_ref(), diagnostics);
-        program = program.filter(|_| !diagnostics.has_errors());
+        opened.diagnostics = judged(opened.program.as_ref(), opened.diagnostics);
+        let right = !opened.diagnostics.has_errors();
+        opened.program = opened.program.filter(|_| right);
     }
-    Ok(Opened { container: Container::Text, program, diagnostics, source })
+    Ok(opened)
+}
+
+fn read(path: &Path, care: Care) -> Result<Opened> {
+    if files::is_stdin(path) || (care == Care::Text && !path.is_dir()) {
+        // Text without a folder, or whose folder does not matter.
+        let bytes = files::read_text(path)?;
+        let parsed = parse_with(&bytes, &Weights::new(), care.options());
+        if care != Care::Text || parsed.program.is_some() || is_text(&bytes) {
+            let source = Source::new(path.display().to_string(), &bytes);
+            let (program, diagnostics) = (parsed.program, parsed.diagnostics);
+            return Ok(Opened { form: Form::Text, program, description: None, diagnostics, source });
+        }
+    }
+    match open_with(path, care.options()) {
+        Ok(opened) => {
+            let (form, diagnostics) = (opened.form, opened.warnings);
+            // The text is needed again only where something points into it.
+            let text = match form {
+                Form::Text if !diagnostics.is_empty() => files::read_text(path)?,
+                Form::Compiled if !diagnostics.is_empty() => files::read_text(&path.join("model.mil"))?,
+                _ => Vec::new(),
+            };
+            let source = Source::new(path.display().to_string(), text);
+            let (program, description) = (Some(opened.program), opened.description);
+            Ok(Opened { form, program, description, diagnostics, source })
+        }
+        Err(PackageError::Text { text, diagnostics }) => {
+            let form = if path.is_dir() { Form::Compiled } else { Form::Text };
+            Ok(Opened { form, program: None, description: None, diagnostics, source: text })
+        }
+        Err(PackageError::Io { path: at, source }) if at == path && source.kind() == ErrorKind::NotFound => {
+            Err(files::failed(path, "no such file"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// False for what begins like a model's message: then the container says what is wrong.
+fn is_text(bytes: &[u8]) -> bool {
+    bytes.first() != Some(&0x08)
+}
+
+/// A program that is there, and what came with it.
+pub struct Loaded {
+    /// The file's kind.
+    pub form: Form,
+    /// The program.
+    pub program: Program,
+    /// What a package says about itself.
+    pub description: Option<Description>,
 }
 
 /// Opens a file whose program must be there; what is doubtful about it is told on standard error.
-pub fn load(path: &Path, care: Care) -> Result<(Container, Program)> {
+pub fn load(path: &Path, care: Care) -> Result<Loaded> {
     let opened = open(path, care)?;
     let colour = std::io::stderr().is_terminal();
     let shown = opened.diagnostics.render(&opened.source, colour);
@@ -97,13 +129,14 @@ pub fn load(path: &Path, care: Care) -> Result<(Container, Program)> {
             if !shown.is_empty() {
                 crate::out::note(shown.trim_end());
             }
-            Ok((opened.container, program))
+            Ok(Loaded { form: opened.form, program, description: opened.description })
         }
         None => Err(Error::new(format!("{}: the program is not right:\n{}", path.display(), shown.trim_end()))),
     }
 }
 
-/// The reader takes ops that no registry knows and warns; a program that is to be run must not have any.
+/// The reader takes ops that no registry knows and warns; a program that is to be run must not have any. A container's ops have
+/// not been checked at all.
 fn judged(program: Option<&Program>, found: Diagnostics) -> Diagnostics {
     let mut all = Diagnostics::new();
     for diagnostic in &found {
@@ -120,20 +153,4 @@ fn judged(program: Option<&Program>, found: Diagnostics) -> Diagnostics {
         }
     }
     all
-}
-
-/// The blob files that a text names and nobody has opened.
-fn absent(weights: &Weights) -> Vec<String> {
-    let ids = (0..weights.len()).map(|i| WeightId(i as u32)).filter(|id| weights.bytes(*id).is_none());
-    let mut names: Vec<String> = ids.filter_map(|id| Some(weights.location(id)?.0.to_string())).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
-/// Where a blob file lies: `@model_path` is the folder of the text. For standard input it is the folder the command runs in.
-pub fn beside(text: &Path, name: &str) -> Option<PathBuf> {
-    let folder = text.parent().unwrap_or(Path::new(""));
-    let inner = name.strip_prefix("@model_path/").unwrap_or(name);
-    (!inner.is_empty()).then(|| folder.join(inner))
 }

@@ -1,9 +1,9 @@
 //! `ferrane run`: a program on given or random inputs.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ferrane::mil::{Function, Program, Type, ValueId};
+use ferrane::mil::{Constant, Function, Program, Type, ValueId};
 use ferrane::{Bindings, Device, Executable, Port, Surface};
 use serde_json::{Value, json};
 
@@ -18,13 +18,19 @@ const FIRST: usize = 8;
 
 /// Runs the command.
 pub fn run(args: Run) -> Result<()> {
-    let sources = sources(&args.inputs)?;
-    let device = device(&args)?;
-    let (_, program) = program::load(&args.program, Care::Whole)?;
+    let sources = sources(&args.inputs, &args.states)?;
+    let spec = spec(&args)?;
+    let device = open(&spec)?;
+    let program = program::load(&args.program, Care::Whole)?.program;
     let function = function(&program, args.function.as_deref())?;
     let inputs = inputs(function, &sources)?;
-    let executable = device.load(&program, &args.program.display().to_string())?;
-    let (outputs, wall) = evaluate(&device, &executable, &function.name, &inputs)?;
+    let (outputs, wall) = match on_surfaces(function) || !is_emulator(&spec) {
+        true => {
+            let executable = device.load(&program, &args.program.display().to_string())?;
+            evaluate(&device, &executable, &function.name, &inputs)?
+        }
+        false => call(&spec, &program, function, inputs)?,
+    };
     let written = match &args.output {
         Some(folder) => write(folder, args.output_format, &outputs)?,
         None => vec![None; outputs.len()],
@@ -63,10 +69,11 @@ pub fn run(args: Run) -> Result<()> {
 }
 
 /// `NAME=SOURCE`, each name once.
-fn sources(given: &[String]) -> Result<Vec<(String, Source)>> {
+fn sources(inputs: &[String], states: &[String]) -> Result<Vec<(String, Source)>> {
     let mut sources: Vec<(String, Source)> = Vec::new();
-    for text in given {
-        let failed = |why: String| Error::new(format!("--input {text}: {why}"));
+    let given = inputs.iter().map(|text| ("--input", text)).chain(states.iter().map(|text| ("--state", text)));
+    for (option, text) in given {
+        let failed = |why: String| Error::new(format!("{option} {text}: {why}"));
         let (name, source) =
             text.split_once('=').ok_or_else(|| failed("expected NAME=SOURCE, x=random:1 for example".into()))?;
         let name = name.trim();
@@ -78,19 +85,24 @@ fn sources(given: &[String]) -> Result<Vec<(String, Source)>> {
     Ok(sources)
 }
 
-fn device(args: &Run) -> Result<Device> {
+/// The device with its options.
+fn spec(args: &Run) -> Result<String> {
     let numerics = match args.numerics {
-        None => return open(&args.device),
+        None => return Ok(args.device.clone()),
         Some(NumericsArg::Fast) => "numerics=fast",
         Some(NumericsArg::Exact) => "numerics=exact",
     };
-    if args.device.split('?').next() != Some("emulator") || args.device.contains("numerics=") {
+    if !is_emulator(&args.device) || args.device.contains("numerics=") {
         return Err(Error::new(format!(
             "--numerics is an option of the emulator, given once; leave it out with --device {}",
             args.device
         )));
     }
-    open(&format!("{}{}{numerics}", args.device, if args.device.contains('?') { "&" } else { "?" }))
+    Ok(format!("{}{}{numerics}", args.device, if args.device.contains('?') { "&" } else { "?" }))
+}
+
+fn is_emulator(spec: &str) -> bool {
+    spec.split('?').next() == Some("emulator")
 }
 
 fn open(name: &str) -> Result<Device> {
@@ -154,6 +166,37 @@ fn inputs(function: &Function, sources: &[(String, Source)]) -> Result<Vec<(Stri
         function.name,
         missing.join("\n")
     )))
+}
+
+/// True if surfaces can be made for every port: extents that are known and not 0, elements of at most 32 bits.
+fn on_surfaces(function: &Function) -> bool {
+    let ports = function.inputs.iter().chain(&function.body().outputs);
+    ports.map(|v| &function.value(*v).ty).all(|ty| {
+        let small = ty.dtype().and_then(|d| d.bytes()).is_some_and(|b| b <= 4);
+        small && ty.shape().is_some_and(|shape| !shape.contains(&0))
+    })
+}
+
+/// Runs a function of the emulator on arrays of any shape; the time is that of compiling and running it.
+fn call(
+    spec: &str,
+    program: &Program,
+    function: &Function,
+    inputs: Vec<(String, Array)>,
+) -> Result<(Vec<(String, Array)>, Duration)> {
+    let held = |name: &str| {
+        function.inputs.iter().map(|v| function.value(*v)).any(|v| v.name == name && matches!(v.ty, Type::State(_)))
+    };
+    let (states, inputs): (Vec<_>, Vec<_>) =
+        inputs.into_iter().map(|(name, array)| (name, array.constant())).partition(|(name, _)| held(name));
+    let mut states = states.into_iter().collect();
+    let begun = Instant::now();
+    let outputs = ferrane::emulator(spec)?.call(program, &function.name, &inputs, &mut states)?;
+    let wall = begun.elapsed();
+    let array = |(name, constant): (String, Constant)| {
+        Ok((name, Array::from_constant(&constant, &program.weights).map_err(Error::new)?))
+    };
+    Ok((outputs.into_iter().chain(states).map(array).collect::<Result<_>>()?, wall))
 }
 
 /// Runs a procedure once: outputs in its order, and then the states, each by name.

@@ -34,9 +34,10 @@ pub use ferrane_device::{
     Source, Stats, Submission, Surface,
 };
 pub use ferrane_diag as diag;
+pub use ferrane_emulator::Emulator;
 pub use ferrane_host as host;
 pub use ferrane_llm as llm;
 pub use ferrane_mil as mil;
 pub use ferrane_target as target;
 pub use ferrane_train as train;
-pub use open::{DeviceInfo, devices, open};
+pub use open::{DeviceInfo, devices, emulator, open};

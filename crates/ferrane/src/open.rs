@@ -64,6 +64,19 @@ pub fn open(spec: &str) -> Result<Device> {
     }
 }
 
+/// Opens the emulator itself, by the same name and options: for calls on constants of any shape ([`Emulator::call`]) and as the
+/// evaluator of passes.
+///
+/// # Errors
+/// [`ErrorKind::Option`] for another device, or an unknown option.
+pub fn emulator(spec: &str) -> Result<Emulator> {
+    let (name, options) = spec.split_once('?').unwrap_or((spec, ""));
+    match name {
+        "emulator" => Ok(Emulator::new(emulator_options(options)?)),
+        _ => Err(Error::new(ErrorKind::Option, format!("`{name}` is not the emulator"))),
+    }
+}
+
 fn emulator_options(text: &str) -> Result<Options> {
     let mut given = OpenOptions::parse("emulator", text)?;
     let mut options = Options::default();

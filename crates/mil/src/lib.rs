@@ -24,10 +24,12 @@
 #![forbid(unsafe_code)]
 
 mod build;
+pub mod diff;
 mod error;
 mod eval;
 mod format;
 pub mod grad;
+pub mod level;
 pub mod ops;
 pub mod package;
 pub mod passes;

@@ -1,4 +1,4 @@
-//! The commands that work on programs: fmt, check, inspect, run.
+//! The commands that work on programs: fmt, check, inspect, run, convert, diff.
 
 use std::path::PathBuf;
 
@@ -110,14 +110,13 @@ Values of inputs:
   x=random:1:0:10           from 0 to 10, 10 not included
   x=zeros, x=ones           every element
   x=[1, 2, 3]               literals, nested like the shape or flat; one number, x=0.5, fills the input
-Values are converted to the input's element type; what does not fit is an error.
+Values are converted to the input's element type; what does not fit is an error. An input of open shape takes the value's.
 
 Examples:
   ferrane run model.mil --input x=random:1
   ferrane run model.mlpackage --input image=cat.npy --output out
   ferrane run model.mil --input x=random:1 --numerics exact --json
-
-For an input or an output that is a file's path with `=` in it, write ./ before the path.")]
+  ferrane run decoder.mil --input token=[3] --state cache=out/cache.npy --output out")]
 pub struct Run {
     /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
     #[arg(value_name = "PROGRAM")]
@@ -131,6 +130,9 @@ pub struct Run {
     /// How outputs are written.
     #[arg(long, value_enum, default_value = "npy", requires = "output")]
     pub output_format: OutputFormat,
+    /// What a state begins with; zeros if it is not given. States are shown and written behind the outputs.
+    #[arg(long = "state", value_name = "NAME=SOURCE", allow_hyphen_values = true)]
+    pub states: Vec<String>,
     /// The function to run; the first one, or `main` if there is one.
     #[arg(long, value_name = "NAME")]
     pub function: Option<String>,
@@ -141,6 +143,80 @@ pub struct Run {
     #[arg(long, value_enum)]
     pub numerics: Option<NumericsArg>,
     /// One JSON object instead of the summary.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// An opset to convert to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OpsetArg {
+    /// macOS 12.
+    Ios15,
+    /// macOS 13.
+    Ios16,
+    /// macOS 14.
+    Ios17,
+    /// macOS 15.
+    Ios18,
+}
+
+/// `ferrane convert`.
+#[derive(Args, Debug)]
+pub struct Convert {
+    /// MIL text, .mlpackage, .mlmodel or .mlmodelc.
+    #[arg(value_name = "IN")]
+    pub input: PathBuf,
+    /// What to write, by its name: .mil (text, with its blob files beside it), .mlpackage or .mlmodel; `-` prints the text alone.
+    #[arg(long, short, value_name = "OUT")]
+    pub output: PathBuf,
+    /// The spelling of text; that of the input if not given.
+    #[arg(long, value_enum)]
+    pub dialect: Option<DialectArg>,
+    /// Say the program in this opset. Arguments at their defaults are left out or written; what cannot be said is listed.
+    #[arg(long, value_enum)]
+    pub opset: Option<OpsetArg>,
+    /// Passes to run, in this order, before anything else.
+    #[arg(long, value_name = "PASS", value_delimiter = ',', conflicts_with = "optimize")]
+    pub passes: Vec<String>,
+    /// Run every pass that makes a program smaller and changes no bit of its results.
+    #[arg(long)]
+    pub optimize: bool,
+    /// Replace what is there.
+    #[arg(long)]
+    pub force: bool,
+    /// One JSON object about what was done.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane diff`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ferrane diff before.mil after.mlpackage
+  ferrane diff before.mil after.mil --run 1 --within 1e-3
+
+Ops correspond by the names of their results; a program that only calls its values otherwise is the same. With --run the numbers
+decide, and other ops are told but are no difference.
+
+Exit status: 0 the same, 1 different, 2 trouble: a program cannot be read or run.")]
+pub struct Diff {
+    /// A program: MIL text, .mlpackage, .mlmodel or .mlmodelc.
+    #[arg(value_name = "A")]
+    pub first: PathBuf,
+    /// Another one.
+    #[arg(value_name = "B")]
+    pub second: PathBuf,
+    /// Run both on the emulator with the same random inputs of this seed, and compare their outputs.
+    #[arg(long, value_name = "SEED")]
+    pub run: Option<u64>,
+    /// With --run: how far elements may be apart, as a share of the output's largest magnitude.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, requires = "run")]
+    pub within: f64,
+    /// With --run: the emulator's arithmetic.
+    #[arg(long, value_enum, default_value = "exact", requires = "run")]
+    pub numerics: NumericsArg,
+    /// One JSON object with all of it.
     #[arg(long)]
     pub json: bool,
 }

@@ -1,0 +1,187 @@
+//! `ferrane convert`: a program in another container, spelling or opset, and after passes.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use clap::Command;
+use ferrane::mil::package::{Description, Form, WriteOptions, write_model, write_package};
+use ferrane::mil::passes::{self, Pipeline, Report};
+use ferrane::mil::{Opset, Program, level, print};
+use serde_json::json;
+
+use crate::args::{Convert, OpsetArg};
+use crate::error::{Error, Result};
+use crate::program::{self, Care};
+use crate::{files, out};
+
+/// Problems that are listed.
+const LISTED: usize = 20;
+
+/// The help, with the passes that there are.
+pub fn describe(command: Command) -> Command {
+    let mut text = String::from(
+        "Examples:\n  ferrane convert model.mlpackage -o model.mil --force\n  ferrane convert model.mil -o model.mlpackage --optimize\n  \
+         ferrane convert model.mil -o older.mil --opset ios16 --dialect verbose\n  ferrane convert model.mlpackage -o -\n\nPasses:\n",
+    );
+    for pass in passes::all() {
+        let _ = writeln!(text, "  {:24} {}", pass.name, pass.doc);
+    }
+    command.after_help(text)
+}
+
+impl From<OpsetArg> for Opset {
+    fn from(opset: OpsetArg) -> Opset {
+        match opset {
+            OpsetArg::Ios15 => Opset::IOS15,
+            OpsetArg::Ios16 => Opset::IOS16,
+            OpsetArg::Ios17 => Opset::IOS17,
+            OpsetArg::Ios18 => Opset::IOS18,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(args: Convert) -> Result<()> {
+    let form = form(&args.output)?;
+    if args.json && files::is_stdin(&args.output) {
+        return Err(Error::new("--json and -o - both want standard output; give -o a file"));
+    }
+    let pipeline = pipeline(&args)?;
+    let loaded = program::load(&args.input, Care::Form)?;
+    let (mut program, mut report) = (loaded.program, Report::default());
+    if let Some(pipeline) = pipeline {
+        (program, report) = pipeline.run(&program, &ferrane::emulator("emulator")?)?;
+    }
+    let mut changes = Vec::new();
+    if let Some(opset) = args.opset {
+        (program, changes) = level::to_opset(&program, opset.into()).map_err(|problems| {
+            let mut text = format!("{}: cannot be said in ios{}:", args.input.display(), Opset::from(opset).0);
+            for problem in problems.iter().take(LISTED) {
+                let _ = write!(text, "\n  {problem}");
+            }
+            if problems.len() > LISTED {
+                let _ = write!(text, "\n  … and {} more", problems.len() - LISTED);
+            }
+            Error::new(text)
+        })?;
+    }
+    if let Some(dialect) = args.dialect {
+        program.dialect = dialect.into();
+    }
+    let written = write(&args, form, &program, loaded.description.as_ref())?;
+    if args.json {
+        let steps = report.steps.iter().map(|s| json!({"pass": s.pass, "changes": s.changes}));
+        let changes = changes.iter().map(|c| json!({"function": c.function, "value": c.value, "what": c.what}));
+        return out::line(json!({
+            "input": args.input.display().to_string(), "output": args.output.display().to_string(),
+            "from": program::name(loaded.form).1, "to": program::name(form).1, "files": written,
+            "passes": steps.collect::<Vec<_>>(), "opset_changes": changes.collect::<Vec<_>>(),
+        }));
+    }
+    for step in &report.steps {
+        out::note(format_args!("{}: {} changes", step.pass, step.changes));
+    }
+    for padded in &report.padded {
+        let (output, from, to) = (&padded.output, &padded.from, &padded.to);
+        out::note(format_args!("{}: output `{output}` grew from {from:?} to {to:?}", padded.function));
+    }
+    for change in &changes {
+        out::note(format_args!("{}, `{}`: {}", change.function, change.value, change.what));
+    }
+    if !files::is_stdin(&args.output) {
+        out::line(format_args!("{}: {} from {}", args.output.display(), program::name(form).0, args.input.display()))?;
+    }
+    Ok(())
+}
+
+/// The form that a name asks for.
+fn form(path: &Path) -> Result<Form> {
+    match path.extension().and_then(|e| e.to_str()) {
+        _ if files::is_stdin(path) => Ok(Form::Text),
+        Some("mil") => Ok(Form::Text),
+        Some("mlpackage") => Ok(Form::Package),
+        Some("mlmodel") => Ok(Form::Model),
+        Some("mlmodelc") => Err(files::failed(path, "compiled models are Apple's to write; give a .mlpackage")),
+        _ => Err(files::failed(path, "what is to be written? give a name that ends in .mil, .mlpackage or .mlmodel")),
+    }
+}
+
+fn pipeline(args: &Convert) -> Result<Option<Pipeline>> {
+    if args.optimize {
+        return Ok(Some(Pipeline::simplify()));
+    }
+    if args.passes.is_empty() {
+        return Ok(None);
+    }
+    Pipeline::named(args.passes.iter().map(String::as_str)).map(Some).map_err(|name| {
+        let known: Vec<&str> = passes::all().iter().map(|p| p.name).collect();
+        let near = ferrane::diag::nearest(name, known.iter().copied());
+        let near = near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
+        Error::new(format!("--passes {name}: no such pass{near} (there are {})", known.join(", ")))
+    })
+}
+
+/// Writes the program; gives the names of the files.
+fn write(args: &Convert, form: Form, program: &Program, description: Option<&Description>) -> Result<Vec<String>> {
+    let path = &args.output;
+    if form == Form::Text && files::is_stdin(path) {
+        out::print(print(program))?;
+        return Ok(Vec::new());
+    }
+    if path.exists() && !args.force {
+        return Err(files::failed(path, "exists; --force replaces it"));
+    }
+    if form == Form::Text {
+        return write_text(args, program);
+    }
+    let mut options = WriteOptions::default();
+    options.overwrite = args.force;
+    let write = |options: &WriteOptions<'_>| match form {
+        Form::Model => write_model(program, path, options),
+        _ => write_package(program, path, options),
+    };
+    // What the input says about itself is kept where it still holds: after passes and opsets it may not.
+    options.description = description;
+    if description.is_none() || write(&options).is_err() {
+        options.description = None;
+        write(&options)?;
+    }
+    Ok(vec![path.display().to_string()])
+}
+
+/// Text, and the blob files that it names, in its folder. The text comes last: where it is, its files are.
+fn write_text(args: &Convert, program: &Program) -> Result<Vec<String>> {
+    let folder = args.output.parent().unwrap_or(Path::new(""));
+    let mut written = Vec::new();
+    let mut blobs: Vec<(PathBuf, _)> = Vec::new();
+    for (name, bytes) in program.weights.files() {
+        let path = folder.join(inside(&name)?);
+        let there = fs::read(&path).ok();
+        if there.as_deref() == Some(&*bytes) {
+            continue;
+        }
+        if there.is_some() && !args.force {
+            return Err(files::failed(&path, "exists with other weights; --force replaces it, or give -o another folder"));
+        }
+        blobs.push((path, bytes));
+    }
+    for (path, bytes) in blobs {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(|e| files::failed(folder, e))?;
+        }
+        files::replace(&path, &bytes)?;
+        written.push(path.display().to_string());
+    }
+    files::replace(&args.output, print(program).as_bytes())?;
+    written.push(args.output.display().to_string());
+    Ok(written)
+}
+
+/// Where a blob file lies in the folder of its text. A name out of a file must not lead out of it.
+fn inside(name: &str) -> Result<&Path> {
+    let refuse = || Error::new(format!("the blob file `{name}` does not lie in the program's folder; it is not written"));
+    let path = Path::new(name.strip_prefix("@model_path/").ok_or_else(refuse)?);
+    let plain = path.components().all(|c| matches!(c, Component::Normal(_)));
+    if plain && path.file_name().is_some() { Ok(path) } else { Err(refuse()) }
+}

@@ -1,0 +1,204 @@
+//! A program in another opset: every op is judged by that opset's signature, and what can be said in it is rewritten.
+//!
+//! Only the spelling of arguments changes, never a number: an argument that the other opset does not know is left out where it has
+//! its default, and one that the other opset wants written is written with the default it had. What cannot be said is told, all of
+//! it, and the program stays as it was.
+
+use crate::error::MilError;
+use crate::ops::{self, Literal, Opset, Presence};
+use crate::program::{Arg, Block, Constant, DataType, Function, Op, Program, Type};
+use crate::verify::{check_op, verify};
+
+/// What was done to one op.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// The function.
+    pub function: String,
+    /// The first result of the op.
+    pub value: String,
+    /// What, in words.
+    pub what: String,
+}
+
+/// What the other opset cannot say.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{function}`, `{value}`: {reason}")]
+#[non_exhaustive]
+pub struct Unsaid {
+    /// The function.
+    pub function: String,
+    /// The first result of the op, or the input.
+    pub value: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Rewrites of one op at most; each settles one argument.
+const REWRITES: usize = 64;
+
+/// The program with every function in the opset. A function that has a body in it already keeps that one; else its first body is
+/// rewritten. Other bodies are left out.
+///
+/// # Errors
+/// Every op and input that the opset does not have in this form, or the invariant that the program breaks.
+pub fn to_opset(program: &Program, opset: Opset) -> Result<(Program, Vec<Change>), Vec<Unsaid>> {
+    let unsaid = |function: &str, value: &str, reason: String| Unsaid {
+        function: function.to_string(),
+        value: value.to_string(),
+        reason,
+    };
+    verify(program).map_err(|e| vec![unsaid("", "", e.to_string())])?;
+    let tag = format!("ios{}", opset.0);
+    let (mut program, mut changes, mut problems) = (program.clone(), Vec::new(), Vec::new());
+    for function in &mut program.functions {
+        let kept = function.bodies.iter().position(|(o, _)| *o == tag).unwrap_or(0);
+        function.bodies.swap(0, kept);
+        function.bodies.truncate(1);
+        let Some((old, body)) = function.bodies.first().cloned() else { continue };
+        let from = Opset::from_name(&old).unwrap_or(opset);
+        if let Some((first, _)) = function.bodies.first_mut() {
+            first.clone_from(&tag);
+        }
+        for input in &function.inputs {
+            let value = function.value(*input);
+            if matches!(value.ty, Type::State(_)) && opset < Opset::IOS18 {
+                problems.push(unsaid(&function.name, &value.name, "states are there from ios18 on".into()));
+            }
+        }
+        let mut open = vec![body];
+        while let Some(block) = open.pop() {
+            let Block { ops, .. } = function.block(block).clone();
+            for id in ops {
+                let mut op = function.op(id).clone();
+                open.extend_from_slice(&op.blocks);
+                let value = op.outputs.first().map_or(op.name.clone(), |v| function.value(*v).name.clone());
+                match rewrite(function, &mut op, from, opset, &program.weights) {
+                    Ok(done) => {
+                        let name = function.name.clone();
+                        changes.extend(done.into_iter().map(|what| Change {
+                            function: name.clone(),
+                            value: value.clone(),
+                            what,
+                        }));
+                        function.ops[id.index()] = op;
+                    }
+                    Err(error) => problems.push(unsaid(&function.name, &value, error.to_string())),
+                }
+            }
+        }
+    }
+    if problems.is_empty() { Ok((program, changes)) } else { Err(problems) }
+}
+
+/// Rewrites an op until the opset has it.
+fn rewrite(
+    function: &Function,
+    op: &mut Op,
+    from: Opset,
+    to: Opset,
+    weights: &crate::weights::Weights,
+) -> Result<Vec<String>, MilError> {
+    let mut done = Vec::new();
+    for _ in 0..REWRITES {
+        let Err(error) = check_op(function, op, to, weights) else { return Ok(done) };
+        let old = ops::find(&op.name, from);
+        let default = |name: &str| match old?.param(name)?.presence {
+            Presence::Default(literal) => Some(literal),
+            _ => None,
+        };
+        match &error {
+            MilError::UnknownArgument { argument, .. } => {
+                let (Some(literal), Some(given)) = (default(argument), function.arg_constant(op, argument)) else {
+                    return Err(error);
+                };
+                if !is(literal, given) {
+                    return Err(error);
+                }
+                done.push(format!("`{argument}` left out of `{}`: it is the default", op.name));
+                let argument = argument.clone();
+                op.args.retain(|(n, _)| *n != argument);
+            }
+            MilError::MissingArgument { argument, .. } => {
+                let Some(literal) = default(argument) else { return Err(error) };
+                // The type that floats of an op have is that of its first argument.
+                let x = op.operands().next().and_then(|v| function.value(v).ty.dtype());
+                let constant = literal.constant(x.unwrap_or(DataType::Fp32));
+                done.push(format!("`{argument}` of `{}` written out: it was the default", op.name));
+                op.args.push((argument.clone(), Arg::Const(constant)));
+            }
+            _ => return Err(error),
+        }
+    }
+    check_op(function, op, to, weights).map(|()| done)
+}
+
+/// True if a constant is the default.
+fn is(literal: Literal, given: &Constant) -> bool {
+    match literal {
+        Literal::Bool(b) => given.as_bool() == Some(b),
+        Literal::Int(n) => given.as_int() == Some(i64::from(n)),
+        // In fp16 the default is the nearest fp16 number.
+        Literal::Float(f) => {
+            given.as_f32().is_some_and(|v| v == f || literal.constant(DataType::Fp16).as_f32() == Some(v))
+        }
+        Literal::Str(s) => given.as_str() == Some(s),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::Weights;
+    use crate::{parse, print};
+
+    fn gather(validate: &str) -> Program {
+        let text = format!(
+            "program(1.3)\n{{\n    func main<ios17>(tensor<fp16, [4, 2]> x, tensor<int32, [3]> i) {{\n        \
+             tensor<fp16, [3, 2]> y = gather(axis = int32(0), batch_dims = int32(0), indices = i, x = x, validate_indices = bool({validate}))[name = string(\"y\")];\n    \
+             }} -> (y);\n}}\n"
+        );
+        parse(&text, &Weights::new()).expect("reads")
+    }
+
+    #[test]
+    fn defaults_of_the_newer_opset_are_left_out() {
+        // `validate_indices` came with iOS 17, false if not given (coremltools 9.0, iOS17 gather); `batch_dims` with iOS 16.
+        let (lower, changes) = to_opset(&gather("false"), Opset::IOS16).expect("can be said");
+        assert_eq!(lower.functions[0].opset(), "ios16");
+        assert!(!print(&lower).contains("validate_indices") && print(&lower).contains("batch_dims"));
+        assert_eq!(changes.len(), 1);
+        assert!(changes[0].value == "y" && changes[0].what.contains("validate_indices"), "{changes:?}");
+        let (lower, changes) = to_opset(&gather("false"), Opset::IOS15).expect("can be said");
+        assert!(!print(&lower).contains("batch_dims"));
+        assert_eq!(changes.len(), 2);
+        assert!(parse(&print(&lower), &Weights::new()).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_told_and_all_of_it() {
+        let problems = to_opset(&gather("true"), Opset::IOS15).expect_err("validates");
+        assert!(problems.len() == 1 && problems[0].to_string().contains("validate_indices"), "{problems:?}");
+        let text = "program(1.3)\n{\n    func main<ios18>(state<tensor<fp16, [2]>> s, tensor<fp16, [1, 2, 3, 4]> q) {\n        \
+                    tensor<fp16, [1, 2, 3, 4]> y = scaled_dot_product_attention(key = q, query = q, value = q)[name = string(\"y\")];\n    \
+                    } -> (y);\n}\n";
+        let problems = to_opset(&parse(text, &Weights::new()).expect("reads"), Opset::IOS17).expect_err("ios18 only");
+        assert_eq!(problems.iter().map(|p| p.value.as_str()).collect::<Vec<_>>(), ["s", "y"]);
+    }
+
+    #[test]
+    fn the_body_that_is_there_is_kept() {
+        let mut program = gather("true");
+        let newer = program.functions[0].clone();
+        let (older, _) = to_opset(&gather("false"), Opset::IOS16).expect("can be said");
+        let older = print(&older);
+        let start = older.find("    func").expect("a function");
+        let text = print(&program).replace("\n}\n", &format!("\n{}", &older[start..]));
+        program = parse(&text, &Weights::new()).expect("two bodies");
+        assert_eq!(program.functions[0].bodies.len(), 2);
+        let (kept, changes) = to_opset(&program, Opset::IOS16).expect("is there");
+        assert_eq!((print(&kept), changes.len()), (older, 0));
+        let (kept, _) = to_opset(&program, Opset::IOS17).expect("is there");
+        assert_eq!(kept.functions[0].opset(), newer.opset());
+    }
+}
