@@ -162,14 +162,18 @@ fn write_text(args: &Convert, program: &Program) -> Result<Vec<String>> {
             continue;
         }
         if there.is_some() && !args.force {
-            return Err(files::failed(&path, "exists with other weights; --force replaces it, or give -o another folder"));
+            return Err(files::failed(
+                &path,
+                "exists with other weights; --force replaces it, or give -o another folder",
+            ));
         }
         blobs.push((path, bytes));
     }
+    let folders = blobs.iter().filter_map(|(path, _)| path.parent()).chain([folder]);
+    for folder in folders.filter(|f| !f.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).map_err(|e| files::failed(folder, e))?;
+    }
     for (path, bytes) in blobs {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(|e| files::failed(folder, e))?;
-        }
         files::replace(&path, &bytes)?;
         written.push(path.display().to_string());
     }
@@ -180,7 +184,8 @@ fn write_text(args: &Convert, program: &Program) -> Result<Vec<String>> {
 
 /// Where a blob file lies in the folder of its text. A name out of a file must not lead out of it.
 fn inside(name: &str) -> Result<&Path> {
-    let refuse = || Error::new(format!("the blob file `{name}` does not lie in the program's folder; it is not written"));
+    let refuse =
+        || Error::new(format!("the blob file `{name}` does not lie in the program's folder; it is not written"));
     let path = Path::new(name.strip_prefix("@model_path/").ok_or_else(refuse)?);
     let plain = path.components().all(|c| matches!(c, Component::Normal(_)));
     if plain && path.file_name().is_some() { Ok(path) } else { Err(refuse()) }

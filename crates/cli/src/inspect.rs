@@ -35,12 +35,7 @@ pub fn run(args: Inspect) -> Result<()> {
     out::print(as_text(&args, form, &program, &files))
 }
 
-fn as_text(
-    args: &Inspect,
-    form: Form,
-    program: &Program,
-    files: &BTreeMap<String, Vec<Weight>>,
-) -> String {
+fn as_text(args: &Inspect, form: Form, program: &Program, files: &BTreeMap<String, Vec<Weight>>) -> String {
     let mut text = String::new();
     let (major, minor) = program.version;
     let _ = writeln!(
@@ -108,12 +103,7 @@ fn as_text(
     text
 }
 
-fn as_json(
-    args: &Inspect,
-    form: Form,
-    program: &Program,
-    files: &BTreeMap<String, Vec<Weight>>,
-) -> Value {
+fn as_json(args: &Inspect, form: Form, program: &Program, files: &BTreeMap<String, Vec<Weight>>) -> Value {
     let port = |function: &Function, id: ValueId| {
         let value = function.value(id);
         let shape = value.ty.shape();

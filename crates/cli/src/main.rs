@@ -33,7 +33,8 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 fn main() -> ExitCode {
     // The defaults of `train` and the passes of `convert` are shown from where they are kept.
-    let mut command = Cli::command().mut_subcommand("train", train::describe).mut_subcommand("convert", convert::describe);
+    let mut command =
+        Cli::command().mut_subcommand("train", train::describe).mut_subcommand("convert", convert::describe);
     let cli = Cli::from_arg_matches(&command.get_matches_mut()).unwrap_or_else(|e| e.format(&mut command).exit());
     let result = match cli.command {
         Command::Train(args) => train::run(*args),

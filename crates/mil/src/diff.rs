@@ -275,9 +275,8 @@ fn all_equal(a: &Weights, xs: &[Constant], b: &Weights, ys: &[Constant]) -> bool
 /// True if the bodies have the same ops in the same order, every one with operands from the same places. `const` ops are looked
 /// at where they are used, so their order does not count.
 fn same_but_for_names(a: &Side<'_>, b: &Side<'_>) -> bool {
-    let working = |side: &Side<'_>| -> Vec<usize> {
-        (0..side.ops.len()).filter(|&i| side.ops[i].name != "const").collect()
-    };
+    let working =
+        |side: &Side<'_>| -> Vec<usize> { (0..side.ops.len()).filter(|&i| side.ops[i].name != "const").collect() };
     let (left, right) = (working(a), working(b));
     let mut names: HashMap<ValueId, ValueId> = HashMap::new();
     let mut pair = |xs: &[ValueId], ys: &[ValueId]| {
@@ -318,12 +317,14 @@ fn same_but_for_names(a: &Side<'_>, b: &Side<'_>) -> bool {
         x.args.len() == y.args.len()
             && x.args.iter().all(|(n, v)| y.arg(n).is_some_and(|w| arg(v, w)))
             && attributes(x) == attributes(y)
-            && x.attributes.iter().filter(|(n, _)| n != "name").all(|(n, v)| {
-                y.attribute(n).is_some_and(|w| equal(a.weights, v, b.weights, w))
-            })
-            && x.blocks.iter().zip(&y.blocks).all(|(s, t)| {
-                values(&a.function.block(*s).outputs, &b.function.block(*t).outputs)
-            })
+            && x.attributes
+                .iter()
+                .filter(|(n, _)| n != "name")
+                .all(|(n, v)| y.attribute(n).is_some_and(|w| equal(a.weights, v, b.weights, w)))
+            && x.blocks
+                .iter()
+                .zip(&y.blocks)
+                .all(|(s, t)| values(&a.function.block(*s).outputs, &b.function.block(*t).outputs))
     };
     left.iter().zip(&right).all(|(i, j)| op(a.ops[*i], b.ops[*j]))
         && values(&a.function.body().outputs, &b.function.body().outputs)
@@ -354,7 +355,10 @@ mod tests {
     #[test]
     fn names_and_spelling_are_no_difference() {
         assert_eq!(told(&[]), [""; 0]);
-        assert_eq!(told(&[("> a =", "> sum ="), ("x = a", "x = sum"), ("> w =", "> k ="), ("y = w", "y = k")]), [""; 0]);
+        assert_eq!(
+            told(&[("> a =", "> sum ="), ("x = a", "x = sum"), ("> w =", "> k ="), ("y = w", "y = k")]),
+            [""; 0]
+        );
         assert_eq!(told(&[("y = w", "y = tensor<fp16, [2]>([1, 2])")]), [""; 0], "a constant in its place");
         assert_eq!(told(&[("x = x, y = w", "y = w, x = x")]), [""; 0]);
     }
@@ -370,7 +374,10 @@ mod tests {
         let added = told(&[("-> (y)", "-> (y, a)")]);
         assert!(added[0].starts_with("signature : outputs (tensor<fp16, [2]> y) became"), "{added:?}");
         let line = r#"        tensor<fp16, [2]> y = relu(x = a)[name = string("y")];"#;
-        let two = format!("        tensor<fp16, [2]> b = relu(x = a)[name = string(\"b\")];\n{}", line.replace("x = a", "x = b"));
+        let two = format!(
+            "        tensor<fp16, [2]> b = relu(x = a)[name = string(\"b\")];\n{}",
+            line.replace("x = a", "x = b")
+        );
         assert_eq!(told(&[(line, &two)]), ["changed y: `x`: a became b", "added b: relu"]);
         assert_eq!(told(&[("func main", "func other")]).len(), 2);
     }

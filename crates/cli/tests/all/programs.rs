@@ -1,4 +1,4 @@
-//! The commands that work on programs: fmt, check, inspect, run.
+//! The commands that read programs: fmt, check, inspect, run.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -262,6 +262,38 @@ fn numerics_are_those_asked_for() {
 }
 
 #[test]
+fn run_takes_open_shapes_from_the_values_and_keeps_states() {
+    let place = place();
+    let open = ADD
+        .replace("z) {", "z, tensor<fp32, [?, 2]> o) {")
+        .replace("-> (y, r)", "-> (y, r, s)")
+        .replace("    } ->", "        tensor<fp32, [?, 2]> s = relu(x = o)[name = string(\"s\")];\n    } ->");
+    place.write("open.mil", open);
+    let run = |o: &str| place.run(&format!("run open.mil -i x=1 -i z=1 -i o={o} --json"));
+    let outputs = run("[[1,-2],[3,4],[5,6]]").ok().objects()[0]["outputs"].clone();
+    assert_eq!(outputs[2]["shape"], serde_json::json!([3, 2]));
+    assert_eq!(outputs[2]["first"], serde_json::json!([1.0, 0.0, 3.0, 4.0, 5.0, 6.0]));
+    run("random:1").refused(1, &["whose shape is open", "nested literals"]);
+    place.write("count.mil", COUNT);
+    let count = |more: &str| place.run(&format!("run count.mil -i x=[1,2] --json {more}")).ok().objects()[0].clone();
+    // The state comes behind the outputs, and goes in again.
+    assert_eq!(count("--output out")["outputs"][1]["name"], "total");
+    assert_eq!(count("--state total=out/total.npy")["outputs"][1]["first"], serde_json::json!([2.0, 4.0]));
+    place.run("run count.mil -i x=1 --state total=[1]").refused(1, &["total"]);
+}
+
+/// Adds its input to a state.
+const COUNT: &str = r#"program(1.3)
+{
+    func main<ios18>(tensor<fp16, [2]> x, state<tensor<fp16, [2]>> total) {
+        tensor<fp16, [2]> old = read_state(input = total)[name = string("old")];
+        tensor<fp16, [2]> y = add(x = x, y = old)[name = string("y")];
+        tensor<fp16, [2]> new = coreml_update_state(state = total, value = y)[name = string("new")];
+    } -> (y);
+}
+"#;
+
+#[test]
 fn files_that_are_no_programs() {
     let place = place();
     place.write("empty.mil", "");
@@ -281,11 +313,20 @@ fn files_that_are_no_programs() {
         place.run(&format!("inspect {name}.mil"));
         place.run(&format!("fmt --stdout {name}.mil"));
     }
-    for command in ["check", "inspect", "run", "fmt"] {
+    for (command, folder) in [
+        ("check", "weights: a folder without"),
+        ("inspect", "weights: a folder without"),
+        ("run", "weights: a folder without"),
+        ("fmt", "weights: is a directory"),
+    ] {
         place.run(&format!("{command} none.mil")).refused(1, &["none.mil: no such file"]);
-        place.run(&format!("{command} weights")).refused(1, &["weights: is a directory"]);
+        place.run(&format!("{command} weights")).refused(1, &[folder]);
         place.run(command).refused(2, &["required"]);
     }
+    let json = place.run("check --format json none.mil add.mil");
+    assert_eq!(json.code, Some(1));
+    let objects = json.objects();
+    assert!(objects[0]["error"].as_str().unwrap().contains("no such file") && objects[1]["ok"] == true);
     // A name that is no UTF-8 is a name all the same.
     let odd = place.path(std::ffi::OsStr::from_bytes(b"caf\xe9.mil"));
     fs::write(&odd, ADD).unwrap();
