@@ -108,7 +108,7 @@ fn rewrite(
             _ => None,
         };
         match &error {
-            MilError::UnknownArgument { argument, .. } => {
+            MilError::UnknownArgument { argument, .. } | MilError::LaterArgument { argument, .. } => {
                 let (Some(literal), Some(given)) = (default(argument), function.arg_constant(op, argument)) else {
                     return Err(error);
                 };
