@@ -243,7 +243,7 @@ fn error_of(device: &Device, shape: &Shape, kernel: Kernel, seed: u64) -> (f64, 
     worst
 }
 
-fn cases() -> Vec<(&'static str, Config, usize)> {
+pub fn cases() -> Vec<(&'static str, Config, usize)> {
     let mha = |c: Config| Config { kv_heads: c.heads, ..c };
     let medium = Config { dim: 192, hidden: 320, heads: 8, kv_heads: 2, head_dim: 32, ..everything() };
     vec![

@@ -2,6 +2,7 @@
 // The figures that the tests measure are for the person who runs them.
 #![allow(clippy::print_stderr)]
 
+mod backward;
 mod checkpoints;
 mod device;
 mod formats;

@@ -66,7 +66,8 @@ fn product(p: &mut Pullback<'_, '_>, a: ValueId, b: ValueId, ta: bool, tb: bool,
         let rows: usize = sa[..na - 1].iter().product();
         let a = p.reshape(a, &[rows, sa[na - 1]])?;
         let b = p.reshape(b, &[rows, sb[nb - 1]])?;
-        return p.matmul(a, b, true, false);
+        let d = p.matmul(a, b, true, false)?;
+        return p.reshape(d, wanted);
     }
     p.matmul(a, b, ta, tb)
 }
