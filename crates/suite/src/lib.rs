@@ -8,3 +8,4 @@
 pub mod cases;
 pub mod filetest;
 pub mod fuzz;
+pub mod onnx;

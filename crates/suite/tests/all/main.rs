@@ -3,4 +3,5 @@
 mod corpora;
 mod devices;
 mod filetests;
+mod onnx;
 mod sequences;

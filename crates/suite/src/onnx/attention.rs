@@ -1,0 +1,292 @@
+//! Attention, linear attention, rotary embedding, and the causal convolution beside them.
+
+use ferrane_mil::{DataType, ValueId};
+
+use super::lower::{Built, Lower, one, unmapped};
+
+type Results = Built<Vec<Option<ValueId>>>;
+
+/// `[batch, sequence, heads · size]` as `[batch, heads, sequence, size]`.
+fn heads(l: &mut Lower<'_>, x: ValueId, count: i64) -> Built {
+    let shape = l.shape(x)?;
+    if shape.len() == 4 {
+        return Ok(x);
+    }
+    let count = count as usize;
+    let x = l.reshape(x, &[shape[0], shape[1], count, shape[2] / count])?;
+    l.transpose(x, &[0, 2, 1, 3])
+}
+
+/// Each head several times, neighbours first.
+fn repeated(l: &mut Lower<'_>, x: ValueId, times: usize) -> Built {
+    if times == 1 {
+        return Ok(x);
+    }
+    let shape = l.shape(x)?;
+    let wide = l.reshape(x, &[shape[0], shape[1], 1, shape[2] * shape[3]])?;
+    let wide = l.b.tile("groups", wide, &[1, 1, times as i32, 1])?;
+    l.reshape(wide, &[shape[0], shape[1] * times, shape[2], shape[3]])
+}
+
+/// −∞ where a bool mask is false, else the mask; filled up with −∞ to the width of the scores.
+fn additive(l: &mut Lower<'_>, mask: ValueId, like: ValueId, width: usize) -> Built {
+    let mut mask = mask;
+    if l.dtype(mask) == DataType::Bool {
+        mask = l.select(mask, l.num(like, 0.0), l.num(like, f32::NEG_INFINITY))?;
+    }
+    let mut shape = l.shape(mask)?;
+    let last = shape.len() - 1;
+    if shape[last] < width {
+        let missing = width - shape[last];
+        shape[last] = missing;
+        let total = shape.iter().product();
+        let fill = l.tensor(like, &shape, &vec![f64::NEG_INFINITY; total])?;
+        mask = l.concat(&[mask, fill], last)?;
+    }
+    Ok(mask)
+}
+
+pub(super) fn attention(l: &mut Lower<'_>) -> Results {
+    let (q, k, v) = (l.x(0)?, l.x(1)?, l.x(2)?);
+    let flat = l.shape(q)?.len() == 3;
+    let (q_heads, kv_heads) = (l.int("q_num_heads", 1), l.int("kv_num_heads", 1));
+    let q = heads(l, q, q_heads)?;
+    let (mut k, mut v) = (heads(l, k, kv_heads)?, heads(l, v, kv_heads)?);
+    let mut past = 0;
+    if let Some(key) = l.maybe(4)? {
+        past = l.shape(key)?[2];
+        k = l.concat(&[key, k], 2)?;
+    }
+    if let Some(value) = l.maybe(5)? {
+        v = l.concat(&[value, v], 2)?;
+    }
+    let (present_key, present_value) = (k, v);
+    let (q_shape, k_shape) = (l.shape(q)?, l.shape(k)?);
+    let groups = q_shape[1] / k_shape[1];
+    let (k, v) = (repeated(l, k, groups)?, repeated(l, v, groups)?);
+    let (rows, columns) = (q_shape[2], k_shape[2]);
+    let scale = l.float("scale", 1.0 / (q_shape[3] as f32).sqrt());
+    let softcap = l.float("softcap", 0.0);
+    let causal = l.int("is_causal", 0) != 0;
+    let plain = !l.node.attributes.contains_key("scale") && softcap == 0.0 && !l.wants(3);
+    let mut bias: Option<ValueId> = None;
+    if let Some(mask) = l.maybe(3)? {
+        bias = Some(additive(l, mask, q, columns)?);
+    }
+    if causal {
+        let hidden: Vec<f64> = (0..rows * columns)
+            .map(|i| if i % columns > i / columns + past { f64::NEG_INFINITY } else { 0.0 })
+            .collect();
+        let triangle = l.tensor(q, &[rows, columns], &hidden)?;
+        bias = Some(match bias {
+            Some(b) => l.bin("add", b, triangle)?,
+            None => triangle,
+        });
+    }
+    if let Some(lengths) = l.ints_if(6)? {
+        let padding: Vec<f64> = lengths
+            .iter()
+            .flat_map(|&n| (0..columns as i64).map(move |j| if j < n { 0.0 } else { f64::NEG_INFINITY }))
+            .collect();
+        let padding = l.tensor(q, &[lengths.len(), 1, 1, columns], &padding)?;
+        bias = Some(match bias {
+            Some(b) => l.bin("add", b, padding)?,
+            None => padding,
+        });
+    }
+    let (mut y, mut scores) = (q, q);
+    if plain {
+        let whole = match bias {
+            Some(b) => Some(super::shape::broadcast_to(l, b, &[q_shape[0], q_shape[1], rows, columns])?),
+            None => None,
+        };
+        y = l.b.scaled_dot_product_attention("attention", q, k, v, whole)?;
+    } else {
+        let scaled = l.bin("mul", q, l.num(q, scale))?;
+        let mut s = l.b.matmul("scores", scaled, k, false, true)?;
+        let mode = l.int("qk_matmul_output_mode", 0);
+        scores = s;
+        if softcap > 0.0 {
+            let small = l.bin("mul", s, l.num(s, 1.0 / softcap))?;
+            let bent = l.un("tanh", small)?;
+            s = l.bin("mul", bent, l.num(s, softcap))?;
+            scores = s;
+        }
+        if let Some(b) = bias {
+            s = l.bin("add", s, b)?;
+        }
+        if mode == 2 {
+            scores = s;
+        }
+        let p = l.b.softmax("probabilities", s, -1)?;
+        if mode == 3 {
+            scores = p;
+        }
+        y = if y == q { l.bin("matmul", p, v)? } else { y };
+    }
+    if flat {
+        let size = l.shape(y)?[3];
+        y = l.transpose(y, &[0, 2, 1, 3])?;
+        y = l.reshape(y, &[q_shape[0], rows, q_shape[1] * size])?;
+    }
+    Ok(vec![Some(y), Some(present_key), Some(present_value), Some(scores)])
+}
+
+pub(super) fn rotary(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let shape = l.shape(x)?;
+    let count = l.int("num_heads", 0);
+    if shape.len() == 3 && count == 0 {
+        return unmapped("the number of heads is not said");
+    }
+    let x4 = heads(l, x, count)?;
+    let whole = l.shape(x4)?;
+    let (batch, sequence, size) = (whole[0], whole[2], whole[3]);
+    let rotated = match l.int("rotary_embedding_dim", 0) {
+        0 => size,
+        n => n as usize,
+    };
+    let half = rotated / 2;
+    let mut table = |i: usize| -> Built {
+        let mut t = l.x(i)?;
+        if l.has(3) {
+            let ids = l.x(3)?;
+            t = l.b.gather("positions", t, ids, 0)?;
+        }
+        l.reshape(t, &[batch, 1, sequence, half])
+    };
+    let (cos, sin) = (table(1)?, table(2)?);
+    let turning = l.slice(x4, 3, 0, rotated)?;
+    let paired = l.int("interleaved", 0) != 0;
+    let (a, b) = if paired {
+        let pairs = l.reshape(turning, &[batch, whole[1] * sequence, half, 2])?;
+        let mut side = |i: usize| -> Built {
+            let s = l.slice(pairs, 3, i, 1)?;
+            l.reshape(s, &[batch, whole[1], sequence, half])
+        };
+        (side(0)?, side(1)?)
+    } else {
+        (l.slice(turning, 3, 0, half)?, l.slice(turning, 3, half, half)?)
+    };
+    let (ac, bs) = (l.bin("mul", a, cos)?, l.bin("mul", b, sin)?);
+    let (bc, as_) = (l.bin("mul", b, cos)?, l.bin("mul", a, sin)?);
+    let (real, imaginary) = (l.bin("sub", ac, bs)?, l.bin("add", bc, as_)?);
+    let mut y = if paired {
+        let real = l.reshape(real, &[batch, whole[1] * sequence, half, 1])?;
+        let imaginary = l.reshape(imaginary, &[batch, whole[1] * sequence, half, 1])?;
+        let both = l.concat(&[real, imaginary], 3)?;
+        l.reshape(both, &[batch, whole[1], sequence, rotated])?
+    } else {
+        l.concat(&[real, imaginary], 3)?
+    };
+    if rotated < size {
+        let rest = l.slice(x4, 3, rotated, size - rotated)?;
+        y = l.concat(&[y, rest], 3)?;
+    }
+    if shape.len() == 3 {
+        y = l.transpose(y, &[0, 2, 1, 3])?;
+        y = l.reshape(y, &shape)?;
+    }
+    one(y)
+}
+
+/// The state `[batch, heads, key, value]` step by step: decayed, corrected, written, read.
+pub(super) fn linear_attention(l: &mut Lower<'_>) -> Results {
+    let (q_heads, kv_heads) = (l.int("q_num_heads", 1), l.int("kv_num_heads", 1));
+    let rule = l.text("update_rule", "gated_delta");
+    let (gated, delta) = (rule.starts_with("gated"), rule.ends_with("delta"));
+    let (q, k, v) = (l.x(0)?, l.x(1)?, l.x(2)?);
+    let dtype = l.dtype(q);
+    let open = |l: &mut Lower<'_>, x: ValueId, heads_of: i64| -> Built {
+        let x = heads(l, x, heads_of)?;
+        l.cast(x, DataType::Fp32)
+    };
+    let (q, k, v) = (open(l, q, q_heads)?, open(l, k, kv_heads)?, open(l, v, kv_heads)?);
+    let (k_shape, v_shape) = (l.shape(k)?, l.shape(v)?);
+    let (batch, count, steps, width) = (k_shape[0], k_shape[1], k_shape[2], k_shape[3]);
+    let decay = if gated { Some(l.x(4)?) } else { None };
+    let decay = match decay {
+        Some(g) => Some(open(l, g, kv_heads)?),
+        None => None,
+    };
+    let beta = if delta { Some(l.x(5)?) } else { None };
+    let beta = match beta {
+        Some(b) => {
+            let last = l.shape(b)?[2] as i64;
+            Some(open(l, b, last)?)
+        }
+        None => None,
+    };
+    let mut state = match l.maybe(3)? {
+        Some(s) => l.cast(s, DataType::Fp32)?,
+        None => {
+            let shape = [batch, count, width, v_shape[3]];
+            l.tensor(q, &shape, &vec![0.0; shape.iter().product()])?
+        }
+    };
+    let scale = match l.float("scale", 0.0) {
+        0.0 => 1.0 / (width as f32).sqrt(),
+        s => s,
+    };
+    let mut outputs = Vec::new();
+    for step in 0..steps {
+        let at = |l: &mut Lower<'_>, x: ValueId| l.slice(x, 2, step, 1);
+        let (qt, kt, mut vt) = (at(l, q)?, at(l, k)?, at(l, v)?);
+        let column = l.transpose(kt, &[0, 1, 3, 2])?;
+        if let Some(decay) = decay {
+            let g = at(l, decay)?;
+            let g = l.transpose(g, &[0, 1, 3, 2])?;
+            let g = l.un("exp", g)?;
+            state = l.bin("mul", state, g)?;
+        }
+        if let Some(beta) = beta {
+            let found = l.bin("matmul", kt, state)?;
+            let missing = l.bin("sub", vt, found)?;
+            let b = at(l, beta)?;
+            vt = l.bin("mul", missing, b)?;
+        }
+        let outer = l.bin("mul", column, vt)?;
+        state = l.bin("add", state, outer)?;
+        let read = repeated(l, state, (q_heads / kv_heads) as usize)?;
+        let y = l.bin("matmul", qt, read)?;
+        outputs.push(l.bin("mul", y, l.num(y, scale))?);
+    }
+    let y = l.concat(&outputs, 2)?;
+    let y = l.transpose(y, &[0, 2, 1, 3])?;
+    let y = l.reshape(y, &[batch, steps, q_heads as usize * v_shape[3]])?;
+    let kept = if l.has(3) { l.known(3)?.element.mil().unwrap_or(dtype) } else { dtype };
+    let (y, state) = (l.cast(y, dtype)?, l.cast(state, kept)?);
+    Ok(vec![Some(y), Some(state)])
+}
+
+/// A depthwise convolution over the past and the input; the end of both is the new past.
+pub(super) fn causal_conv(l: &mut Lower<'_>) -> Results {
+    let (x, weight) = (l.x(0)?, l.x(1)?);
+    let (shape, kernel) = (l.shape(x)?, l.shape(weight)?);
+    let past = kernel[2] - 1;
+    let padded = match l.maybe(3)? {
+        Some(state) if past > 0 => l.concat(&[state, x], 2)?,
+        None if past > 0 => {
+            let zeros = l.tensor(x, &[shape[0], shape[1], past], &vec![0.0; shape[0] * shape[1] * past])?;
+            l.concat(&[zeros, x], 2)?
+        }
+        _ => x,
+    };
+    let bias = if l.has(2) { Some(l.x(2)?) } else { None };
+    let mut options = ferrane_mil::Conv::default();
+    (options.strides, options.pad, options.dilations) = (vec![1], vec![0, 0], vec![1]);
+    options.groups = shape[1] as i32;
+    let mut y = l.b.conv("conv", padded, weight, None, &options)?;
+    if let Some(bias) = bias {
+        let bias = l.reshape(bias, &[1, shape[1], 1])?;
+        y = l.bin("add", y, bias)?;
+    }
+    if l.text("activation", "none") != "none" {
+        y = l.un("silu", y)?;
+    }
+    if past == 0 && l.wants(1) {
+        return unmapped("a state without elements");
+    }
+    let state = if past > 0 { Some(l.slice(padded, 2, shape[2], past)?) } else { None };
+    Ok(vec![Some(y), state])
+}

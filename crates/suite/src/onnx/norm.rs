@@ -1,0 +1,304 @@
+//! Normalisations, softmax and losses.
+
+use ferrane_mil::{Constant, DataType, ValueId};
+
+use super::lower::{Built, Lower, one, unmapped};
+
+type Results = Built<Vec<Option<ValueId>>>;
+
+/// A vector as `[1, C, 1, …]`.
+fn channels(l: &mut Lower<'_>, v: ValueId, rank: usize) -> Built {
+    let mut shape = vec![1; rank];
+    shape[1] = l.shape(v)?.iter().product();
+    l.reshape(v, &shape)
+}
+
+pub(super) fn batch_norm(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let rank = l.shape(x)?.len();
+    let epsilon = l.float("epsilon", 1e-5);
+    if l.int("training_mode", 0) == 0 {
+        if (3..=5).contains(&rank) {
+            let (gamma, beta, mean, variance) = (l.fixed(1)?, l.fixed(2)?, l.fixed(3)?, l.fixed(4)?);
+            let epsilon = l.num(x, epsilon);
+            let y = l.op(
+                "batch_norm",
+                [
+                    ("x", x.into()),
+                    ("mean", mean.into()),
+                    ("variance", variance.into()),
+                    ("gamma", gamma.into()),
+                    ("beta", beta.into()),
+                    ("epsilon", epsilon.into()),
+                ],
+            )?;
+            return one(y);
+        }
+        let (mean, variance) = (l.x(3)?, l.x(4)?);
+        let (mean, variance) = (channels(l, mean, rank)?, channels(l, variance, rank)?);
+        let centred = l.bin("sub", x, mean)?;
+        return one(scaled(l, centred, variance, epsilon, rank)?);
+    }
+    let axes: Vec<usize> = (0..rank).filter(|&a| a != 1).collect();
+    let mean = l.reduce("reduce_mean", x, &axes, true)?;
+    let centred = l.bin("sub", x, mean)?;
+    let square = l.un("square", centred)?;
+    let variance = l.reduce("reduce_mean", square, &axes, true)?;
+    let y = scaled(l, centred, variance, epsilon, rank)?;
+    let mut results = vec![Some(y)];
+    let momentum = l.float("momentum", 0.9);
+    for (i, now) in [(3, mean), (4, variance)] {
+        let old = l.x(i)?;
+        let shape = l.shape(old)?;
+        let now = l.reshape(now, &shape)?;
+        let (a, b) = (l.bin("mul", old, l.num(old, momentum))?, l.bin("mul", now, l.num(now, 1.0 - momentum))?);
+        results.push(Some(l.bin("add", a, b)?));
+    }
+    Ok(results)
+}
+
+/// `x / √(variance + ε) · scale + bias` with inputs 1 and 2 along the channels.
+fn scaled(l: &mut Lower<'_>, x: ValueId, variance: ValueId, epsilon: f32, rank: usize) -> Built {
+    let sum = l.bin("add", variance, l.num(variance, epsilon))?;
+    let root = l.un("sqrt", sum)?;
+    let y = l.bin("real_div", x, root)?;
+    let (gamma, beta) = (l.x(1)?, l.x(2)?);
+    let (gamma, beta) = (channels(l, gamma, rank)?, channels(l, beta, rank)?);
+    let y = l.bin("mul", y, gamma)?;
+    l.bin("add", y, beta)
+}
+
+pub(super) fn instance_norm(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let (gamma, beta, epsilon) = (l.fixed(1)?, l.fixed(2)?, l.num(x, l.float("epsilon", 1e-5)));
+    let args = [("x", x.into()), ("gamma", gamma.into()), ("beta", beta.into()), ("epsilon", epsilon.into())];
+    one(l.op("instance_norm", args)?)
+}
+
+/// Scale and bias are one for each channel from opset 21 on, one for each group before.
+pub(super) fn group_norm(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let shape = l.shape(x)?;
+    let groups = l.int("num_groups", 1) as usize;
+    let rest: usize = shape[1..].iter().product();
+    let grouped = l.reshape(x, &[shape[0], groups, rest / groups])?;
+    let epsilon = l.num(x, l.float("epsilon", 1e-5));
+    let axes = Constant::int32s(&[2]);
+    let y = l.op("layer_norm", [("x", grouped.into()), ("axes", axes.into()), ("epsilon", epsilon.into())])?;
+    let mut y = l.reshape(y, &shape)?;
+    for (i, op) in [(1, "mul"), (2, "add")] {
+        let mut v = l.x(i)?;
+        let count: usize = l.shape(v)?.iter().product();
+        if count != shape[1] {
+            let each = l.reshape(v, &[count, 1])?;
+            let many = l.b.tile("per_channel", each, &[1, (shape[1] / count) as i32])?;
+            v = l.reshape(many, &[shape[1]])?;
+        }
+        let v = channels(l, v, shape.len())?;
+        y = l.bin(op, y, v)?;
+    }
+    one(y)
+}
+
+pub(super) fn layer_norm(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let shape = l.shape(x)?;
+    let first = l.axis(-1, shape.len())?;
+    let axes: Vec<usize> = (first..shape.len()).collect();
+    let epsilon = l.float("epsilon", 1e-5);
+    let fits = |i: usize| -> Built<bool> { Ok(!l.has(i) || l.known(i)?.shape == shape[first..]) };
+    let y = if fits(1)? && fits(2)? {
+        let gamma = l.fixed(1)?;
+        let numbers: Vec<i32> = axes.iter().map(|&a| a as i32).collect();
+        let epsilon = l.num(x, epsilon);
+        let axes = Constant::int32s(&numbers);
+        let common = [("x", x.into()), ("axes", axes.into()), ("gamma", gamma.into()), ("epsilon", epsilon.into())];
+        if l.has(2) {
+            let beta = l.fixed(2)?;
+            let [a, b, c, d] = common;
+            l.op("layer_norm", [a, b, c, ("beta", beta.into()), d])?
+        } else {
+            l.op("layer_norm", common)?
+        }
+    } else {
+        let (centred, _, inverse) = moments(l, x, &axes, epsilon)?;
+        let y = l.bin("mul", centred, inverse)?;
+        affine(l, y)?
+    };
+    if !l.wants(1) && !l.wants(2) {
+        return one(y);
+    }
+    let (_, mean, inverse) = moments(l, x, &axes, epsilon)?;
+    Ok(vec![Some(y), Some(mean), Some(inverse)])
+}
+
+/// Times input 1, plus input 2 where given.
+fn affine(l: &mut Lower<'_>, x: ValueId) -> Built {
+    let gamma = l.x(1)?;
+    let y = l.bin("mul", x, gamma)?;
+    match l.maybe(2)? {
+        Some(beta) => l.bin("add", y, beta),
+        None => Ok(y),
+    }
+}
+
+/// `x - mean`, mean, `1/√(variance + ε)`.
+fn moments(l: &mut Lower<'_>, x: ValueId, axes: &[usize], epsilon: f32) -> Built<(ValueId, ValueId, ValueId)> {
+    let mean = l.reduce("reduce_mean", x, axes, true)?;
+    let centred = l.bin("sub", x, mean)?;
+    let square = l.un("square", centred)?;
+    let variance = l.reduce("reduce_mean", square, axes, true)?;
+    let sum = l.bin("add", variance, l.num(x, epsilon))?;
+    let root = l.un("sqrt", sum)?;
+    let inverse = l.bin("real_div", l.num(x, 1.0), root)?;
+    Ok((centred, mean, inverse))
+}
+
+pub(super) fn rms_norm(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let rank = l.shape(x)?.len();
+    let axes: Vec<usize> = (l.axis(-1, rank)?..rank).collect();
+    let square = l.un("square", x)?;
+    let mean = l.reduce("reduce_mean", square, &axes, true)?;
+    let sum = l.bin("add", mean, l.num(x, l.float("epsilon", 1e-5)))?;
+    let root = l.un("sqrt", sum)?;
+    let y = l.bin("real_div", x, root)?;
+    let scale = l.x(1)?;
+    one(l.bin("mul", y, scale)?)
+}
+
+pub(super) fn mean_variance(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let rank = l.shape(x)?.len();
+    let axes = l.list("axes").unwrap_or_else(|| vec![0, 2, 3]);
+    let axes = axes.iter().map(|&a| l.normal(a, rank)).collect::<Built<Vec<_>>>()?;
+    let mean = l.reduce("reduce_mean", x, &axes, true)?;
+    let centred = l.bin("sub", x, mean)?;
+    let square = l.un("square", centred)?;
+    let variance = l.reduce("reduce_mean", square, &axes, true)?;
+    let deviation = l.un("sqrt", variance)?;
+    let above = l.bin("add", deviation, l.num(x, 1e-9))?;
+    one(l.bin("real_div", centred, above)?)
+}
+
+pub(super) fn lrn(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let size = Constant::int32(l.int("size", 1) as i32);
+    let number = |name: &str, default: f32| l.num(x, l.float(name, default));
+    let (alpha, beta, k) = (number("alpha", 0.0001), number("beta", 0.75), number("bias", 1.0));
+    let args = [("x", x.into()), ("size", size.into()), ("alpha", alpha.into()), ("beta", beta.into()), ("k", k.into())];
+    one(l.op("local_response_norm", args)?)
+}
+
+/// Where the norm is 0 the result is 0.
+pub(super) fn lp_norm(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let rank = l.shape(x)?.len();
+    let axis = l.axis(-1, rank)?;
+    let op = if l.int("p", 2) == 1 { "reduce_l1_norm" } else { "reduce_l2_norm" };
+    let norm = l.reduce(op, x, &[axis], true)?;
+    let none = l.bin("equal", norm, l.num(x, 0.0))?;
+    let safe = l.select(none, l.num(x, 1.0), norm)?;
+    one(l.bin("real_div", x, safe)?)
+}
+
+/// Before opset 13 the axes from `axis` on counted as one.
+fn over_axis(l: &mut Lower<'_>, run: impl Fn(&mut Lower<'_>, ValueId, usize) -> Built) -> Results {
+    let x = l.x(0)?;
+    let shape = l.shape(x)?;
+    if l.case.opset >= 13 {
+        let axis = l.axis(-1, shape.len())?;
+        return one(run(l, x, axis)?);
+    }
+    let axis = l.axis(1, shape.len())?;
+    let flat = l.reshape(x, &[shape[..axis].iter().product(), shape[axis..].iter().product()])?;
+    let y = run(l, flat, 1)?;
+    one(l.reshape(y, &shape)?)
+}
+
+pub(super) fn softmax(l: &mut Lower<'_>) -> Results {
+    over_axis(l, |l, x, axis| Ok(l.b.softmax("softmax", x, axis as i32)?))
+}
+
+fn log_softmax_of(l: &mut Lower<'_>, x: ValueId, axis: usize) -> Built {
+    let total = l.reduce("reduce_log_sum_exp", x, &[axis], true)?;
+    l.bin("sub", x, total)
+}
+
+pub(super) fn log_softmax(l: &mut Lower<'_>) -> Results {
+    over_axis(l, log_softmax_of)
+}
+
+pub(super) fn hardmax(l: &mut Lower<'_>) -> Results {
+    over_axis(l, |l, x, axis| {
+        let extent = l.shape(x)?[axis] as i32;
+        let at = Constant::int32(axis as i32);
+        let best = l.op(
+            "reduce_argmax",
+            [("x", x.into()), ("axis", at.clone().into()), ("keep_dims", Constant::bool(false).into())],
+        )?;
+        let (on, off) = (l.num(x, 1.0), l.num(x, 0.0));
+        let size = Constant::int32(extent);
+        l.op(
+            "one_hot",
+            [
+                ("indices", best.into()),
+                ("one_hot_vector_size", size.into()),
+                ("axis", at.into()),
+                ("on_value", on.into()),
+                ("off_value", off.into()),
+            ],
+        )
+    })
+}
+
+/// `-log p[target] · weight`, reduced; targets that are ignored count nothing.
+fn nll(l: &mut Lower<'_>, log: ValueId) -> Built {
+    let shape = l.shape(log)?;
+    let classes = shape[1];
+    let target = l.known(1)?;
+    let ignored = l.node.attributes.get("ignore_index").and_then(serde_json::Value::as_i64);
+    let target_values: Vec<i64> = target.values.iter().map(|&v| v as i64).collect();
+    // The ignored index may lie outside of the classes; its weight is 0 and its place does not matter.
+    let safe: Vec<i64> =
+        target_values.iter().map(|&t| if (0..classes as i64).contains(&t) { t } else { 0 }).collect();
+    let mut wide = target.shape.clone();
+    wide.insert(1, 1);
+    let indices = l.indices(&wide, &safe)?;
+    let at = Constant::int32(1);
+    let picked = l.op("gather_along_axis", [("x", log.into()), ("indices", indices.into()), ("axis", at.into())])?;
+    let kept: Vec<f64> = target_values.iter().map(|&t| f64::from(u8::from(Some(t) != ignored))).collect();
+    let mut weight = l.tensor(log, &wide, &kept)?;
+    if let Some(w) = l.maybe(2)? {
+        let flat = l.indices(&[safe.len()], &safe)?;
+        let each = l.b.gather("class_weight", w, flat, 0)?;
+        let each = l.reshape(each, &wide)?;
+        weight = l.bin("mul", weight, each)?;
+    }
+    let loss = l.bin("mul", picked, weight)?;
+    let loss = l.bin("mul", loss, l.num(log, -1.0))?;
+    let axes: Vec<usize> = (0..wide.len()).collect();
+    match l.text("reduction", "mean") {
+        "none" => l.reshape(loss, &target.shape.clone()),
+        "sum" => l.reduce("reduce_sum", loss, &axes, false),
+        _ => {
+            let (sum, total) = (l.reduce("reduce_sum", loss, &axes, false)?, l.reduce("reduce_sum", weight, &axes, false)?);
+            l.bin("real_div", sum, total)
+        }
+    }
+}
+
+pub(super) fn nll_loss(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    one(nll(l, x)?)
+}
+
+pub(super) fn softmax_cross_entropy(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    if l.dtype(x) == DataType::Int32 {
+        return unmapped("scores must be floats");
+    }
+    let log = log_softmax_of(l, x, 1)?;
+    let loss = nll(l, log)?;
+    Ok(vec![Some(loss), Some(log)])
+}

@@ -1,0 +1,245 @@
+//! Recurrent networks. MIL's `rnn` and `lstm` where they say the same; a GRU is unrolled, because ONNX resets the state before the
+//! product and has two biases.
+
+use ferrane_mil::{Arg, Constant, DataType, ValueId};
+
+use super::case::Tensor;
+use super::lower::{Built, Lower, unmapped};
+
+type Results = Built<Vec<Option<ValueId>>>;
+
+/// What all three have in common.
+struct Frame {
+    /// `[sequence, batch, input]`.
+    x: ValueId,
+    steps: usize,
+    batch: usize,
+    hidden: usize,
+    directions: usize,
+    /// Of each direction: true for reverse.
+    reverse: Vec<bool>,
+    batchwise: bool,
+}
+
+fn frame(l: &mut Lower<'_>) -> Built<Frame> {
+    let mut x = l.x(0)?;
+    let batchwise = l.int("layout", 0) == 1;
+    if batchwise {
+        x = l.transpose(x, &[1, 0, 2])?;
+    }
+    let shape = l.shape(x)?;
+    if l.node.attributes.contains_key("clip") {
+        return unmapped("clipped cells");
+    }
+    if let Some(lengths) = l.ints_if(4)?
+        && lengths.iter().any(|&n| n != shape[0] as i64)
+    {
+        return unmapped("sequences of several lengths");
+    }
+    let reverse = match l.text("direction", "forward") {
+        "forward" => vec![false],
+        "reverse" => vec![true],
+        _ => vec![false, true],
+    };
+    let recurrent = l.known(2)?;
+    let hidden = recurrent.shape.last().copied().unwrap_or(0);
+    Ok(Frame { x, steps: shape[0], batch: shape[1], hidden, directions: reverse.len(), reverse, batchwise })
+}
+
+/// Row blocks of direction `d` in another order, as one matrix (or a vector, for one column).
+fn rows(t: &Tensor, d: usize, order: &[usize], hidden: usize, columns: usize) -> Vec<f64> {
+    let span = t.values.len() / t.shape[0];
+    let all = &t.values[d * span..(d + 1) * span];
+    order.iter().flat_map(|&g| &all[g * hidden * columns..(g + 1) * hidden * columns]).copied().collect()
+}
+
+/// Bias of input and of recurrence, added.
+fn summed(t: &Tensor, d: usize, order: &[usize], hidden: usize) -> Vec<f64> {
+    let half = order.len();
+    let second: Vec<usize> = order.iter().map(|g| g + half).collect();
+    let (a, b) = (rows(t, d, order, hidden, 1), rows(t, d, &second, hidden, 1));
+    a.iter().zip(&b).map(|(a, b)| a + b).collect()
+}
+
+/// The initial state of direction `d`, or zeros.
+fn initial(l: &mut Lower<'_>, i: usize, f: &Frame, d: usize) -> Built {
+    if !l.has(i) {
+        return l.tensor(f.x, &[f.batch, f.hidden], &vec![0.0; f.batch * f.hidden]);
+    }
+    let mut h = l.x(i)?;
+    if f.batchwise {
+        h = l.transpose(h, &[1, 0, 2])?;
+    }
+    let h = l.slice(h, 0, d, 1)?;
+    l.reshape(h, &[f.batch, f.hidden])
+}
+
+/// Puts directions together: `Y [steps, directions, batch, hidden]` and last states `[directions, batch, hidden]`.
+fn results(l: &mut Lower<'_>, f: &Frame, sequences: Vec<ValueId>, last: Vec<Vec<ValueId>>) -> Results {
+    let mut parts = Vec::new();
+    for y in sequences {
+        parts.push(l.reshape(y, &[f.steps, 1, f.batch, f.hidden])?);
+    }
+    let mut y = l.concat(&parts, 1)?;
+    if f.batchwise {
+        y = l.transpose(y, &[2, 0, 1, 3])?;
+    }
+    let mut found = vec![Some(y)];
+    for states in last {
+        let mut parts = Vec::new();
+        for h in states {
+            parts.push(l.reshape(h, &[1, f.batch, f.hidden])?);
+        }
+        let mut h = l.concat(&parts, 0)?;
+        if f.batchwise {
+            h = l.transpose(h, &[1, 0, 2])?;
+        }
+        found.push(Some(h));
+    }
+    Ok(found)
+}
+
+/// The activations of direction `d`, as MIL names them.
+fn activations(l: &Lower<'_>, default: &[&'static str], d: usize) -> Built<Vec<&'static str>> {
+    let Some(names) = l.node.attributes.get("activations").and_then(|a| a.as_array()) else {
+        return Ok(default.to_vec());
+    };
+    let each = default.len();
+    names[d * each..(d + 1) * each]
+        .iter()
+        .map(|n| match n.as_str().unwrap_or_default() {
+            "Tanh" => Ok("tanh"),
+            "Sigmoid" => Ok("sigmoid"),
+            "Relu" => Ok("relu"),
+            other => unmapped(format!("the activation {other} in a cell")),
+        })
+        .collect()
+}
+
+/// One weight of a direction as a constant.
+fn weight(l: &mut Lower<'_>, x: ValueId, i: usize, d: usize, order: &[usize], hidden: usize) -> Built {
+    let t = l.known(i)?;
+    let columns = t.shape[2];
+    let values = rows(t, d, order, hidden, columns);
+    l.tensor(x, &[order.len() * hidden, columns], &values)
+}
+
+/// Runs one of MIL's recurrent ops for each direction.
+fn native(l: &mut Lower<'_>, op: &str, order: &[usize], names: &[(&'static str, &'static str)]) -> Results {
+    let f = frame(l)?;
+    if l.dtype(f.x) != DataType::Fp32 {
+        return unmapped("MIL's recurrent ops are fp32");
+    }
+    let cells = op == "lstm";
+    let defaults: Vec<&'static str> = names.iter().map(|n| n.1).collect();
+    let (mut sequences, mut last, mut memory) = (Vec::new(), Vec::new(), Vec::new());
+    for d in 0..f.directions {
+        let functions = activations(l, &defaults, d)?;
+        let h = initial(l, 5, &f, d)?;
+        let (ih, hh) = (weight(l, f.x, 1, d, order, f.hidden)?, weight(l, f.x, 2, d, order, f.hidden)?);
+        let mut args: Vec<(&str, Arg)> = vec![
+            ("x", f.x.into()),
+            ("initial_h", h.into()),
+            ("weight_ih", ih.into()),
+            ("weight_hh", hh.into()),
+            ("direction", Constant::string(if f.reverse[d] { "reverse" } else { "forward" }).into()),
+            ("output_sequence", Constant::bool(true).into()),
+        ];
+        for ((name, _), function) in names.iter().zip(&functions) {
+            args.push((name, Constant::string(function).into()));
+        }
+        if l.has(3) {
+            let bias = summed(l.known(3)?, d, order, f.hidden);
+            args.push(("bias", l.tensor(f.x, &[bias.len()], &bias)?.into()));
+        }
+        if cells {
+            let c = initial(l, 6, &f, d)?;
+            args.push(("initial_c", c.into()));
+            if l.has(7) {
+                // ONNX has them as input, output, forget; MIL as input, forget, output.
+                let p = rows(l.known(7)?, d, &[0, 2, 1], f.hidden, 1);
+                args.push(("peephole", l.tensor(f.x, &[p.len()], &p)?.into()));
+            }
+        }
+        let found = l.b.ops(op, op, args)?;
+        sequences.push(found[0]);
+        last.push(found[1]);
+        memory.extend(found.get(2).copied());
+    }
+    let states = if cells { vec![last, memory] } else { vec![last] };
+    results(l, &f, sequences, states)
+}
+
+pub(super) fn rnn(l: &mut Lower<'_>) -> Results {
+    native(l, "rnn", &[0], &[("activation", "tanh")])
+}
+
+/// ONNX orders the gates input, output, forget, cell; MIL input, forget, output, cell.
+pub(super) fn lstm(l: &mut Lower<'_>) -> Results {
+    if l.int("input_forget", 0) != 0 {
+        return unmapped("coupled gates");
+    }
+    let names = [("recurrent_activation", "sigmoid"), ("cell_activation", "tanh"), ("activation", "tanh")];
+    native(l, "lstm", &[0, 2, 1, 3], &names)
+}
+
+/// Gates update, reset, hidden.
+pub(super) fn gru(l: &mut Lower<'_>) -> Results {
+    let f = frame(l)?;
+    let after = l.int("linear_before_reset", 0) != 0;
+    let h = f.hidden;
+    let (mut sequences, mut last) = (Vec::new(), Vec::new());
+    for d in 0..f.directions {
+        let functions = activations(l, &["sigmoid", "tanh"], d)?;
+        let mut state = initial(l, 5, &f, d)?;
+        let zeros = vec![0.0; 6 * h];
+        let bias = if l.has(3) { rows(l.known(3)?, d, &[0, 1, 2, 3, 4, 5], h, 1) } else { zeros };
+        let mut gates = Vec::new();
+        for g in 0..3 {
+            let (w, r) = (weight(l, f.x, 1, d, &[g], h)?, weight(l, f.x, 2, d, &[g], h)?);
+            let (wb, rb) = (&bias[g * h..(g + 1) * h], &bias[(g + 3) * h..(g + 4) * h]);
+            gates.push((w, r, l.tensor(f.x, &[h], wb)?, l.tensor(f.x, &[h], rb)?));
+        }
+        let mut outputs = vec![state; f.steps];
+        for step in 0..f.steps {
+            let at = if f.reverse[d] { f.steps - 1 - step } else { step };
+            let x = l.slice(f.x, 0, at, 1)?;
+            let width = l.shape(x)?[2];
+            let x = l.reshape(x, &[f.batch, width])?;
+            let affine = |l: &mut Lower<'_>, v: ValueId, w: ValueId, b: ValueId| -> Built {
+                let p = l.b.matmul("gate", v, w, false, true)?;
+                l.bin("add", p, b)
+            };
+            let mut opened = Vec::new();
+            for &(w, r, wb, rb) in &gates[..2] {
+                let (a, b) = (affine(l, x, w, wb)?, affine(l, state, r, rb)?);
+                let sum = l.bin("add", a, b)?;
+                opened.push(l.un(functions[0], sum)?);
+            }
+            let (update, reset) = (opened[0], opened[1]);
+            let (w, r, wb, rb) = gates[2];
+            let from_x = affine(l, x, w, wb)?;
+            let from_state = if after {
+                let product = affine(l, state, r, rb)?;
+                l.bin("mul", reset, product)?
+            } else {
+                let kept = l.bin("mul", reset, state)?;
+                affine(l, kept, r, rb)?
+            };
+            let sum = l.bin("add", from_x, from_state)?;
+            let candidate = l.un(functions[1], sum)?;
+            let rest = l.bin("sub", l.num(update, 1.0), update)?;
+            let (new, old) = (l.bin("mul", rest, candidate)?, l.bin("mul", update, state)?);
+            state = l.bin("add", new, old)?;
+            outputs[at] = state;
+        }
+        let mut parts = Vec::new();
+        for y in outputs {
+            parts.push(l.reshape(y, &[1, f.batch, h])?);
+        }
+        sequences.push(l.concat(&parts, 0)?);
+        last.push(state);
+    }
+    results(l, &f, sequences, vec![last])
+}
+

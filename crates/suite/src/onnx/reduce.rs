@@ -1,0 +1,241 @@
+//! Reductions, arg-reductions, cumulative sums, products of matrices.
+
+use ferrane_mil::{Constant, DataType, ValueId};
+
+use super::lower::{Built, Lower, one, unmapped};
+
+type Results = Built<Vec<Option<ValueId>>>;
+
+fn reduction(l: &mut Lower<'_>, op: &str) -> Results {
+    let mut x = l.x(0)?;
+    let rank = l.shape(x)?.len();
+    let given = match l.list("axes") {
+        Some(axes) => Some(axes),
+        None => l.ints_if(1)?,
+    };
+    let axes = match given {
+        Some(axes) if !axes.is_empty() => axes.iter().map(|&a| l.normal(a, rank)).collect::<Built<Vec<_>>>()?,
+        _ if l.int("noop_with_empty_axes", 0) != 0 => Vec::new(),
+        _ => (0..rank).collect(),
+    };
+    let keep = l.int("keepdims", 1) != 0;
+    if axes.is_empty() {
+        // Each element is reduced alone.
+        return one(match op {
+            "reduce_sum_square" => l.un("square", x)?,
+            "reduce_l1_norm" | "reduce_l2_norm" => l.un("abs", x)?,
+            "reduce_log_sum" => l.un("log", x)?,
+            _ => l.un("identity", x)?,
+        });
+    }
+    let logical = l.dtype(x) == DataType::Bool;
+    if logical {
+        x = l.cast(x, DataType::Int32)?;
+    }
+    let y = l.reduce(op, x, &axes, keep)?;
+    one(if logical { l.cast(y, DataType::Bool)? } else { y })
+}
+
+macro_rules! reductions {
+    ($($name:ident = $op:literal;)*) => {
+        $(pub(super) fn $name(l: &mut Lower<'_>) -> Results {
+            reduction(l, $op)
+        })*
+    };
+}
+
+reductions! {
+    reduce_sum = "reduce_sum";
+    reduce_mean = "reduce_mean";
+    reduce_max = "reduce_max";
+    reduce_min = "reduce_min";
+    reduce_prod = "reduce_prod";
+    reduce_l1 = "reduce_l1_norm";
+    reduce_l2 = "reduce_l2_norm";
+    reduce_log_sum = "reduce_log_sum";
+    reduce_log_sum_exp = "reduce_log_sum_exp";
+    reduce_sum_square = "reduce_sum_square";
+}
+
+fn arg(l: &mut Lower<'_>, op: &str) -> Results {
+    let mut x = l.x(0)?;
+    let shape = l.shape(x)?;
+    let axis = l.axis(0, shape.len())?;
+    let last = l.int("select_last_index", 0) != 0;
+    if last {
+        x = l.op("reverse", [("x", x.into()), ("axes", Constant::int32s(&[axis as i32]).into())])?;
+    }
+    let keep = Constant::bool(l.int("keepdims", 1) != 0);
+    let axis_value = Constant::int32(axis as i32);
+    let y = l.op(op, [("x", x.into()), ("axis", axis_value.into()), ("keep_dims", keep.into())])?;
+    one(if last { l.bin("sub", Constant::int32(shape[axis] as i32 - 1), y)? } else { y })
+}
+
+pub(super) fn arg_max(l: &mut Lower<'_>) -> Results {
+    arg(l, "reduce_argmax")
+}
+
+pub(super) fn arg_min(l: &mut Lower<'_>) -> Results {
+    arg(l, "reduce_argmin")
+}
+
+pub(super) fn cum_sum(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let rank = l.shape(x)?.len();
+    let axis = l.normal(l.ints(1)?.first().copied().unwrap_or(0), rank)?;
+    let flag = |name: &str| Constant::bool(l.int(name, 0) != 0);
+    let (exclusive, reverse) = (flag("exclusive"), flag("reverse"));
+    let axis = Constant::int32(axis as i32);
+    let args = [("x", x.into()), ("axis", axis.into()), ("exclusive", exclusive.into()), ("reverse", reverse.into())];
+    one(l.op("cumsum", args)?)
+}
+
+/// MIL has no cumulative product: one product for each place.
+pub(super) fn cum_prod(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let shape = l.shape(x)?;
+    let axis = l.normal(l.ints(1)?.first().copied().unwrap_or(0), shape.len())?;
+    let (exclusive, reverse) = (l.int("exclusive", 0) != 0, l.int("reverse", 0) != 0);
+    let extent = shape[axis];
+    let first = l.slice(x, axis, 0, 1)?;
+    let ones = if l.is_float(x) { l.bin("pow", first, l.num(x, 0.0))? } else { l.bin("equal", first, first)? };
+    let mut total = l.cast(ones, l.dtype(x))?;
+    let mut parts = Vec::new();
+    for i in 0..extent {
+        let part = l.slice(x, axis, if reverse { extent - 1 - i } else { i }, 1)?;
+        let next = l.bin("mul", total, part)?;
+        parts.push(if exclusive { total } else { next });
+        total = next;
+    }
+    if reverse {
+        parts.reverse();
+    }
+    one(l.concat(&parts, axis)?)
+}
+
+pub(super) fn matmul(l: &mut Lower<'_>) -> Results {
+    let (x, y) = (l.x(0)?, l.x(1)?);
+    one(l.bin("matmul", x, y)?)
+}
+
+pub(super) fn gemm(l: &mut Lower<'_>) -> Results {
+    let (a, b) = (l.x(0)?, l.x(1)?);
+    let (alpha, beta) = (l.float("alpha", 1.0), l.float("beta", 1.0));
+    let mut y = l.b.matmul("product", a, b, l.int("transA", 0) != 0, l.int("transB", 0) != 0)?;
+    if alpha != 1.0 {
+        y = l.bin("mul", y, l.num(y, alpha))?;
+    }
+    if let Some(mut c) = l.maybe(2)? {
+        if beta != 1.0 {
+            c = l.bin("mul", c, l.num(c, beta))?;
+        }
+        y = l.bin("add", y, c)?;
+    }
+    one(y)
+}
+
+/// x minus its zero point, as int32. A vector of zero points goes along `axis`.
+pub(super) fn centred(l: &mut Lower<'_>, x: usize, zero: usize, axis: usize) -> Built {
+    let x = l.x(x)?;
+    let Some(mut point) = l.maybe(zero)? else { return Ok(x) };
+    let (shape, extents) = (l.shape(x)?, l.shape(point)?);
+    if extents.len() == 1 && extents[0] > 1 {
+        let mut wide = vec![1; shape.len()];
+        wide[axis] = extents[0];
+        point = l.reshape(point, &wide)?;
+    }
+    l.bin("sub", x, point)
+}
+
+pub(super) fn matmul_integer(l: &mut Lower<'_>) -> Results {
+    let (rows, columns) = (l.known(0)?.shape.len(), l.known(1)?.shape.len());
+    let a = centred(l, 0, 2, rows.saturating_sub(2))?;
+    let b = centred(l, 1, 3, columns.saturating_sub(1))?;
+    one(l.bin("matmul", a, b)?)
+}
+
+/// Any equation without ellipsis on the left of a letter twice in one operand: operands are brought to one space of letters,
+/// multiplied and summed. Two plain operands go to MIL's `einsum` where it takes the equation.
+pub(super) fn einsum(l: &mut Lower<'_>) -> Results {
+    let equation: String = l.text("equation", "").chars().filter(|c| !c.is_whitespace()).collect();
+    let operands: Vec<ValueId> = (0..l.count()).map(|i| l.x(i)).collect::<Built<_>>()?;
+    if let [x, y] = operands[..] {
+        let values = vec![x, y];
+        let args = [("values", values.into()), ("equation", Constant::string(&equation).into())];
+        if let Ok(z) = l.op("einsum", args) {
+            return one(z);
+        }
+    }
+    let (left, right) = match equation.split_once("->") {
+        Some((left, right)) => (left.to_string(), Some(right.to_string())),
+        None => (equation.clone(), None),
+    };
+    // Axes of an ellipsis get capital letters from Z down, right-aligned.
+    let mut terms = Vec::new();
+    let mut dots = 0;
+    for (term, &x) in left.split(',').zip(&operands) {
+        let rank = l.shape(x)?.len();
+        let named = term.replace("...", "").len();
+        let wide = if term.contains("...") { rank.saturating_sub(named) } else { 0 };
+        dots = dots.max(wide);
+        terms.push((term.to_string(), wide));
+    }
+    let ellipsis = |n: usize| -> String { (0..n).rev().map(|i| (b'Z' - i as u8) as char).collect() };
+    let terms: Vec<String> = terms.iter().map(|(t, n)| t.replace("...", &ellipsis(*n))).collect();
+    let output = match right {
+        Some(right) => right.replace("...", &ellipsis(dots)),
+        None => {
+            let all: String = terms.concat();
+            let mut once: Vec<char> =
+                all.chars().filter(|c| !c.is_ascii_uppercase() && all.matches(*c).count() == 1).collect();
+            once.sort_unstable();
+            ellipsis(dots) + &once.iter().collect::<String>()
+        }
+    };
+    let mut letters: Vec<char> = output.chars().collect();
+    for c in terms.concat().chars() {
+        if !letters.contains(&c) {
+            letters.push(c);
+        }
+    }
+    let mut product: Option<ValueId> = None;
+    for (term, &operand) in terms.iter().zip(&operands) {
+        let (mut x, mut names): (ValueId, Vec<char>) = (operand, term.chars().collect());
+        while let Some((first, second)) = twice(&names) {
+            x = diagonal(l, x, first, second)?;
+            names.remove(second);
+        }
+        let order: Vec<usize> = letters.iter().filter_map(|c| names.iter().position(|n| n == c)).collect();
+        let shape = l.shape(x)?;
+        let wide: Vec<usize> =
+            letters.iter().map(|c| names.iter().position(|n| n == c).map_or(1, |i| shape[i])).collect();
+        x = l.transpose(x, &order)?;
+        x = l.reshape(x, &wide)?;
+        product = Some(match product {
+            Some(p) => l.bin("mul", p, x)?,
+            None => x,
+        });
+    }
+    let Some(product) = product else { return unmapped("an equation without operands") };
+    let summed: Vec<usize> = (output.len()..letters.len()).collect();
+    one(match summed.is_empty() {
+        true => l.un("identity", product)?,
+        false => l.reduce("reduce_sum", product, &summed, false)?,
+    })
+}
+
+fn twice(names: &[char]) -> Option<(usize, usize)> {
+    (0..names.len()).find_map(|i| (i + 1..names.len()).find(|&j| names[i] == names[j]).map(|j| (i, j)))
+}
+
+/// Elements with equal indices on two axes; the second axis vanishes.
+fn diagonal(l: &mut Lower<'_>, x: ValueId, first: usize, second: usize) -> Built {
+    let shape = l.shape(x)?;
+    let n = shape[first];
+    let mut mask_shape = vec![1; shape.len()];
+    (mask_shape[first], mask_shape[second]) = (n, n);
+    let eye: Vec<f64> = (0..n * n).map(|i| f64::from(u8::from(i / n == i % n))).collect();
+    let mask = l.tensor(x, &mask_shape, &eye)?;
+    let kept = l.bin("mul", x, mask)?;
+    l.reduce("reduce_sum", kept, &[second], false)
+}

@@ -1,0 +1,298 @@
+//! Resizing and sampling of images. Where MIL's sampling modes say the same, its own ops; else each axis is multiplied by the
+//! matrix of its weights.
+
+use ferrane_mil::{Constant, ValueId};
+
+use super::lower::{Built, Lower, one, unmapped};
+
+type Results = Built<Vec<Option<ValueId>>>;
+
+/// What one axis becomes.
+struct Axis {
+    from: usize,
+    to: usize,
+    scale: f64,
+    /// Of the region, for `tf_crop_and_resize`.
+    region: (f64, f64),
+}
+
+/// Where output `i` lies in the input.
+fn coordinate(mode: &str, a: &Axis, i: usize) -> f64 {
+    let (n, m, i) = (a.from as f64, a.to as f64, i as f64);
+    match mode {
+        "asymmetric" => i / a.scale,
+        "align_corners" => {
+            if a.to == 1 {
+                0.0
+            } else {
+                i * (n - 1.0) / (m - 1.0)
+            }
+        }
+        "pytorch_half_pixel" if a.to == 1 => -0.5,
+        "half_pixel_symmetric" => {
+            let adjustment = m / (a.scale * n);
+            let offset = n / 2.0 * (1.0 - adjustment);
+            offset + (i + 0.5) / a.scale - 0.5
+        }
+        "tf_crop_and_resize" => {
+            let (start, end) = a.region;
+            if a.to == 1 {
+                (start + end) * (n - 1.0) / 2.0
+            } else {
+                start * (n - 1.0) + i * (end - start) * (n - 1.0) / (m - 1.0)
+            }
+        }
+        _ => (i + 0.5) / a.scale - 0.5,
+    }
+}
+
+fn nearest(mode: &str, x: f64) -> i64 {
+    (match mode {
+        "floor" => x.floor(),
+        "ceil" => x.ceil(),
+        "round_prefer_ceil" => (x + 0.5).floor(),
+        _ => (x - 0.5).ceil(),
+    }) as i64
+}
+
+/// The cubic kernel with its free parameter.
+fn cubic(a: f64, x: f64) -> f64 {
+    let x = x.abs();
+    if x <= 1.0 {
+        (a + 2.0) * x.powi(3) - (a + 3.0) * x.powi(2) + 1.0
+    } else if x < 2.0 {
+        a * (x.powi(3) - 5.0 * x.powi(2) + 8.0 * x - 4.0)
+    } else {
+        0.0
+    }
+}
+
+/// `(place, weight)` of what output `x` is made of; places may lie outside.
+fn taps(l: &Lower<'_>, a: &Axis, x: f64) -> Vec<(i64, f64)> {
+    let base = x.floor();
+    let antialias = l.int("antialias", 0) != 0;
+    let scale = if antialias { a.scale.min(1.0) } else { 1.0 };
+    let coefficient = f64::from(l.float("cubic_coeff_a", -0.75));
+    let is_cubic = l.text("mode", "nearest") == "cubic";
+    let reach = if is_cubic { 2.0 } else { 1.0 };
+    let first = (-reach / scale).floor() as i64 + 1;
+    let mut found: Vec<(i64, f64)> = (first..=(reach / scale).ceil() as i64)
+        .map(|k| {
+            let distance = (k as f64 - (x - base)) * scale;
+            let weight = if is_cubic { cubic(coefficient, distance) } else { (1.0 - distance.abs()).max(0.0) };
+            (base as i64 + k, weight)
+        })
+        .collect();
+    if l.int("exclude_outside", 0) != 0 {
+        found.retain(|(i, _)| (0..a.from as i64).contains(i));
+    }
+    let total: f64 = found.iter().map(|(_, w)| w).sum();
+    found.iter_mut().for_each(|(_, w)| *w /= total);
+    found
+}
+
+/// `M · x` along one axis; rows that lie outside of the region are the extrapolation value.
+fn along(l: &mut Lower<'_>, x: ValueId, axis: usize, a: &Axis) -> Built {
+    let mode = l.text("coordinate_transformation_mode", if l.node.op == "Upsample" { "asymmetric" } else { "half_pixel" });
+    let n = a.from as i64;
+    let rule = l.text("nearest_mode", if l.node.op == "Upsample" { "floor" } else { "round_prefer_floor" });
+    let crop = mode == "tf_crop_and_resize";
+    let mut outside = vec![false; a.to];
+    let mut matrix = vec![0.0f64; a.from * a.to];
+    for i in 0..a.to {
+        let at = coordinate(mode, a, i);
+        outside[i] = crop && (at < 0.0 || at > a.from as f64 - 1.0);
+        let weights = match l.text("mode", "nearest") {
+            "nearest" => vec![(nearest(rule, at), 1.0)],
+            _ => taps(l, a, at),
+        };
+        for (place, weight) in weights {
+            matrix[i * a.from + place.clamp(0, n - 1) as usize] += weight;
+        }
+    }
+    let rank = l.shape(x)?.len();
+    let mut perm: Vec<usize> = (0..rank).filter(|&d| d != axis).collect();
+    perm.push(axis);
+    let mut back = vec![0; rank];
+    for (i, &p) in perm.iter().enumerate() {
+        back[p] = i;
+    }
+    let last = l.transpose(x, &perm)?;
+    let dtype = l.dtype(last);
+    let float = if dtype.is_float() { last } else { l.cast(last, ferrane_mil::DataType::Fp32)? };
+    let weights = l.tensor(float, &[a.to, a.from], &matrix)?;
+    let mut y = if rank == 1 {
+        let row = l.reshape(float, &[1, a.from])?;
+        let row = l.b.matmul("resize", row, weights, false, true)?;
+        l.reshape(row, &[a.to])?
+    } else {
+        l.b.matmul("resize", float, weights, false, true)?
+    };
+    if outside.contains(&true) {
+        let value = f64::from(l.float("extrapolation_value", 0.0));
+        let inside: Vec<f64> = outside.iter().map(|&o| f64::from(u8::from(!o))).collect();
+        let beyond: Vec<f64> = outside.iter().map(|&o| if o { value } else { 0.0 }).collect();
+        let (inside, beyond) = (l.tensor(y, &[a.to], &inside)?, l.tensor(y, &[a.to], &beyond)?);
+        y = l.bin("mul", y, inside)?;
+        y = l.bin("add", y, beyond)?;
+    }
+    let y = l.cast(y, dtype)?;
+    l.transpose(y, &back)
+}
+
+pub(super) fn resize(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let shape = l.shape(x)?;
+    let rank = shape.len();
+    let named: Vec<usize> = match l.list("axes") {
+        Some(axes) => axes.iter().map(|&a| l.normal(a, rank)).collect::<Built<_>>()?,
+        None => (0..rank).collect(),
+    };
+    let old = l.case.opset < 11 || l.node.op == "Upsample";
+    let (scales_at, sizes_at) = if old { (1, 9) } else { (2, 3) };
+    let roi = if !old && l.has(1) { l.floats(1)? } else { Vec::new() };
+    let scales = if l.has(scales_at) { l.floats(scales_at)? } else { Vec::new() };
+    let sizes = if l.has(sizes_at) { l.ints(sizes_at)? } else { Vec::new() };
+    let policy = l.text("keep_aspect_ratio_policy", "stretch");
+    let ratios: Vec<f64> = named.iter().zip(&sizes).map(|(&a, &n)| n as f64 / shape[a] as f64).collect();
+    let common = match policy {
+        "not_larger" => ratios.iter().copied().reduce(f64::min),
+        "not_smaller" => ratios.iter().copied().reduce(f64::max),
+        _ => None,
+    };
+    let mut axes = Vec::new();
+    for (i, &axis) in named.iter().enumerate() {
+        let from = shape[axis];
+        let (to, scale) = match (scales.get(i), sizes.get(i), common) {
+            (Some(&s), _, _) => ((from as f64 * s).floor() as usize, s),
+            (_, Some(_), Some(c)) => ((from as f64 * c + 0.5).floor() as usize, c),
+            (_, Some(&n), None) => (n as usize, n as f64 / from as f64),
+            _ => (from, 1.0),
+        };
+        let region = (roi.get(i).copied().unwrap_or(0.0), roi.get(i + named.len()).copied().unwrap_or(1.0));
+        axes.push((axis, Axis { from, to, scale, region }));
+    }
+    if let Some(y) = native(l, x, &axes)? {
+        return one(y);
+    }
+    let crop = l.text("coordinate_transformation_mode", "") == "tf_crop_and_resize";
+    let mut y = x;
+    for (axis, a) in &axes {
+        if a.from != a.to || a.scale != 1.0 || crop && a.region != (0.0, 1.0) {
+            y = along(l, y, *axis, a)?;
+        }
+    }
+    one(if y == x { l.un("identity", x)? } else { y })
+}
+
+/// MIL's own op, where it says exactly this.
+fn native(l: &mut Lower<'_>, x: ValueId, axes: &[(usize, Axis)]) -> Built<Option<ValueId>> {
+    let shape = l.shape(x)?;
+    let rank = shape.len();
+    let changed: Vec<&(usize, Axis)> = axes.iter().filter(|(_, a)| a.from != a.to || a.scale != 1.0).collect();
+    let [(h, tall), (w, wide)] = changed[..] else { return Ok(None) };
+    let exact = |a: &Axis| (a.scale * a.from as f64 - a.to as f64).abs() < 1e-9;
+    if rank != 4 || (*h, *w) != (2, 3) || !l.is_float(x) || !exact(tall) || !exact(wide) {
+        return Ok(None);
+    }
+    let old = l.node.op == "Upsample";
+    let coordinates = l.text("coordinate_transformation_mode", if old { "asymmetric" } else { "half_pixel" });
+    let grows = |a: &Axis| a.to % a.from == 0;
+    match l.text("mode", "nearest") {
+        "nearest" if grows(tall) && grows(wide) && matches!(coordinates, "asymmetric" | "half_pixel") => {
+            // Whole factors: every rounding of a half-pixel place, and rounding down of an asymmetric one, is the same pixel.
+            let rule = l.text("nearest_mode", if old { "floor" } else { "round_prefer_floor" });
+            if coordinates == "asymmetric" && rule != "floor" || coordinates == "half_pixel" && rule != "round_prefer_floor" {
+                return Ok(None);
+            }
+            let factor = |a: &Axis| Constant::int32((a.to / a.from) as i32);
+            let args = [
+                ("x", x.into()),
+                ("scale_factor_height", factor(tall).into()),
+                ("scale_factor_width", factor(wide).into()),
+            ];
+            Ok(Some(l.op("upsample_nearest_neighbor", args)?))
+        }
+        "linear" if l.int("antialias", 0) == 0 && l.int("exclude_outside", 0) == 0 => {
+            let sampling = match coordinates {
+                "half_pixel" => "UNALIGN_CORNERS",
+                "align_corners" => "ALIGN_CORNERS",
+                "asymmetric" if tall.to > 1 && wide.to > 1 => "DEFAULT",
+                _ => return Ok(None),
+            };
+            let args = [
+                ("x", x.into()),
+                ("target_size_height", Constant::int32(tall.to as i32).into()),
+                ("target_size_width", Constant::int32(wide.to as i32).into()),
+                ("sampling_mode", Constant::string(sampling).into()),
+            ];
+            Ok(Some(l.op("resize_bilinear", args)?))
+        }
+        _ => Ok(None),
+    }
+}
+
+pub(super) fn grid_sample(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let mode = match l.text("mode", "linear") {
+        "linear" | "bilinear" => "bilinear",
+        "nearest" => "nearest",
+        _ => return unmapped("MIL's resample is bilinear or nearest"),
+    };
+    if l.shape(x)?.len() != 4 {
+        return unmapped("MIL's resample takes images of rank 4");
+    }
+    let grid = l.x(1)?;
+    let aligned = l.int("align_corners", 0) != 0;
+    let padding = match l.text("padding_mode", "zeros") {
+        "border" => "border",
+        // ONNX reflects at the centres of the corner pixels if they are aligned, at their edges if not.
+        "reflection" if aligned => "reflection",
+        "reflection" => "symmetric",
+        _ => "constant",
+    };
+    let zero = l.num(x, 0.0);
+    one(l.op(
+        "resample",
+        [
+            ("x", x.into()),
+            ("coordinates", grid.into()),
+            ("sampling_mode", Constant::string(mode).into()),
+            ("padding_mode", Constant::string(padding).into()),
+            ("padding_value", zero.into()),
+            ("coordinates_mode", Constant::string("normalized_minus_one_to_one").into()),
+            ("align_corners", Constant::bool(aligned).into()),
+        ],
+    )?)
+}
+
+/// `theta · (x, y, 1)` over the grid of the wanted size.
+pub(super) fn affine_grid(l: &mut Lower<'_>) -> Results {
+    let theta = l.x(0)?;
+    let size: Vec<usize> = l.ints(1)?.iter().map(|&n| n as usize).collect();
+    let aligned = l.int("align_corners", 0) != 0;
+    let extents = &size[2..];
+    let at = |i: usize, n: usize| {
+        if aligned { if n == 1 { 0.0 } else { -1.0 + 2.0 * i as f64 / (n as f64 - 1.0) } } else { (2.0 * i as f64 + 1.0) / n as f64 - 1.0 }
+    };
+    let total: usize = extents.iter().product();
+    let mut points = Vec::new();
+    for mut place in 0..total {
+        let mut point = vec![1.0];
+        // The last axis is x, the first coordinate.
+        let mut along = Vec::new();
+        for &n in extents.iter().rev() {
+            along.push(at(place % n, n));
+            place /= n;
+        }
+        along.extend(point.drain(..));
+        points.extend(along);
+    }
+    let d = extents.len();
+    let points = l.tensor(theta, &[1, total, d + 1], &points)?;
+    let grid = l.b.matmul("grid", points, theta, false, true)?;
+    let mut shape = vec![size[0]];
+    shape.extend(extents);
+    shape.push(d);
+    one(l.reshape(grid, &shape)?)
+}
