@@ -220,7 +220,10 @@ pub(super) fn softmax(l: &mut Lower<'_>) -> Results {
     over_axis(l, |l, x, axis| Ok(l.b.softmax("softmax", x, axis as i32)?))
 }
 
+/// The largest element is taken off first: beside it the logarithm of the sum would vanish in fp32.
 fn log_softmax_of(l: &mut Lower<'_>, x: ValueId, axis: usize) -> Built {
+    let most = l.reduce("reduce_max", x, &[axis], true)?;
+    let x = l.bin("sub", x, most)?;
     let total = l.reduce("reduce_log_sum_exp", x, &[axis], true)?;
     l.bin("sub", x, total)
 }
