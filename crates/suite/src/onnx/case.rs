@@ -85,6 +85,8 @@ pub struct Tensor {
 pub struct Node {
     /// The operator.
     pub op: String,
+    /// Its domain; empty for `ai.onnx`.
+    pub domain: String,
     /// Its attributes.
     pub attributes: Map<String, Value>,
     /// Names of its inputs; empty where one is left out.
@@ -106,6 +108,8 @@ pub struct Case {
     pub inputs: Vec<Tensor>,
     /// The graph's outputs with the reference's values.
     pub outputs: Vec<Tensor>,
+    /// How far ONNX's own evaluator is from those values: some were written by hand with few digits.
+    pub spread: f64,
 }
 
 /// Reads every case of a folder, each or why it cannot be read.
@@ -137,6 +141,7 @@ fn one(name: &str, case: &Value, tensors: &safetensors::SafeTensors<'_>) -> Resu
     };
     let node = |node: &Value| Node {
         op: node["op"].as_str().unwrap_or_default().to_string(),
+        domain: node["domain"].as_str().unwrap_or_default().to_string(),
         attributes: node["attributes"].as_object().cloned().unwrap_or_default(),
         inputs: strings(&node["inputs"]),
         outputs: strings(&node["outputs"]),
@@ -147,6 +152,7 @@ fn one(name: &str, case: &Value, tensors: &safetensors::SafeTensors<'_>) -> Resu
         nodes: list(&case["nodes"]).iter().map(node).collect(),
         inputs: list(&case["inputs"]).iter().map(tensor).collect::<Result<_, _>>()?,
         outputs: list(&case["outputs"]).iter().map(tensor).collect::<Result<_, _>>()?,
+        spread: case["reference_evaluator"]["max_abs_diff"].as_f64().unwrap_or(0.0),
     })
 }
 

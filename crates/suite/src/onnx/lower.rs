@@ -45,6 +45,9 @@ pub fn lower(case: &Case) -> Result<Lowered, Refusal> {
         let results = match table::find(&node.op) {
             Some(table::Entry::Lowered(lowering)) => lowering(&mut l)?,
             Some(table::Entry::Not(reason)) => return Err(Refusal::Unmapped(reason.to_string())),
+            None if !node.domain.is_empty() => {
+                return Err(Refusal::Unmapped(format!("`{}` is no operator of ai.onnx", node.op)));
+            }
             None => return Err(Refusal::Broken(format!("the table has no `{}`", node.op))),
         };
         for (name, value) in node.outputs.iter().zip(results) {

@@ -18,7 +18,8 @@ struct Axis {
 
 /// Where output `i` lies in the input.
 fn coordinate(mode: &str, a: &Axis, i: usize) -> f64 {
-    let (n, m, i) = (a.from as f64, a.to as f64, i as f64);
+    // The resized extent before it is rounded down: what the places of aligned corners are spread over.
+    let (n, m, i) = (a.from as f64, a.scale * a.from as f64, i as f64);
     match mode {
         "asymmetric" => i / a.scale,
         "align_corners" => {
@@ -30,7 +31,7 @@ fn coordinate(mode: &str, a: &Axis, i: usize) -> f64 {
         }
         "pytorch_half_pixel" if a.to == 1 => -0.5,
         "half_pixel_symmetric" => {
-            let adjustment = m / (a.scale * n);
+            let adjustment = a.to as f64 / m;
             let offset = n / 2.0 * (1.0 - adjustment);
             offset + (i + 0.5) / a.scale - 0.5
         }
