@@ -4,4 +4,5 @@ mod corpora;
 mod devices;
 mod filetests;
 mod onnx;
+mod packages;
 mod sequences;
