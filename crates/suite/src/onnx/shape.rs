@@ -181,6 +181,14 @@ pub(super) fn tile(l: &mut Lower<'_>) -> Results {
 /// MIL's `pad` where it can say it, else a gather of positions along each axis.
 pub(super) fn pad(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
+    let dtype = l.dtype(x);
+    // MIL pads floats.
+    let x = if dtype.is_float() { x } else { l.cast(x, DataType::Fp32)? };
+    let y = padded(l, x)?;
+    one(l.cast(y, dtype)?)
+}
+
+fn padded(l: &mut Lower<'_>, x: ValueId) -> Built {
     let shape = l.shape(x)?;
     let rank = shape.len();
     let pads = match l.list("pads") {
@@ -208,7 +216,7 @@ pub(super) fn pad(l: &mut Lower<'_>) -> Results {
     if mode == "constant" {
         let flat: Vec<i32> = amounts.iter().flat_map(|&(a, b)| [a as i32, b as i32]).collect();
         let value = l.num(y, value);
-        return one(l.op(
+        return l.op(
             "pad",
             [
                 ("x", y.into()),
@@ -216,7 +224,7 @@ pub(super) fn pad(l: &mut Lower<'_>) -> Results {
                 ("mode", Constant::string("constant").into()),
                 ("constant_val", value.into()),
             ],
-        )?);
+        );
     }
     let first = (0..rank).find(|&a| amounts[a] != (0, 0)).unwrap_or(rank);
     let extents = l.shape(y)?;
@@ -224,10 +232,10 @@ pub(super) fn pad(l: &mut Lower<'_>) -> Results {
     if mode != "wrap" && rank - first <= 2 && first < rank && (mode == "edge" || short) {
         let flat: Vec<i32> = amounts[first..].iter().flat_map(|&(a, b)| [a as i32, b as i32]).collect();
         let mode = if mode == "edge" { "replicate" } else { "reflect" };
-        return one(l.op(
+        return l.op(
             "pad",
             [("x", y.into()), ("pad", Constant::int32s(&flat).into()), ("mode", Constant::string(mode).into())],
-        )?);
+        );
     }
     for axis in 0..rank {
         let (before, after) = amounts[axis];
@@ -245,11 +253,13 @@ pub(super) fn pad(l: &mut Lower<'_>) -> Results {
         let indices = l.indices(&[places.len()], &places)?;
         y = l.b.gather("pad", y, indices, axis as i32)?;
     }
-    one(y)
+    Ok(y)
 }
 
 pub(super) fn center_crop_pad(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
+    let dtype = l.dtype(x);
+    let x = if dtype.is_float() { x } else { l.cast(x, DataType::Fp32)? };
     let shape = l.shape(x)?;
     let rank = shape.len();
     let axes: Vec<usize> = match l.list("axes") {
@@ -269,7 +279,7 @@ pub(super) fn center_crop_pad(l: &mut Lower<'_>) -> Results {
         }
     }
     let zero = l.num(y, 0.0);
-    one(l.op(
+    let y = l.op(
         "pad",
         [
             ("x", y.into()),
@@ -277,7 +287,8 @@ pub(super) fn center_crop_pad(l: &mut Lower<'_>) -> Results {
             ("mode", Constant::string("constant").into()),
             ("constant_val", zero.into()),
         ],
-    )?)
+    )?;
+    one(l.cast(y, dtype)?)
 }
 
 pub(super) fn shape_of(l: &mut Lower<'_>) -> Results {
