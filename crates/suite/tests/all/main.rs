@@ -4,5 +4,6 @@ mod corpora;
 mod devices;
 mod filetests;
 mod onnx;
+mod ops_doc;
 mod packages;
 mod sequences;
