@@ -68,6 +68,7 @@ fn table() -> String {
             grad::Support::Differentiable => "yes".to_string(),
             grad::Support::Zero(_) => "zero".to_string(),
             grad::Support::No(reason) => format!("no: {reason}"),
+            _ => "?".to_string(),
         };
         let count = counts.get(name).map_or(String::new(), usize::to_string);
         let _ = writeln!(
