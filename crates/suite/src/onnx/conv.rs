@@ -106,7 +106,14 @@ pub(super) fn conv_transpose(l: &mut Lower<'_>) -> Results {
             Some(out) => {
                 let total = (natural - out).max(0);
                 let small = total / 2;
-                (if auto == "SAME_UPPER" || wanted.is_some() && auto != "SAME_LOWER" { small } else { total - small }, out)
+                (
+                    if auto == "SAME_UPPER" || wanted.is_some() && auto != "SAME_LOWER" {
+                        small
+                    } else {
+                        total - small
+                    },
+                    out,
+                )
             }
             None => (pads[i], natural - pads[i] - pads[i + n]),
         };

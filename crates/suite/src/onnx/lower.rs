@@ -39,7 +39,10 @@ pub struct Lowered {
 /// # Errors
 /// See [`Refusal`].
 pub fn lower(case: &Case) -> Result<Lowered, Refusal> {
-    let mut l = Lower { b: Builder::new("main", "ios18"), case, node: &case.nodes[0], values: HashMap::new(), given: Vec::new() };
+    // From iOS 17 on MIL's suppression has neither a threshold of scores nor the number of boxes.
+    let opset = if case.nodes.iter().any(|n| n.op == "NonMaxSuppression") { "ios16" } else { "ios18" };
+    let mut l =
+        Lower { b: Builder::new("main", opset), case, node: &case.nodes[0], values: HashMap::new(), given: Vec::new() };
     for node in &case.nodes {
         l.node = node;
         let results = match table::find(&node.op) {
@@ -312,13 +315,19 @@ impl<'a> Lower<'a> {
     /// A reduction over axes.
     pub fn reduce(&mut self, op: &str, x: ValueId, axes: &[usize], keep: bool) -> Built {
         let axes: Vec<i32> = axes.iter().map(|&a| a as i32).collect();
-        self.op(op, [("x", x.into()), ("axes", Constant::int32s(&axes).into()), ("keep_dims", Constant::bool(keep).into())])
+        self.op(
+            op,
+            [("x", x.into()), ("axes", Constant::int32s(&axes).into()), ("keep_dims", Constant::bool(keep).into())],
+        )
     }
 
     /// An axis, negative ones from the end.
     pub fn normal(&self, axis: i64, rank: usize) -> Built<usize> {
         let at = if axis < 0 { axis + rank as i64 } else { axis };
-        usize::try_from(at).ok().filter(|&a| a < rank).ok_or_else(|| Refusal::Broken(format!("axis {axis} of rank {rank}")))
+        usize::try_from(at)
+            .ok()
+            .filter(|&a| a < rank)
+            .ok_or_else(|| Refusal::Broken(format!("axis {axis} of rank {rank}")))
     }
 
     /// The axis attribute.

@@ -186,7 +186,8 @@ pub(super) fn lrn(l: &mut Lower<'_>) -> Results {
     let size = Constant::int32(l.int("size", 1) as i32);
     let number = |name: &str, default: f32| l.num(x, l.float(name, default));
     let (alpha, beta, k) = (number("alpha", 0.0001), number("beta", 0.75), number("bias", 1.0));
-    let args = [("x", x.into()), ("size", size.into()), ("alpha", alpha.into()), ("beta", beta.into()), ("k", k.into())];
+    let args =
+        [("x", x.into()), ("size", size.into()), ("alpha", alpha.into()), ("beta", beta.into()), ("k", k.into())];
     one(l.op("local_response_norm", args)?)
 }
 
@@ -263,8 +264,7 @@ fn nll(l: &mut Lower<'_>, log: ValueId) -> Built {
     let ignored = l.node.attributes.get("ignore_index").and_then(serde_json::Value::as_i64);
     let target_values: Vec<i64> = target.values.iter().map(|&v| v as i64).collect();
     // The ignored index may lie outside of the classes; its weight is 0 and its place does not matter.
-    let safe: Vec<i64> =
-        target_values.iter().map(|&t| if (0..classes as i64).contains(&t) { t } else { 0 }).collect();
+    let safe: Vec<i64> = target_values.iter().map(|&t| if (0..classes as i64).contains(&t) { t } else { 0 }).collect();
     let mut wide = target.shape.clone();
     wide.insert(1, 1);
     let indices = l.indices(&wide, &safe)?;
@@ -285,7 +285,8 @@ fn nll(l: &mut Lower<'_>, log: ValueId) -> Built {
         "none" => l.reshape(loss, &target.shape.clone()),
         "sum" => l.reduce("reduce_sum", loss, &axes, false),
         _ => {
-            let (sum, total) = (l.reduce("reduce_sum", loss, &axes, false)?, l.reduce("reduce_sum", weight, &axes, false)?);
+            let (sum, total) =
+                (l.reduce("reduce_sum", loss, &axes, false)?, l.reduce("reduce_sum", weight, &axes, false)?);
             l.bin("real_div", sum, total)
         }
     }

@@ -88,7 +88,8 @@ fn pooled(l: &mut Lower<'_>, x: ValueId, form: Form) -> Built {
             let mut divisors = vec![1.0f64];
             for i in 0..kernel.len() {
                 let (before, after) = (w.pads[2 * i], w.pads[2 * i + 1]);
-                let (low, high) = if inclusive { (-before, shape[i + 2] as i64 + after) } else { (0, shape[i + 2] as i64) };
+                let (low, high) =
+                    if inclusive { (-before, shape[i + 2] as i64 + after) } else { (0, shape[i + 2] as i64) };
                 let along: Vec<f64> = (0..counts[i] as i64)
                     .map(|o| {
                         let at = |k: usize| o * w.strides[i] - before + k as i64 * w.dilations[i];

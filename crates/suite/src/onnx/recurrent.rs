@@ -242,4 +242,3 @@ pub(super) fn gru(l: &mut Lower<'_>) -> Results {
     }
     results(l, &f, sequences, vec![last])
 }
-

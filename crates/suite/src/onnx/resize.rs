@@ -94,7 +94,8 @@ fn taps(l: &Lower<'_>, a: &Axis, x: f64) -> Vec<(i64, f64)> {
 
 /// `M · x` along one axis; rows that lie outside of the region are the extrapolation value.
 fn along(l: &mut Lower<'_>, x: ValueId, axis: usize, a: &Axis) -> Built {
-    let mode = l.text("coordinate_transformation_mode", if l.node.op == "Upsample" { "asymmetric" } else { "half_pixel" });
+    let mode =
+        l.text("coordinate_transformation_mode", if l.node.op == "Upsample" { "asymmetric" } else { "half_pixel" });
     let n = a.from as i64;
     let rule = l.text("nearest_mode", if l.node.op == "Upsample" { "floor" } else { "round_prefer_floor" });
     let crop = mode == "tf_crop_and_resize";
@@ -203,7 +204,9 @@ fn native(l: &mut Lower<'_>, x: ValueId, axes: &[(usize, Axis)]) -> Built<Option
         "nearest" if grows(tall) && grows(wide) && matches!(coordinates, "asymmetric" | "half_pixel") => {
             // Whole factors: every rounding of a half-pixel place, and rounding down of an asymmetric one, is the same pixel.
             let rule = l.text("nearest_mode", if old { "floor" } else { "round_prefer_floor" });
-            if coordinates == "asymmetric" && rule != "floor" || coordinates == "half_pixel" && rule != "round_prefer_floor" {
+            if coordinates == "asymmetric" && rule != "floor"
+                || coordinates == "half_pixel" && rule != "round_prefer_floor"
+            {
                 return Ok(None);
             }
             let factor = |a: &Axis| Constant::int32((a.to / a.from) as i32);
@@ -274,7 +277,11 @@ pub(super) fn affine_grid(l: &mut Lower<'_>) -> Results {
     let aligned = l.int("align_corners", 0) != 0;
     let extents = &size[2..];
     let at = |i: usize, n: usize| {
-        if aligned { if n == 1 { 0.0 } else { -1.0 + 2.0 * i as f64 / (n as f64 - 1.0) } } else { (2.0 * i as f64 + 1.0) / n as f64 - 1.0 }
+        if aligned {
+            if n == 1 { 0.0 } else { -1.0 + 2.0 * i as f64 / (n as f64 - 1.0) }
+        } else {
+            (2.0 * i as f64 + 1.0) / n as f64 - 1.0
+        }
     };
     let total: usize = extents.iter().product();
     let mut points = Vec::new();

@@ -4,8 +4,8 @@ use ferrane_mil::ValueId;
 
 use super::lower::{Built, Lower};
 use super::{
-    attention as at, conv, elementwise as el, index as ix, norm, pool, quantize as qu, recurrent as rec, reduce as red, resize as rs,
-    shape as sh, training as tr,
+    attention as at, conv, elementwise as el, index as ix, norm, pool, quantize as qu, recurrent as rec, reduce as red,
+    resize as rs, shape as sh, training as tr,
 };
 
 /// A lowering: the results of a node, `None` for one that MIL has not.

@@ -56,11 +56,8 @@ pub(super) fn adagrad(l: &mut Lower<'_>) -> Results {
 pub(super) fn adam(l: &mut Lower<'_>) -> Results {
     let (r, t) = rate(l)?;
     let (alpha, beta) = (l.float("alpha", 0.9), l.float("beta", 0.999));
-    let adjusted = if t > 0.0 {
-        r * (1.0 - f64::from(beta).powf(t)).sqrt() / (1.0 - f64::from(alpha).powf(t))
-    } else {
-        r
-    };
+    let adjusted =
+        if t > 0.0 { r * (1.0 - f64::from(beta).powf(t)).sqrt() / (1.0 - f64::from(alpha).powf(t)) } else { r };
     let (norm, after) = (l.float("norm_coefficient", 0.0), l.float("norm_coefficient_post", 0.0));
     let epsilon = l.float("epsilon", 0.0);
     each(l, 4, |l, values| {

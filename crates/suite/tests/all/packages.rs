@@ -33,7 +33,8 @@ fn npy(path: &Path) -> Option<(Vec<usize>, Vec<f64>)> {
     let header = std::str::from_utf8(bytes.get(10..10 + length)?).ok()?;
     let data = bytes.get(10 + length..)?;
     let shape = header.split_once("'shape': (")?.1.split_once(')')?.0;
-    let shape = shape.split(',').map(str::trim).filter(|s| !s.is_empty()).map(|s| s.parse().ok()).collect::<Option<_>>()?;
+    let shape =
+        shape.split(',').map(str::trim).filter(|s| !s.is_empty()).map(|s| s.parse().ok()).collect::<Option<_>>()?;
     let values = if header.contains("<f4") {
         data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect()
     } else {
@@ -58,7 +59,9 @@ fn floats(value: &Constant) -> Option<Vec<f64>> {
     let none = ferrane_mil::Weights::new();
     let bytes = value.bytes(&none)?;
     Some(match value.ty().dtype()? {
-        DataType::Fp16 => bytes.chunks_exact(2).map(|b| ferrane_host::f16::from_le_bytes([b[0], b[1]]).to_f64()).collect(),
+        DataType::Fp16 => {
+            bytes.chunks_exact(2).map(|b| ferrane_host::f16::from_le_bytes([b[0], b[1]]).to_f64()).collect()
+        }
         DataType::Fp32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect(),
         _ => value.as_ints()?.into_iter().map(|v| v as f64).collect(),
     })
