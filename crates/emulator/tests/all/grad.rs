@@ -49,7 +49,7 @@ impl Loaded {
 
 /// One op with its operands.
 #[derive(Clone)]
-struct Case {
+pub struct Case {
     op: &'static str,
     opset: &'static str,
     /// Values that come in when the program runs; `values0`, `values1`, … are one list.
@@ -59,18 +59,18 @@ struct Case {
     constants: Vec<(&'static str, Constant)>,
 }
 
-fn case(op: &'static str, inputs: &[(&str, Tensor)], constants: &[(&'static str, Constant)]) -> Case {
+pub fn case(op: &'static str, inputs: &[(&str, Tensor)], constants: &[(&'static str, Constant)]) -> Case {
     let inputs = inputs.iter().map(|(n, t)| (n.to_string(), t.clone())).collect();
     Case { op, opset: "ios18", inputs, weights: Vec::new(), constants: constants.to_vec() }
 }
 
 impl Case {
-    fn weights(mut self, weights: &[(&str, Tensor)]) -> Case {
+    pub fn weights(mut self, weights: &[(&str, Tensor)]) -> Case {
         self.weights = weights.iter().map(|(n, t)| (n.to_string(), t.clone())).collect();
         self
     }
 
-    fn opset(mut self, opset: &'static str) -> Case {
+    pub fn opset(mut self, opset: &'static str) -> Case {
         self.opset = opset;
         self
     }
@@ -101,7 +101,7 @@ impl Case {
     }
 
     /// Compares every gradient with differences.
-    fn verify(&self) {
+    pub fn verify(&self) {
         let label = format!("{} {}", self.op, self.opset);
         let program = self.program();
         let wrt: Vec<String> =
@@ -194,7 +194,7 @@ fn agree(label: &str, found: &[f64], wanted: &[f64]) {
 }
 
 /// Distinct values in (low, high), shuffled, each at least 0.6 / count of the range from its neighbours.
-fn spaced(shape: &[usize], low: f64, high: f64, seed: u64) -> Tensor {
+pub fn spaced(shape: &[usize], low: f64, high: f64, seed: u64) -> Tensor {
     let count: usize = shape.iter().product();
     let noise = Tensor::random(Fp32, &[count.max(1)], seed);
     let mut order: Vec<usize> = (0..count).collect();
@@ -203,7 +203,7 @@ fn spaced(shape: &[usize], low: f64, high: f64, seed: u64) -> Tensor {
     Tensor::new(Fp32, shape, order.iter().map(|&rank| f64::from(at(rank) as f32)).collect())
 }
 
-fn random(shape: &[usize], seed: u64) -> Tensor {
+pub fn random(shape: &[usize], seed: u64) -> Tensor {
     Tensor::random(Fp32, shape, seed)
 }
 
@@ -387,7 +387,7 @@ fn window(strides: &[i32], pad: Option<&[i32]>, rest: &[(&'static str, Constant)
     options
 }
 
-fn conv_cases() -> Vec<(Vec<usize>, Vec<usize>, Vec<(&'static str, Constant)>)> {
+pub fn conv_cases() -> Vec<(Vec<usize>, Vec<usize>, Vec<(&'static str, Constant)>)> {
     let groups = |n| ("groups", Constant::int32(n));
     let same = |mode| vec![("strides", Constant::int32s(&[2, 2])), ("pad_type", Constant::string(mode))];
     vec![
@@ -520,7 +520,7 @@ fn pools() {
 }
 
 /// Numbers that other programs make alike: `sin(0.37 i + seed)`.
-fn wave(shape: &[usize], seed: f64) -> Tensor {
+pub fn wave(shape: &[usize], seed: f64) -> Tensor {
     let count = shape.iter().product::<usize>();
     Tensor::new(Fp32, shape, (0..count).map(|i| f64::from((0.37 * i as f64 + seed).sin() as f32)).collect())
 }
@@ -539,7 +539,7 @@ fn as_in_pytorch(label: &str, found: &[(String, Tensor)], wanted: &[[f64; 4]]) {
     }
 }
 
-fn op_as_in_pytorch(case: &Case, wanted: &[[f64; 4]]) {
+pub fn op_as_in_pytorch(case: &Case, wanted: &[[f64; 4]]) {
     let wrt: Vec<String> =
         case.inputs.iter().chain(&case.weights).filter(|(_, t)| t.dtype == Fp32).map(|(n, _)| n.clone()).collect();
     as_in_pytorch(case.op, &gradients(&case.program(), &case.inputs, &wrt), wanted);

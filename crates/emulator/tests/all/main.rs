@@ -3,6 +3,7 @@
 mod control;
 mod device;
 mod grad;
+mod grad_moves;
 mod groups;
 mod harness;
 mod hostile;

@@ -98,36 +98,65 @@ fn linear(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     Ok(())
 }
 
-/// The cotangent of a factor is the product of the other factor and the result's cotangent, under the same letters. A letter
-/// that only this factor has is summed by the forward; its cotangent repeats along it.
+/// A product in matrices: the letters that all terms share are batches, those of both factors are summed. The op itself takes
+/// two equations only, and neither is another's adjoint.
 fn einsum(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let equation: String = p.c.text("equation")?.chars().filter(|c| !c.is_whitespace()).collect();
     let parts = equation.split_once("->").and_then(|(terms, out)| Some((terms.split_once(',')?, out)));
     let Some(((first, second), out)) = parts else {
         return Err(p.refuse(format!("the equation \"{equation}\" does not have the form a,b->c")));
     };
-    let terms = [first, second];
-    let distinct = |t: &str| t.chars().enumerate().all(|(i, c)| c.is_ascii_alphabetic() && !t[..i].contains(c));
-    if !terms.iter().chain([&out]).all(|t| t.is_ascii() && distinct(t)) {
-        return Err(p.refuse(format!("the equation \"{equation}\" has a letter twice in one term")));
-    }
-    let values = p.operands("values");
-    let [x, y] = values[..] else { return Err(p.refuse("has not two operands")) };
+    let only = |keep: &dyn Fn(char) -> bool, of: &str| of.chars().filter(|c| keep(*c)).collect::<Vec<char>>();
+    let batch = only(&|c| first.contains(c) && second.contains(c), out);
+    let rows = only(&|c| first.contains(c) && !second.contains(c), out);
+    let columns = only(&|c| second.contains(c) && !first.contains(c), out);
+    let summed = only(&|c| second.contains(c) && !out.contains(c), first);
+    let [x, y] = p.operands("values")[..] else { return Err(p.refuse("has not two operands")) };
+    let (lhs, rhs, result) = (
+        [&batch[..], &rows, &summed].concat(),
+        [&batch[..], &summed, &columns].concat(),
+        [&batch[..], &rows, &columns].concat(),
+    );
+    let perms = [(first, &lhs), (second, &rhs), (out, &result)].map(|(term, order)| order_of(term, order));
+    let [Some(lhs), Some(rhs), Some(result)] = perms else {
+        return Err(p.refuse(format!("the equation \"{equation}\" sums within a factor or has a letter twice")));
+    };
     let dz = p.dy()?;
-    for (i, (wanted, other)) in [(x, y), (y, x)].into_iter().enumerate() {
+    let dz = matrices(p, dz, &result, batch.len(), rows.len())?;
+    for (wanted, other, own, others, is_left) in [(x, y, &lhs, &rhs, true), (y, x, &rhs, &lhs, false)] {
         if !p.tape.is_active(wanted) {
             continue;
         }
-        let (own, others) = (terms[i], terms[1 - i]);
-        if own.chars().any(|c| !out.contains(c) && !others.contains(c)) {
-            return Err(p.refuse(format!("a letter of \"{equation}\" is summed within one factor")));
-        }
+        let shape = p.source_shape(wanted)?;
         let other = p.tape.forward(other)?;
-        let equation = Constant::string(&format!("{out},{others}->{own}"));
-        let d = p.emit("einsum", [("values", vec![dz, other].into()), ("equation", equation.into())])?;
+        let other_rows = if is_left { summed.len() } else { rows.len() };
+        let other = matrices(p, other, others, batch.len(), other_rows)?;
+        let d = if is_left { p.matmul(dz, other, false, true)? } else { p.matmul(other, dz, true, false)? };
+        let ordered: Vec<usize> = own.iter().map(|&a| shape[a]).collect();
+        let d = p.reshape(d, &ordered)?;
+        let mut back = vec![0; own.len()];
+        own.iter().enumerate().for_each(|(i, &a)| back[a] = i);
+        let d = p.transpose(d, &back)?;
         p.give_value(wanted, d)?;
     }
     Ok(())
+}
+
+/// Where each letter of `order` stands in `term`; none unless both have the same letters, each once.
+fn order_of(term: &str, order: &[char]) -> Option<Vec<usize>> {
+    let letters: Vec<char> = term.chars().collect();
+    let perm: Option<Vec<usize>> = order.iter().map(|c| letters.iter().position(|l| l == c)).collect();
+    let distinct = |p: &[usize]| p.iter().enumerate().all(|(i, a)| !p[..i].contains(a));
+    perm.filter(|p| p.len() == letters.len() && distinct(p))
+}
+
+/// A tensor as `[batch, rows, columns]`, its axes put in order first.
+fn matrices(p: &mut Pullback<'_, '_>, x: ValueId, perm: &[usize], batch: usize, rows: usize) -> Expr {
+    let x = p.transpose(x, perm)?;
+    let shape = p.shape(x)?;
+    let extent = |range: &[usize]| range.iter().product::<usize>();
+    let (outer, inner) = (extent(&shape[..batch]), extent(&shape[batch + rows..]));
+    p.reshape(x, &[outer, extent(&shape[batch..batch + rows]), inner])
 }
 
 /// `softmax(q kᵀ / √E + mask) v`; a mask of truth values keeps or drops.
