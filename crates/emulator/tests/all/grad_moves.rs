@@ -2,7 +2,8 @@
 
 use ferrane_mil::{Constant, DataType};
 
-use crate::grad::{case, conv_cases, op_as_in_pytorch, random, spaced, wave};
+use crate::grad::{conv_cases, op_as_in_pytorch, wave};
+use crate::grad_case::{case, random, spaced};
 use crate::harness::Tensor;
 
 use DataType::Int32;

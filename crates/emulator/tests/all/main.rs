@@ -3,6 +3,7 @@
 mod control;
 mod device;
 mod grad;
+mod grad_case;
 mod grad_moves;
 mod groups;
 mod harness;
@@ -14,6 +15,7 @@ mod ops;
 mod passes;
 mod passes_fire;
 mod passes_random;
+mod passes_recognise;
 mod patterns;
 mod random;
 mod values;
