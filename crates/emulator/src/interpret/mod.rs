@@ -166,3 +166,32 @@ pub(crate) fn is_needed(function: &Function) -> bool {
     let live = body.ops.iter().filter(|&&id| analysis.is_live(id)).map(|&id| function.op(id));
     !(function.inputs.iter().chain(&body.outputs).all(|&v| fixed(v)) && live.into_iter().all(planned))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needed(text: &str) -> bool {
+        let text = format!("program(1.3)\n{{\n{text}\n}}\n");
+        let program = ferrane_mil::parse(text, &Weights::new()).unwrap();
+        is_needed(&program.functions[0])
+    }
+
+    /// Values and states of any type are data, not places: a plan need not know them.
+    #[test]
+    fn copies_and_states_need_no_interpreter() {
+        let copies = r#"
+            func main<ios18>(tensor<fp16, [2]> x, state<tensor<fp16, [2]>> s) {
+                tensor<fp16, [2]> y = identity(x = x)[name = string("y")];
+                tensor<fp16, [2]> held = read_state(input = s)[name = string("held")];
+                tensor<fp16, [2]> sum = add(x = y, y = held)[name = string("sum")];
+                tensor<fp16, [2]> new = coreml_update_state(state = s, value = sum)[name = string("new")];
+            } -> (new);"#;
+        assert!(!needed(copies));
+        let open = r#"
+            func main<ios18>(tensor<fp16, [?]> x) {
+                tensor<fp16, [?]> y = identity(x = x)[name = string("y")];
+            } -> (y);"#;
+        assert!(needed(open));
+    }
+}

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ferrane_device::backend::Accesses;
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::buffer::{AlignedBuf, AllocError, SharedBytes};
-use ferrane_mil::ops::{self, InferContext, OpDef, Param};
+use ferrane_mil::ops::{self, InferContext, OpDef, Param, Takes};
 use ferrane_mil::{Arg, Block, BlockId, DataType, Function, Op, OpId, Opset, Type, Value, ValueDef, ValueId};
 
 use super::machine::{Machine, failed};
@@ -35,10 +35,10 @@ pub(super) struct Single {
 }
 
 /// True for an argument whose value decides about extents or places: whole numbers that are no data. Where the signature allows
-/// floats as well, or calls them indices, they are data.
+/// floats as well, or anything, or calls them indices, they are data.
 fn shapes(param: &Param) -> bool {
     let whole = |d: &DataType| d.is_int() || *d == DataType::String;
-    param.name != "indices" && param.accepts.iter().all(whole)
+    param.takes == Takes::Tensor && param.name != "indices" && param.accepts.iter().all(whole)
 }
 
 /// True if every argument that a plan must know is known at compile time.

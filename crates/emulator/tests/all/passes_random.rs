@@ -102,7 +102,7 @@ fn step(b: &mut Builder, values: &[ValueId], (kind, i, j, detail): Draw) -> Resu
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn random_programs_stay_the_same(

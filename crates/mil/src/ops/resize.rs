@@ -195,11 +195,24 @@ fn crop_modes(c: &InferContext<'_>) -> Result<[Dim; 2], MilError> {
     Ok([Dim::Fixed(c.count("target_height", 1)?), Dim::Fixed(c.count("target_width", 1)?)])
 }
 
-/// x `[B, C, H, W]`, roi `[N, 1, 4 or 5, 1, 1]` → `[N, B, C, h, w]`.
+/// x `[B, C, H, W]`, roi `[N, 1, 4, 1, 1]` → `[N, B, C, h, w]`: every box of every image. A roi of 5 numbers names its image and
+/// gives `[N, 1, C, h, w]`, as coremltools 9.0 describes it (its type inference says `B` there too).
 fn roi_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let ((dtype, x), (_, roi)) = (c.ranked("x", 4)?, c.ranked("roi", 5)?);
     let [height, width] = crop_modes(c)?;
-    Ok(tensor(dtype, vec![roi[0].clone(), x[0].clone(), x[1].clone(), height, width]))
+    let one = Dim::Fixed(1);
+    let images = match &roi[2] {
+        Dim::Fixed(4) => x[0].clone(),
+        Dim::Fixed(5) => one.clone(),
+        // The same either way.
+        Dim::Unknown if x[0] == one => one.clone(),
+        Dim::Unknown => Dim::Unknown,
+        _ => return Err(c.fail(format!("roi {} must be [N, 1, 4 or 5, 1, 1]", show(&roi)))),
+    };
+    if [1, 3, 4].into_iter().any(|axis| same(&roi[axis], &one).is_none()) {
+        return Err(c.fail(format!("roi {} must be [N, 1, 4 or 5, 1, 1]", show(&roi))));
+    }
+    Ok(tensor(dtype, vec![roi[0].clone(), images, x[1].clone(), height, width]))
 }
 
 /// x `[B, C, H, W]`, boxes `[N, 4]`, box_indices `[N]` → `[N, C, h, w]`.
