@@ -1,13 +1,14 @@
 //! A program in another opset: every op is judged by that opset's signature, and what can be said in it is rewritten.
 //!
 //! Only the spelling of arguments changes, never a number: an argument that the other opset does not know is left out where it has
-//! its default, and one that the other opset wants written is written with the default it had. What cannot be said is told, all of
-//! it, and the program stays as it was.
+//! its default, and one that the other opset wants written, or defaults differently, is written with the default it had. What cannot
+//! be said is told, all of it, and the program stays as it was.
 
 use crate::error::MilError;
 use crate::ops::{self, Literal, Opset, Presence};
-use crate::program::{Arg, Block, Constant, DataType, Function, Op, Program, Type};
+use crate::program::{Arg, Constant, DataType, Function, Op, Program, Type, ValueId};
 use crate::verify::{check_op, verify};
+use crate::weights::Weights;
 
 /// What was done to one op.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,54 +42,94 @@ const REWRITES: usize = 64;
 /// rewritten. Other bodies are left out.
 ///
 /// # Errors
-/// Every op and input that the opset does not have in this form, or the invariant that the program breaks.
+/// Every op and value that the opset does not have in this form, or the invariant that the program breaks.
 pub fn to_opset(program: &Program, opset: Opset) -> Result<(Program, Vec<Change>), Vec<Unsaid>> {
-    let unsaid = |function: &str, value: &str, reason: String| Unsaid {
-        function: function.to_string(),
-        value: value.to_string(),
-        reason,
-    };
-    verify(program).map_err(|e| vec![unsaid("", "", e.to_string())])?;
-    let tag = format!("ios{}", opset.0);
+    verify(program).map_err(|e| {
+        let (function, value) = Default::default();
+        vec![Unsaid { function, value, reason: e.to_string() }]
+    })?;
+    let tag = opset.to_string();
     let (mut program, mut changes, mut problems) = (program.clone(), Vec::new(), Vec::new());
     for function in &mut program.functions {
         let kept = function.bodies.iter().position(|(o, _)| *o == tag).unwrap_or(0);
         function.bodies.swap(0, kept);
         function.bodies.truncate(1);
-        let Some((old, body)) = function.bodies.first().cloned() else { continue };
-        let from = Opset::from_name(&old).unwrap_or(opset);
-        if let Some((first, _)) = function.bodies.first_mut() {
-            first.clone_from(&tag);
-        }
-        for input in &function.inputs {
-            let value = function.value(*input);
-            if matches!(value.ty, Type::State(_)) && opset < Opset::IOS18 {
-                problems.push(unsaid(&function.name, &value.name, "states are there from ios18 on".into()));
-            }
-        }
-        let mut open = vec![body];
-        while let Some(block) = open.pop() {
-            let Block { ops, .. } = function.block(block).clone();
-            for id in ops {
-                let mut op = function.op(id).clone();
-                open.extend_from_slice(&op.blocks);
-                let value = op.outputs.first().map_or(op.name.clone(), |v| function.value(*v).name.clone());
-                match rewrite(function, &mut op, from, opset, &program.weights) {
-                    Ok(done) => {
-                        let name = function.name.clone();
-                        changes.extend(done.into_iter().map(|what| Change {
-                            function: name.clone(),
-                            value: value.clone(),
-                            what,
-                        }));
-                        function.ops[id.index()] = op;
-                    }
-                    Err(error) => problems.push(unsaid(&function.name, &value, error.to_string())),
-                }
-            }
+        match body_to_opset(function, 0, opset, &program.weights) {
+            Ok(done) => changes.extend(done),
+            Err(found) => problems.extend(found),
         }
     }
     if problems.is_empty() { Ok((program, changes)) } else { Err(problems) }
+}
+
+/// Brings one body of a function into the opset.
+///
+/// # Errors
+/// As [`to_opset`]; the function is then unchanged.
+pub(crate) fn body_to_opset(
+    function: &mut Function,
+    body: usize,
+    opset: Opset,
+    weights: &Weights,
+) -> Result<Vec<Change>, Vec<Unsaid>> {
+    let name = function.name.clone();
+    let unsaid = |value: &str, reason: String| Unsaid { function: name.clone(), value: value.to_string(), reason };
+    let Some((old, root)) = function.bodies.get(body).cloned() else { return Ok(Vec::new()) };
+    let Some(from) = Opset::from_name(&old) else {
+        return Err(vec![unsaid("", format!("`{old}` is no opset that is known"))]);
+    };
+    let (mut values, mut ops) = (function.inputs.clone(), Vec::new());
+    let mut open = vec![root];
+    while let Some(block) = open.pop() {
+        values.extend(&function.block(block).inputs);
+        for &id in &function.block(block).ops {
+            values.extend(&function.op(id).outputs);
+            open.extend_from_slice(&function.op(id).blocks);
+            ops.push(id);
+        }
+    }
+    let newer = |id: &ValueId| newer_type(&function.value(*id).ty).filter(|_| opset < Opset::IOS18);
+    let mut problems: Vec<Unsaid> = values
+        .iter()
+        .filter_map(|id| Some((&function.value(*id).name, newer(id)?)))
+        .map(|(value, what)| unsaid(value, format!("it is {what}, which exists from ios18 on")))
+        .collect();
+    let (mut rewritten, mut changes) = (Vec::new(), Vec::new());
+    // An op whose result is told already is not told again.
+    for id in ops.into_iter().filter(|id| !function.op(*id).outputs.iter().any(|v| newer(v).is_some())) {
+        let mut op = function.op(id).clone();
+        let value = op.outputs.first().map_or(op.name.clone(), |v| function.value(*v).name.clone());
+        match rewrite(function, &mut op, from, opset, weights) {
+            Ok(done) => {
+                let change = |what| Change { function: name.clone(), value: value.clone(), what };
+                changes.extend(done.into_iter().map(change));
+                rewritten.push((id, op));
+            }
+            Err(error) => problems.push(unsaid(&value, error.to_string())),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    for (id, op) in rewritten {
+        function.ops[id.index()] = op;
+    }
+    function.bodies[body].0 = opset.to_string();
+    Ok(changes)
+}
+
+/// What a type has that came with ios18.
+fn newer_type(ty: &Type) -> Option<&'static str> {
+    use DataType::{Fp8E4M3Fn, Fp8E5M2, Int4, UInt1, UInt2, UInt3, UInt4, UInt6};
+    match ty {
+        Type::State(_) => Some("a state"),
+        Type::Tensor { dtype: Int4 | UInt1 | UInt2 | UInt3 | UInt4 | UInt6, .. } => Some("of a type below eight bits"),
+        Type::Tensor { dtype: Fp8E4M3Fn | Fp8E5M2, .. } => Some("of an 8-bit float type"),
+        Type::List { element, .. } => newer_type(element),
+        Type::Tuple(types) => types.iter().find_map(newer_type),
+        Type::Dict(key, value) => newer_type(key).or_else(|| newer_type(value)),
+        Type::Tensor { .. } => None,
+    }
 }
 
 /// Rewrites an op until the opset has it.
@@ -97,16 +138,32 @@ fn rewrite(
     op: &mut Op,
     from: Opset,
     to: Opset,
-    weights: &crate::weights::Weights,
+    weights: &Weights,
 ) -> Result<Vec<String>, MilError> {
     let mut done = Vec::new();
+    let (old, new) = (ops::find(&op.name, from), ops::find(&op.name, to));
+    let default = |name: &str| match old?.param(name)?.presence {
+        Presence::Default(literal) => Some(literal),
+        _ => None,
+    };
+    // The type that floats of an op have is that of its first argument.
+    let x = op.operands().next().and_then(|v| function.value(v).ty.dtype()).unwrap_or(DataType::Fp32);
+    for param in new.map_or(&[][..], |d| d.params) {
+        let absent = op.arg(param.name).is_none() && op.attribute(param.name).is_none();
+        if let (true, Some(literal)) = (absent, default(param.name))
+            && param.presence != Presence::Default(literal)
+        {
+            done.push(format!("`{}` of `{}` written out: it was the default", param.name, op.name));
+            op.args.push((param.name.to_string(), Arg::Const(literal.constant(x))));
+        } else if let (true, Presence::Default(_), Some(Presence::Optional)) =
+            (absent, param.presence, old.and_then(|d| d.param(param.name)).map(|p| p.presence))
+        {
+            let reason = format!("leaves out `{}`, which has a default value there", param.name);
+            return Err(MilError::shape(&op.name, reason));
+        }
+    }
     for _ in 0..REWRITES {
         let Err(error) = check_op(function, op, to, weights) else { return Ok(done) };
-        let old = ops::find(&op.name, from);
-        let default = |name: &str| match old?.param(name)?.presence {
-            Presence::Default(literal) => Some(literal),
-            _ => None,
-        };
         match &error {
             MilError::UnknownArgument { argument, .. } | MilError::LaterArgument { argument, .. } => {
                 let (Some(literal), Some(given)) = (default(argument), function.arg_constant(op, argument)) else {
@@ -118,14 +175,6 @@ fn rewrite(
                 done.push(format!("`{argument}` left out of `{}`: it is the default", op.name));
                 let argument = argument.clone();
                 op.args.retain(|(n, _)| *n != argument);
-            }
-            MilError::MissingArgument { argument, .. } => {
-                let Some(literal) = default(argument) else { return Err(error) };
-                // The type that floats of an op have is that of its first argument.
-                let x = op.operands().next().and_then(|v| function.value(v).ty.dtype());
-                let constant = literal.constant(x.unwrap_or(DataType::Fp32));
-                done.push(format!("`{argument}` of `{}` written out: it was the default", op.name));
-                op.args.push((argument.clone(), Arg::Const(constant)));
             }
             _ => return Err(error),
         }

@@ -43,6 +43,6 @@ mod print;
 mod reader;
 mod statement;
 
-pub use convert::{convert, lower};
+pub use convert::convert;
 pub use parse::{Missing, Options, Parsed, Types, parse, parse_with};
 pub use print::print;

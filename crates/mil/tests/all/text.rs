@@ -218,12 +218,12 @@ fn dialects_convert_with_their_headers() {
     for (body, why) in [
         (
             "        tensor<int4, [2]> w = const()[val = tensor<int4, [2]>([1, 2])];\n",
-            "`w` is of a type below eight bits",
+            "`w`: it is of a type below eight bits",
         ),
-        ("        tensor<fp16, [2, 3]> w = frobnicate(x = x);\n", "op `frobnicate` is not known"),
+        ("        tensor<fp16, [2, 3]> w = frobnicate(x = x);\n", "no op `frobnicate`"),
         (
             "        tensor<fp16, [1, 2, 3]> q = expand_dims(x = x, axes = tensor<int32, [1]>([0]));\n        tensor<fp16, [1, 2, 3]> w = scaled_dot_product_attention(query = q, key = q, value = q);\n",
-            "exists only in newer opsets",
+            "exists from ios18 on",
         ),
     ] {
         let refused = convert(&read(&text("1.3", "ios18", body)), Dialect::Verbose).expect_err(why).to_string();
