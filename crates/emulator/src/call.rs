@@ -103,6 +103,13 @@ impl Emulator {
             Ok(Arc::new(Tensor { dtype, shape, data }))
         };
         let procedure = &plan.procedure;
+        // Here the surfaces are ours as well, and a short text may ask for any extent.
+        let made: usize = procedure.outputs.iter().map(|port| port.layout.allocation).fold(0, usize::saturating_add);
+        let most = self.limits().memory;
+        if made > most {
+            let message = format!("the outputs have {made} bytes; an evaluation may hold {most}");
+            return Err(Error::new(ErrorKind::OutOfMemory, message));
+        }
         let mut accesses = Accesses::default();
         for (port, tensor) in procedure.inputs.iter().zip(&inputs) {
             accesses.inputs.push(staged(port, Some(tensor))?.try_read().ok_or_else(busy)?);

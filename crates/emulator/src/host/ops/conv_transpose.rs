@@ -29,7 +29,7 @@ impl Axis {
         // Input i goes to i · stride + shift - before, which must lie in 0..out.
         let first = self.before.saturating_sub(shift).div_ceil(self.stride);
         let end = (self.out + self.before).saturating_sub(shift).div_ceil(self.stride).min(self.n);
-        (first..end.max(first), (first * self.stride + shift).saturating_sub(self.before))
+        (first.min(end)..end, (first * self.stride + shift).saturating_sub(self.before))
     }
 }
 

@@ -32,7 +32,7 @@ fn image<'c>(call: &'c Call<'_>) -> Result<(&'c Tensor, [usize; 4])> {
 
 /// `n / by`, if it divides.
 fn part(call: &Call<'_>, what: &str, n: usize, by: usize) -> Result<usize> {
-    if n % by != 0 {
+    if !n.is_multiple_of(by) {
         return Err(call.fail(format!("{what} {n} is not divisible by {by}")));
     }
     Ok(n / by)

@@ -13,6 +13,7 @@ use ferrane_mil::{Arg, Builder, Constant, DataType, Opset, Type, Weights, ops};
 use crate::harness::{BOTH, Tensor, close};
 
 mod edges;
+mod mutated;
 mod random;
 
 /// A value of a table.
