@@ -1,8 +1,8 @@
 //! The invariants of a program, checked where it crosses a crate border.
 //!
 //! What passes: every id points into its arena; inputs, outputs of ops and parameters of blocks are defined where they say; a
-//! value is used after its definition, in its own block or a nested one; names are unique within a body; constants agree with
-//! their types; a function has a body, and every op stands in one block. Not checked here: signatures and shapes ([`check`]).
+//! value is used after its definition, in its own block or a nested one; no two values that are visible at one place have one
+//! name (blocks beside each other may use the same); constants agree with their types; a function has a body, and every op stands in one block. Not checked here: signatures and shapes ([`check`]).
 
 use std::collections::HashSet;
 
@@ -101,7 +101,7 @@ struct Verifier<'a> {
     weights: &'a Weights,
     /// Values that may be used here.
     visible: HashSet<ValueId>,
-    /// Names given in this body.
+    /// Their names.
     names: HashSet<&'a str>,
     /// Ops that stand in a block already.
     placed: HashSet<OpId>,
@@ -168,6 +168,7 @@ impl<'a> Verifier<'a> {
         if depth > 0 {
             for value in local {
                 self.visible.remove(&value);
+                self.names.remove(self.function.value(value).name.as_str());
             }
         }
         Ok(())

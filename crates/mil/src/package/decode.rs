@@ -1,8 +1,8 @@
 //! A program out of protobuf.
 //!
 //! What the message says is kept: the order of arguments and attributes, unknown ops and opsets, every specialisation. Three
-//! things are made to fit the IR. A name inside a function that text could not say, or that another value of the body has
-//! already, gets a number behind it; inputs and outputs are meaning and are refused instead. An argument that mixes names with
+//! things are made to fit the IR. A name inside a function that text could not say, or that a visible value has already,
+//! gets a number behind it; inputs and outputs are meaning and are refused instead. An argument that mixes names with
 //! immediate values gets `const` ops for the values. Doc strings are left out. Ids are given in the order in which the text of
 //! the program would be read, so that text and package of one program give one arena.
 
@@ -42,8 +42,9 @@ pub(super) struct Decoder<'a> {
 #[derive(Default)]
 struct Body {
     visible: HashMap<String, ValueId>,
+    /// The names that the visible values have in the function.
     taken: HashSet<String>,
-    /// Names of the body's results: nothing in a nested block may have them.
+    /// Names of the body's results, which they keep.
     results: HashSet<String>,
     /// The next number for a name that is not free.
     numbers: HashMap<String, usize>,
@@ -172,6 +173,10 @@ impl<'a> Decoder<'a> {
         }
         if depth > 0 {
             for (name, before) in hidden.into_iter().rev() {
+                // Blocks beside each other may use the same names.
+                if let Some(value) = self.body.visible.get(&name) {
+                    self.body.taken.remove(&self.function.value(*value).name);
+                }
                 match before {
                     Some(value) => self.body.visible.insert(name, value),
                     None => self.body.visible.remove(&name),
@@ -334,7 +339,7 @@ impl<'a> Decoder<'a> {
 
     /// A free identifier: the name itself if it is one.
     fn free(&mut self, name: &str) -> String {
-        if is_identifier(name) && !self.body.results.contains(name) && self.body.taken.insert(name.to_string()) {
+        if is_identifier(name) && self.body.taken.insert(name.to_string()) {
             return name.to_string();
         }
         let mut base: String =

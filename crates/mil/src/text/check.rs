@@ -1,15 +1,21 @@
 //! A statement against the registry: the diagnostics of one op, at the places of its parts.
 
-use ferrane_diag::{Code, Diagnostic, Span, nearest};
+use ferrane_diag::{Code, Diagnostic, Diagnostics, Severity, Span, nearest};
 
 use super::function::Named;
-use super::parse::Types;
+use super::parse::{Missing, Types};
 use super::reader::Reader;
 use super::statement::Places;
 use crate::error::MilError;
-use crate::ops::{self, OpDef, Opset, Presence};
-use crate::program::{Arg, Op};
+use crate::ops::{self, InferContext, OpDef, Opset, Presence};
+use crate::program::{Arg, Constant, Dim, Op, Payload, Type, ValueDef, ValueId};
 use crate::verify::check_op;
+
+/// Results that are declared wider than their op gives them, and what is told of it.
+pub(super) struct Doubt {
+    types: Vec<(ValueId, Type)>,
+    told: Diagnostic,
+}
 
 impl<'a> Reader<'a> {
     /// Compares an op that was read without mistakes with the registry. Ops that are not in it are kept as they are.
@@ -18,8 +24,15 @@ impl<'a> Reader<'a> {
         match ops::lookup(&op.name, opset) {
             Err(e) => self.unknown_op(op, places.op, opset, &e),
             Ok(def) if self.names_fit(op, def, places) => {
-                if let Err(e) = check_op(&self.function, op, opset, &self.weights) {
-                    self.misfit(op, &e, places, results);
+                let Err(e) = check_op(&self.function, op, opset, &self.weights) else { return };
+                if self.is_consequence(op, def, &e) {
+                    return self.silence();
+                }
+                let told = self.misfit(op, &e, places, results);
+                let narrower = if matches!(e, MilError::ResultType { .. }) { self.narrower(op, def) } else { None };
+                match narrower.filter(|_| self.doubts.len() < Diagnostics::LIMIT) {
+                    Some(types) => self.doubts.push(Doubt { types, told }),
+                    None => self.tell(told),
                 }
             }
             Ok(_) => {}
@@ -89,7 +102,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What the op's own rules found, at the part that it is about.
-    fn misfit(&mut self, op: &Op, e: &MilError, places: &Places<'a>, results: &[Named<'a>]) {
+    fn misfit(&self, op: &Op, e: &MilError, places: &Places<'a>, results: &[Named<'a>]) -> Diagnostic {
         let mut d = Diagnostic::error(e.code(), places.op, e.to_string());
         match e {
             MilError::ArgumentType { argument, .. } | MilError::NotConstant { argument, .. } => {
@@ -118,6 +131,94 @@ impl<'a> Reader<'a> {
             }
             _ => {}
         }
-        self.tell(d);
+        d
+    }
+
+    /// A value that must be known could not be read: that has been told.
+    fn is_consequence(&self, op: &Op, def: &OpDef, e: &MilError) -> bool {
+        if !matches!(e, MilError::NotConstant { .. } | MilError::Shape { .. }) {
+            return false;
+        }
+        let args = def.params.iter().filter(|p| p.constant).filter_map(|p| op.arg(p.name));
+        let mut values = args.flat_map(|arg| match arg {
+            Arg::Value(v) => std::slice::from_ref(v),
+            Arg::List(vs) => vs.as_slice(),
+            Arg::Const(_) => &[],
+        });
+        values.any(|v| self.unread(*v))
+    }
+
+    /// The value's op, or the literal that it stands for, could not be read.
+    fn unread(&self, value: ValueId) -> bool {
+        let ValueDef::Op(id, _) = self.function.value(value).def else { return false };
+        let op = self.function.op(id);
+        match op.attribute("val") {
+            // An op that could not be read has no name.
+            _ if op.name != "const" => op.name.is_empty(),
+            None => true,
+            // A record that is kept without bytes is no mistake.
+            Some(Constant::Tensor { payload: Payload::Weight(record), .. }) => {
+                self.options.missing == Missing::Refuse && self.weights.bytes(*record).is_none()
+            }
+            Some(Constant::Tensor { ty, payload: Payload::Bytes(bytes) }) => ty.bytes() != Some(bytes.len()),
+            Some(_) => false,
+        }
+    }
+
+    /// The results that are declared wider than the op gives them, with what it gives: one where more is declared. `None` if
+    /// anything else is wrong with them.
+    fn narrower(&self, op: &Op, def: &'static OpDef) -> Option<Vec<(ValueId, Type)>> {
+        let found = ops::infer(&InferContext::of(&self.function, &self.weights, def, op)).ok()?;
+        let mut narrower = Vec::new();
+        for (&value, found) in op.outputs.iter().zip(found) {
+            let declared = &self.function.value(value).ty;
+            if ops::agree(declared, &found) {
+                continue;
+            }
+            let (Type::Tensor { dtype: a, shape: wide }, Type::Tensor { dtype: b, shape: narrow }) = (declared, &found)
+            else {
+                return None;
+            };
+            let fits = wide.iter().zip(narrow).all(|(w, n)| w == n || *n == Dim::Fixed(1));
+            if a != b || wide.len() != narrow.len() || !fits {
+                return None;
+            }
+            narrower.push((value, found));
+        }
+        Some(narrower)
+    }
+
+    /// Decides on the doubtful results of a function. Where every use broadcasts a value anyway, it makes no difference that it
+    /// was declared as what it is broadcast to: the program has a meaning, and Apple's compiler takes it. Then the value gets the
+    /// type that its op gives, and that is a warning. Otherwise something else is wrong with every choice of the type.
+    pub(super) fn settle(&mut self) {
+        for Doubt { types, mut told } in std::mem::take(&mut self.doubts) {
+            let mut declared = Vec::new();
+            for (value, ty) in &types {
+                declared.push(std::mem::replace(&mut self.function.values[value.index()].ty, ty.clone()));
+            }
+            if self.harmless(&types) {
+                told.severity = Severity::Warning;
+                told = told.note(None, "every use broadcasts it to what is declared; the type is taken from the op");
+            } else {
+                for ((value, _), ty) in types.iter().zip(declared) {
+                    self.function.values[value.index()].ty = ty;
+                }
+            }
+            self.tell(told);
+        }
+    }
+
+    /// The values are used, by ops alone, and each of these gives what is declared of it.
+    fn harmless(&self, values: &[(ValueId, Type)]) -> bool {
+        let Some(opset) = self.opset else { return false };
+        let returned = |(v, _): &(ValueId, Type)| self.function.blocks.iter().any(|b| b.outputs.contains(v));
+        let mut used = 0;
+        let mut fits = |op: &Op| {
+            let uses = op.operands().any(|o| values.iter().any(|(v, _)| *v == o));
+            used += usize::from(uses);
+            !uses || (op.blocks.is_empty() && check_op(&self.function, op, opset, &self.weights).is_ok())
+        };
+        !values.iter().any(returned) && self.function.ops.iter().all(&mut fits) && used > 0
     }
 }

@@ -268,7 +268,6 @@ impl<'a> Reader<'a> {
 
     /// Statements, `}`, `->` and the results.
     pub(super) fn body(&mut self, block: BlockId, depth: usize) -> Read<()> {
-        let first = self.function.values.len();
         // Recovery may have lost count of the brackets; a body starts anew.
         while !self.at(b'}') && self.token.kind != Kind::End && !self.at_function() {
             if self.gives_up() {
@@ -289,9 +288,6 @@ impl<'a> Reader<'a> {
         let outputs = self.names()?;
         self.expect(b')')?;
         self.function.blocks[block.index()].outputs = outputs;
-        if depth > 0 {
-            self.end_names(first);
-        }
         Ok(())
     }
 

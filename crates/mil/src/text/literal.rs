@@ -509,14 +509,18 @@ impl Reader<'_> {
             Ok(None) if self.options.missing == Missing::Keep => {
                 Ok(self.weights.add_absent(path, offset, dtype, elements))
             }
-            Ok(None) => self.fail(301, span, format!("there is no blob file \"{path}\"")),
+            // What is wrong with the bytes is told; behind that the constant is one without bytes, and its uses are silent.
+            Ok(None) => {
+                self.tell(Diagnostic::error(Code(301), span, format!("there is no blob file \"{path}\"")));
+                Ok(self.weights.add_absent(path, offset, dtype, elements))
+            }
             Err(e) => {
                 let mut d = Diagnostic::error(Code(302), span, format!("\"{path}\" at {offset}: {e}"));
                 if self.options.strictness == Strictness::Strict {
                     d = d.note(None, "the record is read strictly");
                 }
                 self.tell(d);
-                Err(Stop)
+                Ok(self.weights.add_absent(path, offset, dtype, elements))
             }
         }
     }
@@ -525,12 +529,19 @@ impl Reader<'_> {
 /// How much of a type every value of it repeats in memory.
 fn nodes(ty: &Type) -> usize {
     match ty {
-        Type::Tensor { shape, .. } => shape.len(),
-        Type::List { element, .. } => 1 + nodes(element),
-        Type::Dict(key, value) => 1 + nodes(key) + nodes(value),
-        Type::State(inner) => 1 + nodes(inner),
-        // A tuple's value has those of its parts.
+        // A tuple's value has no type of its own, only those of its parts.
         Type::Tuple(_) => 0,
+        _ => size(ty),
+    }
+}
+
+fn size(ty: &Type) -> usize {
+    match ty {
+        Type::Tensor { shape, .. } => shape.len(),
+        Type::List { element, .. } => 1 + size(element),
+        Type::Dict(key, value) => 1 + size(key) + size(value),
+        Type::State(inner) => 1 + size(inner),
+        Type::Tuple(types) => types.iter().map(|ty| 1 + size(ty)).sum(),
     }
 }
 

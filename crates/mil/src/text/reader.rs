@@ -10,12 +10,13 @@ use std::collections::{HashMap, HashSet};
 use ferrane_diag::{Code, Diagnostic, Diagnostics, Span, nearest};
 
 use super::lex::{Kind, Lexer, Token};
+use super::check::Doubt;
 use super::parse::Options;
 use crate::ops::Opset;
 use crate::program::{Function, Type, Value, ValueDef, ValueId};
 use crate::weights::Weights;
 
-/// Messages hold names, and names may be long.
+/// Messages hold names and types, and these may be long.
 const LONGEST_MESSAGE: usize = 2000;
 /// Names are compared with an unknown one while there are no more of them.
 const COMPARED: usize = 1000;
@@ -65,7 +66,13 @@ pub(super) struct Reader<'a> {
     /// `None` for a tag that is no opset.
     pub(super) opset: Option<Opset>,
     scope: HashMap<&'a str, Meaning>,
+    /// Values whose names were given again, against the rules: they are seen again where the other value's block ends.
+    hidden: Vec<(&'a str, ValueId)>,
     unbound: Vec<Unbound<'a>>,
+    /// Results whose declared types may do no harm; see [`Reader::settle`].
+    pub(super) doubts: Vec<Doubt>,
+    /// That the text ends too early has been told.
+    ended: bool,
     /// Unknown ops that have been told.
     pub(super) unknown: HashSet<&'a str>,
     /// What the types inside of literals may still take; see [`Reader::spend`].
@@ -91,7 +98,10 @@ impl<'a> Reader<'a> {
             places: Vec::new(),
             opset: None,
             scope: HashMap::new(),
+            hidden: Vec::new(),
             unbound: Vec::new(),
+            doubts: Vec::new(),
+            ended: false,
             unknown: HashSet::new(),
             budget: text.len().saturating_add(1000),
         }
@@ -167,6 +177,7 @@ impl<'a> Reader<'a> {
         let between = self.last.end as usize..self.token.span.start as usize;
         let new_line = self.whole().get(between).is_some_and(|blank| blank.contains('\n'));
         if new_line || self.at(b'}') || self.token.kind == Kind::End {
+            self.ended |= self.token.kind == Kind::End;
             let last = self.last.of(self.whole());
             let shown: String = last.chars().take(30).collect();
             let mut d = Diagnostic::error(Code(102), self.last, format!("expected `;` behind `{shown}`"));
@@ -190,10 +201,12 @@ impl<'a> Reader<'a> {
     // Diagnostics.
 
     pub(super) fn tell(&mut self, mut diagnostic: Diagnostic) {
-        if diagnostic.message.len() > LONGEST_MESSAGE {
-            let cut = (0..=LONGEST_MESSAGE).rev().find(|&i| diagnostic.message.is_char_boundary(i)).unwrap_or(0);
-            diagnostic.message.truncate(cut);
-            diagnostic.message.push('…');
+        let notes = diagnostic.notes.iter_mut().map(|note| &mut note.message);
+        for message in notes.chain([&mut diagnostic.message]).filter(|m| m.len() > LONGEST_MESSAGE) {
+            let cut = (0..=LONGEST_MESSAGE).rev().find(|&i| message.is_char_boundary(i)).unwrap_or(0);
+            message.truncate(cut);
+            message.push('…');
+            message.shrink_to_fit();
         }
         diagnostic.suggestion = diagnostic.suggestion.filter(|s| s.replacement.len() <= LONGEST_MESSAGE);
         self.diagnostics.push(diagnostic);
@@ -218,6 +231,10 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn unexpected<T>(&mut self, wanted: &str) -> Read<T> {
+        if self.token.kind == Kind::End && std::mem::replace(&mut self.ended, true) {
+            self.silence();
+            return Err(Stop);
+        }
         let message = format!("expected {wanted}, found {}", self.found());
         let mut d = Diagnostic::error(Code(102), self.token.span, message);
         if self.token.kind == Kind::Unknown && matches!(self.text(self.token), "'" | "“" | "”" | "‘" | "’") {
@@ -331,16 +348,20 @@ impl<'a> Reader<'a> {
         self.function = Function::default();
         self.scope = HashMap::new();
         self.places = Vec::new();
+        self.hidden = Vec::new();
     }
 
     pub(super) fn define(&mut self, name: &'a str, span: Span, ty: Type, def: ValueDef) -> ValueId {
         let id = ValueId(self.function.values.len() as u32);
-        if let Some(before) = self.scope.insert(name, Meaning::Value(id)) {
-            let mut d = Diagnostic::error(Code(201), span, format!("two values are named `{name}`"));
-            if let Meaning::Value(first) = before {
-                d = d.note(self.places.get(first.index()).copied(), "the first one");
+        let twice = || Diagnostic::error(Code(201), span, format!("two values are named `{name}`"));
+        match self.scope.insert(name, Meaning::Value(id)) {
+            Some(Meaning::Value(first)) => {
+                self.hidden.push((name, first));
+                self.tell(twice().note(self.place(first), "the first one"));
             }
-            self.tell(d);
+            Some(Meaning::Lost) => self.tell(twice()),
+            // A name is free again behind the block that it was used in.
+            Some(Meaning::Ended) | None => {}
         }
         self.function.values.push(Value { name: name.to_string(), ty, def });
         self.places.push(span);
@@ -357,13 +378,23 @@ impl<'a> Reader<'a> {
         self.scope.entry(name).or_insert(Meaning::Lost);
     }
 
-    /// Ends a nested block whose first value is `first`: its names stay taken.
-    pub(super) fn end_names(&mut self, first: usize) {
+    /// Where the names of a nested block begin.
+    pub(super) fn begin_names(&self) -> (usize, usize) {
+        (self.function.values.len(), self.hidden.len())
+    }
+
+    /// Ends the names that were given since.
+    pub(super) fn end_names(&mut self, (first, hidden): (usize, usize)) {
         for value in self.function.values[first..].iter().zip(&self.places[first..]) {
             // The name as it stands in the text, which lives longer than the function.
             let name = value.1.of(self.lexer.whole());
             debug_assert_eq!(name, value.0.name);
             self.scope.insert(name, Meaning::Ended);
+        }
+        for (name, value) in self.hidden.split_off(hidden) {
+            if value.index() < first {
+                self.scope.insert(name, Meaning::Value(value));
+            }
         }
     }
 
@@ -403,6 +434,7 @@ impl<'a> Reader<'a> {
 
     /// At the end of a function it is known which names are defined nowhere and which too late.
     pub(super) fn end_function(&mut self) {
+        self.settle();
         for unbound in std::mem::take(&mut self.unbound) {
             self.tell_unbound(unbound);
         }

@@ -210,14 +210,20 @@ impl<'a> Reader<'a> {
         }
         let id = BlockId(self.function.blocks.len() as u32);
         self.function.blocks.push(Block::default());
+        let names = self.begin_names();
+        let read = self.nested_body(id, depth);
+        self.end_names(names);
+        read.map(|()| id)
+    }
+
+    fn nested_body(&mut self, id: BlockId, depth: usize) -> Read<()> {
         for (i, parameter) in self.signature(b')')?.into_iter().enumerate() {
             let Some((ty, _)) = parameter.ty else { continue };
             let value = self.define(parameter.name, parameter.span, ty, ValueDef::BlockInput(id, i as u32));
             self.function.blocks[id.index()].inputs.push(value);
         }
         self.expect(b'{')?;
-        self.body(id, depth)?;
-        Ok(id)
+        self.body(id, depth)
     }
 
     /// `name = value`. `None` for an argument that is wrong but ends where it should.
@@ -249,7 +255,9 @@ impl<'a> Reader<'a> {
         if self.token.kind == Kind::Ident && self.at_literal() {
             self.literal(shown)?;
         } else {
+            let (name, span) = (self.text(self.token), self.token.span);
             self.advance();
+            self.nested_call(name, span)?;
         }
         let span = start.to(self.last);
         if !self.at(b',') && !self.at(b')') {
@@ -283,6 +291,7 @@ impl<'a> Reader<'a> {
             Kind::Ident if self.at_literal() => Ok(Some(Arg::Const(self.literal(name)?))),
             Kind::Ident => {
                 let (value, span) = self.ident("a value")?;
+                self.nested_call(value, span)?;
                 if self.at(b'(') || self.at(b'<') {
                     return self.no_type(value, span);
                 }
@@ -293,6 +302,15 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Behind a word where a value should stand: whether it calls an op.
+    fn nested_call(&mut self, name: &str, span: Span) -> Read<()> {
+        if !self.at(b'(') || !ops::all().any(|def| def.name == name) {
+            return Ok(());
+        }
+        let message = format!("calls do not nest: the result of `{name}` needs a name, in a statement before this one");
+        self.fail(102, span, message)
+    }
+
     /// A literal without its type.
     fn bare(&mut self, def: Option<&'static OpDef>, name: &str) -> Read<Option<Arg>> {
         let start = self.token.span;
@@ -300,6 +318,16 @@ impl<'a> Reader<'a> {
         let span = start.to(self.last);
         let message = format!("the literal `{name}` needs its type");
         let written = span.of(self.whole());
+        let values = written.strip_prefix('[').and_then(|w| w.strip_suffix(']')).filter(|w| {
+            let mut words = w.split(',').map(str::trim);
+            words.all(|w| crate::build::is_identifier(w) && !matches!(w, "true" | "false"))
+        });
+        if let Some(values) = values {
+            let message = format!("the values of the list `{name}` stand in parentheses");
+            let d = Diagnostic::error(Code(102), span, message);
+            self.tell(if values.len() < 200 { d.suggest(span, format!("({values})")) } else { d });
+            return Ok(None);
+        }
         let accepted = def.and_then(|def| def.param(name)?.accepts.first());
         let guess = match written.as_bytes().first() {
             Some(b'"') => "string",

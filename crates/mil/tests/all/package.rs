@@ -592,3 +592,10 @@ fn a_large_weight_file_opens_at_once() {
         .unwrap();
     assert!(best < Duration::from_millis(50), "{best:?}");
 }
+
+#[test]
+fn blocks_beside_each_other_keep_their_names() {
+    let program = parse(crate::text::LOOP, &Weights::new()).unwrap();
+    let read = round_trip(&program, None).unwrap();
+    assert_eq!(print(&read), print(&program));
+}
