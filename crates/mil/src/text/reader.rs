@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 
 use ferrane_diag::{Code, Diagnostic, Diagnostics, Span, nearest};
 
-use super::lex::{Kind, Lexer, Token};
 use super::check::Doubt;
+use super::lex::{Kind, Lexer, Token};
 use super::parse::Options;
 use crate::ops::Opset;
 use crate::program::{Function, Type, Value, ValueDef, ValueId};

@@ -342,7 +342,11 @@ fn errors_have_place_code_and_reason() {
         // Values and calls where something else should stand.
         (
             "tensor<fp16, [2, 3]> y = relu(x = relu(x = x));\ntensor<fp16, [2, 3]> z = relu(relu(x = x));\ntensor<fp16, [2, 3]> u = relu(x = w);",
-            &[(1, "E0102", "calls do not nest", None), (2, "E0102", "calls do not nest", None), (3, "E0202", "`w`", None)],
+            &[
+                (1, "E0102", "calls do not nest", None),
+                (2, "E0102", "calls do not nest", None),
+                (3, "E0202", "`w`", None),
+            ],
         ),
         (
             "tensor<fp16, [4, 3]> y = concat(values = [x, x], axis = int32(0), interleave = bool(false));",
@@ -484,7 +488,8 @@ fn blocks_beside_each_other_may_use_the_same_names() {
     let main = &program.functions[0];
     assert_eq!(main.values.iter().filter(|v| v.name == "least").count(), 3);
     // A name that is visible is taken, and behind its block no name is visible.
-    for (from, to, code) in [("fp16 least", "fp16 stop", 201), ("-> (least);\n        t", "-> (more);\n        t", 202)] {
+    for (from, to, code) in [("fp16 least", "fp16 stop", 201), ("-> (least);\n        t", "-> (more);\n        t", 202)]
+    {
         let told = parse(LOOP.replacen(from, to, 1), &Weights::new()).expect_err(to);
         assert_eq!(told.iter().next().map(|d| d.code), Some(Code(code)), "{told}");
     }
