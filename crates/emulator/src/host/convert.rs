@@ -2,7 +2,7 @@
 
 use ferrane_host::{convert, f16};
 use ferrane_mil::program::Payload;
-use ferrane_mil::{Constant, DataType, Weights};
+use ferrane_mil::{Constant, DataType, Weights, weights};
 
 use super::{Data, Tensor};
 
@@ -40,7 +40,7 @@ impl Tensor {
             (Data::Ints(v), DataType::Bool) => v.iter().map(|&v| u8::from(v != 0)).collect(),
             (Data::Ints(v), _) => match dtype.bytes() {
                 Some(size) => v.iter().flat_map(|v| v.to_le_bytes().into_iter().take(size)).collect(),
-                None => pack(v, dtype.bits().unwrap_or(8)),
+                None => weights::pack(dtype, v),
             },
             (Data::Strings(_), _) => Vec::new(),
         }
@@ -92,20 +92,6 @@ fn bf16(v: f32) -> u16 {
     (bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// Elements of less than a byte, from the least significant bit on (weight-blob §6).
-fn pack(values: &[i64], bits: usize) -> Vec<u8> {
-    let mut bytes = vec![0u8; (values.len() * bits).div_ceil(8)];
-    for (i, &v) in values.iter().enumerate() {
-        let at = i * bits;
-        let field = ((v as u32) & ((1 << bits) - 1)) << (at % 8);
-        bytes[at / 8] |= field as u8;
-        if let Some(next) = bytes.get_mut(at / 8 + 1) {
-            *next |= (field >> 8) as u8;
-        }
-    }
-    bytes
-}
-
 /// `count` elements of a type. `None` if there are fewer.
 pub(crate) fn decode(dtype: DataType, count: usize, bytes: &[u8]) -> Option<Data> {
     let size = dtype.bits()?.checked_mul(count)?.div_ceil(8);
@@ -141,20 +127,10 @@ pub(crate) fn decode(dtype: DataType, count: usize, bytes: &[u8]) -> Option<Data
         DataType::UInt32 => ints!(u32),
         DataType::Int64 | DataType::UInt64 => ints!(i64),
         DataType::Int4 | DataType::UInt1 | DataType::UInt2 | DataType::UInt3 | DataType::UInt4 | DataType::UInt6 => {
-            let bits = dtype.bits()?;
-            Data::Ints((0..count).map(|i| packed(bytes, bits, dtype == DataType::Int4, i)).collect::<Option<_>>()?)
+            Data::Ints(weights::unpack(dtype, bytes, count))
         }
         _ => return None,
     })
-}
-
-/// Element `i` of a tensor of elements of less than a byte (weight-blob §6): bits from the least significant on.
-pub(crate) fn packed(bytes: &[u8], bits: usize, signed: bool, i: usize) -> Option<i64> {
-    let at = i.checked_mul(bits)?;
-    let low = u32::from(*bytes.get(at / 8)?);
-    let high = if at % 8 + bits > 8 { u32::from(*bytes.get(at / 8 + 1)?) } else { 0 };
-    let value = i64::from(((low | high << 8) >> (at % 8)) & ((1 << bits) - 1));
-    Some(if signed && value >> (bits - 1) == 1 { value - (1 << bits) } else { value })
 }
 
 #[cfg(test)]
@@ -170,8 +146,8 @@ mod tests {
         assert_eq!(Tensor::ints(DataType::Int4, &[7], values.to_vec()).to_bytes(DataType::Int4), bytes);
         // Three bits cross bytes: 1, 2, 3 are 0b011_010_001.
         assert_eq!(decode(DataType::UInt3, 3, &[0b1101_0001, 0]), Some(Data::Ints(vec![1, 2, 3])));
-        assert_eq!(pack(&[1, 2, 3], 3), [0b1101_0001, 0]);
-        assert_eq!(packed(&bytes, 4, true, 8), None);
+        assert_eq!(Tensor::ints(DataType::UInt3, &[3], vec![1, 2, 3]).to_bytes(DataType::UInt3), [0b1101_0001, 0]);
+        assert_eq!(decode(DataType::Int4, 9, &bytes), None);
     }
 
     #[test]

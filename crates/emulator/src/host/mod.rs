@@ -16,7 +16,7 @@ mod product;
 mod tensor;
 
 pub(crate) use call::Call;
-pub(crate) use convert::{decode, packed};
+pub(crate) use convert::decode;
 pub(crate) use tensor::{Data, Tensor};
 
 use ferrane_device::Result;

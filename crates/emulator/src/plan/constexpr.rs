@@ -1,11 +1,10 @@
 //! `constexpr_*` ops: weights that are stored small. They are unpacked here, once, when the program is compiled.
 
 use ferrane_device::Result;
-use ferrane_mil::{DataType, Op};
+use ferrane_mil::{DataType, Op, weights};
 
 use super::args::{Args, floats};
 use super::build::Lowering;
-use crate::host::packed;
 
 impl<'a> Lowering<'a> {
     /// Lowers a `constexpr_*` op to a constant.
@@ -88,7 +87,7 @@ impl<'a> Lowering<'a> {
             let bits = entries.trailing_zeros() as usize;
             let bytes = args.constant("indices").and_then(|c| c.bytes(self.weights)).unwrap_or_default();
             for (i, v) in values.iter_mut().enumerate() {
-                let index = packed(bytes, bits, false, i).and_then(|n| lut.get(n as usize));
+                let index = weights::field(bytes, bits, i).and_then(|n| lut.get(usize::from(n)));
                 *v = *index.ok_or_else(|| args.unsupported("an index is not there or leaves the palette"))?;
             }
             return Ok(values);

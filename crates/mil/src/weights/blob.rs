@@ -311,17 +311,17 @@ fn record(offset: u64, dtype: DataType, payload: &[u8], elements: usize) -> [u8;
     record
 }
 
-/// Packs integers of a sub-byte type: element `i` takes the bits from `i·b`, counted from the least significant bit of byte 0.
-/// Values are cut to the type's width.
+/// Packs integers of a type of at most eight bits: element `i` takes the bits from `i·b`, counted from the least significant bit of
+/// byte 0. Values are cut to the type's width.
 pub fn pack(dtype: DataType, values: &[i64]) -> Vec<u8> {
-    let width = dtype.bits().unwrap_or(8);
+    let width = dtype.bits().unwrap_or(8).min(8);
     let mut bytes = vec![0u8; (values.len() * width).div_ceil(8)];
     for (i, &v) in values.iter().enumerate() {
-        for bit in 0..width.min(64) {
-            if v >> bit & 1 == 1 {
-                let at = i * width + bit;
-                bytes[at / 8] |= 1 << (at % 8);
-            }
+        let at = i * width;
+        let field = (v as u16 & ((1 << width) - 1)) << (at % 8);
+        bytes[at / 8] |= field as u8;
+        if let Some(next) = bytes.get_mut(at / 8 + 1) {
+            *next |= (field >> 8) as u8;
         }
     }
     bytes
@@ -329,17 +329,18 @@ pub fn pack(dtype: DataType, values: &[i64]) -> Vec<u8> {
 
 /// The first `count` integers of packed bytes (fewer if the bytes end before); int4 is two's complement.
 pub fn unpack(dtype: DataType, bytes: &[u8], count: usize) -> Vec<i64> {
-    let width = dtype.bits().unwrap_or(8).min(63);
-    let count = count.min(bytes.len() * 8 / width);
-    let element = |i: usize| {
-        let raw = (0..width).fold(0i64, |v, bit| {
-            let at = i * width + bit;
-            v | i64::from(bytes[at / 8] >> (at % 8) & 1) << bit
-        });
-        let negative = dtype == DataType::Int4 && raw & 8 != 0;
-        if negative { raw - 16 } else { raw }
-    };
-    (0..count).map(element).collect()
+    let width = dtype.bits().unwrap_or(8).min(8);
+    let signed = |raw: u8| i64::from(if dtype == DataType::Int4 && raw & 8 != 0 { raw as i8 - 16 } else { raw as i8 });
+    let element = |i| field(bytes, width, i).map(|raw| if width == 8 { i64::from(raw) } else { signed(raw) });
+    (0..count).map_while(element).collect()
+}
+
+/// Field `i` of `width` bits, at most eight, counted from the least significant bit of byte 0. `None` behind the end.
+pub fn field(bytes: &[u8], width: usize, i: usize) -> Option<u8> {
+    let at = i.checked_mul(width)?;
+    let low = u16::from(*bytes.get(at / 8)?);
+    let high = if at % 8 + width > 8 { u16::from(*bytes.get(at / 8 + 1)?) } else { 0 };
+    Some(((low | high << 8) >> (at % 8) & ((1 << width) - 1)) as u8)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use ferrane_host::map::Mapped;
 
-pub use blob::{BlobError, Strictness, pack, unpack};
+pub use blob::{BlobError, Strictness, field, pack, unpack};
 
 use crate::program::DataType;
 
