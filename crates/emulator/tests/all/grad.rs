@@ -191,7 +191,12 @@ fn window(strides: &[i32], pad: Option<&[i32]>, rest: &[(&'static str, Constant)
     options
 }
 
-pub fn conv_cases() -> Vec<(Vec<usize>, Vec<usize>, Vec<(&'static str, Constant)>)> {
+/// Extents of x and weight, and the other arguments.
+type ConvCase = (Vec<usize>, Vec<usize>, Vec<(&'static str, Constant)>);
+/// Extents of x, the kernel, and the other arguments.
+type PoolCase<'a> = (Vec<usize>, &'a [i32], Vec<(&'static str, Constant)>);
+
+pub fn conv_cases() -> Vec<ConvCase> {
     let groups = |n| ("groups", Constant::int32(n));
     let same = |mode| vec![("strides", Constant::int32s(&[2, 2])), ("pad_type", Constant::string(mode))];
     vec![
@@ -215,8 +220,10 @@ fn convolutions() {
         let steps: Vec<i32> = (2..xs.len()).map(|i| if i == 2 { 2 } else { 1 }).collect();
         dilated.push(("dilations", Constant::int32s(&steps)));
         let bias = ("bias", random(&ws[..1], 3));
-        case("conv", &[("x", x.clone()), ("weight", weight.clone())], &options).weights(&[bias.clone()]).verify();
-        if options.iter().all(|(n, _)| *n != "pad_type") || xs[2] >= 2 * (ws[2] - 1) + 1 {
+        case("conv", &[("x", x.clone()), ("weight", weight.clone())], &options)
+            .weights(std::slice::from_ref(&bias))
+            .verify();
+        if options.iter().all(|(n, _)| *n != "pad_type") || xs[2] > 2 * (ws[2] - 1) {
             let fixed = case("conv", &[("x", x.clone())], &dilated).weights(&[("weight", weight.clone()), bias]);
             fixed.clone().verify();
         }
@@ -298,7 +305,7 @@ fn arrangements() {
 fn pools() {
     let flag = |name, on| (name, Constant::bool(on));
     let text = |mode| ("pad_type", Constant::string(mode));
-    let cases: Vec<(Vec<usize>, &[i32], Vec<(&'static str, Constant)>)> = vec![
+    let cases: Vec<PoolCase<'_>> = vec![
         (vec![2, 2, 5, 4], &[2, 2], window(&[2, 2], None, &[])),
         (vec![1, 2, 5, 5], &[3, 2], window(&[1, 2], Some(&[1, 1, 0, 1]), &[])),
         (vec![1, 2, 5, 6], &[3, 3], vec![("strides", Constant::int32s(&[2, 2])), text("same")]),

@@ -26,7 +26,7 @@ fn transposed_convolutions() {
         let (x, weight) = (random(&xs, 1), random(&weight, 2));
         let bias = ("bias", random(&ws[..1], 3));
         case("conv_transpose", &[("x", x.clone()), ("weight", weight.clone())], &options)
-            .weights(&[bias.clone()])
+            .weights(std::slice::from_ref(&bias))
             .verify();
         let weights = [("weight", weight), bias];
         case("conv_transpose", &[("x", x)], &options).weights(&weights).opset("ios15").verify();
@@ -135,7 +135,7 @@ fn einsums() {
 fn channelwise_ops() {
     let x = [("x", spaced(&[2, 3, 2, 2], -2.0, 2.0, 3))];
     let alpha = ("alpha", spaced(&[3], 0.5, 1.5, 4));
-    case("prelu", &x, &[]).weights(&[alpha.clone()]).verify();
+    case("prelu", &x, &[]).weights(std::slice::from_ref(&alpha)).verify();
     case("softplus_parametric", &x, &[]).weights(&[alpha, ("beta", spaced(&[3], 0.5, 1.5, 5))]).verify();
     for size in [2, 3] {
         let constants = [

@@ -7,7 +7,7 @@ use ferrane_mil::{Program, Weights, check, format, parse_with, print, verify};
 
 /// How the options of a reader are chosen: by the length of the text, so that the bytes of an input stay plain text.
 fn options(data: &[u8]) -> Options {
-    let types = if data.len() % 2 == 0 { Types::Check } else { Types::Trust };
+    let types = if data.len().is_multiple_of(2) { Types::Check } else { Types::Trust };
     Options { missing: Missing::Keep, strictness: Strictness::Lenient, types }
 }
 

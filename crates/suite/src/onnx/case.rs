@@ -112,11 +112,14 @@ pub struct Case {
     pub spread: f64,
 }
 
-/// Reads every case of a folder, each or why it cannot be read.
+/// A case by name, or why it cannot be read.
+pub type Read = (String, Result<Case, String>);
+
+/// Reads every case of a folder.
 ///
 /// # Errors
 /// The files are not there or make no sense.
-pub fn read(folder: &Path) -> Result<Vec<(String, Result<Case, String>)>, String> {
+pub fn read(folder: &Path) -> Result<Vec<Read>, String> {
     let file = |name: &str| {
         let path = folder.join(name);
         std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))

@@ -24,5 +24,5 @@ mod shape;
 pub mod table;
 mod training;
 
-pub use case::{Case, Element, Node, Tensor, read};
+pub use case::{Case, Element, Node, Read, Tensor, read};
 pub use lower::{Lowered, Refusal, lower};

@@ -199,7 +199,7 @@ fn native(l: &mut Lower<'_>, x: ValueId, axes: &[(usize, Axis)]) -> Built<Option
     }
     let old = l.node.op == "Upsample";
     let coordinates = l.text("coordinate_transformation_mode", if old { "asymmetric" } else { "half_pixel" });
-    let grows = |a: &Axis| a.to % a.from == 0;
+    let grows = |a: &Axis| a.to.is_multiple_of(a.from);
     match l.text("mode", "nearest") {
         "nearest" if grows(tall) && grows(wide) && matches!(coordinates, "asymmetric" | "half_pixel") => {
             // Whole factors: every rounding of a half-pixel place, and rounding down of an asymmetric one, is the same pixel.
@@ -286,14 +286,13 @@ pub(super) fn affine_grid(l: &mut Lower<'_>) -> Results {
     let total: usize = extents.iter().product();
     let mut points = Vec::new();
     for mut place in 0..total {
-        let mut point = vec![1.0];
         // The last axis is x, the first coordinate.
         let mut along = Vec::new();
         for &n in extents.iter().rev() {
             along.push(at(place % n, n));
             place /= n;
         }
-        along.extend(point.drain(..));
+        along.push(1.0);
         points.extend(along);
     }
     let d = extents.len();

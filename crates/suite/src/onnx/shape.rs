@@ -20,7 +20,7 @@ pub(super) fn reshape(l: &mut Lower<'_>) -> Results {
     }
     if let Some(open) = wanted.iter().position(|&n| n == -1) {
         let rest: usize = found.iter().enumerate().filter(|(i, _)| *i != open).map(|(_, n)| n).product();
-        found[open] = if rest == 0 { 0 } else { total / rest };
+        found[open] = total.checked_div(rest).unwrap_or(0);
     }
     one(l.reshape(x, &found)?)
 }

@@ -10,6 +10,7 @@ use ferrane_suite::fuzz::TARGETS;
 const LONGEST: Duration = Duration::from_secs(10);
 
 #[test]
+#[allow(clippy::print_stdout)] // What the harness shows of a test that fails.
 fn corpora() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     for (target, body) in TARGETS {
