@@ -5,13 +5,18 @@
 //! a test replays `fuzz/corpus/<target>/` here, so what was found once is tried ever after without a fuzzer.
 
 mod blob;
+mod package;
+mod passes;
 mod text;
 
 pub use blob::blob;
+pub use package::package;
+pub use passes::passes;
 pub use text::{parse, round_trip};
 
 /// A target's body.
 pub type Body = fn(&[u8]);
 
 /// Every target by name; the names are those of the folders of the corpus.
-pub const TARGETS: &[(&str, Body)] = &[("blob", blob), ("parse", parse), ("round_trip", round_trip)];
+pub const TARGETS: &[(&str, Body)] =
+    &[("blob", blob), ("package", package), ("parse", parse), ("passes", passes), ("round_trip", round_trip)];
