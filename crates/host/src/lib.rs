@@ -14,6 +14,7 @@
 //! | [`map`] | read-only mapped files |
 //! | [`pool`] | the one thread pool |
 //! | [`gemm`] | the one door for matrix products |
+//! | [`random`] | seeded random numbers |
 //! | [`simd`] | run-time dispatch and vectorisable `exp`, `tanh`, `erf`, … |
 #![deny(missing_docs)]
 
@@ -22,6 +23,7 @@ pub mod convert;
 pub mod gemm;
 pub mod map;
 pub mod pool;
+pub mod random;
 pub mod simd;
 
 pub use bytemuck::{Pod, PodCastError};

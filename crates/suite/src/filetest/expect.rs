@@ -1,6 +1,6 @@
 //! The expectation of a run: `main(x=[1, 2], w=3) ~ [2, 4]` or `main(x=random:1) ~ exact within 1e-3`.
 
-use ferrane_llm::random::Rng;
+use ferrane_host::random::Rng;
 
 /// Numbers for a port.
 #[derive(Clone, Debug, PartialEq)]
