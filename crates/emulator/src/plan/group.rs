@@ -82,14 +82,25 @@ impl Lowering<'_> {
     /// Adds an element-wise op.
     pub(super) fn member(&mut self, value: ValueId, op: Elementwise, operands: &[Operand], round: bool) -> Result<()> {
         let shape = self.shape(value)?;
-        let home = self.open.iter().position(|g| g.shape == shape);
+        let home = |open: &[Open]| open.iter().position(|g| g.shape == shape);
+        let member = |open: &[Open], value: ValueId| {
+            home(open).and_then(|g| open[g].members.iter().position(|m| m.value == value))
+        };
+        // Values of other open groups must be in memory first. That closes those groups, and moves ours in the list, so nothing
+        // that names a place in the list is kept across it.
+        for operand in operands {
+            if let Operand::Value(v) = operand
+                && member(&self.open, *v).is_none()
+            {
+                self.view(*v)?;
+            }
+        }
         let mut sources = Vec::with_capacity(operands.len());
-        // Values of other open groups must be in memory first. That closes those groups, never this one.
         for operand in operands {
             sources.push(match operand {
                 Operand::Bits(bits) => Err(Source::Bits(*bits)),
                 Operand::View(view) => Ok(view.broadcast(&shape)),
-                Operand::Value(v) => match home.and_then(|g| self.open[g].members.iter().position(|m| m.value == *v)) {
+                Operand::Value(v) => match member(&self.open, *v) {
                     Some(member) => Err(Source::Member(member)),
                     None => {
                         let view = self.view(*v)?;
@@ -101,8 +112,7 @@ impl Lowering<'_> {
                 },
             });
         }
-        // Closing a group may have moved ours.
-        let mut home = self.open.iter().position(|g| g.shape == shape);
+        let mut home = home(&self.open);
         if let Some(g) = home {
             let group = &self.open[g];
             let new = sources.iter().flatten().filter(|v| !group.externals.contains(v)).count();

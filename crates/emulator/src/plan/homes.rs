@@ -122,12 +122,15 @@ impl<'a> Lowering<'a> {
         let mut at = 0;
         let mut slots = Vec::with_capacity(values.len());
         for (i, value) in values.iter().enumerate() {
-            let extent = self.shape(*value)?[axis];
-            slots.push(if interleave {
+            let shape = self.shape(*value)?;
+            // Scalars are concatenated as vectors of one element.
+            let extent = shape.get(axis).copied().unwrap_or(1);
+            let slot = if interleave {
                 home.sliced(axis, i, values.len() as isize, extent)
             } else {
                 home.sliced(axis, at, 1, extent)
-            });
+            };
+            slots.push(if shape.is_empty() { slot.element() } else { slot });
             at += extent;
         }
         Ok(slots)

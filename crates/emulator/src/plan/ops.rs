@@ -214,7 +214,8 @@ impl<'a> Lowering<'a> {
         let (y, values) = (op.outputs[0], args.values("values"));
         if let [one] = values.as_slice() {
             let x = self.view(*one)?;
-            return self.alias(y, &x, Some(x.clone()));
+            let seen = x.reshaped(&self.shape(y)?);
+            return self.alias(y, &x, seen);
         }
         let axis = args.axis("axis", self.shape(y)?.len())?;
         let to = self.result(y)?;

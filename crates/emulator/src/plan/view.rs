@@ -148,6 +148,11 @@ impl View {
         view
     }
 
+    /// The first element, as a scalar.
+    pub(crate) fn element(&self) -> View {
+        View { shape: Vec::new(), strides: Vec::new(), ..self.clone() }
+    }
+
     /// Repeated to a shape by numpy's rules, which the caller has checked.
     pub(crate) fn broadcast(&self, shape: &[usize]) -> View {
         let lead = shape.len() - self.shape.len();

@@ -93,6 +93,23 @@ proptest! {
     }
 }
 
+#[test]
+fn an_operand_that_closes_a_group_does_not_lead_to_a_wrong_one() {
+    // Two groups are open when `sum` comes: the rows', which its first operand closes, and its own, of its second operand.
+    let inputs =
+        [Tensor::new(Fp16, &[1, 3], vec![1.0, -2.0, 3.0]), Tensor::new(Fp16, &[2, 3], (0..6).map(f64::from).collect())];
+    let program = program(&inputs, |b, ids| {
+        let row = b.op("relu", "row", [("x", ids[0].into())])?;
+        let full = b.op("square", "full", [("x", ids[1].into())])?;
+        let sum = b.add("sum", row, full)?;
+        Ok(vec![b.mul("product", sum, full)?])
+    });
+    for numerics in BOTH {
+        let found = run(numerics, &program, &inputs).unwrap().remove(0).values;
+        assert_eq!(found, [0.0, 1.0, 28.0, 90.0, 256.0, 700.0], "{numerics:?}");
+    }
+}
+
 /// Something of everything that sums or is cut for threads.
 fn mixed() -> (Program, Vec<Tensor>) {
     let inputs = vec![Tensor::random(Fp16, &[1, 48, 3, 700], 1), Tensor::random(Fp16, &[1, 48, 700, 64], 2)];

@@ -303,6 +303,33 @@ fn concat_stack_and_split_in_every_form() {
 }
 
 #[test]
+fn scalars_make_a_vector() {
+    // coremltools 9.0: n scalars are concatenated to [n].
+    let inputs = [Tensor::new(Fp16, &[2], vec![3.0, -5.0])];
+    for (wanted, interleave) in [(&[3.0, -5.0, 9.0][..], false), (&[3.0, -5.0, 9.0], true), (&[3.0], false)] {
+        let program = program(&inputs, |b, ids| {
+            let mut values = Vec::new();
+            for (name, at) in [("first", 0), ("second", 1)] {
+                let one = b.slice_by_size(&format!("{name}_vector"), ids[0], &[at], &[1])?;
+                values.push(b.squeeze(name, one, &[0])?);
+            }
+            values.push(b.op("square", "third", [("x", values[0].into())])?);
+            values.truncate(wanted.len());
+            let values = Arg::List(values);
+            let args = [
+                ("values", values),
+                ("axis", Constant::int32(0).into()),
+                ("interleave", Constant::bool(interleave).into()),
+            ];
+            Ok(vec![b.op("concat", "joined", args)?])
+        });
+        for numerics in BOTH {
+            assert_eq!(run(numerics, &program, &inputs).unwrap()[0].values, wanted, "{numerics:?}");
+        }
+    }
+}
+
+#[test]
 fn a_value_may_stand_twice_in_a_concat() {
     let x = Tensor::random(Fp16, &[2, 3, 4], 5);
     for axis in 0..3 {
