@@ -4,7 +4,9 @@ mod programs;
 
 use std::path::PathBuf;
 
-pub use programs::{Check, Convert, DialectArg, Diff, Fmt, Format, Inspect, NumericsArg, OpsetArg, OutputFormat, Run};
+pub use programs::{
+    Check, Convert, DialectArg, Diff, Fmt, Format, Grad, Inspect, NumericsArg, OpsetArg, OutputFormat, Run,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -47,6 +49,8 @@ pub enum Command {
     Convert(Convert),
     /// Compare two programs: functions, ops, weights, and what they compute.
     Diff(Diff),
+    /// Write the backward program of a function: gradients of its outputs by its inputs and weights.
+    Grad(Grad),
 }
 
 /// A whole number; its smallest value is checked where it is used.

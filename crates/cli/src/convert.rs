@@ -69,13 +69,15 @@ pub fn run(args: Convert) -> Result<()> {
     if let Some(dialect) = args.dialect {
         program.dialect = dialect.into();
     }
-    let written = write(&args, form, &program, loaded.description.as_ref())?;
+    let written = write(&args.output, args.force, form, &program, loaded.description.as_ref())?;
+    let described = loaded.description.is_some();
     if args.json {
         let steps = report.steps.iter().map(|s| json!({"pass": s.pass, "changes": s.changes}));
         let changes = changes.iter().map(|c| json!({"function": c.function, "value": c.value, "what": c.what}));
         return out::line(json!({
             "input": args.input.display().to_string(), "output": args.output.display().to_string(),
-            "from": program::name(loaded.form).1, "to": program::name(form).1, "files": written,
+            "from": program::name(loaded.form).1, "to": program::name(form).1, "files": written.files,
+            "description": described.then_some(if written.dropped.is_none() { "kept" } else { "dropped" }),
             "passes": steps.collect::<Vec<_>>(), "opset_changes": changes.collect::<Vec<_>>(),
         }));
     }
@@ -89,6 +91,12 @@ pub fn run(args: Convert) -> Result<()> {
     for change in &changes {
         out::note(format_args!("{}, `{}`: {}", change.function, change.value, change.what));
     }
+    if let Some(why) = &written.dropped {
+        out::note(format_args!(
+            "{}: what the input says about itself (author, licence, shapes, metadata) is left out: {why}",
+            args.output.display()
+        ));
+    }
     if !files::is_stdin(&args.output) {
         out::line(format_args!("{}: {} from {}", args.output.display(), program::name(form).0, args.input.display()))?;
     }
@@ -96,7 +104,7 @@ pub fn run(args: Convert) -> Result<()> {
 }
 
 /// The form that a name asks for.
-fn form(path: &Path) -> Result<Form> {
+pub fn form(path: &Path) -> Result<Form> {
     match path.extension().and_then(|e| e.to_str()) {
         _ if files::is_stdin(path) => Ok(Form::Text),
         Some("mil") => Ok(Form::Text),
@@ -122,37 +130,54 @@ fn pipeline(args: &Convert) -> Result<Option<Pipeline>> {
     })
 }
 
-/// Writes the program; gives the names of the files.
-fn write(args: &Convert, form: Form, program: &Program, description: Option<&Description>) -> Result<Vec<String>> {
-    let path = &args.output;
-    if form == Form::Text && files::is_stdin(path) {
-        out::print(print(program))?;
-        return Ok(Vec::new());
-    }
-    if path.exists() && !args.force {
+/// What was written.
+pub struct Written {
+    /// The names of the files.
+    pub files: Vec<String>,
+    /// Why a description that there was is not in them.
+    pub dropped: Option<String>,
+}
+
+/// Writes the program. What is there is replaced only with `force`.
+pub fn write(
+    path: &Path,
+    force: bool,
+    form: Form,
+    program: &Program,
+    description: Option<&Description>,
+) -> Result<Written> {
+    if path.exists() && !force && !files::is_stdin(path) {
         return Err(files::failed(path, "exists; --force replaces it"));
     }
     if form == Form::Text {
-        return write_text(args, program);
+        let files = match files::is_stdin(path) {
+            true => out::print(print(program)).map(|()| Vec::new())?,
+            false => write_text(path, force, program)?,
+        };
+        return Ok(Written { files, dropped: description.map(|_| "text has no place for it".to_string()) });
     }
     let mut options = WriteOptions::default();
-    options.overwrite = args.force;
+    options.overwrite = force;
     let write = |options: &WriteOptions<'_>| match form {
         Form::Model => write_model(program, path, options),
         _ => write_package(program, path, options),
     };
     // What the input says about itself is kept where it still holds: after passes and opsets it may not.
-    options.description = description;
-    if description.is_none() || write(&options).is_err() {
+    let mut dropped = None;
+    if description.is_some() {
+        options.description = description;
+        dropped = write(&options).err().map(|e| e.to_string());
         options.description = None;
+    }
+    if description.is_none() || dropped.is_some() {
         write(&options)?;
     }
-    Ok(vec![path.display().to_string()])
+    Ok(Written { files: vec![path.display().to_string()], dropped })
 }
 
 /// Text, and the blob files that it names, in its folder. The text comes last: where it is, its files are.
-fn write_text(args: &Convert, program: &Program) -> Result<Vec<String>> {
-    let folder = args.output.parent().unwrap_or(Path::new(""));
+fn write_text(output: &Path, force: bool, program: &Program) -> Result<Vec<String>> {
+    let folder = output.parent().unwrap_or(Path::new(""));
     let mut written = Vec::new();
     let mut blobs: Vec<(PathBuf, _)> = Vec::new();
     for (name, bytes) in program.weights.files() {
@@ -161,7 +186,7 @@ fn write_text(args: &Convert, program: &Program) -> Result<Vec<String>> {
         if there.as_deref() == Some(&*bytes) {
             continue;
         }
-        if there.is_some() && !args.force {
+        if there.is_some() && !force {
             return Err(files::failed(
                 &path,
                 "exists with other weights; --force replaces it, or give -o another folder",
@@ -177,8 +202,8 @@ fn write_text(args: &Convert, program: &Program) -> Result<Vec<String>> {
         files::replace(&path, &bytes)?;
         written.push(path.display().to_string());
     }
-    files::replace(&args.output, print(program).as_bytes())?;
-    written.push(args.output.display().to_string());
+    files::replace(output, print(program).as_bytes())?;
+    written.push(output.display().to_string());
     Ok(written)
 }
 

@@ -40,10 +40,10 @@ fn as_text(args: &Inspect, form: Form, program: &Program, files: &BTreeMap<Strin
     let (major, minor) = program.version;
     let _ = writeln!(
         text,
-        "{}: {}, program({major}.{minor}), {} spelling",
+        "{}: {}, program({major}.{minor}){}",
         args.file.display(),
         program::name(form).0,
-        dialect(program.dialect)
+        spelling(form, program).map(|s| format!(", {s} spelling")).unwrap_or_default()
     );
     for (key, value) in build_info(program) {
         let _ = writeln!(text, "  {key}: {value}");
@@ -86,7 +86,9 @@ fn as_text(args: &Inspect, form: Form, program: &Program, files: &BTreeMap<Strin
             let _ = writeln!(text, "    {:>10}  {}  at {}  {}", size(w.bytes), w.ty, w.offset, w.names.join(", "));
         }
         if !args.weights && weights.len() > SHOWN {
-            let _ = writeln!(text, "    … and {} smaller ones (--weights shows all)", weights.len() - SHOWN);
+            let more = weights.len() - SHOWN;
+            let ones = if more == 1 { "one" } else { "ones" };
+            let _ = writeln!(text, "    … and {more} smaller {ones} (--weights shows all)");
         }
     }
     let totals = Totals::of(program, files);
@@ -133,18 +135,19 @@ fn as_json(args: &Inspect, form: Form, program: &Program, files: &BTreeMap<Strin
     let info: serde_json::Map<String, Value> = build_info(program).into_iter().map(|(k, v)| (k, v.into())).collect();
     json!({
         "file": args.file.display().to_string(), "kind": program::name(form).1,
-        "version": format!("{}.{}", program.version.0, program.version.1), "dialect": dialect(program.dialect),
+        "version": format!("{}.{}", program.version.0, program.version.1), "dialect": spelling(form, program),
         "build_info": info, "functions": program.functions.iter().map(function).collect::<Vec<_>>(), "weights": files,
         "totals": {"ops": totals.ops, "weight_elements": totals.parameters, "weight_bytes": totals.weights,
             "inline_bytes": totals.inline},
     })
 }
 
-fn dialect(dialect: Dialect) -> &'static str {
-    match dialect {
+/// How the text is spelled, if there is one.
+fn spelling(form: Form, program: &Program) -> Option<&'static str> {
+    matches!(form, Form::Text | Form::Compiled).then_some(match program.dialect {
         Dialect::Shorthand => "shorthand",
         Dialect::Verbose => "verbose",
-    }
+    })
 }
 
 /// The pairs of `buildInfo` that are strings.

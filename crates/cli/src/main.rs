@@ -1,4 +1,4 @@
-//! The command `ferrane`: train, generate, eval, devices, bench; fmt, check, inspect, run, convert, diff.
+//! The command `ferrane`: train, generate, eval, devices, bench; fmt, check, inspect, run, convert, diff, grad.
 //!
 //! Results go to standard output; progress and messages to standard error. With `--json` standard output holds JSON and nothing
 //! else. An error ends the process with status 1 and says what to do about it; so does a finding that is the result itself, a text
@@ -19,6 +19,7 @@ mod eval;
 mod files;
 mod fmt;
 mod generate;
+mod grad;
 mod inspect;
 mod model;
 mod out;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Convert(args) => convert::run(args),
         Command::Diff(args) => diff::run(args),
+        Command::Grad(args) => grad::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ferrane::diag::{Code, Diagnostic, Diagnostics, Severity, Source};
 use ferrane::mil::package::{Description, Form, PackageError, open_with};
-use ferrane::mil::{Missing, Options, Program, Strictness, Types, Weights, check, parse_with};
+use ferrane::mil::{Function, Missing, Options, Program, Strictness, Types, Weights, check, parse_with};
 
 use crate::error::{Error, Result};
 use crate::files;
@@ -133,6 +133,27 @@ pub fn load(path: &Path, care: Care) -> Result<Loaded> {
         }
         None => Err(Error::new(format!("{}: the program is not right:\n{}", path.display(), shown.trim_end()))),
     }
+}
+
+/// The function of that name; without one, `main`, or the only one.
+pub fn function<'a>(program: &'a Program, name: Option<&str>) -> Result<&'a Function> {
+    let names = || program.functions.iter().map(|f| f.name.as_str());
+    let found = match name {
+        Some(name) => program.function(name),
+        None => program.function("main").or(program.functions.first()),
+    };
+    found.ok_or_else(|| match name {
+        Some(name) => {
+            let near = ferrane::diag::nearest(name, names()).map(|n| format!(", did you mean `{n}`?"));
+            let known: Vec<&str> = names().collect();
+            Error::new(format!(
+                "--function {name}: no such function{} (there are {})",
+                near.unwrap_or_default(),
+                known.join(", ")
+            ))
+        }
+        None => Error::new("the program has no function"),
+    })
 }
 
 /// The reader takes ops that no registry knows and warns; a program that is to be run must not have any. A container's ops have

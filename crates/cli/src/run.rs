@@ -22,7 +22,7 @@ pub fn run(args: Run) -> Result<()> {
     let spec = spec(&args)?;
     let device = open(&spec)?;
     let program = program::load(&args.program, Care::Whole)?.program;
-    let function = function(&program, args.function.as_deref())?;
+    let function = program::function(&program, args.function.as_deref())?;
     let inputs = inputs(function, &sources)?;
     let (outputs, wall) = match on_surfaces(function) || !is_emulator(&spec) {
         true => {
@@ -108,27 +108,6 @@ fn is_emulator(spec: &str) -> bool {
 fn open(name: &str) -> Result<Device> {
     let known = "a program runs on emulator, ane or ane-or-emulator";
     model::device(name)?.ok_or_else(|| Error::new(format!("--device {name} is for training; {known}")))
-}
-
-/// The function of that name; without one, `main`, or the only one.
-fn function<'a>(program: &'a Program, name: Option<&str>) -> Result<&'a Function> {
-    let names = || program.functions.iter().map(|f| f.name.as_str());
-    let found = match name {
-        Some(name) => program.function(name),
-        None => program.function("main").or(program.functions.first()),
-    };
-    found.ok_or_else(|| match name {
-        Some(name) => {
-            let near = ferrane::diag::nearest(name, names()).map(|n| format!(", did you mean `{n}`?"));
-            let known: Vec<&str> = names().collect();
-            Error::new(format!(
-                "--function {name}: no such function{} (there are {})",
-                near.unwrap_or_default(),
-                known.join(", ")
-            ))
-        }
-        None => Error::new("the program has no function"),
-    })
 }
 
 /// A value for every input. States begin as zeros unless one is given.

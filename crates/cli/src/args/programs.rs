@@ -1,4 +1,4 @@
-//! The commands that work on programs: fmt, check, inspect, run, convert, diff.
+//! The commands that work on programs: fmt, check, inspect, run, convert, diff, grad.
 
 use std::path::PathBuf;
 
@@ -217,6 +217,59 @@ pub struct Diff {
     #[arg(long, value_enum, default_value = "exact", requires = "run")]
     pub numerics: NumericsArg,
     /// One JSON object with all of it.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane grad`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The program that is written takes the inputs of the function and, for each chosen output y, d_y: how the loss changes with y. It
+returns d_x for each chosen input x: how the loss changes with x. With d_y = ones it is the gradient of the sum of y.
+
+Examples:
+  ferrane grad loss.mil -o backward.mil                           of all outputs by all inputs
+  ferrane grad net.mil --output y --input x,w --keep-outputs -o step.mil
+  ferrane grad net.mlpackage --lift w1,w2 -o step.mlpackage       weights become inputs and get gradients
+  ferrane run backward.mil -i x=random:1 -i d_y=ones              see the gradients
+
+A constant may be chosen as an input: it stays a constant, and d_NAME is its gradient. --lift makes it an input as well, so that a
+training loop can change it without compiling anew. docs/ops.md tells the ops that have gradients.
+
+Exit status: 0 written, 1 there is no such program: an op without a gradient on the way, or a name that is none; 2 wrong usage.")]
+pub struct Grad {
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
+    #[arg(value_name = "PROGRAM")]
+    pub program: PathBuf,
+    /// What to differentiate: outputs or any other values, separated by commas; all outputs of floats if not given.
+    #[arg(long = "output", value_name = "NAME", value_delimiter = ',')]
+    pub outputs: Vec<String>,
+    /// What to differentiate by: inputs, constants or any other values; all inputs of floats if not given. Lifted constants are
+    /// always among them.
+    #[arg(long = "input", short = 'i', value_name = "NAME", value_delimiter = ',')]
+    pub inputs: Vec<String>,
+    /// Constants to make inputs first, behind the others.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub lift: Vec<String>,
+    /// Values to take as inputs instead of computing them again: what a forward pass has kept.
+    #[arg(long = "tap", value_name = "NAME", value_delimiter = ',')]
+    pub taps: Vec<String>,
+    /// Return the chosen outputs as well, before the gradients.
+    #[arg(long)]
+    pub keep_outputs: bool,
+    /// Leave out inputs of the function that the gradients do not depend on.
+    #[arg(long)]
+    pub prune_inputs: bool,
+    /// The function; the first one, or `main` if there is one.
+    #[arg(long, value_name = "NAME")]
+    pub function: Option<String>,
+    /// What to write, by its name: .mil (text, with its blob files beside it), .mlpackage or .mlmodel; `-` prints the text alone.
+    #[arg(long = "out", short = 'o', value_name = "OUT")]
+    pub out: PathBuf,
+    /// Replace what is there.
+    #[arg(long)]
+    pub force: bool,
+    /// One JSON object about what was done.
     #[arg(long)]
     pub json: bool,
 }

@@ -18,7 +18,11 @@ fn text_and_package_and_text_are_one_program() {
     assert!(place.path("add.mlpackage/Manifest.json").is_file());
     place.run("check add.mlpackage").ok();
     assert!(place.run("inspect add.mlpackage").ok().out.contains("a package"));
-    place.run("convert add.mlpackage -o back/add.mil").ok();
+    // What a package says about itself has no place in text.
+    let told = place.run("convert add.mlpackage -o back/add.mil").ok().err;
+    assert!(told.contains("back/add.mil") && told.contains("left out"), "{told}");
+    let kept = place.run("convert add.mlpackage -o again.mlpackage --json").ok();
+    assert_eq!((&kept.objects()[0]["description"], kept.err.as_str()), (&"kept".into(), ""));
     place.run("convert add.mil -o add.mlmodel").ok();
     for other in ["add.mlpackage", "add.mlmodel", "back/add.mil"] {
         let same = place.run(&format!("diff add.mil {other} --run 3 --json")).ok().objects();

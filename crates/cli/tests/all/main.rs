@@ -8,6 +8,7 @@
 mod convert;
 mod data;
 mod generate;
+mod grad;
 mod numbers;
 mod output;
 mod place;
