@@ -171,6 +171,9 @@ pub fn find(
         if end <= len { Ok(start..end) } else { Err(fail) }
     };
     let declared = place(record.offset);
+    // A payload lies behind some metadata; a smaller offset, or one beyond the file, was never written by a tool that knew.
+    let behind = offset + ALIGNMENT as u64;
+    let is_behind = record.offset >= behind || record.offset >= 2 * ALIGNMENT as u64;
     if strictness == Strictness::Strict {
         if let Some(first) = odd.into_iter().next() {
             return Err(first);
@@ -178,12 +181,13 @@ pub fn find(
         if !record.offset.is_multiple_of(ALIGNMENT as u64) {
             return Err(BlobError::Alignment { offset: record.offset });
         }
-        return Ok((declared?, Vec::new()));
+        return match is_behind {
+            true => Ok((declared?, Vec::new())),
+            false => Err(BlobError::PayloadOffset { declared: record.offset }),
+        };
     }
-    // A payload lies behind some metadata; a smaller offset, or one beyond the file, was never written by a tool that knew.
-    let behind = offset + ALIGNMENT as u64;
     let range = match declared {
-        Ok(range) if record.offset >= behind || record.offset >= 2 * ALIGNMENT as u64 => range,
+        Ok(range) if is_behind => range,
         _ => {
             odd.push(BlobError::PayloadOffset { declared: record.offset });
             place(behind)?
