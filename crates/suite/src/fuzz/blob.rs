@@ -39,7 +39,12 @@ pub fn blob(data: &[u8]) {
     for (_, record) in records.iter().take(LOOKED_FOR) {
         let (Some(dtype), Ok(start)) = (blob::from_code(record.code), usize::try_from(record.offset)) else { continue };
         let payload = &data[start..start + record.size as usize];
-        let elements = payload.len() * 8 / dtype.bits().unwrap_or(8);
+        let bits = dtype.bits().unwrap_or(8);
+        let elements = payload.len() * 8 / bits;
+        if (elements * bits).div_ceil(8) != payload.len() {
+            // Not a whole number of elements: the file may say so, the writer is given none such.
+            continue;
+        }
         written.push((writer.add(dtype, payload, elements), dtype, elements, payload));
     }
     let file = writer.finish();
