@@ -156,21 +156,17 @@ pub fn write(
         };
         return Ok(Written { files, dropped: description.map(|_| "text has no place for it".to_string()) });
     }
-    let mut options = WriteOptions::default();
-    options.overwrite = force;
-    let write = |options: &WriteOptions<'_>| match form {
-        Form::Model => write_model(program, path, options),
-        _ => write_package(program, path, options),
+    let write = |description: Option<&Description>| {
+        let options = WriteOptions { overwrite: force, description, ..WriteOptions::default() };
+        match form {
+            Form::Model => write_model(program, path, &options),
+            _ => write_package(program, path, &options),
+        }
     };
     // What the input says about itself is kept where it still holds: after passes and opsets it may not.
-    let mut dropped = None;
-    if description.is_some() {
-        options.description = description;
-        dropped = write(&options).err().map(|e| e.to_string());
-        options.description = None;
-    }
+    let dropped = description.and_then(|d| write(Some(d)).err()).map(|e| e.to_string());
     if description.is_none() || dropped.is_some() {
-        write(&options)?;
+        write(None)?;
     }
     Ok(Written { files: vec![path.display().to_string()], dropped })
 }
