@@ -71,7 +71,7 @@ pub fn remedy(kind: ErrorKind) -> &'static str {
             "Read the message: it names the op or the line. `print` the program to see what was compiled."
         }
         ErrorKind::Unsupported => {
-            "Replace the op or shape by one that the machine has; the emulator with limits off runs all of them."
+            "Replace the op or shape by one that the machine has; docs/ops.md says what the emulator runs."
         }
         ErrorKind::CompileBudget => {
             "Compile fewer programs: pass weights as inputs, share executables, or restart the process."
