@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ferrane_device::ErrorKind;
 use ferrane_emulator::{Emulator, Options};
 use ferrane_host::f16;
 use ferrane_mil::passes::Pipeline;
@@ -30,8 +31,13 @@ pub fn passes(data: &[u8]) {
         let outputs = emulator.call(program, "main", &inputs, &mut BTreeMap::new())?;
         Ok(outputs.into_iter().map(|(name, value)| bits(name, &value)).collect())
     };
-    let (before, after) =
-        (run(&program).expect("a right program runs"), run(&after).expect("so it does after the passes"));
+    let before = match run(&program) {
+        Ok(before) => before,
+        // A rank that the emulator does not have is right in the language.
+        Err(e) if e.kind() == ErrorKind::Unsupported => return,
+        Err(e) => panic!("a right program runs: {e}"),
+    };
+    let after = run(&after).expect("so it does after the passes");
     assert_eq!(before, after, "the passes change the numbers");
 }
 
