@@ -6,8 +6,9 @@
 //! and a sum has one order for each plan, whatever the number of threads. (Not for each shape: sums down columns and sums along rows
 //! associate differently, and which it is depends on how the plan laid the operand out.)
 //!
-//! An evaluation reuses its memory: the arena, and the scratch of each thread. What it takes from the heap is the packing memory
+//! An evaluation of a plan's own steps reuses its memory: the arena, and the scratch of each thread. What it takes from the heap is the packing memory
 //! of products, which the `gemm` crate behind `ferrane_host::gemm` allocates at each call.
+//! Kernels and interpreted functions (below) allocate their values.
 //!
 //! An op that a plan has no steps for is a *kernel*: one function over whole tensors. Functions that no plan can express (unknown
 //! extents, computed shapes, lists, `cond`, `while_loop`) are interpreted op by op with the same functions and the same numbers.

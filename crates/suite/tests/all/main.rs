@@ -7,3 +7,4 @@ mod onnx;
 mod ops_doc;
 mod packages;
 mod sequences;
+mod values;

@@ -3,27 +3,16 @@
 use std::collections::BTreeMap;
 
 use ferrane_emulator::{Emulator, Numerics, Options};
-use ferrane_mil::{Constant, DataType};
+use ferrane_mil::Constant;
 use ferrane_suite::onnx::{self, Refusal, Tensor};
 use ferrane_testdata::Suite;
+
+use crate::values::numbers;
 
 /// Relative to the largest element of an output, because sums cancel; the references are fp32 themselves, of other association.
 const FP32: f64 = 1e-5;
 /// Two units in the last place of fp16: one for the port, one because the reference rounds every intermediate result.
 const FP16: f64 = 2e-3;
-
-fn numbers(value: &Constant) -> Option<Vec<f64>> {
-    let Constant::Tensor { ty, .. } = value else { return None };
-    let none = ferrane_mil::Weights::new();
-    let bytes = value.bytes(&none)?;
-    Some(match ty.dtype()? {
-        DataType::Fp32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect(),
-        DataType::Fp16 => {
-            bytes.chunks_exact(2).map(|b| ferrane_host::f16::from_le_bytes([b[0], b[1]]).to_f64()).collect()
-        }
-        _ => value.as_ints()?.into_iter().map(|v| v as f64).collect(),
-    })
-}
 
 fn compare(found: &Constant, wanted: &Tensor, spread: f64) -> Result<(), String> {
     let shape = found.ty().shape().ok_or("an output is no tensor")?;

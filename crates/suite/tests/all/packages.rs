@@ -8,6 +8,8 @@ use ferrane_mil::package::{self, Opened, WriteOptions};
 use ferrane_mil::{Constant, DataType, Program, Type, ValueId, parse, print};
 use ferrane_testdata::Suite;
 
+use crate::values::numbers;
+
 /// An fp16 program against fp32 results: what a few dozen roundings and an fp16 exponential leave, of the largest output. A reader
 /// or an op that is wrong is off by the size of the outputs themselves.
 const FP16: f64 = 1e-2;
@@ -55,18 +57,6 @@ fn constant(ty: &Type, values: &[f64]) -> Option<Constant> {
     (ty.elements()? == values.len()).then(|| Constant::raw(dtype, &shape, &bytes))
 }
 
-fn floats(value: &Constant) -> Option<Vec<f64>> {
-    let none = ferrane_mil::Weights::new();
-    let bytes = value.bytes(&none)?;
-    Some(match value.ty().dtype()? {
-        DataType::Fp16 => {
-            bytes.chunks_exact(2).map(|b| ferrane_host::f16::from_le_bytes([b[0], b[1]]).to_f64()).collect()
-        }
-        DataType::Fp32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect(),
-        _ => value.as_ints()?.into_iter().map(|v| v as f64).collect(),
-    })
-}
-
 /// The recorded input where there is one and it fits, else numbers of a fixed sequence.
 fn inputs(program: &Program, recorded: Option<&[f64]>) -> Option<Vec<(String, Constant)>> {
     let main = program.functions.first()?;
@@ -93,7 +83,7 @@ fn check(path: &Path, scratch: &Path) -> Result<(), String> {
     let inputs = inputs(&opened.program, x.as_ref().map(|x| x.1.as_slice())).ok_or("a port that no numbers fit")?;
     let first = run(&opened.program, &inputs)?;
     if let (Some(_), Some((_, wanted))) = (&x, &y) {
-        let found = floats(&first.first().ok_or("no output")?.1).ok_or("an output holds no numbers")?;
+        let found = numbers(&first.first().ok_or("no output")?.1).ok_or("an output holds no numbers")?;
         let largest = wanted.iter().fold(0.0f64, |m, v| m.max(v.abs()));
         let worst = found.iter().zip(wanted).fold(0.0f64, |m, (f, w)| m.max((f - w).abs()));
         if found.len() != wanted.len() || worst.is_nan() || worst > FP16 * largest {
