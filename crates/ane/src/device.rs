@@ -43,7 +43,7 @@ impl Ane {
     /// A spent budget has no words of its own: compiles and loads just fail (apple-runtime §3).
     fn budget(&self, error: Error) -> Error {
         let (spent, budget) = (COMPILES.load(Ordering::Relaxed), self.profile.compile_budget.value);
-        if spent < budget || error.kind() == ErrorKind::InvalidProgram {
+        if !budget.exceeded_by(spent.saturating_add(1)) || error.kind() == ErrorKind::InvalidProgram {
             return error;
         }
         let message = format!("{spent} programs were compiled in this process, and the budget is about {budget}");

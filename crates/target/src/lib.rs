@@ -6,5 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod profile;
+pub mod select;
 
 pub use profile::{Profile, ProfileError, Sourced, Subject};
+pub use select::{Selected, Selection, Unit, Work, select};
