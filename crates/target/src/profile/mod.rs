@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 pub use chips::{Chip, Subject, chips, paths, systems};
 pub use values::{
-    Acceptance, Accumulator, AttnMask, Dialect, GeluTable, Limit, PortOrder, Rounding, RoundOp, SigmoidTable, SliceCrop,
-    Subnormals, SumWidth, WeightRoute,
+    Acceptance, Accumulator, AttnMask, Dialect, GeluTable, Limit, PortOrder, RoundOp, Rounding, SigmoidTable,
+    SliceCrop, Subnormals, SumWidth, WeightRoute,
 };
 
 /// A value with its evidence.
@@ -244,7 +244,9 @@ pub enum ProfileError {
     #[error("profile file: {0}")]
     Syntax(String),
     /// No profile of that name.
-    #[error("no profile `{name}`{hint}; a profile is CHIP-OS-PATH, chips are {chips}, systems {systems}, paths {paths}")]
+    #[error(
+        "no profile `{name}`{hint}; a profile is CHIP-OS-PATH, chips are {chips}, systems {systems}, paths {paths}"
+    )]
     Unknown {
         /// The name asked for.
         name: String,
@@ -298,7 +300,10 @@ fn pick<T: Clone + PartialEq>(
     Ok(Sourced { value: given.value.clone(), claims: given.claims.clone(), overrules: given.overrules.clone() })
 }
 
-fn ops(subject: &Subject, overlays: &[(Rank, &Overlay)]) -> Result<BTreeMap<String, Sourced<Acceptance>>, ProfileError> {
+fn ops(
+    subject: &Subject,
+    overlays: &[(Rank, &Overlay)],
+) -> Result<BTreeMap<String, Sourced<Acceptance>>, ProfileError> {
     let mut names: Vec<&String> = overlays.iter().flat_map(|(_, o)| o.ops.keys()).collect();
     names.sort();
     names.dedup();
@@ -344,8 +349,11 @@ fn subject(name: &str) -> Result<Subject, ProfileError> {
     let chips: Vec<String> = chips().iter().map(|c| c.name.clone()).collect();
     Subject::parse(name).ok_or_else(|| ProfileError::Unknown {
         name: name.to_string(),
-        hint: ferrane_diag::nearest(name, Profile::names().iter().map(String::as_str).chain(chips.iter().map(String::as_str)))
-            .map_or_else(String::new, |n| format!(", did you mean `{n}`?")),
+        hint: ferrane_diag::nearest(
+            name,
+            Profile::names().iter().map(String::as_str).chain(chips.iter().map(String::as_str)),
+        )
+        .map_or_else(String::new, |n| format!(", did you mean `{n}`?")),
         chips: words(&chips),
         systems: words(systems()),
         paths: words(paths()),

@@ -33,9 +33,8 @@ impl Work {
                 None => read = read.saturating_add(bytes(&function.value(id).ty)),
             }
         }
-        let sum = |f: fn(&Type) -> u64| {
-            op.outputs.iter().map(|&v| f(&function.value(v).ty)).fold(0, u64::saturating_add)
-        };
+        let sum =
+            |f: fn(&Type) -> u64| op.outputs.iter().map(|&v| f(&function.value(v).ty)).fold(0, u64::saturating_add);
         Work { macs: macs(function, op), elements: sum(elements), weights, read, written: sum(bytes) }
     }
 }
