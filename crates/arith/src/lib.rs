@@ -1,0 +1,41 @@
+//! The Neural Engine's scalar arithmetic, as measurements and decoded compiler output tell it.
+//!
+//! Everything here is a pure function of numbers and of [`Rules`], a plain struct of switches: one for each thing that engines
+//! do differently from IEEE arithmetic, or from each other. `Rules::default()` is the clean engine: fp16 between operations, wide
+//! exact sums, functions rounded once, to nearest even. [`Rules::published`] is the model that reproduces the published device
+//! outputs (emulator §3.1, §6.3, §11). A profile of a machine sets the switches one by one.
+//!
+//! Invariants: an fp16 value travels as an `f32` that holds it exactly; every function that makes one rounds the exact value once,
+//! unless its rule is a chain of rounded steps, which its text then spells out. No function panics, whatever the bits.
+//!
+//! The one decision: sums are integers. A product is a whole number of accumulator units, so a sum is exact and does not depend on
+//! its order, the vector width or the number of threads; only where a partial sum overflows does the order of the terms count, and
+//! then it is the order of the operands.
+//!
+//! ```
+//! use ferrane_arith::{Function, Rules};
+//! let rules = Rules::published();
+//! // tanh(0.1): the device's table, not the nearest fp16 value (emulator §6.3).
+//! let x = rules.rounding.f32(0.1);
+//! assert_eq!(rules.function(Function::Tanh, x), Some(ferrane_arith::half(0x2e5d)));
+//! // 32752 passes the accumulator's port, 32768 does not (emulator §4).
+//! assert_eq!(rules.product(&[16376.0, 16376.0], &[1.0, 1.0], 0.0), 32752.0);
+//! assert_eq!(rules.product(&[16384.0, 16384.0], &[1.0, 1.0], 0.0), f32::INFINITY);
+//! ```
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod accumulate;
+mod crop;
+mod function;
+mod quantize;
+mod round;
+mod rules;
+mod softmax;
+pub mod table;
+
+pub use crop::CROP_LIMIT;
+pub use function::Function;
+pub use quantize::{dequantize, quantize};
+pub use round::{Rounding, half};
+pub use rules::{Accumulator, Denormals, Reduction, RoundOp, Rules, SigmoidTable};

@@ -1,0 +1,65 @@
+//! Softmax as the engine composes it (emulator §6.2).
+
+use crate::Rules;
+
+impl Rules {
+    /// Softmax of a row of fp16 values, in place: subtract the maximum, exponential, wide sum, reciprocal, product.
+    ///
+    /// With tables the difference, the exponential, the reciprocal and the product are each fp16; the sum is not rounded. Without,
+    /// every value is exact and rounded once.
+    pub fn softmax(&self, row: &mut [f32]) {
+        let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        if !self.tables {
+            let total: f64 = row.iter().map(|&x| f64::from(x - most).exp()).sum();
+            for x in row {
+                *x = self.rounding.f64(f64::from(*x - most).exp() / total);
+            }
+            return;
+        }
+        self.softmax_with(most, row, |x| self.exp(x));
+    }
+
+    /// The recipe with a table of the exponential made by the caller: `exp` is that of these rules for every fp16 value.
+    pub fn softmax_with(&self, most: f32, row: &mut [f32], exp: impl Fn(f32) -> f32) {
+        let mut total = 0.0f64;
+        for x in row.iter_mut() {
+            *x = exp(self.result(*x - most));
+            total += f64::from(*x);
+        }
+        let scale = self.reciprocal(total);
+        for x in row {
+            *x = self.result(*x * scale);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_as_published() {
+        // Emulator §5.
+        let device = Rules::published();
+        let mut row = [1000.0, 1.0, 2.0, 3.0];
+        device.softmax(&mut row);
+        assert_eq!(row, [1.0, 0.0, 0.0, 0.0]);
+        for x in [0.0, -7.5, 65504.0] {
+            let mut row = [x; 4];
+            device.softmax(&mut row);
+            assert_eq!(row, [0.25; 4]);
+        }
+        // NaN enters as infinity and takes all the mass.
+        let mut row = [1.0, device.enter(f32::NAN), -3.0];
+        device.softmax(&mut row);
+        assert_eq!(row, [0.0, 1.0, 0.0]);
+    }
+
+    #[test]
+    fn the_clean_engine_rounds_once() {
+        let mut row = [0.0, 1.0];
+        Rules::default().softmax(&mut row);
+        // e/(1+e) = 0.7310586.
+        assert_eq!(row, [crate::Rounding::Even.f64(0.268_941_421_37), crate::Rounding::Even.f64(0.731_058_578_63)]);
+    }
+}

@@ -1,0 +1,3 @@
+//! The arithmetic against published vectors.
+
+mod numerics;
