@@ -7,7 +7,7 @@ use ferrane_device::{Error, ErrorKind, Port, Procedure, Result};
 use ferrane_mil::{DataType, Function, Weights};
 
 use crate::host::{Tensor, decode};
-use crate::interpret::{self, Interpreted, Limits};
+use crate::interpret::{self, Bounds, Interpreted};
 use crate::plan::{Plan, ports};
 use crate::tables::Table;
 
@@ -24,17 +24,17 @@ impl Body {
         function: &Function,
         weights: &Weights,
         table: &'static Table,
-        limits: Limits,
+        bounds: Bounds,
     ) -> Result<Body> {
         if interpret::is_needed(function) {
             let procedure = ports(id, function)?;
-            Ok(Body::Interpreted(Box::new(Interpreted::new(function, weights, table, limits)?), procedure))
+            Ok(Body::Interpreted(Box::new(Interpreted::new(function, weights, table, bounds)?), procedure))
         } else {
             let plan = Plan::new(id, function, weights, table)?;
-            if plan.arena_bytes > limits.memory {
+            if plan.arena_bytes > bounds.memory {
                 let message = format!(
                     "`{}`: an evaluation needs {} bytes and may hold {}",
-                    function.name, plan.arena_bytes, limits.memory
+                    function.name, plan.arena_bytes, bounds.memory
                 );
                 return Err(Error::new(ErrorKind::OutOfMemory, message));
             }

@@ -68,7 +68,7 @@ impl Emulator {
             state.push(Arc::new(tensor(function, port, &constant, weights)?));
         }
         let outputs = if interpret::is_needed(function) {
-            Interpreted::new(function, weights, self.table(), self.limits())?.evaluate(given, &mut state)?
+            Interpreted::new(function, weights, self.table(), self.bounds())?.evaluate(given, &mut state)?
         } else {
             self.run_plan(function, weights, given, &mut state)?
         };
@@ -84,7 +84,7 @@ impl Emulator {
         inputs: Vec<Tensor>,
         states: &mut [Arc<Tensor>],
     ) -> Result<Vec<Arc<Tensor>>> {
-        let body = Body::new(0, function, weights, self.table(), self.limits())?;
+        let body = Body::new(0, function, weights, self.table(), self.bounds())?;
         let Body::Plan(plan) = &body else { return Err(Error::new(ErrorKind::Evaluate, "the function is no plan")) };
         let memory = |e: ferrane_host::buffer::AllocError| Error::new(ErrorKind::OutOfMemory, e.to_string());
         let busy = || Error::new(ErrorKind::Busy, "memory of the call is in use");
@@ -105,7 +105,7 @@ impl Emulator {
         let procedure = &plan.procedure;
         // Here the surfaces are ours as well, and a short text may ask for any extent.
         let made: usize = procedure.outputs.iter().map(|port| port.layout.allocation).fold(0, usize::saturating_add);
-        let most = self.limits().memory;
+        let most = self.bounds().memory;
         if made > most {
             let message = format!("the outputs have {made} bytes; an evaluation may hold {most}");
             return Err(Error::new(ErrorKind::OutOfMemory, message));
@@ -183,7 +183,7 @@ impl Evaluate for Emulator {
         if op.name.starts_with("random_") {
             return Err(format!("op `{}` draws numbers: they are not known before it runs", op.name));
         }
-        let results = interpret::evaluate_op(function, op, opset, weights, &EXACT, self.limits());
+        let results = interpret::evaluate_op(function, op, opset, weights, &EXACT, self.bounds());
         Ok(results.map_err(|e| e.message().to_string())?.iter().map(|t| t.to_constant()).collect())
     }
 }

@@ -1,22 +1,20 @@
 //! The emulator as a backend of the seam.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use ferrane_device::backend::{
-    Accesses, Backend, CompileOptions, Compiled, Done, Event, Events, Loaded, Prepared, Source, Stats,
-};
-use ferrane_device::{Bindings, Error, ErrorKind, Layout, Memory, Procedure, Result};
-use ferrane_host::buffer::{AlignedBuf, SharedBytes};
+use ferrane_device::backend::{Backend, CompileOptions, Compiled, Event, Events, Source};
+use ferrane_device::{Error, ErrorKind, Layout, Memory, Result};
+use ferrane_host::buffer::SharedBytes;
 use ferrane_mil::{Function, MilError, Program, Weights, check, parse, print, verify};
 use ferrane_target::Profile;
 use sha2::{Digest as _, Sha256};
 
-use crate::body::{Body, interpret};
+use crate::body::Body;
 use crate::events::Counter;
-use crate::interpret::{self, Limits};
-use crate::queue::{Queue, Run};
+use crate::interpret::{self, Bounds};
+use crate::life::{Artefact, Shared};
+use crate::queue::Queue;
 use crate::tables::{EXACT, FAST, Table};
 use crate::trace::{self, StepTime};
 
@@ -94,8 +92,8 @@ impl Emulator {
         trace::trace(self.table(), program, runs)
     }
 
-    pub(crate) fn limits(&self) -> Limits {
-        Limits { memory: self.options.memory, iterations: self.options.iterations }
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds { memory: self.options.memory, iterations: self.options.iterations }
     }
 
     pub(crate) fn table(&self) -> &'static Table {
@@ -112,7 +110,7 @@ impl Emulator {
         let mut bodies = Vec::new();
         for (id, function) in program.functions.iter().enumerate() {
             let body = checked(function, &program.weights)
-                .and_then(|()| Body::new(id as u32, function, &program.weights, self.table(), self.limits()));
+                .and_then(|()| Body::new(id as u32, function, &program.weights, self.table(), self.bounds()));
             bodies.push(body.map_err(named)?);
         }
         if bodies.is_empty() {
@@ -216,146 +214,5 @@ impl Backend for Emulator {
 impl Events for Emulator {
     fn create(&self) -> Result<Arc<dyn Event>> {
         Ok(Arc::new(Counter::default()))
-    }
-}
-
-/// What compiled, loaded and prepared programs share. It does not change.
-struct Shared {
-    bodies: Vec<Body>,
-    procedures: Vec<Procedure>,
-    queue: Arc<Queue>,
-    timeout: Duration,
-}
-
-struct Artefact {
-    key: String,
-    shared: Arc<Shared>,
-}
-
-impl Compiled for Artefact {
-    fn key(&self) -> &str {
-        &self.key
-    }
-
-    fn bytes(&self) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn load(&self) -> Result<Arc<dyn Loaded>> {
-        let arenas = Arc::new(Arenas::default());
-        Ok(Arc::new(Ready { shared: self.shared.clone(), unloaded: Arc::default(), arenas }))
-    }
-}
-
-/// Arenas that no evaluation uses now. There are as many as evaluations ran at one time.
-#[derive(Default)]
-struct Arenas(Mutex<Vec<AlignedBuf>>);
-
-impl Arenas {
-    fn take(&self, bytes: usize) -> Result<AlignedBuf> {
-        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut arena = spare.unwrap_or_default();
-        arena.grow(bytes).map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;
-        Ok(arena)
-    }
-
-    fn give(&self, arena: AlignedBuf) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(arena);
-    }
-}
-
-struct Ready {
-    shared: Arc<Shared>,
-    unloaded: Arc<AtomicBool>,
-    arenas: Arc<Arenas>,
-}
-
-impl Loaded for Ready {
-    fn procedures(&self) -> &[Procedure] {
-        &self.shared.procedures
-    }
-
-    fn prepare(&self, bindings: &Bindings) -> Result<Arc<dyn Prepared>> {
-        if self.unloaded.load(Ordering::Acquire) {
-            return Err(unloaded());
-        }
-        let wanted = bindings.procedure_name();
-        let body =
-            self.shared.procedures.iter().position(|p| wanted.is_none_or(|n| n == p.name)).ok_or_else(|| {
-                Error::new(ErrorKind::Binding, format!("no procedure `{}`", wanted.unwrap_or("main")))
-            })?;
-        Ok(Arc::new(Request {
-            shared: self.shared.clone(),
-            body,
-            unloaded: self.unloaded.clone(),
-            arenas: self.arenas.clone(),
-            waits: bindings.waits().to_vec(),
-            signals: bindings.signals().to_vec(),
-        }))
-    }
-
-    fn unload(&self) -> Result<()> {
-        if self.unloaded.swap(true, Ordering::AcqRel) {
-            return Err(unloaded());
-        }
-        self.arenas.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        Ok(())
-    }
-}
-
-fn unloaded() -> Error {
-    Error::new(ErrorKind::Unloaded, "the program is unloaded")
-}
-
-struct Request {
-    shared: Arc<Shared>,
-    body: usize,
-    unloaded: Arc<AtomicBool>,
-    arenas: Arc<Arenas>,
-    waits: Vec<(Arc<dyn Event>, u64)>,
-    signals: Vec<(Arc<dyn Event>, u64)>,
-}
-
-impl Run for Request {
-    fn run(&self, accesses: &mut Accesses) -> Result<Stats> {
-        let start = Instant::now();
-        if self.unloaded.load(Ordering::Acquire) {
-            return Err(unloaded());
-        }
-        for (event, value) in &self.waits {
-            if !event.wait(*value, self.shared.timeout) {
-                let message = format!("waited {:?} for an event to reach {value}", self.shared.timeout);
-                return Err(Error::new(ErrorKind::Evaluate, message));
-            }
-        }
-        match &self.shared.bodies[self.body] {
-            Body::Plan(plan) => {
-                let mut arena = self.arenas.take(plan.arena_bytes)?;
-                let result = plan.evaluate(&mut arena, accesses);
-                self.arenas.give(arena);
-                result?;
-            }
-            Body::Interpreted(function, procedure) => interpret(function, procedure, accesses)?,
-        }
-        for (event, value) in &self.signals {
-            event.signal(*value);
-        }
-        let mut stats = Stats::default();
-        stats.wall = start.elapsed();
-        Ok(stats)
-    }
-}
-
-impl Prepared for Request {
-    fn evaluate(&self, accesses: &mut Accesses) -> Result<Stats> {
-        self.run(accesses)
-    }
-
-    fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
-        if self.unloaded.load(Ordering::Acquire) {
-            return Err((unloaded(), accesses));
-        }
-        let shared = self.shared.clone();
-        shared.queue.submit(self, accesses, done)
     }
 }

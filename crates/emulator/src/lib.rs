@@ -16,7 +16,7 @@
 //!
 //! Weights are snapshotted at compile; input surfaces are read at every evaluation (emulator §1). Ports are packed, in program
 //! order, whatever row alignment the profile names. A state is a port of its own: a plan reads and writes its surface in place, so
-//! a failed evaluation may leave it changed; interpreted functions write states only when they succeed. Limits of a profile are not
+//! a failed evaluation may leave it changed; interpreted functions write states only when they succeed. Bounds of a profile are not
 //! enforced here. [`Emulator::call`] runs any function on constants; single ops are evaluated through `ferrane_mil::Evaluate`.
 //!
 //! ```
@@ -49,6 +49,7 @@ mod device;
 mod events;
 mod host;
 mod interpret;
+mod life;
 mod plan;
 mod queue;
 mod support;

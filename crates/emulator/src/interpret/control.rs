@@ -35,8 +35,8 @@ impl Machine<'_> {
                 return Ok(variables);
             }
             self.iterations += 1;
-            if self.iterations > self.limits.iterations {
-                let limit = self.limits.iterations;
+            if self.iterations > self.bounds.iterations {
+                let limit = self.bounds.iterations;
                 let message = format!("op `while_loop`: the loops of an evaluation may take {limit} iterations");
                 return Err(Error::new(ErrorKind::Evaluate, message));
             }

@@ -8,7 +8,7 @@ use ferrane_mil::{Arg, BlockId, DataType, Function, Op, OpId, Opset, Type, Value
 
 use super::analysis::Analysis;
 use super::single::Single;
-use super::{Cache, Limits, broken, empty, lock};
+use super::{Bounds, Cache, broken, empty, lock};
 use crate::host::{Call, Tensor, kernel};
 use crate::plan::unsupported;
 use crate::tables::Table;
@@ -79,7 +79,7 @@ pub(super) struct Machine<'a> {
     pub weights: &'a Weights,
     pub opset: Opset,
     pub table: &'static Table,
-    pub limits: Limits,
+    pub bounds: Bounds,
     pub cache: &'a Cache,
     /// Without it nothing is dropped and every op counts.
     pub analysis: Option<&'a Analysis>,
@@ -96,7 +96,7 @@ impl<'a> Machine<'a> {
         weights: &'a Weights,
         opset: Opset,
         table: &'static Table,
-        limits: Limits,
+        bounds: Bounds,
         cache: &'a Cache,
     ) -> Machine<'a> {
         Machine {
@@ -104,7 +104,7 @@ impl<'a> Machine<'a> {
             weights,
             opset,
             table,
-            limits,
+            bounds,
             cache,
             analysis: None,
             states: Vec::new(),
@@ -130,13 +130,13 @@ impl<'a> Machine<'a> {
     /// Refuses to make `bytes` more if that is too much.
     pub(super) fn room(&self, op: &Op, bytes: Option<usize>) -> Result<()> {
         let total = bytes.and_then(|b| b.checked_add(self.held));
-        if total.is_some_and(|t| t <= self.limits.memory) {
+        if total.is_some_and(|t| t <= self.bounds.memory) {
             return Ok(());
         }
         let wanted = bytes.map_or("more bytes than can be addressed".into(), |b| format!("{b} bytes"));
         let message = format!(
             "op `{}` would make {wanted} beside the {} that are held; an evaluation may hold {}",
-            op.name, self.held, self.limits.memory
+            op.name, self.held, self.bounds.memory
         );
         Err(Error::new(ErrorKind::OutOfMemory, message))
     }
@@ -184,7 +184,7 @@ impl<'a> Machine<'a> {
                 self.bind(output, Value::Tensor(tensor));
             }
         }
-        if self.held > self.limits.memory {
+        if self.held > self.bounds.memory {
             self.room(op, Some(0))?;
         }
         if let Some(analysis) = self.analysis {

@@ -6,8 +6,8 @@
 //! for the next time. So the numbers are those of a plan under the same table.
 //!
 //! Invariants: a value is bound before it is read (`ferrane_mil::verify`); values are dropped after their last use (`analysis`);
-//! the bytes of all bound values stay below [`Limits::memory`], which is checked before an op runs; the iterations of all loops of
-//! an evaluation stay below [`Limits::iterations`]. States are written back by the caller after the last op, so that a failed
+//! the bytes of all bound values stay below [`Bounds::memory`], which is checked before an op runs; the iterations of all loops of
+//! an evaluation stay below [`Bounds::iterations`]. States are written back by the caller after the last op, so that a failed
 //! evaluation leaves them as they were.
 
 mod analysis;
@@ -34,7 +34,7 @@ pub(crate) use machine::has_own;
 
 /// What one evaluation may take.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct Bounds {
     /// Bytes of all values that are alive at a time.
     pub memory: usize,
     /// Iterations of all loops together.
@@ -66,7 +66,7 @@ pub(crate) struct Interpreted {
     weights: Weights,
     opset: Opset,
     table: &'static Table,
-    limits: Limits,
+    bounds: Bounds,
     analysis: Analysis,
     cache: Cache,
 }
@@ -80,18 +80,18 @@ impl Interpreted {
         function: &Function,
         weights: &Weights,
         table: &'static Table,
-        limits: Limits,
+        bounds: Bounds,
     ) -> Result<Interpreted> {
         let analysis = Analysis::new(function);
         analysis.refuse(function)?;
         let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
         let (function, weights) = (function.clone(), weights.clone());
-        Ok(Interpreted { function, weights, opset, table, limits, analysis, cache: Cache::default() })
+        Ok(Interpreted { function, weights, opset, table, bounds, analysis, cache: Cache::default() })
     }
 
     /// Evaluates over tensors in the order of the function's inputs and states; states are changed if it succeeds.
     pub(crate) fn evaluate(&self, inputs: Vec<Tensor>, states: &mut Vec<Arc<Tensor>>) -> Result<Vec<Arc<Tensor>>> {
-        let mut machine = Machine::new(&self.function, &self.weights, self.opset, self.table, self.limits, &self.cache);
+        let mut machine = Machine::new(&self.function, &self.weights, self.opset, self.table, self.bounds, &self.cache);
         machine.analysis = Some(&self.analysis);
         machine.states = states.clone();
         let mut inputs = inputs.into_iter();
@@ -129,10 +129,10 @@ pub(crate) fn evaluate_op(
     opset: Opset,
     weights: &Weights,
     table: &'static Table,
-    limits: Limits,
+    bounds: Bounds,
 ) -> Result<Vec<Arc<Tensor>>> {
     let cache = Cache::default();
-    let mut machine = Machine::new(function, weights, opset, table, limits, &cache);
+    let mut machine = Machine::new(function, weights, opset, table, bounds, &cache);
     if op.name == "const" {
         return Err(Error::new(ErrorKind::Unsupported, "a `const` is a value already"));
     }
