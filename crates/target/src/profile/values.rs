@@ -72,6 +72,8 @@ words! {
     }
     /// How ports are ordered by the compiled program.
     PortOrder {
+        /// As the attributes of the compiled program say; nothing else tells.
+        Attributes = "attributes",
         /// As the program declares them.
         Declaration = "declaration",
         /// By name.
