@@ -35,38 +35,9 @@ impl Emulator {
         inputs: &[(String, Constant)],
         states: &mut BTreeMap<String, Constant>,
     ) -> Result<Vec<(String, Constant)>> {
-        verify(program).map_err(|e| Error::new(ErrorKind::InvalidProgram, e.to_string()))?;
+        let function = found(program, function)?;
         let weights = &program.weights;
-        let function = program.function(function).ok_or_else(|| {
-            let known: Vec<_> = program.functions.iter().map(|f| f.name.as_str()).collect();
-            let message = format!("no function `{function}`; there are {}", known.join(", "));
-            Error::new(ErrorKind::Binding, message)
-        })?;
-        checked(function, weights)?;
-        let is_state = |v: ValueId| matches!(function.value(v).ty, Type::State(_));
-        let ports: Vec<ValueId> = function.inputs.iter().copied().filter(|&v| !is_state(v)).collect();
-        let named = |v: &ValueId, name: &str| function.value(*v).name == name;
-        if let Some((name, _)) = inputs.iter().find(|(name, _)| !ports.iter().any(|v| named(v, name))) {
-            return Err(Error::new(ErrorKind::Binding, "the function has no such input").with_port(name));
-        }
-        let mut given = Vec::with_capacity(ports.len());
-        for &port in &ports {
-            let constant = inputs.iter().find(|(name, _)| named(&port, name)).map(|(_, c)| c);
-            let missing = || Error::new(ErrorKind::Binding, "no value is given").with_port(&function.value(port).name);
-            given.push(tensor(function, port, constant.ok_or_else(missing)?, weights)?);
-        }
-        let held: Vec<ValueId> = function.inputs.iter().copied().filter(|&v| is_state(v)).collect();
-        if let Some(name) = states.keys().find(|name| !held.iter().any(|v| named(v, name))) {
-            return Err(Error::new(ErrorKind::Binding, "the function has no such state").with_port(name));
-        }
-        let mut state = Vec::with_capacity(held.len());
-        for &port in &held {
-            let constant = match states.get(&function.value(port).name) {
-                Some(constant) => constant.clone(),
-                None => zeros(function, port)?,
-            };
-            state.push(Arc::new(tensor(function, port, &constant, weights)?));
-        }
+        let Bound { inputs: given, held, states: mut state } = Bound::new(function, weights, inputs, states)?;
         let outputs = if interpret::is_needed(function) {
             Interpreted::new(function, weights, self.table(), self.bounds())?.evaluate(given, &mut state)?
         } else {
@@ -126,6 +97,64 @@ impl Emulator {
             *state = read(port, bytes)?;
         }
         procedure.outputs.iter().zip(&accesses.outputs).map(|(port, bytes)| read(port, bytes)).collect()
+    }
+}
+
+/// The function of that name in a program that is right.
+pub(crate) fn found<'a>(program: &'a Program, function: &str) -> Result<&'a Function> {
+    verify(program).map_err(|e| Error::new(ErrorKind::InvalidProgram, e.to_string()))?;
+    let function = program.function(function).ok_or_else(|| {
+        let known: Vec<_> = program.functions.iter().map(|f| f.name.as_str()).collect();
+        let message = format!("no function `{function}`; there are {}", known.join(", "));
+        Error::new(ErrorKind::Binding, message)
+    })?;
+    checked(function, &program.weights)?;
+    Ok(function)
+}
+
+/// The ports of a function with values, in its order.
+pub(crate) struct Bound {
+    /// Of the inputs that are no states.
+    pub inputs: Vec<Tensor>,
+    /// Which inputs are states.
+    pub held: Vec<ValueId>,
+    /// What those begin with.
+    pub states: Vec<Arc<Tensor>>,
+}
+
+impl Bound {
+    /// Finds a value of the port's type for each; a state that is not given begins as zeros.
+    pub(crate) fn new(
+        function: &Function,
+        weights: &Weights,
+        inputs: &[(String, Constant)],
+        states: &BTreeMap<String, Constant>,
+    ) -> Result<Bound> {
+        let is_state = |v: ValueId| matches!(function.value(v).ty, Type::State(_));
+        let ports: Vec<ValueId> = function.inputs.iter().copied().filter(|&v| !is_state(v)).collect();
+        let named = |v: &ValueId, name: &str| function.value(*v).name == name;
+        if let Some((name, _)) = inputs.iter().find(|(name, _)| !ports.iter().any(|v| named(v, name))) {
+            return Err(Error::new(ErrorKind::Binding, "the function has no such input").with_port(name));
+        }
+        let mut given = Vec::with_capacity(ports.len());
+        for &port in &ports {
+            let constant = inputs.iter().find(|(name, _)| named(&port, name)).map(|(_, c)| c);
+            let missing = || Error::new(ErrorKind::Binding, "no value is given").with_port(&function.value(port).name);
+            given.push(tensor(function, port, constant.ok_or_else(missing)?, weights)?);
+        }
+        let held: Vec<ValueId> = function.inputs.iter().copied().filter(|&v| is_state(v)).collect();
+        if let Some(name) = states.keys().find(|name| !held.iter().any(|v| named(v, name))) {
+            return Err(Error::new(ErrorKind::Binding, "the function has no such state").with_port(name));
+        }
+        let mut state = Vec::with_capacity(held.len());
+        for &port in &held {
+            let constant = match states.get(&function.value(port).name) {
+                Some(constant) => constant.clone(),
+                None => zeros(function, port)?,
+            };
+            state.push(Arc::new(tensor(function, port, &constant, weights)?));
+        }
+        Ok(Bound { inputs: given, held, states: state })
     }
 }
 

@@ -29,6 +29,16 @@ pub enum Numerics {
     Exact,
 }
 
+impl Numerics {
+    /// The word of options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Numerics::Fast => "fast",
+            Numerics::Exact => "exact",
+        }
+    }
+}
+
 /// Options of opening an emulator.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -133,7 +143,7 @@ pub(crate) fn checked(function: &Function, weights: &Weights) -> Result<()> {
 }
 
 /// The error with the program's label in front.
-fn prefixed(label: &str, error: &Error) -> Error {
+pub(crate) fn prefixed(label: &str, error: &Error) -> Error {
     let renamed = Error::new(error.kind(), format!("{label}: {}", error.message()));
     match error.port() {
         Some(port) => renamed.with_port(port),
@@ -173,11 +183,7 @@ impl Memory for Heap {
 
 impl Backend for Emulator {
     fn name(&self) -> String {
-        let numerics = match self.options.numerics {
-            Numerics::Fast => "fast",
-            Numerics::Exact => "exact",
-        };
-        format!("emulator ({numerics})")
+        format!("emulator ({})", self.options.numerics.name())
     }
 
     fn profile(&self) -> &Profile {

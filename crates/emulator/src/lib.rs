@@ -18,6 +18,7 @@
 //! order, whatever row alignment the profile names. A state is a port of its own: a plan reads and writes its surface in place, so
 //! a failed evaluation may leave it changed; interpreted functions write states only when they succeed. Bounds of a profile are not
 //! enforced here. [`Emulator::call`] runs any function on constants; single ops are evaluated through `ferrane_mil::Evaluate`.
+//! [`audit`] says where a function's numbers leave the exact ones, and why.
 //!
 //! ```
 //! use ferrane_device::{Bindings, Device};
@@ -43,6 +44,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod audit;
 mod body;
 mod call;
 mod device;

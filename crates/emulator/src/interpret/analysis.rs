@@ -11,7 +11,7 @@ use crate::plan::{changes_state, has_steps};
 use crate::support::refusal;
 
 /// Liveness of the active body and the blocks in it.
-pub(super) struct Analysis {
+pub(crate) struct Analysis {
     /// By op: a result, or a state, depends on it.
     live: Vec<bool>,
     /// By op: values of the op's own block that nobody reads after it.
@@ -19,7 +19,7 @@ pub(super) struct Analysis {
 }
 
 impl Analysis {
-    pub(super) fn new(function: &Function) -> Analysis {
+    pub(crate) fn new(function: &Function) -> Analysis {
         let count = function.ops.len();
         let mut analysis = Analysis { live: vec![false; count], dying: vec![Vec::new(); count] };
         if let Some((_, body)) = function.bodies.first() {
@@ -30,7 +30,7 @@ impl Analysis {
         analysis
     }
 
-    pub(super) fn is_live(&self, op: OpId) -> bool {
+    pub(crate) fn is_live(&self, op: OpId) -> bool {
         self.live.get(op.index()).copied().unwrap_or(false)
     }
 
@@ -39,7 +39,7 @@ impl Analysis {
     }
 
     /// Refuses functions with an op that is not executed.
-    pub(super) fn refuse(&self, function: &Function) -> Result<()> {
+    pub(crate) fn refuse(&self, function: &Function) -> Result<()> {
         for (op, _) in function.ops.iter().zip(&self.live).filter(|(_, live)| **live) {
             let name = &op.name;
             if name != "const" && !has_steps(name) && kernel(name).is_none() && !has_own(name) {

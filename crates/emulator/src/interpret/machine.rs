@@ -114,6 +114,27 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Binds the inputs of the function, in order, and its states.
+    pub(super) fn bind_ports(
+        &mut self,
+        mut inputs: impl Iterator<Item = Arc<Tensor>>,
+        states: &[Arc<Tensor>],
+    ) -> Result<()> {
+        self.states = states.to_vec();
+        let mut state = 0;
+        for &id in &self.function.inputs {
+            let value = match self.function.value(id).ty {
+                Type::State(_) => {
+                    state += 1;
+                    Value::State(state - 1)
+                }
+                _ => Value::Tensor(inputs.next().ok_or_else(|| broken("an input is missing"))?),
+            };
+            self.bind(id, value);
+        }
+        Ok(())
+    }
+
     pub(super) fn bind(&mut self, id: ValueId, value: Value) {
         self.held = self.held.saturating_add(value.bytes());
         if let Some(old) = self.values.insert(id, value) {
@@ -121,7 +142,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn drop_value(&mut self, id: ValueId) {
+    pub(super) fn drop_value(&mut self, id: ValueId) {
         if let Some(old) = self.values.remove(&id) {
             self.held = self.held.saturating_sub(old.bytes());
         }
@@ -163,11 +184,23 @@ impl<'a> Machine<'a> {
     }
 
     fn op(&mut self, id: OpId) -> Result<()> {
-        let function = self.function;
-        let op = function.op(id);
+        let op = self.function.op(id);
         if op.name == "const" || self.analysis.is_some_and(|a| !a.is_live(id)) {
             return Ok(());
         }
+        self.step(id)?;
+        if let Some(analysis) = self.analysis {
+            for &value in analysis.dying(id) {
+                self.drop_value(value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs an op that is live and no constant. Its operands stay.
+    pub(super) fn step(&mut self, id: OpId) -> Result<()> {
+        let function = self.function;
+        let op = function.op(id);
         if let Some((_, own)) = OWN.iter().chain(STATES).find(|(name, _)| *name == op.name) {
             let results = own(self, op)?;
             if results.len() != op.outputs.len() && !op.outputs.is_empty() {
@@ -186,11 +219,6 @@ impl<'a> Machine<'a> {
         }
         if self.held > self.bounds.memory {
             self.room(op, Some(0))?;
-        }
-        if let Some(analysis) = self.analysis {
-            for &value in analysis.dying(id) {
-                self.drop_value(value);
-            }
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ mod control;
 mod empty;
 mod lists;
 mod machine;
+mod observed;
 mod single;
 
 use std::collections::HashMap;
@@ -27,10 +28,11 @@ use crate::host::Tensor;
 use crate::plan::Plan;
 use crate::plan::view::Storage;
 use crate::tables::Table;
-use analysis::Analysis;
 use machine::{Machine, Value};
 
+pub(crate) use analysis::Analysis;
 pub(crate) use machine::has_own;
+pub(crate) use observed::Observed;
 
 /// What one evaluation may take.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +51,7 @@ type Key = (u32, Vec<Vec<usize>>, Vec<Vec<u8>>);
 
 /// What evaluations of one function share.
 #[derive(Default)]
-struct Cache {
+pub(crate) struct Cache {
     /// Constants, and results of `constexpr_*` ops.
     constants: Mutex<HashMap<ValueId, Arc<Tensor>>>,
     plans: Mutex<HashMap<Key, Arc<Plan>>>,
@@ -93,19 +95,7 @@ impl Interpreted {
     pub(crate) fn evaluate(&self, inputs: Vec<Tensor>, states: &mut Vec<Arc<Tensor>>) -> Result<Vec<Arc<Tensor>>> {
         let mut machine = Machine::new(&self.function, &self.weights, self.opset, self.table, self.bounds, &self.cache);
         machine.analysis = Some(&self.analysis);
-        machine.states = states.clone();
-        let mut inputs = inputs.into_iter();
-        let mut state = 0;
-        for &id in &self.function.inputs {
-            let value = match self.function.value(id).ty {
-                Type::State(_) => {
-                    state += 1;
-                    Value::State(state - 1)
-                }
-                _ => Value::Tensor(Arc::new(inputs.next().ok_or_else(|| broken("an input is missing"))?)),
-            };
-            machine.bind(id, value);
-        }
+        machine.bind_ports(inputs.into_iter().map(Arc::new), states)?;
         let Some((_, body)) = self.function.bodies.first() else { return Err(broken("the function has no body")) };
         let outputs = machine.block(*body)?;
         let tensor = |value: Value| match value {

@@ -1,5 +1,6 @@
 //! The emulator through the seam: ops, groups, patterns of the kernels, errors, data.
 
+mod audit;
 mod control;
 mod device;
 mod grad;

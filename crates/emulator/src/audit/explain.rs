@@ -1,0 +1,210 @@
+//! Plain words: what happened, where, and what helps.
+
+use ferrane_target::Unit;
+
+use super::compare::HALF_MAX;
+use super::{Audit, Cause, Deviation, Row};
+use crate::Numerics;
+
+/// What a crop of the width axis passes (emulator §4).
+const CROP_END: f64 = 4094.0;
+
+/// Beside this factor nothing is gained by more: products near 1 are far from both ends.
+const MOST_GAIN: f64 = 1024.0;
+
+/// The sentence about one arithmetic.
+pub(super) fn summary(audit: &Audit, numerics: usize) -> String {
+    let name = audit.numerics.get(numerics).map_or("", |n| n.name());
+    let end = outputs(audit, numerics);
+    let Some(row) = audit.first(numerics) else {
+        let drift = audit.rows.iter().find(|row| {
+            let reading = row.readings.get(numerics).and_then(|r| r.accumulated.as_ref());
+            reading.is_some_and(|d| d.peak_ulps > audit.threshold || d.overflow + d.special > 0)
+        });
+        let worst = audit.worst(numerics).and_then(|row| Some((row, row.readings.get(numerics)?.local.as_ref()?)));
+        let worst = match worst {
+            Some((row, d)) => {
+                format!("; the largest error of one is {} ulps, of {}", short(d.peak_ulps), title(row))
+            }
+            None => String::new(),
+        };
+        let drift = match drift {
+            Some(row) => format!(". Their errors add up: the first value beyond {} is {}", bound(audit), title(row)),
+            None => String::new(),
+        };
+        return format!("{name}: no op parts from exact by itself{worst}{drift}.{end}");
+    };
+    let found = row.readings.get(numerics).and_then(|r| Some((r.cause?, r.local.as_ref())));
+    let what = match found {
+        Some((cause, Some(d))) => said(audit, numerics, row, cause, d),
+        _ => "has other extents than under exact.".to_string(),
+    };
+    format!("{name}: {} {what}{end}", title(row))
+}
+
+fn title(row: &Row) -> String {
+    format!("{} `{}`", row.op, row.value)
+}
+
+fn bound(audit: &Audit) -> String {
+    format!("{} ulps", short(audit.threshold))
+}
+
+fn said(audit: &Audit, numerics: usize, row: &Row, cause: Cause, d: &Deviation) -> String {
+    let (n, peak) = (d.elements, row.exact.peak);
+    let hardware = audit.numerics.get(numerics).is_some_and(|n| is_hardware(*n));
+    match cause {
+        Cause::Overflow => format!(
+            "overflows: {} of {n} elements are beyond 65504, where fp16 ends; exact values reach {}. {}",
+            d.overflow,
+            short(peak),
+            smaller(peak, HALF_MAX, false)
+        ),
+        Cause::Saturation => {
+            let (end, unit) = match row.unit {
+                Unit::Crop => (CROP_END, "the width slice's fixed point"),
+                Unit::Mac | Unit::Composite => (audit.mac_ceiling, "the multiply-accumulate unit"),
+                _ => (HALF_MAX, "the unit"),
+            };
+            let place = if hardware { format!(" on {}", audit.profile) } else { String::new() };
+            if peak < end {
+                format!(
+                    "overflows: {} of {n} elements are infinite{place}: a sum passes {} in {unit} on the way, although exact \
+                     results reach only {}. Scale an operand by a power of two below 1 before it, and the result back after it.",
+                    d.overflow,
+                    short(end),
+                    short(peak)
+                )
+            } else {
+                format!(
+                    "overflows: {} of {n} elements are infinite{place}, because {unit} ends at {}; exact values reach {}. {}",
+                    d.overflow,
+                    short(end),
+                    short(peak),
+                    smaller(peak, end, true)
+                )
+            }
+        }
+        Cause::Special => {
+            let example = d
+                .worst
+                .as_ref()
+                .map_or(String::new(), |w| format!(": element {:?} is {}, exact {}", w.index, w.found, w.exact));
+            format!("treats what is not finite otherwise in {} of {n} elements{example}.", d.special)
+        }
+        Cause::Integer => {
+            format!("gives another whole number in {} of {n} elements, by up to {}.", d.differ, short(d.max))
+        }
+        Cause::Shape => "has other extents than under exact.".to_string(),
+        Cause::Underflow => format!(
+            "loses small numbers: {} of {n} elements become zero; of those, exact values reach {}. {}",
+            d.underflow,
+            short(d.vanished),
+            larger(peak)
+        ),
+        Cause::Error => {
+            let example = d.worst.as_ref().map_or(String::new(), |w| {
+                format!("; element {:?} is {}, exact {}", w.index, short(w.found), short(w.exact))
+            });
+            format!("errs by up to {}, {} ulps of its largest value{example}.", short(d.max), short(d.peak_ulps))
+        }
+    }
+}
+
+/// True for an arithmetic that depends on the profile.
+fn is_hardware(numerics: Numerics) -> bool {
+    !matches!(numerics, Numerics::Fast | Numerics::Exact)
+}
+
+/// A power of two that brings `peak` below half of `end`: room for inputs that are a little larger.
+fn smaller(peak: f64, end: f64, back: bool) -> String {
+    let mut factor = 2f64;
+    while peak / factor >= end / 2.0 && factor < 1e9 {
+        factor *= 2.0;
+    }
+    match back {
+        true => format!(
+            "Scale an operand by 1/{factor} before it and the result by {factor} after it: powers of two are exact."
+        ),
+        false => format!(
+            "Scale an operand by 1/{factor} before it, and carry the factor on to where the values are small again."
+        ),
+    }
+}
+
+/// A power of two that brings `peak` up to about 1, as far as that is of use.
+fn larger(peak: f64) -> String {
+    let mut factor = 2f64;
+    while peak * factor < 0.5 && factor < MOST_GAIN {
+        factor *= 2.0;
+    }
+    format!(
+        "Scale an operand by {factor} before it, and carry the factor on to where the values are large: powers of two are exact."
+    )
+}
+
+/// What becomes of the function's outputs.
+fn outputs(audit: &Audit, numerics: usize) -> String {
+    let mut text = String::new();
+    for row in audit.rows.iter().filter(|row| row.is_output) {
+        let Some(d) = row.readings.get(numerics).and_then(|r| r.accumulated.as_ref()) else { continue };
+        let broken = d.overflow + d.special;
+        if broken > 0 {
+            text += &format!(
+                " Output `{}`: {broken} of {} elements are not finite numbers or should not be.",
+                row.value, d.elements
+            );
+        } else if !row.dtype.is_float() {
+            text += &format!(" Output `{}`: {} of {} elements differ.", row.value, d.differ, d.elements);
+        } else {
+            text += &format!(" Output `{}`: relative error {}.", row.value, short(d.relative));
+        }
+    }
+    text
+}
+
+/// A number with three digits that count, as a person writes it.
+pub(super) fn short(v: f64) -> String {
+    if !v.is_finite() || v == 0.0 {
+        return format!("{v}");
+    }
+    let magnitude = v.abs();
+    if (1e-3..1e6).contains(&magnitude) {
+        let digits = (2 - magnitude.log10().floor() as i32).max(0) as usize;
+        let text = format!("{v:.digits$}");
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
+    } else {
+        let text = format!("{v:.2e}");
+        match text.split_once('e') {
+            Some((number, exponent)) if number.contains('.') => {
+                format!("{}e{exponent}", number.trim_end_matches('0').trim_end_matches('.'))
+            }
+            _ => text,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_as_people_write_them() {
+        let cases =
+            [(41200.0, "41200"), (0.5, "0.5"), (1.23456, "1.23"), (1.2e-5, "1.2e-5"), (0.0, "0"), (999.96, "1000")];
+        for (v, text) in cases {
+            assert_eq!(short(v), text);
+        }
+        assert_eq!(short(1e9), "1e9");
+        assert_eq!(short(-0.0034), "-0.0034");
+    }
+
+    #[test]
+    fn factors_are_powers_of_two_with_room() {
+        assert!(smaller(41200.0, 32768.0, true).contains("1/4 before"));
+        assert!(smaller(70000.0, 65504.0, false).contains("1/4 before"));
+        assert!(smaller(f64::MAX, 65504.0, false).contains("Scale"));
+        assert!(larger(0.1).contains("by 8 "));
+        assert!(larger(1e-9).contains("by 1024 "));
+    }
+}

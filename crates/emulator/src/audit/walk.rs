@@ -1,0 +1,191 @@
+//! The arithmetics on their way through the function, side by side.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ferrane_device::{Error, Result};
+use ferrane_mil::{Constant, DataType, Function, OpId, Program, ValueId, Weights};
+use ferrane_target::{Unit, select};
+
+use super::compare::{Deviation, HALF_MAX, Span};
+use super::{Audit, AuditOptions, Cause, Reading, Row};
+use crate::call::{Bound, found};
+use crate::device::prefixed;
+use crate::host::{Data, Tensor};
+use crate::interpret::{Analysis, Cache, Observed};
+use crate::{Emulator, Numerics, Options};
+
+/// One arithmetic: its emulator, and what its two readings keep.
+struct Column {
+    numerics: Numerics,
+    emulator: Emulator,
+    caches: [Cache; 2],
+}
+
+impl Column {
+    fn new(numerics: Numerics, options: &AuditOptions) -> Column {
+        let AuditOptions { profile, memory, iterations, .. } = options.clone();
+        let emulator = Emulator::new(Options { numerics, profile, memory, iterations, ..Options::default() });
+        Column { numerics, emulator, caches: [Cache::default(), Cache::default()] }
+    }
+}
+
+/// The two readings of one arithmetic, running.
+struct Pair<'a> {
+    numerics: Numerics,
+    /// The whole function. Of `exact`: what every value should be.
+    run: Observed<'a>,
+    /// Fed with the rounded values of `exact` before each op. Of `exact`: what a local result should be.
+    local: Observed<'a>,
+}
+
+/// What they all run.
+struct Way<'a> {
+    function: &'a Function,
+    weights: &'a Weights,
+    analysis: &'a Analysis,
+    inputs: &'a [Arc<Tensor>],
+    states: &'a [Arc<Tensor>],
+}
+
+impl<'a> Pair<'a> {
+    fn new(way: &Way<'a>, column: &'a Column) -> Result<Pair<'a>> {
+        let settings = (column.emulator.table(), column.emulator.limits());
+        let begin = |cache| {
+            let mut observed = Observed::new(way.function, way.weights, way.analysis, cache, settings);
+            observed.bind(way.inputs, way.states).map(|()| observed)
+        };
+        let [run, local] = &column.caches;
+        Ok(Pair { numerics: column.numerics, run: begin(run)?, local: begin(local)? })
+    }
+
+    fn step(&mut self, op: OpId) -> Result<()> {
+        let named = |e: Error| prefixed(self.numerics.name(), &e);
+        self.run.step(op).and_then(|()| self.local.step(op)).map_err(named)
+    }
+}
+
+pub(super) fn audit(
+    program: &Program,
+    function: &str,
+    inputs: &[(String, Constant)],
+    states: &BTreeMap<String, Constant>,
+    options: &AuditOptions,
+) -> Result<Audit> {
+    let function = found(program, function)?;
+    let bound = Bound::new(function, &program.weights, inputs, states)?;
+    let inputs: Vec<Arc<Tensor>> = bound.inputs.into_iter().map(Arc::new).collect();
+    let analysis = Analysis::new(function);
+    analysis.refuse(function)?;
+    let selection = select(function, &options.profile);
+
+    let reference = Column::new(Numerics::Exact, options);
+    let columns: Vec<Column> = options.numerics.iter().map(|&n| Column::new(n, options)).collect();
+    let way = Way { function, weights: &program.weights, analysis: &analysis, inputs: &inputs, states: &bound.states };
+    let mut exact = Pair::new(&way, &reference)?;
+    let mut others = columns.iter().map(|column| Pair::new(&way, column)).collect::<Result<Vec<Pair<'_>>>>()?;
+
+    let mut rows = Vec::new();
+    for (place, &id) in function.body().ops.iter().enumerate() {
+        if function.op(id).name == "const" || !analysis.is_live(id) {
+            continue;
+        }
+        exact.step(id)?;
+        others.iter_mut().try_for_each(|pair| pair.step(id))?;
+        let unit = selection.get(id).map_or(Unit::Host, |s| s.unit);
+        for &output in &function.op(id).outputs {
+            rows.extend(row(function, (place, id, output), unit, options.threshold, &exact, &others));
+        }
+        exact.local.follow(&exact.run, id, &rounded)?;
+        for pair in &mut others {
+            pair.local.follow(&exact.local, id, &|tensor| tensor)?;
+        }
+        for pair in others.iter_mut().chain([&mut exact]) {
+            pair.run.leave(id);
+            pair.local.leave(id);
+        }
+    }
+    Ok(Audit {
+        function: function.name.clone(),
+        profile: options.profile.subject.name.clone(),
+        numerics: options.numerics.clone(),
+        threshold: options.threshold,
+        mac_ceiling: options.profile.mac_ceiling.value as f64,
+        rows,
+    })
+}
+
+/// What is told of one value; nothing of lists.
+fn row(
+    function: &Function,
+    (place, id, output): (usize, OpId, ValueId),
+    unit: Unit,
+    threshold: f64,
+    exact: &Pair<'_>,
+    others: &[Pair<'_>],
+) -> Option<Row> {
+    let (whole, alone) = (exact.run.tensor(output)?, exact.local.tensor(output)?);
+    let compare = |exact: &Tensor, found: Option<Arc<Tensor>>| found.and_then(|f| Deviation::of(exact, &f));
+    let readings: Vec<Reading> = others
+        .iter()
+        .map(|pair| {
+            let local = compare(&alone, pair.local.tensor(output));
+            let accumulated = compare(&whole, pair.run.tensor(output));
+            let cause = local.as_ref().map_or(Some(Cause::Shape), |d| cause(d, alone.dtype, threshold));
+            Reading { local, accumulated, cause }
+        })
+        .collect();
+    let op = function.op(id);
+    let note = if !op.blocks.is_empty() {
+        Some("with the ops of its blocks, as one op")
+    } else if readings.iter().any(|r| r.local.is_none() || r.accumulated.is_none()) {
+        Some("its extents are computed, and are not the exact ones")
+    } else {
+        None
+    };
+    Some(Row {
+        place,
+        op: op.name.clone(),
+        value: function.value(output).name.clone(),
+        dtype: whole.dtype,
+        shape: whole.shape.clone(),
+        unit,
+        is_output: function.body().outputs.contains(&output),
+        note,
+        exact: Span::of(&whole),
+        readings,
+    })
+}
+
+/// Why a local reading parts from exact.
+fn cause(d: &Deviation, dtype: DataType, threshold: f64) -> Option<Cause> {
+    if d.overflow > d.saturated {
+        Some(Cause::Overflow)
+    } else if d.saturated > 0 {
+        Some(Cause::Saturation)
+    } else if d.special > 0 {
+        Some(Cause::Special)
+    } else if !dtype.is_float() {
+        (d.differ > 0).then_some(Cause::Integer)
+    } else if d.peak_ulps <= threshold {
+        None
+    } else if d.vanished == d.max {
+        Some(Cause::Underflow)
+    } else {
+        Some(Cause::Error)
+    }
+}
+
+/// fp16 values as a local reading is fed with them: on the grid, those beyond it at its end.
+fn rounded(tensor: Arc<Tensor>) -> Arc<Tensor> {
+    if tensor.dtype != DataType::Fp16 {
+        return tensor;
+    }
+    let mut tensor = Arc::unwrap_or_clone(tensor);
+    if let Data::Floats(values) = &mut tensor.data {
+        let end = HALF_MAX as f32;
+        values.iter_mut().filter(|v| v.is_finite()).for_each(|v| *v = v.clamp(-end, end));
+    }
+    tensor.settle(true);
+    Arc::new(tensor)
+}

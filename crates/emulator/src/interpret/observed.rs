@@ -1,0 +1,94 @@
+//! A function run op by op under the eyes of a caller, who sees every value and may put another in its place.
+//!
+//! Values live until [`Observed::leave`] says that the op is done with: so an op's operands and all its results, also those that
+//! nobody reads, are there between a step and its end. Plans of ops that are done with are not kept, nor are constants that were
+//! read: what is held is the values that later ops need.
+
+use std::sync::Arc;
+
+use ferrane_device::Result;
+use ferrane_mil::{Function, OpId, Opset, ValueDef, ValueId, Weights};
+
+use super::machine::{Machine, Value};
+use super::{Analysis, Cache, Limits, broken, lock};
+use crate::host::Tensor;
+use crate::tables::Table;
+
+/// One arithmetic on its way through a function.
+pub(crate) struct Observed<'a> {
+    machine: Machine<'a>,
+    analysis: &'a Analysis,
+}
+
+impl<'a> Observed<'a> {
+    /// Before the first op. The function passed `verify`, `check` and [`Analysis::refuse`].
+    pub(crate) fn new(
+        function: &'a Function,
+        weights: &'a Weights,
+        analysis: &'a Analysis,
+        cache: &'a Cache,
+        (table, limits): (&'static Table, Limits),
+    ) -> Observed<'a> {
+        let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
+        let mut machine = Machine::new(function, weights, opset, table, limits, cache);
+        machine.analysis = Some(analysis);
+        Observed { machine, analysis }
+    }
+
+    /// Binds the function's inputs and states.
+    pub(crate) fn bind(&mut self, inputs: &[Arc<Tensor>], states: &[Arc<Tensor>]) -> Result<()> {
+        self.machine.bind_ports(inputs.iter().cloned(), states)
+    }
+
+    /// Runs a live op of the body that is no constant.
+    pub(crate) fn step(&mut self, op: OpId) -> Result<()> {
+        self.machine.step(op)
+    }
+
+    /// A value that a tensor has been bound to.
+    pub(crate) fn tensor(&self, id: ValueId) -> Option<Arc<Tensor>> {
+        self.machine.tensor(id).ok()
+    }
+
+    /// Puts the results of an op as another arithmetic has them in the place of its own, and the states.
+    pub(crate) fn follow(
+        &mut self,
+        other: &Observed<'_>,
+        op: OpId,
+        change: &impl Fn(Arc<Tensor>) -> Arc<Tensor>,
+    ) -> Result<()> {
+        let function = self.machine.function;
+        let folded = function.op(op).name.starts_with("constexpr_");
+        for &id in &function.op(op).outputs {
+            match other.machine.value(id)? {
+                Value::Tensor(tensor) if folded => {
+                    lock(&self.machine.cache.constants).insert(id, change(tensor));
+                }
+                Value::Tensor(tensor) => self.machine.bind(id, Value::Tensor(change(tensor))),
+                Value::List(list) => {
+                    let mut list = (*list).clone();
+                    list.elements.iter_mut().for_each(|tensor| *tensor = tensor.take().map(change));
+                    self.machine.bind(id, Value::List(Arc::new(list)));
+                }
+                Value::State(_) => return Err(broken("an op makes a state")),
+            }
+        }
+        self.machine.states = other.machine.states.clone();
+        Ok(())
+    }
+
+    /// Drops what no later op needs.
+    pub(crate) fn leave(&mut self, op: OpId) {
+        let (function, cache) = (self.machine.function, self.machine.cache);
+        lock(&cache.plans).clear();
+        let dying = self.analysis.dying(op);
+        for &value in dying {
+            self.machine.drop_value(value);
+        }
+        let folded = |id: &ValueId| match function.value(*id).def {
+            ValueDef::Op(op, _) => function.op(op).name.starts_with("constexpr_"),
+            _ => false,
+        };
+        lock(&cache.constants).retain(|id, _| folded(id) && !dying.contains(id));
+    }
+}

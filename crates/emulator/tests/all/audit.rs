@@ -1,0 +1,264 @@
+//! The numerics report: what each op loses, and which is to blame.
+
+use std::collections::BTreeMap;
+
+use ferrane_device::ErrorKind;
+use ferrane_emulator::Numerics;
+use ferrane_emulator::audit::{Audit, AuditOptions, Cause, audit};
+use ferrane_mil::{Constant, DataType, Program};
+use ferrane_target::Unit;
+
+use crate::harness::{Tensor, half};
+use crate::interpret::{call, constant, text};
+
+fn fp16(shape: &[usize], values: &[f64]) -> Constant {
+    constant(&Tensor::new(DataType::Fp16, shape, values.to_vec()))
+}
+
+fn inputs(named: &[(&str, Constant)]) -> Vec<(String, Constant)> {
+    named.iter().map(|(name, c)| (name.to_string(), c.clone())).collect()
+}
+
+fn fast(program: &Program, named: &[(&str, Constant)]) -> Audit {
+    let mut options = AuditOptions::default();
+    options.numerics = vec![Numerics::Fast];
+    audit(program, "main", &inputs(named), &BTreeMap::new(), &options).unwrap()
+}
+
+/// 300 squared is beyond fp16; the square root of what exact holds is not.
+const SQUARE: &str = r#"
+    func main<ios18>(tensor<fp16, [4]> x) {
+        tensor<fp16, [4]> z = square(x = x)[name = string("z")];
+        tensor<fp16, [4]> s = sqrt(x = z)[name = string("s")];
+        tensor<fp16, [4]> y = add(x = s, y = x)[name = string("y")];
+    } -> (y);"#;
+
+#[test]
+fn the_op_that_overflows_is_named_and_its_victims_are_not() {
+    let found = fast(&text(SQUARE), &[("x", fp16(&[4], &[300.0, 1.0, -400.0, 2.0]))]);
+    let names: Vec<_> = found.rows.iter().map(|r| (r.place, r.op.as_str(), r.value.as_str())).collect();
+    assert_eq!(names, [(0, "square", "z"), (1, "sqrt", "s"), (2, "add", "y")]);
+    let [z, s, y] = &found.rows[..] else { panic!() };
+    assert_eq!((z.readings[0].cause, s.readings[0].cause, y.readings[0].cause), (Some(Cause::Overflow), None, None));
+    assert_eq!((z.exact.peak, z.exact.beyond, z.exact.not_finite), (160000.0, 2, 0));
+    for row in [z, s] {
+        let d = row.readings[0].accumulated.as_ref().unwrap();
+        assert_eq!((d.overflow, d.saturated, d.special), (2, if row.value == "z" { 0 } else { 2 }, 0), "{}", row.value);
+    }
+    let local = s.readings[0].local.as_ref().unwrap();
+    // The square root of 65504, at which the overflow is held for the next op, is 255.94: rounded to 256, by less than ½ ulp.
+    assert_eq!((local.overflow, local.differ), (0, 2));
+    assert!(local.max_ulps <= 0.5 && local.max_ulps > 0.0, "{local:?}");
+    assert!(y.is_output && !z.is_output);
+    let summary = found.summary();
+    let wanted = "fast: square `z` overflows: 2 of 4 elements are beyond 65504, where fp16 ends; exact values reach 160000. \
+                  Scale an operand by 1/8 before it, and carry the factor on to where the values are small again. \
+                  Output `y`: 2 of 4 elements are not finite numbers or should not be.";
+    assert_eq!(summary, [wanted]);
+}
+
+#[test]
+fn what_becomes_zero_or_subnormal_is_counted() {
+    let program = text(
+        r#"
+    func main<ios18>(tensor<fp16, [5]> x) {
+        tensor<fp16, [5]> z = mul(x = x, y = x)[name = string("z")];
+        fp16 large = const()[val = fp16(0x1p+14)];
+        tensor<fp16, [5]> y = mul(x = z, y = large)[name = string("y")];
+    } -> (y);"#,
+    );
+    // Squares: 2^-28 vanishes, 2^-24 is the smallest subnormal, 2^-16 is one, 2^-14 is normal, 0 is 0.
+    let x = [-14, -12, -8, -7].map(|e| 2f64.powi(e));
+    let found = fast(&program, &[("x", fp16(&[5], &[x[0], x[1], x[2], x[3], 0.0]))]);
+    let z = &found.rows[0];
+    let d = z.readings[0].local.as_ref().unwrap();
+    assert_eq!((d.underflow, d.subnormal, d.differ, d.vanished), (1, 2, 1, 2f64.powi(-28)));
+    assert_eq!((z.exact.subnormal, z.exact.least), (3, 2f64.powi(-28)));
+    // 2^-28 is 2^-4 of the step 2^-24.
+    assert_eq!((d.max_ulps, d.peak_ulps), (0.0625, 0.0625));
+    assert_eq!((d.histogram[0], d.histogram[1]), (4, 1));
+    assert_eq!(z.readings[0].cause, None);
+    // The victim has lost 2^-14, all of its ulps, and is not to blame.
+    let y = found.rows[1].readings[0].clone();
+    assert_eq!((y.accumulated.unwrap().underflow, y.local.unwrap().differ, y.cause), (1, 0, None));
+}
+
+#[test]
+fn a_tensor_of_small_products_loses_all() {
+    let program = text(
+        r#"
+    func main<ios18>(tensor<fp16, [2, 3]> x) {
+        fp16 small = const()[val = fp16(0x1p-14)];
+        tensor<fp16, [2, 3]> z = mul(x = x, y = small)[name = string("z")];
+    } -> (z);"#,
+    );
+    let mut options = AuditOptions::default();
+    options.threshold = 0.01;
+    let x = [2f64.powi(-12), 0.0, -(2f64.powi(-13)), 0.0, 0.0, 0.0];
+    let found = audit(&program, "main", &inputs(&[("x", fp16(&[2, 3], &x))]), &BTreeMap::new(), &options).unwrap();
+    let reading = &found.rows[0].readings[0];
+    assert_eq!(reading.cause, Some(Cause::Underflow));
+    let d = reading.local.as_ref().unwrap();
+    assert_eq!((d.underflow, d.vanished, d.relative), (2, 2f64.powi(-26), 1.0));
+    assert_eq!(d.worst.as_ref().unwrap().index, [0, 0]);
+    assert!(found.summary()[0].contains("2 of 6 elements become zero"), "{}", found.summary()[0]);
+    assert!(found.summary()[0].contains("Scale an operand by 1024"), "{}", found.summary()[0]);
+}
+
+const FINE: &str = r#"
+    func main<ios18>(tensor<fp16, [1, 4, 8, 8]> x, tensor<fp16, [1, 4, 8, 8]> w) {
+        tensor<fp16, [1, 4, 8, 8]> scores = matmul(x = x, y = w)[name = string("scores")];
+        tensor<fp16, [1, 4, 8, 8]> p = softmax(x = scores, axis = int32(-1))[name = string("p")];
+        tensor<fp16, [1, 4, 8, 8]> s = sigmoid(x = p)[name = string("s")];
+        tensor<fp16, [1, 4, 8, 8]> t = add(x = s, y = x)[name = string("t")];
+        tensor<fp16, [1, 4, 8, 8]> u = mul(x = t, y = w)[name = string("u")];
+        tensor<int32, [1, 4, 8]> best = reduce_argmax(x = u, axis = int32(-1))[name = string("best")];
+    } -> (u, best);"#;
+
+#[test]
+fn a_program_that_is_fine_parts_nowhere_and_its_values_are_those_of_a_run() {
+    let program = text(FINE);
+    let (x, w) = (Tensor::random(DataType::Fp16, &[1, 4, 8, 8], 1), Tensor::random(DataType::Fp16, &[1, 4, 8, 8], 2));
+    let given = [("x", constant(&x)), ("w", constant(&w))];
+    let found = fast(&program, &given);
+    assert_eq!(found.first(0), None);
+    assert_eq!(found.rows.len(), 6);
+    for row in &found.rows {
+        let (local, run) = (row.readings[0].local.as_ref().unwrap(), row.readings[0].accumulated.as_ref().unwrap());
+        // Rounded once from fp32, whose error is far below an ulp of fp16.
+        assert!(local.peak_ulps <= 0.51, "{}: {local:?}", row.value);
+        assert_eq!((local.overflow, local.special, run.overflow, run.special), (0, 0, 0, 0));
+        assert_eq!(local.histogram.iter().sum::<usize>(), local.elements);
+        assert_eq!(run.elements, row.shape.iter().product::<usize>());
+        assert_eq!(row.exact.elements, run.elements);
+    }
+    // Groups of a plan and ops one by one give the same bits: the element that errs most is the run's.
+    let outputs = call(Numerics::Fast, &program, &given).unwrap();
+    let worst = found.rows[4].readings[0].accumulated.as_ref().unwrap().worst.clone().unwrap();
+    let at = worst.index.iter().zip(&[256, 64, 8, 1]).map(|(i, s)| i * s).sum::<usize>();
+    assert_eq!(outputs[0].values[at], worst.found);
+    assert!(found.summary()[0].starts_with("fast: no op parts from exact by itself"), "{}", found.summary()[0]);
+    // Twice the same, to the bit.
+    assert_eq!(fast(&program, &given), found);
+    assert_eq!(found.rows[0].unit, Unit::Mac);
+}
+
+#[test]
+fn the_threshold_decides_which_error_counts() {
+    let program = text(FINE);
+    let given = ["x", "w"].map(|name| (name, constant(&Tensor::random(DataType::Fp16, &[1, 4, 8, 8], 3))));
+    let mut options = AuditOptions::default();
+    options.threshold = 0.1;
+    let found = audit(&program, "main", &inputs(&given), &BTreeMap::new(), &options).unwrap();
+    let first = found.first(0).unwrap();
+    assert_eq!((first.value.as_str(), first.readings[0].cause), ("scores", Some(Cause::Error)));
+    assert!(found.summary()[0].contains("matmul `scores` errs by up to"), "{}", found.summary()[0]);
+    let most = found.rows.iter().map(|r| r.readings[0].local.as_ref().unwrap().peak_ulps).fold(0.0, f64::max);
+    assert_eq!(found.worst(0).unwrap().readings[0].local.as_ref().unwrap().peak_ulps, most);
+}
+
+#[test]
+fn errors_that_only_add_up_are_said_to() {
+    // Each product is rounded by at most ½ ulp; the difference of two large numbers shows what was lost.
+    let program = text(
+        r#"
+    func main<ios18>(tensor<fp16, [1]> x, tensor<fp16, [1]> w) {
+        tensor<fp16, [1]> a = mul(x = x, y = x)[name = string("a")];
+        tensor<fp16, [1]> y = sub(x = a, y = w)[name = string("y")];
+        tensor<int32, [1]> n = cast(x = y, dtype = string("int32"))[name = string("n")];
+    } -> (y, n);"#,
+    );
+    // 45.03125 squared is 2027.8134765625; fp16 has 2028.
+    let found = fast(&program, &[("x", fp16(&[1], &[45.03125])), ("w", fp16(&[1], &[2027.0]))]);
+    assert_eq!(found.first(0), None);
+    let d = found.rows[1].readings[0].accumulated.as_ref().unwrap();
+    assert_eq!(d.max, 2028.0 - 2027.8134765625);
+    assert!(found.summary()[0].contains("add up: the first value beyond 16 ulps is sub `y`"), "{}", found.summary()[0]);
+    let n = &found.rows[2].readings[0];
+    assert_eq!((n.accumulated.as_ref().unwrap().differ, n.local.as_ref().unwrap().differ, n.cause), (1, 0, None));
+    assert!(found.summary()[0].contains("Output `n`: 1 of 1 elements differ."), "{}", found.summary()[0]);
+}
+
+#[test]
+fn blocks_are_one_op_and_lists_and_states_are_followed() {
+    let program = text(
+        r#"
+    func main<ios18>(tensor<fp16, [2]> x, state<tensor<fp16, [2]>> s) {
+        fp16 third = const()[val = fp16(0.333)];
+        tensor<fp16, [2]> z = mul(x = x, y = third)[name = string("z")];
+        int32 zero = const()[val = int32(0)];
+        int32 four = const()[val = int32(4)];
+        int32 end, tensor<fp16, [2]> w = while_loop(loop_vars = (zero, z))[name = string("loop")]
+            (int32 i0, tensor<fp16, [2]> a0) { bool go = less(x = i0, y = four)[name = string("go")]; } -> (go)
+            (int32 i1, tensor<fp16, [2]> a1) {
+                tensor<fp16, [2]> a2 = mul(x = a1, y = z)[name = string("a2")];
+                int32 i2 = add(x = i1, y = int32(1))[name = string("i2")];
+            } -> (i2, a2);
+        tensor<fp16, [2]> new = coreml_update_state(state = s, value = w)[name = string("new")];
+        tensor<fp16, [2]> old = read_state(input = s)[name = string("old")];
+        tensor<fp16, [2]> y = add(x = old, y = x)[name = string("y")];
+    } -> (y);"#,
+    );
+    let states = BTreeMap::from([("s".to_string(), fp16(&[2], &[1.0, 2.0]))]);
+    let given = inputs(&[("x", fp16(&[2], &[1.5, 2.5]))]);
+    let found = audit(&program, "main", &given, &states, &AuditOptions::default()).unwrap();
+    let names: Vec<_> = found.rows.iter().map(|r| (r.value.as_str(), r.note.is_some())).collect();
+    assert_eq!(names, [("z", false), ("end", true), ("w", true), ("new", false), ("old", false), ("y", false)]);
+    let exact = |i: usize| found.rows[i].exact.max;
+    let z = 2.5 * half(0.333);
+    assert!((exact(2) - z.powi(5)).abs() < 1e-6, "{}", exact(2));
+    // A state holds fp16 values under every arithmetic, so that the value read back is no longer the exact one's.
+    assert_eq!(exact(4), half(exact(2)));
+    assert_eq!(found.rows[4].readings[0].local.as_ref().unwrap().differ, 0);
+    assert_eq!(found.first(0), None, "{:?}", found.summary());
+}
+
+#[test]
+fn unpacked_weights_have_a_row_and_constants_have_none() {
+    let program = text(
+        r#"
+    func main<ios16>(tensor<fp16, [2, 2]> x) {
+        tensor<fp16, [2, 2]> w = constexpr_affine_dequantize()[axis = int32(0), name = string("w"),
+            quantized_data = tensor<int8, [2, 2]>([[1, 2], [3, 100]]), scale = fp16(0.3), zero_point = int8(0)];
+        tensor<fp16, [2, 2]> y = matmul(x = x, y = w)[name = string("y")];
+    } -> (y);"#,
+    );
+    let found = fast(&program, &[("x", fp16(&[2, 2], &[1.0, 0.0, 0.0, 1.0]))]);
+    let names: Vec<_> = found.rows.iter().map(|r| (r.value.as_str(), r.unit)).collect();
+    assert_eq!(names, [("w", Unit::Folded), ("y", Unit::Mac)]);
+    let [w, y] = [0, 1].map(|i| found.rows[i].readings[0].clone());
+    // A weight is unpacked to fp16 under every arithmetic: 100 · fp16(0.3) = 30.0048828125 is 30.
+    assert_eq!((found.rows[0].exact.max, w.local.unwrap().differ), (30.0, 0));
+    assert_eq!(y.local.unwrap().differ, 0);
+}
+
+#[test]
+fn what_no_later_op_needs_is_not_held() {
+    let mut body = String::new();
+    for i in 0..60 {
+        let from = if i == 0 { "x".into() } else { format!("v{}", i - 1) };
+        body += &format!("tensor<fp16, [65536]> v{i} = add(x = {from}, y = x)[name = string(\"v{i}\")];\n");
+    }
+    let program = text(&format!("func main<ios18>(tensor<fp16, [65536]> x) {{\n{body}\n}} -> (v59);"));
+    let x = inputs(&[("x", fp16(&[65536], &vec![0.001; 65536]))]);
+    let mut options = AuditOptions::default();
+    // A value has 256 KiB; an op needs its operands, its result and what is alive besides, not 60 of them.
+    options.memory = 2 << 20;
+    let found = audit(&program, "main", &x, &BTreeMap::new(), &options).unwrap();
+    assert_eq!(found.rows.len(), 60);
+    options.memory = 1 << 19;
+    let error = audit(&program, "main", &x, &BTreeMap::new(), &options).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+}
+
+#[test]
+fn it_asks_for_the_ports_that_a_call_asks_for() {
+    let program = text(SQUARE);
+    let run = |function: &str, given: &[(String, Constant)]| {
+        audit(&program, function, given, &BTreeMap::new(), &AuditOptions::default()).map(|_| ()).unwrap_err()
+    };
+    assert!(run("other", &[]).message().contains("no function `other`"));
+    assert_eq!(run("main", &[]).port(), Some("x"));
+    let wrong = inputs(&[("x", fp16(&[3], &[0.0; 3]))]);
+    assert!(run("main", &wrong).message().contains("the port wants"));
+}
