@@ -50,7 +50,7 @@ struct Way<'a> {
 
 impl<'a> Pair<'a> {
     fn new(way: &Way<'a>, column: &'a Column) -> Result<Pair<'a>> {
-        let settings = (column.emulator.table(), column.emulator.limits());
+        let settings = (column.emulator.table(), column.emulator.bounds());
         let begin = |cache| {
             let mut observed = Observed::new(way.function, way.weights, way.analysis, cache, settings);
             observed.bind(way.inputs, way.states).map(|()| observed)

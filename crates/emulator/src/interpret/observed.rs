@@ -10,7 +10,7 @@ use ferrane_device::Result;
 use ferrane_mil::{Function, OpId, Opset, ValueDef, ValueId, Weights};
 
 use super::machine::{Machine, Value};
-use super::{Analysis, Cache, Limits, broken, lock};
+use super::{Analysis, Bounds, Cache, broken, lock};
 use crate::host::Tensor;
 use crate::tables::Table;
 
@@ -27,7 +27,7 @@ impl<'a> Observed<'a> {
         weights: &'a Weights,
         analysis: &'a Analysis,
         cache: &'a Cache,
-        (table, limits): (&'static Table, Limits),
+        (table, limits): (&'static Table, Bounds),
     ) -> Observed<'a> {
         let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
         let mut machine = Machine::new(function, weights, opset, table, limits, cache);
