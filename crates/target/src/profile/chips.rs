@@ -119,6 +119,11 @@ impl Subject {
         self.family.strip_prefix('h').and_then(|n| n.parse().ok()).unwrap_or(0)
     }
 
+    /// The system's major version: 15 for `macos15`.
+    pub fn os_major(&self) -> Option<u32> {
+        self.os.strip_prefix("macos")?.parse().ok()
+    }
+
     pub(super) fn field(&self, key: &str) -> Option<&str> {
         Some(match key {
             "name" => &self.name,

@@ -1,0 +1,6 @@
+//! The data of the crate: claims against the published list, profiles against the claims.
+// Tests speak to the person who runs them.
+#![allow(clippy::print_stderr)]
+
+mod claims;
+mod profiles;
