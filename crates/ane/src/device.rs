@@ -14,7 +14,7 @@ use ferrane_mil::weights::Strictness;
 use ferrane_target::Profile;
 
 use crate::framework::iosurface::IoSurface;
-use crate::framework::{Framework, Model, Object};
+use crate::framework::{Foundation, Framework, Model, Object};
 use crate::ports::{self, Declared};
 use crate::queue::Queue;
 use crate::staging::Staged;
@@ -134,11 +134,7 @@ impl Compiled for Program {
         let compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Later loads make a model anew; it finds what the first one compiled in the staged directory.
         let model = compiled.map_or_else(|| self.framework.model(&self.descriptor), Ok)?;
-        if let Err(first) = model.load(foundation) {
-            std::thread::sleep(LOAD_PAUSE);
-            // The first error is the one that tells why.
-            model.load(foundation).map_err(|_| first)?;
-        }
+        load(&model, foundation)?;
         let procedures = ports::procedures(foundation, model.attributes().as_ref(), &self.declared);
         let procedures = procedures.inspect_err(|_| {
             // A model whose ports make no sense is of no use; its unloading can only fail silently.
@@ -152,6 +148,15 @@ impl Compiled for Program {
             procedures,
         }))
     }
+}
+
+/// Loads a model, with one retry.
+fn load(model: &Model, foundation: &Foundation) -> Result<()> {
+    model.load(foundation).or_else(|first| {
+        std::thread::sleep(LOAD_PAUSE);
+        // The first error is the one that tells why.
+        model.load(foundation).map_err(|_| first)
+    })
 }
 
 /// A loaded model, unloaded at the latest when nobody has it any more.
@@ -168,6 +173,14 @@ impl Running {
             self.model.unload(&self.framework.foundation)?;
             *loaded = false;
         }
+        Ok(())
+    }
+
+    fn reload(&self) -> Result<()> {
+        self.unload()?;
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        load(&self.model, &self.framework.foundation)?;
+        *loaded = true;
         Ok(())
     }
 }
@@ -217,6 +230,10 @@ impl Loaded for LoadedModel {
 
     fn unload(&self) -> Result<()> {
         self.model.unload()
+    }
+
+    fn reload(&self) -> Result<()> {
+        self.model.reload()
     }
 }
 

@@ -91,6 +91,20 @@ pub struct Completion {
 /// Called once, on any thread, when a submitted request ends.
 pub type Done = Box<dyn FnOnce(Completion) + Send>;
 
+/// Where a program stands in its life, with the engine's numbers (apple-runtime §2, §11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ProgramState {
+    /// Described and no more: before a compile, after an unload.
+    Created = 1,
+    /// Compiled, not loaded.
+    Compiled = 2,
+    /// Loaded.
+    Loaded = 3,
+    /// A load failed.
+    Error = 5,
+}
+
 /// A machine.
 pub trait Backend: Send + Sync {
     /// Its name with the options that matter, `emulator (fast)` for example.
@@ -111,6 +125,10 @@ pub trait Backend: Send + Sync {
     fn events(&self) -> Option<&dyn Events> {
         None
     }
+    /// What it has to say that failed nothing, each remark once: limits that it only warns of, for example.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A compiled program, not loaded.
@@ -124,6 +142,10 @@ pub trait Compiled: Send + Sync {
     /// # Errors
     /// The machine refused.
     fn load(&self) -> Result<Arc<dyn Loaded>>;
+    /// Where it stands.
+    fn state(&self) -> ProgramState {
+        ProgramState::Compiled
+    }
 }
 
 /// A loaded program.
@@ -144,6 +166,15 @@ pub trait Loaded: Send + Sync {
     /// # Errors
     /// The machine refused.
     fn unload(&self) -> Result<()>;
+    /// Takes it off the machine and loads it again; requests made from it stay good. The front calls it while none of them runs.
+    ///
+    /// # Errors
+    /// The machine refused; the program is then not loaded.
+    fn reload(&self) -> Result<()>;
+    /// Where it stands.
+    fn state(&self) -> ProgramState {
+        ProgramState::Loaded
+    }
 }
 
 /// Procedures of one loaded program, run one after another without the host between them (apple-runtime §8).

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ferrane_mil::Program;
 use ferrane_target::Profile;
 
-use crate::backend::{Backend, CompileOptions, Compiled, Events, Loaded, Source};
+use crate::backend::{Backend, CompileOptions, Compiled, Events, Loaded, ProgramState, Source};
 use crate::bindings::check;
 use crate::recorder::{Record, Recorder};
 use crate::{Bindings, Error, ErrorKind, Layout, Request, Result, Surface};
@@ -56,6 +56,36 @@ impl Device {
         Surface::new(self.0.allocate(layout)?, layout.clone())
     }
 
+    /// A surface for each port of a procedure, in the order of [`Procedure::ports`], zeroed. They satisfy what the profile wants
+    /// beyond the layouts: its smallest surface, and one size for all inputs or all outputs (apple-runtime §4, status 0x1d).
+    ///
+    /// # Errors
+    /// As [`Device::surface`].
+    pub fn surfaces<'a>(&self, procedure: &'a Procedure) -> Result<Vec<(&'a str, Surface)>> {
+        let ports = procedure.ports().map(|p| Ok((p.name.as_str(), self.surface(&self.fitted(procedure, &p.name)?)?)));
+        ports.collect()
+    }
+
+    /// The layout of a port with the allocation that the profile wants of its surface, see [`Device::surfaces`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Binding`] for an unknown name.
+    pub fn fitted(&self, procedure: &Procedure, port: &str) -> Result<Layout> {
+        let mut layout = procedure.port(port)?.layout.clone();
+        let profile = self.profile();
+        let sides =
+            [(&procedure.inputs, profile.uniform_inputs.value), (&procedure.outputs, profile.uniform_outputs.value)];
+        let uniform = sides.into_iter().filter(|(ports, uniform)| *uniform && ports.iter().any(|p| p.name == port));
+        let largest = uniform.flat_map(|(ports, _)| ports).map(|p| p.layout.allocation).max();
+        layout.allocation = layout.allocation.max(profile.min_surface.value).max(largest.unwrap_or(0));
+        Ok(layout)
+    }
+
+    /// What the machine has to say that failed nothing, each remark once.
+    pub fn notes(&self) -> Vec<String> {
+        self.0.notes()
+    }
+
     /// Shared events, where the machine has them.
     pub fn events(&self) -> Option<&dyn Events> {
         self.0.events()
@@ -82,6 +112,11 @@ impl Artifact {
     /// A form to store, where there is one.
     pub fn bytes(&self) -> Option<Vec<u8>> {
         self.0.bytes()
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> ProgramState {
+        self.0.state()
     }
 
     /// Loads it.
@@ -241,12 +276,36 @@ impl Executable {
     /// [`ErrorKind::Busy`] while a request of it runs, [`ErrorKind::Unloaded`] the second time, or the machine refused (it then
     /// stays loaded).
     pub fn unload(&self) -> Result<()> {
+        self.idle()?;
+        self.0.loaded.unload().inspect_err(|_| self.0.life.0.store(0, Ordering::Release))
+    }
+
+    /// Takes it off the machine and loads it again: what may help after a failed evaluation. Its requests stay good.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] while a request of it runs, [`ErrorKind::Unloaded`], or the machine refused: the program is then
+    /// unloaded.
+    pub fn reload(&self) -> Result<()> {
+        self.idle()?;
+        // Stays unloaded when it failed: there is nothing to run.
+        self.0.loaded.reload()?;
+        self.0.life.0.store(0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> ProgramState {
+        self.0.loaded.state()
+    }
+
+    /// Lets no request run from here on, if none runs now.
+    fn idle(&self) -> Result<()> {
         let life = &self.0.life.0;
-        life.compare_exchange(0, UNLOADED, Ordering::Acquire, Ordering::Relaxed).map_err(|n| match n & UNLOADED {
+        let taken = life.compare_exchange(0, UNLOADED, Ordering::Acquire, Ordering::Relaxed);
+        taken.map(drop).map_err(|n| match n & UNLOADED {
             0 => Error::new(ErrorKind::Busy, format!("{n} requests of the executable are running")),
             _ => unloaded(),
-        })?;
-        self.0.loaded.unload().inspect_err(|_| life.store(0, Ordering::Release))
+        })
     }
 }
 

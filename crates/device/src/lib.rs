@@ -23,7 +23,7 @@ mod request;
 pub mod scripted;
 mod surface;
 
-pub use backend::{Accesses, Backend, CompileOptions, Completion, Done, Event, Source, Stats};
+pub use backend::{Accesses, Backend, CompileOptions, Completion, Done, Event, ProgramState, Source, Stats};
 pub use bindings::Bindings;
 pub use error::{Error, ErrorKind, Result, remedy};
 pub use executable::{Artifact, Device, Executable, Port, Procedure};

@@ -19,8 +19,8 @@ use ferrane_host::buffer::SharedBytes;
 use ferrane_target::Profile;
 
 use crate::backend::{
-    Accesses, Backend, Chaining, CompileOptions, Compiled, Completion, Done, Event, Events, Loaded, Prepared, Source,
-    Stats,
+    Accesses, Backend, Chaining, CompileOptions, Compiled, Completion, Done, Event, Events, Loaded, Prepared,
+    ProgramState, Source, Stats,
 };
 use crate::{Bindings, Error, Foreign, Layout, Memory, Procedure, Result};
 
@@ -177,6 +177,10 @@ impl Backend for Recorder {
     fn events(&self) -> Option<&dyn Events> {
         self.inner.events().map(|_| self as &dyn Events)
     }
+
+    fn notes(&self) -> Vec<String> {
+        self.inner.notes()
+    }
 }
 
 impl Events for Recorder {
@@ -250,6 +254,10 @@ impl Compiled for RecordedCompiled {
         let inner = self.record.note(format_args!("load {}", self.label), self.inner.load())?;
         Ok(Arc::new(RecordedLoaded { inner, label: self.label.clone(), record: self.record.clone() }))
     }
+
+    fn state(&self) -> ProgramState {
+        self.inner.state()
+    }
 }
 
 struct RecordedLoaded {
@@ -282,6 +290,14 @@ impl Loaded for RecordedLoaded {
 
     fn unload(&self) -> Result<()> {
         self.record.note(format_args!("unload {}", self.label), self.inner.unload())
+    }
+
+    fn reload(&self) -> Result<()> {
+        self.record.note(format_args!("reload {}", self.label), self.inner.reload())
+    }
+
+    fn state(&self) -> ProgramState {
+        self.inner.state()
     }
 }
 

@@ -318,6 +318,11 @@ impl Loaded for Program {
     fn unload(&self) -> Result<()> {
         self.shared.fail(Stage::Unload)
     }
+
+    fn reload(&self) -> Result<()> {
+        self.shared.fail(Stage::Unload)?;
+        self.shared.fail(Stage::Load)
+    }
 }
 
 impl Chaining for Program {

@@ -263,6 +263,23 @@ fn a_request_that_the_machine_drops_ends_with_an_error() {
 }
 
 #[test]
+fn a_reload_keeps_requests_and_a_failed_one_ends_them() {
+    let (device, control, executable) = machine();
+    let b = bound(&device, &executable);
+    control.hold();
+    let submission = b.request.submit().unwrap();
+    assert_eq!(kind(executable.reload()), ErrorKind::Busy);
+    control.release();
+    submission.wait().unwrap();
+    executable.reload().unwrap();
+    b.request.evaluate().unwrap();
+    control.fail(Stage::Load, Error::new(ErrorKind::Load, "no"));
+    assert_eq!(kind(executable.reload()), ErrorKind::Load);
+    assert_eq!(kind(b.request.evaluate()), ErrorKind::Unloaded);
+    assert_eq!(kind(executable.reload()), ErrorKind::Unloaded);
+}
+
+#[test]
 fn unload_waits_for_nobody_and_ends_all() {
     let (device, control, executable) = machine();
     let b = bound(&device, &executable);

@@ -1,36 +1,36 @@
 //! What a function is compiled to: a plan, or the function itself for the interpreter.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ferrane_device::backend::Accesses;
-use ferrane_device::{Error, ErrorKind, Port, Procedure, Result};
+use ferrane_device::{Error, ErrorKind, Layout, Port, Procedure, Result};
 use ferrane_mil::{DataType, Function, Weights};
 
 use crate::host::{Tensor, decode};
 use crate::interpret::{self, Bounds, Interpreted};
-use crate::plan::{Plan, ports};
+use crate::plan::{Plan, Ports};
 use crate::tables::Table;
 
 /// A function ready to run over surfaces.
 pub(crate) enum Body {
     Plan(Box<Plan>),
-    Interpreted(Box<Interpreted>, Procedure),
+    Interpreted(Box<Interpreted>, Ports),
 }
 
 impl Body {
     /// Compiles a function that passed `verify` and `check`.
     pub(crate) fn new(
-        id: u32,
+        ports: Ports,
         function: &Function,
         weights: &Weights,
         table: &'static Table,
         bounds: Bounds,
     ) -> Result<Body> {
         if interpret::is_needed(function) {
-            let procedure = ports(id, function)?;
-            Ok(Body::Interpreted(Box::new(Interpreted::new(function, weights, table, bounds)?), procedure))
+            Ok(Body::Interpreted(Box::new(Interpreted::new(function, weights, table, bounds)?), ports))
         } else {
-            let plan = Plan::new(id, function, weights, table)?;
+            let plan = Plan::new(ports, function, weights, table)?;
             if plan.arena_bytes > bounds.memory {
                 let message = format!(
                     "`{}`: an evaluation needs {} bytes and may hold {}",
@@ -45,32 +45,65 @@ impl Body {
     pub(crate) fn procedure(&self) -> &Procedure {
         match self {
             Body::Plan(plan) => &plan.procedure,
-            Body::Interpreted(_, procedure) => procedure,
+            Body::Interpreted(_, ports) => &ports.procedure,
         }
     }
 }
 
 /// Evaluates an interpreted function over surfaces. States are written only if it succeeds.
-pub(crate) fn interpret(function: &Interpreted, procedure: &Procedure, accesses: &mut Accesses) -> Result<()> {
-    let read = |(port, bytes): (&Port, &[u8])| {
-        let dtype = port.layout.dtype;
-        let data = decode(dtype, port.layout.elements(), bytes).ok_or_else(|| small(port))?;
-        Ok(Tensor { dtype, shape: port.layout.shape.clone(), data })
+pub(crate) fn interpret(function: &Interpreted, ports: &Ports, accesses: &mut Accesses) -> Result<()> {
+    let procedure = &ports.procedure;
+    let read = |port: &Port, bytes: &[u8]| {
+        let Layout { dtype, shape, .. } = &port.layout;
+        let bytes = packed(port, bytes)?;
+        let data = decode(*dtype, port.layout.elements(), &bytes).ok_or_else(|| small(port))?;
+        Ok(Tensor { dtype: *dtype, shape: shape.clone(), data })
     };
-    let inputs = procedure.inputs.iter().zip(accesses.inputs.iter().map(|g| &g[..])).map(read);
+    let given: Vec<_> = procedure.inputs.iter().zip(&accesses.inputs).collect();
+    let inputs = ports.inputs.iter().filter_map(|&i| given.get(i)).map(|(port, guard)| read(port, guard));
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
-    let states = procedure.states.iter().zip(accesses.states.iter().map(|g| &g[..])).map(read);
-    let mut states = states.map(|t| t.map(Arc::new)).collect::<Result<Vec<_>>>()?;
+    let states = procedure.states.iter().zip(&accesses.states).map(|(port, guard)| read(port, guard).map(Arc::new));
+    let mut states = states.collect::<Result<Vec<_>>>()?;
     let outputs = function.evaluate(inputs, &mut states)?;
-    let results = procedure.outputs.iter().zip(&outputs).chain(procedure.states.iter().zip(&states));
-    let guards = accesses.outputs.iter_mut().chain(accesses.states.iter_mut());
-    for ((port, tensor), _) in results.clone().zip(0..procedure.outputs.len()) {
+    let results: Vec<_> = outputs.iter().zip(&ports.outputs).collect();
+    for &(tensor, &place) in &results {
         // Checked before anything is written.
-        fits(port, tensor)?;
+        procedure.outputs.get(place).map_or(Ok(()), |port| fits(port, tensor))?;
     }
-    for ((port, tensor), guard) in results.zip(guards) {
-        let bytes = tensor.to_bytes(port.layout.dtype);
-        guard.get_mut(..bytes.len()).ok_or_else(|| small(port))?.copy_from_slice(&bytes);
+    for (tensor, &place) in results {
+        if let (Some(port), Some(guard)) = (procedure.outputs.get(place), accesses.outputs.get_mut(place)) {
+            unpack(port, &tensor.to_bytes(port.layout.dtype), guard)?;
+        }
+    }
+    for ((port, tensor), guard) in procedure.states.iter().zip(&states).zip(&mut accesses.states) {
+        unpack(port, &tensor.to_bytes(port.layout.dtype), guard)?;
+    }
+    Ok(())
+}
+
+/// The elements of a surface, row-major without gaps.
+fn packed<'a>(port: &Port, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>> {
+    if port.layout.is_packed() {
+        return Ok(bytes.into());
+    }
+    let mut packed = Vec::with_capacity(port.layout.elements() * port.layout.element_bytes());
+    for range in (0..).map_while(|i| port.layout.row(i)) {
+        packed.extend_from_slice(bytes.get(range).ok_or_else(|| small(port))?);
+    }
+    Ok(packed.into())
+}
+
+/// Writes elements without gaps to where the layout has them.
+fn unpack(port: &Port, packed: &[u8], bytes: &mut [u8]) -> Result<()> {
+    if port.layout.is_packed() {
+        bytes.get_mut(..packed.len()).ok_or_else(|| small(port))?.copy_from_slice(packed);
+        return Ok(());
+    }
+    let mut at = 0;
+    for range in (0..).map_while(|i| port.layout.row(i)) {
+        let (row, next) = (bytes.get_mut(range).ok_or_else(|| small(port))?, at);
+        at += row.len();
+        row.copy_from_slice(packed.get(next..at).ok_or_else(|| small(port))?);
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use crate::body::Body;
 use crate::device::checked;
 use crate::host::Tensor;
 use crate::interpret::{self, Interpreted};
+use crate::plan::Ports;
 use crate::tables::EXACT;
 
 impl Emulator {
@@ -55,7 +56,7 @@ impl Emulator {
         inputs: Vec<Tensor>,
         states: &mut [Arc<Tensor>],
     ) -> Result<Vec<Arc<Tensor>>> {
-        let body = Body::new(0, function, weights, self.table(), self.bounds())?;
+        let body = Body::new(Ports::declared(0, function)?, function, weights, self.table(), self.bounds())?;
         let Body::Plan(plan) = &body else { return Err(Error::new(ErrorKind::Evaluate, "the function is no plan")) };
         let memory = |e: ferrane_host::buffer::AllocError| Error::new(ErrorKind::OutOfMemory, e.to_string());
         let busy = || Error::new(ErrorKind::Busy, "memory of the call is in use");

@@ -14,6 +14,7 @@ use crate::body::Body;
 use crate::events::Counter;
 use crate::interpret::{self, Bounds};
 use crate::life::{Artefact, Shared};
+use crate::plan::Ports;
 use crate::queue::Queue;
 use crate::tables::{EXACT, FAST, Table};
 use crate::trace::{self, StepTime};
@@ -120,7 +121,8 @@ impl Emulator {
         let mut bodies = Vec::new();
         for (id, function) in program.functions.iter().enumerate() {
             let body = checked(function, &program.weights)
-                .and_then(|()| Body::new(id as u32, function, &program.weights, self.table(), self.bounds()));
+                .and_then(|()| Ports::declared(id as u32, function))
+                .and_then(|ports| Body::new(ports, function, &program.weights, self.table(), self.bounds()));
             bodies.push(body.map_err(named)?);
         }
         if bodies.is_empty() {

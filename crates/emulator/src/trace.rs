@@ -7,7 +7,7 @@ use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::buffer::{AlignedBuf, SharedBytes};
 use ferrane_mil::{DataType, Program};
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Ports};
 use crate::tables::Table;
 
 /// One step of a plan: a group of element-wise ops, a product, a copy, …
@@ -33,7 +33,7 @@ pub(crate) fn trace(table: &'static Table, program: &Program, runs: usize) -> Re
         .functions
         .first()
         .ok_or_else(|| Error::new(ErrorKind::InvalidProgram, "the program has no function"))?;
-    let plan = Plan::new(0, function, &program.weights, table)?;
+    let plan = Plan::new(Ports::declared(0, function)?, function, &program.weights, table)?;
     let mut arena = AlignedBuf::new(plan.arena_bytes).map_err(memory)?;
     let busy = || Error::new(ErrorKind::Busy, "memory of the trace is in use");
     let mut accesses = Accesses::default();

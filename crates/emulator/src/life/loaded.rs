@@ -71,6 +71,12 @@ impl Loaded for Ready {
         self.arenas.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
         Ok(())
     }
+
+    fn reload(&self) -> Result<()> {
+        self.unload()?;
+        self.unloaded.store(false, Ordering::Release);
+        Ok(())
+    }
 }
 
 /// The error of whatever comes after an unload.

@@ -1,11 +1,12 @@
 //! The state of a lowering: buffers, views of values, and the steps so far.
 
-use ferrane_device::{Error, ErrorKind, Procedure, Result};
+use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::{Arg, Constant, DataType, Function, Op, Opset, Type, ValueDef, ValueId, Weights};
 
 use super::Buffer;
 use super::args::{Args, floats, unsupported};
 use super::group::{Open, float_move};
+use super::ports::Ports;
 use super::state::changes_state;
 use super::step::{Kind, Nest, Step};
 use super::view::{Storage, View, is_dense, row_major};
@@ -81,8 +82,10 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    pub(super) fn run(mut self, procedure: &Procedure) -> Result<Lowered> {
-        let (mut inputs, mut states) = (procedure.inputs.iter().enumerate(), procedure.states.iter().enumerate());
+    pub(super) fn run(mut self, ports: &Ports) -> Result<Lowered> {
+        let procedure = &ports.procedure;
+        let mut inputs = ports.inputs.iter().filter_map(|&i| Some((i, procedure.inputs.get(i)?)));
+        let mut states = procedure.states.iter().enumerate();
         for &value in &self.function.inputs {
             let view = match self.function.value(value).ty {
                 Type::State(_) => states.next().map(|(i, port)| self.surface(Place::State(i), &port.layout)),
@@ -91,7 +94,7 @@ impl<'a> Lowering<'a> {
             self.views[value.index()] = view.transpose()?;
         }
         let mut outputs = Vec::new();
-        for (i, port) in procedure.outputs.iter().enumerate() {
+        for (i, port) in ports.outputs.iter().filter_map(|&i| Some((i, procedure.outputs.get(i)?))) {
             outputs.push(self.surface(Place::Output(i), &port.layout)?);
         }
         self.count_uses();
@@ -124,9 +127,23 @@ impl<'a> Lowering<'a> {
     fn surface(&mut self, place: Place, layout: &ferrane_device::Layout) -> Result<View> {
         let storage = Storage::of(layout.dtype).ok_or_else(|| unsupported("main", "a port has no element type"))?;
         check_shape("main", &layout.shape)?;
-        let buffer =
-            self.add(Buffer { place, storage, elements: layout.elements(), sole: false, data: None, start: 0 });
-        Ok(View::dense(buffer, storage, &layout.shape))
+        let size = storage.bytes();
+        if layout.strides.iter().any(|stride| stride % size != 0) {
+            return Err(unsupported(
+                "main",
+                format!("rows of a port are {:?} bytes apart, which splits elements", layout.strides),
+            ));
+        }
+        let elements = layout.allocation / size;
+        let buffer = self.add(Buffer { place, storage, elements, sole: false, data: None, start: 0 });
+        let mut view = View::dense(buffer, storage, &layout.shape);
+        // An extent of 1 is never stepped over: its stride stays the dense one, so that packed ports are dense views.
+        for ((stride, &bytes), &extent) in view.strides.iter_mut().zip(&layout.strides).zip(&layout.shape) {
+            if extent > 1 {
+                *stride = (bytes / size) as isize;
+            }
+        }
+        Ok(view)
     }
 
     /// Uses by ops that are needed, directly or not, for an output.

@@ -17,9 +17,11 @@ mod homes;
 pub(crate) mod host;
 mod layers;
 mod ops;
+mod ports;
 mod state;
 pub(crate) use args::unsupported;
 pub(crate) use ops::has_steps;
+pub(crate) use ports::Ports;
 pub(crate) use state::changes_state;
 
 pub(crate) mod step;
@@ -28,9 +30,9 @@ pub(crate) mod view;
 use std::time::{Duration, Instant};
 
 use ferrane_device::backend::Accesses;
-use ferrane_device::{Error, ErrorKind, Layout, Port, Procedure, Result};
+use ferrane_device::{Error, ErrorKind, Layout, Procedure, Result};
 use ferrane_host::buffer::AlignedBuf;
-use ferrane_mil::{DataType, Function, Type, ValueId, Weights};
+use ferrane_mil::{DataType, Function, Weights};
 
 use crate::tables::Table;
 use crate::tables::memory::{Access, Constants, Memory, Place};
@@ -79,24 +81,20 @@ impl Buffer {
 }
 
 impl Plan {
-    /// Lowers a function and computes what is constant in it.
-    pub(crate) fn new(id: u32, function: &Function, weights: &Weights, table: &'static Table) -> Result<Plan> {
-        Plan::over(ports(id, function)?, function, weights, table)
-    }
-
     /// A plan whose ports hold values as the table stores them, not as surfaces do: nothing is rounded on the way in and out.
     pub(crate) fn stored(function: &Function, weights: &Weights, table: &'static Table) -> Result<Plan> {
-        let mut procedure = ports(0, function)?;
-        for port in procedure.inputs.iter_mut().chain(&mut procedure.outputs) {
+        let mut ports = Ports::declared(0, function)?;
+        for port in ports.procedure.inputs.iter_mut().chain(&mut ports.procedure.outputs) {
             if port.layout.dtype == DataType::Fp16 && table.half == Storage::F32 {
                 port.layout = Layout::packed(DataType::Fp32, &port.layout.shape)?;
             }
         }
-        Plan::over(procedure, function, weights, table)
+        Plan::new(ports, function, weights, table)
     }
 
-    fn over(procedure: Procedure, function: &Function, weights: &Weights, table: &'static Table) -> Result<Plan> {
-        let lowered = build::Lowering::new(function, weights, table)?.run(&procedure)?;
+    /// Lowers a function and computes what is constant in it.
+    pub(crate) fn new(ports: Ports, function: &Function, weights: &Weights, table: &'static Table) -> Result<Plan> {
+        let lowered = build::Lowering::new(function, weights, table)?.run(&ports)?;
         let build::Lowered { mut buffers, steps, initial } = lowered;
         let arena_bytes = arena::assign(&mut buffers, &steps)?;
         let size = arena::assign_constants(&mut buffers)?;
@@ -118,7 +116,7 @@ impl Plan {
             run(table, &resolved, &mut memory)?;
         }
         let steps = steps.into_iter().map(|s| resolve(s, &buffers)).collect();
-        Ok(Plan { table, steps, constants, arena_bytes, procedure })
+        Ok(Plan { table, steps, constants, arena_bytes, procedure: ports.procedure })
     }
 
     /// Evaluates over bound surfaces, in port order. Allocates nothing of its own.
@@ -174,39 +172,6 @@ fn resolve(step: Step, buffers: &[Buffer]) -> Resolved {
     }
 }
 
-/// Ports in program order, packed.
-pub(crate) fn ports(id: u32, function: &Function) -> Result<Procedure> {
-    let port = |(symbol, &value): (usize, &ValueId)| {
-        let value = function.value(value);
-        let refused = |reason: &str| {
-            let message = format!("no surface can hold a value of type {}: {reason}", value.ty);
-            Err(Error::new(ErrorKind::Unsupported, message).with_port(&value.name))
-        };
-        let Some(dtype) = value.ty.dtype() else { return refused("it is no tensor") };
-        if Storage::of(dtype).is_none() {
-            return refused("the element type is not one of a surface");
-        }
-        let Some(shape) = value.ty.shape() else {
-            return refused(
-                "an extent is not known; declare fixed extents, or run the function on constants (`Emulator::call`)",
-            );
-        };
-        if shape.contains(&0) {
-            return refused("it has no elements");
-        }
-        let layout = Layout::packed(dtype, &shape).map_err(|e| e.with_port(&value.name))?;
-        Ok(Port { name: value.name.clone(), symbol: symbol as u32, layout })
-    };
-    let is_state = |v: &&ValueId| matches!(function.value(**v).ty, Type::State(_));
-    Ok(Procedure {
-        name: function.name.clone(),
-        id,
-        inputs: function.inputs.iter().filter(|v| !is_state(v)).enumerate().map(port).collect::<Result<_>>()?,
-        outputs: function.body().outputs.iter().enumerate().map(port).collect::<Result<_>>()?,
-        states: function.inputs.iter().filter(is_state).enumerate().map(port).collect::<Result<_>>()?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use ferrane_mil::{Builder, Constant, DataType, Type};
@@ -225,7 +190,8 @@ mod tests {
         let most = b.op("reduce_max", "most", args).unwrap();
         let y = b.add("y", x, most).unwrap();
         let program = b.finish(&[("y", y)]).unwrap();
-        Plan::new(0, &program.functions[0], &program.weights, &FAST).unwrap()
+        let ports = Ports::declared(0, &program.functions[0]).unwrap();
+        Plan::new(ports, &program.functions[0], &program.weights, &FAST).unwrap()
     }
 
     #[test]
