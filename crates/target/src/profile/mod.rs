@@ -102,13 +102,13 @@ values! {
     /// True where a line break inside `buildInfo` is refused (mil-text §7).
     build_info_one_line: bool,
     /// True where an extent may be unknown until a request.
-    flexible_shapes: bool,
-    /// True where ops whose results nothing uses may make the compiler refuse the program.
-    dead_code_refused: bool,
+    symbolic_shapes: bool,
+    /// True where an unused part that reduces to width 1 makes the compiler refuse the program.
+    dead_width_one_refused: bool,
     /// True where the blob reader rejects wrong sizes and offsets (weight-blob §4).
     strict_blobs: bool,
     /// True where what the engine refuses runs on the CPU or the GPU instead.
-    fallback: bool,
+    elsewhere: bool,
     /// True where the op `cast` runs.
     cast: bool,
     /// Element types that `cast` may name.
@@ -126,7 +126,7 @@ values! {
     /// True where 4-bit types are accepted in `constexpr_*` ops.
     int4: bool,
     /// True where the transpose flags of `matmul` must be named constants.
-    matmul_flags_named: bool,
+    matmul_named_flags: bool,
     /// Longest extent of an axis other than channels and batch; elements (mil-text §8).
     max_axis: usize,
     /// Most channels of a tensor (mil-text §8).
@@ -146,37 +146,47 @@ values! {
     /// Most input channels of a convolution (mil-text §6).
     max_conv_input_channels: Limit,
     /// Largest batch of a convolution whose weight is no constant.
-    max_runtime_conv_batch: Limit,
+    runtime_conv_batch: Limit,
     /// True where a depthwise convolution may have a weight that is no constant.
-    runtime_depthwise_conv: bool,
+    runtime_conv_depthwise: bool,
     /// True where `conv` takes a bias.
     conv_bias: bool,
-    /// True where a convolution over three axes lowers.
-    conv_3d: bool,
+    /// Highest rank of the input of a convolution (mil-text §6).
+    max_conv_rank: usize,
     /// True where a strided convolution of one group is slower than the same after a slice.
     strided_conv_slow: bool,
     /// True where a 1×1 convolution is faster than a `matmul` by the same constant.
-    conv_preferred: bool,
+    matmul_slower_than_conv: bool,
     /// Highest rank of an operand of `matmul` and `linear`.
-    max_matmul_rank: usize,
+    max_product_rank: usize,
     /// True where an operand of `matmul` may be a constant.
     matmul_constant: bool,
-    /// Most inputs of a function.
-    max_inputs: Limit,
+    /// True where a product of two runtime operands is zero unless the weight comes first.
+    matmul_weight_first: bool,
+    /// True where a function may have several inputs.
+    several_inputs: bool,
+    /// Highest rank of an input where there are several.
+    max_rank_of_several_inputs: usize,
+    /// True where values must not be named `var`, `mean`, `x`, `c` and the like.
+    reserved_names: bool,
+    /// True where an output must be computed by an op.
+    live_outputs: bool,
     /// Most weight blobs in a program.
     max_blobs: Limit,
     /// Most weights in a program; bytes.
     max_weight_bytes: Limit,
+    /// True where an inline scalar counts as a weight blob.
+    scalar_costs_blob: bool,
     /// Most ops in a program.
     max_ops: Limit,
     /// Largest batch of a `gather`.
-    max_gather_batch: Limit,
+    gather_batch: Limit,
     /// True where the indices of a `gather` may be computed.
-    dynamic_gather: bool,
+    gather_dynamic: bool,
     /// True where the begin of a slice may be computed.
     dynamic_slices: bool,
     /// Values of `k` with which `topk` fails to compile.
-    topk_refused: Vec<usize>,
+    refused_topk: Vec<usize>,
     /// True where `reduce_argmax` takes a whole tensor (one of rank 1).
     whole_tensor_argmax: bool,
     /// Factors by which `tile` repeats in one step.
@@ -184,21 +194,23 @@ values! {
     /// Modes of `pad`.
     pad_modes: Vec<String>,
     /// Most keys of an attention; with more the result is wrong without an error.
-    max_attention_keys: Limit,
+    attention_max_length: Limit,
     /// Largest shorter one of the extents of queries and keys of an attention; beyond it the result is wrong without an error.
-    max_attention_short: Limit,
+    attention_max_side: Limit,
     /// Fewest query positions of an attention; programs with fewer fail at evaluation.
-    min_query_positions: usize,
+    min_queries: usize,
     /// True where the axis of a softmax must be a power of two.
     softmax_power_of_two: bool,
     /// Most channels of `local_response_norm`.
     max_lrn_channels: Limit,
+    /// Longest tiled axis of a group or instance norm.
+    max_norm_tile: Limit,
     /// True where a `square` in front of a function table is refused if the width, modulo 128, is above 64.
     square_width_refused: bool,
     /// True where a program with `split`, `matmul`, `softmax` and `tile` is refused, though each compiles alone.
-    split_with_tile_refused: bool,
+    split_refused: bool,
     /// True where a program of nothing but element-wise ops may be refused at load.
-    elementwise_only_refused: bool,
+    elementwise_refused: bool,
     /// Most elements of an element-wise op on tensors without channels; beyond it an evaluation hangs.
     max_flat_elements: Limit,
     /// True where a program of nothing but `reshape`, `slice_by_index` or `tile` is refused (mil-text §7).
@@ -216,13 +228,13 @@ values! {
     /// Weights of a program that stay on the chip between evaluations; bytes (emulator §10).
     resident_weights: usize,
     /// Dense weights of a convolution beyond which it runs as several; bytes (mil-text §8).
-    kernel_memory: usize,
+    kernel_dense: usize,
     /// Weights of any form beyond which an op runs as several; bytes (mil-text §8).
-    kernel_stream: usize,
+    kernel_memory: usize,
     /// Smallest surface; bytes, 0 for none (mil-text §6).
     min_surface: usize,
     /// What the size of a surface must be a multiple of; bytes.
-    surface_alignment: usize,
+    surface_multiple: usize,
     /// True where several inputs must have surfaces of one size.
     uniform_inputs: bool,
     /// True where several outputs must have surfaces of one size.
@@ -236,7 +248,7 @@ values! {
     /// What the width of a port must be a multiple of; elements. Other widths are read back wrongly.
     width_multiple: usize,
     /// Most channels of a port that is narrower than 32 elements.
-    max_narrow_channels: Limit,
+    narrow_channels: Limit,
     /// True where ports have rank 4 (batch, channels, height, width), whatever the program declares.
     ports_nchw: bool,
     /// Bytes to which the rows of a surface are padded; 1 is packed (apple-runtime §7, §11).
@@ -296,7 +308,7 @@ values! {
     /// True where a multiplication by a scalar after `floor`, `ceil` or `round` is lost.
     round_scale_lost: bool,
     /// True where `softplus` is 0 from ln 65504 on (emulator §5).
-    softplus_vanishes: bool,
+    softplus_zero: bool,
     /// Ties of `quantize` (int8 §2).
     quantize_rounding: Rounding,
     /// True where a product of two dequantised branches takes one scale for the other's (int8 §2).
@@ -304,11 +316,13 @@ values! {
     /// What `attn_mask` does.
     attn_mask: AttnMask,
     /// True where a `concat` of two or more width slices that do not begin at 0 takes wrong elements.
-    concat_width_slices_wrong: bool,
+    concat_slices_wrong: bool,
     /// True where a `gather` along the last axis takes wrong elements.
-    gather_last_axis_wrong: bool,
+    gather_last_wrong: bool,
     /// True where `mul` with an operand repeated along the batch is unreliable among other ops.
-    batch_broadcast_unreliable: bool,
+    outer_broadcast_unreliable: bool,
+    /// True where a `mul` of `[1, C, S]` with `[1, C, 1]` or `[1, 1, 1]` is wrong.
+    channel_broadcast_wrong: bool,
     /// True where a `sqrt` in front of a broadcast or a division gives wrong values.
     sqrt_broadcast_wrong: bool,
     /// True where int8 weights of a matmul send its activations through the crop's encoding: beyond 4094 infinite (int8 §3).
