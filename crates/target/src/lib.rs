@@ -6,10 +6,14 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod claims;
 pub mod profile;
+pub mod ranges;
+pub mod rules;
 pub mod select;
 
+pub use check::{Effect, Finding, Fix, check};
 pub use claims::Claim;
 pub use profile::{Profile, ProfileError, Sourced, Subject};
 pub use select::{Selected, Selection, Unit, Work, select};

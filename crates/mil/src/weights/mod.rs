@@ -230,6 +230,11 @@ impl Weights {
         self.get(id).map(|r| (r.file.as_str(), r.offset))
     }
 
+    /// The bytes of the file that was opened under this path, as they are.
+    pub fn opened(&self, path: &str) -> Option<&[u8]> {
+        self.files.get(path).map(|f| &**f)
+    }
+
     /// Number of records.
     pub fn len(&self) -> usize {
         self.records.len()

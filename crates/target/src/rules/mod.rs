@@ -1,0 +1,208 @@
+//! Rules: what a machine does with a program, one function each.
+//!
+//! A rule reads values of the profile and what [`select`](crate::select) says; it never names a chip. It has a code, the claims it
+//! rests on, what happens, and the way out; the text of `ferrane explain` is its explanation. Rules are silent about what they
+//! cannot tell: unknown ops, unknown extents, arguments that are no constants.
+//!
+//! | file | codes | about |
+//! |---|---|---|
+//! | `text` | 0401–0407 | header, dialect, `buildInfo` |
+//! | `types` | 0408–0410, 0416, 0417, 0419, 0489 | element types and epsilons |
+//! | `ops` | 0411–0415, 0418 | ops as such |
+//! | `shape` | 0421–0427 | extents and ranks |
+//! | `ports` | 0431–0444 | inputs and outputs |
+//! | `weights` | 0445–0449 | blob files |
+//! | `conv` | 0451–0458 | convolutions |
+//! | `product` | 0460–0464 | matrix products |
+//! | `attention` | 0465–0468 | attention and softmax |
+//! | `moves` | 0470–0479 | slices, concat, gather, tile |
+//! | `pattern` | 0480–0488 | ops beside each other |
+//! | `range` | 0490–0496 | values that pass a limit |
+//! | `speed` | 0497, 0498 | memory |
+//! | `budget` | 0499 | several programs |
+
+mod attention;
+mod body;
+mod budget;
+mod conv;
+mod moves;
+mod ops;
+mod pattern;
+mod ports;
+mod product;
+mod range;
+mod shape;
+mod speed;
+mod text;
+mod types;
+mod weights;
+
+use ferrane_diag::{Code, Severity};
+use ferrane_mil::Program;
+
+use crate::check::{Effect, Findings, Options};
+use crate::profile::Profile;
+
+pub use body::Body;
+
+/// A rule.
+#[derive(Clone, Copy)]
+pub struct Rule {
+    /// Its number.
+    pub code: Code,
+    /// What it is about, in a few words.
+    pub title: &'static str,
+    /// How bad what it finds is.
+    pub severity: Severity,
+    /// What happens on the machine.
+    pub effect: Effect,
+    /// Ids of the claims that it rests on, also where a profile's value names none.
+    pub claims: &'static [&'static str],
+    /// The long answer: what is known, from where, and what is not.
+    pub explanation: &'static str,
+    /// How to say it so that the machine takes it; empty where there is nothing to be said.
+    pub rewrite: &'static str,
+    /// Looks at a program.
+    pub run: fn(&Context<'_>, &mut Findings),
+}
+
+impl std::fmt::Debug for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rule").field("code", &self.code).field("title", &self.title).finish_non_exhaustive()
+    }
+}
+
+/// What a rule looks at.
+pub struct Context<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// The machine.
+    pub profile: &'a Profile,
+    /// Its functions, each with its active body.
+    pub bodies: Vec<Body<'a>>,
+    /// What else is known.
+    pub options: &'a Options<'a>,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(program: &'a Program, profile: &'a Profile, options: &'a Options<'a>) -> Context<'a> {
+        let body = |(i, f)| Body::new(i, f, program, profile, options);
+        let bodies = program.functions.iter().enumerate().map(body).collect();
+        Context { program, profile, bodies, options }
+    }
+}
+
+/// Every rule, by code.
+pub fn all() -> &'static [Rule] {
+    RULES
+}
+
+const RULES: &[Rule] = &[
+    text::DIALECT,
+    text::HEADER,
+    text::OPSET,
+    text::BUILD_INFO,
+    text::LINE_BREAK,
+    text::MIXED,
+    text::PROCEDURES,
+    types::ZERO_EPSILON,
+    types::SMALL_EPSILON,
+    types::INT4,
+    ops::REFUSED,
+    ops::NEEDS_EPSILON,
+    ops::FAILS,
+    ops::POISONS,
+    ops::DECOMPOSED,
+    types::FP32,
+    types::INT8,
+    ops::COUNT,
+    types::CAST,
+    shape::AXIS,
+    shape::CHANNELS,
+    shape::RANK,
+    shape::ZERO,
+    shape::SYMBOLIC,
+    shape::PRODUCT_RANK,
+    shape::PORT_RANK,
+    ports::INPUT_TYPE,
+    ports::OUTPUT_TYPE,
+    ports::WIDTH,
+    ports::WIDTH_MULTIPLE,
+    ports::NARROW,
+    ports::SURFACE,
+    ports::INPUT_SIZES,
+    ports::OUTPUT_SIZES,
+    ports::INPUT_ORDER,
+    ports::OUTPUT_ORDER,
+    ports::LIVE,
+    ports::NAMES,
+    ports::SEVERAL,
+    ports::ALIGNED,
+    weights::STRICT,
+    weights::COUNT,
+    weights::BYTES,
+    weights::SPLIT,
+    weights::FOLDED,
+    conv::KERNEL_WIDTH,
+    conv::INPUT_CHANNELS,
+    conv::RUNTIME_IGNORED,
+    conv::RUNTIME_DEPTHWISE,
+    conv::RUNTIME_BATCH,
+    conv::BIAS,
+    conv::RANK,
+    conv::STRIDED,
+    product::INNER,
+    product::CONSTANT,
+    product::ORDER,
+    product::FLAGS,
+    product::AS_CONV,
+    attention::MASK,
+    attention::EXTENT,
+    attention::QUERIES,
+    attention::SOFTMAX,
+    moves::ROPE,
+    moves::CONCAT_SLICES,
+    moves::GATHER_LAST,
+    moves::GATHER_DYNAMIC,
+    moves::GATHER_BATCH,
+    moves::TOPK,
+    moves::LRN,
+    moves::NORM_TILE,
+    moves::TILE,
+    pattern::OUTER_BROADCAST,
+    pattern::CHANNEL_BROADCAST,
+    pattern::SQRT_BROADCAST,
+    pattern::ROUND_SCALE,
+    pattern::SQUARE,
+    pattern::ELEMENTWISE_ONLY,
+    pattern::FLAT,
+    pattern::DEAD,
+    pattern::SPLIT,
+    pattern::QDQ,
+    range::CEILING,
+    range::OVERFLOW,
+    range::CROP,
+    range::INT8_MATMUL,
+    range::SOFTPLUS,
+    range::ROUND,
+    range::VANISH,
+    speed::WORKING_SET,
+    speed::RESIDENT,
+    budget::COMPILES,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_of_this_crate_and_in_order() {
+        for pair in RULES.windows(2) {
+            assert!(pair[0].code < pair[1].code, "{} and {}", pair[0].code, pair[1].code);
+        }
+        for rule in RULES {
+            assert!((400..500).contains(&rule.code.0), "{}", rule.code);
+            assert!(!rule.claims.is_empty() && !rule.explanation.is_empty(), "{}", rule.code);
+        }
+    }
+}
