@@ -47,6 +47,26 @@ pub(super) const KERNEL_WIDTH: Rule = Rule {
     },
 };
 
+pub(super) const KERNEL_HEIGHT: Rule = Rule {
+    code: Code(450),
+    title: "kernel higher than the engine's",
+    severity: Severity::Error,
+    effect: Effect::REFUSED,
+    claims: &["C032", "F006"],
+    explanation: "Kernels are at most 29 high on H13 and 32 from H14 on, according to the compiler's tables. 16 high and 3 wide was compiled.",
+    rewrite: "the kernel in parts over slices of the input",
+    run: |cx, out| {
+        let most = &cx.profile.max_kernel_height;
+        each(cx, |body, id, op| {
+            let height = body.shape(op, "weight").filter(|w| w.len() >= 4).map(|w| w[w.len() - 2]);
+            if let Some(height) = height.filter(|h| *h > most.value) {
+                let message = format!("a kernel {height} high; the engine's are at most {}", most.value);
+                out.op(body, id, message).claims(&most.claims);
+            }
+        });
+    },
+};
+
 pub(super) const INPUT_CHANNELS: Rule = Rule {
     code: Code(452),
     title: "convolution with too many input channels",

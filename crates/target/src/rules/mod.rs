@@ -7,16 +7,16 @@
 //! | file | codes | about |
 //! |---|---|---|
 //! | `text` | 0401–0407 | header, dialect, `buildInfo` |
-//! | `types` | 0408–0410, 0416, 0417, 0419, 0489 | element types and epsilons |
+//! | `types` | 0408–0410, 0416, 0417, 0419 | element types and epsilons |
 //! | `ops` | 0411–0415, 0418 | ops as such |
-//! | `shape` | 0421–0427 | extents and ranks |
-//! | `ports` | 0431–0444 | inputs and outputs |
+//! | `shape` | 0421–0428 | extents and ranks |
+//! | `ports` | 0429–0444 | inputs and outputs |
 //! | `weights` | 0445–0449 | blob files |
-//! | `conv` | 0451–0458 | convolutions |
+//! | `conv` | 0450–0458 | convolutions |
 //! | `product` | 0460–0464 | matrix products |
 //! | `attention` | 0465–0468 | attention and softmax |
-//! | `moves` | 0470–0479 | slices, concat, gather, tile |
-//! | `pattern` | 0480–0488 | ops beside each other |
+//! | `moves` | 0459, 0469–0479 | slices, concat, gather, tile, pad |
+//! | `pattern` | 0420, 0480–0489 | ops beside each other |
 //! | `range` | 0490–0496 | values that pass a limit |
 //! | `speed` | 0497, 0498 | memory |
 //! | `budget` | 0499 | several programs |
@@ -117,6 +117,7 @@ const RULES: &[Rule] = &[
     types::INT8,
     ops::COUNT,
     types::CAST,
+    pattern::LONE_MOVES,
     shape::AXIS,
     shape::CHANNELS,
     shape::RANK,
@@ -124,6 +125,9 @@ const RULES: &[Rule] = &[
     shape::SYMBOLIC,
     shape::PRODUCT_RANK,
     shape::PORT_RANK,
+    shape::TRANSPOSE,
+    ports::NCHW,
+    ports::FP32,
     ports::INPUT_TYPE,
     ports::OUTPUT_TYPE,
     ports::WIDTH,
@@ -143,6 +147,7 @@ const RULES: &[Rule] = &[
     weights::BYTES,
     weights::SPLIT,
     weights::FOLDED,
+    conv::KERNEL_HEIGHT,
     conv::KERNEL_WIDTH,
     conv::INPUT_CHANNELS,
     conv::RUNTIME_IGNORED,
@@ -151,6 +156,7 @@ const RULES: &[Rule] = &[
     conv::BIAS,
     conv::RANK,
     conv::STRIDED,
+    moves::PAD,
     product::INNER,
     product::CONSTANT,
     product::ORDER,
@@ -160,6 +166,7 @@ const RULES: &[Rule] = &[
     attention::EXTENT,
     attention::QUERIES,
     attention::SOFTMAX,
+    moves::SLICE_DYNAMIC,
     moves::ROPE,
     moves::CONCAT_SLICES,
     moves::GATHER_LAST,
@@ -169,6 +176,7 @@ const RULES: &[Rule] = &[
     moves::LRN,
     moves::NORM_TILE,
     moves::TILE,
+    moves::ARGMAX,
     pattern::OUTER_BROADCAST,
     pattern::CHANNEL_BROADCAST,
     pattern::SQRT_BROADCAST,
@@ -203,6 +211,21 @@ mod tests {
         for rule in RULES {
             assert!((400..500).contains(&rule.code.0), "{}", rule.code);
             assert!(!rule.claims.is_empty() && !rule.explanation.is_empty(), "{}", rule.code);
+        }
+    }
+    #[test]
+    fn rules_and_the_strict_profile_cite_claims_that_exist() {
+        for rule in RULES {
+            for claim in rule.claims {
+                assert!(crate::claims::find(claim).is_some(), "{}: {claim}", rule.code);
+            }
+        }
+        for name in ["m1-macos26-inmem", "m5-macos26-e5rt", "m4-macos15-coreml"] {
+            let strict = Profile::named(name).unwrap().strict().unwrap();
+            for claim in strict.entries().iter().flat_map(|e| &e.claims) {
+                assert!(crate::claims::find(claim).is_some(), "{claim}");
+            }
+            assert_eq!(strict.max_blobs.value.0, Some(16));
         }
     }
 }

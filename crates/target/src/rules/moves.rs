@@ -247,3 +247,65 @@ fn tile(cx: &Context<'_>, out: &mut Findings) {
         }
     }
 }
+
+pub(super) const PAD: Rule = Rule {
+    code: Code(459),
+    title: "mode of pad",
+    severity: Severity::Error,
+    effect: Effect::REFUSED,
+    claims: &["F002"],
+    explanation: "Padding with a constant is native on every family; by reflection or with the edge from H14 on.",
+    rewrite: "slices of the edge put around the value by `concat`",
+    run: |cx, out| {
+        let modes = &cx.profile.pad_modes;
+        for body in &cx.bodies {
+            for (id, op) in body.named("pad") {
+                let mode = body.function.arg_constant(op, "mode").and_then(|c| c.as_str());
+                if let Some(mode) = mode.filter(|m| !modes.value.iter().any(|known| known == m)) {
+                    let message = format!("`pad` with the mode {mode}; the engine has {}", modes.value.join(", "));
+                    out.op(body, id, message).claims(&modes.claims);
+                }
+            }
+        }
+    },
+};
+
+pub(super) const SLICE_DYNAMIC: Rule = Rule {
+    code: Code(469),
+    title: "slice at a computed place",
+    severity: Severity::Error,
+    effect: Effect::REFUSED,
+    claims: &["C099", "F002"],
+    explanation: "Slices whose begin is computed pass the validation and fail the code generation on H13; they are native from H14 on.",
+    rewrite: "a constant begin, or a product with a selection matrix",
+    run: |cx, out| {
+        let allowed = &cx.profile.dynamic_slices;
+        for body in cx.bodies.iter().filter(|_| !allowed.value) {
+            for (id, op) in body.any(&["slice_by_size", "slice_by_index"]) {
+                if op.arg("begin").is_some() && !body.constant_arg(op, "begin") {
+                    out.op(body, id, format!("the begin of `{}` is no constant", op.name)).claims(&allowed.claims);
+                }
+            }
+        }
+    },
+};
+
+pub(super) const ARGMAX: Rule = Rule {
+    code: Code(479),
+    title: "argmax over a whole tensor",
+    severity: Severity::Error,
+    effect: Effect::REFUSED,
+    claims: &["C101", "F003"],
+    explanation: "Below H15 argmax over a whole tensor is refused from program text; along one of several axes it runs on every family.",
+    rewrite: "a leading axis of extent 1, and argmax along the last",
+    run: |cx, out| {
+        let allowed = &cx.profile.whole_tensor_argmax;
+        for body in cx.bodies.iter().filter(|_| !allowed.value) {
+            for (id, op) in body.any(&["reduce_argmax", "reduce_argmin"]) {
+                if body.arg_ty(op, "x").and_then(|t| t.rank()) == Some(1) {
+                    out.op(body, id, format!("`{}` over a whole tensor", op.name)).claims(&allowed.claims);
+                }
+            }
+        }
+    },
+};

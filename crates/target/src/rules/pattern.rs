@@ -140,6 +140,26 @@ pub(super) const SQUARE: Rule = Rule {
     },
 };
 
+pub(super) const LONE_MOVES: Rule = Rule {
+    code: Code(420),
+    title: "program of nothing but moves",
+    severity: Severity::Error,
+    effect: Effect::REFUSED,
+    claims: &["F010"],
+    explanation: "On M3 Pro `reshape`, `slice_by_index` and `tile` compile among other ops, never alone in a program (mil-text §7).",
+    rewrite: "an op that computes beside them: `add` with 0",
+    run: |cx, out| {
+        let refused = &cx.profile.lone_moves_refused;
+        for body in cx.bodies.iter().filter(|b| refused.value && b.running() > 0) {
+            let alone = |n: &str| matches!(n, "reshape" | "slice_by_index" | "tile" | "const");
+            if body.names().all(|(n, _)| alone(n)) {
+                let message = format!("function `{}` has nothing but moves", body.function.name);
+                out.function(body, message).claims(&refused.claims);
+            }
+        }
+    },
+};
+
 /// Ops that keep a program on the engine.
 const ANCHORS: &[&str] = &["conv", "conv_transpose", "linear", "matmul", "einsum", "scaled_dot_product_attention"];
 

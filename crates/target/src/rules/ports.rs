@@ -21,6 +21,45 @@ fn known(types: &[String], dtype: DataType) -> bool {
     types.iter().any(|t| t == dtype.name())
 }
 
+pub(super) const NCHW: Rule = Rule {
+    code: Code(429),
+    title: "port of another rank than 4",
+    severity: Severity::Note,
+    effect: Effect::Fine,
+    claims: &["C027"],
+    explanation: "On the client path of M5 ports are brought to batch, channels, height and width whatever the text declares; what reads a compiled program sees those extents.",
+    rewrite: "ports of rank 4",
+    run: |cx, out| {
+        let nchw = &cx.profile.ports_nchw;
+        for body in cx.bodies.iter().filter(|_| nchw.value) {
+            for (value, kind) in ports(body) {
+                if let Some(rank) = body.ty(value).rank().filter(|r| *r != 4) {
+                    let message = format!("{kind} `{}` has rank {rank}; its port has rank 4", name(body, value));
+                    out.value(body, value, message).claims(&nchw.claims);
+                }
+            }
+        }
+    },
+};
+
+pub(super) const FP32: Rule = Rule {
+    code: Code(430),
+    title: "fp32 port",
+    severity: Severity::Note,
+    effect: Effect::Slow,
+    claims: &["F022"],
+    explanation: "fp32 ports move twice the bytes and want a cast on each side: fp16 ports were about 37 % faster.",
+    rewrite: "fp16 ports, converted on the CPU",
+    run: |cx, out| {
+        let slow = &cx.profile.fp32_ports_slow;
+        for body in cx.bodies.iter().filter(|_| slow.value) {
+            for (value, kind) in ports(body).filter(|(v, _)| body.ty(*v).dtype() == Some(DataType::Fp32)) {
+                out.value(body, value, format!("{kind} `{}` is of fp32", name(body, value))).claims(&slow.claims);
+            }
+        }
+    },
+};
+
 pub(super) const INPUT_TYPE: Rule = Rule {
     code: Code(431),
     title: "element type of an input",
@@ -246,7 +285,7 @@ fn order(cx: &Context<'_>, out: &mut Findings, inputs: bool) {
         let mut bound = declared.clone();
         let size = |v: &ValueId| body.bytes(*v).unwrap_or(0);
         match order.value {
-            PortOrder::Declaration => continue,
+            PortOrder::Declaration | PortOrder::Attributes => continue,
             PortOrder::Alphabetical => bound.sort_by_key(|v| name(body, *v)),
             PortOrder::AscendingSize => bound.sort_by_key(size),
             PortOrder::DescendingSize => bound.sort_by_key(|v| std::cmp::Reverse(size(v))),

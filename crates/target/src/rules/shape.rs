@@ -189,3 +189,25 @@ pub(super) const PORT_RANK: Rule = Rule {
         }
     },
 };
+
+pub(super) const TRANSPOSE: Rule = Rule {
+    code: Code(428),
+    title: "transpose in several passes",
+    severity: Severity::Note,
+    effect: Effect::Slow,
+    claims: &["C030", "F007"],
+    explanation: "A transpose takes heights and widths of up to 16384 in one pass, 65536 from H16 on; larger ones go in several. Another source measures an extent of 8388607 and more.",
+    rewrite: "smaller pieces of the axis",
+    run: |cx, out| {
+        let most = &cx.profile.max_transpose;
+        for body in &cx.bodies {
+            for (id, op) in body.named("transpose") {
+                let longest = body.shape(op, "x").and_then(|x| x.iter().rev().take(2).copied().max());
+                if let Some(n) = longest.filter(|n| *n > most.value) {
+                    out.op(body, id, format!("a transpose of {n} elements on an axis, more than {}", most.value))
+                        .claims(&most.claims);
+                }
+            }
+        }
+    },
+};
