@@ -14,6 +14,7 @@
 //! | [`map`] | read-only mapped files |
 //! | [`pool`] | the one thread pool |
 //! | [`gemm`] | the one door for matrix products |
+//! | [`grid`] | matrix products over whole numbers, as the engine's accumulator sums |
 //! | [`random`] | seeded random numbers |
 //! | [`simd`] | run-time dispatch and vectorisable `exp`, `tanh`, `erf`, … |
 #![deny(missing_docs)]
@@ -21,6 +22,7 @@
 pub mod buffer;
 pub mod convert;
 pub mod gemm;
+pub mod grid;
 pub mod map;
 pub mod pool;
 pub mod random;
