@@ -8,29 +8,34 @@ impl Rules {
     /// With tables the difference, the exponential, the reciprocal and the product are each fp16; the sum is not rounded. Without,
     /// every value is exact and rounded once.
     pub fn softmax(&self, row: &mut [f32]) {
-        let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        if !self.tables {
-            let total: f64 = row.iter().map(|&x| f64::from(x - most).exp()).sum();
-            for x in row {
-                *x = self.rounding.f64(f64::from(*x - most).exp() / total);
-            }
-            return;
+        if self.tables {
+            return self.softmax_with(row, |x| self.exp(x));
         }
-        self.softmax_with(most, row, |x| self.exp(x));
+        let most = largest(row);
+        let total: f64 = row.iter().map(|&x| f64::from(x - most).exp()).sum();
+        for x in row {
+            *x = self.rounding.f64(f64::from(*x - most).exp() / total);
+        }
     }
 
-    /// The recipe with a table of the exponential made by the caller: `exp` is that of these rules for every fp16 value.
-    pub fn softmax_with(&self, most: f32, row: &mut [f32], exp: impl Fn(f32) -> f32) {
-        let mut total = 0.0f64;
+    /// The recipe with tables, and with a table of the exponential that the caller has made: `exp` is e to any fp16 value under
+    /// these rules.
+    #[inline(always)]
+    pub fn softmax_with(&self, row: &mut [f32], exp: impl Fn(f32) -> f32) {
+        let most = largest(row);
         for x in row.iter_mut() {
             *x = exp(self.result(*x - most));
-            total += f64::from(*x);
         }
-        let scale = self.reciprocal(total);
+        let scale = self.reciprocal(self.wide_sum(row));
         for x in row {
             *x = self.result(*x * scale);
         }
     }
+}
+
+#[inline(always)]
+fn largest(row: &[f32]) -> f32 {
+    row.iter().copied().fold(f32::NEG_INFINITY, |most, x| if x > most { x } else { most })
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ impl Body {
         ports: Ports,
         function: &Function,
         weights: &Weights,
-        table: &'static Table,
+        table: &Table,
         bounds: Bounds,
     ) -> Result<Body> {
         if interpret::is_needed(function) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrane_arith::Rules;
 use ferrane_device::backend::{Backend, CompileOptions, Compiled, Event, Events, Source};
 use ferrane_device::{Error, ErrorKind, Layout, Memory, Result};
 use ferrane_host::buffer::SharedBytes;
@@ -16,6 +17,7 @@ use crate::interpret::{self, Bounds};
 use crate::life::{Artefact, Shared};
 use crate::plan::Ports;
 use crate::queue::Queue;
+use crate::tables::hardware::rules;
 use crate::tables::{EXACT, FAST, Table};
 use crate::trace::{self, StepTime};
 
@@ -28,6 +30,9 @@ pub enum Numerics {
     Fast,
     /// fp32 throughout: fp16 surfaces are widened when read and rounded when written. The oracle.
     Exact,
+    /// The arithmetic of the profile's machine, as far as it is published: its rounding, accumulator, function tables, special
+    /// values and defects. [`arithmetic`](crate::arithmetic) says for which ops.
+    Hardware,
 }
 
 impl Numerics {
@@ -36,6 +41,7 @@ impl Numerics {
         match self {
             Numerics::Fast => "fast",
             Numerics::Exact => "exact",
+            Numerics::Hardware => "hardware",
         }
     }
 }
@@ -46,8 +52,11 @@ impl Numerics {
 pub struct Options {
     /// The arithmetic.
     pub numerics: Numerics,
-    /// The machine that is emulated; it gives the queue's depth. Its limits on programs are not enforced.
+    /// The machine that is emulated; it gives the queue's depth and, under [`Numerics::Hardware`], the arithmetic. Its limits on
+    /// programs are not enforced.
     pub profile: Profile,
+    /// Under [`Numerics::Hardware`], rules in place of the profile's.
+    pub rules: Option<Rules>,
     /// Bytes that the values of one evaluation may hold at a time, constants and surfaces not counted. A plan that needs more is
     /// refused at compile, an interpreted op that would make more when it comes to it: [`ErrorKind::OutOfMemory`].
     pub memory: usize,
@@ -63,6 +72,7 @@ impl Default for Options {
         Options {
             numerics: Numerics::Fast,
             profile: default_profile(),
+            rules: None,
             memory: usize::try_from(4u64 << 30).unwrap_or(usize::MAX),
             iterations: 1_000_000,
             event_timeout: Duration::from_secs(60),
@@ -80,6 +90,7 @@ fn default_profile() -> Profile {
 /// A software Neural Engine. See the crate's documentation for what it does and does not do.
 pub struct Emulator {
     options: Options,
+    table: Table,
     queue: Arc<Queue>,
 }
 
@@ -87,7 +98,14 @@ impl Emulator {
     /// An emulator with these options.
     pub fn new(options: Options) -> Emulator {
         let queue = Arc::new(Queue::new(options.profile.queue_depth.value));
-        Emulator { options, queue }
+        let table = match options.numerics {
+            Numerics::Fast => FAST.clone(),
+            Numerics::Exact => EXACT.clone(),
+            Numerics::Hardware => {
+                Table::hardware(options.rules.clone().unwrap_or_else(|| rules(&options.profile)))
+            }
+        };
+        Emulator { options, table, queue }
     }
 
     /// Runs the program's first function over small numbers and says how long each step took at best, for looking into what a
@@ -107,11 +125,8 @@ impl Emulator {
         Bounds { memory: self.options.memory, iterations: self.options.iterations }
     }
 
-    pub(crate) fn table(&self) -> &'static Table {
-        match self.options.numerics {
-            Numerics::Fast => &FAST,
-            Numerics::Exact => &EXACT,
-        }
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
     }
 
     fn compile_program(&self, program: &Program, label: &str) -> Result<Box<dyn Compiled>> {

@@ -2,7 +2,8 @@
 //!
 //! [`Emulator`] compiles MIL programs into plans and runs them on the CPU; surfaces are plain memory. A plan knows no numerics: it
 //! is views, buffers, groups and steps. A table gives the functions: [`Numerics::Fast`] rounds to fp16 where the engine stores a
-//! value, [`Numerics::Exact`] keeps fp32 and is the oracle. The law between them: a fused group equals its members bit for bit,
+//! value, [`Numerics::Exact`] keeps fp32 and is the oracle, [`Numerics::Hardware`] has the arithmetic of the profile's machine as
+//! far as it is published (`ferrane_arith`; [`arithmetic`] lists the ops). The law between them: a fused group equals its members bit for bit,
 //! and a sum has one order for each plan, whatever the number of threads. (Not for each shape: sums down columns and sums along rows
 //! associate differently, and which it is depends on how the plan laid the operand out.)
 //!
@@ -59,5 +60,6 @@ mod tables;
 mod trace;
 
 pub use device::{Emulator, Numerics, Options};
-pub use support::{Support, support};
+pub use ferrane_arith::Rules;
+pub use support::{Arithmetic, Support, arithmetic, support};
 pub use trace::StepTime;

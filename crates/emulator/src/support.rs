@@ -39,6 +39,77 @@ pub fn support(op: &str, opset: Opset) -> Support {
     }
 }
 
+/// What [`Numerics::Hardware`](crate::Numerics::Hardware) knows about an op's arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Arithmetic {
+    /// Computed by published rules of the machine.
+    Modelled,
+    /// Computed as `fast` or `exact` does and rounded as the machine rounds: what it does inside is not published.
+    Rounded,
+}
+
+/// Ops that arithmetic rules are published for. What only moves, compares or selects is the same under every table.
+const MODELLED: &[&str] = &[
+    "add",
+    "sub",
+    "mul",
+    "real_div",
+    "maximum",
+    "minimum",
+    "abs",
+    "sign",
+    "square",
+    "floor",
+    "ceil",
+    "round",
+    "clip",
+    "relu",
+    "relu6",
+    "leaky_relu",
+    "elu",
+    "linear_activation",
+    "sigmoid",
+    "sigmoid_hard",
+    "tanh",
+    "scaled_tanh",
+    "silu",
+    "gelu",
+    "softplus",
+    "softsign",
+    "exp",
+    "exp2",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "inverse",
+    "atan",
+    "batch_norm",
+    "cast",
+    "quantize",
+    "dequantize",
+    "softmax",
+    "reduce_sum",
+    "reduce_mean",
+    "reduce_max",
+    "reduce_min",
+    "reduce_sum_square",
+    "reduce_l1_norm",
+    "reduce_l2_norm",
+    "reduce_log_sum",
+    "matmul",
+    "linear",
+    "conv",
+    "scaled_dot_product_attention",
+    "slice_by_size",
+    "slice_by_index",
+];
+
+/// Whether the hardware table models an op that computes, or only rounds its result.
+pub fn arithmetic(op: &str) -> Arithmetic {
+    if MODELLED.contains(&op) { Arithmetic::Modelled } else { Arithmetic::Rounded }
+}
+
 fn reason(op: &str) -> &'static str {
     REFUSED.iter().find(|(n, _)| *n == op).map_or("there are neither steps nor a kernel for it", |(_, reason)| reason)
 }

@@ -27,7 +27,7 @@ pub struct StepTime {
 }
 
 /// Runs the first function `runs` times over small numbers and keeps the shortest time of each step.
-pub(crate) fn trace(table: &'static Table, program: &Program, runs: usize) -> Result<Vec<StepTime>> {
+pub(crate) fn trace(table: &Table, program: &Program, runs: usize) -> Result<Vec<StepTime>> {
     let memory = |e: ferrane_host::buffer::AllocError| Error::new(ErrorKind::OutOfMemory, e.to_string());
     let function = program
         .functions

@@ -22,13 +22,13 @@ pub struct DeviceInfo {
 }
 
 const NAMES: [&str; 3] = ["emulator", "ane", "ane-or-emulator"];
-const EMULATOR_OPTIONS: [&str; 2] = ["numerics=fast|exact", "profile=NAME"];
+const EMULATOR_OPTIONS: [&str; 2] = ["numerics=fast|exact|hardware", "profile=NAME"];
 
 /// Every device that this build knows.
 pub fn devices() -> Vec<DeviceInfo> {
     let ane = open("ane");
-    let emulator =
-        "a software Neural Engine on this computer's CPU; numerics=fast rounds to fp16 at every op, exact is fp32";
+    let emulator = "a software Neural Engine on this computer's CPU; numerics=fast rounds to fp16 at every op, exact is fp32, \
+         hardware computes as the profile's machine";
     let (available, ane) = match &ane {
         Ok(device) => (true, device.name()),
         Err(error) => (false, error.message().to_string()),
@@ -80,7 +80,10 @@ pub fn emulator(spec: &str) -> Result<Emulator> {
 fn emulator_options(text: &str) -> Result<Options> {
     let mut given = OpenOptions::parse("emulator", text)?;
     let mut options = Options::default();
-    let numerics = given.take_one_of("numerics", &[("fast", Numerics::Fast), ("exact", Numerics::Exact)])?;
+    let numerics = given.take_one_of(
+        "numerics",
+        &[("fast", Numerics::Fast), ("exact", Numerics::Exact), ("hardware", Numerics::Hardware)],
+    )?;
     options.numerics = numerics.unwrap_or(options.numerics);
     if let Some(name) = given.take("profile", "NAME") {
         let failed = |e| Error::new(ErrorKind::Option, format!("emulator option `profile={name}`: {e}"));
@@ -100,7 +103,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Option);
         assert!(error.to_string().contains("did you mean `emulator`"), "{error}");
         let error = open("emulator?numeric=fast").map(|_| ()).unwrap_err();
-        assert!(error.to_string().contains("numerics=fast|exact"), "{error}");
+        assert!(error.to_string().contains("numerics=fast|exact|hardware"), "{error}");
         let error = open("emulator?profile=m9").map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("m4-macos15-inmem"), "{error}");
     }

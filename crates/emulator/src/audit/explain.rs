@@ -113,7 +113,7 @@ fn said(audit: &Audit, numerics: usize, row: &Row, cause: Cause, d: &Deviation) 
 
 /// True for an arithmetic that depends on the profile.
 fn is_hardware(numerics: Numerics) -> bool {
-    !matches!(numerics, Numerics::Fast | Numerics::Exact)
+    numerics == Numerics::Hardware
 }
 
 /// A power of two that brings `peak` below half of `end`: room for inputs that are a little larger.

@@ -78,7 +78,7 @@ pub(super) struct Machine<'a> {
     pub function: &'a Function,
     pub weights: &'a Weights,
     pub opset: Opset,
-    pub table: &'static Table,
+    pub table: &'a Table,
     pub bounds: Bounds,
     pub cache: &'a Cache,
     /// Without it nothing is dropped and every op counts.
@@ -95,7 +95,7 @@ impl<'a> Machine<'a> {
         function: &'a Function,
         weights: &'a Weights,
         opset: Opset,
-        table: &'static Table,
+        table: &'a Table,
         bounds: Bounds,
         cache: &'a Cache,
     ) -> Machine<'a> {
@@ -128,7 +128,13 @@ impl<'a> Machine<'a> {
                     state += 1;
                     Value::State(state - 1)
                 }
-                _ => Value::Tensor(inputs.next().ok_or_else(|| broken("an input is missing"))?),
+                _ => {
+                    let mut tensor = inputs.next().ok_or_else(|| broken("an input is missing"))?;
+                    if self.table.hardware.is_some() {
+                        self.table.enter_tensor(Arc::make_mut(&mut tensor));
+                    }
+                    Value::Tensor(tensor)
+                }
             };
             self.bind(id, value);
         }
@@ -356,7 +362,8 @@ impl<'a> Machine<'a> {
                 let message = format!("gives {} {:?}, not {ty} as its rule says", tensor.dtype, tensor.shape);
                 return Err(failed(op, message));
             }
-            tensor.settle(self.table.rounds(tensor.dtype));
+            let round = self.table.rounds(tensor.dtype);
+            self.table.settle(tensor, round);
         }
         Ok(results.into_iter().map(Arc::new).collect())
     }

@@ -67,7 +67,7 @@ pub(crate) struct Interpreted {
     function: Function,
     weights: Weights,
     opset: Opset,
-    table: &'static Table,
+    table: Table,
     bounds: Bounds,
     analysis: Analysis,
     cache: Cache,
@@ -81,19 +81,19 @@ impl Interpreted {
     pub(crate) fn new(
         function: &Function,
         weights: &Weights,
-        table: &'static Table,
+        table: &Table,
         bounds: Bounds,
     ) -> Result<Interpreted> {
         let analysis = Analysis::new(function);
         analysis.refuse(function)?;
         let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
-        let (function, weights) = (function.clone(), weights.clone());
+        let (function, weights, table) = (function.clone(), weights.clone(), table.clone());
         Ok(Interpreted { function, weights, opset, table, bounds, analysis, cache: Cache::default() })
     }
 
     /// Evaluates over tensors in the order of the function's inputs and states; states are changed if it succeeds.
     pub(crate) fn evaluate(&self, inputs: Vec<Tensor>, states: &mut Vec<Arc<Tensor>>) -> Result<Vec<Arc<Tensor>>> {
-        let mut machine = Machine::new(&self.function, &self.weights, self.opset, self.table, self.bounds, &self.cache);
+        let mut machine = Machine::new(&self.function, &self.weights, self.opset, &self.table, self.bounds, &self.cache);
         machine.analysis = Some(&self.analysis);
         machine.bind_ports(inputs.into_iter().map(Arc::new), states)?;
         let Some((_, body)) = self.function.bodies.first() else { return Err(broken("the function has no body")) };
@@ -118,7 +118,7 @@ pub(crate) fn evaluate_op(
     op: &ferrane_mil::Op,
     opset: Opset,
     weights: &Weights,
-    table: &'static Table,
+    table: &Table,
     bounds: Bounds,
 ) -> Result<Vec<Arc<Tensor>>> {
     let cache = Cache::default();

@@ -27,7 +27,7 @@ impl<'a> Observed<'a> {
         weights: &'a Weights,
         analysis: &'a Analysis,
         cache: &'a Cache,
-        (table, limits): (&'static Table, Bounds),
+        (table, limits): (&'a Table, Bounds),
     ) -> Observed<'a> {
         let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
         let mut machine = Machine::new(function, weights, opset, table, limits, cache);

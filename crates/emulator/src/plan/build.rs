@@ -32,7 +32,7 @@ pub(super) struct Lowered {
 pub(super) struct Lowering<'a> {
     pub function: &'a Function,
     pub weights: &'a Weights,
-    pub table: &'static Table,
+    pub table: &'a Table,
     pub opset: Opset,
     pub buffers: Vec<Buffer>,
     /// Where each value lies, once that is known.
@@ -58,7 +58,7 @@ pub(super) struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    pub(super) fn new(function: &'a Function, weights: &'a Weights, table: &'static Table) -> Result<Lowering<'a>> {
+    pub(super) fn new(function: &'a Function, weights: &'a Weights, table: &'a Table) -> Result<Lowering<'a>> {
         let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
         let count = function.values.len();
         Ok(Lowering {

@@ -317,23 +317,28 @@ impl<'a> Lowering<'a> {
         self.plain(y, vec![x], Kind::Pool(Pool { form, window, round }))
     }
 
-    /// Scores, mask, softmax and the weighted sum in fp32; rounded once, at the end.
+    /// Scores, mask, softmax and the weighted sum in fp32; rounded once, at the end. Under the rules of a machine each is a step of
+    /// its own, with fp16 between them.
     pub(super) fn attention(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
         let y = op.outputs[0];
         let query = self.operand(args, op, "query")?;
         let key = self.operand(args, op, "key")?;
         let value = self.operand(args, op, "value")?;
-        let shape = self.shape(y)?;
+        let (shape, query_type) = (self.shape(y)?, self.dtype(y)?);
         let rank = shape.len();
         let mut wide = shape[..rank - 2].to_vec();
         wide.extend([query.shape[rank - 2], key.shape[rank - 2]]);
         let scale = 1.0 / (query.shape[rank - 1] as f32).sqrt();
-        let scores = self.fresh(Storage::F32, &wide, None);
-        let after = After { scale: Some(scale), ..After::default() };
+        // A machine stores scores and weights as it stores everything.
+        let rules = self.table.rules().filter(|_| self.table.rounds(query_type));
+        let (storage, stored) = if rules.is_some() { (Storage::F16, true) } else { (Storage::F32, false) };
+        let masked = args.has("attn_mask") && rules.is_none_or(|rules| !rules.attn_mask_ignored);
+        let scores = self.fresh(storage, &wide, None);
+        let after = After { scale: Some(scale), round: stored, ..After::default() };
         let mut scores = self.product(&query, &swapped(&key), scores, after)?;
-        if args.has("attn_mask") {
+        if masked {
             let mask = self.operand(args, op, "attn_mask")?.broadcast(&wide);
-            let masked = self.fresh(Storage::F32, &wide, None);
+            let masked = self.fresh(storage, &wide, None);
             let (instruction, reads) = if mask.storage.is_float() {
                 (Elementwise::Binary(Binary::Add), vec![scores, mask])
             } else {
@@ -342,13 +347,13 @@ impl<'a> Lowering<'a> {
                 (Elementwise::Select, vec![mask, scores, never])
             };
             let views: Vec<&View> = reads.iter().collect();
-            let group = single(instruction, &masked, &views, false);
+            let group = single(instruction, &masked, &views, stored);
             self.push(Kind::Group(group), reads, vec![masked.clone()])?;
             scores = masked;
         }
-        let weights = self.fresh(Storage::F32, &wide, None);
+        let weights = self.fresh(storage, &wide, None);
         let nest = Nest::new(&wide, &[&weights, &scores], 1, Some(rank - 1));
-        self.push(Kind::Softmax { nest, round: false }, vec![scores], vec![weights.clone()])?;
+        self.push(Kind::Softmax { nest, round: stored }, vec![scores], vec![weights.clone()])?;
         let to = self.result(y)?;
         let to = self.apart(&to, std::slice::from_ref(&value));
         let round = self.table.rounds(self.dtype(y)?);

@@ -50,7 +50,7 @@ struct Resolved {
 
 /// A function ready to run.
 pub(crate) struct Plan {
-    table: &'static Table,
+    table: Table,
     steps: Vec<Resolved>,
     constants: AlignedBuf,
     /// Bytes that an evaluation needs.
@@ -82,7 +82,7 @@ impl Buffer {
 
 impl Plan {
     /// A plan whose ports hold values as the table stores them, not as surfaces do: nothing is rounded on the way in and out.
-    pub(crate) fn stored(function: &Function, weights: &Weights, table: &'static Table) -> Result<Plan> {
+    pub(crate) fn stored(function: &Function, weights: &Weights, table: &Table) -> Result<Plan> {
         let mut ports = Ports::declared(0, function)?;
         for port in ports.procedure.inputs.iter_mut().chain(&mut ports.procedure.outputs) {
             if port.layout.dtype == DataType::Fp16 && table.half == Storage::F32 {
@@ -93,7 +93,7 @@ impl Plan {
     }
 
     /// Lowers a function and computes what is constant in it.
-    pub(crate) fn new(ports: Ports, function: &Function, weights: &Weights, table: &'static Table) -> Result<Plan> {
+    pub(crate) fn new(ports: Ports, function: &Function, weights: &Weights, table: &Table) -> Result<Plan> {
         let lowered = build::Lowering::new(function, weights, table)?.run(&ports)?;
         let build::Lowered { mut buffers, steps, initial } = lowered;
         let arena_bytes = arena::assign(&mut buffers, &steps)?;
@@ -116,13 +116,17 @@ impl Plan {
             run(table, &resolved, &mut memory)?;
         }
         let steps = steps.into_iter().map(|s| resolve(s, &buffers)).collect();
-        Ok(Plan { table, steps, constants, arena_bytes, procedure: ports.procedure })
+        Ok(Plan { table: table.clone(), steps, constants, arena_bytes, procedure: ports.procedure })
     }
 
     /// Evaluates over bound surfaces, in port order. Allocates nothing of its own.
     pub(crate) fn evaluate(&self, arena: &mut [u8], accesses: &mut Accesses) -> Result<()> {
         let mut memory = self.memory(arena, accesses);
-        self.steps.iter().try_for_each(|step| run(self.table, step, &mut memory))
+        self.steps.iter().try_for_each(|step| run(&self.table, step, &mut memory))?;
+        for (port, bytes) in self.procedure.outputs.iter().zip(&mut accesses.outputs) {
+            self.table.leave(port.layout.dtype, bytes);
+        }
+        Ok(())
     }
 
     fn memory<'a>(&'a self, arena: &'a mut [u8], accesses: &'a mut Accesses) -> Memory<'a> {
@@ -146,7 +150,7 @@ impl Plan {
         let bytes = |a: &[Access]| a.iter().map(|a| a.end - a.start).sum();
         for step in &self.steps {
             let start = Instant::now();
-            run(self.table, step, &mut memory)?;
+            run(&self.table, step, &mut memory)?;
             seen(&step.step.op, &step.step.value, bytes(&step.reads), bytes(&step.writes), start.elapsed());
         }
         Ok(())

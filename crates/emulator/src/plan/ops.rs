@@ -1,12 +1,14 @@
 //! Lowers each op: views where strides can say it, copies where they cannot.
 
 use ferrane_device::{Error, ErrorKind, Result};
-use ferrane_mil::{DataType, Op, ValueId};
+use ferrane_mil::{DataType, Op, ValueDef, ValueId};
+use ferrane_target::Unit;
 
 use super::args::Args;
 use super::build::Lowering;
 use super::elementwise::is_elementwise;
-use super::step::{Kind, Nest, Reduce, Reduction};
+use super::group::Operand;
+use super::step::{Elementwise, Kind, Nest, Reduce, Reduction, Unary};
 use super::view::View;
 use crate::host::kernel;
 use crate::support::refusal;
@@ -151,7 +153,7 @@ impl<'a> Lowering<'a> {
             let at = at.ok_or_else(|| args.unsupported("the slice leaves its operand"))?;
             view = view.sliced(axis, at, 1, shape[axis]);
         }
-        self.alias(y, &view, Some(view.clone()))
+        self.slice(op, y, view)
     }
 
     fn slice_by_index(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
@@ -192,6 +194,15 @@ impl<'a> Lowering<'a> {
         }
         let kept: Vec<usize> = (0..rank).filter(|&a| !squeeze[a]).collect();
         let view = select(&view, &kept);
+        self.slice(op, y, view)
+    }
+
+    /// A slice is a view, unless the machine sends it through its crop.
+    fn slice(&mut self, op: &'a Op, y: ValueId, view: View) -> Result<()> {
+        let crops = self.table.rules().is_some_and(|rules| rules.slice_crop) && self.dtype(y)? == DataType::Fp16;
+        if crops && Unit::of(self.function, op) == Unit::Crop {
+            return self.member(y, Elementwise::Unary(Unary::Crop), &[Operand::View(view)], true);
+        }
         self.alias(y, &view, Some(view.clone()))
     }
 
@@ -356,7 +367,12 @@ impl<'a> Lowering<'a> {
             reduced.sort_by_key(|r| std::cmp::Reverse(r.1.unsigned_abs()));
         }
         let round = self.table.rounds(self.dtype(y)?);
-        let step = Reduce { reduction, kept: nest, reduced, round };
+        let maker = args.value("x").map(|v| self.function.value(v).def);
+        let of_product = match maker {
+            Some(ValueDef::Op(op, _)) => matches!(self.function.op(op).name.as_str(), "mul" | "square"),
+            _ => false,
+        };
+        let step = Reduce { reduction, kept: nest, reduced, round, of_product };
         self.push(Kind::Reduce(step), vec![x], vec![to.clone()])?;
         self.settle(y, to)
     }

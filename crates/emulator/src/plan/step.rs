@@ -226,13 +226,15 @@ pub(crate) enum Unary {
     GeluExact,
     GeluTanh,
     GeluSigmoid,
+    /// Through the crop of width slices, under the rules of a machine.
+    Crop,
 }
 
 impl Unary {
     /// Of an fp16 value the result is one too, so that rounding changes nothing.
     pub(crate) fn exact(self) -> bool {
         use Unary::*;
-        matches!(self, Identity | Abs | Sign | Floor | Ceil | Round | Relu)
+        matches!(self, Identity | Abs | Sign | Floor | Ceil | Relu)
     }
 }
 
@@ -321,6 +323,8 @@ pub(crate) struct Reduce {
     /// Extents and strides of the reduced axes of the read, in its memory order.
     pub reduced: Vec<(usize, isize)>,
     pub round: bool,
+    /// The operand is a product made for this sum only: together they are a matrix product against ones.
+    pub of_product: bool,
 }
 
 /// A normalisation.

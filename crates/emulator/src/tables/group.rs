@@ -58,7 +58,7 @@ fn piece(
     let still = |i: usize| nest.strides[outs + i].iter().all(|&s| s == 0);
     for (i, &reg) in group.loads.iter().enumerate().filter(|(i, _)| still(*i)) {
         let register = &mut registers[reg as usize * TILE..][..TILE];
-        load(&reads[i], place.offsets[outs + i], 0, register, gather);
+        load(table, &reads[i], place.offsets[outs + i], 0, register, gather);
     }
     let per_tile = (TILE / row).clamp(1, rows.max(1));
     let mut done = 0;
@@ -73,7 +73,7 @@ fn piece(
                     let stride = nest.strides[outs + i][inner];
                     let at = place.offsets[outs + i] + column as isize * stride;
                     let register = &mut registers[reg as usize * TILE + r * length..][..length];
-                    load(&reads[i], at, stride, register, gather);
+                    load(table, &reads[i], at, stride, register, gather);
                 }
                 if inner > 0 {
                     place.advance(nest, inner);
@@ -111,14 +111,26 @@ fn execute(table: &Table, instruction: &Instruction, registers: &mut [f32], leng
         if r < to { &low[r * TILE..][..length] } else { &high[r.saturating_sub(to + 1) * TILE..][..length] }
     });
     let result = &mut to_register[..length];
-    elementwise::run(table, instruction.op, result, from);
-    if instruction.round {
-        convert::round_f16(result);
+    match &table.hardware {
+        Some(hardware) => hardware.run(table, instruction, result, from),
+        None => {
+            elementwise::run(table, instruction.op, result, from);
+            if instruction.round {
+                convert::round_f16(result);
+            }
+        }
     }
 }
 
 /// Fills a register from a strided row. Stride 0 repeats.
-fn load(slice: &Slice<'_>, at: isize, stride: isize, register: &mut [f32], gather: &mut [f32]) {
+fn load(table: &Table, slice: &Slice<'_>, at: isize, stride: isize, register: &mut [f32], gather: &mut [f32]) {
+    widen(slice, at, stride, register, gather);
+    if matches!(slice, Slice::F16(_)) {
+        table.enter(register);
+    }
+}
+
+fn widen(slice: &Slice<'_>, at: isize, stride: isize, register: &mut [f32], gather: &mut [f32]) {
     let at = at as usize;
     let length = register.len();
     if stride == 0 {

@@ -23,7 +23,11 @@ pub(super) fn run(
 ) -> Result<()> {
     let operand = |o: &Operand| match o {
         Operand::Known(tensor) => tensor.clone(),
-        Operand::Read(i, dtype) => Arc::new(gather(*dtype, &step.reads[*i], &reads[*i], bases[*i])),
+        Operand::Read(i, dtype) => {
+            let mut tensor = gather(*dtype, &step.reads[*i], &reads[*i], bases[*i]);
+            table.enter_tensor(&mut tensor);
+            Arc::new(tensor)
+        }
     };
     let operands = host.operands.iter().map(|(name, list)| (*name, list.iter().map(operand).collect())).collect();
     let call = Call { def: host.def, opset: host.opset, operands, results: &host.results, wide: table.wide_sums };
@@ -84,7 +88,12 @@ fn scatter(table: &Table, result: &Tensor, view: &View, slice: &mut SliceMut<'_>
     match &result.data {
         Data::Floats(v) if table.rounds(result.dtype) => {
             // Into fp16 memory the store rounds; a wider place gets the fp16 value.
-            each(view, base, |i, at| slice.set_float(at, ferrane_host::f16::from_f32(v[i]).to_f32()));
+            let round = |v: f32| {
+                let mut v = [v];
+                table.round(&mut v);
+                v[0]
+            };
+            each(view, base, |i, at| slice.set_float(at, round(v[i])));
         }
         Data::Floats(v) => each(view, base, |i, at| slice.set_float(at, v[i])),
         Data::Ints(v) => each(view, base, |i, at| slice.set_int(at, v[i])),

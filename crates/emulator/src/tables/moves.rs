@@ -1,11 +1,11 @@
 //! Steps that move elements, and pooling: no arithmetic that a table could choose, one kernel for all.
 
 use ferrane_device::{Error, ErrorKind, Result};
-use ferrane_host::convert;
 
 use crate::plan::step::{Nest, Pool, PoolForm, Step};
 use crate::plan::view::View;
 
+use super::Table;
 use super::memory::{Reads, Slice, SliceMut, Writes};
 use super::nest::{Odometer, divide};
 
@@ -213,7 +213,7 @@ pub(crate) fn gather_along(
 }
 
 /// Pooling, place by place. Only the taps inside of the input are visited, however large the window is.
-pub(crate) fn pool(step: &Step, pool: &Pool, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
+pub(crate) fn pool(table: &Table, step: &Step, pool: &Pool, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
     let (x, out) = (&step.reads[0], &step.writes[0]);
     let [mut write, ..] = writes;
     let window = &pool.window;
@@ -241,7 +241,9 @@ pub(crate) fn pool(step: &Step, pool: &Pool, reads: &Reads<'_>, bases: &[usize],
                 at += (rest % extents[a]) as isize * x.strides[2 + a];
                 rest /= extents[a];
             }
-            let v = reads[0].float(at as usize);
+            let mut v = [reads[0].float(at as usize)];
+            table.enter(&mut v);
+            let [v] = v;
             best = if v > best || v.is_nan() { v } else { best };
             total += match pool.form {
                 PoolForm::L2 => f64::from(v) * f64::from(v),
@@ -255,7 +257,7 @@ pub(crate) fn pool(step: &Step, pool: &Pool, reads: &Reads<'_>, bases: &[usize],
             PoolForm::L2 => total.sqrt() as f32,
         }];
         if pool.round {
-            convert::round_f16(&mut value);
+            table.round(&mut value);
         }
         write.set_float(to as usize, value[0]);
     });

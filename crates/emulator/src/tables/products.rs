@@ -8,7 +8,7 @@ use crate::plan::step::{Along, Conv, Matmul, Step};
 use crate::plan::view::View as Tensor;
 
 use super::memory::{Reads, Slice, SliceMut, Writes, broken};
-use super::scratch;
+use super::{Table, scratch};
 
 fn failed(step: &Step, error: &GemmError) -> Error {
     let kind = if matches!(error, GemmError::Alloc(_)) { ErrorKind::OutOfMemory } else { ErrorKind::Evaluate };
@@ -31,7 +31,13 @@ fn operand<'a>(
 }
 
 /// Float products.
-pub(crate) fn matmul(step: &Step, product: &Matmul, reads: &Reads<'_>, writes: Writes<'_>) -> Result<()> {
+pub(crate) fn matmul(
+    table: &Table,
+    step: &Step,
+    product: &Matmul,
+    reads: &Reads<'_>,
+    writes: Writes<'_>,
+) -> Result<()> {
     let Matmul { m, n, k, strides: [left, right, out], .. } = *product;
     let [mut write, ..] = writes;
     let bias = match (product.bias, &reads[2]) {
@@ -40,6 +46,9 @@ pub(crate) fn matmul(step: &Step, product: &Matmul, reads: &Reads<'_>, writes: W
         (Some(Along::Cols), Slice::F32(b)) => Some(Bias::Cols(b)),
         _ => return Err(broken("a bias is not fp32")),
     };
+    if let (Some(hardware), true) = (&table.hardware, product.round) {
+        return hardware.matmul(product, bias, reads, &mut write);
+    }
     let epilogue = Epilogue { scale: product.scale, bias, round: product.round, ..Epilogue::default() };
     let mut run = || {
         let lhs = operand(&reads[0], m, k, left)?;
@@ -81,7 +90,14 @@ const UNFOLDED: usize = 4 << 20;
 
 /// Convolution by unfolding: for each image and group, the input under the kernel at some output places becomes the columns of a
 /// matrix. Reads x `[N, C, …]`, weight `[O, C/groups, …]`, and a dense fp32 bias.
-pub(crate) fn conv(step: &Step, conv: &Conv, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) -> Result<()> {
+pub(crate) fn conv(
+    table: &Table,
+    step: &Step,
+    conv: &Conv,
+    reads: &Reads<'_>,
+    bases: &[usize],
+    writes: Writes<'_>,
+) -> Result<()> {
     let (x, weight, out) = (&step.reads[0], &step.reads[1], &step.writes[0]);
     let [mut write, ..] = writes;
     let window = &conv.window;
@@ -112,19 +128,20 @@ pub(crate) fn conv(step: &Step, conv: &Conv, reads: &Reads<'_>, bases: &[usize],
                         unfold(&reads[0], x, channel(c), window, &out.shape[2..], tap, first, columns);
                     });
                     let sums = &mut sums[..outputs * count];
-                    let mut run = || {
-                        gemm(
-                            operand(&weights, outputs, k, (k as isize, 1))?,
-                            Operand::F32(View::row_major(columns, k, count)?),
-                            Output::F32(ViewMut::row_major(sums, outputs, count)?),
-                            Epilogue {
-                                bias: bias.map(|b| Bias::Rows(&b[group * outputs..(group + 1) * outputs])),
-                                round: conv.round,
-                                ..Epilogue::default()
-                            },
-                        )
-                    };
-                    run().map_err(|e| failed(step, &e))?;
+                    let bias = bias.map(|b| Bias::Rows(&b[group * outputs..(group + 1) * outputs]));
+                    if let (Some(hardware), true) = (&table.hardware, conv.round) {
+                        hardware.conv(&weights, columns, sums, [outputs, k, count], bias)?;
+                    } else {
+                        let mut run = || {
+                            gemm(
+                                operand(&weights, outputs, k, (k as isize, 1))?,
+                                Operand::F32(View::row_major(columns, k, count)?),
+                                Output::F32(ViewMut::row_major(sums, outputs, count)?),
+                                Epilogue { bias, round: conv.round, ..Epilogue::default() },
+                            )
+                        };
+                        run().map_err(|e| failed(step, &e))?;
+                    }
                     for (o, row) in sums.chunks(count).enumerate() {
                         let base = image as isize * out.strides[0] + (group * outputs + o) as isize * out.strides[1];
                         scatter(&mut write, out, base, spatial, first, row);

@@ -138,10 +138,13 @@ pub(crate) fn softmax(
     bases: &[usize],
     writes: Writes<'_>,
 ) -> Result<()> {
-    rows(nest, 1, reads, bases, writes, |row| {
-        softmax_row(table, row);
-        if round {
-            convert::round_f16(row);
+    rows(nest, 1, reads, bases, writes, |row| match &table.hardware {
+        Some(hardware) if round => hardware.softmax(row),
+        _ => {
+            softmax_row(table, row);
+            if round {
+                table.round(row);
+            }
         }
     })
 }
@@ -235,7 +238,7 @@ pub(crate) fn reduce(
                     let width = STRIP.min(row - column);
                     let out = place.offsets[0] + column as isize * nest.strides[0][inner];
                     let at = place.offsets[1] + column as isize;
-                    strip(step, &reads[0], at, &mut writes[0], out, nest.strides[0][inner], width, length);
+                    strip(table, step, &reads[0], at, &mut writes[0], out, nest.strides[0][inner], width, length);
                 }
                 if inner > 0 {
                     place.advance(nest, inner);
@@ -252,11 +255,17 @@ pub(crate) fn reduce(
                     if arg {
                         writes[0].set_int(out, argument(step.reduction, row) as i64);
                     } else {
-                        let mut value = [reduce_row(table, step.reduction, row)];
-                        if step.round {
-                            convert::round_f16(&mut value);
-                        }
-                        writes[0].set_float(out, value[0]);
+                        let value = match &table.hardware {
+                            Some(hardware) if step.round => hardware.reduce(step, row),
+                            _ => {
+                                let mut value = [reduce_row(table, step.reduction, row)];
+                                if step.round {
+                                    table.round(&mut value);
+                                }
+                                value[0]
+                            }
+                        };
+                        writes[0].set_float(out, value);
                     }
                 } else {
                     writes[0].set_int(out, reduce_ints(step.reduction, &reads[0], at, &step.reduced));
@@ -270,6 +279,7 @@ pub(crate) fn reduce(
 
 /// Adds up (or compares) whole rows of `width` places, row after row.
 fn strip(
+    table: &Table,
     step: &Reduce,
     slice: &Slice<'_>,
     at: isize,
@@ -283,12 +293,16 @@ fn strip(
     let mut row = [0.0f32; STRIP];
     let (sums, row) = (&mut sums[..width], &mut row[..width]);
     let mut index = [0usize; 8];
+    let machine = table.hardware.as_ref().filter(|_| step.round);
     for n in 0..length {
         let mut offset = at;
         for (i, (_, stride)) in index.iter().zip(&step.reduced) {
             offset += *i as isize * stride;
         }
         load_row(slice, offset, 1, row);
+        if let Some(hardware) = machine {
+            hardware.enter(row);
+        }
         match step.reduction {
             _ if n == 0 => {
                 sums.copy_from_slice(row);
@@ -314,7 +328,7 @@ fn strip(
         sums.iter_mut().for_each(|v| *v /= count);
     }
     if step.round {
-        convert::round_f16(sums);
+        table.round(sums);
     }
     store_row(write, out, out_stride, sums);
 }
@@ -328,7 +342,7 @@ fn zip(a: &mut [f32], b: &[f32], f: impl Fn(f32, f32) -> f32) {
     });
 }
 
-fn reduce_row(table: &Table, reduction: Reduction, row: &mut [f32]) -> f32 {
+pub(super) fn reduce_row(table: &Table, reduction: Reduction, row: &mut [f32]) -> f32 {
     match reduction {
         Reduction::Sum => sum(table, row),
         Reduction::Mean => {
@@ -413,6 +427,7 @@ pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize
             let mut place = Odometer::new(outer, 1, first, bases);
             for _ in 0..(last - first) * outer.extents[1..].iter().product::<usize>() {
                 spread(&step.inner, 1, place.offsets[1], block, &reads[0]);
+                table.enter(block);
                 match step.form {
                     // fp32 values are computed in fp64: where gamma and beta are large and cancel, the
                     // rounding of the normalised value shows.
@@ -433,7 +448,7 @@ pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize
                     block.iter_mut().zip(&*beta).for_each(|(v, b)| *v += b);
                 }
                 if step.round {
-                    convert::round_f16(block);
+                    table.round(block);
                 }
                 let inner = step.inner.depth() - 1;
                 let row = step.inner.extents[inner];

@@ -1,0 +1,103 @@
+//! The arithmetic of a machine: [`ferrane_arith`] over rows, registers and matrices.
+//!
+//! It holds for fp16 values; what a program types fp32 is computed as `fast` does, because the engine has no such type. Functions
+//! of one fp16 value have 65,536 results: they are made once, by the scalar rules, and looked up from then on. Products go through
+//! `ferrane_host::grid`; where a partial sum might overflow, the scalar rules decide element by element.
+
+mod elementwise;
+mod products;
+mod rows;
+mod rules;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ferrane_arith::Rules;
+use ferrane_host::vectorize;
+
+use crate::plan::step::Unary;
+
+pub(crate) use rules::rules;
+
+/// How many fp16 values there are: a table of a function has that many results.
+const HALVES: usize = 1 << 16;
+
+/// The results of a function as an array: then no index can be out of range, and a loop becomes vector code.
+fn results(function: &[f32]) -> &[f32; HALVES] {
+    const NONE: &[f32; HALVES] = &[0.0; HALVES];
+    function.try_into().unwrap_or(NONE)
+}
+
+/// A machine's rules, and what was computed from them.
+pub(crate) struct Hardware {
+    pub rules: Rules,
+    functions: RwLock<Vec<(Unary, Arc<[f32]>)>>,
+}
+
+impl Hardware {
+    pub(super) fn new(rules: Rules) -> Hardware {
+        Hardware { rules, functions: RwLock::default() }
+    }
+
+    /// See `Table::round`.
+    pub(super) fn round(&self, values: &mut [f32]) {
+        let rules = &self.rules;
+        vectorize!({
+            for v in values {
+                *v = rules.result(*v);
+            }
+        });
+    }
+
+    /// See `Table::enter`.
+    pub(super) fn enter(&self, values: &mut [f32]) {
+        let rules = &self.rules;
+        vectorize!({
+            for v in values {
+                *v = rules.enter(*v);
+            }
+        });
+    }
+
+    /// The results of a function, made at its first use.
+    fn function(&self, f: Unary) -> Arc<[f32]> {
+        let find = |functions: &[(Unary, Arc<[f32]>)]| functions.iter().find(|(g, _)| *g == f).map(|(_, t)| t.clone());
+        if let Some(found) = find(&self.functions.read().unwrap_or_else(PoisonError::into_inner)) {
+            return found;
+        }
+        let made: Arc<[f32]> = elementwise::tabulate(&self.rules, f).into();
+        let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have made the same.
+        find(&functions).unwrap_or_else(|| {
+            functions.push((f, made.clone()));
+            made
+        })
+    }
+}
+
+/// The bits of an fp16 value.
+#[inline(always)]
+fn index(x: f32) -> usize {
+    let bits = x.to_bits();
+    let magnitude = bits & 0x7FFF_FFFF;
+    let normal = (magnitude >> 13).wrapping_sub(112 << 10);
+    let small = (f32::from_bits(magnitude) * 16_777_216.0) as u32;
+    let half = if magnitude < 0x3880_0000 { small } else { normal };
+    let half = if magnitude >= 0x4780_0000 { 0x7C00 } else { half };
+    ((half | (bits >> 16) & 0x8000) & 0xFFFF) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrane_host::f16;
+
+    #[test]
+    fn an_index_is_the_bits() {
+        for bits in 0..=u16::MAX {
+            let x = f16::from_bits(bits);
+            if !x.is_nan() {
+                assert_eq!(index(x.to_f32()), usize::from(bits));
+            }
+        }
+    }
+}
