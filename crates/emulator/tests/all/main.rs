@@ -7,6 +7,7 @@ mod grad;
 mod grad_case;
 mod grad_moves;
 mod groups;
+mod hardware;
 mod harness;
 mod hostile;
 mod interpret;
