@@ -28,7 +28,9 @@ fn step(b: &mut Builder, values: &[ValueId], (kind, i, j, detail): Draw) -> Resu
         3 => {
             let mut perm: Vec<i32> = (0..shape.len() as i32).collect();
             let places = perm.len();
-            perm.swap(pick(places), (detail / 7) as usize % places);
+            if places > 0 {
+                perm.swap(pick(places), (detail / 7) as usize % places);
+            }
             b.transpose("v", x, &perm)
         }
         4 => {
