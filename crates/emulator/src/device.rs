@@ -101,9 +101,7 @@ impl Emulator {
         let table = match options.numerics {
             Numerics::Fast => FAST.clone(),
             Numerics::Exact => EXACT.clone(),
-            Numerics::Hardware => {
-                Table::hardware(options.rules.clone().unwrap_or_else(|| rules(&options.profile)))
-            }
+            Numerics::Hardware => Table::hardware(options.rules.clone().unwrap_or_else(|| rules(&options.profile))),
         };
         Emulator { options, table, queue }
     }

@@ -78,12 +78,7 @@ impl Interpreted {
     ///
     /// # Errors
     /// An op that the emulator does not execute.
-    pub(crate) fn new(
-        function: &Function,
-        weights: &Weights,
-        table: &Table,
-        bounds: Bounds,
-    ) -> Result<Interpreted> {
+    pub(crate) fn new(function: &Function, weights: &Weights, table: &Table, bounds: Bounds) -> Result<Interpreted> {
         let analysis = Analysis::new(function);
         analysis.refuse(function)?;
         let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
@@ -93,7 +88,8 @@ impl Interpreted {
 
     /// Evaluates over tensors in the order of the function's inputs and states; states are changed if it succeeds.
     pub(crate) fn evaluate(&self, inputs: Vec<Tensor>, states: &mut Vec<Arc<Tensor>>) -> Result<Vec<Arc<Tensor>>> {
-        let mut machine = Machine::new(&self.function, &self.weights, self.opset, &self.table, self.bounds, &self.cache);
+        let mut machine =
+            Machine::new(&self.function, &self.weights, self.opset, &self.table, self.bounds, &self.cache);
         machine.analysis = Some(&self.analysis);
         machine.bind_ports(inputs.into_iter().map(Arc::new), states)?;
         let Some((_, body)) = self.function.bodies.first() else { return Err(broken("the function has no body")) };
