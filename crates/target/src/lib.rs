@@ -8,6 +8,7 @@
 
 pub mod check;
 pub mod claims;
+pub mod cost;
 pub mod profile;
 pub mod ranges;
 pub mod rules;
