@@ -9,6 +9,7 @@
 
 mod args;
 mod array;
+mod audit;
 mod bench;
 mod check;
 mod convert;

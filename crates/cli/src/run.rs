@@ -1,5 +1,6 @@
 //! `ferrane run`: a program on given or random inputs.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::args::{NumericsArg, OutputFormat, Run};
 use crate::array::{Array, Source, Want, npy, safe};
 use crate::error::{Error, Result};
 use crate::program::{self, Care};
-use crate::{files, model, out};
+use crate::{audit, files, model, out};
 
 /// Values of an output that are shown.
 const FIRST: usize = 8;
@@ -24,6 +25,10 @@ pub fn run(args: Run) -> Result<()> {
     let program = program::load(&args.program, Care::Whole)?.program;
     let function = program::function(&program, args.function.as_deref())?;
     let inputs = inputs(function, &sources)?;
+    if args.audit {
+        let (inputs, states) = constants(function, inputs);
+        return audit::run(&args, device.profile(), &program, function, &inputs, &states);
+    }
     let (outputs, wall) = match on_surfaces(function) || !is_emulator(&spec) {
         true => {
             let executable = device.load(&program, &args.program.display().to_string())?;
@@ -87,18 +92,25 @@ fn sources(inputs: &[String], states: &[String]) -> Result<Vec<(String, Source)>
 
 /// The device with its options.
 fn spec(args: &Run) -> Result<String> {
-    let numerics = match args.numerics {
-        None => return Ok(args.device.clone()),
-        Some(NumericsArg::Fast) => "numerics=fast",
-        Some(NumericsArg::Exact) => "numerics=exact",
-    };
-    if !is_emulator(&args.device) || args.device.contains("numerics=") {
-        return Err(Error::new(format!(
-            "--numerics is an option of the emulator, given once; leave it out with --device {}",
-            args.device
-        )));
+    let numerics = args.numerics.map(|numerics| match numerics {
+        NumericsArg::Fast => "fast",
+        NumericsArg::Exact => "exact",
+    });
+    let mut spec = args.device.clone();
+    for (option, value) in [("numerics", numerics), ("profile", args.profile.as_deref())] {
+        let Some(value) = value else { continue };
+        if !is_emulator(&args.device) || args.device.contains(&format!("{option}=")) {
+            return Err(Error::new(format!(
+                "--{option} is an option of the emulator, given once; leave it out with --device {}",
+                args.device
+            )));
+        }
+        spec = format!("{spec}{}{option}={value}", if spec.contains('?') { "&" } else { "?" });
     }
-    Ok(format!("{}{}{numerics}", args.device, if args.device.contains('?') { "&" } else { "?" }))
+    if args.audit && !is_emulator(&spec) {
+        return Err(Error::new(format!("--audit is the emulator's; leave it out with --device {}", args.device)));
+    }
+    Ok(spec)
 }
 
 fn is_emulator(spec: &str) -> bool {
@@ -156,6 +168,19 @@ fn on_surfaces(function: &Function) -> bool {
     })
 }
 
+/// Constants of inputs, and of states.
+fn constants(
+    function: &Function,
+    arrays: Vec<(String, Array)>,
+) -> (Vec<(String, Constant)>, BTreeMap<String, Constant>) {
+    let held = |name: &str| {
+        function.inputs.iter().map(|v| function.value(*v)).any(|v| v.name == name && matches!(v.ty, Type::State(_)))
+    };
+    let constants = arrays.into_iter().map(|(name, array)| (name, array.constant()));
+    let (states, inputs): (Vec<_>, Vec<_>) = constants.partition(|(name, _)| held(name));
+    (inputs, states.into_iter().collect())
+}
+
 /// Runs a function of the emulator on arrays of any shape; the time is that of compiling and running it.
 fn call(
     spec: &str,
@@ -163,12 +188,7 @@ fn call(
     function: &Function,
     inputs: Vec<(String, Array)>,
 ) -> Result<(Vec<(String, Array)>, Duration)> {
-    let held = |name: &str| {
-        function.inputs.iter().map(|v| function.value(*v)).any(|v| v.name == name && matches!(v.ty, Type::State(_)))
-    };
-    let (states, inputs): (Vec<_>, Vec<_>) =
-        inputs.into_iter().map(|(name, array)| (name, array.constant())).partition(|(name, _)| held(name));
-    let mut states = states.into_iter().collect();
+    let (inputs, mut states) = constants(function, inputs);
     let begun = Instant::now();
     let outputs = ferrane::emulator(spec)?.call(program, &function.name, &inputs, &mut states)?;
     let wall = begun.elapsed();

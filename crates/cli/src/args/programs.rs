@@ -116,7 +116,19 @@ Examples:
   ferrane run model.mil --input x=random:1
   ferrane run model.mlpackage --input image=cat.npy --output out
   ferrane run model.mil --input x=random:1 --numerics exact --json
-  ferrane run decoder.mil --input token=[3] --state cache=out/cache.npy --output out")]
+  ferrane run decoder.mil --input token=[3] --state cache=out/cache.npy --output out
+  ferrane run model.mil --input x=random:1 --audit --profile m1 --html audit.html
+
+With --audit every op runs under exact arithmetic and under those of the emulator, and each value is compared: `alone` is the op by
+itself on exact operands rounded to fp16, so it names the op that breaks the numbers; `run` is the op at its place, victims included.
+Both are in ulps (steps of fp16) of the value's largest exact magnitude: 0.5 is one rounding. An op parts from exact where it
+overflows, makes NaN or infinity of a number, changes an integer, or errs by more than --threshold. Exit status 0 whatever is found.
+With --json one object: `program`, `function`, `profile`, `threshold`, `numerics`, `bins` (upper ends of the histogram, in ulps),
+`summary`, `first` and `worst` (by arithmetic: the first value that parts, the one that errs most), and `values`, in program order:
+`place`, `op`, `value`, `dtype`, `shape`, `unit`, `output`, `note`, `exact` (`elements`, `min`, `max`, `peak`, `least`, `beyond`
+fp16, `subnormal`, `not_finite`), `readings` (by arithmetic: `cause`, `local`, `accumulated`, each `elements`, `max` and `rms` error,
+`relative` error, `max_ulps`, `peak_ulps`, `histogram` with a bin for more and one for not finite, `overflow`, `saturated`,
+`special`, `underflow`, `vanished`, `subnormal`, `differ`, `worst`). Numbers that are not finite are strings.")]
 pub struct Run {
     /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
     #[arg(value_name = "PROGRAM")]
@@ -142,6 +154,18 @@ pub struct Run {
     /// The emulator's arithmetic, `fast` if not given; the same as --device emulator?numerics=exact.
     #[arg(long, value_enum)]
     pub numerics: Option<NumericsArg>,
+    /// The machine that the emulator stands for, m4-macos15-inmem for example; the same as --device emulator?profile=NAME.
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// Compare every value under exact arithmetic and the emulator's others, and say which op breaks the numbers, and why.
+    #[arg(long, conflicts_with_all = ["output", "numerics"])]
+    pub audit: bool,
+    /// With --audit: write the report as a page with plots.
+    #[arg(long, value_name = "OUT.html", requires = "audit")]
+    pub html: Option<PathBuf>,
+    /// With --audit: ulps of a value's largest magnitude that an op may err by.
+    #[arg(long, value_name = "ULPS", default_value_t = 16.0, value_parser = super::finite, requires = "audit")]
+    pub threshold: f64,
     /// One JSON object instead of the summary.
     #[arg(long)]
     pub json: bool,

@@ -5,6 +5,7 @@
 // Tests speak to the person who runs them.
 #![allow(clippy::print_stderr)]
 
+mod audit;
 mod convert;
 mod data;
 mod generate;

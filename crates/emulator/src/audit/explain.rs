@@ -29,7 +29,11 @@ pub(super) fn summary(audit: &Audit, numerics: usize) -> String {
             None => String::new(),
         };
         let drift = match drift {
-            Some(row) => format!(". Their errors add up: the first value beyond {} is {}", bound(audit), title(row)),
+            Some(row) => {
+                let bound = short(audit.threshold);
+                let lost = lost(audit, numerics, row);
+                format!(". Their errors add up: the first value beyond {bound} ulps is {}{lost}", title(row))
+            }
             None => String::new(),
         };
         return format!("{name}: no op parts from exact by itself{worst}{drift}.{end}");
@@ -46,8 +50,16 @@ fn title(row: &Row) -> String {
     format!("{} `{}`", row.op, row.value)
 }
 
-fn bound(audit: &Audit) -> String {
-    format!("{} ulps", short(audit.threshold))
+/// What was lost to zero last before a value: little beside what its tensor holds, and all to a logarithm or a quotient.
+fn lost(audit: &Audit, numerics: usize, before: &Row) -> String {
+    let lost = |row: &&Row| {
+        let local = row.readings.get(numerics).and_then(|r| r.local.as_ref());
+        row.place < before.place && local.is_some_and(|d| d.underflow > 0)
+    };
+    let Some(row) = audit.rows.iter().rev().find(lost) else { return String::new() };
+    let counts =
+        row.readings.get(numerics).and_then(|r| r.local.as_ref()).map_or((0, 0), |d| (d.underflow, d.elements));
+    format!("; before it {} loses {} of {} elements to zero", title(row), counts.0, counts.1)
 }
 
 fn said(audit: &Audit, numerics: usize, row: &Row, cause: Cause, d: &Deviation) -> String {
@@ -163,8 +175,8 @@ fn outputs(audit: &Audit, numerics: usize) -> String {
     text
 }
 
-/// A number with three digits that count, as a person writes it.
-pub(super) fn short(v: f64) -> String {
+/// A number with three digits that count, as a person writes it: `41200`, `0.5`, `1.2e-5`.
+pub fn short(v: f64) -> String {
     if !v.is_finite() || v == 0.0 {
         return format!("{v}");
     }

@@ -55,6 +55,7 @@ use ferrane_mil::{Constant, DataType, Program};
 use ferrane_target::{Profile, Unit};
 
 pub use compare::{BINS, Deviation, Span, Worst};
+pub use explain::short;
 
 use crate::{Numerics, Options};
 

@@ -262,3 +262,22 @@ fn it_asks_for_the_ports_that_a_call_asks_for() {
     let wrong = inputs(&[("x", fp16(&[3], &[0.0; 3]))]);
     assert!(run("main", &wrong).message().contains("the port wants"));
 }
+
+#[test]
+fn what_is_lost_to_zero_before_a_logarithm_is_told() {
+    let program = text(
+        r#"
+    func main<ios18>(tensor<fp16, [3]> x) {
+        tensor<fp16, [3]> p = softmax(x = x, axis = int32(-1))[name = string("p")];
+        fp32 none = const()[val = fp32(0)];
+        tensor<fp16, [3]> y = log(x = p, epsilon = none)[name = string("y")];
+    } -> (y);"#,
+    );
+    // e^-20 is 2e-9, below half of the smallest fp16 value, and its logarithm is -20.
+    let found = fast(&program, &[("x", fp16(&[3], &[0.0, -20.0, 0.5]))]);
+    assert_eq!(found.first(0), None);
+    let summary = &found.summary()[0];
+    for words in ["the first value beyond 16 ulps is log `y`", "before it softmax `p` loses 1 of 3 elements to zero"] {
+        assert!(summary.contains(words), "{summary}");
+    }
+}
