@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ferrane_device::backend::{
     Accesses, Backend, CompileOptions, Compiled, Completion, Done, Loaded, Prepared, Source, Stats,
 };
+use ferrane_device::staging::Staged;
 use ferrane_device::{Bindings, Error, ErrorKind, Foreign, Layout, Memory, Port, Procedure, Result};
 use ferrane_mil::text::{Missing, Options};
 use ferrane_mil::weights::Strictness;
@@ -17,7 +18,6 @@ use crate::framework::iosurface::IoSurface;
 use crate::framework::{Foundation, Framework, Model, Object};
 use crate::ports::{self, Declared};
 use crate::queue::Queue;
-use crate::staging::Staged;
 use crate::surface::SurfaceMemory;
 
 /// Successful compiles of this process: the budget is the process's, whatever devices are open.
@@ -90,7 +90,7 @@ impl Backend for Ane {
         let descriptor = framework.describe(&mil, &weights)?;
         let model = framework.model(&descriptor)?;
         let identifier = model.identifier(&framework.foundation)?;
-        let staged = Staged::new(&identifier, &mil, &weights)?;
+        let staged = Staged::new(&std::env::temp_dir(), &identifier, &mil, &weights, false)?;
         model.compile(&framework.foundation).map_err(|e| self.budget(e))?;
         COMPILES.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(Program {

@@ -20,7 +20,6 @@ mod ports;
 #[cfg(any(target_vendor = "apple", feature = "fake"))]
 mod queue;
 #[cfg(any(target_vendor = "apple", feature = "fake"))]
-mod staging;
 #[cfg(any(target_vendor = "apple", feature = "fake"))]
 mod surface;
 

@@ -209,7 +209,7 @@ fn evaluate(
     let mut bindings = Bindings::new().procedure(function);
     let mut results: Vec<(&Port, Surface)> = Vec::new();
     for port in procedure.ports() {
-        let surface = device.surface(&port.layout)?;
+        let surface = device.surface(&device.fitted(procedure, &port.name)?)?;
         if let Some((_, array)) = inputs.iter().find(|(n, _)| *n == port.name) {
             fill(&surface, array)?;
         }

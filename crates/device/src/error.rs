@@ -162,6 +162,13 @@ impl Error {
         error
     }
 
+    /// Puts the label of a program in front of the message.
+    #[must_use]
+    pub fn labelled(mut self, label: &str) -> Error {
+        self.0.message = format!("{label}: {}", self.0.message);
+        self
+    }
+
     /// Adds the port at fault.
     #[must_use]
     pub fn with_port(mut self, port: impl Into<String>) -> Error {

@@ -21,6 +21,7 @@ mod recorder;
 mod request;
 #[cfg(feature = "scripted")]
 pub mod scripted;
+pub mod staging;
 mod surface;
 
 pub use backend::{Accesses, Backend, CompileOptions, Completion, Done, Event, ProgramState, Source, Stats};

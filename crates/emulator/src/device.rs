@@ -1,5 +1,6 @@
 //! The emulator as a backend of the seam.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +10,13 @@ use ferrane_device::{Error, ErrorKind, Layout, Memory, Result};
 use ferrane_host::buffer::SharedBytes;
 use ferrane_mil::{Function, MilError, Program, Weights, check, parse, print, verify};
 use ferrane_target::Profile;
+use ferrane_target::profile::Limit;
 use sha2::{Digest as _, Sha256};
 
-use crate::body::Body;
 use crate::events::Counter;
+use crate::faults::{Faults, Stage};
 use crate::interpret::{self, Bounds};
-use crate::life::{Artefact, Shared};
-use crate::plan::Ports;
+use crate::life::{Artefact, Life, Limits, Process, Recipe};
 use crate::queue::Queue;
 use crate::tables::hardware::rules;
 use crate::tables::{EXACT, FAST, Table};
@@ -52,11 +53,23 @@ impl Numerics {
 pub struct Options {
     /// The arithmetic.
     pub numerics: Numerics,
-    /// The machine that is emulated; it gives the queue's depth and, under [`Numerics::Hardware`], the arithmetic. Its limits on
-    /// programs are not enforced.
+    /// The machine that is emulated; it gives the queue's depth, the limits and, under [`Numerics::Hardware`], the arithmetic.
     pub profile: Profile,
     /// Under [`Numerics::Hardware`], rules in place of the profile's.
     pub rules: Option<Rules>,
+    /// What becomes of the profile's limits.
+    pub limits: Limits,
+    /// Compiles that the process may do; `None` leaves it to the profile where limits count. One that is given is enforced without
+    /// limits, too.
+    pub budget: Option<Limit>,
+    /// Where the files of compiled programs are kept: `DIR/KEY/{model.mil, weights/, net.plist, data}`. A program whose folder is whole
+    /// is not charged to the budget. `None` keeps nothing; with limits the files lie among the temporary ones as long as they
+    /// are needed.
+    pub staging: Option<PathBuf>,
+    /// Faults on purpose.
+    pub faults: Faults,
+    /// The counts of the process: its own, or fresh ones, as after a restart.
+    pub process: Process,
     /// Bytes that the values of one evaluation may hold at a time, constants and surfaces not counted. A plan that needs more is
     /// refused at compile, an interpreted op that would make more when it comes to it: [`ErrorKind::OutOfMemory`].
     pub memory: usize,
@@ -67,12 +80,17 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// `fast` numerics, the default profile, 4 GiB, a million iterations, a minute.
+    /// `fast` numerics, the default profile without its limits, no faults, 4 GiB, a million iterations, a minute.
     fn default() -> Options {
         Options {
             numerics: Numerics::Fast,
             profile: default_profile(),
             rules: None,
+            limits: Limits::Off,
+            budget: None,
+            staging: None,
+            faults: Faults::default(),
+            process: Process::this(),
             memory: usize::try_from(4u64 << 30).unwrap_or(usize::MAX),
             iterations: 1_000_000,
             event_timeout: Duration::from_secs(60),
@@ -92,6 +110,7 @@ pub struct Emulator {
     options: Options,
     table: Table,
     queue: Arc<Queue>,
+    life: Arc<Life>,
 }
 
 impl Emulator {
@@ -103,7 +122,9 @@ impl Emulator {
             Numerics::Exact => EXACT.clone(),
             Numerics::Hardware => Table::hardware(options.rules.clone().unwrap_or_else(|| rules(&options.profile))),
         };
-        Emulator { options, table, queue }
+        let Options { profile, limits, budget, staging, faults, process, .. } = options.clone();
+        let life = Arc::new(Life::new(profile, limits, budget, staging, faults, process));
+        Emulator { options, table, queue, life }
     }
 
     /// Runs the program's first function over small numbers and says how long each step took at best, for looking into what a
@@ -112,9 +133,12 @@ impl Emulator {
     /// # Errors
     /// As compiling and evaluating it.
     pub fn trace(&self, program: &Program, runs: usize) -> Result<Vec<StepTime>> {
-        self.compile_program(program, "")?;
-        if program.functions.first().is_some_and(interpret::is_needed) {
-            return Err(Error::new(ErrorKind::Unsupported, "the function is interpreted: it has no steps"));
+        verify(program).map_err(|e| Error::new(ErrorKind::InvalidProgram, e.to_string()))?;
+        if let Some(function) = program.functions.first() {
+            checked(function, &program.weights)?;
+            if interpret::is_needed(function) {
+                return Err(Error::new(ErrorKind::Unsupported, "the function is interpreted: it has no steps"));
+            }
         }
         trace::trace(self.table(), program, runs)
     }
@@ -127,24 +151,16 @@ impl Emulator {
         &self.table
     }
 
-    fn compile_program(&self, program: &Program, label: &str) -> Result<Box<dyn Compiled>> {
-        let named = |e: Error| if label.is_empty() { e } else { prefixed(label, &e) };
-        let invalid = |e: &MilError| Error::new(ErrorKind::InvalidProgram, e.to_string());
-        verify(program).map_err(|e| named(invalid(&e)))?;
-        let mut bodies = Vec::new();
-        for (id, function) in program.functions.iter().enumerate() {
-            let body = checked(function, &program.weights)
-                .and_then(|()| Ports::declared(id as u32, function))
-                .and_then(|ports| Body::new(ports, function, &program.weights, self.table(), self.bounds()));
-            bodies.push(body.map_err(named)?);
-        }
-        if bodies.is_empty() {
-            return Err(named(Error::new(ErrorKind::InvalidProgram, "the program has no function")));
-        }
-        let procedures = bodies.iter().map(|b| b.procedure().clone()).collect();
-        let shared =
-            Arc::new(Shared { bodies, procedures, queue: self.queue.clone(), timeout: self.options.event_timeout });
-        Ok(Box::new(Artefact { key: key(program), shared }))
+    fn compile_program(&self, program: &Program) -> Result<Box<dyn Compiled>> {
+        verify(program).map_err(|e| Error::new(ErrorKind::InvalidProgram, e.to_string()))?;
+        let recipe = Recipe {
+            life: self.life.clone(),
+            queue: self.queue.clone(),
+            timeout: self.options.event_timeout,
+            table: self.table.clone(),
+            bounds: self.bounds(),
+        };
+        Ok(Box::new(Artefact::compile(recipe, program, key(program))?))
     }
 }
 
@@ -157,18 +173,10 @@ pub(crate) fn checked(function: &Function, weights: &Weights) -> Result<()> {
     }
 }
 
-/// The error with the program's label in front.
-pub(crate) fn prefixed(label: &str, error: &Error) -> Error {
-    let renamed = Error::new(error.kind(), format!("{label}: {}", error.message()));
-    match error.port() {
-        Some(port) => renamed.with_port(port),
-        None => renamed,
-    }
-}
-
 /// The error with the words that the engine's compiler has for its kind (emulator §1, apple-runtime §4).
 fn refused(error: Error) -> Error {
     match error.kind() {
+        _ if error.domain().is_some() => error,
         ErrorKind::InvalidProgram => error.with_row("invalid-mil"),
         ErrorKind::Unsupported => error.with_row("compile-failed"),
         _ => error,
@@ -198,7 +206,13 @@ impl Memory for Heap {
 
 impl Backend for Emulator {
     fn name(&self) -> String {
-        format!("emulator ({})", self.options.numerics.name())
+        let numerics = self.options.numerics.name();
+        let machine = &self.options.profile.subject.name;
+        match self.options.limits {
+            Limits::Off => format!("emulator ({numerics})"),
+            Limits::Warn => format!("emulator ({numerics}, warns of {machine}'s limits)"),
+            Limits::Enforce => format!("emulator ({numerics}, limits of {machine})"),
+        }
     }
 
     fn profile(&self) -> &Profile {
@@ -206,12 +220,14 @@ impl Backend for Emulator {
     }
 
     fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
+        let labelled = |e: Error| refused(if options.label.is_empty() { e } else { e.labelled(&options.label) });
+        self.life.begin(Stage::Compile).map_err(labelled)?;
         match source {
-            Source::Program(program) => self.compile_program(program, &options.label).map_err(refused),
+            Source::Program(program) => self.compile_program(program).map_err(labelled),
             Source::Text { mil, weights } => {
                 let invalid = |e| Error::new(ErrorKind::InvalidProgram, format!("{e}"));
                 let program = parse(mil, weights).map_err(|e| refused(invalid(e)))?;
-                self.compile_program(&program, &options.label).map_err(refused)
+                self.compile_program(&program).map_err(labelled)
             }
             Source::Compiled(_) => Err(Error::new(
                 ErrorKind::Unsupported,
@@ -229,6 +245,10 @@ impl Backend for Emulator {
 
     fn events(&self) -> Option<&dyn Events> {
         Some(self)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.life.notes()
     }
 }
 

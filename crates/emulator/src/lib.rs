@@ -50,6 +50,7 @@ mod body;
 mod call;
 mod device;
 mod events;
+pub mod faults;
 mod host;
 mod interpret;
 mod life;
@@ -60,6 +61,8 @@ mod tables;
 mod trace;
 
 pub use device::{Emulator, Numerics, Options};
+pub use faults::Faults;
 pub use ferrane_arith::Rules;
+pub use life::{Limits, Process};
 pub use support::{Arithmetic, Support, arithmetic, support};
 pub use trace::StepTime;

@@ -1,12 +1,16 @@
 //! Opens devices by name: `emulator`, `emulator?numerics=exact&profile=m4-macos15-inmem`, `ane`, `ane-or-emulator`.
 //!
-//! Numerics, profile and path are options of opening a device, never of a request: what was compiled under one set of rules is
-//! not run under another.
+//! Numerics, profile, limits, faults and path are options of opening a device, never of a request: what was compiled under one set
+//! of rules is not run under another. Naming a profile enforces its limits, unless `limits` says otherwise. Faults that no option
+//! names come from the environment variable `FERRANE_FAULTS`, so that a program can be tested as it is.
+
+use std::path::PathBuf;
 
 use ferrane_device::{Device, Error, ErrorKind, OpenOptions, Result};
 use ferrane_diag::nearest;
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, Faults, Limits, Numerics, Options};
 use ferrane_target::Profile;
+use ferrane_target::profile::Limit;
 
 /// What can be opened, for a list.
 #[derive(Clone, Debug)]
@@ -22,7 +26,16 @@ pub struct DeviceInfo {
 }
 
 const NAMES: [&str; 3] = ["emulator", "ane", "ane-or-emulator"];
-const EMULATOR_OPTIONS: [&str; 2] = ["numerics=fast|exact|hardware", "profile=NAME"];
+const EMULATOR_OPTIONS: [&str; 6] = [
+    "numerics=fast|exact|hardware",
+    "profile=NAME",
+    "limits=off|warn|enforce",
+    "budget=N|none",
+    "staging=DIR",
+    "faults=STAGE:WHEN=ACTION;...",
+];
+/// Faults of every emulator that is opened without the option.
+const FAULTS: &str = "FERRANE_FAULTS";
 
 /// Every device that this build knows.
 pub fn devices() -> Vec<DeviceInfo> {
@@ -88,9 +101,33 @@ fn emulator_options(text: &str) -> Result<Options> {
     if let Some(name) = given.take("profile", "NAME") {
         let failed = |e| Error::new(ErrorKind::Option, format!("emulator option `profile={name}`: {e}"));
         options.profile = Profile::named(&name).map_err(failed)?;
+        options.limits = Limits::Enforce;
     }
+    let words = [Limits::Off, Limits::Warn, Limits::Enforce].map(|limits| (limits.name(), limits));
+    options.limits = given.take_one_of("limits", &words)?.unwrap_or(options.limits);
+    if let Some(text) = given.take("budget", "N|none") {
+        let failed =
+            || Error::new(ErrorKind::Option, format!("emulator option `budget={text}`: expected a number or `none`"));
+        let limit = if text == "none" { None } else { Some(text.parse().map_err(|_| failed())?) };
+        options.budget = Some(Limit(limit));
+    }
+    options.staging = given.take("staging", "DIR").map(PathBuf::from);
+    let faults = given.take("faults", "STAGE:WHEN=ACTION;...");
     given.finish()?;
+    options.faults = match faults {
+        Some(text) => Faults::parse(&text).map_err(|e| e.labelled("emulator option `faults`"))?,
+        None => environment()?,
+    };
     Ok(options)
+}
+
+/// The faults that the environment asks for.
+fn environment() -> Result<Faults> {
+    match std::env::var(FAULTS) {
+        Ok(text) => Faults::parse(&text).map_err(|e| e.labelled(FAULTS)),
+        Err(std::env::VarError::NotPresent) => Ok(Faults::default()),
+        Err(error) => Err(Error::new(ErrorKind::Option, format!("{FAULTS}: {error}"))),
+    }
 }
 
 #[cfg(test)]
@@ -106,6 +143,27 @@ mod tests {
         assert!(error.to_string().contains("numerics=fast|exact|hardware"), "{error}");
         let error = open("emulator?profile=m9").map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("m4-macos15-inmem"), "{error}");
+    }
+
+    #[test]
+    fn naming_a_profile_enforces_its_limits() {
+        let options = |text: &str| emulator_options(text).unwrap();
+        assert_eq!(options("").limits, Limits::Off);
+        assert_eq!(options("profile=m4").limits, Limits::Enforce);
+        assert_eq!(options("profile=m4&limits=warn").limits, Limits::Warn);
+        assert_eq!(options("limits=enforce&budget=none").budget, Some(Limit(None)));
+        assert_eq!(options("budget=7&staging=a/b").staging.as_deref(), Some("a/b".as_ref()));
+        let faults = options("faults=compile:3=fail;load:1=0x20004").faults;
+        assert_eq!(faults.to_string(), "compile:3=fail; load:1=0x20004");
+        for (text, words) in [
+            ("limits=some", "limits=off|warn|enforce"),
+            ("budget=few", "a number or `none`"),
+            ("faults=compile", "STAGE:WHEN=ACTION"),
+        ] {
+            let error = emulator_options(text).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Option);
+            assert!(error.message().contains(words), "{error}");
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Bound {
         let mut bindings = Bindings::new().bind(OUTPUT, output);
         let mut surfaces = Vec::new();
         for input in &layout.inputs {
-            let surface = device.surface(&executable.port(input.name)?.layout)?;
+            let surface = surface(device, executable, input.name)?;
             bindings = bindings.bind(input.name, &surface);
             surfaces.push((input.name, surface));
         }
@@ -89,7 +89,14 @@ impl Bound {
 /// # Errors
 /// No memory.
 pub fn output_surface(device: &Device, executable: &Executable) -> Result<Surface> {
-    device.surface(&executable.port(OUTPUT)?.layout)
+    surface(device, executable, OUTPUT)
+}
+
+/// A surface for a port of the first procedure, as large as the machine wants it.
+fn surface(device: &Device, executable: &Executable, port: &str) -> Result<Surface> {
+    let none = || Error::new(ErrorKind::Binding, "the program has no procedure").with_port(port);
+    let procedure = executable.procedures().first().ok_or_else(none)?;
+    device.surface(&device.fitted(procedure, port)?)
 }
 
 /// The tensor of a layer.

@@ -10,7 +10,6 @@ use ferrane_target::{Unit, select};
 use super::compare::{Deviation, HALF_MAX, Span};
 use super::{Audit, AuditOptions, Cause, Reading, Row};
 use crate::call::{Bound, found};
-use crate::device::prefixed;
 use crate::host::{Data, Tensor};
 use crate::interpret::{Analysis, Cache, Observed};
 use crate::{Emulator, Numerics, Options};
@@ -60,7 +59,7 @@ impl<'a> Pair<'a> {
     }
 
     fn step(&mut self, op: OpId) -> Result<()> {
-        let named = |e: Error| prefixed(self.numerics.name(), &e);
+        let named = |e: Error| e.labelled(self.numerics.name());
         self.run.step(op).and_then(|()| self.local.step(op)).map_err(named)
     }
 }

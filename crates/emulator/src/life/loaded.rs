@@ -1,42 +1,84 @@
 //! A loaded program.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use ferrane_device::backend::{Loaded, Prepared};
+use ferrane_device::backend::{Loaded, Prepared, ProgramState};
 use ferrane_device::{Bindings, Error, ErrorKind, Procedure, Result};
 use ferrane_host::buffer::AlignedBuf;
 
 use super::compiled::Shared;
+use super::lock;
+use super::process::Slot;
 use super::request::Request;
+use crate::faults::Stage;
 
 /// Arenas that no evaluation uses now. There are as many as evaluations ran at one time.
 #[derive(Default)]
-pub(crate) struct Arenas(Mutex<Vec<AlignedBuf>>);
+pub(super) struct Arenas(Mutex<Vec<AlignedBuf>>);
 
 impl Arenas {
-    pub(crate) fn take(&self, bytes: usize) -> Result<AlignedBuf> {
-        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut arena = spare.unwrap_or_default();
+    pub(super) fn take(&self, bytes: usize) -> Result<AlignedBuf> {
+        let mut arena = lock(&self.0).pop().unwrap_or_default();
         arena.grow(bytes).map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;
         Ok(arena)
     }
 
-    pub(crate) fn give(&self, arena: AlignedBuf) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(arena);
+    pub(super) fn give(&self, arena: AlignedBuf) {
+        lock(&self.0).push(arena);
+    }
+}
+
+/// A program on the machine.
+struct Resident {
+    shared: Arc<Shared>,
+    _slot: Slot,
+}
+
+/// What a loaded program and its requests share.
+pub(super) struct Place {
+    /// `None` after an unload.
+    resident: Mutex<Option<Resident>>,
+    pub arenas: Arenas,
+}
+
+impl Place {
+    /// The program, if it is loaded.
+    pub(super) fn program(&self) -> Result<Arc<Shared>> {
+        self.lock().as_ref().map(|r| r.shared.clone()).ok_or_else(unloaded)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Resident>> {
+        lock(&self.resident)
     }
 }
 
 /// A loaded program.
-pub(crate) struct Ready {
+pub(super) struct Ready {
     shared: Arc<Shared>,
-    unloaded: Arc<AtomicBool>,
-    arenas: Arc<Arenas>,
+    place: Arc<Place>,
+    state: Mutex<ProgramState>,
+    /// That of the artefact it came from.
+    artefact: Arc<Mutex<ProgramState>>,
 }
 
 impl Ready {
-    pub(crate) fn new(shared: Arc<Shared>) -> Ready {
-        Ready { shared, unloaded: Arc::default(), arenas: Arc::default() }
+    pub(super) fn new(shared: Arc<Shared>, slot: Slot, artefact: Arc<Mutex<ProgramState>>) -> Ready {
+        let resident = Mutex::new(Some(Resident { shared: shared.clone(), _slot: slot }));
+        let place = Arc::new(Place { resident, arenas: Arenas::default() });
+        Ready { shared, place, state: Mutex::new(ProgramState::Loaded), artefact }
+    }
+
+    fn stand(&self, state: ProgramState) {
+        *lock(&self.state) = state;
+        *lock(&self.artefact) = state;
+    }
+
+    fn load(&self) -> Result<()> {
+        let life = self.shared.life();
+        life.begin(Stage::Load)?;
+        let resident = Resident { shared: self.shared.loaded()?, _slot: life.slot()? };
+        *self.place.lock() = Some(resident);
+        Ok(())
     }
 }
 
@@ -46,40 +88,46 @@ impl Loaded for Ready {
     }
 
     fn prepare(&self, bindings: &Bindings) -> Result<Arc<dyn Prepared>> {
-        if self.unloaded.load(Ordering::Acquire) {
-            return Err(unloaded());
-        }
+        self.place.program()?;
         let wanted = bindings.procedure_name();
-        let body =
-            self.shared.procedures.iter().position(|p| wanted.is_none_or(|n| n == p.name)).ok_or_else(|| {
-                Error::new(ErrorKind::Binding, format!("no procedure `{}`", wanted.unwrap_or("main")))
-            })?;
+        let procedures = &self.shared.procedures;
+        let body = procedures
+            .iter()
+            .position(|p| wanted.is_none_or(|n| n == p.name))
+            .ok_or_else(|| Error::new(ErrorKind::Binding, format!("no procedure `{}`", wanted.unwrap_or("main"))))?;
         Ok(Arc::new(Request {
-            shared: self.shared.clone(),
+            place: self.place.clone(),
+            kept: self.shared.kept.clone(),
             body,
-            unloaded: self.unloaded.clone(),
-            arenas: self.arenas.clone(),
+            misfit: procedures.get(body).and_then(|p| self.shared.life().misfit(p, bindings)),
             waits: bindings.waits().to_vec(),
             signals: bindings.signals().to_vec(),
         }))
     }
 
     fn unload(&self) -> Result<()> {
-        if self.unloaded.swap(true, Ordering::AcqRel) {
-            return Err(unloaded());
+        self.place.lock().take().ok_or_else(unloaded)?;
+        lock(&self.place.arenas.0).clear();
+        if let Some(ticket) = &self.shared.kept.ticket {
+            ticket.unloaded();
         }
-        self.arenas.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.stand(ProgramState::Created);
         Ok(())
     }
 
     fn reload(&self) -> Result<()> {
         self.unload()?;
-        self.unloaded.store(false, Ordering::Release);
-        Ok(())
+        let result = self.load();
+        self.stand(if result.is_ok() { ProgramState::Loaded } else { ProgramState::Error });
+        result
+    }
+
+    fn state(&self) -> ProgramState {
+        *lock(&self.state)
     }
 }
 
 /// The error of whatever comes after an unload.
-pub(crate) fn unloaded() -> Error {
+fn unloaded() -> Error {
     Error::new(ErrorKind::Unloaded, "the program is unloaded")
 }

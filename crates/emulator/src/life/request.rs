@@ -1,47 +1,77 @@
 //! A request: a procedure with bound surfaces and events.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ferrane_device::backend::{Accesses, Done, Event, Prepared, Stats};
 use ferrane_device::{Error, ErrorKind, Result};
 
-use super::compiled::Shared;
-use super::loaded::{Arenas, unloaded};
+use super::Life;
+use super::compiled::{Kept, Shared};
+use super::loaded::Place;
+use super::words::{INFERENCE, MISMATCH, evaluation};
 use crate::body::{Body, interpret};
+use crate::faults::Stage;
 use crate::queue::Run;
 
 /// A request.
-pub(crate) struct Request {
-    pub shared: Arc<Shared>,
+pub(super) struct Request {
+    pub place: Arc<Place>,
+    pub kept: Arc<Kept>,
     pub body: usize,
-    pub unloaded: Arc<AtomicBool>,
-    pub arenas: Arc<Arenas>,
+    /// Why the machine would not take the surfaces.
+    pub misfit: Option<String>,
     pub waits: Vec<(Arc<dyn Event>, u64)>,
     pub signals: Vec<(Arc<dyn Event>, u64)>,
+}
+
+impl Request {
+    /// What fails before anything runs.
+    fn permitted(&self, life: &Life) -> Result<()> {
+        if life.poisoned.load(Ordering::Relaxed) {
+            let why = "an evaluation before this one spoilt the state of the process; open the device again";
+            life.beyond(|| evaluation(MISMATCH, why))?;
+        }
+        if let Some(why) = &self.misfit {
+            life.beyond(|| evaluation(MISMATCH, why))?;
+        }
+        if let Some(op) = &self.kept.fails {
+            life.beyond(|| evaluation(INFERENCE, &format!("`{op}` compiles and does not run on this machine")))?;
+        }
+        Ok(())
+    }
+
+    fn compute(&self, shared: &Shared, accesses: &mut Accesses) -> Result<()> {
+        match &shared.bodies[self.body] {
+            Body::Plan(plan) => {
+                let mut arena = self.place.arenas.take(plan.arena_bytes)?;
+                let result = plan.evaluate(&mut arena, accesses);
+                self.place.arenas.give(arena);
+                result
+            }
+            Body::Interpreted(function, ports) => interpret(function, ports, accesses),
+        }
+    }
 }
 
 impl Run for Request {
     fn run(&self, accesses: &mut Accesses) -> Result<Stats> {
         let start = Instant::now();
-        if self.unloaded.load(Ordering::Acquire) {
-            return Err(unloaded());
-        }
+        let shared = self.place.program()?;
+        let (life, recipe) = (shared.life(), &self.kept.recipe);
+        let n = life.begin(Stage::Evaluate)?;
+        self.permitted(life)?;
         for (event, value) in &self.waits {
-            if !event.wait(*value, self.shared.timeout) {
-                let message = format!("waited {:?} for an event to reach {value}", self.shared.timeout);
+            if !event.wait(*value, recipe.timeout) {
+                let message = format!("waited {:?} for an event to reach {value}", recipe.timeout);
                 return Err(Error::new(ErrorKind::Evaluate, message));
             }
         }
-        match &self.shared.bodies[self.body] {
-            Body::Plan(plan) => {
-                let mut arena = self.arenas.take(plan.arena_bytes)?;
-                let result = plan.evaluate(&mut arena, accesses);
-                self.arenas.give(arena);
-                result?;
-            }
-            Body::Interpreted(function, procedure) => interpret(function, procedure, accesses)?,
+        self.compute(&shared, accesses)?;
+        life.corrupt(n, shared.bodies[self.body].procedure(), accesses);
+        if self.kept.poisons.is_some() {
+            life.poisoned.store(true, Ordering::Relaxed);
         }
         for (event, value) in &self.signals {
             event.signal(*value);
@@ -58,10 +88,10 @@ impl Prepared for Request {
     }
 
     fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
-        if self.unloaded.load(Ordering::Acquire) {
-            return Err((unloaded(), accesses));
+        if let Err(error) = self.place.program() {
+            return Err((error, accesses));
         }
-        let shared = self.shared.clone();
-        shared.queue.submit(self, accesses, done)
+        let queue = self.kept.recipe.queue.clone();
+        queue.submit(self, accesses, done)
     }
 }

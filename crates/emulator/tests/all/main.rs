@@ -13,6 +13,7 @@ mod hostile;
 mod interpret;
 mod kernels;
 mod layers;
+mod life;
 mod ops;
 mod passes;
 mod passes_fire;

@@ -270,8 +270,8 @@ fn program_and_text(device: &Device, _: Rounding) -> Outcome {
 fn procedures(device: &Device, _: Rounding) -> Outcome {
     let executable = load(device, &two()).map_err(words)?;
     let second = executable.procedure("second").map_err(words)?;
-    let (u, v) = (second.port("u").map_err(words)?, second.port("v").map_err(words)?);
-    let (u, v) = (device.surface(&u.layout).map_err(words)?, device.surface(&v.layout).map_err(words)?);
+    let surface = |port| device.fitted(second, port).and_then(|layout| device.surface(&layout)).map_err(words);
+    let (u, v) = (surface("u")?, surface("v")?);
     u.write_f32(&ramp()).map_err(words)?;
     let request = executable.prepare(Bindings::new().procedure("second").bind("u", &u).bind("v", &v));
     request.and_then(|r| r.evaluate()).map_err(words)?;
@@ -286,8 +286,9 @@ fn procedures(device: &Device, _: Rounding) -> Outcome {
 
 fn chained(device: &Device, _: Rounding) -> Outcome {
     let executable = load(device, &two()).map_err(words)?;
-    let layout = &executable.port("x").map_err(words)?.layout;
-    let surface = || device.surface(layout).map_err(words);
+    let first = executable.procedures().first().ok_or("no procedure")?;
+    let layout = device.fitted(first, "x").map_err(words)?;
+    let surface = || device.surface(&layout).map_err(words);
     let (x, h, y) = (surface()?, surface()?, surface()?);
     let steps = vec![
         Bindings::new().bind("x", &x).bind("h", &h),

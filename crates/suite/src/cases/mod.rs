@@ -93,10 +93,11 @@ fn load(device: &Device, text: &str) -> Result<Executable> {
 fn bound(device: &Device, executable: &Executable) -> Result<(Bindings, Vec<(String, Surface)>)> {
     let mut bindings = Bindings::new();
     let mut surfaces = Vec::new();
-    for port in executable.procedures().iter().take(1).flat_map(|p| p.ports()) {
-        let surface = device.surface(&port.layout)?;
-        bindings = bindings.bind(&port.name, &surface);
-        surfaces.push((port.name.clone(), surface));
+    for procedure in executable.procedures().iter().take(1) {
+        for (name, surface) in device.surfaces(procedure)? {
+            bindings = bindings.bind(name, &surface);
+            surfaces.push((name.to_string(), surface));
+        }
     }
     Ok((bindings, surfaces))
 }

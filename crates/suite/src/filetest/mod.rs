@@ -314,7 +314,7 @@ fn outputs(device: &Device, executable: &Executable, run: &Run) -> Result<Vec<(S
     for port in &procedure.inputs {
         let values = run.inputs.iter().find(|(n, _)| *n == port.name).map(|(_, v)| v);
         let values = values.ok_or_else(|| format!("no value for the input `{}`", port.name))?;
-        let surface = device.surface(&port.layout).map_err(words)?;
+        let surface = device.fitted(procedure, &port.name).and_then(|l| device.surface(&l)).map_err(words)?;
         surface.write_f32(&values.fill(port.layout.elements())?).map_err(words)?;
         bindings = bindings.bind(&port.name, &surface);
     }
@@ -323,7 +323,7 @@ fn outputs(device: &Device, executable: &Executable, run: &Run) -> Result<Vec<(S
     }
     let mut outputs = Vec::new();
     for port in &procedure.outputs {
-        let surface = device.surface(&port.layout).map_err(words)?;
+        let surface = device.fitted(procedure, &port.name).and_then(|l| device.surface(&l)).map_err(words)?;
         bindings = bindings.bind(&port.name, &surface);
         outputs.push((port.name.clone(), surface));
     }

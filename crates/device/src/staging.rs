@@ -1,7 +1,7 @@
-//! The files that the framework wants beside the program, though its interface is called "in memory" (apple-runtime §2).
+//! The files that the engine's framework wants beside a program, though its interface is called "in memory" (apple-runtime §2).
 //!
-//! They lie in the temporary directory under the model's identifier, which is a hash of their content. Models with equal content
-//! share the directory, so it is counted in the process and removed with the last of them.
+//! They lie in a directory under the program's identifier, which is a hash of their content. Programs with equal content share the
+//! directory, so it is counted in the process and removed with the last of them, unless it is to be kept.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 
-use ferrane_device::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// What the text's paths begin with.
 const PREFIX: &str = "@model_path/";
@@ -20,28 +20,30 @@ fn in_use() -> MutexGuard<'static, Option<HashMap<PathBuf, usize>>> {
     IN_USE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A staged directory, removed with its last owner.
-pub(crate) struct Staged {
+/// A staged directory, removed with its last owner unless it is kept.
+pub struct Staged {
     folder: PathBuf,
+    kept: bool,
 }
 
 impl Staged {
-    /// Writes `model.mil` and the weight files.
+    /// Writes `model.mil` and the weight files to the directory `identifier` in `root`, if nobody in this process did before. Each
+    /// file appears whole or not at all.
     ///
     /// # Errors
     /// A path that leads out of the directory, or the system's own.
-    pub(crate) fn new(identifier: &str, mil: &[u8], weights: &[(String, &[u8])]) -> Result<Staged> {
+    pub fn new(root: &Path, identifier: &str, mil: &[u8], weights: &[(String, &[u8])], kept: bool) -> Result<Staged> {
         if identifier.is_empty() || !identifier.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)) {
             return Err(Error::new(ErrorKind::System, format!("odd model identifier `{identifier}`")));
         }
-        let folder = std::env::temp_dir().join(identifier);
+        let folder = root.join(identifier);
         let files = weights.iter().map(|(path, data)| Ok((inside(path)?, *data))).collect::<Result<Vec<_>>>()?;
         let mut in_use = in_use();
         let users = in_use.get_or_insert_default().entry(folder.clone()).or_default();
         *users += 1;
         let first = *users == 1;
         // From here on the drop counts down and clears up.
-        let staged = Staged { folder };
+        let staged = Staged { folder, kept };
         if first {
             let write = || {
                 fs::create_dir_all(staged.folder.join("weights"))?;
@@ -50,12 +52,39 @@ impl Staged {
             };
             let result = write();
             drop(in_use);
-            result.map_err(|e: io::Error| {
-                Error::new(ErrorKind::System, format!("cannot stage files in {}", staged.folder.display()))
-                    .with_source(e)
-            })?;
+            result.map_err(|e| staged.failed(e))?;
         }
         Ok(staged)
+    }
+
+    /// The directory.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Writes a file of that name, whole or not at all.
+    ///
+    /// # Errors
+    /// A path that leads out of the directory, or the system's own.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        write_whole(&self.folder.join(inside(name)?), bytes).map_err(|e| self.failed(e))
+    }
+
+    /// Reads a file as it is now; `None` if there is none.
+    ///
+    /// # Errors
+    /// A path that leads out of the directory, or the system's own.
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        match fs::read(self.folder.join(inside(name)?)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(self.failed(e)),
+        }
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        let message = format!("cannot stage files in {}", self.folder.display());
+        Error::new(ErrorKind::System, message).with_source(error)
     }
 }
 
@@ -68,8 +97,10 @@ impl Drop for Staged {
             if let Some(map) = in_use.as_mut() {
                 map.remove(&self.folder);
             }
-            // What cannot be removed is left to the system's own cleaning of the temporary directory.
-            let _ = fs::remove_dir_all(&self.folder);
+            if !self.kept {
+                // What cannot be removed is left to the system's own cleaning of temporary directories.
+                let _ = fs::remove_dir_all(&self.folder);
+            }
         }
     }
 }
@@ -105,9 +136,11 @@ mod tests {
     fn files_are_staged_once_and_removed_with_the_last_owner() {
         let name = format!("ferrane-staging-{}", std::process::id());
         let weights: [(String, &[u8]); 1] = [("@model_path/weights/deep/w.bin".into(), b"abc")];
-        let one = Staged::new(&name, b"program", &weights).unwrap();
-        let two = Staged::new(&name, b"program", &weights).unwrap();
-        let folder = std::env::temp_dir().join(&name);
+        let root = std::env::temp_dir();
+        let one = Staged::new(&root, &name, b"program", &weights, false).unwrap();
+        let two = Staged::new(&root, &name, b"program", &weights, false).unwrap();
+        let folder = one.folder().to_path_buf();
+        assert_eq!(folder, root.join(&name));
         assert_eq!(fs::read(folder.join("model.mil")).unwrap(), b"program");
         assert_eq!(fs::read(folder.join("weights/deep/w.bin")).unwrap(), b"abc");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no left-over of an unfinished write");
@@ -115,6 +148,13 @@ mod tests {
         assert!(folder.exists());
         drop(two);
         assert!(!folder.exists());
+        let kept = Staged::new(&root, &name, b"program", &[], true).unwrap();
+        kept.write("net.plist", b"ports").unwrap();
+        assert_eq!((kept.read("net.plist").unwrap(), kept.read("data").unwrap()), (Some(b"ports".to_vec()), None));
+        assert_eq!(kept.write("../net.plist", b"").unwrap_err().kind(), ErrorKind::InvalidProgram);
+        drop(kept);
+        assert!(folder.join("net.plist").exists());
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
@@ -123,7 +163,10 @@ mod tests {
             assert_eq!(inside(path).unwrap_err().kind(), ErrorKind::InvalidProgram, "{path}");
         }
         for identifier in ["", "..", "a/b", "a b"] {
-            assert_eq!(Staged::new(identifier, b"", &[]).map(|_| ()).unwrap_err().kind(), ErrorKind::System);
+            assert_eq!(
+                Staged::new(&std::env::temp_dir(), identifier, b"", &[], false).map(|_| ()).unwrap_err().kind(),
+                ErrorKind::System
+            );
         }
     }
 }

@@ -1,0 +1,126 @@
+//! What the engine counts for each process: compiles and loaded programs (apple-runtime §3).
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use ferrane_target::profile::Limit;
+
+/// The counts of a process. Clones count together. A fresh one is what a restarted process has.
+#[derive(Clone, Debug, Default)]
+pub struct Process(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    compiles: AtomicUsize,
+    loaded: AtomicUsize,
+    /// A compile was refused for the budget. From then on loads fail, too.
+    exhausted: AtomicBool,
+}
+
+static THIS: LazyLock<Process> = LazyLock::new(Process::default);
+
+impl Process {
+    /// The counts of the process that runs this.
+    pub fn this() -> Process {
+        THIS.clone()
+    }
+
+    /// Compiles that the budget holds against the process now.
+    pub fn compiles(&self) -> usize {
+        self.0.compiles.load(Ordering::Relaxed)
+    }
+
+    /// Programs that are loaded now.
+    pub fn loaded(&self) -> usize {
+        self.0.loaded.load(Ordering::Relaxed)
+    }
+
+    /// Whether a compile was refused for the budget and nothing was given back since.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.0.exhausted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn exhaust(&self) {
+        self.0.exhausted.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes a compile out of the budget; `None` if there is none left.
+    pub(crate) fn compile(&self, budget: Limit, returns: bool) -> Option<Ticket> {
+        let more = |n: usize| n.checked_add(1).filter(|&n| !budget.exceeded_by(n));
+        self.0.compiles.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Ticket { process: self.clone(), returns, held: AtomicBool::new(true) })
+    }
+
+    /// Counts a loaded program until the slot is dropped; `None` if there are as many as may be.
+    pub(crate) fn load(&self, limit: Limit) -> Option<Slot> {
+        let more = |n: usize| n.checked_add(1).filter(|&n| !limit.exceeded_by(n));
+        self.0.loaded.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Slot(self.clone()))
+    }
+}
+
+/// A compile that counts against the budget.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    process: Process,
+    /// Unloading gives the compile back.
+    returns: bool,
+    held: AtomicBool,
+}
+
+impl Ticket {
+    /// The program is off the machine: gives its compile back where the machine does so.
+    pub(crate) fn unloaded(&self) {
+        if self.returns && self.held.swap(false, Ordering::Relaxed) {
+            self.process.0.compiles.fetch_sub(1, Ordering::Relaxed);
+            self.process.0.exhausted.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.unloaded();
+    }
+}
+
+/// A loaded program.
+#[derive(Debug)]
+pub(crate) struct Slot(Process);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.0.loaded.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compiles_count_until_they_are_given_back() {
+        let process = Process::default();
+        let two = Limit(Some(2));
+        let (a, b) = (process.compile(two, false).unwrap(), process.compile(two, true).unwrap());
+        assert!(process.compile(two, true).is_none());
+        process.exhaust();
+        drop(a);
+        assert_eq!((process.compiles(), process.is_exhausted()), (2, true), "this machine keeps what is unloaded");
+        b.unloaded();
+        b.unloaded();
+        assert_eq!((process.compiles(), process.is_exhausted()), (1, false));
+        drop(b);
+        assert_eq!(process.compiles(), 1);
+        assert!(process.compile(Limit(None), false).is_some());
+    }
+
+    #[test]
+    fn slots_are_free_again_when_they_are_dropped() {
+        let process = Process::default();
+        let slot = process.load(Limit(Some(1))).unwrap();
+        assert!(process.load(Limit(Some(1))).is_none());
+        drop(slot);
+        assert!(process.load(Limit(Some(1))).is_some());
+    }
+}

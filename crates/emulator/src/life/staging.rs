@@ -1,0 +1,168 @@
+//! The folder of a compiled program: `model.mil`, `weights/`, `net.plist`, and `data` where there are weights (apple-runtime §2).
+//!
+//! `net.plist` names the program and its ports as the engine's model attributes do (apple-runtime §11); `data` holds the payloads of
+//! the weights in the order of the store, each at a multiple of 64 bytes. A kept folder whose `net.plist` and `data` are those of
+//! the program stands for a compile that was done before, so that a restarted process goes on where the budget of another ended.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use ferrane_device::staging::Staged;
+use ferrane_device::{Port, Procedure, Result};
+use ferrane_mil::weights::Bytes;
+use ferrane_mil::{Program, WeightId, Weights, parse, print};
+
+use super::{Life, words};
+
+/// Where payloads begin in `data`.
+const PAYLOAD_ALIGNMENT: usize = 64;
+
+/// The files of one program.
+pub(crate) struct Files {
+    staged: Staged,
+    /// The weight files as they were compiled.
+    weights: Vec<(String, Bytes)>,
+}
+
+impl Life {
+    /// Where files are staged, if they are: in the folder that was named, else, with limits on a machine that wants files, in one
+    /// of this process among the temporary ones, so that two processes with one program do not remove each other's.
+    fn root(&self) -> Option<PathBuf> {
+        let temporary = || std::env::temp_dir().join(format!("ferrane-emulator-{}", std::process::id()));
+        let wanted = self.has_limits() && self.profile.staged_files.value;
+        self.staging.clone().or_else(|| wanted.then(temporary))
+    }
+
+    /// Stages a program's own files.
+    pub(super) fn stage(&self, key: &str, program: &Program) -> Result<Option<Files>> {
+        let Some(root) = self.root() else { return Ok(None) };
+        let weights = program.weights.files();
+        let borrowed: Vec<(String, &[u8])> = weights.iter().map(|(p, b)| (p.clone(), &b[..])).collect();
+        let staged = Staged::new(&root, key, print(program).as_bytes(), &borrowed, self.staging.is_some())?;
+        Ok(Some(Files { staged, weights }))
+    }
+
+    /// Whether a load reads the weight files again.
+    pub(super) fn reads_weights(&self) -> bool {
+        self.has_limits() && self.profile.weights_reload.value
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if self.staging.is_none()
+            && let Some(root) = self.root()
+        {
+            // Goes only if it is empty: another device may have programs there.
+            let _ = std::fs::remove_dir(root);
+        }
+    }
+}
+
+/// What a compile adds to a folder.
+pub(super) struct Products {
+    attributes: String,
+    data: Vec<u8>,
+}
+
+impl Products {
+    pub(super) fn new(key: &str, program: &Program, procedures: &[Procedure]) -> Products {
+        Products { attributes: attributes(key, procedures), data: payloads(&program.weights) }
+    }
+}
+
+impl Files {
+    /// Whether a compile has been here before.
+    pub(super) fn hold(&self, products: &Products) -> Result<bool> {
+        let holds = |name: &str, bytes: &[u8]| Ok(self.staged.read(name)?.is_some_and(|found| found == bytes));
+        Ok(holds("net.plist", products.attributes.as_bytes())?
+            && (products.data.is_empty() || holds("data", &products.data)?))
+    }
+
+    /// Adds what a compile made.
+    pub(super) fn add(&self, products: &Products) -> Result<()> {
+        if !products.data.is_empty() {
+            self.staged.write("data", &products.data)?;
+        }
+        // Last: a folder that has it is whole.
+        self.staged.write("net.plist", products.attributes.as_bytes())
+    }
+
+    /// The folder.
+    pub(super) fn folder(&self) -> &Path {
+        self.staged.folder()
+    }
+
+    /// The program with the weight files as they are now; `None` if they are as they were.
+    ///
+    /// # Errors
+    /// A file is missing or does not hold the program's weights: status 0x20004.
+    pub(super) fn changed(&self, program: &Program) -> Result<Option<Program>> {
+        let failed =
+            |path: &str, why: String| words::load(words::LOAD, &format!("{}: {path}: {why}", self.folder().display()));
+        let (mut weights, mut changed) = (Weights::new(), false);
+        for (path, before) in &self.weights {
+            let name = path.strip_prefix("@model_path/").unwrap_or(path);
+            let now = self.staged.read(name).map_err(|e| failed(name, e.to_string()))?;
+            let now = now.ok_or_else(|| failed(name, "the file is gone".into()))?;
+            changed |= now[..] != before[..];
+            weights.open_file(path, now);
+        }
+        if !changed {
+            return Ok(None);
+        }
+        let read = parse(print(program), &weights);
+        read.map(Some).map_err(|e| failed("weights", e.to_string()))
+    }
+}
+
+/// The payloads of all weights.
+fn payloads(weights: &Weights) -> Vec<u8> {
+    let mut data = Vec::new();
+    for bytes in (0..weights.len()).filter_map(|id| weights.bytes(WeightId(id as u32))) {
+        data.resize(data.len().next_multiple_of(PAYLOAD_ALIGNMENT), 0);
+        data.extend_from_slice(bytes);
+    }
+    data
+}
+
+/// A property list of the program's ports.
+fn attributes(key: &str, procedures: &[Procedure]) -> String {
+    let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let mut text = String::from(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \
+         \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n<plist version=\"1.0\">\n<dict>\n",
+    );
+    let numbers = |text: &mut String, key: &str, numbers: &mut dyn Iterator<Item = u32>| {
+        let items: String = numbers.map(|n| format!("<integer>{n}</integer>")).collect();
+        let _ = writeln!(text, "<key>{key}</key><array>{items}</array>");
+    };
+    let _ = writeln!(text, "<key>hexStringIdentifier</key><string>{}</string>", escape(key));
+    let _ = writeln!(text, "<key>ANEFModelProcedures</key>\n<array>");
+    for procedure in procedures {
+        let _ = writeln!(text, "<dict>\n<key>ANEFModelProcedureName</key><string>{}</string>", escape(&procedure.name));
+        let _ = writeln!(text, "<key>ANEFModelProcedureID</key><integer>{}</integer>", procedure.id);
+        numbers(&mut text, "ANEFModelInputSymbolIndexArray", &mut procedure.inputs.iter().map(|p| p.symbol));
+        numbers(&mut text, "ANEFModelOutputSymbolIndexArray", &mut procedure.outputs.iter().map(|p| p.symbol));
+        for (list, ports) in [("LiveInputList", &procedure.inputs), ("LiveOutputList", &procedure.outputs)] {
+            let ports: String = ports.iter().map(|port| live(port, &escape)).collect();
+            let _ = writeln!(text, "<key>{list}</key>\n<array>\n{ports}</array>");
+        }
+        text += "</dict>\n";
+    }
+    text + "</array>\n</dict>\n</plist>\n"
+}
+
+/// One port: name, type, extents and strides.
+fn live(port: &Port, escape: &dyn Fn(&str) -> String) -> String {
+    let layout = &port.layout;
+    let list = |numbers: &[usize]| numbers.iter().map(|n| format!("<integer>{n}</integer>")).collect::<String>();
+    format!(
+        "<dict><key>Name</key><string>{}</string><key>Type</key><string>{}</string><key>Shape</key><array>{}</array>\
+         <key>Strides</key><array>{}</array></dict>\n",
+        escape(&port.name),
+        layout.dtype,
+        list(&layout.shape),
+        list(&layout.strides)
+    )
+}
