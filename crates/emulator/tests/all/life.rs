@@ -332,7 +332,6 @@ fn a_kept_folder_is_a_compile_that_was_done_before() {
         assert_eq!(done, 2 * process);
     }
     let kept: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(kept.len(), 7);
     let whole = kept.iter().filter(|f| f.join("net.plist").exists()).collect::<Vec<_>>();
     assert_eq!(whole.len(), 6);
     for folder in &whole {
