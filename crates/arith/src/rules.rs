@@ -87,6 +87,8 @@ pub struct Rules {
     pub round_op: RoundOp,
     /// How `quantize` rounds to codes (int8 §2; C200, C201).
     pub quantize: Rounding,
+    /// In a product of dequantised factors one takes the scale of another quantisation of the product (int8 §2; C202).
+    pub qdq_defect: bool,
     /// NaN becomes +∞ where it enters, and what has no value (∞-∞, 0·∞, the square root of a negative number) is +0
     /// (emulator §5; C187).
     pub nan_to_inf: bool,
@@ -112,6 +114,7 @@ impl Default for Rules {
             gelu_table: false,
             round_op: RoundOp::Even,
             quantize: Rounding::Even,
+            qdq_defect: false,
             nan_to_inf: false,
             attn_mask_ignored: false,
         }

@@ -3,9 +3,14 @@
 //! [`Emulator`] compiles MIL programs into plans and runs them on the CPU; surfaces are plain memory. A plan knows no numerics: it
 //! is views, buffers, groups and steps. A table gives the functions: [`Numerics::Fast`] rounds to fp16 where the engine stores a
 //! value, [`Numerics::Exact`] keeps fp32 and is the oracle, [`Numerics::Hardware`] has the arithmetic of the profile's machine as
-//! far as it is published (`ferrane_arith`; [`arithmetic`] lists the ops). The law between them: a fused group equals its members bit for bit,
-//! and a sum has one order for each plan, whatever the number of threads. (Not for each shape: sums down columns and sums along rows
-//! associate differently, and which it is depends on how the plan laid the operand out.)
+//! far as it is published (`ferrane_arith`; [`arithmetic`] says for which ops). The law between them: a fused group equals its
+//! members bit for bit, and a sum has one order for each plan, whatever the number of threads. (Not for each shape: sums down
+//! columns and sums along rows associate differently, and which it is depends on how the plan laid the operand out.)
+//!
+//! Under `hardware` the rules hold for fp16 values. What a program types fp32 is computed as `fast` does: the engine has no such
+//! type. Results of ops without published rules (sin, pow, layer_norm, kernels) are those of `fast` or `exact`, rounded as the
+//! machine rounds. Products pass the machine's accumulator: exact sums of whole numbers, fast where no partial sum can overflow
+//! (`ferrane_host::grid`), element by element where one might, and under the accumulators of M1 and of no grid.
 //!
 //! An evaluation of a plan's own steps reuses its memory: the arena, and the scratch of each thread. What it takes from the heap is the packing memory
 //! of products, which the `gemm` crate behind `ferrane_host::gemm` allocates at each call.

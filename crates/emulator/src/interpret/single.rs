@@ -35,10 +35,15 @@ pub(super) struct Single {
 }
 
 /// True for an argument whose value decides about extents or places: whole numbers that are no data. Where the signature allows
-/// floats as well, or anything, or calls them indices, they are data.
+/// floats as well, or anything, or bytes only (codes to dequantise), or calls them indices, they are data.
 fn shapes(param: &Param) -> bool {
     let whole = |d: &DataType| d.is_int() || *d == DataType::String;
-    param.takes == Takes::Tensor && param.name != "indices" && param.accepts.iter().all(whole)
+    let codes = |d: &DataType| matches!(d, DataType::Int8 | DataType::UInt8);
+    let accepts = param.accepts;
+    param.takes == Takes::Tensor
+        && param.name != "indices"
+        && accepts.iter().all(whole)
+        && (accepts.is_empty() || !accepts.iter().all(codes))
 }
 
 /// True if every argument that a plan must know is known at compile time.

@@ -155,8 +155,10 @@ impl<'a> Lowering<'a> {
         for &id in body.ops.iter().rev() {
             let op = self.function.op(id);
             if self.is_needed(op) {
+                // Codes that may be dequantised once more have a place in memory.
+                let again = op.name == "dequantize" && self.rule(|rules| rules.qdq_defect);
                 for value in op.operands() {
-                    self.uses[value.index()] += 1;
+                    self.uses[value.index()] += 1 + usize::from(again);
                 }
             }
         }

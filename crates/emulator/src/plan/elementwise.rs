@@ -149,6 +149,9 @@ impl<'a> Lowering<'a> {
 
     /// An operand: a value or an inline literal.
     fn source(&mut self, op: &'a Op, args: &Args<'a>, name: &str) -> Result<Operand> {
+        if let Some(operand) = self.other_scale(op, name)? {
+            return Ok(operand);
+        }
         match args.value(name) {
             Some(value) => Ok(Operand::Value(value)),
             None => Ok(Operand::View(self.operand(args, op, name)?)),

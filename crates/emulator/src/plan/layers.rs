@@ -29,6 +29,8 @@ impl<'a> Lowering<'a> {
     pub(super) fn matmul(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
         let y = op.outputs[0];
         let (mut x, mut z) = (self.operand(args, op, "x")?, self.operand(args, op, "y")?);
+        x = self.beside_int8(x, args.value("y"))?;
+        z = self.beside_int8(z, args.value("x"))?;
         let mut shape = self.shape(y)?;
         let (x_vector, z_vector) = (x.shape.len() == 1, z.shape.len() == 1);
         if x_vector {
@@ -198,6 +200,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn linear(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
         let y = op.outputs[0];
         let (mut x, weight) = (self.operand(args, op, "x")?, self.operand(args, op, "weight")?);
+        x = self.beside_int8(x, args.value("weight"))?;
         let mut shape = self.shape(y)?;
         if x.shape.len() == 1 {
             x = View { shape: vec![1, x.shape[0]], strides: vec![0, x.strides[0]], ..x };

@@ -16,6 +16,7 @@ mod group;
 mod homes;
 pub(crate) mod host;
 mod layers;
+mod machine;
 mod ops;
 mod ports;
 mod state;

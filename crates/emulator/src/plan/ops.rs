@@ -2,13 +2,11 @@
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::{DataType, Op, ValueDef, ValueId};
-use ferrane_target::Unit;
 
 use super::args::Args;
 use super::build::Lowering;
 use super::elementwise::is_elementwise;
-use super::group::Operand;
-use super::step::{Elementwise, Kind, Nest, Reduce, Reduction, Unary};
+use super::step::{Kind, Nest, Reduce, Reduction};
 use super::view::View;
 use crate::host::kernel;
 use crate::support::refusal;
@@ -195,15 +193,6 @@ impl<'a> Lowering<'a> {
         let kept: Vec<usize> = (0..rank).filter(|&a| !squeeze[a]).collect();
         let view = select(&view, &kept);
         self.slice(op, y, view)
-    }
-
-    /// A slice is a view, unless the machine sends it through its crop.
-    fn slice(&mut self, op: &'a Op, y: ValueId, view: View) -> Result<()> {
-        let crops = self.table.rules().is_some_and(|rules| rules.slice_crop) && self.dtype(y)? == DataType::Fp16;
-        if crops && Unit::of(self.function, op) == Unit::Crop {
-            return self.member(y, Elementwise::Unary(Unary::Crop), &[Operand::View(view)], true);
-        }
-        self.alias(y, &view, Some(view.clone()))
     }
 
     fn split(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {

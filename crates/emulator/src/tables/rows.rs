@@ -10,7 +10,7 @@ use crate::plan::step::{Nest, Norm, NormForm, Reduce, Reduction};
 
 use super::memory::{Reads, Slice, SliceMut, Writes};
 use super::nest::{Odometer, divide};
-use super::{Table, scratch};
+use super::{Table, hardware, scratch};
 
 /// Elements of a task.
 const GRAIN: usize = 32 * 1024;
@@ -199,7 +199,7 @@ fn gather(slice: &Slice<'_>, at: isize, reduced: &[(usize, isize)], row: &mut [f
 }
 
 /// Columns worked on side by side when the reduced axes are not the innermost.
-const STRIP: usize = 256;
+pub(super) const STRIP: usize = 256;
 
 /// A reduction.
 pub(crate) fn reduce(
@@ -221,6 +221,7 @@ pub(crate) fn reduce(
         && nest.extents[inner] > 1
         && step.reduced.iter().all(|r| r.1 != 1)
         && !table.wide_sums
+        && (length <= hardware::EXACT || table.hardware.is_none())
         && matches!(
             step.reduction,
             Reduction::Sum | Reduction::Mean | Reduction::Max | Reduction::Min | Reduction::SumSquare
@@ -290,32 +291,45 @@ fn strip(
     length: usize,
 ) {
     let mut sums = [0.0f32; STRIP];
+    let sums = &mut sums[..width];
+    match &table.hardware {
+        Some(hardware) if step.round => {
+            hardware.columns(step, sums, length, |visit| each_row(slice, at, &step.reduced, width, length, visit));
+        }
+        _ => {
+            each_row(slice, at, &step.reduced, width, length, |n, row| combine(step.reduction, n == 0, sums, row));
+            if step.reduction == Reduction::Mean {
+                let count = length as f32;
+                sums.iter_mut().for_each(|v| *v /= count);
+            }
+            if step.round {
+                table.round(sums);
+            }
+        }
+    }
+    store_row(write, out, out_stride, sums);
+}
+
+/// Calls `visit(n, row)` with each of the `length` rows below a place, `width` elements wide.
+fn each_row(
+    slice: &Slice<'_>,
+    at: isize,
+    reduced: &[(usize, isize)],
+    width: usize,
+    length: usize,
+    mut visit: impl FnMut(usize, &mut [f32]),
+) {
     let mut row = [0.0f32; STRIP];
-    let (sums, row) = (&mut sums[..width], &mut row[..width]);
+    let row = &mut row[..width];
     let mut index = [0usize; 8];
-    let machine = table.hardware.as_ref().filter(|_| step.round);
     for n in 0..length {
         let mut offset = at;
-        for (i, (_, stride)) in index.iter().zip(&step.reduced) {
+        for (i, (_, stride)) in index.iter().zip(reduced) {
             offset += *i as isize * stride;
         }
         load_row(slice, offset, 1, row);
-        if let Some(hardware) = machine {
-            hardware.enter(row);
-        }
-        match step.reduction {
-            _ if n == 0 => {
-                sums.copy_from_slice(row);
-                if step.reduction == Reduction::SumSquare {
-                    sums.iter_mut().for_each(|v| *v *= *v);
-                }
-            }
-            Reduction::Max => zip(sums, row, |a, b| if b > a || b.is_nan() { b } else { a }),
-            Reduction::Min => zip(sums, row, |a, b| if b < a || b.is_nan() { b } else { a }),
-            Reduction::SumSquare => zip(sums, row, |a, b| a + b * b),
-            _ => zip(sums, row, |a, b| a + b),
-        }
-        for (axis, (extent, _)) in step.reduced.iter().enumerate().rev() {
+        visit(n, row);
+        for (axis, (extent, _)) in reduced.iter().enumerate().rev() {
             index[axis] += 1;
             if index[axis] < *extent {
                 break;
@@ -323,14 +337,22 @@ fn strip(
             index[axis] = 0;
         }
     }
-    if step.reduction == Reduction::Mean {
-        let count = length as f32;
-        sums.iter_mut().for_each(|v| *v /= count);
+}
+
+/// One more row into what was reduced so far.
+pub(super) fn combine(reduction: Reduction, is_first: bool, sums: &mut [f32], row: &[f32]) {
+    match reduction {
+        _ if is_first => {
+            sums.copy_from_slice(row);
+            if reduction == Reduction::SumSquare {
+                sums.iter_mut().for_each(|v| *v *= *v);
+            }
+        }
+        Reduction::Max => zip(sums, row, |a, b| if b > a || b.is_nan() { b } else { a }),
+        Reduction::Min => zip(sums, row, |a, b| if b < a || b.is_nan() { b } else { a }),
+        Reduction::SumSquare => zip(sums, row, |a, b| a + b * b),
+        _ => zip(sums, row, |a, b| a + b),
     }
-    if step.round {
-        table.round(sums);
-    }
-    store_row(write, out, out_stride, sums);
 }
 
 #[inline(always)]

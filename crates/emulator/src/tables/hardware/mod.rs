@@ -16,6 +16,7 @@ use ferrane_host::vectorize;
 
 use crate::plan::step::Unary;
 
+pub(crate) use rows::EXACT;
 pub(crate) use rules::rules;
 
 /// How many fp16 values there are: a table of a function has that many results.

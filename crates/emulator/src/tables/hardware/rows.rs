@@ -1,11 +1,15 @@
 //! Softmax and reductions by a machine's rules.
 
 use ferrane_arith::{Function as Known, Reduction as Sums, Rules};
+use ferrane_host::vectorize;
 
 use super::{Hardware, index, results};
 use crate::plan::step::{Reduce, Reduction, Unary};
 use crate::tables::FAST;
-use crate::tables::rows::reduce_row;
+use crate::tables::rows::{STRIP, combine, reduce_row};
+
+/// So many fp16 values have an exact sum in fp64: multiples of 2⁻²⁴ below 2¹⁶.
+pub(crate) const EXACT: usize = 1 << 13;
 
 impl Hardware {
     /// Softmax of a row of fp16 values.
@@ -47,6 +51,53 @@ impl Hardware {
                 rules.function(Known::Log, total).unwrap_or_else(|| rules.result(total.ln()))
             }
             other => rules.result(reduce_row(&FAST, other, row)),
+        }
+    }
+
+    /// Reductions of columns that lie side by side, row after row: `rows` gives the rows to its visitor.
+    pub(crate) fn columns(
+        &self,
+        step: &Reduce,
+        to: &mut [f32],
+        length: usize,
+        rows: impl FnOnce(&mut dyn FnMut(usize, &mut [f32])),
+    ) {
+        let rules = &self.rules;
+        if matches!(step.reduction, Reduction::Max | Reduction::Min) {
+            return rows(&mut |n, row| {
+                self.enter(row);
+                combine(step.reduction, n == 0, to, row);
+            });
+        }
+        let squares = step.reduction == Reduction::SumSquare;
+        if rules.reduce_sum == Sums::Narrow && !step.of_product && !squares {
+            to.fill(0.0);
+            rows(&mut |_, row| {
+                self.enter(row);
+                vectorize!({
+                    for (sum, &v) in to.iter_mut().zip(&*row) {
+                        *sum = rules.result(*sum + v);
+                    }
+                });
+            });
+            if step.reduction == Reduction::Mean {
+                to.iter_mut().for_each(|v| *v = rules.result(*v / length as f32));
+            }
+            return;
+        }
+        let mut sums = [0.0f64; STRIP];
+        rows(&mut |_, row| {
+            self.enter(row);
+            vectorize!({
+                for (sum, &v) in sums.iter_mut().zip(&*row) {
+                    *sum += f64::from(if squares { rules.result(v * v) } else { v });
+                }
+            });
+        });
+        let count = if step.reduction == Reduction::Mean { length as f64 } else { 1.0 };
+        for (v, &sum) in to.iter_mut().zip(&sums) {
+            let sum = if rules.nan_to_inf && sum.is_nan() { 0.0 } else { sum };
+            *v = rules.rounding.f64(sum / count);
         }
     }
 

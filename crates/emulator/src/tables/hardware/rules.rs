@@ -39,6 +39,7 @@ pub(crate) fn rules(profile: &Profile) -> Rules {
             _ => RoundOp::AddHalf,
         },
         quantize: rounding(profile.quantize_rounding.value),
+        qdq_defect: profile.qdq_multiply_defect.value,
         nan_to_inf: tables,
         attn_mask_ignored: profile.attn_mask.value == profile::AttnMask::Ignored,
         ..Rules::default()

@@ -1,5 +1,6 @@
 //! The table of a machine against what was read from real ones.
 
+mod laws;
 mod outputs;
 mod vectors;
 

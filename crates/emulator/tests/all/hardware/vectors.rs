@@ -153,7 +153,7 @@ fn special_values_are_the_published_ones() {
         let wanted = vector["output"].as_str().unwrap().trim_matches(['[', ']']);
         let wanted: Option<Vec<f64>> = wanted.split(',').map(|t| t.parse().ok()).collect();
         let (Some(values), Some(wanted)) = (values, wanted) else {
-            suite.skip(&id, "said in words; held by a test of its own");
+            suite.skip(&id, "said in words, no operands");
             continue;
         };
         let profile = match chip {
@@ -175,7 +175,7 @@ fn special_values_are_the_published_ones() {
             "relu" | "sigmoid" | "tanh" | "erf" | "exp" | "sqrt" | "softplus" | "softsign" | "square" | "round"
             | "gelu" | "silu" => one(profile, name, &[("x", row(&values))], &[]),
             _ => {
-                suite.skip(&id, "no op; held by a test of its own");
+                suite.skip(&id, "no op of MIL by itself");
                 continue;
             }
         };
@@ -190,6 +190,32 @@ fn special_values_are_the_published_ones() {
         }
     }
     suite.finish();
+}
+
+#[test]
+fn ties_go_as_the_chip_takes_them() {
+    // Emulator §2: 2049 lies between 2048 and 2050.
+    let m5 = "m5-macos26-e5rt";
+    assert_eq!((dots(M1, &[2048.0, 1.0]), dots(m5, &[2048.0, 1.0])), (vec![2048.0; 3], vec![2050.0; 3]));
+    let add = |profile| one(profile, "add", &[("x", row(&[2048.0])), ("y", row(&[1.0]))], &[]);
+    assert_eq!((add(M1), add(m5)), (vec![2048.0], vec![2050.0]));
+    // A sum of its own: 2049 reads 2050 on M2 Pro and M5 Pro (ANEForge).
+    let sum = |profile: &str, count: usize| {
+        let axes = [("axes", Constant::int32s(&[-1])), ("keep_dims", Constant::bool(true))];
+        one(profile, "reduce_sum", &[("x", row(&vec![1.0; count]))], &axes)
+    };
+    for profile in ["m2-pro-macos15-e5rt", "m5-pro-macos26-e5rt"] {
+        assert_eq!(sum(profile, 2049), [2050.0], "{profile}");
+        assert_eq!(sum(profile, 2048), [2048.0], "{profile}");
+    }
+}
+
+#[test]
+fn codes_of_an_eighth_go_half_away() {
+    // int8 §2, M5 Pro.
+    let x = row(&[0.0625, -0.0625, 0.1875, 100.0]);
+    let constants = [("scale", Constant::fp16(0.125)), ("output_dtype", Constant::string("int8"))];
+    assert_eq!(one("m5-pro-macos27-coreml", "quantize", &[("input", x)], &constants), [1.0, -1.0, 2.0, 127.0]);
 }
 
 #[test]
@@ -238,4 +264,57 @@ fn a_mask_counts_only_where_the_machine_reads_it() {
     assert_ne!(honoured, bare);
     // The first query sees the first value only.
     assert_eq!(honoured[..16], inputs[2].1.values[..16]);
+}
+
+#[test]
+fn a_product_takes_another_quantisation_s_scale() {
+    // int8 §2, M5 Pro: y = Q_out(a · Q_1/16(b)) of ones gives 16 times the output's scale.
+    let inputs = [row(&[1.0; 8]), row(&[1.0; 8])];
+    let scale = |v: f32| ("scale", Arg::Const(Constant::fp16(v)));
+    let q = |b: &mut ferrane_mil::Builder, x: Arg, s: f32| {
+        let code =
+            b.op("quantize", "q", [("input", x), scale(s), ("output_dtype", Constant::string("int8").into())])?;
+        b.op("dequantize", "dq", [("input", code.into()), scale(s)])
+    };
+    let defect = Rules { qdq_defect: true, ..Rules::published() };
+    for (out, wanted) in [(1.0 / 16.0, 1.0), (0.125, 2.0), (0.25, 4.0), (0.5, 8.0)] {
+        let program = harness::program(&inputs, |b, ids| {
+            let right = q(b, ids[1].into(), 1.0 / 16.0)?;
+            let product = b.op("mul", "p", [("x", ids[0].into()), ("y", right.into())])?;
+            Ok(vec![q(b, product.into(), out)?])
+        });
+        let found = |rules: &Rules| run(&with_rules(rules.clone()), &program, &inputs).unwrap().remove(0).values;
+        assert_eq!(found(&defect), [wanted; 8], "{out}");
+        assert_eq!(found(&Rules::published()), [1.0; 8]);
+    }
+    // Two factors of 2 and 8, both code 4: 4 or 64, by the order, instead of 16.
+    for (first, second, wanted) in [((2.0, 0.5), (8.0, 2.0), 4.0), ((8.0, 2.0), (2.0, 0.5), 64.0)] {
+        let inputs = [row(&[first.0; 8]), row(&[second.0; 8])];
+        let program = harness::program(&inputs, |b, ids| {
+            let (x, y) = (q(b, ids[0].into(), first.1)?, q(b, ids[1].into(), second.1)?);
+            b.ops("mul", "p", vec![("x", x.into()), ("y", y.into())])
+        });
+        assert_eq!(run(&with_rules(defect.clone()), &program, &inputs).unwrap()[0].values, [wanted; 8]);
+    }
+}
+
+#[test]
+fn activations_beside_int8_weights_are_cropped() {
+    // int8 §3: above 4094 infinite, on M1 Max, M2 Pro and M5 Pro.
+    let x = Tensor::new(DataType::Fp16, &[1, 3], vec![4094.0, 1.0, 2.0]);
+    let large = Tensor::new(DataType::Fp16, &[1, 3], vec![4100.0, 1.0, 2.0]);
+    let program = harness::program(std::slice::from_ref(&x), |b, ids| {
+        let args = [
+            ("quantized_data", Constant::raw(DataType::Int8, &[1, 3], &[1, 2, 3]).into()),
+            ("scale", Constant::fp16(1.0).into()),
+            ("zero_point", Constant::raw(DataType::Int8, &[], &[0]).into()),
+            ("axis", Constant::int32(0).into()),
+        ];
+        let weight: ferrane_mil::ValueId = b.op("constexpr_affine_dequantize", "w", args)?;
+        b.ops("linear", "y", vec![("x", ids[0].into()), ("weight", weight.into())])
+    });
+    for profile in ["m1-max-macos15-e5rt", "m5-pro-macos26-e5rt"] {
+        let found = |x: &Tensor| run(&machine(profile), &program, std::slice::from_ref(x)).unwrap()[0].values.clone();
+        assert_eq!((found(&x), found(&large)), (vec![4104.0], vec![f64::INFINITY]));
+    }
 }
