@@ -68,6 +68,7 @@ fn ty(row: &Row) -> String {
 fn error(row: &Row, reading: Option<&Deviation>) -> String {
     match reading {
         None => "-".into(),
+        Some(d) if d.overflow + d.special > 0 => "inf".into(),
         Some(d) if row.dtype.is_float() => short(d.peak_ulps),
         Some(d) => format!("{}/{}", d.differ, d.elements),
     }

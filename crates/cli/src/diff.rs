@@ -7,7 +7,7 @@ use ferrane::mil::program::Type;
 use ferrane::mil::{Function, Program, Weights};
 use serde_json::{Value, json};
 
-use crate::args::{Diff, NumericsArg};
+use crate::args::Diff;
 use crate::array::{Array, Source, Want};
 use crate::error::{Error, Result};
 use crate::out;
@@ -82,11 +82,7 @@ fn compare(args: &Diff) -> Result<bool> {
 
 /// Runs every function of both programs.
 fn distances(args: &Diff, seed: u64, a: &Program, b: &Program) -> Result<Vec<Distance>> {
-    let numerics = match args.numerics {
-        NumericsArg::Fast => "emulator?numerics=fast",
-        NumericsArg::Exact => "emulator?numerics=exact",
-    };
-    let emulator = ferrane::emulator(numerics)?;
+    let emulator = ferrane::emulator(&format!("emulator?numerics={}", ferrane::Numerics::from(args.numerics).name()))?;
     let mut found = Vec::new();
     for function in &a.functions {
         let Some(other) = b.function(&function.name) else {

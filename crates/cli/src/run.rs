@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ferrane::mil::{Constant, Function, Program, Type, ValueId};
-use ferrane::{Bindings, Device, Executable, Port, Surface};
+use ferrane::{Bindings, Device, Executable, Numerics, Port, Surface};
 use serde_json::{Value, json};
 
-use crate::args::{NumericsArg, OutputFormat, Run};
+use crate::args::{OutputFormat, Run};
 use crate::array::{Array, Source, Want, npy, safe};
 use crate::error::{Error, Result};
 use crate::program::{self, Care};
@@ -92,10 +92,7 @@ fn sources(inputs: &[String], states: &[String]) -> Result<Vec<(String, Source)>
 
 /// The device with its options.
 fn spec(args: &Run) -> Result<String> {
-    let numerics = args.numerics.map(|numerics| match numerics {
-        NumericsArg::Fast => "fast",
-        NumericsArg::Exact => "exact",
-    });
+    let numerics = args.numerics.map(|numerics| Numerics::from(numerics).name());
     let mut spec = args.device.clone();
     for (option, value) in [("numerics", numerics), ("profile", args.profile.as_deref())] {
         let Some(value) = value else { continue };

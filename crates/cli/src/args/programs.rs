@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use ferrane::Numerics;
 
 /// A spelling of MIL text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -89,6 +90,18 @@ pub enum NumericsArg {
     Fast,
     /// fp32 throughout.
     Exact,
+    /// That of the profile's machine, as far as it is published.
+    Hardware,
+}
+
+impl From<NumericsArg> for Numerics {
+    fn from(arg: NumericsArg) -> Numerics {
+        match arg {
+            NumericsArg::Fast => Numerics::Fast,
+            NumericsArg::Exact => Numerics::Exact,
+            NumericsArg::Hardware => Numerics::Hardware,
+        }
+    }
 }
 
 /// How outputs are written.
@@ -117,9 +130,10 @@ Examples:
   ferrane run model.mlpackage --input image=cat.npy --output out
   ferrane run model.mil --input x=random:1 --numerics exact --json
   ferrane run decoder.mil --input token=[3] --state cache=out/cache.npy --output out
+  ferrane run model.mil --input x=random:1 --numerics hardware --profile m1
   ferrane run model.mil --input x=random:1 --audit --profile m1 --html audit.html
 
-With --audit every op runs under exact arithmetic and under those of the emulator, and each value is compared: `alone` is the op by
+With --audit every op runs under exact, fast and hardware arithmetic, and each value is compared with the exact one: `alone` is the op by
 itself on exact operands rounded to fp16, so it names the op that breaks the numbers; `run` is the op at its place, victims included.
 Both are in ulps (steps of fp16) of the value's largest exact magnitude: 0.5 is one rounding. An op parts from exact where it
 overflows, makes NaN or infinity of a number, changes an integer, or errs by more than --threshold. Exit status 0 whatever is found.
@@ -154,10 +168,10 @@ pub struct Run {
     /// The emulator's arithmetic, `fast` if not given; the same as --device emulator?numerics=exact.
     #[arg(long, value_enum)]
     pub numerics: Option<NumericsArg>,
-    /// The machine that the emulator stands for, m4-macos15-inmem for example; the same as --device emulator?profile=NAME.
+    /// The machine that the emulator stands for: m4-macos15-inmem, or m1, m5-pro, …; the same as --device emulator?profile=NAME.
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Compare every value under exact arithmetic and the emulator's others, and say which op breaks the numbers, and why.
+    /// Compare every value under exact, fast and hardware arithmetic, and say which op breaks the numbers, and why.
     #[arg(long, conflicts_with_all = ["output", "numerics"])]
     pub audit: bool,
     /// With --audit: write the report as a page with plots.

@@ -79,7 +79,13 @@ impl Default for AuditOptions {
     /// Every arithmetic but `exact`, 16 ulps, and what [`Options::default`] says.
     fn default() -> AuditOptions {
         let Options { profile, memory, iterations, .. } = Options::default();
-        AuditOptions { numerics: vec![Numerics::Fast], profile, threshold: 16.0, memory, iterations }
+        AuditOptions {
+            numerics: vec![Numerics::Fast, Numerics::Hardware],
+            profile,
+            threshold: 16.0,
+            memory,
+            iterations,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use ferrane_device::ErrorKind;
 use ferrane_emulator::Numerics;
 use ferrane_emulator::audit::{Audit, AuditOptions, Cause, audit};
 use ferrane_mil::{Constant, DataType, Program};
-use ferrane_target::Unit;
+use ferrane_target::{Profile, Unit};
 
 use crate::harness::{Tensor, half};
 use crate::interpret::{call, constant, text};
@@ -20,8 +20,18 @@ fn inputs(named: &[(&str, Constant)]) -> Vec<(String, Constant)> {
 }
 
 fn fast(program: &Program, named: &[(&str, Constant)]) -> Audit {
+    audit(program, "main", &inputs(named), &BTreeMap::new(), &under(Numerics::Fast)).unwrap()
+}
+
+fn under(numerics: Numerics) -> AuditOptions {
     let mut options = AuditOptions::default();
-    options.numerics = vec![Numerics::Fast];
+    options.numerics = vec![numerics];
+    options
+}
+
+fn hardware(program: &Program, named: &[(&str, Constant)], profile: &str) -> Audit {
+    let mut options = under(Numerics::Hardware);
+    options.profile = Profile::named(profile).unwrap();
     audit(program, "main", &inputs(named), &BTreeMap::new(), &options).unwrap()
 }
 
@@ -92,7 +102,7 @@ fn a_tensor_of_small_products_loses_all() {
         tensor<fp16, [2, 3]> z = mul(x = x, y = small)[name = string("z")];
     } -> (z);"#,
     );
-    let mut options = AuditOptions::default();
+    let mut options = under(Numerics::Fast);
     options.threshold = 0.01;
     let x = [2f64.powi(-12), 0.0, -(2f64.powi(-13)), 0.0, 0.0, 0.0];
     let found = audit(&program, "main", &inputs(&[("x", fp16(&[2, 3], &x))]), &BTreeMap::new(), &options).unwrap();
@@ -147,7 +157,7 @@ fn a_program_that_is_fine_parts_nowhere_and_its_values_are_those_of_a_run() {
 fn the_threshold_decides_which_error_counts() {
     let program = text(FINE);
     let given = ["x", "w"].map(|name| (name, constant(&Tensor::random(DataType::Fp16, &[1, 4, 8, 8], 3))));
-    let mut options = AuditOptions::default();
+    let mut options = under(Numerics::Fast);
     options.threshold = 0.1;
     let found = audit(&program, "main", &inputs(&given), &BTreeMap::new(), &options).unwrap();
     let first = found.first(0).unwrap();
@@ -279,5 +289,99 @@ fn what_is_lost_to_zero_before_a_logarithm_is_told() {
     let summary = &found.summary()[0];
     for words in ["the first value beyond 16 ulps is log `y`", "before it softmax `p` loses 1 of 3 elements to zero"] {
         assert!(summary.contains(words), "{summary}");
+    }
+}
+
+/// Attention's scores before they are scaled: what a product sums up is large on the way.
+const SCORES: &str = r#"
+    func main<ios18>(tensor<fp16, [1, 1, 4, 8]> q, tensor<fp16, [1, 1, 4, 8]> k) {
+        bool yes = const()[val = bool(true)];
+        bool no = const()[val = bool(false)];
+        tensor<fp16, [1, 1, 4, 4]> scores = matmul(x = q, y = k, transpose_x = no, transpose_y = yes)[name = string("scores")];
+        fp16 small = const()[val = fp16(0x1p-12)];
+        tensor<fp16, [1, 1, 4, 4]> y = mul(x = scores, y = small)[name = string("y")];
+    } -> (y);"#;
+
+#[test]
+fn a_product_that_passes_two_to_the_fifteenth_is_named_on_hardware_only() {
+    let program = text(SCORES);
+    // 8 · 64 · 64 is 32768, which fp16 holds; one row is a little smaller, one larger.
+    let rows = [64.0, 63.96875, 72.0, 64.0];
+    let q: Vec<f64> = rows.iter().flat_map(|&v| [v; 8]).collect();
+    let given = [("q", fp16(&[1, 1, 4, 8], &q)), ("k", fp16(&[1, 1, 4, 8], &[64.0; 32]))];
+    assert_eq!(fast(&program, &given).first(0), None);
+    for profile in ["m1", "m4-macos15-inmem", "m5"] {
+        let found = hardware(&program, &given, profile);
+        let first = found.first(0).unwrap();
+        let reading = &first.readings[0];
+        assert_eq!((first.value.as_str(), first.unit, reading.cause), ("scores", Unit::Mac, Some(Cause::Saturation)));
+        let d = reading.local.as_ref().unwrap();
+        assert_eq!((d.overflow, d.saturated, d.special, d.underflow), (12, 12, 0, 0));
+        assert_eq!((first.exact.beyond, first.exact.peak), (0, 36864.0));
+        // The product after it is only a victim, and looks well in the exact numbers.
+        let y = &found.rows[1];
+        assert_eq!((y.readings[0].cause, y.exact.peak), (None, 9.0));
+        assert_eq!(y.readings[0].accumulated.as_ref().unwrap().overflow, 12);
+        let summary = found.summary();
+        let name = &Profile::named(profile).unwrap().subject.name;
+        let words = format!(
+            "hardware: matmul `scores` overflows: 12 of 16 elements are infinite on {name}, because the multiply-accumulate unit \
+             ends at 32768; exact values reach 36864. Scale an operand by 1/4 before it and the result by 4 after it: powers of \
+             two are exact."
+        );
+        assert!(summary[0].starts_with(&words), "{}", summary[0]);
+        // And so it is: a quarter of an operand does not overflow.
+        let quarter: Vec<f64> = q.iter().map(|v| v / 4.0).collect();
+        let scaled = hardware(&program, &[("q", fp16(&[1, 1, 4, 8], &quarter)), given[1].clone()], profile);
+        assert_eq!(scaled.first(0), None, "{:?}", scaled.summary());
+    }
+}
+
+#[test]
+fn a_sum_that_is_large_only_on_the_way_is_told_apart() {
+    let program = text(SCORES);
+    // 16384 + 16384 - 16384 - 16384: nothing, but for what it passes.
+    let (mut q, mut k) = ([0.0; 32], [0.0; 32]);
+    for (i, sign) in [1.0, 1.0, -1.0, -1.0].into_iter().enumerate() {
+        q[i] = 128.0 * sign;
+        k[i] = 128.0;
+    }
+    let found = hardware(&program, &[("q", fp16(&[1, 1, 4, 8], &q)), ("k", fp16(&[1, 1, 4, 8], &k))], "m4");
+    let summary = &found.summary()[0];
+    assert_eq!(found.first(0).unwrap().readings[0].cause, Some(Cause::Saturation), "{summary}");
+    for words in ["1 of 16 elements are infinite", "a sum passes 32768 in the multiply-accumulate unit on the way"] {
+        assert!(summary.contains(words), "{summary}");
+    }
+}
+
+#[test]
+fn products_below_the_grid_vanish_on_hardware_only() {
+    let program = text(SCORES);
+    // 0.002² is 4e-6, a quarter of 2^-16: eight of them are 3.2e-5, and none is left.
+    let given = ["q", "k"].map(|name| (name, fp16(&[1, 1, 4, 8], &[0.002; 32])));
+    assert_eq!(fast(&program, &given).first(0), None);
+    let found = hardware(&program, &given, "m4");
+    let first = found.first(0).unwrap();
+    let d = first.readings[0].local.as_ref().unwrap();
+    assert_eq!((first.value.as_str(), first.readings[0].cause), ("scores", Some(Cause::Underflow)));
+    assert_eq!((d.underflow, d.elements, d.relative), (16, 16, 1.0));
+    let exact = 8.0 * half(0.002) * half(0.002);
+    assert!((d.vanished - exact).abs() < 1e-6 * exact, "{d:?}");
+    let summary = &found.summary()[0];
+    assert!(summary.contains("matmul `scores` loses small numbers: 16 of 16 elements become zero"), "{summary}");
+    assert!(summary.contains("Scale an operand by 1024 before it"), "{summary}");
+    // With that factor the products are 2 units of the grid and more, and the tables of sigmoid and softmax are no cause.
+    let scaled = [("q", fp16(&[1, 1, 4, 8], &[0.002 * 1024.0; 32])), given[1].clone()];
+    assert_eq!(hardware(&program, &scaled, "m4").first(0), None);
+}
+
+#[test]
+fn a_program_that_is_fine_is_fine_on_hardware() {
+    let program = text(FINE);
+    let given = ["x", "w"].map(|name| (name, constant(&Tensor::random(DataType::Fp16, &[1, 4, 8, 8], 4))));
+    for profile in ["m1", "m4", "m5"] {
+        let found = hardware(&program, &given, profile);
+        assert_eq!(found.first(0), None, "{:?}", found.summary());
+        assert_eq!(hardware(&program, &given, profile), found);
     }
 }
