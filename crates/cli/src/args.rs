@@ -4,9 +4,7 @@ mod programs;
 
 use std::path::PathBuf;
 
-pub use programs::{
-    Check, Convert, DialectArg, Diff, Fmt, Format, Grad, Inspect, NumericsArg, OpsetArg, OutputFormat, Run,
-};
+pub use programs::{Check, Convert, DialectArg, Diff, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
