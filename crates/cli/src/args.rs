@@ -1,10 +1,12 @@
 //! The command line.
 
 mod programs;
+mod target;
 
 use std::path::PathBuf;
 
 pub use programs::{Check, Convert, DialectArg, Diff, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run};
+pub use target::{Target, TargetClaims, TargetList, TargetShow};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -32,6 +34,9 @@ pub enum Command {
     Eval(Eval),
     /// List the devices that this build knows.
     Devices(Devices),
+    /// Machines, their values, and the claims behind them.
+    #[command(subcommand)]
+    Target(Target),
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),

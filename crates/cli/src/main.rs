@@ -1,4 +1,4 @@
-//! The command `ferrane`: train, generate, eval, devices, bench; fmt, check, inspect, run, convert, diff, grad.
+//! The command `ferrane`: train, generate, eval, devices, target, bench; fmt, check, inspect, run, convert, diff, grad.
 //!
 //! Results go to standard output; progress and messages to standard error. With `--json` standard output holds JSON and nothing
 //! else. An error ends the process with status 1 and says what to do about it; so does a finding that is the result itself, a text
@@ -26,6 +26,7 @@ mod model;
 mod out;
 mod program;
 mod run;
+mod target;
 mod train;
 
 use std::process::ExitCode;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Generate(args) => generate::run(args),
         Command::Eval(args) => eval::run(args),
         Command::Devices(args) => devices::run(args),
+        Command::Target(args) => target::run(args),
         Command::Bench(Bench::Step(args)) => bench::step(args),
         Command::Fmt(args) => fmt::run(args),
         Command::Check(args) => check::run(args),

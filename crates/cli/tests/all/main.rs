@@ -16,3 +16,4 @@ mod place;
 mod programs;
 mod refusals;
 mod resume;
+mod target;

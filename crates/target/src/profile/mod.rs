@@ -6,6 +6,7 @@
 //! little and a person must decide. The overlays of a file that a user gives stand above all that are built in.
 
 mod chips;
+mod citations;
 mod values;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 
 pub use chips::{Chip, Subject, chips, paths, systems};
+pub use citations::{Citation, citations, plain};
 pub use values::{
     Acceptance, Accumulator, AttnMask, Dialect, GeluTable, Limit, PortOrder, RoundOp, Rounding, SigmoidTable,
     SliceCrop, Subnormals, SumWidth, WeightRoute,
@@ -55,6 +57,10 @@ impl Entry {
             overrules: given.overrules.clone(),
         }
     }
+
+    fn given<T: Serialize + Clone>(name: &str, doc: &str, given: &Given<T>) -> Entry {
+        Entry::new(name, doc, &given.sourced())
+    }
 }
 
 macro_rules! values {
@@ -72,6 +78,14 @@ macro_rules! values {
         #[derive(Clone, Debug, Default, Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Values { $($name: Option<Given<$ty>>,)* }
+
+        impl Values {
+            /// The values that are set.
+            fn entries(&self) -> Vec<Entry> {
+                let all = [$(self.$name.as_ref().map(|g| Entry::given(stringify!($name), concat!($($doc),*), g))),*];
+                all.into_iter().flatten().collect()
+            }
+        }
 
         impl Profile {
             fn from_overlays(subject: Subject, overlays: &[(Rank, &Overlay)]) -> Result<Profile, ProfileError> {
@@ -343,6 +357,12 @@ struct Given<T> {
     overrules: BTreeMap<String, String>,
 }
 
+impl<T: Clone> Given<T> {
+    fn sourced(&self) -> Sourced<T> {
+        Sourced { value: self.value.clone(), claims: self.claims.clone(), overrules: self.overrules.clone() }
+    }
+}
+
 /// A condition: the words that fit.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
@@ -439,7 +459,7 @@ fn pick<T: Clone + PartialEq>(
     if best.any(|other| other.value != given.value) {
         return Err(ProfileError::Tie { profile: subject.name.clone(), value: value.to_string() });
     }
-    Ok(Sourced { value: given.value.clone(), claims: given.claims.clone(), overrules: given.overrules.clone() })
+    Ok(given.sourced())
 }
 
 fn ops(
