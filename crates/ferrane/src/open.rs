@@ -26,9 +26,10 @@ pub struct DeviceInfo {
 }
 
 const NAMES: [&str; 3] = ["emulator", "ane", "ane-or-emulator"];
-const EMULATOR_OPTIONS: [&str; 6] = [
+const EMULATOR_OPTIONS: [&str; 7] = [
     "numerics=fast|exact|hardware",
     "profile=NAME",
+    "profile-file=FILE",
     "limits=off|warn|enforce",
     "budget=N|none",
     "staging=DIR",
@@ -98,7 +99,16 @@ fn emulator_options(text: &str) -> Result<Options> {
         &[("fast", Numerics::Fast), ("exact", Numerics::Exact), ("hardware", Numerics::Hardware)],
     )?;
     options.numerics = numerics.unwrap_or(options.numerics);
-    if let Some(name) = given.take("profile", "NAME") {
+    let name = given.take("profile", "NAME");
+    if let Some(file) = given.take("profile-file", "FILE") {
+        let failed = |e: &dyn std::fmt::Display| {
+            Error::new(ErrorKind::Option, format!("emulator option `profile-file={file}`: {e}"))
+        };
+        let text = std::fs::read_to_string(&file).map_err(|e| failed(&e))?;
+        let name = name.as_deref().unwrap_or(Profile::DEFAULT);
+        options.profile = Profile::measured(name, &text).map_err(|e| failed(&e))?;
+        options.limits = Limits::Enforce;
+    } else if let Some(name) = name {
         let failed = |e| Error::new(ErrorKind::Option, format!("emulator option `profile={name}`: {e}"));
         options.profile = Profile::named(&name).map_err(failed)?;
         options.limits = Limits::Enforce;
@@ -164,6 +174,18 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Option);
             assert!(error.message().contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn a_file_stands_above_the_profile() {
+        let file = std::env::temp_dir().join(format!("ferrane-profile-{}.toml", std::process::id()));
+        std::fs::write(&file, "[[overlay]]\n[overlay.set]\nmax_axis = { value = 77 }\n").unwrap();
+        let spec = format!("profile=m1&profile-file={}", file.display());
+        let profile = emulator_options(&spec).unwrap().profile;
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!((profile.subject.chip.as_str(), profile.max_axis.value), ("m1", 77));
+        let error = open("emulator?profile-file=/nowhere.toml").map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("/nowhere.toml"), "{error}");
     }
 
     #[test]
