@@ -4,7 +4,11 @@ use std::fmt;
 
 /// Why a command ends without success.
 #[derive(Debug)]
-pub struct Error(Kind);
+pub struct Error {
+    kind: Kind,
+    /// What a device said, if that is where it began.
+    device: Option<ferrane::ErrorKind>,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -24,46 +28,65 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A message of the command itself.
     pub fn new(message: impl Into<String>) -> Error {
-        Error(Kind::Message(message.into()))
+        Kind::Message(message.into()).into()
     }
 
     /// What was wrong is the command's result and has been shown.
     pub fn told() -> Error {
-        Error(Kind::Told)
+        Kind::Told.into()
     }
 
     /// The same error with status 2.
     pub fn trouble(self) -> Error {
-        match self.0 {
-            Kind::Message(text) => Error(Kind::Trouble(text)),
-            other => Error(other),
+        match self.kind {
+            Kind::Message(text) => Kind::Trouble(text).into(),
+            other => other.into(),
         }
     }
 
     /// True for [`Error::told`].
     pub fn is_told(&self) -> bool {
-        matches!(self.0, Kind::Told)
+        matches!(self.kind, Kind::Told)
     }
 
     /// The exit status.
     pub fn status(&self) -> u8 {
-        if matches!(self.0, Kind::Trouble(_)) { 2 } else { 1 }
+        if matches!(self.kind, Kind::Trouble(_)) { 2 } else { 1 }
+    }
+
+    /// What kind of failure of a device it began with.
+    pub fn device(&self) -> Option<ferrane::ErrorKind> {
+        self.device
+    }
+
+    /// The same error with a hint after it.
+    pub fn hint(mut self, hint: &str) -> Error {
+        if let Kind::Message(text) | Kind::Trouble(text) = &mut self.kind {
+            *text = format!("{text}\n  {hint}");
+        }
+        self
     }
 
     /// The reader of standard output has gone away.
     pub fn closed() -> Error {
-        Error(Kind::Closed)
+        Kind::Closed.into()
     }
 
     /// True for [`Error::closed`].
     pub fn is_closed(&self) -> bool {
-        matches!(self.0, Kind::Closed)
+        matches!(self.kind, Kind::Closed)
+    }
+}
+
+impl From<Kind> for Error {
+    fn from(kind: Kind) -> Error {
+        Error { kind, device: None }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &self.0 {
+        f.write_str(match &self.kind {
             Kind::Message(text) | Kind::Trouble(text) => text,
             Kind::Closed => "standard output was closed",
             Kind::Told => "see above",
@@ -74,20 +97,22 @@ impl fmt::Display for Error {
 impl<E: std::error::Error + 'static> From<E> for Error {
     fn from(error: E) -> Error {
         let mut text = error.to_string();
-        let mut remedy = None;
+        let (mut remedy, mut device) = (None, None);
         let mut next: Option<&(dyn std::error::Error + 'static)> = Some(&error);
         while let Some(cause) = next {
             let words = cause.to_string();
             if !text.contains(&words) {
                 text = format!("{text}: {words}");
             }
-            remedy = cause.downcast_ref::<ferrane::Error>().map(ferrane::Error::remedy).or(remedy);
+            if let Some(error) = cause.downcast_ref::<ferrane::Error>() {
+                (remedy, device) = (Some(error.remedy()), Some(error.kind()));
+            }
             next = cause.source();
         }
         if let Some(remedy) = remedy {
             text = format!("{text}\n  {remedy}");
         }
-        Error::new(text)
+        Error { device, ..Error::new(text) }
     }
 }
 

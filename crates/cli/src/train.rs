@@ -1,5 +1,6 @@
 //! `ferrane train`: makes the parts of a run from the command line and shows how it goes.
 
+mod restart;
 mod show;
 
 use std::collections::HashSet;
@@ -77,7 +78,15 @@ pub fn run(args: Train) -> Result<()> {
         None => Box::new(ReferenceEngine::new(config.clone())),
         Some(device) => {
             let shape = Shape::new(config.clone(), options.seq, options.residual, options.weights);
-            let pipeline = Pipeline::new(device, shape, compaction.clone(), start.weights())?;
+            let pipeline = match Pipeline::new(device, shape, compaction.clone(), start.weights()) {
+                Ok(pipeline) => pipeline,
+                Err(error) => {
+                    let step = start.step();
+                    // What holds the run's folder goes first.
+                    drop(start);
+                    return restart::after(told(error.into(), &options.out, step), &args, step, &mut show);
+                }
+            };
             show.compiled(pipeline.compile_time(), pipeline.surface_bytes());
             Box::new(pipeline)
         }
@@ -94,11 +103,26 @@ pub fn run(args: Train) -> Result<()> {
     stop_on_ctrl_c(&stop)?;
     let result = run.run(&mut |event| show.event(event), &stop);
     show.finish();
-    let summary = result.map_err(|error| told(error, &options.out))?;
+    let summary = match result {
+        Ok(summary) => summary,
+        Err(error) => {
+            let step = run.state().step;
+            drop(run);
+            return restart::after(told(error, &options.out, Some(step)), &args, Some(step), &mut show);
+        }
+    };
     show.failure()?;
     if !summary.stopped && !args.json {
         let sample = match &tokenizer {
-            Some(tokenizer) => Some(sample(&run, tokenizer, device.as_ref(), options.seed, &stop)?),
+            Some(tokenizer) => match sample(&run, tokenizer, device.as_ref(), options.seed, &stop) {
+                Ok(text) => Some(text),
+                // The run is done and whole; only its sample cannot be shown, for a device may fail here, too.
+                Err(error) if error.device().is_some() => {
+                    show.event(&run::Event::Warning { text: format!("no sample: {error}") });
+                    None
+                }
+                Err(error) => return Err(error),
+            },
             None => None,
         };
         show.end(&summary, &options.out, sample.as_deref())?;
@@ -136,6 +160,14 @@ enum Start {
 }
 
 impl Start {
+    /// Updates done by the run that goes on.
+    fn step(&self) -> Option<u64> {
+        match self {
+            Start::New(_) => None,
+            Start::Resume(_, checkpoint) => Some(checkpoint.state.step),
+        }
+    }
+
     fn weights(&self) -> &Weights {
         match self {
             Start::New(weights) => weights,
@@ -239,18 +271,24 @@ fn vacant(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is still whole after a failure, and how to go on.
-fn told(error: run::Error, out: &Path) -> Error {
+/// What is still whole after a failure, and how to go on; `step` is that of the newest checkpoint.
+fn told(error: run::Error, out: &Path, step: Option<u64>) -> Error {
     let full = matches!(&error, run::Error::Checkpoint(checkpoint::Error::Io { .. }));
     let error = Error::from(error);
-    if !full {
-        return error;
-    }
     let (program, out) = (model::program(), run::quoted(&out.to_string_lossy()));
-    Error::new(format!(
-        "the checkpoint could not be written: {error}\n  The one before it is whole. Make room, then: {program} train --resume \
-         --out {out}"
-    ))
+    if full {
+        return Error::new(format!(
+            "the checkpoint could not be written: {error}\n  The one before it is whole. Make room, then: {program} train --resume \
+             --out {out}"
+        ));
+    }
+    match step {
+        Some(step) if error.device().is_some() => {
+            error.hint(&format!("All {step} updates are saved; to go on: {program} train --resume --out {out}"))
+        }
+        None if error.device().is_some() => error.hint("Nothing was trained yet; the same command begins again."),
+        _ => error,
+    }
 }
 
 fn no_folder(out: &Path, error: &std::io::Error) -> Error {

@@ -20,10 +20,16 @@
 //! extents, computed shapes, lists, `cond`, `while_loop`) are interpreted op by op with the same functions and the same numbers.
 //! [`support`] says which op is executed how; what is not executed is refused at compile, by name and with the reason.
 //!
-//! Weights are snapshotted at compile; input surfaces are read at every evaluation (emulator §1). Ports are packed, in program
-//! order, whatever row alignment the profile names. A state is a port of its own: a plan reads and writes its surface in place, so
-//! a failed evaluation may leave it changed; interpreted functions write states only when they succeed. Bounds of a profile are not
-//! enforced here. [`Emulator::call`] runs any function on constants; single ops are evaluated through `ferrane_mil::Evaluate`.
+//! Weights are snapshotted at compile; input surfaces are read at every evaluation (emulator §1). A state is a port of its own: a
+//! plan reads and writes its surface in place, so a failed evaluation may leave it changed; interpreted functions write states only
+//! when they succeed.
+//!
+//! [`Limits`] are apart from numerics. Off, which is the default, whatever can be computed is, and ports are packed and in the
+//! program's order. Enforced, programs live as on the profile's machine: files are staged, compiles are charged to a budget, so many
+//! programs are loaded at a time, ports have the machine's order and rows, surfaces its sizes, and what it refuses fails with its
+//! words. Warned of, nothing fails and `Device::notes` says what would. [`faults`] make calls fail on purpose, with or without limits.
+//!
+//! [`Emulator::call`] runs any function on constants; single ops are evaluated through `ferrane_mil::Evaluate`.
 //! [`audit`] says where a function's numbers leave the exact ones, and why.
 //!
 //! ```

@@ -333,6 +333,7 @@ impl Run {
         first: u64,
     ) -> Result<bool, Error> {
         self.engine.stage(&self.weights)?;
+        self.remark(events);
         if self.state.step == 0 && self.options.eval_every > 0 {
             self.validate(events, stop)?;
         }
@@ -453,6 +454,7 @@ impl Run {
             let ids = self.ids.window(self.sampler.draw(&self.split, seq), seq);
             let (inputs, targets) = (&ids[..seq], &ids[1..]);
             let found = self.engine.micro_step(&self.weights, &mut self.gradients, inputs, targets, scale)?;
+            self.remark(events);
             self.efficiency.micro_step(&found.parts, begun.elapsed(), seq);
             window.tokens += seq as u64;
             // Unlike `f32::max`, this keeps what is not a number.
@@ -491,6 +493,7 @@ impl Run {
             }
             let ids = self.ids.window(*start, seq);
             sum += f64::from(self.engine.loss(&self.weights, &ids[..seq], &ids[1..])?);
+            self.remark(events);
         }
         self.efficiency.validation += begun.elapsed().as_secs_f64();
         let Some(loss) = finite(sum / starts.len() as f64) else {
@@ -500,6 +503,13 @@ impl Run {
         self.state.validation = Some((self.state.step, loss));
         events(&Event::Validated { step: self.state.step, loss });
         Ok(Validation::Done(Some(loss)))
+    }
+
+    /// Tells what the engine has to say.
+    fn remark(&mut self, events: &mut dyn FnMut(&Event)) {
+        for text in self.engine.remarks() {
+            events(&Event::Warning { text });
+        }
     }
 
     /// Writes a checkpoint of this step if there is none yet.

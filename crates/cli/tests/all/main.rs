@@ -8,6 +8,7 @@
 mod audit;
 mod convert;
 mod data;
+mod faults;
 mod generate;
 mod grad;
 mod numbers;

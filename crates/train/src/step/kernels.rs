@@ -1,6 +1,12 @@
 //! The ten loaded kernels, each layer's surfaces, and what a step does with them.
+//!
+//! A load and an evaluation that fail are tried once more, the evaluation after its kernel was loaded again (the published bridge does
+//! so for loads). That is safe because kernels hold no state: what a run reads is as it was, what it wrote is written again. What
+//! fails twice is an error, and so is what cannot be better the second time: a binding, a compile.
 
-use ferrane_device::{Device, Executable, Surface, WriteAccess};
+use std::sync::{Mutex, PoisonError};
+
+use ferrane_device::{CompileOptions, Device, ErrorKind, Executable, Source, Surface, WriteAccess};
 use ferrane_host::f16;
 use ferrane_llm::config::Config;
 use ferrane_llm::kernels;
@@ -24,10 +30,16 @@ pub struct Kernels {
     layers: Vec<Vec<(Kernel, Bound)>>,
     /// The two without weights, shared by all layers.
     shared: Vec<(Kernel, Bound)>,
+    /// What went well at the second try.
+    repeated: Mutex<Vec<String>>,
 }
 
 fn at(kernel: Kernel) -> impl Fn(ferrane_device::Error) -> StepError {
     move |source| StepError::Device { kernel: kernel.name().to_string(), source }
+}
+
+fn second_try(kernel: Kernel, first: &ferrane_device::Error) -> String {
+    format!("{} ran at the second try; the first: {first}", kernel.name())
 }
 
 fn layout_failed(error: LayoutError) -> StepError {
@@ -40,11 +52,17 @@ impl Kernels {
     /// # Errors
     /// A shape without a layout, or the device refused.
     pub fn new(device: &Device, shape: &Shape) -> Result<Kernels, StepError> {
-        let mut loaded = Vec::new();
+        let (mut loaded, mut repeated) = (Vec::new(), Vec::new());
         for kernel in Kernel::ALL {
             let failed = |e: &dyn std::fmt::Display| StepError::Shape(format!("{}: {e}", kernel.name()));
             let (program, layout) = kernels::build(shape, kernel).map_err(|e| failed(&e))?;
-            let executable = device.load(&program, kernel.name()).map_err(at(kernel))?;
+            let options = CompileOptions::labelled(kernel.name());
+            let artifact = device.compile(Source::Program(&program), &options).map_err(at(kernel))?;
+            let executable = artifact.load().or_else(|first| match first.kind() {
+                ErrorKind::Load => artifact.load().inspect(|_| repeated.push(second_try(kernel, &first))),
+                _ => Err(first),
+            });
+            let executable = executable.map_err(at(kernel))?;
             let output = staging::output_surface(device, &executable).map_err(at(kernel))?;
             loaded.push(Loaded { layout, executable, output });
         }
@@ -58,7 +76,12 @@ impl Kernels {
         };
         let layers = (0..shape.config.layers).map(|_| bind(true)).collect::<Result<_, _>>()?;
         let shared = bind(false)?;
-        Ok(Kernels { loaded, layers, shared })
+        Ok(Kernels { loaded, layers, shared, repeated: Mutex::new(repeated) })
+    }
+
+    /// What went well at the second try since the last call.
+    pub fn repeated(&self) -> Vec<String> {
+        std::mem::take(&mut *self.repeated.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Bytes of all surfaces.
@@ -111,9 +134,21 @@ impl LayerRun<'_> {
     /// Runs a kernel.
     ///
     /// # Errors
-    /// The evaluation failed.
+    /// The evaluation failed, also after its kernel was loaded again.
     pub fn evaluate(&self, kernel: Kernel) -> Result<(), StepError> {
-        self.bound(kernel)?.request().evaluate().map_err(at(kernel)).map(|_| ())
+        let request = self.bound(kernel)?.request();
+        let first = match request.evaluate() {
+            Ok(_) => return Ok(()),
+            Err(first) => first,
+        };
+        if !matches!(first.kind(), ErrorKind::Evaluate | ErrorKind::System) {
+            return Err(at(kernel)(first));
+        }
+        let executable = &self.kernels.find(kernel)?.executable;
+        executable.reload().and_then(|()| request.evaluate()).map_err(at(kernel))?;
+        let mut repeated = self.kernels.repeated.lock().unwrap_or_else(PoisonError::into_inner);
+        repeated.push(second_try(kernel, &first));
+        Ok(())
     }
 
     /// Rounds fp32 rows into a region.

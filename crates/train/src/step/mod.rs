@@ -80,6 +80,11 @@ pub trait Engine: Send {
     /// # Errors
     /// As [`Engine::micro_step`].
     fn loss(&mut self, weights: &Weights, inputs: &[u32], targets: &[u32]) -> Result<f32, StepError>;
+
+    /// What happened since the last call that a person should know though nothing failed: a kernel that ran at the second try.
+    fn remarks(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Why a step failed.

@@ -65,6 +65,9 @@ pub struct Pipeline {
     backward: Backward,
     /// Time to compile and load the ten kernels.
     compile_time: Duration,
+    device: Device,
+    /// Notes of the device that were told.
+    told: usize,
 }
 
 impl Pipeline {
@@ -106,7 +109,19 @@ impl Pipeline {
         let forward = Forward { x: full(dim), normed: full(dim), tap: full(dim), logits: full(vocabulary.len() * s) };
         let backward = Backward::new(c, s);
         let classifier = Vec::new();
-        let mut pipeline = Pipeline { vocabulary, classifier, kernels, saved, forward, backward, compile_time, shape };
+        let device = device.clone();
+        let mut pipeline = Pipeline {
+            vocabulary,
+            classifier,
+            kernels,
+            saved,
+            forward,
+            backward,
+            compile_time,
+            shape,
+            device,
+            told: 0,
+        };
         pipeline.stage(weights)?;
         Ok(pipeline)
     }
@@ -266,5 +281,13 @@ impl Engine for Pipeline {
         let targets = self.check(inputs, targets)?;
         self.forward(weights, inputs, &mut Parts::default())?;
         Ok(cpu::cross_entropy_loss(&mut self.forward.logits, &targets))
+    }
+
+    fn remarks(&mut self) -> Vec<String> {
+        let mut remarks = self.kernels.repeated();
+        let notes = self.device.notes();
+        remarks.extend(notes.iter().skip(self.told).cloned());
+        self.told = notes.len();
+        remarks
     }
 }
