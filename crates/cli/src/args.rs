@@ -256,6 +256,7 @@ pub struct Eval {
 
 /// `ferrane devices`.
 #[derive(Args, Debug)]
+#[command(after_long_help = crate::devices::options())]
 pub struct Devices {
     /// One JSON object a device, one on a line.
     #[arg(long)]

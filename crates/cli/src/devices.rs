@@ -14,6 +14,22 @@ pub fn run(args: Devices) -> Result<()> {
     show(&args, model::REFERENCE, true, "plain fp32 without a device (for train, generate, eval and bench)", &[])
 }
 
+/// What the emulator's options mean, for the help.
+pub fn options() -> String {
+    format!(
+        "Options of the emulator, as in \"emulator?profile=m4-macos15-inmem&limits=warn\":
+  numerics=fast|exact|hardware  how numbers are computed and rounded
+  profile=NAME                  the machine; its limits are enforced unless `limits` says otherwise
+  limits=off|warn|enforce       whether what the machine does not allow is done, noted or failed
+  budget=N|none                 compiles that a process may do, in place of the profile's
+  staging=DIR                   keeps the files of compiled programs; a process is not charged for what lies there
+  faults=RULES                  calls that fail on purpose; or in the environment variable FERRANE_FAULTS
+
+Rules: {}. Example: FERRANE_FAULTS='evaluate:100=0x1d; load:from 3=fail'.",
+        ferrane::faults::GRAMMAR
+    )
+}
+
 fn show(args: &Devices, name: &str, available: bool, description: &str, options: &[&str]) -> Result<()> {
     if args.json {
         let object = json!({"name": name, "available": available, "description": description, "options": options});

@@ -216,6 +216,9 @@ fn evaluate(
         }
     }
     let stats = executable.prepare(bindings)?.evaluate()?;
+    for note in device.notes() {
+        out::note(format_args!("note: {note}"));
+    }
     let read = |(port, surface): (&Port, Surface)| Ok((port.name.clone(), array(&surface)?));
     Ok((results.into_iter().map(read).collect::<Result<_>>()?, stats.wall))
 }

@@ -151,7 +151,7 @@ impl Emulator {
         &self.table
     }
 
-    fn compile_program(&self, program: &Program) -> Result<Box<dyn Compiled>> {
+    fn compile_program(&self, program: &Program, text: Option<&str>) -> Result<Box<dyn Compiled>> {
         verify(program).map_err(|e| Error::new(ErrorKind::InvalidProgram, e.to_string()))?;
         let recipe = Recipe {
             life: self.life.clone(),
@@ -160,7 +160,7 @@ impl Emulator {
             table: self.table.clone(),
             bounds: self.bounds(),
         };
-        Ok(Box::new(Artefact::compile(recipe, program, key(program))?))
+        Ok(Box::new(Artefact::compile(recipe, program, text, key(program))?))
     }
 }
 
@@ -223,11 +223,11 @@ impl Backend for Emulator {
         let labelled = |e: Error| refused(if options.label.is_empty() { e } else { e.labelled(&options.label) });
         self.life.begin(Stage::Compile).map_err(labelled)?;
         match source {
-            Source::Program(program) => self.compile_program(program).map_err(labelled),
+            Source::Program(program) => self.compile_program(program, None).map_err(labelled),
             Source::Text { mil, weights } => {
                 let invalid = |e| Error::new(ErrorKind::InvalidProgram, format!("{e}"));
                 let program = parse(mil, weights).map_err(|e| refused(invalid(e)))?;
-                self.compile_program(&program).map_err(labelled)
+                self.compile_program(&program, std::str::from_utf8(mil).ok()).map_err(labelled)
             }
             Source::Compiled(_) => Err(Error::new(
                 ErrorKind::Unsupported,

@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use ferrane_device::{Error, ErrorKind, Result};
 
-/// What a text of faults looks like, for messages.
-const GRAMMAR: &str = "expected `STAGE:WHEN=ACTION; ...`, `ports=reverse` or `budget=N`; STAGE is compile, load or evaluate; WHEN is N, \
+/// What a text of faults looks like, for messages and help.
+pub const GRAMMAR: &str = "expected `STAGE:WHEN=ACTION; ...`, `ports=reverse` or `budget=N`; STAGE is compile, load or evaluate; WHEN is N, \
                        every N or from N, counted from 1; ACTION is fail, kill, delay N us|ms|s, invalid (compile), budget (compile, \
                        load), 0xSTATUS (load, evaluate), corrupt [0xMASK] or nan (evaluate)";
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ferrane_device::backend::{Compiled, Loaded, ProgramState};
 use ferrane_device::{Error, ErrorKind, Procedure, Result};
 use ferrane_mil::Program;
-use ferrane_target::profile::Acceptance;
 
+use super::findings::Fate;
 use super::loaded::Ready;
 use super::process::Ticket;
 use super::staging::{Files, Products};
@@ -41,10 +41,7 @@ pub(crate) struct Shared {
 pub(crate) struct Kept {
     pub recipe: Recipe,
     pub ticket: Option<Ticket>,
-    /// An op that fails on the machine when it runs.
-    pub fails: Option<String>,
-    /// An op that spoils the state of its process.
-    pub poisons: Option<String>,
+    pub fate: Fate,
     /// Its files, and the program to read them for again.
     files: Option<Files>,
     program: Option<Program>,
@@ -58,14 +55,14 @@ pub(crate) struct Artefact {
 }
 
 impl Artefact {
-    /// Compiles a verified program. One with that key that is still in use is not compiled, and not charged, again.
-    pub(crate) fn compile(recipe: Recipe, program: &Program, key: String) -> Result<Artefact> {
+    /// Compiles a verified program; `text` is what it was read from. One with that key that is still in use is not compiled, and not charged, again.
+    pub(crate) fn compile(recipe: Recipe, program: &Program, text: Option<&str>, key: String) -> Result<Artefact> {
         let life = recipe.life.clone();
         let known = lock(&life.programs).get(&key).and_then(std::sync::Weak::upgrade);
         let shared = match known {
             Some(shared) => shared,
             None => {
-                let shared = Arc::new(Shared::new(recipe, program, &key)?);
+                let shared = Arc::new(Shared::new(recipe, program, text, &key)?);
                 let mut programs = lock(&life.programs);
                 programs.retain(|_, program| program.strong_count() > 0);
                 programs.insert(key.clone(), Arc::downgrade(&shared));
@@ -77,7 +74,8 @@ impl Artefact {
 }
 
 impl Shared {
-    fn new(recipe: Recipe, program: &Program, key: &str) -> Result<Shared> {
+    fn new(recipe: Recipe, program: &Program, text: Option<&str>, key: &str) -> Result<Shared> {
+        let fate = recipe.life.judge(program, text)?;
         let (bodies, procedures) = bodies(&recipe, program)?;
         let life = &recipe.life;
         let files = life.stage(key, program)?;
@@ -88,10 +86,8 @@ impl Shared {
         if let Some((files, products)) = staged.filter(|_| !before) {
             files.add(products)?;
         }
-        let op = |wanted| life.has_limits().then(|| life.op_that(program, wanted)).flatten();
         let program = (files.is_some() && life.reads_weights()).then(|| program.clone());
-        let (fails, poisons) = (op(Acceptance::FailsAtEvaluation), op(Acceptance::Poisons));
-        Ok(Shared { bodies, procedures, kept: Arc::new(Kept { recipe, ticket, fails, poisons, files, program }) })
+        Ok(Shared { bodies, procedures, kept: Arc::new(Kept { recipe, ticket, fate, files, program }) })
     }
 
     /// As a load finds it: with the weights that lie in its folder, where the machine reads them again.
@@ -121,14 +117,6 @@ fn bodies(recipe: &Recipe, program: &Program) -> Result<(Vec<Body>, Vec<Procedur
     }
     let procedures = bodies.iter().map(|b| b.procedure().clone()).collect();
     Ok((bodies, procedures))
-}
-
-impl Life {
-    /// The first op that the machine treats so.
-    fn op_that(&self, program: &Program, wanted: Acceptance) -> Option<String> {
-        let mut ops = program.functions.iter().flat_map(|f| &f.ops).map(|op| &op.name);
-        ops.find(|name| self.profile.op(name).is_some_and(|known| known.value == wanted)).cloned()
-    }
 }
 
 impl Compiled for Artefact {

@@ -3,16 +3,17 @@
 //! [`Limits`] say whether a profile's limits fail a call, are noted, or are of no concern; they are apart from numerics. With
 //! limits, in the order of a life:
 //!
-//! - *compile*: the files are staged (`staging`), a program known by its key is not compiled again, each other one is charged to
+//! - *compile*: what the profile's check finds fails with its words (`findings`); the files are staged (`staging`), a program known by its key is not compiled again, each other one is charged to
 //!   the budget of its process (`process`); ports come in the order and with the rows that the profile's compiler gives them
 //!   (`ports`);
 //! - *load*: so many programs at a time; overwritten weight files count or do not, as the profile says;
-//! - *evaluate*: surfaces have the sizes that the profile wants, or status 0x1d; an op that fails on the machine fails here
-//!   (0x16); one that spoils the state of the process spoils all later evaluations, until the device is opened again.
+//! - *evaluate*: surfaces have the sizes that the profile wants, or status 0x1d; a program that compiles and fails on the machine
+//!   fails here; an op that spoils the state of the process spoils all later evaluations, until the device is opened again.
 //!
 //! Faults need no limits: they are asked for by name.
 
 mod compiled;
+mod findings;
 mod loaded;
 mod ports;
 mod process;

@@ -10,7 +10,7 @@ use ferrane_device::{Error, ErrorKind, Result};
 use super::Life;
 use super::compiled::{Kept, Shared};
 use super::loaded::Place;
-use super::words::{INFERENCE, MISMATCH, evaluation};
+use super::words::{MISMATCH, evaluation};
 use crate::body::{Body, interpret};
 use crate::faults::Stage;
 use crate::queue::Run;
@@ -36,10 +36,7 @@ impl Request {
         if let Some(why) = &self.misfit {
             life.beyond(|| evaluation(MISMATCH, why))?;
         }
-        if let Some(op) = &self.kept.fails {
-            life.beyond(|| evaluation(INFERENCE, &format!("`{op}` compiles and does not run on this machine")))?;
-        }
-        Ok(())
+        self.kept.fate.fails.as_ref().map_or(Ok(()), |failure| life.beyond(|| failure.error()))
     }
 
     fn compute(&self, shared: &Shared, accesses: &mut Accesses) -> Result<()> {
@@ -70,7 +67,7 @@ impl Run for Request {
         }
         self.compute(&shared, accesses)?;
         life.corrupt(n, shared.bodies[self.body].procedure(), accesses);
-        if self.kept.poisons.is_some() {
+        if self.kept.fate.poisons {
             life.poisoned.store(true, Ordering::Relaxed);
         }
         for (event, value) in &self.signals {

@@ -5,7 +5,7 @@ use ferrane_device::{Error, ErrorKind};
 
 /// Status of an evaluation whose surfaces the program did not expect, and of every one after the state of a process is spoilt.
 pub(crate) const MISMATCH: u32 = 0x1d;
-/// Status of an evaluation that failed inside.
+/// Status of an evaluation that failed inside; injected only, for no published limit has it.
 pub(crate) const INFERENCE: u32 = 0x16;
 /// Status of a load that failed.
 pub(crate) const LOAD: u32 = 0x20004;
@@ -50,6 +50,11 @@ pub(crate) fn evaluation(status: u32, why: &str) -> Error {
     Error::from_raw(ENGINE, 8, &text)
 }
 
+/// The engine does not come back and the driver gives up (apple-runtime §14).
+pub(crate) fn timeout(why: &str) -> Error {
+    Error::from_raw(ENGINE, 0xe000_0404, &format!("the engine did not answer: {why}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,7 +70,8 @@ mod tests {
             (load(0x77, "f"), ErrorKind::Load, Some(6), Some(0x77)),
             (evaluation(MISMATCH, "g"), ErrorKind::Evaluate, Some(8), Some(MISMATCH)),
             (evaluation(INFERENCE, "h"), ErrorKind::Evaluate, Some(8), Some(INFERENCE)),
-            (evaluation(0x99, "i"), ErrorKind::Evaluate, Some(8), Some(0x99)),
+            (timeout("i"), ErrorKind::Evaluate, Some(0xe000_0404), None),
+            (evaluation(0x99, "j"), ErrorKind::Evaluate, Some(8), Some(0x99)),
         ];
         for ((error, kind, code, status), why) in cases.into_iter().zip('a'..) {
             assert_eq!((error.kind(), error.raw_code(), error.status()), (kind, code, status), "{error}");

@@ -1,7 +1,7 @@
 //! The device suite: cases that run over any [`Device`].
 //!
 //! A case says what it promises. *Contract*: the same bits and the same errors everywhere. *Numerics*: a tolerance for each way of
-//! rounding. *Limits*: what the device's own profile says. Contract cases use programs that hand their input on, so that a device
+//! rounding. *Limits*: what the device's own profile says; *Enforced*: that a device fails what its profile does not allow. Contract cases use programs that hand their input on, so that a device
 //! that only copies satisfies them.
 
 mod contract;
@@ -20,6 +20,8 @@ pub enum Promise {
     Numerics,
     /// As the device's profile says.
     Limits,
+    /// As the profile says, on a device that fails what it does not allow.
+    Enforced,
 }
 
 /// How a device rounds.

@@ -1,8 +1,11 @@
 //! The suite over the emulator with each table, over a recorded emulator, and over the engine's backend with the fake.
 
+use std::collections::HashSet;
+
 use ferrane_device::Device;
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, Limits, Numerics, Options, Process};
 use ferrane_suite::cases::{Promise, Rounding, all, run};
+use ferrane_target::Profile;
 
 pub(crate) fn emulator(numerics: Numerics) -> Device {
     let mut options = Options::default();
@@ -26,6 +29,24 @@ fn emulator_fast() {
 #[test]
 fn emulator_exact() {
     passes(&emulator(Numerics::Exact), Rounding::Single, &EVERYTHING);
+}
+
+/// Every machine that differs from the others in what the cases try, each in a process of its own.
+#[test]
+fn emulators_that_enforce_limits() {
+    let mut seen = HashSet::new();
+    for name in Profile::names() {
+        let p = Profile::named(&name).unwrap();
+        let sizes = (p.min_surface.value, p.uniform_inputs.value, p.uniform_outputs.value, p.row_alignment.value);
+        let life = (p.compile_budget.value, p.budget_returns.value, p.max_loaded.value, p.queue_depth.value);
+        if !seen.insert(format!("{sizes:?} {life:?} {:?} {:?}", p.input_order.value, p.output_order.value)) {
+            continue;
+        }
+        let mut options = Options::default();
+        options.profile = p;
+        (options.limits, options.process) = (Limits::Enforce, Process::default());
+        passes(&Device::new(Emulator::new(options)), Rounding::Half, &[Promise::Limits, Promise::Enforced]);
+    }
 }
 
 #[test]

@@ -1,0 +1,85 @@
+//! What the profile's compiler and engine would say to a program, as `ferrane_target::check` finds it.
+//!
+//! Findings that are errors are the machine's: of the compile, with its text, or of every evaluation, with its status. What the
+//! surfaces of a request decide is judged there (`ports`). Where limits are only warned of, every finding is a note.
+
+use ferrane_device::{Error, Result};
+use ferrane_diag::Severity;
+use ferrane_mil::{Function, Program};
+use ferrane_target::check::{Effect, Finding, Options, check};
+use ferrane_target::profile::Acceptance;
+
+use super::{Life, Limits, words};
+
+/// What comes of running a program that compiled.
+#[derive(Default)]
+pub(crate) struct Fate {
+    /// Every evaluation fails so.
+    pub fails: Option<Failure>,
+    /// One evaluation spoils the state of the process.
+    pub poisons: bool,
+}
+
+/// A failure that is told at each evaluation.
+pub(crate) struct Failure {
+    /// `None`: the engine does not come back.
+    status: Option<u32>,
+    why: String,
+}
+
+impl Failure {
+    pub(super) fn error(&self) -> Error {
+        match self.status {
+            Some(status) => words::evaluation(status, &self.why),
+            None => words::timeout(&self.why),
+        }
+    }
+}
+
+impl Life {
+    /// Checks a program against the profile; `text` is what it was read from.
+    ///
+    /// # Errors
+    /// The first finding that fails the compile, where limits are enforced.
+    pub(super) fn judge(&self, program: &Program, text: Option<&str>) -> Result<Fate> {
+        let mut fate = Fate::default();
+        if !self.has_limits() {
+            return Ok(fate);
+        }
+        let options = Options { text, ..Options::default() };
+        for finding in check(program, &self.profile, &options) {
+            let why = why(&finding);
+            if self.limits == Limits::Warn && finding.severity != Severity::Note {
+                self.note(format!("{why}: {}", finding.effect));
+            }
+            let poisons = self.poisons(program, &finding);
+            fate.poisons |= poisons;
+            if finding.severity != Severity::Error || self.limits == Limits::Warn {
+                continue;
+            }
+            match finding.effect {
+                effect if effect == Effect::INVALID => return Err(words::invalid_program(&why)),
+                Effect::CompileError { .. } => return Err(words::compile_failed(&why)),
+                Effect::EvaluationError { status } if !poisons && fate.fails.is_none() => {
+                    fate.fails = Some(Failure { status: Some(status), why });
+                }
+                Effect::Hangs if fate.fails.is_none() => fate.fails = Some(Failure { status: None, why }),
+                _ => {}
+            }
+        }
+        Ok(fate)
+    }
+
+    /// Whether a finding is about an op that spoils the state of the process.
+    fn poisons(&self, program: &Program, finding: &Finding) -> bool {
+        let function: Option<&Function> = finding.function.and_then(|i| program.functions.get(i));
+        let op = function.zip(finding.op).and_then(|(f, op)| f.ops.get(op.index()));
+        op.and_then(|op| self.profile.op(&op.name)).is_some_and(|known| known.value == Acceptance::Poisons)
+    }
+}
+
+/// A finding in a line: its code, what it says, and the way out.
+fn why(finding: &Finding) -> String {
+    let rewrite = finding.rewrite.as_ref().map(|r| format!("; instead: {r}")).unwrap_or_default();
+    format!("{} {}{rewrite}", finding.code, finding.message)
+}
