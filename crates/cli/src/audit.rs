@@ -5,7 +5,7 @@ mod plot;
 
 use std::collections::BTreeMap;
 
-use ferrane::audit::{Audit, AuditOptions, BINS, Deviation, Row, audit, short};
+use ferrane::audit::{Audit, AuditOptions, BINS, Deviation, Note, Row, audit, short};
 use ferrane::mil::{Constant, Function, Program};
 use ferrane::target::Profile;
 use serde_json::{Map, Value, json};
@@ -108,8 +108,9 @@ fn text(found: &Audit, page: Option<String>) -> Result<()> {
         out::line(sentence)?;
     }
     for row in found.rows.iter() {
-        if let Some(note) = row.note {
-            out::line(format_args!("note: {} `{}`: {note}", row.op, row.value))?;
+        // Of int8 weights there are many; where they matter the summary says so.
+        if let Some(note) = row.note.filter(|n| *n != Note::Int8Crop) {
+            out::line(format_args!("note: {} `{}`: {}", row.op, row.value, note.text()))?;
         }
     }
     out::line(format_args!(
@@ -144,7 +145,7 @@ fn json(program: &str, found: &Audit) -> Value {
         let e = &row.exact;
         json!({
             "place": row.place, "op": row.op, "value": row.value, "dtype": row.dtype.name(), "shape": row.shape,
-            "unit": row.unit, "output": row.is_output, "note": row.note,
+            "unit": row.unit, "output": row.is_output, "note": row.note.map(Note::text),
             "exact": {
                 "elements": e.elements, "min": e.min, "max": e.max, "peak": e.peak, "least": e.least, "beyond": e.beyond,
                 "subnormal": e.subnormal, "not_finite": e.not_finite,
@@ -155,7 +156,7 @@ fn json(program: &str, found: &Audit) -> Value {
     json!({
         "program": program, "function": found.function, "profile": found.profile, "threshold": found.threshold,
         "numerics": found.numerics.iter().map(|n| n.name()).collect::<Vec<_>>(), "bins": BINS,
-        "summary": found.summary(), "first": by_numerics(&|i| named(found.first(i))),
+        "joined": found.joined, "summary": found.summary(), "first": by_numerics(&|i| named(found.first(i))),
         "worst": by_numerics(&|i| named(found.worst(i))), "values": found.rows.iter().map(value).collect::<Vec<_>>(),
     })
 }

@@ -138,7 +138,7 @@ itself on exact operands rounded to fp16, so it names the op that breaks the num
 Both are in ulps (steps of fp16) of the value's largest exact magnitude: 0.5 is one rounding. An op parts from exact where it
 overflows, makes NaN or infinity of a number, changes an integer, or errs by more than --threshold. Exit status 0 whatever is found.
 With --json one object: `program`, `function`, `profile`, `threshold`, `numerics`, `bins` (upper ends of the histogram, in ulps),
-`summary`, `first` and `worst` (by arithmetic: the first value that parts, the one that errs most), and `values`, in program order:
+`summary`, `joined` (outputs that a hardware run gives otherwise than its ops one by one), `first` and `worst` (by arithmetic: the first value that parts, the one that errs most), and `values`, in program order:
 `place`, `op`, `value`, `dtype`, `shape`, `unit`, `output`, `note`, `exact` (`elements`, `min`, `max`, `peak`, `least`, `beyond`
 fp16, `subnormal`, `not_finite`), `readings` (by arithmetic: `cause`, `local`, `accumulated`, each `elements`, `max` and `rms` error,
 `relative` error, `max_ulps`, `peak_ulps`, `histogram` with a bin for more and one for not finite, `overflow`, `saturated`,

@@ -98,7 +98,7 @@ pub fn page(program: &str, found: &Audit) -> String {
 
 fn row(page: &mut String, found: &Audit, row: &Row) {
     let parts = row.readings.iter().any(|r| r.cause.is_some());
-    let note = row.note.map(|n| format!(" <span class=\"faint\">({})</span>", escaped(n))).unwrap_or_default();
+    let note = row.note.map(|n| format!(" <span class=\"faint\">({})</span>", n.text())).unwrap_or_default();
     let output = if row.is_output { " <span class=\"faint\">output</span>" } else { "" };
     let unit = format!("{:?}", row.unit).to_lowercase();
     let _ = write!(

@@ -54,8 +54,19 @@ fn every_field_of_the_json_is_there_and_right() {
     let run = place.run(&run).ok();
     assert_eq!(run.err, "");
     let report = &run.objects()[0];
-    let mut wanted =
-        vec!["program", "function", "profile", "threshold", "numerics", "bins", "summary", "first", "worst", "values"];
+    let mut wanted = vec![
+        "program",
+        "function",
+        "profile",
+        "threshold",
+        "numerics",
+        "bins",
+        "joined",
+        "summary",
+        "first",
+        "worst",
+        "values",
+    ];
     let mut found = keys(report);
     wanted.sort_unstable();
     found.sort_unstable();
@@ -64,6 +75,7 @@ fn every_field_of_the_json_is_there_and_right() {
     assert_eq!((&report["profile"], &report["threshold"]), (&"m4-macos15-inmem".into(), &8.0.into()));
     assert_eq!(report["numerics"], serde_json::json!(["fast", "hardware"]));
     assert_eq!(report["first"], serde_json::json!({"fast": "z", "hardware": "z"}));
+    assert_eq!(report["joined"], serde_json::json!([]));
     assert_eq!(report["bins"].as_array().unwrap().len() + 2, 15);
     assert_eq!((keys(&report["worst"]), &report["worst"]["fast"]), (vec!["fast", "hardware"], &"root".into()));
     assert_eq!(report["summary"].as_array().unwrap().len(), 2);

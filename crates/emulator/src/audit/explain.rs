@@ -3,7 +3,7 @@
 use ferrane_target::Unit;
 
 use super::compare::HALF_MAX;
-use super::{Audit, Cause, Deviation, Row};
+use super::{Audit, Cause, Deviation, Note, Row};
 use crate::Numerics;
 
 /// What a crop of the width axis passes (emulator §4).
@@ -71,6 +71,14 @@ fn said(audit: &Audit, numerics: usize, row: &Row, cause: Cause, d: &Deviation) 
             d.overflow,
             short(peak),
             smaller(peak, HALF_MAX, false)
+        ),
+        Cause::Saturation if hardware && row.note == Some(Note::Int8Crop) && peak < audit.mac_ceiling => format!(
+            "overflows: {} of {n} elements are infinite on {}: beside int8 weights operands beyond {CROP_END} are infinite, and sums \
+             from {} on; exact values reach {}. Scale the operand by a power of two below 1 before it, and the result back after it.",
+            d.overflow,
+            audit.profile,
+            short(audit.mac_ceiling),
+            short(peak)
         ),
         Cause::Saturation => {
             let (end, unit) = match row.unit {
@@ -158,19 +166,25 @@ fn larger(peak: f64) -> String {
 /// What becomes of the function's outputs.
 fn outputs(audit: &Audit, numerics: usize) -> String {
     let mut text = String::new();
+    if audit.numerics.get(numerics).is_some_and(|n| is_hardware(*n)) && !audit.joined.is_empty() {
+        text += &format!(
+            " The machine joins ops here: a run gives `{}` otherwise than these ops one by one.",
+            audit.joined.join("`, `")
+        );
+    }
     for row in audit.rows.iter().filter(|row| row.is_output) {
         let Some(d) = row.readings.get(numerics).and_then(|r| r.accumulated.as_ref()) else { continue };
-        let broken = d.overflow + d.special;
-        if broken > 0 {
-            text += &format!(
-                " Output `{}`: {broken} of {} elements are not finite numbers or should not be.",
-                row.value, d.elements
-            );
-        } else if !row.dtype.is_float() {
-            text += &format!(" Output `{}`: {} of {} elements differ.", row.value, d.differ, d.elements);
+        let (name, n, broken) = (&row.value, d.elements, d.overflow + d.special);
+        text += &if !row.dtype.is_float() {
+            format!(" Output `{name}`: {} of {n} elements differ.", d.differ)
+        } else if broken > 0 {
+            let rest = short(d.relative);
+            format!(
+                " Output `{name}`: {broken} of {n} elements are infinite or NaN on one side only, relative error of the others {rest}."
+            )
         } else {
-            text += &format!(" Output `{}`: relative error {}.", row.value, short(d.relative));
-        }
+            format!(" Output `{name}`: relative error {}.", short(d.relative))
+        };
     }
     text
 }

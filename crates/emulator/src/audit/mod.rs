@@ -21,7 +21,9 @@
 //!
 //! Invariants: every tensor that a live op of the body makes has a row, in program order; constants have none (ops that unpack
 //! weights do). No fusion hides a value, since ops run one by one; a fused group equals its members bit for bit, so these are the
-//! values of a run, but for the order of sums in `fast`, which a plan may choose otherwise. Ops with blocks count as one op.
+//! values of a run, but for the order of sums in `fast`, which a plan may choose otherwise. Where a machine treats ops otherwise
+//! because of those around them, as with the scales of two quantisations (int8 §2), one by one shows nothing: then the outputs are
+//! not those of a run, and [`Audit::joined`] names them. Ops with blocks count as one op.
 //! Values are dropped when no later op needs them, and rows hold counts: memory does not grow with the number of ops.
 //!
 //! ```
@@ -124,6 +126,29 @@ impl Cause {
     }
 }
 
+/// What to know about a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Note {
+    /// The op has blocks, whose ops count with it.
+    Blocks,
+    /// Its extents are computed, and are not the exact ones.
+    Extents,
+    /// An operand goes through the crop's encoding, because the other one is an int8 weight (int8 §3).
+    Int8Crop,
+}
+
+impl Note {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Note::Blocks => "with the ops of its blocks, as one op",
+            Note::Extents => "its extents are computed, and are not the exact ones",
+            Note::Int8Crop => "what is multiplied by int8 weights ends at 4094 on hardware",
+        }
+    }
+}
+
 /// One arithmetic's reading of one value.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -155,7 +180,7 @@ pub struct Row {
     /// True for an output of the function.
     pub is_output: bool,
     /// What to know about how it was read.
-    pub note: Option<&'static str>,
+    pub note: Option<Note>,
     /// The exact values of a whole run.
     pub exact: Span,
     /// One reading for each arithmetic.
@@ -176,6 +201,8 @@ pub struct Audit {
     pub threshold: f64,
     /// Magnitude from which the profile's sums of products are infinite.
     pub mac_ceiling: f64,
+    /// Outputs that a run under [`Numerics::Hardware`] gives otherwise than its ops one by one: the machine joins ops there.
+    pub joined: Vec<String>,
     /// Every value, in program order.
     pub rows: Vec<Row>,
 }

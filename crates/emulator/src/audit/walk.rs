@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferrane_device::{Error, Result};
-use ferrane_mil::{Constant, DataType, Function, OpId, Program, ValueId, Weights};
+use ferrane_mil::{Constant, DataType, Function, OpId, Program, ValueDef, ValueId, Weights};
 use ferrane_target::{Unit, select};
 
 use super::compare::{Deviation, HALF_MAX, Span};
-use super::{Audit, AuditOptions, Cause, Reading, Row};
+use super::{Audit, AuditOptions, Cause, Note, Reading, Row};
 use crate::call::{Bound, found};
 use crate::host::{Data, Tensor};
 use crate::interpret::{Analysis, Cache, Observed};
@@ -67,12 +67,12 @@ impl<'a> Pair<'a> {
 pub(super) fn audit(
     program: &Program,
     function: &str,
-    inputs: &[(String, Constant)],
+    given: &[(String, Constant)],
     states: &BTreeMap<String, Constant>,
     options: &AuditOptions,
 ) -> Result<Audit> {
     let function = found(program, function)?;
-    let bound = Bound::new(function, &program.weights, inputs, states)?;
+    let bound = Bound::new(function, &program.weights, given, states)?;
     let inputs: Vec<Arc<Tensor>> = bound.inputs.into_iter().map(Arc::new).collect();
     let analysis = Analysis::new(function);
     analysis.refuse(function)?;
@@ -104,12 +104,28 @@ pub(super) fn audit(
             pair.local.leave(id);
         }
     }
+    let mut joined = Vec::new();
+    for (pair, column) in others.iter().zip(&columns).filter(|(pair, _)| pair.numerics == Numerics::Hardware) {
+        let run = column.emulator.call(program, &function.name, given, &mut states.clone())?;
+        for (&output, (name, constant)) in function.body().outputs.iter().zip(&run) {
+            let both = Tensor::from_constant(constant, &program.weights).zip(pair.run.tensor(output));
+            let apart = |(run, stepped): (Tensor, Arc<Tensor>)| {
+                // NaN leaves a machine as infinity.
+                let (run, stepped) = (without_nan(run), without_nan(Arc::unwrap_or_clone(stepped)));
+                Deviation::of(&run, &stepped).is_some_and(|d| cause(&d, run.dtype, options.threshold).is_some())
+            };
+            if both.is_some_and(apart) {
+                joined.push(name.clone());
+            }
+        }
+    }
     Ok(Audit {
         function: function.name.clone(),
         profile: options.profile.subject.name.clone(),
         numerics: options.numerics.clone(),
         threshold: options.threshold,
         mac_ceiling: options.profile.mac_ceiling.value as f64,
+        joined,
         rows,
     })
 }
@@ -136,9 +152,11 @@ fn row(
         .collect();
     let op = function.op(id);
     let note = if !op.blocks.is_empty() {
-        Some("with the ops of its blocks, as one op")
+        Some(Note::Blocks)
     } else if readings.iter().any(|r| r.local.is_none() || r.accumulated.is_none()) {
-        Some("its extents are computed, and are not the exact ones")
+        Some(Note::Extents)
+    } else if unit == Unit::Mac && is_beside_int8(function, id) {
+        Some(Note::Int8Crop)
     } else {
         None
     };
@@ -153,6 +171,26 @@ fn row(
         note,
         exact: Span::of(&whole),
         readings,
+    })
+}
+
+fn without_nan(mut tensor: Tensor) -> Tensor {
+    if let Data::Floats(values) = &mut tensor.data {
+        values.iter_mut().filter(|v| v.is_nan()).for_each(|v| *v = f32::INFINITY);
+    }
+    tensor
+}
+
+/// True if an operand is unpacked from 8-bit numbers, for the profiles whose machines then crop the other one.
+fn is_beside_int8(function: &Function, op: OpId) -> bool {
+    function.op(op).operands().any(|value| {
+        let ValueDef::Op(maker, _) = function.value(value).def else { return false };
+        let maker = function.op(maker);
+        let data = maker.attribute("quantized_data").or_else(|| {
+            function.arg_constant(maker, "quantized_data").or_else(|| function.arg_constant(maker, "data"))
+        });
+        let dtype = data.and_then(|d| d.ty().dtype());
+        maker.name.starts_with("constexpr_") && matches!(dtype, Some(DataType::Int8 | DataType::UInt8))
     })
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Single {
     /// The op has steps of a plan.
     pub is_planned: bool,
     function: Function,
+    /// Ops of the function before the one that counts: weights as the program packs them.
+    packed: Vec<Op>,
     /// Bytes of the constants that the program does not state.
     known: Vec<Vec<u8>>,
 }
@@ -73,6 +75,7 @@ impl Single {
                 bodies: vec![(format!("ios{}", machine.opset.0), BlockId(0))],
                 ..Function::default()
             },
+            packed: Vec::new(),
             known: Vec::new(),
         };
         let mut args = Vec::with_capacity(op.args.len());
@@ -96,9 +99,12 @@ impl Single {
         let outputs: Vec<ValueId> = (0..single.results.len())
             .map(|i| single.value(format!("result{i}"), single.results[i].clone(), ValueDef::Op(OpId(0), i as u32)))
             .collect();
-        single.function.blocks = vec![Block { inputs: Vec::new(), ops: vec![OpId(0)], outputs: outputs.clone() }];
+        let order = (1..=single.packed.len() as u32).map(OpId).chain([OpId(0)]).collect();
+        single.function.blocks = vec![Block { inputs: Vec::new(), ops: order, outputs: outputs.clone() }];
         let (name, attributes) = (op.name.clone(), op.attributes.clone());
         single.function.ops = vec![Op { name, args, attributes, outputs, blocks: Vec::new(), span: None }];
+        let packed = std::mem::take(&mut single.packed);
+        single.function.ops.extend(packed);
         Ok(single)
     }
 
@@ -119,6 +125,9 @@ impl Single {
         if let Some(constant) = machine.function.constant(value) {
             return Ok(Arg::Const(constant.clone()));
         }
+        if let Some(packed) = self.packed(machine, value) {
+            return Ok(Arg::Value(packed));
+        }
         let tensor = machine.tensor(value)?;
         let param = self.def.param(name);
         let fixed = param.is_some_and(|p| p.constant);
@@ -133,6 +142,27 @@ impl Single {
             return Ok(Arg::Const(constant));
         }
         Ok(Arg::Value(self.input(name.to_string(), tensor)))
+    }
+
+    /// A weight as the program packs it, where a machine treats what stands beside it by how it is packed (int8 §3).
+    fn packed(&mut self, machine: &Machine<'_>, value: ValueId) -> Option<ValueId> {
+        let matters = self.is_planned && machine.table.rules().is_some_and(|rules| rules.int8_crop);
+        let ValueDef::Op(id, 0) = machine.function.value(value).def else { return None };
+        let op = machine.function.op(id);
+        if !matters || !op.name.starts_with("constexpr_") {
+            return None;
+        }
+        let stated = |arg: &Arg| match arg {
+            Arg::Const(constant) => Some(Arg::Const(constant.clone())),
+            Arg::Value(v) => machine.function.constant(*v).cloned().map(Arg::Const),
+            Arg::List(_) => None,
+        };
+        let args = op.args.iter().map(|(name, arg)| Some((name.clone(), stated(arg)?))).collect::<Option<Vec<_>>>()?;
+        let ty = machine.function.value(value).ty.clone();
+        let at = OpId(self.packed.len() as u32 + 1);
+        let made = self.value(format!("weight{}", at.0), ty, ValueDef::Op(at, 0));
+        self.packed.push(Op { args, outputs: vec![made], blocks: Vec::new(), ..op.clone() });
+        Some(made)
     }
 
     fn list(&mut self, machine: &Machine<'_>, op: &Op, name: &str, values: &[ValueId]) -> Result<Arg> {

@@ -9,7 +9,7 @@ use crate::interpret::{call, constant};
 /// One op over earlier values, named by numbers that are taken modulo what there is. Only ops whose results do not depend on the
 /// order of sums, which each plan chooses.
 #[derive(Clone, Debug)]
-enum Step {
+pub enum Step {
     Unary(usize, usize),
     Binary(usize, usize, usize),
     Transpose(usize, usize),
@@ -20,7 +20,7 @@ enum Step {
     Tile(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub fn step() -> impl Strategy<Value = Step> {
     let n = 0usize..64;
     prop_oneof![
         (n.clone(), n.clone()).prop_map(|(a, b)| Step::Unary(a, b)),
@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
 const LARGEST: usize = 4096;
 
 /// A program over one input of extents `[2, 3, 4]`. A second input of unknown extents keeps it from being a plan.
-fn build(dtype: DataType, steps: &[Step], open: bool) -> Program {
+pub fn build(dtype: DataType, steps: &[Step], open: bool) -> Program {
     let mut b = Builder::new("main", "ios18");
     let mut values = vec![b.input("x", Type::tensor(dtype, &[2, 3, 4])).unwrap()];
     if open {
