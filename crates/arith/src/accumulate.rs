@@ -152,14 +152,23 @@ impl Rules {
 }
 
 /// One addition inside of a tile: both operands cut to 11 fraction bits of the larger, toward zero (emulator §3.2).
-fn aligned_add(a: f32, b: f32) -> f32 {
+///
+/// Without branches, so that a loop over it becomes vector code.
+#[inline(always)]
+pub fn aligned_add(a: f32, b: f32) -> f32 {
     let exponent = |x: f32| (x.to_bits() >> 23) & 0xFF;
     let most = exponent(a).max(exponent(b));
     let cut = |x: f32| {
         let drop = 12 + most - exponent(x);
-        if drop > 23 { 0.0 } else { f32::from_bits(x.to_bits() >> drop << drop) }
+        let kept = x.to_bits() >> (drop & 31) << (drop & 31);
+        f32::from_bits(if drop > 23 { 0 } else { kept })
     };
     cut(a) + cut(b)
+}
+
+/// A sum of products in units of 2⁻⁴⁸, as a number that rounds to the same fp16 value.
+pub fn exact_sum(units: i64) -> f64 {
+    to_odd(i128::from(units)) / EXACT
 }
 
 /// A whole number as an `f64` that rounds to the same fp16 value: truncated to 53 bits, and odd if anything was cut off.

@@ -34,6 +34,7 @@ mod rules;
 mod softmax;
 pub mod table;
 
+pub use accumulate::{aligned_add, exact_sum};
 pub use crop::CROP_LIMIT;
 pub use function::Function;
 pub use quantize::{dequantize, quantize};

@@ -9,8 +9,8 @@
 //!
 //! Under `hardware` the rules hold for fp16 values. What a program types fp32 is computed as `fast` does: the engine has no such
 //! type. Results of ops without published rules (sin, pow, layer_norm, kernels) are those of `fast` or `exact`, rounded as the
-//! machine rounds. Products pass the machine's accumulator: exact sums of whole numbers, fast where no partial sum can overflow
-//! (`ferrane_host::grid`), element by element where one might, and under the accumulators of M1 and of no grid.
+//! machine rounds. Products pass the machine's accumulator: exact sums of whole numbers, in vector code where no partial sum can
+//! overflow (`ferrane_host::grid`), element by element where one might.
 //!
 //! An evaluation of a plan's own steps reuses its memory: the arena, and the scratch of each thread. What it takes from the heap is the packing memory
 //! of products, which the `gemm` crate behind `ferrane_host::gemm` allocates at each call.

@@ -5,6 +5,7 @@
 //! `ferrane_host::grid`; where a partial sum might overflow, the scalar rules decide element by element.
 
 mod elementwise;
+mod exact;
 mod products;
 mod rows;
 mod rules;

@@ -1,12 +1,12 @@
 //! Matrix products through the machine's accumulator.
 
-use ferrane_arith::{Accumulator, Rounding, Rules};
+use ferrane_arith::{Accumulator, Rounding, Rules, exact_sum};
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::gemm::Bias;
 use ferrane_host::grid::{self, Grid};
 use ferrane_host::{convert, pool, vectorize};
 
-use super::Hardware;
+use super::{Hardware, exact};
 use crate::plan::step::Matmul;
 use crate::tables::memory::{Reads, Slice, SliceMut};
 use crate::tables::rows::{load_row, store_row};
@@ -26,6 +26,16 @@ const BOUNDED: usize = 1 << 16;
 struct After<'a> {
     scale: f32,
     bias: Option<Bias<'a>>,
+}
+
+impl After<'_> {
+    fn bias_at(&self, row: usize, col: usize) -> f32 {
+        match self.bias {
+            Some(Bias::Rows(b)) => b[row],
+            Some(Bias::Cols(b)) => b[col],
+            None => 0.0,
+        }
+    }
 }
 
 /// A matrix in memory: where element (0, 0) lies, rows and columns, and their strides.
@@ -179,36 +189,64 @@ impl Hardware {
             });
         }
         let (lhs, rhs) = (&*lhs, &*rhs);
-        if rules.accumulator != Accumulator::Grid || k < 2 {
-            pool::for_each_chunk_mut(to, n * FINISH.div_ceil(k.max(1) * n), |task, rows| {
-                let first = task * FINISH.div_ceil(k.max(1) * n);
-                for (i, row) in rows.chunks_mut(n).enumerate() {
-                    for (j, v) in row.iter_mut().enumerate() {
-                        *v = one(rules, lhs, rhs, [first + i, k, j, n], after);
-                    }
+        if k < 2 {
+            for (i, row) in to.chunks_mut(n).enumerate() {
+                for (j, v) in row.iter_mut().enumerate() {
+                    *v = one(rules, lhs, rhs, [i, k, j, n], after);
                 }
-            });
+            }
             return Ok(());
         }
+        if rules.accumulator == Accumulator::Grid {
+            self.on_grid(lhs, rhs, to, [m, k, n], after)
+        } else {
+            self.exact(lhs, rhs, to, [m, k, n], after)
+        }
+    }
+
+    /// `product` through the accumulators that are no grid.
+    fn exact(&self, lhs: &[f32], rhs: &[f32], to: &mut [f32], [m, k, n]: [usize; 3], after: After<'_>) -> Result<()> {
+        let rules = &self.rules;
+        let is_tiled = rules.accumulator == Accumulator::Tiles;
+        scratch::with(m + n, |squares| {
+            let (rows, cols) = squares.split_at_mut(m);
+            norms(lhs, rhs, rows, cols, k, n);
+            let per_task = FINISH.div_ceil(k * n);
+            pool::for_each_chunk_mut(to, per_task * n, |task, piece| {
+                for (i, to) in piece.chunks_mut(n).enumerate() {
+                    let i = task * per_task + i;
+                    exact::row(is_tiled, &lhs[i * k..][..k], rhs, n, |j, sum| {
+                        to[j] = if sure(rules, k, rows[i], cols[j]) {
+                            stored(rules, k, exact_sum(sum), after.bias_at(i, j), after.scale)
+                        } else {
+                            one(rules, lhs, rhs, [i, k, j, n], after)
+                        };
+                    });
+                }
+            });
+        })
+    }
+
+    /// `product` on the grid.
+    fn on_grid(&self, lhs: &[f32], rhs: &[f32], to: &mut [f32], [m, k, n]: [usize; 3], after: After<'_>) -> Result<()> {
+        let rules = &self.rules;
         let grid = Grid { scale: rules.grid_scale(), flush: rules.grid_flush, away: rules.rounding == Rounding::Away };
         grid::multiply(grid, lhs, rhs, bytemuck::cast_slice_mut(to), m, k, n).map_err(missing)?;
         scratch::with(m + n, |squares| {
             let (rows, cols) = squares.split_at_mut(m);
             norms(lhs, rhs, rows, cols, k, n);
             let most = |v: &[f32]| v.iter().copied().fold(0.0f32, |m, v| if v > m || v.is_nan() { v } else { m });
-            let sure =
-                |a: f32, b: f32| k <= BOUNDED && rules.cannot_overflow(k, (f64::from(a) * 1.01, f64::from(b) * 1.01));
-            let all = sure(most(rows), most(cols));
+            let all = sure(rules, k, most(rows), most(cols));
             let per_task = FINISH.div_ceil(n);
             pool::for_each_chunk_mut(to, per_task * n, |task, piece| {
                 for (i, row) in piece.chunks_mut(n).enumerate() {
                     let i = task * per_task + i;
                     finish(rules, row, i, k, after);
-                    if all || sure(rows[i], most(cols)) {
+                    if all || sure(rules, k, rows[i], most(cols)) {
                         continue;
                     }
                     for (j, v) in row.iter_mut().enumerate() {
-                        if !sure(rows[i], cols[j]) {
+                        if !sure(rules, k, rows[i], cols[j]) {
                             *v = one(rules, lhs, rhs, [i, k, j, n], after);
                         }
                     }
@@ -221,12 +259,7 @@ impl Hardware {
 /// Turns the sums of a row, in grid units, into stored values.
 fn finish(rules: &Rules, row: &mut [f32], i: usize, k: usize, after: After<'_>) {
     let unit = 1.0 / f64::from(rules.grid_scale());
-    let scale = rules.rounding.f32(after.scale);
-    let is_scaled = after.scale != 1.0;
-    let stored = |units: f32, bias: f32| {
-        let value = rules.output(k, f64::from(units.to_bits() as i32) * unit, bias);
-        if is_scaled { rules.result(value * scale) } else { value }
-    };
+    let stored = |units: f32, bias: f32| stored(rules, k, f64::from(units.to_bits() as i32) * unit, bias, after.scale);
     match after.bias {
         Some(Bias::Cols(bias)) => vectorize!({
             for (v, &b) in row.iter_mut().zip(bias) {
@@ -247,13 +280,19 @@ fn finish(rules: &Rules, row: &mut [f32], i: usize, k: usize, after: After<'_>) 
 /// One element by the scalar rules: row `i` times column `j` of `n`.
 fn one(rules: &Rules, lhs: &[f32], rhs: &[f32], [i, k, j, n]: [usize; 4], after: After<'_>) -> f32 {
     let sum = rules.dot(k, |c| (lhs[i * k + c], rhs[c * n + j]));
-    let bias = match after.bias {
-        Some(Bias::Rows(b)) => b[i],
-        Some(Bias::Cols(b)) => b[j],
-        None => 0.0,
-    };
+    stored(rules, k, sum, after.bias_at(i, j), after.scale)
+}
+
+/// What is stored for a sum.
+#[inline(always)]
+fn stored(rules: &Rules, k: usize, sum: f64, bias: f32, scale: f32) -> f32 {
     let value = rules.output(k, sum, bias);
-    if after.scale == 1.0 { value } else { rules.result(value * rules.rounding.f32(after.scale)) }
+    if scale == 1.0 { value } else { rules.result(value * rules.rounding.f32(scale)) }
+}
+
+/// True where no partial sum can overflow, from sums of squares in fp32.
+fn sure(rules: &Rules, k: usize, row: f32, col: f32) -> bool {
+    k <= BOUNDED && rules.cannot_overflow(k, (f64::from(row) * 1.01, f64::from(col) * 1.01))
 }
 
 /// Sums of squares of the rows of `lhs` and of the columns of `rhs`.

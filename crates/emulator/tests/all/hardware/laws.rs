@@ -113,13 +113,15 @@ fn bits_do_not_depend_on_threads_runs_or_the_place_in_a_batch() {
 /// Sums close to the edge of the accumulator, where some elements are decided one by one.
 #[test]
 fn elements_near_the_ceiling_are_those_of_the_scalar_rules() {
-    let rules = Rules::published();
     let scale = |mut t: Tensor, by: f64| {
         t.values.iter_mut().for_each(|v| *v = harness::half(*v * by));
         t
     };
     let (m, k, n) = (9, 70, 37);
-    for (left, right) in [(1.0, 1.0), (900.0, 40.0), (60000.0, 0.9), (2000.0, 3000.0)] {
+    let all = [Accumulator::Grid, Accumulator::Tiles, Accumulator::Wide];
+    let cases = [(1.0, 1.0), (0.01, 0.003), (900.0, 40.0), (60000.0, 0.9), (2000.0, 3000.0)];
+    for (accumulator, (left, right)) in all.into_iter().flat_map(|a| cases.map(|c| (a, c))) {
+        let rules = Rules { accumulator, ..Rules::published() };
         let x = scale(Tensor::random(DataType::Fp16, &[m, k], 5), left);
         let y = scale(Tensor::random(DataType::Fp16, &[k, n], 6), right);
         let program = harness::program(&[x.clone(), y.clone()], |b, ids| {
@@ -130,7 +132,11 @@ fn elements_near_the_ceiling_are_those_of_the_scalar_rules() {
             for j in 0..n {
                 let a: Vec<f32> = (0..k).map(|c| x.values[i * k + c] as f32).collect();
                 let b: Vec<f32> = (0..k).map(|c| y.values[c * n + j] as f32).collect();
-                assert_eq!(found.values[i * n + j], f64::from(rules.product(&a, &b, 0.0)), "{left} {right} {i} {j}");
+                assert_eq!(
+                    found.values[i * n + j],
+                    f64::from(rules.product(&a, &b, 0.0)),
+                    "{accumulator:?} {left} {right} {i} {j}"
+                );
             }
         }
     }
