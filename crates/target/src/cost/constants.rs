@@ -107,6 +107,8 @@ constants! {
         traffic_gb_s,
         /// Memory on chip: an op of the array whose activations fit has no traffic.
         sram_mb,
+        /// Leaving the engine for an op that it does not run, and coming back.
+        cut_us,
         /// Compiling a program, whatever is in it.
         compile_ms,
         /// Factor on what ops and weights add to the compile.

@@ -14,25 +14,25 @@
 //! | file | content |
 //! |---|---|
 //! | `constants` | the constants of a chip |
-//! | `work` | what an op asks of the machine |
-//! | `walk` | the work of a function's ops, views and fused ops left out |
-//! | `model` | the time of work and of programs |
+//! | `demand` | what an op asks of the machine |
+//! | `walk` | the demands of a function's ops, views and fused ops left out |
+//! | `model` | the time of demands and of programs |
 //! | `step` | a training step: kernels and CPU parts |
 //! | `published` | published numbers against predicted ones |
 //! | `roofline`, `chart` | pictures |
 
 mod chart;
 mod constants;
+mod demand;
 mod model;
 pub mod published;
 mod roofline;
 mod step;
 mod walk;
-mod work;
 
 pub use constants::{Constant, Constants, ConstantsError};
+pub use demand::{Demand, Kind};
 pub use model::{Bound, Cost, CostModel, OpCost, predict};
 pub use roofline::roofline_svg;
 pub use step::{KernelCost, StepCost, StepShape, predict_step};
-pub use walk::{CostError, Item, works};
-pub use work::{Unit, Work};
+pub use walk::{CostError, Item, demands};

@@ -1,12 +1,12 @@
-//! The time of work on a chip, and of programs.
+//! The time of single demands on a chip, and of programs.
 
 use ferrane_mil::Program;
 
 use crate::Profile;
 
 use super::constants::{Constants, ConstantsError};
-use super::walk::{CostError, Item, works};
-use super::work::{Unit, Work};
+use super::walk::{CostError, Item, demands};
+use super::demand::{Demand, Kind};
 
 const MIB: f64 = 1048576.0;
 
@@ -23,11 +23,14 @@ pub enum Bound {
     Spill,
     /// Activations that the planar engine reads and writes.
     Planar,
+    /// An op outside the engine, and the way to it.
+    Host,
 }
 
 impl Bound {
     /// All of them.
-    pub const ALL: [Bound; 5] = [Bound::Dispatch, Bound::Compute, Bound::Dram, Bound::Spill, Bound::Planar];
+    pub const ALL: [Bound; 6] =
+        [Bound::Dispatch, Bound::Compute, Bound::Dram, Bound::Spill, Bound::Planar, Bound::Host];
 
     /// Its name, as it is shown.
     pub fn name(self) -> &'static str {
@@ -37,6 +40,7 @@ impl Bound {
             Bound::Dram => "dram",
             Bound::Spill => "spill",
             Bound::Planar => "planar",
+            Bound::Host => "host",
         }
     }
 }
@@ -116,42 +120,40 @@ impl CostModel {
     }
 
     /// The rate at which an op of so many operations is computed, in FLOP/µs.
-    fn rate(&self, work: &Work) -> f64 {
+    fn rate(&self, demand: &Demand) -> f64 {
         let c = &self.constants;
-        let ramp = (work.flops as f64 / (c.ramp_mflop.value * 1e6)).powf(c.ramp_power.value).min(1.0);
-        let share = if work.unit == Unit::Product { c.matmul_share.value } else { 1.0 };
-        let gain = if work.int8 { c.int8_gain.value } else { 1.0 };
+        let ramp = (demand.flops as f64 / (c.ramp_mflop.value * 1e6)).powf(c.ramp_power.value).min(1.0);
+        let share = if demand.kind == Kind::Product { c.matmul_share.value } else { 1.0 };
+        let gain = if demand.int8 { c.int8_gain.value } else { 1.0 };
         c.rate_tflops.value * 1e6 * ramp * share * gain
     }
 
-    /// The time of one op's work in µs, and what bounds it.
-    pub fn time(&self, work: &Work) -> (f64, Bound) {
+    /// The time of one op in µs, and what bounds it.
+    pub fn time(&self, demand: &Demand) -> (f64, Bound) {
         let c = &self.constants;
         // GB/s is 1e3 bytes per µs.
         let traffic = |bytes: u64| bytes as f64 / (c.traffic_gb_s.value * 1e3);
-        if work.unit == Unit::Planar {
-            let on_chip = work.traffic() as f64 <= c.sram_mb.value * MIB;
-            return (traffic(work.traffic()), if on_chip { Bound::Planar } else { Bound::Spill });
+        if demand.kind == Kind::Host {
+            return (traffic(demand.traffic()), Bound::Host);
+        }
+        if demand.kind == Kind::Planar {
+            let on_chip = demand.traffic() as f64 <= c.sram_mb.value * MIB;
+            return (traffic(demand.traffic()), if on_chip { Bound::Planar } else { Bound::Spill });
         }
         let mut best =
-            if work.flops == 0 { (0.0, Bound::Compute) } else { (work.flops as f64 / self.rate(work), Bound::Compute) };
-        let rest = (work.weights as f64 - c.buffer_mb.value * MIB).max(0.0);
-        let aliased = work.row >= 4096 && work.row.is_power_of_two() && c.alias_gb_s.value < c.stream_gb_s.value;
+            if demand.flops == 0 { (0.0, Bound::Compute) } else { (demand.flops as f64 / self.rate(demand), Bound::Compute) };
+        let rest = (demand.weights as f64 - c.buffer_mb.value * MIB).max(0.0);
+        let aliased = demand.row >= 4096 && demand.row.is_power_of_two() && c.alias_gb_s.value < c.stream_gb_s.value;
         let (rate, why) = if aliased { (c.alias_gb_s.value, Bound::Spill) } else { (c.stream_gb_s.value, Bound::Dram) };
         if rest / (rate * 1e3) > best.0 {
             best = (rest / (rate * 1e3), why);
         }
-        let spilt = work.traffic() as f64 > c.sram_mb.value * MIB;
-        if spilt && traffic(work.traffic()) > best.0 {
-            best = (traffic(work.traffic()), Bound::Spill);
+        let spilt = demand.traffic() as f64 > c.sram_mb.value * MIB;
+        if spilt && traffic(demand.traffic()) > best.0 {
+            best = (traffic(demand.traffic()), Bound::Spill);
         }
-        let inner = traffic(work.inner);
+        let inner = traffic(demand.inner);
         (best.0 + inner, if inner > best.0 { Bound::Planar } else { best.1 })
-    }
-
-    /// The time of one evaluation of works in µs, the floor included.
-    pub fn total_us<'a>(&self, works: impl IntoIterator<Item = &'a Work>) -> f64 {
-        self.dispatch_us() + works.into_iter().map(|w| self.time(w).0).sum::<f64>()
     }
 
     /// Compiling a program of so many ops and bytes of weights, ms.
@@ -165,14 +167,20 @@ impl CostModel {
     pub fn cost(&self, items: Vec<Item>) -> Cost {
         let c = &self.constants;
         let dispatch_us = self.dispatch_us();
-        let mut shares = [dispatch_us, 0.0, 0.0, 0.0, 0.0];
+        let mut shares = [dispatch_us, 0.0, 0.0, 0.0, 0.0, 0.0];
+        let mut outside = false;
         let (mut total_us, mut flops, mut bytes, mut weights) = (dispatch_us, 0u64, 0u64, 0u64);
         let mut ops = Vec::new();
-        for Item { name, op, work } in items {
+        for Item { name, op, demand } in items {
             let mut cost =
                 OpCost { name, op, flops: 0, bytes_weights: 0, bytes_in: 0, bytes_out: 0, us: 0.0, bound: None };
-            if let Some(w) = work {
-                let (us, bound) = self.time(&w);
+            if let Some(w) = demand {
+                let (mut us, bound) = self.time(&w);
+                // A graph is cut where it leaves the engine, once for neighbours.
+                if bound == Bound::Host && !outside {
+                    us += c.cut_us.value;
+                }
+                outside = bound == Bound::Host;
                 total_us += us;
                 shares[bound as usize] += us;
                 flops = flops.saturating_add(w.flops);
@@ -206,7 +214,7 @@ impl CostModel {
 /// See [`CostError`].
 pub fn predict(program: &Program, model: &CostModel) -> Result<Cost, CostError> {
     let function = program.function("main").or_else(|| program.functions.first()).ok_or(CostError::Empty)?;
-    let items = works(function, &model.constants.family)?;
+    let items = demands(function, &model.constants.family)?;
     let op = |i: &Item| i.op != "const" && !i.op.starts_with("constexpr_");
     Ok(model.cost(items.into_iter().filter(op).collect()))
 }
@@ -221,8 +229,8 @@ mod tests {
         CostModel::for_chip("m4").unwrap()
     }
 
-    fn conv(inputs: u64, outputs: u64, positions: u64) -> Work {
-        Work::conv(inputs, outputs, positions, false).unwrap()
+    fn conv(inputs: u64, outputs: u64, positions: u64) -> Demand {
+        Demand::conv(inputs, outputs, positions, false).unwrap()
     }
 
     #[test]
@@ -231,19 +239,19 @@ mod tests {
         assert_eq!((bound(256), bound(3072), bound(4096)), (Bound::Compute, Bound::Dram, Bound::Spill));
         // 4096 channels take longer than 4608 (benchmarks §4).
         assert!(m.time(&conv(4096, 4096, 64)).0 > m.time(&conv(4608, 4608, 64)).0);
-        let huge = Work { bytes_in: 1 << 40, ..Work::planar(0, 0, 0) };
+        let huge = Demand { bytes_in: 1 << 40, ..Demand::planar(0, 0, 0) };
         assert_eq!(m.time(&huge).1, Bound::Spill);
-        assert_eq!(Work::conv(u64::MAX, 2, 1, false), None);
+        assert_eq!(Demand::conv(u64::MAX, 2, 1, false), None);
     }
 
     #[test]
     fn the_rate_rises_with_the_size_to_the_published_peak() {
         let m = model();
-        let rate = |w: &Work| w.flops as f64 / m.time(w).0 / 1e6;
+        let rate = |w: &Demand| w.flops as f64 / m.time(w).0 / 1e6;
         assert!(rate(&conv(512, 512, 64)) < rate(&conv(512, 512, 4096)));
         // int8 §1: 18.6 and 35.1 TOPS at 64x64; the fit is within a twentieth of both.
         assert!((rate(&conv(512, 512, 4096)) / 18.6 - 1.0).abs() < 0.05);
-        assert!((rate(&Work::conv(512, 512, 4096, true).unwrap()) / 35.1 - 1.0).abs() < 0.05);
+        assert!((rate(&Demand::conv(512, 512, 4096, true).unwrap()) / 35.1 - 1.0).abs() < 0.05);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The work of a function's ops, in order. Views, constants and fused ops are items without work.
+//! What the ops of a function ask of the machine, in order. Views, constants and fused ops ask nothing.
 //!
 //! Sizes come from the types alone, so that any program whose shapes are known can be walked; one with an unknown shape or with
 //! nested blocks is an error, as its time depends on what it is given.
@@ -7,7 +7,9 @@ use std::collections::HashMap;
 
 use ferrane_mil::{Arg, Constant, Function, Op, Type, ValueDef, ValueId};
 
-use super::work::{Unit, Work};
+use crate::select::{Unit, Work};
+
+use super::demand::{Demand, Kind};
 
 /// An op with what it asks of the machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,8 +18,8 @@ pub struct Item {
     pub name: String,
     /// The op.
     pub op: String,
-    /// Its work; none for a view, a constant, or an op that its producer carries out.
-    pub work: Option<Work>,
+    /// What it asks; none for a view, a constant, or an op that its producer carries out.
+    pub demand: Option<Demand>,
 }
 
 /// Why a program's time cannot be told.
@@ -50,16 +52,6 @@ pub enum CostError {
         value: String,
         /// The op.
         op: String,
-    },
-    /// An operand that the op cannot do without is absent or has too few axes.
-    #[error("`{value}`: `{op}` lacks a usable `{operand}`")]
-    Operand {
-        /// Name of its first result.
-        value: String,
-        /// The op.
-        op: String,
-        /// The operand.
-        operand: &'static str,
     },
 }
 
@@ -103,7 +95,7 @@ const FUSED: [&str; 15] = [
 ///
 /// # Errors
 /// A value of unknown size, nested blocks, sizes that overflow, an op without its operands.
-pub fn works(function: &Function, family: &str) -> Result<Vec<Item>, CostError> {
+pub fn demands(function: &Function, family: &str) -> Result<Vec<Item>, CostError> {
     let mut walk = Walk { function, family, constants: HashMap::new(), uses: uses(function), arrays: HashMap::new() };
     function.body().ops.iter().map(|id| walk.item(function.op(*id))).collect()
 }
@@ -153,11 +145,11 @@ fn streams(op: &str, family: &str) -> bool {
 impl Walk<'_> {
     fn item(&mut self, op: &Op) -> Result<Item, CostError> {
         let name = op.outputs.first().map_or_else(String::new, |v| self.function.value(*v).name.clone());
-        let work = self.work(op, &name)?;
-        Ok(Item { name, op: op.name.clone(), work })
+        let demand = self.demand(op, &name)?;
+        Ok(Item { name, op: op.name.clone(), demand })
     }
 
-    fn work(&mut self, op: &Op, name: &str) -> Result<Option<Work>, CostError> {
+    fn demand(&mut self, op: &Op, name: &str) -> Result<Option<Demand>, CostError> {
         if !op.blocks.is_empty() {
             return Err(CostError::ControlFlow { value: name.to_string(), op: op.name.clone() });
         }
@@ -184,22 +176,16 @@ impl Walk<'_> {
             self.pass(op, op.name == "quantize");
             return Ok(None);
         }
-        let too_large = || CostError::TooLarge { value: name.to_string(), op: op.name.clone() };
-        let lacks = |operand| CostError::Operand { value: name.to_string(), op: op.name.clone(), operand };
-        let work = match op.name.as_str() {
-            "conv" => self.conv(op, 0).map_err(|e| e.named(lacks, too_large))?,
-            "conv_transpose" => self.conv(op, 1).map_err(|e| e.named(lacks, too_large))?,
-            "linear" => self.conv(op, 0).map_err(|e| e.named(lacks, too_large))?,
-            "matmul" => self.matmul(op).map_err(|e| e.named(lacks, too_large))?,
-            "einsum" => self.einsum(op).map_err(|e| e.named(lacks, too_large))?,
-            "scaled_dot_product_attention" => self.attention(op).map_err(|e| e.named(lacks, too_large))?,
-            "lstm" | "gru" | "rnn" => self.recurrent(op).map_err(|e| e.named(lacks, too_large))?,
+        let demand = match Unit::of(self.function, op) {
+            Unit::Host => Demand { kind: Kind::Host, ..self.planar(op)? },
+            _ if op.name == "scaled_dot_product_attention" => self.attention(op, name)?,
+            Unit::Mac => self.array(op, name)?,
             _ => self.planar(op)?,
         };
-        if work.unit != Unit::Planar {
+        if matches!(demand.kind, Kind::Array | Kind::Product) {
             self.arrays.extend(op.outputs.iter().map(|v| (*v, false)));
         }
-        Ok(Some(work))
+        Ok(Some(demand))
     }
 
     /// A view or a fused op hands on what its operand is.
@@ -299,121 +285,45 @@ impl Walk<'_> {
         Ok((made, known))
     }
 
-    fn planar(&self, op: &Op) -> Result<Work, CostError> {
+    fn planar(&self, op: &Op) -> Result<Demand, CostError> {
         let written = self.written(op)?;
         if PARTS.contains(&op.name.as_str()) {
-            return Ok(Work::planar(0, written, written));
+            return Ok(Demand::planar(0, written, written));
         }
         let (made, known) = self.read(op)?;
         let largest = op.operands().chain(op.outputs.iter().copied()).map(|v| self.elements(v));
         let flops = largest.filter_map(Result::ok).max().unwrap_or(0);
-        Ok(Work::planar(flops, made.saturating_add(known), written))
+        Ok(Demand::planar(flops, made.saturating_add(known), written))
     }
 
-    /// Work of the array: `flops` of an op with these operands.
-    fn array(&self, op: &Op, unit: Unit, flops: Option<u64>, row: u64) -> Result<Work, Fault> {
-        let (made, known) = self.read(op)?;
-        let codes = first(op).and_then(|v| self.arrays.get(&v)).copied().unwrap_or(false);
-        let int8 = codes && op.operands().any(|v| self.constants.get(&v).is_some_and(|c| c.int8));
-        let flops = flops.ok_or(Fault::Large)?;
+    /// A product or a convolution, with runtime weights or constant ones.
+    fn array(&self, op: &Op, name: &str) -> Result<Demand, CostError> {
+        let (bytes_in, weights) = self.read(op)?;
         let bytes_out = self.written(op)?;
-        Ok(Work { unit, flops, weights: known, bytes_in: made, bytes_out, inner: 0, row, int8 })
-    }
-
-    /// `conv`, `linear` (axis 0 of the weight counts the results) and `conv_transpose` (axis 1 does).
-    fn conv(&self, op: &Op, results: usize) -> Result<Work, Fault> {
-        let x = self.function.arg_value(op, "x").ok_or(Fault::Lacks("x"))?;
-        let weight = self.function.arg_value(op, "weight").ok_or(Fault::Lacks("weight"))?;
-        let extents = self.shape(weight)?;
-        // Each element of the counted side meets the weights of one of its channels.
-        let side = if results == 0 { op.outputs.first().copied().ok_or(Fault::Lacks("result"))? } else { x };
-        let channels = extents.first().copied().filter(|c| *c > 0).ok_or(Fault::Lacks("weight"))?;
-        let per = self.elements(weight)? / channels;
-        let flops = self.elements(side)?.checked_mul(per).and_then(|n| n.checked_mul(2));
-        let unit = if self.constants.contains_key(&weight) { Unit::Array } else { Unit::Product };
-        self.array(op, unit, flops, if results == 0 { per } else { channels })
-    }
-
-    fn matmul(&self, op: &Op) -> Result<Work, Fault> {
-        let x = self.function.arg_value(op, "x").ok_or(Fault::Lacks("x"))?;
-        let out = op.outputs.first().copied().ok_or(Fault::Lacks("result"))?;
-        let turned = self.function.arg_constant(op, "transpose_x").and_then(|c| c.as_bool()).unwrap_or(false);
-        let extents = self.shape(x)?;
-        let inner = extents.iter().rev().nth(usize::from(turned && extents.len() > 1)).ok_or(Fault::Lacks("x"))?;
-        let flops = self.elements(out)?.checked_mul(*inner).and_then(|n| n.checked_mul(2));
-        self.array(op, Unit::Product, flops, *inner)
-    }
-
-    /// Every combination of the labels' values is one multiplication and addition.
-    fn einsum(&self, op: &Op) -> Result<Work, Fault> {
-        let equation = self.function.arg_constant(op, "equation").and_then(|c| c.as_str().map(str::to_string));
-        let equation = equation.ok_or(Fault::Lacks("equation"))?;
-        let (left, _) = equation.split_once("->").ok_or(Fault::Lacks("equation"))?;
-        let Some(Arg::List(values)) = op.arg("values") else { return Err(Fault::Lacks("values")) };
-        let mut sizes: HashMap<char, u64> = HashMap::new();
-        for (labels, value) in left.split(',').zip(values) {
-            for (label, extent) in labels.trim().chars().zip(self.shape(*value)?) {
-                let size = sizes.entry(label).or_insert(extent);
-                *size = (*size).max(extent);
-            }
-        }
-        let flops = sizes.values().try_fold(2u64, |n, size| n.checked_mul(*size));
-        self.array(op, Unit::Product, flops, 0)
-    }
-
-    /// Two products, and the scores written and read by the softmax between them.
-    fn attention(&self, op: &Op) -> Result<Work, Fault> {
-        let extents = |name: &'static str| -> Result<Vec<u64>, Fault> {
-            let value = self.function.arg_value(op, name).ok_or(Fault::Lacks(name))?;
-            let extents = self.shape(value)?;
-            if extents.len() < 2 { Err(Fault::Lacks(name)) } else { Ok(extents) }
+        let too_large = || CostError::TooLarge { value: name.to_string(), op: op.name.clone() };
+        // Saturated counts are too large.
+        let flops = Work::of(self.function, op, Unit::Mac).macs.checked_mul(2).ok_or_else(too_large)?;
+        let weight = self.function.arg_value(op, "weight");
+        let constant = weight.is_some_and(|w| self.constants.contains_key(&w));
+        let row = match weight {
+            Some(w) => self.shape(w)?.iter().skip(1).fold(1u64, |n, d| n.saturating_mul(*d)),
+            None => 0,
         };
-        let (q, k, v) = (extents("query")?, extents("key")?, extents("value")?);
-        let rows: Option<u64> = q[..q.len() - 1].iter().try_fold(1u64, |n, d| n.checked_mul(*d));
-        let scores = rows.and_then(|n| n.checked_mul(k[k.len() - 2])).ok_or(Fault::Large)?;
-        let wide = q[q.len() - 1].checked_add(v[v.len() - 1]).ok_or(Fault::Large)?;
-        let flops = scores.checked_mul(wide).and_then(|n| n.checked_mul(2));
-        let mut work = self.array(op, Unit::Product, flops, 0)?;
+        let codes = first(op).and_then(|v| self.arrays.get(&v)).copied().unwrap_or(false);
+        let int8 = codes && weight.and_then(|w| self.constants.get(&w)).is_some_and(|c| c.int8);
+        let kind = if constant { Kind::Array } else { Kind::Product };
+        Ok(Demand { kind, flops, weights, bytes_in, bytes_out, inner: 0, row, int8 })
+    }
+
+    /// Two products, and between them the scores.
+    fn attention(&self, op: &Op, name: &str) -> Result<Demand, CostError> {
+        let demand = self.array(op, name)?;
+        let shape = |arg| self.function.arg_value(op, arg).map_or(Ok(Vec::new()), |v| self.shape(v));
+        let (query, key) = (shape("query")?, shape("key")?);
+        let keys = key.iter().rev().nth(1).copied().unwrap_or(0);
+        let rows = query.split_last().map_or(0, |(_, rows)| rows.iter().fold(1u64, |n, d| n.saturating_mul(*d)));
         // fp16 scores: written by the first product, read and written by the softmax, read by the second.
-        work.inner = scores.checked_mul(8).ok_or(Fault::Large)?;
-        Ok(work)
-    }
-
-    /// Every weight meets every step of every sequence once.
-    fn recurrent(&self, op: &Op) -> Result<Work, Fault> {
-        let x = self.function.arg_value(op, "x").ok_or(Fault::Lacks("x"))?;
-        let extents = self.shape(x)?;
-        let steps = extents.iter().take(2).try_fold(1u64, |n, d| n.checked_mul(*d)).ok_or(Fault::Large)?;
-        let mut weights = 0u64;
-        for (name, arg) in &op.args {
-            if let (true, Arg::Value(v)) = (name.starts_with("weight"), arg) {
-                weights = weights.checked_add(self.elements(*v)?).ok_or(Fault::Large)?;
-            }
-        }
-        self.array(op, Unit::Array, weights.checked_mul(steps).and_then(|n| n.checked_mul(2)), 0)
-    }
-}
-
-/// An error before the op's name is put to it.
-enum Fault {
-    Lacks(&'static str),
-    Large,
-    Cost(CostError),
-}
-
-impl Fault {
-    fn named(self, lacks: impl Fn(&'static str) -> CostError, large: impl Fn() -> CostError) -> CostError {
-        match self {
-            Fault::Lacks(operand) => lacks(operand),
-            Fault::Large => large(),
-            Fault::Cost(error) => error,
-        }
-    }
-}
-
-impl From<CostError> for Fault {
-    fn from(error: CostError) -> Fault {
-        Fault::Cost(error)
+        Ok(Demand { inner: rows.saturating_mul(keys).saturating_mul(8), ..demand })
     }
 }
 
@@ -440,31 +350,31 @@ mod tests {
             "program(1.3)\n[buildInfo = dict<string, string>({{}})]\n{{\n    func main<ios18>({inputs}) {{\n{body}\n    }} -> ({out});\n}}\n"
         );
         let program: Program = parse(text.as_bytes(), &Weights::new()).unwrap_or_else(|e| panic!("{e}"));
-        works(program.function("main").unwrap(), "h16")
+        demands(program.function("main").unwrap(), "h16")
     }
 
-    fn work(body: &str, inputs: &str) -> Work {
-        items(body, inputs, "y").unwrap().into_iter().find_map(|i| i.work).unwrap()
+    fn demand(body: &str, inputs: &str) -> Demand {
+        items(body, inputs, "y").unwrap().into_iter().find_map(|i| i.demand).unwrap()
     }
 
     #[test]
     fn products_count_their_inner_axis() {
         let body = "bool t = const()[name = string(\"t\"), val = bool(true)];\nbool f = const()[name = string(\"f\"), val = bool(false)];\n\
             tensor<fp16, [3, 4, 6]> y = matmul(x = a, y = b, transpose_x = t, transpose_y = f)[name = string(\"y\")];";
-        let w = work(body, "tensor<fp16, [3, 5, 4]> a, tensor<fp16, [3, 5, 6]> b");
-        assert_eq!((w.unit, w.flops), (Unit::Product, 2 * 3 * 4 * 6 * 5));
+        let w = demand(body, "tensor<fp16, [3, 5, 4]> a, tensor<fp16, [3, 5, 6]> b");
+        assert_eq!((w.kind, w.flops), (Kind::Product, 2 * 3 * 4 * 6 * 5));
         // Two bytes for each element of a and b, and the flags.
         assert_eq!((w.bytes_in, w.bytes_out), (2 * (60 + 90), 2 * 72));
         let body = "string e = const()[name = string(\"e\"), val = string(\"chw,whr->chr\")];\n\
             tensor<fp16, [3, 4, 6]> y = einsum(equation = e, values = (a, b))[name = string(\"y\")];";
-        assert_eq!(work(body, "tensor<fp16, [3, 4, 5]> a, tensor<fp16, [5, 4, 6]> b").flops, 2 * 3 * 4 * 5 * 6);
+        assert_eq!(demand(body, "tensor<fp16, [3, 4, 5]> a, tensor<fp16, [5, 4, 6]> b").flops, 2 * 3 * 4 * 5 * 6);
     }
 
     #[test]
     fn attention_writes_its_scores_between_two_products() {
         let body = "tensor<fp16, [1, 4, 8, 16]> y = scaled_dot_product_attention(query = q, key = k, value = v)[name = string(\"y\")];";
         let inputs = "tensor<fp16, [1, 4, 8, 16]> q, tensor<fp16, [1, 4, 32, 16]> k, tensor<fp16, [1, 4, 32, 16]> v";
-        let w = work(body, inputs);
+        let w = demand(body, inputs);
         assert_eq!((w.flops, w.inner), (2 * 4 * 8 * 32 * (16 + 16), 4 * 8 * 32 * 8));
     }
 
@@ -477,8 +387,8 @@ mod tests {
             + "tensor<fp16, [4, 8]> p = slice_by_size(x = x, begin = b, size = s)[name = string(\"p\")];\n\
                tensor<fp16, [8, 4]> y = reshape(x = p, shape = r)[name = string(\"y\")];";
         let items = items(&body, "tensor<fp16, [400, 800]> x", "y").unwrap();
-        let works: Vec<_> = items.iter().filter_map(|i| i.work).collect();
-        assert_eq!(works, [Work::planar(0, 64, 64)]);
+        let found: Vec<_> = items.iter().filter_map(|i| i.demand).collect();
+        assert_eq!(found, [Demand::planar(0, 64, 64)]);
     }
 
     #[test]
@@ -503,10 +413,10 @@ mod tests {
         };
         let body = weight(0) + &weight(1) + &conv("a", "x", 0) + &quantised("b", "a") + &conv("y", "b", 1);
         let items = items(&body, "tensor<fp16, [1, 8, 4, 4]> x", "y").unwrap();
-        let works: Vec<_> = items.iter().filter_map(|i| i.work).collect();
+        let found: Vec<_> = items.iter().filter_map(|i| i.demand).collect();
         // The pair between the convolutions rides on the first; its codes meet int8 weights in the second.
-        assert_eq!(works.iter().map(|w| w.int8).collect::<Vec<_>>(), [false, true]);
-        assert!(works.iter().all(|w| w.weights == 64 && w.flops == 2 * 8 * 8 * 16 && w.unit == Unit::Array));
+        assert_eq!(found.iter().map(|w| w.int8).collect::<Vec<_>>(), [false, true]);
+        assert!(found.iter().all(|w| w.weights == 64 && w.flops == 2 * 8 * 8 * 16 && w.kind == Kind::Array));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! How much arithmetic and traffic an op is.
 
-use ferrane_mil::{DataType, Function, Op, Type, ValueId};
+use std::collections::BTreeMap;
+
+use ferrane_mil::{Arg, DataType, Function, Op, Type, ValueId};
 use serde::Serialize;
 
 use super::Unit;
@@ -90,6 +92,7 @@ fn macs(function: &Function, op: &Op) -> u64 {
             let back = if flag("transpose_x") && x.len() > 1 { 2 } else { 1 };
             x.len().checked_sub(back).map(|i| x[i])
         }),
+        "einsum" => return labelled(function, op).unwrap_or(0),
         "conv_transpose" => {
             // Each input element meets the whole kernel of its group.
             let input = shape(function, op, "x").map(|x| product(&x)).unwrap_or(0);
@@ -104,4 +107,18 @@ fn macs(function: &Function, op: &Op) -> u64 {
         _ => None,
     };
     inner.map_or(0, |inner| out.saturating_mul(inner))
+}
+
+/// Multiply-accumulates of an `einsum`: one for every combination of its labels' values.
+fn labelled(function: &Function, op: &Op) -> Option<u64> {
+    let Some(Arg::List(values)) = op.arg("values") else { return None };
+    let equation = function.arg_constant(op, "equation")?.as_str()?;
+    let mut sizes: BTreeMap<char, u64> = BTreeMap::new();
+    for (labels, value) in equation.split("->").next()?.split(',').zip(values) {
+        for (label, extent) in labels.trim().chars().zip(function.value(*value).ty.shape()?) {
+            let size = sizes.entry(label).or_insert(1);
+            *size = (*size).max(extent as u64);
+        }
+    }
+    Some(sizes.values().fold(1, |n, size| n.saturating_mul(*size)))
 }

@@ -1,6 +1,6 @@
 //! Records of one evaluated kernel: a chain of 1×1 convolutions, and the metrics that say how long it took.
 
-use super::super::{CostModel, Work};
+use super::super::{CostModel, Demand};
 use super::record::Record;
 
 /// A chain of equal 1×1 convolutions.
@@ -54,8 +54,8 @@ impl Shape {
         self.layer()?.flops.checked_mul(self.depth)
     }
 
-    fn layer(&self) -> Option<Work> {
-        Work::conv(self.inputs, self.outputs, self.positions, self.int8)
+    fn layer(&self) -> Option<Demand> {
+        Demand::conv(self.inputs, self.outputs, self.positions, self.int8)
     }
 
     /// Time of an evaluation in ms. `None` if a size does not fit.
