@@ -5,7 +5,7 @@ mod target;
 
 use std::path::PathBuf;
 
-pub use programs::{Check, Convert, DialectArg, Diff, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run};
+pub use programs::{Check, Convert, Cost, DialectArg, Diff, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run};
 pub use target::{Target, TargetClaims, TargetList, TargetShow};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -54,6 +54,8 @@ pub enum Command {
     Diff(Diff),
     /// Write the backward program of a function: gradients of its outputs by its inputs and weights.
     Grad(Grad),
+    /// Tell how long a program takes on a chip and what bounds it, or compare published numbers with predicted ones.
+    Cost(Cost),
 }
 
 /// A whole number; its smallest value is checked where it is used.
@@ -192,6 +194,9 @@ pub struct Train {
     /// One JSON object per event on standard output, nothing else.
     #[arg(long)]
     pub json: bool,
+    /// Also tell what a window would take on this chip or profile: `m4`, `m4-max-macos26-inmem`.
+    #[arg(long, value_name = "TARGET")]
+    pub target: Option<String>,
 }
 
 /// `ferrane generate`.

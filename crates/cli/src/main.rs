@@ -1,4 +1,4 @@
-//! The command `ferrane`: train, generate, eval, devices, target, bench; fmt, check, inspect, run, convert, diff, grad.
+//! The command `ferrane`: train, generate, eval, devices, target, bench; fmt, check, inspect, run, convert, diff, grad, cost.
 //!
 //! Results go to standard output; progress and messages to standard error. With `--json` standard output holds JSON and nothing
 //! else. An error ends the process with status 1 and says what to do about it; so does a finding that is the result itself, a text
@@ -13,6 +13,7 @@ mod audit;
 mod bench;
 mod check;
 mod convert;
+mod cost;
 mod devices;
 mod diff;
 mod error;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(args),
         Command::Run(args) => run::run(args),
         Command::Convert(args) => convert::run(args),
+        Command::Cost(args) => cost::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Grad(args) => grad::run(args),
     };

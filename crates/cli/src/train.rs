@@ -23,7 +23,7 @@ use ferrane::train::step::{Engine, Pipeline, ReferenceEngine};
 
 use crate::args::{Train, Vocabulary};
 use crate::error::{Error, Result};
-use crate::{model, out};
+use crate::{cost, model, out};
 use show::Show;
 
 /// Model of a run that names none.
@@ -48,6 +48,7 @@ pub fn run(args: Train) -> Result<()> {
     if stored.is_none() {
         vacant(&options.out)?;
     }
+    let target = args.target.as_deref().map(|name| Ok::<_, Error>((name, cost::model(name)?))).transpose()?;
     let device = model::device(&options.device)?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut show = Show::new(args.json, stop.clone());
@@ -74,10 +75,17 @@ pub fn run(args: Train) -> Result<()> {
     data::Split::new(ids.len(), data::Split::TRAIN, options.seq)?;
     let compaction = vocabulary(&options, &start, tokenizer.as_ref(), &ids, &config, device.is_some())?;
     show.parts(&options, &config, &ids, &compaction, device.as_ref());
+    let shape = Shape::new(config.clone(), options.seq, options.residual, options.weights);
+    let predicted = match &target {
+        None => None,
+        Some((name, model)) => {
+            let step = cost::step(&shape, compaction.len(), model)?;
+            Some((*name, step.ok_or_else(|| Error::new(format!("--target {name}: nothing is known of its CPU")))?))
+        }
+    };
     let engine: Box<dyn Engine> = match &device {
         None => Box::new(ReferenceEngine::new(config.clone())),
         Some(device) => {
-            let shape = Shape::new(config.clone(), options.seq, options.residual, options.weights);
             let pipeline = match Pipeline::new(device, shape, compaction.clone(), start.weights()) {
                 Ok(pipeline) => pipeline,
                 Err(error) => {
@@ -126,6 +134,9 @@ pub fn run(args: Train) -> Result<()> {
             None => None,
         };
         show.end(&summary, &options.out, sample.as_deref())?;
+    }
+    if let Some((target, step)) = &predicted {
+        show.predicted(target, step, summary.efficiency.micro_step_ms())?;
     }
     Ok(())
 }

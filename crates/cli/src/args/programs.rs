@@ -311,3 +311,28 @@ pub struct Grad {
     #[arg(long)]
     pub json: bool,
 }
+
+/// `ferrane cost`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ferrane cost --target m4 net.mil                 what each op takes, and the whole
+  ferrane cost --target m5 net.mil --svg roof.svg  its ops on the chip's roofline
+  ferrane cost --published numbers.json --json     published numbers beside predicted ones")]
+pub struct Cost {
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
+    #[arg(value_name = "PROGRAM", conflicts_with = "published")]
+    pub program: Option<PathBuf>,
+    /// Chip or profile: `m4`, `m4-max-macos26-inmem`.
+    #[arg(long, default_value = "m4", value_name = "TARGET")]
+    pub target: String,
+    /// Write the chip's roofline with the program's ops on it.
+    #[arg(long, value_name = "FILE", conflicts_with = "published")]
+    pub svg: Option<PathBuf>,
+    /// A file of published numbers: an array of records `{source, chip, what, config, metric, value, unit}`.
+    #[arg(long, value_name = "FILE")]
+    pub published: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ferrane::llm::config::Config;
+use ferrane::target::cost::StepCost;
 use ferrane::train::data::{Compaction, Ids};
 use ferrane::train::run::{Event, RunOptions, Summary, quoted};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -198,6 +199,24 @@ impl Show {
         let (program, out) = (model::program(), quoted(&out.display().to_string()));
         let tokenizer = if sample.is_some() { "" } else { "--tokenizer FILE " };
         line(format_args!("go on: {program} generate --checkpoint {out} {tokenizer}--prompt \"One day\""))
+    }
+
+    /// What a window would take on a chip, beside what it took here.
+    ///
+    /// # Errors
+    /// When standard output cannot be written to.
+    pub fn predicted(&self, target: &str, step: &StepCost, here: f64) -> Result<()> {
+        let (whole, cpu) = (step.total_ms(), step.cpu_ms() + step.io_ms);
+        if self.json {
+            return line(json!({
+                "event": "predicted", "target": target, "ms_per_step": whole, "engine_ms": step.engine_ms, "cpu_ms": cpu,
+                "compile_ms": step.compile_ms, "energy_mj": step.energy_mj, "measured_ms": here,
+            }));
+        }
+        line(format_args!(
+            "{target}: {whole:.2} ms a micro-step predicted ({:.2} engine, {cpu:.2} CPU); {here:.2} ms here",
+            step.engine_ms
+        ))
     }
 
     /// A line of the result; what goes wrong is kept, and ends the run.

@@ -7,6 +7,7 @@
 
 mod audit;
 mod convert;
+mod cost;
 mod data;
 mod faults;
 mod generate;

@@ -5,8 +5,8 @@ use ferrane_mil::Program;
 use crate::Profile;
 
 use super::constants::{Constants, ConstantsError};
-use super::walk::{CostError, Item, demands};
 use super::demand::{Demand, Kind};
+use super::walk::{CostError, Item, demands};
 
 const MIB: f64 = 1048576.0;
 
@@ -140,8 +140,11 @@ impl CostModel {
             let on_chip = demand.traffic() as f64 <= c.sram_mb.value * MIB;
             return (traffic(demand.traffic()), if on_chip { Bound::Planar } else { Bound::Spill });
         }
-        let mut best =
-            if demand.flops == 0 { (0.0, Bound::Compute) } else { (demand.flops as f64 / self.rate(demand), Bound::Compute) };
+        let mut best = if demand.flops == 0 {
+            (0.0, Bound::Compute)
+        } else {
+            (demand.flops as f64 / self.rate(demand), Bound::Compute)
+        };
         let rest = (demand.weights as f64 - c.buffer_mb.value * MIB).max(0.0);
         let aliased = demand.row >= 4096 && demand.row.is_power_of_two() && c.alias_gb_s.value < c.stream_gb_s.value;
         let (rate, why) = if aliased { (c.alias_gb_s.value, Bound::Spill) } else { (c.stream_gb_s.value, Bound::Dram) };
