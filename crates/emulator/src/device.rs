@@ -68,6 +68,8 @@ pub struct Options {
     pub staging: Option<PathBuf>,
     /// Faults on purpose.
     pub faults: Faults,
+    /// An evaluation takes at least as long as the profile's cost model predicts.
+    pub pace: bool,
     /// The counts of the process: its own, or fresh ones, as after a restart.
     pub process: Process,
     /// Bytes that the values of one evaluation may hold at a time, constants and surfaces not counted. A plan that needs more is
@@ -90,6 +92,7 @@ impl Default for Options {
             budget: None,
             staging: None,
             faults: Faults::default(),
+            pace: false,
             process: Process::this(),
             memory: usize::try_from(4u64 << 30).unwrap_or(usize::MAX),
             iterations: 1_000_000,
@@ -159,6 +162,7 @@ impl Emulator {
             timeout: self.options.event_timeout,
             table: self.table.clone(),
             bounds: self.bounds(),
+            pace: self.options.pace,
         };
         Ok(Box::new(Artefact::compile(recipe, program, text, key(program))?))
     }

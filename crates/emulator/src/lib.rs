@@ -65,6 +65,7 @@ pub mod faults;
 mod host;
 mod interpret;
 mod life;
+mod pace;
 mod plan;
 mod queue;
 mod support;

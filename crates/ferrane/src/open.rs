@@ -33,6 +33,7 @@ const EMULATOR_OPTIONS: [&str; 7] = [
     "limits=off|warn|enforce",
     "budget=N|none",
     "staging=DIR",
+    "pace=off|on",
     "faults=STAGE:WHEN=ACTION;...",
 ];
 /// Faults of every emulator that is opened without the option.
@@ -121,6 +122,7 @@ fn emulator_options(text: &str) -> Result<Options> {
         let limit = if text == "none" { None } else { Some(text.parse().map_err(|_| failed())?) };
         options.budget = Some(Limit(limit));
     }
+    options.pace = given.take_one_of("pace", &[("off", false), ("on", true)])?.unwrap_or(options.pace);
     options.staging = given.take("staging", "DIR").map(PathBuf::from);
     let faults = given.take("faults", "STAGE:WHEN=ACTION;...");
     given.finish()?;

@@ -16,6 +16,7 @@ use crate::body::Body;
 use crate::device::checked;
 use crate::faults::Stage;
 use crate::interpret::Bounds;
+use crate::pace;
 use crate::plan::Ports;
 use crate::queue::Queue;
 use crate::tables::Table;
@@ -28,6 +29,8 @@ pub(crate) struct Recipe {
     pub timeout: Duration,
     pub table: Table,
     pub bounds: Bounds,
+    /// Whether evaluations take as long as on the machine.
+    pub pace: bool,
 }
 
 /// What compiled, loaded and prepared programs share. It does not change; a load that finds other weights makes another.
@@ -42,6 +45,8 @@ pub(crate) struct Kept {
     pub recipe: Recipe,
     pub ticket: Option<Ticket>,
     pub fate: Fate,
+    /// The least time of an evaluation, for each function; empty without a pace.
+    pub pace: Vec<Duration>,
     /// Its files, and the program to read them for again.
     files: Option<Files>,
     program: Option<Program>,
@@ -78,6 +83,7 @@ impl Shared {
         let fate = recipe.life.judge(program, text)?;
         let (bodies, procedures) = bodies(&recipe, program)?;
         let life = &recipe.life;
+        let pace = if recipe.pace { pace::least(program, &life.profile)? } else { Vec::new() };
         let files = life.stage(key, program)?;
         let products = files.as_ref().map(|_| Products::new(key, program, &procedures));
         let staged = files.as_ref().zip(products.as_ref());
@@ -87,7 +93,7 @@ impl Shared {
             files.add(products)?;
         }
         let program = (files.is_some() && life.reads_weights()).then(|| program.clone());
-        Ok(Shared { bodies, procedures, kept: Arc::new(Kept { recipe, ticket, fate, files, program }) })
+        Ok(Shared { bodies, procedures, kept: Arc::new(Kept { recipe, ticket, fate, pace, files, program }) })
     }
 
     /// As a load finds it: with the weights that lie in its folder, where the machine reads them again.

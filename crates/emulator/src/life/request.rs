@@ -13,6 +13,7 @@ use super::loaded::Place;
 use super::words::{MISMATCH, evaluation};
 use crate::body::{Body, interpret};
 use crate::faults::Stage;
+use crate::pace;
 use crate::queue::Run;
 
 /// A request.
@@ -65,7 +66,11 @@ impl Run for Request {
                 return Err(Error::new(ErrorKind::Evaluate, message));
             }
         }
+        let begun = Instant::now();
         self.compute(&shared, accesses)?;
+        if let Some(least) = self.kept.pace.get(self.body) {
+            pace::hold(begun, *least);
+        }
         life.corrupt(n, shared.bodies[self.body].procedure(), accesses);
         if self.kept.fate.poisons {
             life.poisoned.store(true, Ordering::Relaxed);

@@ -32,7 +32,7 @@ mod walk;
 
 pub use constants::{Constant, Constants, ConstantsError};
 pub use demand::{Demand, Kind};
-pub use model::{Bound, Cost, CostModel, OpCost, predict};
+pub use model::{Bound, Cost, CostModel, OpCost, predict, predict_function};
 pub use roofline::roofline_svg;
 pub use step::{KernelCost, StepCost, StepShape, predict_step};
 pub use walk::{CostError, Item, demands};

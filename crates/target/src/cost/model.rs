@@ -1,6 +1,6 @@
 //! The time of single demands on a chip, and of programs.
 
-use ferrane_mil::Program;
+use ferrane_mil::{Function, Program};
 
 use crate::Profile;
 
@@ -216,7 +216,14 @@ impl CostModel {
 /// # Errors
 /// See [`CostError`].
 pub fn predict(program: &Program, model: &CostModel) -> Result<Cost, CostError> {
-    let function = program.function("main").or_else(|| program.functions.first()).ok_or(CostError::Empty)?;
+    predict_function(program.function("main").or_else(|| program.functions.first()).ok_or(CostError::Empty)?, model)
+}
+
+/// What a function costs on a chip.
+///
+/// # Errors
+/// See [`CostError`].
+pub fn predict_function(function: &Function, model: &CostModel) -> Result<Cost, CostError> {
     let items = demands(function, &model.constants.family)?;
     let op = |i: &Item| i.op != "const" && !i.op.starts_with("constexpr_");
     Ok(model.cost(items.into_iter().filter(op).collect()))

@@ -16,6 +16,8 @@ pub(super) fn reason(record: &Record<'_>) -> String {
         "a rating or an estimate, not a measurement"
     } else if chip_name(record.chip).is_none() {
         "it names no single chip that the model has constants for"
+    } else if what == "summary" {
+        "a summary of rows that stand by themselves"
     } else if unit.starts_with('%') || of(&["pct", "utilis", "utiliz", "share"], &metric) {
         "a share of other numbers, which have rows of their own"
     } else if of(&["cpu", "gpu"], &metric) || of(&["not ane", "vdsp", "gpu prefill"], &what) {

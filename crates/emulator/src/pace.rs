@@ -1,0 +1,57 @@
+//! Evaluations that take as long as on the machine: the predicted time is waited for when the result is there sooner.
+
+use std::time::{Duration, Instant};
+
+use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_mil::Program;
+use ferrane_target::Profile;
+use ferrane_target::cost::{CostModel, predict_function};
+
+/// The time of an evaluation of each function on the profile's machine. Nothing is waited for where it depends on what the function
+/// is given.
+///
+/// # Errors
+/// The profile's chip has no cost model.
+pub(crate) fn least(program: &Program, profile: &Profile) -> Result<Vec<Duration>> {
+    let model = CostModel::for_profile(profile).map_err(|e| Error::new(ErrorKind::Option, format!("pace: {e}")))?;
+    let time = |function| predict_function(function, &model).map_or(0.0, |cost| cost.total_us / 1e6);
+    // A time beyond what a duration holds is none that anyone would wait for.
+    Ok(program.functions.iter().map(|f| Duration::try_from_secs_f64(time(f)).unwrap_or_default()).collect())
+}
+
+/// Waits until so much time has gone by.
+pub(crate) fn hold(begun: Instant, least: Duration) {
+    let rest = least.saturating_sub(begun.elapsed());
+    if !rest.is_zero() {
+        std::thread::sleep(rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrane_mil::{Weights, parse};
+
+    fn times(extent: &str) -> Vec<Duration> {
+        let ty = format!("tensor<fp16, [1, {extent}, 1, 64]>");
+        let text = format!("program(1.3)\n{{\n    func main<ios18>({ty} x) {{\n        {ty} y = exp(x = x)[name = string(\"y\")];\n    }} -> (y);\n}}\n");
+        let program = parse(text.as_bytes(), &Weights::new()).unwrap_or_else(|e| panic!("{e}"));
+        least(&program, &Profile::named(Profile::DEFAULT).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_function_takes_its_floor_and_more_and_one_of_unknown_size_nothing() {
+        let (small, large) = (times("4")[0], times("4096")[0]);
+        // The floor of an M4 is 0.07 to 0.1 ms (benchmarks §15); a MiB of traffic adds some µs.
+        assert!(small > Duration::from_micros(60) && small < Duration::from_micros(120), "{small:?}");
+        assert!(large > small + Duration::from_micros(2), "{large:?}");
+        assert_eq!(times("?"), [Duration::ZERO]);
+    }
+
+    #[test]
+    fn waiting_ends_when_the_time_has_gone_by() {
+        let begun = Instant::now();
+        hold(begun, Duration::from_millis(3));
+        assert!(begun.elapsed() >= Duration::from_millis(3));
+    }
+}
