@@ -34,7 +34,9 @@ mod tests {
 
     fn times(extent: &str) -> Vec<Duration> {
         let ty = format!("tensor<fp16, [1, {extent}, 1, 64]>");
-        let text = format!("program(1.3)\n{{\n    func main<ios18>({ty} x) {{\n        {ty} y = exp(x = x)[name = string(\"y\")];\n    }} -> (y);\n}}\n");
+        let text = format!(
+            "program(1.3)\n{{\n    func main<ios18>({ty} x) {{\n        {ty} y = exp(x = x)[name = string(\"y\")];\n    }} -> (y);\n}}\n"
+        );
         let program = parse(text.as_bytes(), &Weights::new()).unwrap_or_else(|e| panic!("{e}"));
         least(&program, &Profile::named(Profile::DEFAULT).unwrap()).unwrap()
     }
