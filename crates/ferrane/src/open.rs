@@ -26,7 +26,7 @@ pub struct DeviceInfo {
 }
 
 const NAMES: [&str; 3] = ["emulator", "ane", "ane-or-emulator"];
-const EMULATOR_OPTIONS: [&str; 7] = [
+const EMULATOR_OPTIONS: [&str; 8] = [
     "numerics=fast|exact|hardware",
     "profile=NAME",
     "profile-file=FILE",
