@@ -5,6 +5,7 @@ use std::path::Path;
 use ferrane::diag::nearest;
 use ferrane::target::claims::{self, Claim};
 use ferrane::target::profile::{self, Citation, Entry, Profile, citations, plain};
+use ferrane::target::rules;
 use serde_json::{Value, json};
 
 use crate::args::{Target, TargetClaims, TargetList, TargetShow};
@@ -140,6 +141,12 @@ fn answers(claim: &Claim, entries: Option<&[Entry]>) -> Vec<Citation> {
     entries.iter().filter_map(of).collect()
 }
 
+/// Codes of the rules that cite a claim.
+fn cited_by(claim: &Claim) -> Vec<String> {
+    let rules = rules::all().iter().filter(|r| r.claims.contains(&claim.id.as_str()));
+    rules.map(|r| r.code.to_string()).collect()
+}
+
 fn left(claim: &Claim) -> Option<&'static str> {
     claims::unmodelled().iter().find(|g| g.claims.contains(&claim.id)).map(|g| g.reason.as_str())
 }
@@ -148,7 +155,7 @@ fn object(claim: &Claim, answers: &[Citation]) -> Value {
     json!({
         "id": claim.id, "subject": claim.subject, "statement": claim.statement, "path": claim.stated.path,
         "chip": claim.stated.chip, "os": claim.stated.os, "applies": claim.applies, "source": claim.source,
-        "evidence": claim.evidence, "severity": claim.effect, "taken_up": answers, "unmodelled": left(claim),
+        "evidence": claim.evidence, "severity": claim.effect, "taken_up": answers, "rules": cited_by(claim), "unmodelled": left(claim),
     })
 }
 
@@ -163,6 +170,10 @@ fn tell(claim: &Claim, answers: &[Citation]) -> Result<()> {
             None => paragraph(&format!("taken up by {answer}"), "    ", "      ")?,
             Some(why) => paragraph(&format!("overruled by {answer}: {why}"), "    ", "      ")?,
         }
+    }
+    let rules = cited_by(claim);
+    if !rules.is_empty() {
+        paragraph(&format!("cited by {}", rules.join(", ")), "    ", "      ")?;
     }
     left(claim).map_or(Ok(()), |why| paragraph(&format!("left out: {why}"), "    ", "      "))
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use ferrane_target::claims::{self, Claim};
 use ferrane_target::profile::citations;
+use ferrane_target::rules;
 
 const INTRODUCTION: &str = "\
 # Claims
@@ -20,7 +21,8 @@ subject. Ids with C are those of a published list, ids with F are findings of th
   *e5rt*: the E5 runtime; *coreml*: Core ML; *hwx*: compiled programs and hardware; *any*: the compiler.
 - **kind**: what happens to a program that does not heed it (*compile*: refused; *eval*: fails when evaluated; *silent*: wrong
   results without an error; *perf*: slow), and how it was found.
-- **taken up**: the values that rest on it, with the machines they are for; ~~struck out~~ those that overrule it, with the reason.
+- **taken up**: the values that rest on it, with the machines they are for; ~~struck out~~ those that overrule it, with the reason;
+  and the rules of `ferrane check --target` that cite it.
 ";
 
 /// The subject groups, in the order of the claims.
@@ -50,6 +52,8 @@ fn taken_up(claim: &Claim) -> String {
             parts.push(part);
         }
     }
+    let rules = rules::all().iter().filter(|r| r.claims.contains(&claim.id.as_str()));
+    let rules: Vec<String> = rules.map(|r| r.code.to_string()).collect();
     let left = claims::unmodelled().iter().filter(|g| g.claims.contains(&claim.id));
     parts.extend(left.map(|g| format!("nothing: {}", g.reason)));
     // What many ops share would be a wall of text.
@@ -57,6 +61,9 @@ fn taken_up(claim: &Claim) -> String {
     parts.truncate(6);
     if more > 0 {
         parts.push(format!("and {more} more"));
+    }
+    if !rules.is_empty() {
+        parts.push(format!("rule {}", rules.join(", ")));
     }
     parts.join("<br>")
 }
