@@ -30,8 +30,6 @@ pub(super) struct Single {
     /// The op has steps of a plan.
     pub is_planned: bool,
     function: Function,
-    /// Ops of the function before the one that counts: weights as the program packs them.
-    packed: Vec<Op>,
     /// Bytes of the constants that the program does not state.
     known: Vec<Vec<u8>>,
 }
@@ -73,9 +71,17 @@ impl Single {
             function: Function {
                 name: op.name.clone(),
                 bodies: vec![(format!("ios{}", machine.opset.0), BlockId(0))],
+                // The op itself, once its operands are there; weights as the program packs them stand behind it.
+                ops: vec![Op {
+                    name: op.name.clone(),
+                    args: Vec::new(),
+                    attributes: op.attributes.clone(),
+                    outputs: Vec::new(),
+                    blocks: Vec::new(),
+                    span: None,
+                }],
                 ..Function::default()
             },
-            packed: Vec::new(),
             known: Vec::new(),
         };
         let mut args = Vec::with_capacity(op.args.len());
@@ -99,12 +105,10 @@ impl Single {
         let outputs: Vec<ValueId> = (0..single.results.len())
             .map(|i| single.value(format!("result{i}"), single.results[i].clone(), ValueDef::Op(OpId(0), i as u32)))
             .collect();
-        let order = (1..=single.packed.len() as u32).map(OpId).chain([OpId(0)]).collect();
+        let order = (1..single.function.ops.len() as u32).map(OpId).chain([OpId(0)]).collect();
         single.function.blocks = vec![Block { inputs: Vec::new(), ops: order, outputs: outputs.clone() }];
-        let (name, attributes) = (op.name.clone(), op.attributes.clone());
-        single.function.ops = vec![Op { name, args, attributes, outputs, blocks: Vec::new(), span: None }];
-        let packed = std::mem::take(&mut single.packed);
-        single.function.ops.extend(packed);
+        let main = &mut single.function.ops[0];
+        (main.args, main.outputs) = (args, outputs);
         Ok(single)
     }
 
@@ -159,9 +163,9 @@ impl Single {
         };
         let args = op.args.iter().map(|(name, arg)| Some((name.clone(), stated(arg)?))).collect::<Option<Vec<_>>>()?;
         let ty = machine.function.value(value).ty.clone();
-        let at = OpId(self.packed.len() as u32 + 1);
+        let at = OpId(self.function.ops.len() as u32);
         let made = self.value(format!("weight{}", at.0), ty, ValueDef::Op(at, 0));
-        self.packed.push(Op { args, outputs: vec![made], blocks: Vec::new(), ..op.clone() });
+        self.function.ops.push(Op { args, outputs: vec![made], blocks: Vec::new(), ..op.clone() });
         Some(made)
     }
 

@@ -391,27 +391,27 @@ fn a_program_that_is_fine_is_fine_on_hardware() {
 #[test]
 fn what_stands_beside_int8_weights_ends_at_4094_on_hardware() {
     // int8 §3: the activations go through the crop's encoding. The product by itself is small.
-    let program = text(
-        r#"
-    func main<ios16>(tensor<fp16, [1, 2]> x) {
+    for product in ["matmul(x = x, y = w, transpose_x = no, transpose_y = yes)", "linear(x = x, weight = w)"] {
+        let program = text(&format!(
+            r#"
+    func main<ios16>(tensor<fp16, [1, 2]> x) {{
         tensor<fp16, [2, 2]> w = constexpr_affine_dequantize()[axis = int32(0), name = string("w"),
             quantized_data = tensor<int8, [2, 2]>([[1, 2], [3, 4]]), scale = fp16(0x1p-7), zero_point = int8(0)];
         bool no = const()[val = bool(false)];
-        tensor<fp16, [1, 2]> y = matmul(x = x, y = w, transpose_x = no, transpose_y = no)[name = string("y")];
-    } -> (y);"#,
-    );
-    let found = hardware(&program, &[("x", fp16(&[1, 2], &[5000.0, 1.0]))], "m4");
-    let [w, y] = &found.rows[..] else { panic!() };
-    assert_eq!((w.note, y.note), (None, Some(Note::Int8Crop)));
-    assert_eq!((w.readings[0].cause, y.readings[0].cause), (None, Some(Cause::Saturation)));
-    assert!(
-        found.summary()[0].contains("beside int8 weights operands beyond 4094 are infinite"),
-        "{:?}",
-        found.summary()
-    );
-    // One by one and in a run alike.
-    assert_eq!(found.joined, [""; 0]);
-    assert_eq!(hardware(&program, &[("x", fp16(&[1, 2], &[4000.0, 1.0]))], "m4").first(0), None);
+        bool yes = const()[val = bool(true)];
+        tensor<fp16, [1, 2]> y = {product}[name = string("y")];
+    }} -> (y);"#
+        ));
+        let found = hardware(&program, &[("x", fp16(&[1, 2], &[5000.0, 1.0]))], "m4");
+        let [w, y] = &found.rows[..] else { panic!() };
+        assert_eq!((w.note, y.note), (None, Some(Note::Int8Crop)));
+        assert_eq!((w.readings[0].cause, y.readings[0].cause), (None, Some(Cause::Saturation)), "{product}");
+        let summary = &found.summary()[0];
+        assert!(summary.contains("beside int8 weights operands beyond 4094 are infinite"), "{summary}");
+        // One by one and in a run alike.
+        assert_eq!(found.joined, [""; 0]);
+        assert_eq!(hardware(&program, &[("x", fp16(&[1, 2], &[4000.0, 1.0]))], "m4").first(0), None);
+    }
 }
 
 #[test]
