@@ -51,7 +51,7 @@ impl Rounding {
     }
 
     /// The fp16 value nearest to an `f64`, rounded once.
-    #[inline]
+    #[inline(always)]
     pub fn f64(self, x: f64) -> f32 {
         self.f32(odd(x))
     }
@@ -68,15 +68,14 @@ impl Rounding {
 
 /// An `f64` as an `f32` that rounds to the same fp16 value: truncated, and made odd if anything was cut off. 24 bits are more than
 /// the 11 of fp16 and two, so the odd bit says all that a second rounding needs to know.
+#[inline(always)]
 fn odd(x: f64) -> f32 {
     let near = x as f32;
-    if f64::from(near) == x || x.is_nan() {
-        return near;
-    }
     let bits = near.to_bits();
     // Back to the one nearer to zero.
-    let low = if f64::from(near).abs() > x.abs() { bits - 1 } else { bits };
-    f32::from_bits(low | 1)
+    let low = if f64::from(near).abs() > x.abs() { bits.wrapping_sub(1) } else { bits };
+    let is_exact = f64::from(near) == x || x.is_nan();
+    f32::from_bits(if is_exact { bits } else { low | 1 })
 }
 
 #[cfg(test)]

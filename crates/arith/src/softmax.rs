@@ -35,7 +35,18 @@ impl Rules {
 
 #[inline(always)]
 fn largest(row: &[f32]) -> f32 {
-    row.iter().copied().fold(f32::NEG_INFINITY, |most, x| if x > most { x } else { most })
+    let more = |most: f32, x: f32| if x > most { x } else { most };
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    let whole = row.chunks_exact(16);
+    for (lane, &x) in lanes.iter_mut().zip(whole.remainder()) {
+        *lane = more(*lane, x);
+    }
+    for chunk in whole {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = more(*lane, x);
+        }
+    }
+    lanes.into_iter().fold(f32::NEG_INFINITY, more)
 }
 
 #[cfg(test)]

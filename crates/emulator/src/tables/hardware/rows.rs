@@ -20,7 +20,7 @@ impl Hardware {
         }
         let exp = self.function(Unary::Exp);
         let exp = results(&exp);
-        self.rules.softmax_with(row, |x| exp[index(x)]);
+        vectorize!(self.rules.softmax_with(row, |x| exp[index(x)]));
     }
 
     /// A reduction of a row of fp16 values, as fp16.
