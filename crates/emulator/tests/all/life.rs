@@ -114,7 +114,8 @@ fn ports_come_as_the_profile_orders_and_pads_them_and_compute_the_same() {
     for (order, inputs, outputs) in orders {
         for (function, alignment) in [(SEVERAL, 1), (SEVERAL, 64), (INTERPRETED, 1), (INTERPRETED, 64)] {
             let values = format!(
-                "input_order = {{ value = '{order}' }}\noutput_order = {{ value = '{order}' }}\nrow_alignment = {{ value = {alignment} }}"
+                "input_order = {{ value = '{order}' }}\noutput_order = {{ value = '{order}' }}\nrow_alignment = {{ value = {alignment} }}\n\
+                 [overlay.ops]\nshape = {{ value = 'native' }}"
             );
             let device = open(&enforcing(&values));
             let executable = device.load(&read(function), order).unwrap();

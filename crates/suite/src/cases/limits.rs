@@ -4,10 +4,17 @@
 //! their own, for they spend its budget.
 
 use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Layout, Port, Source};
+use ferrane_diag::Severity;
 use ferrane_mil::{Program, Weights, parse};
+use ferrane_target::check::{Options, check};
 use ferrane_target::profile::PortOrder;
 
 use super::{Case, Outcome, Promise, Rounding, bound, expect, function, load, program, words};
+
+/// Whether the machine takes a program at all; what it does with one that it refuses is not the matter of these cases.
+fn takes(device: &Device, program: &Program) -> bool {
+    check(program, device.profile(), &Options::default()).iter().all(|f| f.severity != Severity::Error)
+}
 
 /// Programs that a case makes at most to reach a limit; a profile with a higher one is not tried.
 const MOST: usize = 512;
@@ -50,7 +57,11 @@ fn sums() -> std::result::Result<Program, String> {
 }
 
 fn order(device: &Device, _: Rounding) -> Outcome {
-    let executable = device.load(&sums()?, "sums").map_err(words)?;
+    let source = sums()?;
+    if !takes(device, &source) {
+        return Ok(());
+    }
+    let executable = device.load(&source, "sums").map_err(words)?;
     let procedure = executable.procedure("main").map_err(words)?;
     let profile = device.profile();
     let names = |ports: &[Port]| ports.iter().map(|p| p.name.clone()).collect::<String>();
@@ -73,7 +84,11 @@ fn order(device: &Device, _: Rounding) -> Outcome {
 }
 
 fn sizes(device: &Device, _: Rounding) -> Outcome {
-    let executable = device.load(&sums()?, "sums").map_err(words)?;
+    let source = sums()?;
+    if !takes(device, &source) {
+        return Ok(());
+    }
+    let executable = device.load(&source, "sums").map_err(words)?;
     let (bindings, _) = bound(device, &executable).map_err(words)?;
     executable.prepare(bindings).and_then(|r| r.evaluate()).map_err(words)?;
     // As the ports alone say; on some machines that is not enough.
@@ -91,9 +106,13 @@ fn sizes(device: &Device, _: Rounding) -> Outcome {
 }
 
 fn depth(device: &Device, _: Rounding) -> Outcome {
+    let source = sums()?;
+    if !takes(device, &source) {
+        return Ok(());
+    }
     let Some(events) = device.events() else { return Ok(()) };
     let go = events.create().map_err(words)?;
-    let executable = device.load(&sums()?, "sums").map_err(words)?;
+    let executable = device.load(&source, "sums").map_err(words)?;
     let request = || executable.prepare(bound(device, &executable)?.0.wait(&go, 1));
     let mut submitted = Vec::new();
     for _ in 0..device.profile().queue_depth.value {
@@ -118,6 +137,9 @@ fn numbered(number: usize) -> std::result::Result<Program, String> {
 fn loaded(device: &Device, _: Rounding) -> Outcome {
     let Some(most) = device.profile().max_loaded.value.0.filter(|most| *most <= MOST) else { return Ok(()) };
     let source = numbered(0)?;
+    if !takes(device, &source) {
+        return Ok(());
+    }
     let artifact = device.compile(Source::Program(&source), &CompileOptions::default()).map_err(words)?;
     let held = (0..most).map(|_| artifact.load()).collect::<Result<Vec<_>, _>>().map_err(words)?;
     let more = artifact.load().map(drop).map_err(|e| (e.kind(), e.status()));
@@ -131,6 +153,9 @@ fn loaded(device: &Device, _: Rounding) -> Outcome {
 /// The last case: nothing can be compiled after it.
 fn budget(device: &Device, _: Rounding) -> Outcome {
     let profile = device.profile();
+    if !takes(device, &numbered(0)?) {
+        return Ok(());
+    }
     let Some(budget) = profile.compile_budget.value.0.filter(|budget| *budget <= MOST) else { return Ok(()) };
     let mut held = Vec::new();
     let refused = (1..=budget + 1).find_map(|number| {
