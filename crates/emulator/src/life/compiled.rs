@@ -87,7 +87,9 @@ impl Shared {
         let files = life.stage(key, program)?;
         let products = files.as_ref().map(|_| Products::new(key, program, &procedures));
         let staged = files.as_ref().zip(products.as_ref());
-        let before = staged.map_or(Ok(false), |(files, products)| files.hold(products))?;
+        // Temporary files are those of a program in use, maybe another device's; only kept ones are a compile of before.
+        let kept = staged.filter(|_| life.keeps_files());
+        let before = kept.map_or(Ok(false), |(files, products)| files.hold(products))?;
         let ticket = if before { None } else { life.charge()? };
         if let Some((files, products)) = staged.filter(|_| !before) {
             files.add(products)?;

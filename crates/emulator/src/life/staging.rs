@@ -38,8 +38,13 @@ impl Life {
         let Some(root) = self.root() else { return Ok(None) };
         let weights = program.weights.files();
         let borrowed: Vec<(String, &[u8])> = weights.iter().map(|(p, b)| (p.clone(), &b[..])).collect();
-        let staged = Staged::new(&root, key, print(program).as_bytes(), &borrowed, self.staging.is_some())?;
+        let staged = Staged::new(&root, key, print(program).as_bytes(), &borrowed, self.keeps_files())?;
         Ok(Some(Files { staged, weights }))
+    }
+
+    /// Whether files stay when nobody needs them any more.
+    pub(super) fn keeps_files(&self) -> bool {
+        self.staging.is_some()
     }
 
     /// Whether a load reads the weight files again.
