@@ -5,7 +5,7 @@ mod target;
 
 use std::path::PathBuf;
 
-pub use programs::{Check, Convert, Cost, DialectArg, Diff, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run};
+pub use programs::{Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run};
 pub use target::{Target, TargetClaims, TargetList, TargetShow};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -42,8 +42,10 @@ pub enum Command {
     Bench(Bench),
     /// Format MIL text.
     Fmt(Fmt),
-    /// Tell all that is wrong with programs.
+    /// Tell all that is wrong with programs, by themselves or on a machine.
     Check(Check),
+    /// Say all that is known about a code of `check`.
+    Explain(Explain),
     /// Show what is in a program: functions, types, ops, weights.
     Inspect(Inspect),
     /// Run a program on given or random inputs.

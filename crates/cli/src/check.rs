@@ -1,23 +1,38 @@
-//! `ferrane check`: all that is wrong with programs, in their text.
+//! `ferrane check`: all that is wrong with programs, in their text, and on a machine if one is named.
 
+use std::borrow::Cow;
 use std::io::IsTerminal as _;
+use std::path::Path;
 
-use ferrane::diag::Severity;
-use serde_json::json;
+use ferrane::diag::{Code, Diagnostics, Kind, Severity, Source, sarif};
+use ferrane::mil::package::Form;
+use ferrane::target::check::Options;
+use ferrane::target::{Finding, Fix, Profile, check, explain, fix};
+use serde_json::{Value, json};
 
 use crate::args::{Check, Format};
+use crate::convert;
 use crate::error::{Error, Result};
-use crate::out;
-use crate::program::{self, Care};
+use crate::program::{self, Care, Opened};
+use crate::{files, out};
+
+/// A file that was checked.
+struct Checked {
+    opened: Opened,
+    findings: Vec<Finding>,
+}
 
 /// Runs the command. The diagnostics are its result and go to standard output.
 pub fn run(args: Check) -> Result<()> {
-    let care = if args.no_weights { Care::Text } else { Care::Whole };
+    let profile = profile(&args)?;
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let (mut failed, mut told) = (false, Ok(()));
-    for file in &args.files {
-        let opened = match program::open(file, care) {
-            Ok(opened) => opened,
+    let mut log: Vec<(Source, Diagnostics)> = Vec::new();
+    for (i, file) in args.files.iter().enumerate() {
+        // The last file stands for all that are compiled together.
+        let together = if i + 1 == args.files.len() { args.files.len() } else { 1 };
+        let checked = match one(&args, file, profile.as_ref(), together) {
+            Ok(checked) => checked,
             Err(error) if args.format == Format::Json => {
                 failed = true;
                 let file = file.display().to_string();
@@ -33,29 +48,141 @@ pub fn run(args: Check) -> Result<()> {
                 continue;
             }
         };
-        failed |= opened.program.is_none();
-        let count = |severity| opened.diagnostics.iter().filter(|d| d.severity == severity).count();
-        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-        if args.format == Format::Json {
-            out::line(json!({
-                "file": file.display().to_string(), "kind": program::name(opened.form).1, "ok": opened.program.is_some(),
-                "errors": errors, "warnings": warnings, "left_out": opened.diagnostics.left_out(),
-                "diagnostics": opened.diagnostics.json(&opened.source),
-            }))?;
-            continue;
+        failed |= checked.opened.program.is_none() || checked.count(Severity::Error) > 0;
+        match args.format {
+            Format::Json => out::line(checked.json(file, profile.as_ref()))?,
+            Format::Sarif => log.push((checked.opened.source.clone(), checked.all())),
+            Format::Human => checked.show(file, colour)?,
         }
-        out::print(opened.diagnostics.render(&opened.source, colour))?;
+    }
+    if args.format == Format::Sarif {
+        out::line(format!("{:#}", as_sarif(&log)))?;
+    }
+    told.and(if failed { Err(Error::told()) } else { Ok(()) })
+}
+
+fn profile(args: &Check) -> Result<Option<Profile>> {
+    let Some(name) = &args.target else { return Ok(None) };
+    let text = match &args.profile_file {
+        Some(path) => String::from_utf8(files::read_text(path)?).map_err(|e| files::failed(path, e))?,
+        None => String::new(),
+    };
+    Ok(Some(Profile::measured(name, &text)?))
+}
+
+fn one(args: &Check, file: &Path, profile: Option<&Profile>, together: usize) -> Result<Checked> {
+    let care = match (args.no_weights, profile) {
+        (true, _) => Care::Text,
+        (false, Some(_)) => Care::Machine,
+        (false, None) => Care::Whole,
+    };
+    let mut opened = program::open(file, care)?;
+    let Some(profile) = profile else { return Ok(Checked { opened, findings: Vec::new() }) };
+    let options = |opened: &Opened| Options {
+        strict: args.strict,
+        bounds: args.bounds.clone(),
+        text: matches!(opened.form, Form::Text | Form::Compiled).then(|| Cow::Owned(opened.source.text().to_string())),
+        together,
+    };
+    if args.fix && mend(file, profile, &opened, &options(&opened))? {
+        opened = program::open(file, care)?;
+    }
+    let options = options(&opened);
+    let findings = opened.program.as_ref().map_or_else(Vec::new, |p| check(p, profile, &options));
+    Ok(Checked { opened, findings })
+}
+
+/// Applies fixes and writes the program back. True if something was changed.
+fn mend(file: &Path, profile: &Profile, opened: &Opened, options: &Options<'_>) -> Result<bool> {
+    let Some(program) = &opened.program else { return Ok(false) };
+    if files::is_stdin(file) || opened.form == Form::Compiled {
+        return Err(files::failed(file, "--fix writes back texts, packages and models; give it such a file"));
+    }
+    let fixed = fix::fix(program, profile, options, &ferrane::emulator("emulator")?);
+    for (fix, findings) in &fixed.applied {
+        let plural = if *findings == 1 { "" } else { "s" };
+        out::note(format_args!("{}: fixed: {} ({findings} finding{plural} less)", file.display(), words(*fix)));
+    }
+    if fixed.applied.is_empty() {
+        return Ok(false);
+    }
+    convert::write(file, true, opened.form, &fixed.program, opened.description.as_ref())?;
+    Ok(true)
+}
+
+fn words(fix: Fix) -> String {
+    match fix {
+        Fix::Verbose => "written in the verbose dialect".to_string(),
+        Fix::Header(major, minor) => format!("program({major}.{minor})"),
+        Fix::BuildInfo => "buildInfo on one line".to_string(),
+        Fix::NamedConstants(op) => format!("literals of {op} as named constants"),
+        Fix::Pass(name) => format!("the pass {name}"),
+        _ => "rewritten".to_string(),
+    }
+}
+
+impl Checked {
+    fn count(&self, severity: Severity) -> usize {
+        let language = self.opened.diagnostics.iter().filter(|d| d.severity == severity).count();
+        language + self.findings.iter().filter(|f| f.severity == severity).count()
+    }
+
+    /// What is wrong with the program and what the machine does with it, in the order of the text.
+    fn all(&self) -> Diagnostics {
+        let mut all = Diagnostics::new();
+        self.opened.diagnostics.iter().for_each(|d| all.push(d.clone()));
+        self.findings.iter().for_each(|f| all.push(f.diagnostic()));
+        if !self.findings.is_empty() {
+            all.sort();
+        }
+        all
+    }
+
+    fn json(&self, file: &Path, profile: Option<&Profile>) -> Value {
+        let Checked { opened, findings } = self;
+        let mut found = json!({
+            "file": file.display().to_string(), "kind": program::name(opened.form).1, "ok": opened.program.is_some(),
+            "errors": self.count(Severity::Error), "warnings": self.count(Severity::Warning),
+            "left_out": opened.diagnostics.left_out(), "diagnostics": opened.diagnostics.json(&opened.source),
+        });
+        if let (Some(profile), Some(program)) = (profile, &opened.program) {
+            let span = |f: &Finding| {
+                let place = opened.source.position(f.span?.start);
+                Some(json!({ "line": place.line, "column": place.column, "start": f.span?.start, "end": f.span?.end }))
+            };
+            let one = |f: &Finding| {
+                let mut value = f.json(program);
+                value["span"] = span(f).into();
+                value
+            };
+            found["ok"] = json!(self.count(Severity::Error) == 0);
+            found["target"] = json!(profile.subject.name);
+            found["findings"] = findings.iter().map(one).collect();
+        }
+        found
+    }
+
+    fn show(&self, file: &Path, colour: bool) -> Result<()> {
+        let (errors, warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
+        out::print(self.all().render(&self.opened.source, colour))?;
         let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let name = file.display();
-        match &opened.program {
+        match self.opened.program.as_ref().filter(|_| errors == 0) {
             Some(p) => {
                 let ops: usize = p.functions.iter().map(|f| f.ops.len()).sum();
                 let (functions, ops) = (plural(p.functions.len(), "function"), plural(ops, "op"));
                 let doubts = if warnings > 0 { format!(", {}", plural(warnings, "warning")) } else { String::new() };
-                out::line(format_args!("{name}: ok ({functions}, {ops}{doubts})"))?;
+                out::line(format_args!("{name}: ok ({functions}, {ops}{doubts})"))
             }
-            None => out::line(format_args!("{name}: {}, {}", plural(errors, "error"), plural(warnings, "warning")))?,
+            None => out::line(format_args!("{name}: {}, {}", plural(errors, "error"), plural(warnings, "warning"))),
         }
     }
-    told.and(if failed { Err(Error::told()) } else { Ok(()) })
+}
+
+fn as_sarif(log: &[(Source, Diagnostics)]) -> Value {
+    let known = explain::all();
+    let kinds: Vec<Kind<'_>> =
+        known.iter().map(|e| Kind { code: Code(e.code.0), title: e.title, text: e.text }).collect();
+    let files: Vec<(&Source, &Diagnostics)> = log.iter().map(|(s, d)| (s, d)).collect();
+    sarif("ferrane", env!("CARGO_PKG_VERSION"), &kinds, &files)
 }

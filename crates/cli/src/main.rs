@@ -1,4 +1,4 @@
-//! The command `ferrane`: train, generate, eval, devices, target, bench; fmt, check, inspect, run, convert, diff, grad, cost.
+//! The command `ferrane`: train, generate, eval, devices, target, bench; fmt, check, explain, inspect, run, convert, diff, grad, cost.
 //!
 //! Results go to standard output; progress and messages to standard error. With `--json` standard output holds JSON and nothing
 //! else. An error ends the process with status 1 and says what to do about it; so does a finding that is the result itself, a text
@@ -18,6 +18,7 @@ mod devices;
 mod diff;
 mod error;
 mod eval;
+mod explain;
 mod files;
 mod fmt;
 mod generate;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Step(args)) => bench::step(args),
         Command::Fmt(args) => fmt::run(args),
         Command::Check(args) => check::run(args),
+        Command::Explain(args) => explain::run(&args),
         Command::Inspect(args) => inspect::run(args),
         Command::Run(args) => run::run(args),
         Command::Convert(args) => convert::run(args),

@@ -32,6 +32,8 @@ pub struct Opened {
 pub enum Care {
     /// All of it: it is to be run.
     Whole,
+    /// All of it, but how strictly blob files are read is for a machine to say.
+    Machine,
     /// All of it but the blob files, which are not looked for.
     Text,
     /// Only that it can be read: it is to be looked at or written in another form.
@@ -41,7 +43,7 @@ pub enum Care {
 impl Care {
     fn options(self) -> Options {
         Options {
-            missing: if self == Care::Whole { Missing::Refuse } else { Missing::Keep },
+            missing: if matches!(self, Care::Whole | Care::Machine) { Missing::Refuse } else { Missing::Keep },
             strictness: if self == Care::Whole { Strictness::Strict } else { Strictness::Lenient },
             types: if self == Care::Form { Types::Trust } else { Types::Check },
         }

@@ -9,8 +9,10 @@
 mod diagnostic;
 mod nearest;
 mod render;
+mod sarif;
 mod source;
 
 pub use diagnostic::{Code, Diagnostic, Diagnostics, Note, Severity, Suggestion};
 pub use nearest::{closest, nearest};
+pub use sarif::{Kind, sarif};
 pub use source::{Position, Source, Span};

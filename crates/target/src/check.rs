@@ -292,9 +292,25 @@ pub struct Options<'a> {
     /// What inputs lie between, by name, for the analysis of overflow.
     pub bounds: Vec<(String, f32, f32)>,
     /// The text the program was read from, for rules about its spelling.
-    pub text: Option<&'a str>,
+    pub text: Option<std::borrow::Cow<'a, str>>,
     /// How many programs one process compiles, this one included; 0 is 1.
     pub together: usize,
+}
+
+/// Reads the bounds of an input: `x=-1..1`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn bound(text: &str) -> Result<(String, f32, f32), String> {
+    let wrong = || format!("`{text}`: expected NAME=LOW..HIGH, `x=-1..1` for example");
+    let (name, ends) = text.split_once('=').ok_or_else(wrong)?;
+    let (low, high) = ends.split_once("..").ok_or_else(wrong)?;
+    let number = |t: &str| t.trim().parse::<f32>().ok().filter(|v| v.is_finite()).ok_or_else(wrong);
+    let (low, high) = (number(low)?, number(high)?);
+    if low > high || name.trim().is_empty() {
+        return Err(wrong());
+    }
+    Ok((name.trim().to_string(), low, high))
 }
 
 /// Checks a program against a machine. Findings come in the order of codes; sort by span to show them beside a text.

@@ -9,6 +9,8 @@
 pub mod check;
 pub mod claims;
 pub mod cost;
+pub mod explain;
+pub mod fix;
 pub mod profile;
 pub mod ranges;
 pub mod rules;

@@ -46,15 +46,25 @@ pub enum Format {
     Human,
     /// One JSON object a file, one on a line.
     Json,
+    /// One SARIF 2.1.0 log, for code scanning and editors.
+    Sarif,
 }
 
 /// `ferrane check`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+With --target the program is held against a machine, too: what its compiler refuses, what fails at evaluation, what is silently
+wrong or slow, each with the claims behind it and the way out. `ferrane target list` names the machines, `ferrane explain E0421` has
+the long answer to a code.
+
 Examples:
   ferrane check model.mil
+  ferrane check --target m4-macos15-inmem model.mil
+  ferrane check --target m4 --bounds x=-1..1 --strict model.mil
+  ferrane check --target m1-macos26-inmem --fix model.mil
   ferrane check --no-weights kernel.mil    the text alone, without the blob files beside it
   ferrane check --format json model.mil | jq .diagnostics
+  ferrane check --target m4 --format sarif *.mil > results.sarif
 
 Exit status: 0 no errors (warnings may be shown), 1 errors, 2 wrong usage.")]
 pub struct Check {
@@ -67,6 +77,29 @@ pub struct Check {
     /// Do not look for the blob files that a text refers to.
     #[arg(long)]
     pub no_weights: bool,
+    /// The machine: CHIP-OS-PATH, m4-macos15-inmem for example; system and path may be left out.
+    #[arg(long, value_name = "PROFILE")]
+    pub target: Option<String>,
+    /// Values that were measured on the machine, above those that are built in (TOML).
+    #[arg(long, value_name = "FILE", requires = "target")]
+    pub profile_file: Option<PathBuf>,
+    /// Count every claim, also those about other machines and those that the profile overrules.
+    #[arg(long, requires = "target")]
+    pub strict: bool,
+    /// Write back what can be said so that the machine takes it, if the program checks better then. Comments of a text are lost.
+    #[arg(long, requires = "target")]
+    pub fix: bool,
+    /// What an input lies between, for the search for overflow: x=-1..1; once for each input.
+    #[arg(long, value_name = "NAME=LOW..HIGH", requires = "target", allow_hyphen_values = true, value_parser = ferrane::target::check::bound)]
+    pub bounds: Vec<(String, f32, f32)>,
+}
+
+/// `ferrane explain`.
+#[derive(Args, Debug)]
+pub struct Explain {
+    /// A code: E0421.
+    #[arg(value_name = "CODE")]
+    pub code: String,
 }
 
 /// `ferrane inspect`.

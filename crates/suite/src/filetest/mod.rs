@@ -5,14 +5,17 @@
 //!
 //! ```text
 //! // test: check run fmt            what is tested: one or more of the three
-//! // profile: m4-macos15-inmem      the machine; without it, the default profile
+//! // profile: m4-macos15-inmem      the machine; without it, the default profile, and a check is of the language only
+//! // strict: yes                     a check with every claim, also those that the profile overrules
+//! // bounds: x=-1..1                 what an input lies between, for a check
 //! // weight: @model_path/weights/w.bin fp16 [1, 0, 0, 1]      a blob file with one record
 //! // weight: @model_path/weights/v.bin fp16 512*random:7:-0.1:0.1      the same with 512 uniform draws
 //! ```
 //!
 //! *check*: the text is read and its ops are checked; each error stands beside its line as `// error: E0102 a part of the message`, or on
 //! lines of its own below it, and there are no others; so do warnings (`// warning: E0110 …`), but for that of an unknown op, which the check tells as an
-//! error. A file that is only checked may hold several programs, with a line `// ---` between them. `FERRANE_BLESS=1 cargo test -p ferrane-suite` writes
+//! error. With a `profile:` the machine's rules look at the program, too; what they find stands beside its line likewise, notes as
+//! `// note: E0464 …`. Each program of a file names its own profile. A file that is only checked may hold several programs, with a line `// ---` between them. `FERRANE_BLESS=1 cargo test -p ferrane-suite` writes
 //! the expectations of such files anew. *fmt*: printing and reading again changes nothing; `// fmt: same` in the header says that the file is printed as it
 //! stands. *run*: each `// run: main(x=[1, 2], w=3) ~ [2, 4]` is evaluated on every device; one number fills a whole port,
 //! several outputs are `~ y=[…] z=[…]`. `random:SEED` fills a port with uniform draws from -1 to 1, `random:SEED:LOW:HIGH` from others;
@@ -28,7 +31,7 @@ use std::{fs, io};
 use ferrane_device::{Bindings, CompileOptions, Device, Executable, Source};
 use ferrane_diag::Source as Shown;
 use ferrane_mil::text::{Missing, Options};
-use ferrane_mil::{DataType, Weights};
+use ferrane_mil::{DataType, Program, Strictness, Weights};
 
 pub use expect::{Outputs, Run, Values};
 pub use parts::bless;
@@ -44,6 +47,8 @@ pub struct Filetest {
     pub tests: Vec<Test>,
     /// The profile it names.
     pub profile: Option<String>,
+    strict: bool,
+    bounds: Vec<(String, f32, f32)>,
     program: String,
     weights: Weights,
     expected: Vec<Told>,
@@ -57,7 +62,7 @@ pub struct Filetest {
 #[derive(Clone, Debug)]
 struct Told {
     line: usize,
-    /// `error` or `warning`.
+    /// `error`, `warning` or `note`.
     kind: &'static str,
     code: String,
     /// A part of the message, or the whole.
@@ -114,6 +119,8 @@ impl Filetest {
             path: path.to_path_buf(),
             tests: Vec::new(),
             profile: None,
+            strict: false,
+            bounds: Vec::new(),
             program: String::new(),
             weights: Weights::new(),
             expected: Vec::new(),
@@ -151,9 +158,11 @@ impl Filetest {
                 "fmt" if value == "same" => same = true,
                 "within" => test.within = Some(value.parse().map_err(|e| at(format!("`{value}`: {e}")))?),
                 "weight" => test.weight(value).map_err(at)?,
-                "error" | "warning" => {
+                "strict" => test.strict = value == "yes",
+                "bounds" => test.bounds.push(ferrane_target::check::bound(value).map_err(at)?),
+                "error" | "warning" | "note" => {
                     let (code, part) = value.split_once(' ').unwrap_or((value, ""));
-                    let kind = if key == "error" { "error" } else { "warning" };
+                    let kind = ["error", "warning", "note"].into_iter().find(|k| *k == key).unwrap_or("note");
                     let (code, part) = (code.to_string(), part.trim().to_string());
                     test.expected.push(Told { line: above, kind, code, part });
                 }
@@ -218,7 +227,9 @@ impl Filetest {
     }
 
     fn parsed(&self) -> ferrane_mil::Parsed {
-        let options = Options { missing: Missing::Refuse, ..Options::default() };
+        // On a machine it is the profile that says how strictly records are read.
+        let strictness = if self.profile.is_some() { Strictness::Lenient } else { Strictness::Strict };
+        let options = Options { missing: Missing::Refuse, strictness, ..Options::default() };
         ferrane_mil::parse_with(&self.program, &self.weights, options)
     }
 
@@ -248,7 +259,27 @@ impl Filetest {
                 found.push(Told { line, kind: "error", code: error.code().to_string(), part: error.to_string() });
             }
         }
+        for f in parsed.program.iter().flat_map(|p| self.findings(p)) {
+            let kind = match f.severity {
+                ferrane_diag::Severity::Error => "error",
+                ferrane_diag::Severity::Warning => "warning",
+                ferrane_diag::Severity::Note => "note",
+            };
+            found.push(Told { line: line(f.span), kind, code: f.code.to_string(), part: f.message });
+        }
         found
+    }
+
+    /// What the rules of the profile's machine say.
+    fn findings(&self, program: &Program) -> Vec<ferrane_target::Finding> {
+        let profile = self.profile.as_ref().and_then(|name| ferrane_target::Profile::named(name).ok());
+        let options = ferrane_target::check::Options {
+            strict: self.strict,
+            bounds: self.bounds.clone(),
+            text: Some(self.program.as_str().into()),
+            ..Default::default()
+        };
+        profile.map_or_else(Vec::new, |profile| ferrane_target::check(program, &profile, &options))
     }
 
     fn check(&self) -> Vec<(usize, String)> {

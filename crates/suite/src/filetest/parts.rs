@@ -61,8 +61,8 @@ fn without_expectations(text: &str) -> String {
         let (code, comment) = split_comment(line);
         let key = comment.and_then(|c| c.trim().split_once(':')).map(|(key, _)| key);
         match key {
-            Some("error" | "warning") if code.trim().is_empty() => continue,
-            Some("error" | "warning") => bare += code.trim_end(),
+            Some("error" | "warning" | "note") if code.trim().is_empty() => continue,
+            Some("error" | "warning" | "note") => bare += code.trim_end(),
             _ => bare += line,
         }
         bare.push('\n');

@@ -1,5 +1,6 @@
 //! The device suite over every backend, the published call sequences, the filetests, and the corpora of the fuzz targets.
 
+mod checker;
 mod corpora;
 mod devices;
 mod filetests;

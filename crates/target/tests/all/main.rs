@@ -3,7 +3,9 @@
 // Tests speak to the person who runs them.
 #![allow(clippy::print_stderr)]
 
+mod checker;
 mod claims;
 mod cost;
 mod doc;
+mod errors_doc;
 mod profiles;

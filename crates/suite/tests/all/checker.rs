@@ -1,0 +1,86 @@
+//! The ten training kernels against machines: clean where they are known to run, refused where sources say so.
+
+use ferrane_diag::{Code, Severity};
+use ferrane_llm::config::preset;
+use ferrane_llm::kernels;
+use ferrane_llm::layout::{Kernel, Residual, Shape, WeightForm};
+use ferrane_mil::Program;
+use ferrane_target::check::Options;
+use ferrane_target::{Effect, Finding, Profile, check};
+
+fn profile(name: &str) -> Profile {
+    Profile::named(name).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn told(findings: &[Finding]) -> String {
+    findings.iter().map(|f| format!("{} {}: {}", f.severity, f.code, f.message)).collect::<Vec<_>>().join("\n")
+}
+
+fn findings(program: &Program, name: &str) -> Vec<Finding> {
+    check(program, &profile(name), &Options::default())
+}
+
+/// No errors, and no warnings that results are wrong.
+fn clean(findings: Vec<Finding>) -> Result<(), String> {
+    let bad = |f: &Finding| {
+        f.severity == Severity::Error || (f.severity == Severity::Warning && f.effect == Effect::SilentlyWrong)
+    };
+    let bad: Vec<Finding> = findings.into_iter().filter(bad).collect();
+    if bad.is_empty() { Ok(()) } else { Err(told(&bad)) }
+}
+
+/// The ten kernels of a preset.
+fn kernels_of(name: &str, seq: usize) -> Vec<(Kernel, Program)> {
+    let shape = Shape::new(preset(name).expect("a preset"), seq, Residual::Fp32, WeightForm::Packed);
+    let build = |kernel: &Kernel| (*kernel, kernels::build(&shape, *kernel).expect("builds").0);
+    Kernel::ALL.iter().map(build).collect()
+}
+
+#[test]
+fn the_training_kernels_are_clean_on_the_m4() {
+    for (model, seq) in [("stories260k", 64), ("stories110m", 256), ("qwen3-0.6b", 256)] {
+        for (kernel, program) in kernels_of(model, seq) {
+            let found = clean(findings(&program, "m4-macos15-inmem"));
+            assert_eq!(found, Ok(()), "{model} {}", kernel.name());
+        }
+    }
+}
+
+#[test]
+fn the_training_kernels_fail_where_sources_say_so() {
+    for (kernel, program) in kernels_of("stories110m", 256) {
+        let has = |profile: &str, code: u16| findings(&program, profile).iter().any(|f| f.code == Code(code));
+        // The rotation stands in this one.
+        let rotates = kernel == Kernel::SdpaFwd;
+        assert_eq!(has("m3-ultra-macos26-inmem", 470), rotates, "{}", kernel.name());
+        assert!(has("m1-macos26-inmem", 401), "{}", kernel.name());
+    }
+}
+
+/// Codes that are told in a file of programs, by file.
+fn told_in(text: &str) -> Vec<Vec<Code>> {
+    let code = |line: &str| {
+        let (_, comment) = line.rsplit_once("// ")?;
+        let (_, told) = comment.split_once(": E").filter(|(key, _)| matches!(*key, "error" | "warning" | "note"))?;
+        told.get(..4)?.parse().ok().map(Code)
+    };
+    text.split("// ---").map(|part| part.lines().filter_map(code).collect()).collect()
+}
+
+#[test]
+fn every_rule_has_a_program_where_it_fires_and_one_where_it_is_silent() {
+    // Of records of files, and of several programs: tests of the crate.
+    let elsewhere = [Code(445), Code(498), Code(499)];
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests/target");
+    let files: Vec<Vec<Vec<Code>>> = ferrane_suite::filetest::discover(&folder)
+        .unwrap()
+        .iter()
+        .map(|path| told_in(&std::fs::read_to_string(path).unwrap()))
+        .collect();
+    for rule in ferrane_target::rules::all().iter().filter(|r| !elsewhere.contains(&r.code)) {
+        let told = |part: &Vec<Code>| part.contains(&rule.code);
+        let fires: Vec<_> = files.iter().filter(|parts| parts.iter().any(told)).collect();
+        assert!(!fires.is_empty(), "{} fires nowhere: {}", rule.code, rule.title);
+        assert!(fires.iter().any(|parts| !parts.iter().all(told)), "{} is never silent", rule.code);
+    }
+}
