@@ -12,6 +12,7 @@ mod data;
 mod faults;
 mod generate;
 mod grad;
+mod machine;
 mod numbers;
 mod output;
 mod place;

@@ -99,8 +99,8 @@ pub(super) const LINE_BREAK: Rule = Rule {
     rewrite: "the dictionary on one line, as `ferrane fmt` writes it",
     run: |cx, out| {
         let broken = cx.options.text.as_deref().is_some_and(|text| {
-            let from = text.find("buildInfo").map(|at| &text[at..]).unwrap_or("");
-            from.split('{').next().is_some() && from.split("})").next().is_some_and(|dict| dict.contains('\n'))
+            let dictionary = text.split_once("buildInfo").and_then(|(_, behind)| behind.split_once("})"));
+            dictionary.is_some_and(|(dictionary, _)| dictionary.contains('\n'))
         });
         if cx.profile.build_info_one_line.value && broken {
             let found = out.program("`buildInfo` is broken over several lines");

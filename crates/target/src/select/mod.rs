@@ -7,7 +7,7 @@
 mod unit;
 mod work;
 
-use ferrane_mil::{Function, OpId};
+use ferrane_mil::{Function, Op, OpId};
 use serde::Serialize;
 
 use crate::profile::{Acceptance, Profile};
@@ -24,7 +24,7 @@ pub struct Selected {
     pub acceptance: Acceptance,
     /// Arithmetic and traffic. Zero where an extent is unknown.
     pub work: Work,
-    /// Ids of the claims behind `acceptance`.
+    /// Ids of the claims behind an `acceptance` that is not native.
     pub claims: Vec<String>,
 }
 
@@ -48,14 +48,16 @@ impl Selection {
 
 /// Reads a function as the profile's compiler does. Bodies of other opsets and ops that no block uses are read, too.
 pub fn select(function: &Function, profile: &Profile) -> Selection {
-    let one = |op| {
+    let one = |op: &Op| {
         let unit = Unit::of(function, op);
-        let known = profile.op(&op.name);
+        // Most ops of a program are constants, which nobody lists.
+        let known = if op.name == "const" { None } else { profile.op(&op.name) };
+        let refused = known.filter(|k| k.value != Acceptance::Native);
         Selected {
             unit,
-            acceptance: known.map_or(Acceptance::Native, |k| k.value),
+            acceptance: refused.map_or(Acceptance::Native, |k| k.value),
             work: Work::of(function, op, unit),
-            claims: known.map(|k| k.claims.clone()).unwrap_or_default(),
+            claims: refused.map(|k| k.claims.clone()).unwrap_or_default(),
         }
     };
     Selection { ops: function.ops.iter().map(one).collect() }
