@@ -363,7 +363,7 @@ fn rows(body: &Body<'_>, op: &Op, matrix: &Constant, weights: &Weights, x: Range
         }
         _ => {
             let (first, rest) = shape.split_first()?;
-            let inner = rest.iter().product();
+            let inner = rest.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
             (*first, inner, 1, inner)
         }
     };

@@ -239,7 +239,10 @@ impl Filetest {
         // What is missing at the end is told on the last line that has something on it.
         let last =
             self.program.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()).last().map_or(1, |(i, _)| i + 1);
-        let line = |span: Option<ferrane_diag::Span>| span.map_or(1, |s| shown.position(s.start).line).min(last);
+        // What has no place is told at the top; of a program on a machine, beside its header.
+        let first = self.program.lines().position(|l| !l.trim().is_empty()).map_or(1, |i| i + 1);
+        let top = if self.profile.is_some() { first } else { 1 };
+        let line = |span: Option<ferrane_diag::Span>| span.map_or(top, |s| shown.position(s.start).line).min(last);
         let parsed = self.parsed();
         let mut found: Vec<Told> = Vec::new();
         for d in parsed.diagnostics.iter() {

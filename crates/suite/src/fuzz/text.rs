@@ -1,9 +1,10 @@
-//! Text: the reader, the printer and the formatter.
+//! Text: the reader, the printer, the formatter, and what rules say of whatever is read.
 
 use ferrane_diag::Source;
 use ferrane_mil::text::{Missing, Options, Types};
 use ferrane_mil::weights::Strictness;
-use ferrane_mil::{Program, Weights, check, format, parse_with, print, verify};
+use ferrane_mil::{Program, Weights, format, parse_with, print, verify};
+use ferrane_target::{Profile, check};
 
 /// How the options of a reader are chosen: by the length of the text, so that the bytes of an input stay plain text.
 fn options(data: &[u8]) -> Options {
@@ -25,9 +26,24 @@ pub fn parse(data: &[u8]) {
             assert!(!parsed.diagnostics.has_errors(), "a program in spite of errors");
             verify(program).expect("what was read holds the invariants");
             for function in &program.functions {
-                let _ = check(function, &program.weights);
+                let _ = ferrane_mil::check(function, &program.weights);
             }
+            machines(program, data);
         }
+    }
+}
+
+/// Machines that differ most in what they refuse.
+const MACHINES: [&str; 4] = ["m1-macos26-inmem", "m3-pro-macos15-inmem", "m5-macos26-e5rt", "m5-macos26-client"];
+
+/// Every rule looks at the program, on one machine, chosen by the length of the text, and by every claim.
+fn machines(program: &Program, data: &[u8]) {
+    let Ok(profile) = Profile::named(MACHINES[data.len() / 2 % MACHINES.len()]) else { return };
+    let names = program.functions.iter().flat_map(|f| f.inputs.iter().map(|v| f.value(*v).name.clone()));
+    let bounds = names.map(|name| (name, -1e4, 1e5)).collect();
+    let options = check::Options { strict: true, bounds, ..check::Options::default() };
+    for finding in check::check(program, &profile, &options) {
+        assert!(!finding.message.is_empty() && !finding.claims.is_empty(), "{finding:?}");
     }
 }
 

@@ -185,3 +185,20 @@ fn a_rule_that_fires_often_is_told_so_often() {
     assert_eq!(refused.len(), 200);
     assert!(refused[199].message.ends_with("(and 800 more like it)"), "{}", refused[199].message);
 }
+
+#[test]
+fn weights_that_do_not_stay_on_the_chip_are_told() {
+    let of = |channels: usize| {
+        let text = format!(
+            "program(1.3)\n{{\n    func main<ios18>(tensor<fp16, [1, {channels}, 1, 64]> a) {{\n        \
+             tensor<fp16, [4096, {channels}, 1, 1]> w = const()[name = string(\"w\"), val = tensor<fp16, [4096, {channels}, 1, 1]>(BLOBFILE(path = string(\"@model_path/weights/w.bin\"), offset = uint64(64)))];\n        \
+             string pt = const()[name = string(\"pt\"), val = string(\"valid\")];\n        \
+             tensor<fp16, [1, 4096, 1, 64]> z = conv(pad_type = pt, weight = w, x = a)[name = string(\"z\")];\n    }} -> (z);\n}}\n"
+        );
+        let options = ferrane_mil::Options { missing: ferrane_mil::Missing::Keep, ..ferrane_mil::Options::default() };
+        let program = ferrane_mil::parse_with(text, &ferrane_mil::Weights::new(), options).program.expect("reads");
+        findings(&program, "m4-macos15-inmem").iter().any(|f| f.code == Code(498))
+    };
+    // 4096 · 5000 · 2 bytes are 41 MB, 4096 · 1000 · 2 are 8.
+    assert!(of(5000) && !of(1000));
+}
