@@ -1,6 +1,5 @@
 //! `ferrane check`: all that is wrong with programs, in their text, and on a machine if one is named.
 
-use std::borrow::Cow;
 use std::io::IsTerminal as _;
 use std::path::Path;
 
@@ -78,18 +77,17 @@ fn one(args: &Check, file: &Path, profile: Option<&Profile>, together: usize) ->
     };
     let mut opened = program::open(file, care)?;
     let Some(profile) = profile else { return Ok(Checked { opened, findings: Vec::new() }) };
-    let options = |opened: &Opened| Options {
-        strict: args.strict,
-        bounds: args.bounds.clone(),
-        text: matches!(opened.form, Form::Text | Form::Compiled).then(|| Cow::Owned(opened.source.text().to_string())),
-        together,
-    };
-    if args.fix && mend(file, profile, &opened, &options(&opened))? {
+    if args.fix && mend(file, profile, &opened, &options(args, &opened, together))? {
         opened = program::open(file, care)?;
     }
-    let options = options(&opened);
-    let findings = opened.program.as_ref().map_or_else(Vec::new, |p| check(p, profile, &options));
+    let findings =
+        opened.program.as_ref().map_or_else(Vec::new, |p| check(p, profile, &options(args, &opened, together)));
     Ok(Checked { opened, findings })
+}
+
+fn options<'a>(args: &Check, opened: &'a Opened, together: usize) -> Options<'a> {
+    let text = matches!(opened.form, Form::Text | Form::Compiled).then(|| opened.source.text());
+    Options { strict: args.strict, bounds: args.bounds.clone(), text, together }
 }
 
 /// Applies fixes and writes the program back. True if something was changed.

@@ -292,7 +292,7 @@ pub struct Options<'a> {
     /// What inputs lie between, by name, for the analysis of overflow.
     pub bounds: Vec<(String, f32, f32)>,
     /// The text the program was read from, for rules about its spelling.
-    pub text: Option<std::borrow::Cow<'a, str>>,
+    pub text: Option<&'a str>,
     /// How many programs one process compiles, this one included; 0 is 1.
     pub together: usize,
 }

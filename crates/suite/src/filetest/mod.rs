@@ -279,7 +279,7 @@ impl Filetest {
         let options = ferrane_target::check::Options {
             strict: self.strict,
             bounds: self.bounds.clone(),
-            text: Some(self.program.as_str().into()),
+            text: Some(&self.program),
             ..Default::default()
         };
         profile.map_or_else(Vec::new, |profile| ferrane_target::check(program, &profile, &options))

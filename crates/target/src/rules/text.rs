@@ -98,7 +98,7 @@ pub(super) const LINE_BREAK: Rule = Rule {
     explanation: "The parser on the client path of M5 rejects a line break inside the dictionary. `ferrane fmt` writes it on one line.",
     rewrite: "the dictionary on one line, as `ferrane fmt` writes it",
     run: |cx, out| {
-        let broken = cx.options.text.as_deref().is_some_and(|text| {
+        let broken = cx.options.text.is_some_and(|text| {
             let dictionary = text.split_once("buildInfo").and_then(|(_, behind)| behind.split_once("})"));
             dictionary.is_some_and(|(dictionary, _)| dictionary.contains('\n'))
         });
