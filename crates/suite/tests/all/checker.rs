@@ -56,3 +56,31 @@ fn the_training_kernels_fail_where_sources_say_so() {
         assert!(has("m1-macos26-inmem", 401), "{}", kernel.name());
     }
 }
+
+/// Codes that are told in a file of programs, by file.
+fn told_in(text: &str) -> Vec<Vec<Code>> {
+    let code = |line: &str| {
+        let (_, comment) = line.rsplit_once("// ")?;
+        let (_, told) = comment.split_once(": E").filter(|(key, _)| matches!(*key, "error" | "warning" | "note"))?;
+        told.get(..4)?.parse().ok().map(Code)
+    };
+    text.split("// ---").map(|part| part.lines().filter_map(code).collect()).collect()
+}
+
+#[test]
+fn every_rule_has_a_program_where_it_fires_and_one_where_it_is_silent() {
+    // Types that the language refuses first, thousands of ops, records of files, several programs: not of a short text.
+    let elsewhere = [410, 417, 418, 445, 498, 499].map(Code);
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests/target");
+    let files: Vec<Vec<Vec<Code>>> = ferrane_suite::filetest::discover(&folder)
+        .unwrap()
+        .iter()
+        .map(|path| told_in(&std::fs::read_to_string(path).unwrap()))
+        .collect();
+    for rule in ferrane_target::rules::all().iter().filter(|r| !elsewhere.contains(&r.code)) {
+        let told = |part: &Vec<Code>| part.contains(&rule.code);
+        let fires: Vec<_> = files.iter().filter(|parts| parts.iter().any(told)).collect();
+        assert!(!fires.is_empty(), "{} fires nowhere: {}", rule.code, rule.title);
+        assert!(fires.iter().any(|parts| !parts.iter().all(told)), "{} is never silent", rule.code);
+    }
+}

@@ -113,7 +113,7 @@ pub(super) const OUTPUT_TYPE: Rule = Rule {
 pub(super) const WIDTH: Rule = Rule {
     code: Code(433),
     title: "input narrower than the engine reads",
-    severity: Severity::Error,
+    severity: Severity::Warning,
     effect: Effect::SilentlyWrong,
     claims: &["C136", "C138"],
     explanation: "On M3 Max runtime inputs need a last axis of at least 32; narrower ones give garbage or an error. Rows of the hardware are 64 bytes.",

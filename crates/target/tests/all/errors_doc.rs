@@ -1,9 +1,20 @@
-//! Every code is explained.
+//! docs/errors.md is what the codes say, and every code is explained.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use ferrane_target::explain;
+
+#[test]
+fn errors_doc_is_what_the_codes_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors.md");
+    let wanted = explain::page();
+    if std::env::var_os("FERRANE_BLESS").is_some() {
+        std::fs::write(&path, &wanted).expect("docs/errors.md can be written");
+    }
+    let found = std::fs::read_to_string(&path).expect("docs/errors.md");
+    assert_eq!(found, wanted, "FERRANE_BLESS=1 writes docs/errors.md anew");
+}
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
