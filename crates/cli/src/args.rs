@@ -5,7 +5,9 @@ mod target;
 
 use std::path::PathBuf;
 
-pub use programs::{Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run};
+pub use programs::{
+    Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run,
+};
 pub use target::{Target, TargetClaims, TargetList, TargetShow};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -88,7 +88,9 @@ fn read(path: &Path, care: Care) -> Result<Opened> {
             // The text is needed again only where something points into it.
             let text = match form {
                 Form::Text if !diagnostics.is_empty() || care == Care::Machine => files::read_text(path)?,
-                Form::Compiled if !diagnostics.is_empty() || care == Care::Machine => files::read_text(&path.join("model.mil"))?,
+                Form::Compiled if !diagnostics.is_empty() || care == Care::Machine => {
+                    files::read_text(&path.join("model.mil"))?
+                }
                 _ => Vec::new(),
             };
             let source = Source::new(path.display().to_string(), text);

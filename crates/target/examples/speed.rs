@@ -44,7 +44,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let checking = begun.elapsed() / rounds;
         let each = |t: std::time::Duration| t.as_nanos() as f64 / ops as f64;
-        println!("{name}: {ops} ops, {:.0} ns an op, {:.0} of them select, {found} findings", each(checking), each(selecting));
+        println!(
+            "{name}: {ops} ops, {:.0} ns an op, {:.0} of them select, {found} findings",
+            each(checking),
+            each(selecting)
+        );
     }
     Ok(())
 }

@@ -17,7 +17,10 @@ fn place() -> Place {
     place.write("fine.mil", text("ios16", &unary("relu")));
     place.write("tan.mil", text("ios16", &unary("tan")));
     place.write("rsqrt.mil", text("ios16", &unary("rsqrt")));
-    place.write("square.mil", text("ios16", "tensor<fp16, [1, 64, 1, 64]> z = mul(x = a, y = a)[name = string(\"z\")];"));
+    place.write(
+        "square.mil",
+        text("ios16", "tensor<fp16, [1, 64, 1, 64]> z = mul(x = a, y = a)[name = string(\"z\")];"),
+    );
     place
 }
 
