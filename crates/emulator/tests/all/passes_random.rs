@@ -51,7 +51,9 @@ fn step(b: &mut Builder, values: &[ValueId], (kind, i, j, detail): Draw) -> Resu
         9 => {
             let (begin, mut size) = (vec![0; shape.len()], shape.iter().map(|&n| n as i32).collect::<Vec<_>>());
             let places = size.len();
-            size[pick(places)] = if detail % 2 == 0 { -1 } else { 1 };
+            if let Some(n) = size.get_mut(pick(places)) {
+                *n = if detail % 2 == 0 { -1 } else { 1 };
+            }
             b.slice_by_size("v", x, &begin, &size)
         }
         10 => b.reduce_mean("v", x, &[pick(shape.len()) as i32], detail % 2 == 0),
