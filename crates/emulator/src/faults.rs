@@ -170,7 +170,7 @@ impl When {
     fn meets(self, n: u64) -> bool {
         match self {
             When::Nth(at) => n == at,
-            When::Every(step) => step != 0 && n % step == 0,
+            When::Every(step) => step != 0 && n.is_multiple_of(step),
             When::From(first) => n >= first,
         }
     }

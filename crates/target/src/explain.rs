@@ -158,7 +158,7 @@ impl Explanation {
         if let Some(rule) = self.rule {
             let _ = write!(out, "\nWhat happens: {} ({}).\n", rule.effect, rule.severity);
             if !rule.rewrite.is_empty() {
-                let _ = write!(out, "Instead: {}.\n", rule.rewrite);
+                let _ = writeln!(out, "Instead: {}.", rule.rewrite);
             }
             let _ = write!(out, "\nClaims behind it:\n");
             for claim in rule.claims.iter().filter_map(|id| claims::find(id)) {
