@@ -1,6 +1,6 @@
 //! A program against a machine: findings.
 //!
-//! [`check`] reads a program as a profile's compiler would ([`select`](crate::select)) and lets every [rule](crate::rules) look at
+//! [`check`] reads a program as a profile's compiler would ([`select`](mod@crate::select)) and lets every [rule](crate::rules) look at
 //! it. What passes without an error is, as far as it is published, taken by the machine and computed rightly. A program that was
 //! parsed never makes it fail: rules say nothing about what they do not understand.
 //!

@@ -1,6 +1,6 @@
 //! Rules: what a machine does with a program, one function each.
 //!
-//! A rule reads values of the profile and what [`select`](crate::select) says; it never names a chip. It has a code, the claims it
+//! A rule reads values of the profile and what [`select`](mod@crate::select) says; it never names a chip. It has a code, the claims it
 //! rests on, what happens, and the way out; the text of `ferrane explain` is its explanation. Rules are silent about what they
 //! cannot tell: unknown ops, unknown extents, arguments that are no constants.
 //!
