@@ -6,7 +6,7 @@ use ferrane_mil::{DataType, ValueDef, ValueId};
 use super::body::{dims, width};
 use super::{Body, Context, Rule};
 use crate::check::{Effect, Findings, Fix};
-use crate::profile::PortOrder;
+use crate::profile::{PortOrder, Sourced};
 
 /// Inputs and outputs of a function.
 fn ports<'b>(body: &'b Body<'_>) -> impl Iterator<Item = (ValueId, &'static str)> + 'b {
@@ -60,6 +60,23 @@ pub(super) const FP32: Rule = Rule {
     },
 };
 
+/// Ports of one kind whose element type the machine does not have for them.
+fn element_types(
+    out: &mut Findings,
+    body: &Body<'_>,
+    kind: &str,
+    ports: impl Iterator<Item = ValueId>,
+    types: &Sourced<Vec<String>>,
+) {
+    for value in ports {
+        if let Some(dtype) = body.ty(value).dtype().filter(|d| !known(&types.value, *d)) {
+            let known = types.value.join(", ");
+            let message = format!("{kind} `{}` is of {dtype}; {kind}s are of {known}", name(body, value));
+            out.value(body, value, message).claims(&types.claims);
+        }
+    }
+}
+
 pub(super) const INPUT_TYPE: Rule = Rule {
     code: Code(431),
     title: "element type of an input",
@@ -69,18 +86,8 @@ pub(super) const INPUT_TYPE: Rule = Rule {
     explanation: "The hardware takes fp16 and uint8. Other types of inputs are converted by the runtime where it knows how: fp32 and bool on the in-memory path, int8 as storage. Bytes of another type than the declared one are read as they lie: fp32 in an fp16 surface gives zeros or garbage.",
     rewrite: "an fp16 input, converted on the CPU",
     run: |cx, out| {
-        let types = &cx.profile.input_types;
         for body in &cx.bodies {
-            for value in body.inputs() {
-                if let Some(dtype) = body.ty(value).dtype().filter(|d| !known(&types.value, *d)) {
-                    let message = format!(
-                        "input `{}` is of {dtype}; inputs are of {}",
-                        name(body, value),
-                        types.value.join(", ")
-                    );
-                    out.value(body, value, message).claims(&types.claims);
-                }
-            }
+            element_types(out, body, "input", body.inputs(), &cx.profile.input_types);
         }
     },
 };
@@ -94,18 +101,9 @@ pub(super) const OUTPUT_TYPE: Rule = Rule {
     explanation: "int8 outputs are rejected, though int8 inputs work as storage and int8 values between ops do.",
     rewrite: "`dequantize` or `cast` to fp16 before the output",
     run: |cx, out| {
-        let types = &cx.profile.output_types;
         for body in &cx.bodies {
-            for &value in &body.function.body().outputs {
-                if let Some(dtype) = body.ty(value).dtype().filter(|d| !known(&types.value, *d)) {
-                    let message = format!(
-                        "output `{}` is of {dtype}; outputs are of {}",
-                        name(body, value),
-                        types.value.join(", ")
-                    );
-                    out.value(body, value, message).claims(&types.claims);
-                }
-            }
+            let outputs = body.function.body().outputs.iter().copied();
+            element_types(out, body, "output", outputs, &cx.profile.output_types);
         }
     },
 };
