@@ -1,6 +1,7 @@
 //! The constants of a chip: looked up by chip, family and for all, each with its source.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde::Deserialize;
 
@@ -174,8 +175,11 @@ impl Constants {
     }
 
     /// Names of the chips.
-    pub fn chips() -> Vec<String> {
-        toml::from_str::<File>(PUBLISHED).map_or_else(|_| Vec::new(), |f| f.chip.into_keys().collect())
+    pub fn chips() -> &'static [String] {
+        static CHIPS: LazyLock<Vec<String>> = LazyLock::new(|| {
+            toml::from_str::<File>(PUBLISHED).map_or_else(|_| Vec::new(), |f| f.chip.into_keys().collect())
+        });
+        &CHIPS
     }
 
     /// Resolves a chip from files, the first of which wins at each level.
@@ -209,7 +213,7 @@ mod tests {
         let chips = Constants::chips();
         assert!(chips.iter().any(|c| c == "m4") && chips.iter().any(|c| c == "m1"));
         for chip in chips {
-            let constants = Constants::of(&chip, "inmem").unwrap();
+            let constants = Constants::of(chip, "inmem").unwrap();
             assert!(constants.all().iter().all(|(_, c)| !c.source.is_empty()), "{chip}");
         }
     }

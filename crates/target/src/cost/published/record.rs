@@ -86,7 +86,7 @@ pub fn chip_name(text: &str) -> Option<String> {
     let own = text.split('(').next().unwrap_or("").trim().to_lowercase();
     let own = own.strip_prefix("apple ").unwrap_or(&own);
     let name = own.split_whitespace().collect::<Vec<_>>().join("-");
-    Constants::chips().into_iter().find(|chip| *chip == name)
+    Constants::chips().iter().find(|chip| **chip == name).cloned()
 }
 
 #[cfg(test)]
