@@ -156,6 +156,8 @@ impl Request {
             if let Body::Single(single) = &*request.0 {
                 single.put_back(completion.accesses);
             }
+            // Whoever waits may drop the program and find nothing of it left.
+            drop(request);
             then(completion.result);
         });
         single.prepared.clone().submit(accesses, done).map_err(|(error, accesses)| {
@@ -173,16 +175,21 @@ impl Request {
         };
         // The ticket must come back if the submit fails, and the closure that holds it is then gone: share it.
         let shared = Arc::new(Mutex::new(Some(ticket)));
-        let (theirs, request) = (shared.clone(), self.clone());
+        let (theirs, request, last) = (shared.clone(), self.clone(), at + 1 == steps.len());
         let then = Box::new(move |result: Result<Stats>| {
             let Some(ticket) = lock(&theirs).take() else { return };
-            match result {
-                Err(error) => ticket.close(Err(error)),
-                Ok(stats) => {
-                    if let Err((error, Some(ticket))) = request.submit_from(at + 1, total.then(stats), ticket) {
-                        ticket.close(Err(error));
-                    }
-                }
+            let ended = match result {
+                Err(error) => Some((ticket, Err(error))),
+                Ok(stats) if last => Some((ticket, Ok(total.then(stats)))),
+                Ok(stats) => match request.submit_from(at + 1, total.then(stats), ticket) {
+                    Ok(()) => None,
+                    Err((error, ticket)) => ticket.map(|ticket| (ticket, Err(error))),
+                },
+            };
+            // As for a single one.
+            drop(request);
+            if let Some((ticket, result)) = ended {
+                ticket.close(result);
             }
         });
         step.submit_single(then).map_err(|error| (error, lock(&shared).take()))
