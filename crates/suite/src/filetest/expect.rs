@@ -130,12 +130,21 @@ impl Run {
         Ok(Run { procedure: procedure.trim().to_string(), inputs, exact, outputs })
     }
 
-    /// Compares what came with what the oracle computed: `share` of an output's largest magnitude may be between two elements.
+    /// Compares what came with what the oracle computed, output by output of the same name: `share` of an output's largest magnitude
+    /// may be between two elements. The order of ports is the device's own, so it says nothing.
     ///
     /// # Errors
-    /// The element that differs most, or an output that is nothing to compare with: all zero or not finite.
+    /// The element that differs most, other outputs than the oracle's, or an output that is nothing to compare with: all zero or not
+    /// finite.
     pub fn near(share: f32, found: &[(&str, Vec<f32>)], oracle: &[(&str, Vec<f32>)]) -> Result<(), String> {
-        for ((name, found), (_, wanted)) in found.iter().zip(oracle) {
+        if let Some((name, _)) = found.iter().find(|(name, _)| oracle.iter().all(|(n, _)| n != name)) {
+            return Err(format!("the oracle has no output `{name}`"));
+        }
+        for (name, wanted) in oracle {
+            let (_, found) = found.iter().find(|(n, _)| n == name).ok_or_else(|| format!("no output `{name}`"))?;
+            if found.len() != wanted.len() {
+                return Err(format!("{name}: {} elements, exact are {}", found.len(), wanted.len()));
+            }
             let largest = wanted.iter().fold(0f32, |m, v| m.max(v.abs()));
             if largest == 0.0 || !wanted.iter().chain(found).all(|v| v.is_finite()) {
                 return Err(format!("{name}: zeros only, or values that are not finite"));
@@ -233,6 +242,18 @@ mod tests {
         assert_eq!(near(&[1.0, 0.0009], &[1.0, 0.0]), Ok(()));
         assert!(near(&[1.0, 0.0011], &[1.0, 0.0]).unwrap_err().starts_with("y[1] is 0.0011"));
         assert!(near(&[0.0], &[0.0]).is_err() && near(&[1.0, f32::NAN], &[1.0, 0.0]).is_err());
+    }
+
+    #[test]
+    fn outputs_are_compared_by_name_whatever_their_order() {
+        let (y, z) = (("y", vec![1.0, 2.0]), ("z", vec![3.0]));
+        let near = |found: &[(&str, Vec<f32>)], oracle: &[(&str, Vec<f32>)]| Run::near(1e-3, found, oracle);
+        assert_eq!(near(&[z.clone(), y.clone()], &[y.clone(), z.clone()]), Ok(()));
+        assert!(
+            near(&[("y", vec![3.0]), ("z", vec![1.0, 2.0])], &[y.clone(), z.clone()]).unwrap_err().starts_with("y: 1")
+        );
+        assert_eq!(near(std::slice::from_ref(&y), &[y.clone(), z.clone()]), Err("no output `z`".into()));
+        assert_eq!(near(&[y.clone(), z], &[y]), Err("the oracle has no output `z`".into()));
     }
 
     #[test]
