@@ -94,7 +94,11 @@ fn number(dtype: DataType, b: &[u8]) -> f64 {
 
 /// Runs a program on inputs in order; outputs in order.
 pub fn run(numerics: Numerics, program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-    let device = emulator(numerics);
+    run_on(&emulator(numerics), program, inputs)
+}
+
+/// The same on a device that is open.
+pub fn run_on(device: &Device, program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let executable = device.load(program, "test")?;
     let procedure = &executable.procedures()[0];
     assert_eq!(procedure.inputs.len(), inputs.len());
