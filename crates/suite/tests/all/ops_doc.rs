@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use ferrane_emulator::{Support, support};
+use ferrane_emulator::{Arithmetic, Support, arithmetic, support};
 use ferrane_mil::{Opset, grad, ops};
 use ferrane_testdata::root;
 
@@ -19,7 +19,8 @@ All of them are read, checked, printed in both dialects and kept in packages, an
 
 - **opsets**: those in which the op exists; in bold where its signature changed.
 - **executed**: *plan*: as steps over strided views; *kernel*: by one function over whole tensors; *interpreter*: control flow and
-  lists, run op by op; else why not.
+  lists, run op by op; else why not. *hardware*: under `numerics=hardware` by rules that are published; an op without that word is
+  computed there as `fast` does, and rounded as the machine rounds.
 - **derivative**: *yes*: `ferrane_mil::grad` has a rule; *zero*: nothing flows back; else why not.
 - **cases**: how many of coremltools' own results the op was compared with.
 
@@ -63,6 +64,10 @@ fn table() -> String {
             Support::Interpreter => "interpreter".to_string(),
             Support::Refused(reason) => format!("no: {reason}"),
             _ => "?".to_string(),
+        };
+        let executed = match arithmetic(name) {
+            Arithmetic::Modelled => format!("{executed}, hardware"),
+            _ => executed,
         };
         let derivative = match grad::differentiable(name) {
             grad::Support::Differentiable => "yes".to_string(),
