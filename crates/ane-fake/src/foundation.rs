@@ -2,9 +2,10 @@
 
 use std::ffi::{CString, c_char, c_void};
 
+use ferrane_ane::runtime::throw;
 use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, NSObject};
-use objc2::{AllocAnyThread, ClassType, DefinedClass, define_class, msg_send};
+use objc2::{ClassType, DefinedClass, define_class};
 
 use crate::session::Failure;
 
@@ -22,13 +23,21 @@ unsafe fn slice<'a, T>(pointer: *const T, length: usize) -> &'a [T] {
     unsafe { std::slice::from_raw_parts(pointer, length) }
 }
 
+/// What a method gives that may give nil; bodies of methods cannot use `?` themselves.
+pub(crate) fn given<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {
+    body()
+}
+
+/// A new object with these instance variables.
 macro_rules! make {
     ($class:ident, $ivars:expr) => {{
-        let this = $class::alloc().set_ivars($ivars);
+        let this = <$class as objc2::AllocAnyThread>::alloc().set_ivars($ivars);
         // SAFETY: `init` of NSObject gives the object that was allocated.
-        unsafe { msg_send![super(this), init] }
+        unsafe { objc2::msg_send![super(this), init] }
     }};
 }
+
+pub(crate) use make;
 
 define_class!(
     #[unsafe(super(NSObject))]
@@ -93,6 +102,11 @@ define_class!(
         fn value(&self) -> u64 {
             *self.ivars()
         }
+
+        #[unsafe(method(longLongValue))]
+        fn signed(&self) -> i64 {
+            i64::try_from(*self.ivars()).unwrap_or(i64::MAX)
+        }
     }
 );
 
@@ -116,7 +130,9 @@ define_class!(
 
         #[unsafe(method_id(objectAtIndex:))]
         fn object_at(&self, index: usize) -> Option<Object> {
-            self.ivars().get(index).cloned()
+            let count = self.ivars().len();
+            let beyond = || throw("NSRangeException", &format!("index {index} beyond bounds for {count} objects"));
+            Some(self.ivars().get(index).cloned().unwrap_or_else(beyond))
         }
     }
 );
@@ -176,6 +192,42 @@ define_class!(
         #[unsafe(method_id(localizedDescription))]
         fn description(&self) -> Retained<FakeString> {
             string(&self.ivars().text)
+        }
+    }
+);
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "NSException"]
+    #[ivars = Failure]
+    pub(crate) struct FakeException;
+
+    impl FakeException {
+        #[unsafe(method_id(name))]
+        fn name(&self) -> Retained<FakeString> {
+            string(&self.ivars().domain)
+        }
+
+        #[unsafe(method_id(reason))]
+        fn reason(&self) -> Retained<FakeString> {
+            string(&self.ivars().text)
+        }
+    }
+);
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "NSURL"]
+    #[ivars = String]
+    pub(crate) struct FakeUrl;
+
+    impl FakeUrl {
+        #[unsafe(method_id(fileURLWithPath:))]
+        fn file(path: Option<&AnyObject>) -> Option<Retained<FakeUrl>> {
+            given(|| {
+                let path = text(path)?;
+                Some(make!(FakeUrl, path))
+            })
         }
     }
 );
@@ -257,4 +309,5 @@ pub(crate) fn report(out: *mut *mut AnyObject, failure: Failure) {
 pub(crate) fn register() {
     let _ = (FakeString::class(), FakeData::class(), FakeNumber::class());
     let _ = (FakeArray::class(), FakeDictionary::class(), FakeError::class());
+    let _ = (FakeException::class(), FakeUrl::class());
 }

@@ -12,6 +12,11 @@ pub enum Call {
     Evaluate,
     Unload,
     CreateSurface,
+    BeginRealTime,
+    EndRealTime,
+    EvaluateRealTime,
+    ProcessRequest,
+    EvaluateDirect,
 }
 
 /// A failure as an NSError tells it.
@@ -22,13 +27,30 @@ pub(crate) struct Failure {
     pub(crate) text: String,
 }
 
-#[derive(Default)]
 struct World {
     calls: Vec<Call>,
     failures: Vec<(Call, Failure)>,
+    compiled: usize,
+    budget: usize,
+    row_alignment: usize,
+    reports_layouts: bool,
 }
 
-static WORLD: Mutex<World> = Mutex::new(World { calls: Vec::new(), failures: Vec::new() });
+impl World {
+    /// No budget, packed rows, layouts reported.
+    const fn new() -> World {
+        World {
+            calls: Vec::new(),
+            failures: Vec::new(),
+            compiled: 0,
+            budget: usize::MAX,
+            row_alignment: 1,
+            reports_layouts: true,
+        }
+    }
+}
+
+static WORLD: Mutex<World> = Mutex::new(World::new());
 static SESSION: Mutex<()> = Mutex::new(());
 
 fn world() -> MutexGuard<'static, World> {
@@ -45,6 +67,20 @@ pub(crate) fn count(call: Call) -> Result<(), Failure> {
     }
 }
 
+/// Counts a successful compile; false if the budget is spent.
+pub(crate) fn spend() -> bool {
+    let mut world = world();
+    let left = world.compiled < world.budget;
+    world.compiled += usize::from(left);
+    left
+}
+
+/// Bytes to which rows are padded, and whether models report how their ports lie.
+pub(crate) fn rows() -> (usize, bool) {
+    let world = world();
+    (world.row_alignment, world.reports_layouts)
+}
+
 /// Sole use of the fake: its state is the process's, as the real framework's is.
 pub struct Session {
     _sole: MutexGuard<'static, ()>,
@@ -53,7 +89,7 @@ pub struct Session {
 /// Waits for other tests, then starts with nothing counted and nothing ordered.
 pub fn session() -> Session {
     let sole = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
-    *world() = World::default();
+    *world() = World::new();
     Session { _sole: sole }
 }
 
@@ -66,5 +102,20 @@ impl Session {
     /// Makes the next such call fail with that domain, code and text.
     pub fn fail(&self, call: Call, domain: &str, code: isize, text: &str) {
         world().failures.push((call, Failure { domain: domain.into(), code, text: text.into() }));
+    }
+
+    /// Lets so many compiles succeed; later ones fail without a reason, as the engine's do.
+    pub fn budget(&self, compiles: usize) {
+        world().budget = compiles;
+    }
+
+    /// Pads rows of programs compiled from now on to a multiple of so many bytes; 64 is the published case.
+    pub fn row_alignment(&self, bytes: usize) {
+        world().row_alignment = bytes;
+    }
+
+    /// Models say nothing of how their ports lie, as older systems do.
+    pub fn without_layouts(&self) {
+        world().reports_layouts = false;
     }
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 
 use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, NSObject};
-use objc2::{AllocAnyThread, ClassType, DefinedClass, define_class, msg_send};
+use objc2::{ClassType, DefinedClass, define_class};
 
-use crate::foundation::{FakeDictionary, number};
+use crate::foundation::{FakeDictionary, make, number};
 use crate::session::{Call, count};
 
 /// Memory and the number of locks that are out.
@@ -69,9 +69,8 @@ pub unsafe extern "C" fn create(properties: *const AnyObject) -> *mut c_void {
     }
     let words = (size as usize).div_ceil(16);
     let memory = (0..words).map(|_| UnsafeCell::new(0)).collect();
-    let this = FakeSurface::alloc().set_ivars(Surface { memory, size: size as usize, locks: AtomicIsize::new(0) });
-    // SAFETY: `init` of NSObject gives the object that was allocated.
-    let surface: Retained<FakeSurface> = unsafe { msg_send![super(this), init] };
+    let locks = AtomicIsize::new(0);
+    let surface: Retained<FakeSurface> = make!(FakeSurface, Surface { memory, size: size as usize, locks });
     Retained::into_raw(surface).cast()
 }
 

@@ -1,70 +1,86 @@
-//! The backend: the stages of the seam as calls of the standard path.
+//! The backend: the stages of the seam as calls of the in-memory path (apple-runtime §2).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferrane_device::backend::{
-    Accesses, Backend, CompileOptions, Compiled, Completion, Done, Loaded, Prepared, Source, Stats,
+    Accesses, Backend, CompileOptions, Compiled, Completion, Done, Loaded, Prepared, ProgramState, Source, Stats,
 };
-use ferrane_device::staging::Staged;
-use ferrane_device::{Bindings, Error, ErrorKind, Foreign, Layout, Memory, Port, Procedure, Result};
+use ferrane_device::staging::{Staged, sweep};
+use ferrane_device::{Bindings, Error, ErrorKind, Layout, Memory, Port, Procedure, Result};
 use ferrane_mil::text::{Missing, Options};
 use ferrane_mil::weights::Strictness;
 use ferrane_target::Profile;
 
-use crate::framework::iosurface::IoSurface;
-use crate::framework::{Foundation, Framework, Model, Object};
+use crate::bind::foundation::{Map, data, list, map, number};
+use crate::bind::{Descriptor, InMemoryModel, Request, SurfaceObject, Wrap as _};
+use crate::cache::{self, Cache};
+use crate::compile;
+use crate::dispatch::{Dispatch, Route};
 use crate::ports::{self, Declared};
 use crate::queue::Queue;
-use crate::surface::SurfaceMemory;
-
-/// Successful compiles of this process: the budget is the process's, whatever devices are open.
-static COMPILES: AtomicUsize = AtomicUsize::new(0);
+use crate::surface::{SurfaceMemory, behind};
+use crate::system::System;
 
 /// How long to wait before the one retry of a load, as the published bridge does (bridge-c-api).
 const LOAD_PAUSE: Duration = Duration::from_millis(100);
 
-/// The engine.
-pub(crate) struct Ane {
-    framework: Arc<Framework>,
-    profile: Profile,
-    name: &'static str,
-    queue: Arc<Queue>,
+/// How a device was opened.
+pub(crate) struct Opened {
+    pub(crate) profile: Profile,
+    pub(crate) dispatch: Dispatch,
+    pub(crate) qos: u32,
+    pub(crate) cache: Option<Cache>,
 }
 
-impl Ane {
-    pub(crate) fn new(framework: Framework, profile: Profile, name: &'static str) -> Ane {
-        let queue = Arc::new(Queue::new(profile.queue_depth.value));
-        Ane { framework: Arc::new(framework), profile, name, queue }
-    }
+/// What programs of a device share.
+struct Shared {
+    system: &'static System,
+    opened: Opened,
+    /// The empty dictionary that every call wants, never nil.
+    no_options: Map,
+    queue: Queue,
+}
 
-    /// A spent budget has no words of its own: compiles and loads just fail (apple-runtime §3).
-    fn budget(&self, error: Error) -> Error {
-        let (spent, budget) = (COMPILES.load(Ordering::Relaxed), self.profile.compile_budget.value);
-        if !budget.exceeded_by(spent.saturating_add(1)) || error.kind() == ErrorKind::InvalidProgram {
-            return error;
+/// The engine.
+pub(crate) struct Ane(Arc<Shared>);
+
+impl Ane {
+    /// Opens the engine of a system, whose classes must be there.
+    pub(crate) fn new(system: &'static System, opened: Opened) -> Result<Ane> {
+        for method in crate::standard() {
+            method.check()?;
         }
-        let message = format!("{spent} programs were compiled in this process, and the budget is about {budget}");
-        Error::new(ErrorKind::CompileBudget, message).with_source(error)
+        sweep(&std::env::temp_dir());
+        let queue = Queue::new(opened.profile.queue_depth.value);
+        Ok(Ane(Arc::new(Shared { system, opened, no_options: map([])?, queue })))
     }
+}
+
+/// To how many bytes the sizes of surfaces are rounded up: two lines of the H17 family, on which a port of a published trainer wants
+/// them (claim C143); exact sizes elsewhere, which every trainer that ran used.
+fn alignment(profile: &Profile) -> usize {
+    if profile.subject.generation() >= 17 { 128 } else { 1 }
 }
 
 impl Backend for Ane {
     fn name(&self) -> String {
-        self.name.to_string()
+        let dispatch = match self.0.opened.dispatch {
+            Dispatch::Standard => String::new(),
+            other => format!(" ({})", other.word()),
+        };
+        format!("ane{}{dispatch}", self.0.system.suffix)
     }
 
     fn profile(&self) -> &Profile {
-        &self.profile
+        &self.0.opened.profile
     }
 
     fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
-        let alignment = self.profile.row_alignment.value;
         let (mil, files, declared) = match source {
             Source::Program(program) => {
-                let declared = ports::declared(program, alignment)?;
+                let declared = ports::declared(program)?;
                 (ferrane_mil::print(program).into_bytes(), program.weights.files(), declared)
             }
             Source::Text { mil, weights } => {
@@ -76,48 +92,96 @@ impl Backend for Ane {
                     Error::new(ErrorKind::InvalidProgram, format!("{}: {why}", options.label))
                 };
                 let program = parsed.program.as_ref().ok_or_else(refused)?;
-                (mil.to_vec(), weights.files(), ports::declared(program, alignment)?)
+                (mil.to_vec(), weights.files(), ports::declared(program)?)
             }
             _ => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
-                    "the standard path takes programs and text, nothing compiled",
+                    "the in-memory path takes programs and text, nothing compiled",
                 ));
             }
         };
         let weights: Vec<(String, &[u8])> = files.iter().map(|(path, bytes)| (path.clone(), &bytes[..])).collect();
-        let framework = &self.framework;
-        let descriptor = framework.describe(&mil, &weights)?;
-        let model = framework.model(&descriptor)?;
-        let identifier = model.identifier(&framework.foundation)?;
+        let descriptor = describe(&mil, &weights)?;
+        let model = model(&descriptor)?;
+        let identifier = model.identifier()??.read()?;
         let staged = Staged::new(&std::env::temp_dir(), &identifier, &mil, &weights, false)?;
-        model.compile(&framework.foundation).map_err(|e| self.budget(e))?;
-        COMPILES.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(Program {
-            framework: framework.clone(),
-            queue: self.queue.clone(),
+        let shared = self.0.clone();
+        let key = cache::key(&mil, &weights, &shared.system.chip, &shared.system.build, shared.opened.qos);
+        let restored = shared.opened.cache.as_ref().is_some_and(|c| c.restore(&key, staged.folder()));
+        let program = Program {
             staged: Arc::new(staged),
             declared,
             identifier,
+            cache_key: key,
             descriptor,
-            compiled: Mutex::new(Some(model)),
-        }))
+            shared,
+            compiled: Mutex::new(Stage { model: Some(model), restored }),
+        };
+        if !restored {
+            let stage = program.stage();
+            stage.model.as_ref().map_or(Ok(()), |m| program.compile(m))?;
+        }
+        Ok(Box::new(program))
     }
 
     fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>> {
-        Ok(Arc::new(SurfaceMemory::new(&self.framework, layout)?))
+        let alignment = alignment(&self.0.opened.profile);
+        Ok(Arc::new(SurfaceMemory::new(self.0.system.surfaces, layout, alignment)?))
     }
 }
 
+/// A descriptor of text and weight files. The dictionary is never nil: without weights it is empty.
+fn describe(mil: &[u8], weights: &[(String, &[u8])]) -> Result<Descriptor> {
+    let entry = |(path, bytes): &(String, &[u8])| {
+        let (offset, bytes) = (number(0)?, data(bytes)?);
+        let parts = [("offset", offset.object().clone()), ("data", bytes.object().clone())];
+        Ok((path.clone(), map(parts)?.object().clone()))
+    };
+    let entries = weights.iter().map(entry).collect::<Result<Vec<_>>>()?;
+    let weights = map(entries.iter().map(|(path, entry)| (path.as_str(), entry.clone())))?;
+    // The class gives no reason for nil; text that is not UTF-8 or no MIL at all is the usual one.
+    Descriptor::with_text(&data(mil)?, &weights, None)?
+        .ok_or_else(|| Error::new(ErrorKind::InvalidProgram, "the framework makes no descriptor of this text"))
+}
+
+fn model(descriptor: &Descriptor) -> Result<InMemoryModel> {
+    InMemoryModel::with(descriptor)?
+        .ok_or_else(|| Error::new(ErrorKind::System, "the framework makes no model of the descriptor"))
+}
+
+/// What stands between a compile and the first load.
+struct Stage {
+    /// The model that was compiled, until the first load takes it.
+    model: Option<InMemoryModel>,
+    /// True while what is staged came out of the cache and has not been loaded yet.
+    restored: bool,
+}
+
 struct Program {
-    framework: Arc<Framework>,
-    queue: Arc<Queue>,
+    shared: Arc<Shared>,
     staged: Arc<Staged>,
     declared: Vec<Declared>,
     identifier: String,
-    descriptor: Object,
-    /// The model that was compiled, until the first load takes it.
-    compiled: Mutex<Option<Model>>,
+    cache_key: String,
+    descriptor: Descriptor,
+    compiled: Mutex<Stage>,
+}
+
+impl Program {
+    fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compiles what is staged, and keeps the result.
+    fn compile(&self, model: &InMemoryModel) -> Result<()> {
+        let Shared { system, opened, no_options, .. } = &*self.shared;
+        compile::paced(&opened.profile, system.recovery, || model.compile(opened.qos, no_options))?;
+        if let Some(cache) = &opened.cache {
+            cache.store(&self.cache_key, self.staged.folder());
+        }
+        Ok(())
+    }
 }
 
 impl Compiled for Program {
@@ -130,57 +194,63 @@ impl Compiled for Program {
     }
 
     fn load(&self) -> Result<Arc<dyn Loaded>> {
-        let foundation = &self.framework.foundation;
-        let compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut stage = self.stage();
         // Later loads make a model anew; it finds what the first one compiled in the staged directory.
-        let model = compiled.map_or_else(|| self.framework.model(&self.descriptor), Ok)?;
-        load(&model, foundation)?;
-        let procedures = ports::procedures(foundation, model.attributes().as_ref(), &self.declared);
-        let procedures = procedures.inspect_err(|_| {
-            // A model whose ports make no sense is of no use; its unloading can only fail silently.
-            let _ = model.unload(foundation);
-        })?;
-        Ok(Arc::new(LoadedModel {
-            framework: self.framework.clone(),
-            queue: self.queue.clone(),
-            _staged: self.staged.clone(),
-            model: Arc::new(Running { framework: self.framework.clone(), model, loaded: Mutex::new(true) }),
-            procedures,
-        }))
+        let model = stage.model.take().map_or_else(|| model(&self.descriptor), Ok)?;
+        let running =
+            Running { shared: self.shared.clone(), model, loaded: Mutex::new(false), _staged: self.staged.clone() };
+        if let Err(error) = running.load() {
+            // What came out of the cache may be of no use to this system after all: then it is compiled.
+            if !stage.restored {
+                return Err(error);
+            }
+            if let Some(cache) = &self.shared.opened.cache {
+                cache.remove(&self.cache_key);
+            }
+            self.compile(&running.model)?;
+            running.load()?;
+        }
+        stage.restored = false;
+        drop(stage);
+        let alignment = self.shared.opened.profile.row_alignment.value;
+        let procedures = ports::procedures(running.model.attributes()?.as_ref(), &self.declared, alignment)?;
+        let route = Route::new(self.shared.opened.dispatch, &running.model)?;
+        let model = Arc::new(Routed { route: Mutex::new(Arc::new(route)), running });
+        Ok(Arc::new(LoadedModel { model, procedures }))
     }
 }
 
-/// Loads a model, with one retry.
-fn load(model: &Model, foundation: &Foundation) -> Result<()> {
-    model.load(foundation).or_else(|first| {
-        std::thread::sleep(LOAD_PAUSE);
-        // The first error is the one that tells why.
-        model.load(foundation).map_err(|_| first)
-    })
-}
-
-/// A loaded model, unloaded at the latest when nobody has it any more.
+/// A model, unloaded at the latest when nobody has it any more.
 struct Running {
-    framework: Arc<Framework>,
-    model: Model,
+    shared: Arc<Shared>,
+    model: InMemoryModel,
     loaded: Mutex<bool>,
+    /// The files are removed after the model is unloaded.
+    _staged: Arc<Staged>,
 }
 
 impl Running {
-    fn unload(&self) -> Result<()> {
+    /// Loads it, with one retry.
+    fn load(&self) -> Result<()> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if *loaded {
-            self.model.unload(&self.framework.foundation)?;
-            *loaded = false;
-        }
+        let Shared { opened, no_options, .. } = &*self.shared;
+        let load = || self.model.load(opened.qos, no_options);
+        load().or_else(|first| {
+            std::thread::sleep(LOAD_PAUSE);
+            // The first error is the one that tells why.
+            load().map_err(|_| first)
+        })?;
+        *loaded = true;
         Ok(())
     }
 
-    fn reload(&self) -> Result<()> {
-        self.unload()?;
+    fn unload(&self) -> Result<()> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        load(&self.model, &self.framework.foundation)?;
-        *loaded = true;
+        if *loaded {
+            self.model.unload(self.shared.opened.qos)?;
+            *loaded = false;
+            compile::returned(&self.shared.opened.profile);
+        }
         Ok(())
     }
 }
@@ -192,11 +262,21 @@ impl Drop for Running {
     }
 }
 
+/// A model with the way its requests go.
+struct Routed {
+    /// Dropped before the model is unloaded. A reload makes another.
+    route: Mutex<Arc<Route>>,
+    running: Running,
+}
+
+impl Routed {
+    fn route(&self) -> Arc<Route> {
+        self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 struct LoadedModel {
-    framework: Arc<Framework>,
-    queue: Arc<Queue>,
-    _staged: Arc<Staged>,
-    model: Arc<Running>,
+    model: Arc<Routed>,
     procedures: Vec<Procedure>,
 }
 
@@ -207,7 +287,7 @@ impl Loaded for LoadedModel {
 
     fn prepare(&self, bindings: &Bindings) -> Result<Arc<dyn Prepared>> {
         if !bindings.waits().is_empty() || !bindings.signals().is_empty() {
-            return Err(Error::new(ErrorKind::Unavailable, "the standard path has no events"));
+            return Err(Error::new(ErrorKind::Unavailable, "the in-memory path has no events"));
         }
         let name = bindings.procedure_name();
         let found = self.procedures.iter().find(|p| name.is_none_or(|n| n == p.name));
@@ -215,39 +295,57 @@ impl Loaded for LoadedModel {
         let bind = |port: &Port| {
             let bad = |why: &str| Error::new(ErrorKind::Binding, why).with_port(&port.name);
             let surface = bindings.surface(&port.name).ok_or_else(|| bad("no surface bound"))?;
-            match surface.memory().foreign() {
-                Foreign::IoSurface(address) => {
-                    Ok((port.symbol, self.framework.surface_object(address as *mut IoSurface)?))
-                }
-                _ => Err(bad("the surface is not of this device")),
-            }
+            let found = behind(surface.memory().foreign()).ok_or_else(|| bad("the surface is not of this device"))?;
+            // SAFETY: the memory behind the binding lives as long as this call, and the object keeps the surface after it.
+            let object = SurfaceObject::with(unsafe { found.as_ref() })?;
+            Ok((number(u64::from(port.symbol))?, object.ok_or_else(|| bad("the framework takes no such surface"))?))
         };
-        let inputs = procedure.inputs.iter().map(bind).collect::<Result<Vec<_>>>()?;
-        let outputs = procedure.outputs.iter().map(bind).collect::<Result<Vec<_>>>()?;
-        let request = self.framework.request(&inputs, &outputs, procedure.id)?;
-        Ok(Arc::new(Ready { model: self.model.clone(), queue: self.queue.clone(), request }))
+        let side = |ports: &[Port]| {
+            let (symbols, objects): (Vec<_>, Vec<_>) =
+                ports.iter().map(bind).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+            Ok::<_, Error>((list(&objects)?, list(&symbols)?))
+        };
+        let (inputs, outputs) = (side(&procedure.inputs)?, side(&procedure.outputs)?);
+        let id = number(u64::from(procedure.id))?;
+        let request = Request::with(&inputs.0, &inputs.1, &outputs.0, &outputs.1, None, None, &id)?;
+        let none = || Error::new(ErrorKind::Binding, "the framework makes no request of these surfaces");
+        Ok(Arc::new(Ready { model: self.model.clone(), request: request.ok_or_else(none)? }))
     }
 
     fn unload(&self) -> Result<()> {
-        self.model.unload()
+        self.model.running.unload()
     }
 
     fn reload(&self) -> Result<()> {
-        self.model.reload()
+        let running = &self.model.running;
+        running.unload()?;
+        running.load()?;
+        let route = Route::new(running.shared.opened.dispatch, &running.model)?;
+        *self.model.route.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(route);
+        Ok(())
+    }
+
+    fn state(&self) -> ProgramState {
+        match self.model.running.model.state() {
+            Ok(1) => ProgramState::Created,
+            Ok(2) => ProgramState::Compiled,
+            Ok(5) => ProgramState::Error,
+            _ => ProgramState::Loaded,
+        }
     }
 }
 
 /// A request with its model.
 struct Ready {
-    model: Arc<Running>,
-    queue: Arc<Queue>,
-    request: Object,
+    model: Arc<Routed>,
+    request: Request,
 }
 
 impl Ready {
     fn run(&self) -> Result<Stats> {
         let start = Instant::now();
-        self.model.model.evaluate(&self.model.framework.foundation, &self.request)?;
+        let shared = &self.model.running.shared;
+        self.model.route().evaluate(shared.opened.qos, &shared.no_options, &self.request)?;
         let mut stats = Stats::default();
         stats.wall = start.elapsed();
         Ok(stats)
@@ -260,14 +358,16 @@ impl Prepared for Ready {
     }
 
     fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
-        let place = match self.queue.reserve() {
+        let shared = self.model.running.shared.clone();
+        let place = match shared.queue.reserve() {
             Ok(place) => place,
             Err(error) => return Err((error, accesses)),
         };
-        let queue = self.queue.clone();
-        queue.push(Box::new(move || {
+        shared.queue.push(Box::new(move || {
             let result = catch_unwind(AssertUnwindSafe(|| self.run()))
                 .unwrap_or_else(|_| Err(Error::new(ErrorKind::Evaluate, "the backend failed inside; this is a bug")));
+            // Whoever waits may unload and close at once: the model goes before anybody is told.
+            drop(self);
             drop(place);
             done(Completion { accesses, result });
         }));

@@ -1,62 +1,166 @@
 //! The real Apple Neural Engine behind the device seam.
 //!
-//! The engine is reached through a private framework of macOS, whose classes are looked up by name at run time (apple-runtime §1):
-//! nothing is linked against it. A program goes the standard path of apple-runtime §2: text and weights become a *descriptor*, it a
-//! *model*; the caller stages the same files in a directory; then compile, load, evaluate and unload are messages to the model.
-//! Surfaces are IOSurfaces.
+//! The engine is reached through a private framework of macOS, whose classes are looked up by name at run time ([`bind`]): nothing
+//! is linked against it. A program goes the in-memory path of apple-runtime §2: text and weights become a *descriptor*, it a
+//! *model*; the caller stages the same files in a directory; then compile, load, evaluate and unload are messages. Surfaces are
+//! IOSurfaces; order, names and strides of ports are what the loaded model reports ([`attributes`]).
 //!
-//! The one decision: the same source runs on a Mac and, with the feature `fake`, over a fake of the framework on any system, so
-//! every call is tested where there is no engine. [`open`] never opens the fake.
+//! The one decision: the same source runs on a Mac and, with the feature `objc-runtime`, over a framework that somebody defines and
+//! injects on any system, so every call is tested where there is no engine. Without an injection [`open`] says that there is none.
 //!
-//! `unsafe` is in `framework` (messages and C functions) and `surface` (shared memory) only.
+//! Options of [`open`]:
+//!
+//! - `profile=NAME`: which machine this is; else what the system says of itself, else the default profile.
+//! - `dispatch=standard|realtime|process-request|direct`: the way that requests go (apple-runtime §5).
+//! - `cache=off|FOLDER`: where compiled programs are kept; on a Mac `~/Library/Caches/ferrane/ane` unless said otherwise.
+//! - `qos=N`: the quality of service of every call, 0 to 63; 21 unless said otherwise, and no other was seen to matter.
+//!
+//! `unsafe` is in `bind` (messages), `system` (C functions), `surface` (shared memory), `device` (a surface behind a handle) and
+//! `runtime` (the Objective-C runtime of the feature).
 #![deny(missing_docs)]
 
-#[cfg(any(target_vendor = "apple", feature = "fake"))]
+pub mod attributes;
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+pub mod bind;
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+mod cache;
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+mod compile;
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod device;
-#[cfg(any(target_vendor = "apple", feature = "fake"))]
-mod framework;
-#[cfg(any(target_vendor = "apple", feature = "fake"))]
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+mod dispatch;
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod ports;
-#[cfg(any(target_vendor = "apple", feature = "fake"))]
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod queue;
-#[cfg(any(target_vendor = "apple", feature = "fake"))]
-#[cfg(any(target_vendor = "apple", feature = "fake"))]
+#[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
+pub mod runtime;
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod surface;
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+mod system;
 
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+pub use compile::compiles;
 use ferrane_device::{Device, Error, ErrorKind, OpenOptions, Result};
 use ferrane_target::Profile;
+#[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
+pub use system::inject;
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+pub use system::{SurfaceFunctions, System};
 
-/// Opens the engine. The option `profile=NAME` says which machine this is, else the default profile is taken.
+/// The options as they were written.
+#[cfg_attr(not(any(target_vendor = "apple", feature = "objc-runtime")), allow(dead_code))]
+struct Given {
+    profile: Option<Profile>,
+    dispatch: Option<&'static str>,
+    cache: Option<String>,
+    qos: u32,
+}
+
+/// The values of the option `dispatch`.
+const DISPATCH: [(&str, &str); 4] =
+    [("standard", "standard"), ("realtime", "realtime"), ("process-request", "process-request"), ("direct", "direct")];
+
+/// The quality of service that every published program uses (benchmarks §9).
+const QOS: u32 = 21;
+
+fn given(text: &str) -> Result<Given> {
+    let mut options = OpenOptions::parse("ane", text)?;
+    let named = |name: String| Profile::named(&name).map_err(|e| Error::new(ErrorKind::Option, e.to_string()));
+    let profile = options.take("profile", "NAME").map(named).transpose()?;
+    let dispatch = options.take_one_of("dispatch", &DISPATCH)?;
+    let cache = options.take("cache", "off|FOLDER");
+    let qos = match options.take("qos", "0…63") {
+        None => QOS,
+        Some(word) => word.parse().ok().filter(|qos| *qos < 64).ok_or_else(|| {
+            Error::new(ErrorKind::Option, format!("ane option `qos={word}`: expected a number from 0 to 63"))
+        })?,
+    };
+    options.finish()?;
+    Ok(Given { profile, dispatch, cache, qos })
+}
+
+/// Opens the engine; the options are those of the crate's documentation.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`] where there is no engine or the framework lacks a class,
-/// [`ErrorKind::Option`] for an unknown option or profile.
+/// [`ErrorKind::Unavailable`] where there is no engine or the framework lacks a class or a method (named in the message),
+/// [`ErrorKind::Option`] for an unknown option or value.
 pub fn open(options: &str) -> Result<Device> {
-    let profile = profile(options)?;
+    let given = given(options)?;
     #[cfg(target_vendor = "apple")]
-    return Ok(Device::new(device::Ane::new(framework::Framework::system()?, profile, "ane")));
+    return open_system(system::find()?, given);
     #[cfg(not(target_vendor = "apple"))]
     {
-        let _ = profile;
+        #[cfg(feature = "objc-runtime")]
+        if let Some(system) = system::find() {
+            return open_system(system, given);
+        }
+        let _ = given;
         let message = format!("the Neural Engine is part of Apple's computers; this is {}", std::env::consts::OS);
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 }
 
-/// Opens the fake engine: every call of the real path, and outputs that are copies of inputs. For tests.
-///
-/// # Errors
-/// As [`open`].
-#[cfg(all(feature = "fake", not(target_vendor = "apple")))]
-pub fn open_fake(options: &str) -> Result<Device> {
-    let profile = profile(options)?;
-    Ok(Device::new(device::Ane::new(framework::Framework::fake()?, profile, "ane (fake)")))
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+fn open_system(system: &'static System, given: Given) -> Result<Device> {
+    let own = || system.profile().and_then(|name| Profile::named(&name).ok());
+    let default = || Profile::named(Profile::DEFAULT).map_err(|e| Error::new(ErrorKind::Option, e.to_string()));
+    let profile = given.profile.or_else(own).map_or_else(default, Ok)?;
+    let dispatch = dispatch::WORDS.iter().find(|(word, _)| Some(*word) == given.dispatch);
+    let cache = match given.cache.as_deref() {
+        None => system.cache.clone(),
+        Some("off") => None,
+        Some(folder) => Some(folder.into()),
+    };
+    let opened = device::Opened {
+        profile,
+        dispatch: dispatch.map_or_else(Default::default, |(_, d)| *d),
+        qos: given.qos,
+        cache: cache.map(cache::Cache::new),
+    };
+    Ok(Device::new(device::Ane::new(system, opened)?))
 }
 
-fn profile(text: &str) -> Result<Profile> {
-    let mut options = OpenOptions::parse("ane", text)?;
-    let name = options.take("profile", "NAME");
-    options.finish()?;
-    let name = name.as_deref().unwrap_or(Profile::DEFAULT);
-    Profile::named(name).map_err(|e| Error::new(ErrorKind::Option, e.to_string()))
+/// The methods without which nothing works: those of the standard path.
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+fn standard() -> Vec<&'static bind::Method> {
+    const NEEDED: [&std::ffi::CStr; 9] = [
+        c"modelWithMILText:weights:optionsPlist:",
+        c"inMemoryModelWithDescriptor:",
+        c"hexStringIdentifier",
+        c"compileWithQoS:options:error:",
+        c"loadWithQoS:options:error:",
+        c"evaluateWithQoS:options:request:error:",
+        c"unloadWithQoS:error:",
+        c"objectWithIOSurface:",
+        c"requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:",
+    ];
+    bind::table().into_iter().filter(|m| NEEDED.contains(&m.selector)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_apples_system_the_engine_is_unavailable() {
+        let failure = |options| open(options).map(|_| ()).unwrap_err();
+        #[cfg(not(target_vendor = "apple"))]
+        {
+            let error = failure("");
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.message().contains("Apple"), "{error}");
+        }
+        for wrong in ["path=direct", "profile=m99", "dispatch=fast", "qos=64", "qos=high"] {
+            assert_eq!(failure(wrong).kind(), ErrorKind::Option, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_words_for_ways_are_those_of_the_ways() {
+        assert_eq!(dispatch::WORDS.map(|(word, _)| word), DISPATCH.map(|(word, _)| word));
+        assert_eq!(standard().len(), 9);
+    }
 }

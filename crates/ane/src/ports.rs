@@ -1,34 +1,51 @@
 //! Ports: which surfaces a loaded program takes, in which order and how laid out.
 //!
-//! Order and symbols are what the model reports (apple-runtime §11), because the engine orders ports by a rule of its own. Element
-//! types and extents are the program's. Rows are laid out by the profile's `row_alignment`, since the strides that models report
-//! contradict what runs were seen to read.
+//! Order, symbols and strides are what the model reports ([`crate::attributes`]), because the engine orders and pads by rules of its
+//! own. Element types and extents are the program's. A model that reports no strides has rows laid out by the profile's
+//! `row_alignment`; one that reports nothing at all has its ports in the program's order.
 
 use ferrane_device::{Error, ErrorKind, Layout, Port, Procedure, Result};
-use ferrane_mil::{Function, Program, Type, ValueId};
+use ferrane_mil::{DataType, Function, Program, Type, ValueId};
 
-use crate::framework::{Foundation, Object};
+use crate::attributes::{Attributes, PortAttributes, Tree, layout};
+use crate::bind::foundation::{List, Map, Number, Text};
+use crate::bind::{Object, Wrap as _};
 
-/// Name and layout of each port of a function, in the program's order.
+/// Values that a tree may have; attributes of real models have some hundreds for each port.
+const VALUES: usize = 1 << 20;
+
+/// How deep it may be nested; attributes have five levels.
+const DEPTH: usize = 16;
+
+/// What a program says of a port.
+#[derive(Clone)]
+struct Wanted {
+    name: String,
+    dtype: DataType,
+    shape: Vec<usize>,
+}
+
+/// The ports of a function, in the program's order.
 #[derive(Clone)]
 pub(crate) struct Declared {
     name: String,
-    inputs: Vec<(String, Layout)>,
-    outputs: Vec<(String, Layout)>,
+    inputs: Vec<Wanted>,
+    outputs: Vec<Wanted>,
 }
 
 /// What the program declares.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] for ports that a surface of the standard path cannot be.
-pub(crate) fn declared(program: &Program, row_alignment: usize) -> Result<Vec<Declared>> {
+/// [`ErrorKind::Unsupported`] for ports that a surface of the in-memory path cannot be.
+pub(crate) fn declared(program: &Program) -> Result<Vec<Declared>> {
     let port = |function: &Function, id: &ValueId| {
         let value = function.value(*id);
         let bad = |why: &str| Error::new(ErrorKind::Unsupported, why.to_string()).with_port(&value.name);
         match (&value.ty, value.ty.dtype(), value.ty.shape()) {
-            (Type::State(_), ..) => Err(bad("the standard path has no states")),
+            (Type::State(_), ..) => Err(bad("the in-memory path has no states")),
             (_, Some(dtype), Some(shape)) => {
-                Ok((value.name.clone(), Layout::with_row_alignment(dtype, &shape, row_alignment)?))
+                Layout::packed(dtype, &shape).map_err(|e| bad(e.message()))?;
+                Ok(Wanted { name: value.name.clone(), dtype, shape })
             }
             _ => Err(bad("ports are tensors with known extents")),
         }
@@ -41,84 +58,101 @@ pub(crate) fn declared(program: &Program, row_alignment: usize) -> Result<Vec<De
     program.functions.iter().map(function).collect()
 }
 
-/// The procedures of a loaded model. A model that says nothing of itself has them in the program's order.
+/// The procedures of a loaded model.
 ///
 /// # Errors
-/// [`ErrorKind::Load`] if the model reports ports that the program has not.
+/// [`ErrorKind::Load`] if the model reports what makes no sense or is not the program's.
 pub(crate) fn procedures(
-    foundation: &Foundation,
-    attributes: Option<&Object>,
+    attributes: Option<&Map>,
     declared: &[Declared],
+    row_alignment: usize,
 ) -> Result<Vec<Procedure>> {
-    let description = match attributes {
-        Some(attributes) => foundation.get(attributes, "ANEFModelDescription")?,
-        None => None,
-    };
-    match description {
-        Some(description) => reported(foundation, &description, declared),
-        None => Ok(declared.iter().enumerate().map(in_order).collect()),
-    }
-}
-
-fn in_order((id, declared): (usize, &Declared)) -> Procedure {
-    let ports = |ports: &[(String, Layout)]| {
-        let port = |(i, (name, layout)): (usize, &(String, Layout))| Port {
-            name: name.clone(),
-            symbol: i as u32,
-            layout: layout.clone(),
-        };
-        ports.iter().enumerate().map(port).collect()
-    };
-    let (inputs, outputs) = (ports(&declared.inputs), ports(&declared.outputs));
-    Procedure { name: declared.name.clone(), id: id as u32, inputs, outputs, states: Vec::new() }
-}
-
-fn reported(foundation: &Foundation, description: &Object, declared: &[Declared]) -> Result<Vec<Procedure>> {
-    let odd = |what: String| Error::new(ErrorKind::Load, format!("the loaded model reports {what}"));
-    let get = |object: &Object, key: &str| foundation.get(object, key)?.ok_or_else(|| odd(format!("no `{key}`")));
-    let names = |key: &str| -> Result<Vec<String>> {
-        let list = foundation.elements(&get(description, key)?)?;
-        // Outputs are reported as `name@output`.
-        let bare = |o: &Object| Ok(foundation.text(o)?.trim_end_matches("@output").to_string());
-        list.iter().map(bare).collect()
-    };
-    let input_names = names("kANEFModelInputSymbolsArrayKey")?;
-    let output_names = names("kANEFModelOutputSymbolsArrayKey")?;
-    let ids = get(description, "kANEFModelProcedureNameToIDMapKey")?;
-    let mut by_id = Vec::new();
-    for key in foundation.keys(&ids)? {
-        let name = foundation.text(&key)?;
-        let id = foundation.value(&get(&ids, &name)?)?;
-        by_id.push((id, name));
-    }
-    let ports = |list: &Object, key: &str, names: &[String], known: &[(String, Layout)]| -> Result<Vec<Port>> {
-        let symbols = foundation.elements(&get(list, key)?)?;
-        let port = |symbol: &Object| {
-            let symbol = foundation.value(symbol)?;
-            let name = usize::try_from(symbol).ok().and_then(|i| names.get(i));
-            let name = name.ok_or_else(|| odd(format!("the port {symbol} without a name")))?;
-            let found = known.iter().find(|(n, _)| n == name);
-            let (name, layout) = found.ok_or_else(|| odd(format!("the port `{name}`, which the program has not")))?;
-            Ok(Port { name: name.clone(), symbol: symbol as u32, layout: layout.clone() })
-        };
-        let ports: Vec<Port> = symbols.iter().map(port).collect::<Result<_>>()?;
-        if ports.len() != known.len() {
-            return Err(odd(format!("{} ports where the program has {}", ports.len(), known.len())));
+    let attributes = match attributes {
+        Some(attributes) => {
+            let mut left = VALUES;
+            Attributes::read(&tree(attributes.object(), DEPTH, &mut left)?)?
         }
-        Ok(ports)
+        None => Attributes::default(),
     };
-    let mut procedures = Vec::new();
-    for list in foundation.elements(&get(description, "ANEFModelProcedures")?)? {
-        let id = foundation.value(&get(&list, "ANEFModelProcedureID")?)?;
-        let name = by_id.iter().find(|(i, _)| *i == id).map(|(_, n)| n);
-        let name = name.ok_or_else(|| odd(format!("the procedure {id} without a name")))?;
-        let known = declared.iter().find(|d| d.name == *name);
-        let known = known.ok_or_else(|| odd(format!("the procedure `{name}`, which the program has not")))?;
-        let inputs = ports(&list, "ANEFModelInputSymbolIndexArray", &input_names, &known.inputs)?;
-        let outputs = ports(&list, "ANEFModelOutputSymbolIndexArray", &output_names, &known.outputs)?;
-        procedures.push(Procedure { name: name.clone(), id: id as u32, inputs, outputs, states: Vec::new() });
+    if attributes.procedures.is_empty() {
+        let in_order = |(id, declared)| in_order(id, declared, row_alignment);
+        return declared.iter().enumerate().map(in_order).collect();
     }
-    // The program's first function is the first procedure, whatever the order of the report.
-    procedures.sort_by_key(|p| p.id);
+    let odd = |what: String| Error::new(ErrorKind::Load, format!("the loaded model reports {what}"));
+    let mut procedures = Vec::new();
+    for reported in attributes.procedures {
+        let known = declared.iter().find(|d| d.name == reported.name);
+        let known =
+            known.ok_or_else(|| odd(format!("the procedure `{}`, which the program has not", reported.name)))?;
+        let side = |ports: &[PortAttributes], known: &[Wanted]| -> Result<Vec<Port>> {
+            if ports.len() != known.len() {
+                return Err(odd(format!("{} ports where the program has {}", ports.len(), known.len())));
+            }
+            ports.iter().map(|port| placed(port, known, row_alignment)).collect()
+        };
+        let (inputs, outputs) = (side(&reported.inputs, &known.inputs)?, side(&reported.outputs, &known.outputs)?);
+        procedures.push(Procedure { name: reported.name, id: reported.id, inputs, outputs, states: Vec::new() });
+    }
     Ok(procedures)
+}
+
+/// Bytes that surfaces of ports with that mark are aligned to.
+const MARKED: usize = 16 << 10;
+
+fn placed(port: &PortAttributes, known: &[Wanted], row_alignment: usize) -> Result<Port> {
+    let wanted = known.iter().find(|w| w.name == port.name).ok_or_else(|| {
+        let message = format!("the loaded model reports the port `{}`, which the program has not", port.name);
+        Error::new(ErrorKind::Load, message)
+    })?;
+    let mut layout = match &port.axes {
+        Some(axes) => layout(&port.name, wanted.dtype, &wanted.shape, axes)?,
+        None => Layout::with_row_alignment(wanted.dtype, &wanted.shape, row_alignment)?,
+    };
+    if port.aligned_16k {
+        layout.allocation = layout.allocation.checked_next_multiple_of(MARKED).unwrap_or(layout.allocation);
+    }
+    Ok(Port { name: port.name.clone(), symbol: port.symbol, layout })
+}
+
+fn in_order(id: usize, declared: &Declared, row_alignment: usize) -> Result<Procedure> {
+    let ports = |ports: &[Wanted]| {
+        let port = |(i, wanted): (usize, &Wanted)| {
+            let layout = Layout::with_row_alignment(wanted.dtype, &wanted.shape, row_alignment)?;
+            Ok(Port { name: wanted.name.clone(), symbol: i as u32, layout })
+        };
+        ports.iter().enumerate().map(port).collect::<Result<Vec<_>>>()
+    };
+    let (inputs, outputs) = (ports(&declared.inputs)?, ports(&declared.outputs)?);
+    Ok(Procedure { name: declared.name.clone(), id: id as u32, inputs, outputs, states: Vec::new() })
+}
+
+/// An object of Foundation as plain values, at most `left` of them.
+fn tree(object: &Object, depth: usize, left: &mut usize) -> Result<Tree> {
+    let (Some(depth), Some(less)) = (depth.checked_sub(1), left.checked_sub(1)) else {
+        return Err(Error::new(ErrorKind::Load, "the loaded model reports more than can be looked at"));
+    };
+    *left = less;
+    if object.is(c"NSString") {
+        return Ok(Tree::Text(object.clone().cast::<Text>()?.read()?));
+    }
+    if object.is(c"NSNumber") {
+        return Ok(Tree::Number(object.clone().cast::<Number>()?.value()?));
+    }
+    if object.is(c"NSArray") {
+        let elements = object.clone().cast::<List>()?.elements()?;
+        return Ok(Tree::List(elements.iter().map(|e| tree(e, depth, left)).collect::<Result<_>>()?));
+    }
+    if object.is(c"NSDictionary") {
+        let map = object.clone().cast::<Map>()?;
+        let mut entries = Vec::new();
+        for key in map.keys()??.elements()? {
+            // Keys of another kind are of no use to us.
+            let Ok(key) = key.cast::<Text>() else { continue };
+            if let Some(value) = map.get(&key)? {
+                entries.push((key.read()?, tree(&value, depth, left)?));
+            }
+        }
+        return Ok(Tree::Map(entries));
+    }
+    Ok(Tree::Other)
 }

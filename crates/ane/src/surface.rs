@@ -9,12 +9,19 @@ use std::sync::Arc;
 use ferrane_device::{Error, ErrorKind, Foreign, Layout, Memory, Result};
 use ferrane_host::buffer::SharedBytes;
 
-use crate::framework::Framework;
-use crate::framework::iosurface::IoSurface;
+use crate::bind::foundation::{map, number};
+use crate::bind::{IoSurface, Wrap as _};
+use crate::system::SurfaceFunctions;
+
+/// `kIOSurfaceLockReadOnly`.
+const READ_ONLY: u32 = 1;
+
+/// Surfaces above this many bytes, those of whole weight matrices, are made global (apple-runtime §7).
+const GLOBAL: usize = 16 << 20;
 
 /// One counted reference to a surface.
 struct Owned {
-    framework: Arc<Framework>,
+    functions: SurfaceFunctions,
     surface: NonNull<IoSurface>,
 }
 
@@ -25,7 +32,8 @@ unsafe impl Sync for Owned {}
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        self.framework.surfaces.release(self.surface);
+        // SAFETY: we own one count and give it up.
+        unsafe { (self.functions.release)(self.surface.as_ptr().cast()) }
     }
 }
 
@@ -36,20 +44,35 @@ pub(crate) struct SurfaceMemory {
 }
 
 impl SurfaceMemory {
-    pub(crate) fn new(framework: &Arc<Framework>, layout: &Layout) -> Result<SurfaceMemory> {
+    /// A surface for that layout, whose size is a multiple of `alignment` bytes.
+    pub(crate) fn new(functions: SurfaceFunctions, layout: &Layout, alignment: usize) -> Result<SurfaceMemory> {
+        let none = || Error::new(ErrorKind::OutOfMemory, format!("no surface of {} bytes", layout.allocation));
         // There is no surface without bytes.
-        let size = layout.allocation.max(1);
-        let foundation = &framework.foundation;
-        let properties = framework.surfaces.properties(size as u64);
-        let keys: Vec<_> = properties.iter().map(|(key, _)| (*key).clone()).collect();
-        let values = properties.iter().map(|(_, value)| foundation.number(*value)).collect::<Result<Vec<_>>>()?;
-        let surface = framework.surfaces.create(&foundation.dictionary(&keys, &values)?)?;
-        let owned = Arc::new(Owned { framework: framework.clone(), surface });
-        let (base, have) = framework
-            .surfaces
-            .bytes(surface)
-            .filter(|(_, have)| *have >= size)
-            .ok_or_else(|| Error::new(ErrorKind::System, format!("a surface of {size} bytes came out smaller")))?;
+        let size = layout.allocation.max(1).checked_next_multiple_of(alignment.max(1)).ok_or_else(none)?;
+        let bytes = size as u64;
+        let mut properties = vec![
+            ("IOSurfaceWidth", bytes),
+            ("IOSurfaceBytesPerRow", bytes),
+            ("IOSurfaceAllocSize", bytes),
+            ("IOSurfaceHeight", 1),
+            ("IOSurfaceBytesPerElement", 1),
+            ("IOSurfacePixelFormat", 0),
+        ];
+        if size > GLOBAL {
+            properties.push(("IOSurfaceIsGlobal", 1));
+        }
+        let entries = properties.into_iter().map(|(key, value)| Ok((key, number(value)?.object().clone())));
+        let properties = map(entries.collect::<Result<Vec<_>>>()?)?;
+        // SAFETY: a dictionary, which is only read.
+        let surface = unsafe { (functions.create)(properties.object().as_ptr()) };
+        let surface = NonNull::new(surface.cast::<IoSurface>()).ok_or_else(none)?;
+        let owned = Arc::new(Owned { functions, surface });
+        let raw = surface.as_ptr().cast();
+        // SAFETY: a live surface.
+        let (base, have) = unsafe { ((functions.base_address)(raw), (functions.alloc_size)(raw)) };
+        let base = NonNull::new(base.cast::<u8>()).filter(|_| have >= size);
+        let base =
+            base.ok_or_else(|| Error::new(ErrorKind::System, format!("a surface of {size} bytes came out smaller")))?;
         // SAFETY: the base address of a surface is fixed while it lives, which `owned` sees to; the bytes are zeroed by the
         // system. Only this memory hands out guards for them, and the engine touches them only while a request holds the guards.
         let bytes = unsafe { SharedBytes::from_raw(base, have, owned.clone()) };
@@ -67,10 +90,28 @@ impl Memory for SurfaceMemory {
     }
 
     fn begin_cpu(&self, write: bool) -> Result<()> {
-        self.owned.framework.surfaces.lock(self.owned.surface, write)
+        let options = if write { 0 } else { READ_ONLY };
+        // SAFETY: a live surface; no seed is wanted.
+        match unsafe { (self.owned.functions.lock)(self.owned.surface.as_ptr().cast(), options, std::ptr::null_mut()) }
+        {
+            0 => Ok(()),
+            code => Err(Error::from_raw("IOReturn", i64::from(code), "IOSurfaceLock")),
+        }
     }
 
     fn end_cpu(&self, write: bool) {
-        self.owned.framework.surfaces.unlock(self.owned.surface, write);
+        let options = if write { 0 } else { READ_ONLY };
+        // SAFETY: as above. A failure leaves nothing to do: the bytes are written either way.
+        unsafe {
+            (self.owned.functions.unlock)(self.owned.surface.as_ptr().cast(), options, std::ptr::null_mut());
+        }
+    }
+}
+
+/// The surface behind a foreign handle.
+pub(crate) fn behind(foreign: Foreign) -> Option<NonNull<IoSurface>> {
+    match foreign {
+        Foreign::IoSurface(address) => NonNull::new(address as *mut IoSurface),
+        _ => None,
     }
 }

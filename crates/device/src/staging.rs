@@ -1,29 +1,67 @@
 //! The files that the engine's framework wants beside a program, though its interface is called "in memory" (apple-runtime §2).
 //!
 //! They lie in a directory under the program's identifier, which is a hash of their content. Programs with equal content share the
-//! directory, so it is counted in the process and removed with the last of them, unless it is to be kept.
+//! directory, in this process and in others. Unless it is to be kept, each process has a locked file of its own in it, and whoever
+//! takes the last one away removes the directory. A lock ends with its process however that ends, so what a crash left behind is
+//! found by its unlocked files and removed ([`sweep`]). A directory without such a file is never touched.
 
 use std::collections::HashMap;
-use std::io::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::{fs, io};
 
 use crate::{Error, ErrorKind, Result};
 
 /// What the text's paths begin with.
 const PREFIX: &str = "@model_path/";
 
-static IN_USE: Mutex<Option<HashMap<PathBuf, usize>>> = Mutex::new(None);
+/// The folder of the weight files, which every staged directory has.
+const WEIGHTS: &str = "weights";
 
-fn in_use() -> MutexGuard<'static, Option<HashMap<PathBuf, usize>>> {
+/// Names of the files that say who uses a directory; the process's number comes after.
+const OWNER: &str = "ferrane-owner-";
+
+/// The file whose lock is held while directories come and go.
+const GATE: &str = "ferrane-staging.lock";
+
+/// A directory that this process uses.
+struct InUse {
+    users: usize,
+    /// Ours, locked; open as long as anybody here uses the directory. A kept one has none.
+    owner: Option<File>,
+}
+
+static IN_USE: Mutex<Option<HashMap<PathBuf, InUse>>> = Mutex::new(None);
+
+fn in_use() -> MutexGuard<'static, Option<HashMap<PathBuf, InUse>>> {
     IN_USE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps other processes from making and removing directories until it is dropped.
+fn gate() -> io::Result<File> {
+    let file = OpenOptions::new().create(true).append(true).open(std::env::temp_dir().join(GATE))?;
+    file.lock()?;
+    Ok(file)
+}
+
+/// Our file in a directory.
+fn owner_of(folder: &Path) -> PathBuf {
+    folder.join(format!("{OWNER}{}", std::process::id()))
+}
+
+/// Makes a directory ours.
+fn own(folder: &Path) -> io::Result<File> {
+    let _gate = gate()?;
+    fs::create_dir_all(folder.join(WEIGHTS))?;
+    let owner = OpenOptions::new().create(true).append(true).open(owner_of(folder))?;
+    owner.lock()?;
+    Ok(owner)
 }
 
 /// A staged directory, removed with its last owner unless it is kept.
 pub struct Staged {
     folder: PathBuf,
-    kept: bool,
 }
 
 impl Staged {
@@ -38,23 +76,25 @@ impl Staged {
         }
         let folder = root.join(identifier);
         let files = weights.iter().map(|(path, data)| Ok((inside(path)?, *data))).collect::<Result<Vec<_>>>()?;
+        // Locked to the end: nobody here may use the directory before it is whole.
         let mut in_use = in_use();
-        let users = in_use.get_or_insert_default().entry(folder.clone()).or_default();
-        *users += 1;
-        let first = *users == 1;
-        // From here on the drop counts down and clears up.
-        let staged = Staged { folder, kept };
-        if first {
-            let write = || {
-                fs::create_dir_all(staged.folder.join("weights"))?;
-                write_whole(&staged.folder.join("model.mil"), mil)?;
-                files.iter().try_for_each(|(path, data)| write_whole(&staged.folder.join(path), data))
-            };
-            let result = write();
-            drop(in_use);
-            result.map_err(|e| staged.failed(e))?;
+        let map = in_use.get_or_insert_default();
+        if let Some(used) = map.get_mut(&folder) {
+            used.users += 1;
+            return Ok(Staged { folder });
         }
-        Ok(staged)
+        let owner = if kept { None } else { Some(own(&folder).map_err(|e| failed(&folder, e))?) };
+        map.insert(folder.clone(), InUse { users: 1, owner });
+        let write = || {
+            fs::create_dir_all(folder.join(WEIGHTS))?;
+            write_whole(&folder.join("model.mil"), mil)?;
+            files.iter().try_for_each(|(path, data)| write_whole(&folder.join(path), data))
+        };
+        let result = write().map_err(|e| failed(&folder, e));
+        drop(in_use);
+        // A failure clears up by dropping what was staged.
+        let staged = Staged { folder };
+        result.map(|()| staged)
     }
 
     /// The directory.
@@ -67,7 +107,7 @@ impl Staged {
     /// # Errors
     /// A path that leads out of the directory, or the system's own.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        write_whole(&self.folder.join(inside(name)?), bytes).map_err(|e| self.failed(e))
+        write_whole(&self.folder.join(inside(name)?), bytes).map_err(|e| failed(&self.folder, e))
     }
 
     /// Reads a file as it is now; `None` if there is none.
@@ -78,31 +118,60 @@ impl Staged {
         match fs::read(self.folder.join(inside(name)?)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(self.failed(e)),
+            Err(e) => Err(failed(&self.folder, e)),
         }
     }
+}
 
-    fn failed(&self, error: io::Error) -> Error {
-        let message = format!("cannot stage files in {}", self.folder.display());
-        Error::new(ErrorKind::System, message).with_source(error)
-    }
+fn failed(folder: &Path, error: io::Error) -> Error {
+    Error::new(ErrorKind::System, format!("cannot stage files in {}", folder.display())).with_source(error)
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
         let mut in_use = in_use();
-        let Some(users) = in_use.as_mut().and_then(|m| m.get_mut(&self.folder)) else { return };
-        *users -= 1;
-        if *users == 0 {
-            if let Some(map) = in_use.as_mut() {
-                map.remove(&self.folder);
-            }
-            if !self.kept {
-                // What cannot be removed is left to the system's own cleaning of temporary directories.
-                let _ = fs::remove_dir_all(&self.folder);
+        let Some(map) = in_use.as_mut() else { return };
+        let Some(used) = map.get_mut(&self.folder) else { return };
+        used.users -= 1;
+        if used.users > 0 {
+            return;
+        }
+        let Some(owner) = map.remove(&self.folder).and_then(|used| used.owner) else { return };
+        // What cannot be removed is left to the next sweep.
+        if let Ok(_gate) = gate() {
+            drop(owner);
+            let _ = fs::remove_file(owner_of(&self.folder));
+            let _ = remove_if_unused(&self.folder);
+        }
+    }
+}
+
+/// Removes a staged directory that no living process uses; true if it did.
+fn remove_if_unused(folder: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(OWNER) {
+            // Only the owner has the lock; it ended with its process.
+            let lock = OpenOptions::new().append(true).open(entry.path()).map(|file| file.try_lock());
+            if !matches!(lock, Ok(Ok(()))) {
+                return Ok(false);
             }
         }
     }
+    fs::remove_dir_all(folder)?;
+    Ok(true)
+}
+
+/// Removes what processes that are gone have left behind in `root`; gives how many directories that were.
+pub fn sweep(root: &Path) -> usize {
+    let (Ok(_gate), Ok(entries)) = (gate(), fs::read_dir(root)) else { return 0 };
+    let ours = |folder: &Path| {
+        let names = fs::read_dir(folder).into_iter().flatten().flatten();
+        names.into_iter().any(|e| e.file_name().to_string_lossy().starts_with(OWNER))
+    };
+    let folders = entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path());
+    // Only what looks like a staged directory is looked into: temporary ones may be large.
+    folders.filter(|f| f.join(WEIGHTS).is_dir() && ours(f) && remove_if_unused(f).unwrap_or(false)).count()
 }
 
 /// The path of a weight file inside the directory.
@@ -115,8 +184,11 @@ fn inside(path: &str) -> Result<PathBuf> {
     plain.then(|| relative.to_path_buf()).ok_or_else(odd)
 }
 
-/// Writes under another name and renames, so that nobody sees half a file.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes a file under another name and renames it, so that nobody sees half a file.
+///
+/// # Errors
+/// The system's own.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
@@ -143,7 +215,8 @@ mod tests {
         assert_eq!(folder, root.join(&name));
         assert_eq!(fs::read(folder.join("model.mil")).unwrap(), b"program");
         assert_eq!(fs::read(folder.join("weights/deep/w.bin")).unwrap(), b"abc");
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no left-over of an unfinished write");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 3, "no left-over of an unfinished write");
+        sweep(&root);
         drop(one);
         assert!(folder.exists());
         drop(two);
@@ -155,6 +228,34 @@ mod tests {
         drop(kept);
         assert!(folder.join("net.plist").exists());
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_swept_away() {
+        let root = std::env::temp_dir().join(format!("ferrane-sweep-{}", std::process::id()));
+        let (left, foreign) = (root.join("left"), root.join("foreign"));
+        fs::create_dir_all(left.join("weights")).unwrap();
+        fs::create_dir_all(&foreign).unwrap();
+        // No process has this file's lock, whoever has the number.
+        fs::write(left.join(format!("{OWNER}1")), b"").unwrap();
+        assert_eq!(sweep(&root), 1);
+        assert!(!left.exists() && foreign.exists());
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_another_process_uses_stays() {
+        let root = std::env::temp_dir().join(format!("ferrane-shared-{}", std::process::id()));
+        let staged = Staged::new(&root, "program", b"program", &[], false).unwrap();
+        let folder = staged.folder().to_path_buf();
+        // Another opening of the file stands for another process: locks belong to the opening.
+        let other = File::create(folder.join(format!("{OWNER}1"))).unwrap();
+        other.lock().unwrap();
+        drop(staged);
+        assert!(folder.join("model.mil").exists());
+        drop(other);
+        assert_eq!(sweep(&root), 1);
+        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

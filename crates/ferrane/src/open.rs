@@ -25,6 +25,8 @@ pub struct DeviceInfo {
     pub options: &'static [&'static str],
 }
 
+const ANE_OPTIONS: [&str; 4] =
+    ["dispatch=standard|realtime|process-request|direct", "cache=off|FOLDER", "qos=0…63", "profile=NAME"];
 const NAMES: [&str; 3] = ["emulator", "ane", "ane-or-emulator"];
 const EMULATOR_OPTIONS: [&str; 8] = [
     "numerics=fast|exact|hardware",
@@ -50,7 +52,7 @@ pub fn devices() -> Vec<DeviceInfo> {
     };
     vec![
         DeviceInfo { name: NAMES[0], available: true, description: emulator.into(), options: &EMULATOR_OPTIONS },
-        DeviceInfo { name: NAMES[1], available, description: ane, options: &[] },
+        DeviceInfo { name: NAMES[1], available, description: ane, options: &ANE_OPTIONS },
         DeviceInfo {
             name: NAMES[2],
             available: true,

@@ -4,11 +4,13 @@
 //! proportion is what the fuzzer itself finds. `fuzz/` at the root of the repository has a target for each, which only calls it;
 //! a test replays `fuzz/corpus/<target>/` here, so what was found once is tried ever after without a fuzzer.
 
+mod attributes;
 mod blob;
 mod package;
 mod passes;
 mod text;
 
+pub use attributes::attributes;
 pub use blob::blob;
 pub use package::package;
 pub use passes::passes;
@@ -18,5 +20,11 @@ pub use text::{parse, round_trip};
 pub type Body = fn(&[u8]);
 
 /// Every target by name; the names are those of the folders of the corpus.
-pub const TARGETS: &[(&str, Body)] =
-    &[("blob", blob), ("package", package), ("parse", parse), ("passes", passes), ("round_trip", round_trip)];
+pub const TARGETS: &[(&str, Body)] = &[
+    ("attributes", attributes),
+    ("blob", blob),
+    ("package", package),
+    ("parse", parse),
+    ("passes", passes),
+    ("round_trip", round_trip),
+];

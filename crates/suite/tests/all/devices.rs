@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
-use ferrane_device::Device;
+use ferrane_device::scripted::Scripted;
+use ferrane_device::{Device, Error, ErrorKind, Layout, Port, Procedure, Result, Source};
 use ferrane_emulator::{Emulator, Limits, Numerics, Options, Process};
+use ferrane_mil::{Function, ValueId};
 use ferrane_suite::cases::{Promise, Rounding, all, run};
 use ferrane_target::Profile;
 
@@ -56,20 +58,54 @@ fn a_recorded_device_is_the_same_device() {
     assert!(record.lines().len() > 100);
 }
 
-/// The fake copies inputs to outputs, so contract and limits are what it can keep.
+/// The fake computes with the emulator, so it keeps every promise, whatever way its requests go.
 #[cfg(not(target_vendor = "apple"))]
 #[test]
 fn the_engines_backend_over_the_fake() {
-    let _fake = ferrane_ane_fake::session();
-    passes(&ferrane_ane::open_fake("").unwrap(), Rounding::Half, &[Promise::Contract, Promise::Limits]);
+    for way in ["standard", "realtime", "process-request", "direct"] {
+        let _fake = ferrane_ane_fake::session();
+        let device = ferrane_ane_fake::open(&format!("dispatch={way}")).unwrap();
+        passes(&device, Rounding::Half, &EVERYTHING);
+    }
+}
+
+/// Nothing takes the rows of a port for packed.
+#[cfg(not(target_vendor = "apple"))]
+#[test]
+fn the_engines_backend_with_padded_rows() {
+    let fake = ferrane_ane_fake::session();
+    fake.row_alignment(64);
+    let device = ferrane_ane_fake::open("").unwrap();
+    passes(&device, Rounding::Half, &[Promise::Contract, Promise::Numerics]);
+}
+
+/// Packed ports as the text has them.
+fn packed(source: &Source<'_>) -> Result<Vec<Procedure>> {
+    let Source::Text { mil, weights } = source else {
+        return Err(Error::new(ErrorKind::Unsupported, "the script reads text"));
+    };
+    let invalid = |e: String| Error::new(ErrorKind::InvalidProgram, e);
+    let text = std::str::from_utf8(mil).map_err(|e| invalid(e.to_string()))?;
+    let program = ferrane_mil::parse(text, weights).map_err(|e| invalid(e.to_string()))?;
+    let ports = |f: &Function, values: &[ValueId]| {
+        let port = |(symbol, v): (usize, &ValueId)| {
+            let value = f.value(*v);
+            let (dtype, shape) = value.ty.dtype().zip(value.ty.shape()).ok_or_else(|| invalid(value.name.clone()))?;
+            Ok(Port { name: value.name.clone(), symbol: symbol as u32, layout: Layout::packed(dtype, &shape)? })
+        };
+        values.iter().enumerate().map(port).collect::<Result<Vec<_>>>()
+    };
+    let procedure = |(id, f): (usize, &Function)| {
+        let (inputs, outputs) = (ports(f, &f.inputs)?, ports(f, &f.body().outputs)?);
+        Ok(Procedure { name: f.name.clone(), id: id as u32, inputs, outputs, states: Vec::new() })
+    };
+    program.functions.iter().enumerate().map(procedure).collect()
 }
 
 /// A device that copies cannot pass for one that computes.
-#[cfg(not(target_vendor = "apple"))]
 #[test]
 fn the_numerics_fail_on_a_device_that_only_copies() {
-    let _fake = ferrane_ane_fake::session();
-    let device = ferrane_ane::open_fake("").unwrap();
+    let device = Device::new(Scripted::new(packed).unwrap());
     let numerics: Vec<_> = all().into_iter().filter(|c| c.promise == Promise::Numerics).collect();
     assert!(numerics.len() >= 4);
     for case in numerics {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ferrane_device::ErrorKind;
 use ferrane_emulator::{Emulator, Numerics, Options};
 use ferrane_suite::filetest::{Filetest, Test, bless, discover};
 use ferrane_target::Profile;
@@ -37,4 +38,32 @@ fn filetests() {
     }
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
     assert!(!files.is_empty() && runs > 0, "{} files, {runs} with runs", files.len());
+}
+
+/// Every run on the engine's backend too. What the in-memory path cannot take, states and extents that are not known, it must
+/// refuse.
+#[cfg(not(target_vendor = "apple"))]
+#[test]
+fn filetests_over_the_fake_engine() {
+    let _fake = ferrane_ane_fake::session();
+    let device = [ferrane_ane_fake::open("").unwrap()];
+    let mut options = Options::default();
+    options.numerics = Numerics::Exact;
+    let oracle = ferrane_device::Device::new(Emulator::new(options));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests");
+    let (mut failures, mut passed, mut refused) = (Vec::new(), 0, 0);
+    for path in discover(&root).unwrap() {
+        for test in Filetest::open(&path).unwrap_or_default() {
+            if !test.tests.contains(&Test::Run) {
+                continue;
+            }
+            match test.run(&device, Some(&oracle)) {
+                Ok(()) => passed += 1,
+                Err(told) if told.iter().all(|t| t.contains(ErrorKind::Unsupported.code())) => refused += 1,
+                Err(told) => failures.extend(told),
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert!(passed > 5 * refused, "{passed} passed, {refused} were refused");
 }

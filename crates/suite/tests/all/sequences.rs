@@ -46,7 +46,7 @@ fn on_every_backend(sequence: impl Fn(&Device), script: fn(&Source<'_>) -> Resul
     #[cfg(not(target_vendor = "apple"))]
     {
         let _fake = ferrane_ane_fake::session();
-        assert_eq!(recorded(ferrane_ane::open_fake("").unwrap()), lines);
+        assert_eq!(recorded(ferrane_ane_fake::open("").unwrap()), lines);
     }
     lines
 }

@@ -3,7 +3,8 @@
 //! Classes, methods and selectors live for ever. Every object starts with its class and a reference count; classes are objects of
 //! their metaclasses. An unknown selector panics with its name, which is the right end for a test.
 //!
-//! The functions are exported under the runtime's C names; their contracts are the runtime's own.
+//! The functions are exported under the runtime's C names; their contracts are the runtime's own. Exceptions are panics with an
+//! [`Exception`] as payload ([`throw`]).
 #![allow(missing_docs, clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 // A poisoned table or a missing method is a broken test.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -14,8 +15,10 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicUsize};
+use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicUsize};
 use std::sync::{LazyLock, Mutex, Once, RwLock};
+
+use crate::bind::Exception;
 
 type Imp = unsafe extern "C-unwind" fn();
 type Sel = *const c_char;
@@ -48,6 +51,7 @@ struct Data {
     superclass: *const Class,
     meta: bool,
     size: AtomicUsize,
+    live: AtomicIsize,
     methods: RwLock<HashMap<usize, &'static Method>>,
     ivars: RwLock<HashMap<CString, &'static Ivar>>,
 }
@@ -79,6 +83,7 @@ fn set_up(class: &Class, name: &CStr, superclass: *const Class, meta: bool, size
         superclass,
         meta,
         size: AtomicUsize::new(size),
+        live: AtomicIsize::new(0),
         methods: Default::default(),
         ivars: Default::default(),
     };
@@ -124,6 +129,25 @@ fn init() {
     });
 }
 
+/// Raises an Objective-C exception.
+pub fn throw(name: &str, reason: &str) -> ! {
+    std::panic::resume_unwind(Box::new(Exception { name: name.into(), reason: reason.into() }))
+}
+
+/// How many objects of each class are alive, without the classes that have none.
+pub fn live() -> Vec<(String, isize)> {
+    init();
+    let classes: Vec<usize> = CLASSES.lock().unwrap().values().copied().collect();
+    // SAFETY: what is registered is a class of this runtime.
+    let count = |class: usize| unsafe {
+        let data = data(class as *const Class);
+        (data.name.to_string_lossy().into_owned(), data.live.load(Relaxed))
+    };
+    let mut all: Vec<_> = classes.into_iter().map(count).filter(|(_, n)| *n != 0).collect();
+    all.sort();
+    all
+}
+
 unsafe extern "C-unwind" fn itself(object: *mut Object, _: Sel) -> *mut Object {
     object
 }
@@ -152,6 +176,7 @@ unsafe extern "C-unwind" fn alloc(class: *mut Object, _: Sel) -> *mut Object {
         let object = std::alloc::alloc_zeroed(instance(class)).cast::<Object>();
         (*object).isa.store(class, Release);
         (*object).count.store(1, Release);
+        data(class).live.fetch_add(1, Relaxed);
         object
     }
 }
@@ -178,7 +203,10 @@ unsafe extern "C-unwind" fn release(object: *mut Object, _: Sel) {
 
 unsafe extern "C-unwind" fn dealloc(object: *mut Object, _: Sel) {
     // SAFETY: `alloc` made the object with this layout, and nobody has a count of it.
-    unsafe { std::alloc::dealloc(object.cast(), instance(object_getClass(object))) }
+    unsafe {
+        data(object_getClass(object)).live.fetch_sub(1, Relaxed);
+        std::alloc::dealloc(object.cast(), instance(object_getClass(object)));
+    }
 }
 
 unsafe extern "C-unwind" fn count(object: *mut Object, _: Sel) -> usize {

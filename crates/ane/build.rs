@@ -1,7 +1,9 @@
-//! objc2 asks the linker for `-lobjc` and `-lgnustep-base`: it gets two empty archives, and the symbols come from this crate.
+//! With the feature `objc-runtime`, objc2 asks the linker for `-lobjc` and `-lgnustep-base`: it gets two empty archives, and the
+//! symbols come from this crate.
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    if std::env::var("CARGO_CFG_TARGET_VENDOR").is_ok_and(|v| v == "apple") {
+    let apple = std::env::var("CARGO_CFG_TARGET_VENDOR").is_ok_and(|v| v == "apple");
+    if apple || std::env::var_os("CARGO_FEATURE_OBJC_RUNTIME").is_none() {
         return;
     }
     let Some(out) = std::env::var_os("OUT_DIR") else { return };

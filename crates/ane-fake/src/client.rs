@@ -1,0 +1,172 @@
+//! The client. Selectors and types as in apple-runtime §5, §8, §12.
+
+use std::sync::Arc;
+
+use ferrane_ane::runtime::throw;
+use objc2::rc::{Allocated, Retained};
+use objc2::runtime::{AnyObject, Bool, NSObject};
+use objc2::{ClassType, DefinedClass, define_class, msg_send};
+
+use crate::foundation::make;
+use crate::model::{Core, FakeInner, answer};
+use crate::program::{ENGINE, failure};
+use crate::session::{Call, Failure, count};
+
+/// The model behind an object. The in-memory model in its place lacks what clients ask a model for.
+fn core(model: Option<&AnyObject>) -> Option<&Arc<Core>> {
+    let model = model?;
+    let Some(inner) = model.downcast_ref::<FakeInner>() else {
+        let class = model.class().name().to_string_lossy();
+        throw("NSInvalidArgumentException", &format!("-[{class} getUUID]: unrecognized selector sent to instance"));
+    };
+    inner.ivars().as_ref()
+}
+
+/// A directory with MIL has no Espresso network.
+fn espresso() -> Failure {
+    failure("com.apple.appleneuralengine.espresso", -1, "Cannot load network 'model.espresso.net'")
+}
+
+fn run(
+    call: Call,
+    model: Option<&AnyObject>,
+    options: Option<&AnyObject>,
+    request: Option<&AnyObject>,
+    error: *mut *mut AnyObject,
+) -> Bool {
+    let core = core(model);
+    answer(count(call).and_then(|()| core.ok_or_else(espresso)?.evaluate(options, request)), error)
+}
+
+fn directory(model: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
+    answer(core(model).map(drop).ok_or_else(espresso), error)
+}
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "_ANEClient"]
+    #[ivars = ()]
+    struct FakeClient;
+
+    impl FakeClient {
+        #[unsafe(method_id(sharedConnection))]
+        fn shared() -> Option<Retained<FakeClient>> {
+            Some(make!(FakeClient, ()))
+        }
+
+        #[unsafe(method_id(initWithRestrictedAccessAllowed:))]
+        fn restricted(this: Allocated<Self>, _allowed: Bool) -> Option<Retained<Self>> {
+            let this = this.set_ivars(());
+            // SAFETY: `init` of NSObject gives the object that was allocated.
+            Some(unsafe { msg_send![super(this), init] })
+        }
+
+        #[unsafe(method(evaluateWithModel:options:request:qos:error:))]
+        fn evaluate(&self, model: Option<&AnyObject>, options: Option<&AnyObject>, request: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            run(Call::Evaluate, model, options, request, error)
+        }
+
+        #[unsafe(method(doEvaluateDirectWithModel:options:request:qos:error:))]
+        fn evaluate_direct(&self, model: Option<&AnyObject>, options: Option<&AnyObject>, request: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            run(Call::EvaluateDirect, model, options, request, error)
+        }
+
+        #[unsafe(method(evaluateRealTimeWithModel:options:request:error:))]
+        fn evaluate_real_time(&self, model: Option<&AnyObject>, options: Option<&AnyObject>, request: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
+            run(Call::EvaluateRealTime, model, options, request, error)
+        }
+
+        #[unsafe(method(beginRealTimeTask))]
+        fn begin(&self) -> Bool {
+            let _ = count(Call::BeginRealTime);
+            Bool::NO
+        }
+
+        #[unsafe(method(endRealTimeTask))]
+        fn end(&self) -> Bool {
+            let _ = count(Call::EndRealTime);
+            Bool::NO
+        }
+
+        #[unsafe(method(loadRealTimeModel:options:qos:error:))]
+        fn load_real_time(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            directory(model, error)
+        }
+
+        #[unsafe(method(unloadRealTimeModel:options:qos:error:))]
+        fn unload_real_time(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            directory(model, error)
+        }
+
+        #[unsafe(method(compileModel:options:qos:error:))]
+        fn compile(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            directory(model, error)
+        }
+
+        #[unsafe(method(loadModel:options:qos:error:))]
+        fn load(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            directory(model, error)
+        }
+
+        #[unsafe(method(unloadModel:options:qos:error:))]
+        fn unload(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            directory(model, error)
+        }
+
+        #[unsafe(method(doLoadModel:options:qos:error:))]
+        fn load_direct(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            directory(model, error)
+        }
+
+        #[unsafe(method(doUnloadModel:options:qos:error:))]
+        fn unload_direct(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            directory(model, error)
+        }
+
+        #[unsafe(method(prepareChainingWithModel:options:chainingReq:qos:error:))]
+        fn prepare_chaining(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, _chain: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            core(model);
+            answer(Err(failure(ENGINE, 15, "ANEProgramChainingPrepare() Failed: Program chaining prepare error")), error)
+        }
+
+        #[unsafe(method(enqueueSetsWithModel:outputSet:options:qos:error:))]
+        fn enqueue_sets(&self, model: Option<&AnyObject>, _set: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, _error: *mut *mut AnyObject) -> Bool {
+            // It fails without a word.
+            core(model);
+            Bool::NO
+        }
+
+        #[unsafe(method(buffersReadyWithModel:inputBuffers:options:qos:error:))]
+        fn buffers_ready(&self, model: Option<&AnyObject>, _inputs: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, _error: *mut *mut AnyObject) -> Bool {
+            core(model);
+            Bool::NO
+        }
+
+        #[unsafe(method(compiledModelExistsFor:))]
+        fn is_compiled(&self, model: Option<&AnyObject>) -> Bool {
+            Bool::new(core(model).is_some())
+        }
+
+        #[unsafe(method(compiledModelExistsMatchingHash:))]
+        fn is_compiled_hash(&self, _hash: Option<&AnyObject>) -> Bool {
+            Bool::NO
+        }
+
+        #[unsafe(method(purgeCompiledModel:))]
+        fn purge(&self, model: Option<&AnyObject>) {
+            core(model);
+        }
+
+        #[unsafe(method(purgeCompiledModelMatchingHash:))]
+        fn purge_hash(&self, _hash: Option<&AnyObject>) {}
+
+        #[unsafe(method(echo:))]
+        fn echo(&self, _value: Option<&AnyObject>) -> Bool {
+            Bool::NO
+        }
+    }
+);
+
+pub(crate) fn register() {
+    let _ = FakeClient::class();
+}

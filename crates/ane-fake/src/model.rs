@@ -1,0 +1,391 @@
+//! Descriptor, model, and what is inside a loaded model. Selectors and types as in apple-runtime §2, §11, §12.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use objc2::rc::Retained;
+use objc2::runtime::{AnyObject, Bool, NSObject};
+use objc2::{ClassType, DefinedClass, define_class, msg_send};
+
+use crate::foundation::{FakeDictionary, FakeString, Object, bytes, given, make, number, report, string, text};
+use crate::program::{Compiled, ENGINE, compile_failure, failure, process_failure};
+use crate::request::FakeRequest;
+use crate::session::{Call, Failure, count, spend};
+
+/// States, with the engine's numbers.
+const CREATED: u64 = 1;
+const COMPILED: u64 = 2;
+const LOADED: u64 = 3;
+const ERROR: u64 = 5;
+
+/// Text and weight files as they were given.
+pub(crate) struct Description {
+    mil: Vec<u8>,
+    weights: BTreeMap<String, Vec<u8>>,
+}
+
+impl Description {
+    fn of(mil: Option<&AnyObject>, weights: Option<&AnyObject>) -> Option<Description> {
+        count(Call::Descriptor).ok()?;
+        // A string in place of data, or no dictionary, gives nil.
+        let mil = bytes(mil)?.to_vec();
+        let given = weights?.downcast_ref::<FakeDictionary>()?;
+        let mut files = BTreeMap::new();
+        for (name, entry) in given.entries() {
+            let entry = entry.downcast_ref::<FakeDictionary>()?;
+            number(entry.get("offset").as_deref())?;
+            files.insert(name, bytes(entry.get("data").as_deref())?.to_vec());
+        }
+        Some(Description { mil, weights: files })
+    }
+
+    fn hash(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        (&self.mil, &self.weights).hash(&mut hash);
+        hash.finish()
+    }
+}
+
+struct Life {
+    state: u64,
+    compiled: Option<Compiled>,
+}
+
+/// What a model and the objects inside it share.
+pub(crate) struct Core {
+    description: Arc<Description>,
+    life: Mutex<Life>,
+}
+
+impl Core {
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hex(&self) -> String {
+        format!("{:016X}", self.description.hash())
+    }
+
+    /// The directory that the caller stages files in.
+    fn folder(&self) -> PathBuf {
+        std::env::temp_dir().join(self.hex())
+    }
+
+    /// What a compile leaves behind, for the loads of this and of other models.
+    fn product(&self) -> Vec<u8> {
+        format!("net.plist of {}", self.hex()).into_bytes()
+    }
+
+    fn compile(&self, options: Option<&AnyObject>) -> Result<(), Failure> {
+        if !is_dictionary(options) {
+            return Err(compile_failure("NoOptions"));
+        }
+        let folder = self.folder();
+        let staged = |path: &Path, expected: &[u8]| {
+            let found = std::fs::read(path).map_err(|e| compile_failure(&format!("{}: {e}", path.display())))?;
+            if found == expected { Ok(()) } else { Err(compile_failure(&format!("{} differs", path.display()))) }
+        };
+        staged(&folder.join("model.mil"), &self.description.mil)?;
+        for (name, data) in &self.description.weights {
+            let relative = name.strip_prefix("@model_path/").map(Path::new);
+            let plain = relative.filter(|p| p.components().all(|c| matches!(c, Component::Normal(_))));
+            let relative = plain.ok_or_else(|| compile_failure(&format!("weight path {name}")))?;
+            staged(&folder.join(relative), data)?;
+        }
+        let compiled = Compiled::of(&self.description.mil, &self.description.weights)?;
+        if !spend() {
+            return Err(compile_failure(""));
+        }
+        let written = std::fs::write(folder.join("net.plist"), self.product());
+        written.map_err(|e| compile_failure(&e.to_string()))?;
+        if !self.description.weights.is_empty() {
+            let written = std::fs::write(folder.join("data"), self.hex());
+            written.map_err(|e| compile_failure(&e.to_string()))?;
+        }
+        let mut life = self.life();
+        life.compiled = Some(compiled);
+        life.state = COMPILED;
+        Ok(())
+    }
+
+    fn load(&self, options: Option<&AnyObject>) -> Result<(), Failure> {
+        let mut life = self.life();
+        let failed = || failure(ENGINE, 6, "program load failure status 0x20004");
+        // A model made anew loads what an earlier one compiled, if the folder still has it.
+        let found = std::fs::read(self.folder().join("net.plist")).is_ok_and(|found| found == self.product());
+        if !is_dictionary(options) || !found || life.state == LOADED {
+            life.state = if life.state == LOADED { LOADED } else { ERROR };
+            return Err(failed());
+        }
+        if life.compiled.is_none() {
+            life.compiled = Some(Compiled::of(&self.description.mil, &self.description.weights)?);
+        }
+        life.state = LOADED;
+        Ok(())
+    }
+
+    fn unload(&self) -> Result<(), Failure> {
+        let mut life = self.life();
+        if life.state != LOADED {
+            return Err(failure(ENGINE, 6, "the model is not loaded"));
+        }
+        life.state = CREATED;
+        Ok(())
+    }
+
+    /// Runs a request, by whatever way it came.
+    pub(crate) fn evaluate(&self, options: Option<&AnyObject>, request: Option<&AnyObject>) -> Result<(), Failure> {
+        let life = self.life();
+        let compiled = life.compiled.as_ref().filter(|_| life.state == LOADED).ok_or_else(|| process_failure(0x16))?;
+        let request = request.and_then(|r| r.downcast_ref::<FakeRequest>());
+        let (true, Some(request)) = (is_dictionary(options), request) else { return Err(process_failure(0x16)) };
+        let bound = request.ivars();
+        compiled.evaluate(bound.procedure, &bound.inputs, &bound.outputs)
+    }
+
+    fn attributes(&self) -> Option<Object> {
+        let life = self.life();
+        life.compiled.as_ref().filter(|_| life.state == LOADED).map(Compiled::attributes)
+    }
+
+    fn is_loaded(&self) -> bool {
+        self.life().state == LOADED
+    }
+}
+
+pub(crate) fn is_dictionary(object: Option<&AnyObject>) -> bool {
+    object.is_some_and(|o| o.downcast_ref::<FakeDictionary>().is_some())
+}
+
+/// Answers a BOOL method with an `NSError **`.
+pub(crate) fn answer(result: Result<(), Failure>, error: *mut *mut AnyObject) -> Bool {
+    match result {
+        Ok(()) => Bool::YES,
+        Err(failure) => {
+            report(error, failure);
+            Bool::NO
+        }
+    }
+}
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "_ANEInMemoryModelDescriptor"]
+    #[ivars = Arc<Description>]
+    struct FakeDescriptor;
+
+    impl FakeDescriptor {
+        #[unsafe(method_id(modelWithMILText:weights:optionsPlist:))]
+        fn with_text(
+            mil: Option<&AnyObject>,
+            weights: Option<&AnyObject>,
+            _options: Option<&AnyObject>,
+        ) -> Option<Retained<FakeDescriptor>> {
+            given(|| {
+                let description = Description::of(mil, weights)?;
+                Some(make!(FakeDescriptor, Arc::new(description)))
+            })
+        }
+
+        #[unsafe(method_id(initWithNetworkText:weights:optionsPlist:isMILModel:))]
+        fn init_with(
+            this: objc2::rc::Allocated<Self>,
+            mil: Option<&AnyObject>,
+            weights: Option<&AnyObject>,
+            _options: Option<&AnyObject>,
+            is_mil: Bool,
+        ) -> Option<Retained<Self>> {
+            given(|| {
+                let description = Description::of(mil, weights).filter(|_| is_mil.as_bool())?;
+                let this = this.set_ivars(Arc::new(description));
+                // SAFETY: `init` of NSObject gives the object that was allocated.
+                Some(unsafe { msg_send![super(this), init] })
+            })
+        }
+    }
+);
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "_ANEInMemoryModel"]
+    #[ivars = Arc<Core>]
+    struct FakeModel;
+
+    impl FakeModel {
+        #[unsafe(method_id(inMemoryModelWithDescriptor:))]
+        fn with_descriptor(descriptor: Option<&AnyObject>) -> Option<Retained<FakeModel>> {
+            given(|| {
+                let core = core_of(descriptor)?;
+                Some(make!(FakeModel, core))
+            })
+        }
+
+        #[unsafe(method_id(initWithDesctiptor:))]
+        fn init_with(this: objc2::rc::Allocated<Self>, descriptor: Option<&AnyObject>) -> Option<Retained<Self>> {
+            given(|| {
+                let this = this.set_ivars(core_of(descriptor)?);
+                // SAFETY: `init` of NSObject gives the object that was allocated.
+                Some(unsafe { msg_send![super(this), init] })
+            })
+        }
+
+        #[unsafe(method_id(hexStringIdentifier))]
+        fn hex(&self) -> Retained<FakeString> {
+            string(&self.ivars().hex())
+        }
+
+        #[unsafe(method(compileWithQoS:options:error:))]
+        fn compile(&self, _qos: u32, options: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
+            answer(count(Call::Compile).and_then(|()| self.ivars().compile(options)), error)
+        }
+
+        #[unsafe(method(loadWithQoS:options:error:))]
+        fn load(&self, _qos: u32, options: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
+            answer(count(Call::Load).and_then(|()| self.ivars().load(options)), error)
+        }
+
+        #[unsafe(method(evaluateWithQoS:options:request:error:))]
+        fn evaluate(
+            &self,
+            _qos: u32,
+            options: Option<&AnyObject>,
+            request: Option<&AnyObject>,
+            error: *mut *mut AnyObject,
+        ) -> Bool {
+            answer(count(Call::Evaluate).and_then(|()| self.ivars().evaluate(options, request)), error)
+        }
+
+        #[unsafe(method(unloadWithQoS:error:))]
+        fn unload(&self, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            answer(count(Call::Unload).and_then(|()| self.ivars().unload()), error)
+        }
+
+        #[unsafe(method(state))]
+        fn state(&self) -> u64 {
+            self.ivars().life().state
+        }
+
+        #[unsafe(method_id(modelAttributes))]
+        fn attributes(&self) -> Option<Object> {
+            self.ivars().attributes()
+        }
+
+        #[unsafe(method_id(model))]
+        fn model(&self) -> Option<Retained<FakeInner>> {
+            Some(make!(FakeInner, Some(self.ivars().clone())))
+        }
+
+        #[unsafe(method_id(program))]
+        fn program(&self) -> Option<Retained<FakeProgram>> {
+            self.ivars().is_loaded().then(|| make!(FakeProgram, self.ivars().clone()))
+        }
+
+        #[unsafe(method(programHandle))]
+        fn program_handle(&self) -> u64 {
+            if self.ivars().is_loaded() { self.ivars().description.hash() | 1 } else { 0 }
+        }
+
+        #[unsafe(method(intermediateBufferHandle))]
+        fn intermediate_buffer(&self) -> u64 {
+            0
+        }
+
+        #[unsafe(method(queueDepth))]
+        fn queue_depth(&self) -> i8 {
+            127
+        }
+
+        #[unsafe(method(perfStatsMask))]
+        fn perf_stats_mask(&self) -> u32 {
+            0
+        }
+
+        #[unsafe(method(string_id))]
+        fn string_id(&self) -> u64 {
+            self.ivars().description.hash()
+        }
+
+        #[unsafe(method(isMILModel))]
+        fn is_mil(&self) -> Bool {
+            Bool::YES
+        }
+
+        #[unsafe(method(compiledModelExists))]
+        fn is_compiled(&self) -> Bool {
+            Bool::new(self.ivars().life().compiled.is_some())
+        }
+
+        #[unsafe(method(purgeCompiledModel))]
+        fn purge(&self) {
+            // What the caller staged is the caller's.
+            let _ = std::fs::remove_file(self.ivars().folder().join("net.plist"));
+        }
+    }
+);
+
+fn core_of(descriptor: Option<&AnyObject>) -> Option<Arc<Core>> {
+    let description = descriptor?.downcast_ref::<FakeDescriptor>()?.ivars().clone();
+    Some(Arc::new(Core { description, life: Mutex::new(Life { state: CREATED, compiled: None }) }))
+}
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "_ANEModel"]
+    #[ivars = Option<Arc<Core>>]
+    pub(crate) struct FakeInner;
+
+    impl FakeInner {
+        #[unsafe(method_id(modelAtURL:key:))]
+        fn at(url: Option<&AnyObject>, key: Option<&AnyObject>) -> Option<Retained<FakeInner>> {
+            given(|| {
+                url?;
+                text(key)?;
+                Some(make!(FakeInner, None))
+            })
+        }
+
+        #[unsafe(method(state))]
+        fn state(&self) -> u64 {
+            self.ivars().as_ref().map_or(CREATED, |core| core.life().state)
+        }
+
+        #[unsafe(method_id(modelAttributes))]
+        fn attributes(&self) -> Option<Object> {
+            self.ivars().as_ref().and_then(|core| core.attributes())
+        }
+    }
+);
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "_ANEProgramForEvaluation"]
+    #[ivars = Arc<Core>]
+    struct FakeProgram;
+
+    impl FakeProgram {
+        #[unsafe(method(processRequest:model:qos:qIndex:modelStringID:options:returnValue:error:))]
+        fn process(
+            &self,
+            request: Option<&AnyObject>,
+            _model: Option<&AnyObject>,
+            _qos: u32,
+            _queue: u64,
+            _string_id: u64,
+            options: Option<&AnyObject>,
+            status: *mut u32,
+            error: *mut *mut AnyObject,
+        ) -> Bool {
+            if !status.is_null() {
+                // SAFETY: the caller of the method gave a place for a status.
+                unsafe { *status = 0 };
+            }
+            answer(count(Call::ProcessRequest).and_then(|()| self.ivars().evaluate(options, request)), error)
+        }
+    }
+);
+
+pub(crate) fn register() {
+    let _ = (FakeDescriptor::class(), FakeModel::class(), FakeInner::class(), FakeProgram::class());
+}

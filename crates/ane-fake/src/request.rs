@@ -1,0 +1,132 @@
+//! Surface objects, requests, counters. Selectors and types as in apple-runtime §2, §6.
+
+use std::ffi::c_void;
+
+use objc2::encode::{Encoding, RefEncode};
+use objc2::rc::Retained;
+use objc2::runtime::{AnyObject, NSObject};
+use objc2::{ClassType, DefinedClass, define_class};
+
+use crate::foundation::{Object, elements, given, make, number};
+use crate::surface;
+
+/// `__IOSurface`, for the type encoding.
+#[repr(C)]
+pub(crate) struct IoSurface {
+    _opaque: [u8; 0],
+}
+
+// SAFETY: the encoding of a pointer to the opaque struct, as Apple's headers have it.
+unsafe impl RefEncode for IoSurface {
+    const ENCODING_REF: Encoding = Encoding::Pointer(&Encoding::Struct("__IOSurface", &[]));
+}
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "_ANEIOSurfaceObject"]
+    #[ivars = Object]
+    pub(crate) struct FakeSurfaceObject;
+
+    impl FakeSurfaceObject {
+        #[unsafe(method_id(objectWithIOSurface:))]
+        fn with_surface(surface: *mut IoSurface) -> Option<Retained<FakeSurfaceObject>> {
+            given(|| {
+                surface::memory(surface.cast())?;
+                // SAFETY: a surface, as was just seen; it is kept.
+                let kept = unsafe { Retained::retain(surface.cast::<AnyObject>()) }?;
+                Some(make!(FakeSurfaceObject, kept))
+            })
+        }
+    }
+);
+
+/// A surface with its symbol.
+pub(crate) struct Binding {
+    pub(crate) symbol: u64,
+    object: Object,
+}
+
+impl Binding {
+    pub(crate) fn surface(&self) -> *mut c_void {
+        let object = self.object.downcast_ref::<FakeSurfaceObject>();
+        object.map_or(std::ptr::null_mut(), |o| Retained::as_ptr(o.ivars()).cast_mut().cast())
+    }
+}
+
+/// Surfaces and the procedure.
+pub(crate) struct Bound {
+    pub(crate) inputs: Vec<Binding>,
+    pub(crate) outputs: Vec<Binding>,
+    pub(crate) procedure: u64,
+}
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "_ANERequest"]
+    #[ivars = Bound]
+    pub(crate) struct FakeRequest;
+
+    impl FakeRequest {
+        #[unsafe(method_id(requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:))]
+        fn request_with(
+            inputs: Option<&AnyObject>,
+            input_indices: Option<&AnyObject>,
+            outputs: Option<&AnyObject>,
+            output_indices: Option<&AnyObject>,
+            _weights_buffer: Option<&AnyObject>,
+            _perf_stats: Option<&AnyObject>,
+            procedure: Option<&AnyObject>,
+        ) -> Option<Retained<FakeRequest>> {
+            given(|| {
+                let (inputs, outputs) = (bind(inputs, input_indices)?, bind(outputs, output_indices)?);
+                let procedure = number(procedure)?;
+                Some(make!(FakeRequest, Bound { inputs, outputs, procedure }))
+            })
+        }
+    }
+);
+
+fn bind(surfaces: Option<&AnyObject>, indices: Option<&AnyObject>) -> Option<Vec<Binding>> {
+    let (surfaces, indices) = (elements(surfaces)?, elements(indices)?);
+    if surfaces.len() != indices.len() {
+        return None;
+    }
+    let binding = |(object, index): (&Object, &Object)| {
+        object.downcast_ref::<FakeSurfaceObject>()?;
+        Some(Binding { symbol: number(Some(index))?, object: object.clone() })
+    };
+    surfaces.iter().zip(indices).map(binding).collect()
+}
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "_ANEPerformanceStats"]
+    #[ivars = u64]
+    struct FakeStats;
+
+    impl FakeStats {
+        #[unsafe(method_id(statsWithHardwareExecutionNS:))]
+        fn with_time(time: u64) -> Retained<FakeStats> {
+            make!(FakeStats, time)
+        }
+
+        #[unsafe(method(hwExecutionTime))]
+        fn time(&self) -> u64 {
+            *self.ivars()
+        }
+
+        #[unsafe(method_id(perfCounterData))]
+        fn counters(&self) -> Option<Object> {
+            None
+        }
+
+        #[unsafe(method_id(pStatsRawData))]
+        fn raw(&self) -> Option<Object> {
+            None
+        }
+    }
+);
+
+pub(crate) fn register() {
+    let _ = (FakeSurfaceObject::class(), FakeRequest::class(), FakeStats::class());
+}

@@ -1,0 +1,211 @@
+//! What a compiled model says of itself (apple-runtime §11): its procedures, and the order, names and layouts of their ports.
+//!
+//! The framework gives a dictionary; it is read into a [`Tree`] of plain values first, so everything here is pure and is fuzzed on
+//! any system. Nothing in the tree is trusted: a number may be negative or absurd, a symbol may point past the list of names.
+
+mod layout;
+mod tree;
+
+use ferrane_device::{Error, ErrorKind, Result};
+
+pub use layout::{Axes, layout};
+pub use tree::Tree;
+
+/// A port as the model reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortAttributes {
+    /// Its name in the program.
+    pub name: String,
+    /// The index that requests name it by.
+    pub symbol: u32,
+    /// True if its surface must begin at, and be a multiple of, 16 KiB.
+    pub aligned_16k: bool,
+    /// How it lies in memory, where the model says.
+    pub axes: Option<Axes>,
+}
+
+/// A procedure as the model reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcedureAttributes {
+    /// The function's name. Models of several networks put the network's number and `@` before it.
+    pub name: String,
+    /// The index that requests name it by.
+    pub id: u32,
+    /// Inputs, in the model's order.
+    pub inputs: Vec<PortAttributes>,
+    /// Outputs, in the model's order.
+    pub outputs: Vec<PortAttributes>,
+}
+
+/// What a model says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Its procedures, by index.
+    pub procedures: Vec<ProcedureAttributes>,
+}
+
+fn odd(what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Load, format!("the loaded model reports {what}"))
+}
+
+/// One side of a model's ports: the keys of its parts.
+struct Side {
+    symbols: &'static str,
+    names: &'static str,
+    alignment: &'static str,
+    live: &'static str,
+}
+
+const INPUTS: Side = Side {
+    symbols: "ANEFModelInputSymbolIndexArray",
+    names: "kANEFModelInputSymbolsArrayKey",
+    alignment: "ANEFModelInput16KAlignmentArray",
+    live: "LiveInputList",
+};
+
+const OUTPUTS: Side = Side {
+    symbols: "ANEFModelOutputSymbolIndexArray",
+    names: "kANEFModelOutputSymbolsArrayKey",
+    alignment: "ANEFModelOutput16KAlignmentArray",
+    live: "LiveOutputList",
+};
+
+impl Attributes {
+    /// Reads them. A model that has no description, as one that is not loaded, has no procedures.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Load`]: a part is missing or is of another kind, or an index leads nowhere.
+    pub fn read(tree: &Tree) -> Result<Attributes> {
+        let Some(description) = tree.get("ANEFModelDescription") else { return Ok(Attributes::default()) };
+        let need = |key: &str| description.get(key).ok_or_else(|| odd(format_args!("no `{key}`")));
+        let ids = need("kANEFModelProcedureNameToIDMapKey")?;
+        let ids = ids.entries().ok_or_else(|| odd("procedures without names"))?;
+        let networks = tree.get("NetworkStatusList").and_then(Tree::elements).unwrap_or_default();
+        let mut procedures = Vec::new();
+        for list in need("ANEFModelProcedures")?.elements().ok_or_else(|| odd("no list of procedures"))? {
+            let id = list.get("ANEFModelProcedureID").and_then(Tree::index);
+            let id = id.ok_or_else(|| odd("a procedure without an index"))?;
+            let full = ids.iter().find(|(_, value)| value.index() == Some(id)).map(|(name, _)| name.as_str());
+            let full = full.ok_or_else(|| odd(format_args!("the procedure {id} without a name")))?;
+            // Several networks are told apart by name; a single one need not have any.
+            let network = match networks {
+                [only] => Some(only),
+                several => several.iter().find(|n| n.get("Name").and_then(Tree::text) == Some(full)),
+            };
+            let ports = |side: &Side| ports(description, list, network, side);
+            let name = full.split_once('@').map_or(full, |(_, name)| name).to_string();
+            let (inputs, outputs) = (ports(&INPUTS)?, ports(&OUTPUTS)?);
+            procedures.push(ProcedureAttributes { name, id, inputs, outputs });
+        }
+        procedures.sort_by_key(|p| p.id);
+        if procedures.windows(2).any(|pair| pair[0].id == pair[1].id) {
+            return Err(odd("two procedures of one index"));
+        }
+        Ok(Attributes { procedures })
+    }
+}
+
+fn ports(description: &Tree, procedure: &Tree, network: Option<&Tree>, side: &Side) -> Result<Vec<PortAttributes>> {
+    let list = |tree: &Tree, key: &str| tree.get(key).and_then(Tree::elements).map(<[Tree]>::to_vec);
+    let missing = |key: &str| odd(format_args!("no `{key}`"));
+    let names = list(description, side.names).ok_or_else(|| missing(side.names))?;
+    let aligned = list(description, side.alignment).unwrap_or_default();
+    let live = network.and_then(|n| list(n, side.live));
+    let mut ports: Vec<PortAttributes> = Vec::new();
+    for symbol in list(procedure, side.symbols).ok_or_else(|| missing(side.symbols))? {
+        let symbol = symbol.index().ok_or_else(|| odd("a port without an index"))?;
+        let full = names.get(symbol as usize).and_then(Tree::text);
+        let full = full.ok_or_else(|| odd(format_args!("the port {symbol} without a name")))?;
+        // Outputs are reported as `name@output`.
+        let name = full.strip_suffix("@output").unwrap_or(full);
+        if ports.iter().any(|p| p.name == name || p.symbol == symbol) {
+            return Err(odd(format_args!("the port `{name}` twice")));
+        }
+        let called = |entry: &&Tree| {
+            let is = |key| entry.get(key).and_then(Tree::text).is_some_and(|n| n == full || n == name);
+            is("Symbol") || is("Name")
+        };
+        let axes = match live.as_deref() {
+            None => None,
+            Some(live) => {
+                let entry = live.iter().find(called);
+                Some(Axes::read(entry.ok_or_else(|| odd(format_args!("no layout of the port `{name}`")))?, name)?)
+            }
+        };
+        let aligned_16k = aligned.get(symbol as usize).and_then(Tree::index) == Some(1);
+        ports.push(PortAttributes { name: name.to_string(), symbol, aligned_16k, axes });
+    }
+    Ok(ports)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Entries = Vec<(String, Tree)>;
+
+    fn map(entries: &[(&str, Tree)]) -> Tree {
+        Tree::Map(entries.iter().map(|(k, v)| (k.to_string(), v.clone())).collect())
+    }
+
+    fn texts(values: &[&str]) -> Tree {
+        Tree::List(values.iter().map(|v| Tree::Text(v.to_string())).collect())
+    }
+
+    fn numbers(values: &[i64]) -> Tree {
+        Tree::List(values.iter().map(|v| Tree::Number(*v)).collect())
+    }
+
+    /// The two procedures of a published dump (freedomtan, M1, macOS 15), which has names before `@` and the same names twice.
+    fn published() -> Tree {
+        let procedure = |symbol| {
+            map(&[
+                ("ANEFModelInputSymbolIndexArray", numbers(&[symbol])),
+                ("ANEFModelOutputSymbolIndexArray", numbers(&[symbol])),
+                ("ANEFModelProcedureID", Tree::Number(symbol)),
+            ])
+        };
+        let ids = [("0@default", Tree::Number(1)), ("0@res_320x320", Tree::Number(0))];
+        map(&[(
+            "ANEFModelDescription",
+            map(&[
+                ("ANEFModelInput16KAlignmentArray", numbers(&[0, 1])),
+                ("ANEFModelProcedures", Tree::List(vec![procedure(1), procedure(0)])),
+                ("kANEFModelInputSymbolsArrayKey", texts(&["input_tensor", "input_tensor"])),
+                ("kANEFModelOutputSymbolsArrayKey", texts(&["output_tensor@output", "output_tensor@output"])),
+                ("kANEFModelProcedureNameToIDMapKey", map(&ids)),
+            ]),
+        )])
+    }
+
+    #[test]
+    fn procedures_ports_and_alignment_are_read() {
+        let read = Attributes::read(&published()).unwrap();
+        let [small, large] = &read.procedures[..] else { panic!("{read:?}") };
+        assert_eq!((small.name.as_str(), small.id, large.name.as_str(), large.id), ("res_320x320", 0, "default", 1));
+        assert_eq!((large.inputs[0].name.as_str(), large.inputs[0].symbol), ("input_tensor", 1));
+        assert_eq!(large.outputs[0].name, "output_tensor");
+        assert!(large.inputs[0].aligned_16k && !small.inputs[0].aligned_16k && !large.outputs[0].aligned_16k);
+        assert_eq!(Attributes::read(&Tree::Map(Vec::new())).unwrap(), Attributes::default());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_a_load_error() {
+        let fails = |change: &dyn Fn(&mut Entries)| {
+            let Tree::Map(mut root) = published() else { panic!() };
+            let Tree::Map(description) = &mut root[0].1 else { panic!() };
+            change(description);
+            assert_eq!(Attributes::read(&Tree::Map(root)).unwrap_err().kind(), ErrorKind::Load);
+        };
+        for at in [1, 2, 3, 4] {
+            fails(&|d| drop(d.remove(at)));
+            fails(&|d| d[at].1 = Tree::Number(1));
+        }
+        fails(&|d| d[2].1 = texts(&["one"]));
+        fails(&|d| d[4].1 = map(&[("0@default", Tree::Number(7))]));
+        fails(&|d| {
+            let Tree::List(list) = &mut d[1].1 else { panic!() };
+            list.push(list[0].clone());
+        });
+    }
+}

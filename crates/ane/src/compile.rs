@@ -1,0 +1,86 @@
+//! What compiles cost the process: a budget, and time after a failure.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_target::Profile;
+
+/// Successful compiles of this process: the budget is the process's, whatever devices are open.
+static SPENT: AtomicUsize = AtomicUsize::new(0);
+
+/// When the last compile of this process failed.
+static FAILED: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Compiles that this process has spent of the engine's budget. Programs out of the cache cost nothing.
+pub fn compiles() -> usize {
+    SPENT.load(Ordering::Relaxed)
+}
+
+/// Makes a compile. One that comes soon after a failed one waits until the compile service has recovered: failures that arrive
+/// faster stall the compiles of everybody (apple-runtime §14).
+pub(crate) fn paced(profile: &Profile, recovery: Duration, compile: impl FnOnce() -> Result<()>) -> Result<()> {
+    let failed = *FAILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(left) = failed.and_then(|at| recovery.checked_sub(at.elapsed())) {
+        thread::sleep(left);
+    }
+    let result = compile();
+    match &result {
+        Ok(()) => drop(SPENT.fetch_add(1, Ordering::Relaxed)),
+        Err(_) => *FAILED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now()),
+    }
+    result.map_err(|e| budget(profile, e))
+}
+
+/// Gives a compile back where the engine does so.
+pub(crate) fn returned(profile: &Profile) {
+    if profile.budget_returns.value {
+        let _ = SPENT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+    }
+}
+
+/// A spent budget has no words of its own: compiles and loads just fail (apple-runtime §3).
+fn budget(profile: &Profile, error: Error) -> Error {
+    let (spent, budget) = (compiles(), profile.compile_budget.value);
+    if !budget.exceeded_by(spent.saturating_add(1)) || error.kind() == ErrorKind::InvalidProgram {
+        return error;
+    }
+    let message = format!("{spent} programs were compiled in this process, and the budget is about {budget}");
+    Error::new(ErrorKind::CompileBudget, message).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_waited_out_and_a_spent_budget_is_named() {
+        let mut profile = Profile::named(Profile::DEFAULT).unwrap();
+        let fail = || Err(Error::new(ErrorKind::Unsupported, "no"));
+        let recovery = Duration::from_millis(80);
+        assert_eq!(paced(&profile, recovery, fail).unwrap_err().kind(), ErrorKind::Unsupported);
+        let begun = Instant::now();
+        paced(&profile, recovery, || Ok(())).unwrap();
+        assert!(begun.elapsed() >= Duration::from_millis(40), "{:?}", begun.elapsed());
+        assert_eq!(compiles(), 1);
+        // No success resets the clock, and no clock runs for ever.
+        std::thread::sleep(recovery);
+        let begun = Instant::now();
+        paced(&profile, recovery, || Ok(())).unwrap();
+        assert!(begun.elapsed() < recovery);
+
+        profile.compile_budget.value = ferrane_target::profile::Limit(Some(2));
+        let error = paced(&profile, Duration::ZERO, fail).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::CompileBudget);
+        assert!(error.message().starts_with("2 programs"), "{error}");
+        let invalid = paced(&profile, Duration::ZERO, || Err(Error::new(ErrorKind::InvalidProgram, "no")));
+        assert_eq!(invalid.unwrap_err().kind(), ErrorKind::InvalidProgram);
+        returned(&profile);
+        assert_eq!(compiles(), 2, "this engine gives nothing back");
+        profile.budget_returns.value = true;
+        returned(&profile);
+        assert_eq!(compiles(), 1);
+    }
+}

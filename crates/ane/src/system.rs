@@ -1,0 +1,171 @@
+//! The system below: which one it is, and the C functions of IOSurface.
+//!
+//! On a Mac they are found at run time. With the feature `objc-runtime` another system can be put in their place, once for the
+//! process ([`inject`]).
+
+use std::ffi::c_void;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+#[cfg(target_vendor = "apple")]
+use ferrane_device::{Error, ErrorKind, Result};
+use objc2::runtime::AnyObject;
+
+/// The C functions of IOSurface, with the types of Apple's headers, and `CFRelease`.
+#[derive(Clone, Copy)]
+pub struct SurfaceFunctions {
+    /// `IOSurfaceCreate`.
+    pub create: unsafe extern "C" fn(*const AnyObject) -> *mut c_void,
+    /// `IOSurfaceGetBaseAddress`.
+    pub base_address: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
+    /// `IOSurfaceGetAllocSize`.
+    pub alloc_size: unsafe extern "C" fn(*mut c_void) -> usize,
+    /// `IOSurfaceLock`.
+    pub lock: unsafe extern "C" fn(*mut c_void, u32, *mut u32) -> i32,
+    /// `IOSurfaceUnlock`.
+    pub unlock: unsafe extern "C" fn(*mut c_void, u32, *mut u32) -> i32,
+    /// `CFRelease`.
+    pub release: unsafe extern "C" fn(*const c_void),
+}
+
+/// A system with an engine.
+#[derive(Clone)]
+pub struct System {
+    /// What its devices are called after `ane`: nothing, or ` (fake)`.
+    pub suffix: &'static str,
+    /// `macOS 15.5` for example.
+    pub os: String,
+    /// The build of the system, `24F74` for example.
+    pub build: String,
+    /// The processor, `Apple M4 Pro` for example.
+    pub chip: String,
+    /// Where compiled programs are kept unless the option `cache` says otherwise.
+    pub cache: Option<PathBuf>,
+    /// How long the compile service needs after a failed compile (apple-runtime §14).
+    pub recovery: Duration,
+    /// Surfaces.
+    pub surfaces: SurfaceFunctions,
+}
+
+static SYSTEM: OnceLock<System> = OnceLock::new();
+
+/// Puts a system in place, with its classes registered in the runtime of this crate; the first one stays.
+///
+/// # Safety
+/// The functions of surfaces do what Apple's do, and the classes that are bound ([`crate::bind::table`]) do nothing with their
+/// arguments that Apple's are not documented to do.
+#[cfg(not(target_vendor = "apple"))]
+pub unsafe fn inject(system: System) {
+    let _ = SYSTEM.set(system);
+}
+
+/// The system that was injected.
+#[cfg(not(target_vendor = "apple"))]
+pub(crate) fn find() -> Option<&'static System> {
+    SYSTEM.get()
+}
+
+/// System and build in words, for messages.
+pub(crate) fn words() -> String {
+    SYSTEM.get().map_or_else(|| "this system".into(), |s| format!("{} ({})", s.os, s.build))
+}
+
+/// This Mac, with the private framework opened.
+///
+/// # Errors
+/// [`ErrorKind::Unavailable`] if a library or a function is missing.
+#[cfg(target_vendor = "apple")]
+pub(crate) fn find() -> Result<&'static System> {
+    if let Some(system) = SYSTEM.get() {
+        return Ok(system);
+    }
+    let system = apple::system()?;
+    Ok(SYSTEM.get_or_init(|| system))
+}
+
+#[cfg(target_vendor = "apple")]
+mod apple {
+    use std::ffi::CStr;
+    use std::ptr::NonNull;
+
+    use super::*;
+
+    const ENGINE: &CStr = c"/System/Library/PrivateFrameworks/AppleNeuralEngine.framework/AppleNeuralEngine";
+    const FOUNDATION: &CStr = c"/System/Library/Frameworks/Foundation.framework/Foundation";
+    const SURFACE: &CStr = c"/System/Library/Frameworks/IOSurface.framework/IOSurface";
+    const CORE: &CStr = c"/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation";
+
+    /// What was seen to be enough (apple-runtime §14).
+    const RECOVERY: Duration = Duration::from_secs(15);
+
+    /// Opens a library; it stays open.
+    fn library(path: &CStr) -> Result<NonNull<c_void>> {
+        // SAFETY: a terminated path; opening a system framework runs its initialisers only.
+        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        let missing = || Error::new(ErrorKind::Unavailable, format!("cannot open {}", path.to_string_lossy()));
+        NonNull::new(library).ok_or_else(missing)
+    }
+
+    fn symbol(library: NonNull<c_void>, name: &CStr) -> Result<*mut c_void> {
+        // SAFETY: an open library and a terminated name.
+        let found = unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) };
+        let missing = || Error::new(ErrorKind::Unavailable, format!("this system has no {}", name.to_string_lossy()));
+        NonNull::new(found).map(NonNull::as_ptr).ok_or_else(missing)
+    }
+
+    /// A text that the kernel knows, or nothing.
+    fn sysctl(name: &CStr) -> String {
+        let mut text = [0u8; 256];
+        let mut length = text.len();
+        // SAFETY: a terminated name, and room for as many bytes as are said; nothing is set.
+        let code = unsafe {
+            libc::sysctlbyname(name.as_ptr(), text.as_mut_ptr().cast(), &mut length, std::ptr::null_mut(), 0)
+        };
+        let text = text.get(..length).filter(|_| code == 0).unwrap_or_default();
+        String::from_utf8_lossy(text).trim_end_matches('\0').to_string()
+    }
+
+    pub(super) fn system() -> Result<System> {
+        library(FOUNDATION)?;
+        library(ENGINE)?;
+        let (surface, core) = (library(SURFACE)?, library(CORE)?);
+        macro_rules! function {
+            ($library:expr, $name:literal, $ty:ty) => {
+                // SAFETY: the function has this type in Apple's headers.
+                unsafe { std::mem::transmute::<*mut c_void, $ty>(symbol($library, $name)?) }
+            };
+        }
+        type Lock = unsafe extern "C" fn(*mut c_void, u32, *mut u32) -> i32;
+        let surfaces = SurfaceFunctions {
+            create: function!(surface, c"IOSurfaceCreate", unsafe extern "C" fn(*const AnyObject) -> *mut c_void),
+            base_address: function!(
+                surface,
+                c"IOSurfaceGetBaseAddress",
+                unsafe extern "C" fn(*mut c_void) -> *mut c_void
+            ),
+            alloc_size: function!(surface, c"IOSurfaceGetAllocSize", unsafe extern "C" fn(*mut c_void) -> usize),
+            lock: function!(surface, c"IOSurfaceLock", Lock),
+            unlock: function!(surface, c"IOSurfaceUnlock", Lock),
+            release: function!(core, c"CFRelease", unsafe extern "C" fn(*const c_void)),
+        };
+        Ok(System {
+            suffix: "",
+            os: format!("macOS {}", sysctl(c"kern.osproductversion")),
+            build: sysctl(c"kern.osversion"),
+            chip: sysctl(c"machdep.cpu.brand_string"),
+            cache: std::env::home_dir().map(|home| home.join("Library/Caches/ferrane/ane")),
+            recovery: RECOVERY,
+            surfaces,
+        })
+    }
+}
+
+impl System {
+    /// The name of this machine's profile, `m4-pro-macos15` for example.
+    pub(crate) fn profile(&self) -> Option<String> {
+        let chip = self.chip.strip_prefix("Apple ")?.to_lowercase().replace(' ', "-");
+        let major = self.os.strip_prefix("macOS ")?.split('.').next()?;
+        Some(format!("{chip}-macos{major}"))
+    }
+}

@@ -1,0 +1,77 @@
+//! The command `ferrane`: train, generate, eval, devices, target, bench; fmt, check, explain, inspect, run, convert, diff, grad, cost.
+//!
+//! Results go to standard output; progress and messages to standard error. With `--json` standard output holds JSON and nothing
+//! else. An error ends the process with status 1 and says what to do about it; so does a finding that is the result itself, a text
+//! that is not right for example, without a further word.
+//!
+//! A library, so that a test can run the command over another engine than the system's.
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+// A command prints; libraries do not.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod args;
+mod array;
+mod audit;
+mod bench;
+mod check;
+mod convert;
+mod cost;
+mod devices;
+mod diff;
+mod error;
+mod eval;
+mod explain;
+mod files;
+mod fmt;
+mod generate;
+mod grad;
+mod inspect;
+mod model;
+mod out;
+mod program;
+mod run;
+mod target;
+mod train;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use args::{Bench, Cli, Command};
+use clap::{CommandFactory as _, FromArgMatches as _};
+
+/// Runs the command with these arguments, the first of which is its own name.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // The defaults of `train` and the passes of `convert` are shown from where they are kept.
+    let mut command =
+        Cli::command().mut_subcommand("train", train::describe).mut_subcommand("convert", convert::describe);
+    let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|e| e.exit());
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.format(&mut command).exit());
+    let result = match cli.command {
+        Command::Train(args) => train::run(*args),
+        Command::Generate(args) => generate::run(args),
+        Command::Eval(args) => eval::run(args),
+        Command::Devices(args) => devices::run(args),
+        Command::Target(args) => target::run(args),
+        Command::Bench(Bench::Step(args)) => bench::step(args),
+        Command::Fmt(args) => fmt::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Run(args) => run::run(args),
+        Command::Convert(args) => convert::run(args),
+        Command::Cost(args) => cost::run(args),
+        Command::Diff(args) => diff::run(args),
+        Command::Grad(args) => grad::run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_closed() => ExitCode::SUCCESS,
+        Err(error) => {
+            if !error.is_told() {
+                out::note(format_args!("error: {error}"));
+            }
+            ExitCode::from(error.status())
+        }
+    }
+}

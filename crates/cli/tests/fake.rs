@@ -1,0 +1,61 @@
+//! The command over the fake engine.
+//!
+//! With `FERRANE_ANE=fake` this binary is the command, and `ane` is the fake: `FERRANE_ANE=fake cargo test -p ferrane-cli --test fake --
+//! run add.mil --device ane`. Else it runs itself and the real command, and compares. No binary that a user gets has the fake in it.
+#![allow(clippy::print_stderr)]
+
+#[cfg(not(target_vendor = "apple"))]
+#[allow(dead_code)] // Other tests use the rest.
+#[path = "all/place.rs"]
+mod place;
+
+#[cfg(not(target_vendor = "apple"))]
+use std::process::{Command, ExitCode};
+
+#[cfg(not(target_vendor = "apple"))]
+use place::{Outcome, Place, TINY};
+
+/// A Mac has an engine of its own.
+#[cfg(target_vendor = "apple")]
+fn main() {}
+
+#[cfg(not(target_vendor = "apple"))]
+fn main() -> ExitCode {
+    if std::env::var_os("FERRANE_ANE").is_some_and(|engine| engine == "fake") {
+        ferrane_ane_fake::install();
+        return ferrane_cli::run(std::env::args_os());
+    }
+    training_is_the_emulators_to_the_bit();
+    ExitCode::SUCCESS
+}
+
+/// This binary as the command.
+#[cfg(not(target_vendor = "apple"))]
+fn fake(place: &Place, line: &str) -> Outcome {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.current_dir(place.path("")).env("FERRANE_ANE", "fake").args(line.split_whitespace());
+    Outcome::of(&mut command)
+}
+
+/// Losses, weights and the optimizer's state after three updates.
+#[cfg(not(target_vendor = "apple"))]
+fn training_is_the_emulators_to_the_bit() {
+    let place = Place::new();
+    let emulator = place.run(&format!("{TINY} --out emulator --device emulator"));
+    assert_eq!(emulator.code, Some(0), "{}", emulator.err);
+    let expected = place.state("emulator", 3);
+    assert!(expected.2.len() >= 3, "{:?}", expected.2);
+    for way in ["ane", "ane?dispatch=realtime", "ane?dispatch=process-request", "ane?dispatch=direct"] {
+        let out = way.replace(['?', '='], "-");
+        let engine = fake(&place, &format!("{TINY} --out {out} --device {way}"));
+        assert_eq!(engine.code, Some(0), "{way}: {}", engine.err);
+        let found = place.state(&out, 3);
+        assert_eq!(found.2, expected.2, "{way}: metrics");
+        assert!(found.0 == expected.0 && found.1 == expected.1, "{way}: weights");
+    }
+    // The command itself has no such engine.
+    let none = place.command(&format!("{TINY} --out none --device ane")).env("FERRANE_ANE", "fake").output().unwrap();
+    assert!(!none.status.success());
+    let words = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert!(words.contains("Apple"), "{words}");
+}
