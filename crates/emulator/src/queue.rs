@@ -108,8 +108,8 @@ fn serve(shared: &Shared) {
         let result = catch_unwind(AssertUnwindSafe(|| request.run(&mut accesses)))
             .unwrap_or_else(|_| Err(Error::new(ErrorKind::Evaluate, "the emulator failed inside; this is a bug")));
         shared.lock().in_flight -= 1;
-        // Who is told may drop the device: nothing of ours is held here.
-        let _ = catch_unwind(AssertUnwindSafe(|| done(Completion { accesses, result })));
+        // Whoever is told may count what is loaded, or drop the device: nothing is held here any more.
         drop(request);
+        let _ = catch_unwind(AssertUnwindSafe(|| done(Completion { accesses, result })));
     }
 }
