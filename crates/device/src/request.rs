@@ -134,16 +134,39 @@ impl Request {
     /// [`ErrorKind::QueueFull`]. Nothing is in flight then and every surface is free again.
     pub fn submit(&self) -> Result<Submission> {
         let slot: Arc<Slot> = Arc::default();
-        let ticket = Ticket { slot: slot.clone(), running: Some(self.enter()?), open: true };
-        match &*self.0 {
-            Body::Single(_) => self.submit_single(Box::new(move |result| ticket.close(result)))?,
+        let filled = slot.clone();
+        self.submit_then(move |result| filled.fill(result))?;
+        Ok(Submission(slot))
+    }
+
+    /// Queues it; `done` is called once with the result, on a thread of the device, after every surface was given back. It must
+    /// not wait for another request of the device: what it waits for may be queued behind it.
+    ///
+    /// # Errors
+    /// As [`Request::submit`]; `done` is not called then.
+    pub fn submit_then(&self, done: impl FnOnce(Result<Stats>) + Send + 'static) -> Result<()> {
+        let ticket = Ticket { running: Some(self.enter()?), done: Some(Box::new(done)) };
+        let submitted = match &*self.0 {
+            Body::Single(_) => {
+                let shared = Arc::new(Mutex::new(Some(ticket)));
+                let theirs = shared.clone();
+                let then = move |result| {
+                    let Some(ticket) = lock(&theirs).take() else { return };
+                    ticket.close(result);
+                };
+                self.submit_single(Box::new(then)).map_err(|error| (error, lock(&shared).take()))
+            }
             Body::Sequence(..) => {
                 let total = Stats { hardware: Some(Duration::ZERO), ..Stats::default() };
-                // The ticket of a failed submit is dropped: nobody holds its slot.
-                self.submit_from(0, total, ticket).map_err(|(error, _)| error)?;
+                self.submit_from(0, total, ticket)
             }
-        }
-        Ok(Submission(slot))
+        };
+        submitted.map_err(|(error, ticket)| {
+            if let Some(ticket) = ticket {
+                ticket.void();
+            }
+            error
+        })
     }
 
     fn submit_single(&self, then: Box<dyn FnOnce(Result<Stats>) + Send>) -> Result<()> {
@@ -235,31 +258,41 @@ struct Slot {
     filled: Condvar,
 }
 
-/// The duty to fill a slot: closed once, at the latest when it is dropped.
+impl Slot {
+    fn fill(&self, result: Result<Stats>) {
+        *lock(&self.result) = Some(result);
+        self.filled.notify_all();
+    }
+}
+
+/// The duty to tell how a submitted run ended: closed once, at the latest when it is dropped.
 struct Ticket {
-    slot: Arc<Slot>,
-    /// Given back before the slot is filled, so that whoever waited may unload at once.
+    /// Given back before anybody is told, so that whoever waited may unload at once.
     running: Option<Running>,
-    open: bool,
+    done: Option<Box<dyn FnOnce(Result<Stats>) + Send>>,
 }
 
 impl Ticket {
     fn close(mut self, result: Result<Stats>) {
-        self.fill(result);
+        self.tell(result);
     }
 
-    fn fill(&mut self, result: Result<Stats>) {
-        if std::mem::take(&mut self.open) {
+    /// Ends the duty of a run that was never queued.
+    fn void(mut self) {
+        self.done = None;
+    }
+
+    fn tell(&mut self, result: Result<Stats>) {
+        if let Some(done) = self.done.take() {
             drop(self.running.take());
-            *lock(&self.slot.result) = Some(result);
-            self.slot.filled.notify_all();
+            done(result);
         }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.fill(Err(Error::new(ErrorKind::System, "the device dropped the request without an answer")));
+        self.tell(Err(Error::new(ErrorKind::System, "the device dropped the request without an answer")));
     }
 }
 

@@ -280,6 +280,39 @@ fn a_reload_keeps_requests_and_a_failed_one_ends_them() {
 }
 
 #[test]
+fn who_is_told_is_told_once_and_finds_all_free() {
+    let (device, control, executable) = machine_with(1, vec![main_procedure()]);
+    let (a, b) = (bound(&device, &executable), bound(&device, &executable));
+    let (sender, told) = std::sync::mpsc::channel();
+    let submit = |bound: &Bound| {
+        let (sender, y) = (sender.clone(), bound.y.clone());
+        bound.request.submit_then(move |result| {
+            let free = y.write().is_ok();
+            sender.send((result.map(|_| ()).map_err(|e| e.kind()), free)).unwrap();
+        })
+    };
+    control.hold();
+    submit(&a).unwrap();
+    assert_eq!(kind(submit(&a)), ErrorKind::Busy);
+    assert_eq!(kind(submit(&b)), ErrorKind::QueueFull);
+    assert!(told.try_recv().is_err());
+    control.release();
+    assert_eq!(told.recv().unwrap(), (Ok(()), true));
+    control.fail(Stage::Run, scripted_error());
+    submit(&a).unwrap();
+    assert_eq!(told.recv().unwrap(), (Err(ErrorKind::Evaluate), true));
+    control.fail(Stage::Submit, scripted_error());
+    assert_eq!(kind(submit(&a)), ErrorKind::Evaluate);
+    control.forget();
+    submit(&a).unwrap();
+    assert_eq!(told.recv().unwrap(), (Err(ErrorKind::System), true));
+    executable.unload().unwrap();
+    assert_eq!(kind(submit(&a)), ErrorKind::Unloaded);
+    // A submit that failed has told nobody.
+    assert!(told.try_recv().is_err());
+}
+
+#[test]
 fn unload_waits_for_nobody_and_ends_all() {
     let (device, control, executable) = machine();
     let b = bound(&device, &executable);

@@ -1,0 +1,196 @@
+//! Arguments from C: what can be seen to be wrong is an error, the rest is the caller's promise.
+//!
+//! Each function is unsafe for one and the same reason: a pointer that is neither null nor misaligned must point to what it is
+//! said to point to, unchanged by others for as long as the result is used. The functions of the interface pass that promise on
+//! from their callers (crate documentation).
+
+use std::ffi::{CStr, c_char, c_int};
+use std::mem::MaybeUninit;
+
+use crate::status::{Failure, Result};
+
+fn check<T>(what: &str, pointer: *const T, count: usize) -> Result<()> {
+    if pointer.is_null() {
+        return Err(Failure::argument(format!("`{what}` is null")));
+    }
+    if !pointer.is_aligned() {
+        return Err(Failure::argument(format!("`{what}` is not aligned to {} bytes", align_of::<T>())));
+    }
+    match count.checked_mul(size_of::<T>()) {
+        Some(bytes) if isize::try_from(bytes).is_ok() => Ok(()),
+        _ => Err(Failure::argument(format!("`{what}` cannot have {count} elements"))),
+    }
+}
+
+/// An array that is read. Null is an array of no elements.
+pub(crate) unsafe fn slice<'a, T: Copy>(what: &str, pointer: *const T, count: usize) -> Result<&'a [T]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    check(what, pointer, count)?;
+    // SAFETY: not null, aligned, of a size that can be; that the elements are there and stay is the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
+}
+
+/// An array that is written. What lies there before may have no value at all.
+pub(crate) unsafe fn room<'a, T: Copy>(what: &str, pointer: *mut T, count: usize) -> Result<&'a mut [MaybeUninit<T>]> {
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    check(what, pointer, count)?;
+    // SAFETY: as in `slice`; that nobody else uses the elements meanwhile is the caller's promise. `MaybeUninit` asks for no value.
+    Ok(unsafe { std::slice::from_raw_parts_mut(pointer.cast(), count) })
+}
+
+/// Copies values to the beginning of an array that has room for them.
+pub(crate) fn fill<T: Copy>(room: &mut [MaybeUninit<T>], values: &[T]) {
+    for (to, from) in room.iter_mut().zip(values) {
+        to.write(*from);
+    }
+}
+
+/// Text that ends with a zero byte.
+pub(crate) unsafe fn text<'a>(what: &str, pointer: *const c_char) -> Result<&'a str> {
+    check(what, pointer, 1)?;
+    // SAFETY: not null; that a zero byte ends it is the caller's promise.
+    let bytes = unsafe { CStr::from_ptr(pointer) };
+    bytes.to_str().map_err(|e| Failure::argument(format!("`{what}` is not UTF-8: {e}")))
+}
+
+/// As [`text`]; null is no text.
+pub(crate) unsafe fn optional_text<'a>(what: &str, pointer: *const c_char) -> Result<Option<&'a str>> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: passed on.
+    unsafe { text(what, pointer) }.map(Some)
+}
+
+/// A place for a result.
+pub(crate) struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// A place that must be there.
+    pub(crate) unsafe fn new(what: &str, pointer: *mut T) -> Result<Out<T>> {
+        check(what, pointer, 1)?;
+        Ok(Out(pointer))
+    }
+
+    /// A place that may be null: the result is not wanted.
+    pub(crate) unsafe fn optional(what: &str, pointer: *mut T) -> Result<Option<Out<T>>> {
+        if pointer.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: passed on.
+        unsafe { Out::new(what, pointer) }.map(Some)
+    }
+
+    /// Puts the result there.
+    pub(crate) fn set(&self, value: T) {
+        // SAFETY: not null and aligned; that it can be written is the promise of whoever called `new`. What lies there is not
+        // read or dropped, so it may be uninitialised.
+        unsafe { self.0.write(value) }
+    }
+}
+
+impl<T> Out<*mut T> {
+    /// A place for a handle or a blob: null until there is one, so that nobody uses what lay there.
+    pub(crate) unsafe fn handle(what: &str, pointer: *mut *mut T) -> Result<Out<*mut T>> {
+        // SAFETY: passed on.
+        let out = unsafe { Out::new(what, pointer)? };
+        out.set(std::ptr::null_mut());
+        Ok(out)
+    }
+}
+
+/// Where text is copied to: `capacity` bytes, and a place for its length.
+pub(crate) struct TextOut<'a> {
+    buffer: &'a mut [MaybeUninit<u8>],
+    length: Option<Out<usize>>,
+}
+
+impl TextOut<'_> {
+    /// A buffer of no bytes may be null.
+    pub(crate) unsafe fn new<'a>(buffer: *mut c_char, capacity: usize, length: *mut usize) -> Result<TextOut<'a>> {
+        // SAFETY: passed on.
+        unsafe {
+            let buffer = room("buffer", buffer.cast::<u8>(), capacity)?;
+            Ok(TextOut { buffer, length: Out::optional("length", length)? })
+        }
+    }
+
+    /// Copies text and a zero byte behind it. The length without the zero byte is told also when the buffer is too small; a
+    /// buffer of no bytes asks for nothing else.
+    pub(crate) fn set(self, text: &str) -> Result<()> {
+        if let Some(length) = &self.length {
+            length.set(text.len());
+            if self.buffer.is_empty() {
+                return Ok(());
+            }
+        }
+        let needed = text.len().saturating_add(1);
+        let have = self.buffer.len();
+        let Some((end, copy)) = self.buffer.get_mut(..needed).and_then(|b| b.split_last_mut()) else {
+            return Err(too_small("bytes", have, needed));
+        };
+        fill(copy, text.as_bytes());
+        end.write(0);
+        Ok(())
+    }
+}
+
+/// A buffer that is too small.
+pub(crate) fn too_small(what: &str, have: usize, needed: usize) -> Failure {
+    Failure {
+        status: crate::status::FERRANE_BUFFER_TOO_SMALL,
+        text: format!("the buffer has {have} {what}, {needed} are needed"),
+        remedy: "Ask for the length first: a buffer of size 0 gets only that.",
+    }
+}
+
+/// A count that C has as an `int`.
+pub(crate) fn count(what: &str, value: c_int) -> Result<usize> {
+    usize::try_from(value).map_err(|_| Failure::argument(format!("`{what}` is {value}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_seen_to_be_wrong() {
+        let values = [1.0f32, 2.0, 3.0];
+        // SAFETY: the pointers are null, misaligned, or point into `values`; the wrong ones are not followed.
+        unsafe {
+            assert_eq!(slice("x", values.as_ptr(), 3).unwrap(), values);
+            assert!(slice::<f32>("x", std::ptr::null(), 0).unwrap().is_empty());
+            let message = |r: Result<&[f32]>| r.unwrap_err().text;
+            assert_eq!(message(slice("x", std::ptr::null(), 1)), "`x` is null");
+            let odd = values.as_ptr().cast::<u8>().add(1).cast::<f32>();
+            assert_eq!(message(slice("x", odd, 1)), "`x` is not aligned to 4 bytes");
+            assert_eq!(
+                message(slice("x", values.as_ptr(), usize::MAX / 4)),
+                format!("`x` cannot have {} elements", usize::MAX / 4)
+            );
+            assert!(slice("x", values.as_ptr(), usize::MAX).is_err());
+            assert!(text("name", c"caf\xE9".as_ptr()).unwrap_err().text.starts_with("`name` is not UTF-8"));
+            assert!(Out::<usize>::new("out", std::ptr::null_mut()).is_err());
+            assert!(Out::<usize>::new("out", values.as_ptr().cast_mut().cast::<u8>().add(2).cast()).is_err());
+        }
+        assert_eq!(count("rows", -1).unwrap_err().text, "`rows` is -1");
+    }
+
+    #[test]
+    fn text_is_cut_nowhere() {
+        let copy = |capacity: usize| {
+            let (mut buffer, mut length) = ([7 as c_char; 8], 99usize);
+            // SAFETY: `capacity` is at most 8 here.
+            let out = unsafe { TextOut::new(buffer.as_mut_ptr(), capacity, &mut length) }.unwrap();
+            let status = out.set("abc").map_err(|f| f.status);
+            (status, length, buffer.map(|b| b as u8))
+        };
+        assert_eq!(copy(4), (Ok(()), 3, *b"abc\0\x07\x07\x07\x07"));
+        assert_eq!(copy(3), (Err(crate::status::FERRANE_BUFFER_TOO_SMALL), 3, [7; 8]));
+        assert_eq!(copy(0), (Ok(()), 3, [7; 8]));
+    }
+}

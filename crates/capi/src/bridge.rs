@@ -1,0 +1,256 @@
+//! The functions of the reference's bridge, with its names and signatures (bridge-c-api), on the process's device.
+//!
+//! Handles are kernels as everywhere else here, so ports, errors and submissions work on them too. What the reference leaves
+//! unchecked is checked: sizes, indices, null. What it has wrong is right: int8 blobs have their headers, and ane_bridge_free_blob
+//! is there.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+
+use ferrane::{ErrorKind, Port};
+
+use crate::arg::{self, Out};
+use crate::blob::{self, Matrix};
+use crate::device::init;
+use crate::kernel::{self, ANEKernelHandle, KERNELS, Kernel};
+use crate::port::{FERRANE_INPUT, FERRANE_OUTPUT, Place, packed_bytes};
+use crate::run;
+use crate::status::{Failure, Result, guard, guarded};
+
+/// The name under which a program finds the one blob file of ane_bridge_compile.
+const ONE_FILE: &str = "@model_path/weights/weight.bin";
+
+fn check_sizes(kind: &str, ports: &[Port], sizes: &[usize]) -> Result<()> {
+    if ports.len() != sizes.len() {
+        let text = format!("{} {kind} sizes for a program of {}", sizes.len(), ports.len());
+        return Err(Failure::of(ErrorKind::Binding, text));
+    }
+    match ports.iter().zip(sizes).find(|(port, size)| packed_bytes(port) != **size) {
+        None => Ok(()),
+        Some((port, size)) => {
+            let text = format!("{size} bytes for {kind} `{}`, which has {}", port.name, packed_bytes(port));
+            Err(Failure::of(ErrorKind::Binding, text))
+        }
+    }
+}
+
+fn compile(mil: &[u8], files: &[(&str, &[u8])], inputs: &[usize], outputs: &[usize]) -> Result<*mut ANEKernelHandle> {
+    let kernel: Kernel = kernel::compile(init(None)?, mil, files)?;
+    check_sizes("input", &kernel.procedure.inputs, inputs)?;
+    check_sizes("output", &kernel.procedure.outputs, outputs)?;
+    KERNELS.insert(Arc::new(kernel))
+}
+
+/// Opens the process's device ("emulator", unless ferrane_init chose another). 0, or -1 after a failure. Calling it again does
+/// nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn ane_bridge_init() -> c_int {
+    guarded(-1, || init(None).map(|_| 0))
+}
+
+/// Compiles MIL text with at most one blob file, which the program finds as @model_path/weights/weight.bin; no file if it is null or
+/// empty. The sizes are the bytes of each input and output, in the order of the ports, and must be right. Null after a failure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ane_bridge_compile(
+    mil_text: *const c_char,
+    mil_len: usize,
+    weight_data: *const u8,
+    weight_len: usize,
+    n_inputs: c_int,
+    input_sizes: *const usize,
+    n_outputs: c_int,
+    output_sizes: *const usize,
+) -> *mut ANEKernelHandle {
+    guarded(std::ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        let (mil, weights, inputs, outputs) = unsafe {
+            let len = if weight_data.is_null() { 0 } else { weight_len };
+            (
+                arg::slice("mil_text", mil_text.cast::<u8>(), mil_len)?,
+                arg::slice("weight_data", weight_data, len)?,
+                arg::slice("input_sizes", input_sizes, arg::count("n_inputs", n_inputs)?)?,
+                arg::slice("output_sizes", output_sizes, arg::count("n_outputs", n_outputs)?)?,
+            )
+        };
+        let one = [(ONE_FILE, weights)];
+        compile(mil, if weights.is_empty() { &[] } else { &one }, inputs, outputs)
+    })
+}
+
+/// As ane_bridge_compile, with several blob files under the names that the program uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ane_bridge_compile_multi_weights(
+    mil_text: *const c_char,
+    mil_len: usize,
+    weight_names: *const *const c_char,
+    weight_datas: *const *const u8,
+    weight_lens: *const usize,
+    n_weights: c_int,
+    n_inputs: c_int,
+    input_sizes: *const usize,
+    n_outputs: c_int,
+    output_sizes: *const usize,
+) -> *mut ANEKernelHandle {
+    guarded(std::ptr::null_mut(), || {
+        let n_weights = arg::count("n_weights", n_weights)?;
+        // SAFETY: the caller's promise, for the lists and what their entries point to.
+        let (mil, files, inputs, outputs) = unsafe {
+            let names = arg::slice("weight_names", weight_names, n_weights)?;
+            let datas = arg::slice("weight_datas", weight_datas, n_weights)?;
+            let lens = arg::slice("weight_lens", weight_lens, n_weights)?;
+            let mut files = Vec::new();
+            for ((name, data), len) in names.iter().zip(datas).zip(lens) {
+                files.push((arg::text("weight_names", *name)?, arg::slice("weight_datas", *data, *len)?));
+            }
+            (
+                arg::slice("mil_text", mil_text.cast::<u8>(), mil_len)?,
+                files,
+                arg::slice("input_sizes", input_sizes, arg::count("n_inputs", n_inputs)?)?,
+                arg::slice("output_sizes", output_sizes, arg::count("n_outputs", n_outputs)?)?,
+            )
+        };
+        compile(mil, &files, inputs, outputs)
+    })
+}
+
+/// Runs a kernel and waits. False after a failure.
+#[unsafe(no_mangle)]
+pub extern "C" fn ane_bridge_eval(kernel: *mut ANEKernelHandle) -> bool {
+    guarded(false, || run::evaluate(kernel).map(|()| true))
+}
+
+/// Writes all bytes of an input. After a failure, ferrane_last_status says so, and nothing was written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ane_bridge_write_input(
+    kernel: *mut ANEKernelHandle,
+    idx: c_int,
+    data: *const c_void,
+    bytes: usize,
+) {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let data = unsafe { arg::slice("data", data.cast::<u8>(), bytes)? };
+        let place = Place { kind: FERRANE_INPUT, index: arg::count("idx", idx)? };
+        run::write(&*KERNELS.get(kernel)?, &place, data)
+    });
+}
+
+/// Reads all bytes of an output. After a failure, ferrane_last_status says so, and nothing was read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ane_bridge_read_output(
+    kernel: *mut ANEKernelHandle,
+    idx: c_int,
+    data: *mut c_void,
+    bytes: usize,
+) {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let data = unsafe { arg::room("data", data.cast::<u8>(), bytes)? };
+        let place = Place { kind: FERRANE_OUTPUT, index: arg::count("idx", idx)? };
+        run::read(&*KERNELS.get(kernel)?, &place, data)
+    });
+}
+
+/// Ends a kernel; null does nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn ane_bridge_free(kernel: *mut ANEKernelHandle) {
+    guard(|| kernel::free(kernel));
+}
+
+/// As ferrane_compile_count.
+#[unsafe(no_mangle)]
+pub extern "C" fn ane_bridge_get_compile_count() -> c_int {
+    kernel::ferrane_compile_count()
+}
+
+/// As ferrane_reset_compile_count.
+#[unsafe(no_mangle)]
+pub extern "C" fn ane_bridge_reset_compile_count() {
+    kernel::ferrane_reset_compile_count();
+}
+
+/// Gives a blob to C.
+fn lend(blob: Vec<u8>, len: &Out<usize>) -> *mut u8 {
+    len.set(blob.len());
+    blob::lend(blob)
+}
+
+unsafe fn fp16(src: *const f32, rows: c_int, cols: c_int, out_len: *mut usize, transposed: bool) -> *mut u8 {
+    guarded(std::ptr::null_mut(), || {
+        // SAFETY: passed on.
+        let (matrix, len) = unsafe {
+            let matrix = Matrix::new(src, arg::count("rows", rows)?, arg::count("cols", cols)?)?;
+            (matrix, Out::new("out_len", out_len)?)
+        };
+        Ok(lend(matrix.fp16(transposed)?, &len))
+    })
+}
+
+/// Makes a blob file of one fp16 record, 128 + 2·rows·cols bytes. Free it with ane_bridge_free_blob. Null after a failure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ane_bridge_build_weight_blob(
+    src: *const f32,
+    rows: c_int,
+    cols: c_int,
+    out_len: *mut usize,
+) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { fp16(src, rows, cols, out_len, false) }
+}
+
+/// As ane_bridge_build_weight_blob, with the transposed matrix.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ane_bridge_build_weight_blob_transposed(
+    src: *const f32,
+    rows: c_int,
+    cols: c_int,
+    out_len: *mut usize,
+) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { fp16(src, rows, cols, out_len, true) }
+}
+
+/// Makes a blob file of one int8 record, 128 + rows·cols bytes: with the file header that the reference leaves out. Free it with
+/// ane_bridge_free_blob. Null after a failure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ane_bridge_build_weight_blob_int8(
+    src: *const i8,
+    rows: c_int,
+    cols: c_int,
+    out_len: *mut usize,
+) -> *mut u8 {
+    guarded(std::ptr::null_mut(), || {
+        let area = blob::area(arg::count("rows", rows)?, arg::count("cols", cols)?)?;
+        // SAFETY: the caller's promise.
+        let (codes, len) = unsafe { (arg::slice("src", src, area)?, Out::new("out_len", out_len)?) };
+        Ok(lend(blob::int8_blob(codes), &len))
+    })
+}
+
+/// Makes a blob file of one int8 record from fp32 values with one scale, max |w| / 127 (1 where all is zero); for a scale of each row
+/// see ferrane_blob_int8. Free it with ane_bridge_free_blob. Null after a failure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ane_bridge_build_weight_blob_quantized(
+    src: *const f32,
+    rows: c_int,
+    cols: c_int,
+    out_scale: *mut f32,
+    out_len: *mut usize,
+) -> *mut u8 {
+    guarded(std::ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        let (matrix, scale, len) = unsafe {
+            let matrix = Matrix::new(src, arg::count("rows", rows)?, arg::count("cols", cols)?)?;
+            (matrix, Out::new("out_scale", out_scale)?, Out::new("out_len", out_len)?)
+        };
+        let (file, scales, _) = matrix.int8(false, false)?;
+        scale.set(scales.first().copied().unwrap_or(1.0));
+        Ok(lend(file, &len))
+    })
+}
+
+/// Frees a blob; null does nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn ane_bridge_free_blob(blob: *mut c_void) {
+    guard(|| blob::free_blob(blob));
+}

@@ -1,0 +1,81 @@
+//! Handles: numbers that C holds as pointers to types it knows nothing of.
+//!
+//! Numbers are given once in a process and to one kind only, so a handle that was freed, or that belongs to another kind, is not
+//! found. A call takes a share of what it finds: freeing a handle while another thread uses it ends the handle, not the use.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+use crate::status::{FERRANE_INVALID_HANDLE, Failure, Result};
+
+/// The next number. Small steps from one keep all of them in the pages that no process maps or, later, make no difference:
+/// nothing here follows a handle.
+static NEXT: AtomicUsize = AtomicUsize::new(1);
+
+/// What the handles of one kind stand for.
+pub(crate) struct Table<T> {
+    what: &'static str,
+    entries: LazyLock<RwLock<HashMap<usize, Arc<T>>>>,
+}
+
+impl<T> Table<T> {
+    /// An empty table; `what` is the kind's name in messages.
+    pub(crate) const fn new(what: &'static str) -> Table<T> {
+        Table { what, entries: LazyLock::new(RwLock::default) }
+    }
+
+    /// A new handle.
+    pub(crate) fn insert<H>(&self, value: Arc<T>) -> Result<*mut H> {
+        let taken = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
+        let number = taken.map_err(|_| Failure::argument("the process has used up its handles"))?;
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).insert(number, value);
+        Ok(std::ptr::without_provenance_mut(number))
+    }
+
+    /// What a handle stands for.
+    pub(crate) fn get<H>(&self, handle: *mut H) -> Result<Arc<T>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.get(&handle.addr()).cloned().ok_or_else(|| self.unknown(handle))
+    }
+
+    /// Ends a handle.
+    pub(crate) fn remove<H>(&self, handle: *mut H) -> Result<Arc<T>> {
+        let removed = self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.addr());
+        removed.ok_or_else(|| self.unknown(handle))
+    }
+
+    fn unknown<H>(&self, handle: *mut H) -> Failure {
+        let why = if handle.is_null() { "is null" } else { "was freed, or never was one" };
+        Failure {
+            status: FERRANE_INVALID_HANDLE,
+            text: format!("the {} {why}", self.what),
+            remedy: "Use a handle from the call that made it to the call that frees it, once.",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_never_given_twice() {
+        static LETTERS: Table<char> = Table::new("letter");
+        static DIGITS: Table<u8> = Table::new("digit");
+        let a: *mut () = LETTERS.insert(Arc::new('a')).unwrap();
+        let held = LETTERS.get(a).unwrap();
+        assert_eq!(*LETTERS.remove(a).unwrap(), 'a');
+        let b: *mut () = LETTERS.insert(Arc::new('b')).unwrap();
+        assert_ne!(a, b);
+        assert_eq!(*held, 'a', "freeing a handle does not end its use");
+        for dead in [LETTERS.get(a).unwrap_err(), LETTERS.remove(a).unwrap_err()] {
+            assert_eq!(
+                (dead.status, dead.text.as_str()),
+                (FERRANE_INVALID_HANDLE, "the letter was freed, or never was one")
+            );
+        }
+        assert!(DIGITS.get(b).is_err(), "of another kind");
+        assert_eq!(DIGITS.get(std::ptr::null_mut::<()>()).unwrap_err().text, "the digit is null");
+    }
+}

@@ -1,0 +1,173 @@
+//! Runs: data into ports and out of them, evaluations, submissions.
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+
+use ferrane::{ErrorKind, Port};
+
+use crate::arg::{self, Out};
+use crate::flight::{Callback, FerraneDone};
+use crate::kernel::{ANEKernelHandle, KERNELS, Kernel};
+use crate::port::{Place, packed_bytes};
+use crate::status::{Failure, FerraneStatus, Result, guard};
+
+fn sized(port: &Port, bytes: usize) -> Result<()> {
+    let wanted = packed_bytes(port);
+    if bytes == wanted {
+        return Ok(());
+    }
+    let text = format!("{bytes} bytes for `{}`, which has {wanted}", port.name);
+    Err(Failure::of(ErrorKind::Binding, text))
+}
+
+/// Copies packed elements into a surface, row by row where the device pads them.
+pub(crate) fn write(kernel: &Kernel, place: &Place, data: &[u8]) -> Result<()> {
+    sized(place.find(&kernel.procedure)?.1, data.len())?;
+    let surface = kernel.surface(place)?;
+    let mut access = surface.write()?;
+    let mut rest = data;
+    let mut row = 0;
+    while let Some(bytes) = access.row_mut(row) {
+        let Some((now, later)) = rest.split_at_checked(bytes.len()) else { break };
+        bytes.copy_from_slice(now);
+        rest = later;
+        row += 1;
+    }
+    Ok(())
+}
+
+/// Copies a surface's elements, packed.
+pub(crate) fn read(kernel: &Kernel, place: &Place, data: &mut [MaybeUninit<u8>]) -> Result<()> {
+    sized(place.find(&kernel.procedure)?.1, data.len())?;
+    let surface = kernel.surface(place)?;
+    let access = surface.read()?;
+    let mut rest = data;
+    let mut row = 0;
+    while let Some(bytes) = access.row(row) {
+        let Some((now, later)) = rest.split_at_mut_checked(bytes.len()) else { break };
+        arg::fill(now, bytes);
+        rest = later;
+        row += 1;
+    }
+    Ok(())
+}
+
+/// Runs a kernel and waits.
+pub(crate) fn evaluate(kernel: *mut ANEKernelHandle) -> Result<()> {
+    let kernel = KERNELS.get(kernel)?;
+    kernel.bound().request.evaluate()?;
+    Ok(())
+}
+
+/// Writes all elements of a port: `bytes` is what FerranePort says. An input or state keeps its value from run to run.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ferrane_write(
+    kernel: *mut ANEKernelHandle,
+    kind: c_int,
+    index: usize,
+    data: *const c_void,
+    bytes: usize,
+) -> FerraneStatus {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let data = unsafe { arg::slice("data", data.cast::<u8>(), bytes)? };
+        write(&*KERNELS.get(kernel)?, &Place { kind, index }, data)
+    })
+}
+
+/// Reads all elements of a port: `bytes` is what FerranePort says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ferrane_read(
+    kernel: *mut ANEKernelHandle,
+    kind: c_int,
+    index: usize,
+    data: *mut c_void,
+    bytes: usize,
+) -> FerraneStatus {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let data = unsafe { arg::room("data", data.cast::<u8>(), bytes)? };
+        read(&*KERNELS.get(kernel)?, &Place { kind, index }, data)
+    })
+}
+
+/// Writes all `count` elements of an fp16 or fp32 port from fp32 values, rounded to nearest even.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ferrane_write_f32(
+    kernel: *mut ANEKernelHandle,
+    kind: c_int,
+    index: usize,
+    values: *const f32,
+    count: usize,
+) -> FerraneStatus {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let values = unsafe { arg::slice("values", values, count)? };
+        Ok(KERNELS.get(kernel)?.surface(&Place { kind, index })?.write_f32(values)?)
+    })
+}
+
+/// Reads all `count` elements of an fp16 or fp32 port as fp32 values.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ferrane_read_f32(
+    kernel: *mut ANEKernelHandle,
+    kind: c_int,
+    index: usize,
+    values: *mut f32,
+    count: usize,
+) -> FerraneStatus {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let values = unsafe { arg::room("values", values, count)? };
+        let surface = KERNELS.get(kernel)?.surface(&Place { kind, index })?;
+        let elements = surface.layout().elements();
+        if elements != count {
+            return Err(Failure::of(ErrorKind::Layout, format!("{count} values for a surface of {elements}")));
+        }
+        arg::fill(values, &surface.read_f32()?);
+        Ok(())
+    })
+}
+
+/// Runs a kernel and waits. It is FERRANE_BUSY while the kernel's memory is in use: by a run in flight, or by another thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn ferrane_eval(kernel: *mut ANEKernelHandle) -> FerraneStatus {
+    guard(|| evaluate(kernel))
+}
+
+/// Queues a run. `done` may be null; `user` is given to it. If this call fails, `done` is not called. A kernel has one run in
+/// flight at a time, as its memory is in use; ferrane_clone makes more. A device runs what is submitted in order.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ferrane_submit(
+    kernel: *mut ANEKernelHandle,
+    done: FerraneDone,
+    user: *mut c_void,
+) -> FerraneStatus {
+    guard(|| {
+        let kernel = KERNELS.get(kernel)?;
+        let callback = done.map(|done| Callback { done, user });
+        let (flight, bound, held) = (kernel.flights.begin(), kernel.bound(), kernel.clone());
+        bound.request.submit_then(move |result| {
+            flight.end(result.map(|_| ()).map_err(Failure::from), callback);
+            drop(held);
+        })?;
+        Ok(())
+    })
+}
+
+/// Waits until no run of the kernel is in flight and its callbacks have returned. Gives how the last one ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn ferrane_wait(kernel: *mut ANEKernelHandle) -> FerraneStatus {
+    guard(|| KERNELS.get(kernel)?.flights.wait())
+}
+
+/// Tells whether a run of the kernel is in flight.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ferrane_in_flight(kernel: *mut ANEKernelHandle, in_flight: *mut bool) -> FerraneStatus {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new("in_flight", in_flight)? };
+        out.set(KERNELS.get(kernel)?.flights.any());
+        Ok(())
+    })
+}

@@ -1,0 +1,227 @@
+//! How a call went: the status, its text, and the guard around every function.
+//!
+//! The text lies in a thread's own memory and belongs to the last call on that thread.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ferrane::{Error, ErrorKind};
+
+/// How a call went: FERRANE_OK, or what failed. Numbers from 600 on are those of Ferrane's error codes (E0601 is 601).
+pub type FerraneStatus = i32;
+
+/// It went well.
+pub const FERRANE_OK: FerraneStatus = 0;
+/// An argument cannot be: a null pointer, a wrong size, a misaligned array, text that is not UTF-8, a number out of range.
+pub const FERRANE_INVALID_ARGUMENT: FerraneStatus = 1;
+/// A handle that is null, was freed, or never was.
+pub const FERRANE_INVALID_HANDLE: FerraneStatus = 2;
+/// The buffer is too small; the length that is needed was told.
+pub const FERRANE_BUFFER_TOO_SMALL: FerraneStatus = 3;
+/// Ferrane failed inside. This is a bug.
+pub const FERRANE_INTERNAL: FerraneStatus = 4;
+/// The program is not valid MIL.
+pub const FERRANE_INVALID_PROGRAM: FerraneStatus = 601;
+/// The device has no way to run an op or shape.
+pub const FERRANE_UNSUPPORTED: FerraneStatus = 602;
+/// The compile budget of the process is spent.
+pub const FERRANE_COMPILE_BUDGET: FerraneStatus = 603;
+/// A compiled program could not be loaded.
+pub const FERRANE_LOAD: FerraneStatus = 604;
+/// An evaluation failed.
+pub const FERRANE_EVALUATE: FerraneStatus = 605;
+/// A surface or port does not fit: size, type, name.
+pub const FERRANE_BINDING: FerraneStatus = 606;
+/// A layout that cannot be.
+pub const FERRANE_LAYOUT: FerraneStatus = 607;
+/// A surface or kernel is in use.
+pub const FERRANE_BUSY: FerraneStatus = 608;
+/// The device's queue holds as many requests as it can.
+pub const FERRANE_QUEUE_FULL: FerraneStatus = 609;
+/// The program was unloaded.
+pub const FERRANE_UNLOADED: FerraneStatus = 610;
+/// The device, or an ability of it, is not here.
+pub const FERRANE_UNAVAILABLE: FerraneStatus = 611;
+/// A device name or option that is unknown or has a wrong value.
+pub const FERRANE_OPTION: FerraneStatus = 612;
+/// Memory could not be had.
+pub const FERRANE_OUT_OF_MEMORY: FerraneStatus = 613;
+/// The system below failed in a way of its own.
+pub const FERRANE_SYSTEM: FerraneStatus = 614;
+
+/// What failed, ready to be told to C.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub status: FerraneStatus,
+    pub text: String,
+    pub remedy: &'static str,
+}
+
+/// Result of what stands behind a function.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    /// An argument cannot be.
+    pub(crate) fn argument(text: impl Into<String>) -> Failure {
+        Failure { status: FERRANE_INVALID_ARGUMENT, text: text.into(), remedy: "Give what include/ferrane.h asks for." }
+    }
+
+    /// A failure of a kind that the seam has too.
+    pub(crate) fn of(kind: ErrorKind, text: impl Into<String>) -> Failure {
+        Error::new(kind, text).into()
+    }
+
+    fn panicked(payload: &(dyn std::any::Any + Send)) -> Failure {
+        let said = payload.downcast_ref::<&str>().copied();
+        let said = said.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic");
+        Failure {
+            status: FERRANE_INTERNAL,
+            text: format!("Ferrane failed inside: {said}"),
+            remedy: "Report this with the program that was compiled.",
+        }
+    }
+
+    /// The text as C has it.
+    pub(crate) fn c_text(&self) -> CString {
+        c_text(&self.text)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let number = error.kind().code().strip_prefix('E').and_then(|n| n.parse().ok());
+        Failure { status: number.unwrap_or(FERRANE_SYSTEM), text: error.to_string(), remedy: error.remedy() }
+    }
+}
+
+/// C text ends at the first zero byte, so ours has none.
+fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', "\u{FFFD}")).unwrap_or_default()
+}
+
+struct Last {
+    status: Cell<FerraneStatus>,
+    text: RefCell<CString>,
+    remedy: RefCell<CString>,
+}
+
+thread_local! {
+    static LAST: Last = Last { status: Cell::new(FERRANE_OK), text: RefCell::default(), remedy: RefCell::default() };
+}
+
+/// Remembers how the call went.
+fn remember(outcome: std::result::Result<(), &Failure>) -> FerraneStatus {
+    let (status, text, remedy) = match outcome {
+        Ok(()) => (FERRANE_OK, CString::default(), CString::default()),
+        Err(failure) => (failure.status, failure.c_text(), c_text(failure.remedy)),
+    };
+    // A thread that ends has no memory left to remember with; the status is told all the same.
+    let _ = LAST.try_with(|last| {
+        last.status.set(status);
+        last.text.replace(text);
+        last.remedy.replace(remedy);
+    });
+    status
+}
+
+/// Runs the body of a function: turns a panic into a failure and remembers how it went.
+fn run<T>(body: impl FnOnce() -> Result<T>) -> std::result::Result<T, FerraneStatus> {
+    // What a body holds across a panic is dropped with it; what it shares is behind locks under which nothing is left half-done
+    // (`handle`, `flight`, `kernel`), so nothing broken is seen afterwards.
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(Failure::panicked(&*payload)));
+    let status = remember(result.as_ref().map(|_| ()));
+    result.map_err(|_| status)
+}
+
+/// Runs the body of a function that gives its status.
+pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> FerraneStatus {
+    run(body).err().unwrap_or(FERRANE_OK)
+}
+
+/// Runs the body of a function that gives a value, and `failed` after a failure.
+pub(crate) fn guarded<T>(failed: T, body: impl FnOnce() -> Result<T>) -> T {
+    run(body).unwrap_or(failed)
+}
+
+/// The version of the library, "0.1.0" for example. The text lives for ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn ferrane_version() -> *const c_char {
+    const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => c"",
+    };
+    VERSION.as_ptr()
+}
+
+/// The status of the last call on this thread, of either family. The functions ferrane_version, ferrane_last_status,
+/// ferrane_last_error and ferrane_last_remedy do not count as calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn ferrane_last_status() -> FerraneStatus {
+    LAST.try_with(|last| last.status.get()).unwrap_or(FERRANE_OK)
+}
+
+/// What failed in the last call on this thread, UTF-8; empty if it went well. The text is valid until the next call on this thread
+/// and never null.
+#[unsafe(no_mangle)]
+pub extern "C" fn ferrane_last_error() -> *const c_char {
+    LAST.try_with(|last| last.text.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// What to do about it, one or two sentences; as ferrane_last_error.
+#[unsafe(no_mangle)]
+pub extern "C" fn ferrane_last_remedy() -> *const c_char {
+    LAST.try_with(|last| last.remedy.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last() -> (FerraneStatus, String) {
+        // SAFETY: the text is valid until the next call on this thread.
+        let text = unsafe { CStr::from_ptr(ferrane_last_error()) };
+        (ferrane_last_status(), text.to_str().expect("UTF-8").to_string())
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_with_its_words() {
+        assert_eq!(guard(|| panic!("number {}", 7)), FERRANE_INTERNAL);
+        assert_eq!(last(), (FERRANE_INTERNAL, "Ferrane failed inside: number 7".into()));
+        assert_eq!(guarded(-1, || panic!("plain")), -1);
+        assert_eq!(last().1, "Ferrane failed inside: plain");
+        assert_eq!(guard(|| std::panic::panic_any(7)), FERRANE_INTERNAL);
+        assert_eq!(last().1, "Ferrane failed inside: a panic");
+        assert_eq!(guard(|| Ok(())), FERRANE_OK);
+        assert_eq!(last(), (FERRANE_OK, String::new()));
+    }
+
+    #[test]
+    fn a_failure_belongs_to_its_thread() {
+        guard(|| Err(Failure::argument("one\0two")));
+        std::thread::spawn(|| assert_eq!(last(), (FERRANE_OK, String::new()))).join().expect("no failure");
+        assert_eq!(last(), (FERRANE_INVALID_ARGUMENT, "one\u{FFFD}two".into()));
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_error_codes() {
+        for (kind, status) in [
+            (ErrorKind::InvalidProgram, FERRANE_INVALID_PROGRAM),
+            (ErrorKind::Unsupported, FERRANE_UNSUPPORTED),
+            (ErrorKind::CompileBudget, FERRANE_COMPILE_BUDGET),
+            (ErrorKind::Load, FERRANE_LOAD),
+            (ErrorKind::Evaluate, FERRANE_EVALUATE),
+            (ErrorKind::Binding, FERRANE_BINDING),
+            (ErrorKind::Layout, FERRANE_LAYOUT),
+            (ErrorKind::Busy, FERRANE_BUSY),
+            (ErrorKind::QueueFull, FERRANE_QUEUE_FULL),
+            (ErrorKind::Unloaded, FERRANE_UNLOADED),
+            (ErrorKind::Unavailable, FERRANE_UNAVAILABLE),
+            (ErrorKind::Option, FERRANE_OPTION),
+            (ErrorKind::OutOfMemory, FERRANE_OUT_OF_MEMORY),
+            (ErrorKind::System, FERRANE_SYSTEM),
+        ] {
+            assert_eq!(Failure::of(kind, "").status, status, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Programs in C: against the static and the shared library, and under valgrind where it is.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::cc::{Link, Workshop, archive, built, crate_folder, is_here, output, shared, skipped};
+use crate::header::{functions, root};
+
+fn example(name: &str) -> PathBuf {
+    crate_folder().join("examples").join(name)
+}
+
+fn test(name: &str) -> PathBuf {
+    crate_folder().join("tests/c").join(name)
+}
+
+#[test]
+fn every_error_is_an_error() {
+    let Some(workshop) = Workshop::new() else { return };
+    assert_eq!(workshop.run(&test("errors.c"), Link::Static), "every error is an error\n");
+}
+
+#[test]
+fn the_bridge_holds() {
+    let Some(workshop) = Workshop::new() else { return };
+    for link in [Link::Static, Link::Shared] {
+        assert_eq!(workshop.run(&test("bridge.c"), link), "the bridge holds\n");
+    }
+}
+
+#[test]
+fn threads_agree() {
+    let Some(workshop) = Workshop::new() else { return };
+    assert_eq!(workshop.run(&test("threads.c"), Link::Shared), "threads agree\n");
+}
+
+#[test]
+fn the_examples_run() {
+    let Some(workshop) = Workshop::new() else { return };
+    for link in [Link::Static, Link::Shared] {
+        let printed = workshop.run(&example("sigmoid.c"), link);
+        // The nearest fp16 to 1 / (1 + e^-1) = 0.731059 is 0.730957.
+        assert!(printed.starts_with("sigmoid(0) = 0.5\nsigmoid(1) = 0.730957\n"), "{printed}");
+        assert!(printed.ends_with("sigmoid(60000) = 1\n"), "{printed}");
+    }
+    assert_eq!(workshop.run(&example("pipeline.c"), Link::Shared), "100 runs of two kernels on one device\n");
+}
+
+/// A device's name on the command line; one that is not here is said with a remedy.
+#[test]
+fn the_example_takes_a_device() {
+    let Some(workshop) = Workshop::new() else { return };
+    let program = workshop.compile(&example("sigmoid.c"), Link::Static);
+    output(Command::new(&program).arg("emulator?numerics=exact"));
+    let failed = Command::new(&program).arg("emulatr").output().expect("it runs");
+    let said = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(said.starts_with("E0612: unknown device `emulatr`, did you mean `emulator`?"), "{said}");
+}
+
+/// No read or write outside, no use of what is gone, nothing lost.
+#[test]
+fn valgrind_is_content() {
+    let Some(workshop) = Workshop::new() else { return };
+    if !is_here("valgrind") {
+        return skipped("there is no valgrind");
+    }
+    for (source, link) in [
+        (test("errors.c"), Link::Static),
+        (test("bridge.c"), Link::Static),
+        (test("threads.c"), Link::Static),
+        (example("pipeline.c"), Link::Shared),
+    ] {
+        let program = workshop.compile(&source, link);
+        // Memory of threads that still wait when a program ends is possibly lost; what is definitely lost is ours.
+        let options = [
+            "--error-exitcode=9",
+            "--leak-check=full",
+            "--errors-for-leak-kinds=definite",
+            "--show-leak-kinds=definite",
+            "-q",
+        ];
+        output(Command::new("valgrind").args(options).arg(program));
+    }
+}
+
+/// The symbols of the libraries are the functions of the header, no more and no fewer.
+#[test]
+fn symbols_are_those_of_the_header() {
+    if !is_here("nm") {
+        return skipped("there is no nm");
+    }
+    let functions = functions();
+    let symbols = |arguments: &[&str], library: PathBuf| -> BTreeSet<String> {
+        let listed = output(Command::new("nm").args(arguments).arg(library));
+        let name = |line: &str| {
+            let mut words = line.split_whitespace().rev();
+            let (name, kind) = (words.next()?, words.next()?);
+            // A name of macOS begins with an underscore.
+            let name = if cfg!(target_vendor = "apple") { name.strip_prefix('_')? } else { name };
+            (kind != "U").then(|| name.to_string())
+        };
+        listed.lines().filter_map(name).collect()
+    };
+    let dynamic: &[&str] = if cfg!(target_vendor = "apple") { &["-gU"] } else { &["-D", "--defined-only"] };
+    assert_eq!(symbols(dynamic, shared()), functions);
+    // A static library also holds what it is made of.
+    let held = symbols(&["-g", "--defined-only"], archive());
+    assert!(functions.is_subset(&held));
+    let ours = held.into_iter().filter(|s| s.starts_with("ferrane_") || s.starts_with("ane_bridge_"));
+    assert_eq!(ours.collect::<BTreeSet<_>>(), functions);
+}
+
+/// C++ reads the header too.
+#[test]
+fn the_header_is_also_cpp() {
+    if !is_here("c++") {
+        return skipped("there is no C++ compiler");
+    }
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let source = folder.path().join("use.cpp");
+    fs::write(&source, "#include <ferrane.h>\nint main() { return ferrane_close(nullptr); }\n").expect("written");
+    let include = crate_folder().join("include");
+    let mut command = Command::new("c++");
+    command.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]).arg(include).arg(source);
+    output(&mut command);
+}
+
+/// The example of docs/c-api.md is the file that is compiled here.
+#[test]
+fn the_documented_example_is_the_one_that_runs() {
+    let page = fs::read_to_string(root().join("docs/c-api.md")).expect("the page");
+    let code = fs::read_to_string(example("sigmoid.c")).expect("the example");
+    assert!(page.contains(&format!("```c\n{code}```\n")), "docs/c-api.md shows another examples/sigmoid.c");
+    assert!(code.lines().count() <= 35, "about thirty lines");
+}
+
+/// What a package manager needs: installs into a folder, and builds the example with what pkg-config says.
+#[test]
+fn an_installed_library_is_found() {
+    let Some(workshop) = Workshop::new() else { return };
+    if !is_here("pkg-config") || cfg!(target_vendor = "apple") {
+        return skipped("there is no pkg-config");
+    }
+    let prefix = workshop.folder.path().join("usr");
+    let install = root().join("scripts/install-capi.sh");
+    output(Command::new("bash").arg(install).arg("--from").arg(built()).arg(&prefix));
+    let ask = |option: &[&str]| {
+        let mut command = Command::new("pkg-config");
+        command.args(option).arg("ferrane").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+        output(&mut command)
+    };
+    assert_eq!(ask(&["--modversion"]).trim(), env!("CARGO_PKG_VERSION"));
+    let program = workshop.folder.path().join("installed");
+    let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    command.arg(example("sigmoid.c")).arg("-o").arg(&program);
+    command.args(ask(&["--cflags", "--libs"]).split_whitespace());
+    output(&mut command);
+    output(Command::new(&program).env("LD_LIBRARY_PATH", prefix.join("lib")));
+    // Without the shared library: everything that the static one needs is in the file too.
+    let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    command.arg(example("sigmoid.c")).arg("-o").arg(&program);
+    command.args(ask(&["--cflags"]).split_whitespace()).arg(prefix.join("lib/libferrane.a"));
+    command.args(ask(&["--libs", "--static"]).split_whitespace().filter(|w| *w != "-lferrane"));
+    output(&mut command);
+    output(&mut Command::new(&program));
+}
