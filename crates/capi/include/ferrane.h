@@ -376,11 +376,41 @@ ANEKernelHandle *ane_bridge_compile_multi_weights(const char *mil_text,
                                                   int n_outputs,
                                                   const size_t *output_sizes);
 
+// Compiles MIL text whose last `n_weights` inputs are weights, which are written at run time and need no compile anew. The sizes are
+// the bytes of each input, each weight and the one output, and must be right. Null after a failure.
+ANEKernelHandle *ane_bridge_compile_dyn(const char *mil_text,
+                                        size_t mil_len,
+                                        int n_inputs,
+                                        const size_t *input_sizes,
+                                        int n_weights,
+                                        const size_t *weight_sizes,
+                                        size_t output_size);
+
 // Runs a kernel and waits. False after a failure.
 bool ane_bridge_eval(ANEKernelHandle *kernel);
 
 // Writes all bytes of an input. After a failure, ferrane_last_status says so, and nothing was written.
 void ane_bridge_write_input(ANEKernelHandle *kernel, int idx, const void *data, size_t bytes);
+
+// Writes all bytes of a weight of ane_bridge_compile_dyn; 0 is the first weight. After a failure, ferrane_last_status says so, and
+// nothing was written.
+void ane_bridge_write_weight(ANEKernelHandle *kernel,
+                             int idx,
+                             const void *fp16_data,
+                             size_t bytes);
+
+// Writes all `count` elements of a weight from fp32 values, rounded to nearest even; else as ane_bridge_write_weight.
+void ane_bridge_write_weight_f32(ANEKernelHandle *kernel,
+                                 int idx,
+                                 const float *fp32_data,
+                                 size_t count);
+
+// Copies an output of one kernel to an input of another, which must have as many bytes. ferrane_share needs no copy. After a
+// failure, ferrane_last_status says so, and nothing was copied.
+void ane_bridge_copy_io(ANEKernelHandle *src,
+                        int src_out_idx,
+                        ANEKernelHandle *dst,
+                        int dst_in_idx);
 
 // Reads all bytes of an output. After a failure, ferrane_last_status says so, and nothing was read.
 void ane_bridge_read_output(ANEKernelHandle *kernel, int idx, void *data, size_t bytes);

@@ -1,4 +1,5 @@
-//! The functions of the reference's bridge, with its names and signatures (bridge-c-api), on the process's device.
+//! The functions of the reference's bridge, with its names and signatures (bridge-c-api), on the process's device; those for weights
+//! as inputs have the names and signatures of its pull request 22.
 //!
 //! Handles are kernels as everywhere else here, so ports, errors and submissions work on them too. What the reference leaves
 //! unchecked is checked: sizes, indices, null. What it has wrong is right: int8 blobs have their headers, and ane_bridge_free_blob
@@ -34,11 +35,25 @@ fn check_sizes(kind: &str, ports: &[Port], sizes: &[usize]) -> Result<()> {
     }
 }
 
-fn compile(mil: &[u8], files: &[(&str, &[u8])], inputs: &[usize], outputs: &[usize]) -> Result<*mut ANEKernelHandle> {
-    let kernel: Kernel = kernel::compile(init(None)?, mil, files)?;
+fn checked(mil: &[u8], files: &[(&str, &[u8])], inputs: &[usize], outputs: &[usize]) -> Result<Kernel> {
+    let kernel = kernel::compile(init(None)?, mil, files)?;
     check_sizes("input", &kernel.procedure.inputs, inputs)?;
     check_sizes("output", &kernel.procedure.outputs, outputs)?;
-    KERNELS.insert(Arc::new(kernel))
+    Ok(kernel)
+}
+
+fn compile(mil: &[u8], files: &[(&str, &[u8])], inputs: &[usize], outputs: &[usize]) -> Result<*mut ANEKernelHandle> {
+    KERNELS.insert(Arc::new(checked(mil, files, inputs, outputs)?))
+}
+
+/// The input that is the `idx`-th weight of a kernel.
+fn weight(kernel: &Kernel, idx: c_int) -> Result<Place> {
+    let index = arg::count("idx", idx)?;
+    let before = kernel.procedure.inputs.len().saturating_sub(kernel.weights);
+    if index < kernel.weights {
+        return Ok(Place { kind: FERRANE_INPUT, index: before + index });
+    }
+    Err(Failure::of(ErrorKind::Binding, format!("no weight {index}: the kernel was compiled with {}", kernel.weights)))
 }
 
 /// Opens the process's device ("emulator", unless ferrane_init chose another). 0, or -1 after a failure. Calling it again does
@@ -113,6 +128,33 @@ pub unsafe extern "C" fn ane_bridge_compile_multi_weights(
     })
 }
 
+/// Compiles MIL text whose last `n_weights` inputs are weights, which are written at run time and need no compile anew. The sizes are
+/// the bytes of each input, each weight and the one output, and must be right. Null after a failure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ane_bridge_compile_dyn(
+    mil_text: *const c_char,
+    mil_len: usize,
+    n_inputs: c_int,
+    input_sizes: *const usize,
+    n_weights: c_int,
+    weight_sizes: *const usize,
+    output_size: usize,
+) -> *mut ANEKernelHandle {
+    guarded(std::ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        let (mil, inputs, weights) = unsafe {
+            (
+                arg::slice("mil_text", mil_text.cast::<u8>(), mil_len)?,
+                arg::slice("input_sizes", input_sizes, arg::count("n_inputs", n_inputs)?)?,
+                arg::slice("weight_sizes", weight_sizes, arg::count("n_weights", n_weights)?)?,
+            )
+        };
+        let mut kernel = checked(mil, &[], &[inputs, weights].concat(), &[output_size])?;
+        kernel.weights = weights.len();
+        KERNELS.insert(Arc::new(kernel))
+    })
+}
+
 /// Runs a kernel and waits. False after a failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn ane_bridge_eval(kernel: *mut ANEKernelHandle) -> bool {
@@ -132,6 +174,56 @@ pub unsafe extern "C" fn ane_bridge_write_input(
         let data = unsafe { arg::slice("data", data.cast::<u8>(), bytes)? };
         let place = Place { kind: FERRANE_INPUT, index: arg::count("idx", idx)? };
         run::write(&*KERNELS.get(kernel)?, &place, data)
+    });
+}
+
+/// Writes all bytes of a weight of ane_bridge_compile_dyn; 0 is the first weight. After a failure, ferrane_last_status says so, and
+/// nothing was written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ane_bridge_write_weight(
+    kernel: *mut ANEKernelHandle,
+    idx: c_int,
+    fp16_data: *const c_void,
+    bytes: usize,
+) {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let data = unsafe { arg::slice("fp16_data", fp16_data.cast::<u8>(), bytes)? };
+        let kernel = KERNELS.get(kernel)?;
+        run::write(&kernel, &weight(&kernel, idx)?, data)
+    });
+}
+
+/// Writes all `count` elements of a weight from fp32 values, rounded to nearest even; else as ane_bridge_write_weight.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ane_bridge_write_weight_f32(
+    kernel: *mut ANEKernelHandle,
+    idx: c_int,
+    fp32_data: *const f32,
+    count: usize,
+) {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let values = unsafe { arg::slice("fp32_data", fp32_data, count)? };
+        let kernel = KERNELS.get(kernel)?;
+        Ok(kernel.surface(&weight(&kernel, idx)?)?.write_f32(values)?)
+    });
+}
+
+/// Copies an output of one kernel to an input of another, which must have as many bytes. ferrane_share needs no copy. After a
+/// failure, ferrane_last_status says so, and nothing was copied.
+#[unsafe(no_mangle)]
+pub extern "C" fn ane_bridge_copy_io(
+    src: *mut ANEKernelHandle,
+    src_out_idx: c_int,
+    dst: *mut ANEKernelHandle,
+    dst_in_idx: c_int,
+) {
+    guard(|| {
+        let (src, dst) = (KERNELS.get(src)?, KERNELS.get(dst)?);
+        let from = Place { kind: FERRANE_OUTPUT, index: arg::count("src_out_idx", src_out_idx)? };
+        let to = Place { kind: FERRANE_INPUT, index: arg::count("dst_in_idx", dst_in_idx)? };
+        run::copy(&src, &from, &dst, &to)
     });
 }
 

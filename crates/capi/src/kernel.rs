@@ -42,6 +42,8 @@ pub(crate) struct Kernel {
     device: Device,
     executable: Executable,
     pub procedure: Procedure,
+    /// How many of the inputs are weights: the last ones. The bridge's functions for weights count from the first of them.
+    pub weights: usize,
     bound: Mutex<Arc<Bound>>,
     pub flights: Arc<Flights>,
 }
@@ -65,7 +67,7 @@ impl Kernel {
     fn new(device: Device, executable: Executable, procedure: Procedure) -> Result<Kernel> {
         let surfaces = procedure.ports().map(|p| device.surface(&p.layout)).collect::<ferrane::Result<Vec<_>>>()?;
         let bound = Mutex::new(Arc::new(Bound::new(&executable, &procedure, surfaces)?));
-        Ok(Kernel { device, executable, procedure, bound, flights: Arc::default() })
+        Ok(Kernel { device, executable, procedure, weights: 0, bound, flights: Arc::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<Bound>> {
@@ -154,7 +156,8 @@ pub unsafe extern "C" fn ferrane_clone(
         let (out, function) = unsafe { (Out::handle("clone", clone)?, arg::optional_text("function", function)?) };
         let kernel = KERNELS.get(kernel)?;
         let procedure = procedure_ports(&kernel.executable, Some(function.unwrap_or(&kernel.procedure.name)))?;
-        let made = Kernel::new(kernel.device.clone(), kernel.executable.clone(), procedure)?;
+        let mut made = Kernel::new(kernel.device.clone(), kernel.executable.clone(), procedure)?;
+        made.weights = kernel.weights.min(made.procedure.inputs.len());
         out.set(KERNELS.insert(Arc::new(made))?);
         Ok(())
     })

@@ -52,6 +52,19 @@ pub(crate) fn read(kernel: &Kernel, place: &Place, data: &mut [MaybeUninit<u8>])
     Ok(())
 }
 
+/// Copies a surface's elements to another surface of as many bytes, whose rows may be of other lengths.
+pub(crate) fn copy(src: &Kernel, from: &Place, dst: &Kernel, to: &Place) -> Result<()> {
+    let bytes = packed_bytes(from.find(&src.procedure)?.1);
+    sized(to.find(&dst.procedure)?.1, bytes)?;
+    let mut packed = Vec::with_capacity(bytes);
+    let surface = src.surface(from)?;
+    let access = surface.read()?;
+    packed.extend((0..).map_while(|row| access.row(row)).flatten());
+    // The two may be one and the same memory.
+    drop(access);
+    write(dst, to, &packed)
+}
+
 /// Runs a kernel and waits.
 pub(crate) fn evaluate(kernel: *mut ANEKernelHandle) -> Result<()> {
     let kernel = KERNELS.get(kernel)?;

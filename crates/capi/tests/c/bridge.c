@@ -33,6 +33,82 @@ static void run(ANEKernelHandle *kernel) {
     CHECK(memcmp(y, Y, sizeof y) == 0);
 }
 
+static const char *const PRODUCT =
+    "program(1.3)\n"
+    "{\n"
+    "    func main<ios18>(tensor<fp16, [1, 3, 2]> x, tensor<fp16, [1, 2, 3]> a, tensor<fp16, [1, 1, 1]> b) {\n"
+    "        bool no = const()[name = string(\"no\"), val = bool(false)];\n"
+    "        tensor<fp16, [1, 2, 2]> ax = matmul(transpose_x = no, transpose_y = no, x = a, y = x)[name = string(\"ax\")];\n"
+    "        tensor<fp16, [1, 2, 2]> y = add(x = ax, y = b)[name = string(\"y\")];\n"
+    "    } -> (y);\n"
+    "}\n";
+
+static const char *const TWICE =
+    "program(1.3)\n"
+    "{\n"
+    "    func main<ios18>(tensor<fp16, [4]> v) {\n"
+    "        tensor<fp16, [4]> w = add(x = v, y = v)[name = string(\"w\")];\n"
+    "    } -> (w);\n"
+    "}\n";
+
+/* One compile, other weights for each run, and a copy into the next kernel. */
+static void weights_as_inputs(void) {
+    const size_t x = sizeof X, sizes[2] = {12, 2}, y = sizeof Y;
+    const size_t len = strlen(PRODUCT);
+    ANEKernelHandle *kernel = ane_bridge_compile_dyn(PRODUCT, len, 1, &x, 2, sizes, y);
+    CHECK(kernel != NULL);
+    const float zero = 0, one = 1;
+    ane_bridge_write_weight_f32(kernel, 0, W, 6);
+    ane_bridge_write_weight_f32(kernel, 1, &zero, 1);
+    CHECK(ferrane_last_status() == FERRANE_OK);
+    run(kernel);
+    /* Rows the other way round: fp16 of 0, 0, -1, 1, 2, 3, and 1 is added: -2, -29, 15, 141. */
+    const uint16_t turned[6] = {0, 0, 0xBC00, 0x3C00, 0x4000, 0x4200};
+    ane_bridge_write_weight(kernel, 0, turned, sizeof turned);
+    ane_bridge_write_weight_f32(kernel, 1, &one, 1);
+    CHECK(ane_bridge_eval(kernel));
+    const uint16_t wanted[4] = {0xC000, 0xCF40, 0x4B80, 0x5868};
+    uint16_t found[4] = {0, 0, 0, 0};
+    ane_bridge_read_output(kernel, 0, found, sizeof found);
+    CHECK(memcmp(found, wanted, sizeof found) == 0);
+
+    ANEKernelHandle *twice = ane_bridge_compile_dyn(TWICE, strlen(TWICE), 1, &y, 0, NULL, y);
+    CHECK(twice != NULL);
+    ane_bridge_copy_io(kernel, 0, twice, 0);
+    CHECK(ferrane_last_status() == FERRANE_OK && ane_bridge_eval(twice));
+    const uint16_t doubled[4] = {0xC400, 0xD340, 0x4F80, 0x5C68};
+    ane_bridge_read_output(twice, 0, found, sizeof found);
+    CHECK(memcmp(found, doubled, sizeof found) == 0);
+
+    ane_bridge_write_weight(kernel, 2, turned, sizeof turned);
+    CHECK(ferrane_last_status() == FERRANE_BINDING && strstr(ferrane_last_error(), "no weight 2: the kernel was compiled with 2"));
+    ane_bridge_write_weight(kernel, -1, turned, sizeof turned);
+    CHECK(ferrane_last_status() == FERRANE_INVALID_ARGUMENT);
+    ane_bridge_write_weight(kernel, 0, turned, sizeof turned - 1);
+    CHECK(ferrane_last_status() == FERRANE_BINDING);
+    ane_bridge_write_weight(kernel, 0, NULL, sizeof turned);
+    CHECK(ferrane_last_status() == FERRANE_INVALID_ARGUMENT);
+    ane_bridge_write_weight(twice, 0, turned, sizeof turned);
+    CHECK(strstr(ferrane_last_error(), "compiled with 0"));
+    ane_bridge_write_weight_f32(kernel, 0, W, 5);
+    CHECK(ferrane_last_status() == FERRANE_LAYOUT);
+    ane_bridge_write_weight_f32(NULL, 0, W, 6);
+    CHECK(ferrane_last_status() == FERRANE_INVALID_HANDLE);
+    ane_bridge_copy_io(kernel, 0, kernel, 0);
+    CHECK(ferrane_last_status() == FERRANE_BINDING);
+    ane_bridge_copy_io(kernel, 1, twice, 0);
+    CHECK(ferrane_last_status() == FERRANE_BINDING);
+    ane_bridge_copy_io(kernel, 0, NULL, 0);
+    CHECK(ferrane_last_status() == FERRANE_INVALID_HANDLE);
+    CHECK(!ane_bridge_compile_dyn(PRODUCT, len, 1, &x, 1, sizes, y) && ferrane_last_status() == FERRANE_BINDING);
+    CHECK(!ane_bridge_compile_dyn(PRODUCT, len, 1, &x, 2, sizes, y + 2) && ferrane_last_status() == FERRANE_BINDING);
+    CHECK(!ane_bridge_compile_dyn(PRODUCT, len, 1, &x, 2, NULL, y));
+    CHECK(ferrane_last_status() == FERRANE_INVALID_ARGUMENT);
+    CHECK(!ane_bridge_compile_dyn(PRODUCT, len, 1, &x, -1, sizes, y));
+    ane_bridge_free(kernel);
+    ane_bridge_free(twice);
+}
+
 int main(void) {
     char text[4096];
     const size_t in = sizeof X, out = sizeof Y, zero = 0;
@@ -131,6 +207,8 @@ int main(void) {
 
     /* Two, and three that were compiled before their sizes were refused. */
     CHECK(ane_bridge_get_compile_count() == 5);
+    weights_as_inputs();
+    CHECK(ane_bridge_get_compile_count() == 9);
     ane_bridge_reset_compile_count();
     CHECK(ane_bridge_get_compile_count() == 0 && ferrane_compile_count() == 0);
     puts("the bridge holds");
