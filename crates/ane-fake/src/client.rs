@@ -7,10 +7,14 @@ use objc2::rc::{Allocated, Retained};
 use objc2::runtime::{AnyObject, Bool, NSObject};
 use objc2::{ClassType, DefinedClass, define_class, msg_send};
 
-use crate::foundation::make;
+use crate::foundation::{Object, dictionary, make};
+use crate::instance::FakeInstanceParameters;
 use crate::model::{Core, FakeInner, answer};
 use crate::program::{ENGINE, failure};
 use crate::session::{Call, Failure, count};
+
+/// The domain of failures that are no program's (apple-runtime §14).
+const GENERIC: &str = "com.apple.appleneuralengine.generic";
 
 /// The model behind an object. The in-memory model in its place lacks what clients ask a model for.
 fn core(model: Option<&AnyObject>) -> Option<&Arc<Core>> {
@@ -42,11 +46,36 @@ fn directory(model: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
     answer(core(model).map(drop).ok_or_else(espresso), error)
 }
 
+/// An instance needs procedures with weights, and a model whose symbols the driver has, which one of MIL text has not.
+fn new_instance(model: Option<&AnyObject>, parameters: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
+    core(model);
+    let words = match parameters.and_then(|p| p.downcast_ref::<FakeInstanceParameters>()) {
+        Some(_) => "Program load new instance failure status=0x20004",
+        None => "model instance parameters are missing",
+    };
+    answer(Err(failure(ENGINE, 6, words)), error)
+}
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "_ANEVirtualClient"]
+    #[ivars = ()]
+    struct FakeVirtualClient;
+
+    impl FakeVirtualClient {
+        #[unsafe(method_id(sharedConnection))]
+        fn shared() -> Option<Retained<FakeVirtualClient>> {
+            // This is no virtual machine.
+            None
+        }
+    }
+);
+
 define_class!(
     #[unsafe(super(NSObject))]
     #[name = "_ANEClient"]
     #[ivars = ()]
-    struct FakeClient;
+    pub(crate) struct FakeClient;
 
     impl FakeClient {
         #[unsafe(method_id(sharedConnection))]
@@ -142,6 +171,68 @@ define_class!(
             Bool::NO
         }
 
+        #[unsafe(method(doPrepareChainingWithModel:options:chainingReq:qos:error:))]
+        fn prepare_chaining_direct(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, _chain: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            core(model);
+            answer(Err(failure(ENGINE, 15, "ANEProgramChainingPrepare() Failed: Program chaining prepare error")), error)
+        }
+
+        #[unsafe(method(doEnqueueSetsWithModel:outputSet:options:qos:error:))]
+        fn enqueue_sets_direct(&self, model: Option<&AnyObject>, _set: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, _error: *mut *mut AnyObject) -> Bool {
+            core(model);
+            Bool::NO
+        }
+
+        #[unsafe(method(doBuffersReadyWithModel:inputBuffers:options:qos:error:))]
+        fn buffers_ready_direct(&self, model: Option<&AnyObject>, _inputs: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, _error: *mut *mut AnyObject) -> Bool {
+            core(model);
+            Bool::NO
+        }
+
+        #[unsafe(method(loadModelNewInstance:options:modelInstParams:qos:error:))]
+        fn load_instance(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, parameters: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            new_instance(model, parameters, error)
+        }
+
+        #[unsafe(method(doLoadModelNewInstance:options:modelInstParams:qos:error:))]
+        fn load_instance_direct(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, parameters: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            new_instance(model, parameters, error)
+        }
+
+        #[unsafe(method(sessionHintWithModel:hint:options:report:error:))]
+        fn session_hint(&self, model: Option<&AnyObject>, _hint: Option<&AnyObject>, _options: Option<&AnyObject>, _report: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
+            // Every hint is refused.
+            core(model);
+            answer(Err(failure(GENERIC, 2, "sessionHintWithModel:hint:options:report:error: not supported")), error)
+        }
+
+        #[unsafe(method(reportEvaluateFailure:failureReason:qIdx:))]
+        fn report_failure(&self, model: Option<&AnyObject>, _reason: u32, _queue: u64) {
+            core(model);
+            let _ = count(Call::ReportFailure);
+        }
+
+        #[unsafe(method_id(connections))]
+        fn connections(&self) -> Option<Object> {
+            Some(dictionary(Vec::new()))
+        }
+
+        #[unsafe(method_id(connectionsUsedForLoadingModels))]
+        fn loading_connections(&self) -> Option<Object> {
+            Some(dictionary(Vec::new()))
+        }
+
+        #[unsafe(method_id(connectionForLoadingModel:options:))]
+        fn connection_for(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>) -> Option<Object> {
+            core(model);
+            None
+        }
+
+        #[unsafe(method_id(virtualClient))]
+        fn virtual_client(&self) -> Option<Retained<FakeVirtualClient>> {
+            None
+        }
+
         #[unsafe(method(compiledModelExistsFor:))]
         fn is_compiled(&self, model: Option<&AnyObject>) -> Bool {
             Bool::new(core(model).is_some())
@@ -168,5 +259,5 @@ define_class!(
 );
 
 pub(crate) fn register() {
-    let _ = FakeClient::class();
+    let _ = (FakeClient::class(), FakeVirtualClient::class());
 }

@@ -14,6 +14,7 @@
 mod chaining;
 mod client;
 mod foundation;
+mod instance;
 mod machine;
 mod model;
 mod program;
@@ -42,6 +43,7 @@ pub fn install() {
         request::register();
         client::register();
         chaining::register();
+        instance::register();
         machine::register();
         let surfaces = SurfaceFunctions {
             create: surface::create,

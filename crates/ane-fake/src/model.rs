@@ -9,7 +9,10 @@ use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, Bool, NSObject};
 use objc2::{ClassType, DefinedClass, define_class, msg_send};
 
-use crate::foundation::{FakeDictionary, FakeString, Object, bytes, given, make, number, report, string, text};
+use crate::client::FakeClient;
+use crate::foundation::{
+    FakeDictionary, FakeString, FakeUrl, Object, bytes, given, make, number, report, string, text,
+};
 use crate::program::{Compiled, ENGINE, compile_failure, failure, process_failure};
 use crate::request::FakeRequest;
 use crate::session::{Call, Failure, count, spend};
@@ -51,6 +54,8 @@ impl Description {
 struct Life {
     state: u64,
     compiled: Option<Compiled>,
+    /// Which counters are wanted; none comes.
+    counters: u32,
 }
 
 /// What a model and the objects inside it share.
@@ -76,6 +81,18 @@ impl Core {
     /// What a compile leaves behind, for the loads of this and of other models.
     fn product(&self) -> Vec<u8> {
         format!("net.plist of {}", self.hex()).into_bytes()
+    }
+
+    /// Stages the files as the caller else does.
+    fn save(&self) -> std::io::Result<PathBuf> {
+        let folder = self.folder();
+        std::fs::create_dir_all(folder.join("weights"))?;
+        std::fs::write(folder.join("model.mil"), &self.description.mil)?;
+        for (name, data) in &self.description.weights {
+            let file = Path::new(name).file_name().unwrap_or_default();
+            std::fs::write(folder.join("weights").join(file), data)?;
+        }
+        Ok(folder)
     }
 
     fn compile(&self, options: Option<&AnyObject>) -> Result<(), Failure> {
@@ -152,6 +169,10 @@ impl Core {
 
     fn is_loaded(&self) -> bool {
         self.life().state == LOADED
+    }
+
+    fn handle(&self) -> u64 {
+        if self.is_loaded() { self.description.hash() | 1 } else { 0 }
     }
 }
 
@@ -284,7 +305,7 @@ define_class!(
 
         #[unsafe(method(programHandle))]
         fn program_handle(&self) -> u64 {
-            if self.ivars().is_loaded() { self.ivars().description.hash() | 1 } else { 0 }
+            self.ivars().handle()
         }
 
         #[unsafe(method(intermediateBufferHandle))]
@@ -299,7 +320,7 @@ define_class!(
 
         #[unsafe(method(perfStatsMask))]
         fn perf_stats_mask(&self) -> u32 {
-            0
+            self.ivars().life().counters
         }
 
         #[unsafe(method(string_id))]
@@ -322,12 +343,49 @@ define_class!(
             // What the caller staged is the caller's.
             let _ = std::fs::remove_file(self.ivars().folder().join("net.plist"));
         }
+
+        #[unsafe(method(setPerfStatsMask:))]
+        fn set_perf_stats_mask(&self, mask: u32) {
+            self.ivars().life().counters = mask;
+        }
+
+        #[unsafe(method_id(descriptor))]
+        fn descriptor(&self) -> Option<Retained<FakeDescriptor>> {
+            Some(make!(FakeDescriptor, self.ivars().description.clone()))
+        }
+
+        #[unsafe(method_id(modelURL))]
+        fn url(&self) -> Option<Retained<FakeUrl>> {
+            let folder = self.ivars().folder();
+            folder.exists().then(|| make!(FakeUrl, folder.display().to_string()))
+        }
+
+        #[unsafe(method_id(compilerOptionsFileName))]
+        fn options_file(&self) -> Option<Retained<FakeString>> {
+            // No options were given.
+            None
+        }
+
+        #[unsafe(method_id(sharedConnection))]
+        fn connection(&self) -> Option<Retained<FakeClient>> {
+            Some(make!(FakeClient, ()))
+        }
+
+        #[unsafe(method_id(saveModelFiles))]
+        fn save_files(&self) -> Option<Retained<FakeString>> {
+            self.ivars().save().ok().map(|folder| string(&folder.display().to_string()))
+        }
+
+        #[unsafe(method(mapIOSurfacesWithRequest:cacheInference:error:))]
+        fn map_surfaces(&self, _request: Option<&AnyObject>, _cached: Bool, _error: *mut *mut AnyObject) -> Bool {
+            Bool::NO
+        }
     }
 );
 
 fn core_of(descriptor: Option<&AnyObject>) -> Option<Arc<Core>> {
     let description = descriptor?.downcast_ref::<FakeDescriptor>()?.ivars().clone();
-    Some(Arc::new(Core { description, life: Mutex::new(Life { state: CREATED, compiled: None }) }))
+    Some(Arc::new(Core { description, life: Mutex::new(Life { state: CREATED, compiled: None, counters: 0 }) }))
 }
 
 define_class!(
@@ -354,6 +412,45 @@ define_class!(
         #[unsafe(method_id(modelAttributes))]
         fn attributes(&self) -> Option<Object> {
             self.ivars().as_ref().and_then(|core| core.attributes())
+        }
+
+        #[unsafe(method_id(program))]
+        fn program(&self) -> Option<Retained<FakeProgram>> {
+            given(|| {
+                let core = self.ivars().as_ref().filter(|core| core.is_loaded())?;
+                Some(make!(FakeProgram, core.clone()))
+            })
+        }
+
+        #[unsafe(method(programHandle))]
+        fn program_handle(&self) -> u64 {
+            self.ivars().as_ref().map_or(0, |core| core.handle())
+        }
+
+        #[unsafe(method(intermediateBufferHandle))]
+        fn intermediate_buffer(&self) -> u64 {
+            0
+        }
+
+        #[unsafe(method(queueDepth))]
+        fn queue_depth(&self) -> i8 {
+            // That of a model which is not loaded.
+            if self.ivars().as_ref().is_some_and(|core| core.is_loaded()) { 127 } else { 0 }
+        }
+
+        #[unsafe(method(perfStatsMask))]
+        fn perf_stats_mask(&self) -> u32 {
+            self.ivars().as_ref().map_or(0, |core| core.life().counters)
+        }
+
+        #[unsafe(method(string_id))]
+        fn string_id(&self) -> u64 {
+            self.ivars().as_ref().map_or(0, |core| core.description.hash())
+        }
+
+        #[unsafe(method_id(getUUID))]
+        fn uuid(&self) -> Option<Retained<FakeString>> {
+            self.ivars().as_ref().map(|core| string(&core.hex()))
         }
     }
 );
@@ -382,6 +479,28 @@ define_class!(
                 unsafe { *status = 0 };
             }
             answer(count(Call::ProcessRequest).and_then(|()| self.ivars().evaluate(options, request)), error)
+        }
+
+        #[unsafe(method(processInputBuffers:model:options:error:))]
+        fn buffers_ready(
+            &self,
+            _inputs: Option<&AnyObject>,
+            _model: Option<&AnyObject>,
+            _options: Option<&AnyObject>,
+            _error: *mut *mut AnyObject,
+        ) -> Bool {
+            Bool::NO
+        }
+
+        #[unsafe(method(processOutputSet:model:options:error:))]
+        fn enqueue_set(
+            &self,
+            _set: Option<&AnyObject>,
+            _model: Option<&AnyObject>,
+            _options: Option<&AnyObject>,
+            _error: *mut *mut AnyObject,
+        ) -> Bool {
+            Bool::NO
         }
     }
 );

@@ -7,7 +7,7 @@ use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, NSObject};
 use objc2::{ClassType, DefinedClass, define_class};
 
-use crate::foundation::{Object, elements, given, make, number};
+use crate::foundation::{Object, bytes, elements, given, make, number};
 use crate::surface;
 
 /// `__IOSurface`, for the type encoding.
@@ -110,6 +110,19 @@ define_class!(
             make!(FakeStats, time)
         }
 
+        #[unsafe(method_id(statsWithReconstructed:hardwareExecutionNS:aneStatsRawData:))]
+        fn reconstructed(read: Option<&AnyObject>, time: u64, raw: Option<&AnyObject>) -> Option<Retained<FakeStats>> {
+            // Data or nothing.
+            let data = |part: Option<&AnyObject>| part.is_none() || bytes(part).is_some();
+            (data(read) && data(raw)).then(|| make!(FakeStats, time))
+        }
+
+        #[unsafe(method(driverMaskForANEFMask:))]
+        fn driver_mask(mask: u32) -> u32 {
+            // What was read of one system: bit 1 of the framework is bit 2 of the driver.
+            (mask & 0x1) | (mask & 0x2) << 1
+        }
+
         #[unsafe(method(hwExecutionTime))]
         fn time(&self) -> u64 {
             *self.ivars()
@@ -127,6 +140,25 @@ define_class!(
     }
 );
 
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "_ANEPerformanceStatsIOSurface"]
+    #[ivars = i64]
+    struct FakeStatsSurface;
+
+    impl FakeStatsSurface {
+        #[unsafe(method_id(objectWithIOSurface:statType:))]
+        fn with(surface: *mut IoSurface, kind: i64) -> Option<Retained<FakeStatsSurface>> {
+            surface::memory(surface.cast()).map(|_| make!(FakeStatsSurface, kind))
+        }
+
+        #[unsafe(method(statType))]
+        fn kind(&self) -> i64 {
+            *self.ivars()
+        }
+    }
+);
+
 pub(crate) fn register() {
-    let _ = (FakeSurfaceObject::class(), FakeRequest::class(), FakeStats::class());
+    let _ = (FakeSurfaceObject::class(), FakeRequest::class(), FakeStats::class(), FakeStatsSurface::class());
 }

@@ -17,6 +17,7 @@ pub enum Call {
     EvaluateRealTime,
     ProcessRequest,
     EvaluateDirect,
+    ReportFailure,
 }
 
 /// A failure as an NSError tells it.

@@ -13,6 +13,7 @@ pub mod encoding;
 mod events;
 mod exception;
 pub mod foundation;
+mod instance;
 mod machine;
 mod method;
 mod model;
@@ -20,14 +21,15 @@ mod object;
 mod request;
 
 pub use chaining::{Buffer, ChainingRequest, InputBuffersReady, OutputSetEnqueue, OutputSets};
-pub use client::Client;
+pub use client::{Client, VirtualClient};
 pub use events::{SharedEvents, SignalEvent, WaitEvent};
 pub use exception::Exception;
-pub use machine::{DeviceInfo, SurfacesMapper, Weight};
+pub use instance::{InstanceParameters, ProcedureData, Weight};
+pub use machine::{DeviceController, DeviceInfo, QosMapper, SurfacesMapper};
 pub use method::{Method, Receiver};
 pub use model::{Descriptor, InMemoryModel, Model, Program};
 pub use object::{IoSurface, Object, Wrap};
-pub use request::{PerformanceStats, Request, SurfaceObject};
+pub use request::{PerformanceStats, Request, StatsSurface, SurfaceObject};
 
 /// A class that is bound.
 pub(crate) trait Bound {
@@ -44,10 +46,16 @@ pub fn table() -> Vec<&'static Method> {
         Request::methods(),
         SurfaceObject::methods(),
         PerformanceStats::methods(),
+        StatsSurface::methods(),
         Client::methods(),
+        VirtualClient::methods(),
         DeviceInfo::methods(),
+        QosMapper::methods(),
+        DeviceController::methods(),
         SurfacesMapper::methods(),
         Weight::methods(),
+        ProcedureData::methods(),
+        InstanceParameters::methods(),
         Buffer::methods(),
         OutputSets::methods(),
         ChainingRequest::methods(),

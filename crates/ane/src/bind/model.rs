@@ -2,8 +2,11 @@
 
 use ferrane_device::Result;
 
+use super::chaining::{InputBuffersReady, OutputSetEnqueue};
 use super::class;
+use super::client::Client;
 use super::foundation::{Data, Map, Text, Url};
+use super::object::Object;
 use super::request::Request;
 
 class! {
@@ -58,6 +61,20 @@ class! {
         pub method is_compiled() -> bool = c"compiledModelExists", "B@:";
         /// Removes it from the system's own cache.
         pub method purge() -> () = c"purgeCompiledModel", "v@:";
+        /// Which counters are wanted, see [`PerformanceStats`](super::PerformanceStats).
+        pub method set_perf_stats_mask(mask: u32) -> () = c"setPerfStatsMask:", "v@:I";
+        /// What it was made of.
+        pub method descriptor() -> Option<Descriptor> = c"descriptor", "@@:";
+        /// Where its files are, once they are there.
+        pub method url() -> Option<Url> = c"modelURL", "@@:";
+        /// The name of the file with the compiler's options.
+        pub method options_file() -> Option<Text> = c"compilerOptionsFileName", "@@:";
+        /// The client that it uses.
+        pub method connection() -> Option<Client> = c"sharedConnection", "@@:";
+        /// Writes the files that the caller is else to stage, and says where; macOS 26 (apple-runtime §12).
+        pub method save_files() -> Option<Object> = c"saveModelFiles", "@@:";
+        /// Maps the surfaces of a request beforehand; it answered NO wherever it was tried.
+        pub attempt map_surfaces(request: &Request, cached: bool) -> () = c"mapIOSurfacesWithRequest:cacheInference:error:", "B@:@B^@";
     }
 }
 
@@ -70,6 +87,20 @@ class! {
         pub method state() -> u64 = c"state", "Q@:";
         /// What it says of itself once loaded.
         pub method attributes() -> Option<Map> = c"modelAttributes", "@@:";
+        /// The program inside, once loaded.
+        pub method program() -> Option<Program> = c"program", "@@:";
+        /// The driver's handle of the loaded program.
+        pub method program_handle() -> u64 = c"programHandle", "Q@:";
+        /// The driver's handle of intermediate memory.
+        pub method intermediate_buffer() -> u64 = c"intermediateBufferHandle", "Q@:";
+        /// Requests that may be in flight.
+        pub method queue_depth() -> i8 = c"queueDepth", "c@:";
+        /// Which counters are wanted.
+        pub method perf_stats_mask() -> u32 = c"perfStatsMask", "I@:";
+        /// The number that traces name it by.
+        pub method string_id() -> u64 = c"string_id", "Q@:";
+        /// What clients know it by; the in-memory model has none, which is why clients do not take that.
+        pub method uuid() -> Option<Object> = c"getUUID", "@@:";
     }
 }
 
@@ -80,5 +111,9 @@ class! {
         /// status; the encoding that the runtime itself reports, `B76@0:8@16@24I32Q36Q44@52^I60^@68` in published dumps, has two
         /// u64 and a u32. The latter is bound: it is what the callee reads.
         pub(crate) attempt process(request: &Request, model: Option<&Model>, qos: u32, queue: u64, string_id: u64, options: &Map, status: *mut u32) -> () = c"processRequest:model:qos:qIndex:modelStringID:options:returnValue:error:", "B@:@@IQQ@^I^@";
+        /// What [`Client::buffers_ready_direct`](super::Client::buffers_ready_direct) sends on.
+        pub attempt buffers_ready(inputs: &InputBuffersReady, model: &Model, options: &Map) -> () = c"processInputBuffers:model:options:error:", "B@:@@@^@";
+        /// What [`Client::enqueue_sets_direct`](super::Client::enqueue_sets_direct) sends on.
+        pub attempt enqueue_set(set: &OutputSetEnqueue, model: &Model, options: &Map) -> () = c"processOutputSet:model:options:error:", "B@:@@@^@";
     }
 }

@@ -16,7 +16,7 @@ class! {
     /// Surfaces with their symbols, and a procedure; good for any number of evaluations.
     Request = c"_ANERequest" {
         /// Lists of [`SurfaceObject`]s and of their symbols; `weights` has no effect on any system that was tried, `stats` is nil or
-        /// a list of [`PerformanceStats`].
+        /// a list of [`StatsSurface`]s.
         pub class with(inputs: &List, input_symbols: &List, outputs: &List, output_symbols: &List, weights: Option<&Object>, stats: Option<&List>, procedure: &Number) -> Option<Request> = c"requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:", "@@:@@@@@@@";
     }
 }
@@ -26,11 +26,25 @@ class! {
     PerformanceStats = c"_ANEPerformanceStats" {
         /// Of a time on the engine, in ns.
         pub class with_time(time: u64) -> Option<PerformanceStats> = c"statsWithHardwareExecutionNS:", "@@:Q";
+        /// Of parts: what was read before, the time in ns, and the engine's own bytes.
+        pub class reconstructed(read: Option<&Data>, time: u64, raw: Option<&Data>) -> Option<PerformanceStats> = c"statsWithReconstructed:hardwareExecutionNS:aneStatsRawData:", "@@:@Q@";
+        /// The driver's bits for a mask of the framework's.
+        pub class driver_mask(mask: u32) -> u32 = c"driverMaskForANEFMask:", "I@:I";
         /// The time on the engine, in ns.
         pub method time() -> u64 = c"hwExecutionTime", "Q@:";
         /// The counters.
         pub method counters() -> Option<Data> = c"perfCounterData", "@@:";
         /// The counters as the engine wrote them.
         pub method raw() -> Option<Data> = c"pStatsRawData", "@@:";
+    }
+}
+
+class! {
+    /// A surface that counters are written to: what a request's list of counters is made of. Nothing was seen in one.
+    StatsSurface = c"_ANEPerformanceStatsIOSurface" {
+        /// Of a surface and what it is for.
+        pub class with(surface: &IoSurface, kind: i64) -> Option<StatsSurface> = c"objectWithIOSurface:statType:", "@@:^{__IOSurface=}q";
+        /// What it is for.
+        pub method kind() -> i64 = c"statType", "q@:";
     }
 }

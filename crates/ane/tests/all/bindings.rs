@@ -29,7 +29,7 @@ fn raised<T>(result: Result<T>, part: &str) {
     assert!(error.message().contains("raised NSInvalidArgumentException") && error.message().contains(part), "{error}");
 }
 
-fn object(surface: &Surface) -> (SurfaceObject, &IoSurface) {
+pub fn object(surface: &Surface) -> (SurfaceObject, &IoSurface) {
     let Foreign::IoSurface(address) = surface.memory().foreign() else { panic!("not an IOSurface") };
     // SAFETY: the surface lives as long as it is borrowed.
     let raw = unsafe { &*(address as *const IoSurface) };

@@ -24,42 +24,21 @@ object, `I` and `Q` unsigned of 32 and 64 bits, `i` and `q` signed, `c` a byte, 
 ";
 
 /// What is known by name and not bound, and why.
-const NOT_BOUND: &[(&str, &str)] = &[
+pub const NOT_BOUND: &[(&str, &str)] = &[
+    ("`-[_ANEModel …]`, the rest of its 52 methods and 17 properties", "published as names only, and not needed"),
     (
-        "`-[_ANEInMemoryModel saveModelFiles]`, `mapIOSurfacesWithRequest:cacheInference:error:`, `compilerOptionsFileName`, `sharedConnection`, `setPerfStatsMask:`",
-        "not needed: files are staged by the caller, requests map their surfaces themselves, and no published program has got a counter out of the mask",
-    ),
-    ("`-[_ANEModel …]`, the rest of its 52 methods and 17 properties", "published as a count only"),
-    (
-        "`+[_ANEPerformanceStats statsWithRequestPerformanceBuffer:statsBufferSize:]`, `statsWithReconstructed:hardwareExecutionNS:aneStatsRawData:`, `driverMaskForANEFMask:`",
-        "their argument types are not published, and counters stayed nil wherever they were tried",
+        "`+[_ANEPerformanceStats statsWithRequestPerformanceBuffer:statsBufferSize:]`",
+        "published dumps do not agree on the type of the buffer, and a wrong one is written through",
     ),
     (
-        "`-[_ANEClient loadModelNewInstance…]`, `_ANEModelInstanceParameters`",
-        "neither the whole selector nor the class's methods are published",
+        "`-[_ANEDeviceController device]`",
+        "a struct of three pointers of the driver's own, which nothing outside of the framework can use",
     ),
     (
-        "`-[_ANEClient doPrepareChaining…]` and the other `do…` forms around chaining",
-        "the whole selectors are not published",
+        "`-[_ANEVirtualClient …]`, all but the shared one",
+        "the way out of a virtual machine; `sharedConnection` gives nil on a Mac itself",
     ),
-    (
-        "`-[_ANEClient sessionHintWithModel:hint:options:report:error:]`, `reportEvaluateFailure:failureReason:qIdx:`",
-        "no hint is known that is accepted; failures are reported by the framework itself",
-    ),
-    (
-        "`-[_ANEClient connections]`, `connectionsUsedForLoadingModels`, `connectionForLoadingModel:options:`",
-        "the connections are the framework's own; nothing is done with them",
-    ),
-    ("`_ANEVirtualClient`", "the engine of a virtual machine's host; `virtualClient` gives nil on a Mac itself"),
-    ("`_ANEQoSMapper`", "its result is the queue's index, for which every published program passes 0"),
-    (
-        "`_ANEDeviceController`",
-        "opens the driver without the framework; what it gives is a struct whose layout is not published",
-    ),
-    (
-        "`-[_ANEProgramForEvaluation processInputBuffers:…]`, `processOutputSet:…`, `+programWithHandle:…`",
-        "types not published; chaining goes through the client",
-    ),
+    ("`ANEMemoryMappingParamsStruct`", "the driver's 128 slots for surfaces, filled by the mapper itself"),
     (
         "`MLE5Engine`, `MLE5ProgramLibrary`, `MLE5ProgramLibraryOnDeviceAOTCompilationImpl`, `MLProgramE5Container`, `MLE5ExecutionStreamPool`, `MLE5ExecutionStreamOperation`, `MLDelegateModel`",
         "the E5 path is not built: it wants a compiled model of Core ML to borrow a container from",

@@ -4,5 +4,7 @@
 mod bindings;
 mod docs;
 mod life;
+mod names;
 mod path;
+mod rest;
 mod ways;
