@@ -1,7 +1,7 @@
 //! The front: devices, artifacts, executables.
 
+use crate::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferrane_mil::Program;
 use ferrane_target::Profile;
@@ -186,6 +186,20 @@ impl Life {
             self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| (n & UNLOADED == 0).then_some(n + 1));
         entered.map(|_| Running(self.clone())).map_err(|_| unloaded())
     }
+
+    /// Lets no request run from here on, if none runs now.
+    pub(crate) fn stop(&self) -> Result<()> {
+        let taken = self.0.compare_exchange(0, UNLOADED, Ordering::Acquire, Ordering::Relaxed);
+        taken.map(drop).map_err(|n| match n & UNLOADED {
+            0 => Error::new(ErrorKind::Busy, format!("{n} requests of the executable are running")),
+            _ => unloaded(),
+        })
+    }
+
+    /// Lets requests run again, who then see all that was done in between.
+    pub(crate) fn resume(&self) {
+        self.0.store(0, Ordering::Release);
+    }
 }
 
 fn unloaded() -> Error {
@@ -276,8 +290,8 @@ impl Executable {
     /// [`ErrorKind::Busy`] while a request of it runs, [`ErrorKind::Unloaded`] the second time, or the machine refused (it then
     /// stays loaded).
     pub fn unload(&self) -> Result<()> {
-        self.idle()?;
-        self.0.loaded.unload().inspect_err(|_| self.0.life.0.store(0, Ordering::Release))
+        self.0.life.stop()?;
+        self.0.loaded.unload().inspect_err(|_| self.0.life.resume())
     }
 
     /// Takes it off the machine and loads it again: what may help after a failed evaluation. Its requests stay good.
@@ -286,26 +300,16 @@ impl Executable {
     /// [`ErrorKind::Busy`] while a request of it runs, [`ErrorKind::Unloaded`], or the machine refused: the program is then
     /// unloaded.
     pub fn reload(&self) -> Result<()> {
-        self.idle()?;
+        self.0.life.stop()?;
         // Stays unloaded when it failed: there is nothing to run.
         self.0.loaded.reload()?;
-        self.0.life.0.store(0, Ordering::Release);
+        self.0.life.resume();
         Ok(())
     }
 
     /// Where it stands.
     pub fn state(&self) -> ProgramState {
         self.0.loaded.state()
-    }
-
-    /// Lets no request run from here on, if none runs now.
-    fn idle(&self) -> Result<()> {
-        let life = &self.0.life.0;
-        let taken = life.compare_exchange(0, UNLOADED, Ordering::Acquire, Ordering::Relaxed);
-        taken.map(drop).map_err(|n| match n & UNLOADED {
-            0 => Error::new(ErrorKind::Busy, format!("{n} requests of the executable are running")),
-            _ => unloaded(),
-        })
     }
 }
 

@@ -16,13 +16,18 @@ pub mod catalogue;
 mod error;
 mod executable;
 mod layout;
+#[cfg(all(test, loom))]
+mod models;
 mod options;
+pub mod queue;
 mod recorder;
 mod request;
 #[cfg(feature = "scripted")]
 pub mod scripted;
 pub mod staging;
+mod submission;
 mod surface;
+mod sync;
 
 pub use backend::{Accesses, Backend, CompileOptions, Completion, Done, Event, ProgramState, Source, Stats};
 pub use bindings::Bindings;
@@ -31,5 +36,6 @@ pub use executable::{Artifact, Device, Executable, Port, Procedure};
 pub use layout::Layout;
 pub use options::OpenOptions;
 pub use recorder::Record;
-pub use request::{Request, Submission};
+pub use request::Request;
+pub use submission::Submission;
 pub use surface::{Foreign, Memory, ReadAccess, Surface, WriteAccess};

@@ -3,12 +3,14 @@
 //! A run takes its accesses first (all of them or none), then runs, and gives them back before anybody is told that it is done,
 //! so whoever waited may read the outputs at once. A submitted run that its backend drops without a word ends with an error.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Accesses, Completion, Prepared, Stats};
 use crate::executable::{Life, Running};
-use crate::{Bindings, Error, ErrorKind, Port, Procedure, Result, Surface};
+use crate::submission::Slot;
+use crate::sync::{Mutex, lock};
+use crate::{Bindings, Error, ErrorKind, Port, Procedure, Result, Submission, Surface};
 
 /// A surface and the port it is bound to.
 struct Bound {
@@ -35,11 +37,6 @@ enum Body {
 /// A procedure with bound surfaces, or a chain of them. Clones are the same request.
 #[derive(Clone)]
 pub struct Request(Arc<Body>);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves nothing half-done in what these locks guard.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn gather(ports: &[Port], bindings: &Bindings) -> Vec<Bound> {
     let bound = |p: &Port| bindings.surface(&p.name).map(|s| Bound { port: p.name.clone(), surface: s.clone() });
@@ -133,10 +130,10 @@ impl Request {
     /// [`ErrorKind::Busy`] if a surface is in use (also by this request in flight), [`ErrorKind::Unloaded`],
     /// [`ErrorKind::QueueFull`]. Nothing is in flight then and every surface is free again.
     pub fn submit(&self) -> Result<Submission> {
-        let slot: Arc<Slot> = Arc::default();
+        let slot = Slot::new();
         let filled = slot.clone();
         self.submit_then(move |result| filled.fill(result))?;
-        Ok(Submission(slot))
+        Ok(Submission::new(slot))
     }
 
     /// Queues it; `done` is called once with the result, on a thread of the device, after every surface was given back. It must
@@ -252,19 +249,6 @@ impl Single {
     }
 }
 
-#[derive(Default)]
-struct Slot {
-    result: Mutex<Option<Result<Stats>>>,
-    filled: Condvar,
-}
-
-impl Slot {
-    fn fill(&self, result: Result<Stats>) {
-        *lock(&self.result) = Some(result);
-        self.filled.notify_all();
-    }
-}
-
 /// The duty to tell how a submitted run ended: closed once, at the latest when it is dropped.
 struct Ticket {
     /// Given back before anybody is told, so that whoever waited may unload at once.
@@ -293,30 +277,5 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.tell(Err(Error::new(ErrorKind::System, "the device dropped the request without an answer")));
-    }
-}
-
-/// A request in flight.
-#[must_use = "wait for it, or its failure goes unseen"]
-pub struct Submission(Arc<Slot>);
-
-impl Submission {
-    /// Waits until it is done.
-    ///
-    /// # Errors
-    /// The evaluation failed.
-    pub fn wait(self) -> Result<Stats> {
-        let mut slot = lock(&self.0.result);
-        loop {
-            if let Some(result) = slot.take() {
-                return result;
-            }
-            slot = self.0.filled.wait(slot).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// True when [`Submission::wait`] would return at once.
-    pub fn is_done(&self) -> bool {
-        lock(&self.0.result).is_some()
     }
 }

@@ -1,12 +1,16 @@
 //! The front over a scripted backend: what it refuses, what it gives back after a failure, and what it lets through.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
 use ferrane_device::scripted::{Control, Scripted, Stage, procedure};
 use ferrane_device::{
     Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Memory, Port, Procedure, Request, Result,
-    Source, Surface,
+    Source, Submission, Surface,
 };
 use ferrane_host::buffer::SharedBytes;
 use ferrane_mil::{DataType, Weights};
@@ -545,4 +549,62 @@ fn artifacts_can_be_loaded_more_than_once() {
     let (one, two) = (artifact.load().unwrap(), artifact.load().unwrap());
     one.unload().unwrap();
     bound(&device, &two).request.evaluate().unwrap();
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Bell>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Bell {
+    fn rung(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn a_submission_is_a_future_that_wakes_the_task_that_asked_last() {
+    let (device, control, executable) = machine();
+    let b = bound(&device, &executable);
+    let (first, last) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
+    let ask = |submission: &mut Submission, bell: &Arc<Bell>| {
+        Pin::new(submission).poll(&mut Context::from_waker(&Waker::from(bell.clone()))).map(|r: Result<_>| r.map(drop))
+    };
+    control.hold();
+    let mut submission = b.request.submit().unwrap();
+    assert!(ask(&mut submission, &first).is_pending());
+    assert!(ask(&mut submission, &last).is_pending() && ask(&mut submission, &last).is_pending());
+    // The slot has one clone of the last waker and none of the first.
+    assert_eq!((Arc::strong_count(&first), Arc::strong_count(&last)), (1, 2));
+    assert!(!submission.is_done());
+    control.release();
+    let begun = Instant::now();
+    while last.rung() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "nobody was woken");
+        std::thread::yield_now();
+    }
+    assert!(submission.is_done());
+    // Who is woken finds every surface free.
+    b.x.write_f32(&[1.0; 32]).unwrap();
+    assert!(matches!(ask(&mut submission, &last), Poll::Ready(Ok(()))));
+    assert_eq!((first.rung(), last.rung(), Arc::strong_count(&last)), (0, 1, 1));
+    // The result comes once, and asking again is an error rather than a wait for ever.
+    let Poll::Ready(again) = ask(&mut submission, &last) else { panic!("it waits for ever") };
+    assert_eq!(kind(again), ErrorKind::System);
+    assert_eq!(kind(submission.wait()), ErrorKind::System);
+
+    // A failure comes the same way, and one that is done at the first question leaves no waker behind.
+    control.fail(Stage::Run, scripted_error());
+    let mut submission = b.request.submit().unwrap();
+    while !submission.is_done() {
+        std::thread::yield_now();
+    }
+    let Poll::Ready(result) = ask(&mut submission, &first) else { panic!("it is done") };
+    assert_eq!(kind(result), ErrorKind::Evaluate);
+    assert_eq!((first.rung(), Arc::strong_count(&first)), (0, 1));
 }

@@ -16,9 +16,12 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
+#[cfg(not(all(test, loom)))]
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytemuck::{Pod, PodCastError};
+#[cfg(all(test, loom))]
+use loom::sync::atomic::{AtomicU32, Ordering};
 
 /// Alignment of every buffer in bytes: two cache lines, and what the widest loads of any target like.
 pub const ALIGN: usize = 128;
@@ -448,5 +451,46 @@ mod tests {
         assert!(arena.iter().all(|&b| b == 0));
         assert_eq!(arena.as_mut_slice::<u64>().unwrap().len(), 25);
         assert!(arena.grow(usize::MAX).is_err() && arena.is_empty());
+    }
+}
+
+/// The access word, run by loom through every order of its steps (CONTRIBUTING.md).
+#[cfg(all(test, loom))]
+mod models {
+    use loom::cell::UnsafeCell;
+    use loom::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_writer_is_alone_and_whoever_comes_after_sees_what_it_wrote() {
+        loom::model(|| {
+            let bytes = SharedBytes::new(1).unwrap();
+            // Stands for the bytes: loom tells if an access to it is not ordered after a write by another thread.
+            let cell = Arc::new(UnsafeCell::new(0));
+            let write = |bytes: SharedBytes, cell: Arc<UnsafeCell<i32>>| {
+                move || {
+                    if let Some(guard) = bytes.try_write() {
+                        // SAFETY: loom checks what is claimed here, that nobody else has access.
+                        cell.with_mut(|value| unsafe { *value += 1 });
+                        drop(guard);
+                    }
+                }
+            };
+            let reads = {
+                let (bytes, cell) = (bytes.clone(), cell.clone());
+                move || {
+                    if let Some(guard) = bytes.try_read() {
+                        // SAFETY: as above, that nobody writes.
+                        cell.with(|value| unsafe { assert!((0..=2).contains(&*value)) });
+                        drop(guard);
+                    }
+                }
+            };
+            let others = [thread::spawn(write(bytes.clone(), cell.clone())), thread::spawn(reads)];
+            write(bytes.clone(), cell)();
+            others.into_iter().for_each(|other| other.join().unwrap());
+            assert_eq!(bytes.state(), Access::Idle);
+        });
     }
 }

@@ -1,6 +1,11 @@
 //! What every backend does alike.
 
-use std::time::Duration;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use ferrane_device::{
     Bindings, CompileOptions, Device, ErrorKind, Executable, Layout, Request, Result, Source, Surface,
@@ -67,6 +72,7 @@ pub(super) fn cases() -> Vec<Case> {
         case("ports have the program's names, types and extents", ports),
         case("inputs are read at every evaluation", read_each_time),
         case("a submitted request does what an evaluated one does", submitted),
+        case("a submitted request can be awaited", awaited),
         case("wrong bindings are refused", bindings_refused),
         case("surfaces in use are busy", busy),
         case("requests share one output surface in turn", shared_output),
@@ -151,6 +157,35 @@ fn submitted(device: &Device, _: Rounding) -> Outcome {
         c.request.submit().map_err(words)?.wait().map_err(words)?;
         expect("y", c.y.read_f32().map_err(words)?, ramp())?;
         c.y.write_f32(&[0.0; N]).map_err(words)?;
+    }
+    Ok(())
+}
+
+/// Lets a thread go on.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Unpark>) {
+        self.0.unpark();
+    }
+}
+
+fn awaited(device: &Device, _: Rounding) -> Outcome {
+    let c = copying(device)?;
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    for round in 1..=3u8 {
+        c.x.write_f32(&[f32::from(round); N]).map_err(words)?;
+        let mut submission = c.request.submit().map_err(words)?;
+        let patience = Instant::now();
+        let result = loop {
+            match Pin::new(&mut submission).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(result) => break result,
+                Poll::Pending if patience.elapsed() > Duration::from_secs(10) => return Err("nobody was woken".into()),
+                Poll::Pending => thread::park_timeout(Duration::from_secs(10)),
+            }
+        };
+        result.map_err(words)?;
+        expect("y", c.y.read_f32().map_err(words)?, vec![f32::from(round); N])?;
     }
     Ok(())
 }

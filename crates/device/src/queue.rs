@@ -1,0 +1,170 @@
+//! A queue of submitted requests: one thread evaluates them in order, for backends whose own call is synchronous.
+//!
+//! The thread starts with the first submission and ends with the queue, after what is queued. A panic in an evaluation is a bug of the
+//! backend; it becomes that request's error, so nobody waits for ever and the requests behind it run. Before anybody is told how a
+//! request ended, its place in the queue is free and the queue holds nothing of it any more: whoever waited may submit the next one,
+//! unload the program, or count what is loaded.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::PoisonError;
+
+use crate::backend::{Accesses, Completion, Done, Prepared};
+use crate::sync::{Arc, Condvar, Mutex, lock, thread};
+use crate::{Error, ErrorKind};
+
+struct Job {
+    request: std::sync::Arc<dyn Prepared>,
+    accesses: Accesses,
+    done: Done,
+}
+
+struct State {
+    jobs: VecDeque<Job>,
+    /// Queued and running.
+    in_flight: usize,
+    started: bool,
+    closed: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The queue. Dropping it lets the thread finish what is queued and end.
+pub struct Queue {
+    shared: Arc<Shared>,
+    thread: &'static str,
+    depth: usize,
+}
+
+impl Queue {
+    /// A queue for at most `depth` requests (at least one), queued and running, whose thread has that name.
+    pub fn new(thread: &'static str, depth: usize) -> Queue {
+        let state = State { jobs: VecDeque::new(), in_flight: 0, started: false, closed: false };
+        let shared = Shared { state: Mutex::new(state), changed: Condvar::new() };
+        Queue { shared: Arc::new(shared), thread, depth: depth.max(1) }
+    }
+
+    /// Queues a request for [`Prepared::evaluate`]; a backend's [`Prepared::submit`] is this.
+    ///
+    /// # Errors
+    /// [`ErrorKind::QueueFull`], or [`ErrorKind::System`] if there is no thread to be had. The accesses come back, and `done` is
+    /// not called.
+    pub fn submit(
+        &self,
+        request: std::sync::Arc<dyn Prepared>,
+        accesses: Accesses,
+        done: Done,
+    ) -> std::result::Result<(), (Error, Accesses)> {
+        let mut state = lock(&self.shared.state);
+        if state.in_flight >= self.depth {
+            let message = format!("{} requests are in flight, the most that the queue takes", state.in_flight);
+            return Err((Error::new(ErrorKind::QueueFull, message), accesses));
+        }
+        if !state.started {
+            let shared = self.shared.clone();
+            let spawned = thread::Builder::new().name(self.thread.into()).spawn(move || serve(&shared));
+            if let Err(e) = spawned {
+                return Err((Error::new(ErrorKind::System, "no thread for the queue").with_source(e), accesses));
+            }
+            state.started = true;
+        }
+        state.in_flight += 1;
+        state.jobs.push_back(Job { request, accesses, done });
+        drop(state);
+        self.shared.changed.notify_one();
+        Ok(())
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        lock(&self.shared.state).closed = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+fn serve(shared: &Shared) {
+    loop {
+        let mut state = lock(&shared.state);
+        let job = loop {
+            if let Some(job) = state.jobs.pop_front() {
+                break job;
+            }
+            if state.closed {
+                return;
+            }
+            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(state);
+        let Job { request, mut accesses, done } = job;
+        let result = catch_unwind(AssertUnwindSafe(|| request.evaluate(&mut accesses)))
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Evaluate, "the backend failed inside; this is a bug")));
+        // The program may end here, and with it the device and this queue.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(request)));
+        lock(&shared.state).in_flight -= 1;
+        let _ = catch_unwind(AssertUnwindSafe(|| done(Completion { accesses, result })));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Weak;
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Result;
+    use crate::backend::Stats;
+
+    /// Waits to be let go, then panics if that is wanted.
+    struct Step(Mutex<Receiver<bool>>);
+
+    impl Prepared for Step {
+        fn evaluate(&self, _: &mut Accesses) -> Result<Stats> {
+            if lock(&self.0).recv_timeout(Duration::from_secs(10)).unwrap_or(true) {
+                panic!("on purpose");
+            }
+            Ok(Stats::default())
+        }
+
+        fn submit(self: Arc<Self>, accesses: Accesses, _: Done) -> std::result::Result<(), (Error, Accesses)> {
+            Err((Error::new(ErrorKind::System, "a step is given to the queue itself"), accesses))
+        }
+    }
+
+    #[test]
+    fn a_job_that_panics_ends_nothing_but_itself_and_the_told_find_nothing_held() {
+        let queue = Queue::new("test", 2);
+        let (tell, told) = channel();
+        let submit = |queue: &Queue| {
+            let (go, gone) = channel();
+            let step: Arc<Step> = Arc::new(Step(Mutex::new(gone)));
+            let held: Weak<Step> = Arc::downgrade(&step);
+            let tell = tell.clone();
+            let done = move |completion: Completion| {
+                let _ = tell.send((completion.result.map(drop), held.strong_count()));
+            };
+            queue.submit(step, Accesses::default(), Box::new(done)).map(|()| go).map_err(|(error, _)| error.kind())
+        };
+        let (first, second) = (submit(&queue).unwrap(), submit(&queue).unwrap());
+        assert_eq!(submit(&queue).map(drop), Err(ErrorKind::QueueFull));
+        first.send(true).unwrap();
+        let (result, held) = told.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!((result.unwrap_err().kind(), held), (ErrorKind::Evaluate, 0));
+        // One place is free as soon as one was told.
+        let third = submit(&queue).unwrap();
+        assert_eq!(submit(&queue).map(drop), Err(ErrorKind::QueueFull));
+        // What is queued when the queue is dropped still runs.
+        second.send(false).unwrap();
+        drop(queue);
+        third.send(false).unwrap();
+        for _ in 0..2 {
+            let (result, held) = told.recv_timeout(Duration::from_secs(10)).unwrap();
+            assert!(result.is_ok());
+            assert_eq!(held, 0);
+        }
+    }
+}
