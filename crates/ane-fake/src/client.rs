@@ -9,7 +9,7 @@ use objc2::{ClassType, DefinedClass, define_class, msg_send};
 
 use crate::foundation::{Object, dictionary, make};
 use crate::instance::FakeInstanceParameters;
-use crate::model::{Core, FakeInner, answer};
+use crate::model::{Core, FakeInner, answer, evaluate};
 use crate::program::{ENGINE, failure};
 use crate::session::{Call, Failure, count};
 
@@ -39,7 +39,7 @@ fn run(
     error: *mut *mut AnyObject,
 ) -> Bool {
     let core = core(model);
-    answer(count(call).and_then(|()| core.ok_or_else(espresso)?.evaluate(options, request)), error)
+    evaluate(call, || core.cloned().ok_or_else(espresso), options, request, error)
 }
 
 fn directory(model: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {

@@ -28,7 +28,7 @@ use std::time::Duration;
 use ferrane_ane::{SurfaceFunctions, System};
 use ferrane_device::{Device, Result};
 
-pub use session::{Call, Session, session};
+pub use session::{Call, Session, is_inside, session};
 
 /// The chip that the fake says it is, one that no profile has, so that the default profile is taken.
 const CHIP: &str = "Apple Fake";

@@ -15,7 +15,7 @@ use crate::foundation::{
 };
 use crate::program::{Compiled, ENGINE, compile_failure, failure, process_failure};
 use crate::request::FakeRequest;
-use crate::session::{Call, Failure, count, spend};
+use crate::session::{Call, Failure, count, enter, spend};
 
 /// States, with the engine's numbers.
 const CREATED: u64 = 1;
@@ -152,8 +152,7 @@ impl Core {
         Ok(())
     }
 
-    /// Runs a request, by whatever way it came.
-    pub(crate) fn evaluate(&self, options: Option<&AnyObject>, request: Option<&AnyObject>) -> Result<(), Failure> {
+    fn evaluate(&self, options: Option<&AnyObject>, request: Option<&AnyObject>) -> Result<(), Failure> {
         let life = self.life();
         let compiled = life.compiled.as_ref().filter(|_| life.state == LOADED).ok_or_else(|| process_failure(0x16))?;
         let request = request.and_then(|r| r.downcast_ref::<FakeRequest>());
@@ -174,6 +173,21 @@ impl Core {
     fn handle(&self) -> u64 {
         if self.is_loaded() { self.description.hash() | 1 } else { 0 }
     }
+}
+
+/// Runs a request, by whatever way it came.
+pub(crate) fn evaluate(
+    call: Call,
+    core: impl FnOnce() -> Result<Arc<Core>, Failure>,
+    options: Option<&AnyObject>,
+    request: Option<&AnyObject>,
+    error: *mut *mut AnyObject,
+) -> Bool {
+    let inside = enter();
+    if inside.instant {
+        return Bool::YES;
+    }
+    answer(count(call).and_then(|()| core()?.evaluate(options, request)), error)
 }
 
 pub(crate) fn is_dictionary(object: Option<&AnyObject>) -> bool {
@@ -275,7 +289,7 @@ define_class!(
             request: Option<&AnyObject>,
             error: *mut *mut AnyObject,
         ) -> Bool {
-            answer(count(Call::Evaluate).and_then(|()| self.ivars().evaluate(options, request)), error)
+            evaluate(Call::Evaluate, || Ok(self.ivars().clone()), options, request, error)
         }
 
         #[unsafe(method(unloadWithQoS:error:))]
@@ -478,7 +492,7 @@ define_class!(
                 // SAFETY: the caller of the method gave a place for a status.
                 unsafe { *status = 0 };
             }
-            answer(count(Call::ProcessRequest).and_then(|()| self.ivars().evaluate(options, request)), error)
+            evaluate(Call::ProcessRequest, || Ok(self.ivars().clone()), options, request, error)
         }
 
         #[unsafe(method(processInputBuffers:model:options:error:))]

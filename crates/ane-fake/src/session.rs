@@ -1,6 +1,7 @@
 //! What a test sees of the fake, and how it makes calls fail.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::cell::Cell;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The calls that are counted and can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ struct World {
     budget: usize,
     row_alignment: usize,
     reports_layouts: bool,
+    held: bool,
+    instant: bool,
 }
 
 impl World {
@@ -47,15 +50,47 @@ impl World {
             budget: usize::MAX,
             row_alignment: 1,
             reports_layouts: true,
+            held: false,
+            instant: false,
         }
     }
 }
 
 static WORLD: Mutex<World> = Mutex::new(World::new());
+static RELEASED: Condvar = Condvar::new();
 static SESSION: Mutex<()> = Mutex::new(());
 
 fn world() -> MutexGuard<'static, World> {
     WORLD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local!(static DEPTH: Cell<usize> = const { Cell::new(0) });
+
+/// True while this thread is in an evaluation of the fake: what it does there is not the caller's doing.
+pub fn is_inside() -> bool {
+    DEPTH.get() > 0
+}
+
+/// An evaluation of the fake, until it is dropped.
+pub(crate) struct Inside {
+    /// True if there is nothing to do but to answer YES.
+    pub(crate) instant: bool,
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+/// Begins an evaluation, when a test lets it.
+pub(crate) fn enter() -> Inside {
+    DEPTH.set(DEPTH.get() + 1);
+    let mut world = world();
+    while world.held {
+        world = RELEASED.wait(world).unwrap_or_else(PoisonError::into_inner);
+    }
+    Inside { instant: world.instant }
 }
 
 /// Counts a call; gives the failure that a test ordered for it.
@@ -118,5 +153,27 @@ impl Session {
     /// Models say nothing of how their ports lie, as older systems do.
     pub fn without_layouts(&self) {
         world().reports_layouts = false;
+    }
+
+    /// Keeps evaluations from going on.
+    pub fn hold(&self) {
+        world().held = true;
+    }
+
+    /// Lets them go on.
+    pub fn release(&self) {
+        world().held = false;
+        RELEASED.notify_all();
+    }
+
+    /// Whether evaluations answer YES at once, look at nothing and are not counted: what is left is the caller's part.
+    pub fn instant(&self, instant: bool) {
+        world().instant = instant;
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.release();
     }
 }

@@ -1,12 +1,12 @@
 //! The backend: the stages of the seam as calls of the in-memory path (apple-runtime §2).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferrane_device::backend::{
-    Accesses, Backend, CompileOptions, Compiled, Completion, Done, Loaded, Prepared, ProgramState, Source, Stats,
+    Accesses, Backend, CompileOptions, Compiled, Done, Loaded, Prepared, ProgramState, Source, Stats,
 };
+use ferrane_device::queue::Queue;
 use ferrane_device::staging::{Staged, sweep};
 use ferrane_device::{Bindings, Error, ErrorKind, Layout, Memory, Port, Procedure, Result};
 use ferrane_mil::text::{Missing, Options};
@@ -19,7 +19,6 @@ use crate::cache::{self, Cache};
 use crate::compile;
 use crate::dispatch::{Dispatch, Route};
 use crate::ports::{self, Declared};
-use crate::queue::Queue;
 use crate::surface::{SurfaceMemory, behind};
 use crate::system::System;
 
@@ -53,7 +52,7 @@ impl Ane {
             method.check()?;
         }
         sweep(&std::env::temp_dir());
-        let queue = Queue::new(opened.profile.queue_depth.value);
+        let queue = Queue::new("ferrane-ane", opened.profile.queue_depth.value);
         Ok(Ane(Arc::new(Shared { system, opened, no_options: map([])?, queue })))
     }
 }
@@ -341,8 +340,8 @@ struct Ready {
     request: Request,
 }
 
-impl Ready {
-    fn run(&self) -> Result<Stats> {
+impl Prepared for Ready {
+    fn evaluate(&self, _accesses: &mut Accesses) -> Result<Stats> {
         let start = Instant::now();
         let shared = &self.model.running.shared;
         self.model.route().evaluate(shared.opened.qos, &shared.no_options, &self.request)?;
@@ -350,27 +349,10 @@ impl Ready {
         stats.wall = start.elapsed();
         Ok(stats)
     }
-}
 
-impl Prepared for Ready {
-    fn evaluate(&self, _accesses: &mut Accesses) -> Result<Stats> {
-        self.run()
-    }
-
+    // The call of every way is synchronous.
     fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
         let shared = self.model.running.shared.clone();
-        let place = match shared.queue.reserve() {
-            Ok(place) => place,
-            Err(error) => return Err((error, accesses)),
-        };
-        shared.queue.push(Box::new(move || {
-            let result = catch_unwind(AssertUnwindSafe(|| self.run()))
-                .unwrap_or_else(|_| Err(Error::new(ErrorKind::Evaluate, "the backend failed inside; this is a bug")));
-            // Whoever waits may unload and close at once: the model goes before anybody is told.
-            drop(self);
-            drop(place);
-            done(Completion { accesses, result });
-        }));
-        Ok(())
+        shared.queue.submit(self, accesses, done)
     }
 }

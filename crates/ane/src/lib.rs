@@ -32,8 +32,6 @@ mod device;
 mod dispatch;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod ports;
-#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
-mod queue;
 #[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
 pub mod runtime;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]

@@ -288,8 +288,14 @@ unsafe fn lookup(class: *const Class, selector: Sel) -> Imp {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn sel_registerName(name: *const c_char) -> Sel {
     // SAFETY: a terminated string.
-    let name: CString = unsafe { CStr::from_ptr(name) }.into();
-    *SELECTORS.lock().unwrap().entry(name.clone()).or_insert_with(|| name.into_raw() as usize) as Sel
+    let name = unsafe { CStr::from_ptr(name) };
+    let mut selectors = SELECTORS.lock().unwrap();
+    if let Some(known) = selectors.get(name) {
+        return *known as Sel;
+    }
+    let kept = CString::from(name).into_raw();
+    selectors.insert(name.into(), kept as usize);
+    kept
 }
 
 macro_rules! exported {

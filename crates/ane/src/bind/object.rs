@@ -22,7 +22,8 @@ unsafe impl Send for Object {}
 unsafe impl Sync for Object {}
 
 impl Object {
-    pub(crate) fn as_ptr(&self) -> *const AnyObject {
+    /// Its address, good while this or another count of it is held.
+    pub fn as_ptr(&self) -> *const AnyObject {
         Retained::as_ptr(&self.0)
     }
 

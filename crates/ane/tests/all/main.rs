@@ -3,6 +3,7 @@
 
 mod bindings;
 mod docs;
+mod flow;
 mod life;
 mod names;
 mod path;
