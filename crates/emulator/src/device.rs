@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ferrane_arith::Rules;
 use ferrane_device::backend::{Backend, CompileOptions, Compiled, Event, Events, Source};
+use ferrane_device::queue::Queue;
 use ferrane_device::{Error, ErrorKind, Layout, Memory, Result};
 use ferrane_host::buffer::SharedBytes;
 use ferrane_mil::{Function, MilError, Program, Weights, check, parse, print, verify};
@@ -17,7 +18,6 @@ use crate::events::Counter;
 use crate::faults::{Faults, Stage};
 use crate::interpret::{self, Bounds};
 use crate::life::{Artefact, Life, Limits, Process, Recipe};
-use crate::queue::Queue;
 use crate::tables::hardware::rules;
 use crate::tables::{EXACT, FAST, Table};
 use crate::trace::{self, StepTime};
@@ -119,7 +119,7 @@ pub struct Emulator {
 impl Emulator {
     /// An emulator with these options.
     pub fn new(options: Options) -> Emulator {
-        let queue = Arc::new(Queue::new(options.profile.queue_depth.value));
+        let queue = Arc::new(Queue::new("ferrane-emulator", options.profile.queue_depth.value));
         let table = match options.numerics {
             Numerics::Fast => FAST.clone(),
             Numerics::Exact => EXACT.clone(),

@@ -67,7 +67,6 @@ mod interpret;
 mod life;
 mod pace;
 mod plan;
-mod queue;
 mod support;
 mod tables;
 mod trace;

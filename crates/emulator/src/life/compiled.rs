@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrane_device::backend::{Compiled, Loaded, ProgramState};
+use ferrane_device::queue::Queue;
 use ferrane_device::{Error, ErrorKind, Procedure, Result};
 use ferrane_mil::Program;
 
@@ -18,7 +19,6 @@ use crate::faults::Stage;
 use crate::interpret::Bounds;
 use crate::pace;
 use crate::plan::Ports;
-use crate::queue::Queue;
 use crate::tables::Table;
 
 /// How a device compiles and runs.

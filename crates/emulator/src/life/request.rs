@@ -14,7 +14,6 @@ use super::words::{MISMATCH, evaluation};
 use crate::body::{Body, interpret};
 use crate::faults::Stage;
 use crate::pace;
-use crate::queue::Run;
 
 /// A request.
 pub(super) struct Request {
@@ -53,8 +52,8 @@ impl Request {
     }
 }
 
-impl Run for Request {
-    fn run(&self, accesses: &mut Accesses) -> Result<Stats> {
+impl Prepared for Request {
+    fn evaluate(&self, accesses: &mut Accesses) -> Result<Stats> {
         let start = Instant::now();
         let shared = self.place.program()?;
         let (life, recipe) = (shared.life(), &self.kept.recipe);
@@ -81,12 +80,6 @@ impl Run for Request {
         let mut stats = Stats::default();
         stats.wall = start.elapsed();
         Ok(stats)
-    }
-}
-
-impl Prepared for Request {
-    fn evaluate(&self, accesses: &mut Accesses) -> Result<Stats> {
-        self.run(accesses)
     }
 
     fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
