@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferrane_device::backend::{
-    Accesses, Backend, CompileOptions, Compiled, Done, Loaded, Prepared, ProgramState, Source, Stats,
+    Accesses, Backend, CompileOptions, Compiled, Computer, Done, Loaded, Prepared, ProgramState, Source, Stats,
 };
 use ferrane_device::queue::Queue;
 use ferrane_device::staging::{Staged, sweep};
@@ -74,6 +74,11 @@ impl Backend for Ane {
 
     fn profile(&self) -> &Profile {
         &self.0.opened.profile
+    }
+
+    fn computer(&self) -> Option<Computer> {
+        let System { chip, os, build, .. } = self.0.system;
+        Some(Computer { chip: chip.clone(), system: os.clone(), build: build.clone() })
     }
 
     fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {

@@ -105,6 +105,17 @@ pub enum ProgramState {
     Error = 5,
 }
 
+/// The computer that a machine is in, in its own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Computer {
+    /// Its chip, `Apple M4 Pro` for example.
+    pub chip: String,
+    /// The system, `macOS 15.5` for example.
+    pub system: String,
+    /// The system's build, `24F74` for example.
+    pub build: String,
+}
+
 /// A machine.
 pub trait Backend: Send + Sync {
     /// Its name with the options that matter, `emulator (fast)` for example.
@@ -123,6 +134,10 @@ pub trait Backend: Send + Sync {
     fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>>;
     /// Shared events, where the machine has them.
     fn events(&self) -> Option<&dyn Events> {
+        None
+    }
+    /// The computer that it is in, where that matters to what it does.
+    fn computer(&self) -> Option<Computer> {
         None
     }
     /// What it has to say that failed nothing, each remark once: limits that it only warns of, for example.

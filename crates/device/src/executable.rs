@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferrane_mil::Program;
 use ferrane_target::Profile;
 
-use crate::backend::{Backend, CompileOptions, Compiled, Events, Loaded, ProgramState, Source};
+use crate::backend::{Backend, CompileOptions, Compiled, Computer, Events, Loaded, ProgramState, Source};
 use crate::bindings::check;
 use crate::recorder::{Record, Recorder};
 use crate::{Bindings, Error, ErrorKind, Layout, Request, Result, Surface};
@@ -79,6 +79,11 @@ impl Device {
         let largest = uniform.flat_map(|(ports, _)| ports).map(|p| p.layout.allocation).max();
         layout.allocation = layout.allocation.max(profile.min_surface.value).max(largest.unwrap_or(0));
         Ok(layout)
+    }
+
+    /// The computer that the machine is in, where that matters to what it does.
+    pub fn computer(&self) -> Option<Computer> {
+        self.0.computer()
     }
 
     /// What the machine has to say that failed nothing, each remark once.

@@ -19,7 +19,7 @@ use ferrane_host::buffer::SharedBytes;
 use ferrane_target::Profile;
 
 use crate::backend::{
-    Accesses, Backend, Chaining, CompileOptions, Compiled, Completion, Done, Event, Events, Loaded, Prepared,
+    Accesses, Backend, Chaining, CompileOptions, Compiled, Completion, Computer, Done, Event, Events, Loaded, Prepared,
     ProgramState, Source, Stats,
 };
 use crate::{Bindings, Error, Foreign, Layout, Memory, Procedure, Result};
@@ -149,6 +149,10 @@ impl Backend for Recorder {
 
     fn profile(&self) -> &Profile {
         self.inner.profile()
+    }
+
+    fn computer(&self) -> Option<Computer> {
+        self.inner.computer()
     }
 
     fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {

@@ -39,5 +39,6 @@ pub use ferrane_host as host;
 pub use ferrane_llm as llm;
 pub use ferrane_mil as mil;
 pub use ferrane_target as target;
+pub use ferrane_trace as trace;
 pub use ferrane_train as train;
 pub use open::{DeviceInfo, devices, emulator, open};

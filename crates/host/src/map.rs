@@ -9,17 +9,19 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
 
 use bytemuck::Pod;
 use memmap2::Mmap;
 
-/// A read-only mapping of a whole file. Clones share it.
+/// A read-only mapping of a file, or a part of one. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Mapped {
     map: Arc<Mmap>,
+    /// Inside of the mapping.
+    range: Range<usize>,
 }
 
 /// Why a typed view of mapped bytes was refused.
@@ -59,7 +61,14 @@ impl Mapped {
         // does not change underneath is the contract in the module documentation: our writers of mapped files
         // replace them by renaming, and whoever opens a file of another program promises it for that file.
         let map = unsafe { Mmap::map(&file)? };
-        Ok(Self { map: Arc::new(map) })
+        Ok(Self { range: 0..map.len(), map: Arc::new(map) })
+    }
+
+    /// A part of it, which shares the mapping; `None` if the range does not lie inside.
+    pub fn slice(&self, range: Range<usize>) -> Option<Self> {
+        self.get(range.clone())?;
+        let start = self.range.start + range.start;
+        Some(Self { map: self.map.clone(), range: start..start + range.len() })
     }
 
     /// `count` elements of `T` starting at byte `offset`.
@@ -74,7 +83,8 @@ impl Mapped {
 impl Deref for Mapped {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.map
+        // The range was checked when it was made.
+        &self.map[self.range.clone()]
     }
 }
 
@@ -109,8 +119,10 @@ mod tests {
         assert!(matches!(map.view::<u16>(1, 2), Err(ViewError::Misaligned { offset: 1, align: 2 })));
         assert!(matches!(map.view::<u32>(4, usize::MAX / 2), Err(ViewError::OutOfBounds { .. })));
         let other = map.clone();
+        let part = map.slice(2..5).and_then(|p| p.slice(1..3)).unwrap();
+        assert!(map.slice(2..8).is_none() && map.slice(1..6).unwrap().slice(0..6).is_none());
         drop(map);
-        assert_eq!(other[4], 3);
+        assert_eq!((other[4], &part[..]), (3, &[0u8, 3][..]));
     }
 
     #[test]

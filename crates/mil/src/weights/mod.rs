@@ -30,6 +30,16 @@ pub enum Bytes {
     Mapped(Mapped),
 }
 
+impl Bytes {
+    /// A part of them: of a mapped file it shares the mapping, else it is a copy. `None` if the range does not lie inside.
+    pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
+        match self {
+            Bytes::Shared(b) => b.get(range).map(|part| Bytes::Shared(part.into())),
+            Bytes::Mapped(m) => m.slice(range).map(Bytes::Mapped),
+        }
+    }
+}
+
 impl Deref for Bytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
