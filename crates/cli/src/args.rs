@@ -2,6 +2,7 @@
 
 mod programs;
 mod target;
+mod trace;
 
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ pub use programs::{
     Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run,
 };
 pub use target::{Target, TargetClaims, TargetList, TargetShow};
+pub use trace::{Trace, TraceExtract, TraceRecord, TraceReplay, TraceShow};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -60,6 +62,9 @@ pub enum Command {
     Grad(Grad),
     /// Tell how long a program takes on a chip and what bounds it, or compare published numbers with predicted ones.
     Cost(Cost),
+    /// Record what a machine computes for a program, and compare it with what is computed here.
+    #[command(subcommand)]
+    Trace(Trace),
 }
 
 /// A whole number; its smallest value is checked where it is used.

@@ -1,4 +1,4 @@
-//! The command `ferrane`: train, generate, eval, devices, target, bench; fmt, check, explain, inspect, run, convert, diff, grad, cost.
+//! The command `ferrane`: train, generate, eval, devices, target, bench; fmt, check, explain, inspect, run, convert, diff, grad, cost; trace.
 //!
 //! Results go to standard output; progress and messages to standard error. With `--json` standard output holds JSON and nothing
 //! else. An error ends the process with status 1 and says what to do about it; so does a finding that is the result itself, a text
@@ -32,6 +32,7 @@ mod out;
 mod program;
 mod run;
 mod target;
+mod trace;
 mod train;
 
 use std::ffi::OsString;
@@ -63,6 +64,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Cost(args) => cost::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Grad(args) => grad::run(args),
+        Command::Trace(args) => trace::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -74,7 +74,7 @@ pub fn run(args: Run) -> Result<()> {
 }
 
 /// `NAME=SOURCE`, each name once.
-fn sources(inputs: &[String], states: &[String]) -> Result<Vec<(String, Source)>> {
+pub fn sources(inputs: &[String], states: &[String]) -> Result<Vec<(String, Source)>> {
     let mut sources: Vec<(String, Source)> = Vec::new();
     let given = inputs.iter().map(|text| ("--input", text)).chain(states.iter().map(|text| ("--state", text)));
     for (option, text) in given {
@@ -114,13 +114,14 @@ fn is_emulator(spec: &str) -> bool {
     spec.split('?').next() == Some("emulator")
 }
 
-fn open(name: &str) -> Result<Device> {
+/// Opens a device that programs run on.
+pub fn open(name: &str) -> Result<Device> {
     let known = "a program runs on emulator, ane or ane-or-emulator";
     model::device(name)?.ok_or_else(|| Error::new(format!("--device {name} is for training; {known}")))
 }
 
 /// A value for every input. States begin as zeros unless one is given.
-fn inputs(function: &Function, sources: &[(String, Source)]) -> Result<Vec<(String, Array)>> {
+pub fn inputs(function: &Function, sources: &[(String, Source)]) -> Result<Vec<(String, Array)>> {
     let value = |id: &ValueId| function.value(*id);
     if let Some((name, _)) = sources.iter().find(|(n, _)| function.inputs.iter().all(|v| value(v).name != *n)) {
         let known: Vec<&str> = function.inputs.iter().map(|v| value(v).name.as_str()).collect();

@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         return ferrane_cli::run(std::env::args_os());
     }
     training_is_the_emulators_to_the_bit();
+    traces_of_the_engine_replay_to_the_bit();
     ExitCode::SUCCESS
 }
 
@@ -58,4 +59,29 @@ fn training_is_the_emulators_to_the_bit() {
     assert!(!none.status.success());
     let words = String::from_utf8_lossy(&none.stderr).into_owned();
     assert!(words.contains("Apple"), "{words}");
+}
+
+/// The filetests, recorded on the engine, are replayed by the command that has no engine.
+#[cfg(not(target_vendor = "apple"))]
+fn traces_of_the_engine_replay_to_the_bit() {
+    let place = Place::new();
+    let filetests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests/run");
+    let line = format!("trace record --suite {} --device ane --out traces --runs 2 --json", filetests.display());
+    let recorded = fake(&place, &line).ok();
+    let told = recorded.objects();
+    assert!(!told.is_empty());
+    for trace in &told {
+        let machine = &trace["header"]["machine"];
+        assert!(machine["chip"].is_string() && machine["build"].is_string(), "{machine}");
+        assert!(trace["header"]["outcome"].get("ran").is_some(), "{}", trace["header"]);
+    }
+    let files: Vec<String> = told.iter().map(|t| t["file"].as_str().unwrap().to_string()).collect();
+    let mut replay = place.command("trace replay --device emulator --json");
+    let replayed = Outcome::of(replay.args(&files)).ok().objects();
+    assert_eq!(replayed.len(), told.len());
+    for object in &replayed {
+        for output in object["outputs"].as_array().unwrap() {
+            assert_eq!(output["equal"], output["elements"], "{object}");
+        }
+    }
 }

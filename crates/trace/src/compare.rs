@@ -1,11 +1,9 @@
 //! Two tensors that should be the same: how many elements are, and how far apart the others are.
 
-use serde::Serialize;
-
 use crate::{Tensor, ulp};
 
 /// The element that is furthest away.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Worst {
     /// Its index in each extent.
     pub index: Vec<usize>,
@@ -16,7 +14,7 @@ pub struct Worst {
 }
 
 /// How an output here differs from the recorded one.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Difference {
     /// The output's name.
     pub name: String,

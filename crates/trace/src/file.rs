@@ -186,7 +186,7 @@ pub fn write(trace: &Trace, path: &Path) -> Result<(), TraceError> {
     let done = (|| {
         let file = File::create(&beside)?;
         let mut out = BufWriter::new(file);
-        encode(trace, &mut out)?;
+        write_to(trace, &mut out)?;
         out.into_inner().map_err(|e| e.into_error())?.sync_all()?;
         Ok(fs::rename(&beside, path)?)
     })();
@@ -197,48 +197,80 @@ pub fn write(trace: &Trace, path: &Path) -> Result<(), TraceError> {
     done
 }
 
-/// Writes the bytes of the file.
-fn encode(trace: &Trace, out: &mut impl Write) -> Result<(), TraceError> {
+/// Writes the bytes of a trace.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_to(trace: &Trace, out: &mut impl Write) -> Result<(), TraceError> {
     let header = serde_json::to_string(&trace.header).map_err(|e| TraceError::Header(e.to_string()))?;
-    let mut index = Map::from_iter([("__metadata__".to_string(), json!({ KEY: header }))]);
-    let mut parts: Vec<&[u8]> = Vec::new();
+    let words = |list: &[u64]| list.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    let (wall, hardware) = (words(&trace.wall), words(&trace.hardware));
+    let runs = |bytes: &[u8]| vec![bytes.len() / 8];
+    // The largest elements first, so that each begins at a multiple of its size; blob files before all, as they lie in pages.
+    let mut parts: Vec<Part<'_>> = Vec::new();
+    for (path, bytes) in &trace.weights {
+        parts.push((format!("weights/{path}"), DataType::UInt8, vec![bytes.len()], bytes));
+    }
+    for (name, bytes) in [("time/wall_ns", &wall), ("time/hardware_ns", &hardware)] {
+        if !bytes.is_empty() {
+            parts.push((name.to_string(), DataType::UInt64, runs(bytes), bytes));
+        }
+    }
+    let folders =
+        [("input", &trace.inputs), ("state", &trace.states), ("output", &trace.outputs), ("after", &trace.left)];
+    let mut tensors: Vec<Part<'_>> = Vec::new();
+    for (folder, list) in folders {
+        tensors.extend(list.iter().map(|(name, tensor)| part(format!("{folder}/{name}"), tensor)));
+    }
+    tensors.sort_by_key(|(_, dtype, ..)| std::cmp::Reverse(dtype.bytes()));
+    parts.extend(tensors);
+    parts.push(("program".to_string(), DataType::UInt8, vec![trace.text.len()], &trace.text));
+    container(Some(header), &parts, out)
+}
+
+/// The bytes of a `.safetensors` file with these tensors and no metadata.
+///
+/// # Errors
+/// A name is there twice.
+pub fn safetensors(tensors: &[(String, Tensor)]) -> Result<Vec<u8>, TraceError> {
+    let mut parts: Vec<Part<'_>> = tensors.iter().map(|(name, tensor)| part(name.clone(), tensor)).collect();
+    parts.sort_by_key(|(_, dtype, ..)| std::cmp::Reverse(dtype.bytes()));
+    let mut bytes = Vec::new();
+    container(None, &parts, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// A tensor in a file: name, type, extents, bytes.
+type Part<'a> = (String, DataType, Vec<usize>, &'a [u8]);
+
+fn part(name: String, tensor: &Tensor) -> Part<'_> {
+    (name, tensor.dtype(), tensor.shape().to_vec(), tensor.bytes())
+}
+
+/// Writes tensors in this order, with one text among the metadata.
+fn container(text: Option<String>, parts: &[Part<'_>], out: &mut impl Write) -> Result<(), TraceError> {
+    let mut index = Map::new();
+    if let Some(text) = text {
+        index.insert("__metadata__".to_string(), json!({ KEY: text }));
+    }
     let mut at = 0;
-    let mut add = |name: String, dtype: DataType, shape: &[usize], bytes| -> Result<(), TraceError> {
+    for (name, dtype, shape, bytes) in parts {
         let fail = |why: &str| TraceError::Tensor { name: name.clone(), why: why.to_string() };
-        let dtype = word(dtype).ok_or_else(|| fail("has a type that a trace cannot hold"))?;
-        let end = at + <[u8]>::len(bytes);
+        let dtype = word(*dtype).ok_or_else(|| fail("has a type that a trace cannot hold"))?;
+        let end = at + bytes.len();
         let entry = json!({"dtype": dtype, "shape": shape, "data_offsets": [at, end]});
         if index.insert(name.clone(), entry).is_some() {
             return Err(fail("is there twice"));
         }
         at = end;
-        parts.push(bytes);
-        Ok(())
-    };
-    // The largest elements first, so that each begins at a multiple of its size; blob files before all, as they lie in pages.
-    for (path, bytes) in &trace.weights {
-        add(format!("weights/{path}"), DataType::UInt8, &[bytes.len()], &**bytes)?;
     }
-    let words = |list: &[u64]| list.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
-    let times = [("time/wall_ns", words(&trace.wall)), ("time/hardware_ns", words(&trace.hardware))];
-    for (name, bytes) in times.iter().filter(|(_, bytes)| !bytes.is_empty()) {
-        add(name.to_string(), DataType::UInt64, &[bytes.len() / 8], bytes)?;
+    let mut head = Value::Object(index).to_string();
+    while !(head.len() + 8).is_multiple_of(ALIGNMENT) {
+        head.push(' ');
     }
-    let folders = [("input", &trace.inputs), ("state", &trace.states), ("output", &trace.outputs), ("after", &trace.left)];
-    let mut tensors: Vec<(String, &Tensor)> =
-        folders.iter().flat_map(|(folder, list)| list.iter().map(move |(n, t)| (format!("{folder}/{n}"), t))).collect();
-    tensors.sort_by_key(|(_, t)| std::cmp::Reverse(t.dtype().bytes()));
-    for (name, tensor) in tensors {
-        add(name, tensor.dtype(), tensor.shape(), tensor.bytes())?;
-    }
-    add("program".to_string(), DataType::UInt8, &[trace.text.len()], &trace.text)?;
-    let mut text = Value::Object(index).to_string();
-    while (text.len() + 8) % ALIGNMENT != 0 {
-        text.push(' ');
-    }
-    out.write_all(&(text.len() as u64).to_le_bytes())?;
-    out.write_all(text.as_bytes())?;
-    parts.into_iter().try_for_each(|part| out.write_all(part))?;
+    out.write_all(&(head.len() as u64).to_le_bytes())?;
+    out.write_all(head.as_bytes())?;
+    parts.iter().try_for_each(|(.., bytes)| out.write_all(bytes))?;
     Ok(())
 }
 
@@ -249,7 +281,9 @@ mod tests {
     #[test]
     fn paths_stay_inside() {
         assert_eq!(plain("@model_path/weights/w.bin").unwrap(), Path::new("weights/w.bin"));
-        for path in ["", "@model_path/", "/etc/passwd", "@model_path/../x", "@model_path//etc/x", "a/../../b", "..\\x", "a\0"] {
+        for path in
+            ["", "@model_path/", "/etc/passwd", "@model_path/../x", "@model_path//etc/x", "a/../../b", "..\\x", "a\0"]
+        {
             assert!(matches!(plain(path), Err(TraceError::Path(_))), "{path:?}");
         }
     }

@@ -20,7 +20,7 @@ mod tensor;
 mod trace;
 pub mod ulp;
 
-pub use file::{TraceError, open, read, write};
+pub use file::{TraceError, open, read, safetensors, write, write_to};
 pub use header::{Header, Machine, Origin, Outcome, VERSION};
 pub use replay::{Answer, Replay, replay};
 pub use run::{Failure, Job, Ran, Stage, run};

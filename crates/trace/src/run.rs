@@ -237,4 +237,3 @@ impl Bound {
         Ok((all(&self.outputs)?, all(&self.states)?))
     }
 }
-

@@ -20,3 +20,4 @@ mod programs;
 mod refusals;
 mod resume;
 mod target;
+mod trace;

@@ -9,12 +9,14 @@ mod blob;
 mod package;
 mod passes;
 mod text;
+mod trace;
 
 pub use attributes::attributes;
 pub use blob::blob;
 pub use package::package;
 pub use passes::passes;
 pub use text::{parse, round_trip};
+pub use trace::trace;
 
 /// A target's body.
 pub type Body = fn(&[u8]);
@@ -27,4 +29,5 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("parse", parse),
     ("passes", passes),
     ("round_trip", round_trip),
+    ("trace", trace),
 ];

@@ -1,0 +1,131 @@
+//! The command `trace`: what a machine computed, recorded and replayed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::whole;
+
+/// `ferrane trace`.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "\
+With a Mac: `ferrane trace record --suite filetests --device ane --out my-mac` writes one file for each program, also where
+the engine refused it. Send the folder; `ferrane trace show` tells what is in a file before you do.
+Without one: `ferrane trace replay my-mac/*.anetrace` runs each program here and says where the numbers differ.
+The files are described in docs/traces.md.")]
+pub enum Trace {
+    /// Run a program and write down inputs, outputs, times and the machine.
+    Record(TraceRecord),
+    /// Run recorded programs here and compare the outputs bit by bit.
+    Replay(TraceReplay),
+    /// Show what is in traces.
+    Show(TraceShow),
+    /// Write program, weights and tensors of a trace as files of their own.
+    Extract(TraceExtract),
+}
+
+/// `ferrane trace record`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Values of inputs are those of `ferrane run`: a file, random:SEED, zeros, ones or literals. An input without --input, or with
+NAME=random, is drawn with --seed. A program that the device refuses is recorded, too: with its words.
+
+Examples:
+  ferrane trace record model.mlpackage --device ane --runs 20
+  ferrane trace record conv.mil --device ane --input x=image.npy --out conv-m3.anetrace
+  ferrane trace record --suite filetests --device ane --out my-mac
+
+A suite is every .mil, .mlpackage, .mlmodel and .mlmodelc below a folder. Of filetests, each `// run:` line is recorded with its
+values, and what is not for running is left out. Ctrl-C ends a suite after the program at hand; every file is whole.")]
+pub struct TraceRecord {
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
+    #[arg(value_name = "PROGRAM", required_unless_present = "suite", conflicts_with = "suite")]
+    pub program: Option<PathBuf>,
+    /// Record every program below this folder.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["inputs", "states", "function"])]
+    pub suite: Option<PathBuf>,
+    /// Where it runs: ane, emulator, …; `ferrane devices` lists them.
+    #[arg(long, default_value = "ane-or-emulator", value_name = "DEVICE")]
+    pub device: String,
+    /// The value of an input; once for each.
+    #[arg(long = "input", short = 'i', value_name = "NAME=SOURCE", allow_hyphen_values = true)]
+    pub inputs: Vec<String>,
+    /// What a state begins with; zeros if it is not given.
+    #[arg(long = "state", value_name = "NAME=SOURCE", allow_hyphen_values = true)]
+    pub states: Vec<String>,
+    /// The function; `main`, or the first one.
+    #[arg(long, value_name = "NAME")]
+    pub function: Option<String>,
+    /// Seed of the inputs that are not given.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<u64>)]
+    pub seed: u64,
+    /// Evaluations, each timed; their outputs are compared with each other.
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole::<usize>)]
+    pub runs: usize,
+    /// The file; of a suite, the folder. PROGRAM.anetrace or `traces` if not given.
+    #[arg(long, short = 'o', value_name = "FILE|DIR")]
+    pub out: Option<PathBuf>,
+    /// One JSON object a trace, one on a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane trace replay`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A unit in the last place (ulp) is the step to the next value of the output's own type, so 1 ulp of fp16 near 1 is 2^-10.
+Without --device a trace runs on the emulator with the arithmetic of the recorded machine; where the machine refused the program,
+with its limits, too.
+
+Examples:
+  ferrane trace replay my-mac/*.anetrace
+  ferrane trace replay conv.anetrace --device 'emulator?numerics=fast' --device 'emulator?numerics=exact' --ulp 2
+  ferrane trace replay conv.anetrace --json | jq .outputs
+
+Exit status: 0 all agree within --ulp, 1 something differs, 2 trouble.")]
+pub struct TraceReplay {
+    /// Traces.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Where they run; given several times, the devices are compared.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Vec<String>,
+    /// Units in the last place that an element may be off by.
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = whole::<u64>)]
+    pub ulp: u64,
+    /// Evaluations here, for the time.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<usize>)]
+    pub runs: usize,
+    /// One JSON object for each trace and device, one on a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane trace show`.
+#[derive(Args, Debug)]
+pub struct TraceShow {
+    /// Traces.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Print the program's text, too.
+    #[arg(long)]
+    pub text: bool,
+    /// One JSON object a trace, one on a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane trace extract`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+In the folder are then program.mil, its weight files, inputs.safetensors, states.safetensors, outputs.safetensors, after.safetensors
+(states after the run) and trace.json, as far as the trace has them. So the run can be repeated by hand:
+  ferrane run out/program.mil --input x=out/inputs.safetensors")]
+pub struct TraceExtract {
+    /// A trace.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// A folder that is new or empty.
+    #[arg(long, short = 'o', value_name = "DIR")]
+    pub out: PathBuf,
+}

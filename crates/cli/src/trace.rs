@@ -1,0 +1,109 @@
+//! `ferrane trace`: what a machine computed, recorded and replayed.
+
+mod filetest;
+mod record;
+mod replay;
+mod show;
+
+use ferrane::trace::{Machine, Outcome, Tensor, Trace};
+use serde_json::{Value, json};
+
+use crate::args;
+use crate::error::Result;
+
+/// Runs the command.
+pub fn run(args: args::Trace) -> Result<()> {
+    match args {
+        args::Trace::Record(args) => record::run(&args),
+        args::Trace::Replay(args) => replay::run(&args),
+        args::Trace::Show(args) => show::run(&args),
+        args::Trace::Extract(args) => show::extract(&args),
+    }
+}
+
+/// Words out of a file, for a terminal: what would steer it is left out.
+fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{FFFD}' } else { c }).collect()
+}
+
+/// The machine in one line.
+fn machine(machine: &Machine) -> String {
+    let mut parts = vec![machine.name.clone()];
+    parts.extend(machine.chip.clone());
+    let build = machine.build.as_ref().map(|b| format!(" ({b})")).unwrap_or_default();
+    parts.push(format!("{}{build}", machine.system));
+    parts.push(format!("profile {}", machine.profile));
+    clean(&parts.join(", "))
+}
+
+/// The middle one of some times, and their ends, in milliseconds.
+fn times(nanoseconds: &[u64]) -> Option<[f64; 3]> {
+    let mut sorted = nanoseconds.to_vec();
+    sorted.sort_unstable();
+    let at = |i: usize| sorted.get(i).map(|ns| *ns as f64 / 1e6);
+    Some([at(sorted.len() / 2)?, at(0)?, at(sorted.len().checked_sub(1)?)?])
+}
+
+/// Times in words.
+fn time_words(nanoseconds: &[u64]) -> String {
+    match times(nanoseconds) {
+        Some([median, low, high]) if nanoseconds.len() > 1 => format!("median {median:.3} ms ({low:.3} to {high:.3})"),
+        Some([median, ..]) => format!("{median:.3} ms"),
+        None => "none".to_string(),
+    }
+}
+
+/// Type and extents.
+fn shape(tensor: &Tensor) -> String {
+    format!("{} {:?}", tensor.dtype(), tensor.shape())
+}
+
+/// All of a trace but its bytes.
+fn object(trace: &Trace) -> Value {
+    let tensors = |list: &[(String, Tensor)]| -> Vec<Value> {
+        let one = |(name, tensor): &(String, Tensor)| {
+            let summary = tensor.summary();
+            json!({
+                "name": name, "dtype": tensor.dtype().name(), "shape": tensor.shape(), "not_finite": summary.not_finite,
+                "zeros": summary.zeros, "largest": summary.largest, "doubt": summary.doubt(),
+            })
+        };
+        list.iter().map(one).collect()
+    };
+    let weights: Vec<Value> =
+        trace.weights.iter().map(|(path, bytes)| json!({"path": path, "bytes": bytes.len()})).collect();
+    json!({
+        "header": trace.header, "text_bytes": trace.text.len(), "weights": weights, "inputs": tensors(&trace.inputs),
+        "states": tensors(&trace.states), "outputs": tensors(&trace.outputs), "after": tensors(&trace.left),
+        "wall_ns": trace.wall, "hardware_ns": trace.hardware,
+    })
+}
+
+/// Outputs, times and what is to doubt, or the failure, a line each.
+fn told(trace: &Trace) -> Vec<String> {
+    let mut lines = Vec::new();
+    match &trace.header.outcome {
+        Outcome::Failed(failure) => lines.push(format!("  refused at {}", clean(&failure.to_string()))),
+        Outcome::Ran { compile_ns, load_ns, unsteady, .. } => {
+            for (name, tensor) in trace.outputs.iter().chain(&trace.left) {
+                let summary = tensor.summary();
+                let doubt = summary.doubt().map(|d| format!("  WARNING: {d}")).unwrap_or_default();
+                let largest = format!("largest magnitude {}", summary.largest);
+                lines.push(format!("  {}  {}  {largest}{doubt}", clean(name), shape(tensor)));
+            }
+            for (name, runs) in unsteady {
+                let name = clean(name);
+                lines.push(format!("  WARNING: {runs} later runs gave `{name}` other bytes than the first"));
+            }
+            let ms = |ns: &u64| *ns as f64 / 1e6;
+            lines.push(format!("  compile {:.3} ms, load {:.3} ms", ms(compile_ns), ms(load_ns)));
+            let hardware = match trace.hardware.is_empty() {
+                true => String::new(),
+                false => format!("; on the machine itself {}", time_words(&trace.hardware)),
+            };
+            let runs = trace.wall.len();
+            lines.push(format!("  {runs} runs: {}{hardware}", time_words(&trace.wall)));
+        }
+    }
+    lines
+}
