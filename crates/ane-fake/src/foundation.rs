@@ -1,6 +1,7 @@
 //! The value classes: strings, data, numbers, arrays, dictionaries, errors.
 
 use std::ffi::{CString, c_char, c_void};
+use std::path::{Path, PathBuf};
 
 use ferrane_ane::runtime::throw;
 use objc2::rc::Retained;
@@ -229,6 +230,11 @@ define_class!(
                 Some(make!(FakeUrl, path))
             })
         }
+
+        #[unsafe(method_id(path))]
+        fn path(&self) -> Retained<FakeString> {
+            string(self.ivars())
+        }
     }
 );
 
@@ -253,6 +259,15 @@ impl FakeDictionary {
 /// The text of a string, if it is one.
 pub(crate) fn text(object: Option<&AnyObject>) -> Option<String> {
     Some(object?.downcast_ref::<FakeString>()?.ivars().to_string_lossy().into_owned())
+}
+
+/// The path of a file's address, if it is one.
+pub(crate) fn path(object: Option<&AnyObject>) -> Option<PathBuf> {
+    Some(PathBuf::from(object?.downcast_ref::<FakeUrl>()?.ivars()))
+}
+
+pub(crate) fn url(path: &Path) -> Retained<FakeUrl> {
+    make!(FakeUrl, path.to_string_lossy().into_owned())
 }
 
 /// The bytes of data, if it is data.

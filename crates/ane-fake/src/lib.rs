@@ -4,6 +4,7 @@
 //! small Objective-C runtime of `ferrane-ane`. Programs are run by the emulator. The fake is strict where the real framework is known
 //! to be: text must be data, the weights dictionary must be there, files must be staged, surfaces must be large enough and carry the
 //! indices that the model reports, models go through their states, symbols of loop-backs must be nil (apple-runtime §2, §4, §8, §11).
+//! Of Core ML there are the classes of the E5 path (`coreml`, `e5`), whose description, text and features have to agree (§9).
 //! It reports ports in the order of their names and their strides, so a caller that assumes the program's order or packed rows
 //! fails. The declarations here are written from apple-runtime.md and not from the bindings, so that each checks the other.
 //!
@@ -13,6 +14,8 @@
 
 mod chaining;
 mod client;
+mod coreml;
+mod e5;
 mod foundation;
 mod instance;
 mod machine;
@@ -28,7 +31,7 @@ use std::time::Duration;
 use ferrane_ane::{SurfaceFunctions, System};
 use ferrane_device::{Device, Result};
 
-pub use session::{Call, Session, is_inside, session};
+pub use session::{Call, Session, Silence, is_inside, session};
 
 /// The chip that the fake says it is, one that no profile has, so that the default profile is taken.
 const CHIP: &str = "Apple Fake";
@@ -45,6 +48,8 @@ pub fn install() {
         chaining::register();
         instance::register();
         machine::register();
+        coreml::register();
+        e5::register();
         let surfaces = SurfaceFunctions {
             create: surface::create,
             base_address: surface::base_address,
@@ -59,6 +64,8 @@ pub fn install() {
             build: "0A0".into(),
             chip: CHIP.into(),
             cache: None,
+            e5_cache: session::e5_cache,
+            symbol: e5::has_function,
             recovery: Duration::ZERO,
             surfaces,
         };

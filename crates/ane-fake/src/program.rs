@@ -19,7 +19,7 @@ pub(crate) const COMPILER: &str = "com.apple.appleneuralengine.compiler";
 const PROCESS: &str =
     "processRequest:model:qos:qIndex:modelStringID:options:returnValue:error:: ANEProgramProcessRequestDirect()";
 
-static EMULATOR: LazyLock<Device> = LazyLock::new(|| Device::new(Emulator::new(Options::default())));
+pub(crate) static EMULATOR: LazyLock<Device> = LazyLock::new(|| Device::new(Emulator::new(Options::default())));
 
 pub(crate) fn failure(domain: &str, code: isize, text: impl Into<String>) -> Failure {
     Failure { domain: domain.into(), code, text: text.into() }

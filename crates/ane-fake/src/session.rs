@@ -1,6 +1,7 @@
 //! What a test sees of the fake, and how it makes calls fail.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The calls that are counted and can be made to fail.
@@ -19,6 +20,19 @@ pub enum Call {
     ProcessRequest,
     EvaluateDirect,
     ReportFailure,
+    CompileModel,
+    CreateLibrary,
+    PrepareEngine,
+    Predict,
+}
+
+/// How predictions report success without computing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// Outputs stay as they were.
+    Untouched,
+    /// Outputs become zeros, as those of operations made by hand do (apple-runtime §9).
+    Zeros,
 }
 
 /// A failure as an NSError tells it.
@@ -38,10 +52,13 @@ struct World {
     reports_layouts: bool,
     held: bool,
     instant: bool,
+    silence: Option<Silence>,
+    ignores_backings: bool,
+    e5_cache: Option<PathBuf>,
 }
 
 impl World {
-    /// No budget, packed rows, layouts reported.
+    /// No budget, packed rows, layouts reported, predictions that compute and write where they are told.
     const fn new() -> World {
         World {
             calls: Vec::new(),
@@ -52,6 +69,9 @@ impl World {
             reports_layouts: true,
             held: false,
             instant: false,
+            silence: None,
+            ignores_backings: false,
+            e5_cache: None,
         }
     }
 }
@@ -117,6 +137,17 @@ pub(crate) fn rows() -> (usize, bool) {
     (world.row_alignment, world.reports_layouts)
 }
 
+/// How predictions are silent, and whether they make arrays of their own for what they give.
+pub(crate) fn predictions() -> (Option<Silence>, bool) {
+    let world = world();
+    (world.silence, world.ignores_backings)
+}
+
+/// Where the E5 runtime keeps what it compiles.
+pub(crate) fn e5_cache() -> PathBuf {
+    world().e5_cache.clone().unwrap_or_else(|| std::env::temp_dir().join("ferrane-fake-caches"))
+}
+
 /// Sole use of the fake: its state is the process's, as the real framework's is.
 pub struct Session {
     _sole: MutexGuard<'static, ()>,
@@ -169,6 +200,21 @@ impl Session {
     /// Whether evaluations answer YES at once, look at nothing and are not counted: what is left is the caller's part.
     pub fn instant(&self, instant: bool) {
         world().instant = instant;
+    }
+
+    /// Predictions report success and compute nothing.
+    pub fn silent(&self, how: Option<Silence>) {
+        world().silence = how;
+    }
+
+    /// Predictions make new arrays for what they give, whatever backings they were given.
+    pub fn without_backings(&self) {
+        world().ignores_backings = true;
+    }
+
+    /// The folder in which the E5 runtime keeps what it compiles.
+    pub fn e5_cache(&self, folder: PathBuf) {
+        world().e5_cache = Some(folder);
     }
 }
 

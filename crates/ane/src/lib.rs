@@ -11,11 +11,14 @@
 //! Options of [`open`]:
 //!
 //! - `profile=NAME`: which machine this is; else what the system says of itself, else the default profile.
+//! - `path=inmem|e5`: the in-memory path, or Core ML's E5 runtime (`e5`; apple-runtime §9), which wants macOS 15 and a cache folder
+//!   that can be written. What it was given to run it is seen to have run, once for each program. Its ports are slower: it takes
+//!   fp32, so fp16 is converted on both sides. `dispatch`, `cache` and `qos` are the in-memory path's.
 //! - `dispatch=standard|realtime|process-request|direct`: the way that requests go (apple-runtime §5).
 //! - `cache=off|FOLDER`: where compiled programs are kept; on a Mac `~/Library/Caches/ferrane/ane` unless said otherwise.
 //! - `qos=N`: the quality of service of every call, 0 to 63; 21 unless said otherwise, and no other was seen to matter.
 //!
-//! `unsafe` is in `bind` (messages), `system` (C functions), `surface` (shared memory), `device` (a surface behind a handle) and
+//! `unsafe` is in `bind` (messages), `e5` (arrays of Core ML), `system` (C functions), `surface` (shared memory), `device` (a surface behind a handle) and
 //! `runtime` (the Objective-C runtime of the feature).
 #![deny(missing_docs)]
 
@@ -30,6 +33,8 @@ mod compile;
 mod device;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod dispatch;
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+mod e5;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod ports;
 #[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
@@ -52,6 +57,8 @@ pub use system::{SurfaceFunctions, System};
 #[cfg_attr(not(any(target_vendor = "apple", feature = "objc-runtime")), allow(dead_code))]
 struct Given {
     profile: Option<Profile>,
+    /// Through the E5 runtime.
+    e5: bool,
     dispatch: Option<&'static str>,
     cache: Option<String>,
     qos: u32,
@@ -61,6 +68,9 @@ struct Given {
 const DISPATCH: [(&str, &str); 4] =
     [("standard", "standard"), ("realtime", "realtime"), ("process-request", "process-request"), ("direct", "direct")];
 
+/// The values of the option `path`.
+const PATH: [(&str, bool); 2] = [("inmem", false), ("e5", true)];
+
 /// The quality of service that every published program uses (benchmarks §9).
 const QOS: u32 = 21;
 
@@ -68,16 +78,23 @@ fn given(text: &str) -> Result<Given> {
     let mut options = OpenOptions::parse("ane", text)?;
     let named = |name: String| Profile::named(&name).map_err(|e| Error::new(ErrorKind::Option, e.to_string()));
     let profile = options.take("profile", "NAME").map(named).transpose()?;
+    let e5 = options.take_one_of("path", &PATH)?.unwrap_or(false);
     let dispatch = options.take_one_of("dispatch", &DISPATCH)?;
     let cache = options.take("cache", "off|FOLDER");
-    let qos = match options.take("qos", "0…63") {
+    let qos = options.take("qos", "0…63");
+    let others = [("dispatch", dispatch.is_some()), ("cache", cache.is_some()), ("qos", qos.is_some())];
+    if let Some((other, _)) = others.into_iter().find(|(_, given)| e5 && *given) {
+        let message = format!("ane option `{other}` is one of the in-memory path, not of `path=e5`");
+        return Err(Error::new(ErrorKind::Option, message));
+    }
+    let qos = match qos {
         None => QOS,
         Some(word) => word.parse().ok().filter(|qos| *qos < 64).ok_or_else(|| {
             Error::new(ErrorKind::Option, format!("ane option `qos={word}`: expected a number from 0 to 63"))
         })?,
     };
     options.finish()?;
-    Ok(Given { profile, dispatch, cache, qos })
+    Ok(Given { profile, e5, dispatch, cache, qos })
 }
 
 /// Opens the engine; the options are those of the crate's documentation.
@@ -106,6 +123,9 @@ fn open_system(system: &'static System, given: Given) -> Result<Device> {
     let own = || system.profile().and_then(|name| Profile::named(&name).ok());
     let default = || Profile::named(Profile::DEFAULT).map_err(|e| Error::new(ErrorKind::Option, e.to_string()));
     let profile = given.profile.or_else(own).map_or_else(default, Ok)?;
+    if given.e5 {
+        return Ok(Device::new(e5::E5::new(system, profile)?));
+    }
     let dispatch = dispatch::WORDS.iter().find(|(word, _)| Some(*word) == given.dispatch);
     let cache = match given.cache.as_deref() {
         None => system.cache.clone(),
@@ -151,7 +171,16 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Unavailable);
             assert!(error.message().contains("Apple"), "{error}");
         }
-        for wrong in ["path=direct", "profile=m99", "dispatch=fast", "qos=64", "qos=high"] {
+        for wrong in [
+            "path=direct",
+            "path=e5&dispatch=direct",
+            "qos=3&path=e5",
+            "path=e5&cache=off",
+            "profile=m99",
+            "dispatch=fast",
+            "qos=64",
+            "qos=high",
+        ] {
             assert_eq!(failure(wrong).kind(), ErrorKind::Option, "{wrong}");
         }
     }

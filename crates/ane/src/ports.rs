@@ -36,13 +36,13 @@ pub(crate) struct Declared {
 /// What the program declares.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] for ports that a surface of the in-memory path cannot be.
+/// [`ErrorKind::Unsupported`] for ports that a surface cannot be.
 pub(crate) fn declared(program: &Program) -> Result<Vec<Declared>> {
     let port = |function: &Function, id: &ValueId| {
         let value = function.value(*id);
         let bad = |why: &str| Error::new(ErrorKind::Unsupported, why.to_string()).with_port(&value.name);
         match (&value.ty, value.ty.dtype(), value.ty.shape()) {
-            (Type::State(_), ..) => Err(bad("the in-memory path has no states")),
+            (Type::State(_), ..) => Err(bad("requests of the engine have no states")),
             (_, Some(dtype), Some(shape)) => {
                 Layout::packed(dtype, &shape).map_err(|e| bad(e.message()))?;
                 Ok(Wanted { name: value.name.clone(), dtype, shape })

@@ -3,7 +3,7 @@
 //! On a Mac they are found at run time. With the feature `objc-runtime` another system can be put in their place, once for the
 //! process ([`inject`]).
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -42,6 +42,10 @@ pub struct System {
     pub chip: String,
     /// Where compiled programs are kept unless the option `cache` says otherwise.
     pub cache: Option<PathBuf>,
+    /// Where the E5 runtime keeps what it compiles; it must be writable (apple-runtime §9).
+    pub e5_cache: fn() -> PathBuf,
+    /// Whether a C function of that name is there, once Core ML is open.
+    pub symbol: fn(&CStr) -> bool,
     /// How long the compile service needs after a failed compile (apple-runtime §14).
     pub recovery: Duration,
     /// Surfaces.
@@ -71,6 +75,18 @@ pub(crate) fn words() -> String {
     SYSTEM.get().map_or_else(|| "this system".into(), |s| format!("{} ({})", s.os, s.build))
 }
 
+/// Whether a C function of that name is there.
+pub(crate) fn has_symbol(name: &CStr) -> bool {
+    SYSTEM.get().is_some_and(|system| (system.symbol)(name))
+}
+
+/// Opens Core ML, which brings the classes and functions of the E5 path. Where it cannot be opened they stay missing, and that is
+/// what is told.
+pub(crate) fn open_core_ml() {
+    #[cfg(target_vendor = "apple")]
+    let _ = apple::library(apple::CORE_ML);
+}
+
 /// This Mac, with the private framework opened.
 ///
 /// # Errors
@@ -86,7 +102,6 @@ pub(crate) fn find() -> Result<&'static System> {
 
 #[cfg(target_vendor = "apple")]
 mod apple {
-    use std::ffi::CStr;
     use std::ptr::NonNull;
 
     use super::*;
@@ -94,13 +109,14 @@ mod apple {
     const ENGINE: &CStr = c"/System/Library/PrivateFrameworks/AppleNeuralEngine.framework/AppleNeuralEngine";
     const FOUNDATION: &CStr = c"/System/Library/Frameworks/Foundation.framework/Foundation";
     const SURFACE: &CStr = c"/System/Library/Frameworks/IOSurface.framework/IOSurface";
+    pub(super) const CORE_ML: &CStr = c"/System/Library/Frameworks/CoreML.framework/CoreML";
     const CORE: &CStr = c"/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation";
 
     /// What was seen to be enough (apple-runtime §14).
     const RECOVERY: Duration = Duration::from_secs(15);
 
     /// Opens a library; it stays open.
-    fn library(path: &CStr) -> Result<NonNull<c_void>> {
+    pub(super) fn library(path: &CStr) -> Result<NonNull<c_void>> {
         // SAFETY: a terminated path; opening a system framework runs its initialisers only.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         let missing = || Error::new(ErrorKind::Unavailable, format!("cannot open {}", path.to_string_lossy()));
@@ -112,6 +128,19 @@ mod apple {
         let found = unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) };
         let missing = || Error::new(ErrorKind::Unavailable, format!("this system has no {}", name.to_string_lossy()));
         NonNull::new(found).map(NonNull::as_ptr).ok_or_else(missing)
+    }
+
+    /// Whether any open library has a symbol of that name.
+    fn has_symbol(name: &CStr) -> bool {
+        // SAFETY: a terminated name; the address is not used.
+        !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null()
+    }
+
+    /// `~/Library/Caches/<program>`, where the E5 runtime was seen to write.
+    fn e5_cache() -> PathBuf {
+        let program = std::env::current_exe().ok();
+        let name = program.as_deref().and_then(|p| p.file_name()).unwrap_or("ferrane".as_ref());
+        std::env::home_dir().unwrap_or_default().join("Library/Caches").join(name)
     }
 
     /// A text that the kernel knows, or nothing.
@@ -155,6 +184,8 @@ mod apple {
             build: sysctl(c"kern.osversion"),
             chip: sysctl(c"machdep.cpu.brand_string"),
             cache: std::env::home_dir().map(|home| home.join("Library/Caches/ferrane/ane")),
+            e5_cache,
+            symbol: has_symbol,
             recovery: RECOVERY,
             surfaces,
         })

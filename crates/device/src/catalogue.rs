@@ -147,6 +147,14 @@ pub const ROWS: &[Row] = &[
         "Prepare another request for other surfaces instead of changing one.",
         S4,
     ),
+    row(
+        "e5-silent-no-op",
+        (None, None, "silent no-op", None),
+        ErrorKind::Evaluate,
+        "a prediction of the E5 runtime reported success and computed nothing",
+        "Run the program on the in-memory path (`path=inmem`), and report the program and the system.",
+        "apple-runtime §9",
+    ),
     io(
         "io-error",
         0xe000_0001,

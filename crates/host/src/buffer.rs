@@ -140,6 +140,11 @@ impl SharedBytes {
         self.len() == 0
     }
 
+    /// Where the bytes lie, for a system below that is told addresses. It may touch them while a guard is out that allows it.
+    pub fn address(&self) -> NonNull<u8> {
+        self.shared.ptr
+    }
+
     /// Who has access now. Another thread may change it at once.
     pub fn state(&self) -> Access {
         match self.shared.state.load(Ordering::Relaxed) {

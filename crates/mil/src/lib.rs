@@ -23,6 +23,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod boundary;
 mod build;
 pub mod diff;
 mod error;

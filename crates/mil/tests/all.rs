@@ -3,6 +3,8 @@
 
 #[path = "all/blobs.rs"]
 mod blobs;
+#[path = "all/boundary.rs"]
+mod boundary;
 #[path = "all/golden.rs"]
 mod golden;
 #[path = "all/hostile.rs"]

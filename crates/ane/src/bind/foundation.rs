@@ -88,6 +88,8 @@ class! {
     Url = c"NSURL" {
         /// That of a path.
         pub class file(path: &Text) -> Result<Url> = c"fileURLWithPath:", "@@:@";
+        /// The path.
+        pub method path() -> Option<Text> = c"path", "@@:";
     }
 }
 

@@ -48,7 +48,14 @@ pub(crate) struct Found {
 
 /// A class by name.
 fn look_up(name: &CStr) -> std::result::Result<&'static AnyClass, String> {
-    AnyClass::get(name).ok_or_else(|| format!("{} has no class {}", system::words(), name.to_string_lossy()))
+    let found = AnyClass::get(name).or_else(|| {
+        // What is Core ML's comes with Core ML, which only the E5 path needs.
+        if name.to_bytes().starts_with(b"ML") {
+            system::open_core_ml();
+        }
+        AnyClass::get(name)
+    });
+    found.ok_or_else(|| format!("{} has no class {}", system::words(), name.to_string_lossy()))
 }
 
 impl Method {
@@ -169,11 +176,99 @@ impl Method {
                 return Ok(());
             }
             // SAFETY: an error that the callee made lives as long as the pool.
-            match unsafe { retained(error) } {
-                Some(error) => Err(super::foundation::error(error)),
-                None => Err(Error::new(ErrorKind::System, format!("{} refused and gave no reason", self.name()))),
+            Err(unsafe { self.refusal(error) })
+        })
+    }
+
+    /// Sends a method that gives something, or nil and an `NSError **`.
+    ///
+    /// # Safety
+    /// As [`Method::attempt`].
+    pub(crate) unsafe fn fetch<A: EncodeArguments, T>(
+        &self,
+        receiver: &Object,
+        arguments: impl FnOnce(*mut *mut AnyObject) -> A,
+    ) -> Result<T>
+    where
+        Option<T>: Ret,
+    {
+        let found = self.find()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.fetch_raw(receiver.as_ptr(), found.selector, arguments, false) }
+    }
+
+    /// The same to the class.
+    ///
+    /// # Safety
+    /// As [`Method::attempt`].
+    pub(crate) unsafe fn fetch_class<A: EncodeArguments, T>(
+        &self,
+        arguments: impl FnOnce(*mut *mut AnyObject) -> A,
+    ) -> Result<T>
+    where
+        Option<T>: Ret,
+    {
+        let found = self.find()?;
+        let receiver: *const AnyObject = std::ptr::from_ref(found.class).cast();
+        // SAFETY: a class is an object; the rest is the caller's promise.
+        unsafe { self.fetch_raw(receiver, found.selector, arguments, false) }
+    }
+
+    /// The same, an initialiser, to a new object of the class.
+    ///
+    /// # Safety
+    /// As [`Method::attempt`].
+    pub(crate) unsafe fn fetch_new<A: EncodeArguments, T>(
+        &self,
+        arguments: impl FnOnce(*mut *mut AnyObject) -> A,
+    ) -> Result<T>
+    where
+        Option<T>: Ret,
+    {
+        let found = self.find()?;
+        // SAFETY: as in `send_new`.
+        unsafe {
+            let new: *mut AnyObject = found.class.send_message(sel!(alloc), ());
+            self.fetch_raw(new, found.selector, arguments, true)
+        }
+    }
+
+    unsafe fn fetch_raw<A: EncodeArguments, T>(
+        &self,
+        receiver: *const AnyObject,
+        selector: Sel,
+        arguments: impl FnOnce(*mut *mut AnyObject) -> A,
+        owned: bool,
+    ) -> Result<T>
+    where
+        Option<T>: Ret,
+    {
+        autoreleasepool(|_| {
+            let mut error: *mut AnyObject = std::ptr::null_mut();
+            let arguments = arguments(&mut error);
+            // SAFETY: as in `send_raw`.
+            let raw = exception::catch(|| unsafe {
+                receiver.send_message::<A, <Option<T> as Ret>::Raw>(selector, arguments)
+            });
+            let raw = raw.map_err(|e| raised(self, e))?;
+            // SAFETY: as in `send_raw` and `attempt`.
+            unsafe {
+                let found: Option<T> = Ret::from_raw(self, raw, owned)?;
+                found.ok_or_else(|| self.refusal(error))
             }
         })
+    }
+
+    /// Why a method refused.
+    ///
+    /// # Safety
+    /// `error` is nil or an object.
+    unsafe fn refusal(&self, error: *mut AnyObject) -> Error {
+        // SAFETY: the caller's promise.
+        match unsafe { retained(error) } {
+            Some(error) => super::foundation::error(error),
+            None => Error::new(ErrorKind::System, format!("{} refused and gave no reason", self.name())),
+        }
     }
 }
 

@@ -9,6 +9,8 @@
 
 mod chaining;
 mod client;
+pub mod coreml;
+pub mod e5;
 pub mod encoding;
 mod events;
 mod exception;
@@ -64,13 +66,16 @@ pub fn table() -> Vec<&'static Method> {
         SignalEvent::methods(),
         WaitEvent::methods(),
         SharedEvents::methods(),
+        coreml::methods(),
+        e5::methods(),
         foundation::methods(),
     ];
     lists.into_iter().flatten().collect()
 }
 
 /// A class with its methods. Each line is a row of the table and a function: who receives it (`class`, `method`; `make` for an
-/// initialiser, `attempt` for a method with an `NSError **` at its end), name, arguments, result, selector, encoding.
+/// initialiser), name, arguments, result, selector, encoding. With an `NSError **` at its end it is an `attempt` if it answers with
+/// BOOL, and a `fetch` (`fetch_class`, `fetch_new`) if it gives something or nil.
 macro_rules! class {
     (
         $(#[$doc:meta])*
@@ -127,10 +132,16 @@ macro_rules! class {
         };
     };
     (@receiver class) => { Receiver::Class };
+    (@receiver fetch_class) => { Receiver::Class };
     (@receiver $other:ident) => { Receiver::Instance };
     (@types attempt ($($ty:ty),*) $ret:ty) => {
         $crate::bind::encoding::sent::<($(<$ty as Arg>::Raw,)* *mut *mut objc2::runtime::AnyObject,), objc2::runtime::Bool>
     };
+    (@types fetch ($($ty:ty),*) $ret:ty) => {
+        $crate::bind::encoding::sent::<($(<$ty as Arg>::Raw,)* *mut *mut objc2::runtime::AnyObject,), <Option<$ret> as Ret>::Raw>
+    };
+    (@types fetch_class ($($ty:ty),*) $ret:ty) => { class!(@types fetch ($($ty),*) $ret) };
+    (@types fetch_new ($($ty:ty),*) $ret:ty) => { class!(@types fetch ($($ty),*) $ret) };
     (@types $kind:ident ($($ty:ty),*) $ret:ty) => {
         $crate::bind::encoding::sent::<($(<$ty as Arg>::Raw,)*), <$ret as Ret>::Raw>
     };
@@ -172,6 +183,36 @@ macro_rules! class {
         $fvis fn $f(&self, $($arg: $ty),*) -> ferrane_device::Result<$ret> {
             // SAFETY: the types of the wrapped objects are the classes that the selector wants, and the error comes last.
             unsafe { METHODS.$f.attempt(&self.0, |error| ($($arg.raw(),)* error,)) }
+        }
+    };
+    (@function fetch $(#[$doc:meta])* $fvis:vis $f:ident ($($arg:ident: $ty:ty),*) $ret:ty) => {
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// What the framework refused with; it is not there, or it raised an exception.
+        $fvis fn $f(&self, $($arg: $ty),*) -> ferrane_device::Result<$ret> {
+            // SAFETY: as for `attempt`.
+            unsafe { METHODS.$f.fetch(&self.0, |error| ($($arg.raw(),)* error,)) }
+        }
+    };
+    (@function fetch_class $(#[$doc:meta])* $fvis:vis $f:ident ($($arg:ident: $ty:ty),*) $ret:ty) => {
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// What the framework refused with; it is not there, or it raised an exception.
+        $fvis fn $f($($arg: $ty),*) -> ferrane_device::Result<$ret> {
+            // SAFETY: as for `attempt`.
+            unsafe { METHODS.$f.fetch_class(|error| ($($arg.raw(),)* error,)) }
+        }
+    };
+    (@function fetch_new $(#[$doc:meta])* $fvis:vis $f:ident ($($arg:ident: $ty:ty),*) $ret:ty) => {
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// What the framework refused with; it is not there, or it raised an exception.
+        $fvis fn $f($($arg: $ty),*) -> ferrane_device::Result<$ret> {
+            // SAFETY: as for `attempt`.
+            unsafe { METHODS.$f.fetch_new(|error| ($($arg.raw(),)* error,)) }
         }
     };
 }

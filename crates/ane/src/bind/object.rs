@@ -15,8 +15,9 @@ use super::method::Method;
 pub struct Object(Retained<AnyObject>);
 
 // SAFETY: what is kept are values of Foundation, which never change once made, and the engine's clients, models, requests and
-// surface objects, which published programs compile and evaluate from several threads at once (apple-runtime §2). Reference
-// counts are atomic.
+// surface objects, which published programs compile and evaluate from several threads at once (apple-runtime §2). Of Core ML it is
+// engines, which take predictions from several threads, and values, options and configurations, which nobody changes once they are in
+// use. Reference counts are atomic.
 unsafe impl Send for Object {}
 // SAFETY: as above.
 unsafe impl Sync for Object {}
@@ -147,7 +148,7 @@ macro_rules! plain {
 }
 
 plain!(i8, i32, u32, i64, u64, isize, usize);
-plain!(*const c_char, *const c_void, *const *const AnyObject, *mut u32);
+plain!(*const c_char, *const c_void, *mut c_void, *const *const AnyObject, *mut u32);
 
 impl Arg for &IoSurface {
     type Raw = *const IoSurface;

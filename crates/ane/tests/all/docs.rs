@@ -17,6 +17,11 @@ method's own type encoding is compared with ours before it is first sent. Except
 Encodings are those of the Objective-C runtime without offsets: result, receiver (`@`), selector (`:`), arguments. `B` is BOOL, `@` an
 object, `I` and `Q` unsigned of 32 and 64 bits, `i` and `q` signed, `c` a byte, `v` nothing, `^` a pointer to.
 
+`+[MLModel …]` and the other classes with public headers are Core ML's and Foundation's. The E5 path (`ane?path=e5`) follows a published
+recipe whose types are those of published class listings. It is open where `@model_path` of a text leads that Core ML is given by itself
+(here the weights lie beside the text), and whether a model of the program's ports alone is container enough for every program. The
+handle that `createProgramLibraryHandleWithRespecialization:error:` gives is never freed: no function that does is published.
+
 ## Bound
 
 | method | encoding |
@@ -40,14 +45,14 @@ pub const NOT_BOUND: &[(&str, &str)] = &[
     ),
     ("`ANEMemoryMappingParamsStruct`", "the driver's 128 slots for surfaces, filled by the mapper itself"),
     (
-        "`MLE5Engine`, `MLE5ProgramLibrary`, `MLE5ProgramLibraryOnDeviceAOTCompilationImpl`, `MLProgramE5Container`, `MLE5ExecutionStreamPool`, `MLE5ExecutionStreamOperation`, `MLDelegateModel`",
-        "the E5 path is not built: it wants a compiled model of Core ML to borrow a container from",
+        "`-[MLE5Engine …]`, `-[MLE5ExecutionStream …]`, `-[MLE5ExecutionStreamOperation …]` and the pools, the rest of their methods",
+        "Core ML's inside: what is made with it by hand runs as a silent no-op, and `predictionFromFeatures:options:error:` does all of it",
     ),
+    ("`MLDelegateModel`", "what `MLModel` answers as; the E5 path makes engines of its own"),
     (
         "`e5rt_program_library_create`, `e5rt_execution_stream_create`, `e5rt_async_event_create`, `e5rt_async_event_signal`",
-        "C functions of the E5 path, whose arguments are not published",
+        "C functions whose arguments are not published: they are looked for by name (`bind::e5::functions`) and never called",
     ),
-    ("private keys of `MLModelConfiguration`", "options of Core ML's own engine, not of this path"),
     ("`ANECCompile`", "the compiler's C function; the framework calls it in its own service"),
     (
         "IOKit selectors of `H11ANEIn`",
