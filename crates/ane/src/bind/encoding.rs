@@ -70,7 +70,9 @@ pub(crate) fn agrees(text: &str, types: &[Encoding]) -> bool {
         let bool = *text == "B" && *encoding == <Bool as objc2::encode::Encode>::ENCODING;
         // An object's class may be named; the receiver of a class method may be said to be a class.
         let object = *encoding == Encoding::Object && (text.starts_with("@\"") || *text == "#");
-        bool || object || encoding.equivalent_to_str(text)
+        // An object is no block, though a block is an object.
+        let mixed = *encoding == Encoding::Block && *text != "@?";
+        bool || object || (!mixed && encoding.equivalent_to_str(text))
     };
     split(text).is_some_and(|found| found.len() == types.len() && found.iter().zip(types).all(same))
 }

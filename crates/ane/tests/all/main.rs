@@ -3,6 +3,7 @@
 
 mod bindings;
 mod docs;
+mod e5;
 mod flow;
 mod life;
 mod names;

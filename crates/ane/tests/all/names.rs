@@ -176,10 +176,50 @@ const PUBLISHED: &[(&str, &str, &[&str])] = &[
             "realTimeQueueIndex",
         ],
     ),
+    ("MLProgramE5Container", "9", &["initWithModelAssetPath:configuration:"]),
+    (
+        "MLE5ProgramLibraryOnDeviceAOTCompilationImpl",
+        "9",
+        &["initWithMILTextAtURL:container:configuration:", "createProgramLibraryHandleWithRespecialization:error:"],
+    ),
+    ("MLE5ProgramLibrary", "9", &["initWithImpl:container:configuration:"]),
+    (
+        "MLE5Engine",
+        "9",
+        &[
+            "initWithProgramLibrary:modelDescription:configuration:functionName:classProbabilitiesFeatureName:optionalInputDefaultValues:compilerVersionInfo:",
+            "prepareWithConcurrencyHint:error:",
+            "predictionFromFeatures:options:error:",
+            "programLibrary",
+            "operationPool",
+            "streamPool",
+        ],
+    ),
+    ("MLE5ExecutionStreamPool", "9", &["takeOut", "putBack:"]),
+    (
+        "MLModelConfiguration",
+        "12",
+        &[
+            "experimentalMLE5EngineUsage",
+            "e5rtComputeDeviceTypeMask",
+            "e5rtCustomANECompilerOptions",
+            "neuralEngineCompilerOptions",
+            "e5rtDynamicCallableFunctions",
+        ],
+    ),
 ];
 
 /// What is no method of an Objective-C class of the engine's framework and stands in the document too.
-const OTHERS: &[&str] = &["ANECCompile", "H11ANEIn", "ANEMemoryMappingParamsStruct"];
+const OTHERS: &[&str] = &[
+    "ANECCompile",
+    "H11ANEIn",
+    "ANEMemoryMappingParamsStruct",
+    "MLDelegateModel",
+    "e5rt_program_library_create",
+    "e5rt_execution_stream_create",
+    "e5rt_async_event_create",
+    "e5rt_async_event_signal",
+];
 
 #[test]
 fn what_is_published_is_bound_or_has_a_reason() {

@@ -69,6 +69,20 @@ fn the_engines_backend_over_the_fake() {
     }
 }
 
+/// Through the E5 runtime it keeps them too, casts and all, whether predictions write where they are told or not.
+#[cfg(not(target_vendor = "apple"))]
+#[test]
+fn the_e5_path_over_the_fake() {
+    for own_arrays in [false, true] {
+        let fake = ferrane_ane_fake::session();
+        if own_arrays {
+            fake.without_backings();
+        }
+        let device = ferrane_ane_fake::open("path=e5").unwrap();
+        passes(&device, Rounding::Half, &EVERYTHING);
+    }
+}
+
 /// Nothing takes the rows of a port for packed.
 #[cfg(not(target_vendor = "apple"))]
 #[test]

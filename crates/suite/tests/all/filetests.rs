@@ -40,13 +40,19 @@ fn filetests() {
     assert!(!files.is_empty() && runs > 0, "{} files, {runs} with runs", files.len());
 }
 
-/// Every run on the engine's backend too. What the in-memory path cannot take, states and extents that are not known, it must
-/// refuse.
+/// Every run on the engine's backend too, by either path. What it cannot take, states and extents that are not known, it must refuse.
 #[cfg(not(target_vendor = "apple"))]
 #[test]
 fn filetests_over_the_fake_engine() {
+    for path in ["path=inmem", "path=e5"] {
+        filetests_over(path);
+    }
+}
+
+#[cfg(not(target_vendor = "apple"))]
+fn filetests_over(options: &str) {
     let _fake = ferrane_ane_fake::session();
-    let device = [ferrane_ane_fake::open("").unwrap()];
+    let device = [ferrane_ane_fake::open(options).unwrap()];
     let mut options = Options::default();
     options.numerics = Numerics::Exact;
     let oracle = ferrane_device::Device::new(Emulator::new(options));
@@ -65,5 +71,5 @@ fn filetests_over_the_fake_engine() {
         }
     }
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
-    assert!(passed > 5 * refused, "{passed} passed, {refused} were refused");
+    assert!(passed > 5 * refused, "{}: {passed} passed, {refused} were refused", device[0].name());
 }
