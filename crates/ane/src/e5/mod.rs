@@ -22,6 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrane_device::backend::{Backend, CompileOptions, Compiled, Loaded, Source};
+use ferrane_device::queue::Queue;
 use ferrane_device::staging::sweep;
 use ferrane_device::{Error, ErrorKind, Layout, Memory, Result};
 use ferrane_mil::boundary::multiarrays;
@@ -33,7 +34,6 @@ use self::assembly::Assembly;
 use self::run::Running;
 use crate::bind;
 use crate::ports::{self, Declared};
-use crate::queue::Queue;
 use crate::surface::SurfaceMemory;
 use crate::system::System;
 
@@ -88,7 +88,7 @@ impl E5 {
         }
         writable(&(system.e5_cache)())?;
         sweep(&std::env::temp_dir());
-        let queue = Queue::new(profile.queue_depth.value);
+        let queue = Queue::new("ferrane-ane-e5", profile.queue_depth.value);
         Ok(E5(Arc::new(Shared { system, profile, queue, notes: Mutex::default() })))
     }
 }

@@ -1,11 +1,10 @@
 //! Loaded programs and their requests: the recipe's last step.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use ferrane_device::backend::{Accesses, Completion, Done, Loaded, Prepared, ProgramState, Stats};
+use ferrane_device::backend::{Accesses, Done, Loaded, Prepared, ProgramState, Stats};
 use ferrane_device::{Bindings, Error, ErrorKind, Port, Procedure, Result};
 
 use super::assembly::Assembly;
@@ -187,21 +186,9 @@ impl Prepared for Ready {
         self.run(accesses)
     }
 
+    // A prediction is synchronous.
     fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
         let shared = self.state.shared.clone();
-        let place = match shared.queue.reserve() {
-            Ok(place) => place,
-            Err(error) => return Err((error, accesses)),
-        };
-        let mut accesses = accesses;
-        shared.queue.push(Box::new(move || {
-            let result = catch_unwind(AssertUnwindSafe(|| self.run(&mut accesses)))
-                .unwrap_or_else(|_| Err(Error::new(ErrorKind::Evaluate, "the backend failed inside; this is a bug")));
-            // Whoever waits may unload and close at once: the program goes before anybody is told.
-            drop(self);
-            drop(place);
-            done(Completion { accesses, result });
-        }));
-        Ok(())
+        shared.queue.submit(self, accesses, done)
     }
 }
