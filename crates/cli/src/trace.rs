@@ -4,6 +4,7 @@ mod filetest;
 mod record;
 mod replay;
 mod show;
+mod suite;
 
 use ferrane::trace::{Machine, Outcome, Tensor, Trace};
 use serde_json::{Value, json};

@@ -36,7 +36,8 @@ Examples:
   ferrane trace record --suite filetests --device ane --out my-mac
 
 A suite is every .mil, .mlpackage, .mlmodel and .mlmodelc below a folder. Of filetests, each `// run:` line is recorded with its
-values, and what is not for running is left out. Ctrl-C ends a suite after the program at hand; every file is whole.")]
+values, and what is not for running is left out. Ctrl-C ends a suite after the program at hand; every file is whole. The same
+command again goes on where it ended: a file that is there is not made anew.")]
 pub struct TraceRecord {
     /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
     #[arg(value_name = "PROGRAM", required_unless_present = "suite", conflicts_with = "suite")]

@@ -1,17 +1,13 @@
 //! `ferrane trace record`.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrane::Device;
 use ferrane::mil::{Function, Program, Type};
-use ferrane::trace::{self, Job, Outcome, Tensor, Trace};
+use ferrane::trace::{self, Job, Tensor, Trace};
 use serde_json::json;
 
-use super::filetest;
 use crate::args::TraceRecord;
 use crate::array::Source;
 use crate::error::{Error, Result};
@@ -20,7 +16,7 @@ use crate::run::{inputs, open, sources};
 use crate::{files, out};
 
 /// The extension of traces.
-const EXTENSION: &str = "anetrace";
+pub(super) const EXTENSION: &str = "anetrace";
 /// Evaluations at most.
 const MOST: usize = 100_000;
 
@@ -38,7 +34,7 @@ pub fn run(args: &TraceRecord) -> Result<()> {
     }
     let device = open(&args.device)?;
     match (&args.suite, &args.program) {
-        (Some(folder), _) => suite(args, &device, folder),
+        (Some(folder), _) => super::suite::record(args, &device, folder),
         (None, Some(path)) => {
             let program = program::load(path, Care::Machine)?.program;
             let function = program::function(&program, args.function.as_deref())?.name.clone();
@@ -58,8 +54,8 @@ pub fn run(args: &TraceRecord) -> Result<()> {
     }
 }
 
-/// Runs a program and writes down what comes of it.
-fn one(args: &TraceRecord, device: &Device, path: &Path, case: Case) -> Result<Trace> {
+/// Runs a program and notes what comes of it.
+pub(super) fn one(args: &TraceRecord, device: &Device, path: &Path, case: Case) -> Result<Trace> {
     let Case { program, function, mut sources } = case;
     let function = program::function(&program, Some(&function))?;
     for (i, input) in function.inputs.iter().map(|v| function.value(*v)).enumerate() {
@@ -91,14 +87,16 @@ fn tensors(function: &Function, sources: &[(String, Source)]) -> Result<(Tensors
     Ok((inputs, states))
 }
 
-fn write(trace: &Trace, file: &Path) -> Result<()> {
+/// Writes a trace, and its folder if need be.
+pub(super) fn write(trace: &Trace, file: &Path) -> Result<()> {
     if let Some(folder) = file.parent().filter(|f| !f.as_os_str().is_empty()) {
         fs::create_dir_all(folder).map_err(|e| files::failed(folder, e))?;
     }
     trace::write(trace, file).map_err(|e| files::failed(file, e))
 }
 
-fn tell(args: &TraceRecord, trace: &Trace, file: &Path) -> Result<()> {
+/// Shows a trace that was written.
+pub(super) fn tell(args: &TraceRecord, trace: &Trace, file: &Path) -> Result<()> {
     if args.json {
         let mut object = super::object(trace);
         object["file"] = json!(file.display().to_string());
@@ -107,116 +105,4 @@ fn tell(args: &TraceRecord, trace: &Trace, file: &Path) -> Result<()> {
     let function = &trace.header.program.function;
     out::line(format_args!("{}: {function} on {}", file.display(), super::machine(&trace.header.machine)))?;
     super::told(trace).into_iter().try_for_each(out::line)
-}
-
-/// Records every program below a folder.
-fn suite(args: &TraceRecord, device: &Device, folder: &Path) -> Result<()> {
-    let programs = discover(folder)?;
-    if programs.is_empty() {
-        return Err(files::failed(folder, "holds no .mil, .mlpackage, .mlmodel or .mlmodelc"));
-    }
-    let target = args.out.clone().unwrap_or_else(|| PathBuf::from("traces"));
-    fs::create_dir_all(&target).map_err(|e| files::failed(&target, e))?;
-    let stop = Arc::new(AtomicBool::new(false));
-    stop_on_ctrl_c(&stop)?;
-    let mut used = BTreeSet::new();
-    let (mut ran, mut refused, mut doubtful, mut left_out) = (0, 0, 0, 0);
-    for path in &programs {
-        let cases = match cases(path) {
-            Ok(cases) if cases.is_empty() => continue,
-            Ok(cases) => cases,
-            Err(error) => {
-                left_out += 1;
-                out::note(format_args!("left out: {error}"));
-                continue;
-            }
-        };
-        let several = cases.len() > 1;
-        for (i, case) in cases.into_iter().enumerate() {
-            if stop.load(Ordering::SeqCst) {
-                break;
-            }
-            let trace = match one(args, device, path, case) {
-                Ok(trace) => trace,
-                Err(error) => {
-                    left_out += 1;
-                    out::note(format_args!("left out: {error}"));
-                    continue;
-                }
-            };
-            let number = if several { format!("-{}", i + 1) } else { String::new() };
-            let name = format!("{}{number}", flat(path.strip_prefix(folder).unwrap_or(path)));
-            // Paths that differ may be one name.
-            let names = (1..).map(|n| if n == 1 { name.clone() } else { format!("{name}~{n}") });
-            let Some(name) = names.into_iter().find(|name| used.insert(name.clone())) else { continue };
-            let file = target.join(format!("{name}.{EXTENSION}"));
-            write(&trace, &file)?;
-            match trace.header.outcome {
-                Outcome::Failed(_) => refused += 1,
-                Outcome::Ran { .. } => ran += 1,
-            }
-            doubtful += usize::from(trace.outputs.iter().any(|(_, t)| t.summary().doubt().is_some()));
-            tell(args, &trace, &file)?;
-        }
-    }
-    let stopped = stop.load(Ordering::SeqCst);
-    let end = if stopped { "stopped" } else { "done" };
-    out::note(format_args!(
-        "{end}: {} traces in {}: {ran} ran ({doubtful} with doubtful outputs), {refused} refused; {left_out} left out",
-        ran + refused,
-        target.display()
-    ));
-    if stopped { Err(Error::told()) } else { Ok(()) }
-}
-
-/// A file's path as one name.
-fn flat(path: &Path) -> String {
-    let stem = path.with_extension("");
-    let parts: Vec<String> = stem.iter().map(|p| p.to_string_lossy().into_owned()).collect();
-    parts.join("-")
-}
-
-/// What is recorded of a file.
-fn cases(path: &Path) -> Result<Vec<Case>> {
-    if path.extension().is_some_and(|e| e == "mil") {
-        let bytes = files::read_text(path)?;
-        if let Some(text) = std::str::from_utf8(&bytes).ok().filter(|text| filetest::is(text)) {
-            return filetest::cases(text).map_err(|e| files::failed(path, e));
-        }
-    }
-    let program = program::load(path, Care::Machine)?.program;
-    let function = program::function(&program, None)?.name.clone();
-    Ok(vec![Case { program, function, sources: Vec::new() }])
-}
-
-/// Every program below a folder, sorted. Links to folders are not followed.
-fn discover(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).map_err(|e| files::failed(&folder, e))? {
-            let entry = entry.map_err(|e| files::failed(&folder, e))?;
-            let (path, kind) = (entry.path(), entry.file_type().map_err(|e| files::failed(&folder, e))?);
-            match path.extension().and_then(|e| e.to_str()) {
-                Some("mlpackage" | "mlmodelc") => found.push(path),
-                _ if kind.is_dir() => folders.push(path),
-                Some("mil" | "mlmodel") => found.push(path),
-                _ => {}
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
-/// The first Ctrl-C ends the suite after the program at hand, the second at once.
-fn stop_on_ctrl_c(stop: &Arc<AtomicBool>) -> Result<()> {
-    let flag = stop.clone();
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-        out::note("\nstopping after this program; press Ctrl-C again to stop at once");
-    })
-    .map_err(|e| Error::new(format!("Ctrl-C cannot be handled: {e}")))
 }

@@ -185,6 +185,31 @@ fn a_suite_has_a_trace_for_each_run() {
     assert_eq!(fs::read_dir(place.path("some")).unwrap().count(), 3);
 }
 
+/// A process compiles two programs, the next one the next two.
+#[test]
+fn a_suite_goes_on_where_the_budget_ended() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("programs")).unwrap();
+    for i in 1..=5 {
+        place.write(&format!("programs/p{i}.mil"), relu(8 * i));
+    }
+    let line = "trace record --suite programs --device emulator?budget=2 --runs 1 --out traces";
+    for (status, told) in [
+        (1, "stopped: 2 traces in traces: 2 ran (0 with doubtful outputs), 0 refused; 0 left out\n"),
+        (
+            1,
+            "stopped: 2 traces in traces: 2 ran (0 with doubtful outputs), 0 refused; 0 left out, 2 were there already",
+        ),
+        (0, "done: 1 trace in traces: 1 ran (0 with doubtful outputs), 0 refused; 0 left out, 4 were there already"),
+    ] {
+        let found = place.run(line);
+        assert_eq!(found.code, Some(status), "{}", found.err);
+        assert!(found.err.contains(told), "{}", found.err);
+        assert_eq!(found.err.contains("run the same command again"), status == 1);
+    }
+    assert_eq!(fs::read_dir(place.path("traces")).unwrap().count(), 5);
+}
+
 #[test]
 fn an_interrupted_suite_leaves_whole_files() {
     let place = Place::new();
