@@ -1,27 +1,110 @@
-//! Classes around chaining, and events. Selectors and types as in apple-runtime §6, §8.
+//! Classes around chaining. Selectors and types as in apple-runtime §8.
+
+use std::collections::VecDeque;
 
 use ferrane_ane::runtime::throw;
 use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, Bool, NSObject};
-use objc2::{ClassType, DefinedClass, define_class};
+use objc2::{ClassType, DefinedClass, Message as _, define_class};
 
-use crate::foundation::{elements, given, make, number};
-use crate::request::{FakeSurfaceObject, IoSurface};
+use crate::events::{Mark, signals};
+use crate::foundation::{Object, elements, given, make, number};
+use crate::request::{Binding, FakeSurfaceObject, IoSurface};
 use crate::surface;
+
+/// What a chaining request is made of.
+pub(crate) struct Parts {
+    inputs: Vec<Object>,
+    sets: Vec<Object>,
+    signals: Vec<Mark>,
+}
+
+impl Parts {
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.inputs.is_empty() && !self.sets.is_empty()
+    }
+}
+
+/// Where the outputs of one run of a procedure go, and what is raised afterwards.
+#[derive(Clone, Copy)]
+pub(crate) struct Enqueued {
+    procedure: u32,
+    set: usize,
+    signal: Option<u64>,
+}
+
+/// A chain that was prepared for a model.
+pub(crate) struct Prepared {
+    request: Retained<FakeChainingRequest>,
+    queue: VecDeque<Enqueued>,
+}
+
+// SAFETY: the objects never change once made, and are used under the model's lock.
+unsafe impl Send for Prepared {}
+
+/// A run that is ready: a procedure, its inputs, its outputs, and what is raised to which value.
+pub(crate) struct Run<'a> {
+    pub(crate) procedure: u64,
+    pub(crate) inputs: Vec<Binding>,
+    pub(crate) outputs: Vec<Binding>,
+    raised: Option<u64>,
+    signals: &'a [Mark],
+}
+
+impl Run<'_> {
+    pub(crate) fn raise(&self) {
+        if let Some(value) = self.raised {
+            self.signals.iter().for_each(|mark| mark.raise(value));
+        }
+    }
+}
+
+impl Prepared {
+    /// Of a request that is whole.
+    pub(crate) fn of(request: Option<&AnyObject>) -> Option<Prepared> {
+        let request = request?.downcast_ref::<FakeChainingRequest>()?;
+        request.ivars().is_whole().then(|| Prepared { request: request.retain(), queue: VecDeque::new() })
+    }
+
+    /// False for a set that the request has not.
+    pub(crate) fn enqueue(&mut self, set: Option<&AnyObject>) -> bool {
+        let set = set.and_then(|s| s.downcast_ref::<FakeOutputSetEnqueue>()).map(|s| *s.ivars());
+        let known = set.filter(|s| s.set < self.request.ivars().sets.len());
+        self.queue.extend(known);
+        known.is_some()
+    }
+
+    /// Nothing where no set was enqueued before, or an input that the request has not is named.
+    pub(crate) fn ready(&mut self, inputs: Option<&AnyObject>) -> Option<Run<'_>> {
+        let (procedure, indices) = inputs?.downcast_ref::<FakeInputBuffersReady>()?.ivars();
+        let next = self.queue.pop_front().filter(|e| e.procedure == *procedure)?;
+        let parts = self.request.ivars();
+        let binding = |buffer: &Object| {
+            let (symbol, surface) = buffer.downcast_ref::<FakeBuffer>()?.ivars();
+            Some(Binding::of(*symbol, surface.clone()))
+        };
+        let inputs = indices.iter().map(|i| binding(parts.inputs.get(*i as usize)?)).collect::<Option<_>>()?;
+        let set = parts.sets.get(next.set)?.downcast_ref::<FakeOutputSets>()?;
+        let outputs = set.ivars().iter().map(binding).collect::<Option<_>>()?;
+        let procedure = u64::from(*procedure);
+        Some(Run { procedure, inputs, outputs, raised: next.signal, signals: &parts.signals })
+    }
+}
 
 define_class!(
     #[unsafe(super(NSObject))]
     #[name = "_ANEBuffer"]
-    #[ivars = ()]
+    #[ivars = (u64, Object)]
     struct FakeBuffer;
 
     impl FakeBuffer {
         #[unsafe(method_id(bufferWithIOSurfaceObject:symbolIndex:source:))]
         fn with(surface: Option<&AnyObject>, symbol: Option<&AnyObject>, source: i64) -> Option<Retained<FakeBuffer>> {
             given(|| {
-                surface?.downcast_ref::<FakeSurfaceObject>()?;
-                number(symbol)?;
-                (0..=2).contains(&source).then(|| make!(FakeBuffer, ()))
+                let surface = surface?;
+                surface.downcast_ref::<FakeSurfaceObject>()?;
+                let symbol = number(symbol)?;
+                (0..=2).contains(&source).then(|| make!(FakeBuffer, (symbol, surface.retain())))
             })
         }
     }
@@ -30,7 +113,7 @@ define_class!(
 define_class!(
     #[unsafe(super(NSObject))]
     #[name = "_ANEIOSurfaceOutputSets"]
-    #[ivars = ()]
+    #[ivars = Vec<Object>]
     struct FakeOutputSets;
 
     impl FakeOutputSets {
@@ -38,7 +121,9 @@ define_class!(
         fn with(stats: *mut IoSurface, outputs: Option<&AnyObject>) -> Option<Retained<FakeOutputSets>> {
             given(|| {
                 surface::memory(stats.cast()).filter(|(_, size)| *size >= 64)?;
-                elements(outputs)?.iter().all(|b| b.downcast_ref::<FakeBuffer>().is_some()).then(|| make!(FakeOutputSets, ()))
+                let outputs = elements(outputs)?;
+                let all = outputs.iter().all(|b| b.downcast_ref::<FakeBuffer>().is_some());
+                all.then(|| make!(FakeOutputSets, outputs.to_vec()))
             })
         }
     }
@@ -47,8 +132,8 @@ define_class!(
 define_class!(
     #[unsafe(super(NSObject))]
     #[name = "_ANEChainingRequest"]
-    #[ivars = bool]
-    struct FakeChainingRequest;
+    #[ivars = Parts]
+    pub(crate) struct FakeChainingRequest;
 
     impl FakeChainingRequest {
         #[unsafe(method_id(chainingRequestWithInputs:outputSets:lbInputSymbolId:lbOutputSymbolId:procedureIndex:signalEvents:transactionHandle:fwEnqueueDelay:memoryPoolId:))]
@@ -58,7 +143,7 @@ define_class!(
             loop_input: Option<&AnyObject>,
             loop_output: Option<&AnyObject>,
             procedure: Option<&AnyObject>,
-            _signals: Option<&AnyObject>,
+            signal_events: Option<&AnyObject>,
             _transaction: Option<&AnyObject>,
             _delay: Option<&AnyObject>,
             _pool: Option<&AnyObject>,
@@ -72,13 +157,14 @@ define_class!(
                     &format!("-[{class} {missing}]: unrecognized selector sent to instance"),
                 );
             }
-            let all = |list: Option<&AnyObject>| elements(list).is_some_and(|l| !l.is_empty());
-            Some(make!(FakeChainingRequest, all(inputs) && all(outputs)))
+            let list = |list: Option<&AnyObject>| elements(list).unwrap_or_default().to_vec();
+            let signals = signals(signal_events).unwrap_or_default();
+            Some(make!(FakeChainingRequest, Parts { inputs: list(inputs), sets: list(outputs), signals }))
         }
 
         #[unsafe(method(validate))]
         fn validate(&self) -> Bool {
-            Bool::new(*self.ivars())
+            Bool::new(self.ivars().is_whole())
         }
     }
 );
@@ -86,13 +172,17 @@ define_class!(
 define_class!(
     #[unsafe(super(NSObject))]
     #[name = "_ANEInputBuffersReady"]
-    #[ivars = ()]
-    struct FakeInputBuffersReady;
+    #[ivars = (u32, Vec<u64>)]
+    pub(crate) struct FakeInputBuffersReady;
 
     impl FakeInputBuffersReady {
         #[unsafe(method_id(inputBuffersWithProcedureIndex:inputBufferInfoIndex:inputFreeValue:executionDelay:))]
-        fn with(_procedure: u32, buffers: Option<&AnyObject>, free: Option<&AnyObject>, _delay: u64) -> Option<Retained<FakeInputBuffersReady>> {
-            elements(buffers).zip(elements(free)).map(|_| make!(FakeInputBuffersReady, ()))
+        fn with(procedure: u32, buffers: Option<&AnyObject>, free: Option<&AnyObject>, _delay: u64) -> Option<Retained<FakeInputBuffersReady>> {
+            given(|| {
+                let (buffers, free) = (elements(buffers)?, elements(free)?);
+                let indices = buffers.iter().map(|i| number(Some(i))).collect::<Option<Vec<_>>>()?;
+                (free.len() == indices.len()).then(|| make!(FakeInputBuffersReady, (procedure, indices)))
+            })
         }
     }
 );
@@ -100,55 +190,14 @@ define_class!(
 define_class!(
     #[unsafe(super(NSObject))]
     #[name = "_ANEOutputSetEnqueue"]
-    #[ivars = ()]
-    struct FakeOutputSetEnqueue;
+    #[ivars = Enqueued]
+    pub(crate) struct FakeOutputSetEnqueue;
 
     impl FakeOutputSetEnqueue {
         #[unsafe(method_id(outputSetWithProcedureIndex:setIndex:signalValue:signalNotRequired:isOpenLoop:))]
-        fn with(_procedure: u32, _set: u32, _signal: u64, _no_signal: Bool, _open_loop: Bool) -> Retained<FakeOutputSetEnqueue> {
-            make!(FakeOutputSetEnqueue, ())
-        }
-    }
-);
-
-define_class!(
-    #[unsafe(super(NSObject))]
-    #[name = "_ANESharedSignalEvent"]
-    #[ivars = ()]
-    struct FakeSignalEvent;
-
-    impl FakeSignalEvent {
-        #[unsafe(method_id(signalEventWithValue:symbolIndex:eventType:sharedEvent:))]
-        fn with(_value: u64, _symbol: u32, kind: i64, event: Option<&AnyObject>) -> Option<Retained<FakeSignalEvent>> {
-            event.filter(|_| (0..=2).contains(&kind)).map(|_| make!(FakeSignalEvent, ()))
-        }
-    }
-);
-
-define_class!(
-    #[unsafe(super(NSObject))]
-    #[name = "_ANESharedWaitEvent"]
-    #[ivars = ()]
-    struct FakeWaitEvent;
-
-    impl FakeWaitEvent {
-        #[unsafe(method_id(waitEventWithValue:sharedEvent:))]
-        fn with(_value: u64, event: Option<&AnyObject>) -> Option<Retained<FakeWaitEvent>> {
-            event.map(|_| make!(FakeWaitEvent, ()))
-        }
-    }
-);
-
-define_class!(
-    #[unsafe(super(NSObject))]
-    #[name = "_ANESharedEvents"]
-    #[ivars = ()]
-    struct FakeSharedEvents;
-
-    impl FakeSharedEvents {
-        #[unsafe(method_id(sharedEventsWithSignalEvents:waitEvents:))]
-        fn with(signals: Option<&AnyObject>, waits: Option<&AnyObject>) -> Option<Retained<FakeSharedEvents>> {
-            elements(signals).zip(elements(waits)).map(|_| make!(FakeSharedEvents, ()))
+        fn with(procedure: u32, set: u32, signal: u64, no_signal: Bool, _open_loop: Bool) -> Retained<FakeOutputSetEnqueue> {
+            let signal = (!no_signal.as_bool()).then_some(signal);
+            make!(FakeOutputSetEnqueue, Enqueued { procedure, set: set as usize, signal })
         }
     }
 );
@@ -156,5 +205,4 @@ define_class!(
 pub(crate) fn register() {
     let _ = (FakeBuffer::class(), FakeOutputSets::class(), FakeChainingRequest::class());
     let _ = (FakeInputBuffersReady::class(), FakeOutputSetEnqueue::class());
-    let _ = (FakeSignalEvent::class(), FakeWaitEvent::class(), FakeSharedEvents::class());
 }

@@ -46,6 +46,22 @@ fn directory(model: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
     answer(core(model).map(drop).ok_or_else(espresso), error)
 }
 
+/// A model of a directory has no symbols, so the driver finds none to chain.
+fn prepare(model: Option<&AnyObject>, own: bool, chain: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
+    let refused = || failure(ENGINE, 15, "ANEProgramChainingPrepare() Failed: Program chaining prepare error");
+    let called = count(Call::PrepareChaining);
+    answer(called.and_then(|()| core(model).ok_or_else(refused)?.prepare_chain(own, chain)), error)
+}
+
+/// Both fail without a word.
+fn enqueue(model: Option<&AnyObject>, set: Option<&AnyObject>) -> Bool {
+    Bool::new(core(model).is_some_and(|core| count(Call::EnqueueSets).is_ok() && core.enqueue_set(set)))
+}
+
+fn ready(model: Option<&AnyObject>, inputs: Option<&AnyObject>) -> Bool {
+    Bool::new(core(model).is_some_and(|core| count(Call::BuffersReady).is_ok() && core.buffers_ready(inputs)))
+}
+
 /// An instance needs procedures with weights, and a model whose symbols the driver has, which one of MIL text has not.
 fn new_instance(model: Option<&AnyObject>, parameters: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
     core(model);
@@ -74,18 +90,19 @@ define_class!(
 define_class!(
     #[unsafe(super(NSObject))]
     #[name = "_ANEClient"]
-    #[ivars = ()]
+    // True for a client of the caller's own.
+    #[ivars = bool]
     pub(crate) struct FakeClient;
 
     impl FakeClient {
         #[unsafe(method_id(sharedConnection))]
         fn shared() -> Option<Retained<FakeClient>> {
-            Some(make!(FakeClient, ()))
+            Some(make!(FakeClient, false))
         }
 
         #[unsafe(method_id(initWithRestrictedAccessAllowed:))]
         fn restricted(this: Allocated<Self>, _allowed: Bool) -> Option<Retained<Self>> {
-            let this = this.set_ivars(());
+            let this = this.set_ivars(true);
             // SAFETY: `init` of NSObject gives the object that was allocated.
             Some(unsafe { msg_send![super(this), init] })
         }
@@ -153,40 +170,33 @@ define_class!(
         }
 
         #[unsafe(method(prepareChainingWithModel:options:chainingReq:qos:error:))]
-        fn prepare_chaining(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, _chain: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
-            core(model);
-            answer(Err(failure(ENGINE, 15, "ANEProgramChainingPrepare() Failed: Program chaining prepare error")), error)
+        fn prepare_chaining(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, chain: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            prepare(model, *self.ivars(), chain, error)
         }
 
         #[unsafe(method(enqueueSetsWithModel:outputSet:options:qos:error:))]
-        fn enqueue_sets(&self, model: Option<&AnyObject>, _set: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, _error: *mut *mut AnyObject) -> Bool {
-            // It fails without a word.
-            core(model);
-            Bool::NO
+        fn enqueue_sets(&self, model: Option<&AnyObject>, set: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, _error: *mut *mut AnyObject) -> Bool {
+            enqueue(model, set)
         }
 
         #[unsafe(method(buffersReadyWithModel:inputBuffers:options:qos:error:))]
-        fn buffers_ready(&self, model: Option<&AnyObject>, _inputs: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, _error: *mut *mut AnyObject) -> Bool {
-            core(model);
-            Bool::NO
+        fn buffers_ready(&self, model: Option<&AnyObject>, inputs: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, _error: *mut *mut AnyObject) -> Bool {
+            ready(model, inputs)
         }
 
         #[unsafe(method(doPrepareChainingWithModel:options:chainingReq:qos:error:))]
-        fn prepare_chaining_direct(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, _chain: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
-            core(model);
-            answer(Err(failure(ENGINE, 15, "ANEProgramChainingPrepare() Failed: Program chaining prepare error")), error)
+        fn prepare_chaining_direct(&self, model: Option<&AnyObject>, _options: Option<&AnyObject>, chain: Option<&AnyObject>, _qos: u32, error: *mut *mut AnyObject) -> Bool {
+            prepare(model, *self.ivars(), chain, error)
         }
 
         #[unsafe(method(doEnqueueSetsWithModel:outputSet:options:qos:error:))]
-        fn enqueue_sets_direct(&self, model: Option<&AnyObject>, _set: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, _error: *mut *mut AnyObject) -> Bool {
-            core(model);
-            Bool::NO
+        fn enqueue_sets_direct(&self, model: Option<&AnyObject>, set: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, _error: *mut *mut AnyObject) -> Bool {
+            enqueue(model, set)
         }
 
         #[unsafe(method(doBuffersReadyWithModel:inputBuffers:options:qos:error:))]
-        fn buffers_ready_direct(&self, model: Option<&AnyObject>, _inputs: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, _error: *mut *mut AnyObject) -> Bool {
-            core(model);
-            Bool::NO
+        fn buffers_ready_direct(&self, model: Option<&AnyObject>, inputs: Option<&AnyObject>, _options: Option<&AnyObject>, _qos: u32, _error: *mut *mut AnyObject) -> Bool {
+            ready(model, inputs)
         }
 
         #[unsafe(method(loadModelNewInstance:options:modelInstParams:qos:error:))]

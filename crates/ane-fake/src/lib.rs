@@ -16,6 +16,7 @@ mod chaining;
 mod client;
 mod coreml;
 mod e5;
+mod events;
 mod foundation;
 mod instance;
 mod machine;
@@ -31,7 +32,7 @@ use std::time::Duration;
 use ferrane_ane::{SurfaceFunctions, System};
 use ferrane_device::{Device, Result};
 
-pub use session::{Call, Session, Silence, is_inside, session};
+pub use session::{Call, Chaining, Session, Silence, is_inside, session};
 
 /// The chip that the fake says it is, one that no profile has, so that the default profile is taken.
 const CHIP: &str = "Apple Fake";
@@ -46,6 +47,7 @@ pub fn install() {
         request::register();
         client::register();
         chaining::register();
+        events::register();
         instance::register();
         machine::register();
         coreml::register();

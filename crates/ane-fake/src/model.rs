@@ -5,17 +5,20 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ferrane_ane::runtime::throw;
 use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, Bool, NSObject};
-use objc2::{ClassType, DefinedClass, define_class, msg_send};
+use objc2::{ClassType, DefinedClass, Message as _, define_class, msg_send};
 
+use crate::chaining::Prepared;
 use crate::client::FakeClient;
+use crate::events::{Copied, Mark};
 use crate::foundation::{
-    FakeDictionary, FakeString, FakeUrl, Object, bytes, given, make, number, report, string, text,
+    FakeDictionary, FakeString, FakeUrl, Object, bytes, dictionary, given, make, number, report, string, text,
 };
 use crate::program::{Compiled, ENGINE, compile_failure, failure, process_failure};
 use crate::request::FakeRequest;
-use crate::session::{Call, Failure, count, enter, spend};
+use crate::session::{Call, Chaining, Failure, chains, count, describes, enter, raises, spend};
 
 /// States, with the engine's numbers.
 const CREATED: u64 = 1;
@@ -56,7 +59,14 @@ struct Life {
     compiled: Option<Compiled>,
     /// Which counters are wanted; none comes.
     counters: u32,
+    chain: Option<Prepared>,
 }
+
+/// A request that a thread keeps.
+struct Kept(Retained<FakeRequest>);
+
+// SAFETY: a request never changes once made but for its handler, which has a lock; its surfaces are the caller's promise.
+unsafe impl Send for Kept {}
 
 /// What a model and the objects inside it share.
 pub(crate) struct Core {
@@ -149,10 +159,41 @@ impl Core {
             return Err(failure(ENGINE, 6, "the model is not loaded"));
         }
         life.state = CREATED;
+        life.chain = None;
         Ok(())
     }
 
-    fn evaluate(&self, options: Option<&AnyObject>, request: Option<&AnyObject>) -> Result<(), Failure> {
+    /// Runs a request, by whatever way it came. One with events is only submitted.
+    fn evaluate(self: &Arc<Core>, options: Option<&AnyObject>, request: Option<&AnyObject>) -> Result<(), Failure> {
+        let found = request.and_then(|r| r.downcast_ref::<FakeRequest>());
+        let Some((request, events)) = found.and_then(|r| Some((r, r.ivars().events.as_ref()?))) else {
+            return self.evaluate_now(options, request);
+        };
+        if !self.is_loaded() || !is_dictionary(options) {
+            return Err(process_failure(0x16));
+        }
+        let ended = request.ivars().ended.lock().unwrap_or_else(PoisonError::into_inner);
+        // The real framework calls nil, which ends the process.
+        let Some(ended) = ended.as_ref().and_then(Copied::again) else {
+            throw("SIGSEGV", "a request with shared events and without a completion handler");
+        };
+        let (marks, kept) = (events.marks(), Kept(request.retain()));
+        let core = self.clone();
+        std::thread::spawn(move || {
+            let kept = kept;
+            let released = marks.waits.iter().all(Mark::wait);
+            let options = dictionary(Vec::new());
+            if released && core.evaluate_now(Some(&options), Some(&kept.0)).is_ok() && raises() {
+                marks.signals.iter().for_each(|mark| mark.raise(mark.value));
+            }
+            // Whoever is told may count what is left.
+            drop((kept, core, marks, options));
+            ended.call();
+        });
+        Ok(())
+    }
+
+    fn evaluate_now(&self, options: Option<&AnyObject>, request: Option<&AnyObject>) -> Result<(), Failure> {
         let life = self.life();
         let compiled = life.compiled.as_ref().filter(|_| life.state == LOADED).ok_or_else(|| process_failure(0x16))?;
         let request = request.and_then(|r| r.downcast_ref::<FakeRequest>());
@@ -161,7 +202,35 @@ impl Core {
         compiled.evaluate(bound.procedure, &bound.inputs, &bound.outputs)
     }
 
+    /// Prepares a chain. `own` is true for a client that is not the shared one.
+    pub(crate) fn prepare_chain(&self, own: bool, request: Option<&AnyObject>) -> Result<(), Failure> {
+        let refused = || failure(ENGINE, 15, "ANEProgramChainingPrepare() Failed: Program chaining prepare error");
+        let mut life = self.life();
+        let takes = own && life.state == LOADED && chains() != Chaining::Refused;
+        life.chain = Some(Prepared::of(request).filter(|_| takes).ok_or_else(refused)?);
+        Ok(())
+    }
+
+    /// False, without a word, where that is no part of a prepared chain.
+    pub(crate) fn enqueue_set(&self, set: Option<&AnyObject>) -> bool {
+        chains() == Chaining::Works && self.life().chain.as_mut().is_some_and(|chain| chain.enqueue(set))
+    }
+
+    /// Runs what is ready.
+    pub(crate) fn buffers_ready(&self, inputs: Option<&AnyObject>) -> bool {
+        let Life { state, compiled: Some(compiled), chain: Some(chain), .. } = &mut *self.life() else { return false };
+        let Some(run) = chain.ready(inputs).filter(|_| *state == LOADED) else { return false };
+        let ran = compiled.evaluate(run.procedure, &run.inputs, &run.outputs).is_ok();
+        if ran && raises() {
+            run.raise();
+        }
+        ran
+    }
+
     fn attributes(&self) -> Option<Object> {
+        if !describes() {
+            return None;
+        }
         let life = self.life();
         life.compiled.as_ref().filter(|_| life.state == LOADED).map(Compiled::attributes)
     }
@@ -382,7 +451,7 @@ define_class!(
 
         #[unsafe(method_id(sharedConnection))]
         fn connection(&self) -> Option<Retained<FakeClient>> {
-            Some(make!(FakeClient, ()))
+            Some(make!(FakeClient, false))
         }
 
         #[unsafe(method_id(saveModelFiles))]
@@ -399,7 +468,10 @@ define_class!(
 
 fn core_of(descriptor: Option<&AnyObject>) -> Option<Arc<Core>> {
     let description = descriptor?.downcast_ref::<FakeDescriptor>()?.ivars().clone();
-    Some(Arc::new(Core { description, life: Mutex::new(Life { state: CREATED, compiled: None, counters: 0 }) }))
+    Some(Arc::new(Core {
+        description,
+        life: Mutex::new(Life { state: CREATED, compiled: None, counters: 0, chain: None }),
+    }))
 }
 
 define_class!(
@@ -498,23 +570,23 @@ define_class!(
         #[unsafe(method(processInputBuffers:model:options:error:))]
         fn buffers_ready(
             &self,
-            _inputs: Option<&AnyObject>,
+            inputs: Option<&AnyObject>,
             _model: Option<&AnyObject>,
             _options: Option<&AnyObject>,
             _error: *mut *mut AnyObject,
         ) -> Bool {
-            Bool::NO
+            Bool::new(self.ivars().buffers_ready(inputs))
         }
 
         #[unsafe(method(processOutputSet:model:options:error:))]
         fn enqueue_set(
             &self,
-            _set: Option<&AnyObject>,
+            set: Option<&AnyObject>,
             _model: Option<&AnyObject>,
             _options: Option<&AnyObject>,
             _error: *mut *mut AnyObject,
         ) -> Bool {
-            Bool::NO
+            Bool::new(self.ivars().enqueue_set(set))
         }
     }
 );

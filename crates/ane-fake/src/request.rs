@@ -1,12 +1,14 @@
 //! Surface objects, requests, counters. Selectors and types as in apple-runtime §2, §6.
 
 use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
 
 use objc2::encode::{Encoding, RefEncode};
 use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, NSObject};
-use objc2::{ClassType, DefinedClass, define_class};
+use objc2::{ClassType, DefinedClass, Message as _, define_class};
 
+use crate::events::{Copied, FakeSharedEvents, Literal};
 use crate::foundation::{Object, bytes, elements, given, make, number};
 use crate::surface;
 
@@ -47,6 +49,11 @@ pub(crate) struct Binding {
 }
 
 impl Binding {
+    /// Of a symbol and a surface object.
+    pub(crate) fn of(symbol: u64, object: Object) -> Binding {
+        Binding { symbol, object }
+    }
+
     pub(crate) fn surface(&self) -> *mut c_void {
         let object = self.object.downcast_ref::<FakeSurfaceObject>();
         object.map_or(std::ptr::null_mut(), |o| Retained::as_ptr(o.ivars()).cast_mut().cast())
@@ -58,6 +65,9 @@ pub(crate) struct Bound {
     pub(crate) inputs: Vec<Binding>,
     pub(crate) outputs: Vec<Binding>,
     pub(crate) procedure: u64,
+    /// Events that go with it; it is evaluated asynchronously then.
+    pub(crate) events: Option<Retained<FakeSharedEvents>>,
+    pub(crate) ended: Mutex<Option<Copied>>,
 }
 
 define_class!(
@@ -80,8 +90,39 @@ define_class!(
             given(|| {
                 let (inputs, outputs) = (bind(inputs, input_indices)?, bind(outputs, output_indices)?);
                 let procedure = number(procedure)?;
-                Some(make!(FakeRequest, Bound { inputs, outputs, procedure }))
+                let (events, ended) = (None, Mutex::new(None));
+                Some(make!(FakeRequest, Bound { inputs, outputs, procedure, events, ended }))
             })
+        }
+
+        #[unsafe(method_id(requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:sharedEvents:))]
+        fn request_with_events(
+            inputs: Option<&AnyObject>,
+            input_indices: Option<&AnyObject>,
+            outputs: Option<&AnyObject>,
+            output_indices: Option<&AnyObject>,
+            _weights_buffer: Option<&AnyObject>,
+            _perf_stats: Option<&AnyObject>,
+            procedure: Option<&AnyObject>,
+            events: Option<&AnyObject>,
+        ) -> Option<Retained<FakeRequest>> {
+            given(|| {
+                let (inputs, outputs) = (bind(inputs, input_indices)?, bind(outputs, output_indices)?);
+                let procedure = number(procedure)?;
+                let events = match events {
+                    None => None,
+                    Some(events) => Some(events.downcast_ref::<FakeSharedEvents>()?.retain()),
+                };
+                let ended = Mutex::new(None);
+                Some(make!(FakeRequest, Bound { inputs, outputs, procedure, events, ended }))
+            })
+        }
+
+        #[unsafe(method(setCompletionHandler:))]
+        fn on_end(&self, handler: *const Literal) {
+            // SAFETY: a block, or nil.
+            let copied = unsafe { Copied::of(handler) };
+            *self.ivars().ended.lock().unwrap_or_else(PoisonError::into_inner) = copied;
         }
     }
 );

@@ -24,6 +24,9 @@ pub enum Call {
     CreateLibrary,
     PrepareEngine,
     Predict,
+    PrepareChaining,
+    EnqueueSets,
+    BuffersReady,
 }
 
 /// How predictions report success without computing.
@@ -33,6 +36,17 @@ pub enum Silence {
     Untouched,
     /// Outputs become zeros, as those of operations made by hand do (apple-runtime §9).
     Zeros,
+}
+
+/// What becomes of chains of models of MIL text (apple-runtime §8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chaining {
+    /// Preparation fails with code 15, as on an M4 Max.
+    Refused,
+    /// Preparation succeeds for the model inside and a client of the caller's own; what follows fails without a word, as on an M5.
+    Silent,
+    /// Chains run, as one project says of an M1.
+    Works,
 }
 
 /// A failure as an NSError tells it.
@@ -55,6 +69,9 @@ struct World {
     silence: Option<Silence>,
     ignores_backings: bool,
     e5_cache: Option<PathBuf>,
+    reports_ports: bool,
+    chaining: Chaining,
+    raises: bool,
 }
 
 impl World {
@@ -72,6 +89,9 @@ impl World {
             silence: None,
             ignores_backings: false,
             e5_cache: None,
+            reports_ports: true,
+            chaining: Chaining::Refused,
+            raises: true,
         }
     }
 }
@@ -148,6 +168,21 @@ pub(crate) fn e5_cache() -> PathBuf {
     world().e5_cache.clone().unwrap_or_else(|| std::env::temp_dir().join("ferrane-fake-caches"))
 }
 
+/// What becomes of chains.
+pub(crate) fn chains() -> Chaining {
+    world().chaining
+}
+
+/// Whether requests raise the events that they were given.
+pub(crate) fn raises() -> bool {
+    world().raises
+}
+
+/// Whether models describe themselves at all.
+pub(crate) fn describes() -> bool {
+    world().reports_ports
+}
+
 /// Sole use of the fake: its state is the process's, as the real framework's is.
 pub struct Session {
     _sole: MutexGuard<'static, ()>,
@@ -179,6 +214,21 @@ impl Session {
     /// Pads rows of programs compiled from now on to a multiple of so many bytes; 64 is the published case.
     pub fn row_alignment(&self, bytes: usize) {
         world().row_alignment = bytes;
+    }
+
+    /// What becomes of chains from now on.
+    pub fn chaining(&self, chaining: Chaining) {
+        world().chaining = chaining;
+    }
+
+    /// Requests end without raising their events, as those that fail on the engine do.
+    pub fn without_signals(&self) {
+        world().raises = false;
+    }
+
+    /// Models say nothing of themselves.
+    pub fn without_attributes(&self) {
+        world().reports_ports = false;
     }
 
     /// Models say nothing of how their ports lie, as older systems do.

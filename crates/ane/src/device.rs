@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferrane_device::backend::{
-    Accesses, Backend, CompileOptions, Compiled, Computer, Done, Loaded, Prepared, ProgramState, Source, Stats,
+    Accesses, Backend, Chaining, CompileOptions, Compiled, Computer, Done, Events, Loaded, Prepared, ProgramState,
+    Source, Stats,
 };
 use ferrane_device::queue::Queue;
 use ferrane_device::staging::{Staged, sweep};
@@ -13,11 +14,13 @@ use ferrane_mil::text::{Missing, Options};
 use ferrane_mil::weights::Strictness;
 use ferrane_target::Profile;
 
-use crate::bind::foundation::{Map, data, list, map, number};
+use crate::bind::foundation::{Map, Number, data, list, map, number};
 use crate::bind::{Descriptor, InMemoryModel, Request, SurfaceObject, Wrap as _};
 use crate::cache::{self, Cache};
+use crate::chain::{Active, Chain, Chains};
 use crate::compile;
 use crate::dispatch::{Dispatch, Route};
+use crate::events::{Counters, Fences, Fencing};
 use crate::ports::{self, Declared};
 use crate::surface::{SurfaceMemory, behind};
 use crate::system::System;
@@ -31,15 +34,31 @@ pub(crate) struct Opened {
     pub(crate) dispatch: Dispatch,
     pub(crate) qos: u32,
     pub(crate) cache: Option<Cache>,
+    pub(crate) fencing: Fencing,
+    pub(crate) chains: Chains,
+    /// How long a request waits for events.
+    pub(crate) event_timeout: Duration,
 }
 
 /// What programs of a device share.
-struct Shared {
-    system: &'static System,
-    opened: Opened,
+pub(crate) struct Shared {
+    pub(crate) system: &'static System,
+    pub(crate) opened: Opened,
     /// The empty dictionary that every call wants, never nil.
-    no_options: Map,
-    queue: Queue,
+    pub(crate) no_options: Map,
+    pub(crate) queue: Queue,
+    counters: Counters,
+    notes: Mutex<Vec<String>>,
+}
+
+impl Shared {
+    /// Adds a remark, once.
+    pub(crate) fn note(&self, remark: String) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if !notes.contains(&remark) {
+            notes.push(remark);
+        }
+    }
 }
 
 /// The engine.
@@ -53,7 +72,8 @@ impl Ane {
         }
         sweep(&std::env::temp_dir());
         let queue = Queue::new("ferrane-ane", opened.profile.queue_depth.value);
-        Ok(Ane(Arc::new(Shared { system, opened, no_options: map([])?, queue })))
+        let (counters, notes) = (Counters::default(), Mutex::default());
+        Ok(Ane(Arc::new(Shared { system, opened, no_options: map([])?, queue, counters, notes })))
     }
 }
 
@@ -132,6 +152,15 @@ impl Backend for Ane {
     fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>> {
         let alignment = alignment(&self.0.opened.profile);
         Ok(Arc::new(SurfaceMemory::new(self.0.system.surfaces, layout, alignment)?))
+    }
+
+    /// Always there: where the system has no such events, making one says what is missing.
+    fn events(&self) -> Option<&dyn Events> {
+        Some(&self.0.counters)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.0.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -219,15 +248,15 @@ impl Compiled for Program {
         let alignment = self.shared.opened.profile.row_alignment.value;
         let procedures = ports::procedures(running.model.attributes()?.as_ref(), &self.declared, alignment)?;
         let route = Route::new(self.shared.opened.dispatch, &running.model)?;
-        let model = Arc::new(Routed { route: Mutex::new(Arc::new(route)), running });
+        let model = Arc::new(Routed { active: Mutex::new(None), route: Mutex::new(Arc::new(route)), running });
         Ok(Arc::new(LoadedModel { model, procedures }))
     }
 }
 
 /// A model, unloaded at the latest when nobody has it any more.
-struct Running {
-    shared: Arc<Shared>,
-    model: InMemoryModel,
+pub(crate) struct Running {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) model: InMemoryModel,
     loaded: Mutex<bool>,
     /// The files are removed after the model is unloaded.
     _staged: Arc<Staged>,
@@ -267,10 +296,12 @@ impl Drop for Running {
 }
 
 /// A model with the way its requests go.
-struct Routed {
+pub(crate) struct Routed {
+    /// The chain that the engine has prepared.
+    pub(crate) active: Mutex<Option<Active>>,
     /// Dropped before the model is unloaded. A reload makes another.
     route: Mutex<Arc<Route>>,
-    running: Running,
+    pub(crate) running: Running,
 }
 
 impl Routed {
@@ -279,9 +310,52 @@ impl Routed {
     }
 }
 
-struct LoadedModel {
-    model: Arc<Routed>,
+pub(crate) struct LoadedModel {
+    pub(crate) model: Arc<Routed>,
     procedures: Vec<Procedure>,
+}
+
+/// The symbol of a port, and the engine's object of the surface that is bound to it.
+pub(crate) fn placed(port: &Port, bindings: &Bindings) -> Result<(Number, SurfaceObject)> {
+    let bad = |why: &str| Error::new(ErrorKind::Binding, why).with_port(&port.name);
+    let surface = bindings.surface(&port.name).ok_or_else(|| bad("no surface bound"))?;
+    let found = behind(surface.memory().foreign()).ok_or_else(|| bad("the surface is not of this device"))?;
+    // SAFETY: the memory behind the binding lives as long as this call, and the object keeps the surface after it.
+    let object = SurfaceObject::with(unsafe { found.as_ref() })?;
+    Ok((number(u64::from(port.symbol))?, object.ok_or_else(|| bad("the framework takes no such surface"))?))
+}
+
+impl LoadedModel {
+    /// The procedure that bindings are for.
+    pub(crate) fn procedure(&self, bindings: &Bindings) -> Result<&Procedure> {
+        let name = bindings.procedure_name();
+        let found = self.procedures.iter().find(|p| name.is_none_or(|n| n == p.name));
+        found.ok_or_else(|| Error::new(ErrorKind::Binding, "no such procedure"))
+    }
+
+    /// A request of one procedure.
+    pub(crate) fn ready(&self, bindings: &Bindings) -> Result<Ready> {
+        let procedure = self.procedure(bindings)?;
+        let side = |ports: &[Port]| {
+            let places = ports.iter().map(|port| placed(port, bindings)).collect::<Result<Vec<_>>>()?;
+            let (symbols, objects): (Vec<_>, Vec<_>) = places.into_iter().unzip();
+            Ok::<_, Error>((list(&objects)?, list(&symbols)?))
+        };
+        let (inputs, outputs) = (side(&procedure.inputs)?, side(&procedure.outputs)?);
+        let id = number(u64::from(procedure.id))?;
+        let shared = &*self.model.running.shared;
+        let (opened, note) = (&shared.opened, |remark| shared.note(remark));
+        let symbol = procedure.outputs.first().map_or(0, |port| port.symbol);
+        let fences = Fences::new(opened.fencing, &shared.counters, bindings, symbol, opened.event_timeout, note)?;
+        let request = match fences.shared() {
+            None => Request::with(&inputs.0, &inputs.1, &outputs.0, &outputs.1, None, None, &id)?,
+            Some(e) => Request::with_events(&inputs.0, &inputs.1, &outputs.0, &outputs.1, None, None, &id, e)?,
+        };
+        let none = || Error::new(ErrorKind::Binding, "the framework makes no request of these surfaces");
+        let request = request.ok_or_else(none)?;
+        fences.attach(&request)?;
+        Ok(Ready { model: self.model.clone(), request, fences })
+    }
 }
 
 impl Loaded for LoadedModel {
@@ -290,30 +364,11 @@ impl Loaded for LoadedModel {
     }
 
     fn prepare(&self, bindings: &Bindings) -> Result<Arc<dyn Prepared>> {
-        if !bindings.waits().is_empty() || !bindings.signals().is_empty() {
-            return Err(Error::new(ErrorKind::Unavailable, "the in-memory path has no events"));
-        }
-        let name = bindings.procedure_name();
-        let found = self.procedures.iter().find(|p| name.is_none_or(|n| n == p.name));
-        let procedure = found.ok_or_else(|| Error::new(ErrorKind::Binding, "no such procedure"))?;
-        let bind = |port: &Port| {
-            let bad = |why: &str| Error::new(ErrorKind::Binding, why).with_port(&port.name);
-            let surface = bindings.surface(&port.name).ok_or_else(|| bad("no surface bound"))?;
-            let found = behind(surface.memory().foreign()).ok_or_else(|| bad("the surface is not of this device"))?;
-            // SAFETY: the memory behind the binding lives as long as this call, and the object keeps the surface after it.
-            let object = SurfaceObject::with(unsafe { found.as_ref() })?;
-            Ok((number(u64::from(port.symbol))?, object.ok_or_else(|| bad("the framework takes no such surface"))?))
-        };
-        let side = |ports: &[Port]| {
-            let (symbols, objects): (Vec<_>, Vec<_>) =
-                ports.iter().map(bind).collect::<Result<Vec<_>>>()?.into_iter().unzip();
-            Ok::<_, Error>((list(&objects)?, list(&symbols)?))
-        };
-        let (inputs, outputs) = (side(&procedure.inputs)?, side(&procedure.outputs)?);
-        let id = number(u64::from(procedure.id))?;
-        let request = Request::with(&inputs.0, &inputs.1, &outputs.0, &outputs.1, None, None, &id)?;
-        let none = || Error::new(ErrorKind::Binding, "the framework makes no request of these surfaces");
-        Ok(Arc::new(Ready { model: self.model.clone(), request: request.ok_or_else(none)? }))
+        Ok(Arc::new(self.ready(bindings)?))
+    }
+
+    fn chaining(&self) -> Option<&dyn Chaining> {
+        (self.model.running.shared.opened.chains != Chains::Off).then_some(self as &dyn Chaining)
     }
 
     fn unload(&self) -> Result<()> {
@@ -325,6 +380,8 @@ impl Loaded for LoadedModel {
         running.unload()?;
         running.load()?;
         let route = Route::new(running.shared.opened.dispatch, &running.model)?;
+        // What was prepared went with the program.
+        *self.model.active.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *self.model.route.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(route);
         Ok(())
     }
@@ -339,23 +396,31 @@ impl Loaded for LoadedModel {
     }
 }
 
+impl Chaining for LoadedModel {
+    fn prepare_chain(&self, steps: &[Bindings]) -> Result<Arc<dyn Prepared>> {
+        Ok(Arc::new(Chain::new(self, self.model.running.shared.opened.chains, steps)?))
+    }
+}
+
 /// A request with its model.
-struct Ready {
+pub(crate) struct Ready {
     model: Arc<Routed>,
     request: Request,
+    fences: Fences,
 }
 
 impl Prepared for Ready {
-    fn evaluate(&self, _accesses: &mut Accesses) -> Result<Stats> {
+    fn evaluate(&self, accesses: &mut Accesses) -> Result<Stats> {
         let start = Instant::now();
-        let shared = &self.model.running.shared;
-        self.model.route().evaluate(shared.opened.qos, &shared.no_options, &self.request)?;
+        let Shared { opened, no_options, .. } = &*self.model.running.shared;
+        let route = self.model.route();
+        self.fences.around(accesses, || route.evaluate(opened.qos, no_options, &self.request))?;
         let mut stats = Stats::default();
         stats.wall = start.elapsed();
         Ok(stats)
     }
 
-    // The call of every way is synchronous.
+    // The call of every way is synchronous, or made so by its fences.
     fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
         let shared = self.model.running.shared.clone();
         shared.queue.submit(self, accesses, done)

@@ -13,13 +13,20 @@
 //! - `profile=NAME`: which machine this is; else what the system says of itself, else the default profile.
 //! - `path=inmem|e5`: the in-memory path, or Core ML's E5 runtime (`e5`; apple-runtime §9), which wants macOS 15 and a cache folder
 //!   that can be written. What it was given to run it is seen to have run, once for each program. Its ports are slower: it takes
-//!   fp32, so fp16 is converted on both sides. `dispatch`, `cache` and `qos` are the in-memory path's.
+//!   fp32, so fp16 is converted on both sides. The other options are the in-memory path's.
 //! - `dispatch=standard|realtime|process-request|direct`: the way that requests go (apple-runtime §5).
 //! - `cache=off|FOLDER`: where compiled programs are kept; on a Mac `~/Library/Caches/ferrane/ane` unless said otherwise.
+//! - `fences=auto|engine|host`: who waits for the events of requests and raises them; `auto` is the engine where the framework and
+//!   the events allow it, and the host elsewhere.
+//! - `event-timeout=SECONDS`: how long a request waits for its events, and a chain for its end; 60 unless said otherwise.
+//! - `chain=auto|hardware|off`: whether the steps of a chain go as one request of the engine; `auto` takes them one after another
+//!   where it is refused, and the device's notes say why.
 //! - `qos=N`: the quality of service of every call, 0 to 63; 21 unless said otherwise, and no other was seen to matter.
 //!
-//! `unsafe` is in `bind` (messages), `e5` (arrays of Core ML), `system` (C functions), `surface` (shared memory), `device` (a surface behind a handle) and
-//! `runtime` (the Objective-C runtime of the feature).
+//! No part of it has met hardware: it is proven over the fake framework, whose rules are those that were published.
+//!
+//! `unsafe` is in `bind` (messages), `e5` (arrays of Core ML), `system` (C functions), `surface` (shared memory), `device` and
+//! `chain` (a surface behind a handle) and `runtime` (the Objective-C runtime of the feature).
 #![deny(missing_docs)]
 
 pub mod attributes;
@@ -28,6 +35,8 @@ pub mod bind;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod cache;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+mod chain;
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod compile;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod device;
@@ -35,6 +44,8 @@ mod device;
 mod dispatch;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod e5;
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+mod events;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod ports;
 #[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
@@ -48,6 +59,7 @@ mod system;
 pub use compile::compiles;
 use ferrane_device::{Device, Error, ErrorKind, OpenOptions, Result};
 use ferrane_target::Profile;
+use std::time::Duration;
 #[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
 pub use system::inject;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
@@ -62,6 +74,9 @@ struct Given {
     dispatch: Option<&'static str>,
     cache: Option<String>,
     qos: u32,
+    fences: Option<&'static str>,
+    chain: Option<&'static str>,
+    event_timeout: Duration,
 }
 
 /// The values of the option `dispatch`.
@@ -70,6 +85,15 @@ const DISPATCH: [(&str, &str); 4] =
 
 /// The values of the option `path`.
 const PATH: [(&str, bool); 2] = [("inmem", false), ("e5", true)];
+
+/// The values of the option `fences`.
+const FENCES: [(&str, &str); 3] = [("auto", "auto"), ("engine", "engine"), ("host", "host")];
+
+/// The values of the option `chain`.
+const CHAIN: [(&str, &str); 3] = [("auto", "auto"), ("hardware", "hardware"), ("off", "off")];
+
+/// How long a request waits for its events unless said otherwise: as long as the emulator's.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The quality of service that every published program uses (benchmarks §9).
 const QOS: u32 = 21;
@@ -82,7 +106,17 @@ fn given(text: &str) -> Result<Given> {
     let dispatch = options.take_one_of("dispatch", &DISPATCH)?;
     let cache = options.take("cache", "off|FOLDER");
     let qos = options.take("qos", "0…63");
-    let others = [("dispatch", dispatch.is_some()), ("cache", cache.is_some()), ("qos", qos.is_some())];
+    let fences = options.take_one_of("fences", &FENCES)?;
+    let chain = options.take_one_of("chain", &CHAIN)?;
+    let event_timeout = options.take("event-timeout", "SECONDS");
+    let others = [
+        ("dispatch", dispatch.is_some()),
+        ("cache", cache.is_some()),
+        ("qos", qos.is_some()),
+        ("fences", fences.is_some()),
+        ("chain", chain.is_some()),
+        ("event-timeout", event_timeout.is_some()),
+    ];
     if let Some((other, _)) = others.into_iter().find(|(_, given)| e5 && *given) {
         let message = format!("ane option `{other}` is one of the in-memory path, not of `path=e5`");
         return Err(Error::new(ErrorKind::Option, message));
@@ -93,8 +127,14 @@ fn given(text: &str) -> Result<Given> {
             Error::new(ErrorKind::Option, format!("ane option `qos={word}`: expected a number from 0 to 63"))
         })?,
     };
+    let event_timeout = match event_timeout {
+        None => EVENT_TIMEOUT,
+        Some(word) => word.parse().ok().filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(|| {
+            Error::new(ErrorKind::Option, format!("ane option `event-timeout={word}`: expected a number of seconds"))
+        })?,
+    };
     options.finish()?;
-    Ok(Given { profile, e5, dispatch, cache, qos })
+    Ok(Given { profile, e5, dispatch, cache, qos, fences, chain, event_timeout })
 }
 
 /// Opens the engine; the options are those of the crate's documentation.
@@ -126,7 +166,6 @@ fn open_system(system: &'static System, given: Given) -> Result<Device> {
     if given.e5 {
         return Ok(Device::new(e5::E5::new(system, profile)?));
     }
-    let dispatch = dispatch::WORDS.iter().find(|(word, _)| Some(*word) == given.dispatch);
     let cache = match given.cache.as_deref() {
         None => system.cache.clone(),
         Some("off") => None,
@@ -134,11 +173,30 @@ fn open_system(system: &'static System, given: Given) -> Result<Device> {
     };
     let opened = device::Opened {
         profile,
-        dispatch: dispatch.map_or_else(Default::default, |(_, d)| *d),
+        dispatch: chosen(&dispatch::WORDS, given.dispatch),
         qos: given.qos,
         cache: cache.map(cache::Cache::new),
+        fencing: chosen(&events::WORDS, given.fences),
+        chains: chosen(&chain::WORDS, given.chain),
+        event_timeout: given.event_timeout,
     };
     Ok(Device::new(device::Ane::new(system, opened)?))
+}
+
+/// The value of a word, or the usual one.
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+fn chosen<T: Copy + Default>(words: &[(&str, T)], given: Option<&str>) -> T {
+    words.iter().find(|(word, _)| Some(*word) == given).map_or_else(T::default, |(_, value)| *value)
+}
+
+/// The methods without which a request can have no events.
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+fn fenced() -> Vec<&'static bind::Method> {
+    const NEEDED: [&std::ffi::CStr; 2] = [
+        c"requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:sharedEvents:",
+        c"setCompletionHandler:",
+    ];
+    bind::table().into_iter().filter(|m| NEEDED.contains(&m.selector)).collect()
 }
 
 /// The methods without which nothing works: those of the standard path.
@@ -180,6 +238,9 @@ mod tests {
             "dispatch=fast",
             "qos=64",
             "qos=high",
+            "event-timeout=0",
+            "chain=on",
+            "path=e5&chain=off",
         ] {
             assert_eq!(failure(wrong).kind(), ErrorKind::Option, "{wrong}");
         }
@@ -188,6 +249,8 @@ mod tests {
     #[test]
     fn the_words_for_ways_are_those_of_the_ways() {
         assert_eq!(dispatch::WORDS.map(|(word, _)| word), DISPATCH.map(|(word, _)| word));
-        assert_eq!(standard().len(), 9);
+        assert_eq!(events::WORDS.map(|(word, _)| word), FENCES.map(|(word, _)| word));
+        assert_eq!(chain::WORDS.map(|(word, _)| word), CHAIN.map(|(word, _)| word));
+        assert_eq!((standard().len(), fenced().len()), (9, 2));
     }
 }

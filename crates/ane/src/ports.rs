@@ -75,7 +75,9 @@ pub(crate) fn procedures(
         None => Attributes::default(),
     };
     if attributes.procedures.is_empty() {
-        let in_order = |(id, declared)| in_order(id, declared, row_alignment);
+        // Symbols count on from one procedure to the next: procedure N of one port has the symbol N (claim C012).
+        let (mut inputs, mut outputs) = (0, 0);
+        let in_order = |(id, declared)| in_order(id, declared, (&mut inputs, &mut outputs), row_alignment);
         return declared.iter().enumerate().map(in_order).collect();
     }
     let odd = |what: String| Error::new(ErrorKind::Load, format!("the loaded model reports {what}"));
@@ -114,15 +116,17 @@ fn placed(port: &PortAttributes, known: &[Wanted], row_alignment: usize) -> Resu
     Ok(Port { name: port.name.clone(), symbol: port.symbol, layout })
 }
 
-fn in_order(id: usize, declared: &Declared, row_alignment: usize) -> Result<Procedure> {
-    let ports = |ports: &[Wanted]| {
-        let port = |(i, wanted): (usize, &Wanted)| {
+fn in_order(id: usize, declared: &Declared, next: (&mut u32, &mut u32), row_alignment: usize) -> Result<Procedure> {
+    let ports = |ports: &[Wanted], next: &mut u32| {
+        let port = |wanted: &Wanted| {
             let layout = Layout::with_row_alignment(wanted.dtype, &wanted.shape, row_alignment)?;
-            Ok(Port { name: wanted.name.clone(), symbol: i as u32, layout })
+            let symbol = *next;
+            *next += 1;
+            Ok(Port { name: wanted.name.clone(), symbol, layout })
         };
-        ports.iter().enumerate().map(port).collect::<Result<Vec<_>>>()
+        ports.iter().map(port).collect::<Result<Vec<_>>>()
     };
-    let (inputs, outputs) = (ports(&declared.inputs)?, ports(&declared.outputs)?);
+    let (inputs, outputs) = (ports(&declared.inputs, next.0)?, ports(&declared.outputs, next.1)?);
     Ok(Procedure { name: declared.name.clone(), id: id as u32, inputs, outputs, states: Vec::new() })
 }
 

@@ -49,6 +49,9 @@ pub struct Stats {
     pub wall: Duration,
     /// On the machine itself, where it says so.
     pub hardware: Option<Duration>,
+    /// True if the steps of a chain ran as one request of the machine; false for a procedure alone, and for steps that went one
+    /// after another as requests of their own.
+    pub chained: bool,
 }
 
 impl Stats {
@@ -56,7 +59,7 @@ impl Stats {
     #[must_use]
     pub fn then(self, next: Stats) -> Stats {
         let hardware = self.hardware.zip(next.hardware).map(|(a, b)| a + b);
-        Stats { wall: self.wall + next.wall, hardware }
+        Stats { wall: self.wall + next.wall, hardware, chained: self.chained && next.chained }
     }
 }
 

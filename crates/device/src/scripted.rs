@@ -413,7 +413,7 @@ impl Plan {
                 event.signal(*value);
             }
         }
-        Ok(Stats { wall: start.elapsed(), hardware: Some(Duration::from_nanos(1)) })
+        Ok(Stats { wall: start.elapsed(), hardware: Some(Duration::from_nanos(1)), chained: self.steps.len() > 1 })
     }
 }
 

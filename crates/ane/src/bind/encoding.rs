@@ -67,6 +67,10 @@ pub(crate) fn sent<A: EncodeArguments, R: EncodeReturn>() -> Vec<Encoding> {
 /// True if a text of the runtime, or one of our own tables, says these types.
 pub(crate) fn agrees(text: &str, types: &[Encoding]) -> bool {
     let same = |(text, encoding): (&&str, &Encoding)| {
+        // A block is an object with a mark, which a lenient reader overlooks.
+        if *encoding == Encoding::Block || text.starts_with("@?") {
+            return *encoding == Encoding::Block && text.starts_with("@?");
+        }
         let bool = *text == "B" && *encoding == <Bool as objc2::encode::Encode>::ENCODING;
         // An object's class may be named; the receiver of a class method may be said to be a class.
         let object = *encoding == Encoding::Object && (text.starts_with("@\"") || *text == "#");

@@ -1,8 +1,22 @@
-//! Shared events: counters of Metal or of IOSurface that requests wait for and raise (apple-runtime §6).
+//! Shared events: counters that requests wait for and raise (apple-runtime §6).
 
 use super::class;
 use super::foundation::List;
 use super::object::Object;
+
+class! {
+    /// A counter that processors share. An `MTLSharedEvent` is one too, so the GPU can wait for what the engine raises.
+    SharedEvent = c"IOSurfaceSharedEvent" {
+        /// A new one, at 0.
+        pub make new() -> Option<SharedEvent> = c"init", "@@:";
+        /// Its value.
+        pub method value() -> u64 = c"signaledValue", "Q@:";
+        /// Sets its value, which may be seen by whoever waits at once.
+        pub method set(value: u64) -> () = c"setSignaledValue:", "v@:Q";
+        /// Waits until it has reached `value`, at most so many milliseconds; false after them.
+        pub method wait(value: u64, milliseconds: u64) -> bool = c"waitUntilSignaledValue:timeoutMS:", "B@:QQ";
+    }
+}
 
 class! {
     /// An event that is raised.

@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn every_documented_encoding_is_what_is_sent_and_no_mutant_of_it_is() {
-        const LETTERS: [&str; 9] = ["@", "B", "I", "Q", "q", "v", "^@", ":", "*"];
+        const LETTERS: [&str; 10] = ["@", "B", "I", "Q", "q", "v", "^@", ":", "*", "@?"];
         let mut mutants = 0;
         for method in table() {
             assert!(method.is_consistent(), "{}: {}", method.name(), method.encoding);

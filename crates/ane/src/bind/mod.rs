@@ -7,6 +7,7 @@
 //! Selectors and types are those of apple-runtime.md. Where that page gives a call without types, or contradicts itself, the
 //! function says where they come from. [`table`] is the whole as data; docs/apple-runtime.md shows it, with what is not bound and why.
 
+mod block;
 mod chaining;
 mod client;
 pub mod coreml;
@@ -22,9 +23,10 @@ mod model;
 mod object;
 mod request;
 
+pub use block::{Block, Handler, Held};
 pub use chaining::{Buffer, ChainingRequest, InputBuffersReady, OutputSetEnqueue, OutputSets};
 pub use client::{Client, VirtualClient};
-pub use events::{SharedEvents, SignalEvent, WaitEvent};
+pub use events::{SharedEvent, SharedEvents, SignalEvent, WaitEvent};
 pub use exception::Exception;
 pub use instance::{InstanceParameters, ProcedureData, Weight};
 pub use machine::{DeviceController, DeviceInfo, QosMapper, SurfacesMapper};
@@ -63,6 +65,7 @@ pub fn table() -> Vec<&'static Method> {
         ChainingRequest::methods(),
         InputBuffersReady::methods(),
         OutputSetEnqueue::methods(),
+        SharedEvent::methods(),
         SignalEvent::methods(),
         WaitEvent::methods(),
         SharedEvents::methods(),

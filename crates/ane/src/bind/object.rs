@@ -7,6 +7,7 @@ use objc2::encode::{EncodeArgument, EncodeReturn, Encoding, RefEncode};
 use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, Bool};
 
+use super::block::Block;
 use super::exception::Exception;
 use super::method::Method;
 
@@ -154,6 +155,14 @@ impl Arg for &IoSurface {
     type Raw = *const IoSurface;
 
     fn raw(&self) -> *const IoSurface {
+        std::ptr::from_ref(*self)
+    }
+}
+
+impl<'a> Arg for &Block<'a> {
+    type Raw = *const Block<'a>;
+
+    fn raw(&self) -> *const Block<'a> {
         std::ptr::from_ref(*self)
     }
 }

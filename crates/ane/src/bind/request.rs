@@ -1,6 +1,8 @@
 //! Requests and what they are made of (apple-runtime §2, §6, §7).
 
+use super::block::Block;
 use super::class;
+use super::events::SharedEvents;
 use super::foundation::{Data, List, Number};
 use super::object::{IoSurface, Object};
 
@@ -18,6 +20,11 @@ class! {
         /// Lists of [`SurfaceObject`]s and of their symbols; `weights` has no effect on any system that was tried, `stats` is nil or
         /// a list of [`StatsSurface`]s.
         pub class with(inputs: &List, input_symbols: &List, outputs: &List, output_symbols: &List, weights: Option<&Object>, stats: Option<&List>, procedure: &Number) -> Option<Request> = c"requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:", "@@:@@@@@@@";
+        /// The same with events. Such a request is evaluated asynchronously, and its handler is called without asking whether there
+        /// is one: without [`Request::on_end`] the process ends (published measurements on an M1 Max).
+        pub class with_events(inputs: &List, input_symbols: &List, outputs: &List, output_symbols: &List, weights: Option<&Object>, stats: Option<&List>, procedure: &Number, events: &SharedEvents) -> Option<Request> = c"requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:sharedEvents:", "@@:@@@@@@@@";
+        /// Whom to tell that an asynchronous evaluation has ended; the block is copied.
+        pub method on_end(handler: &Block<'_>) -> () = c"setCompletionHandler:", "v@:@?";
     }
 }
 

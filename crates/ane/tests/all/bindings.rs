@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use ferrane_ane::bind::foundation::{List, Map, Url, data, list, map, number, text};
 use ferrane_ane::bind::{
-    Buffer, ChainingRequest, Client, Descriptor, DeviceInfo, InMemoryModel, InputBuffersReady, IoSurface, Model,
-    Object, OutputSetEnqueue, OutputSets, PerformanceStats, Request, SharedEvents, SignalEvent, SurfaceObject,
-    SurfacesMapper, WaitEvent, Weight, Wrap as _, table,
+    Block, Buffer, ChainingRequest, Client, Descriptor, DeviceInfo, Handler, Held, InMemoryModel, InputBuffersReady,
+    IoSurface, Model, Object, OutputSetEnqueue, OutputSets, PerformanceStats, Request, SharedEvent, SharedEvents,
+    SignalEvent, SurfaceObject, SurfacesMapper, WaitEvent, Weight, Wrap as _, table,
 };
 use ferrane_device::{Error, ErrorKind, Foreign, Result, Surface};
 
@@ -131,6 +131,12 @@ fn clients_take_the_model_inside() {
     assert_eq!(failure(client.evaluate(&inner, &none, &request, 21)).status(), Some(0x16), "not loaded");
 }
 
+struct Silence;
+
+impl Handler for Silence {
+    fn ended(&self) {}
+}
+
 #[test]
 fn chaining_has_its_rules() {
     let (_fake, device) = open();
@@ -164,11 +170,30 @@ fn chaining_has_its_rules() {
         assert!(failure(silent).message().contains("gave no reason"));
     }
 
-    let event = buffer.object();
+    let event = SharedEvent::new().unwrap().unwrap();
+    event.set(4).unwrap();
+    assert_eq!((event.value().unwrap(), event.wait(4, 1).unwrap(), event.wait(5, 1).unwrap()), (4, true, false));
+    assert!(WaitEvent::with(1, buffer.object()).unwrap().is_none(), "no event");
+    let event = event.object();
     let signals = list([&SignalEvent::with(1, 0, 2, event).unwrap().unwrap()]).unwrap();
     assert!(SignalEvent::with(1, 0, 3, event).unwrap().is_none());
     let waits = list([&WaitEvent::with(1, event).unwrap().unwrap()]).unwrap();
-    assert!(SharedEvents::with(&signals, &waits).unwrap().is_some());
+    let events = SharedEvents::with(&signals, &waits).unwrap().unwrap();
+    // A request with events and nobody to tell ends the process; here it is an exception.
+    let index = list([&number(0).unwrap()]).unwrap();
+    let objects = list([&object]).unwrap();
+    let zero = number(0).unwrap();
+    let request =
+        Request::with_events(&objects, &index, &objects, &index, None, None, &zero, &events).unwrap().unwrap();
+    let mil = program();
+    let source = ferrane_device::Source::Text { mil: mil.as_bytes(), weights: &ferrane_mil::Weights::new() };
+    let staged = device.compile(source, &ferrane_device::CompileOptions::default()).unwrap();
+    model.compile(21, &none).unwrap();
+    model.load(21, &none).unwrap();
+    let error = failure(model.evaluate(21, &none, &request));
+    assert!(error.message().contains("completion handler"), "{error}");
+    request.on_end(&Block::new(&Held::new(Silence))).unwrap();
+    drop(staged);
 }
 
 #[test]

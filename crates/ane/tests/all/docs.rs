@@ -22,6 +22,11 @@ recipe whose types are those of published class listings. It is open where `@mod
 (here the weights lie beside the text), and whether a model of the program's ports alone is container enough for every program. The
 handle that `createProgramLibraryHandleWithRespecialization:error:` gives is never freed: no function that does is published.
 
+Shared events and chains: published measurements on an M1 Max found that the engine waits for events of a request and raises them,
+that such a request is evaluated asynchronously, and that one without a completion handler ends the process; so every request with
+events has one (`ane?fences=…`). No published program has run a chain of MIL text to its end, so a chain that is refused runs step by
+step, and the device's notes say why (`ane?chain=…`).
+
 ## Bound
 
 | method | encoding |

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ferrane_ane::runtime::live;
-use ferrane_ane_fake::{Call, session};
+use ferrane_ane_fake::{Call, Chaining, session};
 use ferrane_device::{Bindings, ErrorKind};
 
 use crate::path::{bindings, compile, failure, text};
@@ -156,4 +156,25 @@ fn eight_threads_keep_the_queue_full() {
     for submission in taken {
         submission.wait().unwrap();
     }
+}
+
+#[test]
+fn fences_and_chains_leave_no_object() {
+    let fake = session();
+    let round = |chaining| {
+        fake.chaining(chaining);
+        let device = ferrane_ane_fake::open("").unwrap();
+        let executable = compile(&device, &text()).unwrap().load().unwrap();
+        let events = device.events().unwrap();
+        let (go, end) = (events.create().unwrap(), events.create().unwrap());
+        let (bound, _surfaces) = bindings(&device, &executable);
+        go.signal(1);
+        executable.prepare(bound.clone().wait(&go, 1).signal(&end, 1)).unwrap().evaluate().unwrap();
+        let chained = executable.prepare_chain(vec![bound]).unwrap().evaluate().unwrap().chained;
+        assert_eq!(chained, chaining == Chaining::Works);
+    };
+    [Chaining::Works, Chaining::Refused].into_iter().for_each(round);
+    let before = live();
+    [Chaining::Works, Chaining::Refused].into_iter().for_each(round);
+    assert_eq!(live(), before);
 }

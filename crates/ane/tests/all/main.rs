@@ -2,8 +2,10 @@
 #![cfg(not(target_vendor = "apple"))]
 
 mod bindings;
+mod chains;
 mod docs;
 mod e5;
+mod fences;
 mod flow;
 mod life;
 mod names;

@@ -138,6 +138,15 @@ const PUBLISHED: &[(&str, &str, &[&str])] = &[
     ("_ANEModelInstanceParameters", "dumps", &["withProcedureData:procedureArray:"]),
     ("_ANESharedSignalEvent", "6", &["signalEventWithValue:symbolIndex:eventType:sharedEvent:"]),
     ("_ANESharedWaitEvent", "6", &["waitEventWithValue:sharedEvent:"]),
+    (
+        "_ANERequest",
+        "dumps",
+        &[
+            "requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:sharedEvents:",
+            "setCompletionHandler:",
+        ],
+    ),
+    ("IOSurfaceSharedEvent", "6", &["init", "signaledValue", "setSignaledValue:", "waitUntilSignaledValue:timeoutMS:"]),
     ("_ANESharedEvents", "6", &["sharedEventsWithSignalEvents:waitEvents:"]),
     ("_ANEBuffer", "8", &["bufferWithIOSurfaceObject:symbolIndex:source:"]),
     ("_ANEIOSurfaceOutputSets", "8", &["objectWithstatsSurRef:outputBuffer:"]),

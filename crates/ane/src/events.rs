@@ -1,0 +1,319 @@
+//! The seam's events as counters of the system, and the fences of a request: what it waits for and what it raises.
+//!
+//! Two ways. The *engine* waits and raises by itself: the events go with the request (`_ANESharedEvents`), which is then evaluated
+//! asynchronously; published measurements on an M1 Max found such waits honoured and such values raised. Or the *host* does both
+//! around an ordinary request, which is the only way for events of other devices. Neither has met hardware through this crate.
+//!
+//! An engine that waits for an event that nobody raises keeps its surfaces for good. So after a timeout the guards stay with the
+//! request until its handler is called, and the surfaces read as busy.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use ferrane_device::backend::{Accesses, Event, Events};
+use ferrane_device::{Bindings, Error, ErrorKind, Foreign, Result};
+
+use crate::bind::foundation::list;
+use crate::bind::{Block, Handler, Held, Request, SharedEvent, SharedEvents, SignalEvent, WaitEvent, Wrap as _};
+
+/// The values of the option `fences`.
+pub(crate) const WORDS: [(&str, Fencing); 3] =
+    [("auto", Fencing::Auto), ("engine", Fencing::Engine), ("host", Fencing::Host)];
+
+/// Who waits for events and raises them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Fencing {
+    /// The engine where the system and the events allow it, else the host.
+    #[default]
+    Auto,
+    /// The engine, or an error that says why not.
+    Engine,
+    /// The host.
+    Host,
+}
+
+/// A counter of the system.
+pub(crate) struct Counter {
+    object: SharedEvent,
+    /// Held while the CPU compares and raises.
+    raising: Mutex<()>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Counter {
+    /// A new one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`]: this system has no such class or method, which the message names.
+    pub(crate) fn new() -> Result<Counter> {
+        let none = || Error::new(ErrorKind::Unavailable, "the system makes no IOSurfaceSharedEvent");
+        Ok(Counter { object: SharedEvent::new()?.ok_or_else(none)?, raising: Mutex::new(()) })
+    }
+
+    /// The system's object.
+    pub(crate) fn object(&self) -> &SharedEvent {
+        &self.object
+    }
+
+    fn address(&self) -> usize {
+        self.object.object().as_ptr() as usize
+    }
+}
+
+impl Event for Counter {
+    fn value(&self) -> u64 {
+        // A method that is not there was told when the event was made.
+        self.object.value().unwrap_or(0)
+    }
+
+    fn signal(&self, value: u64) {
+        let _raising = lock(&self.raising);
+        if self.value() < value {
+            let _ = self.object.set(value);
+        }
+    }
+
+    fn wait(&self, value: u64, timeout: Duration) -> bool {
+        // Zero milliseconds are said to mean no limit.
+        let milliseconds = u64::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1);
+        self.value() >= value || self.object.wait(value, milliseconds).unwrap_or(false)
+    }
+
+    fn foreign(&self) -> Foreign {
+        Foreign::SharedEvent(self.address())
+    }
+}
+
+/// The counters of a device.
+#[derive(Default)]
+pub(crate) struct Counters(Mutex<Vec<Weak<Counter>>>);
+
+impl Counters {
+    /// The counter behind an event, if it is one of this device.
+    fn known(&self, event: &Arc<dyn Event>) -> Option<Arc<Counter>> {
+        let Foreign::SharedEvent(address) = event.foreign() else { return None };
+        lock(&self.0).iter().filter_map(Weak::upgrade).find(|c| c.address() == address)
+    }
+}
+
+impl Events for Counters {
+    fn create(&self) -> Result<Arc<dyn Event>> {
+        let counter = Arc::new(Counter::new()?);
+        // What a use would find missing is told here.
+        counter.object.value()?;
+        let mut all = lock(&self.0);
+        all.retain(|c| c.strong_count() > 0);
+        all.push(Arc::downgrade(&counter));
+        Ok(counter)
+    }
+}
+
+/// Events with the values that they are waited for, or raised to.
+type Values<E> = Vec<(Arc<E>, u64)>;
+
+/// What a request waits for and raises.
+pub(crate) enum Fences {
+    /// Nothing.
+    None,
+    /// By the CPU, before and after.
+    Host { waits: Values<dyn Event>, signals: Values<dyn Event>, timeout: Duration },
+    /// By the engine.
+    Engine(EngineFences),
+}
+
+/// Events that go with a request.
+pub(crate) struct EngineFences {
+    events: SharedEvents,
+    /// Kept as long as the engine may use them.
+    signals: Values<Counter>,
+    _waits: Values<Counter>,
+    ended: Arc<Ended>,
+    timeout: Duration,
+}
+
+impl Fences {
+    /// Those of bindings. `symbol` is that of the output whose completion is raised; `note` is told why the engine does not wait.
+    ///
+    /// # Errors
+    /// With [`Fencing::Engine`], [`ErrorKind::Unavailable`] with what is missing.
+    pub(crate) fn new(
+        fencing: Fencing,
+        counters: &Counters,
+        bindings: &Bindings,
+        symbol: u32,
+        timeout: Duration,
+        note: impl FnOnce(String),
+    ) -> Result<Fences> {
+        if bindings.waits().is_empty() && bindings.signals().is_empty() {
+            return Ok(Fences::None);
+        }
+        let host = || Fences::Host { waits: bindings.waits().into(), signals: bindings.signals().into(), timeout };
+        match fencing {
+            Fencing::Host => Ok(host()),
+            Fencing::Engine => EngineFences::new(counters, bindings, symbol, timeout).map(Fences::Engine),
+            Fencing::Auto => Ok(EngineFences::new(counters, bindings, symbol, timeout).map_or_else(
+                |error| {
+                    note(format!("the host waits for events and raises them: {error}"));
+                    host()
+                },
+                Fences::Engine,
+            )),
+        }
+    }
+
+    /// What goes with the request.
+    pub(crate) fn shared(&self) -> Option<&SharedEvents> {
+        match self {
+            Fences::Engine(engine) => Some(&engine.events),
+            _ => None,
+        }
+    }
+
+    /// Gives the request the handler that it must have.
+    pub(crate) fn attach(&self, request: &Request) -> Result<()> {
+        match self {
+            Fences::Engine(engine) => {
+                let held = Held::new(Told(engine.ended.clone()));
+                request.on_end(&Block::new(&held))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends the request between its waits and its signals, and returns when it has ended.
+    pub(crate) fn around(&self, accesses: &mut Accesses, send: impl FnOnce() -> Result<()>) -> Result<()> {
+        match self {
+            Fences::None => send(),
+            Fences::Host { waits, signals, timeout } => {
+                let start = Instant::now();
+                for (event, value) in waits {
+                    if !event.wait(*value, timeout.saturating_sub(start.elapsed())) {
+                        return Err(nobody(*value, *timeout));
+                    }
+                }
+                send()?;
+                signals.iter().for_each(|(event, value)| event.signal(*value));
+                Ok(())
+            }
+            Fences::Engine(engine) => engine.around(accesses, send),
+        }
+    }
+}
+
+fn nobody(value: u64, timeout: Duration) -> Error {
+    Error::new(ErrorKind::Evaluate, format!("nobody raised an event to {value} within {} s", timeout.as_secs_f32()))
+}
+
+impl EngineFences {
+    fn new(counters: &Counters, bindings: &Bindings, symbol: u32, timeout: Duration) -> Result<EngineFences> {
+        let unavailable = |why: &str| Error::new(ErrorKind::Unavailable, why.to_string());
+        let known = |(event, value): &(Arc<dyn Event>, u64)| {
+            let counter = counters.known(event).ok_or_else(|| unavailable("an event is not of this device"))?;
+            Ok((counter, *value))
+        };
+        let waits: Values<Counter> = bindings.waits().iter().map(known).collect::<Result<_>>()?;
+        let signals: Values<Counter> = bindings.signals().iter().map(known).collect::<Result<_>>()?;
+        let nil = || unavailable("the framework takes no such event");
+        let wait = |(c, value): &(Arc<Counter>, u64)| WaitEvent::with(*value, c.object().object())?.ok_or_else(nil);
+        // Kind 0: all three that are known are accepted, and none is documented.
+        let signal = |(c, value): &(Arc<Counter>, u64)| {
+            SignalEvent::with(*value, symbol, 0, c.object().object())?.ok_or_else(nil)
+        };
+        let signal_events = list(&signals.iter().map(signal).collect::<Result<Vec<_>>>()?)?;
+        let wait_events = list(&waits.iter().map(wait).collect::<Result<Vec<_>>>()?)?;
+        let events = SharedEvents::with(&signal_events, &wait_events)?.ok_or_else(nil)?;
+        // A request with events and without a handler ends the process: both must be there.
+        for method in crate::fenced() {
+            method.check()?;
+        }
+        Ok(EngineFences { events, signals, _waits: waits, ended: Arc::default(), timeout })
+    }
+
+    fn around(&self, accesses: &mut Accesses, send: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.ended.begin()?;
+        if let Err(error) = send() {
+            self.ended.forget();
+            return Err(error);
+        }
+        if !self.ended.wait(self.timeout, accesses) {
+            let why = "the engine has not ended a request with events; `fences=host` waits on the host instead";
+            let message = format!("{why}: {} s", self.timeout.as_secs_f32());
+            return Err(Error::new(ErrorKind::Evaluate, message));
+        }
+        // The handler does not say how it went; events that were not raised do.
+        match self.signals.iter().find(|(counter, value)| counter.value() < *value) {
+            None => Ok(()),
+            Some((_, value)) => {
+                let message = format!("the engine ended the request and did not raise its event to {value}");
+                Err(Error::new(ErrorKind::Evaluate, message))
+            }
+        }
+    }
+}
+
+/// Where an evaluation stands.
+#[derive(Default)]
+enum Stand {
+    #[default]
+    Idle,
+    Sent,
+    Done,
+    /// Given up by the host, and not by the engine, which has the surfaces still.
+    Abandoned(#[allow(dead_code, reason = "held until the engine lets go")] Accesses),
+}
+
+/// Told by the framework that an evaluation has ended.
+#[derive(Default)]
+struct Ended {
+    stand: Mutex<Stand>,
+    told: Condvar,
+}
+
+struct Told(Arc<Ended>);
+
+impl Handler for Told {
+    fn ended(&self) {
+        let mut stand = lock(&self.0.stand);
+        *stand = match *stand {
+            Stand::Sent => Stand::Done,
+            // The guards go back now.
+            Stand::Idle | Stand::Done | Stand::Abandoned(_) => Stand::Idle,
+        };
+        self.0.told.notify_all();
+    }
+}
+
+impl Ended {
+    fn begin(&self) -> Result<()> {
+        let mut stand = lock(&self.stand);
+        if matches!(*stand, Stand::Abandoned(_)) {
+            return Err(Error::new(ErrorKind::Busy, "the engine still waits for an event of this request"));
+        }
+        *stand = Stand::Sent;
+        Ok(())
+    }
+
+    fn forget(&self) {
+        *lock(&self.stand) = Stand::Idle;
+    }
+
+    /// False after the timeout; the guards are then the engine's.
+    fn wait(&self, timeout: Duration, accesses: &mut Accesses) -> bool {
+        let waiting = |stand: &mut Stand| matches!(stand, Stand::Sent);
+        let (mut stand, _) =
+            self.told.wait_timeout_while(lock(&self.stand), timeout, waiting).unwrap_or_else(PoisonError::into_inner);
+        match *stand {
+            Stand::Sent => {
+                *stand = Stand::Abandoned(std::mem::take(accesses));
+                false
+            }
+            _ => {
+                *stand = Stand::Idle;
+                true
+            }
+        }
+    }
+}
