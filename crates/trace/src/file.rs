@@ -200,7 +200,7 @@ pub fn write(trace: &Trace, path: &Path) -> Result<(), TraceError> {
 /// Writes the bytes of a trace.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_to(trace: &Trace, out: &mut impl Write) -> Result<(), TraceError> {
     let header = serde_json::to_string(&trace.header).map_err(|e| TraceError::Header(e.to_string()))?;
     let words = |list: &[u64]| list.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
