@@ -3,11 +3,13 @@
 //! An overlay is a TOML table `[[overlay]]` with `match = { … }` and the values it sets, `set` for the machine and `ops` for single
 //! ops. A condition is a word or a list of words that a field of the [`Subject`] may have; an overlay with more conditions is more
 //! specific and wins. Two overlays of the same specificity that set the same value differently are an error: the data say too
-//! little and a person must decide. The overlays of a file that a user gives stand above all that are built in.
+//! little and a person must decide. The overlays of a file that a user gives stand above all that are built in, and so do the values
+//! of a report of measurements ([`Profile::report`]).
 
 mod chips;
 mod citations;
 mod declared;
+mod report;
 mod values;
 
 use std::collections::BTreeMap;
@@ -19,6 +21,7 @@ pub use chips::{Chip, Subject, chips, paths, systems};
 pub use citations::{Citation, citations, plain};
 pub use declared::Profile;
 use declared::Values;
+pub use report::{FORMAT as REPORT_FORMAT, VERSION as REPORT_VERSION};
 pub use values::{
     Acceptance, Accumulator, AttnMask, Dialect, GeluTable, Limit, PortOrder, RoundOp, Rounding, SigmoidTable,
     SliceCrop, Subnormals, SumWidth, WeightRoute,
@@ -156,6 +159,9 @@ pub enum ProfileError {
         /// The value.
         value: String,
     },
+    /// What should be a report of measured values is none, or holds one that no profile has.
+    #[error("report: {0}")]
+    Report(String),
     /// A condition names something a subject does not have.
     #[error("overlay condition `{0}` is none of family, variant, chip, os, path, name")]
     Condition(String),
