@@ -20,6 +20,21 @@ define_class!(
         fn sub_type() -> Retained<FakeString> {
             string("h16")
         }
+
+        #[unsafe(method_id(aneArchitectureType))]
+        fn architecture() -> Retained<FakeString> {
+            string("h16g")
+        }
+
+        #[unsafe(method(numANEs))]
+        fn engines() -> u32 {
+            1
+        }
+
+        #[unsafe(method(numANECores))]
+        fn cores() -> u32 {
+            16
+        }
     }
 );
 

@@ -10,7 +10,7 @@
 //!
 //! Options of [`open`]:
 //!
-//! - `profile=NAME`: which machine this is; else what the system says of itself, else the default profile.
+//! - `profile=NAME`, or a report's file: which machine this is; else what the system says of itself, else the default profile.
 //! - `path=inmem|e5`: the in-memory path, or Core ML's E5 runtime (`e5`; apple-runtime §9), which wants macOS 15 and a cache folder
 //!   that can be written. What it was given to run it is seen to have run, once for each program. Its ports are slower: it takes
 //!   fp32, so fp16 is converted on both sides. The other options are the in-memory path's.
@@ -34,6 +34,7 @@ pub mod attributes;
 pub mod bind;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod cache;
+pub mod classes;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod chain;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
@@ -42,6 +43,7 @@ mod compile;
 mod device;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod dispatch;
+mod doctor;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod e5;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
@@ -57,6 +59,7 @@ mod system;
 
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 pub use compile::compiles;
+pub use doctor::{Facts, facts};
 use ferrane_device::{Device, Error, ErrorKind, OpenOptions, Result};
 use ferrane_target::Profile;
 use std::time::Duration;
@@ -100,7 +103,7 @@ const QOS: u32 = 21;
 
 fn given(text: &str) -> Result<Given> {
     let mut options = OpenOptions::parse("ane", text)?;
-    let named = |name: String| Profile::named(&name).map_err(|e| Error::new(ErrorKind::Option, e.to_string()));
+    let named = |name: String| Profile::find(&name).map_err(|e| Error::new(ErrorKind::Option, e.to_string()));
     let profile = options.take("profile", "NAME").map(named).transpose()?;
     let e5 = options.take_one_of("path", &PATH)?.unwrap_or(false);
     let dispatch = options.take_one_of("dispatch", &DISPATCH)?;

@@ -285,6 +285,24 @@ unsafe fn lookup(class: *const Class, selector: Sel) -> Imp {
     }
 }
 
+unsafe extern "C" {
+    fn malloc(size: usize) -> *mut c_void;
+}
+
+/// Pointers in memory that the caller frees with `free`, as the runtime's lists are given.
+unsafe fn copied(pointers: &[usize], count: *mut u32) -> *mut usize {
+    // SAFETY: as many bytes as are written; the caller gave a place for the count, or null.
+    unsafe {
+        let list = malloc(size_of_val(pointers).max(1)).cast::<usize>();
+        assert!(!list.is_null(), "no memory");
+        ptr::copy_nonoverlapping(pointers.as_ptr(), list, pointers.len());
+        if !count.is_null() {
+            *count = pointers.len() as u32;
+        }
+        list
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn sel_registerName(name: *const c_char) -> Sel {
     // SAFETY: a terminated string.
@@ -336,6 +354,14 @@ exported! {
     }
     fn class_getClassMethod(class: *const Class, selector: Sel) -> *const Method {
         find((*class).isa.load(Acquire), selector).map_or(ptr::null(), |m| m)
+    }
+    fn objc_copyClassList(count: *mut u32) -> *mut *const Class {
+        let classes: Vec<usize> = CLASSES.lock().unwrap().values().copied().collect();
+        copied(&classes, count).cast()
+    }
+    fn class_copyMethodList(class: *const Class, count: *mut u32) -> *mut *const Method {
+        let methods: Vec<usize> = data(class).methods.read().unwrap().values().map(|m| ptr::from_ref(*m) as usize).collect();
+        copied(&methods, count).cast()
     }
     fn method_getName(method: *const Method) -> Sel { (*method).selector }
     fn method_getTypeEncoding(method: *const Method) -> *const c_char { (*method).types.as_ptr() }

@@ -1,11 +1,13 @@
 //! The command line.
 
+mod doctor;
 mod programs;
 mod target;
 mod trace;
 
 use std::path::PathBuf;
 
+pub use doctor::{Classes, Doctor};
 pub use programs::{
     Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run,
 };
@@ -38,6 +40,10 @@ pub enum Command {
     Eval(Eval),
     /// List the devices that this build knows.
     Devices(Devices),
+    /// Say what this machine is, and measure what its engine allows.
+    Doctor(Doctor),
+    /// Dump a framework's classes, or hold them against what is called.
+    Classes(Classes),
     /// Machines, their values, and the claims behind them.
     #[command(subcommand)]
     Target(Target),

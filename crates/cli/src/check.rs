@@ -62,10 +62,8 @@ pub fn run(args: Check) -> Result<()> {
 
 fn profile(args: &Check) -> Result<Option<Profile>> {
     let Some(name) = &args.target else { return Ok(None) };
-    let text = match &args.profile_file {
-        Some(path) => String::from_utf8(files::read_text(path)?).map_err(|e| files::failed(path, e))?,
-        None => String::new(),
-    };
+    let Some(path) = &args.profile_file else { return Ok(Some(Profile::find(name)?)) };
+    let text = String::from_utf8(files::read_text(path)?).map_err(|e| files::failed(path, e))?;
     Ok(Some(Profile::measured(name, &text)?))
 }
 

@@ -30,7 +30,7 @@ pub fn run(args: args::Cost) -> Result<()> {
 
 /// The model of a target: a profile (`m4-macos15-inmem`) or a chip (`m4`).
 pub fn model(target: &str) -> Result<CostModel> {
-    let profile = Profile::named(target).map_err(|e| Error::new(format!("--target: {e}")))?;
+    let profile = Profile::find(target).map_err(|e| Error::new(format!("--target: {e}")))?;
     CostModel::for_profile(&profile).map_err(|e| Error::new(format!("--target {target}: {e}")))
 }
 

@@ -1,4 +1,5 @@
-//! The command `ferrane`: train, generate, eval, devices, target, bench; fmt, check, explain, inspect, run, convert, diff, grad, cost; trace.
+//! The command `ferrane`: train, generate, eval, devices, doctor, classes, target, bench; fmt, check, explain, inspect, run, convert,
+//! diff, grad, cost; trace.
 //!
 //! Results go to standard output; progress and messages to standard error. With `--json` standard output holds JSON and nothing
 //! else. An error ends the process with status 1 and says what to do about it; so does a finding that is the result itself, a text
@@ -15,10 +16,13 @@ mod array;
 mod audit;
 mod bench;
 mod check;
+mod classes;
+mod computer;
 mod convert;
 mod cost;
 mod devices;
 mod diff;
+mod doctor;
 mod error;
 mod eval;
 mod explain;
@@ -53,6 +57,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Generate(args) => generate::run(args),
         Command::Eval(args) => eval::run(args),
         Command::Devices(args) => devices::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Classes(args) => classes::run(args),
         Command::Target(args) => target::run(args),
         Command::Bench(Bench::Step(args)) => bench::step(args),
         Command::Fmt(args) => fmt::run(args),

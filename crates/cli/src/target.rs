@@ -43,7 +43,7 @@ fn list(args: TargetList) -> Result<()> {
 
 /// The profile with the overlays of a file above it.
 fn resolve(name: &str, file: Option<&Path>) -> Result<Profile> {
-    let Some(path) = file else { return Ok(Profile::named(name)?) };
+    let Some(path) = file else { return Ok(Profile::find(name)?) };
     let failed = |e: &dyn std::fmt::Display| Error::new(format!("{}: {e}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| failed(&e))?;
     Profile::measured(name, &text).map_err(|e| failed(&e))

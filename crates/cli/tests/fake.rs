@@ -27,6 +27,7 @@ fn main() -> ExitCode {
     }
     training_is_the_emulators_to_the_bit();
     traces_of_the_engine_replay_to_the_bit();
+    the_engine_is_examined_and_its_classes_are_dumped();
     ExitCode::SUCCESS
 }
 
@@ -84,4 +85,37 @@ fn traces_of_the_engine_replay_to_the_bit() {
             assert_eq!(output["equal"], output["elements"], "{object}");
         }
     }
+}
+
+/// The probes over the engine, and the classes of its framework.
+#[cfg(not(target_vendor = "apple"))]
+fn the_engine_is_examined_and_its_classes_are_dumped() {
+    let place = Place::new();
+    let line = "doctor --device ane?cache=off --probes concat,port-order,qos,dispatch-floor,weights-reload,W1,W5 --json report.json";
+    let told = fake(&place, line).ok();
+    for words in [
+        "device     ane (fake)",
+        "generation h16",
+        "cores      16",
+        "output_order = alphabetical",
+        "op.concat = native",
+        "weights_reload = ",
+        "realtime:",
+        "process-request:",
+        "qos_ignored = ",
+    ] {
+        assert!(told.out.contains(words), "{words} in {}", told.out);
+    }
+    assert!(!told.out.contains("open:") && !told.out.contains("problems"), "{}", told.out);
+    let report: serde_json::Value = serde_json::from_slice(&place.read("report.json")).unwrap();
+    assert_eq!(report["machine"]["variant"], "h16g");
+
+    let dump = fake(&place, "classes --json").ok();
+    place.write("classes.json", &dump.out);
+    let dump: serde_json::Value = serde_json::from_str(&dump.out).unwrap();
+    assert!(dump["classes"].as_array().is_some_and(|all| all.iter().any(|c| c["name"] == "_ANEClient")), "{dump}");
+    assert!(fake(&place, "classes").ok().out.contains("    -beginRealTimeTask  "));
+    assert!(fake(&place, "classes --diff").ok().out.contains(" 0 differences"));
+    // The real command compares what was kept.
+    assert!(place.run("classes --diff classes.json").ok().out.contains(" 0 differences"));
 }

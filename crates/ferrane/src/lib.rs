@@ -27,12 +27,17 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+/// The engine's framework on this computer: what it says of itself, and its classes.
+pub mod engine {
+    pub use ferrane_ane::{Facts, classes, facts};
+}
 mod open;
 
 pub use ferrane_device::{
     Artifact, Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Port, Procedure, Request, Result,
     Source, Stats, Submission, Surface,
 };
+pub use ferrane_bench as bench;
 pub use ferrane_diag as diag;
 pub use ferrane_emulator::{Emulator, Numerics, audit, faults};
 pub use ferrane_host as host;

@@ -30,7 +30,7 @@ const ANE_OPTIONS: [&str; 4] =
 const NAMES: [&str; 3] = ["emulator", "ane", "ane-or-emulator"];
 const EMULATOR_OPTIONS: [&str; 8] = [
     "numerics=fast|exact|hardware",
-    "profile=NAME",
+    "profile=NAME|REPORT.json",
     "profile-file=FILE",
     "limits=off|warn|enforce",
     "budget=N|none",
@@ -113,7 +113,7 @@ fn emulator_options(text: &str) -> Result<Options> {
         options.limits = Limits::Enforce;
     } else if let Some(name) = name {
         let failed = |e| Error::new(ErrorKind::Option, format!("emulator option `profile={name}`: {e}"));
-        options.profile = Profile::named(&name).map_err(failed)?;
+        options.profile = Profile::find(&name).map_err(failed)?;
         options.limits = Limits::Enforce;
     }
     let words = [Limits::Off, Limits::Warn, Limits::Enforce].map(|limits| (limits.name(), limits));

@@ -10,6 +10,12 @@ class! {
     DeviceInfo = c"_ANEDeviceInfo" {
         /// The compiler's name of the chip: `h16`, `h15g` (apple-runtime §13).
         pub class sub_type() -> Option<Text> = c"aneSubType", "@@:";
+        /// The same with the letter of its size: `h16g`. This and the counts are of published dumps.
+        pub class architecture() -> Option<Text> = c"aneArchitectureType", "@@:";
+        /// How many engines there are.
+        pub class engines() -> u32 = c"numANEs", "I@:";
+        /// Cores of each engine.
+        pub class cores() -> u32 = c"numANECores", "I@:";
     }
 }
 

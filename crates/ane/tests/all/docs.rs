@@ -1,9 +1,10 @@
-//! docs/apple-runtime.md is what the bindings are. `FERRANE_BLESS=1` writes it.
+//! docs/apple-runtime.md and data/bound.txt are what the bindings are. `FERRANE_BLESS=1` writes them.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use ferrane_ane::bind::table;
+use ferrane_ane::bind::{Receiver, table};
+use ferrane_ane::classes::bound;
 
 const INTRODUCTION: &str = "\
 # The private interface of the engine
@@ -75,10 +76,27 @@ fn docs() {
     for (what, why) in NOT_BOUND {
         writeln!(text, "| {what} | {why} |").unwrap();
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/apple-runtime.md");
-    if std::env::var_os("FERRANE_BLESS").is_some() {
-        std::fs::write(&path, &text).unwrap();
+    held("../../docs/apple-runtime.md", &text);
+
+    // The same for those who compare without a runtime.
+    let mut rows = String::new();
+    for method in table() {
+        let sign = if method.receiver == Receiver::Class { '+' } else { '-' };
+        let (class, selector) = (method.class.to_string_lossy(), method.selector.to_string_lossy());
+        writeln!(rows, "{class} {sign}{selector} {}", method.encoding).unwrap();
     }
-    let found = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(found, text, "FERRANE_BLESS=1 writes docs/apple-runtime.md anew");
+    held("data/bound.txt", &rows);
+    assert_eq!(bound().len(), table().len());
+    for (row, method) in bound().iter().zip(table()) {
+        assert_eq!((row.words(), row.types), (method.name(), method.encoding));
+    }
+}
+
+fn held(path: &str, text: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os("FERRANE_BLESS").is_some() {
+        std::fs::write(&file, text).unwrap();
+    }
+    let found = std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(found, text, "FERRANE_BLESS=1 cargo test -p ferrane-ane docs writes {path} anew");
 }

@@ -3,6 +3,7 @@
 
 mod bindings;
 mod chains;
+mod classes;
 mod docs;
 mod e5;
 mod fences;

@@ -68,6 +68,7 @@ const PUBLISHED: &[(&str, &str, &[&str])] = &[
     ),
     ("_ANEIOSurfaceObject", "2", &["objectWithIOSurface:"]),
     ("_ANEDeviceInfo", "2", &["aneSubType"]),
+    ("_ANEDeviceInfo", "dumps", &["aneArchitectureType", "numANEs", "numANECores"]),
     ("_ANEProgramForEvaluation", "5", &["processRequest:model:qos:qIndex:modelStringID:options:returnValue:error:"]),
     (
         "_ANEProgramForEvaluation",

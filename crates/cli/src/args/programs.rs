@@ -77,7 +77,8 @@ pub struct Check {
     /// Do not look for the blob files that a text refers to.
     #[arg(long)]
     pub no_weights: bool,
-    /// The machine: CHIP-OS-PATH, m4-macos15-inmem for example; system and path may be left out.
+    /// The machine: CHIP-OS-PATH, m4-macos15-inmem for example; system and path may be left out. Or a report of `ferrane doctor`, a
+    /// file that ends in .json.
     #[arg(long, value_name = "PROFILE")]
     pub target: Option<String>,
     /// Values that were measured on the machine, above those that are built in (TOML).

@@ -33,7 +33,7 @@ Examples:
 
 A profile file holds overlays: [[overlay]] with match = { family = \"h13\" } and [overlay.set] max_axis = { value = 8192 }.")]
 pub struct TargetShow {
-    /// The profile, CHIP-OS-PATH; system and path may be left out.
+    /// The profile, CHIP-OS-PATH; system and path may be left out. Or a report of `ferrane doctor`, a file that ends in .json.
     #[arg(value_name = "PROFILE")]
     pub profile: String,
     /// Only these values.

@@ -9,6 +9,7 @@ mod audit;
 mod convert;
 mod cost;
 mod data;
+mod doctor;
 mod faults;
 mod generate;
 mod grad;

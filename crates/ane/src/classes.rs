@@ -1,0 +1,354 @@
+//! Classes of a framework as the Objective-C runtime has them, and how they differ from what is bound.
+//!
+//! A dump is data: it can be written down on a Mac and held against the bindings anywhere. What is bound is data, too
+//! (`data/bound.txt`, held equal to the bindings by a test), so that the comparison needs no runtime.
+
+use ferrane_device::{Error, ErrorKind, Result};
+
+/// A class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// Its name.
+    pub name: String,
+    /// The class above it.
+    pub superclass: Option<String>,
+    /// Its own methods: those of the class first, each kind by name.
+    pub methods: Vec<Method>,
+}
+
+/// A method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Method {
+    /// Its selector with `+` before it for one of the class, `-` for one of its instances.
+    pub name: String,
+    /// Its type encoding as the runtime has it.
+    pub types: String,
+}
+
+/// A method that is bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// The class.
+    pub class: &'static str,
+    /// Its selector, with `+` or `-` before it.
+    pub name: &'static str,
+    /// Its documented encoding, without offsets.
+    pub types: &'static str,
+}
+
+impl Bound {
+    /// As Objective-C writes it: `-[_ANEClient beginRealTimeTask]`.
+    pub fn words(&self) -> String {
+        let (sign, selector) = self.name.split_at(1);
+        format!("{sign}[{} {selector}]", self.class)
+    }
+}
+
+/// Every method that is bound, Foundation's among them.
+pub fn bound() -> Vec<Bound> {
+    let row = |line: &'static str| {
+        let mut parts = line.split(' ');
+        Some(Bound { class: parts.next()?, name: parts.next()?, types: parts.next()? })
+    };
+    include_str!("../data/bound.txt").lines().filter_map(row).collect()
+}
+
+/// How a dump differs from what is bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// A class is not there.
+    Class(&'static str),
+    /// A method is not there, in a class that is.
+    Method(Bound),
+    /// A method has other types than it is called by.
+    Types(Bound, String),
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Difference::Class(name) => write!(f, "no class {name}"),
+            Difference::Method(bound) => write!(f, "no method {}", bound.words()),
+            Difference::Types(bound, found) => {
+                write!(f, "{} has the types {found}, and is called by {}", bound.words(), bound.types)
+            }
+        }
+    }
+}
+
+/// Holds a dump against what is bound. Classes of other frameworks (Foundation's, Metal's) are passed over: those whose names
+/// do not begin as the private ones do.
+pub fn differences(dump: &[Class]) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut missing: Vec<&str> = Vec::new();
+    for bound in bound().into_iter().filter(|b| b.class.starts_with("_ANE")) {
+        let Some(class) = dump.iter().find(|c| c.name == bound.class) else {
+            if !missing.contains(&bound.class) {
+                missing.push(bound.class);
+                found.push(Difference::Class(bound.class));
+            }
+            continue;
+        };
+        match method(dump, class, bound.name) {
+            None => found.push(Difference::Method(bound)),
+            Some(method) if !same(bound.types, &method.types) => {
+                found.push(Difference::Types(bound, method.types.clone()));
+            }
+            Some(_) => {}
+        }
+    }
+    found
+}
+
+/// A method of a class or of one above it in the dump.
+fn method<'d>(dump: &'d [Class], class: &'d Class, name: &str) -> Option<&'d Method> {
+    let mut next = Some(class);
+    // No chain is longer than the dump, whatever a file says.
+    for _ in 0..=dump.len() {
+        let class = next?;
+        if let Some(found) = class.methods.iter().find(|m| m.name == name) {
+            return Some(found);
+        }
+        next = class.superclass.as_ref().and_then(|above| dump.iter().find(|c| c.name == *above));
+    }
+    None
+}
+
+/// Whether two encodings say the same types. BOOL is `B` on one kind of computer, a char with or without a sign on others.
+fn same(bound: &str, found: &str) -> bool {
+    let (bound, found) = (bare(bound), bare(found));
+    let letter = |(b, f): (u8, u8)| b == f || b == b'B' && matches!(f, b'c' | b'C');
+    bound.len() == found.len() && bound.bytes().zip(found.bytes()).all(letter)
+}
+
+/// An encoding without offsets, qualifiers, names of classes and insides of structs.
+fn bare(encoding: &str) -> String {
+    let (mut out, mut depth, mut inside, mut quoted) = (String::new(), 0usize, false, false);
+    for c in encoding.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            _ if quoted => {}
+            '{' | '(' | '[' => {
+                depth += 1;
+                if depth == 1 {
+                    inside = false;
+                }
+                if !inside {
+                    out.push(c);
+                }
+            }
+            '}' | ')' | ']' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    inside = false;
+                }
+                if !inside {
+                    out.push(c);
+                }
+            }
+            '=' if depth > 0 => inside = true,
+            _ if depth > 0 => {
+                if !inside {
+                    out.push(c);
+                }
+            }
+            '0'..='9' | '-' | 'r' | 'n' | 'N' | 'o' | 'O' | 'R' | 'V' | 'A' => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The classes of a framework, by its name or path; the engine's own if none is named.
+///
+/// # Errors
+/// [`ErrorKind::Unavailable`]: there is no such framework here.
+pub fn dump(framework: Option<&str>) -> Result<Vec<Class>> {
+    #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+    if let Some(classes) = runtime::dump(framework)? {
+        return Ok(classes);
+    }
+    let name = framework.unwrap_or("AppleNeuralEngine");
+    let message = format!("there is no framework {name} here: frameworks are Apple's, and this is {}", std::env::consts::OS);
+    Err(Error::new(ErrorKind::Unavailable, message))
+}
+
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+mod runtime {
+    use std::ffi::CStr;
+
+    use ferrane_device::Result;
+    use objc2::ffi;
+    use objc2::runtime::{AnyClass, Method as RuntimeMethod};
+
+    use super::{Class, Method};
+
+    /// The items of a list that the runtime made, which is then freed.
+    ///
+    /// # Safety
+    /// `list` is null or `count` pointers in memory of the runtime's `free`, each null or to what lives for ever.
+    unsafe fn taken<T>(list: *mut *const T, count: u32) -> Vec<&'static T> {
+        if list.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: as the caller promises.
+        unsafe {
+            let items = std::slice::from_raw_parts(list, count as usize).iter().filter_map(|p| p.as_ref()).collect();
+            ffi::free(list.cast());
+            items
+        }
+    }
+
+    fn all() -> Vec<&'static AnyClass> {
+        let mut count = 0;
+        // SAFETY: the runtime counts what it gives; classes live for ever.
+        unsafe {
+            let list = ffi::objc_copyClassList(&mut count);
+            taken(list, count)
+        }
+    }
+
+    fn methods(class: &AnyClass, sign: char) -> Vec<Method> {
+        let mut count = 0;
+        // SAFETY: a class; its methods live as long as it does.
+        let list: Vec<&RuntimeMethod> = unsafe {
+            let list = ffi::class_copyMethodList(class, &mut count);
+            taken(list.cast(), count)
+        };
+        let one = |method: &RuntimeMethod| {
+            // SAFETY: a method of the runtime; its encoding is a terminated text that lives as long.
+            let types = unsafe {
+                let types = ffi::method_getTypeEncoding(method);
+                if types.is_null() { c"" } else { CStr::from_ptr(types) }
+            };
+            Method {
+                name: format!("{sign}{}", method.name().name().to_string_lossy()),
+                types: types.to_string_lossy().into_owned(),
+            }
+        };
+        let mut methods: Vec<Method> = list.into_iter().map(one).collect();
+        methods.sort_by(|a, b| a.name.cmp(&b.name));
+        methods
+    }
+
+    fn read(class: &AnyClass) -> Class {
+        let mut all = methods(class.metaclass(), '+');
+        all.extend(methods(class, '-'));
+        let name = |c: &AnyClass| c.name().to_string_lossy().into_owned();
+        Class { name: name(class), superclass: class.superclass().map(name), methods: all }
+    }
+
+    fn sorted(classes: impl Iterator<Item = &'static AnyClass>) -> Vec<Class> {
+        let mut classes: Vec<Class> = classes.map(read).collect();
+        classes.sort_by(|a, b| a.name.cmp(&b.name));
+        classes
+    }
+
+    /// A framework that was injected has the private classes; no image tells them from others.
+    #[cfg(not(target_vendor = "apple"))]
+    pub(super) fn dump(framework: Option<&str>) -> Result<Option<Vec<Class>>> {
+        if crate::system::find().is_none() || framework.is_some() {
+            return Ok(None);
+        }
+        Ok(Some(sorted(all().into_iter().filter(|c| c.name().to_bytes().starts_with(b"_ANE")))))
+    }
+
+    #[cfg(target_vendor = "apple")]
+    pub(super) fn dump(framework: Option<&str>) -> Result<Option<Vec<Class>>> {
+        let name = framework.unwrap_or("AppleNeuralEngine");
+        if !opened(name) {
+            return Ok(None);
+        }
+        // As in `…/AppleNeuralEngine.framework/Versions/A/AppleNeuralEngine`, whether a name or a path was given.
+        let name = name.trim_end_matches('/').rsplit('/').next().unwrap_or(name).trim_end_matches(".framework");
+        let part = format!("/{name}.framework/");
+        let of = |class: &&AnyClass| {
+            // SAFETY: a class of the runtime; the name of its image is a terminated text or null.
+            let image = unsafe {
+                let image = ffi::class_getImageName(*class);
+                if image.is_null() { c"" } else { CStr::from_ptr(image) }
+            };
+            image.to_string_lossy().contains(&part)
+        };
+        Ok(Some(sorted(all().into_iter().filter(of))))
+    }
+
+    /// Opens a framework by its name or path; it stays open.
+    #[cfg(target_vendor = "apple")]
+    fn opened(name: &str) -> bool {
+        let last = name.trim_end_matches('/').rsplit('/').next().unwrap_or(name).trim_end_matches(".framework");
+        let inside = |folder: &str| format!("{folder}/{last}.framework/{last}");
+        let paths = match name.contains('/') {
+            true => vec![format!("{}/{last}", name.trim_end_matches('/')), name.to_string()],
+            false => vec![inside("/System/Library/PrivateFrameworks"), inside("/System/Library/Frameworks")],
+        };
+        let open = |path: String| {
+            let Ok(path) = std::ffi::CString::new(path) else { return false };
+            // SAFETY: a terminated path; opening a framework runs its initialisers only.
+            let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+            !library.is_null()
+        };
+        paths.into_iter().any(open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodings_are_compared_by_their_types() {
+        for (bound, found) in [
+            ("B@:I@^@", "B40@0:8I16@20^@28"),
+            ("B@:", "c16@0:8"),
+            ("@@:@", "@24@0:8@\"NSString\"16"),
+            ("@@:^{__IOSurface=}", "@24@0:8^{__IOSurface=}16"),
+            ("@@:^{__IOSurface=}", "@24@0:8^{__IOSurface}16"),
+            ("v@:", "Vv16@0:8"),
+        ] {
+            assert!(same(bound, found), "{bound} {found}: {} {}", bare(bound), bare(found));
+        }
+        for (bound, found) in [("B@:I", "B24@0:8Q16"), ("@@:", "@16@0:8@24"), ("@@:^{A=}", "@@:^{B=}"), ("c@:", "B@:")] {
+            assert!(!same(bound, found), "{bound} {found}");
+        }
+        // Nothing that a file may say breaks it.
+        for odd in ["", "{{{", "}}}", "\"", "=", "[3{(", "é"] {
+            let _ = same(odd, "@@:");
+        }
+    }
+
+    fn complete() -> Vec<Class> {
+        let mut dump: Vec<Class> = Vec::new();
+        for bound in bound() {
+            let method = Method { name: bound.name.into(), types: bound.types.into() };
+            match dump.iter_mut().find(|c| c.name == bound.class) {
+                Some(class) => class.methods.push(method),
+                None => dump.push(Class { name: bound.class.into(), superclass: None, methods: vec![method] }),
+            }
+        }
+        dump
+    }
+
+    #[test]
+    fn what_is_missing_or_other_is_told() {
+        assert!(bound().len() > 80);
+        let mut dump = complete();
+        assert_eq!(differences(&dump), []);
+        let place = |dump: &[Class], name: &str| dump.iter().position(|c| c.name == name).unwrap();
+        let client = place(&dump, "_ANEClient");
+        dump.remove(client);
+        let info = place(&dump, "_ANEDeviceInfo");
+        dump[info].methods.clear();
+        let request = place(&dump, "_ANERequest");
+        dump[request].methods[0].types = "v16@0:8".into();
+        let told: Vec<String> = differences(&dump).iter().map(ToString::to_string).collect();
+        assert!(told.contains(&"no class _ANEClient".to_string()), "{told:?}");
+        assert!(told.contains(&"no method +[_ANEDeviceInfo aneSubType]".to_string()), "{told:?}");
+        assert!(told.iter().any(|t| t.contains("_ANERequest") && t.contains("v16@0:8")), "{told:?}");
+        // A method may be a superclass's, and a file's chain of classes may be a circle.
+        let above = Class { name: "Above".into(), superclass: Some("_ANEDeviceInfo".into()), methods: Vec::new() };
+        dump[info].superclass = Some("Above".into());
+        dump.push(above);
+        assert_eq!(differences(&dump).len(), told.len());
+    }
+}

@@ -1,0 +1,65 @@
+//! The commands about this computer: doctor, classes.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `ferrane doctor`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Probes are small programs that run on the device and measure what it allows. Each is asked in a process of its own, so that one that
+breaks its process or does not come back takes nothing with it. Those that spoil a process on purpose are asked only by name or with
+--probes all, last. Ctrl-C ends the examination and keeps what was measured.
+
+Examples:
+  ferrane doctor                                    the engine where there is one, else the emulator
+  ferrane doctor --json report.json                 and the report, to be sent or used as a machine
+  ferrane doctor --probes concat,port-order,W1      probes, or experiments of pull request 40 of the reference work
+  ferrane doctor --list                             what can be asked
+  ferrane doctor --device 'emulator?profile=m1-macos26-inmem' --probes all
+  ferrane check --target report.json model.mil      programs against what was measured
+
+On a Mac: docs/doctor.md says how to run it and where to send the report.")]
+pub struct Doctor {
+    /// What is examined: `ane`, `emulator?profile=m4&numerics=hardware`, `ane-or-emulator`.
+    #[arg(long, default_value = "ane-or-emulator", value_name = "DEVICE")]
+    pub device: String,
+    /// Write the report here; `-` is standard output, which then holds nothing else.
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+    /// What to ask: names of probes or experiments, or `all`; everything but what is risky if not given.
+    #[arg(long, value_name = "LIST|all", value_delimiter = ',')]
+    pub probes: Vec<String>,
+    /// List the probes.
+    #[arg(long, conflicts_with_all = ["json", "probes"])]
+    pub list: bool,
+    /// Seconds after which a probe is given up.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = super::whole::<u64>)]
+    pub timeout: u64,
+    /// Ask all probes in this process.
+    #[arg(long)]
+    pub here: bool,
+}
+
+/// `ferrane classes`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ferrane classes                              the engine's private framework, on a Mac
+  ferrane classes --framework CoreML           another one, by name or path
+  ferrane classes --json > classes.json        to keep, or to send
+  ferrane classes --diff                       missing classes, missing methods, other types than Ferrane calls them by
+  ferrane classes --diff classes.json          the same of a dump that was kept, on any computer
+
+Exit status with --diff: 0 no difference, 1 differences, 2 trouble.")]
+pub struct Classes {
+    /// A framework's name or path.
+    #[arg(long, value_name = "NAME|PATH")]
+    pub framework: Option<String>,
+    /// Hold the classes, or those of a file that --json wrote, against what Ferrane calls.
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    pub diff: Option<Option<PathBuf>>,
+    /// One JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
