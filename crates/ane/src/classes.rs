@@ -76,12 +76,17 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Holds a dump against what is bound. Classes of other frameworks (Foundation's, Metal's) are passed over: those whose names
-/// do not begin as the private ones do.
+/// What the names of a framework's private classes begin with: the engine's own, Core ML's.
+const FAMILIES: [&str; 2] = ["_ANE", "ML"];
+
+/// Holds a dump against what is bound. Only the families of classes that the dump has any of are judged: a dump is of one framework.
 pub fn differences(dump: &[Class]) -> Vec<Difference> {
+    let families: Vec<&str> =
+        FAMILIES.into_iter().filter(|family| dump.iter().any(|c| c.name.starts_with(family))).collect();
+    let judged = |b: &Bound| families.iter().any(|family| b.class.starts_with(family));
     let mut found = Vec::new();
     let mut missing: Vec<&str> = Vec::new();
-    for bound in bound().into_iter().filter(|b| b.class.starts_with("_ANE")) {
+    for bound in bound().into_iter().filter(judged) {
         let Some(class) = dump.iter().find(|c| c.name == bound.class) else {
             if !missing.contains(&bound.class) {
                 missing.push(bound.class);
@@ -169,7 +174,8 @@ pub fn dump(framework: Option<&str>) -> Result<Vec<Class>> {
         return Ok(classes);
     }
     let name = framework.unwrap_or("AppleNeuralEngine");
-    let message = format!("there is no framework {name} here: frameworks are Apple's, and this is {}", std::env::consts::OS);
+    let message =
+        format!("there is no framework {name} here: frameworks are Apple's, and this is {}", std::env::consts::OS);
     Err(Error::new(ErrorKind::Unavailable, message))
 }
 
@@ -250,7 +256,11 @@ mod runtime {
         if crate::system::find().is_none() || framework.is_some() {
             return Ok(None);
         }
-        Ok(Some(sorted(all().into_iter().filter(|c| c.name().to_bytes().starts_with(b"_ANE")))))
+        Ok(Some(sorted(
+            all()
+                .into_iter()
+                .filter(|c| super::FAMILIES.iter().any(|family| c.name().to_bytes().starts_with(family.as_bytes()))),
+        )))
     }
 
     #[cfg(target_vendor = "apple")]
@@ -308,7 +318,8 @@ mod tests {
         ] {
             assert!(same(bound, found), "{bound} {found}: {} {}", bare(bound), bare(found));
         }
-        for (bound, found) in [("B@:I", "B24@0:8Q16"), ("@@:", "@16@0:8@24"), ("@@:^{A=}", "@@:^{B=}"), ("c@:", "B@:")] {
+        for (bound, found) in [("B@:I", "B24@0:8Q16"), ("@@:", "@16@0:8@24"), ("@@:^{A=}", "@@:^{B=}"), ("c@:", "B@:")]
+        {
             assert!(!same(bound, found), "{bound} {found}");
         }
         // Nothing that a file may say breaks it.

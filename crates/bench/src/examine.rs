@@ -17,8 +17,10 @@ pub fn selected(names: &[String]) -> Result<Vec<&'static Probe>, String> {
         chosen.extend(all().iter().filter(|p| p.cost != Cost::Risky));
     }
     for name in names {
-        let found: Vec<_> =
-            all().iter().filter(|p| name == "all" || p.name == name || p.experiments.contains(&name.as_str())).collect();
+        let found: Vec<_> = all()
+            .iter()
+            .filter(|p| name == "all" || p.name == name || p.experiments.contains(&name.as_str()))
+            .collect();
         if found.is_empty() {
             return Err(name.clone());
         }

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrane_device::{
-    Artifact, Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Port, Request, Result, Source, Surface,
+    Artifact, Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Port, Request, Result, Source,
+    Surface,
 };
 use ferrane_emulator::{Emulator, Numerics, Options};
 

@@ -25,7 +25,10 @@ pub fn run(args: Classes) -> Result<()> {
     };
     let found = differences(&classes);
     if args.json {
-        out::line(format!("{:#}", json!({ "bound": bound().len(), "differences": found.iter().map(object).collect::<Vec<_>>() })))?;
+        out::line(format!(
+            "{:#}",
+            json!({ "bound": bound().len(), "differences": found.iter().map(object).collect::<Vec<_>>() })
+        ))?;
     } else {
         found.iter().try_for_each(out::line)?;
         let count = found.len();
@@ -56,9 +59,7 @@ fn object(difference: &Difference) -> Value {
 
 fn written(args: &Classes, classes: &[Class]) -> Value {
     let method = |m: &Method| json!({ "name": m.name, "types": m.types });
-    let class = |c: &Class| {
-        json!({ "name": c.name, "superclass": c.superclass, "methods": c.methods.iter().map(method).collect::<Vec<_>>() })
-    };
+    let class = |c: &Class| json!({ "name": c.name, "superclass": c.superclass, "methods": c.methods.iter().map(method).collect::<Vec<_>>() });
     let facts = ferrane::engine::facts().ok();
     json!({
         "format": FORMAT, "version": VERSION, "framework": args.framework.as_deref().unwrap_or("AppleNeuralEngine"),

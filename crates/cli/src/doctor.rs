@@ -108,7 +108,9 @@ fn list() -> Result<()> {
         };
         out::line(format_args!("{:17} {cost:6}{}{experiments}", probe.name, probe.question))?;
     }
-    out::line("\nslow ones take many compiles; risky ones may spoil their process and are asked only by name or with `all`")
+    out::line(
+        "\nslow ones take many compiles; risky ones may spoil their process and are asked only by name or with `all`",
+    )
 }
 
 /// What a child wrote, and how it ended.
@@ -221,8 +223,12 @@ fn show(answer: &Answer) -> Result<()> {
     }
     for (key, value) in &answer.values {
         let about = |verdict: Verdict, word: &str| {
-            let ids: Vec<&str> =
-                answer.claims.iter().filter(|c| c.value == *key && c.verdict == verdict).map(|c| c.id.as_str()).collect();
+            let ids: Vec<&str> = answer
+                .claims
+                .iter()
+                .filter(|c| c.value == *key && c.verdict == verdict)
+                .map(|c| c.id.as_str())
+                .collect();
             if ids.is_empty() { String::new() } else { format!("  {word} {}", ids.join(", ")) }
         };
         let (agrees, contradicts) = (about(Verdict::Agrees, "as"), about(Verdict::Contradicts, "against"));

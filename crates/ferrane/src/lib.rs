@@ -33,11 +33,11 @@ pub mod engine {
 }
 mod open;
 
+pub use ferrane_bench as bench;
 pub use ferrane_device::{
     Artifact, Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Port, Procedure, Request, Result,
     Source, Stats, Submission, Surface,
 };
-pub use ferrane_bench as bench;
 pub use ferrane_diag as diag;
 pub use ferrane_emulator::{Emulator, Numerics, audit, faults};
 pub use ferrane_host as host;

@@ -86,6 +86,10 @@ fn docs() {
         writeln!(rows, "{class} {sign}{selector} {}", method.encoding).unwrap();
     }
     held("data/bound.txt", &rows);
+    if std::env::var_os("FERRANE_BLESS").is_some() {
+        // What was built in is what the file was before.
+        return;
+    }
     assert_eq!(bound().len(), table().len());
     for (row, method) in bound().iter().zip(table()) {
         assert_eq!((row.words(), row.types), (method.name(), method.encoding));

@@ -44,8 +44,7 @@ pub(super) const PROBES: &[Probe] = &[
 fn attention(masked: bool) -> Draft {
     let shape = [1, 1, 64, 64];
     let draft = Draft::new().since(18).input("p", "fp16", &shape);
-    let (draft, mask) =
-        if masked { (draft.input("q", "fp16", &shape), ", attn_mask = q") } else { (draft, "") };
+    let (draft, mask) = if masked { (draft.input("q", "fp16", &shape), ", attn_mask = q") } else { (draft, "") };
     let call = format!("scaled_dot_product_attention(query = p, key = p, value = p{mask})");
     draft.op("fp16", &shape, "r", &call).output(&["r"])
 }
@@ -81,10 +80,12 @@ fn mask(place: &mut Place<'_>) -> Result<Found> {
 
 fn slice(draft: Draft, name: &str, from: i64, to: i64) -> Draft {
     let (begin, size) = (format!("{name}_begin"), format!("{name}_size"));
-    draft
-        .ints(&begin, &[0, 0, 0, from])
-        .ints(&size, &[1, 64, 1, to - from])
-        .op("fp16", &[1, 64, 1, (to - from) as usize], name, &format!("slice_by_size(begin = {begin}, size = {size}, x = h)"))
+    draft.ints(&begin, &[0, 0, 0, from]).ints(&size, &[1, 64, 1, to - from]).op(
+        "fp16",
+        &[1, 64, 1, (to - from) as usize],
+        name,
+        &format!("slice_by_size(begin = {begin}, size = {size}, x = h)"),
+    )
 }
 
 fn slices(place: &mut Place<'_>) -> Result<Found> {

@@ -25,11 +25,21 @@ pub(super) const PROBES: &[Probe] = &[
     experiment("fences", &["G"], "Are there shared events, and do they count?", fences),
     Probe {
         cost: Cost::Dear,
-        ..experiment("throughput", &["I"], "What does each of twelve equal programs cost, with and without copies?", throughput)
+        ..experiment(
+            "throughput",
+            &["I"],
+            "What does each of twelve equal programs cost, with and without copies?",
+            throughput,
+        )
     },
     experiment("canary", &["W1"], "Does an evaluation write its outputs, and is a product exact?", canary),
     experiment("submission", &["W4"], "Do submitted requests complete, and what does depth gain?", submission),
-    experiment("shared-surface", &["W5"], "May one program's output surface be another's input, without a copy?", shared),
+    experiment(
+        "shared-surface",
+        &["W5"],
+        "May one program's output surface be another's input, without a copy?",
+        shared,
+    ),
     experiment("kernels", &["X1"], "Are relu, gelu, softmax and layer_norm right with fp32 at the boundary?", kernels),
     experiment("attention", &["Y1"], "Is scaled_dot_product_attention of four heads right?", attention),
     experiment("linear", &["Y2"], "Is `linear` with constant weights right?", linear),
@@ -58,7 +68,9 @@ fn told(place: &mut Place<'_>, found: &mut Found, name: &str, draft: &Draft, inp
             }
             found.raw(&format!("{name}: ms"), spread(&mut times));
         }
-        Judgement::Wrong(most) => drop(found.raw(&format!("{name}: largest difference"), json!(most.to_string())).open(format!("{name} is wrong"))),
+        Judgement::Wrong(most) => drop(
+            found.raw(&format!("{name}: largest difference"), json!(most.to_string())).open(format!("{name} is wrong")),
+        ),
         other => drop(found.open(format!("{name}: {other:?}"))),
     }
     Ok(())
@@ -72,8 +84,7 @@ fn fences(place: &mut Place<'_>) -> Result<Found> {
     };
     let event = events.create()?;
     event.signal(3);
-    let (reached, timed_out) =
-        (event.wait(3, Duration::from_secs(1)), event.wait(4, Duration::from_millis(1)));
+    let (reached, timed_out) = (event.wait(3, Duration::from_secs(1)), event.wait(4, Duration::from_millis(1)));
     found.raw("value after signal(3)", event.value()).raw("wait(3)", reached).raw("wait(4)", timed_out);
     if !reached || timed_out || event.value() != 3 {
         found.open("an event does not count as it should");
@@ -196,7 +207,9 @@ fn back(draft: Draft, shape: &[usize], last: &str) -> Draft {
 fn kernels(place: &mut Place<'_>) -> Result<Found> {
     let mut found = Found::new();
     let shape = [1, 256, 1, 64];
-    let begin = || boundary(&[("x", &shape)]).word("mode", "TANH_APPROXIMATION").int("axis", -1).ints("axes", &[3]).half("e", 1e-5);
+    let begin = || {
+        boundary(&[("x", &shape)]).word("mode", "TANH_APPROXIMATION").int("axis", -1).ints("axes", &[3]).half("e", 1e-5)
+    };
     for (name, call) in [
         ("relu", "relu(x = x)"),
         ("gelu", "gelu(mode = mode, x = x)"),

@@ -202,7 +202,11 @@ fn budget(place: &mut Place<'_>) -> Result<Found> {
     let mut found = Found::new();
     let draft = |i: usize| {
         let constant = 1.0 + i as f32 / 1024.0;
-        Draft::new().input("x", "fp16", &SHAPE).half("c0", constant).op("fp16", &SHAPE, "r", "add(x = x, y = c0)").output(&["r"])
+        Draft::new()
+            .input("x", "fp16", &SHAPE)
+            .half("c0", constant)
+            .op("fp16", &SHAPE, "r", "add(x = x, y = c0)")
+            .output(&["r"])
     };
     let mut held = Vec::new();
     let mut refusal = None;

@@ -197,10 +197,9 @@ fn products(place: &mut Place<'_>) -> Result<Found> {
         Err(error) => drop(found.open(format!("conv: {error}"))),
     }
     let square = [1, 64, 64];
-    let named = || {
-        Draft::new().input("p", "fp16", &square).input("q", "fp16", &square).flag("no", false)
-    };
-    let product = named().op("fp16", &square, "r", "matmul(transpose_x = no, transpose_y = no, x = p, y = q)").output(&["r"]);
+    let named = || Draft::new().input("p", "fp16", &square).input("q", "fp16", &square).flag("no", false);
+    let product =
+        named().op("fp16", &square, "r", "matmul(transpose_x = no, transpose_y = no, x = p, y = q)").output(&["r"]);
     let literal = named()
         .op("fp16", &square, "r", "matmul(transpose_x = bool(false), transpose_y = bool(false), x = p, y = q)")
         .output(&["r"]);
@@ -225,7 +224,9 @@ fn products(place: &mut Place<'_>) -> Result<Found> {
     let inputs = [ramp(64 * 48), ramp(48 * 64)];
     match place.judge(&inner, &inputs)? {
         Judgement::Right(_) => drop(found.value("matmul_inner_multiple", 1)),
-        Judgement::Wrong(most) => drop(found.raw("inner extent 48 is off by", json!(most)).value("matmul_inner_multiple", 32)),
+        Judgement::Wrong(most) => {
+            drop(found.raw("inner extent 48 is off by", json!(most)).value("matmul_inner_multiple", 32))
+        }
         other => drop(found.open(format!("an inner extent of 48: {other:?}"))),
     }
     let runtime = x().input("w", "fp16", &[16, 16, 1, 1]);
@@ -272,7 +273,11 @@ fn arguments(place: &mut Place<'_>) -> Result<Found> {
     let mut found = Found::new();
     let softmax = |width: usize| {
         let shape = [1, 64, 1, width];
-        Draft::new().input("x", "fp16", &shape).int("axis", 3).op("fp16", &shape, "r", "softmax(axis = axis, x = x)").output(&["r"])
+        Draft::new()
+            .input("x", "fp16", &shape)
+            .int("axis", 3)
+            .op("fp16", &shape, "r", "softmax(axis = axis, x = x)")
+            .output(&["r"])
     };
     match place.compiles_draft(&softmax(64))? {
         Ok(()) => drop(found.value("softmax_power_of_two", place.compiles_draft(&softmax(96))?.is_err())),
@@ -299,10 +304,7 @@ fn arguments(place: &mut Place<'_>) -> Result<Found> {
     } else {
         found.value("refused_topk", json!(refused));
     }
-    let dead = Draft::new()
-        .input("x", "fp16", &SHAPE)
-        .op("fp16", &SHAPE, "r", "add(x = x, y = x)")
-        .output(&["r", "x"]);
+    let dead = Draft::new().input("x", "fp16", &SHAPE).op("fp16", &SHAPE, "r", "add(x = x, y = x)").output(&["r", "x"]);
     found.value("live_outputs", place.compiles_draft(&dead)?.is_err());
     Ok(found)
 }

@@ -34,7 +34,13 @@ pub(super) const PROBES: &[Probe] = &[
         experiments: &[],
         cost: Cost::Dear,
         values: &[
-            "op.split", "op.pad", "op.crop", "op.reshape", "op.transpose", "op.slice_by_size", "op.slice_by_index",
+            "op.split",
+            "op.pad",
+            "op.crop",
+            "op.reshape",
+            "op.transpose",
+            "op.slice_by_size",
+            "op.slice_by_index",
             "op.gather",
         ],
         says: &[
@@ -58,8 +64,19 @@ pub(super) const PROBES: &[Probe] = &[
         experiments: &[],
         cost: Cost::Dear,
         values: &[
-            "op.rsqrt", "op.log", "op.inverse", "op.pow", "op.gelu", "op.silu", "op.exp", "op.sqrt", "op.sin", "op.cos",
-            "op.atan", "op.erf", "op.mod",
+            "op.rsqrt",
+            "op.log",
+            "op.inverse",
+            "op.pow",
+            "op.gelu",
+            "op.silu",
+            "op.exp",
+            "op.sqrt",
+            "op.sin",
+            "op.cos",
+            "op.atan",
+            "op.erf",
+            "op.mod",
         ],
         says: &[
             says("C046", "op.rsqrt", REFUSED),
@@ -94,8 +111,17 @@ pub(super) const PROBES: &[Probe] = &[
         experiments: &[],
         cost: Cost::Dear,
         values: &[
-            "op.reduce_mean", "op.reduce_sum", "op.reduce_max", "op.reduce_min", "op.reduce_prod", "op.cumsum", "op.topk",
-            "op.avg_pool", "op.max_pool", "op.batch_norm", "op.layer_norm",
+            "op.reduce_mean",
+            "op.reduce_sum",
+            "op.reduce_max",
+            "op.reduce_min",
+            "op.reduce_prod",
+            "op.cumsum",
+            "op.topk",
+            "op.avg_pool",
+            "op.max_pool",
+            "op.batch_norm",
+            "op.layer_norm",
         ],
         says: &[
             says("C056", "op.reduce_mean", FAILS),
@@ -144,7 +170,11 @@ fn end(draft: Draft, shape: &[usize], call: &str) -> Draft {
 }
 
 pub(super) fn concat() -> Draft {
-    end(start().int("axis", 1).flag("no", false), &[1, 128, 1, 64], "concat(axis = axis, interleave = no, values = (h, x))")
+    end(
+        start().int("axis", 1).flag("no", false),
+        &[1, 128, 1, 64],
+        "concat(axis = axis, interleave = no, values = (h, x))",
+    )
 }
 
 const MOVES: &[Case] = &[
@@ -231,7 +261,8 @@ const REDUCTIONS: &[Case] = &[
     reduction!("reduce_min"),
     Case::of("reduce_prod", || {
         // Over two halves of the channels, so that no product overflows.
-        let draft = start().ints("shape", &[1, 2, 32, 64]).op("fp16", &[1, 2, 32, 64], "g", "reshape(shape = shape, x = h)");
+        let draft =
+            start().ints("shape", &[1, 2, 32, 64]).op("fp16", &[1, 2, 32, 64], "g", "reshape(shape = shape, x = h)");
         let draft = draft.ints("axes", &[1]).flag("keep", true);
         end(draft, &[1, 1, 32, 64], "reduce_prod(axes = axes, keep_dims = keep, x = g)")
     }),

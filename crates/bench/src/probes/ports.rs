@@ -41,10 +41,7 @@ pub(super) const PROBES: &[Probe] = &[
         experiments: &[],
         cost: Cost::Light,
         values: &["uniform_inputs", "uniform_outputs"],
-        says: &[
-            says("C145", "uniform_inputs", Word::Is("true")),
-            says("C146", "uniform_outputs", Word::Is("true")),
-        ],
+        says: &[says("C145", "uniform_inputs", Word::Is("true")), says("C146", "uniform_outputs", Word::Is("true"))],
         run: uniform,
     },
     Probe {
@@ -191,8 +188,7 @@ fn uniform(place: &mut Place<'_>) -> Result<Found> {
 fn minimum(place: &mut Place<'_>) -> Result<Found> {
     let mut found = Found::new();
     let shape = [1, 1, 1, 32];
-    let draft =
-        Draft::new().input("x", "fp16", &shape).op("fp16", &shape, "r", "add(x = x, y = x)").output(&["r"]);
+    let draft = Draft::new().input("x", "fp16", &shape).op("fp16", &shape, "r", "add(x = x, y = x)").output(&["r"]);
     let executable = place.compile(&draft)?.load()?;
     let values = [ramp(32)];
     let fits = |bytes: usize| {
@@ -229,8 +225,7 @@ fn rows(place: &mut Place<'_>) -> Result<Found> {
     // Rows of 66 and 96 bytes tell the powers of two up to a page apart.
     for width in [33, 48] {
         let shape = [1, 4, 8, width];
-        let draft =
-            Draft::new().input("x", "fp16", &shape).op("fp16", &shape, "r", "add(x = x, y = x)").output(&["r"]);
+        let draft = Draft::new().input("x", "fp16", &shape).op("fp16", &shape, "r", "add(x = x, y = x)").output(&["r"]);
         let executable = place.compile(&draft)?.load()?;
         let stride = executable.port("x")?.layout.strides.get(2).copied().unwrap_or(0);
         found.raw(&format!("stride of {} bytes", 2 * width), stride);

@@ -34,7 +34,11 @@ fn an_examination_is_told_and_its_report_is_a_machine() {
     ] {
         assert!(told.out.contains(words), "{words} in {}", told.out);
     }
-    assert!(told.err.contains("[1/6] minimum-surface: How small") && told.err.contains("[6/6] compile-budget"), "{}", told.err);
+    assert!(
+        told.err.contains("[1/6] minimum-surface: How small") && told.err.contains("[6/6] compile-budget"),
+        "{}",
+        told.err
+    );
     let report: Value = serde_json::from_slice(&place.read("report.json")).unwrap();
     assert_eq!((&report["format"], &report["version"]), (&json!("ferrane-doctor"), &json!(1)));
     assert_eq!(report["probes"].as_array().unwrap().len(), 6);
@@ -65,7 +69,9 @@ fn an_examination_is_told_and_its_report_is_a_machine() {
 #[test]
 fn reports_of_others_are_refused_with_reasons() {
     let place = Place::new();
-    let report = |probes: &str| format!(r#"{{"format": "ferrane-doctor", "version": 1, "profile": "m4", "probes": [{probes}]}}"#);
+    let report = |probes: &str| {
+        format!(r#"{{"format": "ferrane-doctor", "version": 1, "profile": "m4", "probes": [{probes}]}}"#)
+    };
     for (name, text, words) in [
         ("empty", String::new(), "EOF"),
         ("other", r#"{"format": "x"}"#.into(), "ferrane-doctor"),
@@ -81,7 +87,10 @@ fn reports_of_others_are_refused_with_reasons() {
         place.run(&format!("doctor --device emulator?profile={file} --probes concat")).refused(1, &[&file, words]);
     }
     // The largest numbers that are believed make no trouble beyond an error.
-    place.write("large.json", report(r#"{"name": "p", "values": {"row_alignment": 1099511627776, "queue_depth": 1099511627776}}"#));
+    place.write(
+        "large.json",
+        report(r#"{"name": "p", "values": {"row_alignment": 1099511627776, "queue_depth": 1099511627776}}"#),
+    );
     let told = place.run("doctor --device emulator?profile=large.json --probes port-order,W4").ok();
     assert!(told.out.contains("2 probes"), "{}", told.out);
 }
@@ -94,9 +103,14 @@ fn faulty(place: &Place, faults: &str, line: &str) -> Outcome {
 fn a_probe_that_breaks_its_process_or_hangs_takes_nothing_with_it() {
     let place = Place::new();
     // The second compile of a process ends it.
-    let told = faulty(&place, "compile:2=kill", "doctor --device emulator --probes concat,minimum-surface --json report.json");
+    let told =
+        faulty(&place, "compile:2=kill", "doctor --device emulator --probes concat,minimum-surface --json report.json");
     assert!(told.out.contains("concat            open: the probe's process ended with signal: 6"), "{}", told.out);
-    assert!(told.out.contains("2 probes, 0 values") && told.out.contains("2 probes left something open"), "{}", told.out);
+    assert!(
+        told.out.contains("2 probes, 0 values") && told.out.contains("2 probes left something open"),
+        "{}",
+        told.out
+    );
     let told = faulty(&place, "compile:1=delay 60s", "doctor --device emulator --probes concat --timeout 1");
     assert!(told.out.contains("open: it did not come back within 1 s"), "{}", told.out);
 }
@@ -105,7 +119,8 @@ fn a_probe_that_breaks_its_process_or_hangs_takes_nothing_with_it() {
 fn ctrl_c_keeps_what_was_measured() {
     let place = Place::new();
     let line = "doctor --device emulator --json report.json --probes port-order,several-inputs,throughput,types,axis";
-    let mut child = place.command(line).stderr(std::process::Stdio::null()).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut child =
+        place.command(line).stderr(std::process::Stdio::null()).stdout(std::process::Stdio::null()).spawn().unwrap();
     // Once the first answers are in the file.
     let begun = std::time::Instant::now();
     while !place.path("report.json").exists() && begun.elapsed().as_secs() < 60 {
@@ -145,7 +160,9 @@ fn classes_are_apples_and_a_dump_is_compared_anywhere() {
         assert!(told.out.contains(words), "{words} in {}", told.out);
     }
     assert!(!told.out.contains("aneSubType"), "{}", told.out);
-    for (text, words) in [("", "EOF"), ("{}", "ferrane-classes"), (r#"{"format": "ferrane-classes", "version": 2}"#, "version 1")] {
+    for (text, words) in
+        [("", "EOF"), ("{}", "ferrane-classes"), (r#"{"format": "ferrane-classes", "version": 2}"#, "version 1")]
+    {
         place.write("bad.json", text);
         place.run("classes --diff bad.json").refused(2, &["bad.json", words]);
     }

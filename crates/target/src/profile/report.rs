@@ -59,11 +59,13 @@ impl Profile {
         }
         match head.get("version").and_then(Value::as_u64) {
             Some(VERSION) => {}
-            Some(other) => return Err(wrong(format!("it is of version {other}; this Ferrane reads version {VERSION}"))),
+            Some(other) => {
+                return Err(wrong(format!("it is of version {other}; this Ferrane reads version {VERSION}")));
+            }
             None => return Err(wrong("it has no version")),
         }
         let report: Report = serde_json::from_value(head).map_err(|e| wrong(e.to_string()))?;
-            let overlay = overlay(&report)?;
+        let overlay = overlay(&report)?;
         let built_in = OVERLAYS.as_ref().map_err(ProfileError::clone)?;
         resolve(&subject(&report.profile)?, &[built_in, &[overlay]])
     }
@@ -114,8 +116,9 @@ fn given(probe: &Probe, name: &str, value: &Value) -> Value {
     let about = |verdict: &'static str| probe.claims.iter().filter(move |c| c.value == name && c.verdict == verdict);
     let source = format!("measured:{}", probe.name);
     let claims: Vec<&str> = std::iter::once(source.as_str()).chain(about("agrees").map(|c| c.id.as_str())).collect();
-    let overruled: Map<String, Value> =
-        about("contradicts").map(|c| (c.id.clone(), json!(format!("the probe `{}` found otherwise", probe.name)))).collect();
+    let overruled: Map<String, Value> = about("contradicts")
+        .map(|c| (c.id.clone(), json!(format!("the probe `{}` found otherwise", probe.name))))
+        .collect();
     json!({ "value": value, "claims": claims, "overrules": overruled })
 }
 
@@ -137,7 +140,9 @@ mod tests {
     use crate::profile::{Acceptance, Limit, PortOrder};
 
     fn report(probes: &str) -> String {
-        format!(r#"{{"format": "ferrane-doctor", "version": 1, "profile": "m4-max-macos26-inmem", "later": 1, "probes": [{probes}]}}"#)
+        format!(
+            r#"{{"format": "ferrane-doctor", "version": 1, "profile": "m4-max-macos26-inmem", "later": 1, "probes": [{probes}]}}"#
+        )
     }
 
     #[test]
