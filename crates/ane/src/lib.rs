@@ -34,9 +34,9 @@ pub mod attributes;
 pub mod bind;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod cache;
-pub mod classes;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod chain;
+pub mod classes;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod compile;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
