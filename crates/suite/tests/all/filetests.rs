@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+#[cfg(not(target_vendor = "apple"))]
 use ferrane_device::ErrorKind;
 use ferrane_emulator::{Emulator, Numerics, Options};
 use ferrane_suite::filetest::{Filetest, Test, bless, discover};
