@@ -153,6 +153,8 @@ macro_rules! class {
         ///
         /// # Errors
         /// It is not there, or it raised an exception.
+        // Selectors keep their names, and one is called `default`.
+        #[allow(clippy::should_implement_trait)]
         $fvis fn $f($($arg: $ty),*) -> ferrane_device::Result<$ret> {
             // SAFETY: the types of the wrapped objects are the classes that the selector wants.
             unsafe { METHODS.$f.send_class(($($arg.raw(),)*)) }
