@@ -271,7 +271,7 @@ impl<'a> Place<'a> {
         for (found, exact) in pairs {
             let difference = (found - exact).abs();
             // A NaN is no number, however far.
-            wrong |= !(difference <= TOLERANCE + TOLERANCE * exact.abs());
+            wrong |= difference.is_nan() || difference > TOLERANCE + TOLERANCE * exact.abs();
             most = if difference.is_nan() { f32::INFINITY } else { most.max(difference) };
         }
         Ok(if wrong { Judgement::Wrong(most) } else { Judgement::Right(most) })

@@ -225,7 +225,7 @@ fn products(place: &mut Place<'_>) -> Result<Found> {
     match place.judge(&inner, &inputs)? {
         Judgement::Right(_) => drop(found.value("matmul_inner_multiple", 1)),
         Judgement::Wrong(most) => {
-            drop(found.raw("inner extent 48 is off by", json!(most)).value("matmul_inner_multiple", 32))
+            found.raw("inner extent 48 is off by", json!(most)).value("matmul_inner_multiple", 32);
         }
         other => drop(found.open(format!("an inner extent of 48: {other:?}"))),
     }

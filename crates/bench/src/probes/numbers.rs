@@ -185,7 +185,7 @@ fn accumulator(place: &mut Place<'_>) -> Result<Found> {
     }
     let above = 1.0 + power(-10);
     match (seen[0], seen[1]) {
-        (sum, _) if sum == 0.0 => found.value("accumulator", "grid16"),
+        (0.0, _) => found.value("accumulator", "grid16"),
         (sum, rest) if sum == power(-12) && rest == above => found.value("accumulator", "fp32"),
         (sum, rest) if sum == power(-12) && rest == 1.0 => found.value("accumulator", "tile4"),
         _ => found.open("accumulator: the sums fit no model"),
