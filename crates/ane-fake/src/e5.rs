@@ -43,10 +43,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn of<T: ClassType + DefinedClass>(object: Option<&AnyObject>) -> Option<Retained<T>>
-where
-    T: objc2::DowncastTarget,
-{
+fn of<T: objc2::DowncastTarget>(object: Option<&AnyObject>) -> Option<Retained<T>> {
     // SAFETY: an object, which is kept.
     unsafe { Retained::retain(std::ptr::from_ref(object?).cast_mut()) }?.downcast().ok()
 }

@@ -47,7 +47,8 @@ fn training_is_the_emulators_to_the_bit() {
     assert_eq!(emulator.code, Some(0), "{}", emulator.err);
     let expected = place.state("emulator", 3);
     assert!(expected.2.len() >= 3, "{:?}", expected.2);
-    for way in ["ane", "ane?dispatch=realtime", "ane?dispatch=process-request", "ane?dispatch=direct"] {
+    let ways = ["ane", "ane?dispatch=realtime", "ane?dispatch=process-request", "ane?dispatch=direct", "ane?path=e5"];
+    for way in ways {
         let out = way.replace(['?', '='], "-");
         let engine = fake(&place, &format!("{TINY} --out {out} --device {way}"));
         assert_eq!(engine.code, Some(0), "{way}: {}", engine.err);
