@@ -13,6 +13,8 @@
  *
  * In the patterns Za stands for * and ZZ for Z.
  */
+#include <sched.h>
+#include <stdlib.h>
 #include <valgrind/helgrind.h>
 
 typedef unsigned long word;
@@ -33,23 +35,53 @@ typedef unsigned long word;
         return result;                                                                            \
     }
 
-/* Values that are made once and then only read: whoever comes first has made them. */
-static word seen[4096];
+/*
+ * Values that are made once and then only read. Whoever comes before one is complete may be the one who makes it, so all of those
+ * give, and take when all of them have given.
+ */
+struct once {
+    word address;
+    word inside;
+    word complete;
+};
 
-static int is_first(word once)
+static struct once table[4096];
+
+static struct once *find(word address)
 {
     for (word i = 0; i < 4096; i++) {
-        word *place = &seen[((once >> 2) + i) % 4096];
-        word found = __atomic_load_n(place, __ATOMIC_RELAXED);
-        if (found == once)
-            return 0;
-        if (!found) {
-            __atomic_store_n(place, once, __ATOMIC_RELAXED);
-            return 1;
-        }
+        struct once *once = &table[((address >> 2) + i) % 4096];
+        word none = 0;
+        if (__atomic_load_n(&once->address, __ATOMIC_SEQ_CST) == address)
+            return once;
+        if (__atomic_compare_exchange_n(&once->address, &none, address, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+            || none == address)
+            return once;
     }
+    abort();
+}
+
+static int enter(struct once *once)
+{
+    if (__atomic_load_n(&once->complete, __ATOMIC_SEQ_CST))
+        return 0;
+    __atomic_fetch_add(&once->inside, 1, __ATOMIC_SEQ_CST);
     return 1;
 }
+
+static void leave(struct once *once, int early)
+{
+    if (early) {
+        GIVES(once->address);
+        __atomic_store_n(&once->complete, 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_sub(&once->inside, 1, __ATOMIC_SEQ_CST);
+    }
+    while (__atomic_load_n(&once->inside, __ATOMIC_SEQ_CST))
+        sched_yield();
+    TAKES(once->address);
+}
+
+#define WRAP_ONCE(pattern) WRAP(pattern, struct once *once = find(a); int early = enter(once), leave(once, early))
 
 /* Mutex::lock(result, mutex) and the end of a MutexGuard. */
 WRAP(_ZZN3std4sync6poison5mutexZa4lock17hZa, (void)0, TAKES(b))
@@ -59,8 +91,7 @@ WRAP(_ZZNZaMutexGuardZaDropZa4drop17hZa, GIVES(*(word *)a), (void)0)
 WRAP(_ZZN3std4sync6poison7condvar7Condvar4wait17hZa, GIVES(c), TAKES(c))
 
 /* Once, OnceLock, LazyLock: the address first. */
-WRAP(_ZZN3std4sync6poison4once4Once9call_once17hZa, int first = is_first(a), if (first) GIVES(a); TAKES(a))
-WRAP(_ZZN3std4sync9once_lockZaOnceLockZa10initialize17hZa, (void)0, GIVES(a))
-WRAP(_ZZN3std4sync9once_lockZaOnceLockZa11get_or_init17hZa, (void)0, TAKES(a))
-WRAP(_ZZN3std4sync9lazy_lockZaLazyLockZa5force17hZa, int first = is_first(a), if (first) GIVES(a); TAKES(a))
-WRAP(_ZZNZaLazyLockZaDerefZa5deref17hZa, int first = is_first(a), if (first) GIVES(a); TAKES(a))
+WRAP_ONCE(_ZZN3std4sync4once4Once9call_once17hZa)
+WRAP_ONCE(_ZZN3std4sync9once_lockZaOnceLockZa11get_or_init17hZa)
+WRAP_ONCE(_ZZN3std4sync9lazy_lockZaLazyLockZa5force17hZa)
+WRAP_ONCE(_ZZNZaLazyLockZaDerefZa5deref17hZa)
