@@ -21,6 +21,7 @@
 //! - `event-timeout=SECONDS`: how long a request waits for its events, and a chain for its end; 60 unless said otherwise.
 //! - `chain=auto|hardware|off`: whether the steps of a chain go as one request of the engine; `auto` takes them one after another
 //!   where it is refused, and the device's notes say why.
+//! - `isolate=off|on|SECONDS`: whether the engine is reached in a child process, and how long one answer may take ([`isolate`]).
 //! - `qos=N`: the quality of service of every call, 0 to 63; 21 unless said otherwise, and no other was seen to matter.
 //!
 //! No part of it has met hardware: it is proven over the fake framework, whose rules are those that were published.
@@ -48,6 +49,7 @@ mod doctor;
 mod e5;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod events;
+pub mod isolate;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod ports;
 #[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
@@ -57,12 +59,13 @@ mod surface;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod system;
 
+use std::time::Duration;
+
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 pub use compile::compiles;
 pub use doctor::{Facts, facts};
 use ferrane_device::{Device, Error, ErrorKind, OpenOptions, Result};
 use ferrane_target::Profile;
-use std::time::Duration;
 #[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
 pub use system::inject;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
@@ -80,6 +83,8 @@ struct Given {
     fences: Option<&'static str>,
     chain: Option<&'static str>,
     event_timeout: Duration,
+    /// How long a child process may take for an answer, if there is to be one.
+    isolate: Option<Duration>,
 }
 
 /// The values of the option `dispatch`.
@@ -100,6 +105,9 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The quality of service that every published program uses (benchmarks §9).
 const QOS: u32 = 21;
+
+/// How long a child process may take for an answer unless the option says it: no published compile took minutes.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 fn given(text: &str) -> Result<Given> {
     let mut options = OpenOptions::parse("ane", text)?;
@@ -136,8 +144,21 @@ fn given(text: &str) -> Result<Given> {
             Error::new(ErrorKind::Option, format!("ane option `event-timeout={word}`: expected a number of seconds"))
         })?,
     };
+    let isolate = match options.take("isolate", "off|on|SECONDS").as_deref() {
+        None | Some("off") => None,
+        Some("on") => Some(PATIENCE),
+        Some(word) => {
+            let seconds = word.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok()).filter(|s| !s.is_zero());
+            Some(seconds.ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Option,
+                    format!("ane option `isolate={word}`: expected off, on or a number of seconds"),
+                )
+            })?)
+        }
+    };
     options.finish()?;
-    Ok(Given { profile, e5, dispatch, cache, qos, fences, chain, event_timeout })
+    Ok(Given { profile, e5, dispatch, cache, qos, fences, chain, event_timeout, isolate })
 }
 
 /// Opens the engine; the options are those of the crate's documentation.
@@ -148,12 +169,12 @@ fn given(text: &str) -> Result<Given> {
 pub fn open(options: &str) -> Result<Device> {
     let given = given(options)?;
     #[cfg(target_vendor = "apple")]
-    return open_system(system::find()?, given);
+    return open_system(system::find()?, given, options);
     #[cfg(not(target_vendor = "apple"))]
     {
         #[cfg(feature = "objc-runtime")]
         if let Some(system) = system::find() {
-            return open_system(system, given);
+            return open_system(system, given, options);
         }
         let _ = given;
         let message = format!("the Neural Engine is part of Apple's computers; this is {}", std::env::consts::OS);
@@ -162,13 +183,19 @@ pub fn open(options: &str) -> Result<Device> {
 }
 
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
-fn open_system(system: &'static System, given: Given) -> Result<Device> {
+fn open_system(system: &'static System, given: Given, options: &str) -> Result<Device> {
     let own = || system.profile().and_then(|name| Profile::named(&name).ok());
     let default = || Profile::named(Profile::DEFAULT).map_err(|e| Error::new(ErrorKind::Option, e.to_string()));
     let profile = given.profile.or_else(own).map_or_else(default, Ok)?;
+    if let Some(patience) = given.isolate {
+        // The child is opened as this was to be.
+        let options: Vec<&str> = options.split('&').filter(|pair| !pair.starts_with("isolate=")).collect();
+        return Ok(Device::new(isolate::Isolated::new(options.join("&"), patience, profile)?));
+    }
     if given.e5 {
         return Ok(Device::new(e5::E5::new(system, profile)?));
     }
+    let dispatch = dispatch::WORDS.iter().find(|(word, _)| Some(*word) == given.dispatch);
     let cache = match given.cache.as_deref() {
         None => system.cache.clone(),
         Some("off") => None,
@@ -244,6 +271,9 @@ mod tests {
             "event-timeout=0",
             "chain=on",
             "path=e5&chain=off",
+            "isolate=yes",
+            "isolate=0",
+            "isolate=-1",
         ] {
             assert_eq!(failure(wrong).kind(), ErrorKind::Option, "{wrong}");
         }

@@ -47,6 +47,10 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 /// Runs the command with these arguments, the first of which is its own name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // The command may be the child of one that opened `ane?isolate=on`.
+    if let Some(code) = ferrane::isolate::serve() {
+        return code;
+    }
     // The defaults of `train` and the passes of `convert` are shown from where they are kept.
     let mut command =
         Cli::command().mut_subcommand("train", train::describe).mut_subcommand("convert", convert::describe);

@@ -40,6 +40,8 @@ pub enum ErrorKind {
     OutOfMemory,
     /// The system below failed in a way of its own.
     System,
+    /// The process that the device ran in has died or hung.
+    Crashed,
 }
 
 impl ErrorKind {
@@ -60,6 +62,7 @@ impl ErrorKind {
             ErrorKind::Option => "E0612",
             ErrorKind::OutOfMemory => "E0613",
             ErrorKind::System => "E0614",
+            ErrorKind::Crashed => "E0615",
         }
     }
 }
@@ -86,6 +89,10 @@ pub fn remedy(kind: ErrorKind) -> &'static str {
         ErrorKind::Unavailable => "Use the emulator (`emulator`), which runs everywhere.",
         ErrorKind::Option => "See the options that the message lists.",
         ErrorKind::OutOfMemory => "Use smaller shapes, or free executables and surfaces.",
+        ErrorKind::Crashed => {
+            "Load or reload the program: it gets a fresh process. If it dies there too, change the program; if it was only slow, give \
+             `isolate` more seconds."
+        }
         ErrorKind::System => "The raw domain and code are the system's own; they may help in a search.",
     }
 }

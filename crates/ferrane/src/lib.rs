@@ -33,6 +33,7 @@ pub mod engine {
 }
 mod open;
 
+pub use ferrane_ane::isolate;
 pub use ferrane_bench as bench;
 pub use ferrane_device::{
     Artifact, Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Port, Procedure, Request, Result,

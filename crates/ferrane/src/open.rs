@@ -25,8 +25,13 @@ pub struct DeviceInfo {
     pub options: &'static [&'static str],
 }
 
-const ANE_OPTIONS: [&str; 4] =
-    ["dispatch=standard|realtime|process-request|direct", "cache=off|FOLDER", "qos=0…63", "profile=NAME"];
+const ANE_OPTIONS: [&str; 5] = [
+    "dispatch=standard|realtime|process-request|direct",
+    "cache=off|FOLDER",
+    "qos=0…63",
+    "profile=NAME",
+    "isolate=off|on|SECONDS",
+];
 const NAMES: [&str; 3] = ["emulator", "ane", "ane-or-emulator"];
 const EMULATOR_OPTIONS: [&str; 8] = [
     "numerics=fast|exact|hardware",

@@ -141,7 +141,7 @@ impl LayerRun<'_> {
             Ok(_) => return Ok(()),
             Err(first) => first,
         };
-        if !matches!(first.kind(), ErrorKind::Evaluate | ErrorKind::System) {
+        if !matches!(first.kind(), ErrorKind::Evaluate | ErrorKind::System | ErrorKind::Crashed) {
             return Err(at(kernel)(first));
         }
         let executable = &self.kernels.find(kernel)?.executable;
