@@ -1,6 +1,6 @@
 //! What a computer with an engine says of itself.
 
-use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_device::Result;
 
 /// A computer with an engine.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct Facts {
 /// The facts of this computer.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`] where there is no engine.
+/// [`ErrorKind::Unavailable`](ferrane_device::ErrorKind::Unavailable) where there is no engine.
 pub fn facts() -> Result<Facts> {
     #[cfg(target_vendor = "apple")]
     return Ok(of(crate::system::find()?));
@@ -39,7 +39,11 @@ pub fn facts() -> Result<Facts> {
         return Ok(of(system));
     }
     #[cfg(not(target_vendor = "apple"))]
-    Err(Error::new(ErrorKind::Unavailable, format!("there is no Neural Engine here; this is {}", std::env::consts::OS)))
+    {
+        use ferrane_device::{Error, ErrorKind};
+        let message = format!("there is no Neural Engine here; this is {}", std::env::consts::OS);
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
 }
 
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
