@@ -27,7 +27,7 @@ class! {
         /// Utility work.
         pub class utility() -> u32 = c"aneUtilityTaskQoS", "I@:";
         /// Work without a name.
-        pub class default() -> u32 = c"aneDefaultTaskQoS", "I@:";
+        pub class usual() -> u32 = c"aneDefaultTaskQoS", "I@:";
         /// Work that a user asked for.
         pub class user_initiated() -> u32 = c"aneUserInitiatedTaskQoS", "I@:";
         /// Work that a user waits for.

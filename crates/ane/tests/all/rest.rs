@@ -125,7 +125,7 @@ fn a_model_says_what_it_has_inside() {
 #[test]
 fn queues_driver_and_counters() {
     let (_fake, device) = open();
-    assert_eq!(QosMapper::default().unwrap(), 21);
+    assert_eq!(QosMapper::usual().unwrap(), 21);
     let all = [QosMapper::background, QosMapper::utility, QosMapper::user_initiated, QosMapper::user_interactive];
     all.iter().for_each(|qos| assert!(qos().unwrap() < 64));
     let real_time = QosMapper::real_time().unwrap();
