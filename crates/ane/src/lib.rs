@@ -195,7 +195,6 @@ fn open_system(system: &'static System, given: Given, options: &str) -> Result<D
     if given.e5 {
         return Ok(Device::new(e5::E5::new(system, profile)?));
     }
-    let dispatch = dispatch::WORDS.iter().find(|(word, _)| Some(*word) == given.dispatch);
     let cache = match given.cache.as_deref() {
         None => system.cache.clone(),
         Some("off") => None,
