@@ -285,7 +285,8 @@ mod tests {
         assert_eq!(receive(&mut pipe).unwrap().unwrap(), b"");
         assert!(receive(&mut pipe).unwrap().is_none());
 
-        let error = Error::from_raw("com.apple.appleneuralengine", 8, "Failed with status=0x1d").with_port("x");
+        let text = "ANEProgramProcessRequestDirect() Failed with status=0x1d : statusType=0x9: Program Inference error";
+        let error = Error::from_raw("com.apple.appleneuralengine", 8, text).with_port("x");
         let answer = Writing::answer(Err(error));
         let read = Reading(&answer.0).answer().map(|_| ()).unwrap_err();
         assert_eq!((read.kind(), read.raw_code(), read.status()), (ErrorKind::Evaluate, Some(8), Some(0x1d)));
