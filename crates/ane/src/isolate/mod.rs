@@ -10,7 +10,7 @@
 //! answer. That copies, and it needs no memory that two processes share and one of them may leave half-written when it dies. It is for
 //! programs that one does not trust yet, not for speed.
 //!
-//! A message is a mark, the length of what follows, and that; [`message`] reads it and takes nothing for granted. What a child leaves
+//! A message is a mark, the length of what follows, and that; `message` reads it and takes nothing for granted. What a child leaves
 //! staged when it is killed goes when the next device is opened.
 //!
 //! [`ErrorKind::Crashed`]: ferrane_device::ErrorKind::Crashed

@@ -43,8 +43,7 @@ impl Plan {
         let executable = compile(&device, &text()).unwrap().load().unwrap();
         let surface = |procedure: &str, port: &str| {
             let procedure = executable.procedure(procedure).unwrap();
-            let surface = device.surface(&device.fitted(procedure, port).unwrap()).unwrap();
-            surface
+            device.surface(&device.fitted(procedure, port).unwrap()).unwrap()
         };
         let (x, b, h) = (surface("scale", "x"), surface("scale", "b"), surface("scale", "h"));
         let (y, m) = (surface("close", "y"), surface("close", "m"));
