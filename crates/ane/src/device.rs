@@ -10,8 +10,6 @@ use ferrane_device::backend::{
 use ferrane_device::queue::Queue;
 use ferrane_device::staging::{Staged, sweep};
 use ferrane_device::{Bindings, Error, ErrorKind, Layout, Memory, Port, Procedure, Result};
-use ferrane_mil::text::{Missing, Options};
-use ferrane_mil::weights::Strictness;
 use ferrane_target::Profile;
 
 use crate::bind::foundation::{Map, Number, data, list, map, number};
@@ -22,6 +20,7 @@ use crate::compile;
 use crate::dispatch::{Dispatch, Route};
 use crate::events::{Counters, Fences, Fencing};
 use crate::ports::{self, Declared};
+use crate::source;
 use crate::surface::{SurfaceMemory, behind};
 use crate::system::System;
 
@@ -102,29 +101,8 @@ impl Backend for Ane {
     }
 
     fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
-        let (mil, files, declared) = match source {
-            Source::Program(program) => {
-                let declared = ports::declared(program)?;
-                (ferrane_mil::print(program).into_bytes(), program.weights.files(), declared)
-            }
-            Source::Text { mil, weights } => {
-                // The text goes to the compiler as it is; it is read for its ports only.
-                let reading = Options { missing: Missing::Keep, strictness: Strictness::Lenient, ..Options::default() };
-                let parsed = ferrane_mil::parse_with(mil, weights, reading);
-                let refused = || {
-                    let why = parsed.diagnostics.iter().next().map(|d| d.message.clone()).unwrap_or_default();
-                    Error::new(ErrorKind::InvalidProgram, format!("{}: {why}", options.label))
-                };
-                let program = parsed.program.as_ref().ok_or_else(refused)?;
-                (mil.to_vec(), weights.files(), ports::declared(program)?)
-            }
-            _ => {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    "the in-memory path takes programs and text, nothing compiled",
-                ));
-            }
-        };
+        let declared = ports::declared(&*source::program(&source, &options.label)?)?;
+        let (mil, files) = source::parts(&source)?;
         let weights: Vec<(String, &[u8])> = files.iter().map(|(path, bytes)| (path.clone(), &bytes[..])).collect();
         let descriptor = describe(&mil, &weights)?;
         let model = model(&descriptor)?;

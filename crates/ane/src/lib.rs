@@ -55,6 +55,8 @@ mod ports;
 #[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
 pub mod runtime;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
+mod source;
+#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod surface;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod system;

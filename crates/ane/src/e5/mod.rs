@@ -26,14 +26,13 @@ use ferrane_device::queue::Queue;
 use ferrane_device::staging::sweep;
 use ferrane_device::{Error, ErrorKind, Layout, Memory, Result};
 use ferrane_mil::boundary::multiarrays;
-use ferrane_mil::text::{Missing, Options};
-use ferrane_mil::weights::Strictness;
 use ferrane_target::Profile;
 
 use self::assembly::Assembly;
 use self::run::Running;
 use crate::bind;
 use crate::ports::{self, Declared};
+use crate::source;
 use crate::surface::SurfaceMemory;
 use crate::system::System;
 
@@ -120,24 +119,7 @@ impl Backend for E5 {
     }
 
     fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
-        let parsed;
-        let program = match source {
-            Source::Program(program) => program,
-            Source::Text { mil, weights } => {
-                let reading = Options { missing: Missing::Keep, strictness: Strictness::Lenient, ..Options::default() };
-                let read = ferrane_mil::parse_with(mil, weights, reading);
-                let why = || read.diagnostics.iter().next().map(|d| d.message.clone()).unwrap_or_default();
-                let refused = || Error::new(ErrorKind::InvalidProgram, format!("{}: {}", options.label, why()));
-                parsed = read.program.as_ref().ok_or_else(refused)?.clone();
-                &parsed
-            }
-            _ => {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    "the E5 path takes programs and text, nothing compiled",
-                ));
-            }
-        };
+        let program = &*source::program(&source, &options.label)?;
         let declared = ports::declared(program)?;
         let refused = |e| Error::new(ErrorKind::Unsupported, format!("the E5 path: {e}")).labelled(&options.label);
         let wide = multiarrays(program).map_err(refused)?;

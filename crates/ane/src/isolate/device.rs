@@ -12,12 +12,12 @@ use ferrane_device::backend::{
 use ferrane_device::queue::Queue;
 use ferrane_device::{Bindings, Error, ErrorKind, Layout, Memory, Procedure, Result};
 use ferrane_host::buffer::SharedBytes;
-use ferrane_mil::print;
 use ferrane_target::Profile;
 
 use super::message::{Question, Reading, Writing};
 use super::worker::Worker;
 use super::{Ordering, SERVES};
+use crate::source;
 
 struct Shared {
     options: String,
@@ -77,16 +77,7 @@ impl Backend for Isolated {
     }
 
     fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
-        let (mil, files) = match source {
-            Source::Program(program) => (print(program).into_bytes(), program.weights.files()),
-            Source::Text { mil, weights } => (mil.to_vec(), weights.files()),
-            _ => {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    "a child process takes programs and text, nothing compiled",
-                ));
-            }
-        };
+        let (mil, files) = source::parts(&source)?;
         let mut question = Writing::question(Question::Compile);
         question.bytes(options.label.as_bytes());
         question.bytes(&mil);

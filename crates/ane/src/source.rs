@@ -1,0 +1,37 @@
+//! What is given to a compile: as the text and files that go to the framework, and as a program that is read.
+
+use std::borrow::Cow;
+
+use ferrane_device::backend::Source;
+use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_mil::text::{Missing, Options};
+use ferrane_mil::weights::{Bytes, Strictness};
+use ferrane_mil::{Program, parse_with, print};
+
+fn neither() -> Error {
+    Error::new(ErrorKind::Unsupported, "the engine's paths take programs and text, nothing compiled")
+}
+
+/// The text and the blob files. Text stays as it is.
+pub(crate) fn parts(source: &Source<'_>) -> Result<(Vec<u8>, Vec<(String, Bytes)>)> {
+    match source {
+        Source::Program(program) => Ok((print(program).into_bytes(), program.weights.files())),
+        Source::Text { mil, weights } => Ok((mil.to_vec(), weights.files())),
+        _ => Err(neither()),
+    }
+}
+
+/// The program. Weights that are not there are left open: it is the framework that wants them.
+pub(crate) fn program<'a>(source: &Source<'a>, label: &str) -> Result<Cow<'a, Program>> {
+    match source {
+        Source::Program(program) => Ok(Cow::Borrowed(*program)),
+        Source::Text { mil, weights } => {
+            let reading = Options { missing: Missing::Keep, strictness: Strictness::Lenient, ..Options::default() };
+            let parsed = parse_with(mil, weights, reading);
+            let why = || parsed.diagnostics.iter().next().map(|d| d.message.clone()).unwrap_or_default();
+            let refused = || Error::new(ErrorKind::InvalidProgram, format!("{label}: {}", why()));
+            Ok(Cow::Owned(parsed.program.as_ref().ok_or_else(refused)?.clone()))
+        }
+        _ => Err(neither()),
+    }
+}
