@@ -195,6 +195,21 @@ unsafe impl RefEncode for Literal {
     const ENCODING_REF: Encoding = Encoding::Block;
 }
 
+/// Calls a block whose arguments are a status and a dictionary.
+///
+/// # Safety
+/// `block` is such a block or null.
+pub(crate) unsafe fn tell(block: *const Literal, status: u32) {
+    type Invoke = unsafe extern "C" fn(*const c_void, u32, *const AnyObject);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(literal) = block.as_ref() {
+            let invoke = std::mem::transmute::<unsafe extern "C" fn(*const c_void), Invoke>(literal.invoke);
+            invoke(block.cast(), status, std::ptr::null());
+        }
+    }
+}
+
 /// `BLOCK_HAS_COPY_DISPOSE`.
 const COUNTED: c_int = 1 << 25;
 

@@ -99,6 +99,11 @@ define_class!(
             make!(FakeNumber, value)
         }
 
+        #[unsafe(method_id(numberWithBool:))]
+        fn number_with_bool(value: bool) -> Retained<FakeNumber> {
+            make!(FakeNumber, u64::from(value))
+        }
+
         #[unsafe(method(unsignedLongLongValue))]
         fn value(&self) -> u64 {
             *self.ivars()

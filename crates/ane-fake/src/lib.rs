@@ -5,6 +5,7 @@
 //! to be: text must be data, the weights dictionary must be there, files must be staged, surfaces must be large enough and carry the
 //! indices that the model reports, models go through their states, symbols of loop-backs must be nil (apple-runtime §2, §4, §8, §11).
 //! Of Core ML there are the classes of the E5 path (`coreml`, `e5`), whose description, text and features have to agree (§9).
+//! `compiler` is the C function that makes files.
 //! It reports ports in the order of their names and their strides, so a caller that assumes the program's order or packed rows
 //! fails. The declarations here are written from apple-runtime.md and not from the bindings, so that each checks the other.
 //!
@@ -14,6 +15,7 @@
 
 mod chaining;
 mod client;
+mod compiler;
 mod coreml;
 mod e5;
 mod events;
@@ -68,6 +70,7 @@ pub fn install() {
             cache: None,
             e5_cache: session::e5_cache,
             symbol: e5::has_function,
+            compiler: || Some(compiler::compile),
             recovery: Duration::ZERO,
             surfaces,
         };

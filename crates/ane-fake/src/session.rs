@@ -27,6 +27,7 @@ pub enum Call {
     PrepareChaining,
     EnqueueSets,
     BuffersReady,
+    CompileFile,
 }
 
 /// How predictions report success without computing.

@@ -275,7 +275,7 @@ struct Ended {
 struct Told(Arc<Ended>);
 
 impl Handler for Told {
-    fn ended(&self) {
+    fn ended(&self, _status: Option<u32>) {
         let mut stand = lock(&self.0.stand);
         *stand = match *stand {
             Stand::Sent => Stand::Done,

@@ -26,10 +26,13 @@
 //!
 //! No part of it has met hardware: it is proven over the fake framework, whose rules are those that were published.
 //!
-//! `unsafe` is in `bind` (messages), `e5` (arrays of Core ML), `system` (C functions), `surface` (shared memory), `device` and
-//! `chain` (a surface behind a handle) and `runtime` (the Objective-C runtime of the feature).
+//! [`aot`] gives a program to the compiler's C function, which makes a file of it.
+//!
+//! `unsafe` is in `bind` (messages), `aot` (the compiler), `e5` (arrays of Core ML), `system` (C functions), `surface` (shared memory),
+//! `device` and `chain` (a surface behind a handle) and `runtime` (the Objective-C runtime of the feature).
 #![deny(missing_docs)]
 
+pub mod aot;
 pub mod attributes;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 pub mod bind;
@@ -71,7 +74,7 @@ use ferrane_target::Profile;
 #[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
 pub use system::inject;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
-pub use system::{SurfaceFunctions, System};
+pub use system::{CompileFunction, SurfaceFunctions, System};
 
 /// The options as they were written.
 #[cfg_attr(not(any(target_vendor = "apple", feature = "objc-runtime")), allow(dead_code))]

@@ -29,6 +29,9 @@ pub struct SurfaceFunctions {
     pub release: unsafe extern "C" fn(*const c_void),
 }
 
+/// `ANECCompile`: two dictionaries, and a block that is told a status of 32 bits and a dictionary; as published callers declare it.
+pub type CompileFunction = unsafe extern "C-unwind" fn(*const AnyObject, *const AnyObject, *const c_void) -> i32;
+
 /// A system with an engine.
 #[derive(Clone)]
 pub struct System {
@@ -46,6 +49,8 @@ pub struct System {
     pub e5_cache: fn() -> PathBuf,
     /// Whether a C function of that name is there, once Core ML is open.
     pub symbol: fn(&CStr) -> bool,
+    /// The compiler's C function, if it is there.
+    pub compiler: fn() -> Option<CompileFunction>,
     /// How long the compile service needs after a failed compile (apple-runtime §14).
     pub recovery: Duration,
     /// Surfaces.
@@ -108,6 +113,7 @@ mod apple {
 
     const ENGINE: &CStr = c"/System/Library/PrivateFrameworks/AppleNeuralEngine.framework/AppleNeuralEngine";
     const FOUNDATION: &CStr = c"/System/Library/Frameworks/Foundation.framework/Foundation";
+    const COMPILER: &CStr = c"/System/Library/PrivateFrameworks/ANECompiler.framework/ANECompiler";
     const SURFACE: &CStr = c"/System/Library/Frameworks/IOSurface.framework/IOSurface";
     pub(super) const CORE_ML: &CStr = c"/System/Library/Frameworks/CoreML.framework/CoreML";
     const CORE: &CStr = c"/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation";
@@ -134,6 +140,12 @@ mod apple {
     fn has_symbol(name: &CStr) -> bool {
         // SAFETY: a terminated name; the address is not used.
         !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null()
+    }
+
+    fn compiler() -> Option<CompileFunction> {
+        let function = symbol(library(COMPILER).ok()?, c"ANECCompile").ok()?;
+        // SAFETY: the type that published callers declare.
+        Some(unsafe { std::mem::transmute::<*mut c_void, CompileFunction>(function) })
     }
 
     /// `~/Library/Caches/<program>`, where the E5 runtime was seen to write.
@@ -186,6 +198,7 @@ mod apple {
             cache: std::env::home_dir().map(|home| home.join("Library/Caches/ferrane/ane")),
             e5_cache,
             symbol: has_symbol,
+            compiler,
             recovery: RECOVERY,
             surfaces,
         })

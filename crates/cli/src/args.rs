@@ -1,5 +1,6 @@
 //! The command line.
 
+mod compile;
 mod doctor;
 mod programs;
 mod target;
@@ -7,6 +8,7 @@ mod trace;
 
 use std::path::PathBuf;
 
+pub use compile::Compile;
 pub use doctor::{Classes, Doctor};
 pub use programs::{
     Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run,
@@ -62,6 +64,8 @@ pub enum Command {
     Run(Run),
     /// Write a program as text or package, in another spelling or opset, optimised.
     Convert(Convert),
+    /// Compile a program to the engine's own container, on a Mac.
+    Compile(Compile),
     /// Compare two programs: functions, ops, weights, and what they compute.
     Diff(Diff),
     /// Write the backward program of a function: gradients of its outputs by its inputs and weights.

@@ -1,5 +1,5 @@
 //! The command `ferrane`: train, generate, eval, devices, doctor, classes, target, bench; fmt, check, explain, inspect, run, convert,
-//! diff, grad, cost; trace.
+//! diff, grad, cost, compile; trace.
 //!
 //! Results go to standard output; progress and messages to standard error. With `--json` standard output holds JSON and nothing
 //! else. An error ends the process with status 1 and says what to do about it; so does a finding that is the result itself, a text
@@ -17,6 +17,7 @@ mod audit;
 mod bench;
 mod check;
 mod classes;
+mod compile;
 mod computer;
 mod convert;
 mod cost;
@@ -72,6 +73,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Convert(args) => convert::run(args),
         Command::Cost(args) => cost::run(args),
+        Command::Compile(args) => compile::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Grad(args) => grad::run(args),
         Command::Trace(args) => trace::run(args),

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
     training_is_the_emulators_to_the_bit();
     traces_of_the_engine_replay_to_the_bit();
     the_engine_is_examined_and_its_classes_are_dumped();
+    programs_are_compiled_to_files();
     ExitCode::SUCCESS
 }
 
@@ -119,4 +120,43 @@ fn the_engine_is_examined_and_its_classes_are_dumped() {
     assert!(fake(&place, "classes --diff").ok().out.contains(" 0 differences"));
     // The real command compares what was kept.
     assert!(place.run("classes --diff classes.json").ok().out.contains(" 0 differences"));
+}
+
+/// The compiler gets the program as text with its weights beside it; what it leaves goes, or stays in one folder.
+#[cfg(not(target_vendor = "apple"))]
+fn programs_are_compiled_to_files() {
+    let place = Place::new();
+    place.write(
+        "add.mil",
+        "program(1.3)\n[buildInfo = dict<string, string>({{\"coremlc-version\", \"3505.4.1\"}})]\n{\n    func main<ios18>(\
+         tensor<fp16, [1, 2]> x) {\n        tensor<fp16, [1, 2]> w = const()[name = string(\"w\"), val = tensor<fp16, [1, 2]>(\
+         BLOBFILE(path = string(\"@model_path/weights/w.bin\"), offset = uint64(64)))];\n        \
+         tensor<fp16, [1, 2]> y = add(x = x, y = w)[name = string(\"y\")];\n    } -> (y);\n}\n",
+    );
+    // One record of two fp16 numbers (weight-blob §1).
+    let mut blob = [0u8; 132];
+    (blob[0], blob[4], blob[68], blob[72], blob[80]) = (1, 2, 1, 4, 128);
+    blob[64..68].copy_from_slice(&0xDEAD_BEEFu32.to_le_bytes());
+    std::fs::create_dir(place.path("weights")).unwrap();
+    place.write("weights/w.bin", blob);
+    let left = |folder: &str| {
+        let entries = std::fs::read_dir(place.path(folder)).unwrap();
+        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let line = "compile --aot add.mil --out built --target-architecture h15g --debug-mask 7";
+    let told = fake(&place, line).ok().out;
+    assert!(told.ends_with("built/model.hwx: 4 bytes\n"), "{told}");
+    assert_eq!((place.read("built/model.hwx"), left("built")), (b"h15g".to_vec(), vec!["model.hwx".into()]));
+
+    let told = fake(&place, &format!("{line} --keep")).ok().out;
+    assert!(told.contains("built/intermediate: what went in and what the compiler wrote"), "{told}");
+    assert_eq!(left("built"), ["intermediate", "model.hwx"]);
+    assert_eq!(left("built/intermediate"), ["model.hwx.debug", "model.mil", "weights"]);
+
+    // A text that the compiler does not take as it is.
+    place.write("net.plist", "a network");
+    let told = fake(&place, "compile --aot net.plist --out other").ok().out;
+    assert!(told.ends_with("other/model.hwx: 4 bytes\n") && place.read("other/model.hwx") == b"host", "{told}");
 }

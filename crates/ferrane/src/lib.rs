@@ -27,9 +27,9 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
-/// The engine's framework on this computer: what it says of itself, and its classes.
+/// The engine's frameworks on this computer: what they say of themselves, their classes, the compiler.
 pub mod engine {
-    pub use ferrane_ane::{Facts, classes, facts};
+    pub use ferrane_ane::{Facts, aot, classes, facts};
 }
 mod open;
 

@@ -1,8 +1,8 @@
-//! Blocks: closures as Objective-C passes them. Only what a completion handler needs, by the published layout of blocks.
+//! Blocks: closures as Objective-C passes them. Only what completion handlers need, by the published layout of blocks.
 //!
 //! A [`Block`] lies on the stack of the caller; whoever keeps it copies it, which counts what it holds, and lets go of that with the
-//! copy. A handler's own arguments are not documented, so none is read: a caller's further arguments do it no harm in any calling
-//! convention of an engine's machine.
+//! copy. The arguments of a request's handler are not documented, so [`Block::new`] reads none; [`Block::with_status`] reads the first.
+//! A caller's further arguments do no harm in any calling convention of an engine's machine.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::marker::PhantomData;
@@ -12,8 +12,8 @@ use objc2::encode::{Encoding, RefEncode};
 
 /// What a completion handler does.
 pub trait Handler: Send + Sync + 'static {
-    /// Called once for each evaluation, on a thread of the framework.
-    fn ended(&self);
+    /// Called at the end of what it was given for, on a thread of the framework, with the status if the block is one that has it.
+    fn ended(&self, status: Option<u32>);
 }
 
 /// The fixed part of every block with something to count.
@@ -25,13 +25,16 @@ struct Descriptor {
     dispose: unsafe extern "C" fn(*const c_void),
 }
 
+type Invoke = unsafe extern "C" fn(*const c_void);
+type WithStatus = unsafe extern "C" fn(*const c_void, u32);
+
 /// A block that calls a handler, on the stack.
 #[repr(C)]
 pub struct Block<'a> {
     isa: *const c_void,
     flags: c_int,
     reserved: c_int,
-    invoke: unsafe extern "C" fn(*const c_void),
+    invoke: Invoke,
     descriptor: *const Descriptor,
     /// One `Arc` of the handler, boxed behind a thin pointer by the caller.
     held: *const Held,
@@ -77,6 +80,16 @@ impl Held {
 impl Block<'_> {
     /// A block that calls a handler; good for as long as the caller has that, or until it is copied.
     pub fn new(held: &Arc<Held>) -> Block<'_> {
+        Block::calling(held, invoke)
+    }
+
+    /// A block whose first argument is a status of 32 bits.
+    pub fn with_status(held: &Arc<Held>) -> Block<'_> {
+        // SAFETY: whoever calls a block does so by the type that it was asked for with, which here has the status.
+        Block::calling(held, unsafe { std::mem::transmute::<WithStatus, Invoke>(invoke_with_status) })
+    }
+
+    fn calling(held: &Arc<Held>, invoke: Invoke) -> Block<'_> {
         let descriptor = &raw const DESCRIPTOR;
         let held = Arc::as_ptr(held);
         Block { isa: on_the_stack(), flags: COUNTED, reserved: 0, invoke, descriptor, held, borrowed: PhantomData }
@@ -86,7 +99,13 @@ impl Block<'_> {
 unsafe extern "C" fn invoke(block: *const c_void) {
     // SAFETY: called with the block or a copy of it, either of which has a count of the handler.
     let held = unsafe { &*(*block.cast::<Block<'_>>()).held };
-    held.0.ended();
+    held.0.ended(None);
+}
+
+unsafe extern "C" fn invoke_with_status(block: *const c_void, status: u32) {
+    // SAFETY: as above.
+    let held = unsafe { &*(*block.cast::<Block<'_>>()).held };
+    held.0.ended(Some(status));
 }
 
 unsafe extern "C" fn copy(_to: *mut c_void, from: *const c_void) {

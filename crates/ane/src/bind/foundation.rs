@@ -32,6 +32,8 @@ class! {
     Number = c"NSNumber" {
         /// A number without sign; 64 bits on every Mac.
         pub class with(value: u64) -> Result<Number> = c"numberWithUnsignedLongLong:", "@@:Q";
+        /// Yes or no.
+        pub(crate) class with_bool(value: bool) -> Result<Number> = c"numberWithBool:", "@@:B";
         /// Its value as a number with a sign.
         pub method value() -> i64 = c"longLongValue", "q@:";
     }
@@ -131,6 +133,14 @@ pub fn data(bytes: &[u8]) -> Result<Data> {
 /// Foundation made no object.
 pub fn number(value: u64) -> Result<Number> {
     Number::with(value)?
+}
+
+/// Yes or no.
+///
+/// # Errors
+/// Foundation made no object.
+pub fn flag(value: bool) -> Result<Number> {
+    Number::with_bool(value)?
 }
 
 /// A list of objects.

@@ -28,6 +28,7 @@ pub use chaining::{Buffer, ChainingRequest, InputBuffersReady, OutputSetEnqueue,
 pub use client::{Client, VirtualClient};
 pub use events::{SharedEvent, SharedEvents, SignalEvent, WaitEvent};
 pub use exception::Exception;
+pub(crate) use exception::catch;
 pub use instance::{InstanceParameters, ProcedureData, Weight};
 pub use machine::{DeviceController, DeviceInfo, QosMapper, SurfacesMapper};
 pub use method::{Method, Receiver};

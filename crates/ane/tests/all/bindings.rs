@@ -134,7 +134,7 @@ fn clients_take_the_model_inside() {
 struct Silence;
 
 impl Handler for Silence {
-    fn ended(&self) {}
+    fn ended(&self, _status: Option<u32>) {}
 }
 
 #[test]

@@ -28,6 +28,19 @@ that such a request is evaluated asynchronously, and that one without a completi
 events has one (`ane?fences=…`). No published program has run a chain of MIL text to its end, so a chain that is refused runs step by
 step, and the device's notes say why (`ane?chain=…`).
 
+## Compiling to a file
+
+`ferrane compile --aot` and `ferrane::engine::aot` call `ANECCompile`, a C function of ANECompiler.framework, in this process; on the
+other paths the framework calls it in its own service. It is opened and looked up by name when it is first wanted. It was called over
+a fake only and has never met a Mac. Nothing at run time tells the types of a C function: they come from published callers,
+`int ANECCompile(NSDictionary *, NSDictionary *, void (^)(unsigned, NSDictionary *))`, and if a system has others, the process may crash.
+
+The first dictionary has `InputNetworks`, a list of one dictionary, `OutputFilePath` and `OutputFileName`; that one has
+`NetworkSourceFileName` and `NetworkSourcePath` for MIL text, `NetworkPlistName` and `NetworkPlistPath` for a `net.plist`. Folders end in
+a slash. The second one has `TargetArchitecture` and, with a debug mask, `CompileANEProgramForDebugging` and `DebugMask`. A compiler was
+seen to take the host's architecture where it does not know a name, so an unknown name is refused before. A status other than 0 from
+the function or to the block is a failure, and so is a success without a file.
+
 ## Bound
 
 | method | encoding |
@@ -59,7 +72,6 @@ pub const NOT_BOUND: &[(&str, &str)] = &[
         "`e5rt_program_library_create`, `e5rt_execution_stream_create`, `e5rt_async_event_create`, `e5rt_async_event_signal`",
         "C functions whose arguments are not published: they are looked for by name (`bind::e5::functions`) and never called",
     ),
-    ("`ANECCompile`", "the compiler's C function; the framework calls it in its own service"),
     (
         "IOKit selectors of `H11ANEIn`",
         "the driver's interface changes between systems; the framework is the stable one",

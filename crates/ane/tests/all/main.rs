@@ -1,6 +1,7 @@
 //! The backend over the fake framework.
 #![cfg(not(target_vendor = "apple"))]
 
+mod aot;
 mod bindings;
 mod chains;
 mod classes;

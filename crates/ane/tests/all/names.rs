@@ -221,7 +221,6 @@ const PUBLISHED: &[(&str, &str, &[&str])] = &[
 
 /// What is no method of an Objective-C class of the engine's framework and stands in the document too.
 const OTHERS: &[&str] = &[
-    "ANECCompile",
     "H11ANEIn",
     "ANEMemoryMappingParamsStruct",
     "MLDelegateModel",

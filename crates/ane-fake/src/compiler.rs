@@ -1,0 +1,58 @@
+//! The compiler's C function: it reads the program that its dictionaries name and writes a file.
+//!
+//! What it refuses it tells the block and returns 0, the harder case for a caller. Folders are put before names as they are, so a
+//! folder without a slash at its end finds nothing.
+
+use std::ffi::c_void;
+use std::fs;
+
+use ferrane_mil::package;
+use objc2::runtime::AnyObject;
+
+use crate::events::tell;
+use crate::foundation::{FakeDictionary, elements, number, text};
+use crate::session::{Call, count};
+
+/// The status of everything that is refused.
+const REFUSED: u32 = 22;
+
+/// # Safety
+/// Two dictionaries or null, and a block of a status and a dictionary or null.
+pub(crate) unsafe extern "C-unwind" fn compile(
+    options: *const AnyObject,
+    flags: *const AnyObject,
+    block: *const c_void,
+) -> i32 {
+    if let Err(failure) = count(Call::CompileFile) {
+        return i32::try_from(failure.code).unwrap_or(-1);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if written(options.as_ref(), flags.as_ref()).is_none() {
+            tell(block.cast(), REFUSED);
+        }
+    }
+    0
+}
+
+/// Writes the engine these flags ask for and, if they ask for it, an intermediate file with the mask.
+fn written(options: Option<&AnyObject>, flags: Option<&AnyObject>) -> Option<()> {
+    let options = options?.downcast_ref::<FakeDictionary>()?;
+    let flags = flags?.downcast_ref::<FakeDictionary>()?;
+    let read = |map: &FakeDictionary, key: &str| text(map.get(key).as_deref());
+    let joined = |map: &FakeDictionary, folder: &str, name: &str| Some(read(map, folder)? + &read(map, name)?);
+    let networks = options.get("InputNetworks")?;
+    let [network] = elements(Some(&networks))? else { return None };
+    let network = network.downcast_ref::<FakeDictionary>()?;
+    match joined(network, "NetworkSourcePath", "NetworkSourceFileName") {
+        Some(program) => drop(package::open(program).ok()?),
+        None => drop(fs::read(joined(network, "NetworkPlistPath", "NetworkPlistName")?).ok()?),
+    }
+    let out = joined(options, "OutputFilePath", "OutputFileName")?;
+    let engine = read(flags, "TargetArchitecture").unwrap_or_else(|| "host".into());
+    if number(flags.get("CompileANEProgramForDebugging").as_deref()) == Some(1) {
+        let mask = number(flags.get("DebugMask").as_deref())?;
+        fs::write(format!("{out}.debug"), mask.to_string()).ok()?;
+    }
+    fs::write(out, engine).ok()
+}

@@ -1,0 +1,38 @@
+//! `ferrane compile`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `ferrane compile`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The compiler is a framework of macOS; elsewhere the command says so and leaves nothing behind. It writes the engine's own container,
+model.hwx, for any engine that it knows: the Mac itself need not have it. What it makes is to be looked at; Ferrane runs no such file.
+
+Examples:
+  ferrane compile --aot model.mlpackage --out built                             for this Mac's engine
+  ferrane compile --aot model.mil --out built --target-architecture h16g        for an M4's
+  ferrane compile --aot net.plist --out built --debug-mask 2147483647 --keep    all intermediate files, in built/intermediate
+
+It has never met a Mac: docs/apple-runtime.md says what it calls. `run --device ane` and `check --target` need none of this.")]
+pub struct Compile {
+    /// MIL text, .mlpackage, .mlmodel, .mlmodelc, or the compiler's own description of a network, .plist.
+    #[arg(value_name = "PROGRAM")]
+    pub program: PathBuf,
+    /// Compile ahead of time, to a file; no other way is there.
+    #[arg(long)]
+    pub aot: bool,
+    /// Folder of the result, made if it is not there.
+    #[arg(long, value_name = "FOLDER")]
+    pub out: PathBuf,
+    /// The engine to compile for, `h16g` for example; this Mac's if not given.
+    #[arg(long, value_name = "NAME")]
+    pub target_architecture: Option<String>,
+    /// Which intermediate files the compiler writes, as bits; 2147483647 is all of them.
+    #[arg(long, value_name = "N", value_parser = super::whole::<u32>)]
+    pub debug_mask: Option<u32>,
+    /// Keep what went in and what the compiler wrote beside the result, also after a failure, in FOLDER/intermediate.
+    #[arg(long)]
+    pub keep: bool,
+}
