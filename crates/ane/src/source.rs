@@ -12,8 +12,11 @@ fn neither() -> Error {
     Error::new(ErrorKind::Unsupported, "the engine's paths take programs and text, nothing compiled")
 }
 
+/// Blob files by their paths.
+type Files = Vec<(String, Bytes)>;
+
 /// The text and the blob files. Text stays as it is.
-pub(crate) fn parts(source: &Source<'_>) -> Result<(Vec<u8>, Vec<(String, Bytes)>)> {
+pub(crate) fn parts(source: &Source<'_>) -> Result<(Vec<u8>, Files)> {
     match source {
         Source::Program(program) => Ok((print(program).into_bytes(), program.weights.files())),
         Source::Text { mil, weights } => Ok((mil.to_vec(), weights.files())),
