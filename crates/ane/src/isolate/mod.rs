@@ -18,6 +18,8 @@
 mod child;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod device;
+// Without an engine nobody asks, and the answers are one refusal.
+#[cfg_attr(not(any(target_vendor = "apple", feature = "objc-runtime")), allow(dead_code))]
 mod message;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod worker;
