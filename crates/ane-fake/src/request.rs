@@ -70,6 +70,26 @@ pub(crate) struct Bound {
     pub(crate) ended: Mutex<Option<Copied>>,
 }
 
+/// Surfaces with their indices.
+type Side<'a> = (Option<&'a AnyObject>, Option<&'a AnyObject>);
+
+/// A request; `None` if an argument is not what it should be.
+fn request(
+    inputs: Side<'_>,
+    outputs: Side<'_>,
+    procedure: Option<&AnyObject>,
+    events: Option<&AnyObject>,
+) -> Option<Retained<FakeRequest>> {
+    let (inputs, outputs) = (bind(inputs.0, inputs.1)?, bind(outputs.0, outputs.1)?);
+    let procedure = number(procedure)?;
+    let events = match events {
+        None => None,
+        Some(events) => Some(events.downcast_ref::<FakeSharedEvents>()?.retain()),
+    };
+    let ended = Mutex::new(None);
+    Some(make!(FakeRequest, Bound { inputs, outputs, procedure, events, ended }))
+}
+
 define_class!(
     #[unsafe(super(NSObject))]
     #[name = "_ANERequest"]
@@ -87,12 +107,7 @@ define_class!(
             _perf_stats: Option<&AnyObject>,
             procedure: Option<&AnyObject>,
         ) -> Option<Retained<FakeRequest>> {
-            given(|| {
-                let (inputs, outputs) = (bind(inputs, input_indices)?, bind(outputs, output_indices)?);
-                let procedure = number(procedure)?;
-                let (events, ended) = (None, Mutex::new(None));
-                Some(make!(FakeRequest, Bound { inputs, outputs, procedure, events, ended }))
-            })
+            given(|| request((inputs, input_indices), (outputs, output_indices), procedure, None))
         }
 
         #[unsafe(method_id(requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:sharedEvents:))]
@@ -106,16 +121,7 @@ define_class!(
             procedure: Option<&AnyObject>,
             events: Option<&AnyObject>,
         ) -> Option<Retained<FakeRequest>> {
-            given(|| {
-                let (inputs, outputs) = (bind(inputs, input_indices)?, bind(outputs, output_indices)?);
-                let procedure = number(procedure)?;
-                let events = match events {
-                    None => None,
-                    Some(events) => Some(events.downcast_ref::<FakeSharedEvents>()?.retain()),
-                };
-                let ended = Mutex::new(None);
-                Some(make!(FakeRequest, Bound { inputs, outputs, procedure, events, ended }))
-            })
+            given(|| request((inputs, input_indices), (outputs, output_indices), procedure, events))
         }
 
         #[unsafe(method(setCompletionHandler:))]
