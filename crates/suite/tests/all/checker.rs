@@ -8,20 +8,20 @@ use ferrane_mil::Program;
 use ferrane_target::check::Options;
 use ferrane_target::{Effect, Finding, Profile, check};
 
-fn profile(name: &str) -> Profile {
+pub(crate) fn profile(name: &str) -> Profile {
     Profile::named(name).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn told(findings: &[Finding]) -> String {
+pub(crate) fn told(findings: &[Finding]) -> String {
     findings.iter().map(|f| format!("{} {}: {}", f.severity, f.code, f.message)).collect::<Vec<_>>().join("\n")
 }
 
-fn findings(program: &Program, name: &str) -> Vec<Finding> {
+pub(crate) fn findings(program: &Program, name: &str) -> Vec<Finding> {
     check(program, &profile(name), &Options::default())
 }
 
 /// No errors, and no warnings that results are wrong.
-fn clean(findings: Vec<Finding>) -> Result<(), String> {
+pub(crate) fn clean(findings: Vec<Finding>) -> Result<(), String> {
     let bad = |f: &Finding| {
         f.severity == Severity::Error || (f.severity == Severity::Warning && f.effect == Effect::SilentlyWrong)
     };

@@ -1,9 +1,11 @@
-//! The device suite over every backend, the published call sequences, the filetests, and the corpora of the fuzz targets.
+//! The device suite over every backend, the published call sequences, the filetests, programs against machines, and the corpora of
+//! the fuzz targets.
 
 mod checker;
 mod corpora;
 mod devices;
 mod filetests;
+mod machines;
 mod onnx;
 mod ops_doc;
 mod packages;

@@ -3,7 +3,6 @@
 // Tests speak to the person who runs them.
 #![allow(clippy::print_stderr)]
 
-mod checker;
 mod claims;
 mod cost;
 mod doc;

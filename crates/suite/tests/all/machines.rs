@@ -6,29 +6,10 @@ use ferrane_diag::{Code, Severity};
 use ferrane_mil::package::{self, Opened};
 use ferrane_mil::{Program, Strictness};
 use ferrane_target::check::Options;
-use ferrane_target::{Effect, Finding, Profile, check};
+use ferrane_target::{Finding, Profile, check};
 use ferrane_testdata::Suite;
 
-fn profile(name: &str) -> Profile {
-    Profile::named(name).unwrap_or_else(|e| panic!("{e}"))
-}
-
-fn told(findings: &[Finding]) -> String {
-    findings.iter().map(|f| format!("{} {}: {}", f.severity, f.code, f.message)).collect::<Vec<_>>().join("\n")
-}
-
-fn findings(program: &Program, name: &str) -> Vec<Finding> {
-    check(program, &profile(name), &Options::default())
-}
-
-/// No errors, and no warnings that results are wrong.
-fn clean(findings: Vec<Finding>) -> Result<(), String> {
-    let bad = |f: &Finding| {
-        f.severity == Severity::Error || (f.severity == Severity::Warning && f.effect == Effect::SilentlyWrong)
-    };
-    let bad: Vec<Finding> = findings.into_iter().filter(bad).collect();
-    if bad.is_empty() { Ok(()) } else { Err(told(&bad)) }
-}
+use crate::checker::{clean, findings, profile, told};
 
 fn no_errors(findings: Vec<Finding>) -> Result<(), String> {
     let errors: Vec<Finding> = findings.into_iter().filter(|f| f.severity == Severity::Error).collect();
