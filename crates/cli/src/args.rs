@@ -1,5 +1,6 @@
 //! The command line.
 
+mod bench;
 mod compile;
 mod doctor;
 mod programs;
@@ -8,6 +9,7 @@ mod trace;
 
 use std::path::PathBuf;
 
+pub use bench::{Bench, BenchDispatch, BenchProgram, BenchStep};
 pub use compile::Compile;
 pub use doctor::{Classes, Doctor};
 pub use programs::{
@@ -283,43 +285,6 @@ pub struct Eval {
 #[command(after_long_help = crate::devices::options())]
 pub struct Devices {
     /// One JSON object a device, one on a line.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `ferrane bench`.
-#[derive(Debug, Subcommand)]
-pub enum Bench {
-    /// Time one training step of a preset with random weights and tokens.
-    Step(BenchStep),
-}
-
-/// `ferrane bench step`.
-#[derive(Args, Debug)]
-#[command(allow_negative_numbers = true)]
-pub struct BenchStep {
-    /// Preset.
-    #[arg(long, default_value = "stories110m", value_name = "PRESET")]
-    pub model: String,
-    /// Entries of the vocabulary that are in use; the preset's if not given.
-    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
-    pub vocab: Option<usize>,
-    /// Tokens in the window.
-    #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole::<usize>)]
-    pub seq: usize,
-    /// Measured steps; two more warm up.
-    #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole::<usize>)]
-    pub repeat: usize,
-    /// The residual stream.
-    #[arg(long, value_enum, default_value = "fp32")]
-    pub residual: Residual,
-    /// Where the weights stand.
-    #[arg(long, value_enum, default_value = "packed")]
-    pub weights: WeightsForm,
-    /// Where the kernels run.
-    #[command(flatten)]
-    pub device: DeviceArg,
-    /// One JSON object on one line.
     #[arg(long)]
     pub json: bool,
 }

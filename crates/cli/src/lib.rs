@@ -43,7 +43,7 @@ mod train;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use args::{Bench, Cli, Command};
+use args::{Cli, Command};
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 /// Runs the command with these arguments, the first of which is its own name.
@@ -65,7 +65,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Classes(args) => classes::run(args),
         Command::Target(args) => target::run(args),
-        Command::Bench(Bench::Step(args)) => bench::step(args),
+        Command::Bench(what) => bench::run(what),
         Command::Fmt(args) => fmt::run(args),
         Command::Check(args) => check::run(args),
         Command::Explain(args) => explain::run(&args),

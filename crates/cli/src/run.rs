@@ -110,7 +110,8 @@ fn spec(args: &Run) -> Result<String> {
     Ok(spec)
 }
 
-fn is_emulator(spec: &str) -> bool {
+/// True if the device is the emulator, with whatever options.
+pub fn is_emulator(spec: &str) -> bool {
     spec.split('?').next() == Some("emulator")
 }
 
@@ -158,7 +159,7 @@ pub fn inputs(function: &Function, sources: &[(String, Source)]) -> Result<Vec<(
 }
 
 /// True if surfaces can be made for every port: extents that are known and not 0, elements of at most 32 bits.
-fn on_surfaces(function: &Function) -> bool {
+pub fn on_surfaces(function: &Function) -> bool {
     let ports = function.inputs.iter().chain(&function.body().outputs);
     ports.map(|v| &function.value(*v).ty).all(|ty| {
         let small = ty.dtype().and_then(|d| d.bytes()).is_some_and(|b| b <= 4);
@@ -167,7 +168,7 @@ fn on_surfaces(function: &Function) -> bool {
 }
 
 /// Constants of inputs, and of states.
-fn constants(
+pub fn constants(
     function: &Function,
     arrays: Vec<(String, Array)>,
 ) -> (Vec<(String, Constant)>, BTreeMap<String, Constant>) {
@@ -225,7 +226,7 @@ fn evaluate(
 }
 
 /// Writes an array of the surface's type and shape.
-fn fill(surface: &Surface, array: &Array) -> Result<()> {
+pub fn fill(surface: &Surface, array: &Array) -> Result<()> {
     let layout = surface.layout().clone();
     let array = array.to(layout.dtype).map_err(Error::new)?;
     let bytes = array.to_bytes();
@@ -241,7 +242,8 @@ fn fill(surface: &Surface, array: &Array) -> Result<()> {
     Ok(())
 }
 
-fn array(surface: &Surface) -> Result<Array> {
+/// What a surface holds.
+pub fn array(surface: &Surface) -> Result<Array> {
     let layout = surface.layout();
     let access = surface.read()?;
     let rows = (0..).map_while(|i| layout.row(i)).filter_map(|row| access.bytes().get(row));

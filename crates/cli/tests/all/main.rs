@@ -6,6 +6,7 @@
 #![allow(clippy::print_stderr)]
 
 mod audit;
+mod bench;
 mod compile;
 mod convert;
 mod cost;

@@ -1,0 +1,105 @@
+//! `ferrane bench`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{DeviceArg, Residual, WeightsForm, whole};
+
+/// `ferrane bench`.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Time one training step of a preset with random weights and tokens.
+    Step(BenchStep),
+    /// Time any program on random inputs, and show where in it the time goes.
+    Program(BenchProgram),
+    /// Time what an evaluation costs besides its arithmetic: median, 99th percentile, extremes.
+    Dispatch(BenchDispatch),
+}
+
+/// `ferrane bench step`.
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+pub struct BenchStep {
+    /// Preset.
+    #[arg(long, default_value = "stories110m", value_name = "PRESET")]
+    pub model: String,
+    /// Entries of the vocabulary that are in use; the preset's if not given.
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
+    pub vocab: Option<usize>,
+    /// Tokens in the window.
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole::<usize>)]
+    pub seq: usize,
+    /// Measured steps; two more warm up.
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole::<usize>)]
+    pub repeat: usize,
+    /// The residual stream.
+    #[arg(long, value_enum, default_value = "fp32")]
+    pub residual: Residual,
+    /// Where the weights stand.
+    #[arg(long, value_enum, default_value = "packed")]
+    pub weights: WeightsForm,
+    /// Where the kernels run.
+    #[command(flatten)]
+    pub device: DeviceArg,
+    /// One JSON object on one line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane bench program`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Evaluations of a prepared request are timed after a few that warm up; reading, compiling, loading and preparing are told apart. Shown
+are the median, and the lowest and highest time in brackets. RAYON_NUM_THREADS=1 measures one thread.
+
+Examples:
+  ferrane bench program model.mlpackage
+  ferrane bench program --steps block.mil            the emulator's steps, the longest first
+  ferrane bench program --device ane --json block.mil")]
+pub struct BenchProgram {
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
+    #[arg(value_name = "PROGRAM")]
+    pub program: PathBuf,
+    /// The value of an input, as `ferrane run` takes it; random numbers between -1 and 1 if not given.
+    #[arg(long = "input", short = 'i', value_name = "NAME=SOURCE", allow_hyphen_values = true)]
+    pub inputs: Vec<String>,
+    /// The function to run; the first one, or `main` if there is one.
+    #[arg(long, value_name = "NAME")]
+    pub function: Option<String>,
+    /// Seed of random inputs.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<u64>)]
+    pub seed: u64,
+    /// Measured evaluations; as many as a second holds if not given, 7 to 1000.
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
+    pub repeat: Option<usize>,
+    /// Also the time of each step of the emulator's plan: a product, a group of element-wise ops, a copy.
+    #[arg(long)]
+    pub steps: bool,
+    /// Where it runs: emulator, ane, ane-or-emulator; `ferrane devices` lists them.
+    #[arg(long, default_value = "emulator", value_name = "DEVICE")]
+    pub device: String,
+    /// One JSON object on one line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane bench dispatch`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A program of one op over 32 values is prepared once and evaluated many times, each time on its own clock.
+
+Examples:
+  ferrane bench dispatch
+  ferrane bench dispatch --device ane?dispatch=direct --json")]
+pub struct BenchDispatch {
+    /// Measured evaluations of each kind; some more warm up.
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = whole::<usize>)]
+    pub repeat: usize,
+    /// Where it runs: emulator, ane, ane-or-emulator; `ferrane devices` lists them.
+    #[arg(long, default_value = "emulator", value_name = "DEVICE")]
+    pub device: String,
+    /// One JSON object on one line.
+    #[arg(long)]
+    pub json: bool,
+}
