@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     traces_of_the_engine_replay_to_the_bit();
     the_engine_is_examined_and_its_classes_are_dumped();
     programs_are_compiled_to_files();
+    evaluations_are_timed();
     ExitCode::SUCCESS
 }
 
@@ -159,4 +160,27 @@ fn programs_are_compiled_to_files() {
     place.write("net.plist", "a network");
     let told = fake(&place, "compile --aot net.plist --out other").ok().out;
     assert!(told.ends_with("other/model.hwx: 4 bytes\n") && place.read("other/model.hwx") == b"host", "{told}");
+}
+
+/// The engine's evaluations, submissions and stages are timed; what only the emulator has is refused.
+#[cfg(not(target_vendor = "apple"))]
+fn evaluations_are_timed() {
+    let place = Place::new();
+    for way in ["ane", "ane?dispatch=direct"] {
+        let told = fake(&place, &format!("bench dispatch --device {way} --repeat 20 --json")).ok().objects();
+        for kind in ["evaluate", "submit", "complete"] {
+            assert!(told[0][kind]["p99_us"].as_f64().is_some_and(|us| us > 0.0), "{way}: {}", told[0]);
+        }
+    }
+    place.write(
+        "relu.mil",
+        "program(1.3)\n[buildInfo = dict<string, string>({{\"coremlc-version\", \"3505.4.1\"}})]\n{\n    func main<ios18>(\
+         tensor<fp16, [1, 8, 1, 32]> x) {\n        tensor<fp16, [1, 8, 1, 32]> y = relu(x = x)[name = string(\"y\")];\n    } -> (y);\n}\n",
+    );
+    let told = fake(&place, "bench program relu.mil --device ane --repeat 5 --json").ok().objects();
+    for name in ["compile_ms", "load_ms", "median_ms"] {
+        assert!(told[0][name].as_f64().is_some_and(|ms| ms > 0.0), "{name}: {}", told[0]);
+    }
+    let steps = fake(&place, "bench program relu.mil --device ane --repeat 5 --steps");
+    steps.refused(1, &["--steps shows the emulator's steps"]);
 }

@@ -9,6 +9,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`ceiling`] | what the processor and its memory can do at best |
 //! | [`convert`] | fp32 ↔ fp16, contiguous, by rows, transposing |
 //! | [`buffer`] | shared bytes with a run-time access state; plain aligned arenas |
 //! | [`map`] | read-only mapped files |
@@ -20,6 +21,7 @@
 #![deny(missing_docs)]
 
 pub mod buffer;
+pub mod ceiling;
 pub mod convert;
 pub mod gemm;
 pub mod grid;

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::bench::Shape;
 
 use super::{DeviceArg, Residual, WeightsForm, whole};
 
@@ -11,15 +13,33 @@ use super::{DeviceArg, Residual, WeightsForm, whole};
 pub enum Bench {
     /// Time one training step of a preset with random weights and tokens.
     Step(BenchStep),
+    /// Time matrix products beside what the processor and its memory can do at best.
+    Gemm(BenchGemm),
     /// Time any program on random inputs, and show where in it the time goes.
     Program(BenchProgram),
     /// Time what an evaluation costs besides its arithmetic: median, 99th percentile, extremes.
     Dispatch(BenchDispatch),
 }
 
+/// What a sweep makes larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sweep {
+    /// The window: eighths of --seq.
+    Tokens,
+    /// The model: eighths of its layers.
+    Layers,
+}
+
 /// `ferrane bench step`.
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
+#[command(after_help = "\
+Shown are medians of forward and backward of one window, and of an update with all that it brings; the lowest and the highest time
+stand in brackets. Weights and tokens are random.
+
+Examples:
+  ferrane bench step --vocab 9216
+  ferrane bench step --model stories15m --vocab 9216 --sweep layers --plot layers.svg")]
 pub struct BenchStep {
     /// Preset.
     #[arg(long, default_value = "stories110m", value_name = "PRESET")]
@@ -33,6 +53,12 @@ pub struct BenchStep {
     /// Measured steps; two more warm up.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole::<usize>)]
     pub repeat: usize,
+    /// Measure at eighths of the window or of the layers, and lay a line through the medians.
+    #[arg(long, value_enum)]
+    pub sweep: Option<Sweep>,
+    /// With --sweep: draw the points and the line.
+    #[arg(long, value_name = "FILE.svg", requires = "sweep")]
+    pub plot: Option<PathBuf>,
     /// The residual stream.
     #[arg(long, value_enum, default_value = "fp32")]
     pub residual: Residual,
@@ -42,6 +68,50 @@ pub struct BenchStep {
     /// Where the kernels run.
     #[command(flatten)]
     pub device: DeviceArg,
+    /// One JSON object on one line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What the factors of a product are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GemmType {
+    /// fp32 times fp32, to fp32.
+    Fp32,
+    /// fp16 times fp16, rounded to fp16.
+    Fp16,
+    /// fp32 times int8, to fp32: quantised weights.
+    Int8,
+}
+
+/// `ferrane bench gemm`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A shape is MxKxN: M x K times K x N. B*MxKxN is a batch of B products. Behind it `:tn` says that the left factor lies transposed,
+`:nt` the right one, `:tt` both. Ceilings are measured in the same run: fp32 multiply-adds from registers, and reading memory of three
+sizes. A product's roof is what its operations and the bytes that it must move allow. RAYON_NUM_THREADS=1 measures one thread.
+
+Examples:
+  ferrane bench gemm                                              the products of stories110m
+  ferrane bench gemm --shape 256x768x2048 --type fp32,fp16
+  ferrane bench gemm --shape 1x768x2048:nt --type int8 --cold     a layer of decoding, weights from memory
+  ferrane bench gemm --roofline roofline.svg")]
+pub struct BenchGemm {
+    /// A product; once for each. The products of stories110m if not given.
+    #[arg(long = "shape", value_name = "MxKxN")]
+    pub shapes: Vec<Shape>,
+    /// Types of the factors; all if not given.
+    #[arg(long = "type", value_enum, value_delimiter = ',', value_name = "TYPE")]
+    pub types: Vec<GemmType>,
+    /// Take another right factor each time, from 256 MiB of them, so that it comes from memory.
+    #[arg(long)]
+    pub cold: bool,
+    /// Measured products; as many as 0.3 seconds hold if not given, 7 to 1000.
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
+    pub repeat: Option<usize>,
+    /// Draw the products under the machine's roofs.
+    #[arg(long, value_name = "FILE.svg")]
+    pub roofline: Option<PathBuf>,
     /// One JSON object on one line.
     #[arg(long)]
     pub json: bool,

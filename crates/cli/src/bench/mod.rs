@@ -8,10 +8,16 @@
 //! turns of one run: kernels against ceilings found beside them, peers by `scripts/bench-peers.sh`.
 
 mod dispatch;
+mod fit;
+mod gemm;
 mod machine;
 mod measure;
+mod plot;
 mod program;
 mod step;
+mod sweep;
+
+pub use gemm::Shape;
 
 use crate::args::Bench;
 use crate::error::Result;
@@ -20,6 +26,7 @@ use crate::error::Result;
 pub fn run(bench: Bench) -> Result<()> {
     match bench {
         Bench::Step(args) => step::run(args),
+        Bench::Gemm(args) => gemm::run(args),
         Bench::Program(args) => program::run(args),
         Bench::Dispatch(args) => dispatch::run(args),
     }

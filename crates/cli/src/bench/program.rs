@@ -42,6 +42,12 @@ pub fn run(args: BenchProgram) -> Result<()> {
     if let Some(count) = args.repeat {
         measure::repeats("--repeat", count)?;
     }
+    if args.steps && !runs::is_emulator(&args.device) {
+        return Err(Error::new(format!(
+            "--steps shows the emulator's steps; leave it out with --device {}",
+            args.device
+        )));
+    }
     let given = runs::sources(&args.inputs, &[])?;
     let device = runs::open(&args.device)?;
     let begun = Instant::now();
@@ -164,12 +170,6 @@ fn odd(array: &Array) -> usize {
 
 /// The emulator's steps of the function.
 fn steps(args: &BenchProgram, program: &Program, function: &Function) -> Result<Vec<ferrane::StepTime>> {
-    if !runs::is_emulator(&args.device) {
-        return Err(Error::new(format!(
-            "--steps shows the emulator's steps; leave it out with --device {}",
-            args.device
-        )));
-    }
     // The trace is of the first function.
     let mut alone = program.clone();
     alone.functions.retain(|f| f.name == function.name);

@@ -16,8 +16,8 @@ use ferrane::train::optim::{AdamW, Moments, clip_factor, norms};
 use ferrane::train::step::{Engine, Parts, Pipeline, ReferenceEngine};
 use serde_json::{Map, Value, json};
 
-use super::machine;
 use super::measure::{self, Spread, round};
+use super::{machine, sweep};
 use crate::args::BenchStep;
 use crate::error::{Error, Result};
 use crate::{model, out};
@@ -40,6 +40,9 @@ pub fn run(args: BenchStep) -> Result<()> {
         )));
     }
     let config = Config { max_seq: config.max_seq.max(args.seq), ..config };
+    if let Some(what) = args.sweep {
+        return sweep::run(&args, what, &config, active);
+    }
     let steps = steps(&args, &config, args.seq, active)?;
     let gflops = Flops::new(&config, args.seq, active).total() / steps.micro.median() / 1e6;
     let rss = peak_rss_mb();
@@ -74,17 +77,17 @@ pub fn run(args: BenchStep) -> Result<()> {
 }
 
 /// What was measured.
-struct Steps {
+pub struct Steps {
     /// Forward and backward of a window.
-    micro: Spread,
+    pub micro: Spread,
     /// Norm, AdamW and re-staging.
-    update: Spread,
+    pub update: Spread,
     /// The median of each part of a micro-step, in milliseconds.
     parts: [(&'static str, f64); 7],
 }
 
 /// Measures steps of `seq` tokens over `active` entries of the vocabulary.
-fn steps(args: &BenchStep, config: &Config, seq: usize, active: usize) -> Result<Steps> {
+pub fn steps(args: &BenchStep, config: &Config, seq: usize, active: usize) -> Result<Steps> {
     let mut weights = Weights::init(config, Init::Normal { std: 0.02 }, 1);
     // As a training run would find it: the model keeps its vocabulary, the data use a part of it.
     let spread = (config.vocab / active).max(1) as u32;

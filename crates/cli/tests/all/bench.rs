@@ -126,13 +126,76 @@ fn dispatch_tells_each_way_of_evaluating() {
 }
 
 #[test]
+fn products_stand_beside_ceilings_of_the_same_run() {
+    let place = Place::new();
+    let line = "bench gemm --shape 8x16x32 --shape 3*4x5x6:nt --shape 1x64x32:tt --repeat 3 --json --roofline roof.svg";
+    let found = one(&place, line);
+    machine(&found);
+    positive(&found["ceiling"], "gflops");
+    let reads = found["ceiling"]["read_gb_per_s"].as_object().unwrap();
+    assert!(reads.len() >= 2 && reads.values().all(|rate| rate.as_f64().unwrap() > 0.0), "{reads:?}");
+    let products = found["products"].as_array().unwrap();
+    let names: Vec<_> = products.iter().map(|p| (p["shape"].as_str().unwrap(), p["type"].as_str().unwrap())).collect();
+    let shapes = ["8x16x32", "3*4x5x6:nt", "1x64x32:tt"];
+    let expected: Vec<_> = shapes.iter().flat_map(|s| ["fp32", "fp16", "int8"].map(|t| (*s, t))).collect();
+    assert_eq!(names, expected);
+    for product in products {
+        spread(product, "ms", 3);
+        for name in ["gflops", "gb_per_s", "ceiling_share", "roof_share", "bytes"] {
+            positive(product, name);
+        }
+    }
+    // Each factor once, and the result.
+    assert_eq!(products[0]["bytes"], 4 * (8 * 16 + 16 * 32 + 8 * 32));
+    assert_eq!(products[5]["bytes"], 3 * (4 * 4 * 5 + 5 * 6 + 4 * 4 * 6));
+    let plot = String::from_utf8(place.read("roof.svg")).unwrap();
+    assert!(plot.starts_with("<svg") && plot.contains("3*4x5x6:nt") && plot.contains("GB/s"), "{plot}");
+
+    let shown = place.run("bench gemm --shape 4x4x4 --type fp16 --repeat 1 --cold").ok();
+    for words in ["GFLOP/s of fp32 multiply-adds", "reads, in GB/s", "4x4x4", "of roof"] {
+        assert!(shown.out.contains(words), "no `{words}` in {}", shown.out);
+    }
+    let gemm = |what: &str| place.run(&format!("bench gemm {what}"));
+    gemm("--shape 0x1x2").refused(2, &["'0x1x2' for '--shape <MxKxN>'", "extent of 0"]);
+    gemm("--shape 1x2").refused(2, &["expected MxKxN"]);
+    gemm("--shape 99999999999x1x1").refused(2, &["no whole number from 1 to"]);
+    gemm("--shape 1048576x1048576x2").refused(2, &["operations are more than"]);
+    gemm("--shape 524288x1x524288 --repeat 1").refused(1, &["its matrices have more than"]);
+    gemm("--shape 2x2x2 --repeat 0").refused(1, &["--repeat 0"]);
+    gemm("--shape 2x2x2 --type fp64").refused(2, &["'fp64'", "int8"]);
+    gemm("--shape 2x2x2 --repeat 1 --roofline none/x.svg").refused(1, &["none/x.svg"]);
+}
+
+#[test]
+fn a_sweep_has_points_and_a_line() {
+    let place = Place::new();
+    let line = "bench step --model stories260k --vocab 100 --seq 16 --repeat 1 --sweep layers --plot layers.svg --json";
+    let found = one(&place, line);
+    let layers: Vec<u64> = found["points"].as_array().unwrap().iter().map(|p| p["layers"].as_u64().unwrap()).collect();
+    assert_eq!((layers, &found["sweep"]), (vec![1, 2, 3, 4, 5], &"layers".into()));
+    spread(&found["points"][0]["micro_step"], "ms", 1);
+    let fit = &found["micro_step_fit"];
+    assert!(fit["ms_per_layer"].is_number() && fit["fixed_ms"].is_number(), "{fit}");
+    assert!(fit["r2"].as_f64().unwrap() <= 1.0 && fit["worst_deviation"].as_f64().unwrap() >= 0.0, "{fit}");
+    let plot = String::from_utf8(place.read("layers.svg")).unwrap();
+    assert!(plot.starts_with("<svg") && plot.contains("layers"), "{plot}");
+
+    let shown = place.run("bench step --model stories260k --vocab 100 --seq 8 --repeat 1 --sweep tokens").ok();
+    for words in ["     8 tokens: micro-step", "ms a token, R²", "update: "] {
+        assert!(shown.out.contains(words), "no `{words}` in {}", shown.out);
+    }
+    place.run("bench step --plot x.svg").refused(2, &["--sweep"]);
+    place.run("bench step --sweep depth").refused(2, &["tokens", "layers"]);
+}
+
+#[test]
 fn every_command_teaches_its_use() {
     let place = Place::new();
     let list = place.run("bench --help").ok();
-    for command in ["step", "program", "dispatch"] {
+    for command in ["step", "gemm", "program", "dispatch"] {
         assert!(list.out.contains(&format!("  {command} ")), "{}", list.out);
         let help = place.run(&format!("bench {command} --help")).ok();
-        for words in ["--json", "--device", "--repeat"] {
+        for words in ["--json", "--repeat", "Examples:"] {
             assert!(help.out.contains(words), "{command}: no `{words}` in {}", help.out);
         }
     }

@@ -1,0 +1,196 @@
+//! SVG plots: a sweep's points on their line, and kernels under the roofs of the machine.
+
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::fit::Line;
+use super::measure::short;
+use crate::error::{Error, Result};
+use crate::files;
+
+type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
+
+const BLUE: RGBColor = RGBColor(31, 119, 180);
+const ORANGE: RGBColor = RGBColor(214, 98, 20);
+const GREEN: RGBColor = RGBColor(44, 130, 60);
+const GREY: RGBColor = RGBColor(110, 110, 110);
+
+/// A measured kernel on a roofline.
+pub struct Kernel {
+    /// What is written beside it.
+    pub name: String,
+    /// Which of the types it is of, for its colour.
+    pub group: usize,
+    /// Operations for each byte that must be moved.
+    pub intensity: f64,
+    /// GFLOP/s.
+    pub gflops: f64,
+}
+
+/// The machine's best: GFLOP/s from registers, and GB/s from memory of some sizes, with their names.
+pub struct Roofs {
+    /// GFLOP/s.
+    pub gflops: f64,
+    /// GB/s.
+    pub bandwidths: Vec<(String, f64)>,
+}
+
+/// Writes what `draw` draws.
+fn svg(path: &Path, draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Drawn) -> Result<()> {
+    let mut text = String::new();
+    {
+        let root = SVGBackend::with_string(&mut text, (900, 520)).into_drawing_area();
+        let drawn = root.fill(&WHITE).map_err(Into::into).and_then(|()| draw(&root));
+        drawn.and_then(|()| Ok(root.present()?)).map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
+    }
+    files::replace(path, text.as_bytes())
+}
+
+/// Points (x, median, lowest, highest) in milliseconds over `axis`, and the line through the medians.
+pub fn sweep(path: &Path, title: &str, axis: &str, points: &[(f64, f64, f64, f64)], line: Option<Line>) -> Result<()> {
+    let right = points.iter().map(|p| p.0).fold(1.0, f64::max) * 1.05;
+    let top = points.iter().map(|p| p.3).fold(0.001, f64::max) * 1.08;
+    svg(path, |root| {
+        let mut chart = ChartBuilder::on(root)
+            .caption(title, ("sans-serif", 20))
+            .margin(12)
+            .x_label_area_size(40)
+            .y_label_area_size(64)
+            .build_cartesian_2d(0.0..right, 0.0..top)?;
+        chart
+            .configure_mesh()
+            .x_desc(axis)
+            .y_desc("milliseconds")
+            .x_label_formatter(&|x| format!("{x:.0}"))
+            .y_label_formatter(&|y| short(*y))
+            .light_line_style(RGBColor(240, 240, 240))
+            .bold_line_style(RGBColor(220, 220, 220))
+            .draw()?;
+        if let Some(line) = line {
+            let said = format!(
+                "{} ms + {} ms each, R² {:.4}, worst {:.1} %",
+                short(line.fixed),
+                short(line.slope),
+                line.r2,
+                100.0 * line.worst
+            );
+            chart
+                .draw_series([PathElement::new(
+                    vec![(0.0, line.at(0.0)), (right, line.at(right))],
+                    ORANGE.stroke_width(2),
+                )])?
+                .label(said)
+                .legend(|(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], ORANGE.stroke_width(2)));
+        }
+        let bars = points.iter().map(|p| PathElement::new(vec![(p.0, p.2), (p.0, p.3)], BLUE.stroke_width(1)));
+        chart.draw_series(bars)?;
+        let dots = points.iter().map(|p| Circle::new((p.0, p.1), 4, BLUE.filled()));
+        chart
+            .draw_series(dots)?
+            .label("median, lowest to highest")
+            .legend(|(x, y)| Circle::new((x + 9, y), 4, BLUE.filled()));
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .border_style(RGBColor(200, 200, 200))
+            .background_style(WHITE)
+            .draw()?;
+        Ok(())
+    })
+}
+
+/// Kernels by operations per byte, on logarithmic scales, under the machine's roofs. Groups are named in order.
+pub fn roofline(path: &Path, title: &str, roofs: &Roofs, groups: &[&str], kernels: &[Kernel]) -> Result<()> {
+    let intensities = || kernels.iter().map(|k| k.intensity);
+    let left = intensities().fold(0.25, f64::min) / 1.5;
+    let right = intensities().fold(256.0, f64::max) * 4.0;
+    let top = kernels.iter().map(|k| k.gflops).fold(roofs.gflops, f64::max) * 1.6;
+    let bottom = kernels.iter().map(|k| k.gflops).fold(roofs.gflops / 50.0, f64::min) / 1.6;
+    let colours = [BLUE, ORANGE, GREEN];
+    svg(path, |root| {
+        let mut chart = ChartBuilder::on(root)
+            .caption(title, ("sans-serif", 20))
+            .margin(12)
+            .x_label_area_size(40)
+            .y_label_area_size(64)
+            .build_cartesian_2d((left..right).log_scale(), (bottom..top).log_scale())?;
+        chart
+            .configure_mesh()
+            .x_desc("operations for each byte that must be moved")
+            .y_desc("GFLOP/s")
+            .x_label_formatter(&|x| short(*x))
+            .y_label_formatter(&|y| short(*y))
+            .light_line_style(WHITE)
+            .bold_line_style(RGBColor(225, 225, 225))
+            .draw()?;
+        let words = ("sans-serif", 13).into_font().color(&GREY);
+        for (name, rate) in &roofs.bandwidths {
+            let (from, knee) = (left.max(bottom / rate), (roofs.gflops / rate).min(right));
+            if from >= knee {
+                continue;
+            }
+            chart.draw_series([PathElement::new(
+                vec![(from, from * rate), (knee, knee * rate)],
+                GREY.stroke_width(2),
+            )])?;
+            let said = format!("{name} {rate:.0} GB/s");
+            chart.draw_series([Text::new(said, (from * 1.05, from * rate * 1.35), words.clone())])?;
+        }
+        let knee = roofs.bandwidths.iter().map(|b| roofs.gflops / b.1).fold(right, f64::min).max(left);
+        chart
+            .draw_series([PathElement::new(vec![(knee, roofs.gflops), (right, roofs.gflops)], GREY.stroke_width(2))])?;
+        let said = format!("fp32 multiply-adds from registers, {:.0} GFLOP/s", roofs.gflops);
+        chart.draw_series([Text::new(said, (knee * 1.1, roofs.gflops * 1.35), words.clone())])?;
+        let small = ("sans-serif", 11).into_font().color(&BLACK);
+        for (group, name) in groups.iter().enumerate() {
+            let colour = colours[group % colours.len()];
+            let of = || kernels.iter().filter(move |k| k.group == group);
+            chart
+                .draw_series(of().map(|k| Circle::new((k.intensity, k.gflops), 4, colour.filled())))?
+                .label(*name)
+                .legend(move |(x, y)| Circle::new((x + 9, y), 4, colour.filled()));
+            chart
+                .draw_series(of().map(|k| Text::new(k.name.clone(), (k.intensity * 1.06, k.gflops), small.clone())))?;
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .border_style(RGBColor(200, 200, 200))
+            .background_style(WHITE)
+            .draw()?;
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::fit;
+
+    #[test]
+    fn plots_are_drawn_and_survive_odd_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plot.svg");
+        let points = [(1.0, 2.0, 1.5, 3.0), (2.0, 4.0, 3.5, 5.0), (3.0, 6.5, 6.0, 7.0)];
+        let medians: Vec<(f64, f64)> = points.iter().map(|p| (p.0, p.1)).collect();
+        sweep(&path, "a <title>", "layers", &points, fit::line(&medians)).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("<svg") && text.contains("a &lt;title&gt;") && text.contains("R²"), "{text}");
+        assert_eq!(text.matches("<circle").count(), 4, "three points and the legend");
+        sweep(&path, "", "", &[], None).unwrap();
+
+        let kernel = |group, intensity, gflops| Kernel { name: "1x2x3".into(), group, intensity, gflops };
+        let roofs = Roofs { gflops: 300.0, bandwidths: vec![("16 MiB".into(), 60.0), ("256 MiB".into(), 20.0)] };
+        roofline(&path, "t", &roofs, &["fp32", "int8"], &[kernel(0, 40.0, 250.0), kernel(1, 0.5, 9.0)]).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            text.contains("256 MiB 20 GB/s") && text.contains("int8") && text.matches("1x2x3").count() == 2,
+            "{text}"
+        );
+        let odd = Roofs { gflops: 1e-3, bandwidths: vec![("x".into(), 1e9)] };
+        roofline(&path, "", &odd, &[], &[]).unwrap();
+        assert!(sweep(Path::new("/nonexistent/x.svg"), "", "", &points, None).is_err());
+    }
+}
