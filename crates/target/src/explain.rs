@@ -1,6 +1,6 @@
 //! The long answer to a code: what it means, why, and what to do.
 //!
-//! Codes of rules are explained by their [`Rule`]; those of the language's reader, which have no rule, stand in a table here. Every code
+//! Codes of rules are explained by their [`Rule`]; those of readers, which have no rule, stand in tables here. Every code
 //! of the project has an entry: a test looks for codes in the sources.
 
 use std::fmt::Write as _;
@@ -131,17 +131,65 @@ const LANGUAGE: &[(u16, &str, &str)] = &[
     ),
 ];
 
+/// Codes of compiled programs (`ferrane-hwx`).
+const COMPILED: &[(u16, &str, &str)] = &[
+    (
+        701,
+        "no compiled program",
+        "The file is not what the engine's compiler writes, or only a part of it: the magic number (0xbeefface, or 0xfeedfacf with cputype 0x80), or the size of the load commands is wrong.",
+    ),
+    (
+        702,
+        "load command",
+        "A load command is shorter than its kind is, or says a number of sections, a length of a state or an offset of a name that does not lie in it. Commands that nobody knows are kept and never looked into.",
+    ),
+    (
+        703,
+        "range of the file",
+        "A section, its relocations, the symbols, their names or a note does not lie in the file behind the load commands, or two of them share bytes.",
+    ),
+    (
+        704,
+        "descriptors",
+        "The task descriptors of a section cannot be followed: a length or a pointer leads out of the section or backwards, or a record is longer than its descriptor. The generation may be one whose descriptors nobody has described.",
+    ),
+    (
+        710,
+        "text of a compiled program: grammar",
+        "A statement is words, then `=` and a value or a block, one on a line. The grammar stands in the documentation of `ferrane_hwx::asm`; what `disasm` writes is an example.",
+    ),
+    (
+        711,
+        "text of a compiled program: name",
+        "No statement, field, register or value has this name here. Registers have the names of docs/hwx-registers.md, those of the block that the record begins in; all others are set by their addresses.",
+    ),
+    (
+        712,
+        "text of a compiled program: value",
+        "The number has no room in its field, or its field has no room in the command or record. Addresses and strides keep their place in the word, so their lower bits must be zero.",
+    ),
+    (
+        713,
+        "text of a compiled program: place",
+        "Contents overlap each other or the load commands, or lie behind the end that the header says. Places in the file and sizes of sections are not moved by an edit: change those of what lies behind, too.",
+    ),
+];
+
 /// Every code, in order.
 pub fn all() -> Vec<Explanation> {
-    let language =
-        LANGUAGE.iter().map(|&(code, title, text)| Explanation { code: Code(code), title, text, rule: None });
+    let told = |&(code, title, text): &(u16, &'static str, &'static str)| Explanation {
+        code: Code(code),
+        title,
+        text,
+        rule: None,
+    };
     let rules = rules::all().iter().map(|rule| Explanation {
         code: rule.code,
         title: rule.title,
         text: rule.explanation,
         rule: Some(rule),
     });
-    language.chain(rules).collect()
+    LANGUAGE.iter().map(told).chain(rules).chain(COMPILED.iter().map(told)).collect()
 }
 
 /// The explanation of a code: `E0421`, `e421` or `421`.
@@ -197,7 +245,7 @@ const INTRODUCTION: &str = "\
 
 Every code that Ferrane tells, with the long answer that `ferrane explain` gives. Generated: `FERRANE_BLESS=1 cargo test -p ferrane-target errors_doc`.
 
-01xx are about the text, 02xx about names and types, 03xx about weights: they hold on every machine. 04xx are about a machine, which `ferrane check --target` names: what happens there, the claims that say so (docs/claims.md), and how to avoid it.
+01xx are about the text, 02xx about names and types, 03xx about weights: they hold on every machine. 04xx are about a machine, which `ferrane check --target` names: what happens there, the claims that say so (docs/claims.md), and how to avoid it. 07xx are about compiled programs.
 ";
 
 /// All of them as a page of documentation.

@@ -43,7 +43,7 @@ fn every_code_is_explained() {
     let known: BTreeSet<u16> = explain::all().iter().map(|e| e.code.0).collect();
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut seen = BTreeSet::new();
-    for name in ["mil", "target", "cli"] {
+    for name in ["mil", "target", "hwx", "cli"] {
         for path in sources(&crates.join(name).join("src")) {
             seen.extend(codes(&std::fs::read_to_string(&path).expect("a source")));
         }

@@ -1,0 +1,148 @@
+//! Which buffer an index means.
+//!
+//! name (of a tensor, and of a binding command) → address (of the binding command) → index in the program's table of base
+//! addresses. Compilers differ in the order of inputs and outputs, so the order is never used.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Hwx, Kind, Program, Tensor};
+
+/// Whether a program reads or writes a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// It reads it.
+    Input,
+    /// It writes it.
+    Output,
+}
+
+/// A tensor of a program, or a name without one, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// Its address, if a command binds the name.
+    pub address: Option<u64>,
+    /// The indices that hold the address.
+    pub bars: Vec<u32>,
+    /// Input or output, as the tensor or its section says.
+    pub direction: Option<Direction>,
+    /// The tensor.
+    pub tensor: Option<Tensor>,
+}
+
+/// What lies at a base address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Use {
+    /// The tasks.
+    Text,
+    /// A section of weights or tables.
+    Constants(String),
+    /// Memory between tasks.
+    Scratch(String),
+    /// A tensor of the program.
+    Port(String),
+    /// Nothing that a command names.
+    Unknown,
+}
+
+/// A base address of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Bar {
+    /// Its index; on flavor 4 it counts 32-bit slots.
+    pub index: u32,
+    /// The address.
+    pub address: u64,
+    /// What lies there.
+    pub holds: Use,
+}
+
+/// The buffers of one program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Bindings {
+    /// Its base addresses.
+    pub bars: Vec<Bar>,
+    /// Its tensors.
+    pub ports: Vec<Port>,
+}
+
+impl Bindings {
+    /// The buffers of a program.
+    pub fn of(hwx: &Hwx, program: &Program) -> Bindings {
+        let bound: BTreeMap<String, u64> = hwx
+            .commands
+            .iter()
+            .filter(|c| matches!(c.kind(), Kind::Fvmlib | Kind::Binding))
+            .map(|c| (c.name("name"), c.get("vmaddr")))
+            .collect();
+        let sections = hwx.sections();
+        let mut indices: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for (index, address) in &program.bars {
+            indices.entry(*address).or_default().push(*index);
+        }
+        let bars_of = |address: Option<u64>| address.and_then(|a| indices.get(&a).cloned()).unwrap_or_default();
+
+        let mut ports: Vec<Port> = Vec::new();
+        let mut named = std::collections::BTreeSet::new();
+        for tensor in hwx.tensors().into_iter().filter(|t| t.procedure == program.name) {
+            // Old compilers bind `y@output`, newer ones `y`.
+            let found = [&tensor.symbol, &tensor.name].into_iter().find_map(|n| Some((n.clone(), *bound.get(n)?)));
+            let (name, address) = found.map_or((tensor.symbol.clone(), None), |(n, a)| (n, Some(a)));
+            named.insert(name.clone());
+            let direction = tensor.direction;
+            ports.push(Port { name, address, bars: bars_of(address), direction, tensor: Some(tensor) });
+        }
+        for (name, address) in bound.into_iter().filter(|(name, _)| !named.contains(name)) {
+            let bars = bars_of(Some(address));
+            if bars.is_empty() {
+                continue;
+            }
+            let direction = sections.iter().find(|s| s.addr == address).and_then(|s| match s.flags & 0xff {
+                0x21 => Some(Direction::Input),
+                0x23 => Some(Direction::Output),
+                _ => None,
+            });
+            ports.push(Port { name, address: Some(address), bars, direction, tensor: None });
+        }
+
+        let holds = |address: u64| {
+            if let Some(port) = ports.iter().find(|p| p.address == Some(address)) {
+                return Use::Port(port.name.clone());
+            }
+            let Some(section) = sections.iter().find(|s| s.addr == address && s.size > 0) else { return Use::Unknown };
+            let name = format!("{},{}", section.segment, section.name);
+            match section.flags & 0xff {
+                0x28 => Use::Text,
+                0x25 => Use::Scratch(name),
+                0x26 => Use::Constants(name),
+                _ => Use::Unknown,
+            }
+        };
+        let bars = program.bars.iter().map(|&(index, address)| Bar { index, address, holds: holds(address) }).collect();
+        Bindings { bars, ports }
+    }
+
+    /// What lies at an index.
+    pub fn holds(&self, index: u32) -> Option<&Use> {
+        self.bars.iter().find(|b| b.index == index).map(|b| &b.holds)
+    }
+
+    /// The port of a name.
+    pub fn port(&self, name: &str) -> Option<&Port> {
+        self.ports.iter().find(|p| p.name == name)
+    }
+
+    /// The buffer at an index, for people.
+    pub fn label(&self, index: u32) -> String {
+        match self.holds(index) {
+            Some(Use::Text) => "the tasks".to_string(),
+            Some(Use::Constants(name) | Use::Scratch(name)) => name.clone(),
+            Some(Use::Port(name)) => name.clone(),
+            Some(Use::Unknown) | None => format!("bar {index}"),
+        }
+    }
+}

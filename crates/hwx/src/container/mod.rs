@@ -1,0 +1,279 @@
+//! The container: header, load commands, and what lies behind them.
+//!
+//! A [`Hwx`] is the header's numbers, the commands as bytes ([`Command`]) and the rest of the file as one run of bytes. Segments,
+//! symbols, relocations and bindings are views, made when asked. [`Hwx::read`] checks what all views rely on: sizes of commands,
+//! that each range that a command names lies in the file behind the commands, and that no two of them overlap.
+
+mod bind;
+mod command;
+mod layout;
+mod symbols;
+mod view;
+
+use std::ops::Range;
+
+pub use bind::{Bar, Bindings, Direction, Port, Use};
+pub use command::{Command, Tag};
+pub use layout::Kind;
+pub(crate) use layout::{Place, SECTION, SECTION_SLOTS, SECTIONS, STATE};
+pub use symbols::{Relocation, Symbol, Symbols};
+pub use view::{Program, Section, Segment, Tensor};
+
+use crate::error::{Error, Result};
+use crate::registers::{self, Generation};
+
+/// The magic number as the compiler writes it.
+pub const MAGIC: u32 = 0xbeef_face;
+/// The magic number under the compiler's option `UseNewMachoMagicNumber`: that of 64-bit Mach-O.
+pub const MAGIC_MACHO: u32 = 0xfeed_facf;
+/// `cputype` of the engine.
+pub const CPU: u32 = 0x80;
+/// Bytes of the header.
+pub const HEADER: usize = 32;
+
+/// A compiled program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hwx {
+    /// [`MAGIC`] or [`MAGIC_MACHO`].
+    pub magic: u32,
+    /// [`CPU`].
+    pub cputype: u32,
+    /// The engine's generation ([`registers::by_subtype`]).
+    pub subtype: u32,
+    /// 2.
+    pub filetype: u32,
+    /// 0x00200000.
+    pub flags: u32,
+    /// 0.
+    pub reserved: u32,
+    /// `sizeofcmds` of the header; it may be more than the commands have.
+    pub commands_size: u32,
+    /// The load commands, in their order.
+    pub commands: Vec<Command>,
+    /// What follows the commands, to the end of the file.
+    pub body: Vec<u8>,
+}
+
+/// What a range of the file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A section, by the indices of its command and of the section in it.
+    Section(usize, usize),
+    /// The relocations of a section.
+    Relocations(usize, usize),
+    /// The symbols of a symbol table, by the index of its command.
+    Symbols(usize),
+    /// Their names.
+    Strings(usize),
+    /// The text of a note, by the index of its command.
+    Note(usize),
+}
+
+/// A range of the file that a command names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Bytes of the file.
+    pub range: Range<u64>,
+    /// What they hold.
+    pub content: Content,
+}
+
+impl Hwx {
+    /// Reads a file.
+    pub fn read(file: &[u8]) -> Result<Hwx> {
+        let word = |at: usize| file.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let words: Option<Vec<u32>> = (0..8).map(|i| word(4 * i)).collect();
+        let Some([magic, cputype, subtype, filetype, count, size, flags, reserved]) = words.as_deref() else {
+            return Err(Error::header(0, format!("{} bytes are no compiled program", file.len())));
+        };
+        if ![MAGIC, MAGIC_MACHO].contains(magic) {
+            return Err(Error::header(0, format!("the magic number {magic:#x} is not that of a compiled program")));
+        }
+        if *cputype != CPU {
+            return Err(Error::header(4, format!("cputype {cputype:#x} is not the engine's, {CPU:#x}")));
+        }
+        let end = HEADER.saturating_add(*size as usize);
+        if end > file.len() {
+            return Err(Error::header(20, format!("load commands of {size:#x} bytes reach beyond the file")));
+        }
+        let (mut commands, mut at) = (Vec::new(), HEADER);
+        for _ in 0..*count {
+            let command = Command::read(file, at, end)?;
+            at += command.bytes().len();
+            commands.push(command);
+        }
+        let hwx = Hwx {
+            magic: *magic,
+            cputype: *cputype,
+            subtype: *subtype,
+            filetype: *filetype,
+            flags: *flags,
+            reserved: *reserved,
+            commands_size: *size,
+            commands,
+            body: file[at..].to_vec(),
+        };
+        hwx.check()?;
+        Ok(hwx)
+    }
+
+    /// The file: what was read, if nothing was changed.
+    pub fn write(&self) -> Vec<u8> {
+        let mut file = Vec::with_capacity(self.body_offset() + self.body.len());
+        let count = self.commands.len() as u32;
+        for word in [
+            self.magic,
+            self.cputype,
+            self.subtype,
+            self.filetype,
+            count,
+            self.commands_size,
+            self.flags,
+            self.reserved,
+        ] {
+            file.extend_from_slice(&word.to_le_bytes());
+        }
+        for command in &self.commands {
+            file.extend_from_slice(command.bytes());
+        }
+        file.extend_from_slice(&self.body);
+        file
+    }
+
+    /// The generation that it is made for, if it is a known one.
+    pub fn generation(&self) -> Option<&'static Generation> {
+        registers::by_subtype(self.subtype)
+    }
+
+    /// Where the body begins in the file.
+    pub fn body_offset(&self) -> usize {
+        HEADER + self.commands.iter().map(|c| c.bytes().len()).sum::<usize>()
+    }
+
+    /// The length of the file.
+    pub fn size(&self) -> usize {
+        self.body_offset() + self.body.len()
+    }
+
+    /// Bytes of the file behind the commands.
+    pub fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
+        let offset = self.body_offset() as u64;
+        let at = |n: u64| n.checked_sub(offset).and_then(|n| usize::try_from(n).ok());
+        self.body.get(at(range.start)?..at(range.end)?)
+    }
+
+    /// The same, to be changed.
+    pub fn bytes_mut(&mut self, range: Range<u64>) -> Option<&mut [u8]> {
+        let offset = self.body_offset() as u64;
+        let at = |n: u64| n.checked_sub(offset).and_then(|n| usize::try_from(n).ok());
+        self.body.get_mut(at(range.start)?..at(range.end)?)
+    }
+
+    /// The commands of a kind, with their indices.
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (usize, &Command)> {
+        self.commands.iter().enumerate().filter(move |(_, c)| c.kind() == kind)
+    }
+
+    /// Where the command of an index begins in the file.
+    pub fn command_offset(&self, index: usize) -> usize {
+        HEADER + self.commands.iter().take(index).map(|c| c.bytes().len()).sum::<usize>()
+    }
+
+    /// The ranges of the file that commands name, by their offsets; empty ones are left out.
+    pub fn regions(&self) -> Vec<Region> {
+        let mut all = Vec::new();
+        let mut add = |start: u64, length: u64, content| {
+            if length > 0 {
+                all.push(Region { range: start..start.saturating_add(length), content });
+            }
+        };
+        for (index, command) in self.commands.iter().enumerate() {
+            match command.kind() {
+                Kind::Segment => {
+                    for section in view::sections(index, command) {
+                        if section.has_content() {
+                            add(section.offset.into(), section.size, Content::Section(index, section.index));
+                        }
+                        let size = u64::from(section.relocations) * Relocation::SIZE as u64;
+                        add(section.relocation_offset.into(), size, Content::Relocations(index, section.index));
+                    }
+                }
+                Kind::Symtab => {
+                    let size = command.get("nsyms") * Symbol::SIZE as u64;
+                    add(command.get("symoff"), size, Content::Symbols(index));
+                    add(command.get("stroff"), command.get("strsize"), Content::Strings(index));
+                }
+                Kind::Note if note_text(command).is_none() => {
+                    add(command.get("offset"), command.get("size"), Content::Note(index));
+                }
+                _ => {}
+            }
+        }
+        all.sort_by_key(|r| (r.range.start, r.range.end));
+        all
+    }
+
+    /// The text of a note.
+    pub fn note(&self, index: usize) -> Option<&[u8]> {
+        let command = self.commands.get(index).filter(|c| c.kind() == Kind::Note)?;
+        let (start, size) = (command.get("offset"), command.get("size"));
+        note_text(command).or_else(|| self.bytes(start..start.checked_add(size)?))
+    }
+
+    /// What a region holds, in words.
+    pub fn describe(&self, content: Content) -> String {
+        let section = |command: usize, index: usize| {
+            let found = self.commands.get(command).and_then(|c| view::sections(command, c).into_iter().nth(index));
+            found.map_or_else(String::new, |s| format!("{},{}", s.segment, s.name))
+        };
+        match content {
+            Content::Section(c, s) => format!("the section {}", section(c, s)),
+            Content::Relocations(c, s) => format!("the relocations of {}", section(c, s)),
+            Content::Symbols(_) => "the symbols".to_string(),
+            Content::Strings(_) => "the names of the symbols".to_string(),
+            Content::Note(_) => "a note".to_string(),
+        }
+    }
+
+    /// What the views rely on.
+    fn check(&self) -> Result<()> {
+        let end = self.size() as u64;
+        let regions = self.regions();
+        for region in &regions {
+            let (start, what) = (region.range.start, region.content);
+            if region.range.end > end || start < self.body_offset() as u64 {
+                let range = format!("{:#x} to {:#x}", start, region.range.end);
+                let what = self.describe(what);
+                let message =
+                    format!("{what}, {range}, does not lie between the load commands and the file's end, {end:#x}");
+                return Err(Error::range(start, message));
+            }
+        }
+        // By start, and each ends before the next begins.
+        for pair in regions.windows(2) {
+            if pair[1].range.start < pair[0].range.end {
+                let what = [self.describe(pair[0].content), self.describe(pair[1].content)];
+                return Err(Error::range(pair[1].range.start, format!("{} overlaps {}", what[1], what[0])));
+            }
+        }
+        for (index, command) in self.of_kind(Kind::Segment) {
+            let (start, size) = (command.get("fileoff"), command.get("filesize"));
+            if start.checked_add(size).is_none_or(|last| last > end) {
+                let message = format!("the segment {} reaches beyond the file's end, {end:#x}", command.name("name"));
+                return Err(Error::range(self.command_offset(index) as u64, message));
+            }
+            if command.get("vmaddr").checked_add(command.get("vmsize")).is_none() {
+                let message = format!("the addresses of the segment {} wrap around", command.name("name"));
+                return Err(Error::range(self.command_offset(index) as u64, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text of a note that lies in its own command: its offset then counts from the command's first byte.
+fn note_text(command: &Command) -> Option<&[u8]> {
+    let start = usize::try_from(command.get("offset")).ok().filter(|start| *start >= 40)?;
+    let end = start.checked_add(usize::try_from(command.get("size")).ok()?)?;
+    command.bytes().get(start..end)
+}

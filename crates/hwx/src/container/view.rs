@@ -1,0 +1,244 @@
+//! Segments, sections, programs and tensors, as the commands say.
+
+use serde::Serialize;
+
+use super::command::{Command, Tag};
+use super::layout::{Kind, SECTION, SECTIONS};
+use super::{Hwx, bind::Direction};
+
+/// A segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Segment {
+    /// The index of its command.
+    pub command: usize,
+    /// Its name, `__TEXT`.
+    pub name: String,
+    /// Its address.
+    pub vmaddr: u64,
+    /// Its bytes in memory.
+    pub vmsize: u64,
+    /// Where it lies in the file.
+    pub fileoff: u64,
+    /// Its bytes in the file.
+    pub filesize: u64,
+    /// What may be done with it: 1 read, 2 write, 4 run.
+    pub protection: u32,
+    /// Its flags.
+    pub flags: u32,
+    /// Its sections.
+    pub sections: Vec<Section>,
+}
+
+/// A section.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Section {
+    /// The index of its segment's command.
+    pub command: usize,
+    /// Its index in the segment.
+    pub index: usize,
+    /// Its segment's name.
+    pub segment: String,
+    /// Its name, `__text`.
+    pub name: String,
+    /// Its address.
+    pub addr: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// Where it lies in the file.
+    pub offset: u32,
+    /// The base-2 logarithm of its alignment.
+    pub align: u32,
+    /// Where its relocations lie in the file.
+    pub relocation_offset: u32,
+    /// How many relocations it has.
+    pub relocations: u32,
+    /// Its flags: 0x28 code, 0x26 constants, 0x21 an input, 0x23 an output, 0x25 scratch; 0x100 with relocations.
+    pub flags: u32,
+}
+
+impl Section {
+    /// True if it has bytes in the file: inputs, outputs and scratch have none.
+    pub fn has_content(&self) -> bool {
+        self.offset != 0 && self.size != 0 && !matches!(self.flags & 0xff, 0x21 | 0x23 | 0x25)
+    }
+
+    /// True if it holds task descriptors.
+    pub fn is_text(&self) -> bool {
+        self.flags & 0xff == 0x28
+    }
+
+    /// True if it is memory between tasks.
+    pub fn is_scratch(&self) -> bool {
+        self.flags & 0xff == 0x25
+    }
+}
+
+/// A program: a list of tasks with a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The index of its command.
+    pub command: usize,
+    /// Its name, `net` or `main`.
+    pub name: String,
+    /// 1 on H13, 4 from H14 on.
+    pub flavor: u32,
+    /// The address of its first task.
+    pub text_addr: u64,
+    /// Base addresses by index; those of 0 are left out. On flavor 4 an index counts 32-bit slots.
+    pub bars: Vec<(u32, u64)>,
+    /// How many tasks it says it has.
+    pub tasks: u32,
+    /// Words of the first task (flavor 1).
+    pub first_task_words: Option<u32>,
+    /// Words of all tasks (flavor 4).
+    pub text_words: Option<u32>,
+    /// Tagged values at the end of its state.
+    pub tags: Vec<Tag>,
+}
+
+/// A tensor that a program reads or writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Tensor {
+    /// The index of its command.
+    pub command: usize,
+    /// The program it belongs to.
+    pub procedure: String,
+    /// Its name in the symbol table, `probs@output`.
+    pub symbol: String,
+    /// Its name alone.
+    pub name: String,
+    /// Input or output; `None` for another number.
+    pub direction: Option<Direction>,
+    /// Its element type ([`Tensor::type_name`]).
+    pub element_type: u32,
+    /// Batches, channels, height, width, depth.
+    pub nchwd: [u32; 5],
+    /// Bytes from one batch to the next.
+    pub batch_stride: u64,
+    /// Bytes from one channel to the next.
+    pub plane_stride: u64,
+    /// Bytes from one row to the next.
+    pub row_stride: u64,
+    /// Bytes of an element.
+    pub element_size: u64,
+    /// Bytes of all.
+    pub bytes: u64,
+    /// Channels that lie side by side.
+    pub interleave: u32,
+    /// Bytes that are used.
+    pub used: u64,
+}
+
+/// Names of element types, by their numbers in tensors and stabs.
+const TYPES: [&str; 24] = [
+    "", "void", "int8", "uint8", "int16", "fp16", "fp32", "raw10", "lut", "uint4", "uint6", "uint1", "uint2",
+    "packed10", "y10", "uint16", "e4m3", "int32", "uint32", "int64", "uint64", "raw12", "y12", "int4",
+];
+
+impl Tensor {
+    /// The name of its element type.
+    pub fn type_name(&self) -> String {
+        let known = TYPES.get(self.element_type as usize).filter(|n| !n.is_empty());
+        known.map_or_else(|| format!("type{}", self.element_type), |n| n.to_string())
+    }
+}
+
+pub(super) fn sections(index: usize, command: &Command) -> Vec<Section> {
+    if command.kind() != Kind::Segment {
+        return Vec::new();
+    }
+    // The command was checked; one that is being built may promise more than it has.
+    let count = (command.get("nsects") as usize).min((command.bytes().len() - SECTIONS) / SECTION);
+    let name = |at: usize| String::from_utf8_lossy(command.name16(at)).into_owned();
+    let section = |i: usize| Section {
+        command: index,
+        index: i,
+        segment: name(SECTIONS + SECTION * i + 16),
+        name: name(SECTIONS + SECTION * i),
+        addr: command.section(i, "addr"),
+        size: command.section(i, "size"),
+        offset: command.section(i, "offset") as u32,
+        align: command.section(i, "align") as u32,
+        relocation_offset: command.section(i, "reloff") as u32,
+        relocations: command.section(i, "nreloc") as u32,
+        flags: command.section(i, "flags") as u32,
+    };
+    (0..count).map(section).collect()
+}
+
+impl Hwx {
+    /// Its segments.
+    pub fn segments(&self) -> Vec<Segment> {
+        let segment = |(index, c): (usize, &Command)| Segment {
+            command: index,
+            name: c.name("name"),
+            vmaddr: c.get("vmaddr"),
+            vmsize: c.get("vmsize"),
+            fileoff: c.get("fileoff"),
+            filesize: c.get("filesize"),
+            protection: c.get("initprot") as u32,
+            flags: c.get("flags") as u32,
+            sections: sections(index, c),
+        };
+        self.of_kind(Kind::Segment).map(segment).collect()
+    }
+
+    /// Its sections, in their order; relocations and symbols count them from 1.
+    pub fn sections(&self) -> Vec<Section> {
+        self.of_kind(Kind::Segment).flat_map(|(index, c)| sections(index, c)).collect()
+    }
+
+    /// The bytes of a section; none for one without content.
+    pub fn content(&self, section: &Section) -> &[u8] {
+        if !section.has_content() {
+            return &[];
+        }
+        let start = u64::from(section.offset);
+        start.checked_add(section.size).and_then(|end| self.bytes(start..end)).unwrap_or(&[])
+    }
+
+    /// Its programs.
+    pub fn programs(&self) -> Vec<Program> {
+        let program = |(index, c): (usize, &Command)| {
+            let old = c.kind() == Kind::Program1;
+            Program {
+                command: index,
+                name: c.name("name"),
+                flavor: if old { 1 } else { 4 },
+                text_addr: c.get("text_addr"),
+                bars: c.bars(),
+                tasks: c.get("tasks") as u32,
+                first_task_words: old.then(|| (c.get("first_task_words_less_one") as u32).saturating_add(1)),
+                text_words: (!old).then(|| c.get("text_words") as u32),
+                tags: c.tags(),
+            }
+        };
+        let kinds = [Kind::Program1, Kind::Program4];
+        self.commands.iter().enumerate().filter(|(_, c)| kinds.contains(&c.kind())).map(program).collect()
+    }
+
+    /// The tensors that its programs read and write.
+    pub fn tensors(&self) -> Vec<Tensor> {
+        let tensor = |(index, c): (usize, &Command)| Tensor {
+            command: index,
+            procedure: c.name("procedure"),
+            symbol: c.name("symbol"),
+            name: c.name("name"),
+            direction: match c.get("direction") {
+                1 => Some(Direction::Input),
+                2 => Some(Direction::Output),
+                _ => None,
+            },
+            element_type: c.get("type") as u32,
+            nchwd: ["n", "c", "h", "w", "d"].map(|n| c.get(n) as u32),
+            batch_stride: c.get("batch_stride"),
+            plane_stride: c.get("plane_stride"),
+            row_stride: c.get("row_stride"),
+            element_size: c.get("element_size"),
+            bytes: c.get("bytes"),
+            interleave: c.get("interleave") as u32,
+            used: c.get("used"),
+        };
+        self.of_kind(Kind::Tensor).map(tensor).collect()
+    }
+}

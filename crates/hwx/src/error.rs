@@ -1,0 +1,56 @@
+//! What can be wrong with a file.
+
+use std::fmt;
+
+use ferrane_diag::Code;
+
+/// The result of reading.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// One thing that is wrong with a file: what, where, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// Its kind.
+    pub code: Code,
+    /// The byte of what was read: a file, or a section alone.
+    pub offset: u64,
+    /// What, in one sentence without a full stop.
+    pub message: String,
+    /// The way out.
+    pub help: &'static str,
+}
+
+impl Error {
+    /// The file is shorter than what it says, or is something else.
+    pub(crate) fn header(offset: usize, message: impl Into<String>) -> Error {
+        let help = "is it a compiled program, and whole? `.hwx` files begin with ce fa ef be or cf fa ed fe";
+        Error { code: Code(701), offset: offset as u64, message: message.into(), help }
+    }
+
+    /// A load command is not what its kind promises.
+    pub(crate) fn command(offset: usize, message: impl Into<String>) -> Error {
+        let help = "the command's size or one of its offsets is wrong; compare with a file of the same compiler";
+        Error { code: Code(702), offset: offset as u64, message: message.into(), help }
+    }
+
+    /// A range of the file is outside of it, or taken twice.
+    pub(crate) fn range(offset: u64, message: impl Into<String>) -> Error {
+        let help =
+            "the file is cut off or its offsets were edited: each range must lie in the file, and no two may overlap";
+        Error { code: Code(703), offset, message: message.into(), help }
+    }
+
+    /// The stream of task descriptors cannot be followed.
+    pub(crate) fn stream(offset: usize, message: impl Into<String>) -> Error {
+        let help = "the generation may be another one, or a size in a header is wrong; `raw` words in the text keep such a stream";
+        Error { code: Code(704), offset: offset as u64, message: message.into(), help }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} (at {:#x}; {})", self.code, self.message, self.offset, self.help)
+    }
+}
+
+impl std::error::Error for Error {}
