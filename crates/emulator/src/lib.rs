@@ -12,8 +12,7 @@
 //! machine rounds. Products pass the machine's accumulator: exact sums of whole numbers, in vector code where no partial sum can
 //! overflow (`ferrane_host::grid`), element by element where one might.
 //!
-//! An evaluation of a plan's own steps reuses its memory: the arena, and the scratch of each thread. What it takes from the heap is the packing memory
-//! of products, which the `gemm` crate behind `ferrane_host::gemm` allocates at each call.
+//! An evaluation of a plan's own steps reuses its memory: the arena, and the scratch of each thread; it takes nothing from the heap.
 //! Kernels and interpreted functions (below) allocate their values.
 //!
 //! An op that a plan has no steps for is a *kernel*: one function over whole tensors. Functions that no plan can express (unknown

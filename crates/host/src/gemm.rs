@@ -7,19 +7,35 @@
 //! Invariant: the order in which one element is summed depends on the three sizes and the processor, never on the
 //! thread count or on how busy the pool is. The work over threads is cut along rows and columns of the result only.
 //!
-//! The one decision: fp16 and int8 operands are first widened into fp32 scratch, in their own memory order so that
-//! the widening is a contiguous pass, and then go through the fp32 kernels of the `gemm` crate. Its own fp16 path
-//! reaches two thirds of that. Scratch belongs to the thread, grows to the largest product it has seen and is reused.
+//! The one decision: kernels know fp32 panels only. Packing reads any type with any strides and widens on the way, and
+//! the end of a product (scale, bias, rounding, fp16) happens in the registers of its last step. With few rows or
+//! columns nothing is packed: the large factor is read once, in place. Packed panels lie in scratch that belongs to the
+//! thread, grows to the largest product that it has seen, at most some megabytes, and is reused.
+//!
+//! | module | what |
+//! |---|---|
+//! | `view`, `error` | strided views, refusals |
+//! | `drive` | cutting into chunks, blocks and tasks |
+//! | `pack`, `tile`, `skinny`, `finish` | the kernels, over any instruction set |
+//! | `isa` | instruction sets and their tables of kernels |
 
 use half::f16;
 
-use crate::{convert, pool};
+use crate::pool;
 
+mod drive;
 mod error;
+mod finish;
+mod isa;
+mod pack;
 mod scratch;
+mod skinny;
+mod tile;
 mod view;
+use drive::Product;
 pub use error::GemmError;
-use scratch::with_scratch;
+use finish::{Finish, Place, Store};
+use isa::{Factor, Kernels, Kind};
 pub use view::{View, ViewMut};
 
 #[cfg(test)]
@@ -28,8 +44,8 @@ mod tests;
 /// Products with fewer multiply-adds than this stay on the calling thread.
 const PARALLEL_PRODUCT: usize = 1 << 20;
 
-/// Elements of a widening or storing pass below which it stays on the calling thread.
-const PARALLEL_PASS: usize = 1 << 17;
+/// As above for products with few rows or columns, which are bound by reading.
+const PARALLEL_SKINNY: usize = 1 << 18;
 
 /// A batch whose items have fewer multiply-adds than this runs its items side by side, one thread each.
 const SMALL_ITEM: usize = 1 << 25;
@@ -66,11 +82,22 @@ pub enum Bias<'a> {
     Cols(&'a [f32]),
 }
 
-/// What happens to the sums: `out = round([out +] scale · (lhs · rhs) + bias)`, in this order.
+/// A vector of factors on the product: the scales of quantised weights.
+#[derive(Clone, Copy, Debug)]
+pub enum Scales<'a> {
+    /// One factor for each row of the result.
+    Rows(&'a [f32]),
+    /// One factor for each column of the result.
+    Cols(&'a [f32]),
+}
+
+/// What happens to the sums: `out = round([out +] scale · scales · (lhs · rhs) + bias)`, in this order.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<'a> {
     /// Factor on the product.
     pub scale: f32,
+    /// More factors.
+    pub scales: Option<Scales<'a>>,
     /// Adds to what the output holds. fp32 outputs only.
     pub accumulate: bool,
     /// Rounds an fp32 result to the nearest fp16 value. An fp16 output is rounded anyway.
@@ -82,7 +109,7 @@ pub struct Epilogue<'a> {
 impl Default for Epilogue<'_> {
     /// The plain product.
     fn default() -> Self {
-        Self { scale: 1.0, accumulate: false, round: false, bias: None }
+        Self { scale: 1.0, scales: None, accumulate: false, round: false, bias: None }
     }
 }
 
@@ -120,6 +147,18 @@ pub fn gemm_batch(
     out: Output<'_>,
     epilogue: Epilogue<'_>,
 ) -> Result<(), GemmError> {
+    run(isa::best(), batch, lhs, rhs, out, epilogue)
+}
+
+/// [`gemm_batch`] with the kernels of one instruction set, which the processor must have.
+fn run(
+    kernels: &'static Kernels,
+    batch: &[BatchOffsets],
+    lhs: Operand<'_>,
+    rhs: Operand<'_>,
+    out: Output<'_>,
+    epilogue: Epilogue<'_>,
+) -> Result<(), GemmError> {
     let (l, r, o) = (lhs.shape(), rhs.shape(), out.shape());
     if l.0 != o.0 || r.1 != o.1 || l.1 != r.0 {
         return Err(GemmError::Shape { lhs: l, rhs: r, out: o });
@@ -134,6 +173,16 @@ pub fn gemm_batch(
     {
         return Err(GemmError::Bias { expected, found });
     }
+    let scales = match epilogue.scales {
+        Some(Scales::Rows(s)) => Some((s.len(), o.0)),
+        Some(Scales::Cols(s)) => Some((s.len(), o.1)),
+        None => None,
+    };
+    if let Some((found, expected)) = scales
+        && found != expected
+    {
+        return Err(GemmError::Scales { expected, found });
+    }
     if epilogue.accumulate && matches!(out, Output::F16(_)) {
         return Err(GemmError::Accumulate);
     }
@@ -143,13 +192,15 @@ pub fn gemm_batch(
         out.check(item.out)?;
     }
     let work = o.0.saturating_mul(o.1).saturating_mul(l.1.max(1));
-    let job = Job { lhs, rhs, out: out.target(), epilogue, m: o.0, n: o.1, k: l.1 };
+    let (m, n, k) = (o.0, o.1, l.1);
+    let job = Job { kernels, lhs, rhs, out: out.target(), epilogue, m, n, k };
     if job.m == 0 || job.n == 0 {
         return Ok(());
     }
+    let parallel = if m.min(n) <= isa::SKINNY { PARALLEL_SKINNY } else { PARALLEL_PRODUCT };
     let side_by_side = batch.len() > 1
         && work < SMALL_ITEM
-        && work.saturating_mul(batch.len()) >= PARALLEL_PRODUCT
+        && work.saturating_mul(batch.len()) >= parallel
         && disjoint(batch, &job.out);
     if side_by_side {
         // The scratch of a thread is had before it writes; one failure is enough to report.
@@ -166,7 +217,7 @@ pub fn gemm_batch(
     }
     for item in batch {
         // SAFETY: every item's places were checked above; items run one after the other.
-        unsafe { job.run(*item, work >= PARALLEL_PRODUCT)? };
+        unsafe { job.run(*item, work >= parallel)? };
     }
     Ok(())
 }
@@ -198,26 +249,15 @@ impl Operand<'_> {
         }
     }
 
-    /// Elements of scratch that widening takes.
-    fn scratch(&self) -> usize {
-        match self {
-            Self::F32(_) => 0,
-            Self::F16(_) | Self::I8(_) => self.shape().0.saturating_mul(self.shape().1),
-        }
-    }
-
-    /// The factor at `offset` as fp32, through `scratch` where it is of another type.
-    fn widen(&self, offset: usize, scratch: &mut [f32], parallel: bool) -> Source {
-        match self {
-            Self::F32(v) => {
-                let grid = v.grid();
-                // SAFETY: `offset` was checked: the origin lies inside the data (or the view is empty).
-                let ptr = unsafe { v.data().as_ptr().add(grid.origin(offset)) };
-                Source { ptr, row_stride: grid.row_stride, col_stride: grid.col_stride }
-            }
-            Self::F16(v) => widen(v, offset, scratch, parallel, convert::f16_to_f32, f16::to_f32),
-            Self::I8(v) => widen(v, offset, scratch, parallel, convert::i8_to_f32, f32::from),
-        }
+    /// The factor at `offset`, as its rows.
+    fn factor(&self, offset: usize) -> Factor {
+        let (kind, data, grid) = match self {
+            Self::F32(v) => (Kind::F32, v.data().as_ptr().cast::<u8>(), v.grid()),
+            Self::F16(v) => (Kind::F16, v.data().as_ptr().cast(), v.grid()),
+            Self::I8(v) => (Kind::I8, v.data().as_ptr().cast(), v.grid()),
+        };
+        let factor = Factor { address: data, kind, line: grid.row_stride, depth: grid.col_stride };
+        Factor { address: data.wrapping_add(grid.origin(offset) * factor.size()), ..factor }
     }
 }
 
@@ -280,20 +320,6 @@ impl Grid {
     }
 }
 
-/// A factor as the kernels read it: the address of element (0, 0), and strides in elements.
-#[derive(Clone, Copy)]
-struct Source {
-    ptr: *const f32,
-    row_stride: isize,
-    col_stride: isize,
-}
-
-#[derive(Clone, Copy)]
-enum Store {
-    F32(*mut f32),
-    F16(*mut f16),
-}
-
 /// The output with its borrow turned into an address, so that several threads can fill disjoint parts.
 struct Target {
     grid: Grid,
@@ -321,51 +347,9 @@ impl<T> Address<T> {
     }
 }
 
-/// Widens a view line by line into `scratch`, keeping its memory order.
-fn widen<T: Copy + Sync>(
-    view: &View<'_, T>,
-    offset: usize,
-    scratch: &mut [f32],
-    parallel: bool,
-    convert: fn(&[T], &mut [f32]),
-    one: fn(T) -> f32,
-) -> Source {
-    let grid = view.grid();
-    let (lines, line_stride, len, stride) = grid.lines();
-    let origin = grid.origin(offset) as isize;
-    let data = view.data();
-    let line = |i: usize, dst: &mut [f32]| {
-        let first = origin + i as isize * line_stride;
-        if stride == 1 {
-            convert(&data[first as usize..][..len], dst);
-        } else {
-            for (j, d) in dst.iter_mut().enumerate() {
-                *d = one(data[(first + j as isize * stride) as usize]);
-            }
-        }
-    };
-    let scratch = &mut scratch[..lines * len];
-    if !scratch.is_empty() {
-        if stride == 1 && line_stride == len as isize {
-            let data = &data[origin as usize..][..scratch.len()];
-            let chunk = if parallel { PARALLEL_PASS / 2 } else { scratch.len() };
-            pool::for_each_chunk_mut(scratch, chunk, |i, dst| convert(&data[i * chunk..][..dst.len()], dst));
-        } else {
-            let per_task = if parallel { (PARALLEL_PASS / 2).div_ceil(len) } else { lines };
-            pool::for_each_chunk_mut(scratch, per_task * len, |i, dst| {
-                for (j, dst) in dst.chunks_mut(len).enumerate() {
-                    line(i * per_task + j, dst);
-                }
-            });
-        }
-    }
-    let (outer, inner) = (len as isize, 1);
-    let (row_stride, col_stride) = if grid.row_major() { (outer, inner) } else { (inner, outer) };
-    Source { ptr: scratch.as_ptr(), row_stride, col_stride }
-}
-
 /// One call's parameters, checked.
 struct Job<'a> {
+    kernels: &'static Kernels,
     lhs: Operand<'a>,
     rhs: Operand<'a>,
     out: Target,
@@ -382,156 +366,35 @@ impl Job<'_> {
     /// The item's offsets were checked against the views, `m` and `n` are not zero, and nothing else accesses the
     /// item's output elements during the call.
     unsafe fn run(&self, item: BatchOffsets, parallel: bool) -> Result<(), GemmError> {
-        let grid = self.out.grid;
-        let staged = match self.out.store {
-            Store::F16(_) => self.m.saturating_mul(self.n),
-            Store::F32(_) => 0,
+        let (grid, epilogue) = (self.out.grid, &self.epilogue);
+        let origin = grid.origin(item.out);
+        let store = match self.out.store {
+            Store::F32(base) => Store::F32(base.wrapping_add(origin)),
+            Store::F16(base) => Store::F16(base.wrapping_add(origin)),
         };
-        let sizes = [self.lhs.scratch(), self.rhs.scratch(), staged];
-        with_scratch(sizes, |[a, b, c]| {
-            let lhs = self.lhs.widen(item.lhs, a, parallel);
-            let rhs = self.rhs.widen(item.rhs, b, parallel);
-            match self.out.store {
-                Store::F32(base) => {
-                    // SAFETY: the origin lies inside the output's data.
-                    let dst = unsafe { base.add(grid.origin(item.out)) };
-                    // SAFETY: `dst` and the strides describe the checked output, which is ours alone.
-                    unsafe { self.multiply(lhs, rhs, dst, grid.row_stride, grid.col_stride, parallel) };
-                    if self.epilogue.bias.is_some() || self.epilogue.round {
-                        let dst = Address(dst);
-                        self.each_line(parallel, |i, line_stride, len, stride| {
-                            // SAFETY: line `i` of the checked output; tasks have different lines.
-                            unsafe { self.finish(dst.get().offset(i as isize * line_stride), i, len, stride) }
-                        });
-                    }
-                }
-                Store::F16(base) => {
-                    // SAFETY: the origin lies inside the output's data.
-                    let dst = Address(unsafe { base.add(grid.origin(item.out)) });
-                    let (_, _, line, _) = grid.lines();
-                    let (rs, cs) = if grid.row_major() { (line as isize, 1) } else { (1, line as isize) };
-                    // SAFETY: the staging area has `m * n` elements and these strides are dense in it.
-                    unsafe { self.multiply(lhs, rhs, c.as_mut_ptr(), rs, cs, parallel) };
-                    let staged = Address(c.as_mut_ptr());
-                    self.each_line(parallel, |i, line_stride, len, stride| {
-                        // SAFETY: line `i` of the staging area; tasks have different lines.
-                        let sums = unsafe { std::slice::from_raw_parts_mut(staged.get().add(i * len), len) };
-                        self.add_bias(sums, i);
-                        // SAFETY: line `i` of the checked output; tasks have different lines.
-                        unsafe { store(sums, dst.get().offset(i as isize * line_stride), stride) }
-                    });
-                }
-            }
-        })
-    }
-
-    /// `dst = [dst +] scale · lhs · rhs` in fp32.
-    ///
-    /// # Safety
-    /// `lhs` and `rhs` are readable as `m × k` and `k × n`, `dst` is writable as `m × n` with these strides and
-    /// without overlap, none else accesses it, and it does not alias the factors.
-    unsafe fn multiply(
-        &self,
-        lhs: Source,
-        rhs: Source,
-        dst: *mut f32,
-        row_stride: isize,
-        col_stride: isize,
-        parallel: bool,
-    ) {
-        let parallelism = if parallel { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
-        // SAFETY: the caller's promise is what the kernel asks for.
-        unsafe {
-            gemm::gemm::<f32>(
-                self.m,
-                self.n,
-                self.k,
-                dst,
-                col_stride,
-                row_stride,
-                self.epilogue.accumulate,
-                lhs.ptr,
-                lhs.col_stride,
-                lhs.row_stride,
-                rhs.ptr,
-                rhs.col_stride,
-                rhs.row_stride,
-                1.0,
-                self.epilogue.scale,
-                false,
-                false,
-                false,
-                parallelism,
-            );
-        }
-    }
-
-    /// Calls `pass(line, stride between lines, elements of a line, stride in a line)` for each line of the output.
-    fn each_line(&self, parallel: bool, pass: impl Fn(usize, isize, usize, isize) + Sync) {
-        let (lines, line_stride, len, stride) = self.out.grid.lines();
-        let per_task = if parallel { (PARALLEL_PASS / 2).div_ceil(len.max(1)) } else { lines };
-        pool::for_each_range(lines, per_task, |range| {
-            for i in range {
-                pass(i, line_stride, len, stride);
-            }
-        });
-    }
-
-    /// Adds the bias to line `i` of the result.
-    fn add_bias(&self, line: &mut [f32], i: usize) {
-        let along = match (self.epilogue.bias, self.out.grid.row_major()) {
-            (None, _) => return,
-            (Some(Bias::Rows(b)), true) | (Some(Bias::Cols(b)), false) => Err(b[i]),
-            (Some(Bias::Rows(b)), false) | (Some(Bias::Cols(b)), true) => Ok(b),
+        let (row_scales, col_scales) = match epilogue.scales {
+            Some(Scales::Rows(s)) => (Some(s), None),
+            Some(Scales::Cols(s)) => (None, Some(s)),
+            None => (None, None),
         };
-        match along {
-            Ok(bias) => line.iter_mut().zip(bias).for_each(|(v, b)| *v += b),
-            Err(value) => line.iter_mut().for_each(|v| *v += value),
-        }
-    }
-
-    /// Bias and rounding of line `i` of an fp32 output, in place.
-    ///
-    /// # Safety
-    /// `len` elements from `ptr` on, `stride` apart, are initialised and nobody else's.
-    unsafe fn finish(&self, ptr: *mut f32, i: usize, len: usize, stride: isize) {
-        let end = |line: &mut [f32]| {
-            self.add_bias(line, i);
-            if self.epilogue.round {
-                convert::round_f16(line);
-            }
+        let (row_bias, col_bias) = match epilogue.bias {
+            Some(Bias::Rows(b)) => (Some(b), None),
+            Some(Bias::Cols(b)) => (None, Some(b)),
+            None => (None, None),
         };
-        if stride == 1 {
-            // SAFETY: the caller's promise, with stride 1.
-            return end(unsafe { std::slice::from_raw_parts_mut(ptr, len) });
-        }
-        for j in 0..len {
-            // SAFETY: element `j` of the line.
-            let place = unsafe { &mut *ptr.offset(j as isize * stride) };
-            match (self.epilogue.bias, self.out.grid.row_major()) {
-                (None, _) => {}
-                (Some(Bias::Rows(b)), true) | (Some(Bias::Cols(b)), false) => *place += b[i],
-                (Some(Bias::Rows(b)), false) | (Some(Bias::Cols(b)), true) => *place += b[j],
-            }
-            if self.epilogue.round {
-                *place = f16::from_f32(*place).to_f32();
-            }
-        }
-    }
-}
-
-/// Rounds a line of sums into fp16 places `stride` apart.
-///
-/// # Safety
-/// The places are inside one allocation and nobody else's.
-unsafe fn store(sums: &[f32], ptr: *mut f16, stride: isize) {
-    if stride == 1 {
-        // SAFETY: the caller's promise, with stride 1.
-        return convert::f32_to_f16(sums, unsafe { std::slice::from_raw_parts_mut(ptr, sums.len()) });
-    }
-    for (j, &sum) in sums.iter().enumerate() {
-        // SAFETY: element `j` of the line.
-        unsafe { ptr.offset(j as isize * stride).write(f16::from_f32(sum)) }
+        let (scale, accumulate, round) = (epilogue.scale, epilogue.accumulate, epilogue.round);
+        let product = Product {
+            kernels: self.kernels,
+            lhs: self.lhs.factor(item.lhs),
+            rhs: self.rhs.t().factor(item.rhs),
+            out: Place { store, row: grid.row_stride, col: grid.col_stride },
+            finish: Finish { scale, row_scales, col_scales, accumulate, round, row_bias, col_bias },
+            m: self.m,
+            n: self.n,
+            k: self.k,
+        };
+        // SAFETY: the views were checked, so all addresses are inside their borrows; the rest is the caller's promise.
+        unsafe { product.run(parallel) }
     }
 }
 

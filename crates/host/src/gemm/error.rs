@@ -53,6 +53,14 @@ pub enum GemmError {
         /// Values in the bias.
         found: usize,
     },
+    /// The scales have not one factor for each row (or column).
+    #[error("{found} scales for {expected} rows or columns")]
+    Scales {
+        /// Rows or columns of the result.
+        expected: usize,
+        /// Factors there are.
+        found: usize,
+    },
     /// `accumulate` with an fp16 output.
     #[error("only an fp32 output can accumulate")]
     Accumulate,

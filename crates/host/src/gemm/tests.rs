@@ -57,7 +57,15 @@ enum Kind {
 }
 
 /// Runs the door on matrices given as functions of (row, column) and compares with a plain loop in fp64.
-fn check(m: usize, n: usize, k: usize, lays: [Lay; 3], kinds: [Kind; 3], epilogue: Epilogue<'_>) {
+fn check(
+    kernels: &'static Kernels,
+    m: usize,
+    n: usize,
+    k: usize,
+    lays: [Lay; 3],
+    kinds: [Kind; 3],
+    epilogue: Epilogue<'_>,
+) {
     let (ls, rs, os) = (lays[0].strides(m, k), lays[1].strides(k, n), lays[2].strides(m, n));
     let fetch = |data: &[f32], kind: Kind| -> (Vec<f32>, Vec<f16>, Vec<i8>) {
         let data: Vec<f32> = data.iter().map(|v| if kind == Kind::I8 { (v * 15.0).trunc() } else { *v }).collect();
@@ -85,7 +93,7 @@ fn check(m: usize, n: usize, k: usize, lays: [Lay; 3], kinds: [Kind; 3], epilogu
         Kind::F16 => Output::F16(ViewMut::new(&mut o16, m, n, os.0, os.1).unwrap()),
         _ => Output::F32(ViewMut::new(&mut o32, m, n, os.0, os.1).unwrap()),
     };
-    gemm(lhs, rhs, out, epilogue).unwrap();
+    run(kernels, &[BatchOffsets::default()], lhs, rhs, out, epilogue).unwrap();
     let mut touched = vec![false; os.2];
     for r in 0..m {
         for c in 0..n {
@@ -97,7 +105,13 @@ fn check(m: usize, n: usize, k: usize, lays: [Lay; 3], kinds: [Kind; 3], epilogu
             }
             let place = lays[2].at(m, n, r, c);
             touched[place] = true;
-            let mut want = f64::from(epilogue.scale) * sum;
+            let factor = f64::from(epilogue.scale)
+                * match epilogue.scales {
+                    None => 1.0,
+                    Some(Scales::Rows(s)) => f64::from(s[r]),
+                    Some(Scales::Cols(s)) => f64::from(s[c]),
+                };
+            let mut want = factor * sum;
             if epilogue.accumulate {
                 want += f64::from(before[place]);
             }
@@ -109,7 +123,7 @@ fn check(m: usize, n: usize, k: usize, lays: [Lay; 3], kinds: [Kind; 3], epilogu
             let half = kinds[2] == Kind::F16;
             let got = if half { o16[place].to_f32() } else { o32[place] };
             // k roundings of fp32 at most, on terms of this magnitude; then one of fp16 (2^-11, or half of 2^-24).
-            let mut bound = (k + 4) as f64 * 2f64.powi(-24) * (magnitude * f64::from(epilogue.scale.abs()) + 3.0);
+            let mut bound = (k + 4) as f64 * 2f64.powi(-24) * (magnitude * factor.abs() + 3.0);
             if half || epilogue.round {
                 bound += want.abs() * 2f64.powi(-11) + 2f64.powi(-25);
             }
@@ -143,14 +157,17 @@ proptest! {
         lays in [lay(), lay(), lay()],
         kinds in [kind(), kind(), kind()],
         (scale, accumulate, round) in (prop_oneof![Just(1.0f32), Just(-0.25)], any::<bool>(), any::<bool>()),
-        bias in 0..3,
+        (bias, scales) in (0..3, 0..3),
     ) {
         // There are no int8 outputs.
         let kinds = [kinds[0], kinds[1], if kinds[2] == Kind::F16 { Kind::F16 } else { Kind::F32 }];
         let (rows, cols) = (values(m, 5), values(n, 6));
         let bias = [None, Some(Bias::Rows(&rows)), Some(Bias::Cols(&cols))][bias as usize];
+        let scales = [None, Some(Scales::Rows(&rows)), Some(Scales::Cols(&cols))][scales as usize];
         let accumulate = accumulate && kinds[2] == Kind::F32;
-        check(m, n, k, lays, kinds, Epilogue { scale, accumulate, round, bias });
+        for kernels in isa::all() {
+            check(kernels, m, n, k, lays, kinds, Epilogue { scale, scales, accumulate, round, bias });
+        }
     }
 }
 
@@ -159,13 +176,15 @@ fn vectors_and_large_shapes() {
     let turned = Lay { row_major: false, ..Lay::DENSE };
     for (m, n, k) in [(1, 300, 700), (300, 1, 700), (1, 1, 3000), (130, 70, 1), (257, 130, 515), (64, 1030, 129)] {
         for (l, r) in [(Lay::DENSE, Lay::DENSE), (turned, Lay::DENSE), (Lay::DENSE, turned), (turned, turned)] {
-            check(m, n, k, [l, r, Lay::DENSE], [Kind::F16, Kind::F32, Kind::F16], Epilogue::default());
-            check(m, n, k, [l, r, turned], [Kind::F32, Kind::F16, Kind::F32], Epilogue::default());
+            for kernels in isa::all() {
+                check(kernels, m, n, k, [l, r, Lay::DENSE], [Kind::F16, Kind::F32, Kind::F16], Epilogue::default());
+                check(kernels, m, n, k, [l, r, turned], [Kind::F32, Kind::F16, Kind::F32], Epilogue::default());
+            }
         }
     }
 }
 
-/// A product's bits on pools of one, two and three threads, on threads inside and outside of the pool.
+/// A product's bits on pools of one, two, three and five threads.
 #[test]
 fn bits_do_not_depend_on_threads() {
     let shapes = [(256, 768, 768), (256, 768, 2048), (300, 515, 1037), (2048, 64, 256), (1, 999, 777), (96, 1, 4100)];
@@ -185,7 +204,7 @@ fn bits_do_not_depend_on_threads() {
                 out
             };
             let one = pool_of(1).install(product);
-            for threads in [2, 3] {
+            for threads in [2, 3, 5] {
                 let many = pool_of(threads).install(product);
                 assert!(one.iter().zip(&many).all(|(x, y)| x.to_bits() == y.to_bits()), "{m}×{n}×{k} on {threads}");
             }
@@ -262,6 +281,86 @@ fn overlapping_items_run_in_order() {
     assert_eq!(last, single);
 }
 
+/// Each size from 1 to 40 along each dimension, with every set's kernels: the tiles and panels at the edges.
+#[test]
+fn tails() {
+    let turned = Lay { row_major: false, ..Lay::DENSE };
+    for kernels in isa::all() {
+        for size in 1..=40 {
+            for (m, n, k) in [(size, 37, 19), (37, size, 19), (19, 37, size), (size, 150, 70), (3, 70, 60 + size)] {
+                for (l, r, o) in [(Lay::DENSE, turned, Lay::DENSE), (turned, Lay::DENSE, turned)] {
+                    check(kernels, m, n, k, [l, r, o], [Kind::F16, Kind::F32, Kind::F16], Epilogue::default());
+                    check(kernels, m, n, k, [l, r, o], [Kind::F32, Kind::I8, Kind::F32], Epilogue::default());
+                }
+            }
+        }
+    }
+}
+
+/// More depth than is packed at once, and more rows or columns than a chunk has.
+#[test]
+fn several_chunks() {
+    let turned = Lay { row_major: false, ..Lay::DENSE };
+    for kernels in isa::all() {
+        for (m, n, k) in [(20, 33, 5000), (1600, 20, 700), (20, 1600, 700)] {
+            let accumulate = Epilogue { accumulate: true, scale: -0.25, ..Epilogue::default() };
+            check(kernels, m, n, k, [Lay::DENSE, turned, Lay::DENSE], [Kind::F16, Kind::F16, Kind::F32], accumulate);
+            check(kernels, m, n, k, [turned; 3], [Kind::F32, Kind::F32, Kind::F16], Epilogue::default());
+        }
+    }
+}
+
+/// Items of a batch begin where their offsets say, also in a batch of one.
+#[test]
+fn offsets_move_the_views() {
+    let (a, b) = (values(2000, 9), values(2000, 10));
+    for (m, n, k) in [(30, 20, 25), (1, 40, 20), (40, 1, 20)] {
+        let item = BatchOffsets { lhs: 5, rhs: 7, out: 3 };
+        let mut moved = vec![f32::NAN; 1000];
+        let operands = |a, b| {
+            (Operand::F32(View::row_major(a, m, k).unwrap()), Operand::F32(View::row_major(b, n, k).unwrap()).t())
+        };
+        let (l, r) = operands(&a, &b);
+        let out = Output::F32(ViewMut::row_major(&mut moved, m, n).unwrap());
+        gemm_batch(&[item], l, r, out, Epilogue::default()).unwrap();
+        let mut sliced = vec![f32::NAN; 1000];
+        let (l, r) = operands(&a[5..], &b[7..]);
+        let out = Output::F32(ViewMut::row_major(&mut sliced[3..], m, n).unwrap());
+        gemm(l, r, out, Epilogue::default()).unwrap();
+        assert!(moved.iter().zip(&sliced).all(|(x, y)| x.to_bits() == y.to_bits()));
+        assert_eq!(moved.iter().filter(|v| !v.is_nan()).count(), m * n);
+    }
+}
+
+/// One NaN or infinity reaches its row and its column, and nothing else, by every way through the kernels.
+#[test]
+fn not_finite_stays_in_its_lines() {
+    for kernels in isa::all() {
+        for (m, n, k) in [(45, 50, 600), (3, 50, 77), (50, 3, 77)] {
+            for turned in [false, true] {
+                let (mut a, mut b) = (vec![0f32; m * k], vec![0f32; k * n]);
+                (a[k + 2], b[n * (k - 1) + n - 1]) = (f32::NAN, f32::INFINITY);
+                let rhs: Vec<f32> = if turned { (0..n * k).map(|i| b[i % k * n + i / k]).collect() } else { b.clone() };
+                let rhs = if turned {
+                    View::row_major(&rhs, n, k).unwrap().t()
+                } else {
+                    View::row_major(&rhs, k, n).unwrap()
+                };
+                let mut out = vec![1f32; m * n];
+                let o = Output::F32(ViewMut::row_major(&mut out, m, n).unwrap());
+                let lhs = Operand::F32(View::row_major(&a, m, k).unwrap());
+                let item = [BatchOffsets::default()];
+                run(kernels, &item, lhs, Operand::F32(rhs), o, Epilogue::default()).unwrap();
+                for (i, v) in out.iter().enumerate() {
+                    // 0 · NaN and 0 · infinity are NaN.
+                    let wanted = i / n == 1 || i % n == n - 1;
+                    assert!(if wanted { v.is_nan() } else { *v == 0.0 }, "{}: {v} at {i} of {m}×{n}", kernels.name);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn nan_and_infinity_pass_through_zeros() {
     let a = [0.0, 0.0, 0.0, 1.0, 2.0, 3.0];
@@ -298,6 +397,9 @@ fn refusals() {
     let items = [BatchOffsets::default(), BatchOffsets { lhs: 9, ..BatchOffsets::default() }];
     let failed = gemm_batch(&items, view(2, 2), view(2, 2), o, Epilogue::default());
     assert!(matches!(failed, Err(GemmError::OutOfBounds { offset: 9, .. })));
+    let o = Output::F32(ViewMut::row_major(&mut out, 3, 3).unwrap());
+    let epilogue = Epilogue { scales: Some(Scales::Cols(&data[..4])), ..Epilogue::default() };
+    assert_eq!(gemm(view(3, 4), view(4, 3), o, epilogue), Err(GemmError::Scales { expected: 3, found: 4 }));
     let mut halves = [f16::ZERO; 4];
     let o = Output::F16(ViewMut::row_major(&mut halves, 2, 2).unwrap());
     let epilogue = Epilogue { accumulate: true, ..Epilogue::default() };

@@ -1,0 +1,277 @@
+//! How a product is cut: chunks whose packed panels fit the caches, blocks of depth, tasks for the threads.
+//!
+//! A chunk of rows, one of columns and one of depth are packed by all threads together; then all threads multiply, each
+//! its own tiles. The depth is cut by its own size alone, so the order of a sum does not depend on anything else: each
+//! block of depth is one chain from zero, and the blocks are added in order.
+
+use std::ops::Range;
+
+use super::finish::{Finish, Place};
+use super::isa::{Factor, Kernels, Kind, Pack, SKINNY};
+use super::scratch::with_scratch;
+use super::skinny::{Dot, Stream};
+use super::tile::Block;
+use super::{Address, GemmError};
+use crate::pool;
+
+/// The most steps of depth of one block: a panel of columns of that depth stays near the registers.
+const DEPTH: usize = 512;
+
+/// Blocks of depth that are packed together.
+const BLOCKS: usize = 4;
+
+/// Elements of the packed panels of one factor.
+const PANELS: usize = 1 << 20;
+
+/// The most rows or columns of a chunk whose sums have to wait for another block of depth.
+const WAITING: usize = 1536;
+
+/// Elements of packed rows that stay in the second cache beside passing columns.
+const NEAR: usize = 96 << 10;
+
+/// Multiply-adds of a task, at least.
+const TASK: usize = 1 << 20;
+
+/// Elements that a task packs, about.
+const PACKED: usize = 32 << 10;
+
+/// Elements of the large factor that a task of a skinny product reads, about.
+const READ: usize = 64 << 10;
+
+/// One product, checked and turned so that it suits the kernels.
+#[derive(Clone, Copy)]
+pub(super) struct Product<'a> {
+    pub kernels: &'static Kernels,
+    pub lhs: Factor,
+    pub rhs: Factor,
+    pub out: Place,
+    pub finish: Finish<'a>,
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+}
+
+/// `0..n` in pieces of the same size, but for the last, of at most `most`, which are multiples of `unit`. One piece
+/// for `n` = 0.
+fn pieces(n: usize, most: usize, unit: usize) -> (usize, usize) {
+    let most = (most / unit).max(1) * unit;
+    let count = n.div_ceil(most).max(1);
+    let size = n.div_ceil(count).next_multiple_of(unit).max(1);
+    (n.div_ceil(size).max(1), size)
+}
+
+/// Calls `task` for `0..n`, over the pool or in order.
+fn each(n: usize, parallel: bool, task: impl Fn(usize) + Sync) {
+    if parallel {
+        pool::for_each_range(n, 1, |range| range.for_each(&task));
+    } else {
+        (0..n).for_each(task);
+    }
+}
+
+impl Product<'_> {
+    fn t(self) -> Self {
+        let out = Place { row: self.out.col, col: self.out.row, ..self.out };
+        Self { lhs: self.rhs, rhs: self.lhs, out, finish: self.finish.t(), m: self.n, n: self.m, ..self }
+    }
+
+    /// Computes it.
+    ///
+    /// # Safety
+    /// The factors are readable and the places of the output writable; nobody else accesses the latter meanwhile. The
+    /// processor has the kernels' set.
+    pub unsafe fn run(self, parallel: bool) -> Result<(), GemmError> {
+        let small = if self.m <= self.n { self } else { self.t() };
+        if small.m <= SKINNY {
+            let along = small.rhs.depth == 1 && small.k >= 4 * self.kernels.lanes;
+            if along || (small.rhs.line == 1 && small.rhs.depth != 1) {
+                // SAFETY: the caller's promise.
+                return unsafe { small.skinny(along, parallel) };
+            }
+        }
+        let turn = self.out.col != 1 && self.out.row == 1;
+        // SAFETY: the caller's promise.
+        unsafe { if turn { self.t().packed(parallel) } else { self.packed(parallel) } }
+    }
+
+    /// Few rows on the left: reads the right factor in place.
+    ///
+    /// # Safety
+    /// As [`Product::run`]; the right factor's steps (`along`) or its lines are neighbours.
+    unsafe fn skinny(self, along: bool, parallel: bool) -> Result<(), GemmError> {
+        let Self { kernels, lhs, rhs, m, n, k, .. } = self;
+        let in_place = lhs.kind == Kind::F32 && lhs.depth == 1 && lhs.line >= 0;
+        let pitch = n.next_multiple_of(16);
+        let room = if in_place { 0 } else { m.saturating_mul(k) };
+        let columns = if along {
+            (READ / k.max(1)).next_multiple_of(8)
+        } else {
+            n.div_ceil(pool::threads()).next_multiple_of(64).clamp(128, 2048)
+        };
+        with_scratch([room, m.saturating_mul(pitch), 0], |[x, sums, _]| {
+            let (x, x_row) = if in_place {
+                (lhs.address.cast::<f32>(), lhs.line as usize)
+            } else {
+                let to = x.as_mut_ptr();
+                let job = Pack { factor: lhs, first: 0, lines: m, from: 0, depth: k, width: 1, last: 1, to };
+                // SAFETY: the whole factor, into scratch of its size.
+                unsafe { (kernels.pack)(job) };
+                (x.as_ptr(), k)
+            };
+            let (x, sums) = (Address(x.cast_mut()), Address(sums.as_mut_ptr()));
+            let parallel = parallel && n > columns;
+            each(n.div_ceil(columns), parallel, |i| {
+                let first = i * columns;
+                let count = columns.min(n - first);
+                let sums = sums.get().wrapping_add(first);
+                let x = x.get().cast_const();
+                let job = Dot { x, x_row, rows: m, factor: rhs, first, count, depth: k, sums, pitch };
+                // SAFETY: these columns of the factor, the sums and the output are this task's; `columns` is a
+                // multiple of a vector where whole vectors of sums are written.
+                unsafe {
+                    if along {
+                        (kernels.dot)(&job);
+                    } else {
+                        (kernels.stream)(&Stream(job));
+                    }
+                    super::finish::finish(sums, pitch, (m, count), (0, first), self.out, &self.finish);
+                }
+            });
+        })
+    }
+
+    /// Packs both factors.
+    ///
+    /// # Safety
+    /// As [`Product::run`].
+    unsafe fn packed(self, parallel: bool) -> Result<(), GemmError> {
+        let Self { kernels, lhs, rhs, m, n, k, .. } = self;
+        let (blocks, block) = pieces(k, DEPTH, 8);
+        let (deep, depth) = (blocks.div_ceil(BLOCKS), block * BLOCKS.min(blocks));
+        let most = if blocks > 1 { WAITING } else { usize::MAX };
+        let lines = (PANELS / depth.max(1)).min(most);
+        let (tall, rows) = pieces(m, lines, kernels.rows);
+        let (wide, cols) = pieces(n, lines, kernels.cols);
+        let a_room = rows.min(m.next_multiple_of(kernels.rows)).saturating_mul(depth);
+        let b_room = cols.min(n.next_multiple_of(kernels.cols)).saturating_mul(depth);
+        let waiting = if blocks > 1 { rows * cols } else { 0 };
+        with_scratch([a_room, b_room, waiting], |[a, b, partial]| {
+            let (a, b, partial) = (Address(a.as_mut_ptr()), Address(b.as_mut_ptr()), partial.as_mut_ptr());
+            let range = |i: usize, size: usize, n: usize| i * size..n.min((i + 1) * size);
+            // What lies packed: a chunk of lines and one of depth.
+            let (mut packed_a, mut packed_b) = (None, None);
+            for w in 0..wide {
+                let here_n = range(w, cols, n);
+                for t in 0..tall {
+                    let here_m = range(t, rows, m);
+                    for d in 0..deep {
+                        let here_k = range(d, depth, k);
+                        let new = [packed_a.replace((t, d)) != Some((t, d)), packed_b.replace((w, d)) != Some((w, d))];
+                        let sides = [
+                            Side { factor: lhs, lines: here_m.clone(), width: kernels.rows, unit: 1, to: a },
+                            Side {
+                                factor: rhs,
+                                lines: here_n.clone(),
+                                width: kernels.cols,
+                                unit: kernels.lanes,
+                                to: b,
+                            },
+                        ];
+                        // SAFETY: the panels have room for these lines and this depth.
+                        unsafe { pack(kernels, sides, new, here_k.clone(), parallel) };
+                        let shape = Block {
+                            depth: 0,
+                            done: 0,
+                            a: a.get(),
+                            a_panel: kernels.rows * here_k.len(),
+                            b: b.get(),
+                            b_panel: kernels.cols * here_k.len(),
+                            partial,
+                            first: false,
+                            last: false,
+                            corner: (here_m.start, here_n.start),
+                            size: (here_m.len(), here_n.len()),
+                            out: self.out,
+                            finish: self.finish,
+                        };
+                        // SAFETY: the panels are packed, and the chunk is inside the output.
+                        unsafe { multiply(kernels, shape, here_k, block, k, parallel) };
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// Lines of a factor that are packed.
+struct Side {
+    factor: Factor,
+    lines: Range<usize>,
+    width: usize,
+    /// The last panel's steps are a multiple of this.
+    unit: usize,
+    to: Address<f32>,
+}
+
+/// Packs the lines of the sides that are `new`, the depth `k` of them.
+///
+/// # Safety
+/// The lines are inside the factors, and the destinations have room and are nobody else's.
+unsafe fn pack(kernels: &Kernels, sides: [Side; 2], new: [bool; 2], k: Range<usize>, parallel: bool) {
+    // Panels of a task: those that are filled side by side belong together.
+    let group = |side: &Side| (PACKED / (side.width * k.len().max(1))).max(1).next_multiple_of(super::pack::ABREAST);
+    let tasks = |i: usize| {
+        if new[i] { sides[i].lines.len().div_ceil(sides[i].width * group(&sides[i])) } else { 0 }
+    };
+    let first = tasks(0);
+    each(first + tasks(1), parallel, |task| {
+        let (side, task) = if task < first { (&sides[0], task) } else { (&sides[1], task - first) };
+        let lines = side.width * group(side);
+        let begin = task * lines;
+        let lines = lines.min(side.lines.len() - begin);
+        let job = Pack {
+            factor: side.factor,
+            first: side.lines.start + begin,
+            lines,
+            from: k.start,
+            depth: k.len(),
+            width: side.width,
+            last: (lines % side.width).next_multiple_of(side.unit),
+            to: side.to.get().wrapping_add(begin * k.len()),
+        };
+        // SAFETY: whole panels of the caller's; tasks have different ones.
+        unsafe { (kernels.pack)(job) };
+    });
+}
+
+/// Multiplies a packed chunk, block of depth by block of depth.
+///
+/// # Safety
+/// The panels hold the depth `chunk` of the whole `k`; the chunk's places are inside the output and nobody else's.
+unsafe fn multiply(kernels: &Kernels, shape: Block<'_>, chunk: Range<usize>, block: usize, k: usize, parallel: bool) {
+    let (m, n) = shape.size;
+    let (tall, wide) = (m.div_ceil(kernels.rows), n.div_ceil(kernels.cols));
+    let work = m.saturating_mul(n).saturating_mul(chunk.len());
+    let wanted = if parallel { (work / TASK).clamp(1, 8 * pool::threads()) } else { 1 };
+    // Rows first: a task's packed rows stay near while columns pass.
+    let near = (NEAR / (kernels.rows * block)).max(1);
+    let (mut row_tasks, mut rows) = pieces(tall, near, 1);
+    let (col_tasks, cols) = pieces(wide, wide.div_ceil(wanted.div_ceil(row_tasks)), 1);
+    if row_tasks * col_tasks < wanted {
+        (row_tasks, rows) = pieces(tall, tall.div_ceil(wanted.div_ceil(col_tasks)), 1);
+    }
+    each(row_tasks * col_tasks, parallel, |task| {
+        let (row, col) = (task / col_tasks * rows, task % col_tasks * cols);
+        let mut from = chunk.start;
+        loop {
+            let depth = block.min(chunk.end - from);
+            let block = shape.block(from - chunk.start, depth, from == 0, from + depth == k);
+            // SAFETY: the caller's promise; tasks have different tiles.
+            unsafe { block.run(kernels, row..tall.min(row + rows), col..wide.min(col + cols)) };
+            from += depth;
+            if from >= chunk.end {
+                break;
+            }
+        }
+    });
+}

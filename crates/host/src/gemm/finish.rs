@@ -1,0 +1,123 @@
+//! The end of a product: what becomes of sums before they are stored.
+//!
+//! Tiles do this in registers ([`super::tile`]) in the same order of operations; here are sums that lie in a buffer: the
+//! tiles at the right edge, outputs whose columns are not neighbours, and small factors.
+
+use half::f16;
+
+use crate::convert;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Store {
+    F32(*mut f32),
+    F16(*mut f16),
+}
+
+/// An output as the kernels write it: the address of element (0, 0), and strides in elements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub store: Store,
+    pub row: isize,
+    pub col: isize,
+}
+
+// SAFETY: the address comes from an exclusive borrow that outlives the product; the threads of one product write
+// different elements.
+unsafe impl Send for Place {}
+// SAFETY: as above.
+unsafe impl Sync for Place {}
+
+/// The epilogue, with rows and columns as the kernels see them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Finish<'a> {
+    pub scale: f32,
+    pub row_scales: Option<&'a [f32]>,
+    pub col_scales: Option<&'a [f32]>,
+    pub accumulate: bool,
+    pub round: bool,
+    pub row_bias: Option<&'a [f32]>,
+    pub col_bias: Option<&'a [f32]>,
+}
+
+impl Finish<'_> {
+    /// The same for the transposed product.
+    pub fn t(self) -> Self {
+        Self {
+            row_scales: self.col_scales,
+            col_scales: self.row_scales,
+            row_bias: self.col_bias,
+            col_bias: self.row_bias,
+            ..self
+        }
+    }
+}
+
+/// Halves that are converted at once where places are apart.
+const HALVES: usize = 64;
+
+/// Finishes `rows` × `cols` sums, `pitch` from row to row, and stores them from (`row`, `col`) of the output on. The
+/// sums are used up.
+///
+/// # Safety
+/// The sums are there, the places are inside the output and nobody else's, and the epilogue's vectors reach over them.
+pub(super) unsafe fn finish(
+    sums: *mut f32,
+    pitch: usize,
+    (rows, cols): (usize, usize),
+    (row, col): (usize, usize),
+    out: Place,
+    finish: &Finish<'_>,
+) {
+    for r in 0..rows {
+        // SAFETY: row `r` of the sums.
+        let line = unsafe { std::slice::from_raw_parts_mut(sums.add(r * pitch), cols) };
+        let offset = (row + r) as isize * out.row + col as isize * out.col;
+        if finish.scale != 1.0 {
+            line.iter_mut().for_each(|v| *v *= finish.scale);
+        }
+        if let Some(scales) = finish.row_scales {
+            line.iter_mut().for_each(|v| *v *= scales[row + r]);
+        }
+        if let Some(scales) = finish.col_scales {
+            line.iter_mut().zip(&scales[col..]).for_each(|(v, s)| *v *= s);
+        }
+        if let (true, Store::F32(base)) = (finish.accumulate, out.store) {
+            for (c, v) in line.iter_mut().enumerate() {
+                // SAFETY: an element of the output.
+                *v += unsafe { base.offset(offset + c as isize * out.col).read() };
+            }
+        }
+        if let Some(bias) = finish.row_bias {
+            line.iter_mut().for_each(|v| *v += bias[row + r]);
+        }
+        if let Some(bias) = finish.col_bias {
+            line.iter_mut().zip(&bias[col..]).for_each(|(v, b)| *v += b);
+        }
+        match out.store {
+            Store::F32(base) => {
+                if finish.round {
+                    convert::round_f16(line);
+                }
+                for (c, v) in line.iter().enumerate() {
+                    // SAFETY: an element of the output.
+                    unsafe { base.offset(offset + c as isize * out.col).write(*v) };
+                }
+            }
+            // SAFETY: `cols` elements of the output, one after the other.
+            Store::F16(base) if out.col == 1 => {
+                convert::f32_to_f16(line, unsafe { std::slice::from_raw_parts_mut(base.offset(offset), cols) })
+            }
+            Store::F16(base) => {
+                let mut halves = [f16::ZERO; HALVES];
+                for (i, part) in line.chunks(HALVES).enumerate() {
+                    let halves = &mut halves[..part.len()];
+                    convert::f32_to_f16(part, halves);
+                    for (c, v) in halves.iter().enumerate() {
+                        // SAFETY: an element of the output.
+                        unsafe { base.offset(offset + (i * HALVES + c) as isize * out.col).write(*v) };
+                    }
+                }
+            }
+        }
+    }
+}

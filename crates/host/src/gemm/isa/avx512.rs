@@ -1,0 +1,121 @@
+//! AVX-512: 16 lanes, masked tails.
+#![allow(unsafe_op_in_unsafe_fn)] // Each body is one such operation; the promise is that of the trait.
+
+use std::arch::x86_64::*;
+
+use half::f16;
+
+use super::{Simd, kernels};
+
+const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
+
+#[derive(Clone, Copy)]
+pub(super) struct Avx512;
+
+#[inline(always)]
+fn mask(n: usize) -> u16 {
+    ((1u32 << n) - 1) as u16
+}
+
+impl Simd for Avx512 {
+    type V = __m512;
+    type Rows = [__m512; 16];
+    const LANES: usize = 16;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> __m512 {
+        _mm512_set1_ps(x)
+    }
+    #[inline(always)]
+    unsafe fn zeros() -> [__m512; 16] {
+        [_mm512_setzero_ps(); 16]
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> __m512 {
+        _mm512_loadu_ps(from)
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, v: __m512) {
+        _mm512_storeu_ps(to, v)
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const f16) -> __m512 {
+        _mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))
+    }
+    #[inline(always)]
+    unsafe fn load_i8(from: *const i8) -> __m512 {
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())))
+    }
+    #[inline(always)]
+    unsafe fn store_f16(to: *mut f16, v: __m512) {
+        _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<NEAREST>(v))
+    }
+    #[inline(always)]
+    unsafe fn round(v: __m512) -> __m512 {
+        _mm512_cvtph_ps(_mm512_cvtps_ph::<NEAREST>(v))
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        _mm512_add_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        _mm512_mul_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        _mm512_fmadd_ps(a, b, c)
+    }
+    #[inline(always)]
+    unsafe fn sum(v: __m512) -> f32 {
+        _mm512_reduce_add_ps(v)
+    }
+    #[inline(always)]
+    unsafe fn transpose(r: [__m512; 16]) -> [__m512; 16] {
+        // Single values, then pairs, inside the quarters; then quarters across the registers.
+        let mut a = r;
+        for i in (0..16).step_by(2) {
+            a[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+            a[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+        }
+        let mut b = a;
+        for i in (0..16).step_by(4) {
+            for (j, half) in [0, 1].into_iter().enumerate() {
+                let (x, y) = (_mm512_castps_pd(a[i + half]), _mm512_castps_pd(a[i + half + 2]));
+                b[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+                b[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+            }
+        }
+        // b[4 g + c]: columns c, c + 4, c + 8, c + 12 of rows 4 g .. 4 g + 4, one to a quarter.
+        let mut out = r;
+        for c in 0..4 {
+            let (g0, g1, g2, g3) = (b[c], b[4 + c], b[8 + c], b[12 + c]);
+            let (low, high) = (_mm512_shuffle_f32x4::<0x88>(g0, g1), _mm512_shuffle_f32x4::<0x88>(g2, g3));
+            out[c] = _mm512_shuffle_f32x4::<0x88>(low, high);
+            out[c + 8] = _mm512_shuffle_f32x4::<0xDD>(low, high);
+            let (low, high) = (_mm512_shuffle_f32x4::<0xDD>(g0, g1), _mm512_shuffle_f32x4::<0xDD>(g2, g3));
+            out[c + 4] = _mm512_shuffle_f32x4::<0x88>(low, high);
+            out[c + 12] = _mm512_shuffle_f32x4::<0xDD>(low, high);
+        }
+        out
+    }
+    #[inline(always)]
+    unsafe fn load_part(from: *const f32, n: usize) -> __m512 {
+        _mm512_maskz_loadu_ps(mask(n), from)
+    }
+    #[inline(always)]
+    unsafe fn load_f16_part(from: *const f16, n: usize) -> __m512 {
+        _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask(n), from.cast()))
+    }
+    #[inline(always)]
+    unsafe fn load_i8_part(from: *const i8, n: usize) -> __m512 {
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask(n), from)))
+    }
+    #[inline(always)]
+    unsafe fn store_part(to: *mut f32, v: __m512, n: usize) {
+        _mm512_mask_storeu_ps(to, mask(n), v)
+    }
+}
+
+kernels!("AVX-512", Avx512, [1 2 3 4 5 6 7 8 9 10 11 12] x 2,
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]);

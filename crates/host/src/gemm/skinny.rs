@@ -1,0 +1,205 @@
+//! Products with a small factor of a few rows: the other factor is read once, in place, at the speed of memory.
+//!
+//! Lines along the depth are multiplied and summed ([`dot`]); lines along the columns are scaled and added up
+//! ([`stream`]). The order of a sum depends on the depth, on which of both it is, and on the rows of the small factor.
+
+use half::f16;
+
+use super::isa::{Element, Factor, Kind, Simd};
+
+/// Rows of `x` times `count` lines of a factor from line `first` on, whose steps are neighbours.
+pub(super) struct Dot {
+    pub x: *const f32,
+    /// From one row of `x` to the next.
+    pub x_row: usize,
+    /// Rows of `x`, 1 to [`super::isa::SKINNY`].
+    pub rows: usize,
+    pub factor: Factor,
+    pub first: usize,
+    pub count: usize,
+    pub depth: usize,
+    /// The sum of row `i` and line `c` goes to `i · pitch + c`.
+    pub sums: *mut f32,
+    pub pitch: usize,
+}
+
+/// As [`Dot`] for a factor whose lines are neighbours. A row of sums has room for whole vectors.
+pub(super) struct Stream(pub Dot);
+
+/// # Safety
+/// What the fields name is readable; the sums are writable and nobody else's; the processor has the set.
+#[inline(always)]
+pub(super) unsafe fn dot<S: Simd>(job: &Dot) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match job.factor.kind {
+            Kind::F32 => dot_type::<S, f32>(job),
+            Kind::F16 => dot_type::<S, f16>(job),
+            Kind::I8 => dot_type::<S, i8>(job),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn dot_type<S: Simd, T: Element>(job: &Dot) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match job.rows {
+            1 => lines::<S, T, 1, 4, 2>(job),
+            2 => lines::<S, T, 2, 4, 1>(job),
+            3 => lines::<S, T, 3, 4, 1>(job),
+            4 => lines::<S, T, 4, 4, 1>(job),
+            5 => lines::<S, T, 5, 2, 1>(job),
+            6 => lines::<S, T, 6, 2, 1>(job),
+            7 => lines::<S, T, 7, 2, 1>(job),
+            _ => lines::<S, T, 8, 2, 1>(job),
+        }
+    }
+}
+
+/// `R` lines at a time with `M` rows, `U` vectors of each.
+#[inline(always)]
+unsafe fn lines<S: Simd, T: Element, const M: usize, const R: usize, const U: usize>(job: &Dot) {
+    let mut c = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while c + R <= job.count {
+            some_lines::<S, T, M, R, U>(job, c);
+            c += R;
+        }
+        while c < job.count {
+            some_lines::<S, T, M, 1, U>(job, c);
+            c += 1;
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn some_lines<S: Simd, T: Element, const M: usize, const R: usize, const U: usize>(job: &Dot, c: usize) {
+    // SAFETY: the caller's promise: `R` lines of `depth` elements, and `M` rows of as many.
+    unsafe {
+        let mut w = [std::ptr::null::<T>(); R];
+        for (r, w) in w.iter_mut().enumerate() {
+            *w = job.factor.at(job.first + c + r, 0).cast();
+        }
+        let mut sums = [[[S::splat(0.0); R]; M]; U];
+        let mut p = 0;
+        while p + U * S::LANES <= job.depth {
+            for u in 0..U {
+                let p = p + u * S::LANES;
+                let mut line = [S::splat(0.0); R];
+                for r in 0..R {
+                    line[r] = T::load::<S>(w[r].add(p));
+                }
+                for i in 0..M {
+                    let x = S::load(job.x.add(i * job.x_row + p));
+                    for r in 0..R {
+                        sums[u][i][r] = S::fma(line[r], x, sums[u][i][r]);
+                    }
+                }
+            }
+            p += U * S::LANES;
+        }
+        while p < job.depth {
+            let n = S::LANES.min(job.depth - p);
+            for i in 0..M {
+                let x = S::load_part(job.x.add(i * job.x_row + p), n);
+                for r in 0..R {
+                    sums[0][i][r] = S::fma(T::load_part::<S>(w[r].add(p), n), x, sums[0][i][r]);
+                }
+            }
+            p += n;
+        }
+        for i in 0..M {
+            for r in 0..R {
+                let mut all = sums[0][i][r];
+                for u in 1..U {
+                    all = S::add(all, sums[u][i][r]);
+                }
+                job.sums.add(i * job.pitch + c + r).write(S::sum(all));
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`dot`].
+#[inline(always)]
+pub(super) unsafe fn stream<S: Simd>(job: &Stream) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match job.0.factor.kind {
+            Kind::F32 => stream_type::<S, f32>(&job.0),
+            Kind::F16 => stream_type::<S, f16>(&job.0),
+            Kind::I8 => stream_type::<S, i8>(&job.0),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn stream_type<S: Simd, T: Element>(job: &Dot) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match job.rows {
+            1 => steps::<S, T, 1, 8>(job),
+            2 => steps::<S, T, 2, 8>(job),
+            3 => steps::<S, T, 3, 4>(job),
+            4 => steps::<S, T, 4, 4>(job),
+            5 => steps::<S, T, 5, 2>(job),
+            6 => steps::<S, T, 6, 2>(job),
+            7 => steps::<S, T, 7, 2>(job),
+            _ => steps::<S, T, 8, 2>(job),
+        }
+    }
+}
+
+/// `G` steps of depth at a time with `M` rows.
+#[inline(always)]
+unsafe fn steps<S: Simd, T: Element, const M: usize, const G: usize>(job: &Dot) {
+    // SAFETY: the caller's promise: a row of sums has room for whole vectors.
+    unsafe {
+        for i in 0..M {
+            std::ptr::write_bytes(job.sums.add(i * job.pitch), 0, job.count.next_multiple_of(S::LANES));
+        }
+        let mut p = 0;
+        while p + G <= job.depth {
+            some_steps::<S, T, M, G>(job, p);
+            p += G;
+        }
+        while p < job.depth {
+            some_steps::<S, T, M, 1>(job, p);
+            p += 1;
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn some_steps<S: Simd, T: Element, const M: usize, const G: usize>(job: &Dot, p: usize) {
+    // SAFETY: the caller's promise: `G` steps of `count` elements, and `M` rows of sums.
+    unsafe {
+        let mut w = [std::ptr::null::<T>(); G];
+        let mut x = [[S::splat(0.0); M]; G];
+        for g in 0..G {
+            w[g] = job.factor.at(job.first, p + g).cast();
+            for i in 0..M {
+                x[g][i] = S::splat(*job.x.add(i * job.x_row + p + g));
+            }
+        }
+        let mut c = 0;
+        while c < job.count {
+            let n = S::LANES.min(job.count - c);
+            let mut sums = [S::splat(0.0); M];
+            for g in 0..G {
+                let line = if n == S::LANES { T::load::<S>(w[g].add(c)) } else { T::load_part::<S>(w[g].add(c), n) };
+                for i in 0..M {
+                    sums[i] = if g == 0 { S::mul(line, x[g][i]) } else { S::fma(line, x[g][i], sums[i]) };
+                }
+            }
+            for i in 0..M {
+                let to = job.sums.add(i * job.pitch + c);
+                S::store(to, S::add(S::load(to), sums[i]));
+            }
+            c += S::LANES;
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The inner kernel: one tile of results, held in registers over one block of depth, and its end.
+
+use super::finish::{Finish, Place, Store, finish};
+use super::isa::{Kernels, Simd};
+
+/// A chunk of the output and what is multiplied into it: packed panels, one block of depth of them.
+#[derive(Clone, Copy)]
+pub(super) struct Block<'a> {
+    /// Steps of depth.
+    pub depth: usize,
+    /// Steps of the panels that come before.
+    pub done: usize,
+    /// The first panel of rows.
+    pub a: *const f32,
+    /// From one panel of rows to the next.
+    pub a_panel: usize,
+    /// The first panel of columns.
+    pub b: *const f32,
+    /// From one panel of columns to the next.
+    pub b_panel: usize,
+    /// Sums of earlier blocks, tile after tile, if there are several blocks.
+    pub partial: *mut f32,
+    /// There are no sums of earlier blocks.
+    pub first: bool,
+    /// No block follows: the sums are finished and stored.
+    pub last: bool,
+    /// Where the chunk begins in the output.
+    pub corner: (usize, usize),
+    /// Rows and columns of the chunk.
+    pub size: (usize, usize),
+    /// The whole output.
+    pub out: Place,
+    /// The epilogue.
+    pub finish: Finish<'a>,
+}
+
+// SAFETY: the addresses are of scratch that outlives the block; tasks read panels and write the sums and results of
+// different tiles.
+unsafe impl Sync for Block<'_> {}
+
+impl<'a> Block<'a> {
+    /// The same over `depth` steps that come after `done` others of the panels.
+    pub fn block(&self, done: usize, depth: usize, first: bool, last: bool) -> Block<'a> {
+        Block { depth, done, first, last, ..*self }
+    }
+}
+
+/// A tile of a chunk: which panel of rows, which of columns.
+#[derive(Clone, Copy)]
+pub(super) struct Spot {
+    pub i: usize,
+    pub j: usize,
+}
+
+impl Block<'_> {
+    /// Computes the tiles of these panels.
+    ///
+    /// # Safety
+    /// The kernels are of a set that the processor has, the panels are packed for them, and nobody else accesses the
+    /// tiles' sums and results meanwhile.
+    pub unsafe fn run(&self, kernels: &Kernels, rows: std::ops::Range<usize>, cols: std::ops::Range<usize>) {
+        for j in cols {
+            let width = kernels.cols.min(self.size.1 - j * kernels.cols);
+            let vectors = width.div_ceil(kernels.lanes);
+            for i in rows.clone() {
+                let height = kernels.rows.min(self.size.0 - i * kernels.rows);
+                // SAFETY: the caller's promise.
+                unsafe { kernels.tiles[height - 1][vectors - 1](self, Spot { i, j }) }
+            }
+        }
+    }
+}
+
+/// Computes a tile of `M` rows and `N` vectors.
+///
+/// # Safety
+/// As [`Block::run`]; the tile has that size.
+#[inline(always)]
+pub(super) unsafe fn tile<S: Simd, const M: usize, const N: usize>(
+    block: &Block<'_>,
+    spot: Spot,
+    full: (usize, usize),
+) {
+    let width = N * S::LANES;
+    let (row, col) = (block.corner.0 + spot.i * full.0, block.corner.1 + spot.j * full.1);
+    // SAFETY: the panels hold `depth` steps of `M` and of `width` values.
+    let mut sums = unsafe {
+        let a = block.a.add(spot.i * block.a_panel + block.done * M);
+        let b = block.b.add(spot.j * block.b_panel + block.done * width);
+        let mut sums = [[S::splat(0.0); N]; M];
+        for p in 0..block.depth {
+            let mut line = [S::splat(0.0); N];
+            for (v, x) in line.iter_mut().enumerate() {
+                *x = S::load(b.add(p * width + v * S::LANES));
+            }
+            S::step(&mut sums, a.add(p * M), line);
+        }
+        sums
+    };
+    if !(block.first && block.last) {
+        let tiles = block.size.0.div_ceil(full.0);
+        // SAFETY: there is room for the sums of all full tiles, and these are ours.
+        unsafe {
+            let partial = block.partial.add((spot.j * tiles + spot.i) * full.0 * full.1);
+            if !block.first {
+                for i in 0..M {
+                    for v in 0..N {
+                        sums[i][v] = S::add(S::load(partial.add(i * width + v * S::LANES)), sums[i][v]);
+                    }
+                }
+            }
+            if !block.last {
+                for i in 0..M {
+                    for v in 0..N {
+                        S::store(partial.add(i * width + v * S::LANES), sums[i][v]);
+                    }
+                }
+                return;
+            }
+        }
+    }
+    let cols = width.min(block.size.1 - spot.j * full.1);
+    // SAFETY: the tile's places are inside the output and ours; whole vectors are stored where there is a whole row.
+    unsafe {
+        if cols == width && block.out.col == 1 {
+            store::<S, M, N>(sums, row, col, block);
+        } else {
+            let mut buffer = [[[0f32; 16]; N]; M];
+            let pitch = N * 16;
+            let base = buffer.as_mut_ptr().cast::<f32>();
+            for i in 0..M {
+                for v in 0..N {
+                    S::store(base.add(i * pitch + v * S::LANES), sums[i][v]);
+                }
+            }
+            finish(base, pitch, (M, cols), (row, col), block.out, &block.finish);
+        }
+    }
+}
+
+/// Finishes and stores a tile whose rows are whole.
+#[inline(always)]
+unsafe fn store<S: Simd, const M: usize, const N: usize>(
+    mut sums: [[S::V; N]; M],
+    row: usize,
+    col: usize,
+    block: &Block<'_>,
+) {
+    let (finish, out) = (&block.finish, block.out);
+    let at = |i: usize, v: usize| (row + i) as isize * out.row + (col + v * S::LANES) as isize;
+    // SAFETY: the caller's promise; the epilogue's vectors reach over the output.
+    unsafe {
+        if finish.scale != 1.0 {
+            let scale = S::splat(finish.scale);
+            for i in 0..M {
+                for v in 0..N {
+                    sums[i][v] = S::mul(sums[i][v], scale);
+                }
+            }
+        }
+        if let Some(scales) = finish.row_scales {
+            for i in 0..M {
+                let scale = S::splat(*scales.get_unchecked(row + i));
+                for v in 0..N {
+                    sums[i][v] = S::mul(sums[i][v], scale);
+                }
+            }
+        }
+        if let Some(scales) = finish.col_scales {
+            for v in 0..N {
+                let scale = S::load(scales.as_ptr().add(col + v * S::LANES));
+                for i in 0..M {
+                    sums[i][v] = S::mul(sums[i][v], scale);
+                }
+            }
+        }
+        if let (true, Store::F32(base)) = (finish.accumulate, out.store) {
+            for i in 0..M {
+                for v in 0..N {
+                    sums[i][v] = S::add(sums[i][v], S::load(base.offset(at(i, v))));
+                }
+            }
+        }
+        if let Some(bias) = finish.row_bias {
+            for i in 0..M {
+                let bias = S::splat(*bias.get_unchecked(row + i));
+                for v in 0..N {
+                    sums[i][v] = S::add(sums[i][v], bias);
+                }
+            }
+        }
+        if let Some(bias) = finish.col_bias {
+            for v in 0..N {
+                let bias = S::load(bias.as_ptr().add(col + v * S::LANES));
+                for i in 0..M {
+                    sums[i][v] = S::add(sums[i][v], bias);
+                }
+            }
+        }
+        match out.store {
+            Store::F32(base) => {
+                if finish.round {
+                    for i in 0..M {
+                        for v in 0..N {
+                            sums[i][v] = S::round(sums[i][v]);
+                        }
+                    }
+                }
+                for i in 0..M {
+                    for v in 0..N {
+                        S::store(base.offset(at(i, v)), sums[i][v]);
+                    }
+                }
+            }
+            Store::F16(base) => {
+                for i in 0..M {
+                    for v in 0..N {
+                        S::store_f16(base.offset(at(i, v)), sums[i][v]);
+                    }
+                }
+            }
+        }
+    }
+}
