@@ -39,7 +39,7 @@ impl Dense {
 
     /// As `rows` × `cols`, of the type and order that the name says.
     fn operand(&self, name: &str, rows: usize, cols: usize) -> Operand<'_> {
-        fn view<T>(data: &[T], name: &str, rows: usize, cols: usize) -> View<'_, T> {
+        fn view<'a, T>(data: &'a [T], name: &str, rows: usize, cols: usize) -> View<'a, T> {
             let turned = name.ends_with('t');
             let (r, c) = if turned { (cols, rows) } else { (rows, cols) };
             let view = View::row_major(data, r, c).expect("the matrix has this size");

@@ -209,6 +209,9 @@ pub(super) struct Pack {
     pub to: *mut f32,
 }
 
+/// [`super::tile::tile`] of one size.
+pub(super) type Tile = unsafe fn(&Block<'_>, Spot);
+
 /// One set's kernels.
 ///
 /// # Safety
@@ -224,7 +227,7 @@ pub(super) struct Kernels {
     /// Columns of a tile.
     pub cols: usize,
     /// `tiles[m - 1][v - 1]` computes `m` rows of `v` vectors.
-    pub tiles: &'static [&'static [unsafe fn(&Block<'_>, Spot)]],
+    pub tiles: &'static [&'static [Tile]],
     /// [`super::pack::pack`].
     pub pack: unsafe fn(Pack),
     /// [`super::skinny::dot`].
