@@ -120,6 +120,15 @@ pub enum WeightsForm {
     Inputs,
 }
 
+/// Element type of the matrices of a model that generates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WeightsType {
+    /// Rounded to fp16.
+    Fp16,
+    /// int8, symmetric, with a scale for each output channel.
+    Int8,
+}
+
 /// What the classifier and the loss run over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Vocabulary {
@@ -245,6 +254,9 @@ pub struct Generate {
     /// Seed of the sampler.
     #[arg(long, default_value_t = 42, value_name = "N", value_parser = whole::<u64>)]
     pub seed: u64,
+    /// Element type of the matrices; int8 has a scale for each output channel.
+    #[arg(long, value_enum, default_value = "fp16")]
+    pub weights_type: WeightsType,
     /// Where the kernels run.
     #[command(flatten)]
     pub device: DeviceArg,

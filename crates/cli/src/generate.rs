@@ -1,22 +1,17 @@
 //! `ferrane generate`: continues a text, streaming to the terminal.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ferrane::llm::config::Config;
-use ferrane::llm::forward::{Forward, Options};
+use ferrane::llm::decode::{Decoder, Options};
 use ferrane::llm::generate::Generator;
 use ferrane::llm::reference::Reference;
 use ferrane::llm::sample::Sampler;
 use ferrane::llm::tokenizer::Tokenizer;
-use ferrane::llm::weights::Weights;
 use serde_json::json;
 
-use crate::args::Generate;
+use crate::args::{Generate, WeightsType};
 use crate::error::{Error, Result};
 use crate::{model, out};
-
-/// Tokens in the device's window at most: each new token costs a whole window.
-const WINDOW: usize = 256;
 
 /// Runs the command.
 pub fn run(args: Generate) -> Result<()> {
@@ -44,15 +39,19 @@ pub fn run(args: Generate) -> Result<()> {
     // The first token begins the text and is no part of it.
     let count = args.steps + 1 - prompt.len();
     let reference;
-    let mut forward;
+    let mut decoder;
     let mut generator = match &device {
+        None if args.weights_type == WeightsType::Int8 => {
+            return Err(Error::new("the reference computes in fp32; leave --weights-type out"));
+        }
         None => {
             reference = Reference::new(&config, &weights)?;
             Generator::reference(&reference)
         }
         Some(device) => {
-            forward = open(device, &config, &weights, args.steps)?;
-            Generator::device(&mut forward)
+            let options = Options { weights: args.weights_type.into(), ..Options::default() };
+            decoder = Decoder::new(device, &config, &weights, options)?;
+            Generator::device(&mut decoder)
         }
     };
     let stop: Vec<u32> = [tokenizer.bos(), tokenizer.eos()].into_iter().flatten().collect();
@@ -67,32 +66,43 @@ pub fn run(args: Generate) -> Result<()> {
     }
     let mut shown = Ok(());
     let begun = Instant::now();
+    let mut prefill = None;
     generator.generate(&prompt, count, &mut sampler, &stop, |id| {
+        prefill.get_or_insert_with(|| begun.elapsed());
         ids.push(id);
         shown = show(stream.push(id));
         shown.is_ok()
     })?;
     shown?;
     show(stream.finish())?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let rate = ids.len() as f64 / seconds.max(1e-9);
+    let whole = begun.elapsed();
+    // A prompt that is followed by nothing was read all the same.
+    let prefill = prefill.unwrap_or(whole);
+    let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
+    let rates = [
+        rate(ids.len(), whole),
+        rate(prompt.len(), prefill),
+        // The first token comes from the prefill.
+        rate(ids.len().saturating_sub(1), whole - prefill),
+    ];
     if args.json {
         let object = json!({
-            "text": text, "prompt_ids": prompt, "ids": ids, "seconds": seconds, "tokens_per_second": rate,
-            "device": args.device.device,
+            "text": text, "prompt_ids": prompt, "ids": ids, "seconds": whole.as_secs_f64(), "tokens_per_second": rates[0],
+            "prefill_tokens_per_second": rates[1], "decode_tokens_per_second": rates[2], "device": args.device.device,
         });
         out::line(object)?;
     } else {
         out::line("")?;
-        out::note(format_args!("{} tokens, {rate:.1} tokens/s on {}", ids.len(), args.device.device));
+        out::note(format_args!(
+            "{} tokens on {}: prompt of {} at {:.1} tokens/s, then {:.1} tokens/s",
+            ids.len(),
+            args.device.device,
+            prompt.len(),
+            rates[1],
+            rates[2]
+        ));
     }
     Ok(())
-}
-
-/// A forward pass with a window that holds what will be generated, up to [`WINDOW`].
-pub fn open(device: &ferrane::Device, config: &Config, weights: &Weights, steps: usize) -> Result<Forward> {
-    let seq = steps.clamp(16, WINDOW).next_multiple_of(16).min(config.max_seq.max(1));
-    Ok(Forward::new(device, config, weights, seq, Options::default())?)
 }
 
 /// The token that begins a text, then the prompt.

@@ -8,8 +8,9 @@ use ferrane::llm::weights::{self, Weights};
 use ferrane::train::data::Compaction;
 use ferrane::train::{checkpoint, run};
 
-use crate::args::{Residual, WeightsForm};
+use crate::args::{Residual, WeightsForm, WeightsType};
 use crate::error::{Error, Result};
+use ferrane::llm::decode::quantize::WeightType;
 use ferrane::llm::layout;
 
 /// Name of the device option that means no device at all.
@@ -139,6 +140,15 @@ impl From<WeightsForm> for layout::WeightForm {
         match form {
             WeightsForm::Packed => layout::WeightForm::Packed,
             WeightsForm::Inputs => layout::WeightForm::Inputs,
+        }
+    }
+}
+
+impl From<WeightsType> for WeightType {
+    fn from(weights: WeightsType) -> WeightType {
+        match weights {
+            WeightsType::Fp16 => WeightType::Fp16,
+            WeightsType::Int8 => WeightType::Int8,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrane::llm::config::{Config, PRESETS};
+use ferrane::llm::decode::{self, Decoder};
 use ferrane::llm::generate::Generator;
 use ferrane::llm::layout::Shape;
 use ferrane::llm::reference::Reference;
@@ -486,15 +487,15 @@ fn sample(
         sampler = sampler.only(vocabulary.compact_to_full());
     }
     let reference;
-    let mut forward;
+    let mut decoder;
     let mut generator = match device {
         None => {
             reference = Reference::new(config, weights)?;
             Generator::reference(&reference)
         }
         Some(device) => {
-            forward = crate::generate::open(device, config, weights, SAMPLE)?;
-            Generator::device(&mut forward)
+            decoder = Decoder::new(device, config, weights, decode::Options::default())?;
+            Generator::device(&mut decoder)
         }
     };
     let begin = tokenizer.bos().or(tokenizer.eos()).unwrap_or(0);

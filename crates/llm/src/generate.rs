@@ -1,10 +1,10 @@
 //! Text from a model: ids in, ids out, one at a time, through a device or through the reference.
 //!
-//! The device runs windows of a fixed length, so each new token costs a whole window, and a sequence longer than the
-//! window goes on with its last half window: positions start at 0 again there. The reference keeps keys and values and
-//! goes on as long as asked.
+//! Both keep keys and values of what came before. A sequence that would leave the device's context goes on with the last half
+//! of it: positions start at 0 again there ([`crate::decode`]). The reference goes on as long as asked.
 
 use crate::config::Config;
+use crate::decode;
 use crate::forward::{self, Forward};
 use crate::reference::{self, Decoder, Reference};
 use crate::sample::{self, Sampler};
@@ -29,21 +29,17 @@ pub enum Error {
 
 /// What gives the logits of the next token.
 pub enum Generator<'a> {
-    /// A forward pass through a device.
-    Device {
-        /// The model.
-        forward: &'a mut Forward,
-        /// The tokens of the window so far.
-        window: Vec<u32>,
-    },
+    /// Through a device.
+    Device(&'a mut decode::Decoder),
     /// The reference with its cache of keys and values.
     Reference(Box<Decoder<'a>>),
 }
 
 impl<'a> Generator<'a> {
-    /// Through a device.
-    pub fn device(forward: &'a mut Forward) -> Generator<'a> {
-        Generator::Device { forward, window: Vec::new() }
+    /// Through a device; a new sequence.
+    pub fn device(decoder: &'a mut decode::Decoder) -> Generator<'a> {
+        decoder.clear();
+        Generator::Device(decoder)
     }
 
     /// Through the reference.
@@ -56,30 +52,15 @@ impl<'a> Generator<'a> {
     /// # Errors
     /// [`Error::EmptyPrompt`] without tokens; an id beyond the vocabulary; or the device failed. On a device the
     /// sequence is then what it was before the call.
-    pub fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
-        if tokens.is_empty() {
-            return Err(Error::EmptyPrompt);
-        }
+    pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
+        let Some((&last, before)) = tokens.split_last() else { return Err(Error::EmptyPrompt) };
         match self {
-            Generator::Device { forward, window } => {
-                // A copy: when the device fails, the sequence so far must still be there.
-                let mut all = [window.as_slice(), tokens].concat();
-                let seq = forward.seq();
-                if all.len() > seq {
-                    all.drain(..all.len() - seq.div_ceil(2));
-                }
-                let logits = forward.last_logits(&all)?;
-                *window = all;
-                Ok(logits)
-            }
+            Generator::Device(decoder) => Ok(decoder.feed(tokens)?),
             Generator::Reference(decoder) => {
-                let mut logits = Vec::new();
-                for &token in tokens {
-                    let found = decoder.decode(token)?;
-                    logits.clear();
-                    logits.extend_from_slice(found);
+                for &token in before {
+                    decoder.decode(token)?;
                 }
-                Ok(logits)
+                Ok(decoder.decode(last)?)
             }
         }
     }
@@ -103,7 +84,7 @@ impl<'a> Generator<'a> {
         }
         let mut logits = self.feed(prompt)?;
         loop {
-            let token = sampler.sample(&logits)?;
+            let token = sampler.sample(logits)?;
             if stop.contains(&token) {
                 return Ok(emitted);
             }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod decode;
 pub mod forward;
 pub mod generate;
 pub mod kernels;

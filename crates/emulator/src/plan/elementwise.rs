@@ -230,6 +230,13 @@ impl<'a> Lowering<'a> {
             _ => DataType::Fp32,
         };
         let to = self.dtype(y)?;
+        if let (Operand::Value(v), DataType::Int8, true) = (&x, from, self.is_factor(y))
+            && to.is_float()
+        {
+            // Products take int8 as it is, and every int8 is a number of each float type.
+            let codes = self.view(*v)?;
+            return self.settle(y, codes);
+        }
         if (from == DataType::UInt32) != (to == DataType::UInt32) {
             return Err(args.unsupported(format!("from {from} to {to} is not implemented by the emulator")));
         }
@@ -257,6 +264,21 @@ impl<'a> Lowering<'a> {
         // An fp16 value is one already; what comes from elsewhere is rounded here.
         let round = self.table.rounds(to) && from != DataType::Fp16;
         self.member(y, instruction, &[x], round)
+    }
+
+    /// True if every reader of a value is a product that multiplies by it, under a table that multiplies in fp32.
+    fn is_factor(&self, value: ValueId) -> bool {
+        let body = self.function.body();
+        let reads = |op: &Op| op.operands().filter(|v| *v == value).count();
+        let factor = |op: &Op| match (op.name.as_str(), op.arg("y")) {
+            ("matmul", Some(Arg::Value(y))) => usize::from(*y == value),
+            _ => 0,
+        };
+        let ops = || body.ops.iter().map(|&id| self.function.op(id)).filter(|op| self.is_needed(op));
+        self.table.rules().is_none()
+            && self.homes[value.index()].is_none()
+            && !body.outputs.contains(&value)
+            && ops().map(|op| reads(op)).sum::<usize>() == ops().map(factor).sum::<usize>()
     }
 
     /// `scale` or `zero_point`, as fp32 along `axis` of a tensor of that rank, or a scalar.

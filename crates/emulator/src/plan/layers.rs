@@ -59,7 +59,9 @@ impl<'a> Lowering<'a> {
         let to = self.apart(&to, &[x.clone(), z.clone()]);
         let to = if self.dtype(y)?.is_float() {
             let round = self.table.rounds(self.dtype(y)?);
-            let (x, z) = (self.float(x)?, self.float(z)?);
+            // The second factor may be int8: `host::gemm` widens it.
+            let z = if z.storage == Storage::I8 && self.table.rules().is_none() { z } else { self.float(z)? };
+            let x = self.float(x)?;
             self.product(&x, &z, to, After { round, ..After::default() })?
         } else {
             self.int_product(&x, &z, to)?

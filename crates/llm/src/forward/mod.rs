@@ -52,6 +52,16 @@ pub enum Error {
         /// Number of ids.
         vocab: usize,
     },
+    /// A row of weights that int8 cannot express: a value that is not finite or beyond fp16.
+    #[error("layer {layer}: row {row} of {tensor} has values that are not finite or beyond fp16")]
+    Quantize {
+        /// Index of the layer; 0 for `embed` and `classifier`.
+        layer: usize,
+        /// The input of the kernels, or `embed` or `classifier`.
+        tensor: &'static str,
+        /// The row, which is an output channel.
+        row: usize,
+    },
     /// More tokens than the window holds, or none.
     #[error("{found} tokens in a window of {seq}")]
     Length {

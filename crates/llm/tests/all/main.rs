@@ -4,6 +4,7 @@
 
 mod backward;
 mod checkpoints;
+mod decode;
 mod device;
 mod formats;
 mod gradients;

@@ -1,7 +1,10 @@
-//! The ten training kernels against machines: clean where they are known to run, refused where sources say so.
+//! The training kernels and the programs of generation against machines: clean where they are known to run, refused where sources
+//! say so.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_llm::config::preset;
+use ferrane_llm::decode::program as decode;
+use ferrane_llm::decode::quantize::WeightType;
 use ferrane_llm::kernels;
 use ferrane_llm::layout::{Kernel, Residual, Shape, WeightForm};
 use ferrane_mil::Program;
@@ -54,6 +57,22 @@ fn the_training_kernels_fail_where_sources_say_so() {
         let rotates = kernel == Kernel::SdpaFwd;
         assert_eq!(has("m3-ultra-macos26-inmem", 470), rotates, "{}", kernel.name());
         assert!(has("m1-macos26-inmem", 401), "{}", kernel.name());
+    }
+}
+
+#[test]
+fn the_programs_of_generation_are_clean_on_the_m4() {
+    for model in ["stories260k", "stories15m", "stories110m", "qwen3-0.6b"] {
+        let config = preset(model).expect("a preset");
+        for (queries, cached) in [(1, 128), (1, 768), (4, 1024), (32, 0), (32, 384), (256, 0), (256, 512)] {
+            for weights in [WeightType::Fp16, WeightType::Int8] {
+                let shape = decode::Shape { config: config.clone(), queries, cached, weights };
+                for part in [decode::Part::Attention, decode::Part::FeedForward] {
+                    let found = clean(findings(&shape.build(part).expect("builds"), "m4-macos15-inmem"));
+                    assert_eq!(found, Ok(()), "{model} {} {queries} {cached} {}", part.name(), weights.name());
+                }
+            }
+        }
     }
 }
 

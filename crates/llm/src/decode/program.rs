@@ -1,0 +1,398 @@
+//! The two programs of a layer: `attnDecode` and `ffnDecode`.
+//!
+//! A window of `queries` positions stands in rows, `[1, queries, 1, channels]`, so that one position is as good a window as
+//! 256 and no width is below that of the model. Matrices are inputs as they are stored, `[1, out, 1, in]`: one compile serves
+//! every layer, and the surface of a matrix serves every program. Projections that read the same rows are one matrix: `wqkv`
+//! has the rows of Wq, Wk and Wv, `w13` those of W1 and W3.
+//!
+//! | program | inputs | output, side by side in each row |
+//! |---|---|---|
+//! | `attnDecode` | `x` normed rows, `wqkv`, `wo`, `keys` and `values` of the positions before, `mask`, `rope`; `bias`, `gain` where the model has them | `o` `[dim]`, the keys `[kv_dim]` and values `[kv_dim]` of the window |
+//! | `ffnDecode` | `x` normed rows, `w13`, `w2` | `[dim]` |
+//!
+//! With int8 weights each matrix `w…` has an input `u…` `[1, 1, 1, out]` beside it, see [`super::quantize`].
+//!
+//! The one decision: *everything that changes from token to token is an input*. The rotation of the window's positions, and
+//! which cached positions a query sees, come as `rope` and `mask`; so the program does not know how long the sequence is, and
+//! one program serves every length up to its cache. `rope` has cosines, then sines, of the positions in the rows; the mask has
+//! the cache's columns, then the window's own. Both are filled up to widths that are multiples of 32 (C138, C139), and so are
+//! the rows of the cache `[1, kv_heads, cached, head_dim]`.
+//!
+//! Pairs of the rotation lie half a head apart. Models with interleaved pairs get the rows of their projections in that order
+//! ([`head_order`]), which changes no score.
+
+use ferrane_mil::{Builder, DataType, MilError, Program, Type, ValueId};
+
+use super::quantize::{ONE, WeightType};
+use crate::config::{Config, RopeStyle};
+use crate::layout::OUTPUT;
+
+/// Rows of surfaces are a multiple of this many elements.
+const WIDTH: usize = 32;
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// Projections, rotation, attention, output projection.
+    Attention,
+    /// The feed-forward part.
+    FeedForward,
+}
+
+impl Part {
+    /// `attnDecode` or `ffnDecode`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Attention => "attnDecode",
+            Part::FeedForward => "ffnDecode",
+        }
+    }
+}
+
+/// What the programs depend on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shape {
+    /// The model; must have passed [`Config::validate`].
+    pub config: Config,
+    /// Positions in a window.
+    pub queries: usize,
+    /// Positions that the cache holds; 0 for the first window of a sequence, which has no inputs `keys` and `values`.
+    pub cached: usize,
+    /// Element type of the matrices.
+    pub weights: WeightType,
+}
+
+/// Places in a head `[head_dim]` in the order in which the programs have them.
+pub fn head_order(config: &Config) -> Vec<usize> {
+    let half = config.head_dim / 2;
+    match config.rope.style {
+        RopeStyle::Half => (0..config.head_dim).collect(),
+        RopeStyle::Interleaved => (0..half).map(|i| 2 * i).chain((0..half).map(|i| 2 * i + 1)).collect(),
+    }
+}
+
+impl Shape {
+    /// Width of the mask: the cache's columns, the window's, and filling.
+    pub fn mask_width(&self) -> usize {
+        (self.cached + self.queries).next_multiple_of(WIDTH)
+    }
+
+    /// Width of the rotation: cosines, sines and filling.
+    pub fn rope_width(&self) -> usize {
+        (2 * self.config.head_dim).next_multiple_of(WIDTH)
+    }
+
+    /// Width of a row of the cache.
+    pub fn cache_width(&self) -> usize {
+        self.config.head_dim.next_multiple_of(WIDTH)
+    }
+
+    /// Width of the output of a part.
+    pub fn out_width(&self, part: Part) -> usize {
+        match part {
+            Part::Attention => self.config.dim + 2 * self.config.kv_dim(),
+            Part::FeedForward => self.config.dim,
+        }
+    }
+
+    /// The inputs of a part in order of declaration, which is their alphabetical order because engines bind by it
+    /// (mil-text §6).
+    pub fn inputs(&self, part: Part) -> Vec<(&'static str, DataType, [usize; 4])> {
+        let c = &self.config;
+        let (heads, kv_heads, hd, t) = (c.heads, c.kv_heads, c.head_dim, self.queries);
+        let half = DataType::Fp16;
+        let mut inputs = vec![("x", half, [1, t, 1, c.dim])];
+        let mut matrix = |weight, unit, rows, cols| match self.weights {
+            WeightType::Fp16 => inputs.push((weight, half, [1, rows, 1, cols])),
+            WeightType::Int8 => {
+                inputs.push((weight, DataType::Int8, [1, rows, 1, cols]));
+                inputs.push((unit, half, [1, 1, 1, rows]));
+            }
+        };
+        match part {
+            Part::Attention => {
+                let all = c.q_dim() + 2 * c.kv_dim();
+                matrix("wqkv", "uqkv", all, c.dim);
+                matrix("wo", "uo", c.dim, c.q_dim());
+                inputs.push(("mask", half, [1, t, 1, self.mask_width()]));
+                inputs.push(("rope", half, [1, t, 1, self.rope_width()]));
+                if self.cached > 0 {
+                    let cache = [1, kv_heads, self.cached, self.cache_width()];
+                    inputs.extend([("keys", half, cache), ("values", half, cache)]);
+                }
+                if c.qkv_bias {
+                    inputs.push(("bias", half, [1, 1, 1, all]));
+                }
+                if c.qk_norm {
+                    inputs.push(("gain", half, [1, heads + kv_heads, 1, hd]));
+                }
+            }
+            Part::FeedForward => {
+                matrix("w13", "u13", 2 * c.hidden, c.dim);
+                matrix("w2", "u2", c.dim, c.hidden);
+            }
+        }
+        inputs.sort_by_key(|input| input.0);
+        inputs
+    }
+
+    /// Builds a part.
+    ///
+    /// # Errors
+    /// A size that MIL's shapes, which are int32, do not hold.
+    pub fn build(&self, part: Part) -> Result<Program, MilError> {
+        let c = &self.config;
+        let sizes = [
+            self.queries.checked_mul(c.gqa_ratio()),
+            self.queries.checked_mul(c.q_dim() + 2 * c.kv_dim()),
+            self.queries.checked_mul(c.hidden),
+            self.cached.checked_add(self.queries).and_then(|n| n.checked_mul(c.heads)),
+            (c.kv_dim()).checked_mul(self.cached),
+        ];
+        let limit = i32::MAX as usize / 4;
+        if self.queries == 0 || sizes.iter().any(|n| n.is_none_or(|n| n > limit)) {
+            let (queries, cached) = (self.queries, self.cached);
+            let reason = format!("a window of {queries} positions behind {cached} is none for this model");
+            return Err(MilError::Invalid { reason });
+        }
+        let mut b = Builder::new("main", "ios18");
+        let mut inputs = Vec::new();
+        for (name, dtype, shape) in self.inputs(part) {
+            inputs.push((name, b.input(name, Type::tensor(dtype, &shape))?));
+        }
+        let build = Build { shape: self, b, inputs };
+        match part {
+            Part::Attention => build.attention(),
+            Part::FeedForward => build.feed_forward(),
+        }
+    }
+}
+
+type Built = Result<ValueId, MilError>;
+
+/// A size as MIL's shapes have it; [`Shape::build`] has refused sizes that do not fit.
+fn int(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}
+
+struct Build<'a> {
+    shape: &'a Shape,
+    b: Builder,
+    inputs: Vec<(&'static str, ValueId)>,
+}
+
+impl Build<'_> {
+    fn input(&self, name: &str) -> Built {
+        let found = self.inputs.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+        found.ok_or_else(|| MilError::Invalid { reason: format!("no input `{name}`") })
+    }
+
+    fn reshape(&mut self, name: &str, x: ValueId, shape: [usize; 4]) -> Built {
+        self.b.reshape(name, x, &shape.map(int))
+    }
+
+    /// The first `size` elements of each axis from `begin` on, or the value itself.
+    fn slice(&mut self, name: &str, x: ValueId, begin: [usize; 4], size: [usize; 4]) -> Built {
+        if self.b.shape(x)? == size {
+            return Ok(x);
+        }
+        self.b.slice_by_size(name, x, &begin.map(int), &size.map(int))
+    }
+
+    /// Rows times a matrix: `y[t, o] = Σ_i x[t, i] · w[o, i]`. Codes of int8 weights count 128ths of their row's unit; the rows
+    /// are divided by 128 before the product, so that it stays as small as the result.
+    fn linear(&mut self, name: &str, rows: ValueId, matrix: &str, [out, width]: [usize; 2]) -> Built {
+        let weight = self.input(&format!("w{matrix}"))?;
+        let weight = self.reshape(&format!("w{matrix}_2d"), weight, [1, 1, out, width])?;
+        match self.shape.weights {
+            WeightType::Fp16 => self.b.matmul(name, rows, weight, false, true),
+            WeightType::Int8 => {
+                let unit = self.input(&format!("u{matrix}"))?;
+                let codes = self.b.cast(&format!("w{matrix}_codes"), weight, DataType::Fp16)?;
+                let rows = self.b.scale(&format!("{name}_small"), rows, 1.0 / ONE)?;
+                let product = self.b.matmul(&format!("{name}_codes"), rows, codes, false, true)?;
+                self.b.mul(name, product, unit)
+            }
+        }
+    }
+
+    fn feed_forward(mut self) -> Result<Program, MilError> {
+        let c = &self.shape.config;
+        let (t, dim, hidden) = (self.shape.queries, c.dim, c.hidden);
+        let x = self.input("x")?;
+        let rows = self.reshape("x_rows", x, [1, 1, t, dim])?;
+        let both = self.linear("h13", rows, "13", [2 * hidden, dim])?;
+        let h1 = self.slice("h1", both, [0; 4], [1, 1, t, hidden])?;
+        let h3 = self.slice("h3", both, [0, 0, 0, hidden], [1, 1, t, hidden])?;
+        let sig = self.b.sigmoid("sig", h1)?;
+        let silu = self.b.mul("silu", h1, sig)?;
+        let gate = self.b.mul("gate", silu, h3)?;
+        let out = self.linear("ffn", gate, "2", [dim, hidden])?;
+        let out = self.reshape(OUTPUT, out, [1, t, 1, dim])?;
+        self.b.finish(&[(OUTPUT, out)])
+    }
+
+    fn attention(mut self) -> Result<Program, MilError> {
+        let (shape, c) = (self.shape, &self.shape.config);
+        let (t, hd, heads, kv_heads) = (shape.queries, c.head_dim, c.heads, c.kv_heads);
+        let (dim, q, kv, turned) = (c.dim, c.q_dim(), c.kv_dim(), heads + kv_heads);
+        let x = self.input("x")?;
+        let rows = self.reshape("x_rows", x, [1, 1, t, dim])?;
+        let mut qkv = self.linear("qkv", rows, "qkv", [q + 2 * kv, dim])?;
+        if c.qkv_bias {
+            let bias = self.input("bias")?;
+            qkv = self.b.add("qkv_biased", qkv, bias)?;
+        }
+        // Query and key heads are normed and turned together.
+        let qk = self.slice("qk", qkv, [0; 4], [1, 1, t, q + kv])?;
+        let v_rows = self.slice("v_rows", qkv, [0, 0, 0, q + kv], [1, 1, t, kv])?;
+        let qk = self.split_heads("qk", qk, turned)?;
+        let v = self.split_heads("v", v_rows, kv_heads)?;
+        let qk = if c.qk_norm { self.head_norm(qk)? } else { qk };
+        let qk = self.rotate(qk, turned)?;
+        let queries = self.slice("q_rope", qk, [0; 4], [1, heads, t, hd])?;
+        let k = self.slice("k_rope", qk, [0, heads, 0, 0], [1, kv_heads, t, hd])?;
+        let attended = self.attend(queries, k, v)?;
+
+        let attended = self.join_heads("attn_rows", attended, heads)?;
+        let o = self.linear("o", attended, "o", [dim, q])?;
+        let k_rows = self.join_heads("k_rows", k, kv_heads)?;
+        let out = self.b.concat("out_rows", &[o, k_rows, v_rows], 3)?;
+        let out = self.reshape(OUTPUT, out, [1, t, 1, dim + 2 * kv])?;
+        self.b.finish(&[(OUTPUT, out)])
+    }
+
+    /// Rows `[1, 1, t, heads · head_dim]` as `[1, heads, t, head_dim]`.
+    fn split_heads(&mut self, name: &str, x: ValueId, heads: usize) -> Built {
+        let (t, hd) = (self.shape.queries, self.shape.config.head_dim);
+        let split = self.reshape(&format!("{name}_split"), x, [1, t, heads, hd])?;
+        self.b.transpose(&format!("{name}_heads"), split, &[0, 2, 1, 3])
+    }
+
+    /// Back again.
+    fn join_heads(&mut self, name: &str, x: ValueId, heads: usize) -> Built {
+        let (t, hd) = (self.shape.queries, self.shape.config.head_dim);
+        let split = self.b.transpose(&format!("{name}_split"), x, &[0, 2, 1, 3])?;
+        self.reshape(name, split, [1, 1, t, heads * hd])
+    }
+
+    /// RMSNorm over the last axis with a gain. The values are scaled by `1/√head_dim` before they are squared: the sum is
+    /// then the mean, which stays below the fp16 limit for heads with a root mean square of up to 255.
+    fn head_norm(&mut self, x: ValueId) -> Built {
+        let config = &self.shape.config;
+        let (eps, scale) = (config.norm_eps, 1.0 / (config.head_dim as f32).sqrt());
+        let gain = self.input("gain")?;
+        let scaled = self.b.scale("qk_scaled", x, scale)?;
+        let squares = self.b.mul("qk_squares", scaled, scaled)?;
+        let mean = self.b.reduce_sum("qk_mean", squares, &[-1], true)?;
+        let eps = self.b.scalar_like(mean, eps)?;
+        let mean = self.b.add("qk_mean_eps", mean, eps)?;
+        let power = self.b.scalar_like(mean, -0.5)?;
+        let rms = self.b.pow("qk_inverse_rms", mean, power)?;
+        let normed = self.b.mul("qk_normed", x, rms)?;
+        self.b.mul("qk_gained", normed, gain)
+    }
+
+    /// `x · cos + turned · sin`, where the halves (a, b) of a head are turned to (−b, a).
+    fn rotate(&mut self, x: ValueId, heads: usize) -> Built {
+        let (t, hd) = (self.shape.queries, self.shape.config.head_dim);
+        let rope = self.input("rope")?;
+        let table = self.reshape("rope_rows", rope, [1, 1, t, self.shape.rope_width()])?;
+        let cos = self.slice("rope_cos", table, [0; 4], [1, 1, t, hd])?;
+        let sin = self.slice("rope_sin", table, [0, 0, 0, hd], [1, 1, t, hd])?;
+        let half = [1, heads, t, hd / 2];
+        let first = self.slice("qk_a", x, [0; 4], half)?;
+        let second = self.slice("qk_b", x, [0, 0, 0, hd / 2], half)?;
+        let negated = self.b.scale("qk_b_neg", second, -1.0)?;
+        let turned = self.b.concat("qk_turn", &[negated, first], 3)?;
+        let straight = self.b.mul("qk_cos", x, cos)?;
+        let turned = self.b.mul("qk_sin", turned, sin)?;
+        self.b.add("qk_rope", straight, turned)
+    }
+
+    /// Attention of the window over the cache and itself. The query heads of one kv head lie side by side:
+    /// `[1, heads, t, n]` is `[1, kv_heads, ratio · t, n]`, so nothing is repeated.
+    fn attend(&mut self, q: ValueId, k: ValueId, v: ValueId) -> Built {
+        let (shape, c) = (self.shape, &self.shape.config);
+        let (t, hd, heads, kv_heads) = (shape.queries, c.head_dim, c.heads, c.kv_heads);
+        let (cached, tall) = (shape.cached, t * c.gqa_ratio());
+        let seen = cached + t;
+        let q = self.regroup("q_group", q, [1, kv_heads, tall, hd])?;
+        let own = self.b.matmul("scores_own", q, k, false, true)?;
+        let cache = [1, kv_heads, cached, hd];
+        let scores = match cached {
+            0 => own,
+            _ => {
+                let keys = self.input("keys")?;
+                let keys = self.slice("keys_in", keys, [0; 4], cache)?;
+                let before = self.b.matmul("scores_before", q, keys, false, true)?;
+                self.b.concat("scores", &[before, own], 3)?
+            }
+        };
+        let scores = self.regroup("scores_heads", scores, [1, heads, t, seen])?;
+        let scaled = self.b.scale("scaled", scores, 1.0 / (hd as f32).sqrt())?;
+        let mask = self.input("mask")?;
+        let mask = self.reshape("mask_rows", mask, [1, 1, t, shape.mask_width()])?;
+        let mask = self.slice("mask_in", mask, [0; 4], [1, 1, t, seen])?;
+        let masked = self.b.add("masked", scaled, mask)?;
+        let probs = self.b.softmax("probs", masked, -1)?;
+        let probs = self.regroup("probs_group", probs, [1, kv_heads, tall, seen])?;
+        let own = self.slice("probs_own", probs, [0, 0, 0, cached], [1, kv_heads, tall, t])?;
+        let mut attended = self.b.matmul("attn_own", own, v, false, false)?;
+        if cached > 0 {
+            let values = self.input("values")?;
+            let values = self.slice("values_in", values, [0; 4], cache)?;
+            let before = self.slice("probs_before", probs, [0; 4], [1, kv_heads, tall, cached])?;
+            let before = self.b.matmul("attn_before", before, values, false, false)?;
+            attended = self.b.add("attn", before, attended)?;
+        }
+        self.regroup("attn_heads", attended, [1, heads, t, hd])
+    }
+
+    /// A reshape, unless the shape is that already.
+    fn regroup(&mut self, name: &str, x: ValueId, shape: [usize; 4]) -> Built {
+        if self.b.shape(x)? == shape { Ok(x) } else { self.reshape(name, x, shape) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::preset;
+
+    #[test]
+    fn every_option_builds() {
+        for bits in 0..32 {
+            let on = |bit: u32| bits & (1 << bit) != 0;
+            let mut config = preset("stories260k").unwrap();
+            (config.qk_norm, config.qkv_bias) = (on(0), on(1));
+            config.kv_heads = if on(2) { config.heads } else { config.heads / 2 };
+            let weights = if on(3) { WeightType::Fp16 } else { WeightType::Int8 };
+            for (queries, cached) in [(1, 32), (4, 256), (32, 0)] {
+                let shape = Shape { config: config.clone(), queries, cached, weights };
+                for part in [Part::Attention, Part::FeedForward] {
+                    let program = shape.build(part).unwrap();
+                    let main = program.function("main").unwrap();
+                    let out = main.value(main.body().outputs[0]);
+                    assert_eq!(out.ty.shape().unwrap(), [1, queries, 1, shape.out_width(part)]);
+                    let names: Vec<_> = main.inputs.iter().map(|v| main.value(*v).name.as_str()).collect();
+                    assert!(names.is_sorted() && names.iter().all(|n| n.to_lowercase() == **n), "{names:?}");
+                    for input in &main.inputs {
+                        let width = *main.value(*input).ty.shape().unwrap().last().unwrap();
+                        assert!(width.is_multiple_of(4) && (width >= 32 || config.qk_norm), "{width}");
+                    }
+                    assert!(main.values.iter().map(|v| v.ty.rank().unwrap_or(0)).max() <= Some(4));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_that_mil_cannot_write_are_errors() {
+        let config = preset("stories260k").unwrap();
+        for (queries, cached) in [(0, 0), (usize::MAX / 2, 0), (1, usize::MAX / 2), (1 << 29, 0)] {
+            let shape = Shape { config: config.clone(), queries, cached, weights: WeightType::Fp16 };
+            assert!(shape.build(Part::Attention).is_err(), "{queries} {cached}");
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The programs of a window, loaded, with the surfaces of every layer bound.
+
+use ferrane_device::{Bindings, Device, Executable, Layout, ReadAccess, Request, Surface, WriteAccess};
+use ferrane_host::convert;
+use half::f16;
+
+use super::program::{Part, Shape, head_order};
+use super::quantize::{WeightType, quantize_row};
+use crate::config::Config;
+use crate::forward::Error;
+use crate::kernels::KernelError;
+use crate::layout::OUTPUT;
+use crate::weights::{Layer, Weights};
+
+type DeviceResult<T> = ferrane_device::Result<T>;
+
+/// The surfaces that hold weights, by layer and input. A program that wants another allocation for an input (some paths want
+/// all inputs of a program alike) gets a copy of its own.
+#[derive(Default)]
+pub(super) struct Staged(Vec<(usize, &'static str, Surface)>);
+
+impl Staged {
+    /// The surface of a weight as a program wants it.
+    fn get(&mut self, device: &Device, layer: usize, name: &'static str, layout: &Layout) -> DeviceResult<Surface> {
+        let same = |entry: &&(usize, &'static str, Surface)| entry.0 == layer && entry.1 == name;
+        let found: Vec<&Surface> = self.0.iter().filter(same).map(|(.., s)| s).collect();
+        if let Some(surface) = found.iter().find(|s| s.layout() == layout) {
+            return Ok((*surface).clone());
+        }
+        let surface = device.surface(layout)?;
+        if let Some(other) = found.first() {
+            copy_rows(&other.read()?, &mut surface.write()?);
+        }
+        self.0.push((layer, name, surface.clone()));
+        Ok(surface)
+    }
+
+    /// Writes every weight, in all surfaces there are.
+    pub(super) fn stage(&self, config: &Config, weights: &Weights, types: WeightType) -> Result<(), Error> {
+        for (index, name, surface) in &self.0 {
+            let tensors = tensors(config, &weights.layers[*index], name);
+            let at = |source| Error::Device { kernel: "weights", source };
+            let mut access = surface.write().map_err(at)?;
+            let row_of = |access: &mut WriteAccess, i: usize, values: &[f32]| {
+                if let Some(row) = access.row_mut(i) {
+                    for (bytes, value) in row.chunks_exact_mut(2).zip(values) {
+                        bytes.copy_from_slice(&f16::from_f32(*value).to_le_bytes());
+                    }
+                }
+            };
+            match (name.as_bytes()[0], types) {
+                (b'u', _) => {
+                    let mut units = Vec::new();
+                    for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
+                        let unit = quantize_row(row, &mut vec![0; row.len()]);
+                        units.push(unit.ok_or(Error::Quantize { layer: *index, tensor: name, row: at })?.to_f32());
+                    }
+                    row_of(&mut access, 0, &units);
+                }
+                (b'w', WeightType::Int8) => {
+                    let mut codes = Vec::new();
+                    for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
+                        codes.resize(row.len(), 0);
+                        quantize_row(row, &mut codes).ok_or(Error::Quantize {
+                            layer: *index,
+                            tensor: name,
+                            row: at,
+                        })?;
+                        let bytes = access.row_mut(at).unwrap_or_default();
+                        for (byte, code) in bytes.iter_mut().zip(&codes) {
+                            *byte = *code as u8;
+                        }
+                    }
+                }
+                (b'w', WeightType::Fp16) => {
+                    let (words, stride) = rows_of(&mut access);
+                    for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
+                        convert::f32_to_f16(row, &mut words[at * stride..][..row.len()]);
+                    }
+                }
+                (b'b', _) => {
+                    let all: Vec<f32> = tensors.iter().flat_map(|t| t.rows()).flatten().copied().collect();
+                    row_of(&mut access, 0, &all);
+                }
+                _ => {
+                    for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
+                        row_of(&mut access, at, row);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows of a tensor as an input wants them: in another order, or one row several times.
+struct Tensor<'a> {
+    data: std::borrow::Cow<'a, [f32]>,
+    cols: usize,
+}
+
+impl Tensor<'_> {
+    fn rows(&self) -> std::slice::Chunks<'_, f32> {
+        self.data.chunks(self.cols.max(1))
+    }
+}
+
+/// The tensors whose rows an input has, one after the other.
+fn tensors<'a>(config: &Config, layer: &'a Layer, input: &str) -> Vec<Tensor<'a>> {
+    let order = head_order(config);
+    let plain = |data: &'a [f32], cols: usize| Tensor { data: data.into(), cols };
+    // Rows of heads in the programs' order of pairs.
+    let turned = |data: &'a [f32], cols: usize| {
+        let head = config.head_dim * cols;
+        let rows = data.chunks(head.max(1)).flat_map(|h| order.iter().map(move |&i| &h[i * cols..][..cols]));
+        Tensor { data: rows.flatten().copied().collect(), cols }
+    };
+    // A gain stands once for each head.
+    let gain = |data: &'a [f32], heads: usize| {
+        let one: Vec<f32> = order.iter().map(|&i| data[i]).collect();
+        Tensor { data: one.repeat(heads).into(), cols: config.head_dim }
+    };
+    let of = |data: &'a Option<Vec<f32>>| data.as_deref().unwrap_or_default();
+    let dim = config.dim;
+    match &input[1..] {
+        "qkv" => vec![turned(&layer.wq, dim), turned(&layer.wk, dim), plain(&layer.wv, dim)],
+        "o" => vec![plain(&layer.wo, config.q_dim())],
+        "13" => vec![plain(&layer.w1, dim), plain(&layer.w3, dim)],
+        "2" => vec![plain(&layer.w2, config.hidden)],
+        "ias" => vec![turned(of(&layer.bq), 1), turned(of(&layer.bk), 1), plain(of(&layer.bv), 1)],
+        "ain" => vec![gain(of(&layer.q_norm), config.heads), gain(of(&layer.k_norm), config.kv_heads)],
+        _ => Vec::new(),
+    }
+}
+
+/// All fp16 words of a surface `[…, width]` and the words from one row to the next.
+fn rows_of(access: &mut WriteAccess) -> (&mut [f16], usize) {
+    let stride = row_stride(access.layout());
+    (access.f16s_mut(), stride)
+}
+
+/// Elements from one row of an fp16 surface to the next: a row is all of the last axis.
+fn row_stride(layout: &Layout) -> usize {
+    let next = layout.row(1).map_or(0, |row| row.start);
+    next / layout.element_bytes().max(1)
+}
+
+/// Copies what two surfaces of the same row width have in common, row by row.
+fn copy_rows(from: &ReadAccess, to: &mut WriteAccess) {
+    let mut i = 0;
+    while let (Some(from), Some(to)) = (from.row(i), to.row_mut(i)) {
+        let width = from.len().min(to.len());
+        to[..width].copy_from_slice(&from[..width]);
+        i += 1;
+    }
+}
+
+/// Keys and values of one layer, `[1, kv_heads, cached, width]`.
+pub(super) struct Cache {
+    pub(super) keys: Surface,
+    pub(super) values: Surface,
+}
+
+impl Cache {
+    pub(super) fn new(device: &Device, layouts: &[Layout; 2]) -> DeviceResult<Cache> {
+        Ok(Cache { keys: device.surface(&layouts[0])?, values: device.surface(&layouts[1])? })
+    }
+
+    /// Appends `count` rows `[kv_heads · head]` of keys and of values, `stride` words apart, behind `at` positions.
+    pub(super) fn append(
+        &self,
+        at: usize,
+        rows: [&[f16]; 2],
+        stride: usize,
+        count: usize,
+        head: usize,
+    ) -> DeviceResult<()> {
+        for (surface, rows) in [&self.keys, &self.values].into_iter().zip(rows) {
+            let mut access = surface.write()?;
+            let (heads, positions) = (access.layout().shape[1], access.layout().shape[2]);
+            let (words, width) = rows_of(&mut access);
+            for (t, row) in rows.chunks(stride).take(count).enumerate() {
+                for (h, from) in row.chunks_exact(head).take(heads).enumerate() {
+                    words[(h * positions + at + t) * width..][..head].copy_from_slice(from);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over the first `count` positions of another cache.
+    pub(super) fn take(&self, other: &Cache, count: usize) -> DeviceResult<()> {
+        for (to, from) in [(&self.keys, &other.keys), (&self.values, &other.values)] {
+            let (from, mut to) = (from.read()?, to.write()?);
+            let (heads, before, now) = (from.layout().shape[1], from.layout().shape[2], to.layout().shape[2]);
+            for h in 0..heads {
+                for t in 0..count {
+                    if let (Some(from), Some(to)) = (from.row(h * before + t), to.row_mut(h * now + t)) {
+                        to.copy_from_slice(from);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes it all zeros: what is masked must still be finite.
+    pub(super) fn clear(&self) -> DeviceResult<()> {
+        for surface in [&self.keys, &self.values] {
+            surface.write()?.bytes_mut().fill(0);
+        }
+        Ok(())
+    }
+}
+
+/// A loaded program with what all layers share: its activations and its output.
+pub(super) struct Stage {
+    part: Part,
+    executable: Executable,
+    shared: Vec<(&'static str, Surface)>,
+    out: Surface,
+    out_width: usize,
+    requests: Vec<Request>,
+}
+
+/// Inputs that all layers share.
+const SHARED: [&str; 3] = ["mask", "rope", "x"];
+
+impl Stage {
+    pub(super) fn new(device: &Device, shape: &Shape, part: Part) -> Result<Stage, Error> {
+        let kernel = part.name();
+        let at = |source| Error::Device { kernel, source };
+        let program = shape.build(part).map_err(|source| KernelError::Mil { kernel, source })?;
+        let executable = device.load(&program, kernel).map_err(at)?;
+        let out = device.surface(&layout_of(device, &executable, OUTPUT).map_err(at)?).map_err(at)?;
+        let mut shared = Vec::new();
+        for (name, ..) in shape.inputs(part).into_iter().filter(|input| SHARED.contains(&input.0)) {
+            let layout = layout_of(device, &executable, name).map_err(at)?;
+            shared.push((name, device.surface(&layout).map_err(at)?));
+        }
+        Ok(Stage { part, executable, shared, out, out_width: shape.out_width(part), requests: Vec::new() })
+    }
+
+    /// The layouts of keys and values.
+    pub(super) fn cache_layouts(&self, device: &Device) -> Result<[Layout; 2], Error> {
+        let of = |name| layout_of(device, &self.executable, name).map_err(|e| self.error(e));
+        Ok([of("keys")?, of("values")?])
+    }
+
+    fn error(&self, source: ferrane_device::Error) -> Error {
+        Error::Device { kernel: self.part.name(), source }
+    }
+
+    /// True if its requests are made.
+    pub(super) fn is_bound(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
+    /// Binds every layer's weights, and its cache if the program reads one.
+    pub(super) fn bind(
+        &mut self,
+        device: &Device,
+        shape: &Shape,
+        staged: &mut Staged,
+        caches: &[Cache],
+    ) -> Result<(), Error> {
+        let mut requests = Vec::new();
+        for layer in 0..shape.config.layers {
+            let mut bindings = Bindings::new().bind(OUTPUT, &self.out);
+            for (name, ..) in shape.inputs(self.part) {
+                let shared = self.shared.iter().find(|(n, _)| *n == name);
+                let surface = match (name, shared, caches.get(layer)) {
+                    (_, Some((_, surface)), _) => surface.clone(),
+                    ("keys", _, Some(cache)) => cache.keys.clone(),
+                    ("values", _, Some(cache)) => cache.values.clone(),
+                    _ => {
+                        let layout = layout_of(device, &self.executable, name).map_err(|e| self.error(e))?;
+                        staged.get(device, layer, name, &layout).map_err(|e| self.error(e))?
+                    }
+                };
+                bindings = bindings.bind(name, &surface);
+            }
+            requests.push(self.executable.prepare(bindings).map_err(|e| self.error(e))?);
+        }
+        self.requests = requests;
+        Ok(())
+    }
+
+    /// Lets the surfaces of the layers go.
+    pub(super) fn unbind(&mut self) {
+        self.requests.clear();
+    }
+
+    /// Rounds rows `[n, width]` into an input that all layers share.
+    pub(super) fn write(&self, input: &str, rows: &[f32], width: usize) -> Result<(), Error> {
+        let Some((_, surface)) = self.shared.iter().find(|(n, _)| *n == input) else { return Ok(()) };
+        let mut access = surface.write().map_err(|e| self.error(e))?;
+        let (words, stride) = rows_of(&mut access);
+        convert::f32_rows_to_f16(rows, width, words, stride.max(width), rows.len() / width, width);
+        Ok(())
+    }
+
+    /// The first fp16 input that all layers share, written by `fill(row, words)`.
+    pub(super) fn fill(&self, input: &str, mut fill: impl FnMut(usize, &mut [f16])) -> Result<(), Error> {
+        let Some((_, surface)) = self.shared.iter().find(|(n, _)| *n == input) else { return Ok(()) };
+        let mut access = surface.write().map_err(|e| self.error(e))?;
+        let width = access.layout().shape.last().copied().unwrap_or(1);
+        let rows = access.layout().elements() / width.max(1);
+        let (words, stride) = rows_of(&mut access);
+        for row in 0..rows {
+            fill(row, &mut words[row * stride..][..width]);
+        }
+        Ok(())
+    }
+
+    /// Runs a layer and gives the rows of the output to `read`: all words, and the words from one row to the next.
+    pub(super) fn run(&self, layer: usize, read: impl FnOnce(&[f16], usize) -> DeviceResult<()>) -> Result<(), Error> {
+        self.requests[layer].evaluate().map_err(|e| self.error(e))?;
+        let access = self.out.read().map_err(|e| self.error(e))?;
+        // A surface of one row has no next one.
+        let stride = row_stride(access.layout()).max(self.out_width);
+        read(access.f16s(), stride).map_err(|e| self.error(e))
+    }
+}
+
+fn layout_of(device: &Device, executable: &Executable, port: &str) -> DeviceResult<Layout> {
+    let none = || {
+        ferrane_device::Error::new(ferrane_device::ErrorKind::Binding, "the program has no procedure").with_port(port)
+    };
+    let layout = device.fitted(executable.procedures().first().ok_or_else(none)?, port)?;
+    // Rows are written by one stride.
+    let rows = layout.shape.len().saturating_sub(1);
+    let mut next = None;
+    for axis in (0..rows).rev().filter(|&axis| layout.shape[axis] > 1) {
+        let stride = layout.strides[axis];
+        if next.is_some_and(|next| next != stride) || stride % layout.element_bytes() != 0 {
+            let what = format!("rows of strides {:?} for {:?} are not evenly apart", layout.strides, layout.shape);
+            return Err(ferrane_device::Error::new(ferrane_device::ErrorKind::Layout, what).with_port(port));
+        }
+        next = Some(stride * layout.shape[axis]);
+    }
+    Ok(layout)
+}
