@@ -9,7 +9,7 @@ mod trace;
 
 use std::path::PathBuf;
 
-pub use bench::{Bench, BenchDispatch, BenchGemm, BenchProgram, BenchStep, GemmType, Sweep};
+pub use bench::{Bench, BenchDecode, BenchDispatch, BenchGemm, BenchProgram, BenchStep, GemmType, Sweep};
 pub use compile::Compile;
 pub use doctor::{Classes, Doctor};
 pub use programs::{

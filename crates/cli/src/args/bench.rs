@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::bench::Shape;
 
-use super::{DeviceArg, Residual, WeightsForm, whole};
+use super::{DeviceArg, Residual, WeightsForm, WeightsType, whole};
 
 /// `ferrane bench`.
 #[derive(Debug, Subcommand)]
@@ -15,6 +15,8 @@ pub enum Bench {
     Step(BenchStep),
     /// Time matrix products beside what the processor and its memory can do at best.
     Gemm(BenchGemm),
+    /// Time prompt and continuation of a preset with random weights and tokens.
+    Decode(BenchDecode),
     /// Time any program on random inputs, and show where in it the time goes.
     Program(BenchProgram),
     /// Time what an evaluation costs besides its arithmetic: median, 99th percentile, extremes.
@@ -112,6 +114,36 @@ pub struct BenchGemm {
     /// Draw the products under the machine's roofs.
     #[arg(long, value_name = "FILE.svg")]
     pub roofline: Option<PathBuf>,
+    /// One JSON object on one line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane bench decode`.
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+#[command(after_help = "\
+A token reads every weight once, so its rate is held against a plain read loop over 512 MiB in the same run.
+
+Examples:
+  ferrane bench decode
+  ferrane bench decode --type int8 --prompt 512 --tokens 32 --json")]
+pub struct BenchDecode {
+    /// Preset.
+    #[arg(long, default_value = "stories110m", value_name = "PRESET")]
+    pub model: String,
+    /// Element type of the matrices.
+    #[arg(long = "type", value_enum, default_value = "fp16")]
+    pub weights: WeightsType,
+    /// Tokens of the prompt.
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole::<usize>)]
+    pub prompt: usize,
+    /// Tokens that follow it, each of its own.
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = whole::<usize>)]
+    pub tokens: usize,
+    /// Where the programs run.
+    #[command(flatten)]
+    pub device: DeviceArg,
     /// One JSON object on one line.
     #[arg(long)]
     pub json: bool,

@@ -7,6 +7,7 @@
 //! The one decision: a speed by itself says little about a program on a machine that others use, so what is compared is measured in
 //! turns of one run: kernels against ceilings found beside them, peers by `scripts/bench-peers.sh`.
 
+mod decode;
 mod dispatch;
 mod fit;
 mod gemm;
@@ -27,6 +28,7 @@ pub fn run(bench: Bench) -> Result<()> {
     match bench {
         Bench::Step(args) => step::run(args),
         Bench::Gemm(args) => gemm::run(args),
+        Bench::Decode(args) => decode::run(args),
         Bench::Program(args) => program::run(args),
         Bench::Dispatch(args) => dispatch::run(args),
     }

@@ -201,3 +201,28 @@ fn every_command_teaches_its_use() {
     }
     place.run("bench step --repeat 0").refused(1, &["--repeat 0"]);
 }
+
+#[test]
+fn generation_is_held_against_the_rate_of_memory() {
+    let place = Place::new();
+    let mut bytes = Vec::new();
+    for weights in ["fp16", "int8"] {
+        let line = format!("bench decode --model stories260k --type {weights} --prompt 40 --tokens 3 --json");
+        let found = one(&place, &line);
+        spread(&found["prefill"], "tokens_per_second", 3);
+        spread(&found["decode"], "tokens_per_second", 9);
+        spread(&found["read"], "gb_per_second", 3);
+        machine(&found);
+        positive(&found, "bandwidth_share");
+        bytes.push(positive(&found, "weight_bytes_per_token"));
+        assert_eq!((&found["type"], &found["prompt"], &found["tokens"]), (&weights.into(), &40.into(), &3.into()));
+    }
+    // Units of rows of 64 weights and more are less than a tenth.
+    assert!(bytes[1] > 0.5 * bytes[0] && bytes[1] < 0.55 * bytes[0], "{bytes:?}");
+    let text = place.run("bench decode --model stories260k --prompt 2 --tokens 1").ok().out;
+    assert!(text.contains("prefill") && text.contains("a token reads"), "{text}");
+    place.run("bench decode --prompt 0").refused(1, &["--prompt 0", "give 1 to"]);
+    place.run("bench decode --tokens 0").refused(1, &["--tokens 0"]);
+    place.run("bench decode --model stories").refused(1, &["unknown preset"]);
+    place.run("bench decode --device reference").refused(1, &["name a device"]);
+}

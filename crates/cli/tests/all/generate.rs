@@ -45,6 +45,29 @@ fn the_prompt_is_echoed_and_may_be_too_long() {
 }
 
 #[test]
+fn rates_and_types_of_weights() {
+    let place = story();
+    let run =
+        |more: &str| place.run(&format!("generate --checkpoint run --steps 40 --prompt cat --temperature 0 {more}"));
+    for weights in ["fp16", "int8"] {
+        let json = run(&format!("--weights-type {weights} --json")).ok().objects().remove(0);
+        for rate in ["tokens_per_second", "prefill_tokens_per_second", "decode_tokens_per_second"] {
+            assert!(json[rate].as_f64().unwrap() > 0.0, "{json}");
+        }
+    }
+    // Rounding to fp16 changes no choice of a model like this.
+    assert_eq!(run("").ok().out, run("--device reference").ok().out);
+    let said = run("").ok().err;
+    assert!(said.contains("tokens on emulator: prompt of") && said.contains("tokens/s, then"), "{said}");
+    run("--weights-type int8 --device reference").refused(1, &["the reference computes in fp32", "--weights-type"]);
+    run("--weights-type int4").refused(2, &["int4", "fp16", "int8"]);
+    // Longer than the model's context.
+    let long =
+        place.run("generate --checkpoint run --steps 700 --temperature 1 --top-p 1 --json").ok().objects().remove(0);
+    assert!(long["ids"].as_array().is_some());
+}
+
+#[test]
 fn a_runs_folder_a_checkpoint_and_its_file_are_the_same_model() {
     let place = story();
     let text = |from: &str| place.run(&format!("generate --checkpoint {from} --steps 40 --temperature 0")).ok().out;

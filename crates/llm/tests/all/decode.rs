@@ -290,9 +290,9 @@ fn greedy_run(path: &Path, options: Options) -> Result<(), String> {
         WeightType::Fp16 => {
             at_most(&[("|Δlogit|", largest.into(), 0.1), ("mean", mean, 0.01), ("another choice", other, 0.0)])
         }
-        // Rows of 64 and 172 weights are off by 1 % at most; the choices are what counts.
+        // Twice what was seen: 0.343, 0.063 and one other choice in 200. Weights are off by about 1 % (`decode::quantize`).
         WeightType::Int8 => {
-            at_most(&[("|Δlogit|", largest.into(), 2.0), ("mean", mean, 0.2), ("another choice", other, 0.05)])
+            at_most(&[("|Δlogit|", largest.into(), 0.7), ("mean", mean, 0.12), ("another choice", other, 0.02)])
         }
     }
 }
