@@ -227,6 +227,12 @@ pub struct Train {
     /// Also tell what a window would take on this chip or profile: `m4`, `m4-max-macos26-inmem`.
     #[arg(long, value_name = "TARGET")]
     pub target: Option<String>,
+    /// Write a timeline of the first 64 micro-steps, thread by thread, for chrome://tracing or Perfetto (docs/training.md).
+    #[arg(long, value_name = "FILE")]
+    pub trace_json: Option<PathBuf>,
+    /// At the end, also tell who held the memory (docs/training.md).
+    #[arg(long)]
+    pub memory: bool,
 }
 
 /// `ferrane generate`.

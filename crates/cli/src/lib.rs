@@ -32,12 +32,14 @@ mod fmt;
 mod generate;
 mod grad;
 mod inspect;
+mod memory;
 mod model;
 mod out;
 mod program;
 mod run;
 mod target;
 mod trace;
+mod trace_file;
 mod train;
 
 use std::ffi::OsString;

@@ -19,12 +19,13 @@ use ferrane::llm::tokenizer::Tokenizer;
 use ferrane::llm::weights::{Init, Weights};
 use ferrane::train::checkpoint::{self, Checkpoint, Store};
 use ferrane::train::data::{self, Compaction, Format, Ids, Source, story};
+use ferrane::train::metrics::Memory;
 use ferrane::train::run::{self, Run, RunOptions};
 use ferrane::train::step::{Engine, Pipeline, ReferenceEngine};
 
 use crate::args::{Train, Vocabulary};
 use crate::error::{Error, Result};
-use crate::{cost, model, out};
+use crate::{cost, memory, model, out, trace_file};
 use show::Show;
 
 /// Model of a run that names none.
@@ -51,6 +52,7 @@ pub fn run(args: Train) -> Result<()> {
     }
     let target = args.target.as_deref().map(|name| Ok::<_, Error>((name, cost::model(name)?))).transpose()?;
     let device = model::device(&options.device)?;
+    let timeline = args.trace_json.as_deref().map(trace_file::open).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut show = Show::new(args.json, stop.clone());
     let (ids, tokenizer, config, start) = match stored {
@@ -106,12 +108,18 @@ pub fn run(args: Train) -> Result<()> {
         Start::Resume(store, checkpoint) => Run::resume(kept, store, *checkpoint, ids, engine)?,
     }
     .with_vocabulary(&compaction);
+    if let Some((_, timeline)) = &timeline {
+        run = run.with_timeline(timeline);
+    }
     if let Some(tokenizer) = &tokenizer {
         keep_tokenizer(tokenizer, &options)?;
     }
     stop_on_ctrl_c(&stop)?;
     let result = run.run(&mut |event| show.event(event), &stop);
     show.finish();
+    if let Some((file, timeline)) = timeline {
+        trace_file::write(file, &timeline)?;
+    }
     let summary = match result {
         Ok(summary) => summary,
         Err(error) => {
@@ -135,6 +143,9 @@ pub fn run(args: Train) -> Result<()> {
             None => None,
         };
         show.end(&summary, &options.out, sample.as_deref())?;
+    }
+    if args.memory {
+        show.memory(&Memory::new(run.config(), run.memory(), memory::peak()))?;
     }
     if let Some((target, step)) = &predicted {
         show.predicted(target, step, summary.efficiency.micro_step_ms())?;

@@ -119,6 +119,15 @@ pub struct Computer {
     pub build: String,
 }
 
+/// Memory of this process that a machine's programs take beside their surfaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Bytes of intermediate values of evaluations.
+    pub arenas: usize,
+    /// Bytes of constants.
+    pub constants: usize,
+}
+
 /// A machine.
 pub trait Backend: Send + Sync {
     /// Its name with the options that matter, `emulator (fast)` for example.
@@ -146,6 +155,10 @@ pub trait Backend: Send + Sync {
     /// What it has to say that failed nothing, each remark once: limits that it only warns of, for example.
     fn notes(&self) -> Vec<String> {
         Vec::new()
+    }
+    /// What its programs take of this process's memory now.
+    fn footprint(&self) -> Footprint {
+        Footprint::default()
     }
 }
 

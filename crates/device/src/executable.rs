@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferrane_mil::Program;
 use ferrane_target::Profile;
 
-use crate::backend::{Backend, CompileOptions, Compiled, Computer, Events, Loaded, ProgramState, Source};
+use crate::backend::{Backend, CompileOptions, Compiled, Computer, Events, Footprint, Loaded, ProgramState, Source};
 use crate::bindings::check;
 use crate::recorder::{Record, Recorder};
 use crate::{Bindings, Error, ErrorKind, Layout, Request, Result, Surface};
@@ -89,6 +89,11 @@ impl Device {
     /// What the machine has to say that failed nothing, each remark once.
     pub fn notes(&self) -> Vec<String> {
         self.0.notes()
+    }
+
+    /// What its programs take of this process's memory now, surfaces left out; nothing where they live elsewhere.
+    pub fn footprint(&self) -> Footprint {
+        self.0.footprint()
     }
 
     /// Shared events, where the machine has them.

@@ -29,7 +29,9 @@ mod submission;
 mod surface;
 mod sync;
 
-pub use backend::{Accesses, Backend, CompileOptions, Completion, Computer, Done, Event, ProgramState, Source, Stats};
+pub use backend::{
+    Accesses, Backend, CompileOptions, Completion, Computer, Done, Event, Footprint, ProgramState, Source, Stats,
+};
 pub use bindings::Bindings;
 pub use error::{Error, ErrorKind, Result, remedy};
 pub use executable::{Artifact, Device, Executable, Port, Procedure};

@@ -22,7 +22,7 @@ use crate::backend::{
     Accesses, Backend, Chaining, CompileOptions, Compiled, Completion, Computer, Done, Event, Events, Loaded, Prepared,
     ProgramState, Source, Stats,
 };
-use crate::{Bindings, Error, Foreign, Layout, Memory, Procedure, Result};
+use crate::{Bindings, Error, Footprint, Foreign, Layout, Memory, Procedure, Result};
 
 /// An event that was handed out, or met, with the machine's own behind it. The weak reference keeps the address from being given
 /// away again.
@@ -184,6 +184,10 @@ impl Backend for Recorder {
 
     fn notes(&self) -> Vec<String> {
         self.inner.notes()
+    }
+
+    fn footprint(&self) -> Footprint {
+        self.inner.footprint()
     }
 }
 

@@ -42,6 +42,14 @@ impl Body {
         }
     }
 
+    /// Bytes of the constants that lie ready for an evaluation.
+    pub(crate) fn constant_bytes(&self) -> usize {
+        match self {
+            Body::Plan(plan) => plan.constant_bytes(),
+            Body::Interpreted(..) => 0,
+        }
+    }
+
     pub(crate) fn procedure(&self) -> &Procedure {
         match self {
             Body::Plan(plan) => &plan.procedure,

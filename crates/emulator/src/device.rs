@@ -7,7 +7,7 @@ use std::time::Duration;
 use ferrane_arith::Rules;
 use ferrane_device::backend::{Backend, CompileOptions, Compiled, Event, Events, Source};
 use ferrane_device::queue::Queue;
-use ferrane_device::{Error, ErrorKind, Layout, Memory, Result};
+use ferrane_device::{Error, ErrorKind, Footprint, Layout, Memory, Result};
 use ferrane_host::buffer::SharedBytes;
 use ferrane_mil::{Function, MilError, Program, Weights, check, parse, print, verify};
 use ferrane_target::Profile;
@@ -253,6 +253,10 @@ impl Backend for Emulator {
 
     fn notes(&self) -> Vec<String> {
         self.life.notes()
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint { arenas: self.life.arenas.bytes(), constants: self.life.constant_bytes() }
     }
 }
 

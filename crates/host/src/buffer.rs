@@ -279,6 +279,14 @@ impl Drop for WriteGuard {
     }
 }
 
+/// Bytes of all [`AlignedBuf`]s of this process.
+static ALIGNED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
+/// Bytes that all [`AlignedBuf`]s of this process hold now: arenas and scratch.
+pub fn aligned_bytes() -> usize {
+    ALIGNED.load(std::sync::atomic::Ordering::Relaxed)
+}
+
 /// Owned zeroed memory aligned to [`ALIGN`]: arenas and scratch.
 pub struct AlignedBuf {
     heap: Option<Heap>,
@@ -296,7 +304,9 @@ impl AlignedBuf {
     /// # Errors
     /// [`AllocError`] if the memory is not to be had.
     pub fn new(len: usize) -> Result<Self, AllocError> {
-        Ok(Self { heap: Some(Heap::zeroed(len)?), len })
+        let heap = Some(Heap::zeroed(len)?);
+        ALIGNED.fetch_add(len, std::sync::atomic::Ordering::Relaxed);
+        Ok(Self { heap, len })
     }
 
     /// Makes the buffer at least `len` bytes long. Growing drops the old contents and gives zeros; a buffer that is
@@ -327,6 +337,14 @@ impl AlignedBuf {
     /// If the length is no multiple of `T`'s size.
     pub fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T], PodCastError> {
         bytemuck::try_cast_slice_mut(self)
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        if self.heap.is_some() {
+            ALIGNED.fetch_sub(self.len, std::sync::atomic::Ordering::Relaxed);
+        }
     }
 }
 

@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+pub use rayon::Scope;
+
 /// Number of threads of the pool.
 pub fn threads() -> usize {
     rayon::current_num_threads()
@@ -79,6 +81,22 @@ pub fn for_each_chunk_mut3<A: Send, B: Send, C: Send>(
         .for_each(|(i, ((a, b), c))| task(i, a, b, c));
 }
 
+/// Calls `task` for each of `tasks`, which may differ much in size: every one can go to another thread.
+pub fn for_each_task<T: Send>(tasks: &mut [T], task: impl Fn(&mut T) + Sync) {
+    tasks.par_iter_mut().with_max_len(1).for_each(&task);
+}
+
+/// Calls `work` on a thread of the pool, so that its parallel parts and the thread that waits for them are one. Jobs that it spawns
+/// into the scope run beside it on threads that have nothing else to do; the call returns when they are done, too.
+pub fn scope<'a, R: Send>(work: impl FnOnce(&rayon::Scope<'a>) -> R + Send) -> R {
+    rayon::scope(work)
+}
+
+/// Index of this thread in the pool, `None` outside of it.
+pub fn thread_index() -> Option<usize> {
+    rayon::current_thread_index()
+}
+
 /// Maps ranges of at most `per_task` indices of `0..n` and combines the results in a tree whose form depends on `n`
 /// and `per_task` alone: the same bits whatever the thread count. `None` for `n` = 0.
 pub fn reduce<T: Send>(
@@ -134,6 +152,10 @@ mod tests {
             (a[0], b[0], c[0]) = (i, 2 * i, 3 * i);
         });
         assert_eq!((a[8], b[8], c[8]), (4, 8, 12));
+        for_each_task(&mut a, |a| *a += 1);
+        assert_eq!((a[0], a[8]), (1, 5));
+        let (inside, outside) = (scope(|_| thread_index()), thread_index());
+        assert!(inside.is_some() && outside.is_none());
     }
 
     #[test]

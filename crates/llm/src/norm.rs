@@ -7,10 +7,13 @@
 //! Rows are cut into tasks by size alone and partial sums are added in a tree of fixed form: the same bits on any number
 //! of threads.
 
-use ferrane_host::{pool, vectorize};
+use ferrane_host::{convert, pool, vectorize};
+use half::f16;
 
 /// Elements that one task works on.
 const GRAIN: usize = 16 * 1024;
+/// Values between a norm and its rounding.
+const TILE: usize = 512;
 /// Running sums of a sum along a row.
 const LANES: usize = 16;
 
@@ -44,6 +47,50 @@ fn inverse_rms(squares: &mut [f32], channels: usize, eps: f32) {
     }
 }
 
+/// `1/√(mean of squares + eps)` of each column.
+fn inverse_rms_of(x: &[f32], channels: usize, seq: usize, eps: f32) -> Vec<f32> {
+    let mut r = column_sums(channels, seq, seq, |sums, channel| {
+        let row = &x[channel * seq..][..seq];
+        vectorize!({
+            for t in 0..seq {
+                sums[t] += row[t] * row[t];
+            }
+        });
+    });
+    inverse_rms(&mut r, channels, eps);
+    r
+}
+
+/// [`rmsnorm_forward`] with its result rounded to fp16 on the way.
+///
+/// # Panics
+/// If a length is not `w.len() · seq`.
+pub fn rmsnorm_forward_f16(x: &[f32], w: &[f32], seq: usize, eps: f32, y: &mut [f16]) {
+    assert_eq!((x.len(), y.len()), (w.len() * seq, w.len() * seq), "activations are [{}, {seq}]", w.len());
+    if x.is_empty() {
+        return;
+    }
+    let r = inverse_rms_of(x, w.len(), seq, eps);
+    let channels = channels_per_task(seq);
+    pool::for_each_chunk_mut(y, channels * seq, |task, rows| {
+        let mut tile = [0.0f32; TILE];
+        for (i, out) in rows.chunks_exact_mut(seq).enumerate() {
+            let channel = task * channels + i;
+            let (gain, row) = (w[channel], &x[channel * seq..][..seq]);
+            for ((out, row), r) in out.chunks_mut(TILE).zip(row.chunks(TILE)).zip(r.chunks(TILE)) {
+                let n = out.len();
+                let (tile, row, r) = (&mut tile[..n], &row[..n], &r[..n]);
+                vectorize!({
+                    for t in 0..n {
+                        tile[t] = row[t] * r[t] * gain;
+                    }
+                });
+                convert::f32_to_f16(tile, out);
+            }
+        }
+    });
+}
+
 /// `y = RMSNorm(x) · w`. `w` has one gain for each channel; `x` and `y` are `[w.len(), seq]`.
 ///
 /// # Panics
@@ -53,15 +100,7 @@ pub fn rmsnorm_forward(x: &[f32], w: &[f32], seq: usize, eps: f32, y: &mut [f32]
     if x.is_empty() {
         return;
     }
-    let mut r = column_sums(w.len(), seq, seq, |sums, channel| {
-        let row = &x[channel * seq..][..seq];
-        vectorize!({
-            for t in 0..seq {
-                sums[t] += row[t] * row[t];
-            }
-        });
-    });
-    inverse_rms(&mut r, w.len(), eps);
+    let r = inverse_rms_of(x, w.len(), seq, eps);
     let channels = channels_per_task(seq);
     pool::for_each_chunk_mut(y, channels * seq, |task, rows| {
         for (i, out) in rows.chunks_exact_mut(seq).enumerate() {
@@ -168,7 +207,7 @@ mod tests {
     #[test]
     fn forward_and_gradients_against_differences() {
         // Sizes below, at and above a task and the lanes. The gains are far from 1, so that a stray factor w shows.
-        for (channels, seq) in [(5, 3), (24, 37), (300, 96), (1, 1)] {
+        for (channels, seq) in [(5, 3), (24, 37), (300, 96), (1, 1), (3, 700)] {
             let (x, w, dy) = (values(channels * seq, 1), values(channels, 2), values(channels * seq, 3));
             let eps = 1e-5;
             let mut y = vec![0.0; x.len()];
@@ -176,6 +215,9 @@ mod tests {
             let exact = naive(&wide(&x), &wide(&w), seq, f64::from(eps));
             // A few roundings of values near 1.
             assert!(y.iter().zip(&exact).all(|(a, b)| (f64::from(*a) - b).abs() < 2e-6));
+            let mut half = vec![f16::ZERO; x.len()];
+            rmsnorm_forward_f16(&x, &w, seq, eps, &mut half);
+            assert!(y.iter().zip(&half).all(|(a, b)| f16::from_f32(*a) == *b));
 
             let (mut dx, mut dw) = (vec![9.0; x.len()], vec![1.0; channels]);
             rmsnorm_backward(&dy, &x, &w, seq, eps, &mut dx, &mut dw);

@@ -11,6 +11,7 @@ use ferrane_device::{
 use ferrane_host::convert;
 use half::f16;
 
+use crate::config::Config;
 use crate::layout::{Content, KernelLayout, OUTPUT, Region, Tap};
 use crate::weights::{Layer, Part};
 
@@ -81,6 +82,84 @@ impl Bound {
             }
         }
         Ok(())
+    }
+}
+
+/// Where a tensor lies in the words of a surface.
+#[derive(Clone, Copy)]
+struct Place {
+    part: Part,
+    start: usize,
+    /// Words from one channel to the next.
+    stride: usize,
+    channels: usize,
+    len: usize,
+    transposed: bool,
+}
+
+/// The weight regions of one kernel's input surfaces, open to be written piece by piece.
+pub struct OpenWeights(Vec<(WriteAccess, Vec<Place>)>);
+
+impl Bound {
+    /// Takes the surfaces with weights for writing. Everything is checked here, so that writing cannot fail.
+    ///
+    /// # Errors
+    /// A region that does not fit its surface or is not of a tensor's size in this model, or a surface in use.
+    pub fn open(&self, layout: &KernelLayout, config: &Config) -> Result<OpenWeights> {
+        let mut open = Vec::new();
+        for (name, surface) in &self.surfaces {
+            let mut places = Vec::new();
+            for (region, part, transposed) in layout.weights().filter(|(r, ..)| r.port == *name) {
+                let Region { channel, channels, offset, len, .. } = *region;
+                let (range, stride) = rectangle(surface.layout(), channel, channels, offset, len)?;
+                count(region.name, part.shape(config).iter().product(), channels * len)?;
+                places.push(Place { part, start: range.start, stride, channels, len, transposed });
+            }
+            if !places.is_empty() {
+                open.push((surface.write()?, places));
+            }
+        }
+        Ok(OpenWeights(open))
+    }
+}
+
+impl OpenWeights {
+    /// The tensors that have a place here.
+    pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
+        self.0.iter().flat_map(|(_, places)| places.iter().map(|p| p.part))
+    }
+
+    /// Rounds `values` of a tensor, which begin at its value `at`, into its place. Values without a place are left out.
+    pub fn write(&mut self, part: Part, at: usize, values: &[f32]) {
+        for (access, places) in &mut self.0 {
+            for place in places.iter().filter(|p| p.part == part) {
+                place.write(access.f16s_mut(), at, values);
+            }
+        }
+    }
+}
+
+impl Place {
+    fn write(&self, words: &mut [f16], at: usize, values: &[f32]) {
+        let Place { start, stride, channels, len, transposed, .. } = *self;
+        // Values of a row of the tensor.
+        let row = if transposed { channels } else { len };
+        let rows = values.len() / row;
+        if values.is_empty() || at + values.len() > channels * len {
+            return;
+        }
+        if at % row != 0 || rows * row != values.len() {
+            for (i, value) in (at..).zip(values) {
+                let (channel, column) = if transposed { (i % row, i / row) } else { (i / row, i % row) };
+                words[start + channel * stride + column] = f16::from_f32(*value);
+            }
+        } else if transposed {
+            let words = &mut words[start + at / row..];
+            convert::f32_to_f16_transposed(values, row, words, stride, rows, row);
+        } else {
+            let words = &mut words[start + at / row * stride..];
+            convert::f32_rows_to_f16(values, row, words, stride, rows, row);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The training loop.
 //!
-//! An update is a window of `accum` micro-steps of `batch` sequences each; then norm, clipping, AdamW, staging. All state
+//! An update is a window of `accum` micro-steps of `batch` sequences each; then norm, clipping, AdamW with staging. All state
 //! that decides about results lives at the borders between updates: weights, moments, and [`State`]. So a checkpoint is
 //! always one of a border.
 //!
@@ -19,15 +19,16 @@ pub use options::{Change, RunOptions};
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ferrane_llm::config::Config;
 use ferrane_llm::weights::{self, Weights};
 
 use crate::checkpoint::{self, Checkpoint, Snapshot, State, Store};
 use crate::data::{self, Compaction, Ids, Sampler, Split};
-use crate::metrics::{self, Efficiency, Flops, JsonLines, Record, Sink, finite};
-use crate::optim::{self, LossScale, Moments};
+use crate::metrics::timeline::{Kind, Tracer};
+use crate::metrics::{self, Efficiency, EngineMemory, Flops, JsonLines, Record, Sink, Timeline, finite};
+use crate::optim::{self, Gradients, LossScale, Moments, Update};
 use crate::step::{Engine, StepError};
 
 /// Updates skipped in a row after which a run gives up: the loss scale has then been halved to next to nothing, and what is
@@ -110,7 +111,7 @@ pub struct Run {
     sampler: Sampler,
     store: Store,
     weights: Weights,
-    gradients: Weights,
+    gradients: Gradients,
     moments: Moments,
     state: State,
     /// `None` after a failed write, which is told once.
@@ -121,6 +122,7 @@ pub struct Run {
     changes: Vec<Change>,
     warnings: Vec<String>,
     last_loss: Option<f64>,
+    timeline: Option<Timeline>,
 }
 
 /// What the windows of an update came to.
@@ -230,9 +232,10 @@ impl Run {
         state.tokenizer = options.tokenizer.as_ref().map(|t| t.display().to_string());
         Ok(Run {
             efficiency: Efficiency::new(Flops::new(&config, options.seq, config.vocab)),
-            gradients: Weights::zeros(&config),
+            gradients: Gradients::new(&config),
             sampler: Sampler::from_state(&state.sampler),
             last_loss: None,
+            timeline: None,
             saved: None,
             changes: Vec::new(),
             warnings: Vec::new(),
@@ -255,6 +258,19 @@ impl Run {
         self.efficiency.flops = Flops::new(&self.config, self.options.seq, vocabulary.len());
         self.state.compaction = (!vocabulary.is_identity()).then(|| vocabulary.clone());
         self
+    }
+
+    /// Records the first micro-steps, as many as the timeline wants.
+    #[must_use]
+    pub fn with_timeline(mut self, timeline: &Timeline) -> Self {
+        self.engine.record(timeline);
+        self.timeline = Some(timeline.clone());
+        self
+    }
+
+    /// What the engine holds.
+    pub fn memory(&self) -> EngineMemory {
+        self.engine.memory()
     }
 
     /// The configuration.
@@ -392,6 +408,8 @@ impl Run {
             return Ok(None);
         };
         let optimizer = Instant::now();
+        let tracer = self.timeline.as_ref().map_or(Tracer::off(), Timeline::update);
+        let span = tracer.span(Kind::Update, "update", None);
         let lr = self.options.schedule().rate(self.state.step);
         // What was really accumulated, not what was planned (upstream-defects #10).
         let mean = 1.0 / (window.accumulated.max(1) as f64 * f64::from(scale));
@@ -400,30 +418,26 @@ impl Run {
             false => f64::NAN,
         };
         let skipped = !norm.is_finite();
-        let mut staging = Duration::ZERO;
         if skipped {
-            optim::zero(&self.config, &mut self.gradients);
+            self.gradients.clear();
             self.state.loss_scale.overflow();
             self.state.skipped += 1;
             self.state.skipped_in_a_row += 1;
         } else {
             let factor = mean * optim::clip_factor(norm, self.options.clip);
-            let Run { config, weights, gradients, moments, .. } = self;
-            let count = self.state.updates + 1;
-            self.options.optimizer().update(config, weights, gradients, moments, lr, factor, count)?;
+            let (optimizer, count) = (self.options.optimizer(), self.state.updates + 1);
+            let Run { config, weights, gradients, moments, engine, .. } = self;
+            engine.update(Update { optimizer, config, weights, gradients, moments, lr, factor, count })?;
             self.state.updates = count;
             self.state.skipped_in_a_row = 0;
             self.state.loss_scale.good(window.max_dy);
-            let begun = Instant::now();
-            self.engine.stage(&self.weights)?;
-            staging = begun.elapsed();
         }
+        drop(span);
         self.state.step += 1;
         self.state.tokens += window.tokens;
         self.state.sampler = self.sampler.state();
         self.efficiency.updates += 1;
-        self.efficiency.optimizer += (optimizer.elapsed() - staging).as_secs_f64();
-        self.efficiency.weight_staging += staging.as_secs_f64();
+        self.efficiency.optimizer += optimizer.elapsed().as_secs_f64();
         let loss = (window.accumulated > 0).then(|| window.loss / window.accumulated as f64);
         self.last_loss = loss.or(self.last_loss);
         Ok(Some(Record {
@@ -475,7 +489,7 @@ impl Run {
 
     /// Back to the border before the window at hand.
     fn rewind(&mut self) {
-        optim::zero(&self.config, &mut self.gradients);
+        self.gradients.clear();
         self.sampler = Sampler::from_state(&self.state.sampler);
     }
 

@@ -70,6 +70,12 @@ pub struct BenchStep {
     /// Where the kernels run.
     #[command(flatten)]
     pub device: DeviceArg,
+    /// Write a timeline of the first 64 micro-steps, thread by thread, for chrome://tracing or Perfetto (docs/training.md).
+    #[arg(long, value_name = "FILE")]
+    pub trace_json: Option<PathBuf>,
+    /// Also tell who held the memory (docs/training.md).
+    #[arg(long)]
+    pub memory: bool,
     /// One JSON object on one line.
     #[arg(long)]
     pub json: bool,

@@ -11,8 +11,9 @@ use ferrane::llm::layout::Shape;
 use ferrane::llm::random::Rng;
 use ferrane::llm::weights::{Init, Weights};
 use ferrane::train::data::Compaction;
-use ferrane::train::metrics::Flops;
-use ferrane::train::optim::{AdamW, Moments, clip_factor, norms};
+use ferrane::train::metrics::timeline::{Kind, Tracer};
+use ferrane::train::metrics::{Flops, Memory, Timeline};
+use ferrane::train::optim::{AdamW, Gradients, Moments, Update, clip_factor, norms};
 use ferrane::train::step::{Engine, Parts, Pipeline, ReferenceEngine};
 use serde_json::{Map, Value, json};
 
@@ -20,7 +21,7 @@ use super::measure::{self, Spread, round};
 use super::{machine, sweep};
 use crate::args::BenchStep;
 use crate::error::{Error, Result};
-use crate::{model, out};
+use crate::{memory, model, out, trace_file};
 
 /// Loss scale of the measured steps.
 const SCALE: f32 = 256.0;
@@ -43,19 +44,26 @@ pub fn run(args: BenchStep) -> Result<()> {
     if let Some(what) = args.sweep {
         return sweep::run(&args, what, &config, active);
     }
-    let steps = steps(&args, &config, args.seq, active)?;
+    let trace = args.trace_json.as_deref().map(trace_file::open).transpose()?;
+    let steps = steps(&args, &config, args.seq, active, trace.as_ref().map(|(_, timeline)| timeline))?;
+    if let Some((file, timeline)) = trace {
+        trace_file::write(file, &timeline)?;
+    }
     let gflops = Flops::new(&config, args.seq, active).total() / steps.micro.median() / 1e6;
-    let rss = peak_rss_mb();
+    let rss = memory::peak().map(|bytes| bytes as f64 / f64::from(1 << 20));
     if args.json {
         let parts: Map<_, _> = steps.parts.iter().map(|(name, ms)| (name.to_string(), round(*ms).into())).collect();
         let spread = |s: &Spread| Value::Object(s.json("ms"));
-        let object = json!({
+        let mut object = json!({
             "model": args.model, "device": args.device.device, "seq": args.seq, "vocab": active,
             "parameters": config.parameters(), "micro_step_ms": round(steps.micro.median()),
             "update_ms": round(steps.update.median()), "gflops": round(gflops), "peak_rss_mb": rss.map(round),
             "steps": steps.micro.count(), "parts": parts, "micro_step": spread(&steps.micro),
             "update": spread(&steps.update), "machine": machine::describe(),
         });
+        if let (Some(account), Some(object)) = (&steps.memory, object.as_object_mut()) {
+            object.insert("memory".into(), memory::json(account));
+        }
         return out::line(object);
     }
     out::line(format_args!(
@@ -73,7 +81,7 @@ pub fn run(args: BenchStep) -> Result<()> {
     if let Some(rss) = rss {
         out::line(format_args!("  peak memory {rss:.0} MB"))?;
     }
-    Ok(())
+    steps.memory.iter().try_for_each(memory::show)
 }
 
 /// What was measured.
@@ -84,10 +92,18 @@ pub struct Steps {
     pub update: Spread,
     /// The median of each part of a micro-step, in milliseconds.
     parts: [(&'static str, f64); 7],
+    /// Who held the memory, if it is asked for.
+    memory: Option<Memory>,
 }
 
 /// Measures steps of `seq` tokens over `active` entries of the vocabulary.
-pub fn steps(args: &BenchStep, config: &Config, seq: usize, active: usize) -> Result<Steps> {
+pub fn steps(
+    args: &BenchStep,
+    config: &Config,
+    seq: usize,
+    active: usize,
+    timeline: Option<&Timeline>,
+) -> Result<Steps> {
     let mut weights = Weights::init(config, Init::Normal { std: 0.02 }, 1);
     // As a training run would find it: the model keeps its vocabulary, the data use a part of it.
     let spread = (config.vocab / active).max(1) as u32;
@@ -102,7 +118,10 @@ pub fn steps(args: &BenchStep, config: &Config, seq: usize, active: usize) -> Re
             Box::new(Pipeline::new(&device, shape, compaction.clone(), &weights)?)
         }
     };
-    let mut gradients = Weights::zeros(config);
+    if let Some(timeline) = timeline {
+        engine.record(timeline);
+    }
+    let mut gradients = Gradients::new(config);
     let mut moments = Moments::zeros(config);
     let mut rng = Rng::new(7);
     let mut rows = Vec::new();
@@ -116,10 +135,13 @@ pub fn steps(args: &BenchStep, config: &Config, seq: usize, active: usize) -> Re
             return Err(Error::new("a measured step was not finite"));
         }
         let begun = Instant::now();
+        let span = timeline.map_or(Tracer::off(), Timeline::update).span(Kind::Update, "update", None);
         let norm = norms(config, &gradients).scaled(1.0 / f64::from(SCALE)).total;
         let factor = clip_factor(norm, 1.0) / f64::from(SCALE);
-        AdamW::default().update(config, &mut weights, &mut gradients, &mut moments, 1e-4, factor, count)?;
-        engine.stage(&weights)?;
+        let (optimizer, lr) = (AdamW::default(), 1e-4);
+        let (weights, gradients, moments) = (&mut weights, &mut gradients, &mut moments);
+        engine.update(Update { optimizer, config, weights, gradients, moments, lr, factor, count })?;
+        drop(span);
         rows.push((micro_time, begun.elapsed(), micro.parts));
     }
     let rows = &rows[WARM_UP..];
@@ -134,13 +156,6 @@ pub fn steps(args: &BenchStep, config: &Config, seq: usize, active: usize) -> Re
         ("waiting_ms", all(&|r| r.2.waiting)),
     ]
     .map(|(name, spread)| (name, spread.median()));
-    Ok(Steps { micro: all(&|r| r.0), update: all(&|r| r.1), parts })
-}
-
-/// Largest resident memory of this process so far, from the kernel's own account; `None` where there is none.
-pub fn peak_rss_mb() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
-    let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib / 1024.0)
+    let memory = args.memory.then(|| Memory::new(config, engine.memory(), memory::peak()));
+    Ok(Steps { micro: all(&|r| r.0), update: all(&|r| r.1), parts, memory })
 }

@@ -25,7 +25,7 @@ pub fn run(args: &BenchStep, what: Sweep, config: &Config, active: usize) -> Res
             Sweep::Tokens => (config.layers, n),
             Sweep::Layers => (n, args.seq),
         };
-        let steps = step::steps(args, &Config { layers, ..config.clone() }, seq, active)?;
+        let steps = step::steps(args, &Config { layers, ..config.clone() }, seq, active, None)?;
         if !args.json {
             let (micro, update) = (steps.micro.text("ms"), steps.update.text("ms"));
             out::line(format_args!("{n:6} {name}: micro-step {micro}, update {update}"))?;

@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use ferrane::llm::config::Config;
 use ferrane::target::cost::StepCost;
 use ferrane::train::data::{Compaction, Ids};
+use ferrane::train::metrics::Memory;
 use ferrane::train::run::{Event, RunOptions, Summary, quoted};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::model;
 use crate::out::{line, note};
+use crate::{memory, model};
 
 /// Seconds between plain progress lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -199,6 +200,19 @@ impl Show {
         let (program, out) = (model::program(), quoted(&out.display().to_string()));
         let tokenizer = if sample.is_some() { "" } else { "--tokenizer FILE " };
         line(format_args!("go on: {program} generate --checkpoint {out} {tokenizer}--prompt \"One day\""))
+    }
+
+    /// Who held the memory.
+    ///
+    /// # Errors
+    /// When standard output cannot be written to.
+    pub fn memory(&self, account: &Memory) -> Result<()> {
+        if self.json {
+            return line(json!({"event": "memory", "bytes": memory::json(account)}));
+        }
+        let peak = account.peak.map_or(String::new(), |peak| format!(", {:.1} MB at most", peak as f64 / 1e6));
+        line(format_args!("memory{peak}"))?;
+        memory::show(account)
     }
 
     /// What a window would take on a chip, beside what it took here.

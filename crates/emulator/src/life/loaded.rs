@@ -1,5 +1,6 @@
 //! A loaded program.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ferrane_device::backend::{Loaded, Prepared, ProgramState};
@@ -12,19 +13,39 @@ use super::process::Slot;
 use super::request::Request;
 use crate::faults::Stage;
 
-/// Arenas that no evaluation uses now. There are as many as evaluations ran at one time.
+/// Memory for intermediate values, shared by the programs of a device: there are as many arenas as evaluations ran at one time,
+/// each as large as the largest that ran in it.
 #[derive(Default)]
-pub(super) struct Arenas(Mutex<Vec<AlignedBuf>>);
+pub(crate) struct Arenas {
+    /// Those that no evaluation uses now.
+    free: Mutex<Vec<AlignedBuf>>,
+    bytes: AtomicUsize,
+}
 
 impl Arenas {
     pub(super) fn take(&self, bytes: usize) -> Result<AlignedBuf> {
-        let mut arena = lock(&self.0).pop().unwrap_or_default();
-        arena.grow(bytes).map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;
+        let mut arena = lock(&self.free).pop().unwrap_or_default();
+        let before = arena.len();
+        let grown = arena.grow(bytes);
+        self.bytes.fetch_sub(before, Ordering::Relaxed);
+        self.bytes.fetch_add(arena.len(), Ordering::Relaxed);
+        grown.map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;
         Ok(arena)
     }
 
     pub(super) fn give(&self, arena: AlignedBuf) {
-        lock(&self.0).push(arena);
+        lock(&self.free).push(arena);
+    }
+
+    /// Gives back what no evaluation uses now.
+    fn clear(&self) {
+        let free = std::mem::take(&mut *lock(&self.free));
+        self.bytes.fetch_sub(free.iter().map(|a| a.len()).sum(), Ordering::Relaxed);
+    }
+
+    /// Bytes of all of them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -38,7 +59,6 @@ struct Resident {
 pub(super) struct Place {
     /// `None` after an unload.
     resident: Mutex<Option<Resident>>,
-    pub arenas: Arenas,
 }
 
 impl Place {
@@ -64,7 +84,7 @@ pub(super) struct Ready {
 impl Ready {
     pub(super) fn new(shared: Arc<Shared>, slot: Slot, artefact: Arc<Mutex<ProgramState>>) -> Ready {
         let resident = Mutex::new(Some(Resident { shared: shared.clone(), _slot: slot }));
-        let place = Arc::new(Place { resident, arenas: Arenas::default() });
+        let place = Arc::new(Place { resident });
         Ready { shared, place, state: Mutex::new(ProgramState::Loaded), artefact }
     }
 
@@ -107,7 +127,7 @@ impl Loaded for Ready {
 
     fn unload(&self) -> Result<()> {
         self.place.lock().take().ok_or_else(unloaded)?;
-        lock(&self.place.arenas.0).clear();
+        self.shared.life().arenas.clear();
         if let Some(ticket) = &self.shared.kept.ticket {
             ticket.unloaded();
         }

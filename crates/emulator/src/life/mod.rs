@@ -34,6 +34,7 @@ use ferrane_target::profile::Limit;
 use crate::faults::{Action, Faults, Rule, Stage};
 
 pub(crate) use compiled::{Artefact, Recipe};
+use loaded::Arenas;
 pub use process::Process;
 use process::{Slot, Ticket};
 
@@ -81,6 +82,7 @@ pub(crate) struct Life {
     poisoned: AtomicBool,
     notes: Mutex<Vec<String>>,
     programs: Mutex<HashMap<String, Weak<compiled::Shared>>>,
+    pub(crate) arenas: Arenas,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -114,7 +116,14 @@ impl Life {
             poisoned: AtomicBool::new(false),
             notes: Mutex::default(),
             programs: Mutex::default(),
+            arenas: Arenas::default(),
         }
+    }
+
+    /// Bytes of the constants of all programs in use.
+    pub(crate) fn constant_bytes(&self) -> usize {
+        let programs: Vec<_> = lock(&self.programs).values().filter_map(Weak::upgrade).collect();
+        programs.iter().flat_map(|p| &p.bodies).map(crate::body::Body::constant_bytes).sum()
     }
 
     /// What the device has to say that failed nothing.

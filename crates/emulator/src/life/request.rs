@@ -42,9 +42,10 @@ impl Request {
     fn compute(&self, shared: &Shared, accesses: &mut Accesses) -> Result<()> {
         match &shared.bodies[self.body] {
             Body::Plan(plan) => {
-                let mut arena = self.place.arenas.take(plan.arena_bytes)?;
+                let arenas = &shared.life().arenas;
+                let mut arena = arenas.take(plan.arena_bytes)?;
                 let result = plan.evaluate(&mut arena, accesses);
-                self.place.arenas.give(arena);
+                arenas.give(arena);
                 result
             }
             Body::Interpreted(function, ports) => interpret(function, ports, accesses),

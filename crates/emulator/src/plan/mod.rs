@@ -120,6 +120,11 @@ impl Plan {
         Ok(Plan { table: table.clone(), steps, constants, arena_bytes, procedure: ports.procedure })
     }
 
+    /// Bytes of its constants.
+    pub(crate) fn constant_bytes(&self) -> usize {
+        self.constants.len()
+    }
+
     /// Evaluates over bound surfaces, in port order. Allocates nothing of its own.
     pub(crate) fn evaluate(&self, arena: &mut [u8], accesses: &mut Accesses) -> Result<()> {
         let mut memory = self.memory(arena, accesses);

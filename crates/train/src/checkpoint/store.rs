@@ -166,10 +166,10 @@ impl Store {
         })?;
         state.files.insert(MODEL.into(), digest);
 
-        moments.m.check(config)?;
-        moments.v.check(config)?;
+        moments.m().check(config)?;
+        moments.v().check(config)?;
         let mut tensors = Vec::new();
-        for (prefix, moment) in [("m", &moments.m), ("v", &moments.v)] {
+        for (prefix, moment) in [("m", moments.m()), ("v", moments.v())] {
             let named = |t: TensorRef<'_>| format!("{prefix}.{}", t.name);
             tensors.extend(moment.tensors(config).into_iter().map(|t| TensorRef { name: named(t.clone()), ..t }));
         }
@@ -313,12 +313,13 @@ fn read(folder: &Path, expected: Option<&Config>) -> Result<Checkpoint, Error> {
     let weights = native::read(&model, expected.unwrap_or(&own))?;
     let config = expected.cloned().unwrap_or(own);
     let optimizer = open(OPTIMIZER)?;
-    let mut moments = Moments::zeros(&config);
-    for (prefix, moment) in [("m", &mut moments.m), ("v", &mut moments.v)] {
+    let (mut m, mut v) = (Weights::zeros(&config), Weights::zeros(&config));
+    for (prefix, moment) in [("m", &mut m), ("v", &mut v)] {
         for tensor in moment.tensors_mut(&config) {
             optimizer.read(&format!("{prefix}.{}", tensor.name), &tensor.shape, tensor.data)?;
         }
     }
+    let moments = Moments::new(&config, m, v);
     Ok(Checkpoint { path: folder.to_path_buf(), config, weights, moments, state, warnings: Vec::new() })
 }
 

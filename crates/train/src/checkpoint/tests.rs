@@ -43,7 +43,7 @@ impl Model {
     fn new(seed: u64) -> Self {
         let config = tiny();
         let draw = |stream| Weights::init(&config, Init::Normal { std: 1.0 }, 100 * seed + stream);
-        Model { weights: draw(0), moments: Moments { m: draw(1), v: draw(2) }, config: config.clone() }
+        Model { weights: draw(0), moments: Moments::new(&config, draw(1), draw(2)), config: config.clone() }
     }
 
     fn save(&self, store: &Store, step: u64) -> Result<PathBuf, Error> {

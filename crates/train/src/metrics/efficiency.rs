@@ -67,14 +67,12 @@ pub struct Efficiency {
     pub elementwise: f64,
     /// Embedding, classifier and cross-entropy.
     pub classifier: f64,
-    /// Weight gradients, on the worker queue.
+    /// Weight gradients, beside the step.
     pub weight_gradients: f64,
-    /// Waiting for the worker queue.
+    /// Working off the weight gradients that were left at the end.
     pub waiting: f64,
-    /// Norm, clipping and AdamW.
+    /// Norm, clipping, AdamW, and handing new weights to the engine on the way.
     pub optimizer: f64,
-    /// Handing new weights to the engine.
-    pub weight_staging: f64,
     /// Validation.
     pub validation: f64,
     /// Saving checkpoints.
@@ -100,7 +98,6 @@ impl Efficiency {
             weight_gradients: 0.0,
             waiting: 0.0,
             optimizer: 0.0,
-            weight_staging: 0.0,
             validation: 0.0,
             checkpoints: 0.0,
             flops,
@@ -122,7 +119,7 @@ impl Efficiency {
     }
 
     /// The parts with their names, in seconds, in the order of a report.
-    pub fn parts(&self) -> [(&'static str, f64); 11] {
+    pub fn parts(&self) -> [(&'static str, f64); 10] {
         [
             ("device forward", self.device_forward),
             ("device backward", self.device_backward),
@@ -132,7 +129,6 @@ impl Efficiency {
             ("weight gradients (overlapped)", self.weight_gradients),
             ("waiting for weight gradients", self.waiting),
             ("optimizer", self.optimizer),
-            ("weight staging", self.weight_staging),
             ("validation", self.validation),
             ("checkpoints", self.checkpoints),
         ]
@@ -145,12 +141,12 @@ impl Efficiency {
 
     /// Milliseconds of an update beside its micro-steps: norm, clipping, AdamW, staging.
     pub fn update_ms(&self) -> f64 {
-        ratio(1e3 * (self.optimizer + self.weight_staging), self.updates as f64)
+        ratio(1e3 * self.optimizer, self.updates as f64)
     }
 
     /// Tokens over the time of training: micro-steps, optimizer and staging.
     pub fn tokens_per_second(&self) -> f64 {
-        ratio(self.tokens as f64, self.steps + self.optimizer + self.weight_staging)
+        ratio(self.tokens as f64, self.steps + self.optimizer)
     }
 
     /// 10⁹ operations per second of forward and backward, in the micro-steps' time.

@@ -1,13 +1,17 @@
-//! What a run tells: one record an update, a plot of the loss, where the time went.
+//! What a run tells: one record an update, a plot of the loss, where the time and the memory went.
 //!
 //! A [`Sink`] takes the records. [`JsonLines`] is the one that every run has, `OUT/metrics.jsonl`; a terminal is another.
 
 mod efficiency;
 mod lines;
+mod memory;
 pub mod plot;
+pub mod timeline;
 
 pub use efficiency::{Efficiency, Flops};
 pub use lines::{JsonLines, read};
+pub use memory::{EngineMemory, Memory};
+pub use timeline::Timeline;
 
 use serde::{Deserialize, Serialize};
 

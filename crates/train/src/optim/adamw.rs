@@ -1,11 +1,17 @@
 //! AdamW with decoupled decay, in one pass over memory.
+//!
+//! Whoever wants the new weights (an engine that stages them as fp16) gets them tile by tile, while they are in the cache. A row of
+//! a table that no gradient ever reached has moments of zero, so its update is its decay and nothing else of it is read.
+
+use std::ops::Range;
 
 use ferrane_host::{pool, simd};
 use ferrane_llm::config::Config;
-use ferrane_llm::weights::{self, Kind, Weights};
+use ferrane_llm::weights::{self, Kind, Slot, Weights};
 use serde::{Deserialize, Serialize};
 
-use super::CHUNK;
+use super::gradients::is_table;
+use super::{CHUNK, Gradients, Moments, Rows};
 
 /// AdamW: `w ← w − lr·(m̂ / (√v̂ + eps) + decay·w)` (training-dynamic §8).
 ///
@@ -28,22 +34,6 @@ impl Default for AdamW {
     }
 }
 
-/// The first and the second moment of every weight.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Moments {
-    /// Mean of the gradients.
-    pub m: Weights,
-    /// Mean of their squares.
-    pub v: Weights,
-}
-
-impl Moments {
-    /// Before the first update.
-    pub fn zeros(config: &Config) -> Self {
-        Moments { m: Weights::zeros(config), v: Weights::zeros(config) }
-    }
-}
-
 /// The constants of one update, in the precision of the loop.
 #[derive(Clone, Copy)]
 struct Constants {
@@ -59,77 +49,226 @@ struct Constants {
     correction: f32,
 }
 
-/// A piece of one tensor and of what belongs to it.
+/// Values of a tile: with its three companions it stays in the second cache.
+const TILE: usize = 1 << 15;
+
+/// Who takes new weights: the tensor, where in it they begin, and the values.
+pub type Take<'a> = Box<dyn FnMut(Slot, usize, &[f32]) + Send + 'a>;
+
+/// A part of an update that one thread does from first to last, and who takes its new weights.
+pub struct Share<'a> {
+    /// Values of tensors; those of a matrix begin and end with a row. Shares do not overlap.
+    pub ranges: Vec<(Slot, Range<usize>)>,
+    /// Gets them in order, some whole rows at a time.
+    pub take: Take<'a>,
+}
+
+/// One update, ready to be made.
+pub struct Update<'a> {
+    /// The rule.
+    pub optimizer: AdamW,
+    /// The model.
+    pub config: &'a Config,
+    /// Its weights.
+    pub weights: &'a mut Weights,
+    /// What was accumulated; empty afterwards.
+    pub gradients: &'a mut Gradients,
+    /// The moments.
+    pub moments: &'a mut Moments,
+    /// Learning rate.
+    pub lr: f64,
+    /// Undoes loss scale and accumulation, and clips.
+    pub factor: f64,
+    /// The number of this update, from 1: skipped updates do not count, because they leave the moments alone.
+    pub count: u64,
+}
+
+/// A piece of a tensor and of what belongs to it.
 struct Piece<'a> {
+    slot: Slot,
+    /// Its first value in the tensor.
+    at: usize,
+    /// Values of a row.
+    row: usize,
     /// `1 − lr·decay`, or 1.
     keep: f32,
     w: &'a mut [f32],
-    g: &'a mut [f32],
+    g: &'a [f32],
     m: &'a mut [f32],
     v: &'a mut [f32],
 }
 
+impl<'a> Piece<'a> {
+    /// The first `n` values, taken off.
+    fn cut(&mut self, n: usize) -> Piece<'a> {
+        let (w, g, m, v) =
+            (std::mem::take(&mut self.w), self.g, std::mem::take(&mut self.m), std::mem::take(&mut self.v));
+        let ((w, w_rest), (g, g_rest)) = (w.split_at_mut(n), g.split_at(n));
+        let ((m, m_rest), (v, v_rest)) = (m.split_at_mut(n), v.split_at_mut(n));
+        let first = Piece { w, g, m, v, ..*self };
+        *self = Piece { at: self.at + n, w: w_rest, g: g_rest, m: m_rest, v: v_rest, ..*self };
+        first
+    }
+}
+
+/// Pieces that one thread does in order.
+struct Task<'p, 's> {
+    pieces: Vec<Piece<'p>>,
+    take: Option<Take<'s>>,
+}
+
 impl AdamW {
-    /// One update with gradients times `factor`; leaves the gradients zero.
-    ///
-    /// `factor` undoes loss scale and accumulation and clips. `count` is the number of this update, from 1: skipped
-    /// updates do not count, because they leave the moments alone.
+    /// One update with gradients times `factor`, see [`Update`]; leaves the gradients empty.
     ///
     /// # Errors
-    /// [`weights::Error::Mismatch`] when one of the four does not belong to `config`; then nothing has changed.
+    /// As [`Update::run`].
     pub fn update(
         &self,
         config: &Config,
         weights: &mut Weights,
-        gradients: &mut Weights,
+        gradients: &mut Gradients,
         moments: &mut Moments,
         lr: f64,
         factor: f64,
         count: u64,
     ) -> Result<(), weights::Error> {
-        for part in [&*weights, &*gradients, &moments.m, &moments.v] {
+        let optimizer = *self;
+        Update { optimizer, config, weights, gradients, moments, lr, factor, count }.run(Vec::new()).map(drop)
+    }
+}
+
+impl<'a> Update<'a> {
+    /// Makes the update. What lies in no share is done in pieces of equal size, and nobody takes it.
+    ///
+    /// # Errors
+    /// [`weights::Error::Mismatch`] when one of the four does not belong to the configuration, or a share names what is not there;
+    /// then nothing has changed.
+    pub fn run(self, shares: Vec<Share<'_>>) -> Result<&'a Weights, weights::Error> {
+        let Update { optimizer, config, weights, gradients, moments, lr, factor, count } = self;
+        if gradients.is_empty() {
+            gradients.sums(config);
+        }
+        let Some(sums) = gradients.values() else { return Ok(weights) };
+        for part in [&*weights, sums, moments.m(), moments.v()] {
             part.check(config)?;
         }
+        let (m, v, reached) = moments.open(gradients.reached());
         let t = count.clamp(1, i32::MAX as u64) as i32;
         let constants = Constants {
             factor: factor as f32,
-            beta1: self.beta1 as f32,
-            rest1: (1.0 - self.beta1) as f32,
-            beta2: self.beta2 as f32,
-            rest2: (1.0 - self.beta2) as f32,
-            eps: self.eps as f32,
-            rate: (lr / (1.0 - self.beta1.powi(t))) as f32,
-            correction: (1.0 / (1.0 - self.beta2.powi(t)).sqrt()) as f32,
+            beta1: optimizer.beta1 as f32,
+            rest1: (1.0 - optimizer.beta1) as f32,
+            beta2: optimizer.beta2 as f32,
+            rest2: (1.0 - optimizer.beta2) as f32,
+            eps: optimizer.eps as f32,
+            rate: (lr / (1.0 - optimizer.beta1.powi(t))) as f32,
+            correction: (1.0 / (1.0 - optimizer.beta2.powi(t)).sqrt()) as f32,
         };
-        let decayed = (1.0 - lr * self.weight_decay) as f32;
+        let decayed = (1.0 - lr * optimizer.weight_decay) as f32;
         let mut pieces = Vec::new();
-        let (w, g) = (weights.tensors_mut(config), gradients.tensors_mut(config));
-        let (m, v) = (moments.m.tensors_mut(config), moments.v.tensors_mut(config));
-        for (((w, g), m), v) in w.into_iter().zip(g).zip(m).zip(v) {
+        let (m, v) = (m.tensors_mut(config), v.tensors_mut(config));
+        let tensors = weights.tensors_mut(config).into_iter().zip(sums.tensors(config)).zip(m).zip(v);
+        for (slot, (((w, g), m), v)) in Slot::list(config).into_iter().zip(tensors) {
             let keep = match w.kind {
                 Kind::Matrix | Kind::Embedding => decayed,
                 Kind::Norm | Kind::Bias => 1.0,
             };
-            let chunks = w.data.chunks_mut(CHUNK).zip(g.data.chunks_mut(CHUNK));
-            let chunks = chunks.zip(m.data.chunks_mut(CHUNK)).zip(v.data.chunks_mut(CHUNK));
-            pieces.extend(chunks.map(|(((w, g), m), v)| Piece { keep, w, g, m, v }));
+            let row = if w.shape.len() > 1 { w.shape[1..].iter().product::<usize>().max(1) } else { 1 };
+            pieces.push(Piece { slot, at: 0, row, keep, w: w.data, g: g.data, m: m.data, v: v.data });
         }
-        pool::for_each_chunk_mut(&mut pieces, 1, |_, piece| update(&mut piece[0], constants));
-        Ok(())
+        let mut tasks = tasks(pieces, shares)?;
+        pool::for_each_task(&mut tasks, |task| {
+            for piece in &mut task.pieces {
+                run(piece, reached, constants, &mut task.take);
+            }
+        });
+        drop(tasks);
+        gradients.clear();
+        Ok(weights)
     }
 }
 
-fn update(piece: &mut Piece<'_>, c: Constants) {
-    let keep = piece.keep;
-    let n = piece.w.len();
+/// The tasks of an update: the shares, then what they leave of the tensors in pieces.
+fn tasks<'p, 's>(tensors: Vec<Piece<'p>>, shares: Vec<Share<'s>>) -> Result<Vec<Task<'p, 's>>, weights::Error> {
+    let mut claims: Vec<(Slot, Range<usize>, usize)> = Vec::new();
+    let mut tasks = Vec::new();
+    for (index, share) in shares.into_iter().enumerate() {
+        claims.extend(share.ranges.into_iter().map(|(slot, range)| (slot, range, index)));
+        tasks.push(Task { pieces: Vec::new(), take: Some(share.take) });
+    }
+    claims.sort_by_key(|(_, range, _)| range.start);
+    let mut rest = Vec::new();
+    for mut tensor in tensors {
+        let chunk = (CHUNK / tensor.row).max(1) * tensor.row;
+        let mut free = |tensor: &mut Piece<'p>, n: usize| {
+            let end = tensor.at + n;
+            while tensor.at < end {
+                let piece = tensor.cut(chunk.min(end - tensor.at));
+                rest.push(Task { pieces: vec![piece], take: None });
+            }
+        };
+        let (size, own) = (tensor.w.len(), tensor.slot);
+        for (slot, range, share) in claims.iter().filter(|c| c.0 == own) {
+            let whole = range.start % tensor.row == 0 && range.end % tensor.row == 0;
+            if range.start < tensor.at || range.end > size || range.start > range.end || !whole {
+                return Err(weights::Error::Mismatch { name: slot.name(), expected: size, found: range.end });
+            }
+            let before = range.start - tensor.at;
+            free(&mut tensor, before);
+            let piece = tensor.cut(range.len());
+            tasks[*share].pieces.push(piece);
+        }
+        let left = tensor.w.len();
+        free(&mut tensor, left);
+    }
+    tasks.extend(rest);
+    Ok(tasks)
+}
+
+/// One piece, tile by tile.
+fn run(piece: &mut Piece<'_>, reached: &Rows, c: Constants, take: &mut Option<Take<'_>>) {
+    let (row, keep) = (piece.row, piece.keep);
+    // Whole rows, and 32 of them where there is room: a line of a transposed fp16 matrix.
+    let rows = (TILE / row).max(1);
+    let rows = if rows >= 32 { rows / 32 * 32 } else { rows };
+    let tile = rows * row;
+    let tiles = piece.w.chunks_mut(tile).zip(piece.g.chunks(tile));
+    let tiles = tiles.zip(piece.m.chunks_mut(tile).zip(piece.v.chunks_mut(tile)));
+    for (i, ((w, g), (m, v))) in tiles.enumerate() {
+        let at = piece.at + i * tile;
+        if is_table(piece.slot) {
+            let first = at / row;
+            for (run, there) in reached.runs(first..first + w.len() / row) {
+                let range = (run.start - first) * row..(run.end - first) * row;
+                let w = &mut w[range.clone()];
+                if there {
+                    adam(keep, w, &g[range.clone()], &mut m[range.clone()], &mut v[range], c);
+                } else {
+                    // What the formula gives where gradient and moments are zero.
+                    simd::dispatch(
+                        #[inline(always)]
+                        || w.iter_mut().for_each(|w| *w *= keep),
+                    );
+                }
+            }
+        } else {
+            adam(keep, w, g, m, v, c);
+        }
+        if let Some(take) = take {
+            take(piece.slot, at, w);
+        }
+    }
+}
+
+fn adam(keep: f32, w: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32], c: Constants) {
+    let n = w.len();
     // Slices of one visible length, so that the loop has no bounds checks in it.
-    let (w, g, m, v) = (&mut piece.w[..n], &mut piece.g[..n], &mut piece.m[..n], &mut piece.v[..n]);
+    let (w, g, m, v) = (&mut w[..n], &g[..n], &mut m[..n], &mut v[..n]);
     simd::dispatch(
         #[inline(always)]
         || {
             for i in 0..n {
                 let gradient = g[i] * c.factor;
-                g[i] = 0.0;
                 m[i] = c.beta1 * m[i] + c.rest1 * gradient;
                 v[i] = c.beta2 * v[i] + c.rest2 * gradient * gradient;
                 w[i] = keep * w[i] - c.rate * m[i] / (v[i].sqrt() * c.correction + c.eps);
@@ -169,7 +308,7 @@ mod tests {
         let mut weights = Weights::zeros(&config);
         weights.embed = values(8, 1, 1.0);
         weights.norm = values(4, 9, 1.0);
-        let (mut gradients, mut moments) = (Weights::zeros(&config), Moments::zeros(&config));
+        let mut moments = Moments::zeros(&config);
         let want = [
             (
                 0,
@@ -202,8 +341,10 @@ mod tests {
         ];
         for t in 0..5 {
             // Scaled as by an accumulation of 1 and a loss scale of 8, undone by the factor.
+            let mut gradients = Weights::zeros(&config);
             gradients.embed = values(8, 11 * t + 3, 8.0 * 0.5f32.powi(t as i32));
             gradients.norm = values(4, 17 * t + 5, 8.0 * 0.25f32.powi(t as i32));
+            let mut gradients = Gradients::from_values(&config, gradients);
             let lr = 1e-2 * (t + 1) as f64 / 5.0;
             let count = t as u64 + 1;
             AdamW::default().update(&config, &mut weights, &mut gradients, &mut moments, lr, 0.125, count).unwrap();
@@ -226,10 +367,11 @@ mod tests {
             pool.install(|| {
                 let (mut weights, mut moments) = (start.clone(), Moments::zeros(&config));
                 for count in 1..=4 {
-                    let mut gradients = Weights::init(&config, Init::Normal { std: 3.0 }, count + 10);
+                    let gradients = Weights::init(&config, Init::Normal { std: 3.0 }, count + 10);
+                    let mut gradients = Gradients::from_values(&config, gradients);
                     let adam = AdamW::default();
                     adam.update(&config, &mut weights, &mut gradients, &mut moments, 3e-2, 0.25, count).unwrap();
-                    assert_eq!(gradients, Weights::zeros(&config), "gradients are left zero");
+                    assert!(gradients.is_empty(), "an update takes the gradients");
                 }
                 (weights, moments)
             })
@@ -261,10 +403,93 @@ mod tests {
         let config = small();
         let mut weights = Weights::init(&config, Init::Normal { std: 0.5 }, 1);
         let before = weights.clone();
-        let mut other = Weights::zeros(&Config { hidden: 10, ..config.clone() });
+        let mut other = Gradients::new(&Config { hidden: 10, ..config.clone() });
+        other.sums(&Config { hidden: 10, ..config.clone() });
         let mut moments = Moments::zeros(&config);
         let found = AdamW::default().update(&config, &mut weights, &mut other, &mut moments, 1.0, 1.0, 1);
         assert!(matches!(found, Err(weights::Error::Mismatch { .. })));
         assert_eq!(weights, before);
+        let gradients = Gradients::new(&config);
+        let wrong = |slot, range| {
+            let (mut weights, mut gradients) = (weights.clone(), gradients.clone());
+            let mut moments = Moments::zeros(&config);
+            let share = Share { ranges: vec![(slot, range)], take: Box::new(|_, _, _| {}) };
+            let (optimizer, lr, factor, count) = (AdamW::default(), 1.0, 1.0, 1);
+            let (weights, gradients, moments) = (&mut weights, &mut gradients, &mut moments);
+            Update { optimizer, config: &config, weights, gradients, moments, lr, factor, count }
+                .run(vec![share])
+                .is_err()
+        };
+        assert!(wrong(Slot::Norm, 0..9) && wrong(Slot::Embed, 4..16) && !wrong(Slot::Embed, 8..16));
+    }
+
+    #[test]
+    fn rows_that_were_never_reached_only_decay() {
+        // Against the same update with every row counted as reached, to the bit, moments and negative zeros included.
+        let config = Config { vocab: 40, tied: false, ..small() };
+        let mut start = Weights::init(&config, Init::Normal { std: 0.5 }, 1);
+        start.embed[7 * 8] = -0.0;
+        let run = |dense: bool| {
+            let (mut weights, mut moments) = (start.clone(), Moments::zeros(&config));
+            for count in 1..=5u64 {
+                let mut values = Weights::init(&config, Init::Normal { std: 3.0 }, count + 10);
+                // Row 3 + count has a gradient in this update alone, so moments decay without one.
+                let keep = |row: usize| row % 9 == 2 || row == 3 + count as usize;
+                for table in [Some(&mut values.embed), values.classifier.as_mut()].into_iter().flatten() {
+                    table.chunks_mut(8).enumerate().filter(|(row, _)| !keep(*row)).for_each(|(_, r)| r.fill(0.0));
+                }
+                let mut gradients = Gradients::from_values(&config, values);
+                if dense {
+                    gradients.sums(&config);
+                }
+                assert_eq!(gradients.reached().count() == 40, dense);
+                AdamW::default()
+                    .update(&config, &mut weights, &mut gradients, &mut moments, 3e-2, 0.25, count)
+                    .unwrap();
+            }
+            let bits = |w: &Weights| {
+                w.tensors(&config).iter().flat_map(|t| t.data.iter().map(|v| v.to_bits())).collect::<Vec<_>>()
+            };
+            (bits(&weights), bits(moments.m()), bits(moments.v()))
+        };
+        assert!(run(false) == run(true));
+    }
+
+    #[test]
+    fn takers_get_every_new_value_once_and_in_order() {
+        let config = Config { vocab: 100, dim: 96, heads: 2, head_dim: 48, hidden: 400, ..small() };
+        let start = Weights::init(&config, Init::Normal { std: 0.5 }, 1);
+        let run = |shares: Vec<Share<'_>>| {
+            let (mut weights, mut moments) = (start.clone(), Moments::zeros(&config));
+            let mut gradients = Gradients::from_values(&config, Weights::init(&config, Init::Normal { std: 3.0 }, 5));
+            let (optimizer, lr, factor, count) = (AdamW::default(), 1e-2, 1.0, 1);
+            let (weights_, gradients, moments) = (&mut weights, &mut gradients, &mut moments);
+            Update { optimizer, config: &config, weights: weights_, gradients, moments, lr, factor, count }
+                .run(shares)
+                .unwrap();
+            weights
+        };
+        let plain = run(Vec::new());
+        let w1 = Slot::Layer(1, ferrane_llm::weights::Part::W1);
+        let (mut one, mut two) = (Vec::new(), Vec::new());
+        let mut calls = 0;
+        let first = Share {
+            ranges: vec![(w1, 0..400 * 96)],
+            take: Box::new(|slot, at, values| {
+                assert!(slot == w1 && at == one.len() && values.len() % 96 == 0);
+                one.extend_from_slice(values);
+                calls += 1;
+            }),
+        };
+        let second = Share {
+            ranges: vec![(Slot::Norm, 0..96), (Slot::Embed, 96 * 10..96 * 30)],
+            take: Box::new(|slot, at, values| two.push((slot, at, values.to_vec()))),
+        };
+        let shared = run(vec![first, second]);
+        assert!(shared == plain, "who takes does not change what is computed");
+        assert!(one == plain.layers[1].w1 && calls > 1);
+        // In the order of the tensors.
+        let want = [(Slot::Embed, 960, plain.embed[960..2880].to_vec()), (Slot::Norm, 0, plain.norm.clone())];
+        assert_eq!(two, want);
     }
 }

@@ -1,19 +1,21 @@
 //! From gradients to new weights: global norm, clipping, loss scale, schedule, AdamW.
 //!
 //! The one decision: after the norm is known, *one* pass over memory does everything that is left (unscale, clip, moments,
-//! decay, new weight, zero the gradient). The state of a model is four values a weight, and the pass is bound by the
-//! memory, so a second pass would cost as much again.
+//! decay, new weight, and handing it to the engine while it is in the cache). The state of a model is four values a weight, and
+//! the pass is bound by the memory, so a second pass would cost as much again. Gradients are never set to zero ([`Gradients`]).
 //!
 //! All results are the same bits for every number of threads: work is cut by size, partial sums are combined in order.
 
 mod adamw;
+mod gradients;
 mod loss_scale;
 mod norm;
 mod schedule;
 
-pub use adamw::{AdamW, Moments};
+pub use adamw::{AdamW, Share, Take, Update};
+pub use gradients::{Gradients, Moments, Rows};
 pub use loss_scale::LossScale;
-pub use norm::{Norms, clip_factor, norms, zero};
+pub use norm::{Norms, clip_factor, norms};
 pub use schedule::Schedule;
 
 /// Values that one task works on: 256 KiB of each array, little enough to spread over threads and much against the

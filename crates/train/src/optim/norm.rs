@@ -2,9 +2,10 @@
 
 use ferrane_host::{pool, simd};
 use ferrane_llm::config::Config;
-use ferrane_llm::weights::{Kind, Weights};
+use ferrane_llm::weights::{Kind, Slot};
 
-use super::CHUNK;
+use super::gradients::is_table;
+use super::{CHUNK, Gradients};
 
 /// Independent sums inside a chunk, so that the loop has vectors to fill.
 const LANES: usize = 16;
@@ -34,14 +35,30 @@ impl Norms {
     }
 }
 
-/// Norms of gradients as they lie, scale included. Squares are summed in f64, where no f32 overflows, in an order that
-/// depends on the shapes alone (the reference sums in fp32: upstream-defects #10).
-pub fn norms(config: &Config, gradients: &Weights) -> Norms {
-    let tensors = gradients.tensors(config);
-    let pieces: Vec<(usize, &[f32])> =
-        tensors.iter().enumerate().flat_map(|(i, t)| t.data.chunks(CHUNK).map(move |c| (i, c))).collect();
+/// Norms of gradients as they lie, scale included; 0 for empty ones. Squares are summed in f64, where no f32 overflows, in an order
+/// that depends on shapes and reached rows alone (the reference sums in fp32: upstream-defects #10).
+pub fn norms(config: &Config, gradients: &Gradients) -> Norms {
+    let Some(values) = gradients.values() else { return Norms::default() };
+    let tensors = values.tensors(config);
+    let mut pieces: Vec<(usize, &[f32])> = Vec::new();
+    for (i, (tensor, slot)) in tensors.iter().zip(Slot::list(config)).enumerate() {
+        if !is_table(slot) {
+            pieces.extend(tensor.data.chunks(CHUNK).map(|chunk| (i, chunk)));
+            continue;
+        }
+        // Rows that were not reached are zero.
+        let row = config.dim.max(1);
+        for (run, _) in gradients.reached().runs(0..tensor.data.len() / row).filter(|(_, there)| *there) {
+            pieces.extend(tensor.data[run.start * row..run.end * row].chunks(CHUNK).map(|chunk| (i, chunk)));
+        }
+    }
     let mut sums = vec![0.0; pieces.len()];
-    pool::for_each_chunk_mut(&mut sums, 1, |i, sum| sum[0] = squares(pieces[i].1));
+    pool::for_each_chunk_mut(&mut sums, (pieces.len() / 64).max(1), |i, sums| {
+        let first = i * (pieces.len() / 64).max(1);
+        for (k, sum) in sums.iter_mut().enumerate() {
+            *sum = squares(pieces[first + k].1);
+        }
+    });
     let (mut attention, mut ffn, mut rest) = (0.0, 0.0, 0.0);
     for ((tensor, _), sum) in pieces.iter().zip(&sums) {
         *match group(&tensors[*tensor].name, tensors[*tensor].kind) {
@@ -62,13 +79,6 @@ pub fn norms(config: &Config, gradients: &Weights) -> Norms {
 /// switches it off.
 pub fn clip_factor(norm: f64, clip: f64) -> f64 {
     if clip > 0.0 && norm > clip { clip / norm } else { 1.0 }
-}
-
-/// Sets every value to zero, in parallel.
-pub fn zero(config: &Config, weights: &mut Weights) {
-    let mut pieces: Vec<&mut [f32]> =
-        weights.tensors_mut(config).into_iter().flat_map(|t| t.data.chunks_mut(CHUNK)).collect();
-    pool::for_each_chunk_mut(&mut pieces, 1, |_, piece| piece[0].fill(0.0));
 }
 
 enum Group {
@@ -107,19 +117,22 @@ fn squares(values: &[f32]) -> f64 {
 mod tests {
     use super::*;
     use ferrane_llm::config::preset;
-    use ferrane_llm::weights::Init;
+    use ferrane_llm::weights::{Init, Weights};
 
     #[test]
     fn equals_a_plain_sum_and_ignores_threads() {
         let config = preset("stories260k").unwrap();
-        let weights = Weights::init(&config, Init::Normal { std: 1.0 }, 3);
+        let mut weights = Weights::init(&config, Init::Normal { std: 1.0 }, 3);
+        // Rows without a gradient between others.
+        weights.embed[64 * 10..64 * 17].fill(0.0);
+        let gradients = Gradients::from_values(&config, weights.clone());
         let sum = |keep: &dyn Fn(&str) -> bool| {
             let values = weights.tensors(&config).into_iter().filter(|t| keep(&t.name));
             values.flat_map(|t| t.data.iter().map(|v| f64::from(*v).powi(2))).sum::<f64>().sqrt()
         };
         let run = |threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| norms(&config, &weights))
+            pool.install(|| norms(&config, &gradients))
         };
         let one = run(1);
         assert_eq!(one, run(3));
@@ -136,14 +149,16 @@ mod tests {
         let mut gradients = Weights::zeros(&config);
         gradients.layers[2].w1[5] = 3e38;
         gradients.norm[0] = f32::MAX;
-        assert!(norms(&config, &gradients).total.is_finite());
+        let of = |values: &Weights| norms(&config, &Gradients::from_values(&config, values.clone()));
+        assert!(of(&gradients).total.is_finite());
         for bad in [f32::NAN, f32::INFINITY] {
             gradients.layers[4].wk[7] = bad;
-            let norms = norms(&config, &gradients);
+            let norms = of(&gradients);
             assert!(!norms.total.is_finite() && !norms.attention.is_finite() && norms.ffn.is_finite());
         }
-        zero(&config, &mut gradients);
-        assert_eq!(gradients, Weights::zeros(&config));
+        let mut cleared = Gradients::from_values(&config, gradients);
+        cleared.clear();
+        assert_eq!(norms(&config, &cleared), Norms::default());
     }
 
     #[test]

@@ -12,9 +12,11 @@ use ferrane_llm::config::Config;
 use ferrane_llm::kernels;
 use ferrane_llm::layout::{Kernel, KernelLayout, LayoutError, Region, Shape};
 use ferrane_llm::staging::{self, Bound};
-use ferrane_llm::weights::Weights;
+use ferrane_llm::weights::{Slot, Weights};
 
 use super::StepError;
+use crate::metrics::timeline::{Kind, Tracer};
+use crate::optim::Share;
 
 /// A kernel: its layout, the loaded program, the output that all layers share.
 struct Loaded {
@@ -106,9 +108,39 @@ impl Kernels {
         Ok(())
     }
 
+    /// Who takes the new weights of the layers, as an update computes them: two of a layer, that of attention and that of the
+    /// feed-forward part, which have no kernel in common. The surfaces are taken for writing until then.
+    ///
+    /// # Errors
+    /// A surface in use.
+    pub fn shares(&self, config: &Config) -> Result<Vec<Share<'static>>, StepError> {
+        let mut shares = Vec::new();
+        for (layer, bounds) in self.layers.iter().enumerate() {
+            for ffn in [true, false] {
+                let of = |k: Kernel| matches!(k, Kernel::FfnFused | Kernel::FfnBwdW2t | Kernel::FfnBwdW13t) == ffn;
+                let mut open = Vec::new();
+                for (kernel, bound) in bounds.iter().filter(|(k, _)| of(*k)) {
+                    open.push(bound.open(&self.find(*kernel)?.layout, config).map_err(at(*kernel))?);
+                }
+                let mut parts: Vec<_> = open.iter().flat_map(|o| o.parts()).collect();
+                parts.sort_by_key(|p| p.name());
+                parts.dedup();
+                let range = |part: &ferrane_llm::weights::Part| 0..part.shape(config).iter().product();
+                let ranges = parts.iter().map(|part| (Slot::Layer(layer, *part), range(part))).collect();
+                let take = move |slot: Slot, at: usize, values: &[f32]| {
+                    if let Slot::Layer(_, part) = slot {
+                        open.iter_mut().for_each(|o| o.write(part, at, values));
+                    }
+                };
+                shares.push(Share { ranges, take: Box::new(take) });
+            }
+        }
+        Ok(shares)
+    }
+
     /// The kernels with the surfaces of a layer.
-    pub fn of_layer(&self, layer: usize) -> LayerRun<'_> {
-        LayerRun { kernels: self, layer }
+    pub fn of_layer<'a>(&'a self, layer: usize, tracer: Tracer<'a>) -> LayerRun<'a> {
+        LayerRun { kernels: self, layer, tracer }
     }
 
     fn find(&self, kernel: Kernel) -> Result<&Loaded, StepError> {
@@ -122,9 +154,14 @@ impl Kernels {
 pub struct LayerRun<'a> {
     kernels: &'a Kernels,
     layer: usize,
+    tracer: Tracer<'a>,
 }
 
 impl LayerRun<'_> {
+    fn span(&self, kind: Kind, name: &'static str) -> crate::metrics::timeline::Span<'_> {
+        self.tracer.span(kind, name, Some(self.layer))
+    }
+
     fn bound(&self, kernel: Kernel) -> Result<&Bound, StepError> {
         let own = self.kernels.layers.get(self.layer).into_iter().flatten();
         let missing = || StepError::Shape(format!("{} is not bound", kernel.name()));
@@ -136,6 +173,7 @@ impl LayerRun<'_> {
     /// # Errors
     /// The evaluation failed, also after its kernel was loaded again.
     pub fn evaluate(&self, kernel: Kernel) -> Result<(), StepError> {
+        let _span = self.span(Kind::Device, kernel.name());
         let request = self.bound(kernel)?.request();
         let first = match request.evaluate() {
             Ok(_) => return Ok(()),
@@ -155,7 +193,8 @@ impl LayerRun<'_> {
     ///
     /// # Errors
     /// An unknown region, or another size.
-    pub fn write(&self, kernel: Kernel, region: &str, values: &[f32]) -> Result<(), StepError> {
+    pub fn write(&self, kernel: Kernel, region: &'static str, values: &[f32]) -> Result<(), StepError> {
+        let _span = self.span(Kind::Staging, region);
         let region = self.kernels.find(kernel)?.layout.region(region).map_err(layout_failed)?;
         self.bound(kernel)?.write(region, values).map_err(at(kernel))
     }
@@ -164,7 +203,8 @@ impl LayerRun<'_> {
     ///
     /// # Errors
     /// An unknown region, or another size.
-    pub fn write_half(&self, kernel: Kernel, region: &str, values: &[f16]) -> Result<(), StepError> {
+    pub fn write_half(&self, kernel: Kernel, region: &'static str, values: &[f16]) -> Result<(), StepError> {
+        let _span = self.span(Kind::Staging, region);
         let (region, mut access) = self.region(kernel, region)?;
         staging::write_region_f16(&mut access, region, values).map_err(at(kernel))
     }
@@ -176,10 +216,11 @@ impl LayerRun<'_> {
     pub fn write_half_tiled(
         &self,
         kernel: Kernel,
-        region: &str,
+        region: &'static str,
         values: &[f16],
         config: &Config,
     ) -> Result<(), StepError> {
+        let _span = self.span(Kind::Staging, region);
         let (region, mut access) = self.region(kernel, region)?;
         staging::write_region_tiled(&mut access, region, values, config.head_dim, config.gqa_ratio())
             .map_err(at(kernel))
@@ -195,7 +236,8 @@ impl LayerRun<'_> {
     ///
     /// # Errors
     /// An unknown tap, or another size.
-    pub fn read(&self, kernel: Kernel, tap: &str, values: &mut [f32]) -> Result<(), StepError> {
+    pub fn read(&self, kernel: Kernel, tap: &'static str, values: &mut [f32]) -> Result<(), StepError> {
+        let _span = self.span(Kind::Staging, tap);
         let loaded = self.kernels.find(kernel)?;
         let tap = loaded.layout.tap(tap).map_err(layout_failed)?;
         let access = loaded.output.read().map_err(at(kernel))?;
@@ -206,7 +248,8 @@ impl LayerRun<'_> {
     ///
     /// # Errors
     /// An unknown tap, or another size.
-    pub fn read_half(&self, kernel: Kernel, tap: &str, values: &mut [f16]) -> Result<(), StepError> {
+    pub fn read_half(&self, kernel: Kernel, tap: &'static str, values: &mut [f16]) -> Result<(), StepError> {
+        let _span = self.span(Kind::Staging, tap);
         let loaded = self.kernels.find(kernel)?;
         let tap = loaded.layout.tap(tap).map_err(layout_failed)?;
         let access = loaded.output.read().map_err(at(kernel))?;
@@ -217,7 +260,8 @@ impl LayerRun<'_> {
     ///
     /// # Errors
     /// Unknown names, or different sizes.
-    pub fn copy(&self, from: Kernel, to: Kernel, name: &str) -> Result<(), StepError> {
+    pub fn copy(&self, from: Kernel, to: Kernel, name: &'static str) -> Result<(), StepError> {
+        let _span = self.span(Kind::Staging, name);
         let (source, target) = (self.kernels.find(from)?, self.kernels.find(to)?);
         let tap = source.layout.tap(name).map_err(layout_failed)?;
         let region = target.layout.region(name).map_err(layout_failed)?;

@@ -4,6 +4,7 @@
 //! plain fp32 on the CPU. The trainer knows only the trait [`Engine`], so a run can be repeated on either.
 
 mod backward;
+mod classifier;
 mod cpu;
 mod gradients;
 mod kernels;
@@ -18,8 +19,10 @@ use std::time::{Duration, Instant};
 use ferrane_llm::weights::Weights;
 
 use crate::data::Compaction;
+use crate::metrics::{EngineMemory, Timeline};
+use crate::optim::{Gradients, Update};
 
-/// Time of a micro-step by part. The parts of the worker queue overlap the others.
+/// Time of a micro-step by part. Weight gradients overlap the others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Parts {
     /// Requests of the forward pass.
@@ -30,11 +33,11 @@ pub struct Parts {
     pub staging: Duration,
     /// Norms, residuals, rotary gradient, SiLU gradient on the CPU.
     pub elementwise: Duration,
-    /// Embedding, classifier and cross-entropy on the CPU.
+    /// Embedding, classifier and cross-entropy on the CPU, their gradients included.
     pub classifier: Duration,
-    /// Weight gradients, on the worker queue.
+    /// Weight gradients of the layers, beside the step: the time of their products, summed.
     pub weight_gradients: Duration,
-    /// Time the step waited for the worker queue.
+    /// Time the step worked off, or waited for, what was left of them at its end.
     pub waiting: Duration,
 }
 
@@ -55,21 +58,30 @@ pub struct MicroStep {
 ///
 /// Token ids given to an engine are ids of the full vocabulary. Gradients have the shapes of the full weights.
 pub trait Engine: Send {
-    /// Takes over new weights. Must be called after every update, before the next step.
+    /// Takes over new weights. Must be called when weights changed by other means than [`Engine::update`], before the next step.
     ///
     /// # Errors
     /// The device refused.
     fn stage(&mut self, weights: &Weights) -> Result<(), StepError>;
 
+    /// Makes an update and takes over the new weights.
+    ///
+    /// # Errors
+    /// The device refused, before anything has changed; weights, gradients and moments that do not belong together.
+    fn update(&mut self, update: Update<'_>) -> Result<(), StepError> {
+        let weights = update.run(Vec::new())?;
+        self.stage(weights)
+    }
+
     /// Adds the gradients of the mean loss of this window, times `loss_scale`, to `gradients`.
-    /// The gradients are complete when this returns.
+    /// The gradients are complete when this returns. After an error they are of no worth.
     ///
     /// # Errors
     /// The device refused, or ids are beyond the vocabulary.
     fn micro_step(
         &mut self,
         weights: &Weights,
-        gradients: &mut Weights,
+        gradients: &mut Gradients,
         inputs: &[u32],
         targets: &[u32],
         loss_scale: f32,
@@ -84,6 +96,14 @@ pub trait Engine: Send {
     /// What happened since the last call that a person should know though nothing failed: a kernel that ran at the second try.
     fn remarks(&mut self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Records the next micro-steps, as many as the timeline wants.
+    fn record(&mut self, _timeline: &Timeline) {}
+
+    /// What the engine holds.
+    fn memory(&self) -> EngineMemory {
+        EngineMemory::default()
     }
 }
 
@@ -109,6 +129,9 @@ pub enum StepError {
         /// Size of the vocabulary.
         vocab: usize,
     },
+    /// Weights that do not belong to the model.
+    #[error(transparent)]
+    Weights(#[from] ferrane_llm::weights::Error),
     /// A window of the wrong length or a model that the engine cannot run.
     #[error("{0}")]
     Shape(String),
@@ -122,17 +145,18 @@ fn check_ids(ids: &[u32], vocab: usize) -> Result<(), StepError> {
     }
 }
 
-/// Compact ids of targets; one that the compaction was not told of is an error.
-fn compact_targets(ids: &[u32], vocabulary: &Compaction) -> Result<Vec<u32>, StepError> {
+/// Compact ids of targets into `compact`; one that the compaction was not told of is an error.
+fn compact_targets(ids: &[u32], vocabulary: &Compaction, compact: &mut Vec<u32>) -> Result<(), StepError> {
     check_ids(ids, vocabulary.vocabulary())?;
-    let dense = |(position, &id): (usize, &u32)| {
-        vocabulary.compact(id).ok_or_else(|| {
+    compact.clear();
+    for (position, &id) in ids.iter().enumerate() {
+        compact.push(vocabulary.compact(id).ok_or_else(|| {
             StepError::Shape(format!(
                 "token id {id} at position {position} is not in the compact vocabulary, which was made from other data"
             ))
-        })
-    };
-    ids.iter().enumerate().map(dense).collect()
+        })?);
+    }
+    Ok(())
 }
 
 fn product_failed(error: ferrane_host::gemm::GemmError) -> StepError {
@@ -154,8 +178,13 @@ mod tests {
     #[test]
     fn targets_become_dense_and_strangers_are_refused() {
         let v = Compaction::used([7, 3, 7, 9], 10);
-        assert_eq!(compact_targets(&[9, 3], &v).unwrap(), [2, 0]);
-        assert!(matches!(compact_targets(&[4], &v), Err(StepError::Shape(_))));
-        assert!(matches!(compact_targets(&[3, 10], &v), Err(StepError::Token { id: 10, position: 1, vocab: 10 })));
+        let mut compact = vec![7];
+        compact_targets(&[9, 3], &v, &mut compact).unwrap();
+        assert_eq!(compact, [2, 0]);
+        assert!(matches!(compact_targets(&[4], &v, &mut compact), Err(StepError::Shape(_))));
+        assert!(matches!(
+            compact_targets(&[3, 10], &v, &mut compact),
+            Err(StepError::Token { id: 10, position: 1, vocab: 10 })
+        ));
     }
 }

@@ -1,7 +1,8 @@
 //! The dynamic pipeline: forward and activation gradients on a device, weight gradients beside it (training-dynamic §6).
 //!
 //! Ten programs are compiled once. Each layer owns the input surfaces of the eight kernels with weights; their weight region is
-//! written after an update only. Outputs are shared by all layers, so what a later part needs is copied out at once: taps stay
+//! written by an update only, which hands over new weights while they are in the cache. A micro-step is done on a thread of the
+//! pool, so that its parallel parts, its weight gradients and the thread itself never are more threads than the pool has. Outputs are shared by all layers, so what a later part needs is copied out at once: taps stay
 //! fp16, as the device rounded them; the residual stream is fp32.
 //!
 //! Differences to the reference (upstream-defects): query head h uses key-value head h div ratio in both directions, the norm's
@@ -10,17 +11,23 @@
 use std::time::{Duration, Instant};
 
 use ferrane_device::Device;
-use ferrane_host::gemm::{Epilogue, Operand, Output, View, ViewMut, gemm};
-use ferrane_host::{convert, f16, pool};
+use ferrane_host::{f16, pool};
 use ferrane_llm::layout::{Kernel, Residual, Shape};
 use ferrane_llm::norm;
-use ferrane_llm::weights::Weights;
+use ferrane_llm::weights::{Slot, Weights};
 
 use super::backward::{Backward, Tape};
+use super::classifier::{Classifier, Operands};
 use super::cpu;
 use super::kernels::Kernels;
 use super::{Engine, MicroStep, Parts, StepError, check_ids, compact_targets, product_failed, timed};
 use crate::data::Compaction;
+use crate::metrics::timeline::{Kind, Tracer};
+use crate::metrics::{EngineMemory, Timeline};
+use crate::optim::{Gradients, Rows, Share, Update};
+
+/// Rows of a table whose compact copy one share of an update writes.
+const SHARE_ROWS: usize = 1024;
 
 /// What the backward pass needs of a layer. fp16 is what the device worked with.
 pub(super) struct Saved {
@@ -41,6 +48,14 @@ pub(super) struct Saved {
     pub gate: Vec<f16>,
 }
 
+impl Saved {
+    fn bytes(&self) -> usize {
+        let half = [&self.xnorm, &self.attn_out, &self.q, &self.k, &self.v, &self.q_pre, &self.k_pre, &self.x2norm];
+        let more = [&self.h1, &self.h3, &self.gate];
+        4 * (self.x.len() + self.x2.len()) + 2 * half.iter().chain(&more).map(|v| v.len()).sum::<usize>()
+    }
+}
+
 /// Buffers of the forward pass.
 struct Forward {
     /// The residual stream, at the end the input of the final norm.
@@ -49,16 +64,19 @@ struct Forward {
     normed: Vec<f32>,
     /// A tap `[dim, S]`.
     tap: Vec<f32>,
-    /// `[active vocabulary, S]`; their gradient after the loss.
-    logits: Vec<f32>,
+    /// The window's targets, as rows of the classifier.
+    targets: Vec<u32>,
 }
 
 /// The pipeline over a device.
 pub struct Pipeline {
     shape: Shape,
     vocabulary: Compaction,
+    /// The vocabulary's rows.
+    active: Rows,
     /// Classifier rows of the compact vocabulary, where it is one.
-    classifier: Vec<f32>,
+    rows: Vec<f32>,
+    classifier: Classifier,
     kernels: Kernels,
     saved: Vec<Saved>,
     forward: Forward,
@@ -68,6 +86,7 @@ pub struct Pipeline {
     device: Device,
     /// Notes of the device that were told.
     told: usize,
+    timeline: Option<Timeline>,
 }
 
 impl Pipeline {
@@ -106,12 +125,14 @@ impl Pipeline {
         });
         let saved = saved.collect();
         let full = |n: usize| vec![0.0; n];
-        let forward = Forward { x: full(dim), normed: full(dim), tap: full(dim), logits: full(vocabulary.len() * s) };
+        let forward = Forward { x: full(dim), normed: full(dim), tap: full(dim), targets: Vec::new() };
         let backward = Backward::new(c, s);
-        let classifier = Vec::new();
+        let classifier = Classifier::new(vocabulary.len(), c.dim, s);
         let device = device.clone();
         let mut pipeline = Pipeline {
+            active: Rows::of(vocabulary.vocabulary(), vocabulary.compact_to_full()),
             vocabulary,
+            rows: Vec::new(),
             classifier,
             kernels,
             saved,
@@ -121,6 +142,7 @@ impl Pipeline {
             shape,
             device,
             told: 0,
+            timeline: None,
         };
         pipeline.stage(weights)?;
         Ok(pipeline)
@@ -136,28 +158,38 @@ impl Pipeline {
         self.kernels.surface_bytes()
     }
 
-    fn check(&self, inputs: &[u32], targets: &[u32]) -> Result<Vec<u32>, StepError> {
+    /// Checks a window and keeps its targets.
+    fn begin(&mut self, inputs: &[u32], targets: &[u32]) -> Result<(), StepError> {
         let s = self.shape.seq;
         if inputs.len() != s || targets.len() != s {
             let text = format!("a window of {} inputs and {} targets, not {s}", inputs.len(), targets.len());
             return Err(StepError::Shape(text));
         }
         check_ids(inputs, self.vocabulary.vocabulary())?;
-        compact_targets(targets, &self.vocabulary)
+        compact_targets(targets, &self.vocabulary, &mut self.forward.targets)
     }
 
-    /// The forward pass up to the logits, which are left in the scratch.
-    fn forward(&mut self, weights: &Weights, inputs: &[u32], parts: &mut Parts) -> Result<(), StepError> {
-        let Pipeline { shape, kernels, saved, forward: scratch, classifier, vocabulary, .. } = self;
+    /// The forward pass up to the loss.
+    fn forward(
+        &mut self,
+        weights: &Weights,
+        inputs: &[u32],
+        tracer: Tracer<'_>,
+        parts: &mut Parts,
+    ) -> Result<f32, StepError> {
+        let Pipeline { shape, kernels, saved, forward: scratch, classifier, rows, .. } = self;
         let c = &shape.config;
         let (s, eps, alpha) = (shape.seq, c.norm_eps, c.residual_scale);
         timed(&mut parts.classifier, || cpu::embed(&weights.embed, inputs, c.dim, &mut scratch.x));
         for (l, (saved, layer)) in saved.iter_mut().zip(&weights.layers).enumerate() {
-            let run = kernels.of_layer(l);
+            let _layer = tracer.span(Kind::Layer, "layer forward", Some(l));
+            let run = kernels.of_layer(l, tracer);
+            let elementwise = |name| tracer.span(Kind::Elementwise, name, Some(l));
             timed(&mut parts.elementwise, || {
-                saved.x.copy_from_slice(&scratch.x);
-                norm::rmsnorm_forward(&saved.x, &layer.attn_norm, s, eps, &mut scratch.normed);
-                convert::f32_to_f16(&scratch.normed, &mut saved.xnorm);
+                let _span = elementwise("norm");
+                // What was there is overwritten as a whole before it is read again.
+                std::mem::swap(&mut saved.x, &mut scratch.x);
+                norm::rmsnorm_forward_f16(&saved.x, &layer.attn_norm, s, eps, &mut saved.xnorm);
             });
             timed(&mut parts.staging, || run.write_half(Kernel::SdpaFwd, "xnorm", &saved.xnorm))?;
             timed(&mut parts.device_forward, || run.evaluate(Kernel::SdpaFwd))?;
@@ -180,9 +212,9 @@ impl Pipeline {
             timed(&mut parts.device_forward, || run.evaluate(Kernel::WoFwd))?;
             timed(&mut parts.staging, || run.read(Kernel::WoFwd, "o_out", &mut scratch.tap))?;
             timed(&mut parts.elementwise, || {
+                let _span = elementwise("residual and norm");
                 cpu::add_scaled(&saved.x, alpha, &scratch.tap, &mut saved.x2);
-                norm::rmsnorm_forward(&saved.x2, &layer.ffn_norm, s, eps, &mut scratch.normed);
-                convert::f32_to_f16(&scratch.normed, &mut saved.x2norm);
+                norm::rmsnorm_forward_f16(&saved.x2, &layer.ffn_norm, s, eps, &mut saved.x2norm);
             });
             timed(&mut parts.staging, || {
                 run.write_half(Kernel::FfnFused, "x2norm", &saved.x2norm)?;
@@ -202,18 +234,80 @@ impl Pipeline {
                 }
             })?;
             if shape.residual == Residual::Fp32 {
+                let _span = elementwise("residual");
                 timed(&mut parts.elementwise, || cpu::add_scaled(&saved.x2, alpha, &scratch.tap, &mut scratch.x));
             }
         }
+        let _span = tracer.span(Kind::Classifier, "classifier and loss", None);
         timed(&mut parts.classifier, || {
             norm::rmsnorm_forward(&scratch.x, &weights.norm, s, eps, &mut scratch.normed);
-            let rows = classifier_rows(classifier, weights);
-            let lhs = Operand::F32(View::row_major(rows, vocabulary.len(), c.dim)?);
-            let rhs = Operand::F32(View::row_major(&scratch.normed, c.dim, s)?);
-            let out = Output::F32(ViewMut::row_major(&mut scratch.logits, vocabulary.len(), s)?);
-            gemm(lhs, rhs, out, Epilogue::default())
+            let weights = classifier_rows(rows, weights);
+            classifier.loss(Operands { weights, normed: &scratch.normed, targets: &scratch.targets })
         })
         .map_err(product_failed)
+    }
+
+    fn step(
+        &mut self,
+        weights: &Weights,
+        gradients: &mut Gradients,
+        inputs: &[u32],
+        loss_scale: f32,
+        tracer: Tracer<'_>,
+    ) -> Result<MicroStep, StepError> {
+        let mut step = MicroStep::default();
+        let forward = tracer.span(Kind::Step, "forward", None);
+        step.loss = self.forward(weights, inputs, tracer, &mut step.parts)?;
+        drop(forward);
+        if !step.loss.is_finite() {
+            // Nothing of this window has touched the gradients yet.
+            return Ok(step);
+        }
+        let Pipeline { shape, vocabulary, active, rows, classifier, kernels, saved, forward, backward, .. } = self;
+        let config = &shape.config;
+        let _backward = tracer.span(Kind::Step, "backward", None);
+        let (gradients, first) = gradients.begin(config.dim, inputs, active);
+        let span = tracer.span(Kind::Classifier, "classifier gradient", None);
+        timed(&mut step.parts.classifier, || {
+            let weights = classifier_rows(rows, weights);
+            let of = Operands { weights, normed: &forward.normed, targets: &forward.targets };
+            let table = gradients.classifier.as_mut().unwrap_or(&mut gradients.embed);
+            classifier.backward(of, loss_scale, backward.entry(), table, vocabulary, first)
+        })
+        .map_err(product_failed)?;
+        drop(span);
+        let tape = Tape { config, kernels, weights, saved, x: &forward.x, inputs, tracer };
+        (step.max_dy, step.finite) = backward.run(tape, gradients, first, &mut step.parts)?;
+        Ok(step)
+    }
+
+    /// Who takes new rows of the compact classifier.
+    fn classifier_shares<'a>(
+        ids: &'a [u32],
+        dim: usize,
+        vocab: usize,
+        slot: Slot,
+        rows: &'a mut [f32],
+    ) -> Vec<Share<'a>> {
+        let mut shares = Vec::new();
+        let (mut rest, mut done) = (rows, 0);
+        for first in (0..vocab).step_by(SHARE_ROWS) {
+            let end = vocab.min(first + SHARE_ROWS);
+            let until = ids.partition_point(|id| (*id as usize) < end);
+            let (mine, others) = std::mem::take(&mut rest).split_at_mut((until - done) * dim);
+            let ids = &ids[done..until];
+            (rest, done) = (others, until);
+            let take = move |_: Slot, at: usize, values: &[f32]| {
+                let rows = at / dim..(at + values.len()) / dim;
+                let begin = ids.partition_point(|id| (*id as usize) < rows.start);
+                let mine = mine[begin * dim..].chunks_exact_mut(dim);
+                for (&id, row) in ids[begin..].iter().zip(mine).take_while(|(id, _)| (**id as usize) < rows.end) {
+                    row.copy_from_slice(&values[(id as usize - rows.start) * dim..][..dim]);
+                }
+            };
+            shares.push(Share { ranges: vec![(slot, first * dim..end * dim)], take: Box::new(take) });
+        }
+        shares
     }
 }
 
@@ -233,8 +327,8 @@ impl Engine for Pipeline {
             let ids = self.vocabulary.compact_to_full();
             let dim = self.shape.config.dim;
             let rows = weights.classifier.as_deref().unwrap_or(&weights.embed);
-            self.classifier.resize(ids.len() * dim, 0.0);
-            pool::for_each_chunk_mut(&mut self.classifier, 256 * dim, |task, chunk| {
+            self.rows.resize(ids.len() * dim, 0.0);
+            pool::for_each_chunk_mut(&mut self.rows, 256 * dim, |task, chunk| {
                 for (row, &id) in chunk.chunks_exact_mut(dim).zip(&ids[task * 256..]) {
                     row.copy_from_slice(&rows[id as usize * dim..][..dim]);
                 }
@@ -243,44 +337,56 @@ impl Engine for Pipeline {
         self.kernels.stage(weights)
     }
 
+    fn update(&mut self, update: Update<'_>) -> Result<(), StepError> {
+        let Pipeline { shape, vocabulary, rows, kernels, .. } = self;
+        let config = &shape.config;
+        let mut shares = kernels.shares(config)?;
+        if !vocabulary.is_identity() {
+            let slot = if config.tied { Slot::Embed } else { Slot::Classifier };
+            let ids = vocabulary.compact_to_full();
+            shares.extend(Pipeline::classifier_shares(ids, config.dim, config.vocab, slot, rows));
+        }
+        update.run(shares)?;
+        Ok(())
+    }
+
     fn micro_step(
         &mut self,
         weights: &Weights,
-        gradients: &mut Weights,
+        gradients: &mut Gradients,
         inputs: &[u32],
         targets: &[u32],
         loss_scale: f32,
     ) -> Result<MicroStep, StepError> {
-        let targets = self.check(inputs, targets)?;
-        let mut step = MicroStep::default();
-        self.forward(weights, inputs, &mut step.parts)?;
-        step.loss =
-            timed(&mut step.parts.classifier, || cpu::cross_entropy(&mut self.forward.logits, &targets, loss_scale));
-        if !step.loss.is_finite() {
-            // Nothing of this window has touched the gradients yet.
-            return Ok(step);
-        }
-        let Pipeline { shape, vocabulary, classifier, kernels, saved, forward, backward, .. } = self;
-        let tape = Tape {
-            config: &shape.config,
-            kernels,
-            vocabulary,
-            weights,
-            saved,
-            classifier: classifier_rows(classifier, weights),
-            x: &forward.x,
-            normed: &forward.normed,
-            dlogits: &forward.logits,
-            inputs,
-        };
-        (step.max_dy, step.finite) = backward.run(&tape, gradients, &mut step.parts)?;
-        Ok(step)
+        self.begin(inputs, targets)?;
+        let timeline = self.timeline.clone();
+        let tracer = timeline.as_ref().map_or(Tracer::off(), Timeline::step);
+        pool::scope(|_| {
+            let _span = tracer.span(Kind::Step, "micro-step", None);
+            self.step(weights, gradients, inputs, loss_scale, tracer)
+        })
     }
 
     fn loss(&mut self, weights: &Weights, inputs: &[u32], targets: &[u32]) -> Result<f32, StepError> {
-        let targets = self.check(inputs, targets)?;
-        self.forward(weights, inputs, &mut Parts::default())?;
-        Ok(cpu::cross_entropy_loss(&mut self.forward.logits, &targets))
+        self.begin(inputs, targets)?;
+        pool::scope(|_| self.forward(weights, inputs, Tracer::off(), &mut Parts::default()))
+    }
+
+    fn record(&mut self, timeline: &Timeline) {
+        self.timeline = Some(timeline.clone());
+    }
+
+    fn memory(&self) -> EngineMemory {
+        let saved: usize = self.saved.iter().map(Saved::bytes).sum();
+        let forward = &self.forward;
+        let full = forward.x.len() + forward.normed.len() + forward.tap.len() + self.rows.len();
+        let ferrane_device::Footprint { arenas, constants } = self.device.footprint();
+        EngineMemory {
+            surfaces: self.kernels.surface_bytes(),
+            activations: saved + 4 * full + self.classifier.bytes() + self.backward.bytes(),
+            arenas,
+            constants,
+        }
     }
 
     fn remarks(&mut self) -> Vec<String> {

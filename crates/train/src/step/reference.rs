@@ -7,6 +7,7 @@ use ferrane_llm::reference::{Error, Reference};
 use ferrane_llm::weights::Weights;
 
 use super::{Engine, MicroStep, Parts, StepError};
+use crate::optim::Gradients;
 
 /// Runs [`ferrane_llm::reference`]. It keeps nothing between steps, so staging does nothing.
 ///
@@ -31,14 +32,16 @@ impl Engine for ReferenceEngine {
     fn micro_step(
         &mut self,
         weights: &Weights,
-        gradients: &mut Weights,
+        gradients: &mut Gradients,
         inputs: &[u32],
         targets: &[u32],
         loss_scale: f32,
     ) -> Result<MicroStep, StepError> {
         let begun = Instant::now();
         let model = Reference::new(&self.config, weights).map_err(failed)?;
-        let loss = model.accumulate(inputs, targets, f64::from(loss_scale), gradients).map_err(failed)? as f32;
+        let loss = model
+            .accumulate(inputs, targets, f64::from(loss_scale), gradients.sums(&self.config))
+            .map_err(failed)? as f32;
         // The reference has no parts; all of it is work of the CPU.
         let parts = Parts { elementwise: begun.elapsed(), ..Parts::default() };
         Ok(MicroStep { loss, finite: loss.is_finite(), max_dy: 0.0, parts })
@@ -69,13 +72,14 @@ mod tests {
         let weights = Weights::init(&config, Init::Normal { std: 0.3 }, 1);
         let mut engine = ReferenceEngine::new(config.clone());
         engine.stage(&weights).unwrap();
-        let mut step = |scale, gradients: &mut Weights| {
+        let mut step = |scale, gradients: &mut Gradients| {
             engine.micro_step(&weights, gradients, &[1, 2, 3], &[2, 3, 9], scale).unwrap()
         };
-        let (mut one, mut many) = (Weights::zeros(&config), Weights::zeros(&config));
+        let (mut one, mut many) = (Gradients::new(&config), Gradients::new(&config));
         let found = step(1.0, &mut one);
         step(64.0, &mut many);
         assert!(found.finite && found.loss > 0.0);
+        let (one, many) = (one.values().unwrap(), many.values().unwrap());
         assert!(one.layers[0].wq.iter().any(|g| *g != 0.0));
         // A power of two scales every intermediate exactly.
         for (one, many) in one.tensors(&config).iter().zip(many.tensors(&config)) {

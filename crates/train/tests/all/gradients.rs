@@ -10,6 +10,7 @@ use ferrane_llm::weights::container::Container;
 use ferrane_llm::weights::{Weights, load};
 use ferrane_testdata::Suite;
 use ferrane_train::data::Compaction;
+use ferrane_train::optim::Gradients;
 use ferrane_train::step::{Engine, Pipeline, ReferenceEngine};
 
 /// The loss scale of these tests; a power of two, so that it costs no bit.
@@ -44,7 +45,7 @@ pub fn gradients(
     weights: &Weights,
     windows: &[(Vec<u32>, Vec<u32>)],
 ) -> Result<(f64, Weights), String> {
-    let mut gradients = Weights::zeros(config);
+    let mut gradients = Gradients::new(config);
     let mut loss = 0.0;
     for (inputs, targets) in windows {
         let step = engine.micro_step(weights, &mut gradients, inputs, targets, SCALE).map_err(|e| e.to_string())?;
@@ -53,6 +54,7 @@ pub fn gradients(
         }
         loss += f64::from(step.loss);
     }
+    let mut gradients = gradients.values().ok_or("no gradients")?.clone();
     let factor = 1.0 / (SCALE * windows.len() as f32);
     for tensor in gradients.tensors_mut(config) {
         tensor.data.iter_mut().for_each(|g| *g *= factor);

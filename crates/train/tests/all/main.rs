@@ -5,3 +5,4 @@
 
 mod gradients;
 mod run;
+mod step;

@@ -15,7 +15,7 @@ use ferrane_train::step::{Engine, Pipeline, ReferenceEngine};
 use crate::gradients::{check, emulator, gradients};
 use ferrane_emulator::Numerics;
 
-fn tiny() -> Config {
+pub fn tiny() -> Config {
     let base = preset("stories260k").unwrap();
     Config { dim: 16, hidden: 24, layers: 2, heads: 4, kv_heads: 2, head_dim: 4, vocab: 48, max_seq: 64, ..base }
 }
@@ -91,7 +91,7 @@ fn the_loss_falls_and_a_stopped_run_goes_on_to_the_same_bits() {
 }
 
 /// Values away from the neutral ones, so that no gain of 1 and no bias of 0 hides a mistake.
-fn random_weights(config: &Config) -> Weights {
+pub fn random_weights(config: &Config) -> Weights {
     let (mut weights, mut rng) = (Weights::zeros(config), Rng::new(5));
     for tensor in weights.tensors_mut(config) {
         let centre = if tensor.kind == Kind::Norm { 1.0 } else { 0.0 };
@@ -100,7 +100,7 @@ fn random_weights(config: &Config) -> Weights {
     weights
 }
 
-fn window(seq: usize, below: usize) -> (Vec<u32>, Vec<u32>) {
+pub fn window(seq: usize, below: usize) -> (Vec<u32>, Vec<u32>) {
     let ids: Vec<u32> = (0..=seq).map(|i| ((i * i * 7 + 3 * i) % below) as u32).collect();
     (ids[..seq].to_vec(), ids[1..].to_vec())
 }

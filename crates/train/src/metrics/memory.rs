@@ -1,0 +1,84 @@
+//! Who holds the memory of a training process.
+
+use ferrane_host::buffer;
+use ferrane_llm::config::Config;
+use serde::Serialize;
+
+/// What an engine holds beside the model, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct EngineMemory {
+    /// Surfaces: inputs with weights and activations, outputs.
+    pub surfaces: usize,
+    /// Activations kept for the backward pass, and the buffers of both passes.
+    pub activations: usize,
+    /// Intermediate values of evaluations, where the device keeps them in this process.
+    pub arenas: usize,
+    /// Constants of loaded programs, where the device keeps them in this process.
+    pub constants: usize,
+}
+
+/// The account: bytes by owner, and the largest resident memory that the process had.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// The model's fp32 weights.
+    pub weights: usize,
+    /// Their gradients.
+    pub gradients: usize,
+    /// Both moments of the optimizer.
+    pub moments: usize,
+    /// The engine's part.
+    #[serde(flatten)]
+    pub engine: EngineMemory,
+    /// Aligned scratch of this process beside arenas and constants: widened and packed operands of products.
+    pub scratch: usize,
+    /// Largest resident memory; `None` where the system does not say.
+    pub peak: Option<usize>,
+}
+
+impl Memory {
+    /// The account of a run with this model. `peak` is what the system says.
+    pub fn new(config: &Config, engine: EngineMemory, peak: Option<usize>) -> Memory {
+        let parameters = config.parameters() * size_of::<f32>();
+        let scratch = buffer::aligned_bytes().saturating_sub(engine.arenas + engine.constants);
+        Memory { weights: parameters, gradients: parameters, moments: 2 * parameters, engine, scratch, peak }
+    }
+
+    /// Owners with their bytes; the last is what of the peak nobody owns: code, files, allocations on the way, and memory that was
+    /// given back.
+    pub fn parts(&self) -> Vec<(&'static str, usize)> {
+        let EngineMemory { surfaces, activations, arenas, constants } = self.engine;
+        let mut parts = vec![
+            ("weights", self.weights),
+            ("gradients", self.gradients),
+            ("moments", self.moments),
+            ("surfaces", surfaces),
+            ("activations", activations),
+            ("arenas", arenas),
+            ("constants", constants),
+            ("scratch", self.scratch),
+        ];
+        let owned: usize = parts.iter().map(|p| p.1).sum();
+        parts.extend(self.peak.map(|peak| ("other", peak.saturating_sub(owned))));
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrane_llm::config::preset;
+
+    #[test]
+    fn the_parts_are_the_whole() {
+        let config = preset("stories260k").unwrap();
+        let engine = EngineMemory { surfaces: 1 << 20, activations: 2, arenas: 3, constants: 4 };
+        let memory = Memory::new(&config, engine, Some(100 << 20));
+        assert_eq!((memory.moments, memory.gradients), (2 * memory.weights, memory.weights));
+        assert_eq!(memory.parts().iter().map(|p| p.1).sum::<usize>(), 100 << 20);
+        assert_eq!(memory.parts().last().unwrap().0, "other");
+        let untold = Memory { peak: None, ..memory };
+        assert_eq!(untold.parts().len(), 8);
+        let json = serde_json::to_value(memory).unwrap();
+        assert_eq!((&json["surfaces"], &json["peak"]), (&(1 << 20).into(), &(100 << 20).into()));
+    }
+}

@@ -1,0 +1,249 @@
+//! Gradients of one accumulation, and the rows of the tables that training has reached.
+//!
+//! Two things keep passes over memory away. *Empty* gradients are no zeros: whoever adds first writes instead, so nothing is ever
+//! cleared. And of the embedding and the classifier only some rows ever get a gradient (those of the compact vocabulary, and of
+//! the tokens that were read): a set of rows says which, and norm and optimizer leave the others out.
+
+use std::ops::Range;
+
+use ferrane_host::pool;
+use ferrane_llm::config::Config;
+use ferrane_llm::weights::{Slot, Weights};
+
+use super::CHUNK;
+
+/// A set of rows of the embedding and the classifier.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rows(Vec<bool>);
+
+impl Rows {
+    /// No row of a table of so many.
+    pub fn none(rows: usize) -> Rows {
+        Rows(vec![false; rows])
+    }
+
+    /// These rows of a table of so many; what lies beyond it is left out.
+    pub fn of(rows: usize, ids: &[u32]) -> Rows {
+        let mut set = Rows::none(rows);
+        set.add(ids);
+        set
+    }
+
+    /// The rows of two tables that are not zero everywhere.
+    fn not_zero(config: &Config, weights: &Weights) -> Rows {
+        let mut set = Rows::none(config.vocab);
+        let tables = [Some(&weights.embed), weights.classifier.as_ref()];
+        for table in tables.into_iter().flatten() {
+            for (row, there) in table.chunks_exact(config.dim.max(1)).zip(&mut set.0) {
+                *there |= row.iter().any(|v| *v != 0.0);
+            }
+        }
+        set
+    }
+
+    fn add(&mut self, ids: &[u32]) {
+        for &id in ids {
+            if let Some(there) = self.0.get_mut(id as usize) {
+                *there = true;
+            }
+        }
+    }
+
+    /// Adds the rows of another set.
+    pub fn join(&mut self, other: &Rows) {
+        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
+    }
+
+    /// Whether a row is in it.
+    pub fn contains(&self, row: usize) -> bool {
+        self.0.get(row).copied().unwrap_or(false)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.iter().filter(|there| **there).count()
+    }
+
+    /// `range` cut into runs of rows that are all in the set or all not.
+    pub fn runs(&self, range: Range<usize>) -> impl Iterator<Item = (Range<usize>, bool)> + '_ {
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            let begin = at;
+            let there = (begin < range.end).then(|| self.contains(begin))?;
+            while at < range.end && self.contains(at) == there {
+                at += 1;
+            }
+            Some((begin..at, there))
+        })
+    }
+}
+
+/// True for the tensors that have a row for each id.
+pub(super) fn is_table(slot: Slot) -> bool {
+    matches!(slot, Slot::Embed | Slot::Classifier)
+}
+
+/// The gradients of an accumulation.
+#[derive(Debug, Clone)]
+pub struct Gradients {
+    values: Weights,
+    /// Nothing was added since the start or the last [`Gradients::clear`]; then the values mean nothing.
+    empty: bool,
+    reached: Rows,
+}
+
+impl Gradients {
+    /// Empty gradients of a model.
+    pub fn new(config: &Config) -> Gradients {
+        Gradients { values: Weights::zeros(config), empty: true, reached: Rows::none(config.vocab) }
+    }
+
+    /// These gradients.
+    pub fn from_values(config: &Config, values: Weights) -> Gradients {
+        let reached = Rows::not_zero(config, &values);
+        Gradients { values, empty: false, reached }
+    }
+
+    /// Whether nothing was added yet.
+    pub fn is_empty(&self) -> bool {
+        self.empty
+    }
+
+    /// The sums, `None` as long as they are empty.
+    pub fn values(&self) -> Option<&Weights> {
+        (!self.empty).then_some(&self.values)
+    }
+
+    /// Rows of the tables that may be other than zero.
+    pub fn reached(&self) -> &Rows {
+        &self.reached
+    }
+
+    /// Forgets what was added. Costs nothing.
+    pub fn clear(&mut self) {
+        self.empty = true;
+    }
+
+    /// The sums to add anything to: zeros if there was nothing.
+    pub fn sums(&mut self, config: &Config) -> &mut Weights {
+        if self.empty {
+            let tensors = self.values.tensors_mut(config);
+            let mut pieces: Vec<_> = tensors.into_iter().flat_map(|t| t.data.chunks_mut(CHUNK)).collect();
+            pool::for_each_chunk_mut(&mut pieces, 1, |_, piece| piece[0].fill(0.0));
+            self.empty = false;
+        }
+        self.reached.0.fill(true);
+        &mut self.values
+    }
+
+    /// The sums for whoever writes them whole: true means that every tensor must be overwritten but for the tables. Of the table
+    /// under the classifier `overwritten` are the rows that must be; the others are zeros, and so is an embedding beside it.
+    /// `inputs` are rows of the embedding that are added to. After an error half-way they are of no worth: clear them.
+    pub(crate) fn begin(&mut self, dim: usize, inputs: &[u32], overwritten: &Rows) -> (&mut Weights, bool) {
+        let first = std::mem::replace(&mut self.empty, false);
+        self.reached.join(overwritten);
+        self.reached.add(inputs);
+        if first {
+            let Weights { embed, classifier, .. } = &mut self.values;
+            let zero = |table: &mut [f32], but: Option<&Rows>| {
+                let stale = |row: usize| self.reached.contains(row) && !but.is_some_and(|rows| rows.contains(row));
+                for (row, values) in table.chunks_exact_mut(dim.max(1)).enumerate() {
+                    if stale(row) {
+                        values.fill(0.0);
+                    }
+                }
+            };
+            match classifier {
+                Some(classifier) => {
+                    zero(classifier, Some(overwritten));
+                    zero(embed, None);
+                }
+                None => zero(embed, Some(overwritten)),
+            }
+        }
+        (&mut self.values, first)
+    }
+}
+
+/// The first and the second moment of every weight.
+#[derive(Debug, Clone)]
+pub struct Moments {
+    m: Weights,
+    v: Weights,
+    /// Rows of the tables whose moments may be other than zero.
+    reached: Rows,
+}
+
+/// Two are equal when their values are.
+impl PartialEq for Moments {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.m, &self.v) == (&other.m, &other.v)
+    }
+}
+
+impl Moments {
+    /// Before the first update.
+    pub fn zeros(config: &Config) -> Self {
+        Moments { m: Weights::zeros(config), v: Weights::zeros(config), reached: Rows::none(config.vocab) }
+    }
+
+    /// Moments with these values.
+    pub fn new(config: &Config, m: Weights, v: Weights) -> Self {
+        let mut reached = Rows::not_zero(config, &m);
+        reached.join(&Rows::not_zero(config, &v));
+        Moments { m, v, reached }
+    }
+
+    /// Mean of the gradients.
+    pub fn m(&self) -> &Weights {
+        &self.m
+    }
+
+    /// Mean of their squares.
+    pub fn v(&self) -> &Weights {
+        &self.v
+    }
+
+    /// Both to be changed, with the rows that were reached; `rows` are reached from now on.
+    pub(super) fn open(&mut self, rows: &Rows) -> (&mut Weights, &mut Weights, &Rows) {
+        self.reached.join(rows);
+        (&mut self.m, &mut self.v, &self.reached)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrane_llm::config::preset;
+
+    #[test]
+    fn runs_cut_a_range() {
+        let rows = Rows::of(8, &[1, 2, 6, 9]);
+        let runs = |range| rows.runs(range).collect::<Vec<_>>();
+        assert_eq!(runs(0..8), [(0..1, false), (1..3, true), (3..6, false), (6..7, true), (7..8, false)]);
+        assert_eq!(runs(2..6), [(2..3, true), (3..6, false)]);
+        assert_eq!((runs(3..3), rows.count()), (vec![], 3));
+    }
+
+    #[test]
+    fn what_is_empty_means_nothing_and_reached_rows_begin_at_zero() {
+        let config = Config { vocab: 6, dim: 2, heads: 1, kv_heads: 1, head_dim: 2, ..preset("stories260k").unwrap() };
+        let mut gradients = Gradients::new(&config);
+        assert!(gradients.values().is_none());
+        let vocabulary = Rows::of(6, &[1, 4]);
+        // Row 3 is reached as an input only; the vocabulary's rows are whoever's who writes them.
+        let (values, first) = gradients.begin(2, &[3], &vocabulary);
+        assert!(first);
+        values.embed.fill(7.0);
+        gradients.clear();
+        assert!(gradients.values().is_none());
+        let (values, first) = gradients.begin(2, &[4], &vocabulary);
+        assert!(first);
+        assert_eq!(values.embed, [7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 0.0, 0.0, 7.0, 7.0, 7.0, 7.0]);
+        let (_, first) = gradients.begin(2, &[4], &vocabulary);
+        assert!(!first && gradients.values().is_some() && gradients.reached().count() == 3);
+        gradients.clear();
+        assert!(gradients.sums(&config).embed.iter().all(|v| *v == 0.0));
+        assert_eq!(gradients.reached().count(), 6);
+    }
+}
