@@ -13,7 +13,7 @@ use std::time::Instant;
 use ferrane_host::pool;
 use serde_json::json;
 
-/// Spans at most, 40 bytes each. What comes after them is counted.
+/// Spans at most, 48 bytes each. What comes after them is counted.
 pub const MOST: usize = 1 << 20;
 
 /// What a span is part of.
