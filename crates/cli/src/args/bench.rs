@@ -71,10 +71,10 @@ pub struct BenchStep {
     #[command(flatten)]
     pub device: DeviceArg,
     /// Write a timeline of the first 64 micro-steps, thread by thread, for chrome://tracing or Perfetto (docs/training.md).
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "sweep")]
     pub trace_json: Option<PathBuf>,
     /// Also tell who held the memory (docs/training.md).
-    #[arg(long)]
+    #[arg(long, conflicts_with = "sweep")]
     pub memory: bool,
     /// One JSON object on one line.
     #[arg(long)]
