@@ -58,7 +58,9 @@ const ROUND: f32 = 12_582_912.0;
 pub fn exp(x: f32) -> f32 {
     // Outside of these the result is infinity or zero anyway. Written so that NaN passes.
     let x = if x > 89.0 { 89.0 } else { x };
-    let x = if x < -104.0 { -104.0 } else { x };
+    // A result that vanishes is not computed: products that underflow take a multiple of the time, and a masked score is one.
+    let vanishes = x < -104.0;
+    let x = if vanishes { 0.0 } else { x };
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
     // ln 2 in two parts; the first has 9 bits, so its product with `n` is exact.
@@ -75,7 +77,8 @@ pub fn exp(x: f32) -> f32 {
     let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
     let half = n >> 1;
     let power = |n: i32| f32::from_bits((n.wrapping_add(127) as u32) << 23);
-    y * power(half) * power(n.wrapping_sub(half))
+    let y = y * power(half) * power(n.wrapping_sub(half));
+    if vanishes { 0.0 } else { y }
 }
 
 /// 1 / (1 + e⁻ˣ).

@@ -105,8 +105,8 @@ fn largest(row: &[f32]) -> f32 {
 
 /// e^(v - max) over their sum, in place.
 pub(crate) fn softmax_row(table: &Table, row: &mut [f32]) {
-    let max = largest(row);
     if table.wide_sums {
+        let max = largest(row);
         let mut total = 0.0f64;
         for v in row.iter() {
             total += f64::from(*v - max).exp();
@@ -116,17 +116,47 @@ pub(crate) fn softmax_row(table: &Table, row: &mut [f32]) {
         }
         return;
     }
+    let max = maximum(row);
+    let mut lanes = [0.0f32; LANES];
     vectorize!({
-        for v in row.iter_mut() {
+        let (blocks, rest) = row.as_chunks_mut::<LANES>();
+        for block in blocks {
+            for (lane, v) in lanes.iter_mut().zip(block) {
+                *v = simd::exp(*v - max);
+                *lane += *v;
+            }
+        }
+        for (lane, v) in lanes.iter_mut().zip(rest) {
             *v = simd::exp(*v - max);
+            *lane += *v;
         }
     });
-    let scale = 1.0 / lanes!(row, v => v);
+    scale_row(row, 1.0 / lanes.iter().sum::<f32>());
+}
+
+fn scale_row(row: &mut [f32], scale: f32) {
     vectorize!({
         for v in row.iter_mut() {
             *v *= scale;
         }
     });
+}
+
+/// The largest element. A NaN may be overlooked: the softmax of its row is NaN by its sum.
+fn maximum(row: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    vectorize!({
+        let (blocks, rest) = row.as_chunks::<LANES>();
+        for block in blocks {
+            for (lane, &v) in lanes.iter_mut().zip(block) {
+                *lane = if v > *lane { v } else { *lane };
+            }
+        }
+        for (lane, &v) in lanes.iter_mut().zip(rest) {
+            *lane = if v > *lane { v } else { *lane };
+        }
+    });
+    lanes.iter().copied().fold(f32::NEG_INFINITY, |m, v| if v > m { v } else { m })
 }
 
 /// Softmax along the last loop of the nest.
