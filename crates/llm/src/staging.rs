@@ -148,7 +148,7 @@ impl Place {
         if values.is_empty() || at + values.len() > channels * len {
             return;
         }
-        if at % row != 0 || rows * row != values.len() {
+        if !at.is_multiple_of(row) || rows * row != values.len() {
             for (i, value) in (at..).zip(values) {
                 let (channel, column) = if transposed { (i % row, i / row) } else { (i / row, i % row) };
                 words[start + channel * stride + column] = f16::from_f32(*value);

@@ -209,7 +209,7 @@ fn tasks<'p, 's>(tensors: Vec<Piece<'p>>, shares: Vec<Share<'s>>) -> Result<Vec<
         };
         let (size, own) = (tensor.w.len(), tensor.slot);
         for (slot, range, share) in claims.iter().filter(|c| c.0 == own) {
-            let whole = range.start % tensor.row == 0 && range.end % tensor.row == 0;
+            let whole = range.start.is_multiple_of(tensor.row) && range.end.is_multiple_of(tensor.row);
             if range.start < tensor.at || range.end > size || range.start > range.end || !whole {
                 return Err(weights::Error::Mismatch { name: slot.name(), expected: size, found: range.end });
             }
@@ -476,7 +476,7 @@ mod tests {
         let first = Share {
             ranges: vec![(w1, 0..400 * 96)],
             take: Box::new(|slot, at, values| {
-                assert!(slot == w1 && at == one.len() && values.len() % 96 == 0);
+                assert!(slot == w1 && at == one.len() && values.len().is_multiple_of(96));
                 one.extend_from_slice(values);
                 calls += 1;
             }),
