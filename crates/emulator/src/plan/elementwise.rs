@@ -278,7 +278,7 @@ impl<'a> Lowering<'a> {
         self.table.rules().is_none()
             && self.homes[value.index()].is_none()
             && !body.outputs.contains(&value)
-            && ops().map(|op| reads(op)).sum::<usize>() == ops().map(factor).sum::<usize>()
+            && ops().map(reads).sum::<usize>() == ops().map(factor).sum::<usize>()
     }
 
     /// `scale` or `zero_point`, as fp32 along `axis` of a tensor of that rank, or a scalar.
