@@ -10,6 +10,8 @@
 mod arena;
 mod args;
 mod build;
+pub(crate) mod causal;
+pub(crate) mod chain;
 mod constexpr;
 mod elementwise;
 mod group;
@@ -97,6 +99,7 @@ impl Plan {
     pub(crate) fn new(ports: Ports, function: &Function, weights: &Weights, table: &Table) -> Result<Plan> {
         let lowered = build::Lowering::new(function, weights, table)?.run(&ports)?;
         let build::Lowered { mut buffers, steps, initial } = lowered;
+        let steps = chain::fuse(table, steps, &buffers);
         let arena_bytes = arena::assign(&mut buffers, &steps)?;
         let size = arena::assign_constants(&mut buffers)?;
         let mut constants = AlignedBuf::new(size).map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;

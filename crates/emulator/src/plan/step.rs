@@ -6,6 +6,7 @@
 
 use ferrane_host::gemm::BatchOffsets;
 
+use super::chain::Chain;
 use super::host::Host;
 use super::view::View;
 
@@ -17,7 +18,7 @@ pub(crate) const MAX_WRITES: usize = 12;
 /// One piece of work.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    /// The MIL op (the last one of a group), for messages.
+    /// The MIL op (the last one of a group; those of a chain, joined by `+`), for messages.
     pub op: String,
     /// The value it makes, for messages.
     pub value: String,
@@ -55,6 +56,8 @@ pub(crate) enum Kind {
     Gather { axis: usize, batch_dims: usize },
     /// Elements of x (read 0) at indices (read 1) along an axis.
     GatherAlong { axis: usize },
+    /// Several of these over the same rows.
+    Chain(Box<Chain>),
     /// A kernel over whole tensors.
     Host(Box<Host>),
 }

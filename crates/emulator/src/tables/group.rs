@@ -100,7 +100,7 @@ fn piece(
 }
 
 /// One instruction over the first `length` elements of its registers.
-fn execute(table: &Table, instruction: &Instruction, registers: &mut [f32], length: usize) {
+pub(super) fn execute(table: &Table, instruction: &Instruction, registers: &mut [f32], length: usize) {
     let to = instruction.to as usize;
     let (low, rest) = registers.split_at_mut(to * TILE);
     let (to_register, high) = rest.split_at_mut(TILE);
@@ -123,7 +123,14 @@ fn execute(table: &Table, instruction: &Instruction, registers: &mut [f32], leng
 }
 
 /// Fills a register from a strided row. Stride 0 repeats.
-fn load(table: &Table, slice: &Slice<'_>, at: isize, stride: isize, register: &mut [f32], gather: &mut [f32]) {
+pub(super) fn load(
+    table: &Table,
+    slice: &Slice<'_>,
+    at: isize,
+    stride: isize,
+    register: &mut [f32],
+    gather: &mut [f32],
+) {
     widen(slice, at, stride, register, gather);
     if matches!(slice, Slice::F16(_)) {
         table.enter(register);
@@ -181,7 +188,7 @@ fn strided<T: Copy>(source: &[T], at: usize, stride: isize, to: &mut [T]) {
 }
 
 /// Narrows a register into a strided row.
-fn store(slice: &mut SliceMut<'_>, at: usize, stride: usize, register: &[f32]) {
+pub(super) fn store(slice: &mut SliceMut<'_>, at: usize, stride: usize, register: &[f32]) {
     let length = register.len();
     macro_rules! integers {
         ($s:expr, $t:ty) => {{

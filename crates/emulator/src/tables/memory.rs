@@ -108,6 +108,26 @@ impl<'a> Slice<'a> {
         })
     }
 
+    /// The elements from one on.
+    pub(crate) fn from(self, at: usize) -> Slice<'a> {
+        macro_rules! cut {
+            ($s:expr, $v:ident) => {
+                Slice::$v($s.get(at..).unwrap_or_default())
+            };
+        }
+        match self {
+            Slice::None => Slice::None,
+            Slice::F16(s) => cut!(s, F16),
+            Slice::F32(s) => cut!(s, F32),
+            Slice::I32(s) => cut!(s, I32),
+            Slice::U32(s) => cut!(s, U32),
+            Slice::I16(s) => cut!(s, I16),
+            Slice::U16(s) => cut!(s, U16),
+            Slice::I8(s) => cut!(s, I8),
+            Slice::U8(s) => cut!(s, U8),
+        }
+    }
+
     /// One element as a float; integers are converted.
     pub(crate) fn float(&self, i: usize) -> f32 {
         match self {

@@ -4,6 +4,7 @@
 //! values as fp16 and rounds once, to nearest even, where an op makes one; `hardware` does so with the rules of a machine
 //! ([`hardware`]). Integers and bools are exact in all.
 
+mod chain;
 mod elementwise;
 mod group;
 pub(crate) mod hardware;
@@ -114,6 +115,11 @@ impl Table {
         }
     }
 
+    /// True if steps over the same rows may run tile by tile. The oracle and the tables of machines run them one by one.
+    pub(crate) fn chains(&self) -> bool {
+        self.half == Storage::F16 && !self.wide_sums && self.hardware.is_none()
+    }
+
     /// True if a result of that type is rounded to fp16 where it is made.
     pub(crate) fn rounds(&self, dtype: DataType) -> bool {
         dtype == DataType::Fp16 && self.half == Storage::F16
@@ -143,6 +149,7 @@ impl Table {
                 Kind::Remap(maps) => moves::remap(step, maps, &r, bases, w),
                 Kind::Gather { axis, batch_dims } => moves::gather(step, *axis, *batch_dims, &r, bases, w)?,
                 Kind::GatherAlong { axis } => moves::gather_along(step, *axis, &r, bases, w)?,
+                Kind::Chain(chain) => chain::run(self, step, chain, &r, w)?,
                 Kind::Host(call) => host::run(self, step, call, &r, bases, w)?,
             }
             Ok(())

@@ -10,12 +10,12 @@ use crate::plan::view::View as Tensor;
 use super::memory::{Reads, Slice, SliceMut, Writes, broken};
 use super::{Table, scratch};
 
-fn failed(step: &Step, error: &GemmError) -> Error {
+pub(super) fn failed(step: &Step, error: &GemmError) -> Error {
     let kind = if matches!(error, GemmError::Alloc(_)) { ErrorKind::OutOfMemory } else { ErrorKind::Evaluate };
     Error::new(kind, format!("op `{}` (`{}`): {error}", step.op, step.value))
 }
 
-fn operand<'a>(
+pub(super) fn operand<'a>(
     slice: &Slice<'a>,
     rows: usize,
     cols: usize,
@@ -119,7 +119,7 @@ pub(crate) fn conv(
                     bases[0] as isize + image as isize * x.strides[0] + (group * per_group + c) as isize * x.strides[1]
                 };
                 // Dense [O, k]: the plan saw to it.
-                let weights = offset(&reads[1], bases[1] + group * outputs * k);
+                let weights = reads[1].from(bases[1] + group * outputs * k);
                 for first in (0..places).step_by(chunk) {
                     let count = chunk.min(places - first);
                     let columns = &mut columns[..k * count];
@@ -151,14 +151,6 @@ pub(crate) fn conv(
         }
         Ok(())
     })?
-}
-
-fn offset<'a>(slice: &Slice<'a>, at: usize) -> Slice<'a> {
-    match slice {
-        Slice::F16(s) => Slice::F16(&s[at..]),
-        Slice::F32(s) => Slice::F32(&s[at..]),
-        other => *other,
-    }
 }
 
 /// One kernel tap of one channel at output places `first…`: zero outside of the input.

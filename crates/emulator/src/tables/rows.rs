@@ -134,6 +134,26 @@ pub(crate) fn softmax_row(table: &Table, row: &mut [f32]) {
     scale_row(row, 1.0 / lanes.iter().sum::<f32>());
 }
 
+/// [`softmax_row`] of fp32 sums from one row to another.
+pub(crate) fn softmax_from(from: &[f32], row: &mut [f32]) {
+    let max = maximum(from);
+    let mut lanes = [0.0f32; LANES];
+    vectorize!({
+        let ((blocks, rest), (sources, others)) = (row.as_chunks_mut::<LANES>(), from.as_chunks::<LANES>());
+        for (block, source) in blocks.iter_mut().zip(sources) {
+            for ((lane, v), s) in lanes.iter_mut().zip(block).zip(source) {
+                *v = simd::exp(*s - max);
+                *lane += *v;
+            }
+        }
+        for ((lane, v), s) in lanes.iter_mut().zip(rest).zip(others) {
+            *v = simd::exp(*s - max);
+            *lane += *v;
+        }
+    });
+    scale_row(row, 1.0 / lanes.iter().sum::<f32>());
+}
+
 fn scale_row(row: &mut [f32], scale: f32) {
     vectorize!({
         for v in row.iter_mut() {

@@ -1,6 +1,7 @@
 //! The emulator through the seam: ops, groups, patterns of the kernels, errors, data.
 
 mod audit;
+mod chains;
 mod control;
 mod device;
 mod grad;

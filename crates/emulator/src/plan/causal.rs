@@ -1,0 +1,160 @@
+//! What a constant mask hides.
+//!
+//! Attention adds a large negative number to the score of a key that a query must not see. Behind the last key that a tile of
+//! queries sees, every probability is `e^x` of a large negative `x`, which is exactly zero. Those columns are left out of the
+//! scores, of the softmax and of the product with the values.
+//!
+//! Invariant: leaving them out changes no bit. That holds while the scores are small beside the mask and nothing is NaN or
+//! infinite: then a hidden probability is +0, adding it to a sum changes nothing, and so does adding its product with a finite
+//! value. Whether it is so is seen at every evaluation from the largest magnitudes of the factors; where it is not, all columns
+//! are computed.
+
+use super::Buffer;
+use super::chain::{At, Chain, Stage};
+use super::step::{Binary, Elementwise, Group};
+use super::view::{Storage, View};
+
+/// Columns are left out in blocks of so many.
+const BLOCK: usize = 64;
+
+/// Which columns each tile of a segment needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Causal {
+    /// For each tile of a segment, how many columns its rows see.
+    pub limits: Vec<usize>,
+    /// Reads whose largest magnitudes, multiplied, must not be above `bound`: the factors of the scores.
+    pub factors: [usize; 2],
+    pub bound: f32,
+    /// Reads that must be finite: the values.
+    pub finite: Vec<usize>,
+}
+
+/// The value in a group that only scales the scores, and by how much; then the mask that is added.
+struct Scores {
+    slot: usize,
+    scale: f32,
+    /// The largest scale on the way: nothing may overflow fp16.
+    peak: f32,
+    mask: Option<usize>,
+}
+
+/// What the mask of a chain hides: the chain is scores, scaling, a constant mask, softmax, and perhaps the product with values.
+pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<Causal> {
+    let mut stages = chain.stages.iter();
+    let Stage::Product { lhs, rhs, to, size, scale, bias: None, round: true } = stages.next()? else { return None };
+    let (At::Memory(left), At::Memory(right), At::Slot(slot)) = (lhs.at, rhs.at, to.at) else { return None };
+    let scale = scale.abs() * size.0 as f32;
+    let mut scores = Scores { slot, scale, peak: scale, mask: None };
+    let mut finite = Vec::new();
+    let mut is_softmax = false;
+    for stage in stages {
+        match stage {
+            Stage::Group { group, operands, .. } if !is_softmax => {
+                let slots: Vec<At> = operands.iter().map(|o| o.at).collect();
+                follow(&mut scores, group, &slots)?;
+            }
+            Stage::Softmax { from, to, round: true } if !is_softmax && from.at == At::Slot(scores.slot) => {
+                (scores.slot, is_softmax) = (*to, true);
+            }
+            Stage::Store { from, .. } if is_softmax && *from == scores.slot => {}
+            Stage::Product { lhs, rhs, to, .. } if is_softmax && lhs.at == At::Slot(scores.slot) => {
+                let (At::Memory(values), At::Memory(_)) = (rhs.at, to.at) else { return None };
+                finite.push(values);
+            }
+            _ => return None,
+        }
+    }
+    let mask = &reads[scores.mask.filter(|_| is_softmax)?];
+    let operand = chain.stages.iter().find_map(|s| match s {
+        Stage::Group { operands, .. } => operands.iter().find(|o| Some(o.at) == scores.mask.map(At::Memory)),
+        _ => None,
+    })?;
+    let data = buffers[mask.buffer].data.as_ref()?;
+    let base = mask.offset;
+    // The same for all segments.
+    if operand.offsets.iter().any(|&o| o != operand.offsets[0]) {
+        return None;
+    }
+    let element = |row: usize, col: usize| {
+        let at = base + operand.offsets[0] + row * operand.row + col * operand.col;
+        match mask.storage {
+            Storage::F16 => {
+                let bytes = data.get(2 * at..2 * at + 2)?;
+                Some(ferrane_host::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32())
+            }
+            Storage::F32 => {
+                let bytes = data.get(4 * at..4 * at + 4)?;
+                Some(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+            }
+            _ => None,
+        }
+    };
+    let mut limits = Vec::new();
+    // The least that a row's best key has, and the most that a hidden one has.
+    let (mut seen, mut hidden) = (f32::INFINITY, f32::NEG_INFINITY);
+    for first in (0..chain.rows).step_by(chain.tile) {
+        let mut limit = BLOCK.min(chain.cols);
+        for row in first..chain.rows.min(first + chain.tile) {
+            let mut best = f32::NEG_INFINITY;
+            for col in 0..chain.cols {
+                let value = element(row, col)?;
+                if value.is_nan() {
+                    return None;
+                }
+                best = best.max(value);
+            }
+            let last = (0..chain.cols).rev().find(|&col| element(row, col).is_some_and(|v| v > best - 1e4))?;
+            limit = limit.max((last + 1).next_multiple_of(BLOCK).min(chain.cols));
+            seen = seen.min(best);
+        }
+        for row in first..chain.rows.min(first + chain.tile) {
+            for col in limit..chain.cols {
+                hidden = hidden.max(element(row, col)?);
+            }
+        }
+        limits.push(limit);
+    }
+    let distance = (seen - hidden).min(60_000.0);
+    if limits.iter().all(|&l| l == chain.cols) || !seen.is_finite() || seen.abs() > 1e4 || distance < 1e4 {
+        return None;
+    }
+    // Scores of a quarter of the distance, on either side, leave half of it, which is far more than the 104 below which e^x is
+    // zero and than what rounding to fp16 can add.
+    let bound = (distance / 4.0 / scores.scale).min(30_000.0 / scores.peak);
+    if !bound.is_finite() {
+        return None;
+    }
+    Some(Causal { limits, factors: [left, right], bound, finite })
+}
+
+/// Follows the scores through a group. `None` if something else happens to them.
+fn follow(scores: &mut Scores, group: &Group, operands: &[At]) -> Option<()> {
+    let outs = group.stores.len();
+    let [store] = group.stores[..] else { return None };
+    let load =
+        |at: &dyn Fn(At) -> bool| operands[outs..].iter().zip(&group.loads).find(|(o, _)| at(**o)).map(|(_, &reg)| reg);
+    let mut value = load(&|at| at == At::Slot(scores.slot))?;
+    for instruction in &group.instructions {
+        let [a, b, _] = instruction.from;
+        let constant = |reg| group.constants.iter().find(|c| c.0 == reg).map(|c| f32::from_bits(c.1));
+        let other = if a == value { b } else { a };
+        if (a != value && b != value) || a == b || scores.mask.is_some() || !instruction.round {
+            return None;
+        }
+        match (instruction.op, constant(other)) {
+            (Elementwise::Binary(Binary::Mul), Some(c)) => scores.scale *= c.abs(),
+            (Elementwise::Binary(Binary::Div), Some(c)) if a == value => scores.scale /= c.abs(),
+            (Elementwise::Binary(Binary::Add), None) => {
+                let is_mask = |at: At| matches!(at, At::Memory(_)) && load(&|o| o == at) == Some(other);
+                let At::Memory(mask) = *operands[outs..].iter().find(|o| is_mask(**o))? else { return None };
+                scores.mask = Some(mask);
+            }
+            _ => return None,
+        }
+        scores.peak = scores.peak.max(scores.scale);
+        value = instruction.to;
+    }
+    let At::Slot(slot) = operands[0] else { return None };
+    scores.slot = slot;
+    (value == store).then_some(())
+}

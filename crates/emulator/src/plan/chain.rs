@@ -1,0 +1,611 @@
+//! Chains: products, element-wise groups, softmax and sums over the same rows, run tile by tile.
+//!
+//! Attention is `softmax(scale · Q Kᵀ + mask) V`: five steps over a matrix of scores that nobody else wants. A chain runs all of
+//! them on a few rows before it goes on to the next, so that the scores live in a tile in the first cache. The same holds for
+//! the gradient of a softmax and for RMSNorm. What somebody else reads is stored on the way.
+//!
+//! Invariants: every member works on `segments · rows` rows in the same order; a member reads an earlier member's rows only as they
+//! were written; each stage computes an element as its member would, so a chain equals its members bit for bit.
+//!
+//! The one decision: the members are found among the finished steps, by their views. So an op is lowered in one place, and a
+//! table whose rules want the members (`exact`, a machine's) runs them.
+
+use super::Buffer;
+use super::causal::{self, Causal};
+use super::step::{Along, Group, Kind, MAX_READS, MAX_WRITES, Matmul, Reduction, Step};
+use super::view::View;
+use crate::tables::Table;
+use crate::tables::memory::Place;
+
+/// Most members of a chain.
+const MEMBERS: usize = 8;
+/// Most slots of a chain.
+pub(crate) const SLOTS: usize = 8;
+/// Fewest rows of a tile, unless a segment has fewer than two such tiles: products of few rows have kernels of their own, with
+/// sums in another order.
+const ROWS: usize = 16;
+/// Elements of a tile that stay in the first cache beside what else a stage touches.
+const TILE: usize = 8 * 1024;
+/// Most elements of the second factor of a product.
+const FACTOR: usize = 1 << 17;
+/// Most segments: each has an offset for each operand.
+const SEGMENTS: usize = 1 << 14;
+/// Rows times columns up to which a chain may run on one thread.
+const ALONE: usize = 32 * 1024;
+
+/// Steps over the same rows, tile by tile.
+#[derive(Clone, Debug)]
+pub(crate) struct Chain {
+    /// Runs of rows within which every operand has one stride from row to row.
+    pub segments: usize,
+    /// Rows of a segment.
+    pub rows: usize,
+    /// Columns.
+    pub cols: usize,
+    /// Rows of a tile.
+    pub tile: usize,
+    pub divide: Divide,
+    /// What each write of the step is written through.
+    pub outs: Vec<Operand>,
+    /// How many slots there are: tiles of fp32, `tile · cols` each.
+    pub slots: usize,
+    /// Registers of the largest group.
+    pub registers: usize,
+    pub stages: Vec<Stage>,
+    /// Columns that need not be computed because a constant mask hides them.
+    pub causal: Option<Causal>,
+}
+
+/// Along what a chain is cut for threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Divide {
+    /// What different segments write lies apart.
+    Segments,
+    /// What different rows write, of all segments together, lies apart.
+    Rows,
+    /// Neither.
+    Nothing,
+}
+
+/// A matrix of one tile: in a slot, or in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Operand {
+    pub at: At,
+    /// Where each segment begins in the slice of the read or write; one 0 for a slot.
+    pub offsets: Vec<usize>,
+    pub row: usize,
+    pub col: usize,
+}
+
+/// Where an operand is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    Slot(usize),
+    /// A read of the step, or, of results, a write.
+    Memory(usize),
+}
+
+/// What is done to a tile.
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    /// `to = lhs · rhs`; the rows of `lhs` and `to` are the tile's, `rhs` (a read) has one offset for each segment.
+    Product {
+        lhs: Operand,
+        rhs: Operand,
+        to: Operand,
+        /// `(depth, columns)`; the chain's columns are the one where the result is a slot, else the other.
+        size: (usize, usize),
+        scale: f32,
+        bias: Option<usize>,
+        round: bool,
+    },
+    /// Element-wise; `width` is the chain's columns, or 1. Operands: writes, then reads.
+    Group {
+        group: Group,
+        operands: Vec<Operand>,
+        width: usize,
+    },
+    Softmax {
+        from: Operand,
+        to: usize,
+        round: bool,
+    },
+    Reduce {
+        reduction: Reduction,
+        from: Operand,
+        to: usize,
+        round: bool,
+    },
+    /// A slot as somebody else reads it.
+    Store {
+        from: usize,
+        to: Operand,
+        width: usize,
+    },
+}
+
+/// Puts chains in the place of their members.
+pub(super) fn fuse(table: &Table, steps: Vec<Step>, buffers: &[Buffer]) -> Vec<Step> {
+    if !table.chains() {
+        return steps;
+    }
+    let mut fused = Vec::with_capacity(steps.len());
+    let mut at = 0;
+    while at < steps.len() {
+        let longest = steps[at..].iter().take(MEMBERS).take_while(|s| is_member(s)).count();
+        let found = (2..=longest).rev().find_map(|n| Builder::new(&steps, at, n, buffers)?.chain().map(|s| (s, n)));
+        match found {
+            Some((step, n)) => {
+                fused.push(step);
+                at += n;
+            }
+            None => {
+                fused.push(steps[at].clone());
+                at += 1;
+            }
+        }
+    }
+    fused
+}
+
+fn is_member(step: &Step) -> bool {
+    match &step.kind {
+        Kind::Matmul(_) | Kind::Softmax { .. } => true,
+        Kind::Group(_) => step.writes.iter().all(|w| w.storage.is_float()),
+        Kind::Reduce(r) => {
+            matches!(r.reduction, Reduction::Sum | Reduction::Mean | Reduction::Max | Reduction::SumSquare)
+        }
+        _ => false,
+    }
+}
+
+/// Where the rows of a value lie, however its axes are cut: offset, merged row axes, stride of the columns.
+type Form = (usize, Vec<(usize, isize)>, isize);
+
+/// A result of a member that a later member reads.
+struct Value {
+    view: View,
+    form: Form,
+    width: usize,
+    slot: usize,
+    /// The last member that reads it.
+    last: usize,
+}
+
+struct Builder<'a> {
+    members: &'a [Step],
+    others: Vec<&'a Step>,
+    buffers: &'a [Buffer],
+    /// All rows, and columns.
+    rows: usize,
+    cols: usize,
+    /// Rows of a segment.
+    segment: usize,
+    values: Vec<Value>,
+    reads: Vec<View>,
+    writes: Vec<View>,
+    slots: usize,
+    free: Vec<usize>,
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The rows of a view whose last axis are the columns: extents and strides, merged, outermost first.
+fn row_axes(view: &View) -> Vec<(usize, isize)> {
+    let mut axes: Vec<(usize, isize)> = Vec::new();
+    for (&n, &s) in view.shape.iter().zip(&view.strides).take(view.shape.len() - 1) {
+        match axes.last_mut() {
+            _ if n == 1 => {}
+            Some(last) if last.1 == s * n as isize => *last = (last.0 * n, s),
+            _ => axes.push((n, s)),
+        }
+    }
+    axes
+}
+
+fn form(view: &View, width: usize) -> Form {
+    let col = if width == 1 { 0 } else { view.strides.last().copied().unwrap_or(0) };
+    (view.offset, row_axes(view), col)
+}
+
+fn overlap(a: &View, b: &View) -> bool {
+    let (x, y) = (a.span(), b.span());
+    a.buffer == b.buffer && x.0 < y.1 && y.0 < x.1
+}
+
+/// Rows of a tile: as many as stay near, the last tile not much smaller than the others.
+fn tile(rows: usize, cols: usize) -> usize {
+    let wanted = (TILE / cols).max(ROWS).min(rows);
+    (1..=rows.div_ceil(wanted))
+        .rev()
+        .map(|count| rows.div_ceil(count))
+        .find(|&tile| (rows - 1) % tile + 1 >= ROWS)
+        .unwrap_or(rows)
+}
+
+/// Rows and columns of a view: its last axis are the columns.
+fn size(view: &View) -> Option<(usize, usize)> {
+    let (&cols, rows) = view.shape.split_last()?;
+    Some((rows.iter().product(), cols))
+}
+
+impl<'a> Builder<'a> {
+    fn new(steps: &'a [Step], at: usize, n: usize, buffers: &'a [Buffer]) -> Option<Builder<'a>> {
+        let members = &steps[at..at + n];
+        let others = steps[..at].iter().chain(&steps[at + n..]).collect();
+        // The widest of the first member's operands: of a reduction the read.
+        let first = members.first()?;
+        let (rows, cols) = match &first.kind {
+            Kind::Reduce(_) | Kind::Softmax { .. } => size(&first.reads[0])?,
+            Kind::Matmul(product) => (product.batch.len() * product.m, product.n),
+            _ => size(&first.writes[0])?,
+        };
+        let builder = Builder {
+            members,
+            others,
+            buffers,
+            rows,
+            cols,
+            segment: rows,
+            values: Vec::new(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            slots: 0,
+            free: Vec::new(),
+        };
+        (rows >= ROWS && cols >= ROWS).then_some(builder)
+    }
+
+    /// The chain of all members, if they are one.
+    fn chain(mut self) -> Option<Step> {
+        for step in self.members {
+            self.cut(step)?;
+        }
+        let segments = self.rows / self.segment;
+        if segments > SEGMENTS || self.segment < ROWS {
+            return None;
+        }
+        let tile = tile(self.segment, self.cols);
+        let mut stages = Vec::new();
+        let mut hidden = false;
+        for at in 0..self.members.len() {
+            hidden |= self.stage(at, &mut stages)?;
+        }
+        // Something must be saved.
+        if !hidden || self.reads.len() > MAX_READS || self.writes.len() > MAX_WRITES || self.slots > SLOTS {
+            return None;
+        }
+        if self.clashes() {
+            return None;
+        }
+        let (divide, outs) = self.divide(&stages)?;
+        let registers = stages.iter().map(|s| if let Stage::Group { group, .. } = s { group.registers } else { 0 });
+        let (first, last) = (self.members.first()?, self.members.last()?);
+        let mut chain = Chain {
+            segments,
+            rows: self.segment,
+            cols: self.cols,
+            tile,
+            divide,
+            outs,
+            slots: self.slots,
+            registers: registers.max().unwrap_or(0),
+            stages,
+            causal: None,
+        };
+        chain.causal = causal::find(&chain, &self.reads, self.buffers);
+        let names: Vec<&str> = self.members.iter().map(|s| s.op.as_str()).collect();
+        let value = if self.writes.len() == 1 { &last.value } else { &first.value };
+        Some(Step {
+            op: names.join("+"),
+            value: value.clone(),
+            reads: self.reads,
+            writes: self.writes,
+            kind: Kind::Chain(Box::new(chain)),
+        })
+    }
+
+    /// Whether the rows are the chain's, and how its operands cut them.
+    fn cut(&mut self, step: &Step) -> Option<()> {
+        let views: Vec<&View> = match &step.kind {
+            Kind::Matmul(product) => {
+                if product.batch.len() * product.m != self.rows || product.bias == Some(Along::Rows) {
+                    return None;
+                }
+                // Each tile packs the second factor anew: it must be small, as those of attention are.
+                if product.batch.len() < 2 || product.k * product.n > FACTOR {
+                    return None;
+                }
+                // Products of few rows have an order of their own.
+                if product.m < ROWS || product.strides.iter().any(|s| s.0 < 0 || s.1 < 0) {
+                    return None;
+                }
+                self.segment = gcd(self.segment, product.m);
+                return Some(());
+            }
+            Kind::Softmax { nest, .. } => {
+                let (x, y) = (&step.reads[0], &step.writes[0]);
+                let inner = nest.depth() - 1;
+                let along = x.shape.len() - 1;
+                let last = [y.strides[along], x.strides[along]];
+                let strides = [nest.strides[0][inner], nest.strides[1][inner]];
+                if nest.extents[inner] != x.shape[along] || last != strides || last != [1, 1] {
+                    return None;
+                }
+                vec![x, y]
+            }
+            Kind::Reduce(reduce) => {
+                let x = &step.reads[0];
+                let (n, stride) = (*x.shape.last()?, *x.strides.last()?);
+                if reduce.reduced != [(n, stride)] || stride != 1 {
+                    return None;
+                }
+                vec![x]
+            }
+            _ => step.reads.iter().chain(&step.writes).collect(),
+        };
+        for view in views {
+            let (rows, cols) = size(view)?;
+            if rows != self.rows || (cols != self.cols && cols != 1) {
+                return None;
+            }
+            if let Some(&(extent, _)) = row_axes(view).last() {
+                self.segment = gcd(self.segment, extent);
+            }
+        }
+        Some(())
+    }
+
+    /// The value that a view reads: the slot's width is 1 where it is repeated along the columns.
+    fn value(&self, view: &View) -> Option<usize> {
+        self.values.iter().position(|v| {
+            let repeats = v.width == 1 && view.strides.last() == Some(&0);
+            let same = repeats || view.shape.last() == Some(&v.width);
+            v.view.buffer == view.buffer && same && form(view, v.width) == v.form
+        })
+    }
+
+    /// Whether a view that is no value's has elements of one: then it needs memory that is not there yet.
+    fn broken(&self, view: &View) -> bool {
+        self.values.iter().any(|v| overlap(&v.view, view))
+    }
+
+    /// A view in memory as an operand, its slice being the view's span.
+    fn memory(&mut self, view: &View, is_write: bool) -> Option<Operand> {
+        let list = if is_write { &mut self.writes } else { &mut self.reads };
+        let index = list.iter().position(|v| v == view).unwrap_or_else(|| {
+            list.push(view.clone());
+            list.len() - 1
+        });
+        if view.strides.iter().zip(&view.shape).any(|(&s, &n)| s < 0 && n > 1) {
+            return None;
+        }
+        let axes = row_axes(view);
+        let row = axes.last().map_or(0, |a| a.1);
+        let offset = |segment: usize| {
+            let mut rest = segment * self.segment;
+            let mut at = 0;
+            for &(extent, stride) in axes.iter().rev() {
+                at += (rest % extent) as isize * stride;
+                rest /= extent;
+            }
+            at as usize
+        };
+        let offsets = (0..self.rows / self.segment).map(offset).collect();
+        let col = if view.shape.last() == Some(&1) { 0 } else { *view.strides.last()? };
+        Some(Operand { at: At::Memory(index), offsets, row: row as usize, col: col as usize })
+    }
+
+    fn slot(&self, slot: usize, width: usize) -> Operand {
+        let (row, col) = if width == 1 { (1, 0) } else { (self.cols, 1) };
+        Operand { at: At::Slot(slot), offsets: vec![0], row, col }
+    }
+
+    /// Where a member reads a view from.
+    fn source(&mut self, view: &View) -> Option<Operand> {
+        match self.value(view) {
+            Some(v) => Some(self.slot(self.values[v].slot, self.values[v].width)),
+            None if self.broken(view) => None,
+            None => self.memory(view, false),
+        }
+    }
+
+    /// Whether members after `at` read what `view` holds, the last of them, and whether anybody else does.
+    fn readers(&self, at: usize, view: &View) -> (Option<usize>, bool) {
+        let reads = |step: &Step| step.reads.iter().any(|r| r.buffer == view.buffer);
+        let inside =
+            (at + 1..self.members.len()).rev().find(|&m| self.members[m].reads.iter().any(|r| overlap(r, view)));
+        let outside = self.buffers[view.buffer].place != Place::Arena || self.others.iter().any(|step| reads(step));
+        (inside, outside)
+    }
+
+    fn take(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots += 1;
+            self.slots - 1
+        })
+    }
+
+    /// The place of a result of member `at`: a slot if a later member reads it or it must be one, else memory; and the store that
+    /// brings it to memory as well. The last says that it is hidden: nobody but members reads it.
+    fn target(&mut self, at: usize, view: &View, width: usize, slot: bool) -> Option<(Operand, Option<Stage>, bool)> {
+        let (inside, outside) = self.readers(at, view);
+        if inside.is_none() && !slot {
+            return Some((self.memory(view, true)?, None, false));
+        }
+        let number = self.take();
+        let store = match outside || inside.is_none() {
+            true => Some(Stage::Store { from: number, to: self.memory(view, true)?, width }),
+            false => None,
+        };
+        match inside {
+            Some(last) => {
+                let form = form(view, width);
+                self.values.push(Value { view: view.clone(), form, width, slot: number, last });
+            }
+            None => self.free.push(number),
+        }
+        let hidden = store.is_none();
+        Some((self.slot(number, width), store, hidden))
+    }
+
+    /// Appends the stages of a member. True if it makes or reads a hidden value that is as wide as the chain.
+    fn stage(&mut self, at: usize, stages: &mut Vec<Stage>) -> Option<bool> {
+        let step = &self.members[at];
+        let read = step.reads.iter().any(|r| self.value(r).is_some());
+        let before = self.values.len();
+        let hidden = match &step.kind {
+            Kind::Matmul(product) => self.product(at, step, product, stages)?,
+            Kind::Group(group) => {
+                let sources: Option<Vec<Operand>> = step.reads.iter().map(|r| self.source(r)).collect();
+                let sources = sources?;
+                let width = step.writes[0].shape.last().copied()?;
+                let (mut operands, mut stores, mut any) = (Vec::new(), Vec::new(), false);
+                for write in &step.writes {
+                    if write.shape.last() != Some(&width) {
+                        return None;
+                    }
+                    let (to, store, hidden) = self.target(at, write, width, false)?;
+                    operands.push(to);
+                    stores.extend(store);
+                    any |= hidden && width > 1;
+                }
+                operands.extend(sources);
+                stages.push(Stage::Group { group: group.clone(), operands, width });
+                stages.extend(stores);
+                any
+            }
+            Kind::Softmax { round, .. } => {
+                let from = self.source(&step.reads[0])?;
+                let (to, store, hidden) = self.target(at, &step.writes[0], self.cols, true)?;
+                let At::Slot(to) = to.at else { return None };
+                stages.push(Stage::Softmax { from, to, round: *round });
+                stages.extend(store);
+                hidden
+            }
+            Kind::Reduce(reduce) => {
+                let from = self.source(&step.reads[0])?;
+                // Kept or not, the reduced axis has one element.
+                let mut view = step.writes[0].clone();
+                if size(&view)?.1 != 1 || view.shape.len() < step.reads[0].shape.len() {
+                    view.shape.push(1);
+                    view.strides.push(1);
+                }
+                let (to, store, _) = self.target(at, &view, 1, true)?;
+                let At::Slot(to) = to.at else { return None };
+                stages.push(Stage::Reduce { reduction: reduce.reduction, from, to, round: reduce.round });
+                stages.extend(store);
+                false
+            }
+            _ => return None,
+        };
+        // Every member belongs: it reads a value of another or makes one.
+        if !read && self.values.len() == before {
+            return None;
+        }
+        for v in 0..before {
+            if self.values[v].last == at {
+                let slot = self.values[v].slot;
+                self.free.push(slot);
+            }
+        }
+        Some(hidden)
+    }
+
+    fn product(&mut self, at: usize, step: &Step, product: &Matmul, stages: &mut Vec<Stage>) -> Option<bool> {
+        let Matmul { m, n, k, strides: [left, right, out], .. } = *product;
+        let (segment, count) = (self.segment, self.rows / self.segment);
+        let rows = |s: usize| (s * segment / m, s * segment % m);
+        let number = |list: &mut Vec<View>, view: &View| {
+            list.iter().position(|v| v == view).unwrap_or_else(|| {
+                list.push(view.clone());
+                list.len() - 1
+            })
+        };
+        let reading = k == self.cols && self.value(&step.reads[0]).is_some();
+        let lhs = if reading {
+            self.source(&step.reads[0])?
+        } else {
+            let offset = |s: usize| {
+                let (item, row) = rows(s);
+                product.batch[item].lhs + row * left.0 as usize
+            };
+            let index = number(&mut self.reads, &step.reads[0]);
+            let offsets = (0..count).map(offset).collect();
+            Operand { at: At::Memory(index), offsets, row: left.0 as usize, col: left.1 as usize }
+        };
+        // The second factor is read as a whole.
+        if self.broken(&step.reads[1]) || (!reading && self.broken(&step.reads[0])) {
+            return None;
+        }
+        let index = number(&mut self.reads, &step.reads[1]);
+        let offsets = (0..count).map(|s| product.batch[rows(s).0].rhs).collect();
+        let rhs = Operand { at: At::Memory(index), offsets, row: right.0 as usize, col: right.1 as usize };
+        let bias = product.bias.map(|_| number(&mut self.reads, &step.reads[2]));
+        let (inside, outside) = self.readers(at, &step.writes[0]);
+        let (to, store, hidden) = match inside {
+            Some(_) if n == self.cols => self.target(at, &step.writes[0], n, true)?,
+            Some(_) => return None,
+            None if outside || reading => {
+                let offset = |s: usize| {
+                    let (item, row) = rows(s);
+                    product.batch[item].out + row * out.0 as usize
+                };
+                let index = number(&mut self.writes, &step.writes[0]);
+                let offsets = (0..count).map(offset).collect();
+                (Operand { at: At::Memory(index), offsets, row: out.0 as usize, col: out.1 as usize }, None, false)
+            }
+            None => return None,
+        };
+        stages.push(Stage::Product { lhs, rhs, to, size: (k, n), scale: product.scale, bias, round: product.round });
+        stages.extend(store);
+        Some(hidden)
+    }
+
+    /// Whether a write overlaps a read or another write.
+    fn clashes(&self) -> bool {
+        self.writes
+            .iter()
+            .enumerate()
+            .any(|(i, w)| self.reads.iter().any(|r| overlap(w, r)) || self.writes[..i].iter().any(|o| overlap(w, o)))
+    }
+
+    /// Along what the writes may be cut, and through what they are written. `None` if they cannot and there is too much for one
+    /// thread.
+    fn divide(&self, stages: &[Stage]) -> Option<(Divide, Vec<Operand>)> {
+        let mut all: Vec<(&Operand, usize)> = Vec::new();
+        for stage in stages {
+            match stage {
+                Stage::Product { to, size, .. } => all.push((to, size.1)),
+                Stage::Group { group, operands, width } => {
+                    all.extend(operands[..group.stores.len()].iter().map(|o| (o, *width)));
+                }
+                Stage::Store { to, width, .. } => all.push((to, *width)),
+                _ => {}
+            }
+        }
+        all.retain(|(o, _)| matches!(o.at, At::Memory(_)));
+        let out = |i: usize| all.iter().find(|(o, _)| o.at == At::Memory(i)).map(|(o, _)| (*o).clone());
+        let outs: Option<Vec<Operand>> = (0..self.writes.len()).map(out).collect();
+        let apart = |&(o, width): &(&Operand, usize)| {
+            let reach = (self.segment - 1) * o.row + (width - 1) * o.col;
+            o.offsets.windows(2).all(|pair| pair[1] > pair[0] + reach)
+        };
+        let rows = |&(o, width): &(&Operand, usize)| {
+            let low = o.offsets.iter().min().copied().unwrap_or(0);
+            let high = o.offsets.iter().max().copied().unwrap_or(0);
+            o.row > high - low + (width - 1) * o.col
+        };
+        let segments = self.rows / self.segment;
+        let (by_segments, by_rows) = (all.iter().all(apart), all.iter().all(rows));
+        let divide = match (by_segments, by_rows) {
+            (true, _) if segments >= 4 || (!by_rows && segments > 1) => Divide::Segments,
+            (_, true) => Divide::Rows,
+            _ if self.rows * self.cols <= ALONE => Divide::Nothing,
+            _ => return None,
+        };
+        Some((divide, outs?))
+    }
+}

@@ -1,0 +1,369 @@
+//! Chains: every stage on one tile of rows, then the next tile.
+//!
+//! A slot holds a tile of fp32 values, rounded to fp16 where a member's result would be. Stages use the functions of their members:
+//! the same products, the same instructions over registers, the same order along a row. Tiles are worked on by one thread each;
+//! where they are cut depends on the shapes alone.
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use ferrane_device::Result;
+use ferrane_host::gemm::{Bias, Epilogue, GemmError, Output, ViewMut, gemm};
+use ferrane_host::{pool, vectorize};
+
+use crate::plan::causal::Causal;
+use crate::plan::chain::{At, Chain, Divide, Operand, SLOTS, Stage};
+use crate::plan::step::{Group, MAX_WRITES, Step};
+
+use super::group::{self, TILE as REGISTER};
+use super::memory::{Reads, Slice, SliceMut, Writes, no_writes};
+use super::{Table, products, rows, scratch};
+
+/// Elements of a task.
+const GRAIN: usize = 32 * 1024;
+
+/// What all tasks share.
+struct Job<'a, 'r> {
+    table: &'a Table,
+    chain: &'a Chain,
+    reads: &'a Reads<'r>,
+    /// How many columns the tiles of a segment need, if some need less than all.
+    limits: Option<&'a [usize]>,
+    tasks: scratch::Tasks,
+    failed: Mutex<Option<GemmError>>,
+}
+
+/// Runs a chain.
+pub(crate) fn run(table: &Table, step: &Step, chain: &Chain, reads: &Reads<'_>, writes: Writes<'_>) -> Result<()> {
+    let limits = chain.causal.as_ref().filter(|c| is_small(c, reads)).map(|c| c.limits.as_slice());
+    let failed = Mutex::new(None);
+    let job = Job { table, chain, reads, limits, tasks: scratch::Tasks::default(), failed };
+    let tiles = chain.rows.div_ceil(chain.tile);
+    let (units, cost) = match chain.divide {
+        Divide::Segments => (chain.segments, chain.rows * chain.cols),
+        Divide::Rows => (tiles, chain.segments * chain.tile * chain.cols),
+        Divide::Nothing => (1, 1),
+    };
+    job.halve(0..units, GRAIN.div_ceil(cost), writes, [0; MAX_WRITES]);
+    job.tasks.end()?;
+    match job.failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+        Some(error) => Err(products::failed(step, &error)),
+        None => Ok(()),
+    }
+}
+
+/// Whether the scores are so small beside the mask that what it hides is exactly zero.
+fn is_small(causal: &Causal, reads: &Reads<'_>) -> bool {
+    let [left, right] = causal.factors.map(|i| largest(&reads[i]));
+    left * right <= causal.bound && causal.finite.iter().all(|&i| largest(&reads[i]).is_finite())
+}
+
+/// The largest magnitude; infinite where there is a NaN. Everything between the first and the last element counts.
+fn largest(slice: &Slice<'_>) -> f32 {
+    match slice {
+        Slice::F16(s) => {
+            let bits: &[u16] = bytemuck::cast_slice(s);
+            let mut most = 0u16;
+            vectorize!({
+                most = bits.iter().fold(0, |m, &b| m.max(b & 0x7FFF));
+            });
+            if most < 0x7C00 { ferrane_host::f16::from_bits(most).to_f32() } else { f32::INFINITY }
+        }
+        Slice::F32(s) => {
+            let bits: &[u32] = bytemuck::cast_slice(s);
+            let mut most = 0u32;
+            vectorize!({
+                most = bits.iter().fold(0, |m, &b| m.max(b & 0x7FFF_FFFF));
+            });
+            if most < 0x7F80_0000 { f32::from_bits(most) } else { f32::INFINITY }
+        }
+        _ => f32::INFINITY,
+    }
+}
+
+impl Job<'_, '_> {
+    /// Cuts units (segments, or tiles of all segments) among tasks, and the writes with them. `starts` are the elements of each
+    /// write before its slice.
+    fn halve(&self, units: Range<usize>, per_task: usize, writes: Writes<'_>, starts: [usize; MAX_WRITES]) {
+        let tasks = units.len().div_ceil(per_task);
+        if tasks <= 1 {
+            return self.task(units, writes, &starts);
+        }
+        let middle = units.start + tasks / 2 * per_task;
+        let (mut low, mut high) = (no_writes(), no_writes());
+        let mut after = starts;
+        for (i, (slice, out)) in writes.into_iter().zip(&self.chain.outs).enumerate() {
+            let cut = match self.chain.divide {
+                Divide::Segments => out.offsets[middle],
+                _ => out.offsets.iter().min().copied().unwrap_or(0) + middle * self.chain.tile * out.row,
+            };
+            (low[i], high[i]) = slice.split_at(cut - starts[i]);
+            after[i] = cut;
+        }
+        pool::join(
+            || self.halve(units.start..middle, per_task, low, starts),
+            || self.halve(middle..units.end, per_task, high, after),
+        );
+    }
+
+    fn task(&self, units: Range<usize>, mut writes: Writes<'_>, starts: &[usize; MAX_WRITES]) {
+        let chain = self.chain;
+        let tiles = chain.rows.div_ceil(chain.tile);
+        let (segments, tiles) = match chain.divide {
+            Divide::Segments => (units, 0..tiles),
+            Divide::Rows => (0..chain.segments, units),
+            Divide::Nothing => (0..chain.segments, 0..tiles),
+        };
+        let slot = chain.tile * chain.cols;
+        let wanted = chain.slots * slot + (chain.registers + 1) * REGISTER + chain.cols;
+        self.tasks.with(wanted, |memory| {
+            let (mut rest, registers) = memory.split_at_mut(chain.slots * slot);
+            let mut slots: [&mut [f32]; SLOTS] = Default::default();
+            for place in slots.iter_mut().take(chain.slots) {
+                (*place, rest) = rest.split_at_mut(slot);
+            }
+            for segment in segments {
+                for tile in tiles.clone() {
+                    let first = tile * chain.tile;
+                    let place = Tile {
+                        job: self,
+                        segment,
+                        first,
+                        rows: chain.tile.min(chain.rows - first),
+                        cols: self.limits.map_or(chain.cols, |l| l[tile]),
+                        starts,
+                    };
+                    for stage in &chain.stages {
+                        if let Err(error) = place.run(stage, &mut slots, &mut writes, registers) {
+                            *self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// One tile.
+struct Tile<'a, 'j, 'r> {
+    job: &'a Job<'j, 'r>,
+    segment: usize,
+    /// Its first row in the segment.
+    first: usize,
+    rows: usize,
+    /// Columns that are needed.
+    cols: usize,
+    starts: &'a [usize; MAX_WRITES],
+}
+
+type Slots<'s> = [&'s mut [f32]; SLOTS];
+
+impl Tile<'_, '_, '_> {
+    fn run(
+        &self,
+        stage: &Stage,
+        slots: &mut Slots<'_>,
+        writes: &mut Writes<'_>,
+        registers: &mut [f32],
+    ) -> std::result::Result<(), GemmError> {
+        let table = self.job.table;
+        let all = self.job.chain.cols;
+        match stage {
+            Stage::Product { lhs, rhs, to, size, scale, bias, round } => {
+                let depth = if matches!(lhs.at, At::Slot(_)) { self.cols } else { size.0 };
+                let cols = if matches!(to.at, At::Slot(_)) { self.cols } else { size.1 };
+                let taken = match to.at {
+                    At::Slot(slot) => std::mem::take(&mut slots[slot]),
+                    At::Memory(_) => &mut [],
+                };
+                let result = (|| {
+                    let (slice, at) = self.source(lhs, slots);
+                    let lhs =
+                        products::operand(&slice.from(at), self.rows, depth, (lhs.row as isize, lhs.col as isize))?;
+                    let (slice, at) = self.matrix(rhs);
+                    let rhs = products::operand(&slice.from(at), depth, cols, (rhs.row as isize, rhs.col as isize))?;
+                    let bias = match bias.map(|b| &self.job.reads[b]) {
+                        Some(Slice::F32(values)) => Some(Bias::Cols(&values[..cols])),
+                        _ => None,
+                    };
+                    let (row, col) = (to.row as isize, to.col as isize);
+                    let output = match to.at {
+                        At::Slot(_) => Output::F32(ViewMut::new(&mut *taken, self.rows, cols, all as isize, 1)?),
+                        At::Memory(write) => {
+                            let at = self.at(to) - self.starts[write];
+                            match &mut writes[write] {
+                                SliceMut::F16(s) => Output::F16(ViewMut::new(
+                                    s.get_mut(at..).unwrap_or_default(),
+                                    self.rows,
+                                    cols,
+                                    row,
+                                    col,
+                                )?),
+                                SliceMut::F32(s) => Output::F32(ViewMut::new(
+                                    s.get_mut(at..).unwrap_or_default(),
+                                    self.rows,
+                                    cols,
+                                    row,
+                                    col,
+                                )?),
+                                _ => return Ok(()),
+                            }
+                        }
+                    };
+                    gemm(lhs, rhs, output, Epilogue { scale: *scale, bias, round: *round, ..Epilogue::default() })
+                })();
+                if let At::Slot(slot) = to.at {
+                    slots[slot] = taken;
+                }
+                result?;
+            }
+            Stage::Group { group, operands, width } => self.group(group, operands, *width, slots, writes, registers),
+            Stage::Softmax { from, to, round } => {
+                let to_slot = std::mem::take(&mut slots[*to]);
+                let (slice, at) = self.source(from, slots);
+                for r in 0..self.rows {
+                    let row = &mut to_slot[r * all..][..self.cols];
+                    match slice {
+                        Slice::F32(s) if from.col == 1 => {
+                            rows::softmax_from(&s[at + r * from.row..][..self.cols], row);
+                        }
+                        _ => {
+                            rows::load_row(&slice, (at + r * from.row) as isize, from.col as isize, row);
+                            rows::softmax_row(table, row);
+                        }
+                    }
+                    if *round {
+                        table.round(row);
+                    }
+                }
+                slots[*to] = to_slot;
+            }
+            Stage::Reduce { reduction, from, to, round } => {
+                let to_slot = std::mem::take(&mut slots[*to]);
+                let (slice, at) = self.source(from, slots);
+                let row = &mut registers[..all];
+                for (r, value) in to_slot[..self.rows].iter_mut().enumerate() {
+                    rows::load_row(&slice, (at + r * from.row) as isize, from.col as isize, row);
+                    *value = rows::reduce_row(table, *reduction, row);
+                }
+                if *round {
+                    table.round(&mut to_slot[..self.rows]);
+                }
+                slots[*to] = to_slot;
+            }
+            Stage::Store { from, to, width } => {
+                let At::Memory(write) = to.at else { return Ok(()) };
+                let at = self.at(to) - self.starts[write];
+                if *width == 1 {
+                    rows::store_row(&mut writes[write], at as isize, to.row as isize, &slots[*from][..self.rows]);
+                    return Ok(());
+                }
+                for r in 0..self.rows {
+                    let row = &mut slots[*from][r * all..][..all];
+                    // What a mask hides.
+                    row[self.cols..].fill(0.0);
+                    rows::store_row(&mut writes[write], (at + r * to.row) as isize, to.col as isize, row);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where an operand's first element of this tile is, in memory.
+    fn at(&self, operand: &Operand) -> usize {
+        operand.offsets[self.segment] + self.first * operand.row
+    }
+
+    /// The tile's rows of an operand: elements, and the first one.
+    fn source<'s>(&'s self, operand: &Operand, slots: &'s Slots<'_>) -> (Slice<'s>, usize) {
+        match operand.at {
+            At::Slot(slot) => (Slice::F32(&*slots[slot]), 0),
+            At::Memory(read) => (self.job.reads[read], self.at(operand)),
+        }
+    }
+
+    /// The second factor of a product, which all tiles of a segment read as a whole.
+    fn matrix(&self, operand: &Operand) -> (Slice<'_>, usize) {
+        match operand.at {
+            At::Slot(_) => (Slice::None, 0),
+            At::Memory(read) => (self.job.reads[read], operand.offsets[self.segment]),
+        }
+    }
+
+    /// A group over the tile, in pieces of a register.
+    fn group(
+        &self,
+        group: &Group,
+        operands: &[Operand],
+        width: usize,
+        slots: &mut Slots<'_>,
+        writes: &mut Writes<'_>,
+        registers: &mut [f32],
+    ) {
+        let (outs, ins) = operands.split_at(group.stores.len());
+        let mut taken: [&mut [f32]; MAX_WRITES] = Default::default();
+        for (place, out) in taken.iter_mut().zip(outs) {
+            if let At::Slot(slot) = out.at {
+                *place = std::mem::take(&mut slots[slot]);
+            }
+        }
+        // A column is a row whose elements are as far apart as rows are.
+        let (count, length) = if width == 1 { (1, self.rows) } else { (self.rows, self.cols) };
+        let strides = |o: &Operand| if width == 1 { (0, o.row) } else { (o.row, o.col) };
+        let (registers, gather) = registers.split_at_mut(group.registers * REGISTER);
+        let gather = &mut gather[..REGISTER];
+        let abreast = (REGISTER / length).clamp(1, count);
+        for &(reg, bits) in &group.constants {
+            registers[reg as usize * REGISTER..][..(abreast * length).min(REGISTER)].fill(f32::from_bits(bits));
+        }
+        for first in (0..count).step_by(abreast) {
+            let here = abreast.min(count - first);
+            for column in (0..length).step_by(REGISTER) {
+                let piece = (length - column).min(REGISTER);
+                for (operand, &reg) in ins.iter().zip(&group.loads) {
+                    let (slice, at) = self.source(operand, slots);
+                    let (row, col) = strides(operand);
+                    let at = at + first * row + column * col;
+                    let register = &mut registers[reg as usize * REGISTER..];
+                    each(here, piece, row, col, |r, n| {
+                        let register = &mut register[r * piece..][..n];
+                        group::load(self.job.table, &slice, (at + r * row) as isize, col as isize, register, gather);
+                    });
+                }
+                for instruction in &group.instructions {
+                    group::execute(self.job.table, instruction, registers, here * piece);
+                }
+                for ((operand, place), &reg) in outs.iter().zip(&mut taken).zip(&group.stores) {
+                    let (row, col) = strides(operand);
+                    let register = &registers[reg as usize * REGISTER..];
+                    let put = |to: &mut SliceMut<'_>, at: usize| {
+                        let at = at + first * row + column * col;
+                        each(here, piece, row, col, |r, n| {
+                            group::store(to, at + r * row, col, &register[r * piece..][..n]);
+                        });
+                    };
+                    match operand.at {
+                        At::Slot(_) => put(&mut SliceMut::F32(place), 0),
+                        At::Memory(write) => put(&mut writes[write], self.at(operand) - self.starts[write]),
+                    }
+                }
+            }
+        }
+        for (place, out) in taken.iter_mut().zip(outs) {
+            if let At::Slot(slot) = out.at {
+                slots[slot] = std::mem::take(place);
+            }
+        }
+    }
+}
+
+/// Calls `visit(row, elements)` for each of so many rows, once for all where they follow one another.
+fn each(rows: usize, length: usize, row: usize, col: usize, mut visit: impl FnMut(usize, usize)) {
+    if (col == 1 && row == length) || (col == 0 && row == 0) {
+        return visit(0, rows * length);
+    }
+    for r in 0..rows {
+        visit(r, length);
+    }
+}

@@ -1,0 +1,226 @@
+//! Chains: attention, gradients of it and norms run tile by tile, with the bits of their members.
+
+use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_mil::{Builder, DataType, MilError, Program, ValueId};
+use proptest::prelude::*;
+
+use crate::harness::{Tensor, program, run};
+
+use DataType::Fp16;
+
+/// Bits, with one NaN for all.
+fn bits(t: &Tensor) -> Vec<u64> {
+    t.values.iter().map(|v| if v.is_nan() { u64::MAX } else { v.to_bits() }).collect()
+}
+
+fn steps(program: &Program) -> Vec<String> {
+    let steps = Emulator::new(Options::default()).trace(program, 1).unwrap();
+    steps.into_iter().map(|s| s.op).collect()
+}
+
+/// The same program with all of `body`'s values as outputs, so that none can stay in a tile, and with its last one only. Both
+/// must agree in every value that both have, bit for bit, and the second must be chains.
+fn law(
+    inputs: &[Tensor],
+    wanted: &[&str],
+    body: impl Fn(&mut Builder, &[ValueId]) -> Result<Vec<ValueId>, MilError>,
+) -> Result<(), TestCaseError> {
+    let apart = program(inputs, &body);
+    let fused = program(inputs, |b, ids| Ok(body(b, ids)?.pop().into_iter().collect()));
+    let found = steps(&fused);
+    prop_assert_eq!(found, wanted);
+    let split = steps(&apart);
+    prop_assert!(split.iter().all(|op| !op.contains("softmax+")), "{:?}", split);
+    let one = run(Numerics::Fast, &fused, inputs).unwrap().pop().unwrap();
+    let all = run(Numerics::Fast, &apart, inputs).unwrap().pop().unwrap();
+    prop_assert_eq!(bits(&one), bits(&all));
+    Ok(())
+}
+
+/// An additive mask `[1, 1, seq, seq]`.
+fn mask(b: &mut Builder, seq: usize, hidden: f64) -> Result<ValueId, MilError> {
+    let values = (0..seq * seq).map(|n| if n % seq <= n / seq { 0.0 } else { hidden }).collect();
+    let tensor = Tensor::new(Fp16, &[1, 1, seq, seq], values);
+    b.weight("mask", "@model_path/mask.bin", Fp16, &tensor.shape, tensor.to_bytes())
+}
+
+/// How attention is written down.
+#[derive(Clone, Copy, Debug)]
+struct Form {
+    /// Heads lie as the engine's kernels have them, `[1, heads · dim, 1, seq]`.
+    channels_first: bool,
+    hidden: Option<f64>,
+    /// The result goes back to where heads are side by side.
+    joined: bool,
+}
+
+fn heads(b: &mut Builder, name: &str, x: ValueId, form: Form, [n, dim, seq]: [usize; 3]) -> Result<ValueId, MilError> {
+    let int = |n: usize| n as i32;
+    if form.channels_first {
+        let x = b.reshape(&format!("{name}_split"), x, &[1, int(n), int(dim), int(seq)])?;
+        b.transpose(&format!("{name}_heads"), x, &[0, 1, 3, 2])
+    } else {
+        let x = b.reshape(&format!("{name}_split"), x, &[1, int(seq), int(n), int(dim)])?;
+        b.transpose(&format!("{name}_heads"), x, &[0, 2, 1, 3])
+    }
+}
+
+fn attention(b: &mut Builder, ids: &[ValueId], form: Form, size: [usize; 3]) -> Result<Vec<ValueId>, MilError> {
+    let [n, dim, seq] = size;
+    let q = heads(b, "q", ids[0], form, size)?;
+    let k = heads(b, "k", ids[1], form, size)?;
+    let v = heads(b, "v", ids[2], form, size)?;
+    let scores = b.matmul("scores", q, k, false, true)?;
+    let scaled = b.scale("scaled", scores, 1.0 / (dim as f32).sqrt())?;
+    let mut made = vec![scores, scaled];
+    if let Some(hidden) = form.hidden {
+        let mask = mask(b, seq, hidden)?;
+        made.push(b.add("masked", scaled, mask)?);
+    }
+    let last = made[made.len() - 1];
+    let probs = b.softmax("probs", last, -1)?;
+    made.push(probs);
+    let mut out = b.matmul("attn", probs, v, false, false)?;
+    if form.joined {
+        let perm = if form.channels_first { [0, 1, 3, 2] } else { [0, 2, 1, 3] };
+        out = b.transpose("joined", out, &perm)?;
+        let shape = if form.channels_first {
+            [1, (n * dim) as i32, 1, seq as i32]
+        } else {
+            [1, 1, seq as i32, (n * dim) as i32]
+        };
+        out = b.reshape("flat", out, &shape)?;
+    }
+    made.push(out);
+    Ok(made)
+}
+
+fn operands(form: Form, [n, dim, seq]: [usize; 3], seed: u64) -> Vec<Tensor> {
+    let shape = if form.channels_first { [1, n * dim, 1, seq] } else { [1, 1, seq, n * dim] };
+    (0..3).map(|i| Tensor::random(Fp16, &shape, seed ^ (i + 1))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn attention_equals_its_members(
+        n in 2..6usize,
+        dim in prop::sample::select(vec![4, 8, 12, 16, 33, 64]),
+        seq in prop::sample::select(vec![16, 31, 48, 64, 100, 128, 200, 256, 300]),
+        channels_first in any::<bool>(),
+        joined in any::<bool>(),
+        hidden in prop::sample::select(vec![None, Some(-65504.0), Some(f64::NEG_INFINITY), Some(-1e4), Some(-3.0)]),
+        // Small scores, scores as large as the mask, and some that overflow.
+        scale in prop::sample::select(vec![1.0, 40.0, 300.0]),
+        spoil in prop::sample::select(vec![None, Some(f64::NAN), Some(f64::INFINITY), Some(-0.0)]),
+        (at, input) in (any::<usize>(), 0..3usize),
+        seed in any::<u64>(),
+    ) {
+        let form = Form { channels_first, hidden, joined };
+        let size = [n, dim, seq];
+        let mut inputs = operands(form, size, seed);
+        for v in &mut inputs[0].values {
+            *v = crate::harness::half(*v * scale);
+        }
+        if let Some(bad) = spoil {
+            let count = inputs[input].values.len();
+            inputs[input].values[at % count] = bad;
+        }
+        let op = if hidden.is_some() { "matmul+add+softmax+matmul" } else { "matmul+mul+softmax+matmul" };
+        law(&inputs, &[op], |b, ids| attention(b, ids, form, size))?;
+    }
+
+    #[test]
+    fn the_gradient_of_a_softmax_equals_its_members(
+        n in 1..5usize,
+        dim in prop::sample::select(vec![8, 16, 40]),
+        seq in prop::sample::select(vec![16, 40, 96, 257]),
+        seed in any::<u64>(),
+    ) {
+        let inputs = [
+            Tensor::random(Fp16, &[1, n, seq, seq], seed),
+            Tensor::random(Fp16, &[1, n, seq, seq], seed ^ 1),
+            Tensor::random(Fp16, &[1, n, seq, dim], seed ^ 2),
+        ];
+        let wanted: &[&str] = if n > 1 { &["mul+reduce_sum+mul+matmul"] } else { &["mul+reduce_sum+mul", "matmul"] };
+        law(&inputs, wanted, |b, ids| {
+            let weighted = b.mul("weighted", ids[0], ids[1])?;
+            let sum = b.reduce_sum("sum", weighted, &[-1], true)?;
+            let centred = b.sub("centred", ids[1], sum)?;
+            let ds = b.mul("ds", ids[0], centred)?;
+            let ds = b.scale("scaled", ds, 0.25)?;
+            let dq = b.matmul("dq", ds, ids[2], false, false)?;
+            Ok(vec![weighted, sum, centred, ds, dq])
+        })?;
+    }
+
+    #[test]
+    fn a_norm_of_rows_equals_its_members(
+        rows in 16..300usize,
+        cols in prop::sample::select(vec![16, 64, 100, 768, 2100]),
+        seed in any::<u64>(),
+    ) {
+        let inputs = [Tensor::random(Fp16, &[1, rows, cols], seed), Tensor::random(Fp16, &[cols], seed ^ 1)];
+        law(&inputs, &["mul+reduce_mean+pow+mul"], |b, ids| {
+            let squares = b.mul("squares", ids[0], ids[0])?;
+            let mean = b.reduce_mean("mean", squares, &[-1], true)?;
+            let eps = b.scalar_like(mean, 1e-3)?;
+            let shifted = b.add("shifted", mean, eps)?;
+            let power = b.scalar_like(shifted, -0.5)?;
+            let inverse = b.pow("inverse", shifted, power)?;
+            let normed = b.mul("normed", ids[0], inverse)?;
+            let y = b.mul("y", normed, ids[1])?;
+            Ok(vec![squares, mean, shifted, inverse, normed, y])
+        })?;
+    }
+}
+
+#[test]
+fn chains_do_not_depend_on_the_number_of_threads() {
+    for joined in [false, true] {
+        let form = Form { channels_first: false, hidden: Some(-65504.0), joined };
+        let size = [6, 16, 200];
+        let inputs = operands(form, size, 7);
+        let program = program(&inputs, |b, ids| Ok(attention(b, ids, form, size)?.pop().into_iter().collect()));
+        let with = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| bits(&run(Numerics::Fast, &program, &inputs).unwrap()[0]))
+        };
+        assert_eq!(with(1), with(5));
+    }
+}
+
+#[test]
+fn what_others_read_is_stored_on_the_way() {
+    let size = [3, 8, 64];
+    let form = Form { channels_first: true, hidden: Some(-65504.0), joined: false };
+    let inputs = operands(form, size, 3);
+    let both = |all: bool| {
+        program(&inputs, |b, ids| {
+            let made = attention(b, ids, form, size)?;
+            // The probabilities are an output and a factor from the other side.
+            let turned = b.matmul("turned", made[3], made[4], true, false)?;
+            Ok(if all { [&made[..], &[turned]].concat() } else { vec![made[3], turned] })
+        })
+    };
+    assert_eq!(steps(&both(false)), ["matmul+add+softmax+matmul", "matmul"]);
+    let (fused, apart) = (both(false), both(true));
+    let fused = run(Numerics::Fast, &fused, &inputs).unwrap();
+    let apart = run(Numerics::Fast, &apart, &inputs).unwrap();
+    assert_eq!((bits(&fused[0]), bits(&fused[1])), (bits(&apart[3]), bits(&apart[5])));
+}
+
+#[test]
+fn other_tables_run_the_members() {
+    let size = [2, 8, 32];
+    let form = Form { channels_first: true, hidden: Some(-65504.0), joined: false };
+    let inputs = operands(form, size, 3);
+    let program = program(&inputs, |b, ids| Ok(attention(b, ids, form, size)?.pop().into_iter().collect()));
+    for numerics in [Numerics::Exact, Numerics::Hardware] {
+        let mut options = Options::default();
+        options.numerics = numerics;
+        let steps = Emulator::new(options).trace(&program, 1).unwrap();
+        assert_eq!(steps.len(), 4, "{numerics:?}");
+    }
+}
