@@ -12,8 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error {
     /// Its kind.
     pub code: Code,
-    /// The byte of what was read: a file, or a section alone.
-    pub offset: u64,
+    /// The byte of what was read: a file, or a section alone. `None` where nothing was read, but something is wanted.
+    pub offset: Option<u64>,
     /// What, in one sentence without a full stop.
     pub message: String,
     /// The way out.
@@ -24,32 +24,42 @@ impl Error {
     /// The file is shorter than what it says, or is something else.
     pub(crate) fn header(offset: usize, message: impl Into<String>) -> Error {
         let help = "is it a compiled program, and whole? `.hwx` files begin with ce fa ef be or cf fa ed fe";
-        Error { code: Code(701), offset: offset as u64, message: message.into(), help }
+        Error { code: Code(701), offset: Some(offset as u64), message: message.into(), help }
     }
 
     /// A load command is not what its kind promises.
     pub(crate) fn command(offset: usize, message: impl Into<String>) -> Error {
         let help = "the command's size or one of its offsets is wrong; compare with a file of the same compiler";
-        Error { code: Code(702), offset: offset as u64, message: message.into(), help }
+        Error { code: Code(702), offset: Some(offset as u64), message: message.into(), help }
     }
 
     /// A range of the file is outside of it, or taken twice.
     pub(crate) fn range(offset: u64, message: impl Into<String>) -> Error {
         let help =
             "the file is cut off or its offsets were edited: each range must lie in the file, and no two may overlap";
-        Error { code: Code(703), offset, message: message.into(), help }
+        Error { code: Code(703), offset: Some(offset), message: message.into(), help }
     }
 
     /// The stream of task descriptors cannot be followed.
     pub(crate) fn stream(offset: usize, message: impl Into<String>) -> Error {
         let help = "the generation may be another one, or a size in a header is wrong; `raw` words in the text keep such a stream";
-        Error { code: Code(704), offset: offset as u64, message: message.into(), help }
+        Error { code: Code(704), offset: Some(offset as u64), message: message.into(), help }
+    }
+
+    /// Weights or a table are not what the registers or the shape say.
+    pub(crate) fn kernel(offset: Option<u64>, message: impl Into<String>) -> Error {
+        let help = "compare the shape with the task's registers; what is read and written stands in docs/hwx.md";
+        Error { code: Code(705), offset, message: message.into(), help }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} (at {:#x}; {})", self.code, self.message, self.offset, self.help)
+        write!(f, "{}: {} (", self.code, self.message)?;
+        if let Some(offset) = self.offset {
+            write!(f, "at {offset:#x}; ")?;
+        }
+        write!(f, "{})", self.help)
     }
 }
 

@@ -22,6 +22,7 @@ pub mod disasm;
 mod error;
 pub mod registers;
 pub mod task;
+pub mod weights;
 
 pub use container::Hwx;
 pub use error::{Error, Result};

@@ -154,6 +154,11 @@ const COMPILED: &[(u16, &str, &str)] = &[
         "The task descriptors of a section cannot be followed: a length or a pointer leads out of the section or backwards, or a record is longer than its descriptor. The generation may be one whose descriptors nobody has described.",
     ),
     (
+        705,
+        "weights of a compiled program",
+        "Weights or a table of a function do not go with the shape, or with what the registers of a task say of their lanes: a length, a place behind the end of the buffer, or a form whose order nobody has established (groups, palettes, sparse weights).",
+    ),
+    (
         710,
         "text of a compiled program: grammar",
         "A statement is words, then `=` and a value or a block, one on a line. The grammar stands in the documentation of `ferrane_hwx::asm`; what `disasm` writes is an example.",

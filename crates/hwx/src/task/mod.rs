@@ -208,6 +208,6 @@ impl Hwx {
             return Err(Error::stream(0, message));
         };
         let tasks = decode(generation, self.content(section), first);
-        tasks.map_err(|e| Error { offset: e.offset + u64::from(section.offset), ..e })
+        tasks.map_err(|e| Error { offset: e.offset.map(|o| o + u64::from(section.offset)), ..e })
     }
 }

@@ -8,6 +8,7 @@ use ferrane_hwx::container::{Bindings, Hwx};
 use ferrane_hwx::disasm;
 use ferrane_hwx::registers;
 use ferrane_hwx::task;
+use ferrane_hwx::weights::Lanes;
 use proptest::prelude::*;
 
 use crate::{samples, synthetic};
@@ -66,6 +67,9 @@ fn look(bytes: &[u8]) {
             for task in tasks {
                 assert_eq!(task.encode(generation.stream).len(), task.len());
                 task.registers();
+                if let Ok(lanes) = Lanes::of_task(generation, &task) {
+                    let _ = lanes.unpack(bytes);
+                }
             }
         }
     }
@@ -216,7 +220,7 @@ fn errors_say_what_and_where() {
         let mut bytes = synthetic::h13();
         change(&mut bytes);
         let error = Hwx::read(&bytes).expect_err(part);
-        assert_eq!((error.code.to_string().as_str(), error.offset), (code, offset), "{error}");
+        assert_eq!((error.code.to_string().as_str(), error.offset), (code, Some(offset)), "{error}");
         assert!(error.to_string().contains(part), "{error}");
     };
     let word = |at: usize, n: u32| move |b: &mut Vec<u8>| b[at..at + 4].copy_from_slice(&n.to_le_bytes());
@@ -242,7 +246,7 @@ fn errors_say_what_and_where() {
         let hwx = Hwx::read(&bytes).unwrap();
         let (section, first) = hwx.texts().pop().unwrap();
         let error = hwx.tasks(&section, first).expect_err(part);
-        assert_eq!((error.code.to_string().as_str(), error.offset), ("E0704", offset), "{error}");
+        assert_eq!((error.code.to_string().as_str(), error.offset), ("E0704", Some(offset)), "{error}");
         assert!(error.to_string().contains(part), "{error}");
     };
     // The pointer of a chain that would never end, or leaves the section; a record that is longer than its descriptor; the length

@@ -6,3 +6,4 @@ mod round_trip;
 mod samples;
 mod synthetic;
 mod told;
+mod weights;

@@ -1,0 +1,222 @@
+//! Weights in lanes, against the compiler's own bytes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ferrane_hwx::Hwx;
+use ferrane_hwx::container::{Bindings, Section, Use};
+use ferrane_hwx::registers::{self, Generation, Stream};
+use ferrane_hwx::task::Task;
+use ferrane_hwx::weights::{Geometry, LANES, Lanes, PASS, TABLE, pack};
+use ferrane_testdata::Suite;
+use half::f16;
+use proptest::prelude::*;
+
+use crate::samples;
+
+fn table(path: &Path) -> BTreeMap<String, Vec<u16>> {
+    let text = std::fs::read_to_string(path).expect("test data can be read");
+    serde_json::from_str(&text).expect("lists of halfwords")
+}
+
+fn bits(weights: &[f16]) -> Vec<u16> {
+    weights.iter().map(|w| w.to_bits()).collect()
+}
+
+fn halves(bytes: &[u8]) -> Vec<u16> {
+    bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect()
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Result<(), String> {
+    if found == wanted { Ok(()) } else { Err(format!("{what}: {found:?}, not {wanted:?}")) }
+}
+
+/// A name, channels, the section, and the bits of weight `i`.
+type Case = (String, u32, Vec<u16>, fn(u32) -> u16);
+
+/// Kernel sections of 1×1 convolutions of C to C channels whose weight `i` is known: what was packed is the section, and unpacking
+/// gives the weights.
+#[test]
+fn kernel_sections_of_known_weights() {
+    let Some(mut suite) = Suite::open("hwx-weights", "hwx/mil_infer") else { return };
+    // Weight `i` has the bit pattern 15360 + (7 i mod 1023).
+    let mut cases: Vec<Case> = Vec::new();
+    for (name, section) in table(&suite.folder().join("conv_uneven_kern.json")) {
+        let channels = name.parse().expect("a number of channels");
+        cases.push((format!("uneven {name}"), channels, section, |i| (15360 + 7 * i % 1023) as u16));
+    }
+    // `64w8` is 64 channels over a width of 8; weight `i` has the bit pattern i.
+    for (name, section) in table(&suite.folder().join("conv_perm_vectors.json")) {
+        let channels = name.split('w').next().and_then(|n| n.parse().ok()).expect("a number of channels");
+        cases.push((format!("index {name}"), channels, section, |i| i as u16));
+    }
+    for (name, channels, section, weight) in cases {
+        let check = || {
+            let geometry = Geometry::new(channels, channels, 1, 1).map_err(|e| e.to_string())?;
+            let weights: Vec<f16> = (0..channels * channels).map(|i| f16::from_bits(weight(i))).collect();
+            let packed = pack(&weights, geometry).map_err(|e| e.to_string())?;
+            same("packed", halves(&packed) == section, true)?;
+            let bytes: Vec<u8> = section.iter().flat_map(|h| h.to_le_bytes()).collect();
+            let back = Lanes::new(geometry, false).unpack(&bytes).map_err(|e| e.to_string())?;
+            same("unpacked", bits(&back) == bits(&weights), true)
+        };
+        suite.case(&name, check());
+    }
+    suite.finish();
+}
+
+/// The section that the kernel of a task lies in.
+fn kernel_section(hwx: &Hwx, generation: &Generation, bindings: &Bindings, task: &Task) -> Option<Section> {
+    let bar = match generation.stream {
+        Stream::Bytes => task.head(generation, "KernelBars", "KBase0")?,
+        _ => {
+            let base = generation.address("KernelDMASrc", "KernelBaseLo")?;
+            task.records.iter().find_map(|r| match r {
+                ferrane_hwx::task::Record::Address { slot, .. } if r.addresses().contains(&base) => {
+                    Some((*slot).into())
+                }
+                _ => None,
+            })?
+        }
+    };
+    let Some(Use::Constants(name)) = bindings.holds(bar) else { return None };
+    hwx.sections().into_iter().find(|s| format!("{},{}", s.segment, s.name) == *name)
+}
+
+/// What the makers of samples put in: numbers that count, as bit patterns or as values, with some zeros in front.
+fn counts(weights: &[f16]) -> bool {
+    let rest = &weights[weights.iter().position(|w| w.to_bits() != 0).unwrap_or(0).saturating_sub(1)..];
+    let bits = rest.windows(2).map(|w| i64::from(w[1].to_bits()) - i64::from(w[0].to_bits()));
+    let values = rest.windows(2).map(|w| w[1].to_f32() - w[0].to_f32());
+    let all = |steps: Vec<f64>| steps.iter().all(|s| *s == steps[0]);
+    all(bits.map(|s| s as f64).collect()) || all(values.map(f64::from).collect())
+}
+
+/// Every convolution of every sample: the registers' lanes are read, and what is read gives the same bytes when it is written;
+/// all lanes of a section together are the whole section.
+#[test]
+fn convolutions_of_samples() {
+    let Some(mut suite) = Suite::open("hwx-weights-samples", "hwx") else { return };
+    for (name, bytes) in samples::programs(&suite) {
+        let hwx = match Hwx::read(&bytes) {
+            Ok(hwx) => hwx,
+            Err(e) => {
+                suite.case(&name, Err(e.to_string()));
+                continue;
+            }
+        };
+        let (Some(generation), Some(program)) = (hwx.generation(), hwx.programs().into_iter().next()) else { continue };
+        let bindings = Bindings::of(&hwx, &program);
+        let mut written: BTreeMap<u32, (Vec<u8>, u64)> = BTreeMap::new();
+        let mut first = None;
+        for (text, words) in hwx.texts() {
+            for task in hwx.tasks(&text, words).unwrap_or_default() {
+                let Some(section) = kernel_section(&hwx, generation, &bindings, &task) else { continue };
+                let lanes = match Lanes::of_task(generation, &task) {
+                    Ok(lanes) => lanes,
+                    // A table alone is read through the lanes, too.
+                    Err(e) if e.message.contains("no convolution") => continue,
+                    Err(e) => {
+                        suite.case(&format!("{name}: task at {:#x}", task.offset), Err(e.to_string()));
+                        continue;
+                    }
+                };
+                let content = hwx.content(&section);
+                let mut check = || {
+                    let weights = lanes.unpack(content).map_err(|e| e.to_string())?;
+                    let (out, end) = written
+                        .entry(section.offset)
+                        .or_insert_with(|| (vec![0; content.len()], lanes.lanes()[0].offset));
+                    lanes.pack_into(&weights, lanes.table(content), out).map_err(|e| e.to_string())?;
+                    same(
+                        "lanes are those of the shape",
+                        shifted(&lanes, *end),
+                        lanes.lanes().map(|l| (l.offset, l.bytes)),
+                    )?;
+                    *end = lanes.end();
+                    // Weights of one value say nothing about their order.
+                    let other = weights.iter().any(|w| *w != weights[0]);
+                    // Kernels of one file count alike; a file with other weights than such ones is only written back.
+                    let known = *first.get_or_insert(counts(&weights));
+                    if other && known { same("the weights count", counts(&weights), true) } else { Ok(()) }
+                };
+                suite.case(&format!("{name}: task at {:#x}", task.offset), check());
+            }
+        }
+        for section in hwx.sections() {
+            if let Some((out, _)) = written.get(&section.offset) {
+                let whole = same("all of it is lanes", out == hwx.content(&section), true);
+                suite.case(&format!("{name}: {},{}", section.segment, section.name), whole);
+            }
+        }
+    }
+    suite.finish();
+}
+
+/// The lanes of a shape behind what was before them, as the compiler lays them out.
+fn shifted(lanes: &Lanes, start: u64) -> [(u64, u64); LANES] {
+    let own = Lanes::new(lanes.geometry(), lanes.has_table());
+    own.lanes().map(|l| if l.bytes > 0 { (l.offset + start, l.bytes) } else { (0, 0) })
+}
+
+#[test]
+fn lanes_of_few_and_of_many_rows() {
+    let lanes = Lanes::new(Geometry::new(3, 3, 1, 1).unwrap(), false);
+    let found: Vec<_> = lanes.lanes().iter().map(|l| (l.offset, l.bytes)).collect();
+    assert_eq!(found[..4], [(0, 64), (64, 64), (128, 64), (0, 0)]);
+    assert_eq!(lanes.end(), 0xc0);
+    // Uneven: 40 rows are three each for the first eight lanes, two for the others.
+    let rows = |cout| {
+        (0..LANES).map(|l| Geometry::new(cout, 1, 1, 1).unwrap().rows(l).collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    let first = |cout, lane: usize| Geometry::new(cout, 1, 1, 1).unwrap().rows(lane).next();
+    assert_eq!((first(40, 7), first(40, 8)), (Some(21..24), Some(24..26)));
+    // Two passes.
+    assert_eq!(
+        (rows(PASS + 17)[0].clone(), rows(PASS + 17)[1].clone()),
+        (vec![0..32, 512..514], vec![32..64, 514..515])
+    );
+    // A table in front of each lane.
+    let lanes = Lanes::new(Geometry::new(64, 64, 1, 1).unwrap(), true);
+    assert_eq!((lanes.lanes()[0].bytes, lanes.lanes()[1].offset), (0x280, 0x280));
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    for (shape, part) in [
+        ([0, 1, 1, 1], "0 channels"),
+        ([1 << 17, 1, 1, 1], "131072 channels"),
+        ([1, 1, 32, 1], "1 to 31"),
+        ([1, 1, 1, 0], "1 to 31"),
+        ([100_000, 100_000, 31, 31], "4 GiB"),
+    ] {
+        let [cout, cin, kh, kw] = shape;
+        let error = Geometry::new(cout, cin, kh, kw).expect_err(part);
+        assert!(error.code.to_string() == "E0705" && error.to_string().contains(part), "{error}");
+    }
+    let geometry = Geometry::new(16, 16, 1, 1).unwrap();
+    assert!(pack(&[f16::ONE; 255], geometry).is_err());
+    assert!(Lanes::new(geometry, false).unpack(&[0; 16 * 64 - 1]).is_err());
+    let mut room = vec![0; 16 * 192];
+    assert!(Lanes::new(geometry, true).pack_into(&[f16::ONE; 256], None, &mut room).is_err());
+    Lanes::new(geometry, true).pack_into(&[f16::ONE; 256], Some(&[7; TABLE as usize]), &mut room).unwrap();
+    assert_eq!(Lanes::new(geometry, true).table(&room), Some(&[7; 128]));
+    // A task without any register of a kernel.
+    let h13 = registers::by_name("h13").unwrap();
+    let empty = Task { offset: 0x40, header: vec![0; 10], records: Vec::new() };
+    assert_eq!(Lanes::of_task(h13, &empty).unwrap_err().offset, Some(0x40));
+}
+
+proptest! {
+    /// Every weight has its place, and one place only.
+    #[test]
+    fn unpacking_is_the_inverse(cout in 1u32..600, cin in 1u32..24, kh in 1u32..4, kw in 1u32..4, tables: bool) {
+        let geometry = Geometry::new(cout, cin, kh, kw).unwrap();
+        let weights: Vec<f16> = (0..geometry.len()).map(|i| f16::from_bits((i + 1) as u16)).collect();
+        let lanes = Lanes::new(geometry, tables);
+        let mut bytes = vec![0xff; lanes.end() as usize + 3];
+        lanes.pack_into(&weights, tables.then_some(&[1; TABLE as usize]), &mut bytes).unwrap();
+        prop_assert_eq!(bits(&lanes.unpack(&bytes).unwrap()), bits(&weights));
+        prop_assert_eq!(&bytes[lanes.end() as usize..], &[0xff; 3]);
+    }
+}
