@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::container::{Bindings, Hwx, Kind, Program, Section, Segment, Tensor};
 use crate::disasm::text::plain;
-use crate::registers::{Evidence, Generation, Stream};
-use crate::task::{Record, Task};
+use crate::registers::{Evidence, Stream};
+use crate::task::{Fields, Location, Role, Task};
 
 /// A file.
 #[derive(Clone, Debug, Serialize)]
@@ -173,14 +173,14 @@ pub(super) fn tasks(hwx: &Hwx, section: &Section, tasks: &[Task]) -> Vec<TaskRep
     let program = hwx.programs().into_iter().find(|p| p.text_addr == section.addr);
     let bindings = program.map(|p| Bindings::of(hwx, &p)).unwrap_or_default();
     let Some(generation) = hwx.generation() else { return Vec::new() };
-    let view = |task: &Task| View { generation, task, bindings: &bindings, set: task.registers() }.report();
+    let view = |task: &Task| View { task: Fields::new(generation, task), bindings: &bindings }.report();
     tasks.iter().map(view).collect()
 }
 
 fn text(hwx: &Hwx, section: &Section, first: Option<usize>, bindings: &Bindings) -> TextReport {
     let (tasks, error) = match (hwx.tasks(section, first), hwx.generation()) {
         (Ok(tasks), Some(generation)) => {
-            let view = |task: &Task| View { generation, task, bindings, set: task.registers() }.report();
+            let view = |task: &Task| View { task: Fields::new(generation, task), bindings }.report();
             (tasks.iter().map(view).collect(), None)
         }
         (Err(e), _) => (Vec::new(), Some(e.to_string())),
@@ -189,172 +189,47 @@ fn text(hwx: &Hwx, section: &Section, first: Option<usize>, bindings: &Bindings)
     TextReport { section: format!("{},{}", section.segment, section.name), offset: section.offset, tasks, error }
 }
 
-/// One task and all that its numbers refer to.
+/// One task and the buffers that its numbers refer to.
 struct View<'a> {
-    generation: &'static Generation,
-    task: &'a Task,
+    task: Fields<'a>,
     bindings: &'a Bindings,
-    /// The registers that the task sets.
-    set: BTreeMap<u32, u32>,
 }
 
 impl View<'_> {
-    /// A field of a register; `None` where neither the descriptor nor a default says it.
-    fn field(&self, block: &str, register: &str, field: &str) -> Option<u32> {
-        let (found, index) = self.generation.named(block, register)?;
-        let word = self.set.get(&(found.address + 4 * index)).copied().or(found.default)?;
-        Some(found.field(field)?.get(word))
-    }
-
-    /// The same by the name of its value.
-    fn word(&self, block: &str, register: &str, field: &str) -> Option<String> {
-        let value = self.field(block, register, field)?;
-        let found = self.generation.named(block, register)?.0.field(field)?;
-        Some(found.word(value).map_or_else(|| value.to_string(), str::to_string))
-    }
-
-    /// A float by its bits.
-    fn float(&self, block: &str, register: &str, field: &str) -> Option<f64> {
-        let bits = self.field(block, register, field)?;
-        let found = self.generation.named(block, register)?.0.field(field)?;
-        Some(match found.kind {
-            crate::registers::Kind::Float16 => half::f16::from_bits(bits as u16).to_f64(),
-            _ => f32::from_bits(bits).into(),
-        })
-    }
-
-    /// Whole register.
-    fn register(&self, block: &str, register: &str) -> Option<u32> {
-        let (found, index) = self.generation.named(block, register)?;
-        self.set.get(&(found.address + 4 * index)).copied().or(found.default)
-    }
-
-    /// The BAR slot of the packet that sets a register.
-    fn slot(&self, block: &str, register: &str) -> Option<u32> {
-        let address = self.generation.address(block, register)?;
-        self.task.records.iter().find_map(|r| match r {
-            Record::Address { slot, .. } if r.addresses().contains(&address) => Some(u32::from(*slot)),
-            _ => None,
-        })
-    }
-
-    fn head(&self, register: &str, field: &str) -> Option<u32> {
-        self.task.head(self.generation, register, field)
-    }
-
     fn buffer(&self, bar: u32, offset: u64) -> Place {
         Place::Buffer { name: self.bindings.label(bar), offset }
     }
 
-    /// A source of up to H13: by the enable bit and index of the header; `base` and the L2 register say where.
-    fn place(&self, n: usize) -> Option<Place> {
-        let bytes = self.generation.stream == Stream::Bytes;
-        // Enable, index; the packet; the base in the buffer; the base in L2.
-        let (head, packet, base, l2): (_, _, (_, _), _) = match n {
-            0 => (("RBE0", "RBase0"), "Source1BaseLo", ("TileDMASrc", "BaseAddr"), ["SourceBase", "Source1Base"]),
-            1 => (("RBE1", "RBase1"), "Source2BaseLo", ("TileDMASrc", ""), ["Source2Base", "Source2Base"]),
-            _ => (("WBE", "WBase"), "BaseLo", ("TileDMADst", "BaseAddr"), ["ResultBase", "ResultBase"]),
+    fn operand(&self, role: Role) -> Option<Operand> {
+        let place = match self.task.location(role)? {
+            Location::Buffer { bar, offset } => self.buffer(bar, offset),
+            Location::L2 { address } => Place::L2 { address },
         };
-        let block = base.0;
-        if bytes {
-            if self.head("TileBars", head.0) == Some(1) {
-                let offset = self.field(block, base.1, "Addr").unwrap_or(0);
-                return Some(self.buffer(self.head("TileBars", head.1)?, offset.into()));
-            }
-            // A second source that no bit announces is none.
-            let resident = n != 1 || self.register("L2", l2[0]).is_some_and(|a| a != 0);
-            return resident.then(|| Place::L2 { address: self.register("L2", l2[0]) });
-        }
-        if let Some(slot) = self.slot(block, packet) {
-            let hi = packet.replace("Lo", "Hi");
-            let words = [self.register(block, packet), self.register(block, &hi)].map(|w| u64::from(w.unwrap_or(0)));
-            return Some(self.buffer(slot, words[1] << 32 | words[0]));
-        }
-        let address = self.register("L2", l2[1]);
-        // The planar engine says of a second source what it is; its address may be the default.
-        let second = || address.is_some() || self.field("PE", "PECfg", "Src2").is_some_and(|s| s != 0);
-        (n != 1 || second()).then_some(Place::L2 { address })
-    }
-
-    fn operand(&self, n: usize) -> Option<Operand> {
-        let place = self.place(n)?;
-        if let Place::L2 { .. } = place {
-            let prefix = match (n, self.generation.stream) {
-                (0, Stream::Bytes) => "Source",
-                (0, _) => "Source1",
-                (1, _) => "Source2",
-                _ => "Result",
-            };
-            let of = |what: &str| self.register("L2", &format!("{prefix}{what}Stride"));
-            return Some(Operand { place, strides: [of("Row"), of("Channel"), of("Depth"), of("Group")] });
-        }
-        let (block, prefix) = match (n, self.generation.stream) {
-            (0, Stream::Bytes) => ("TileDMASrc", ""),
-            (0, _) => ("TileDMASrc", "Source1"),
-            (1, Stream::Bytes) => ("TileDMASrc", "Src2"),
-            (1, _) => ("TileDMASrc", "Source2"),
-            _ => ("TileDMADst", ""),
-        };
-        let of = |what: &str| self.register(block, &format!("{prefix}{what}Stride"));
-        Some(Operand { place, strides: ["Row", "Plane", "Depth", "Group"].map(of) })
-    }
-
-    fn shapes(&self) -> [[Option<u32>; 4]; 2] {
-        let common = |register: &str, field: &str| self.field("Common", register, field);
-        let either = |a: Option<u32>, b: Option<u32>| a.or(b);
-        [
-            [
-                either(common("InDim", "Win"), common("InWidth", "Win")),
-                either(common("InDim", "Hin"), common("InHeight", "Hin")),
-                either(common("Cin", "Cin"), common("InChannels", "Cin")),
-                common("InDepth", "Din"),
-            ],
-            [
-                either(common("OutDim", "Wout"), common("OutWidth", "Wout")),
-                either(common("OutDim", "Hout"), common("OutHeight", "Hout")),
-                either(common("Cout", "Cout"), common("OutChannels", "Cout")),
-                common("OutDepth", "Dout"),
-            ],
-        ]
-    }
-
-    /// True for the convolution engines, false for the planar engine.
-    fn convolves(&self) -> Option<bool> {
-        let engines = self.head("TileBars", "ENE").or_else(|| self.head("Flags", "ENE"));
-        engines.map(|n| n != 0).or_else(|| {
-            let set = |block: &str| {
-                let block = self.generation.blocks.iter().find(|b| b.name == block)?;
-                self.set.range(block.address..block.address + 0x100).next().map(|_| ())
-            };
-            match (set("NE"), set("PE")) {
-                (Some(()), None) => Some(true),
-                (None, Some(())) => Some(false),
-                _ => None,
-            }
-        })
+        Some(Operand { place, strides: self.task.strides(role) })
     }
 
     fn kernel(&self) -> Option<KernelReport> {
-        let read = |i: u32| self.field("KernelDMASrc", &format!("CoeffDMAConfig[{i}]"), "En") == Some(1);
-        let of = |register: &str, i: u32| self.register("KernelDMASrc", &format!("{register}[{i}]")).unwrap_or(0);
+        let read = |i: u32| self.task.field("KernelDMASrc", &format!("CoeffDMAConfig[{i}]"), "En") == Some(1);
+        let of = |register: &str, i: u32| self.task.register("KernelDMASrc", &format!("{register}[{i}]")).unwrap_or(0);
         let lanes: Vec<_> =
             (0..16).filter(|i| read(*i)).map(|i| (i, of("CoeffBaseAddr", i), of("CoeffBfrSize", i))).collect();
         if lanes.is_empty() {
             return None;
         }
-        let place = match self.head("KernelBars", "KBE0") {
-            Some(1) => Some(self.buffer(self.head("KernelBars", "KBase0")?, 0)),
+        let place = match self.task.head("KernelBars", "KBE0") {
+            Some(1) => Some(self.buffer(self.task.head("KernelBars", "KBase0")?, 0)),
             Some(_) => None,
             None => self
+                .task
                 .slot("KernelDMASrc", "KernelBaseLo")
-                .map(|slot| self.buffer(slot, self.register("KernelDMASrc", "KernelBaseLo").unwrap_or(0).into())),
+                .map(|slot| self.buffer(slot, self.task.register("KernelDMASrc", "KernelBaseLo").unwrap_or(0).into())),
         };
-        let bits = self.field("NE", "KernelCfg", "PalettizedBits");
-        let mut format = match (self.field("NE", "KernelCfg", "PalettizedEn"), bits) {
+        let bits = self.task.field("NE", "KernelCfg", "PalettizedBits");
+        let mut format = match (self.task.field("NE", "KernelCfg", "PalettizedEn"), bits) {
             (Some(1), Some(bits)) => format!("palette of {bits} bits"),
-            _ => self.word("NE", "KernelCfg", "KernelFmt").unwrap_or_else(|| "the default format".to_string()),
+            _ => self.task.word("NE", "KernelCfg", "KernelFmt").unwrap_or_else(|| "the default format".to_string()),
         };
-        if self.field("NE", "KernelCfg", "SparseFmt") == Some(1) {
+        if self.task.field("NE", "KernelCfg", "SparseFmt") == Some(1) {
             format += ", sparse";
         }
         Some(KernelReport { place, lanes, format })
@@ -362,31 +237,33 @@ impl View<'_> {
 
     /// Where the table of the non-linear function lies.
     fn table(&self) -> Option<Place> {
-        if self.word("NE", "MACCfg", "NonlinearMode").as_deref() != Some("table") {
+        if self.task.word("NE", "MACCfg", "NonlinearMode").as_deref() != Some("table") {
             return None;
         }
-        if let Some(slot) = self.slot("KernelDMASrc", "TableBaseLo") {
-            return Some(self.buffer(slot, self.register("KernelDMASrc", "TableBaseLo").unwrap_or(0).into()));
+        if let Some(slot) = self.task.slot("KernelDMASrc", "TableBaseLo") {
+            return Some(self.buffer(slot, self.task.register("KernelDMASrc", "TableBaseLo").unwrap_or(0).into()));
         }
-        (self.head("KernelBars", "KBE0") == Some(1)).then(|| self.head("KernelBars", "KBase0")).flatten().map(|bar| {
-            // On H13 the table is what lane 0 begins with.
-            self.buffer(bar, self.register("KernelDMASrc", "CoeffBaseAddr[0]").unwrap_or(0).into())
-        })
+        (self.task.head("KernelBars", "KBE0") == Some(1)).then(|| self.task.head("KernelBars", "KBase0")).flatten().map(
+            |bar| {
+                // On H13 the table is what lane 0 begins with.
+                self.buffer(bar, self.task.register("KernelDMASrc", "CoeffBaseAddr[0]").unwrap_or(0).into())
+            },
+        )
     }
 
     fn post(&self, convolves: Option<bool>) -> Vec<String> {
         let mut out = Vec::new();
         if convolves == Some(true) {
-            if self.field("NE", "MACCfg", "BiasMode") == Some(1) {
+            if self.task.field("NE", "MACCfg", "BiasMode") == Some(1) {
                 out.push("adds the bias of each channel".to_string());
             }
-            if let Some(bias) = self.float("NE", "AccBias", "AccBias").filter(|b| *b != 0.0) {
+            if let Some(bias) = self.task.float("NE", "AccBias", "AccBias").filter(|b| *b != 0.0) {
                 out.push(format!("adds {bias}"));
             }
-            if let Some(scale) = self.float("NE", "PostScale", "PostScale").filter(|s| *s != 1.0 && *s != 0.0) {
+            if let Some(scale) = self.task.float("NE", "PostScale", "PostScale").filter(|s| *s != 1.0 && *s != 0.0) {
                 out.push(format!("multiplies by {scale}"));
             }
-            match self.word("NE", "MACCfg", "NonlinearMode").as_deref() {
+            match self.task.word("NE", "MACCfg", "NonlinearMode").as_deref() {
                 Some("relu") => out.push("sets negative values to 0 (ReLU)".to_string()),
                 Some("table") => out.push("looks the value up in a table of a function".to_string()),
                 Some("none") | None => {}
@@ -397,11 +274,11 @@ impl View<'_> {
             let scales =
                 [("PEBiasScale", "Scale"), ("PEScale", "Scale"), ("PEFinalScale", "Scale"), ("PEPreScale", "PreScale")];
             for (register, field) in scales {
-                if let Some(scale) = self.float("PE", register, field).filter(|s| *s != 1.0 && *s != 0.0) {
+                if let Some(scale) = self.task.float("PE", register, field).filter(|s| *s != 1.0 && *s != 0.0) {
                     out.push(format!("multiplies by {scale} ({register})"));
                 }
             }
-            if let Some(function) = self.field("PE", "PECfg", "Nonlinear").filter(|f| *f != 0) {
+            if let Some(function) = self.task.field("PE", "PECfg", "Nonlinear").filter(|f| *f != 0) {
                 out.push(format!("applies function {function} of the planar engine"));
             }
         }
@@ -409,10 +286,10 @@ impl View<'_> {
     }
 
     fn operation(&self, convolves: Option<bool>, kernel: bool, two: bool) -> String {
-        let common = |register: &str, field: &str| self.field("Common", register, field);
+        let common = |register: &str, field: &str| self.task.field("Common", register, field);
         let conv = |field: &str| common("ConvCfg", field);
         match convolves {
-            Some(true) => match self.word("NE", "MACCfg", "OpMode").as_deref() {
+            Some(true) => match self.task.word("NE", "MACCfg", "OpMode").as_deref() {
                 Some("conv") | None if kernel => {
                     let mut text = match (conv("Kw"), conv("Kh")) {
                         (Some(w), Some(h)) => format!("{w}×{h} convolution"),
@@ -439,17 +316,17 @@ impl View<'_> {
                 Some(other) => format!("convolution engines, mode {other}"),
             },
             Some(false) => {
-                let pool = self.word("PE", "PECfg", "Pool").filter(|p| p != "none");
+                let pool = self.task.word("PE", "PECfg", "Pool").filter(|p| p != "none");
                 if let Some(pool) = pool {
                     return format!("{pool} over elements (pooling or reduction)");
                 }
                 let kind = common("Cfg", "TaskType").map_or(String::new(), |t| format!(" (task type {t})"));
-                let condition = self.word("PE", "PECfg", "Cond").filter(|c| c != "none");
-                let Some(op) = condition.or_else(|| self.word("PE", "PECfg", "Op")) else {
+                let condition = self.task.word("PE", "PECfg", "Cond").filter(|c| c != "none");
+                let Some(op) = condition.or_else(|| self.task.word("PE", "PECfg", "Op")) else {
                     return format!("planar operation{kind}");
                 };
                 let op = match op.as_str() {
-                    "add" if self.field("PE", "PECfg", "Src2") == Some(3) => "subtraction",
+                    "add" if self.task.field("PE", "PECfg", "Src2") == Some(3) => "subtraction",
                     "add" => "addition",
                     "mul" => "multiplication",
                     "max" => "maximum",
@@ -468,21 +345,22 @@ impl View<'_> {
     }
 
     fn report(&self) -> TaskReport {
-        let convolves = self.convolves();
-        let sources: Vec<Operand> = [self.operand(0), self.operand(1)].into_iter().flatten().collect();
-        let destination = self.operand(2);
-        let (kernel, table, shapes) = (self.kernel(), self.table(), self.shapes());
+        let convolves = self.task.convolves();
+        let sources: Vec<Operand> =
+            [self.operand(Role::Source1), self.operand(Role::Source2)].into_iter().flatten().collect();
+        let destination = self.operand(Role::Result);
+        let (kernel, table, shapes) = (self.kernel(), self.table(), self.task.shapes());
         // A table that is read through the lanes is no kernel.
-        let kernel = kernel.filter(|_| self.word("NE", "MACCfg", "OpMode").is_none_or(|m| m != "bypass"));
+        let kernel = kernel.filter(|_| self.task.word("NE", "MACCfg", "OpMode").is_none_or(|m| m != "bypass"));
         let operation = self.operation(convolves, kernel.is_some(), sources.len() > 1);
         let names: Vec<String> = sources.iter().map(|s| s.place.to_string()).collect();
         let result = destination.as_ref().map_or("nothing".to_string(), |d| d.place.to_string());
-        let formats = ["InFmt", "Src2Fmt", "OutFmt"].map(|f| self.word("Common", "ChCfg", f));
-        let registers = self.set.iter().map(|(a, v)| (self.generation.label(*a), *v)).collect();
+        let formats = ["InFmt", "Src2Fmt", "OutFmt"].map(|f| self.task.word("Common", "ChCfg", f));
+        let registers = self.task.set().iter().map(|(a, v)| (self.task.generation().label(*a), *v)).collect();
         TaskReport {
-            id: self.head("Identity", "TID").unwrap_or(0),
-            offset: self.task.offset,
-            words: self.task.len(),
+            id: self.task.head("Identity", "TID").unwrap_or(0),
+            offset: self.task.task().offset,
+            words: self.task.task().len(),
             summary: format!("{operation}: {} → {result}", names.join(", ")),
             engine: convolves.map_or("unknown", |c| if c { "convolution" } else { "planar" }),
             sources,

@@ -8,8 +8,10 @@
 //! ([`Task::register`]).
 
 mod bytes;
+mod fields;
 mod words;
 
+pub use fields::{Fields, Location, Role};
 pub(crate) use words::ALIGN;
 
 use std::collections::BTreeMap;
