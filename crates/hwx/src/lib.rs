@@ -21,6 +21,9 @@ pub mod container;
 pub mod disasm;
 mod error;
 pub mod registers;
+pub mod surface;
+pub mod symbol;
+pub mod table;
 pub mod task;
 pub mod weights;
 

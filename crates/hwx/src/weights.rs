@@ -4,7 +4,7 @@
 //! and one more where its number is less than `n % 16`. In a pass a lane holds, for each input channel, for each place of the
 //! kernel, the weights of its rows side by side; passes follow each other. A lane is padded with zeros to a multiple of 64 bytes and
 //! has a first byte and a length among the registers. With less than sixteen rows the last lanes are switched off. Where a function
-//! follows a convolution in one task, each lane begins with the 128 bytes of the function's table.
+//! follows a convolution in one task, each lane begins with the 128 bytes of the function's table ([`crate::table`]).
 //!
 //! How well this is known (spec: hwx.md 2.7): one pass of a 1×1 kernel is checked byte by byte on samples of H13 and H16. That passes
 //! follow each other is reported. The order of the places of a larger kernel (rows of the kernel, in them columns, inside of the
@@ -26,7 +26,7 @@ pub const PASS: u32 = 512;
 /// Lanes begin and end at multiples of this.
 pub const ALIGN: u64 = 64;
 /// Bytes of a table in front of a lane's weights.
-pub const TABLE: u64 = 128;
+pub const TABLE: u64 = crate::table::BYTES as u64;
 
 /// The shape of a convolution's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,8 @@ mod docs;
 mod hostile;
 mod round_trip;
 mod samples;
+mod surfaces;
 mod synthetic;
+mod tables;
 mod told;
 mod weights;

@@ -6,6 +6,7 @@ use std::path::Path;
 use ferrane_hwx::Hwx;
 use ferrane_hwx::container::{Bindings, Section, Use};
 use ferrane_hwx::registers::{self, Generation, Stream};
+use ferrane_hwx::symbol;
 use ferrane_hwx::task::Task;
 use ferrane_hwx::weights::{Geometry, LANES, Lanes, PASS, TABLE, pack};
 use ferrane_testdata::Suite;
@@ -148,6 +149,32 @@ fn convolutions_of_samples() {
                 let whole = same("all of it is lanes", out == hwx.content(&section), true);
                 suite.case(&format!("{name}: {},{}", section.segment, section.name), whole);
             }
+        }
+    }
+    suite.finish();
+}
+
+/// Names of kernels of H16: 1×1 convolutions whose weights came from one blob file, one behind the other with 64 bytes of metadata
+/// in front of each. The first weights begin at 128.
+#[test]
+fn kernels_are_named_as_the_compiler_does() {
+    let Some(mut suite) = Suite::open("hwx-symbols", "hwx") else { return };
+    for (name, bytes) in samples::programs(&suite) {
+        let Ok(hwx) = Hwx::read(&bytes) else { continue };
+        let (Some(generation), true) = (hwx.generation(), hwx.subtype == 7) else { continue };
+        let names: Vec<String> = hwx.symbols().iter().flat_map(|t| &t.symbols).map(|s| s.text().into_owned()).collect();
+        let mut data = 128;
+        for task in hwx.texts().iter().flat_map(|(text, words)| hwx.tasks(text, *words).unwrap_or_default()) {
+            let Ok(lanes) = Lanes::of_task(generation, &task) else { continue };
+            let check = || {
+                let kernel = symbol::kernel("weight.bin", data, lanes.geometry()).map_err(|e| e.to_string())?;
+                for i in (0..LANES).filter(|i| lanes.lanes()[*i].bytes > 0) {
+                    same(&symbol::lane(&kernel, i), names.contains(&symbol::lane(&kernel, i)), true)?;
+                }
+                Ok(())
+            };
+            suite.case(&format!("{name}: task at {:#x}", task.offset), check());
+            data += (2 * lanes.geometry().len()).next_multiple_of(64) + 64;
         }
     }
     suite.finish();

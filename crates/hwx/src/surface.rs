@@ -1,0 +1,138 @@
+//! Surfaces: how a tensor lies in memory.
+//!
+//! Rows begin at multiples of 64 bytes, channels (planes) of rows at multiples of 64 bytes, too, and batches follow each other
+//! (spec: hwx.md 3, checked on the tensors of all samples). What a file says of its tensors counts: [`Surface::of`] takes its
+//! strides. [`Surface::tile`] writes a dense tensor into a surface, [`Surface::untile`] reads it back.
+
+use crate::container::Tensor;
+use crate::error::{Error, Result};
+
+/// Rows and planes begin at multiples of this.
+pub const ALIGN: u64 = 64;
+/// Buffers have a multiple of this many bytes.
+pub const PAGE: u64 = 0x4000;
+
+/// Where the elements of a tensor `[N, C, H, W]` are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Surface {
+    /// Batches, channels, height, width.
+    pub nchw: [u32; 4],
+    /// Bytes of an element.
+    pub element: u64,
+    /// Bytes from row to row.
+    pub row: u64,
+    /// Bytes from channel to channel.
+    pub plane: u64,
+    /// Bytes from batch to batch.
+    pub batch: u64,
+}
+
+impl Surface {
+    /// The surface that the compiler gives an fp16 tensor.
+    pub fn fp16(nchw: [u32; 4]) -> Result<Surface> {
+        let [_, c, h, w] = nchw.map(u64::from);
+        let align = |n: u64| n.checked_next_multiple_of(ALIGN);
+        let row = align(2 * w);
+        let plane = row.and_then(|row| align(row.checked_mul(h)?));
+        let batch = plane.and_then(|plane| plane.checked_mul(c));
+        let (Some(row), Some(plane), Some(batch)) = (row, plane, batch) else {
+            return Err(too_large(nchw));
+        };
+        Surface { nchw, element: 2, row, plane, batch }.checked()
+    }
+
+    /// The surface of a tensor of a program. An error if its strides cannot be, or if elements of channels stand side by side
+    /// (interleave) or it has a depth: how those lie is not established.
+    pub fn of(tensor: &Tensor) -> Result<Surface> {
+        let [n, c, h, w, d] = tensor.nchwd;
+        if d > 1 || tensor.interleave > 1 {
+            let message = format!(
+                "{}: depth {d}, interleave {}: how such a tensor lies is not established",
+                tensor.name, tensor.interleave
+            );
+            return Err(Error::kernel(None, message));
+        }
+        Surface {
+            nchw: [n, c, h, w],
+            element: tensor.element_size,
+            row: tensor.row_stride,
+            plane: tensor.plane_stride,
+            batch: tensor.batch_stride,
+        }
+        .checked()
+    }
+
+    /// Rows in planes in batches, without overlap, and all of it countable.
+    fn checked(self) -> Result<Surface> {
+        let [n, c, h, w] = self.nchw.map(u64::from);
+        let fits = |count: u64, inner: u64, outer: u64| count.checked_mul(inner).is_some_and(|bytes| bytes <= outer);
+        let nested = fits(w, self.element, self.row)
+            && fits(h, self.row, self.plane)
+            && fits(c, self.plane, self.batch)
+            && fits(n, self.batch, isize::MAX as u64);
+        if [n, c, h, w].contains(&0) || self.element == 0 || !nested {
+            let strides = format!("row {:#x}, plane {:#x}, batch {:#x}", self.row, self.plane, self.batch);
+            let shape = format!("{:?} of {} bytes", self.nchw, self.element);
+            return Err(Error::kernel(None, format!("a tensor {shape} cannot lie in strides of {strides}")));
+        }
+        Ok(self)
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.nchw[0]) * self.batch
+    }
+
+    /// The bytes of a buffer for it.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.bytes().next_multiple_of(PAGE)
+    }
+
+    /// The bytes of its elements alone.
+    pub fn dense_bytes(&self) -> u64 {
+        self.nchw.iter().fold(self.element, |bytes, n| bytes * u64::from(*n))
+    }
+
+    /// Where each row begins, and its bytes.
+    fn rows(&self) -> (impl Iterator<Item = usize>, usize) {
+        let Surface { nchw: [n, c, h, w], element, row, plane, batch } = *self;
+        let rows = (0..u64::from(n)).flat_map(move |n| {
+            (0..u64::from(c))
+                .flat_map(move |c| (0..u64::from(h)).map(move |h| (n * batch + c * plane + h * row) as usize))
+        });
+        (rows, (u64::from(w) * element) as usize)
+    }
+
+    fn check(&self, what: &str, found: usize, wanted: u64) -> Result<()> {
+        if found as u64 >= wanted {
+            return Ok(());
+        }
+        let message = format!("{what} of {found:#x} bytes; a tensor {:?} has {wanted:#x}", self.nchw);
+        Err(Error::kernel(None, message))
+    }
+
+    /// Writes a dense tensor, rows one behind the other, into a surface; all else of it is 0 then.
+    pub fn tile(&self, dense: &[u8], surface: &mut [u8]) -> Result<()> {
+        self.check("a dense tensor", dense.len(), self.dense_bytes())?;
+        self.check("a surface", surface.len(), self.bytes())?;
+        surface.fill(0);
+        let (rows, width) = self.rows();
+        for (at, row) in rows.zip(dense.chunks_exact(width)) {
+            surface[at..at + width].copy_from_slice(row);
+        }
+        Ok(())
+    }
+
+    /// Reads a dense tensor from a surface.
+    pub fn untile(&self, surface: &[u8]) -> Result<Vec<u8>> {
+        self.check("a surface", surface.len(), self.bytes())?;
+        let (rows, width) = self.rows();
+        let mut dense = Vec::with_capacity(self.dense_bytes() as usize);
+        rows.for_each(|at| dense.extend_from_slice(&surface[at..at + width]));
+        Ok(dense)
+    }
+}
+
+fn too_large(nchw: [u32; 4]) -> Error {
+    Error::kernel(None, format!("a tensor {nchw:?} has more bytes than there are addresses"))
+}

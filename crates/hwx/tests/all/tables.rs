@@ -1,0 +1,162 @@
+//! Tables of functions, against those of the compiler and the functions they stand for.
+
+use std::collections::BTreeMap;
+
+use ferrane_hwx::disasm::{Place, Report};
+use ferrane_hwx::registers;
+use ferrane_hwx::table::{BYTES, Mode, SAMPLES, Table, Tail};
+use ferrane_hwx::{Hwx, task};
+use ferrane_testdata::Suite;
+use half::f16;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::samples;
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// x/2 (1 + erf(x/√2)); erf by the trapezoidal rule, which is exact far beyond fp16 here.
+fn gelu(x: f64) -> f64 {
+    if x.abs() > 8.0 {
+        return x.max(0.0);
+    }
+    let steps = 2000;
+    let h = x / f64::from(steps);
+    let inner: f64 = (1..steps).map(|i| (-(f64::from(i) * h).powi(2) / 2.0).exp()).sum();
+    let area = h * (inner + (1.0 + (-x * x / 2.0).exp()) / 2.0);
+    x * (0.5 + area / (2.0 * std::f64::consts::PI).sqrt())
+}
+
+/// A function and a distance from it.
+type Meaning = (fn(f64) -> f64, f64);
+
+/// What a table of a file stands for, and how far from it a table may be: steps of 1/2 to 1/32 with straight lines between them miss
+/// a function by the square of the step over eight times its curvature.
+fn stands_for(file: &str, mode: Mode) -> Option<Meaning> {
+    let has = |part: &str| file.contains(part);
+    Some(match mode {
+        // Relative to the value: steps of 1/32, curvature 2 ln² 2, and sample and result are each rounded by up to 2^-11.
+        Mode::Exp2 => (f64::exp2, 1.2e-3),
+        // Steps of 1/8, curvature 0.77.
+        Mode::Odd if has("tanh") => (f64::tanh, 2e-3),
+        // A sigmoid less 1/2, which the next task adds; steps of 1/4, curvature 0.1.
+        Mode::Odd if has("sigmoid") || has("silu") => (|x| sigmoid(x) - 0.5, 1e-3),
+        // Steps of 1/2, curvature 0.096, and rounding.
+        Mode::Centred if has("sigmoid") => (sigmoid, 3.6e-3),
+        // Steps of 1/4, curvature 0.8; samples are fitted.
+        Mode::Centred if has("gelu") => (gelu, 9e-3),
+        _ => return None,
+    })
+}
+
+fn check(file: &str, bytes: &[u8]) -> Result<(), String> {
+    let bytes: &[u8; BYTES] = bytes.first_chunk().ok_or("no room for a table")?;
+    let table = Table::decode(bytes);
+    if table.encode() != *bytes {
+        return Err("written back it differs".to_string());
+    }
+    let Some((function, bound)) = stands_for(file, table.mode) else { return Ok(()) };
+    let mut worst = (0.0, 0.0);
+    for bits in 0..=u16::MAX {
+        let x = f16::from_bits(bits);
+        let y = table.eval(x).ok_or("it is not evaluated")?;
+        if x.is_nan() {
+            if y.is_nan() { continue } else { return Err("a number for NaN".to_string()) }
+        }
+        let wanted = function(x.to_f64());
+        // Where fp16 or the table's own limit ends: the limit's value.
+        if y.is_infinite() || y == f16::ZERO && wanted < 2f64.powi(-24) {
+            if wanted > 60000.0 || wanted < 2f64.powi(-24) { continue } else { return Err(format!("{y} at {x}")) }
+        }
+        // What fp16 has between its smallest numbers is no fault of the table.
+        let scale = if table.mode == Mode::Exp2 { wanted.max(2f64.powi(-14)) } else { 1f64.max(wanted.abs()) };
+        let miss = (y.to_f64() - wanted).abs() / scale;
+        if miss > worst.0 {
+            worst = (miss, x.to_f64());
+        }
+    }
+    if worst.0 <= bound { Ok(()) } else { Err(format!("{file}: misses by {:.2e} at {}", worst.0, worst.1)) }
+}
+
+#[test]
+fn tables_of_programs() {
+    let Some(mut suite) = Suite::open("hwx-tables", "hwx") else { return };
+    for (name, bytes) in samples::programs(&suite) {
+        let Ok(hwx) = Hwx::read(&bytes) else { continue };
+        for task in Report::of(&hwx).texts.iter().flat_map(|t| &t.tasks) {
+            let Some(Place::Buffer { name: section, offset }) = &task.table else { continue };
+            let found = hwx.sections().into_iter().find(|s| format!("{},{}", s.segment, s.name) == *section);
+            let content = found.as_ref().map_or(&[][..], |s| hwx.content(s));
+            let result = check(&name, content.get(*offset as usize..).unwrap_or(&[]));
+            suite.case(&format!("{name}: task at {:#x}", task.offset), result);
+        }
+    }
+    suite.finish();
+}
+
+#[test]
+fn tables_of_payloads() {
+    let Some(mut suite) = Suite::open("hwx-tables-payloads", "hwx/eiln") else { return };
+    let text = std::fs::read_to_string(suite.folder().join("../EXPECTED_kernels.json")).expect("EXPECTED_kernels.json");
+    let expected: BTreeMap<String, Value> = serde_json::from_str(&text).expect("JSON");
+    let h13 = registers::by_name("h13").unwrap();
+    for (name, wanted) in expected {
+        let Ok(bytes) = std::fs::read(suite.folder().join(&name)) else { continue };
+        let number = |key: &str| wanted[key].as_u64().expect("a number") as usize;
+        // The constants begin at the next multiple of 16.
+        let (text, constants) = bytes.split_at(number("tsk_size").next_multiple_of(16));
+        let tasks = task::decode(h13, text, Some(number("td_size") / 4)).unwrap_or_default();
+        for task in tasks {
+            let register = |block, name| task.register(h13, h13.address(block, name)?);
+            let mode = register("NE", "MACCfg").unwrap_or(0) >> 16 & 3;
+            let base = register("KernelDMASrc", "CoeffBaseAddr[0]").unwrap_or(0) as usize;
+            if mode == 2 {
+                suite.case(&name, check(&name, constants.get(base..).unwrap_or(&[])));
+            }
+        }
+    }
+    suite.finish();
+}
+
+/// What is made of a function stands for it as the compiler's tables do.
+#[test]
+fn made_tables_stand_for_their_functions() {
+    let near = |table: &Table, function: fn(f64) -> f64, bound: f64| {
+        for x in (-400..=400).map(|i| f16::from_f64(f64::from(i) / 16.0)) {
+            let (found, wanted) = (table.eval(x).unwrap().to_f64(), function(x.to_f64()));
+            assert!((found - wanted).abs() <= bound * wanted.abs().max(1.0), "{found}, not {wanted}, at {x}");
+        }
+        assert_eq!(Table::decode(&table.encode()), *table);
+    };
+    let made = Table::centred(sigmoid, 1, Tail::Constant(0.0), Tail::Constant(1.0)).unwrap();
+    near(&made, sigmoid, 3.5e-3);
+    near(&Table::centred(gelu, 2, Tail::Constant(0.0), Tail::Line(1.0, 0.0)).unwrap(), gelu, 1e-2);
+    let tanh = Table::odd(f64::tanh, 3, Tail::Constant(1.0)).unwrap();
+    near(&tanh, f64::tanh, 2e-3);
+    assert_eq!(tanh.eval(f16::NEG_INFINITY), Some(f16::NEG_ONE));
+    // Knots: x and y of each sample.
+    let knots = made.knots().unwrap();
+    assert_eq!((knots[0].0, knots[16], knots[SAMPLES - 1].0), (-8.0, (0.0, f16::from_f32(0.5)), 8.0));
+    assert!(Table::centred(f64::ln, 1, Tail::Constant(0.0), Tail::Constant(1.0)).is_err());
+    assert!(Table::odd(f64::tanh, 15, Tail::Constant(0.0)).is_err());
+    // A mode that nobody has explained is kept and not evaluated.
+    let other = Table { mode: Mode::Other(0xc9), ..made };
+    assert!(other.eval(f16::ONE).is_none() && !other.can_eval() && other.knots().is_none());
+    assert_eq!(Table::decode(&other.encode()), other);
+}
+
+proptest! {
+    /// Any bytes are a table, and come back.
+    #[test]
+    fn any_bytes_are_a_table(words in prop::array::uniform32(any::<u32>()), mode in any::<u8>(), x in any::<u16>()) {
+        let mut bytes = [0; BYTES];
+        bytes.chunks_exact_mut(4).zip(words).for_each(|(b, w)| b.copy_from_slice(&w.to_le_bytes()));
+        // Modes and distances that are known as often as all others.
+        bytes[82..86].copy_from_slice(&[mode % 8, 0, [1, 2, 0x60, 0x0a, mode][usize::from(mode) % 5], 0]);
+        let table = Table::decode(&bytes);
+        prop_assert_eq!(table.encode(), bytes);
+        prop_assert_eq!(table.eval(f16::from_bits(x)).is_some(), table.can_eval());
+    }
+}
