@@ -51,6 +51,12 @@ impl Error {
         let help = "compare the shape with the task's registers; what is read and written stands in docs/hwx.md";
         Error { code: Code(705), offset, message: message.into(), help }
     }
+
+    /// A program that was asked for cannot be made.
+    pub(crate) fn request(message: impl Into<String>) -> Error {
+        let help = "what can be made stands in docs/hwx.md; ask for less, or split the operation";
+        Error { code: Code(720), offset: None, message: message.into(), help }
+    }
 }
 
 impl fmt::Display for Error {

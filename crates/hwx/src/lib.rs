@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod asm;
+pub mod build;
 pub mod container;
 pub mod disasm;
 mod error;

@@ -178,6 +178,11 @@ const COMPILED: &[(u16, &str, &str)] = &[
         "text of a compiled program: place",
         "Contents overlap each other or the load commands, or lie behind the end that the header says. Places in the file and sizes of sections are not moved by an edit: change those of what lies behind, too.",
     ),
+    (
+        720,
+        "program that cannot be made",
+        "The program cannot be made: its tensors and its operation do not go together, a number has no room in its register (15 bits for width and height, 17 for channels, 5 for a kernel, 2 for a step), or how it is said is not established, as for tiles of large tensors.",
+    ),
 ];
 
 /// Every code, in order.

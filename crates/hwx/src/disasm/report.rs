@@ -318,7 +318,12 @@ impl View<'_> {
             Some(false) => {
                 let pool = self.task.word("PE", "PECfg", "Pool").filter(|p| p != "none");
                 if let Some(pool) = pool {
-                    return format!("{pool} over elements (pooling or reduction)");
+                    let pair = |a: &str, b: &str| conv(a).zip(conv(b)).filter(|p| *p != (1, 1));
+                    let Some((w, h)) = pair("Kw", "Kh") else {
+                        return format!("{pool} over elements (pooling or reduction)");
+                    };
+                    let steps = pair("Sx", "Sy").map(|(x, y)| format!(", stride {x}×{y}"));
+                    return format!("{pool} over {w}×{h} elements{}", steps.unwrap_or_default());
                 }
                 let kind = common("Cfg", "TaskType").map_or(String::new(), |t| format!(" (task type {t})"));
                 let condition = self.task.word("PE", "PECfg", "Cond").filter(|c| c != "none");

@@ -1,5 +1,6 @@
 //! All tests of the crate that need more than one module.
 
+mod build;
 mod docs;
 mod hostile;
 mod round_trip;
