@@ -59,7 +59,7 @@ impl Rules {
             Function::Gelu if self.gelu_table => GELU.value(r, x),
             Function::Gelu => return None,
             Function::Silu => self.result(x * precise_sigmoid(r, x)),
-            Function::Exp2 => exp2(r, x),
+            Function::Exp2 => exp2(r, &EXP2, x),
             Function::Exp => self.exp(x),
             Function::Log => self.log(x),
             Function::Sqrt => root(r, &SQRT, x, 1),
@@ -74,25 +74,46 @@ impl Rules {
 
     /// eˣ by the table.
     pub(crate) fn exp(&self, x: f32) -> f32 {
-        exp2(self.rounding, self.result(x * LOG2_E))
+        exp2(self.rounding, &EXP2, self.result(x * LOG2_E))
     }
 
     fn log(&self, x: f32) -> f32 {
-        self.result(log2(self.rounding, x) * LN_2)
+        self.result(log2(self.rounding, &LOG2, x) * LN_2)
     }
 
     /// 1/x of a number that may be wider than fp16: the softmax divides by a sum that was never rounded (emulator §6.2).
     pub(crate) fn reciprocal(&self, x: f64) -> f32 {
-        if x == 0.0 {
-            return RECIPROCAL.y_at_min();
-        }
-        if x.is_infinite() {
-            return RECIPROCAL.y_at_max();
-        }
-        let (mantissa, exponent) = split(x.abs());
-        let y = RECIPROCAL.between(self.rounding, (mantissa - 0.5) * 64.0);
-        self.rounding.f64(f64::from(y) * power(-exponent) * x.signum())
+        reciprocal(self.rounding, &RECIPROCAL, x)
     }
+}
+
+impl Table {
+    /// The value at an fp16 number of any table, the way to its knots included. `None` where the mode's way is not known, or where the
+    /// table's step is not that of the mode.
+    pub fn evaluate(&self, rounding: Rounding, x: f32) -> Option<f32> {
+        let has = |step: f32| self.step() == Some(step);
+        Some(match self.mode() {
+            mode if Table::TAKES_ARGUMENT.contains(&mode) => self.value(rounding, x),
+            0x0A if has(1.0 / 32.0) => exp2(rounding, self, x),
+            0xC9 if has(1.0 / 64.0) => rounding.f32(log2(rounding, self, x)),
+            0x67 if has(1.0 / 64.0) => reciprocal(rounding, self, f64::from(x)),
+            0xC5 if has(1.0 / 16.0) => root(rounding, self, x, 1),
+            0xC6 if has(1.0 / 16.0) => root(rounding, self, x, -1),
+            _ => return None,
+        })
+    }
+}
+
+fn reciprocal(r: Rounding, table: &Table, x: f64) -> f32 {
+    if x == 0.0 {
+        return table.y_at_min();
+    }
+    if x.is_infinite() {
+        return table.y_at_max();
+    }
+    let (mantissa, exponent) = split(x.abs());
+    let y = table.between(r, (mantissa - 0.5) * 64.0);
+    r.f64(f64::from(y) * power(-exponent) * x.signum())
 }
 
 fn precise_sigmoid(r: Rounding, x: f32) -> f32 {
@@ -100,20 +121,20 @@ fn precise_sigmoid(r: Rounding, x: f32) -> f32 {
 }
 
 /// The table serves the fraction; the whole part goes to the exponent.
-fn exp2(r: Rounding, x: f32) -> f32 {
-    if x <= EXP2.x_min() {
-        return EXP2.y_at_min();
+fn exp2(r: Rounding, table: &Table, x: f32) -> f32 {
+    if x <= table.x_min() {
+        return table.y_at_min();
     }
-    if x >= EXP2.x_max() {
-        return EXP2.y_at_max();
+    if x >= table.x_max() {
+        return table.y_at_max();
     }
     let whole = x.floor();
-    let y = EXP2.between(r, f64::from(x - whole) * 32.0);
+    let y = table.between(r, f64::from(x - whole) * 32.0);
     r.f64(f64::from(y) * power(whole as i32))
 }
 
 /// The table serves the mantissa. Not rounded at 0, where the result is -2¹⁶.
-fn log2(r: Rounding, x: f32) -> f32 {
+fn log2(r: Rounding, table: &Table, x: f32) -> f32 {
     if x < 0.0 {
         // There is none: indeterminate forms are +0 (emulator §5).
         return 0.0;
@@ -121,11 +142,11 @@ fn log2(r: Rounding, x: f32) -> f32 {
     if x == 0.0 {
         return LOG2_OF_ZERO;
     }
-    if x >= LOG2.x_max() {
-        return LOG2.y_at_max();
+    if x >= table.x_max() {
+        return table.y_at_max();
     }
     let (mantissa, exponent) = split(f64::from(x));
-    let y = LOG2.between(r, (mantissa - 0.5) * 64.0);
+    let y = table.between(r, (mantissa - 0.5) * 64.0);
     r.f32(exponent as f32 + y)
 }
 
@@ -203,6 +224,51 @@ mod tests {
                     _ => 0.004 * want.abs(),
                 };
                 assert!((got - want).abs() <= near, "{function:?}({x}) = {got}, not {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_of_a_file_gives_what_the_function_gives() {
+        let rules = Rules::published();
+        let pairs = [
+            (Function::Sigmoid, &SIGMOID),
+            (Function::Tanh, &TANH),
+            (Function::Exp2, &EXP2),
+            (Function::Sqrt, &SQRT),
+            (Function::Rsqrt, &RSQRT),
+            (Function::Reciprocal, &RECIPROCAL),
+        ];
+        for (function, table) in pairs {
+            let copy = Table::read(*table.halfwords());
+            for bits in (0..=u16::MAX).step_by(7) {
+                let x = rules.enter(half(bits));
+                assert_eq!(copy.evaluate(rules.rounding, x), rules.function(function, x), "{function:?}({x})");
+            }
+        }
+        // The way to a part of a number is not known; a step that the mode does not have leads nowhere.
+        assert_eq!(crate::table::INT.evaluate(rules.rounding, 1.5), None);
+        let mut halfwords = *EXP2.halfwords();
+        halfwords[41] = 4;
+        assert_eq!(Table::read(halfwords).evaluate(rules.rounding, 1.5), None);
+    }
+
+    #[test]
+    fn no_table_panics() {
+        for seed in 0..2000u64 {
+            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+            let mut halfwords = [0; 43];
+            for h in &mut halfwords {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                *h = (state >> 20) as u16;
+            }
+            halfwords[42] = [0x01, 0x02, 0x60, 0x0A, 0xC9, 0x67, 0xC5, 0xC6][seed as usize % 8];
+            halfwords[41] = [0, 1, 4, 5, 6, 0x40, 0xFFFF, halfwords[41]][seed as usize / 8 % 8];
+            let table = Table::read(halfwords);
+            for bits in (0..=u16::MAX).step_by(997) {
+                let _ = table.evaluate(Rounding::Away, half(bits));
             }
         }
     }

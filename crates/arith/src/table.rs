@@ -25,6 +25,14 @@ const RIGHT_ALIGNED: u16 = 0x02;
 const CENTRED: u16 = 0x01;
 
 impl Table {
+    /// Modes whose tables take their argument as it is.
+    pub(crate) const TAKES_ARGUMENT: [u16; 3] = [CENTRED, RIGHT_ALIGNED, ODD];
+
+    /// A table out of a file.
+    pub fn read(halfwords: [u16; 43]) -> Table {
+        Table { name: "of a file", halfwords }
+    }
+
     /// The function's name.
     pub fn name(&self) -> &'static str {
         self.name

@@ -13,7 +13,7 @@ use crate::body::Body;
 use crate::device::checked;
 use crate::host::Tensor;
 use crate::interpret::{self, Interpreted};
-use crate::plan::Ports;
+use crate::plan::{Plan, Ports};
 use crate::tables::EXACT;
 
 impl Emulator {
@@ -58,47 +58,56 @@ impl Emulator {
     ) -> Result<Vec<Arc<Tensor>>> {
         let body = Body::new(Ports::declared(0, function)?, function, weights, self.table(), self.bounds())?;
         let Body::Plan(plan) = &body else { return Err(Error::new(ErrorKind::Evaluate, "the function is no plan")) };
-        let memory = |e: ferrane_host::buffer::AllocError| Error::new(ErrorKind::OutOfMemory, e.to_string());
-        let busy = || Error::new(ErrorKind::Busy, "memory of the call is in use");
-        let staged = |port: &Port, tensor: Option<&Tensor>| -> Result<SharedBytes> {
-            let bytes = SharedBytes::new(port.layout.allocation).map_err(memory)?;
-            if let Some(tensor) = tensor {
-                let elements = tensor.to_bytes(port.layout.dtype);
-                let mut guard = bytes.try_write().ok_or_else(busy)?;
-                guard.get_mut(..elements.len()).ok_or_else(busy)?.copy_from_slice(&elements);
-            }
-            Ok(bytes)
-        };
-        let read = |port: &Port, bytes: &[u8]| {
-            let (dtype, shape) = (port.layout.dtype, port.layout.shape.clone());
-            let data = crate::host::decode(dtype, port.layout.elements(), bytes).ok_or_else(busy)?;
-            Ok(Arc::new(Tensor { dtype, shape, data }))
-        };
-        let procedure = &plan.procedure;
-        // Here the surfaces are ours as well, and a short text may ask for any extent.
-        let made: usize = procedure.outputs.iter().map(|port| port.layout.allocation).fold(0, usize::saturating_add);
-        let most = self.bounds().memory;
-        if made > most {
-            let message = format!("the outputs have {made} bytes; an evaluation may hold {most}");
-            return Err(Error::new(ErrorKind::OutOfMemory, message));
-        }
-        let mut accesses = Accesses::default();
-        for (port, tensor) in procedure.inputs.iter().zip(&inputs) {
-            accesses.inputs.push(staged(port, Some(tensor))?.try_read().ok_or_else(busy)?);
-        }
-        for port in &procedure.outputs {
-            accesses.outputs.push(staged(port, None)?.try_write().ok_or_else(busy)?);
-        }
-        for (port, tensor) in procedure.states.iter().zip(states.iter()) {
-            accesses.states.push(staged(port, Some(tensor))?.try_write().ok_or_else(busy)?);
-        }
-        let mut arena = AlignedBuf::new(plan.arena_bytes).map_err(memory)?;
-        plan.evaluate(&mut arena, &mut accesses)?;
-        for ((state, port), bytes) in states.iter_mut().zip(&procedure.states).zip(&accesses.states) {
-            *state = read(port, bytes)?;
-        }
-        procedure.outputs.iter().zip(&accesses.outputs).map(|(port, bytes)| read(port, bytes)).collect()
+        evaluate_plan(plan, inputs, states, self.bounds().memory)
     }
+}
+
+/// Runs a plan on tensors of its ports. `most` is how many bytes its outputs may have.
+pub(crate) fn evaluate_plan(
+    plan: &Plan,
+    inputs: Vec<Tensor>,
+    states: &mut [Arc<Tensor>],
+    most: usize,
+) -> Result<Vec<Arc<Tensor>>> {
+    let memory = |e: ferrane_host::buffer::AllocError| Error::new(ErrorKind::OutOfMemory, e.to_string());
+    let busy = || Error::new(ErrorKind::Busy, "memory of the call is in use");
+    let staged = |port: &Port, tensor: Option<&Tensor>| -> Result<SharedBytes> {
+        let bytes = SharedBytes::new(port.layout.allocation).map_err(memory)?;
+        if let Some(tensor) = tensor {
+            let elements = tensor.to_bytes(port.layout.dtype);
+            let mut guard = bytes.try_write().ok_or_else(busy)?;
+            guard.get_mut(..elements.len()).ok_or_else(busy)?.copy_from_slice(&elements);
+        }
+        Ok(bytes)
+    };
+    let read = |port: &Port, bytes: &[u8]| {
+        let (dtype, shape) = (port.layout.dtype, port.layout.shape.clone());
+        let data = crate::host::decode(dtype, port.layout.elements(), bytes).ok_or_else(busy)?;
+        Ok(Arc::new(Tensor { dtype, shape, data }))
+    };
+    let procedure = &plan.procedure;
+    // Here the surfaces are ours as well, and a short text may ask for any extent.
+    let made: usize = procedure.outputs.iter().map(|port| port.layout.allocation).fold(0, usize::saturating_add);
+    if made > most {
+        let message = format!("the outputs have {made} bytes; an evaluation may hold {most}");
+        return Err(Error::new(ErrorKind::OutOfMemory, message));
+    }
+    let mut accesses = Accesses::default();
+    for (port, tensor) in procedure.inputs.iter().zip(&inputs) {
+        accesses.inputs.push(staged(port, Some(tensor))?.try_read().ok_or_else(busy)?);
+    }
+    for port in &procedure.outputs {
+        accesses.outputs.push(staged(port, None)?.try_write().ok_or_else(busy)?);
+    }
+    for (port, tensor) in procedure.states.iter().zip(states.iter()) {
+        accesses.states.push(staged(port, Some(tensor))?.try_write().ok_or_else(busy)?);
+    }
+    let mut arena = AlignedBuf::new(plan.arena_bytes).map_err(memory)?;
+    plan.evaluate(&mut arena, &mut accesses)?;
+    for ((state, port), bytes) in states.iter_mut().zip(&procedure.states).zip(&accesses.states) {
+        *state = read(port, bytes)?;
+    }
+    procedure.outputs.iter().zip(&accesses.outputs).map(|(port, bytes)| read(port, bytes)).collect()
 }
 
 /// The function of that name in a program that is right.

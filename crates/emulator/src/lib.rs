@@ -29,7 +29,7 @@
 //! words. Warned of, nothing fails and `Device::notes` says what would. [`faults`] make calls fail on purpose, with or without limits.
 //!
 //! [`Emulator::call`] runs any function on constants; single ops are evaluated through `ferrane_mil::Evaluate`.
-//! [`audit`] says where a function's numbers leave the exact ones, and why.
+//! [`hwx`] runs compiled programs, task by task, with the same tables. [`audit`] says where a function's numbers leave the exact ones, and why.
 //!
 //! ```
 //! use ferrane_device::{Bindings, Device};
@@ -62,6 +62,7 @@ mod device;
 mod events;
 pub mod faults;
 mod host;
+pub mod hwx;
 mod interpret;
 mod life;
 mod pace;

@@ -11,6 +11,7 @@ mod groups;
 mod hardware;
 mod harness;
 mod hostile;
+mod hwx;
 mod interpret;
 mod kernels;
 mod layers;

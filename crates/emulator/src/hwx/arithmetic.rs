@@ -1,0 +1,87 @@
+//! A step's arithmetic: a MIL function of its own, planned as any other, so that a compiled program has the numbers of the table
+//! that the emulator was opened with.
+
+use ferrane_device::{Error, ErrorKind, Result};
+
+use ferrane_mil::{Builder, Constant, Conv, DataType, MilError, Program, Type, ValueId};
+
+use super::decode::{Op, Step};
+use crate::Emulator;
+use crate::body::Body;
+use crate::call::found;
+use crate::plan::{Plan, Ports};
+
+/// The step as a plan over its sources and, behind them, a kernel out of memory.
+pub(super) fn plan(emulator: &Emulator, step: &Step) -> Result<Box<Plan>> {
+    let failed = |what: String| Error::new(ErrorKind::Unsupported, format!("task {}: {what}", step.id));
+    let program = function(step).map_err(|e| failed(e.to_string()))?;
+    let function = found(&program, "task")?;
+    let ports = Ports::declared(0, function)?;
+    match Body::new(ports, function, &program.weights, emulator.table(), emulator.bounds())? {
+        Body::Plan(plan) => Ok(plan),
+        Body::Interpreted(..) => Err(failed("its arithmetic is no plan".to_string())),
+    }
+}
+
+fn function(step: &Step) -> std::result::Result<Program, MilError> {
+    let mut b = Builder::new("task", "ios18");
+    let fp16 = |shape: &[usize]| Type::tensor(DataType::Fp16, shape);
+    let mut sources = Vec::new();
+    for (name, span) in ["x", "y"].iter().zip(&step.sources) {
+        sources.push(b.input(name, fp16(&span.extents))?);
+    }
+    let x = sources[0];
+    let x = if step.relu_first { b.op("relu", "source", [("x", x.into())])? } else { x };
+    let mut y = operation(&mut b, step, x, &sources)?;
+    let after = &step.after;
+    if after.inverse {
+        y = b.op("inverse", "inverse", [("x", y.into()), ("epsilon", Constant::fp16(0.0).into())])?;
+    }
+    if let Some(scale) = after.scale {
+        y = b.scale("scaled", y, scale)?;
+    }
+    if let Some(bias) = after.bias {
+        y = b.add("biased", y, Constant::fp16(bias))?;
+    }
+    if after.relu {
+        y = b.op("relu", "positive", [("x", y.into())])?;
+    }
+    if sources.contains(&y) {
+        y = b.identity("same", y)?;
+    }
+    b.finish(&[("result", y)])
+}
+
+fn operation(b: &mut Builder, step: &Step, x: ValueId, sources: &[ValueId]) -> std::result::Result<ValueId, MilError> {
+    let int = |n: &usize| *n as i32;
+    match &step.op {
+        Op::Copy => Ok(x),
+        Op::Conv { weights, strides, pad } => {
+            let bytes: Vec<u8> = weights.bits.iter().flat_map(|w| w.to_le_bytes()).collect();
+            let weight = b.weight("weight", "@model_path/weight.bin", DataType::Fp16, &weights.shape, bytes)?;
+            let options = Conv {
+                pad_type: "custom",
+                strides: strides.iter().map(int).collect(),
+                pad: pad.iter().map(int).collect(),
+                ..Conv::default()
+            };
+            b.conv("conv", x, weight, None, &options)
+        }
+        Op::Product { outputs } => {
+            let [g, c, h, w] = step.sources[0].extents;
+            let kernel = b.input("kernel", Type::tensor(DataType::Fp16, &[g, *outputs, c]))?;
+            let flat = b.reshape("flat", x, &[int(&g), int(&c), int(&(h * w))])?;
+            let product = b.matmul("product", kernel, flat, false, false)?;
+            b.reshape("shaped", product, &[g, *outputs, h, w].map(|n| n as i32))
+        }
+        Op::Binary(name) => match sources {
+            [_, second] => b.op(name, "result", [("x", x.into()), ("y", (*second).into())]),
+            _ => Ok(x),
+        },
+        Op::Unary(name) => b.op(name, "result", [("x", x.into())]),
+        Op::Reduce(name) => {
+            let axes = Constant::int32s(&[3]);
+            b.op(name, "result", [("x", x.into()), ("axes", axes.into()), ("keep_dims", Constant::bool(true).into())])
+        }
+    }
+}

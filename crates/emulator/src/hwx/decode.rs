@@ -1,0 +1,579 @@
+//! One task: from registers to an operation and the places of its operands.
+
+use std::cell::RefCell;
+
+use ferrane_device::{Error, Result};
+use ferrane_host::f16;
+use ferrane_hwx::registers::Stream;
+use ferrane_hwx::task::{Fields, Location, Role, Task as Descriptor};
+
+use super::kernel::{self, Function, Weights};
+use super::memory::{Buffers, IN_L2, Span};
+use super::refused;
+
+/// A task's fields, and what is said about them.
+pub(super) struct Task<'a> {
+    pub fields: Fields<'a>,
+    /// What its result rests on beside checked facts.
+    pub notes: RefCell<Vec<String>>,
+}
+
+/// An operation over tensors `[groups, channels, rows, columns]`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Op {
+    /// The first source as it is.
+    Copy,
+    /// A convolution with weights out of the file.
+    Conv { weights: Weights, strides: [usize; 2], pad: [usize; 4] },
+    /// Weights out of memory, one matrix for each group, times the channels of the group.
+    Product { outputs: usize },
+    /// Two sources, element by element.
+    Binary(&'static str),
+    /// One source, element by element.
+    Unary(&'static str),
+    /// Along the columns.
+    Reduce(&'static str),
+}
+
+/// What is done with the result, in this order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct After {
+    /// The result of a reduction is inverted.
+    pub inverse: bool,
+    /// A factor.
+    pub scale: Option<f32>,
+    /// A summand behind the factor.
+    pub bias: Option<f32>,
+    pub relu: bool,
+    pub function: Option<Function>,
+}
+
+/// A task ready to be planned.
+pub(super) struct Step {
+    pub id: u32,
+    pub op: Op,
+    /// Negative values of the source become 0 first.
+    pub relu_first: bool,
+    pub after: After,
+    pub sources: Vec<Span>,
+    /// Where the first source stays in L2.
+    pub kept: Option<Span>,
+    /// Of weights out of memory: buffer and the place of each, `[groups, outputs, inputs]`.
+    pub kernel: Option<(usize, Vec<usize>)>,
+    /// Extents of the operation's result.
+    pub extents: [usize; 4],
+    /// The result is written with channels and columns exchanged.
+    pub turned: bool,
+    pub result: Span,
+}
+
+/// fp16 in a buffer: FmtMode 1, Truncate 3, MemFmt 2, one channel at a time; results add two bits for the padding. The second source
+/// of H13 has 0x2030 (spec: hwx.md 2.2, 2.3).
+const HALVES: [u32; 4] = [0x0100_2031, 0x0130_2031, 0x2030, 0x0000_2031];
+
+impl<'a> Task<'a> {
+    pub(super) fn new(generation: &'static ferrane_hwx::registers::Generation, task: &'a Descriptor) -> Task<'a> {
+        Task { fields: Fields::new(generation, task), notes: RefCell::default() }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.fields.head("Identity", "TID").unwrap_or(0)
+    }
+
+    /// An error that names a register and what it holds.
+    pub(super) fn refuse_at(&self, address: u32, why: &str) -> Error {
+        let generation = self.fields.generation();
+        let value = self.fields.set().get(&address).copied().or(generation.register(address).and_then(|r| r.0.default));
+        let value = value.map_or("not set".to_string(), |v| format!("{v:#x}"));
+        refused(format!("task {}: {} ({address:#x}) = {value}: {why}", self.id(), generation.label(address)))
+    }
+
+    /// The same by name.
+    pub(super) fn refuse(&self, block: &str, register: &str, why: &str) -> Error {
+        match self.fields.generation().address(block, register) {
+            Some(address) => self.refuse_at(address, why),
+            None => refused(format!("task {}: {block}.{register}: {why}", self.id())),
+        }
+    }
+
+    /// The first of these registers that the generation has.
+    fn either<'n>(&self, names: [&'n str; 2]) -> &'n str {
+        let known = |n: &&&str| self.fields.generation().address("Common", n).is_some();
+        names.iter().find(known).copied().unwrap_or(names[0])
+    }
+
+    pub(super) fn note(&self, what: &str) {
+        self.notes.borrow_mut().push(format!("task {}: {what}", self.id()));
+    }
+
+    fn is_old(&self) -> bool {
+        self.fields.generation().stream == Stream::Bytes
+    }
+
+    /// The task as a step over these buffers.
+    pub(super) fn step(&self, buffers: &mut Buffers) -> Result<Step> {
+        super::rules::check(self)?;
+        let [source, mut result] = self.extents()?;
+        let (op, kernel, after, declared);
+        match self.fields.convolves() {
+            Some(true) => {
+                self.idle("PE", "PECfg", "the planar engine does not run in this task")?;
+                (op, kernel) = self.convolution(source, result, buffers)?;
+                after = self.after_convolution(buffers)?;
+                declared = result;
+            }
+            Some(false) => {
+                (op, declared) = self.planar(source, result)?;
+                kernel = None;
+                after = self.after_planar(&op)?;
+                result = declared;
+            }
+            None => return Err(refused(format!("task {}: nothing says which engine runs it", self.id()))),
+        }
+        let wanted = match &op {
+            Op::Copy | Op::Unary(_) | Op::Binary(_) => source,
+            _ => result,
+        };
+        if wanted != result {
+            let (register, of) = (self.either(["OutDim", "OutWidth"]), format!("{source:?} and {result:?}"));
+            return Err(self.refuse("Common", register, &format!("the shapes of source and result differ: {of}")));
+        }
+        let two = matches!(op, Op::Binary(_));
+        let mut sources = vec![self.source(Role::Source1, self.broadcast(0, source)?, buffers)?];
+        if two {
+            sources.push(self.source(Role::Source2, self.broadcast(1, source)?, buffers)?);
+        }
+        let kept = self.kept(source, buffers)?;
+        let turned = self.turned();
+        let [g, c, h, w] = declared;
+        let span = self.span(Role::Result, if turned { [g, w, h, c] } else { declared }, buffers)?;
+        buffers.write(&span).map_err(|why| self.misplaced(Role::Result, &why))?;
+        let relu_first = self.fields.field("L2", self.l2_control(), "InputReLU") == Some(1);
+        if relu_first && two {
+            return Err(self.refuse(
+                "L2",
+                self.l2_control(),
+                "which of two sources loses its negative values is not known",
+            ));
+        }
+        Ok(Step {
+            id: self.id(),
+            op,
+            relu_first,
+            after,
+            sources,
+            kept,
+            kernel,
+            extents: declared,
+            turned,
+            result: span,
+        })
+    }
+
+    fn l2_control(&self) -> &'static str {
+        if self.is_old() { "L2Cfg" } else { "L2Control" }
+    }
+
+    /// Refuses a register that holds more than nothing.
+    fn idle(&self, block: &str, register: &str, why: &str) -> Result<()> {
+        match self.fields.register(block, register) {
+            None | Some(0) => Ok(()),
+            Some(_) => Err(self.refuse(block, register, why)),
+        }
+    }
+
+    /// Groups, channels, rows and columns of source and result.
+    fn extents(&self) -> Result<[[usize; 4]; 2]> {
+        let [source, result] = self.fields.shapes();
+        let names = [
+            [["InDim", "InWidth"], ["InDim", "InHeight"], ["Cin", "InChannels"]],
+            [["OutDim", "OutWidth"], ["OutDim", "OutHeight"], ["Cout", "OutChannels"]],
+        ];
+        let groups = self.fields.field("Common", self.either(["GroupConvCfg", "NumGroups"]), "NumGroups").unwrap_or(1);
+        if groups == 0 {
+            return Err(self.refuse(
+                "Common",
+                self.either(["GroupConvCfg", "NumGroups"]),
+                "a task has one group at least",
+            ));
+        }
+        let mut all = [[groups as usize; 4]; 2];
+        for (i, said) in [source, result].iter().enumerate() {
+            for (axis, name) in names[i].iter().enumerate() {
+                let extent = said[axis].filter(|n| *n > 0);
+                let extent = extent
+                    .ok_or_else(|| self.refuse("Common", self.either(*name), "an extent is not said, or is 0"))?;
+                all[i][3 - axis] = extent as usize;
+            }
+        }
+        Ok(all)
+    }
+
+    /// True if the result is written with channels and columns exchanged.
+    fn turned(&self) -> bool {
+        // Bit 28 of this register has no name. In every sample that has it, bytes only go on being the same tensor if columns become
+        // channels: five tasks of four files, three of them with the way back.
+        let turned = !self.is_old() && self.fields.register("Common", "Cfg").is_some_and(|w| w >> 28 & 1 != 0);
+        if turned {
+            self.note("Common.Cfg bit 28: channels and columns are exchanged (read from samples)");
+        }
+        turned
+    }
+
+    /// The extents of a source that the planar engine may spread over columns.
+    fn broadcast(&self, n: usize, extents: [usize; 4]) -> Result<[usize; 4]> {
+        // H13 has the register at another address, without a name.
+        let address = if self.is_old() { 0x30 } else { 0x48 };
+        let word = self.fields.set().get(&address).copied().unwrap_or(0);
+        if word & !0x11 != 0 {
+            return Err(self.refuse_at(address, "only sources that are spread over columns (0x1, 0x10) are known"));
+        }
+        let [g, c, h, w] = extents;
+        if word >> (4 * n) & 1 == 0 {
+            return Ok(extents);
+        }
+        self.note("Common.PEBroadcast: a source with one column is spread over all (read from samples)");
+        Ok([g, c, h, 1.min(w)])
+    }
+
+    fn source(&self, role: Role, extents: [usize; 4], buffers: &Buffers) -> Result<Span> {
+        let span = self.span(role, extents, buffers)?;
+        buffers.readable(&span).map_err(|why| self.misplaced(role, &why))?;
+        Ok(span)
+    }
+
+    /// Where the first source stays in L2 when it comes out of a buffer, if it does: SourceType 1.
+    fn kept(&self, extents: [usize; 4], buffers: &mut Buffers) -> Result<Option<Span>> {
+        let register = if self.is_old() { "SourceCfg" } else { "Source1Cfg" };
+        let comes = matches!(self.fields.location(Role::Source1), Some(Location::Buffer { .. }));
+        if !comes || self.fields.field("L2", register, "SourceType") != Some(1) {
+            return Ok(None);
+        }
+        let names = if self.is_old() { "Source" } else { "Source1" };
+        let stride = |what: &str, extent: usize| {
+            let name = format!("{names}{what}Stride");
+            match self.fields.register("L2", &name) {
+                _ if extent == 1 => Ok(0),
+                Some(stride) if stride > 0 => Ok(stride as usize),
+                _ => Err(self.refuse("L2", &name, "it is not said, or 0, and what that means is not known")),
+            }
+        };
+        let [g, c, h, _] = extents;
+        let strides = [stride("Group", g)?, stride("Channel", c)?, stride("Row", h)?];
+        let base = format!("{names}Base");
+        let address = self.fields.register("L2", &base).unwrap_or(0) as usize;
+        let span = Span { buffer: IN_L2, base: address, extents, strides, interleave: 1 };
+        buffers.write(&span).map_err(|why| self.refuse("L2", &base, &why))?;
+        self.note(&format!("L2.{register}: SourceType 1 keeps the source in L2 (read from samples)"));
+        Ok(Some(span))
+    }
+
+    fn misplaced(&self, role: Role, why: &str) -> Error {
+        let old = self.is_old();
+        let (block, register) = match (self.fields.location(role), role) {
+            (Some(Location::L2 { .. }) | None, Role::Source1) => ("L2", if old { "SourceBase" } else { "Source1Base" }),
+            (Some(Location::L2 { .. }) | None, Role::Source2) => ("L2", "Source2Base"),
+            (Some(Location::L2 { .. }) | None, Role::Result) => ("L2", "ResultBase"),
+            (_, Role::Source1) => ("TileDMASrc", if old { "BaseAddr" } else { "Source1BaseLo" }),
+            (_, Role::Source2) => ("TileDMASrc", if old { "Src2DMAConfig" } else { "Source2BaseLo" }),
+            (_, Role::Result) => ("TileDMADst", if old { "BaseAddr" } else { "BaseLo" }),
+        };
+        self.refuse(block, register, why)
+    }
+
+    /// Where an operand of these extents lies.
+    fn span(&self, role: Role, extents: [usize; 4], buffers: &Buffers) -> Result<Span> {
+        let old = self.is_old();
+        let location = self.fields.location(role);
+        let location = location.ok_or_else(|| self.misplaced(role, "nothing says where it lies"))?;
+        self.configured(role, location)?;
+        let (buffer, base, interleave) = match location {
+            // Where nothing is said the address is 0: what chains of tasks leave there is read from there.
+            Location::L2 { address } => (IN_L2, u64::from(address.unwrap_or(0)), 1),
+            Location::Buffer { bar, offset } => {
+                let buffer = buffers.at(bar).ok_or_else(|| self.misplaced(role, &format!("BAR {bar} is no buffer")))?;
+                let (block, register) = match role {
+                    Role::Source1 => ("TileDMASrc", if old { "Fmt" } else { "Source1Fmt" }),
+                    Role::Source2 => ("TileDMASrc", if old { "Src2Fmt" } else { "Source2Fmt" }),
+                    Role::Result => ("TileDMADst", "Fmt"),
+                };
+                if !self.fields.register(block, register).is_some_and(|word| HALVES.contains(&word)) {
+                    return Err(self.refuse(block, register, "only fp16, one channel at a time, is run"));
+                }
+                (buffer, offset, 1)
+            }
+        };
+        let field = match role {
+            Role::Source1 => "InFmt",
+            Role::Source2 => "Src2Fmt",
+            Role::Result => "OutFmt",
+        };
+        if self
+            .fields
+            .field("Common", "ChCfg", field)
+            .is_some_and(|format| format != 2 && !(old && role == Role::Source2 && format == 0))
+        {
+            return Err(self.refuse("Common", "ChCfg", &format!("{field} is not fp16; only that is run")));
+        }
+        let (block, names) = self.fields.stride_names(role);
+        let said = self.fields.strides(role);
+        // Row, plane and group of the registers; groups, channels and rows of a span.
+        let stride = |axis: usize, n: usize| -> Result<usize> {
+            match said[axis] {
+                _ if extents[n] == 1 => Ok(0),
+                Some(stride) if stride > 0 => Ok(stride as usize),
+                _ => Err(self.refuse(block, &names[axis], "it is not said, or 0, and what that means is not known")),
+            }
+        };
+        let strides = [stride(3, 0)?, stride(1, 1)?, stride(0, 2)?];
+        let base = usize::try_from(base).unwrap_or(usize::MAX);
+        Ok(Span { buffer, base, extents, strides, interleave })
+    }
+
+    /// Checks what L2's configuration says about an operand against where it lies.
+    fn configured(&self, role: Role, location: Location) -> Result<()> {
+        let register = match role {
+            Role::Source1 if self.is_old() => "SourceCfg",
+            Role::Source1 => "Source1Cfg",
+            // H13 has one register for both sources.
+            Role::Source2 if self.is_old() => return Ok(()),
+            Role::Source2 => "Source2Cfg",
+            Role::Result => "ResultCfg",
+        };
+        let kind = if role == Role::Result { "ResultType" } else { "SourceType" };
+        let Some(found) = self.fields.field("L2", register, kind) else { return Ok(()) };
+        match (location, found) {
+            (Location::L2 { .. }, 0) | (Location::Buffer { .. }, 1 | 2) => Ok(()),
+            _ => Err(self.refuse(
+                "L2",
+                register,
+                &format!("its {kind} and the descriptor differ about where the operand lies"),
+            )),
+        }
+    }
+
+    /// What the convolution engines do.
+    fn convolution(
+        &self,
+        source: [usize; 4],
+        result: [usize; 4],
+        buffers: &Buffers,
+    ) -> Result<(Op, Option<(usize, Vec<usize>)>)> {
+        let fields = &self.fields;
+        let mac = |field: &str| fields.field("NE", "MACCfg", field);
+        let point = mac("BinaryPoint");
+        let known: &[u32] = if self.is_old() { &[0x1c, 0] } else { &[0x3c] };
+        if point.is_none_or(|p| !known.contains(&p)) {
+            return Err(self.refuse("NE", "MACCfg", "another binary point of the accumulator is not known"));
+        }
+        let unicast = match self.is_old() {
+            true => fields.field("Common", "GroupConvCfg", "UnicastEn"),
+            false => fields.field("Common", "Unicast", "UnicastEn"),
+        };
+        let bypass = match (mac("OpMode"), mac("KernelMode")) {
+            (Some(0), Some(0)) => false,
+            (Some(4), Some(1)) => true,
+            _ => {
+                return Err(self.refuse(
+                    "NE",
+                    "MACCfg",
+                    "only convolutions (0) and the way past the multipliers (0xc) are known",
+                ));
+            }
+        };
+        if bypass {
+            if self.window() != Some([1; 4]) {
+                return Err(self.refuse("Common", "ConvCfg", "a window without weights is not known"));
+            }
+            return Ok((Op::Copy, None));
+        }
+        if unicast == Some(1) {
+            let register = if self.is_old() { "GroupConvCfg" } else { "Unicast" };
+            return Err(self.refuse("Common", register, "convolutions of single channels are not known"));
+        }
+        if kernel::from_memory(fields, buffers) {
+            let (op, kernel) = kernel::product(self, source, result, buffers)?;
+            return Ok((op, Some(kernel)));
+        }
+        let [_, _, h, w] = source;
+        let [kw, kh, sx, sy] =
+            self.window().ok_or_else(|| self.refuse("Common", "ConvCfg", "a stride of 0 is not known"))?;
+        let pad = |field: &str| fields.field("Common", "ConvCfg", field).unwrap_or(0) as usize;
+        let (px, py) = (pad("Px"), pad("Py"));
+        let right = self.behind(w, kw, sx, px, result[3])?;
+        let below = self.behind(h, kh, sy, py, result[2])?;
+        let padded = [px, py, right, below].iter().any(|p| *p > 0);
+        if padded && fields.field("L2", self.l2_control(), "PaddingMode").is_some_and(|m| m != 0) {
+            return Err(self.refuse(
+                "L2",
+                self.l2_control(),
+                "what another padding than 0 is filled with is not known",
+            ));
+        }
+        let weights = kernel::weights(self, buffers)?;
+        if (kw, kh) != (1, 1) {
+            self.note("Common.ConvCfg: the order of the weights of a kernel larger than 1×1 is a guess");
+        }
+        Ok((Op::Conv { weights, strides: [sy, sx], pad: [py, below, px, right] }, None))
+    }
+
+    /// Width, height and strides of the window; `None` where a stride is none.
+    fn window(&self) -> Option<[usize; 4]> {
+        let window = ["Kw", "Kh", "Sx", "Sy"].map(|f| self.fields.field("Common", "ConvCfg", f).unwrap_or(0) as usize);
+        window.iter().all(|n| *n > 0).then_some(window)
+    }
+
+    /// What has to be padded behind an axis so that the result has its extent.
+    fn behind(&self, extent: usize, kernel: usize, stride: usize, before: usize, result: usize) -> Result<usize> {
+        let reach = (result - 1).checked_mul(stride).and_then(|n| n.checked_add(kernel));
+        let padded = extent + before;
+        let fits = |reach: &usize| *reach < padded + kernel && *reach + stride > padded;
+        match reach.filter(fits).filter(|_| before < kernel) {
+            Some(reach) => Ok(reach.saturating_sub(padded)),
+            None => {
+                let why =
+                    format!("a window of {kernel}, stride {stride}, padding {before} makes no {result} of {extent}");
+                Err(self.refuse("Common", "ConvCfg", &why))
+            }
+        }
+    }
+
+    fn after_convolution(&self, buffers: &Buffers) -> Result<After> {
+        let mut after = After::default();
+        match self.fields.float("NE", "PostScale", "PostScale") {
+            None => return Err(self.refuse("NE", "PostScale", "the default is not known")),
+            Some(scale) if scale.is_finite() => after.scale = Some(scale as f32).filter(|s| *s != 1.0),
+            Some(_) => return Err(self.refuse("NE", "PostScale", "it is not finite")),
+        }
+        match self.fields.field("NE", "MACCfg", "NonlinearMode") {
+            Some(0) => {}
+            Some(1) => after.relu = true,
+            Some(2) => after.function = Some(kernel::function(self, buffers)?),
+            _ => return Err(self.refuse("NE", "MACCfg", "this NonlinearMode is not known")),
+        }
+        Ok(after)
+    }
+
+    /// What the planar engine does, and the extents of its result.
+    fn planar(&self, source: [usize; 4], result: [usize; 4]) -> Result<(Op, [usize; 4])> {
+        let fields = &self.fields;
+        let pe = |field: &str| fields.field("PE", "PECfg", field).unwrap_or(0);
+        let [pool, op, cond, first, second] = ["Pool", "Op", "Cond", "Src1", "Src2"].map(pe);
+        let refuse = |why: &str| self.refuse("PE", "PECfg", why);
+        let unknown = fields.register("PE", "PECfg").unwrap_or(0)
+            & !fields.generation().named("PE", "PECfg").map_or(0, |(r, _)| r.known());
+        if unknown != 0 {
+            return Err(refuse(&format!("what the bits {unknown:#x} do to a result is not known")));
+        }
+        if first != 0 {
+            return Err(refuse("this Src1 is not known"));
+        }
+        // H13 has the field in the same bits, without a name.
+        let kind = fields.register("Common", "Cfg").unwrap_or(0) >> 4 & 0xf;
+        let kind_refused = || Err(self.refuse("Common", "Cfg", "this task type of the planar engine is not known"));
+        match (kind, pool, second) {
+            (3, 0, 2 | 3) if cond == 0 => {
+                self.single_window()?;
+                let name = match (op, second) {
+                    (0, 2) => "add",
+                    (0, _) => "sub",
+                    (1, 2) => "mul",
+                    (2, 2) => "maximum",
+                    (3, 2) => "minimum",
+                    _ => return Err(refuse("this operation on two sources is not known")),
+                };
+                if fields.location(Role::Source2).is_none() {
+                    return Err(refuse("there is no second source"));
+                }
+                Ok((Op::Binary(name), result))
+            }
+            (3, 0, 0) if (cond, op) == (1, 0) => {
+                self.note("PE.PECfg: that this word is the magnitude is reported, no sample has it");
+                Ok((Op::Unary("abs"), result))
+            }
+            (2, 0, 0) if (cond, op) == (0, 0) => Ok((Op::Copy, result)),
+            (5, _, 0) if cond == 0 => {
+                let name = match (pool, op) {
+                    (2, 0) => "reduce_max",
+                    (3, 0) => "reduce_min",
+                    (0, 0) => "reduce_sum",
+                    _ => return Err(refuse("this reduction is not known")),
+                };
+                self.single_window()?;
+                let [g, c, h, w] = source;
+                if result != source || w == 1 {
+                    return Err(self.refuse(
+                        "Common",
+                        self.either(["OutDim", "OutWidth"]),
+                        "a reduction says the extents of its source",
+                    ));
+                }
+                self.note("Common.Cfg: task type 5 reduces along the columns (read from samples)");
+                Ok((Op::Reduce(name), [g, c, h, 1]))
+            }
+            (2 | 3 | 5, ..) => Err(refuse("this combination is not known")),
+            _ => kind_refused(),
+        }
+    }
+
+    fn single_window(&self) -> Result<()> {
+        let padded = ["Px", "Py"].iter().any(|f| self.fields.field("Common", "ConvCfg", f).is_some_and(|p| p != 0));
+        if padded || self.window() != Some([1; 4]) {
+            return Err(self.refuse("Common", "ConvCfg", "what a window does here is not known"));
+        }
+        Ok(())
+    }
+
+    fn after_planar(&self, op: &Op) -> Result<After> {
+        let fields = &self.fields;
+        let mut after = After::default();
+        let (bias, scale) = if self.is_old() {
+            (("PEBiasScale", "Bias"), ("PEBiasScale", "Scale"))
+        } else {
+            (("PEBias", "Bias"), ("PEScale", "Scale"))
+        };
+        let float = |(register, field): (&str, &str), neutral: f32| {
+            // What a descriptor of H16 does not set is neutral: sources are added and multiplied without it.
+            fields.float("PE", register, field).map_or(neutral, |v| v as f32)
+        };
+        let others = [("PEPreScale", "PreScale", 1.0), ("PEFinalScale", "Scale", 1.0), ("PEEpsilon", "Epsilon", 0.0)];
+        for (register, field, neutral) in others {
+            if float((register, field), neutral) != neutral {
+                return Err(self.refuse("PE", register, "when it takes effect is not known"));
+            }
+        }
+        let (bias_value, scale_value) = (float(bias, 0.0), float(scale, 1.0));
+        for (register, value) in [(bias.0, bias_value), (scale.0, scale_value)] {
+            if f16::from_f32(value).to_f32() != value || !value.is_finite() {
+                return Err(self.refuse(
+                    "PE",
+                    register,
+                    "a factor or summand that is no finite fp16 value is not known",
+                ));
+            }
+        }
+        if bias_value != 0.0 && scale_value != 1.0 {
+            return Err(self.refuse("PE", bias.0, "whether the summand or the factor comes first is not known"));
+        }
+        after.bias = Some(bias_value).filter(|b| *b != 0.0);
+        after.scale = Some(scale_value).filter(|s| *s != 1.0);
+        match (fields.field("PE", "PECfg", "Nonlinear").unwrap_or(0), op) {
+            (0, _) => {}
+            (1, Op::Reduce("reduce_sum")) if after == After::default() => {
+                // Reported as ReLU; but in softmax samples the sum of the powers has it, and the product with it is the result.
+                self.note(
+                    "PE.PECfg: Nonlinear 1 behind a sum inverts it (read from the softmax samples; ReLU is reported)",
+                );
+                after.inverse = true;
+            }
+            _ => {
+                return Err(self.refuse(
+                    "PE",
+                    "PECfg",
+                    "this Nonlinear is not known here: ReLU is reported, a sample disproves it",
+                ));
+            }
+        }
+        Ok(after)
+    }
+}

@@ -1,0 +1,278 @@
+//! The buffers of a program, and where in them an operand lies.
+//!
+//! Memory is bytes, as on the machine: what one task hands to the next is found by its address, whatever the task called it. While
+//! a program is made ready it is known of each byte whether something has been written there; reading what nothing wrote is an error
+//! then, so evaluations need not look.
+
+use ferrane_host::f16;
+use ferrane_hwx::Hwx;
+use ferrane_hwx::container::{Bindings, Direction, Tensor, Use};
+
+use super::refused;
+use ferrane_device::{Error, ErrorKind, Result};
+
+/// Bytes of L2 that registers can name: addresses have 21 bits.
+const L2: usize = 1 << 21;
+/// Bytes that all buffers without content in the file may have together.
+const MOST: u64 = 1 << 30;
+/// The number of the buffer that is L2.
+pub(super) const IN_L2: usize = 0;
+
+/// A buffer of a program.
+pub(super) struct Buffer {
+    /// What it is called.
+    pub name: String,
+    /// Its first bytes; the others are zeros.
+    pub content: Vec<u8>,
+    /// Its length.
+    pub bytes: usize,
+    /// While the program is made ready: which halfwords were written; `None` where all were.
+    written: Option<Vec<bool>>,
+    /// Tasks may write it.
+    writable: bool,
+}
+
+/// A tensor of the program.
+pub(super) struct Port {
+    pub tensor: Tensor,
+    /// Its extents without those behind the fourth: batches, channels, rows, columns.
+    pub shape: [usize; 4],
+    pub direction: Direction,
+    pub span: Span,
+}
+
+/// All buffers, and which of them an index means.
+pub(super) struct Buffers {
+    pub list: Vec<Buffer>,
+    bars: Vec<(u32, usize)>,
+    pub ports: Vec<Port>,
+}
+
+/// Where the fp16 elements of an operand lie: groups, channels, rows, columns.
+#[derive(Clone, Debug)]
+pub(super) struct Span {
+    pub buffer: usize,
+    pub base: usize,
+    pub extents: [usize; 4],
+    /// Bytes from group to group, channel to channel (of one interleaved bundle to the next), row to row.
+    pub strides: [usize; 3],
+    /// Channels that lie side by side.
+    pub interleave: usize,
+}
+
+impl Span {
+    /// The number of its elements; `None` where that is no number.
+    pub(super) fn elements(&self) -> Option<usize> {
+        self.extents.iter().try_fold(1usize, |n, e| n.checked_mul(*e))
+    }
+
+    /// The byte behind its last one; `None` where that is no number.
+    pub(super) fn end(&self) -> Option<usize> {
+        let [g, c, h, w] = self.extents.map(|e| e.saturating_sub(1));
+        let places = [(g, self.strides[0]), (c / self.interleave, self.strides[1]), (h, self.strides[2])];
+        let last = places.iter().try_fold(self.base, |at, (n, s)| at.checked_add(n.checked_mul(*s)?))?;
+        last.checked_add(w.checked_mul(2 * self.interleave)?)?.checked_add(2 * self.interleave)
+    }
+
+    /// The first byte of each element, in the order of the extents.
+    pub(super) fn places(&self) -> impl Iterator<Item = usize> + '_ {
+        let [groups, channels, rows, columns] = self.extents;
+        let (side, [sg, sc, sh]) = (self.interleave, self.strides);
+        (0..groups).flat_map(move |g| {
+            (0..channels).flat_map(move |c| {
+                (0..rows).flat_map(move |h| {
+                    let row = self.base + g * sg + c / side * sc + h * sh + c % side * 2;
+                    (0..columns).map(move |w| row + w * 2 * side)
+                })
+            })
+        })
+    }
+}
+
+impl Buffers {
+    pub(super) fn new(hwx: &Hwx, bindings: &Bindings) -> Result<Buffers> {
+        let sections = hwx.sections();
+        let l2 = Buffer {
+            name: "L2".into(),
+            content: Vec::new(),
+            bytes: L2,
+            written: Some(vec![false; L2 / 2]),
+            writable: true,
+        };
+        let mut all = Buffers { list: vec![l2], bars: Vec::new(), ports: Vec::new() };
+        let mut known: Vec<(u64, usize)> = Vec::new();
+        let mut total = 0u64;
+        for bar in &bindings.bars {
+            if let Some(&(_, buffer)) = known.iter().find(|(address, _)| *address == bar.address) {
+                all.bars.push((bar.index, buffer));
+                continue;
+            }
+            let section = sections.iter().find(|s| s.addr == bar.address && s.size > 0);
+            let tensor = bindings.ports.iter().find(|p| p.address == Some(bar.address)).and_then(|p| p.tensor.as_ref());
+            let (size, content, is_output) = match &bar.holds {
+                Use::Constants(_) => {
+                    let content = section.map(|s| hwx.content(s)).unwrap_or_default();
+                    (content.len() as u64, content.to_vec(), false)
+                }
+                Use::Scratch(_) => (section.map_or(0, |s| s.size), Vec::new(), true),
+                Use::Port(_) => {
+                    let size = section.map_or(0, |s| s.size).max(tensor.map_or(0, |t| t.bytes));
+                    (size, Vec::new(), tensor.is_some_and(|t| t.direction == Some(Direction::Output)))
+                }
+                Use::Text | Use::Unknown => continue,
+            };
+            total = total.saturating_add(if content.is_empty() { size } else { 0 });
+            if total > MOST {
+                let message = format!("the buffers of the program have more than {MOST:#x} bytes");
+                return Err(Error::new(ErrorKind::OutOfMemory, message));
+            }
+            let bytes = size as usize;
+            all.bars.push((bar.index, all.list.len()));
+            known.push((bar.address, all.list.len()));
+            let written = is_output.then(|| vec![false; bytes / 2 + 1]);
+            all.list.push(Buffer { name: bindings.label(bar.index), content, bytes, written, writable: is_output });
+        }
+        for port in &bindings.ports {
+            let Some(tensor) = &port.tensor else {
+                return Err(refused(format!("{}: no command says its shape", port.name)));
+            };
+            let buffer = port.bars.iter().find_map(|bar| all.at(*bar));
+            let buffer = buffer.ok_or_else(|| refused(format!("{}: no base address is its", port.name)))?;
+            let made = all.port(tensor, buffer)?;
+            all.ports.push(made);
+        }
+        Ok(all)
+    }
+
+    /// The buffer that an index means.
+    pub(super) fn at(&self, bar: u32) -> Option<usize> {
+        self.bars.iter().find(|(index, _)| *index == bar).map(|(_, buffer)| *buffer)
+    }
+
+    fn port(&self, tensor: &Tensor, buffer: usize) -> Result<Port> {
+        let name = &tensor.name;
+        let wrong = |what: String| Err(refused(format!("tensor {name}: {what}")));
+        if tensor.type_name() != "fp16" || tensor.element_size != 2 {
+            return wrong(format!("elements of {}, {} bytes, are not run", tensor.type_name(), tensor.element_size));
+        }
+        if tensor.interleave > 1 {
+            return wrong(format!("channels that lie side by side by {} are not run", tensor.interleave));
+        }
+        let [n, c, h, w, d] = tensor.nchwd;
+        if n != 1 || d > 1 {
+            return wrong(format!("{n} batches and depth {d}: one batch without depth is run"));
+        }
+        let Some(direction) = tensor.direction else { return wrong("neither input nor output".into()) };
+        let number = |v: u64| usize::try_from(v).unwrap_or(usize::MAX);
+        let extents = [1, c as usize, h as usize, w as usize];
+        let strides = [0, number(tensor.plane_stride), number(tensor.row_stride)];
+        let span = Span { buffer, base: 0, extents, strides, interleave: 1 };
+        // Rows apart from each other: then there are not more elements than the buffer has room for.
+        let apart = number(w.into()).checked_mul(2).is_some_and(|row| row <= strides[2] || h == 1)
+            && strides[2].checked_mul(h as usize).is_some_and(|plane| plane <= strides[1] || c == 1);
+        if extents.contains(&0) || !apart || span.end().is_none_or(|end| end > self.list[buffer].bytes) {
+            return wrong(format!(
+                "{c} channels of {w}×{h} with strides {:#x} and {:#x} do not lie in {:#x} bytes",
+                tensor.plane_stride, tensor.row_stride, self.list[buffer].bytes
+            ));
+        }
+        Ok(Port { tensor: tensor.clone(), shape: extents, direction, span })
+    }
+
+    /// Checks that an operand lies in its buffer and that all of it was written.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn readable(&self, span: &Span) -> std::result::Result<(), String> {
+        self.inside(span)?;
+        let buffer = &self.list[span.buffer];
+        let Some(written) = &buffer.written else { return Ok(()) };
+        match span.places().find(|at| !written.get(at / 2).copied().unwrap_or(false)) {
+            Some(at) => Err(format!("nothing has written {} at {at:#x}", buffer.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that these places of a buffer were written.
+    ///
+    /// # Errors
+    /// Which was not.
+    pub(super) fn written(&self, buffer: usize, places: &[usize]) -> std::result::Result<(), String> {
+        let buffer = &self.list[buffer];
+        let Some(written) = &buffer.written else { return Ok(()) };
+        match places.iter().find(|at| !written.get(*at / 2).copied().unwrap_or(false)) {
+            Some(at) => Err(format!("nothing has written {} at {at:#x}", buffer.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that a result lies in its buffer, no element over another, and takes it for written.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn write(&mut self, span: &Span) -> std::result::Result<(), String> {
+        self.inside(span)?;
+        let buffer = &mut self.list[span.buffer];
+        if !buffer.writable {
+            return Err(format!("{} is not for writing", buffer.name));
+        }
+        if let Some(written) = &mut buffer.written {
+            span.places().for_each(|at| {
+                if let Some(place) = written.get_mut(at / 2) {
+                    *place = true;
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn inside(&self, span: &Span) -> std::result::Result<(), String> {
+        let buffer = &self.list[span.buffer];
+        let fits = span.end().is_some_and(|end| end <= buffer.bytes) && span.base.is_multiple_of(2);
+        // Strides may lie over each other, but there are not more elements than halfwords.
+        let few = span.elements().is_some_and(|n| n <= buffer.bytes / 2);
+        if fits && few {
+            return Ok(());
+        }
+        let [g, c, h, w] = span.extents;
+        let what = format!("{g} groups of {c} channels of {w}×{h} from {:#x} on", span.base);
+        Err(format!("{what} do not lie in {}, {:#x} bytes", buffer.name, buffer.bytes))
+    }
+
+    /// What is known while the program is made ready is not needed any more.
+    pub(super) fn settle(&mut self) {
+        self.list.iter_mut().for_each(|b| b.written = None);
+    }
+
+    /// The bytes of all buffers as an evaluation begins.
+    pub(super) fn fresh(&self) -> Vec<Vec<u8>> {
+        let fresh = |b: &Buffer| {
+            let mut bytes = vec![0; b.bytes];
+            bytes[..b.content.len()].copy_from_slice(&b.content);
+            bytes
+        };
+        self.list.iter().map(fresh).collect()
+    }
+}
+
+/// The elements of an operand.
+pub(super) fn load(bytes: &[Vec<u8>], span: &Span) -> Vec<f32> {
+    let buffer = &bytes[span.buffer];
+    span.places().map(|at| half(buffer, at)).collect()
+}
+
+/// The fp16 value at a byte.
+pub(super) fn half(buffer: &[u8], at: usize) -> f32 {
+    let bytes = buffer.get(at..at + 2).and_then(|b| b.try_into().ok()).unwrap_or([0; 2]);
+    f16::from_le_bytes(bytes).to_f32()
+}
+
+/// Writes the elements of a result.
+pub(super) fn store(bytes: &mut [Vec<u8>], span: &Span, values: impl Iterator<Item = f32>) {
+    let buffer = &mut bytes[span.buffer];
+    for (at, value) in span.places().zip(values) {
+        if let Some(place) = buffer.get_mut(at..at + 2) {
+            place.copy_from_slice(&f16::from_f32(value).to_le_bytes());
+        }
+    }
+}

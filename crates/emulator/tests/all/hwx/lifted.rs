@@ -1,0 +1,183 @@
+//! A compiled program as MIL: what its tasks do to tensors, without a word about where these lie.
+//!
+//! It reads only the report's words and the shapes of the tensors. Tasks that move a value vanish: a convolution over channels is one
+//! over the channels of the tensors, however the file turns them in between. So this says what layouts must come to.
+
+use std::collections::BTreeMap;
+
+use ferrane_hwx::Hwx;
+use ferrane_hwx::container::Direction;
+use ferrane_hwx::disasm::{Place, Report, TaskReport};
+
+use ferrane_mil::{Arg, Builder, Constant, Conv, DataType, MilError, Program, Type, ValueId};
+
+use crate::harness::Tensor;
+
+/// A program, and how far a result may be from its own: steps of fp16 of the largest result.
+pub struct Lifted {
+    pub program: Program,
+    pub steps: f64,
+}
+
+/// Tables that have an op, by their halfwords.
+fn op_of(table: &[u8]) -> Option<&'static str> {
+    use ferrane_arith::table::{EXP2, GELU, SIGMOID, TANH};
+    let names = [(&SIGMOID, "sigmoid"), (&TANH, "tanh"), (&EXP2, "exp2"), (&GELU, "gelu")];
+    let halfword = |i: usize| u16::from_le_bytes([table[2 * i], table[2 * i + 1]]);
+    names.iter().find(|(t, _)| t.halfwords().iter().enumerate().all(|(i, h)| halfword(i) == *h)).map(|(_, n)| *n)
+}
+
+/// The program of a file whose convolutions have these weights. `None` for one that has a task without such a reading.
+pub fn lift(bytes: &[u8], weights: &[Option<Tensor>]) -> Option<Lifted> {
+    let hwx = Hwx::read(bytes).ok()?;
+    let report = Report::of(&hwx);
+    let mut b = Builder::new("main", "ios18");
+    let ports = &report.programs.first()?.bindings.ports;
+    let mut known: BTreeMap<Place, ValueId> = BTreeMap::new();
+    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+    for port in ports {
+        let tensor = port.tensor.as_ref()?;
+        let place = Place::Buffer { name: port.name.clone(), offset: 0 };
+        let [n, c, h, w, _] = tensor.nchwd.map(|n| n as usize);
+        if tensor.direction == Some(Direction::Input) {
+            let value = b.input(&format!("in{}", inputs.len()), Type::tensor(DataType::Fp16, &[n, c, h, w])).ok()?;
+            known.insert(place, value);
+            inputs.push(value);
+        } else {
+            outputs.push(place);
+        }
+    }
+    let tasks = &report.texts.first()?.tasks;
+    let steps = match whole(&mut b, tasks, &inputs, &outputs, &mut known) {
+        Some(steps) => steps,
+        None => {
+            for (i, task) in tasks.iter().enumerate() {
+                let value = one(&mut b, &hwx, i, task, &known, weights)?;
+                known.insert(normal(&task.destination.as_ref()?.place), value);
+            }
+            // The same sums, exact in any order, and the same roundings between tasks: no step apart.
+            0.0
+        }
+    };
+    let outputs: Vec<ValueId> = outputs.iter().map(|place| known.get(place).copied()).collect::<Option<_>>()?;
+    let same = |b: &mut Builder, v: ValueId| if inputs.contains(&v) { b.identity("same", v).ok() } else { Some(v) };
+    let outputs: Vec<ValueId> = outputs.into_iter().map(|v| same(&mut b, v)).collect::<Option<_>>()?;
+    let names: Vec<String> = (0..outputs.len()).map(|i| format!("out{i}")).collect();
+    let outputs: Vec<_> = names.iter().map(String::as_str).zip(outputs).collect();
+    Some(Lifted { program: b.finish(&outputs).ok()?, steps })
+}
+
+/// An address in L2 that is left out is 0.
+fn normal(place: &Place) -> Place {
+    match place {
+        Place::L2 { address } => Place::L2 { address: Some(address.unwrap_or(0)) },
+        other => other.clone(),
+    }
+}
+
+/// Programs whose tasks together are one op.
+fn whole(
+    b: &mut Builder,
+    tasks: &[TaskReport],
+    inputs: &[ValueId],
+    outputs: &[Place],
+    known: &mut BTreeMap<Place, ValueId>,
+) -> Option<f64> {
+    let begins =
+        |words: &[&str]| tasks.len() == words.len() && tasks.iter().zip(words).all(|(t, w)| t.summary.starts_with(w));
+    let output = outputs.first()?.clone();
+    let softmax = [
+        "max over elements",
+        "element-wise subtraction",
+        "function of each element",
+        "planar operation on one source, addition",
+        "element-wise multiplication",
+    ];
+    if let ([x], true) = (inputs, begins(&softmax)) {
+        known.insert(output, b.softmax("softmax", *x, -1).ok()?);
+        // The op's sum is not rounded, the task's is: half a step, and as much again behind the reciprocal and the product.
+        return Some(2.0);
+    }
+    if let ([x, y], true) = (inputs, begins(&["copy", "1×1 convolution"])) {
+        known.insert(output, b.matmul("product", *x, *y, false, true).ok()?);
+        return Some(0.0);
+    }
+    None
+}
+
+fn one(
+    b: &mut Builder,
+    hwx: &Hwx,
+    i: usize,
+    task: &TaskReport,
+    known: &BTreeMap<Place, ValueId>,
+    weights: &[Option<Tensor>],
+) -> Option<ValueId> {
+    let sources: Vec<ValueId> =
+        task.sources.iter().map(|s| known.get(&normal(&s.place)).copied()).collect::<Option<_>>()?;
+    let binary = |b: &mut Builder, op: &str| -> Result<ValueId, MilError> {
+        let arg = |v: ValueId| Arg::Value(v);
+        b.op(op, &format!("result{i}"), [("x", arg(sources[0])), ("y", arg(*sources.get(1).unwrap_or(&sources[0])))])
+    };
+    let value = match &task.summary {
+        s if s.contains(" convolution") => convolution(b, hwx, i, task, sources[0], weights.get(i)?.as_ref()?)?,
+        s if s.starts_with("element-wise addition") => binary(b, "add").ok()?,
+        s if s.starts_with("element-wise subtraction") => binary(b, "sub").ok()?,
+        s if s.starts_with("element-wise multiplication") => binary(b, "mul").ok()?,
+        s if s.starts_with("element-wise maximum") => binary(b, "maximum").ok()?,
+        s if s.starts_with("element-wise minimum") => binary(b, "minimum").ok()?,
+        s if s.starts_with("copy") || s.starts_with("function of each element") => sources[0],
+        _ => return None,
+    };
+    after(b, hwx, i, task, value)
+}
+
+fn convolution(
+    b: &mut Builder,
+    hwx: &Hwx,
+    i: usize,
+    task: &TaskReport,
+    x: ValueId,
+    weights: &Tensor,
+) -> Option<ValueId> {
+    let generation = hwx.generation()?;
+    let word = task.registers.get("Common.ConvCfg").copied();
+    let (register, _) = generation.named("Common", "ConvCfg")?;
+    let word = word.or(register.default)?;
+    let field = |name: &str| register.field(name).map(|f| f.get(word) as i32);
+    let [rows, columns] = [2, 3].map(|axis| weights.shape[axis] as i32);
+    let (sx, sy, px, py) = (field("Sx")?, field("Sy")?, field("Px")?, field("Py")?);
+    // What is missing behind so that the result has its extent.
+    let [[w, h, ..], [wout, hout, ..]] = task.shapes.map(|s| s.map(|n| n.unwrap_or(1) as i32));
+    let behind = |n: i32, k: i32, s: i32, p: i32, out: i32| ((out - 1) * s + k - n - p).max(0);
+    let pad = vec![py, behind(h, rows, sy, py, hout), px, behind(w, columns, sx, px, wout)];
+    let weight =
+        b.weight(&format!("weight{i}"), "@model_path/w.bin", DataType::Fp16, &weights.shape, weights.to_bytes());
+    let options = Conv { pad_type: "custom", strides: vec![sy, sx], pad, ..Conv::default() };
+    b.conv(&format!("conv{i}"), x, weight.ok()?, None, &options).ok()
+}
+
+/// What follows: the words of the report, and the table.
+fn after(b: &mut Builder, hwx: &Hwx, i: usize, task: &TaskReport, mut value: ValueId) -> Option<ValueId> {
+    for (n, said) in task.post.iter().enumerate() {
+        let name = format!("after{i}_{n}");
+        if let Some(factor) = said.strip_prefix("multiplies by ") {
+            let factor = factor.split(' ').next()?.parse().ok()?;
+            value = b.scale(&name, value, factor).ok()?;
+        } else if said.contains("ReLU") {
+            value = b.op("relu", &name, [("x", value.into())]).ok()?;
+        } else if said.contains("table of a function") {
+            let Some(Place::Buffer { name: section, offset }) = &task.table else { return None };
+            let found = hwx.sections().into_iter().find(|s| format!("{},{}", s.segment, s.name) == *section)?;
+            let op = op_of(hwx.content(&found).get(*offset as usize..)?.get(..128)?)?;
+            let mut args = vec![("x", Arg::Value(value))];
+            if op == "gelu" {
+                args.push(("mode", Constant::string("EXACT").into()));
+            }
+            value = b.op(op, &name, args).ok()?;
+        } else {
+            return None;
+        }
+    }
+    Some(value)
+}

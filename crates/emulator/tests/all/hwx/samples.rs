@@ -1,0 +1,125 @@
+//! Every compiled program of the test data: it runs and agrees with its MIL program, or says which register is not known.
+
+use std::path::{Path, PathBuf};
+
+use ferrane_device::Device;
+use ferrane_emulator::{Emulator, Numerics};
+use ferrane_hwx::Hwx;
+use ferrane_hwx::disasm::{Place, Report};
+use ferrane_testdata::Suite;
+
+use super::lifted::lift;
+use super::{inputs, interpreter, names_a_register, options, run, weighted};
+use crate::harness::{Tensor, run_on};
+
+/// All compiled programs under a folder.
+pub fn programs(suite: &Suite) -> Vec<(String, Vec<u8>)> {
+    fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        for path in entries.map(|e| e.path()) {
+            if path.is_dir() { files(&path, found) } else { found.push(path) }
+        }
+    }
+    let mut found = Vec::new();
+    files(suite.folder(), &mut found);
+    found.sort();
+    let read = |path: PathBuf| {
+        let bytes = std::fs::read(&path).expect("test data can be read");
+        let name = path.strip_prefix(suite.folder()).expect("under the folder").to_string_lossy().into_owned();
+        let magic = [[0xce, 0xfa, 0xef, 0xbe], [0xcf, 0xfa, 0xed, 0xfe]];
+        magic.iter().any(|m| bytes.starts_with(m)).then_some((name, bytes))
+    };
+    found.into_iter().filter_map(read).collect()
+}
+
+/// True for programs of which everything is known: convolutions with weights of the file, copies, two sources element by element, and
+/// single functions.
+fn must_run(hwx: &Hwx) -> bool {
+    let report = Report::of(hwx);
+    let known = ["1×1 convolution", "copy", "element-wise", "function of each element"];
+    let in_file = |place: &Place| matches!(place, Place::Buffer { name, .. } if name.starts_with("__TEXT") || name.starts_with("__KERN"));
+    let is_known = matches!(report.generation, Some("h13" | "h16" | "h17"));
+    is_known
+        && report.texts.iter().flat_map(|t| &t.tasks).all(|task| {
+            known.iter().any(|k| task.summary.starts_with(k))
+                && task.kernel.as_ref().is_none_or(|k| k.place.as_ref().is_some_and(in_file))
+        })
+}
+
+/// The largest difference in steps of fp16 of the largest of what is wanted.
+fn steps_apart(found: &Tensor, wanted: &Tensor) -> f64 {
+    let largest = wanted.values.iter().fold(0f64, |m, v| m.max(v.abs()));
+    let step = 2f64.powi(largest.max(2f64.powi(-14)).log2().floor() as i32 - 10);
+    found
+        .values
+        .iter()
+        .zip(&wanted.values)
+        .map(|(f, w)| if f == w { 0.0 } else { (f - w).abs() / step })
+        .fold(0.0, f64::max)
+}
+
+#[test]
+fn samples_agree_with_their_programs_or_say_what_is_not_known() {
+    let Some(mut suite) = Suite::open("hwx-run", "hwx") else { return };
+    let mut ran = 0;
+    for (name, bytes) in programs(&suite) {
+        let hwx = match Hwx::read(&bytes) {
+            Ok(hwx) => hwx,
+            Err(e) => {
+                suite.case(&name, Err(e.to_string()));
+                continue;
+            }
+        };
+        let (bytes, weights) = weighted(&bytes, 7);
+        let refusal = interpreter(Numerics::Hardware, &bytes).err();
+        if let Some(error) = refusal {
+            match (must_run(&hwx), names_a_register(&error)) {
+                (false, true) => suite.skip(&name, error.message()),
+                _ => suite.case(&name, Err(format!("is not run: {error}"))),
+            }
+            continue;
+        }
+        let Some(lifted) = lift(&bytes, &weights) else {
+            let what = "it runs, but this test has no MIL program to compare it with";
+            if must_run(&hwx) {
+                suite.case(&name, Err(what.to_string()))
+            } else {
+                suite.skip(&name, what)
+            }
+            continue;
+        };
+        let check = || {
+            for (numerics, steps) in [
+                (Numerics::Hardware, lifted.steps),
+                // Sums of fp32 associate by how a plan lays operands out: at most the last place between tasks.
+                (Numerics::Fast, lifted.steps + 1.0),
+            ] {
+                let interpreter = interpreter(numerics, &bytes).map_err(|e| e.to_string())?;
+                let inputs = inputs(&interpreter, 11);
+                let found = run(&interpreter, &inputs).map_err(|e| e.to_string())?;
+                let device = Device::new(Emulator::new(options(numerics)));
+                let tensors: Vec<Tensor> = inputs.into_iter().map(|(_, t)| t).collect();
+                let wanted = run_on(&device, &lifted.program, &tensors).map_err(|e| e.to_string())?;
+                for ((output, found), wanted) in found.iter().zip(&wanted) {
+                    if found.shape.iter().product::<usize>() != wanted.shape.iter().product::<usize>() {
+                        return Err(format!("{output}: {:?} and not {:?}", found.shape, wanted.shape));
+                    }
+                    if wanted.values.iter().all(|v| *v == 0.0) || wanted.values.iter().any(|v| !v.is_finite()) {
+                        return Err(format!("{output}: nothing is compared where all is 0 or not finite"));
+                    }
+                    let apart = steps_apart(found, wanted);
+                    if apart > steps {
+                        return Err(format!(
+                            "{output}: {apart} steps of fp16 apart under {numerics:?}, {steps} allowed"
+                        ));
+                    }
+                }
+            }
+            Ok(())
+        };
+        ran += 1;
+        suite.case(&name, check());
+    }
+    assert!(ran > 0, "no program of the folder runs");
+    suite.finish();
+}
