@@ -8,6 +8,8 @@ use crate::error::{Error, Result};
 
 /// Texts beyond this are refused before they are read; the reader's positions have 32 bits.
 const MAX_TEXT: u64 = 1 << 31;
+/// Other files that are read whole have less than this: offsets in compiled programs have 32 bits.
+const MAX_FILE: u64 = 1 << 32;
 
 /// An error about a path.
 pub fn failed(path: &Path, why: impl std::fmt::Display) -> Error {
@@ -16,8 +18,17 @@ pub fn failed(path: &Path, why: impl std::fmt::Display) -> Error {
 
 /// The bytes of a text; `-` is standard input.
 pub fn read_text(path: &Path) -> Result<Vec<u8>> {
+    read_most(path, MAX_TEXT, "more than 2 GiB of text; keep weights in blob files beside it")
+}
+
+/// The bytes of a file that is no text; `-` is standard input.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    read_most(path, MAX_FILE, "more than 4 GiB; no such file has its offsets in 32 bits")
+}
+
+fn read_most(path: &Path, most: u64, beyond: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = |from: &mut dyn std::io::Read, bytes: &mut Vec<u8>| from.take(MAX_TEXT + 1).read_to_end(bytes);
+    let read = |from: &mut dyn std::io::Read, bytes: &mut Vec<u8>| from.take(most + 1).read_to_end(bytes);
     if is_stdin(path) {
         read(&mut std::io::stdin().lock(), &mut bytes).map_err(|e| failed(Path::new("standard input"), e))?;
     } else {
@@ -30,8 +41,8 @@ pub fn read_text(path: &Path) -> Result<Vec<u8>> {
         }
         read(&mut file, &mut bytes).map_err(|e| failed(path, e))?;
     }
-    if bytes.len() as u64 > MAX_TEXT {
-        return Err(failed(path, "more than 2 GiB of text; keep weights in blob files beside it"));
+    if bytes.len() as u64 > most {
+        return Err(failed(path, beyond));
     }
     Ok(bytes)
 }

@@ -1,5 +1,7 @@
 //! `ferrane run`: a program on given or random inputs.
 
+mod compiled;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,6 +23,9 @@ const FIRST: usize = 8;
 pub fn run(args: Run) -> Result<()> {
     let sources = sources(&args.inputs, &args.states)?;
     let spec = spec(&args)?;
+    if let Some(file) = compiled::read(&args.program)? {
+        return compiled::run(&args, &spec, &file, &sources);
+    }
     let device = open(&spec)?;
     let program = program::load(&args.program, Care::Whole)?.program;
     let function = program::function(&program, args.function.as_deref())?;
@@ -36,8 +41,13 @@ pub fn run(args: Run) -> Result<()> {
         }
         false => call(&spec, &program, function, inputs)?,
     };
+    show(&args, &function.name, &device.name(), &outputs, wall)
+}
+
+/// Writes and shows outputs.
+fn show(args: &Run, function: &str, device: &str, outputs: &[(String, Array)], wall: Duration) -> Result<()> {
     let written = match &args.output {
-        Some(folder) => write(folder, args.output_format, &outputs)?,
+        Some(folder) => write(folder, args.output_format, outputs)?,
         None => vec![None; outputs.len()],
     };
     let shown: Vec<Shown> = outputs.iter().map(|(_, array)| Shown::of(array)).collect();
@@ -52,11 +62,11 @@ pub fn run(args: Run) -> Result<()> {
         };
         let outputs = outputs.iter().map(|(n, a)| (n, a)).zip(&shown).zip(&written).map(output);
         return out::line(json!({
-            "program": args.program.display().to_string(), "function": function.name, "device": device.name(),
+            "program": args.program.display().to_string(), "function": function, "device": device,
             "wall_ms": ms, "outputs": outputs.collect::<Vec<_>>(),
         }));
     }
-    out::line(format_args!("{} on {}: {ms} ms", function.name, device.name()))?;
+    out::line(format_args!("{function} on {device}: {ms} ms"))?;
     for (((name, array), shown), file) in outputs.iter().zip(&shown).zip(&written) {
         out::line(format_args!("{name}: {} {:?}", array.dtype, array.shape))?;
         if !array.floats().is_empty() {
@@ -123,37 +133,38 @@ pub fn open(name: &str) -> Result<Device> {
 
 /// A value for every input. States begin as zeros unless one is given.
 pub fn inputs(function: &Function, sources: &[(String, Source)]) -> Result<Vec<(String, Array)>> {
-    let value = |id: &ValueId| function.value(*id);
-    if let Some((name, _)) = sources.iter().find(|(n, _)| function.inputs.iter().all(|v| value(v).name != *n)) {
-        let known: Vec<&str> = function.inputs.iter().map(|v| value(v).name.as_str()).collect();
-        let near = ferrane::diag::nearest(name, known.iter().copied());
+    let ports: Vec<(&str, &Type)> =
+        function.inputs.iter().map(|v| function.value(*v)).map(|v| (v.name.as_str(), &v.ty)).collect();
+    values(&function.name, &ports, sources)
+}
+
+/// A value for every port that is no state.
+fn values(owner: &str, ports: &[(&str, &Type)], sources: &[(String, Source)]) -> Result<Vec<(String, Array)>> {
+    if let Some((name, _)) = sources.iter().find(|(n, _)| ports.iter().all(|(port, _)| port != n)) {
+        let near = ferrane::diag::nearest(name, ports.iter().map(|(port, _)| *port));
         let near = near.map(|n| format!(", did you mean `{n}`?")).unwrap_or_default();
-        let known = known.join(", ");
-        return Err(Error::new(format!(
-            "--input {name}: `{}` has no such input{near} (there are {known})",
-            function.name
-        )));
+        let known = ports.iter().map(|(port, _)| *port).collect::<Vec<_>>().join(", ");
+        return Err(Error::new(format!("--input {name}: `{owner}` has no such input{near} (there are {known})")));
     }
     let mut inputs = Vec::new();
     let mut missing = Vec::new();
-    for input in function.inputs.iter().map(value) {
-        let state = matches!(input.ty, Type::State(_));
-        match sources.iter().find(|(n, _)| *n == input.name) {
+    for &(port, ty) in ports {
+        let state = matches!(ty, Type::State(_));
+        match sources.iter().find(|(n, _)| n == port) {
             Some((name, source)) => {
-                let want = Want { name, ty: &input.ty };
+                let want = Want { name, ty };
                 let array = source.array(&want).map_err(|e| Error::new(format!("--input {name}: {e}")))?;
                 inputs.push((name.clone(), array));
             }
             None if state => {}
-            None => missing.push(format!("  {}  {}", input.name, input.ty)),
+            None => missing.push(format!("  {port}  {ty}")),
         }
     }
     if missing.is_empty() {
         return Ok(inputs);
     }
     Err(Error::new(format!(
-        "no value for these inputs of `{}`:\n{}\n  give each one, --input NAME=random:1 for example",
-        function.name,
+        "no value for these inputs of `{owner}`:\n{}\n  give each one, --input NAME=random:1 for example",
         missing.join("\n")
     )))
 }

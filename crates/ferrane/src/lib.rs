@@ -40,8 +40,10 @@ pub use ferrane_device::{
     Source, Stats, Submission, Surface,
 };
 pub use ferrane_diag as diag;
+pub use ferrane_emulator::hwx::Interpreter;
 pub use ferrane_emulator::{Emulator, Numerics, StepTime, audit, faults};
 pub use ferrane_host as host;
+pub use ferrane_hwx as hwx;
 pub use ferrane_llm as llm;
 pub use ferrane_mil as mil;
 pub use ferrane_target as target;

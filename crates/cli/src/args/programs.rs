@@ -166,6 +166,11 @@ Examples:
   ferrane run decoder.mil --input token=[3] --state cache=out/cache.npy --output out
   ferrane run model.mil --input x=random:1 --numerics hardware --profile m1
   ferrane run model.mil --input x=random:1 --audit --profile m1 --html audit.html
+  ferrane run model.hwx --input image=random:1 --numerics hardware
+
+A compiled program (.hwx) of H13 (M1), H16 (M4) or H17 (M5) runs on the emulator only, from its registers, weights and tables. Inputs
+have the names of the file's tensors and are fp16 [N, C, H, W]; --function names a program of the file. What nobody has described is
+refused with its task and register; readings that rest on samples are noted (docs/hwx.md).
 
 With --audit every op runs under exact, fast and hardware arithmetic, and each value is compared with the exact one: `alone` is the op by
 itself on exact operands rounded to fp16, so it names the op that breaks the numbers; `run` is the op at its place, victims included.
@@ -178,7 +183,7 @@ fp16, `subnormal`, `not_finite`), `readings` (by arithmetic: `cause`, `local`, `
 `relative` error, `max_ulps`, `peak_ulps`, `histogram` with a bin for more and one for not finite, `overflow`, `saturated`,
 `special`, `underflow`, `vanished`, `subnormal`, `differ`, `worst`). Numbers that are not finite are strings.")]
 pub struct Run {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, or a compiled program (.hwx).
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
     /// The value of an input; once for each.

@@ -79,6 +79,25 @@ fn operation(b: &mut Builder, step: &Step, x: ValueId, sources: &[ValueId]) -> s
             _ => Ok(x),
         },
         Op::Unary(name) => b.op(name, "result", [("x", x.into())]),
+        Op::Pool { form, kernel, strides } => {
+            let pair = |n: &[usize; 2]| Constant::int32s(&n.map(|n| n as i32));
+            let minus = |b: &mut Builder, name: &str, v: ValueId| b.scale(name, v, -1.0);
+            // The smallest is the largest of the others, exactly.
+            let (form, x) = if *form == "min" { ("max_pool", minus(b, "turned", x)?) } else { (*form, x) };
+            let mut args = vec![
+                ("x", x.into()),
+                ("kernel_sizes", pair(kernel).into()),
+                ("strides", pair(strides).into()),
+                ("pad_type", Constant::string("valid").into()),
+                ("pad", Constant::int32s(&[0; 4]).into()),
+                ("ceil_mode", Constant::bool(false).into()),
+            ];
+            if form == "avg_pool" {
+                args.push(("exclude_padding_from_average", Constant::bool(false).into()));
+            }
+            let y = b.op(form, "window", args)?;
+            if matches!(&step.op, Op::Pool { form: "min", .. }) { minus(b, "back", y) } else { Ok(y) }
+        }
         Op::Reduce(name) => {
             let axes = Constant::int32s(&[3]);
             b.op(name, "result", [("x", x.into()), ("axes", axes.into()), ("keep_dims", Constant::bool(true).into())])

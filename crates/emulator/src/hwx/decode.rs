@@ -3,11 +3,10 @@
 use std::cell::RefCell;
 
 use ferrane_device::{Error, Result};
-use ferrane_host::f16;
 use ferrane_hwx::registers::Stream;
 use ferrane_hwx::task::{Fields, Location, Role, Task as Descriptor};
 
-use super::kernel::{self, Function, Weights};
+use super::kernel::{self, Function, Kernel, Weights};
 use super::memory::{Buffers, IN_L2, Span};
 use super::refused;
 
@@ -33,6 +32,8 @@ pub(super) enum Op {
     Unary(&'static str),
     /// Along the columns.
     Reduce(&'static str),
+    /// A window over rows and columns: the op, or `min`, which has none; height and width of the window, steps.
+    Pool { form: &'static str, kernel: [usize; 2], strides: [usize; 2] },
 }
 
 /// What is done with the result, in this order.
@@ -58,8 +59,8 @@ pub(super) struct Step {
     pub sources: Vec<Span>,
     /// Where the first source stays in L2.
     pub kept: Option<Span>,
-    /// Of weights out of memory: buffer and the place of each, `[groups, outputs, inputs]`.
-    pub kernel: Option<(usize, Vec<usize>)>,
+    /// Weights out of memory.
+    pub kernel: Option<Kernel>,
     /// Extents of the operation's result.
     pub extents: [usize; 4],
     /// The result is written with channels and columns exchanged.
@@ -97,7 +98,7 @@ impl<'a> Task<'a> {
     }
 
     /// The first of these registers that the generation has.
-    fn either<'n>(&self, names: [&'n str; 2]) -> &'n str {
+    pub(super) fn either<'n>(&self, names: [&'n str; 2]) -> &'n str {
         let known = |n: &&&str| self.fields.generation().address("Common", n).is_some();
         names.iter().find(known).copied().unwrap_or(names[0])
     }
@@ -106,7 +107,7 @@ impl<'a> Task<'a> {
         self.notes.borrow_mut().push(format!("task {}: {what}", self.id()));
     }
 
-    fn is_old(&self) -> bool {
+    pub(super) fn is_old(&self) -> bool {
         self.fields.generation().stream == Stream::Bytes
     }
 
@@ -170,7 +171,7 @@ impl<'a> Task<'a> {
         })
     }
 
-    fn l2_control(&self) -> &'static str {
+    pub(super) fn l2_control(&self) -> &'static str {
         if self.is_old() { "L2Cfg" } else { "L2Control" }
     }
 
@@ -353,12 +354,7 @@ impl<'a> Task<'a> {
     }
 
     /// What the convolution engines do.
-    fn convolution(
-        &self,
-        source: [usize; 4],
-        result: [usize; 4],
-        buffers: &Buffers,
-    ) -> Result<(Op, Option<(usize, Vec<usize>)>)> {
+    fn convolution(&self, source: [usize; 4], result: [usize; 4], buffers: &Buffers) -> Result<(Op, Option<Kernel>)> {
         let fields = &self.fields;
         let mac = |field: &str| fields.field("NE", "MACCfg", field);
         let point = mac("BinaryPoint");
@@ -418,13 +414,20 @@ impl<'a> Task<'a> {
     }
 
     /// Width, height and strides of the window; `None` where a stride is none.
-    fn window(&self) -> Option<[usize; 4]> {
+    pub(super) fn window(&self) -> Option<[usize; 4]> {
         let window = ["Kw", "Kh", "Sx", "Sy"].map(|f| self.fields.field("Common", "ConvCfg", f).unwrap_or(0) as usize);
         window.iter().all(|n| *n > 0).then_some(window)
     }
 
     /// What has to be padded behind an axis so that the result has its extent.
-    fn behind(&self, extent: usize, kernel: usize, stride: usize, before: usize, result: usize) -> Result<usize> {
+    pub(super) fn behind(
+        &self,
+        extent: usize,
+        kernel: usize,
+        stride: usize,
+        before: usize,
+        result: usize,
+    ) -> Result<usize> {
         let reach = (result - 1).checked_mul(stride).and_then(|n| n.checked_add(kernel));
         let padded = extent + before;
         let fits = |reach: &usize| *reach < padded + kernel && *reach + stride > padded;
@@ -450,129 +453,6 @@ impl<'a> Task<'a> {
             Some(1) => after.relu = true,
             Some(2) => after.function = Some(kernel::function(self, buffers)?),
             _ => return Err(self.refuse("NE", "MACCfg", "this NonlinearMode is not known")),
-        }
-        Ok(after)
-    }
-
-    /// What the planar engine does, and the extents of its result.
-    fn planar(&self, source: [usize; 4], result: [usize; 4]) -> Result<(Op, [usize; 4])> {
-        let fields = &self.fields;
-        let pe = |field: &str| fields.field("PE", "PECfg", field).unwrap_or(0);
-        let [pool, op, cond, first, second] = ["Pool", "Op", "Cond", "Src1", "Src2"].map(pe);
-        let refuse = |why: &str| self.refuse("PE", "PECfg", why);
-        let unknown = fields.register("PE", "PECfg").unwrap_or(0)
-            & !fields.generation().named("PE", "PECfg").map_or(0, |(r, _)| r.known());
-        if unknown != 0 {
-            return Err(refuse(&format!("what the bits {unknown:#x} do to a result is not known")));
-        }
-        if first != 0 {
-            return Err(refuse("this Src1 is not known"));
-        }
-        // H13 has the field in the same bits, without a name.
-        let kind = fields.register("Common", "Cfg").unwrap_or(0) >> 4 & 0xf;
-        let kind_refused = || Err(self.refuse("Common", "Cfg", "this task type of the planar engine is not known"));
-        match (kind, pool, second) {
-            (3, 0, 2 | 3) if cond == 0 => {
-                self.single_window()?;
-                let name = match (op, second) {
-                    (0, 2) => "add",
-                    (0, _) => "sub",
-                    (1, 2) => "mul",
-                    (2, 2) => "maximum",
-                    (3, 2) => "minimum",
-                    _ => return Err(refuse("this operation on two sources is not known")),
-                };
-                if fields.location(Role::Source2).is_none() {
-                    return Err(refuse("there is no second source"));
-                }
-                Ok((Op::Binary(name), result))
-            }
-            (3, 0, 0) if (cond, op) == (1, 0) => {
-                self.note("PE.PECfg: that this word is the magnitude is reported, no sample has it");
-                Ok((Op::Unary("abs"), result))
-            }
-            (2, 0, 0) if (cond, op) == (0, 0) => Ok((Op::Copy, result)),
-            (5, _, 0) if cond == 0 => {
-                let name = match (pool, op) {
-                    (2, 0) => "reduce_max",
-                    (3, 0) => "reduce_min",
-                    (0, 0) => "reduce_sum",
-                    _ => return Err(refuse("this reduction is not known")),
-                };
-                self.single_window()?;
-                let [g, c, h, w] = source;
-                if result != source || w == 1 {
-                    return Err(self.refuse(
-                        "Common",
-                        self.either(["OutDim", "OutWidth"]),
-                        "a reduction says the extents of its source",
-                    ));
-                }
-                self.note("Common.Cfg: task type 5 reduces along the columns (read from samples)");
-                Ok((Op::Reduce(name), [g, c, h, 1]))
-            }
-            (2 | 3 | 5, ..) => Err(refuse("this combination is not known")),
-            _ => kind_refused(),
-        }
-    }
-
-    fn single_window(&self) -> Result<()> {
-        let padded = ["Px", "Py"].iter().any(|f| self.fields.field("Common", "ConvCfg", f).is_some_and(|p| p != 0));
-        if padded || self.window() != Some([1; 4]) {
-            return Err(self.refuse("Common", "ConvCfg", "what a window does here is not known"));
-        }
-        Ok(())
-    }
-
-    fn after_planar(&self, op: &Op) -> Result<After> {
-        let fields = &self.fields;
-        let mut after = After::default();
-        let (bias, scale) = if self.is_old() {
-            (("PEBiasScale", "Bias"), ("PEBiasScale", "Scale"))
-        } else {
-            (("PEBias", "Bias"), ("PEScale", "Scale"))
-        };
-        let float = |(register, field): (&str, &str), neutral: f32| {
-            // What a descriptor of H16 does not set is neutral: sources are added and multiplied without it.
-            fields.float("PE", register, field).map_or(neutral, |v| v as f32)
-        };
-        let others = [("PEPreScale", "PreScale", 1.0), ("PEFinalScale", "Scale", 1.0), ("PEEpsilon", "Epsilon", 0.0)];
-        for (register, field, neutral) in others {
-            if float((register, field), neutral) != neutral {
-                return Err(self.refuse("PE", register, "when it takes effect is not known"));
-            }
-        }
-        let (bias_value, scale_value) = (float(bias, 0.0), float(scale, 1.0));
-        for (register, value) in [(bias.0, bias_value), (scale.0, scale_value)] {
-            if f16::from_f32(value).to_f32() != value || !value.is_finite() {
-                return Err(self.refuse(
-                    "PE",
-                    register,
-                    "a factor or summand that is no finite fp16 value is not known",
-                ));
-            }
-        }
-        if bias_value != 0.0 && scale_value != 1.0 {
-            return Err(self.refuse("PE", bias.0, "whether the summand or the factor comes first is not known"));
-        }
-        after.bias = Some(bias_value).filter(|b| *b != 0.0);
-        after.scale = Some(scale_value).filter(|s| *s != 1.0);
-        match (fields.field("PE", "PECfg", "Nonlinear").unwrap_or(0), op) {
-            (0, _) => {}
-            (1, Op::Reduce("reduce_sum")) if after == After::default() => {
-                // Reported as ReLU; but in softmax samples the sum of the powers has it, and the product with it is the result.
-                self.note(
-                    "PE.PECfg: Nonlinear 1 behind a sum inverts it (read from the softmax samples; ReLU is reported)",
-                );
-                after.inverse = true;
-            }
-            _ => {
-                return Err(self.refuse(
-                    "PE",
-                    "PECfg",
-                    "this Nonlinear is not known here: ReLU is reported, a sample disproves it",
-                ));
-            }
         }
         Ok(after)
     }

@@ -15,6 +15,13 @@ pub(super) struct Weights {
     pub bits: Vec<u16>,
 }
 
+/// Weights out of memory.
+pub(super) struct Kernel {
+    pub buffer: usize,
+    /// The first byte of each, `[groups, outputs, inputs]`.
+    pub places: Vec<usize>,
+}
+
 /// A function of each element: its table.
 pub(super) type Function = Box<Table>;
 
@@ -53,13 +60,13 @@ pub(super) fn weights(task: &Task<'_>, buffers: &Buffers) -> Result<Weights> {
     Ok(Weights { shape, bits: weights.iter().map(|w| w.to_bits()).collect() })
 }
 
-/// A product with weights out of memory: buffer and places of the weights, `[groups, outputs, inputs]`.
+/// A product with weights out of memory.
 pub(super) fn product(
     task: &Task<'_>,
     source: [usize; 4],
     result: [usize; 4],
     buffers: &Buffers,
-) -> Result<(Op, (usize, Vec<usize>))> {
+) -> Result<(Op, Kernel)> {
     let fields = &task.fields;
     let dma = |name: &str| fields.register("KernelDMASrc", name);
     let refuse = |register: &str, why: &str| task.refuse("KernelDMASrc", register, why);
@@ -127,7 +134,7 @@ pub(super) fn product(
     task.note(
         "KernelDMASrc.KernelGroupStride: one matrix of weights for each group, out of memory (read from samples)",
     );
-    Ok((Op::Product { outputs }, (buffer, places)))
+    Ok((Op::Product { outputs }, Kernel { buffer, places }))
 }
 
 /// The table of the function behind the result.

@@ -16,6 +16,7 @@ mod arithmetic;
 mod decode;
 mod kernel;
 mod memory;
+mod planar;
 mod rules;
 
 use std::sync::Arc;
@@ -190,8 +191,8 @@ impl Interpreter {
             let values = (0..source.len()).map(|i| source.float(i));
             memory::store(bytes, kept, values);
         }
-        if let (Some((buffer, places)), Op::Product { outputs }) = (&step.kernel, &step.op) {
-            let values = places.iter().map(|at| memory::half(&bytes[*buffer], *at)).collect();
+        if let (Some(kernel), Op::Product { outputs }) = (&step.kernel, &step.op) {
+            let values = kernel.places.iter().map(|at| memory::half(&bytes[kernel.buffer], *at)).collect();
             let [groups, channels, ..] = step.sources[0].extents;
             inputs.push(Tensor::floats(DataType::Fp16, &[groups, *outputs, channels], values));
         }
@@ -227,7 +228,7 @@ fn effort(step: &Step) -> u64 {
     let products = match &step.op {
         Op::Conv { weights, .. } => places.saturating_mul(count(weights.bits.len())),
         Op::Product { .. } => {
-            let kernel = step.kernel.as_ref().map_or(0, |(_, places)| count(places.len()));
+            let kernel = step.kernel.as_ref().map_or(0, |k| count(k.places.len()));
             kernel.saturating_mul(count(step.extents[2])).saturating_mul(count(step.extents[3]))
         }
         _ => 0,

@@ -16,7 +16,10 @@ use crate::harness::Tensor;
 /// A program, and how far a result may be from its own: steps of fp16 of the largest result.
 pub struct Lifted {
     pub program: Program,
+    /// With the tables of the engine on both sides.
     pub steps: f64,
+    /// The file has a table where the other side has the function itself.
+    pub has_table: bool,
 }
 
 /// Tables that have an op, by their halfwords.
@@ -64,7 +67,8 @@ pub fn lift(bytes: &[u8], weights: &[Option<Tensor>]) -> Option<Lifted> {
     let outputs: Vec<ValueId> = outputs.into_iter().map(|v| same(&mut b, v)).collect::<Option<_>>()?;
     let names: Vec<String> = (0..outputs.len()).map(|i| format!("out{i}")).collect();
     let outputs: Vec<_> = names.iter().map(String::as_str).zip(outputs).collect();
-    Some(Lifted { program: b.finish(&outputs).ok()?, steps })
+    let has_table = tasks.iter().any(|t| t.table.is_some());
+    Some(Lifted { program: b.finish(&outputs).ok()?, steps, has_table })
 }
 
 /// An address in L2 that is left out is 0.

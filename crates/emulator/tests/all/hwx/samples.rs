@@ -91,8 +91,9 @@ fn samples_agree_with_their_programs_or_say_what_is_not_known() {
         let check = || {
             for (numerics, steps) in [
                 (Numerics::Hardware, lifted.steps),
-                // Sums of fp32 associate by how a plan lays operands out: at most the last place between tasks.
-                (Numerics::Fast, lifted.steps + 1.0),
+                // Sums of fp32 associate by how a plan lays operands out: at most the last place between tasks. A table is up to 0.0034
+                // away from its function (emulator §6.1), seven steps of what is below 1.
+                (Numerics::Fast, lifted.steps + if lifted.has_table { 8.0 } else { 1.0 }),
             ] {
                 let interpreter = interpreter(numerics, &bytes).map_err(|e| e.to_string())?;
                 let inputs = inputs(&interpreter, 11);

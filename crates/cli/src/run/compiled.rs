@@ -1,0 +1,63 @@
+//! A compiled program (`.hwx`), run by the emulator.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Instant;
+
+use ferrane::Interpreter;
+use ferrane::hwx::Hwx;
+use ferrane::hwx::container::{MAGIC, MAGIC_MACHO};
+use ferrane::mil::{DataType, Type, Weights};
+
+use super::{is_emulator, open, show, values};
+use crate::args::Run;
+use crate::array::{Array, Source};
+use crate::error::{Error, Result};
+use crate::{files, out};
+
+/// The bytes of a compiled program; `None` for a file that is none.
+pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+    if files::is_stdin(path) {
+        return Ok(None);
+    }
+    let mut magic = [0; 4];
+    // What cannot be opened here is told where programs are read.
+    let begins = std::fs::File::open(path).and_then(|mut f| f.read_exact(&mut magic));
+    if begins.is_err() || ![MAGIC, MAGIC_MACHO].contains(&u32::from_le_bytes(magic)) {
+        return Ok(None);
+    }
+    Ok(Some(files::read(path)?))
+}
+
+/// Runs it on the given inputs.
+pub fn run(args: &Run, spec: &str, file: &[u8], sources: &[(String, Source)]) -> Result<()> {
+    let failed = |e: &dyn std::fmt::Display| files::failed(&args.program, e);
+    if !is_emulator(spec) {
+        return Err(Error::new("a compiled program is run by the emulator only; leave --device out"));
+    }
+    if args.audit || !args.states.is_empty() {
+        return Err(Error::new("a compiled program has no ops and no states; leave out --audit and --state"));
+    }
+    let hwx = Hwx::read(file).map_err(|e| failed(&e))?;
+    let emulator = ferrane::emulator(spec)?;
+    let interpreter = Interpreter::new(&emulator, &hwx, args.function.as_deref()).map_err(|e| failed(&e))?;
+    for note in interpreter.notes() {
+        out::note(format_args!("note: {note}"));
+    }
+    let types: Vec<_> = interpreter.inputs().map(|p| (p, Type::tensor(DataType::Fp16, &p.shape))).collect();
+    // Symbols name tensors as well as their own names do.
+    let own = |(name, source): &(String, Source)| {
+        let port = types.iter().find(|(p, _)| p.symbol == *name);
+        (port.map_or(name, |(p, _)| &p.name).clone(), source.clone())
+    };
+    let sources: Vec<_> = sources.iter().map(own).collect();
+    let ports: Vec<(&str, &Type)> = types.iter().map(|(p, ty)| (p.name.as_str(), ty)).collect();
+    let inputs = values(interpreter.name(), &ports, &sources)?;
+    let inputs: Vec<_> = inputs.into_iter().map(|(name, array)| (name, array.constant())).collect();
+    let begun = Instant::now();
+    let outputs = interpreter.run(&inputs)?;
+    let wall = begun.elapsed();
+    let array = |(name, constant)| Ok((name, Array::from_constant(&constant, &Weights::new()).map_err(Error::new)?));
+    let outputs = outputs.into_iter().map(array).collect::<Result<Vec<_>>>()?;
+    show(args, interpreter.name(), &open(spec)?.name(), &outputs, wall)
+}

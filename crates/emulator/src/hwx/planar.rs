@@ -1,0 +1,162 @@
+//! What the planar engine does: two sources element by element, sums and extremes, windows, copies; factor and summand behind them.
+
+use ferrane_device::Result;
+use ferrane_host::f16;
+use ferrane_hwx::task::Role;
+
+use super::decode::{After, Op, Task};
+
+impl Task<'_> {
+    /// What the planar engine does, and the extents of its result.
+    pub(super) fn planar(&self, source: [usize; 4], result: [usize; 4]) -> Result<(Op, [usize; 4])> {
+        let fields = &self.fields;
+        let pe = |field: &str| fields.field("PE", "PECfg", field).unwrap_or(0);
+        let [pool, op, cond, first, second] = ["Pool", "Op", "Cond", "Src1", "Src2"].map(pe);
+        let refuse = |why: &str| self.refuse("PE", "PECfg", why);
+        let unknown = fields.register("PE", "PECfg").unwrap_or(0)
+            & !fields.generation().named("PE", "PECfg").map_or(0, |(r, _)| r.known());
+        if unknown != 0 {
+            return Err(refuse(&format!("what the bits {unknown:#x} do to a result is not known")));
+        }
+        if first != 0 {
+            return Err(refuse("this Src1 is not known"));
+        }
+        // H13 has the field in the same bits, without a name.
+        let kind = fields.register("Common", "Cfg").unwrap_or(0) >> 4 & 0xf;
+        let kind_refused = || Err(self.refuse("Common", "Cfg", "this task type of the planar engine is not known"));
+        match (kind, pool, second) {
+            (3, 0, 2 | 3) if cond == 0 => {
+                self.single_window()?;
+                let name = match (op, second) {
+                    (0, 2) => "add",
+                    (0, _) => "sub",
+                    (1, 2) => "mul",
+                    (2, 2) => "maximum",
+                    (3, 2) => "minimum",
+                    _ => return Err(refuse("this operation on two sources is not known")),
+                };
+                if fields.location(Role::Source2).is_none() {
+                    return Err(refuse("there is no second source"));
+                }
+                Ok((Op::Binary(name), result))
+            }
+            (3, 0, 0) if (cond, op) == (1, 0) => {
+                self.note("PE.PECfg: that this word is the magnitude is reported, no sample has it");
+                Ok((Op::Unary("abs"), result))
+            }
+            (2, 0, 0) if (cond, op) == (0, 0) => Ok((Op::Copy, result)),
+            (5, 1..=3, 0) if cond == 0 && self.window().is_none_or(|[w, h, ..]| (w, h) != (1, 1)) => {
+                self.pool(pool, op, source, result)
+            }
+            (5, _, 0) if cond == 0 => {
+                let name = match (pool, op) {
+                    (2, 0) => "reduce_max",
+                    (3, 0) => "reduce_min",
+                    (0, 0) => "reduce_sum",
+                    _ => return Err(refuse("this reduction is not known")),
+                };
+                self.single_window()?;
+                let [g, c, h, w] = source;
+                if result != source || w == 1 {
+                    return Err(self.refuse(
+                        "Common",
+                        self.either(["OutDim", "OutWidth"]),
+                        "a reduction says the extents of its source",
+                    ));
+                }
+                self.note("Common.Cfg: task type 5 reduces along the columns (read from samples)");
+                Ok((Op::Reduce(name), [g, c, h, 1]))
+            }
+            (2 | 3 | 5, ..) => Err(refuse("this combination is not known")),
+            _ => kind_refused(),
+        }
+    }
+
+    /// A window, whose kind is established, and whose place is read as that of a convolution.
+    fn pool(&self, pool: u32, op: u32, source: [usize; 4], result: [usize; 4]) -> Result<(Op, [usize; 4])> {
+        let refuse = |why: &str| self.refuse("Common", "ConvCfg", why);
+        let [w, h, sx, sy] = self.window().ok_or_else(|| refuse("a window or stride of 0 is not known"))?;
+        let pads = ["Px", "Py"].map(|f| self.fields.field("Common", "ConvCfg", f).unwrap_or(0));
+        let behind = [self.behind(source[3], w, sx, 0, result[3])?, self.behind(source[2], h, sy, 0, result[2])?];
+        if pads != [0; 2] || behind != [0; 2] {
+            return Err(refuse("what windows beyond the edges see is not known"));
+        }
+        if op != 0 || result[..2] != source[..2] {
+            return Err(self.refuse("PE", "PECfg", "a window is taken of each channel for itself"));
+        }
+        let form = match pool {
+            1 => "avg_pool",
+            2 => "max_pool",
+            _ => "min",
+        };
+        self.note("PE.PECfg: that windows lie as those of a convolution is a guess");
+        Ok((Op::Pool { form, kernel: [h, w], strides: [sy, sx] }, result))
+    }
+
+    fn single_window(&self) -> Result<()> {
+        let padded = ["Px", "Py"].iter().any(|f| self.fields.field("Common", "ConvCfg", f).is_some_and(|p| p != 0));
+        if padded || self.window() != Some([1; 4]) {
+            return Err(self.refuse("Common", "ConvCfg", "what a window does here is not known"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn after_planar(&self, op: &Op) -> Result<After> {
+        let fields = &self.fields;
+        let mut after = After::default();
+        let (bias, scale) = if self.is_old() {
+            (("PEBiasScale", "Bias"), ("PEBiasScale", "Scale"))
+        } else {
+            (("PEBias", "Bias"), ("PEScale", "Scale"))
+        };
+        let float = |(register, field): (&str, &str), neutral: f32| {
+            // What a descriptor of H16 does not set is neutral: sources are added and multiplied without it.
+            fields.float("PE", register, field).map_or(neutral, |v| v as f32)
+        };
+        // A mean is the sum times this.
+        let end = match op {
+            Op::Pool { form: "avg_pool", kernel: [h, w], .. } => 1.0 / (h * w) as f32,
+            _ => 1.0,
+        };
+        let others = [("PEPreScale", "PreScale", 1.0), ("PEFinalScale", "Scale", end), ("PEEpsilon", "Epsilon", 0.0)];
+        for (register, field, neutral) in others {
+            let neutral_where_left_out = if register == "PEFinalScale" { 1.0 } else { neutral };
+            if float((register, field), neutral_where_left_out) != neutral {
+                return Err(self.refuse("PE", register, "when it takes effect is not known"));
+            }
+        }
+        let (bias_value, scale_value) = (float(bias, 0.0), float(scale, 1.0));
+        for (register, value) in [(bias.0, bias_value), (scale.0, scale_value)] {
+            if f16::from_f32(value).to_f32() != value || !value.is_finite() {
+                return Err(self.refuse(
+                    "PE",
+                    register,
+                    "a factor or summand that is no finite fp16 value is not known",
+                ));
+            }
+        }
+        if bias_value != 0.0 && scale_value != 1.0 {
+            return Err(self.refuse("PE", bias.0, "whether the summand or the factor comes first is not known"));
+        }
+        after.bias = Some(bias_value).filter(|b| *b != 0.0);
+        after.scale = Some(scale_value).filter(|s| *s != 1.0);
+        match (fields.field("PE", "PECfg", "Nonlinear").unwrap_or(0), op) {
+            (0, _) => {}
+            (1, Op::Reduce("reduce_sum")) if after == After::default() => {
+                // Reported as ReLU; but in softmax samples the sum of the powers has it, and the product with it is the result.
+                self.note(
+                    "PE.PECfg: Nonlinear 1 behind a sum inverts it (read from the softmax samples; ReLU is reported)",
+                );
+                after.inverse = true;
+            }
+            _ => {
+                return Err(self.refuse(
+                    "PE",
+                    "PECfg",
+                    "this Nonlinear is not known here: ReLU is reported, a sample disproves it",
+                ));
+            }
+        }
+        Ok(after)
+    }
+}
