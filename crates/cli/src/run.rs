@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ferrane::mil::{Constant, Function, Program, Type, ValueId};
+use ferrane::mil::{Constant, Function, Program, Type};
 use ferrane::{Bindings, Device, Executable, Numerics, Port, Surface};
 use serde_json::{Value, json};
 

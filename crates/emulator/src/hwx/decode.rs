@@ -114,6 +114,14 @@ impl<'a> Task<'a> {
     /// The task as a step over these buffers.
     pub(super) fn step(&self, buffers: &mut Buffers) -> Result<Step> {
         super::rules::check(self)?;
+        for (register, field) in
+            [("Flags", "TDSkip"), ("KernelBars", "KBE1"), ("KernelBars", "KBE2"), ("KernelBars", "KBE3")]
+        {
+            if self.fields.head(register, field) == Some(1) {
+                let why = "set, and what it does to a result is not known";
+                return Err(refused(format!("task {}: {register}.{field} (0x1) of the header is {why}", self.id())));
+            }
+        }
         let [source, mut result] = self.extents()?;
         let (op, kernel, after, declared);
         match self.fields.convolves() {
@@ -145,7 +153,7 @@ impl<'a> Task<'a> {
             sources.push(self.source(Role::Source2, self.broadcast(1, source)?, buffers)?);
         }
         let kept = self.kept(source, buffers)?;
-        let turned = self.turned();
+        let turned = self.turned(&op)?;
         let [g, c, h, w] = declared;
         let span = self.span(Role::Result, if turned { [g, w, h, c] } else { declared }, buffers)?;
         buffers.write(&span).map_err(|why| self.misplaced(Role::Result, &why))?;
@@ -211,14 +219,18 @@ impl<'a> Task<'a> {
     }
 
     /// True if the result is written with channels and columns exchanged.
-    fn turned(&self) -> bool {
-        // Bit 28 of this register has no name. In every sample that has it, bytes only go on being the same tensor if columns become
-        // channels: five tasks of four files, three of them with the way back.
-        let turned = !self.is_old() && self.fields.register("Common", "Cfg").is_some_and(|w| w >> 28 & 1 != 0);
+    fn turned(&self, op: &Op) -> Result<bool> {
+        let word = if self.is_old() { 0 } else { self.fields.register("Common", "Cfg").unwrap_or(0) };
+        let [turned, last] = [28, 29].map(|bit| word >> bit & 1 != 0);
+        // Neither bit has a name. Where the first is set, bytes only go on being the same tensor if columns become channels: five tasks
+        // of four samples, three of them with the way back. The second comes with kernels out of memory.
+        if (turned && self.fields.convolves() != Some(true)) || (last && !matches!(op, Op::Product { .. })) {
+            return Err(self.refuse("Common", "Cfg", "what the bits 28 and 29 do to a result here is not known"));
+        }
         if turned {
             self.note("Common.Cfg bit 28: channels and columns are exchanged (read from samples)");
         }
-        turned
+        Ok(turned)
     }
 
     /// The extents of a source that the planar engine may spread over columns.
@@ -229,12 +241,12 @@ impl<'a> Task<'a> {
         if word & !0x11 != 0 {
             return Err(self.refuse_at(address, "only sources that are spread over columns (0x1, 0x10) are known"));
         }
-        let [g, c, h, w] = extents;
+        let [g, c, h, _] = extents;
         if word >> (4 * n) & 1 == 0 {
             return Ok(extents);
         }
         self.note("Common.PEBroadcast: a source with one column is spread over all (read from samples)");
-        Ok([g, c, h, 1.min(w)])
+        Ok([g, c, h, 1])
     }
 
     fn source(&self, role: Role, extents: [usize; 4], buffers: &Buffers) -> Result<Span> {
@@ -322,7 +334,7 @@ impl<'a> Task<'a> {
         let stride = |axis: usize, n: usize| -> Result<usize> {
             match said[axis] {
                 _ if extents[n] == 1 => Ok(0),
-                Some(stride) if stride > 0 => Ok(stride as usize),
+                Some(stride) if stride > 0 && stride.is_multiple_of(2) => Ok(stride as usize),
                 _ => Err(self.refuse(block, &names[axis], "it is not said, or 0, and what that means is not known")),
             }
         };

@@ -55,6 +55,9 @@ pub(super) fn weights(task: &Task<'_>, buffers: &Buffers) -> Result<Weights> {
     let lanes = Lanes::of_task(task.fields.generation(), task.fields.task()).map_err(refuse)?;
     let buffer = &buffers.list[stream(task, buffers)?];
     let weights = lanes.unpack(&buffer.content).map_err(refuse)?;
+    if ["FatTile", "WUStack"].iter().any(|f| task.fields.field("Common", "NECfg", f).is_some_and(|v| v != 0)) {
+        task.note("Common.NECfg: that FatTile and WUStack leave the order of weights alone is a guess");
+    }
     let Geometry { cout, cin, kh, kw } = lanes.geometry();
     let shape = [cout, cin, kh, kw].map(|n| n as usize);
     Ok(Weights { shape, bits: weights.iter().map(|w| w.to_bits()).collect() })

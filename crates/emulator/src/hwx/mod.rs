@@ -1,6 +1,6 @@
 //! Compiled programs (`.hwx`), run on the CPU from their registers, weights and tables alone.
 //!
-//! A second source of plans. Each task is decoded ([`decode`]) into an operation and the places of its operands; its arithmetic
+//! A second source of plans. Each task is decoded (`decode`) into an operation and the places of its operands; its arithmetic
 //! becomes a plan of its own (`arithmetic`), so all numbers come from the emulator's tables, and its memory is bytes at the addresses
 //! that the registers say (`memory`), so tasks hand values over as they do on the engine: through buffers and through L2, by address.
 //!

@@ -96,7 +96,7 @@ const H16: &[Rule] = &[
     rule(0x34, 1, "*", &[]),
     // Two bits without a name are read: 28 and 29.
     rule(0x3c, 1, "SmallSourceMode TaskType ShPref ShMin ShMax ActiveNE", &[1 << 28, 1 << 29, 3 << 28]),
-    rule(0x40, 1, "OCGSize", &[]),
+    rule(0x40, 1, "OCGSize FatTile WUStack", &[]),
     rule(0x44, 1, "*", &[]),
     rule(0x48, 1, "*", &[]),
     rule(0x4c, 1, "", &[0x10_0000]),
