@@ -1,12 +1,12 @@
 //! `ferrane bench decode`: prefill and decode of a preset with random weights.
 //!
-//! A token reads every matrix once, so its time is held against a plain read loop over memory that no cache holds, in the same
-//! run: a token can take no less than the time in which that loop reads the bytes of the weights. Prefill and decode take turns
-//! with the loop, so that all see the same machine.
+//! A token reads every matrix once, so its time is held against a plain read loop over memory that no cache holds: a token can
+//! take no less than the time in which that loop reads the bytes of the weights. The loop reads that many before each token,
+//! and the share is the median of these pairs, because the rate of memory of a shared machine changes from second to second.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ferrane::host::{pool, vectorize};
+use ferrane::host::ceiling;
 use ferrane::llm::config::{Config, preset};
 use ferrane::llm::decode::{Decoder, Options};
 use ferrane::llm::random::Rng;
@@ -25,8 +25,6 @@ const MOST: usize = 1 << 20;
 const ROUNDS: usize = 3;
 /// Words of 8 bytes that the read loop goes over: 512 MiB.
 const WORDS: usize = 64 << 20;
-/// Words that one task of the read loop takes.
-const PIECE: usize = 64 << 10;
 
 /// Runs the command.
 pub fn run(args: BenchDecode) -> Result<()> {
@@ -53,35 +51,35 @@ pub fn run(args: BenchDecode) -> Result<()> {
     for _ in 0..args.tokens {
         decoder.feed(&[token()])?;
     }
-    let (mut prefill, mut decode, mut read) = (Vec::new(), Vec::new(), Vec::new());
+    let bytes = decoder.bytes_per_token();
+    // Another part of the memory each time, so that no cache holds it.
+    let mut parts = memory.chunks_exact(bytes.div_ceil(8).clamp(1, WORDS / 2)).cycle();
+    let (mut prefill, mut decode, mut read, mut share) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let begun = Instant::now();
-        if pool_sum(&memory) != (WORDS as u64 / 2).wrapping_mul(WORDS as u64 - 1) {
-            return Err(Error::new("the read loop read something else"));
-        }
-        read.push((8 * WORDS) as f64 / begun.elapsed().as_secs_f64() / 1e9);
         decoder.clear();
         let begun = Instant::now();
         decoder.feed(&prompt)?;
         prefill.push(args.prompt as f64 / begun.elapsed().as_secs_f64());
         for _ in 0..args.tokens {
+            let rate = ceiling::read_bandwidth(parts.next().unwrap_or(&memory), Duration::ZERO);
             let begun = Instant::now();
             let logits = decoder.feed(&[token()])?;
             if !logits[0].is_finite() {
                 return Err(Error::new("a measured token's logits are not finite"));
             }
-            decode.push(1.0 / begun.elapsed().as_secs_f64());
+            let rate_of_tokens = 1.0 / begun.elapsed().as_secs_f64();
+            decode.push(rate_of_tokens);
+            read.push(rate / 1e9);
+            share.push(rate_of_tokens * bytes as f64 / rate);
         }
     }
-    let [prefill, decode, read] = [prefill, decode, read].map(Spread::of);
-    let bytes = decoder.bytes_per_token();
-    let share = decode.median() * bytes as f64 / (read.median() * 1e9);
+    let [prefill, decode, read, share] = [prefill, decode, read, share].map(Spread::of);
     if args.json {
         let object = json!({
             "model": args.model, "device": args.device.device, "type": options.weights.name(), "prompt": args.prompt,
             "tokens": args.tokens, "parameters": config.parameters(), "weight_bytes_per_token": bytes,
             "prefill": prefill.json("tokens_per_second"), "decode": decode.json("tokens_per_second"),
-            "read": read.json("gb_per_second"), "bandwidth_share": round(share), "machine": machine::describe(),
+            "read": read.json("gb_per_second"), "bandwidth_share": round(share.median()), "machine": machine::describe(),
         });
         return out::line(object);
     }
@@ -96,22 +94,6 @@ pub fn run(args: BenchDecode) -> Result<()> {
     out::line(format_args!("  prefill  {}", prefill.text("tokens/s")))?;
     out::line(format_args!("  decode   {}", decode.text("tokens/s")))?;
     out::line(format_args!("  memory   {}", read.text("GB/s")))?;
-    let (megabytes, percent) = (short(bytes as f64 / 1e6), short(share * 100.0));
+    let (megabytes, percent) = (short(bytes as f64 / 1e6), short(share.median() * 100.0));
     out::line(format_args!("  a token reads {megabytes} MB of weights, at {percent} % of the rate of memory"))
-}
-
-/// The sum of all words: as fast as memory gives them.
-fn pool_sum(memory: &[u64]) -> u64 {
-    let sum = |range: std::ops::Range<usize>| {
-        let words = &memory[range];
-        // The plainest loop is what the compiler unrolls best.
-        vectorize!({
-            let mut sum = 0u64;
-            for word in words {
-                sum = sum.wrapping_add(*word);
-            }
-            sum
-        })
-    };
-    pool::reduce(memory.len(), PIECE, sum, u64::wrapping_add).unwrap_or(0)
 }

@@ -108,6 +108,10 @@ pub(super) trait Simd: Copy {
         }
     }
 
+    /// Asks for the line of memory at an address, which need not be readable.
+    #[inline(always)]
+    unsafe fn prefetch(_: *const u8) {}
+
     /// Adds `a[i] · row` to row `i` of a tile: one step of depth.
     #[inline(always)]
     unsafe fn step<const M: usize, const N: usize>(tile: &mut [[Self::V; N]; M], a: *const f32, row: [Self::V; N]) {

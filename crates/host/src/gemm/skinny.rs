@@ -57,6 +57,9 @@ unsafe fn dot_type<S: Simd, T: Element>(job: &Dot) {
     }
 }
 
+/// Bytes between what is multiplied and what is asked for ahead: lines are too short for the processor to guess the next ones.
+const AHEAD: usize = 6 << 10;
+
 /// `R` lines at a time with `M` rows, `U` vectors of each.
 #[inline(always)]
 unsafe fn lines<S: Simd, T: Element, const M: usize, const R: usize, const U: usize>(job: &Dot) {
@@ -82,6 +85,9 @@ unsafe fn some_lines<S: Simd, T: Element, const M: usize, const R: usize, const 
         for (r, w) in w.iter_mut().enumerate() {
             *w = job.factor.at(job.first + c + r, 0).cast();
         }
+        // Whole lines ahead, and past these.
+        let lines = AHEAD.div_ceil((job.depth * size_of::<T>()).max(1)).max(R) as isize;
+        let ahead = job.factor.line.wrapping_mul(lines).wrapping_mul(size_of::<T>() as isize);
         let mut sums = [[[S::splat(0.0); R]; M]; U];
         let mut p = 0;
         while p + U * S::LANES <= job.depth {
@@ -90,6 +96,9 @@ unsafe fn some_lines<S: Simd, T: Element, const M: usize, const R: usize, const 
                 let mut line = [S::splat(0.0); R];
                 for r in 0..R {
                     line[r] = T::load::<S>(w[r].add(p));
+                    if (p * size_of::<T>()).is_multiple_of(64) {
+                        S::prefetch(w[r].add(p).cast::<u8>().wrapping_offset(ahead));
+                    }
                 }
                 for i in 0..M {
                     let x = S::load(job.x.add(i * job.x_row + p));

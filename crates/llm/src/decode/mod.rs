@@ -183,7 +183,7 @@ impl Decoder {
             self.done = 0;
         }
         // On a thread of the pool: each product then waits for one thread to wake, not for two.
-        if let Err(error) = rayon::scope(|_| self.catch_up()) {
+        if let Err(error) = pool::scope(|_| self.catch_up()) {
             match kept {
                 Some(kept) => (self.tokens, self.done) = (kept, 0),
                 None => self.tokens.truncate(before),

@@ -50,6 +50,10 @@ impl Simd for Avx2 {
         _mm256_cvtph_ps(_mm256_cvtps_ph::<NEAREST>(v))
     }
     #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[inline(always)]
     unsafe fn add(a: __m256, b: __m256) -> __m256 {
         _mm256_add_ps(a, b)
     }

@@ -55,6 +55,10 @@ impl Simd for Avx512 {
         _mm512_cvtph_ps(_mm512_cvtps_ph::<NEAREST>(v))
     }
     #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[inline(always)]
     unsafe fn add(a: __m512, b: __m512) -> __m512 {
         _mm512_add_ps(a, b)
     }
