@@ -4,6 +4,8 @@
 //! many threads there are. So a sum made piece by piece has the same bits on every machine.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
@@ -88,8 +90,53 @@ pub fn for_each_task<T: Send>(tasks: &mut [T], task: impl Fn(&mut T) + Sync) {
 
 /// Calls `work` on a thread of the pool, so that its parallel parts and the thread that waits for them are one. Jobs that it spawns
 /// into the scope run beside it on threads that have nothing else to do; the call returns when they are done, too.
+///
+/// Some threads stay awake for as long as `work` runs: its parallel parts may be shorter than it takes to wake a thread.
 pub fn scope<'a, R: Send>(work: impl FnOnce(&rayon::Scope<'a>) -> R + Send) -> R {
-    rayon::scope(work)
+    let done = Arc::new(AtomicBool::new(false));
+    rayon::scope(|scope| {
+        // Not jobs of the scope: it need not wait for a thread that is busy elsewhere. They end also if `work` panics.
+        let _end = End(done.clone());
+        let first = thread_index();
+        rayon::spawn_broadcast(move |context| {
+            // A waiting thread that finds this job of its own must go on.
+            if Some(context.index()) != first && context.index() <= AWAKE {
+                stay_awake(&done);
+            }
+        });
+        work(scope)
+    })
+}
+
+/// Threads that [`scope`] keeps awake, about: more cost more than they bring.
+const AWAKE: usize = 8;
+
+/// Looks for work of the pool until it is done.
+fn stay_awake(done: &AtomicBool) {
+    let mut idle = 0u32;
+    while !done.load(Ordering::Acquire) {
+        if rayon::yield_now() == Some(rayon::Yield::Executed) {
+            idle = 0;
+        } else if idle < PATIENCE {
+            idle += 1;
+            std::hint::spin_loop();
+        } else {
+            // Other programs may want this processor.
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Looks in vain before a thread offers its processor to others.
+const PATIENCE: u32 = 1000;
+
+/// Says that a scope's work has ended.
+struct End(Arc<AtomicBool>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// Index of this thread in the pool, `None` outside of it.
@@ -156,6 +203,25 @@ mod tests {
         assert_eq!((a[0], a[8]), (1, 5));
         let (inside, outside) = (scope(|_| thread_index()), thread_index());
         assert!(inside.is_some() && outside.is_none());
+    }
+
+    #[test]
+    fn scopes_end_beside_and_inside_others() {
+        let sum = || {
+            scope(|s| {
+                let inner = scope(|_| reduce(10_000, 10, |r| r.sum::<usize>(), |a, b| a + b));
+                s.spawn(|_| for_each_range(100, 1, |_| ()));
+                inner
+            })
+        };
+        for threads in [1, 2, 5] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let all = |n: usize| (0..n).for_each(|_| assert_eq!(pool.install(sum), Some(10_000 * 9_999 / 2)));
+            std::thread::scope(|s| (0..4).for_each(|_| drop(s.spawn(|| all(50)))));
+            let panics = pool.install(|| std::panic::catch_unwind(|| scope(|_| panic!("a panic of a scope's work"))));
+            assert!(panics.is_err());
+            all(5);
+        }
     }
 
     #[test]
