@@ -1,5 +1,6 @@
 //! Compiled programs: run task by task, against MIL programs that are derived from what the files say.
 
+mod built;
 mod edited;
 mod hostile;
 mod lifted;
