@@ -16,8 +16,8 @@ use std::ops::Range;
 use half::f16;
 
 use crate::error::{Error, Result};
-use crate::registers::{Generation, Stream};
-use crate::task::Task;
+use crate::registers::Generation;
+use crate::task::{Fields, Task};
 
 /// Lanes of a kernel.
 pub const LANES: usize = 16;
@@ -141,23 +141,17 @@ impl Lanes {
 
     /// What the registers of a task say. An error if the task is no convolution with fp16 weights in one group, or if the lanes are
     /// not those of its shape.
-    pub fn of_task(generation: &Generation, task: &Task) -> Result<Lanes> {
+    pub fn of_task(generation: &'static Generation, task: &Task) -> Result<Lanes> {
         let wrong = |message: String| Error::kernel(Some(task.offset as u64), message);
-        let register = |block: &str, name: &str| {
-            generation.address(block, name).and_then(|address| task.register(generation, address))
-        };
-        let field = |block: &str, name: &str, field: &str| {
-            let found = generation.named(block, name)?.0.field(field)?;
-            Some(found.get(register(block, name)?))
-        };
+        let fields = Fields::new(generation, task);
         let common = |names: [(&str, &str); 2]| {
-            let found = names.iter().find_map(|(r, f)| field("Common", r, f));
+            let found = names.iter().find_map(|(r, f)| fields.field("Common", r, f));
             found.ok_or_else(|| wrong(format!("the task does not say {}", names[0].1)))
         };
-        if field("NE", "MACCfg", "OpMode").unwrap_or(0) != 0 {
+        if fields.field("NE", "MACCfg", "OpMode").unwrap_or(0) != 0 {
             return Err(wrong("the task is no convolution".to_string()));
         }
-        let kernel = |name: &str| field("NE", "KernelCfg", name);
+        let kernel = |name: &str| fields.field("NE", "KernelCfg", name);
         if kernel("PalettizedEn") == Some(1)
             || kernel("SparseFmt") == Some(1)
             || kernel("KernelFmt").is_some_and(|f| f != 2)
@@ -173,13 +167,9 @@ impl Lanes {
         let geometry = Geometry::new(common(cout)?, common(cin)?, kh?, kw?)
             .map_err(|e| wrong(format!("the task's registers say what cannot be: {}", e.message)))?;
 
-        let dma = |name: &str, i: usize| register("KernelDMASrc", &format!("{name}[{i}]"));
-        let base = match generation.stream {
-            Stream::Bytes => 0,
-            _ => ["KernelBaseHi", "KernelBaseLo"]
-                .iter()
-                .fold(0, |n, name| n << 32 | u64::from(register("KernelDMASrc", name).unwrap_or(0))),
-        };
+        let dma = |name: &str, i: usize| fields.register("KernelDMASrc", &format!("{name}[{i}]"));
+        // H13 has no base of the kernel but its BAR.
+        let base = fields.wide("KernelDMASrc", "KernelBase");
         let mut found = Lanes { geometry, front: 0, lanes: [Lane::default(); LANES] };
         let mut fronts = None;
         for i in 0..LANES {

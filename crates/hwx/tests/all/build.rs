@@ -116,7 +116,7 @@ fn asked(hwx: &Hwx) -> Option<Network> {
 }
 
 /// The operation of a task.
-fn operation(generation: &registers::Generation, task: &Task, constants: &[u8]) -> Option<Op> {
+fn operation(generation: &'static registers::Generation, task: &Task, constants: &[u8]) -> Option<Op> {
     let field = |block: &str, name: &str, field: &str| {
         let (register, _) = generation.named(block, name)?;
         Some(register.field(field)?.get(task.register(generation, generation.address(block, name)?)?))
