@@ -4,8 +4,8 @@
 //! many threads there are. So a sum made piece by piece has the same bits on every machine.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
@@ -91,49 +91,63 @@ pub fn for_each_task<T: Send>(tasks: &mut [T], task: impl Fn(&mut T) + Sync) {
 /// Calls `work` on a thread of the pool, so that its parallel parts and the thread that waits for them are one. Jobs that it spawns
 /// into the scope run beside it on threads that have nothing else to do; the call returns when they are done, too.
 ///
-/// Some threads stay awake for as long as `work` runs: its parallel parts may be shorter than it takes to wake a thread.
+/// Some threads stay awake meanwhile: the parallel parts of `work` may be shorter than it takes to wake a thread. Allocates
+/// nothing.
 pub fn scope<'a, R: Send>(work: impl FnOnce(&rayon::Scope<'a>) -> R + Send) -> R {
-    let done = Arc::new(AtomicBool::new(false));
+    let watch = Watch { done: AtomicBool::new(false), first: AtomicUsize::new(usize::MAX) };
     rayon::scope(|scope| {
-        // Not jobs of the scope: it need not wait for a thread that is busy elsewhere. They end also if `work` panics.
-        let _end = End(done.clone());
-        let first = thread_index();
-        rayon::spawn_broadcast(move |context| {
-            // A waiting thread that finds this job of its own must go on.
-            if Some(context.index()) != first && context.index() <= AWAKE {
-                stay_awake(&done);
-            }
-        });
-        work(scope)
+        watch.first.store(thread_index().unwrap_or(usize::MAX), Ordering::Relaxed);
+        let work = || {
+            let _end = End(&watch.done);
+            work(scope)
+        };
+        if threads() == 1 { work() } else { rayon::join(work, || watch.stand(AWAKE.min(threads() - 1))).0 }
     })
 }
 
-/// Threads that [`scope`] keeps awake, about: more cost more than they bring.
-const AWAKE: usize = 8;
+/// Threads that [`scope`] keeps awake at most: more cost more than they bring.
+const AWAKE: usize = 7;
 
-/// Looks for work of the pool until it is done.
-fn stay_awake(done: &AtomicBool) {
-    let mut idle = 0u32;
-    while !done.load(Ordering::Acquire) {
-        if rayon::yield_now() == Some(rayon::Yield::Executed) {
-            idle = 0;
-        } else if idle < PATIENCE {
-            idle += 1;
-            std::hint::spin_loop();
+/// For so long a thread that is kept awake looks for work in vain. It may stand on top of a job that waits for another thread, so
+/// it must not wait for the end of the scope.
+const PATIENCE: Duration = Duration::from_micros(200);
+
+/// What the threads know that [`scope`] keeps awake.
+struct Watch {
+    done: AtomicBool,
+    /// The thread of the work itself.
+    first: AtomicUsize,
+}
+
+impl Watch {
+    /// Keeps this thread and `more - 1` others awake.
+    fn stand(&self, more: usize) {
+        if thread_index() == Some(self.first.load(Ordering::Relaxed)) {
+            return;
+        }
+        if more > 1 {
+            rayon::join(|| self.look(), || self.stand(more - 1));
         } else {
-            // Other programs may want this processor.
-            std::thread::yield_now();
+            self.look();
+        }
+    }
+
+    fn look(&self) {
+        let mut since = Instant::now();
+        while !self.done.load(Ordering::Acquire) && since.elapsed() < PATIENCE {
+            if rayon::yield_now() == Some(rayon::Yield::Executed) {
+                since = Instant::now();
+            } else {
+                std::hint::spin_loop();
+            }
         }
     }
 }
 
-/// Looks in vain before a thread offers its processor to others.
-const PATIENCE: u32 = 1000;
+/// Says that a scope's work has ended, also if it panics.
+struct End<'a>(&'a AtomicBool);
 
-/// Says that a scope's work has ended.
-struct End(Arc<AtomicBool>);
-
-impl Drop for End {
+impl Drop for End<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }

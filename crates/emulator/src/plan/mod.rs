@@ -35,6 +35,7 @@ use std::time::{Duration, Instant};
 use ferrane_device::backend::Accesses;
 use ferrane_device::{Error, ErrorKind, Layout, Procedure, Result};
 use ferrane_host::buffer::AlignedBuf;
+use ferrane_host::pool;
 use ferrane_mil::{DataType, Function, Weights};
 
 use crate::tables::Table;
@@ -58,9 +59,14 @@ pub(crate) struct Plan {
     constants: AlignedBuf,
     /// Bytes that an evaluation needs.
     pub arena_bytes: usize,
+    /// It touches [`LARGE`] bytes or more.
+    large: bool,
     /// Ports.
     pub procedure: Procedure,
 }
+
+/// Bytes that the steps of a plan read and write from which on it may be worth more than one thread.
+const LARGE: usize = 1 << 20;
 
 /// A buffer while the plan is made.
 #[derive(Clone, Debug)]
@@ -119,8 +125,10 @@ impl Plan {
             };
             run(table, &resolved, &mut memory)?;
         }
-        let steps = steps.into_iter().map(|s| resolve(s, &buffers)).collect();
-        Ok(Plan { table: table.clone(), steps, constants, arena_bytes, procedure: ports.procedure })
+        let steps: Vec<_> = steps.into_iter().map(|s| resolve(s, &buffers)).collect();
+        let touched: usize = steps.iter().flat_map(|s| s.reads.iter().chain(&s.writes)).map(|a| a.end - a.start).sum();
+        let large = touched >= LARGE;
+        Ok(Plan { table: table.clone(), steps, constants, arena_bytes, large, procedure: ports.procedure })
     }
 
     /// Bytes of its constants.
@@ -131,7 +139,9 @@ impl Plan {
     /// Evaluates over bound surfaces, in port order. Allocates nothing of its own.
     pub(crate) fn evaluate(&self, arena: &mut [u8], accesses: &mut Accesses) -> Result<()> {
         let mut memory = self.memory(arena, accesses);
-        self.steps.iter().try_for_each(|step| run(&self.table, step, &mut memory))?;
+        let mut steps = || self.steps.iter().try_for_each(|step| run(&self.table, step, &mut memory));
+        // From outside of the pool every parallel step would wake its threads and wait for them.
+        if self.large && pool::thread_index().is_none() { pool::scope(|_| steps()) } else { steps() }?;
         for (port, bytes) in self.procedure.outputs.iter().zip(&mut accesses.outputs) {
             self.table.leave(port.layout.dtype, bytes);
         }

@@ -2,7 +2,7 @@
 //!
 //! Two requests a layer and window ([`program`]); the residual stream, RMSNorm, embedding and classifier stay on the CPU in
 //! fp32, as in training. A token costs its own products and a pass over the cache, whatever came before; nothing is allocated
-//! for it but what keeps the pool's threads awake.
+//! for it.
 //!
 //! | what | how |
 //! |---|---|
