@@ -54,20 +54,25 @@ pub(crate) fn store_row(slice: &mut SliceMut<'_>, at: isize, stride: isize, row:
 }
 
 /// The sum of `f` over a row, in one order for each length.
+///
+/// Here and below running values are made inside the vector code and handed out: from outside they would be memory that every
+/// step writes and reads again.
 macro_rules! lanes {
     ($row:expr, $v:ident => $f:expr) => {{
         let row: &[f32] = $row;
-        let mut lanes = [0.0f32; LANES];
-        vectorize!({
-            let whole = row.len() / LANES * LANES;
-            for chunk in row[..whole].chunks_exact(LANES) {
-                for (lane, &$v) in lanes.iter_mut().zip(chunk) {
-                    *lane += $f;
+        let lanes = vectorize!({
+            let mut lanes = [0.0f32; LANES];
+            let (blocks, rest) = row.as_chunks::<LANES>();
+            for block in blocks {
+                for i in 0..LANES {
+                    let $v = block[i];
+                    lanes[i] += $f;
                 }
             }
-            for (lane, &$v) in lanes.iter_mut().zip(&row[whole..]) {
+            for (lane, &$v) in lanes.iter_mut().zip(rest) {
                 *lane += $f;
             }
+            lanes
         });
         lanes.iter().sum::<f32>()
     }};
@@ -87,18 +92,19 @@ fn sum_square(table: &Table, row: &[f32]) -> f32 {
 }
 
 fn largest(row: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    vectorize!({
-        let whole = row.len() / LANES * LANES;
-        for chunk in row[..whole].chunks_exact(LANES) {
-            for (lane, &v) in lanes.iter_mut().zip(chunk) {
+    let lanes = vectorize!({
+        let mut lanes = [f32::NEG_INFINITY; LANES];
+        let (blocks, rest) = row.as_chunks::<LANES>();
+        for block in blocks {
+            for i in 0..LANES {
                 // NaN wins, so that it is seen.
-                *lane = if v > *lane || v.is_nan() { v } else { *lane };
+                lanes[i] = if block[i] > lanes[i] || block[i].is_nan() { block[i] } else { lanes[i] };
             }
         }
-        for (lane, &v) in lanes.iter_mut().zip(&row[whole..]) {
+        for (lane, &v) in lanes.iter_mut().zip(rest) {
             *lane = if v > *lane || v.is_nan() { v } else { *lane };
         }
+        lanes
     });
     lanes.iter().copied().fold(f32::NEG_INFINITY, |m, v| if v > m || v.is_nan() { v } else { m })
 }
@@ -117,19 +123,20 @@ pub(crate) fn softmax_row(table: &Table, row: &mut [f32]) {
         return;
     }
     let max = maximum(row);
-    let mut lanes = [0.0f32; LANES];
-    vectorize!({
+    let lanes = vectorize!({
+        let mut lanes = [0.0f32; LANES];
         let (blocks, rest) = row.as_chunks_mut::<LANES>();
         for block in blocks {
-            for (lane, v) in lanes.iter_mut().zip(block) {
-                *v = simd::exp(*v - max);
-                *lane += *v;
+            for i in 0..LANES {
+                block[i] = simd::exp(block[i] - max);
+                lanes[i] += block[i];
             }
         }
         for (lane, v) in lanes.iter_mut().zip(rest) {
             *v = simd::exp(*v - max);
             *lane += *v;
         }
+        lanes
     });
     scale_row(row, 1.0 / lanes.iter().sum::<f32>());
 }
@@ -137,19 +144,20 @@ pub(crate) fn softmax_row(table: &Table, row: &mut [f32]) {
 /// [`softmax_row`] of fp32 sums from one row to another.
 pub(crate) fn softmax_from(from: &[f32], row: &mut [f32]) {
     let max = maximum(from);
-    let mut lanes = [0.0f32; LANES];
-    vectorize!({
+    let lanes = vectorize!({
+        let mut lanes = [0.0f32; LANES];
         let ((blocks, rest), (sources, others)) = (row.as_chunks_mut::<LANES>(), from.as_chunks::<LANES>());
         for (block, source) in blocks.iter_mut().zip(sources) {
-            for ((lane, v), s) in lanes.iter_mut().zip(block).zip(source) {
-                *v = simd::exp(*s - max);
-                *lane += *v;
+            for i in 0..LANES {
+                block[i] = simd::exp(source[i] - max);
+                lanes[i] += block[i];
             }
         }
         for ((lane, v), s) in lanes.iter_mut().zip(rest).zip(others) {
             *v = simd::exp(*s - max);
             *lane += *v;
         }
+        lanes
     });
     scale_row(row, 1.0 / lanes.iter().sum::<f32>());
 }
@@ -164,17 +172,18 @@ fn scale_row(row: &mut [f32], scale: f32) {
 
 /// The largest element. A NaN may be overlooked: the softmax of its row is NaN by its sum.
 fn maximum(row: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    vectorize!({
+    let lanes = vectorize!({
+        let mut lanes = [f32::NEG_INFINITY; LANES];
         let (blocks, rest) = row.as_chunks::<LANES>();
         for block in blocks {
-            for (lane, &v) in lanes.iter_mut().zip(block) {
-                *lane = if v > *lane { v } else { *lane };
+            for i in 0..LANES {
+                lanes[i] = if block[i] > lanes[i] { block[i] } else { lanes[i] };
             }
         }
         for (lane, &v) in lanes.iter_mut().zip(rest) {
             *lane = if v > *lane { v } else { *lane };
         }
+        lanes
     });
     lanes.iter().copied().fold(f32::NEG_INFINITY, |m, v| if v > m { v } else { m })
 }
