@@ -1,28 +1,8 @@
 //! Products that have run before allocate nothing. A binary of its own, for its allocator counts everybody's allocations.
-#![allow(unsafe_code)]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ferrane_host::f16;
 use ferrane_host::gemm::{BatchOffsets, Bias, Epilogue, Operand, Output, Scales, View, ViewMut, gemm, gemm_batch};
-
-struct Counting;
-
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is handed to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
+use ferrane_testdata::heap::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -61,9 +41,7 @@ fn warm_products_allocate_nothing() {
             // Every thread grows its scratch, though it may take a few turns until each has had the largest product.
             let mut counts = [0; 30];
             for count in &mut counts {
-                let before = COUNT.load(Ordering::Relaxed);
-                products(&data, &halves, &bytes, &mut out, &mut out16);
-                *count = COUNT.load(Ordering::Relaxed) - before;
+                *count = heap::of(|| products(&data, &halves, &bytes, &mut out, &mut out16));
             }
             assert_eq!(counts[20..], [0; 10], "{threads} threads: {counts:?}");
         });

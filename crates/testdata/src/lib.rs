@@ -1,10 +1,13 @@
-//! Finds the test data and writes the data report.
+//! Finds the test data, writes the data report, and counts allocations ([`heap`]).
 //!
 //! Data lie in the folder that `FERRANE_DATA` names, or in `../shared/data` beside the workspace. Where a folder is absent the
 //! suite says so and passes, unless `FERRANE_REQUIRE_DATA=1` turns absence into a failure. A suite takes the cases that lie
 //! there; it never lists them by name.
 #![deny(missing_docs)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
+
+pub mod heap;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
