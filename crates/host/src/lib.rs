@@ -17,6 +17,7 @@
 //! | [`gemm`] | the one door for matrix products |
 //! | [`grid`] | matrix products over whole numbers, as the engine's accumulator sums |
 //! | [`random`] | seeded random numbers |
+//! | [`rounded`] | sums and products rounded to fp16 as they are made |
 //! | [`simd`] | run-time dispatch and vectorisable `exp`, `tanh`, `erf`, … |
 #![deny(missing_docs)]
 
@@ -28,6 +29,7 @@ pub mod grid;
 pub mod map;
 pub mod pool;
 pub mod random;
+pub mod rounded;
 pub mod simd;
 
 pub use bytemuck::{Pod, PodCastError};

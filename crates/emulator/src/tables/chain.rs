@@ -226,15 +226,12 @@ impl Tile<'_, '_, '_> {
                     let row = &mut to_slot[r * all..][..self.cols];
                     match slice {
                         Slice::F32(s) if from.col == 1 => {
-                            rows::softmax_from(&s[at + r * from.row..][..self.cols], row);
+                            rows::softmax_from(&s[at + r * from.row..][..self.cols], row, *round);
                         }
                         _ => {
                             rows::load_row(&slice, (at + r * from.row) as isize, from.col as isize, row);
-                            rows::softmax_row(table, row);
+                            rows::softmax_row(table, row, *round);
                         }
-                    }
-                    if *round {
-                        table.round(row);
                     }
                 }
                 slots[*to] = to_slot;

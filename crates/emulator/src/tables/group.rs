@@ -5,9 +5,9 @@
 //! fp16 value, which is why a group equals its members bit for bit.
 
 use ferrane_device::Result;
-use ferrane_host::{convert, f16};
+use ferrane_host::{convert, f16, rounded};
 
-use crate::plan::step::{Group, Instruction, MAX_WRITES};
+use crate::plan::step::{Binary, Elementwise, Group, Instruction, MAX_WRITES};
 
 use super::memory::{Reads, Slice, SliceMut, Writes};
 use super::nest::{MAX_OPERANDS, Odometer, divide};
@@ -114,9 +114,17 @@ pub(super) fn execute(table: &Table, instruction: &Instruction, registers: &mut 
     match &table.hardware {
         Some(hardware) => hardware.run(table, instruction, result, from),
         None => {
-            elementwise::run(table, instruction.op, result, from);
-            if instruction.round {
-                convert::round_f16(result);
+            let [a, b, _] = from;
+            match (instruction.op, instruction.round) {
+                (Elementwise::Binary(Binary::Add), true) => rounded::add(result, a, b),
+                (Elementwise::Binary(Binary::Sub), true) => rounded::sub(result, a, b),
+                (Elementwise::Binary(Binary::Mul), true) => rounded::mul(result, a, b),
+                (op, round) => {
+                    elementwise::run(table, op, result, from);
+                    if round {
+                        convert::round_f16(result);
+                    }
+                }
             }
         }
     }

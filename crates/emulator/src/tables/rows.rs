@@ -4,7 +4,7 @@
 //! the lanes in sequence; down columns that lie side by side (`strip`) one after the other. In the table `exact` they are fp64.
 
 use ferrane_device::Result;
-use ferrane_host::{convert, f16, simd, vectorize};
+use ferrane_host::{convert, f16, rounded, simd, vectorize};
 
 use crate::plan::step::{Nest, Norm, NormForm, Reduce, Reduction};
 
@@ -109,8 +109,8 @@ fn largest(row: &[f32]) -> f32 {
     lanes.iter().copied().fold(f32::NEG_INFINITY, |m, v| if v > m || v.is_nan() { v } else { m })
 }
 
-/// e^(v - max) over their sum, in place.
-pub(crate) fn softmax_row(table: &Table, row: &mut [f32]) {
+/// e^(v - max) over their sum, in place, rounded to fp16 if `round`.
+pub(crate) fn softmax_row(table: &Table, row: &mut [f32], round: bool) {
     if table.wide_sums {
         let max = largest(row);
         let mut total = 0.0f64;
@@ -119,6 +119,9 @@ pub(crate) fn softmax_row(table: &Table, row: &mut [f32]) {
         }
         for v in row.iter_mut() {
             *v = (f64::from(*v - max).exp() / total) as f32;
+        }
+        if round {
+            table.round(row);
         }
         return;
     }
@@ -138,11 +141,11 @@ pub(crate) fn softmax_row(table: &Table, row: &mut [f32]) {
         }
         lanes
     });
-    scale_row(row, 1.0 / lanes.iter().sum::<f32>());
+    scale_row(row, 1.0 / lanes.iter().sum::<f32>(), round);
 }
 
 /// [`softmax_row`] of fp32 sums from one row to another.
-pub(crate) fn softmax_from(from: &[f32], row: &mut [f32]) {
+pub(crate) fn softmax_from(from: &[f32], row: &mut [f32], round: bool) {
     let max = maximum(from);
     let lanes = vectorize!({
         let mut lanes = [0.0f32; LANES];
@@ -159,10 +162,13 @@ pub(crate) fn softmax_from(from: &[f32], row: &mut [f32]) {
         }
         lanes
     });
-    scale_row(row, 1.0 / lanes.iter().sum::<f32>());
+    scale_row(row, 1.0 / lanes.iter().sum::<f32>(), round);
 }
 
-fn scale_row(row: &mut [f32], scale: f32) {
+fn scale_row(row: &mut [f32], scale: f32, round: bool) {
+    if round {
+        return rounded::scale(row, scale);
+    }
     vectorize!({
         for v in row.iter_mut() {
             *v *= scale;
@@ -199,12 +205,7 @@ pub(crate) fn softmax(
 ) -> Result<()> {
     rows(nest, 1, reads, bases, writes, |row| match &table.hardware {
         Some(hardware) if round => hardware.softmax(row),
-        _ => {
-            softmax_row(table, row);
-            if round {
-                table.round(row);
-            }
-        }
+        _ => softmax_row(table, row, round),
     })
 }
 
