@@ -42,7 +42,7 @@ pub use view::{View, ViewMut};
 mod tests;
 
 /// Products with fewer multiply-adds than this stay on the calling thread.
-const PARALLEL_PRODUCT: usize = 1 << 20;
+const PARALLEL_PRODUCT: usize = 1 << 21;
 
 /// As above for products with few rows or columns, which are bound by reading.
 const PARALLEL_SKINNY: usize = 1 << 18;
