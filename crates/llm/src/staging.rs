@@ -8,12 +8,15 @@ use std::ops::Range;
 use ferrane_device::{
     Bindings, Device, Error, ErrorKind, Executable, ReadAccess, Request, Result, Surface, WriteAccess,
 };
-use ferrane_host::convert;
+use ferrane_host::{convert, pool};
 use half::f16;
 
 use crate::config::Config;
 use crate::layout::{Content, KernelLayout, OUTPUT, Region, Tap};
 use crate::weights::{Layer, Part};
+
+/// Elements of a task that copies: below two such tasks the hand-over costs more than it saves.
+const PER_TASK: usize = 128 * 1024;
 
 /// A layer's input surfaces of one kernel, and the request over them.
 #[derive(Clone)]
@@ -289,7 +292,7 @@ pub fn read_tap_f16(access: &ReadAccess, tap: &Tap, values: &mut [f16]) -> Resul
 
 fn copy_rows(from: &[f16], from_stride: usize, to: &mut [f16], to_stride: usize, width: usize) {
     if (from_stride, to_stride) == (width, width) {
-        to.copy_from_slice(from);
+        pool::for_each_chunk_mut(to, PER_TASK, |task, to| to.copy_from_slice(&from[task * PER_TASK..][..to.len()]));
         return;
     }
     for (f, t) in from.chunks(from_stride).zip(to.chunks_mut(to_stride)) {
