@@ -166,6 +166,30 @@ pub fn f16_to_f32_transposed(
     });
 }
 
+/// Transposes: `dst[c][r] = src[r][c]` for `rows` × `cols` source values, on the calling thread. Strides as in
+/// [`f32_to_f16_transposed`].
+///
+/// # Panics
+/// If a row does not fit its stride or its slice.
+pub fn transpose_f16(
+    src: &[f16],
+    src_row_stride: usize,
+    dst: &mut [f16],
+    dst_row_stride: usize,
+    rows: usize,
+    cols: usize,
+) {
+    if rows == 0 || cols == 0 {
+        return;
+    }
+    let src = &src[..extent(rows, cols, src_row_stride)];
+    let dst = &mut dst[..extent(cols, rows, dst_row_stride)];
+    #[cfg(target_arch = "x86_64")]
+    return x86::transpose_f16(src, src_row_stride, dst, dst_row_stride, rows, cols);
+    #[cfg(not(target_arch = "x86_64"))]
+    transpose_scalar(src, src_row_stride, dst, dst_row_stride, 0..rows, 0..cols, |v| v);
+}
+
 /// Elements that `rows` rows of `cols` take at this stride. Panics on a stride that lets rows overlap.
 fn extent(rows: usize, cols: usize, stride: usize) -> usize {
     assert!(rows <= 1 || stride >= cols, "a row of {cols} does not fit the stride {stride}");

@@ -1,6 +1,7 @@
 //! Steps that move elements, and pooling: no arithmetic that a table could choose, one kernel for all.
 
 use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_host::convert;
 
 use crate::plan::step::{Nest, Pool, PoolForm, Step};
 use crate::plan::view::View;
@@ -16,6 +17,9 @@ const GRAIN: usize = 64 * 1024;
 pub(crate) fn copy(nest: &Nest, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
     let inner = nest.depth() - 1;
     divide(nest, 1, writes, GRAIN, &|first, last, mut writes| {
+        if transpose(nest, first, last, reads, bases, &mut writes[0]) {
+            return;
+        }
         let (rows, row) = match inner {
             0 => (1, last - first),
             _ => ((last - first) * nest.extents[1..inner].iter().product::<usize>(), nest.extents[inner]),
@@ -36,6 +40,39 @@ pub(crate) fn copy(nest: &Nest, reads: &Reads<'_>, bases: &[usize], writes: Writ
             }
         }
     });
+}
+
+/// A copy whose two innermost loops exchange rows and columns, of elements of 16 bits. False if it is none.
+fn transpose(
+    nest: &Nest,
+    first: usize,
+    last: usize,
+    reads: &Reads<'_>,
+    bases: &[usize],
+    write: &mut SliceMut<'_>,
+) -> bool {
+    let Some(outer) = nest.depth().checked_sub(2) else { return false };
+    let (to, from) = (&nest.strides[0][outer..], &nest.strides[1][outer..]);
+    let (&[pitch, 1], &[1, source_pitch]) = (to, from) else { return false };
+    let (SliceMut::F16(to), Slice::F16(from)) = (write, &reads[0]) else { return false };
+    let cols = nest.extents[outer + 1];
+    let (matrices, rows) = match outer {
+        0 => (1, last - first),
+        _ => ((last - first) * nest.extents[1..outer].iter().product::<usize>(), nest.extents[outer]),
+    };
+    // As many elements of one as of the other, none of them twice.
+    if pitch < cols as isize || source_pitch < rows as isize {
+        return false;
+    }
+    let mut place = Odometer::new(nest, 1, first, bases);
+    for _ in 0..matrices {
+        let (to, from) = (&mut to[place.offsets[0] as usize..], &from[place.offsets[1] as usize..]);
+        convert::transpose_f16(from, source_pitch as usize, to, pitch as usize, cols, rows);
+        if outer > 0 {
+            place.advance(nest, outer);
+        }
+    }
+    true
 }
 
 fn copy_row(
@@ -92,30 +129,48 @@ pub(crate) fn fill(nest: &Nest, bits: [u8; 4], writes: Writes<'_>) {
     });
 }
 
-/// Calls `visit(index, offset)` for each place of a view, row-major; offsets count from the view's element 0.
-fn places(view: &View, mut visit: impl FnMut(&[usize], isize)) {
-    let rank = view.shape.len();
+/// Calls `visit(index, offset)` for each place of some axes, row-major; offsets count from the first.
+fn places((shape, strides): (&[usize], &[isize]), mut visit: impl FnMut(&[usize], isize)) {
+    let rank = shape.len();
     let mut index = [0usize; super::nest::MAX_LOOPS];
     let mut offset = 0;
-    for _ in 0..view.elements() {
+    for _ in 0..shape.iter().product() {
         visit(&index[..rank], offset);
         for axis in (0..rank).rev() {
             index[axis] += 1;
-            offset += view.strides[axis];
-            if index[axis] < view.shape[axis] {
+            offset += strides[axis];
+            if index[axis] < shape[axis] {
                 break;
             }
-            offset -= view.strides[axis] * view.shape[axis] as isize;
+            offset -= strides[axis] * shape[axis] as isize;
             index[axis] = 0;
         }
     }
+}
+
+/// The axes of a view from `first` on, up to `end`.
+fn axes(view: &View, first: usize, end: usize) -> (&[usize], &[isize]) {
+    (&view.shape[first..end], &view.strides[first..end])
+}
+
+/// The stride of some axes taken as one row, if they lie so.
+fn row_stride((shape, strides): (&[usize], &[isize])) -> Option<isize> {
+    let mut row: Option<(usize, isize)> = None;
+    for (&n, &stride) in shape.iter().zip(strides).rev().filter(|(n, _)| **n != 1) {
+        row = Some(match row {
+            None => (n, stride),
+            Some((count, inner)) if stride == inner * count as isize => (n * count, inner),
+            Some(_) => return None,
+        });
+    }
+    Some(row.map_or(0, |(_, stride)| stride))
 }
 
 /// `out[i…] = x[maps[0][i0], …]`.
 pub(crate) fn remap(step: &Step, maps: &[Vec<usize>], reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
     let (x, out) = (&step.reads[0], &step.writes[0]);
     let [mut write, ..] = writes;
-    places(out, |index, to| {
+    places(axes(out, 0, out.shape.len()), |index, to| {
         let from: isize = index.iter().zip(maps).zip(&x.strides).map(|((&i, map), s)| map[i] as isize * s).sum();
         write.set_from(to as usize, &reads[0], bases[0].wrapping_add_signed(from));
     });
@@ -143,22 +198,11 @@ pub(crate) fn gather(
     let [mut write, ..] = writes;
     let picked = indices.shape.len() - batch_dims;
     // Slices behind the axis are moved as rows where they lie side by side.
-    let tail = &x.shape[axis + 1..];
-    let row: usize = tail.iter().product();
-    let rows_move = crate::plan::view::reshape_strides(tail, &x.strides[axis + 1..], &[row]).unwrap_or_default();
-    let heads = View {
-        shape: out.shape[..axis + picked].to_vec(),
-        strides: out.strides[..axis + picked].to_vec(),
-        ..out.clone()
-    };
-    let ends = View {
-        shape: out.shape[axis + picked..].to_vec(),
-        strides: out.strides[axis + picked..].to_vec(),
-        ..out.clone()
-    };
-    let end_row = crate::plan::view::reshape_strides(&ends.shape, &ends.strides, &[row]).unwrap_or_default();
+    let tail = axes(x, axis + 1, x.shape.len());
+    let (heads, ends) = (axes(out, 0, axis + picked), axes(out, axis + picked, out.shape.len()));
+    let row: usize = tail.0.iter().product();
     let mut result = Ok(());
-    places(&heads, |index, to| {
+    places(heads, |index, to| {
         if result.is_err() {
             return;
         }
@@ -172,10 +216,10 @@ pub(crate) fn gather(
         };
         let mut from = bases[0] as isize + chosen as isize * x.strides[axis];
         from += index[..axis].iter().zip(&x.strides).map(|(&i, s)| i as isize * s).sum::<isize>();
-        match (rows_move.as_slice(), end_row.as_slice()) {
-            ([s], [d]) => copy_row(&mut write, to, *d, &reads[0], from, *s, row),
-            _ => places(&ends, |inner, offset| {
-                let more: isize = inner.iter().zip(&x.strides[axis + 1..]).map(|(&i, s)| i as isize * s).sum();
+        match (row_stride(tail), row_stride(ends)) {
+            (Some(s), Some(d)) => copy_row(&mut write, to, d, &reads[0], from, s, row),
+            _ => places(ends, |inner, offset| {
+                let more: isize = inner.iter().zip(tail.1).map(|(&i, s)| i as isize * s).sum();
                 write.set_from((to + offset) as usize, &reads[0], (from + more) as usize);
             }),
         }
@@ -194,7 +238,7 @@ pub(crate) fn gather_along(
     let (x, indices, out) = (&step.reads[0], &step.reads[1], &step.writes[0]);
     let [mut write, ..] = writes;
     let mut result = Ok(());
-    places(out, |index, to| {
+    places(axes(out, 0, out.shape.len()), |index, to| {
         let at: isize = index.iter().zip(&indices.strides).map(|(&i, s)| i as isize * s).sum();
         match checked(step, reads[1].int(bases[1].wrapping_add_signed(at)), x.shape[axis]) {
             Ok(chosen) => {
@@ -218,7 +262,7 @@ pub(crate) fn pool(table: &Table, step: &Step, pool: &Pool, reads: &Reads<'_>, b
     let [mut write, ..] = writes;
     let window = &pool.window;
     let spatial = window.kernel.len();
-    places(out, |index, to| {
+    places(axes(out, 0, out.shape.len()), |index, to| {
         let mut base = bases[0] as isize + index[0] as isize * x.strides[0] + index[1] as isize * x.strides[1];
         // Taps inside of the input along each axis, and taps inside of the padded input.
         let mut extents = [0usize; 3];

@@ -146,11 +146,14 @@ proptest! {
         f32_to_f16_transposed(&src, cols + sp, &mut turned, rows + dp, rows, cols);
         let mut back = vec![f32::NAN; rows * (cols + sp)];
         f16_to_f32_transposed(&turned, rows + dp, &mut back, cols + sp, cols, rows);
+        let mut moved = vec![f16::NAN; cols * (rows + sp)];
+        transpose_f16(&dst, cols + dp, &mut moved, rows + sp, rows, cols);
         for r in 0..rows {
             for c in 0..cols {
                 let want = f16::from_f32(src[r * (cols + sp) + c]);
                 prop_assert_eq!(dst[r * (cols + dp) + c], want);
                 prop_assert_eq!(turned[c * (rows + dp) + r], want);
+                prop_assert_eq!(moved[c * (rows + sp) + r], want);
                 prop_assert_eq!(back[r * (cols + sp) + c], want.to_f32());
             }
         }

@@ -208,3 +208,35 @@ pub fn f16_to_f32_transposed(
     transpose_scalar(src, src_row_stride, dst, dst_row_stride, rows8..rows, 0..cols8, f16::to_f32);
     transpose_scalar(src, src_row_stride, dst, dst_row_stride, 0..rows, cols8..cols, f16::to_f32);
 }
+
+/// With SSE2, which every x86-64 has.
+pub fn transpose_f16(
+    src: &[f16],
+    src_row_stride: usize,
+    dst: &mut [f16],
+    dst_row_stride: usize,
+    rows: usize,
+    cols: usize,
+) {
+    let (rows8, cols8) = (rows / 8 * 8, cols / 8 * 8);
+    for r0 in (0..rows8).step_by(STRIP_ROWS) {
+        for c in (0..cols8).step_by(8) {
+            for r in (r0..rows8.min(r0 + STRIP_ROWS)).step_by(8) {
+                // SAFETY: SSE2 is part of x86-64; each `s` and `d` has 8 elements (16 bytes).
+                unsafe {
+                    let mut block = [_mm_setzero_si128(); 8];
+                    for (i, lane) in block.iter_mut().enumerate() {
+                        let s = &src[(r + i) * src_row_stride + c..][..8];
+                        *lane = _mm_loadu_si128(s.as_ptr().cast());
+                    }
+                    for (i, lane) in transpose_8x8(block).into_iter().enumerate() {
+                        let d = &mut dst[(c + i) * dst_row_stride + r..][..8];
+                        _mm_storeu_si128(d.as_mut_ptr().cast(), lane);
+                    }
+                }
+            }
+        }
+    }
+    transpose_scalar(src, src_row_stride, dst, dst_row_stride, rows8..rows, 0..cols8, |v| v);
+    transpose_scalar(src, src_row_stride, dst, dst_row_stride, 0..rows, cols8..cols, |v| v);
+}
