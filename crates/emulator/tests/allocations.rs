@@ -29,7 +29,7 @@ fn allocations(body: impl FnOnce(&mut Builder, ValueId) -> Result<Vec<ValueId>, 
     for _ in 0..20 {
         request.evaluate().unwrap();
     }
-    (0..20).map(|_| heap::of(|| drop(request.evaluate().unwrap()))).min().unwrap()
+    (0..20).map(|_| heap::of(|| _ = request.evaluate().unwrap())).min().unwrap()
 }
 
 /// The steps that are neither products nor arithmetic on elements: windows, picked and moved elements, norms, comparisons.
