@@ -153,8 +153,8 @@ mod tests {
         for n in [0, 1, 15, 16, 17, 1000] {
             let (a, b) = (values(n, 1), values(n, 2));
             type Fused = fn(&mut [f32], &[f32], &[f32]);
-            let all: [(Fused, fn(f32, f32) -> f32); 3] =
-                [(add, |a, b| a + b), (sub, |a, b| a - b), (mul, |a, b| a * b)];
+            type Plain = fn(f32, f32) -> f32;
+            let all: [(Fused, Plain); 3] = [(add, |a, b| a + b), (sub, |a, b| a - b), (mul, |a, b| a * b)];
             let same = |found: &[f32], one: &dyn Fn(usize) -> f32| {
                 let mut want: Vec<f32> = (0..n).map(one).collect();
                 convert::round_f16(&mut want);
