@@ -2,6 +2,7 @@
 
 mod bench;
 mod compile;
+mod compiled;
 mod doctor;
 mod programs;
 mod target;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 
 pub use bench::{Bench, BenchDecode, BenchDispatch, BenchGemm, BenchProgram, BenchStep, GemmType, Sweep};
 pub use compile::Compile;
+pub use compiled::{Assemble, Disasm};
 pub use doctor::{Classes, Doctor};
 pub use programs::{
     Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run,
@@ -68,6 +70,10 @@ pub enum Command {
     Convert(Convert),
     /// Compile a program to the engine's own container, on a Mac.
     Compile(Compile),
+    /// Say what a compiled program (.hwx) does, task by task; as text, JSON or a picture; compare two.
+    Disasm(Disasm),
+    /// Make a compiled program of its text.
+    Assemble(Assemble),
     /// Compare two programs: functions, ops, weights, and what they compute.
     Diff(Diff),
     /// Write the backward program of a function: gradients of its outputs by its inputs and weights.

@@ -1,5 +1,5 @@
 //! The command `ferrane`: train, generate, eval, devices, doctor, classes, target, bench; fmt, check, explain, inspect, run, convert,
-//! diff, grad, cost, compile; trace.
+//! diff, grad, cost, compile; disasm, assemble; trace.
 //!
 //! Results go to standard output; progress and messages to standard error. With `--json` standard output holds JSON and nothing
 //! else. An error ends the process with status 1 and says what to do about it; so does a finding that is the result itself, a text
@@ -18,6 +18,7 @@ mod bench;
 mod check;
 mod classes;
 mod compile;
+mod compiled;
 mod computer;
 mod convert;
 mod cost;
@@ -76,6 +77,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Convert(args) => convert::run(args),
         Command::Cost(args) => cost::run(args),
         Command::Compile(args) => compile::run(args),
+        Command::Disasm(args) => compiled::disassemble(args),
+        Command::Assemble(args) => compiled::assemble(args),
         Command::Diff(args) => diff::run(args),
         Command::Grad(args) => grad::run(args),
         Command::Trace(args) => trace::run(args),

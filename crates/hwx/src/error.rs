@@ -57,6 +57,32 @@ impl Error {
         let help = "what can be made stands in docs/hwx.md; ask for less, or split the operation";
         Error { code: Code(720), offset: None, message: message.into(), help }
     }
+
+    /// A file for the Linux driver says sizes that do not go together.
+    pub(crate) fn anec(offset: usize, message: impl Into<String>) -> Error {
+        let help =
+            "is it an `.anec` file, and whole? its header has 0x6a8 bytes, its payload begins at 0x1000 or 0x800";
+        Error { code: Code(722), offset: Some(offset as u64), message: message.into(), help }
+    }
+
+    /// A program cannot be written for the Linux driver, or a file of the driver as a container.
+    pub(crate) fn driver(offset: u64, message: impl Into<String>) -> Error {
+        let help = "compile it for H13, with one program and 28 inputs and outputs at most; `ferrane disasm` shows what the file has";
+        Error { code: Code(721), offset: Some(offset), message: message.into(), help }
+    }
+
+    /// What should be a FlatBuffer is none.
+    pub(crate) fn flat(offset: usize, message: impl Into<String>) -> Error {
+        let help = "is it a FlatBuffer, and whole? its first four bytes are the place of its root table";
+        Error { code: Code(730), offset: Some(offset as u64), message: message.into(), help }
+    }
+
+    /// A part of a bundle is not what its kind promises.
+    pub(crate) fn bundle(offset: usize, message: impl Into<String>) -> Error {
+        let help =
+            "the file is cut off, or of a version that nobody has described; compare with one of the same system";
+        Error { code: Code(731), offset: Some(offset as u64), message: message.into(), help }
+    }
 }
 
 impl fmt::Display for Error {

@@ -16,8 +16,10 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod anec;
 pub mod asm;
 pub mod build;
+pub mod bundle;
 pub mod container;
 pub mod disasm;
 mod error;

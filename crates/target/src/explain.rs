@@ -183,6 +183,26 @@ const COMPILED: &[(u16, &str, &str)] = &[
         "program that cannot be made",
         "The program cannot be made: its tensors and its operation do not go together, a number has no room in its register (15 bits for width and height, 17 for channels, 5 for a kernel, 2 for a step), or how it is said is not established, as for tiles of large tensors.",
     ),
+    (
+        721,
+        "program for the Linux driver",
+        "The driver runs programs of H13 (A14, M1) in fixed places: the payload, memory between tasks, then outputs and inputs, 28 at most. A program of another engine, with tensors of some depth, or whose tasks name a buffer that is bound to nothing has no such file.",
+    ),
+    (
+        722,
+        "file of the Linux driver",
+        "The sizes in an `.anec` header do not go together: the payload has the bytes of the descriptors, rounded up to 16, and those of the constants, and begins at 0x1000 (`anecc`) or 0x800 (`libane`).",
+    ),
+    (
+        730,
+        "FlatBuffer",
+        "The first four bytes of a FlatBuffer lead to its root table, and a table to its vtable, which says where each field lies. One of the two leads out of the file or does not fit.",
+    ),
+    (
+        731,
+        "part of a bundle or of a compiled model",
+        "A string, blob or list of `coremldata.bin`, `net.plist` or a file of Espresso reaches beyond the file, or the file is of another kind or version.",
+    ),
 ];
 
 /// Every code, in order.

@@ -8,6 +8,7 @@
 mod audit;
 mod bench;
 mod compile;
+mod compiled;
 mod compiled_run;
 mod convert;
 mod cost;

@@ -60,8 +60,7 @@ const LONGEST: u64 = 256 << 20;
 pub fn assemble(text: &str) -> Result<Hwx, Diagnostics> {
     let mut problems = Diagnostics::new();
     let items = tree::parse(text, &mut problems);
-    let longest = LONGEST + text.len() as u64;
-    let mut made = Assembler { problems, taken: Vec::new(), longest, room: longest };
+    let mut made = Assembler::new(text, problems);
     let hwx = made.file(&items);
     let mut problems = made.problems;
     problems.sort();
@@ -72,6 +71,28 @@ pub fn assemble(text: &str) -> Result<Hwx, Diagnostics> {
         },
         _ => Err(problems),
     }
+}
+
+/// What the one statement of a text makes, if it is right: the disassembler makes sure of what it writes.
+fn alone<T>(text: &str, make: impl FnOnce(&mut Assembler, &Item) -> Option<T>) -> Option<T> {
+    let mut problems = Diagnostics::new();
+    let items = tree::parse(text, &mut problems);
+    let mut to = Assembler::new(text, problems);
+    let [item] = items.as_slice() else { return None };
+    make(&mut to, item).filter(|_| to.problems.is_empty())
+}
+
+/// The load command of a text that has nothing else.
+pub(crate) fn command(text: &str) -> Option<Command> {
+    alone(text, |to, item| match item.words.first() {
+        Some((Value::Word(word), _)) => command::assemble(to, item, command::kind(word)?),
+        _ => None,
+    })
+}
+
+/// The bytes of `tasks … { … }`, up to the last that is said.
+pub(crate) fn tasks(text: &str, generation: &'static Generation) -> Option<Vec<u8>> {
+    alone(text, |to, item| to.tasks(item, Some(generation)).map(|content| content.bytes))
 }
 
 struct Assembler {
@@ -92,6 +113,11 @@ struct Content {
 }
 
 impl Assembler {
+    fn new(text: &str, problems: Diagnostics) -> Assembler {
+        let longest = LONGEST + text.len() as u64;
+        Assembler { problems, taken: Vec::new(), longest, room: longest }
+    }
+
     fn error(&mut self, code: u16, span: Span, message: impl Into<String>) {
         self.problems.push(Diagnostic::error(Code(code), span, message));
     }

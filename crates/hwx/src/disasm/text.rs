@@ -72,7 +72,22 @@ pub(super) fn file(hwx: &Hwx) -> String {
     out
 }
 
+/// A load command by its names; one whose strings and numbers lie over each other, and which names cannot say, by its words.
 fn command(out: &mut String, command: &Command) {
+    let mut text = String::new();
+    named(&mut text, command);
+    if crate::asm::command(&text).as_ref() != Some(command) {
+        let (cmd, bytes) = (command.cmd(), command.bytes());
+        text = format!("\n{} {cmd:#x} {{ // {}\n", Kind::Other.word(), command.kind().word());
+        let _ = writeln!(text, "    command_size = {:#x}", bytes.len());
+        let said: Vec<bool> = (0..bytes.len()).map(|at| at < 8).collect();
+        rest(&mut text, "    ", bytes, &said);
+        text.push_str("}\n");
+    }
+    out.push_str(&text);
+}
+
+fn named(out: &mut String, command: &Command) {
     let (kind, bytes) = (command.kind(), command.bytes());
     let layout = kind.layout();
     // Bytes that are said by name.
@@ -307,9 +322,9 @@ fn tasks(out: &mut String, hwx: &Hwx, section: &Section, first: Option<usize>) {
         Ok(tasks) => tasks,
         Err(e) => return data(out, hwx, range, &format!("{what}, not decoded: {e}")),
     };
-    let text = hwx.content(section);
-    let mut said = vec![false; text.len()];
-    let _ = writeln!(out, "\ntasks {:#x} {{ // {}", section.offset, plain(&what));
+    let bytes = hwx.content(section);
+    let mut said = vec![false; bytes.len()];
+    let mut text = format!("\ntasks {:#x} {{ // {}\n", section.offset, plain(&what));
     let said_of = super::report::tasks(hwx, section, &tasks);
     let mut body = String::new();
     let mut end = 0;
@@ -318,9 +333,18 @@ fn tasks(out: &mut String, hwx: &Hwx, section: &Section, first: Option<usize>) {
         one(&mut body, generation, task, tasks.get(i + 1), end, said_of.get(i));
         end = task.offset + 4 * task.len();
     }
-    rest(out, "    ", text, &said);
-    out.push_str(&body);
-    out.push_str("}\n");
+    rest(&mut text, "    ", bytes, &said);
+    text.push_str(&body);
+    text.push_str("}\n");
+    // What nobody writes, lengths that say less than there is for example, has no text: then the bytes are told.
+    let made = crate::asm::tasks(&text, generation).filter(|made| {
+        let behind = bytes.get(made.len()..);
+        bytes.starts_with(made) && behind.is_some_and(|b| b.iter().all(|b| *b == 0))
+    });
+    match made {
+        Some(_) => out.push_str(&text),
+        None => data(out, hwx, range, &format!("{what}, which no text of tasks says")),
+    }
 }
 
 /// Where a task begins that follows one which ends at `end`, if nothing else is said.

@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// The most memory that `work` held at once.
-fn most<T>(work: impl FnOnce() -> T) -> (T, usize) {
+pub fn most<T>(work: impl FnOnce() -> T) -> (T, usize) {
     HELD.with(|held| held.set(0));
     MOST.with(|most| most.set(0));
     let done = work();
@@ -82,7 +82,7 @@ fn look(bytes: &[u8]) {
 
 /// Descriptors are two words where they are least, and a register has a name of some letters in the report and in what is made of
 /// it: the widest of all is JSON.
-fn bound(length: usize) -> usize {
+pub fn bound(length: usize) -> usize {
     128 * length + (1 << 20)
 }
 
@@ -98,14 +98,14 @@ fn originals() -> Vec<Vec<u8>> {
 
 /// A change of a file: bytes of the commands are hit as often as all others together.
 #[derive(Clone, Debug)]
-enum Change {
+pub enum Change {
     Set(usize, u8),
     Word(usize, u32),
     Cut(usize),
     Copy(usize, usize, usize),
 }
 
-fn change() -> impl Strategy<Value = Change> {
+pub fn change() -> impl Strategy<Value = Change> {
     let place = prop_oneof![0usize..0x3000, any::<usize>()];
     let word = prop_oneof![
         Just(u32::MAX),
@@ -124,7 +124,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn apply(bytes: &mut Vec<u8>, change: &Change) {
+pub fn apply(bytes: &mut Vec<u8>, change: &Change) {
     let length = bytes.len().max(1);
     match *change {
         Change::Set(at, byte) => {

@@ -1,6 +1,8 @@
 //! All tests of the crate that need more than one module.
 
+mod anec;
 mod build;
+mod bundle;
 mod docs;
 mod hostile;
 mod round_trip;

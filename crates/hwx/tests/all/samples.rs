@@ -10,7 +10,7 @@ use ferrane_testdata::Suite;
 use serde_json::Value;
 
 /// All files under a folder, in order.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     for path in entries.map(|e| e.path()) {

@@ -6,6 +6,8 @@
 
 mod attributes;
 mod blob;
+mod hwx;
+mod hwx_bundle;
 mod package;
 mod passes;
 mod text;
@@ -13,6 +15,8 @@ mod trace;
 
 pub use attributes::attributes;
 pub use blob::blob;
+pub use hwx::{hwx, hwx_stream, hwx_text};
+pub use hwx_bundle::{hwx_anec, hwx_bundle};
 pub use package::package;
 pub use passes::passes;
 pub use text::{parse, round_trip};
@@ -25,6 +29,11 @@ pub type Body = fn(&[u8]);
 pub const TARGETS: &[(&str, Body)] = &[
     ("attributes", attributes),
     ("blob", blob),
+    ("hwx", hwx),
+    ("hwx_anec", hwx_anec),
+    ("hwx_bundle", hwx_bundle),
+    ("hwx_stream", hwx_stream),
+    ("hwx_text", hwx_text),
     ("package", package),
     ("parse", parse),
     ("passes", passes),

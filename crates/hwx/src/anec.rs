@@ -1,0 +1,465 @@
+//! `.anec` (also `.ane`): what the Linux driver's library for M1 loads (spec: linux-driver.md 4.1).
+//!
+//! A header says the sizes of descriptors and constants, how many tiles of 16 KiB each buffer has, and the shapes of inputs and
+//! outputs; the payload is the descriptors and, at the next multiple of 16 bytes, the constants. Buffers have fixed places there:
+//! 0 the payload, 1 the constants in it, 2 and 3 memory between tasks, from 4 on the outputs and then the inputs.
+//!
+//! A compiler may have numbered them otherwise, so [`Anec::of`] finds each by its name ([`Bindings`]), gives it its place and writes
+//! that into the descriptors. The payload begins at 0x1000 in files of `anecc`, and at 0x800 where `libane` looks today;
+//! [`Anec::read`] takes both.
+
+use std::fmt::Write as _;
+
+use ferrane_diag::Diagnostics;
+
+use crate::asm;
+use crate::container::{Bindings, Direction, Hwx, Port, Use};
+use crate::error::{Error, Result};
+use crate::registers::{self, Generation};
+use crate::task::{self, Task};
+
+/// Where the payload begins in files of `anecc`.
+pub const FAR: usize = 0x1000;
+/// Where `libane` looks for the payload.
+pub const NEAR: usize = 0x800;
+/// Bytes of a tile.
+pub const TILE: u64 = 0x4000;
+/// The index of the first output.
+pub const PORTS: usize = 4;
+/// The end of the header's fields.
+const HEADER: usize = 0x6a8;
+/// Inputs and outputs that there may be.
+pub const MOST_PORTS: usize = BUFFERS - PORTS;
+/// Buffers of a program.
+const BUFFERS: usize = 32;
+/// Addresses of a container that is made of a file begin here, as the compiler's do.
+const BASE: u64 = 0x3000_0000;
+
+/// A program for the Linux driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Anec {
+    /// Where the payload begins in the file: [`FAR`] or [`NEAR`].
+    pub begins: usize,
+    /// Bytes of the first descriptor.
+    pub first_size: u32,
+    /// How many descriptors there are.
+    pub tasks: u32,
+    /// How many inputs.
+    pub inputs: u32,
+    /// How many outputs.
+    pub outputs: u32,
+    /// Tiles of each buffer; 0 where there is none.
+    pub tiles: [u32; BUFFERS],
+    /// Of each buffer of an input or output: batches, channels, height, width, and the bytes of a plane and of a row.
+    pub shapes: [[u64; 6]; BUFFERS],
+    /// The descriptors.
+    pub text: Vec<u8>,
+    /// The constants.
+    pub constants: Vec<u8>,
+    /// What lies between the header and the payload, between descriptors and constants, and behind them: zeros, if `anecc` wrote it.
+    rest: [Vec<u8>; 3],
+}
+
+fn number(file: &[u8], at: usize, width: usize) -> Result<u64> {
+    let bytes = at.checked_add(width).and_then(|end| file.get(at..end));
+    let bytes = bytes.ok_or_else(|| Error::anec(file.len(), "the file ends in its header"))?;
+    Ok(bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
+}
+
+fn number32(file: &[u8], at: usize) -> Result<u32> {
+    number(file, at, 4).map(|n| n as u32)
+}
+
+/// Tiles that so many bytes take.
+fn tiles(bytes: u64) -> Option<u32> {
+    u32::try_from(bytes.div_ceil(TILE)).ok()
+}
+
+impl Anec {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// E0722 where sizes do not go together or lead out of the file.
+    pub fn read(file: &[u8]) -> Result<Anec> {
+        let (size, text_size, constants_size) = (number(file, 0, 8)?, number(file, 0x10, 8)?, number(file, 0x18, 8)?);
+        let (first_size, count) = (number32(file, 8)?, number32(file, 0xc)?);
+        let (inputs, outputs) = (number32(file, 0x20)?, number32(file, 0x24)?);
+        if number(file, HEADER - 8, 8).is_err() {
+            return Err(Error::anec(0, format!("{} bytes are no `.anec`: the header has {HEADER:#x}", file.len())));
+        }
+        let constants_at = text_size.checked_next_multiple_of(16);
+        if text_size == 0 || constants_at.and_then(|at| at.checked_add(constants_size)) != Some(size) {
+            let message = format!(
+                "the size {size:#x} is not that of {text_size:#x} bytes of descriptors, rounded up to 16, and {constants_size:#x} of constants"
+            );
+            return Err(Error::anec(0, message));
+        }
+        if count == 0 || first_size == 0 || !first_size.is_multiple_of(4) || u64::from(first_size) > text_size {
+            let message = format!("{count} descriptors, the first of {first_size:#x} bytes, in {text_size:#x} bytes");
+            return Err(Error::anec(8, message));
+        }
+        if u64::from(inputs) + u64::from(outputs) > MOST_PORTS as u64 {
+            let message = format!("{inputs} inputs and {outputs} outputs; a program has {MOST_PORTS} at most");
+            return Err(Error::anec(0x20, message));
+        }
+        let fits = |begins: usize| (file.len().checked_sub(begins)).is_some_and(|room| room as u64 >= size);
+        // A payload begins with a descriptor, so what begins at 0x800 is not all zero.
+        let empty = file.get(NEAR..FAR.min(file.len())).is_some_and(|gap| gap.iter().all(|b| *b == 0));
+        let begins = match (fits(FAR), fits(NEAR)) {
+            (true, _) if empty => FAR,
+            (_, true) if !empty => NEAR,
+            _ => {
+                let message = format!(
+                    "the payload has {size:#x} bytes, the file {:#x} behind {NEAR:#x}",
+                    file.len().saturating_sub(NEAR)
+                );
+                return Err(Error::anec(0, message));
+            }
+        };
+        let (mut tiles, mut shapes) = ([0; BUFFERS], [[0; 6]; BUFFERS]);
+        for i in 0..BUFFERS {
+            tiles[i] = number32(file, 0x28 + 4 * i)?;
+            for j in 0..6 {
+                shapes[i][j] = number(file, 0xa8 + 8 * (6 * i + j), 8)?;
+            }
+        }
+        // Both fit, as was checked.
+        let (text_end, end) = (begins + text_size as usize, begins + size as usize);
+        let constants_begin = end - constants_size as usize;
+        Ok(Anec {
+            begins,
+            first_size,
+            tasks: count,
+            inputs,
+            outputs,
+            tiles,
+            shapes,
+            text: file[begins..text_end].to_vec(),
+            constants: file[constants_begin..end].to_vec(),
+            rest: [&file[HEADER..begins], &file[text_end..constants_begin], &file[end..]].map(<[u8]>::to_vec),
+        })
+    }
+
+    /// The file: what was read, if nothing was changed.
+    pub fn write(&self) -> Vec<u8> {
+        let [before, between, behind] = &self.rest;
+        let mut file = Vec::with_capacity(self.begins + self.text.len() + self.constants.len() + 16);
+        for n in [self.payload_size() as u64, u64::from(self.tasks) << 32 | u64::from(self.first_size)] {
+            file.extend_from_slice(&n.to_le_bytes());
+        }
+        for n in [self.text.len() as u64, self.constants.len() as u64] {
+            file.extend_from_slice(&n.to_le_bytes());
+        }
+        for n in [self.inputs, self.outputs].iter().chain(&self.tiles) {
+            file.extend_from_slice(&n.to_le_bytes());
+        }
+        for n in self.shapes.iter().flatten() {
+            file.extend_from_slice(&n.to_le_bytes());
+        }
+        file.extend_from_slice(before);
+        file.resize(self.begins, 0);
+        file.extend(self.payload_with(between));
+        file.extend_from_slice(behind);
+        file
+    }
+
+    /// Bytes of the payload.
+    fn payload_size(&self) -> usize {
+        self.text.len().next_multiple_of(16) + self.constants.len()
+    }
+
+    /// Descriptors and constants as the engine gets them.
+    pub fn payload(&self) -> Vec<u8> {
+        self.payload_with(&self.rest[1])
+    }
+
+    fn payload_with(&self, between: &[u8]) -> Vec<u8> {
+        let mut payload = self.text.clone();
+        payload.extend_from_slice(between);
+        payload.resize(self.text.len().next_multiple_of(16), 0);
+        payload.extend_from_slice(&self.constants);
+        payload
+    }
+
+    /// The descriptors, taken apart.
+    ///
+    /// # Errors
+    /// E0704 where they cannot be followed.
+    pub fn decode(&self) -> Result<Vec<Task>> {
+        task::decode(generation()?, &self.text, Some(self.first_size as usize / 4))
+    }
+
+    /// The program of a container, its payload beginning at `begins`.
+    ///
+    /// # Errors
+    /// E0721 for another engine than H13's, which is the only one that the driver runs this way, and for what such a file cannot
+    /// say. E0704 where the descriptors cannot be followed.
+    pub fn of(hwx: &Hwx, begins: usize) -> Result<Anec> {
+        let generation = generation()?;
+        if hwx.subtype != generation.subtype {
+            let name = hwx.generation().map_or(format!("subtype {}", hwx.subtype), |g| g.name.to_uppercase());
+            let message = format!("the program is for {name}; the driver runs programs of H13 (A14, M1) only");
+            return Err(Error::driver(8, message));
+        }
+        if ![FAR, NEAR].contains(&begins) {
+            return Err(Error::driver(0, format!("a payload begins at {FAR:#x} or {NEAR:#x}, not at {begins:#x}")));
+        }
+        let (programs, texts) = (hwx.programs(), hwx.texts());
+        let ([program], [(section, first)]) = (programs.as_slice(), texts.as_slice()) else {
+            let message = format!(
+                "{} programs and {} sections of descriptors; such a file has one of each",
+                programs.len(),
+                texts.len()
+            );
+            return Err(Error::driver(0, message));
+        };
+        let decoded = hwx.tasks(section, *first)?;
+        let Some(head) = decoded.first() else { return Err(Error::driver(section.offset.into(), "no descriptor")) };
+        let bindings = Bindings::of(hwx, program);
+        let mut anec = Anec {
+            begins,
+            first_size: 4 * head.len() as u32,
+            tasks: decoded.len() as u32,
+            inputs: 0,
+            outputs: 0,
+            tiles: [0; BUFFERS],
+            shapes: [[0; 6]; BUFFERS],
+            text: hwx.content(section).to_vec(),
+            constants: Vec::new(),
+            rest: [const { Vec::new() }; 3],
+        };
+        let places = anec.place(hwx, &bindings)?;
+        anec.tiles[0] = tiles(anec.payload_size() as u64)
+            .ok_or_else(|| Error::driver(section.offset.into(), "the payload has more tiles than 32 bits count"))?;
+        for task in &decoded {
+            anec.renumber(generation, task, &places)?;
+        }
+        Ok(anec)
+    }
+
+    /// Gives every buffer of a program its place; the result has the place for each index of the container.
+    fn place(&mut self, hwx: &Hwx, bindings: &Bindings) -> Result<[Option<u32>; BUFFERS]> {
+        let mut places = [None; BUFFERS];
+        let mut set = |indices: &[u32], place: usize| {
+            for index in indices {
+                if let Some(entry) = places.get_mut(*index as usize) {
+                    *entry = Some(place as u32);
+                }
+            }
+        };
+        let sections = hwx.sections();
+        let named = |name: &str| sections.iter().find(|s| format!("{},{}", s.segment, s.name) == name);
+        let mut constants: Option<&str> = None;
+        let mut scratch: Vec<(&str, u32)> = Vec::new();
+        for bar in &bindings.bars {
+            match &bar.holds {
+                Use::Text => set(&[bar.index], 0),
+                Use::Constants(name) if constants.is_none_or(|c| c == name) => {
+                    constants = Some(name);
+                    set(&[bar.index], 1);
+                    if let Some(section) = named(name) {
+                        self.constants = hwx.content(section).to_vec();
+                    }
+                }
+                Use::Constants(name) => {
+                    let message = format!(
+                        "constants lie in {} and in {name}; such a file has one piece",
+                        constants.unwrap_or("")
+                    );
+                    return Err(Error::driver(0, message));
+                }
+                Use::Scratch(name) => {
+                    // Each keeps its place, if that is one of the two; the compiler's first is 3.
+                    let known = scratch.iter().find(|(s, _)| s == name).map(|(_, place)| *place);
+                    let free = |place: &u32| scratch.iter().all(|(_, taken)| taken != place);
+                    let place = known.or_else(|| [bar.index, 3, 2].into_iter().find(|p| [2, 3].contains(p) && free(p)));
+                    let (Some(place), Some(section)) = (place, named(name)) else {
+                        return Err(Error::driver(0, "more than two sections of memory between tasks"));
+                    };
+                    scratch.push((name, place));
+                    set(&[bar.index], place as usize);
+                    self.tiles[place as usize] = tiles(section.size)
+                        .ok_or_else(|| Error::driver(0, format!("{name} has {:#x} bytes", section.size)))?;
+                }
+                Use::Port(_) | Use::Unknown => {}
+            }
+        }
+        let mut next = PORTS;
+        for (direction, what) in [(Direction::Output, "output"), (Direction::Input, "input")] {
+            for port in bindings.ports.iter().filter(|p| p.direction == Some(direction)) {
+                if next >= BUFFERS {
+                    return Err(Error::driver(0, format!("more than {MOST_PORTS} inputs and outputs")));
+                }
+                if port.bars.is_empty() {
+                    return Err(Error::driver(0, format!("the {what} {} is bound to no buffer", port.name)));
+                }
+                (self.shapes[next], self.tiles[next]) = shape(port)?;
+                set(&port.bars, next);
+                match direction {
+                    Direction::Output => self.outputs += 1,
+                    Direction::Input => self.inputs += 1,
+                }
+                next += 1;
+            }
+        }
+        Ok(places)
+    }
+
+    /// Writes the places of buffers into a descriptor.
+    fn renumber(&mut self, generation: &Generation, task: &Task, places: &[Option<u32>; BUFFERS]) -> Result<()> {
+        let selects: [(&str, &str, &str); 8] = [
+            ("TileBars", "RBase0", "RBE0"),
+            ("TileBars", "RBase1", "RBE1"),
+            ("TileBars", "WBase", "WBE"),
+            ("TileBars", "TBase", "TBE"),
+            ("KernelBars", "KBase0", "KBE0"),
+            ("KernelBars", "KBase1", "KBE1"),
+            ("KernelBars", "KBase2", "KBE2"),
+            ("KernelBars", "KBase3", "KBE3"),
+        ];
+        for (register, field, enable) in selects {
+            let Some(old) = task.head(generation, register, field) else { continue };
+            if task.head(generation, register, enable) != Some(1) {
+                continue;
+            }
+            let Some(new) = places.get(old as usize).copied().flatten() else {
+                let message = format!("{field} names the buffer {old}, which is bound to nothing");
+                return Err(Error::driver(task.offset as u64, message));
+            };
+            let found = generation.header.iter().find(|r| r.name == register);
+            let (Some(at), Some(field)) = (found.map(|r| r.address as usize), found.and_then(|r| r.field(field)))
+            else {
+                continue;
+            };
+            let at = task.offset + 4 * at;
+            if let (Ok(word), true) = (number32(&self.text, at), old != new) {
+                let word = field.set(word, new).unwrap_or(word);
+                self.text[at..at + 4].copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The engine that the driver knows.
+fn generation() -> Result<&'static Generation> {
+    registers::by_name("h13").ok_or_else(|| Error::driver(0, "the table of registers has no H13"))
+}
+
+/// Shape and tiles of a port.
+fn shape(port: &Port) -> Result<([u64; 6], u32)> {
+    let refused = |what: String| Error::driver(0, format!("{}: {what}", port.name));
+    let Some(tensor) = &port.tensor else { return Err(refused("no command says its shape".to_string())) };
+    let [n, c, h, w, d] = tensor.nchwd;
+    if d > 1 {
+        return Err(refused(format!("a tensor of depth {d}; such a file says no depth")));
+    }
+    let tiles = tiles(tensor.bytes).ok_or_else(|| refused(format!("a tensor of {:#x} bytes", tensor.bytes)))?;
+    Ok(([n.into(), c.into(), h.into(), w.into(), tensor.plane_stride, tensor.row_stride], tiles.max(1)))
+}
+
+/// Where the descriptors begin in a container that is made here: behind the commands of the most buffers there can be.
+const CONTENTS: u64 = 0x4000;
+
+impl Anec {
+    /// A container around the program, with which all that works on containers can look at it. Names are not in the file: outputs
+    /// are called `output0`, `output1` and so on, inputs `input0`, `input1`.
+    ///
+    /// # Errors
+    /// E0721 where the header says of a buffer what no container can.
+    pub fn to_hwx(&self) -> Result<Hwx> {
+        let text = self.container().ok_or_else(|| Error::driver(0, "sizes of buffers that no container has"))?;
+        // The text is made here and has no place that its reader would be told.
+        let refused = |problems: Diagnostics| {
+            let first = problems.iter().next().map_or_else(String::new, |d| d.message.clone());
+            Error::driver(0, format!("no container can say this: {first}"))
+        };
+        let mut hwx = asm::assemble(&text).map_err(refused)?;
+        let constants = CONTENTS + self.constants_offset();
+        for (at, bytes) in [(CONTENTS, &self.text), (constants, &self.constants)] {
+            if let Some(place) = hwx.bytes_mut(at..at + bytes.len() as u64) {
+                place.copy_from_slice(bytes);
+            }
+        }
+        Ok(hwx)
+    }
+
+    /// Where the constants lie behind the descriptors' beginning in a container.
+    fn constants_offset(&self) -> u64 {
+        (self.text.len() as u64).next_multiple_of(64)
+    }
+
+    /// The text of a container without its contents. `None` where a size overflows.
+    fn container(&self) -> Option<String> {
+        let (bytes, constants) = (self.text.len() as u64, self.constants.len() as u64);
+        let behind = self.constants_offset();
+        let whole = behind + constants;
+        let mut next = BASE + whole.next_multiple_of(TILE);
+        let mut bars = format!("bar 0 = {BASE:#x}\n");
+        let mut out = format!(
+            "hwx {{ subtype = h13; size = {:#x} }}\nsegment {{ name = \"__TEXT\"; vmaddr = {BASE:#x}; vmsize = {:#x}; \
+             fileoff = {CONTENTS:#x}; filesize = {whole:#x}\nsection \"__text\" \"__TEXT\" {{ addr = {BASE:#x}; \
+             size = {bytes:#x}; offset = {CONTENTS:#x}; align = 14; flags = 0x28 }}\n",
+            CONTENTS + whole,
+            whole.next_multiple_of(TILE),
+        );
+        if constants > 0 {
+            let at = BASE + behind;
+            let _ = writeln!(
+                out,
+                "section \"__const\" \"__TEXT\" {{ addr = {at:#x}; size = {constants:#x}; offset = {:#x}; align = 6; flags = 0x26 }}",
+                CONTENTS + behind
+            );
+            let _ = writeln!(bars, "bar 1 = {at:#x}");
+        }
+        out.push_str("}\n");
+        let mut tensors = String::new();
+        for (index, tiles) in self.tiles.iter().enumerate().skip(2).filter(|(_, n)| **n > 0) {
+            let (here, size) = (next, u64::from(*tiles) * TILE);
+            next += size;
+            let name = self.name(index);
+            let (segment, section, flags) = match (&name, index) {
+                (None, 2 | 3) => ("__DATA", "__bss", 0x25),
+                // A buffer that the header does not count.
+                (None, _) => continue,
+                (Some((1, _)), _) => ("__FVMLIB", "__const", 0x21),
+                (Some(_), _) => ("__FVMLIB", "__data", 0x23),
+            };
+            let _ = writeln!(bars, "bar {index} = {here:#x}");
+            // Two sections of memory between tasks have two names.
+            let section = if index == 2 { "__bss2" } else { section };
+            let _ = writeln!(
+                out,
+                "segment {{ name = {segment:?}; vmaddr = {here:#x}; vmsize = {size:#x}; flags = 6\n\
+                 section {section:?} {segment:?} {{ addr = {here:#x}; size = {size:#x}; flags = {flags:#x} }}\n}}"
+            );
+            let Some((direction, name)) = name else { continue };
+            let _ = writeln!(out, "binding {{ name = {name:?}; vmaddr = {here:#x} }}");
+            let [n, c, h, w, plane, row] = self.shapes[index];
+            let batch = c.checked_mul(plane)?;
+            let bytes = n.checked_mul(batch)?;
+            let _ = writeln!(
+                tensors,
+                "tensor {{ direction = {direction}; type = 5; n = {n}; c = {c}; h = {h}; w = {w}; d = 1; batch_stride = {batch}; \
+                 plane_stride = {plane}; row_stride = {row}; element_size = 2; bytes = {bytes}; interleave = 1; used = {bytes}\n\
+                 procedure = \"net\"; symbol = {name:?}; name = {name:?} }}"
+            );
+        }
+        let _ = writeln!(
+            out,
+            "program1 {{ name = \"net\"; text_addr = {BASE:#x}; first_task_words_less_one = {}; tasks = {}\n{bars}}}\n{tensors}",
+            (self.first_size / 4).checked_sub(1)?,
+            self.tasks
+        );
+        Some(out)
+    }
+
+    /// Direction, as containers number it, and name of the buffer at an index.
+    fn name(&self, index: usize) -> Option<(u32, String)> {
+        let at = index.checked_sub(PORTS)? as u32;
+        match at.checked_sub(self.outputs) {
+            None => Some((2, format!("output{at}"))),
+            Some(input) => (input < self.inputs).then(|| (1, format!("input{input}"))),
+        }
+    }
+}

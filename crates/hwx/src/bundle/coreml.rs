@@ -1,0 +1,177 @@
+//! `coremldata.bin` of compiled models (spec: coreml-containers.md 4), known from few samples: what lies between the parts that are
+//! named here was zero there.
+
+use prost::Message;
+use serde::Serialize;
+
+use super::{u32_at, u64_at, zero};
+use crate::error::{Error, Result};
+
+/// Kinds of models, by the numbers of the field that holds them in Core ML's message.
+const KINDS: &[(u32, &str)] = &[
+    (200, "pipeline classifier"),
+    (201, "pipeline regressor"),
+    (202, "pipeline"),
+    (303, "neural network regressor"),
+    (403, "neural network classifier"),
+    (500, "neural network"),
+    (502, "ML Program"),
+];
+/// Where the length of the first string stands.
+const STRING: usize = 0x1c;
+/// Zeros between the specification's number and the description's length.
+const GAP: usize = 28;
+/// Pairs and sections that are read.
+const MOST: usize = 1 << 16;
+
+/// `coremldata.bin`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Data {
+    /// What kind of model it is, as Core ML numbers them.
+    pub kind: u32,
+    /// The same in words, if it is a known one.
+    pub kind_name: Option<&'static str>,
+    /// The number behind the kind; 5 in the sample.
+    pub number: u32,
+    /// `generic`.
+    pub class: String,
+    /// The version of Core ML's specification: 7 for iOS 16.
+    pub specification: u32,
+    /// Names of its inputs.
+    pub inputs: Vec<String>,
+    /// Names of its outputs.
+    pub outputs: Vec<String>,
+    /// What the model says about itself: author, licence, version, description and the rest, as far as it does.
+    pub metadata: Vec<(String, String)>,
+    /// Bytes behind the description.
+    pub behind: usize,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Feature {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Metadata {
+    #[prost(string, tag = "1")]
+    description: String,
+    #[prost(string, tag = "2")]
+    version: String,
+    #[prost(string, tag = "3")]
+    author: String,
+    #[prost(string, tag = "4")]
+    licence: String,
+    #[prost(btree_map = "string, string", tag = "100")]
+    others: std::collections::BTreeMap<String, String>,
+}
+
+/// The parts of Core ML's `ModelDescription` that are told.
+#[derive(Clone, PartialEq, Message)]
+struct Description {
+    #[prost(message, repeated, tag = "1")]
+    inputs: Vec<Feature>,
+    #[prost(message, repeated, tag = "10")]
+    outputs: Vec<Feature>,
+    #[prost(message, optional, tag = "100")]
+    metadata: Option<Metadata>,
+}
+
+/// A string behind its length of eight bytes, and what follows it.
+fn string(file: &[u8], at: usize) -> Option<(&[u8], usize)> {
+    let length = usize::try_from(u64_at(file, at)?).ok()?;
+    let end = at.checked_add(8)?.checked_add(length)?;
+    Some((file.get(at + 8..end)?, end))
+}
+
+impl Data {
+    /// True for what begins like one.
+    pub fn is(head: &[u8]) -> bool {
+        let kind = u32_at(head, 0).is_some_and(|k| KINDS.iter().any(|(n, _)| *n == k));
+        kind && zero(head, 8..STRING) && string(head, STRING).is_some_and(|(s, _)| s.len() < 64 && s.is_ascii())
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// E0731 where it is cut off, or its description is none.
+    pub fn read(file: &[u8]) -> Result<Data> {
+        let (Some(kind), Some(number)) = (u32_at(file, 0), u32_at(file, 4)) else {
+            return Err(Error::bundle(0, format!("{} bytes are no `coremldata.bin`", file.len())));
+        };
+        let class = string(file, STRING);
+        let (class, at) = class.ok_or_else(|| Error::bundle(STRING, "the first string reaches beyond the file"))?;
+        let specification =
+            u32_at(file, at).ok_or_else(|| Error::bundle(at, "the file ends before the specification's version"))?;
+        let described = at.checked_add(4 + GAP).and_then(|at| string(file, at).map(|found| (at, found)));
+        let Some((begin, (described, end))) = described else {
+            return Err(Error::bundle(at, "the description reaches beyond the file"));
+        };
+        let description = Description::decode(described)
+            .map_err(|e| Error::bundle(begin, format!("the description is no message of Core ML: {e}")))?;
+        let names = |list: Vec<Feature>| list.into_iter().map(|f| f.name).collect();
+        let m = description.metadata.unwrap_or_default();
+        let own =
+            [("description", m.description), ("version", m.version), ("author", m.author), ("licence", m.licence)];
+        let own = own.into_iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| (k.to_string(), v));
+        Ok(Data {
+            kind,
+            kind_name: KINDS.iter().find(|(n, _)| *n == kind).map(|(_, name)| *name),
+            number,
+            class: String::from_utf8_lossy(class).into_owned(),
+            specification,
+            inputs: names(description.inputs),
+            outputs: names(description.outputs),
+            metadata: own.chain(m.others).collect(),
+            behind: file.len() - end,
+        })
+    }
+}
+
+/// A name and the pairs behind it.
+pub type Section = (String, Vec<(String, String)>);
+
+/// `analytics/coremldata.bin`: named lists of pairs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Analytics {
+    /// The lists.
+    pub sections: Vec<Section>,
+}
+
+impl Analytics {
+    /// True for what begins like one: a length and so many letters.
+    pub fn is(head: &[u8]) -> bool {
+        let name = string(head, 0).map(|(name, _)| name);
+        name.is_some_and(|n| (4..64).contains(&n.len()) && n.iter().all(u8::is_ascii_alphanumeric))
+            && Analytics::read(head).is_ok()
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// E0731 where a string or a list reaches beyond it.
+    pub fn read(file: &[u8]) -> Result<Analytics> {
+        let (mut sections, mut at, mut seen) = (Vec::new(), 0, 0);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let cut = |at: usize| Error::bundle(at, "a string reaches beyond the file");
+        while at < file.len() {
+            let (name, next) = string(file, at).ok_or_else(|| cut(at))?;
+            let count = u64_at(file, next).ok_or_else(|| cut(next))?;
+            at = next + 8;
+            let mut pairs = Vec::new();
+            for _ in 0..count {
+                seen += 1;
+                if seen > MOST {
+                    return Err(Error::bundle(at, format!("more than {MOST} pairs")));
+                }
+                let (key, next) = string(file, at).ok_or_else(|| cut(at))?;
+                let (value, end) = string(file, next).ok_or_else(|| cut(next))?;
+                pairs.push((text(key), text(value)));
+                at = end;
+            }
+            sections.push((text(name), pairs));
+        }
+        Ok(Analytics { sections })
+    }
+}
