@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 pub use bench::{Bench, BenchDecode, BenchDispatch, BenchGemm, BenchProgram, BenchStep, GemmType, Sweep};
 pub use compile::Compile;
-pub use compiled::{Assemble, Disasm};
+pub use compiled::{Assemble, Disasm, HwxCommand, HwxConvert, HwxPack, HwxUnpack};
 pub use doctor::{Classes, Doctor};
 pub use programs::{
     Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run,
@@ -62,7 +62,7 @@ pub enum Command {
     Check(Check),
     /// Say all that is known about a code of `check`.
     Explain(Explain),
-    /// Show what is in a program: functions, types, ops, weights.
+    /// Show what is in a program or in what was made of one: functions, types, ops, weights, tasks.
     Inspect(Inspect),
     /// Run a program on given or random inputs.
     Run(Run),
@@ -74,6 +74,9 @@ pub enum Command {
     Disasm(Disasm),
     /// Make a compiled program of its text.
     Assemble(Assemble),
+    /// Write compiled programs for the Linux driver, and take their weights out and put others in.
+    #[command(subcommand)]
+    Hwx(HwxCommand),
     /// Compare two programs: functions, ops, weights, and what they compute.
     Diff(Diff),
     /// Write the backward program of a function: gradients of its outputs by its inputs and weights.

@@ -5,6 +5,8 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 
 use ferrane::diag::Source;
+use ferrane::hwx::anec::Anec;
+use ferrane::hwx::bundle::{Kind, recognise};
 use ferrane::hwx::{Hwx, asm, disasm};
 use serde_json::json;
 
@@ -12,9 +14,14 @@ use crate::args::{Assemble, Disasm};
 use crate::error::{Error, Result};
 use crate::{files, out};
 
-/// Reads a compiled program.
+/// Reads a compiled program; around one for the Linux driver a container is made.
 pub fn load(path: &Path) -> Result<Hwx> {
-    Hwx::read(&files::read(path)?).map_err(|e| files::failed(path, e))
+    let bytes = files::read(path)?;
+    let hwx = match recognise(&bytes, bytes.len() as u64) {
+        Some(Kind::Anec) => Anec::read(&bytes).and_then(|anec| anec.to_hwx()),
+        _ => Hwx::read(&bytes),
+    };
+    hwx.map_err(|e| files::failed(path, e))
 }
 
 /// Writes a file that is not there yet, or may be replaced.

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::args::Inspect;
 use crate::error::Result;
-use crate::out;
 use crate::program::{self, Care};
+use crate::{about, out};
 
 /// Weights of a file that are shown without `--weights`.
 const SHOWN: usize = 5;
@@ -27,6 +27,9 @@ struct Weight {
 
 /// Runs the command.
 pub fn run(args: Inspect) -> Result<()> {
+    if about::inspect(&args)? {
+        return Ok(());
+    }
     let program::Loaded { form, program, .. } = program::load(&args.file, Care::Form)?;
     let files = weights(&program);
     if args.json {

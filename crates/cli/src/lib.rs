@@ -1,5 +1,5 @@
 //! The command `ferrane`: train, generate, eval, devices, doctor, classes, target, bench; fmt, check, explain, inspect, run, convert,
-//! diff, grad, cost, compile; disasm, assemble; trace.
+//! diff, grad, cost, compile; disasm, assemble, hwx; trace.
 //!
 //! Results go to standard output; progress and messages to standard error. With `--json` standard output holds JSON and nothing
 //! else. An error ends the process with status 1 and says what to do about it; so does a finding that is the result itself, a text
@@ -11,6 +11,7 @@
 // A command prints; libraries do not.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod about;
 mod args;
 mod array;
 mod audit;
@@ -32,6 +33,7 @@ mod files;
 mod fmt;
 mod generate;
 mod grad;
+mod hwx;
 mod inspect;
 mod memory;
 mod model;
@@ -79,6 +81,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Compile(args) => compile::run(args),
         Command::Disasm(args) => compiled::disassemble(args),
         Command::Assemble(args) => compiled::assemble(args),
+        Command::Hwx(what) => hwx::run(what),
         Command::Diff(args) => diff::run(args),
         Command::Grad(args) => grad::run(args),
         Command::Trace(args) => trace::run(args),

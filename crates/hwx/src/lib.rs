@@ -23,6 +23,7 @@ pub mod bundle;
 pub mod container;
 pub mod disasm;
 mod error;
+mod kernels;
 pub mod registers;
 pub mod surface;
 pub mod symbol;
@@ -32,3 +33,4 @@ pub mod weights;
 
 pub use container::Hwx;
 pub use error::{Error, Result};
+pub use kernels::Kernel;

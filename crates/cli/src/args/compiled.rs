@@ -1,8 +1,8 @@
-//! The commands that work on compiled programs: disasm, assemble.
+//! The commands that work on compiled programs: disasm, assemble, hwx.
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 /// `ferrane disasm`.
 #[derive(Args, Debug)]
@@ -19,7 +19,7 @@ docs/hwx.md explains the words, docs/hwx-registers.md has the registers. What no
 
 Exit status: 0 told, 1 no compiled program; with --diff as `ferrane diff`: 0 the same, 1 different, 2 trouble.")]
 pub struct Disasm {
-    /// A compiled program, .hwx (`-` is standard input).
+    /// A compiled program, .hwx or .anec (`-` is standard input).
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Also every register that a task sets.
@@ -57,6 +57,77 @@ pub struct Assemble {
     /// The text of a compiled program; `-` is standard input.
     #[arg(value_name = "TEXT")]
     pub text: PathBuf,
+    /// The file to write.
+    #[arg(long, short, value_name = "OUT.hwx")]
+    pub output: PathBuf,
+    /// Replace what is there.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `ferrane hwx`.
+#[derive(Debug, Subcommand)]
+pub enum HwxCommand {
+    /// Write a compiled program for the Linux driver (.anec), or such a file as a container or a bare payload.
+    #[command(after_help = "\
+Examples:
+  ferrane hwx convert model.hwx model.anec             for the Linux driver of M1; buffers are found by their names
+  ferrane hwx convert model.hwx model.anec --libane    the payload where today's libane looks, at 0x800
+  ferrane hwx convert model.anec model.hwx             a container around it, with names that are made up
+  ferrane hwx convert model.anec payload.bin           descriptors and constants alone
+
+`ferrane disasm` reads .anec files as they are.")]
+    Convert(HwxConvert),
+    /// Write the weights of each convolution as .npy files.
+    #[command(after_help = "\
+Examples:
+  ferrane hwx unpack model.hwx -o weights       weights/task0.npy, weights/task1.npy, …: [Cout, Cin, Kh, Kw]
+  ferrane hwx pack model.hwx weights -o new.hwx")]
+    Unpack(HwxUnpack),
+    /// Write a compiled program with other weights, from .npy files as `unpack` names them.
+    Pack(HwxPack),
+}
+
+/// `ferrane hwx convert`.
+#[derive(Args, Debug)]
+pub struct HwxConvert {
+    /// A compiled program, .hwx or .anec; which of them, its first bytes say.
+    #[arg(value_name = "IN")]
+    pub input: PathBuf,
+    /// What to write, by its name: .anec or .ane; of an .anec also .hwx, or .bin for the payload.
+    #[arg(value_name = "OUT")]
+    pub output: PathBuf,
+    /// Begin the payload at 0x800, where today's libane looks for it, and not at 0x1000.
+    #[arg(long)]
+    pub libane: bool,
+    /// Replace what is there.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `ferrane hwx unpack`.
+#[derive(Args, Debug)]
+pub struct HwxUnpack {
+    /// A compiled program.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Folder of the weights, made if it is not there.
+    #[arg(long, short, value_name = "DIR")]
+    pub output: PathBuf,
+    /// Replace what is there.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `ferrane hwx pack`.
+#[derive(Args, Debug)]
+pub struct HwxPack {
+    /// A compiled program.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Folder with the weights, taskN.npy; tasks without a file keep theirs.
+    #[arg(value_name = "DIR")]
+    pub weights: PathBuf,
     /// The file to write.
     #[arg(long, short, value_name = "OUT.hwx")]
     pub output: PathBuf,

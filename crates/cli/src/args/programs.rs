@@ -105,9 +105,18 @@ pub struct Explain {
 
 /// `ferrane inspect`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ferrane inspect model.mlpackage            functions, types, ops, weights
+  ferrane inspect model.hwx                  what a compiled program is for, its inputs, outputs and constants
+  ferrane inspect H16G.bundle                which files of a bundle are known, and what each is
+  ferrane inspect net.plist --json
+
+What a file is, its contents say, not its name: programs; compiled programs (.hwx); files of the Linux driver (.anec); FlatBuffers of E5
+bundles; coremldata.bin; net.plist; networks, shapes and weights of Espresso; weight.bin. What nobody has described is told as such.")]
 pub struct Inspect {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
-    #[arg(value_name = "PROGRAM")]
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc; a compiled program, or a file or folder of a bundle.
+    #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Every weight, not only the largest of each file.
     #[arg(long)]

@@ -7,6 +7,7 @@
 
 mod audit;
 mod bench;
+mod bundles;
 mod compile;
 mod compiled;
 mod compiled_run;

@@ -1,0 +1,120 @@
+//! `ferrane hwx`: compiled programs for the Linux driver, and their weights.
+
+use std::fs;
+use std::path::Path;
+
+use ferrane::host::f16;
+use ferrane::hwx::anec::{Anec, FAR, NEAR};
+use ferrane::hwx::bundle::{Kind, recognise};
+use ferrane::hwx::{Hwx, Kernel};
+use ferrane::mil::DataType;
+
+use crate::args::{HwxCommand, HwxConvert, HwxPack, HwxUnpack};
+use crate::array::{Array, npy};
+use crate::compiled::{load, write};
+use crate::error::{Error, Result};
+use crate::{files, out};
+
+/// Runs the command.
+pub fn run(what: HwxCommand) -> Result<()> {
+    match what {
+        HwxCommand::Convert(args) => convert(&args),
+        HwxCommand::Unpack(args) => unpack(&args),
+        HwxCommand::Pack(args) => pack(&args),
+    }
+}
+
+fn convert(args: &HwxConvert) -> Result<()> {
+    let wrong = |why: &str| Err(files::failed(&args.output, why));
+    let failed = |e| files::failed(&args.input, e);
+    let bytes = files::read(&args.input)?;
+    let begins = if args.libane { NEAR } else { FAR };
+    let extension = args.output.extension().and_then(|e| e.to_str()).unwrap_or("");
+    let of_driver = recognise(&bytes, bytes.len() as u64) == Some(Kind::Anec);
+    let made = match (extension, of_driver) {
+        ("anec" | "ane", false) => Anec::of(&Hwx::read(&bytes).map_err(failed)?, begins).map_err(failed)?.write(),
+        ("anec" | "ane", true) => {
+            let container = Anec::read(&bytes).and_then(|anec| anec.to_hwx()).map_err(failed)?;
+            Anec::of(&container, begins).map_err(failed)?.write()
+        }
+        ("hwx", true) => Anec::read(&bytes).and_then(|anec| anec.to_hwx()).map_err(failed)?.write(),
+        ("bin", true) => Anec::read(&bytes).map_err(failed)?.payload(),
+        ("hwx" | "bin", false) => return wrong("only of an .anec; `ferrane disasm --text` takes a container apart"),
+        _ => return wrong("what is to be written? give a name that ends in .anec, or of an .anec in .hwx or .bin"),
+    };
+    write(&args.output, args.force, &made)?;
+    out::line(format_args!("{}: {} bytes from {}", args.output.display(), made.len(), args.input.display()))
+}
+
+/// The weights of a program, of which there must be some.
+fn kernels(path: &Path, hwx: &Hwx) -> Result<Vec<Kernel>> {
+    let kernels = hwx.kernels().map_err(|e| files::failed(path, e))?;
+    if kernels.is_empty() {
+        return Err(files::failed(path, "no task reads weights; `ferrane disasm` says what each does"));
+    }
+    Ok(kernels)
+}
+
+fn name(kernel: &Kernel) -> String {
+    format!("task{}.npy", kernel.task)
+}
+
+fn unpack(args: &HwxUnpack) -> Result<()> {
+    let hwx = load(&args.file)?;
+    let mut written = 0;
+    let kernels = kernels(&args.file, &hwx)?;
+    fs::create_dir_all(&args.output).map_err(|e| files::failed(&args.output, e))?;
+    for kernel in &kernels {
+        let weights = hwx.unpack(kernel);
+        let (lanes, weights) = match (&kernel.lanes, &weights) {
+            (Ok(lanes), Ok(weights)) => (lanes, weights),
+            (Err(e), _) | (_, Err(e)) => {
+                out::note(format_args!("task {}: left out: {e}", kernel.task));
+                continue;
+            }
+        };
+        let shape = lanes.geometry();
+        let shape = [shape.cout, shape.cin, shape.kh, shape.kw].map(|n| n as usize);
+        let bytes: Vec<u8> = weights.iter().flat_map(|w| w.to_bits().to_le_bytes()).collect();
+        let array = Array::from_bytes(DataType::Fp16, &shape, &bytes).map_err(Error::new)?;
+        let path = args.output.join(name(kernel));
+        write(&path, args.force, &npy::write(&array))?;
+        out::line(format_args!("{}: fp16 {shape:?}", path.display()))?;
+        written += 1;
+    }
+    if written == 0 {
+        return Err(files::failed(&args.file, "no weights whose order is known"));
+    }
+    Ok(())
+}
+
+fn pack(args: &HwxPack) -> Result<()> {
+    let mut hwx = load(&args.file)?;
+    let mut packed = Vec::new();
+    for kernel in kernels(&args.file, &hwx)? {
+        let path = args.weights.join(name(&kernel));
+        if !path.is_file() {
+            continue;
+        }
+        let array = npy::read(&files::read(&path)?).map_err(|e| files::failed(&path, e))?;
+        let shape = kernel.lanes.as_ref().map_err(|e| files::failed(&path, e))?.geometry();
+        let wanted = [shape.cout, shape.cin, shape.kh, shape.kw].map(|n| n as usize);
+        if array.shape != wanted {
+            let why = format!("has the shape {:?}, the weights of task {} {wanted:?}", array.shape, kernel.task);
+            return Err(files::failed(&path, why));
+        }
+        let halves = array.to(DataType::Fp16).map_err(|e| files::failed(&path, e))?.to_bytes();
+        let weights: Vec<f16> =
+            halves.chunks_exact(2).map(|b| f16::from_bits(u16::from_le_bytes([b[0], b[1]]))).collect();
+        hwx.pack(&kernel, &weights).map_err(|e| files::failed(&path, e))?;
+        packed.push(kernel.task.to_string());
+    }
+    if packed.is_empty() {
+        return Err(files::failed(
+            &args.weights,
+            "no taskN.npy of a task that reads weights; `ferrane hwx unpack` writes them",
+        ));
+    }
+    write(&args.output, args.force, &hwx.write())?;
+    out::line(format_args!("{}: new weights of task {}", args.output.display(), packed.join(", ")))
+}
