@@ -61,7 +61,8 @@ fn folder(args: &Inspect) -> Result<bool> {
         return Ok(false);
     }
     let (found, more) = bundle::scan(path).map_err(|e| files::failed(path, e))?;
-    if found.is_empty() {
+    // Weights alone are no bundle: they belong to a program elsewhere.
+    if found.iter().all(|f| f.kind == Kind::Blob) {
         return Ok(false);
     }
     let next = "Each of these can be given to `ferrane inspect`, and compiled programs to `ferrane disasm`.";
