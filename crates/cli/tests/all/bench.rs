@@ -211,7 +211,7 @@ fn generation_is_held_against_the_rate_of_memory() {
         let found = one(&place, &line);
         spread(&found["prefill"], "tokens_per_second", 3);
         spread(&found["decode"], "tokens_per_second", 9);
-        spread(&found["read"], "gb_per_second", 3);
+        spread(&found["read"], "gb_per_second", 9);
         machine(&found);
         positive(&found, "bandwidth_share");
         bytes.push(positive(&found, "weight_bytes_per_token"));
