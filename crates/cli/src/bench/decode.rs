@@ -1,9 +1,9 @@
 //! `ferrane bench decode`: prefill and decode of a preset with random weights.
 //!
-//! A token reads every matrix once, so its time is held against a plain read loop over as much memory, which no cache
-//! holds unless it would hold the weights, too: a token can
-//! take no less than the time in which that loop reads the bytes of the weights. The loop reads that many before each token,
-//! and the share is the median of these pairs, because the rate of memory of a shared machine changes from second to second.
+//! A token reads every matrix once, so its time is held against a plain read loop over as much memory, which no cache holds
+//! unless it would hold the weights, too: a token can take no less than the time in which that loop reads the bytes of the
+//! weights. The loop reads that many before each token, and the share is the median of these pairs, because the rate of memory
+//! of a shared machine changes from second to second.
 
 use std::time::{Duration, Instant};
 
