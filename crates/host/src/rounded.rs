@@ -1,6 +1,6 @@
 //! fp32 arithmetic whose results are rounded to fp16 values where they are made, in one pass over memory.
 //!
-//! Each result is that of the operation in fp32, then of [`convert::round_f16`](crate::convert::round_f16): the same bits on every
+//! Each result is that of the operation in fp32, then of [`convert::round_f16`]: the same bits on every
 //! processor.
 
 use crate::{convert, vectorize};
