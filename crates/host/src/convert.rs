@@ -185,7 +185,10 @@ pub fn transpose_f16(
     let src = &src[..extent(rows, cols, src_row_stride)];
     let dst = &mut dst[..extent(cols, rows, dst_row_stride)];
     #[cfg(target_arch = "x86_64")]
-    x86::transpose_f16(src, src_row_stride, dst, dst_row_stride, rows, cols);
+    // SAFETY: every x86-64 processor has SSE2; the function checks its bounds.
+    unsafe {
+        x86::transpose_f16(src, src_row_stride, dst, dst_row_stride, rows, cols)
+    };
     #[cfg(not(target_arch = "x86_64"))]
     transpose_scalar(src, src_row_stride, dst, dst_row_stride, 0..rows, 0..cols, |v| v);
 }

@@ -147,96 +147,62 @@ fn transpose_8x8(r: [__m128i; 8]) -> [__m128i; 8] {
     ]
 }
 
-#[target_feature(enable = "avx,f16c")]
-pub fn f32_to_f16_transposed(
-    src: &[f32],
-    src_row_stride: usize,
-    dst: &mut [f16],
-    dst_row_stride: usize,
-    rows: usize,
-    cols: usize,
-) {
-    let (rows8, cols8) = (rows / 8 * 8, cols / 8 * 8);
-    for r0 in (0..rows8).step_by(STRIP_ROWS) {
-        for c in (0..cols8).step_by(8) {
-            for r in (r0..rows8.min(r0 + STRIP_ROWS)).step_by(8) {
-                let mut block = [_mm_setzero_si128(); 8];
-                for (i, lane) in block.iter_mut().enumerate() {
-                    let s = &src[(r + i) * src_row_stride + c..][..8];
-                    // SAFETY: `s` has 8 elements (32 bytes).
-                    *lane = unsafe { _mm256_cvtps_ph::<NEAREST>(_mm256_loadu_ps(s.as_ptr())) };
-                }
-                for (i, lane) in transpose_8x8(block).into_iter().enumerate() {
-                    let d = &mut dst[(c + i) * dst_row_stride + r..][..8];
-                    // SAFETY: `d` has 8 elements (16 bytes).
-                    unsafe { _mm_storeu_si128(d.as_mut_ptr().cast(), lane) }
-                }
-            }
-        }
-    }
-    transpose_scalar(src, src_row_stride, dst, dst_row_stride, rows8..rows, 0..cols8, f16::from_f32);
-    transpose_scalar(src, src_row_stride, dst, dst_row_stride, 0..rows, cols8..cols, f16::from_f32);
-}
-
-#[target_feature(enable = "avx,f16c")]
-pub fn f16_to_f32_transposed(
-    src: &[f16],
-    src_row_stride: usize,
-    dst: &mut [f32],
-    dst_row_stride: usize,
-    rows: usize,
-    cols: usize,
-) {
-    let (rows8, cols8) = (rows / 8 * 8, cols / 8 * 8);
-    for r0 in (0..rows8).step_by(STRIP_ROWS) {
-        for c in (0..cols8).step_by(8) {
-            for r in (r0..rows8.min(r0 + STRIP_ROWS)).step_by(8) {
-                let mut block = [_mm_setzero_si128(); 8];
-                for (i, lane) in block.iter_mut().enumerate() {
-                    let s = &src[(r + i) * src_row_stride + c..][..8];
-                    // SAFETY: `s` has 8 elements (16 bytes).
-                    *lane = unsafe { _mm_loadu_si128(s.as_ptr().cast()) };
-                }
-                for (i, lane) in transpose_8x8(block).into_iter().enumerate() {
-                    let d = &mut dst[(c + i) * dst_row_stride + r..][..8];
-                    // SAFETY: `d` has 8 elements (32 bytes).
-                    unsafe { _mm256_storeu_ps(d.as_mut_ptr(), _mm256_cvtph_ps(lane)) }
-                }
-            }
-        }
-    }
-    transpose_scalar(src, src_row_stride, dst, dst_row_stride, rows8..rows, 0..cols8, f16::to_f32);
-    transpose_scalar(src, src_row_stride, dst, dst_row_stride, 0..rows, cols8..cols, f16::to_f32);
-}
-
-/// With SSE2, which every x86-64 has.
-pub fn transpose_f16(
-    src: &[f16],
-    src_row_stride: usize,
-    dst: &mut [f16],
-    dst_row_stride: usize,
-    rows: usize,
-    cols: usize,
-) {
-    let (rows8, cols8) = (rows / 8 * 8, cols / 8 * 8);
-    for r0 in (0..rows8).step_by(STRIP_ROWS) {
-        for c in (0..cols8).step_by(8) {
-            for r in (r0..rows8.min(r0 + STRIP_ROWS)).step_by(8) {
-                // SAFETY: SSE2 is part of x86-64; each `s` and `d` has 8 elements (16 bytes).
-                unsafe {
-                    let mut block = [_mm_setzero_si128(); 8];
-                    for (i, lane) in block.iter_mut().enumerate() {
-                        let s = &src[(r + i) * src_row_stride + c..][..8];
-                        *lane = _mm_loadu_si128(s.as_ptr().cast());
-                    }
-                    for (i, lane) in transpose_8x8(block).into_iter().enumerate() {
-                        let d = &mut dst[(c + i) * dst_row_stride + r..][..8];
-                        _mm_storeu_si128(d.as_mut_ptr().cast(), lane);
+/// A transposition by blocks of 8 × 8: `load` reads a row of a block as 16-bit lanes, `store` writes one, `one` serves the edges.
+macro_rules! transposed {
+    ($(#[$attribute:meta])* $name:ident, $from:ty => $to:ty, $load:expr, $store:expr, $one:expr) => {
+        $(#[$attribute])*
+        pub fn $name(
+            src: &[$from],
+            src_row_stride: usize,
+            dst: &mut [$to],
+            dst_row_stride: usize,
+            rows: usize,
+            cols: usize,
+        ) {
+            let (rows8, cols8) = (rows / 8 * 8, cols / 8 * 8);
+            for r0 in (0..rows8).step_by(STRIP_ROWS) {
+                for c in (0..cols8).step_by(8) {
+                    for r in (r0..rows8.min(r0 + STRIP_ROWS)).step_by(8) {
+                        let mut block = [_mm_setzero_si128(); 8];
+                        for (i, lane) in block.iter_mut().enumerate() {
+                            let s = &src[(r + i) * src_row_stride + c..][..8];
+                            // SAFETY: `s` has 8 elements, which is what is loaded.
+                            *lane = unsafe { $load(s.as_ptr()) };
+                        }
+                        for (i, lane) in transpose_8x8(block).into_iter().enumerate() {
+                            let d = &mut dst[(c + i) * dst_row_stride + r..][..8];
+                            // SAFETY: `d` has 8 elements, which is what is stored.
+                            unsafe { $store(d.as_mut_ptr(), lane) }
+                        }
                     }
                 }
             }
+            transpose_scalar(src, src_row_stride, dst, dst_row_stride, rows8..rows, 0..cols8, $one);
+            transpose_scalar(src, src_row_stride, dst, dst_row_stride, 0..rows, cols8..cols, $one);
         }
-    }
-    transpose_scalar(src, src_row_stride, dst, dst_row_stride, rows8..rows, 0..cols8, |v| v);
-    transpose_scalar(src, src_row_stride, dst, dst_row_stride, 0..rows, cols8..cols, |v| v);
+    };
 }
+
+transposed!(
+    #[target_feature(enable = "avx,f16c")]
+    f32_to_f16_transposed, f32 => f16,
+    |s| _mm256_cvtps_ph::<NEAREST>(_mm256_loadu_ps(s)),
+    |d: *mut f16, lane| _mm_storeu_si128(d.cast(), lane),
+    f16::from_f32
+);
+
+transposed!(
+    #[target_feature(enable = "avx,f16c")]
+    f16_to_f32_transposed, f16 => f32,
+    |s: *const f16| _mm_loadu_si128(s.cast()),
+    |d, lane| _mm256_storeu_ps(d, _mm256_cvtph_ps(lane)),
+    f16::to_f32
+);
+
+transposed!(
+    #[target_feature(enable = "sse2")]
+    transpose_f16, f16 => f16,
+    |s: *const f16| _mm_loadu_si128(s.cast()),
+    |d: *mut f16, lane| _mm_storeu_si128(d.cast(), lane),
+    |v| v
+);
