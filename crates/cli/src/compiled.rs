@@ -16,11 +16,17 @@ use crate::{files, out};
 
 /// Reads a compiled program; around one for the Linux driver a container is made.
 pub fn load(path: &Path) -> Result<Hwx> {
-    let bytes = files::read(path)?;
-    let hwx = match recognise(&bytes, bytes.len() as u64) {
-        Some(Kind::Anec) => Anec::read(&bytes).and_then(|anec| anec.to_hwx()),
-        _ => Hwx::read(&bytes),
-    };
+    container(path, &files::read(path)?)
+}
+
+/// True for a program for the Linux driver.
+pub fn is_anec(bytes: &[u8]) -> bool {
+    recognise(bytes, bytes.len() as u64) == Some(Kind::Anec)
+}
+
+/// [`load`] of a file's bytes.
+pub fn container(path: &Path, bytes: &[u8]) -> Result<Hwx> {
+    let hwx = if is_anec(bytes) { Anec::read(bytes).and_then(|anec| anec.to_hwx()) } else { Hwx::read(bytes) };
     hwx.map_err(|e| files::failed(path, e))
 }
 

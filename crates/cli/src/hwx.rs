@@ -5,13 +5,12 @@ use std::path::Path;
 
 use ferrane::host::f16;
 use ferrane::hwx::anec::{Anec, FAR, NEAR};
-use ferrane::hwx::bundle::{Kind, recognise};
 use ferrane::hwx::{Hwx, Kernel};
 use ferrane::mil::DataType;
 
 use crate::args::{HwxCommand, HwxConvert, HwxPack, HwxUnpack};
 use crate::array::{Array, npy};
-use crate::compiled::{load, write};
+use crate::compiled::{container, is_anec, load, write};
 use crate::error::{Error, Result};
 use crate::{files, out};
 
@@ -30,14 +29,11 @@ fn convert(args: &HwxConvert) -> Result<()> {
     let bytes = files::read(&args.input)?;
     let begins = if args.libane { NEAR } else { FAR };
     let extension = args.output.extension().and_then(|e| e.to_str()).unwrap_or("");
-    let of_driver = recognise(&bytes, bytes.len() as u64) == Some(Kind::Anec);
+    let of_driver = is_anec(&bytes);
+    let container = || container(&args.input, &bytes);
     let made = match (extension, of_driver) {
-        ("anec" | "ane", false) => Anec::of(&Hwx::read(&bytes).map_err(failed)?, begins).map_err(failed)?.write(),
-        ("anec" | "ane", true) => {
-            let container = Anec::read(&bytes).and_then(|anec| anec.to_hwx()).map_err(failed)?;
-            Anec::of(&container, begins).map_err(failed)?.write()
-        }
-        ("hwx", true) => Anec::read(&bytes).and_then(|anec| anec.to_hwx()).map_err(failed)?.write(),
+        ("anec" | "ane", _) => Anec::of(&container()?, begins).map_err(failed)?.write(),
+        ("hwx", true) => container()?.write(),
         ("bin", true) => Anec::read(&bytes).map_err(failed)?.payload(),
         ("hwx" | "bin", false) => return wrong("only of an .anec; `ferrane disasm --text` takes a container apart"),
         _ => return wrong("what is to be written? give a name that ends in .anec, or of an .anec in .hwx or .bin"),

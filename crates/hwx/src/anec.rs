@@ -248,7 +248,7 @@ impl Anec {
             }
         };
         let sections = hwx.sections();
-        let named = |name: &str| sections.iter().find(|s| format!("{},{}", s.segment, s.name) == name);
+        let named = |name: &str| sections.iter().find(|s| s.label() == name);
         let mut constants: Option<&str> = None;
         let mut scratch: Vec<(&str, u32)> = Vec::new();
         for bar in &bindings.bars {

@@ -24,15 +24,14 @@ impl Hwx {
     /// # Errors
     /// E0704 where the descriptors cannot be followed.
     pub fn kernels(&self) -> Result<Vec<Kernel>> {
-        let report = Report::of(self);
-        let sections = self.sections();
+        let (report, sections) = (Report::of(self), self.sections());
         let (mut kernels, mut number) = (Vec::new(), 0);
         for ((text, first), told) in self.texts().into_iter().zip(&report.texts) {
             let Some(generation) = self.generation() else { continue };
             for (task, told) in self.tasks(&text, first)?.iter().zip(&told.tasks) {
-                let place = told.kernel.as_ref().and_then(|kernel| kernel.place.as_ref());
-                let named = |s: &&Section| matches!(place, Some(Place::Buffer { name, .. }) if *name == format!("{},{}", s.segment, s.name));
-                if let Some(section) = sections.iter().find(named) {
+                if let Some(Place::Buffer { name, .. }) = told.kernel.as_ref().and_then(|kernel| kernel.place.as_ref())
+                    && let Some(section) = sections.iter().find(|s| s.label() == *name)
+                {
                     let lanes = Lanes::of_task(generation, task);
                     kernels.push(Kernel { task: number, section: section.clone(), lanes });
                 }

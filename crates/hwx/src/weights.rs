@@ -87,6 +87,14 @@ impl Geometry {
         self.len() == 0
     }
 
+    /// Checks that so many weights are those of the shape.
+    fn check(&self, weights: usize) -> Result<()> {
+        if weights as u64 == self.len() {
+            return Ok(());
+        }
+        Err(Error::kernel(None, format!("{weights} weights where the shape has {}", self.len())))
+    }
+
     /// Weights of one output channel.
     fn row(&self) -> u64 {
         u64::from(self.cin) * u64::from(self.kh) * u64::from(self.kw)
@@ -144,10 +152,8 @@ impl Lanes {
     pub fn of_task(generation: &'static Generation, task: &Task) -> Result<Lanes> {
         let wrong = |message: String| Error::kernel(Some(task.offset as u64), message);
         let fields = Fields::new(generation, task);
-        let common = |names: [(&str, &str); 2]| {
-            let found = names.iter().find_map(|(r, f)| fields.field("Common", r, f));
-            found.ok_or_else(|| wrong(format!("the task does not say {}", names[0].1)))
-        };
+        let said = |what: &str, found: Option<u32>| found.ok_or_else(|| wrong(format!("the task does not say {what}")));
+        let common = |register: &str, field: &str| fields.field("Common", register, field);
         if fields.field("NE", "MACCfg", "OpMode").unwrap_or(0) != 0 {
             return Err(wrong("the task is no convolution".to_string()));
         }
@@ -158,13 +164,15 @@ impl Lanes {
         {
             return Err(wrong("only plain fp16 weights are read".to_string()));
         }
-        let groups = common([("GroupConvCfg", "NumGroups"), ("NumGroups", "NumGroups")])?;
+        let groups = ["GroupConvCfg", "NumGroups"].iter().find_map(|register| common(register, "NumGroups"));
+        let groups = said("NumGroups", groups)?;
         if groups != 1 {
             return Err(wrong(format!("the order of weights in {groups} groups is not established")));
         }
-        let [cin, cout] = [[("Cin", "Cin"), ("InChannels", "Cin")], [("Cout", "Cout"), ("OutChannels", "Cout")]];
-        let [kh, kw] = ["Kh", "Kw"].map(|f| common([("ConvCfg", f); 2]));
-        let geometry = Geometry::new(common(cout)?, common(cin)?, kh?, kw?)
+        let [[_, _, cin, _], [_, _, cout, _]] = fields.shapes();
+        let (cout, cin) = (said("Cout", cout)?, said("Cin", cin)?);
+        let [kh, kw] = ["Kh", "Kw"].map(|field| said(field, common("ConvCfg", field)));
+        let geometry = Geometry::new(cout, cin, kh?, kw?)
             .map_err(|e| wrong(format!("the task's registers say what cannot be: {}", e.message)))?;
 
         let dma = |name: &str, i: usize| fields.register("KernelDMASrc", &format!("{name}[{i}]"));
@@ -233,10 +241,7 @@ impl Lanes {
     /// Writes weights `[Cout][Cin][Kh][Kw]` and, if lanes begin with one, the table into the kernel's buffer. What is not a lane's
     /// stays as it is.
     pub fn pack_into(&self, weights: &[f16], table: Option<&[u8; TABLE as usize]>, buffer: &mut [u8]) -> Result<()> {
-        let wanted = self.geometry.len();
-        if weights.len() as u64 != wanted {
-            return Err(Error::kernel(None, format!("{} weights where the shape has {wanted}", weights.len())));
-        }
+        self.geometry.check(weights.len())?;
         if table.is_some() != self.has_table() {
             let message = "lanes have a table in front of their weights, or none, and the other was given";
             return Err(Error::kernel(None, message));
@@ -302,9 +307,8 @@ impl Lanes {
 /// # Ok::<(), ferrane_hwx::Error>(())
 /// ```
 pub fn pack(weights: &[f16], geometry: Geometry) -> Result<Vec<u8>> {
-    if weights.len() as u64 != geometry.len() {
-        return Err(Error::kernel(None, format!("{} weights where the shape has {}", weights.len(), geometry.len())));
-    }
+    // Before memory is taken.
+    geometry.check(weights.len())?;
     let lanes = Lanes::new(geometry, false);
     let mut bytes = vec![0; lanes.end() as usize];
     lanes.pack_into(weights, None, &mut bytes)?;

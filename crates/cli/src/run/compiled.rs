@@ -1,12 +1,11 @@
 //! A compiled program (`.hwx`), run by the emulator.
 
-use std::io::Read as _;
 use std::path::Path;
 use std::time::Instant;
 
 use ferrane::Interpreter;
 use ferrane::hwx::Hwx;
-use ferrane::hwx::container::{MAGIC, MAGIC_MACHO};
+use ferrane::hwx::bundle::{self, Kind};
 use ferrane::mil::{DataType, Type, Weights};
 
 use super::{is_emulator, open, show, values};
@@ -20,13 +19,11 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     if files::is_stdin(path) {
         return Ok(None);
     }
-    let mut magic = [0; 4];
     // What cannot be opened here is told where programs are read.
-    let begins = std::fs::File::open(path).and_then(|mut f| f.read_exact(&mut magic));
-    if begins.is_err() || ![MAGIC, MAGIC_MACHO].contains(&u32::from_le_bytes(magic)) {
-        return Ok(None);
+    match bundle::file(path) {
+        Ok(Some((Kind::Hwx, _))) => files::read(path).map(Some),
+        _ => Ok(None),
     }
-    Ok(Some(files::read(path)?))
 }
 
 /// Runs it on the given inputs.

@@ -275,7 +275,7 @@ impl<'a> Task<'a> {
         let strides = [stride("Group", g)?, stride("Channel", c)?, stride("Row", h)?];
         let base = format!("{names}Base");
         let address = self.fields.register("L2", &base).unwrap_or(0) as usize;
-        let span = Span { buffer: IN_L2, base: address, extents, strides, interleave: 1 };
+        let span = Span { buffer: IN_L2, base: address, extents, strides };
         buffers.write(&span).map_err(|why| self.refuse("L2", &base, &why))?;
         self.note(&format!("L2.{register}: SourceType 1 keeps the source in L2 (read from samples)"));
         Ok(Some(span))
@@ -300,9 +300,9 @@ impl<'a> Task<'a> {
         let location = self.fields.location(role);
         let location = location.ok_or_else(|| self.misplaced(role, "nothing says where it lies"))?;
         self.configured(role, location)?;
-        let (buffer, base, interleave) = match location {
+        let (buffer, base) = match location {
             // Where nothing is said the address is 0: what chains of tasks leave there is read from there.
-            Location::L2 { address } => (IN_L2, u64::from(address.unwrap_or(0)), 1),
+            Location::L2 { address } => (IN_L2, u64::from(address.unwrap_or(0))),
             Location::Buffer { bar, offset } => {
                 let buffer = buffers.at(bar).ok_or_else(|| self.misplaced(role, &format!("BAR {bar} is no buffer")))?;
                 let (block, register) = match role {
@@ -313,7 +313,7 @@ impl<'a> Task<'a> {
                 if !self.fields.register(block, register).is_some_and(|word| HALVES.contains(&word)) {
                     return Err(self.refuse(block, register, "only fp16, one channel at a time, is run"));
                 }
-                (buffer, offset, 1)
+                (buffer, offset)
             }
         };
         let field = match role {
@@ -340,7 +340,7 @@ impl<'a> Task<'a> {
         };
         let strides = [stride(3, 0)?, stride(1, 1)?, stride(0, 2)?];
         let base = usize::try_from(base).unwrap_or(usize::MAX);
-        Ok(Span { buffer, base, extents, strides, interleave })
+        Ok(Span { buffer, base, extents, strides })
     }
 
     /// Checks what L2's configuration says about an operand against where it lies.

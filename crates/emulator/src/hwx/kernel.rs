@@ -3,7 +3,7 @@
 use ferrane_arith::table::Table;
 use ferrane_device::Result;
 use ferrane_hwx::task::Fields;
-use ferrane_hwx::weights::{Geometry, LANES, Lanes};
+use ferrane_hwx::weights::{Geometry, LANES, Lanes, TABLE};
 
 use super::decode::{Op, Task};
 use super::memory::Buffers;
@@ -25,27 +25,15 @@ pub(super) struct Kernel {
 /// A function of each element: its table.
 pub(super) type Function = Box<Table>;
 
-/// Bytes of a table.
-const TABLE: u64 = 128;
-
-/// The BAR of the kernel's stream.
-fn bar(fields: &Fields<'_>) -> Option<u32> {
-    match fields.head("KernelBars", "KBE0") {
-        Some(1) => fields.head("KernelBars", "KBase0"),
-        Some(_) => None,
-        None => fields.slot("KernelDMASrc", "KernelBaseLo"),
-    }
-}
-
 /// The buffer of the kernel's stream.
 fn stream(task: &Task<'_>, buffers: &Buffers) -> Result<usize> {
-    let buffer = bar(&task.fields).and_then(|bar| buffers.at(bar));
+    let buffer = task.fields.kernel_bar().and_then(|bar| buffers.at(bar));
     buffer.ok_or_else(|| task.refuse("KernelDMASrc", "CoeffDMAConfig[0]", "the kernel's BAR is no buffer"))
 }
 
 /// True if the weights come out of a buffer that the file does not hold: a tensor, or what another task wrote.
 pub(super) fn from_memory(fields: &Fields<'_>, buffers: &Buffers) -> bool {
-    let buffer = bar(fields).and_then(|bar| buffers.at(bar));
+    let buffer = fields.kernel_bar().and_then(|bar| buffers.at(bar));
     buffer.is_some_and(|b| buffers.list[b].content.is_empty())
 }
 
@@ -133,7 +121,7 @@ pub(super) fn product(
             }
         }
     }
-    buffers.written(buffer, &places).map_err(|why| refuse("KernelBaseLo", &why))?;
+    buffers.written(buffer, places.iter().copied()).map_err(|why| refuse("KernelBaseLo", &why))?;
     task.note(
         "KernelDMASrc.KernelGroupStride: one matrix of weights for each group, out of memory (read from samples)",
     );
@@ -164,7 +152,7 @@ pub(super) fn function(task: &Task<'_>, buffers: &Buffers) -> Result<Function> {
             }
             let base = fields.register("KernelDMASrc", "CoeffBaseAddr[0]").unwrap_or(0);
             let size = fields.register("KernelDMASrc", "CoeffBfrSize[0]");
-            (bar(fields).and_then(|bar| buffers.at(bar)), u64::from(base), size, "CoeffBfrSize[0]")
+            (fields.kernel_bar().and_then(|bar| buffers.at(bar)), u64::from(base), size, "CoeffBfrSize[0]")
         }
     };
     let refuse = |why: &str| task.refuse("KernelDMASrc", register, why);

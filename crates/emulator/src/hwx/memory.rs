@@ -54,10 +54,8 @@ pub(super) struct Span {
     pub buffer: usize,
     pub base: usize,
     pub extents: [usize; 4],
-    /// Bytes from group to group, channel to channel (of one interleaved bundle to the next), row to row.
+    /// Bytes from group to group, channel to channel, row to row.
     pub strides: [usize; 3],
-    /// Channels that lie side by side.
-    pub interleave: usize,
 }
 
 impl Span {
@@ -69,20 +67,20 @@ impl Span {
     /// The byte behind its last one; `None` where that is no number.
     pub(super) fn end(&self) -> Option<usize> {
         let [g, c, h, w] = self.extents.map(|e| e.saturating_sub(1));
-        let places = [(g, self.strides[0]), (c / self.interleave, self.strides[1]), (h, self.strides[2])];
+        let places = [(g, self.strides[0]), (c, self.strides[1]), (h, self.strides[2])];
         let last = places.iter().try_fold(self.base, |at, (n, s)| at.checked_add(n.checked_mul(*s)?))?;
-        last.checked_add(w.checked_mul(2 * self.interleave)?)?.checked_add(2 * self.interleave)
+        last.checked_add(w.checked_mul(2)?)?.checked_add(2)
     }
 
     /// The first byte of each element, in the order of the extents.
     pub(super) fn places(&self) -> impl Iterator<Item = usize> + '_ {
         let [groups, channels, rows, columns] = self.extents;
-        let (side, [sg, sc, sh]) = (self.interleave, self.strides);
+        let [sg, sc, sh] = self.strides;
         (0..groups).flat_map(move |g| {
             (0..channels).flat_map(move |c| {
                 (0..rows).flat_map(move |h| {
-                    let row = self.base + g * sg + c / side * sc + h * sh + c % side * 2;
-                    (0..columns).map(move |w| row + w * 2 * side)
+                    let row = self.base + g * sg + c * sc + h * sh;
+                    (0..columns).map(move |w| row + w * 2)
                 })
             })
         })
@@ -166,7 +164,7 @@ impl Buffers {
         let number = |v: u64| usize::try_from(v).unwrap_or(usize::MAX);
         let extents = [1, c as usize, h as usize, w as usize];
         let strides = [0, number(tensor.plane_stride), number(tensor.row_stride)];
-        let span = Span { buffer, base: 0, extents, strides, interleave: 1 };
+        let span = Span { buffer, base: 0, extents, strides };
         // Rows apart from each other: then there are not more elements than the buffer has room for.
         let apart = number(w.into()).checked_mul(2).is_some_and(|row| row <= strides[2] || h == 1)
             && strides[2].checked_mul(h as usize).is_some_and(|plane| plane <= strides[1] || c == 1);
@@ -185,22 +183,21 @@ impl Buffers {
     /// What is wrong with it.
     pub(super) fn readable(&self, span: &Span) -> std::result::Result<(), String> {
         self.inside(span)?;
-        let buffer = &self.list[span.buffer];
-        let Some(written) = &buffer.written else { return Ok(()) };
-        match span.places().find(|at| !written.get(at / 2).copied().unwrap_or(false)) {
-            Some(at) => Err(format!("nothing has written {} at {at:#x}", buffer.name)),
-            None => Ok(()),
-        }
+        self.written(span.buffer, span.places())
     }
 
     /// Checks that these places of a buffer were written.
     ///
     /// # Errors
     /// Which was not.
-    pub(super) fn written(&self, buffer: usize, places: &[usize]) -> std::result::Result<(), String> {
+    pub(super) fn written(
+        &self,
+        buffer: usize,
+        mut places: impl Iterator<Item = usize>,
+    ) -> std::result::Result<(), String> {
         let buffer = &self.list[buffer];
         let Some(written) = &buffer.written else { return Ok(()) };
-        match places.iter().find(|at| !written.get(*at / 2).copied().unwrap_or(false)) {
+        match places.find(|at| !written.get(at / 2).copied().unwrap_or(false)) {
             Some(at) => Err(format!("nothing has written {} at {at:#x}", buffer.name)),
             None => Ok(()),
         }

@@ -109,7 +109,8 @@ impl Interpreter {
                     notes.push(note);
                 }
             }
-            tasks.push((arithmetic::plan(emulator, &step)?, step));
+            let plan = arithmetic::plan(emulator, &step)?;
+            tasks.push((step, plan));
         }
         for port in buffers.ports.iter().filter(|p| p.direction == Direction::Output) {
             buffers.readable(&port.span).map_err(|why| refused(format!("output {}: {why}", port.tensor.name)))?;
@@ -125,7 +126,7 @@ impl Interpreter {
             name: found.name.clone(),
             ports: buffers.ports.iter().map(port).collect(),
             buffers,
-            tasks: tasks.into_iter().map(|(plan, step)| (step, plan)).collect(),
+            tasks,
             notes,
             rounding: emulator.table().rules().map_or(Rounding::Even, |r| r.rounding),
             memory: emulator.bounds().memory,

@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 
+use super::u32_at;
 use crate::error::{Error, Result};
 
 /// Steps for each byte of a file, and steps that every file has.
@@ -98,11 +99,6 @@ enum Target {
 fn u16_at(file: &[u8], at: usize) -> Option<usize> {
     let bytes = file.get(at..at.checked_add(2)?)?;
     Some(u16::from_le_bytes([bytes[0], bytes[1]]).into())
-}
-
-fn u32_at(file: &[u8], at: usize) -> Option<u32> {
-    let bytes = file.get(at..at.checked_add(4)?)?;
-    Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
 /// Where the offset at `at` leads to: forward, to a multiple of four in the file.

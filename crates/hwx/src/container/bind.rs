@@ -114,7 +114,7 @@ impl Bindings {
                 return Use::Port(port.name.clone());
             }
             let Some(section) = sections.iter().find(|s| s.addr == address && s.size > 0) else { return Use::Unknown };
-            let name = format!("{},{}", section.segment, section.name);
+            let name = section.label();
             match section.flags & 0xff {
                 0x28 => Use::Text,
                 0x25 => Use::Scratch(name),

@@ -224,7 +224,7 @@ impl Hwx {
     pub fn describe(&self, content: Content) -> String {
         let section = |command: usize, index: usize| {
             let found = self.commands.get(command).and_then(|c| view::sections(command, c).into_iter().nth(index));
-            found.map_or_else(String::new, |s| format!("{},{}", s.segment, s.name))
+            found.map(|s| s.label()).unwrap_or_default()
         };
         match content {
             Content::Section(c, s) => format!("the section {}", section(c, s)),

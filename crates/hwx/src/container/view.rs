@@ -57,6 +57,11 @@ pub struct Section {
 }
 
 impl Section {
+    /// Its segment's name and its own, as tasks and bindings are told by: `__TEXT,__const`.
+    pub fn label(&self) -> String {
+        format!("{},{}", self.segment, self.name)
+    }
+
     /// True if it has bytes in the file: inputs, outputs and scratch have none.
     pub fn has_content(&self) -> bool {
         self.offset != 0 && self.size != 0 && !matches!(self.flags & 0xff, 0x21 | 0x23 | 0x25)

@@ -186,7 +186,7 @@ fn text(hwx: &Hwx, section: &Section, first: Option<usize>, bindings: &Bindings)
         (Err(e), _) => (Vec::new(), Some(e.to_string())),
         (Ok(_), None) => (Vec::new(), None),
     };
-    TextReport { section: format!("{},{}", section.segment, section.name), offset: section.offset, tasks, error }
+    TextReport { section: section.label(), offset: section.offset, tasks, error }
 }
 
 /// One task and the buffers that its numbers refer to.
@@ -216,14 +216,9 @@ impl View<'_> {
         if lanes.is_empty() {
             return None;
         }
-        let place = match self.task.head("KernelBars", "KBE0") {
-            Some(1) => Some(self.buffer(self.task.head("KernelBars", "KBase0")?, 0)),
-            Some(_) => None,
-            None => self
-                .task
-                .slot("KernelDMASrc", "KernelBaseLo")
-                .map(|slot| self.buffer(slot, self.task.register("KernelDMASrc", "KernelBaseLo").unwrap_or(0).into())),
-        };
+        // H13 has no base of the kernel but its BAR.
+        let base = self.task.register("KernelDMASrc", "KernelBaseLo").unwrap_or(0);
+        let place = self.task.kernel_bar().map(|bar| self.buffer(bar, base.into()));
         let bits = self.task.field("NE", "KernelCfg", "PalettizedBits");
         let mut format = match (self.task.field("NE", "KernelCfg", "PalettizedEn"), bits) {
             (Some(1), Some(bits)) => format!("palette of {bits} bits"),

@@ -210,7 +210,7 @@ fn contents(out: &mut String, hwx: &Hwx) {
                     tasks(out, hwx, section, first);
                 }
                 section => {
-                    let name = section.map(|s| format!("{},{}", s.segment, s.name)).unwrap_or_default();
+                    let name = section.map(Section::label).unwrap_or_default();
                     data(out, hwx, region.range.clone(), &name);
                 }
             },
@@ -314,7 +314,7 @@ fn data(out: &mut String, hwx: &Hwx, range: std::ops::Range<u64>, what: &str) {
 
 fn tasks(out: &mut String, hwx: &Hwx, section: &Section, first: Option<usize>) {
     let range = u64::from(section.offset)..u64::from(section.offset) + section.size;
-    let what = format!("{},{}", section.segment, section.name);
+    let what = section.label();
     let (Some(generation), tasks) = (hwx.generation(), hwx.tasks(section, first)) else {
         return data(out, hwx, range, &what);
     };

@@ -108,6 +108,16 @@ impl<'a> Fields<'a> {
         self.task.head(self.generation, register, field)
     }
 
+    /// The index of the buffer that the kernel is read from: up to H13 an enable bit and an index in the header, later the slot of an
+    /// address packet.
+    pub fn kernel_bar(&self) -> Option<u32> {
+        match self.head("KernelBars", "KBE0") {
+            Some(1) => self.head("KernelBars", "KBase0"),
+            Some(_) => None,
+            None => self.slot("KernelDMASrc", "KernelBaseLo"),
+        }
+    }
+
     /// A 64-bit offset in two registers whose names end in `Lo` and `Hi`.
     pub fn wide(&self, block: &str, name: &str) -> u64 {
         let [lo, hi] = ["Lo", "Hi"].map(|end| u64::from(self.register(block, &format!("{name}{end}")).unwrap_or(0)));

@@ -1,13 +1,10 @@
 //! Files of the Linux driver: what is read is written again, and the buffers of a container get the places that the driver wants.
 
-use std::collections::BTreeMap;
-
 use ferrane_hwx::anec::{Anec, FAR, NEAR, PORTS};
 use ferrane_hwx::container::Use;
 use ferrane_hwx::{Hwx, asm, container, disasm, registers};
 use ferrane_testdata::Suite;
 use proptest::prelude::*;
-use serde_json::Value;
 
 use crate::{hostile, samples, synthetic};
 
@@ -159,9 +156,7 @@ fn buffers(hwx: &Hwx, anec: &Anec) -> Result<(), String> {
 #[test]
 fn published_payloads_are_read() {
     let Some(mut suite) = Suite::open("hwx-anec-payloads", "hwx/eiln") else { return };
-    let text = std::fs::read_to_string(suite.folder().join("../EXPECTED_kernels.json")).expect("EXPECTED_kernels.json");
-    let expected: BTreeMap<String, Value> = serde_json::from_str(&text).expect("JSON");
-    for (name, wanted) in &expected {
+    for (name, wanted) in &samples::payloads(&suite) {
         let Ok(payload) = std::fs::read(suite.folder().join(name)) else { continue };
         let number = |key: &str| wanted[key].as_u64().expect("a number");
         let mut head = vec![0; FAR];

@@ -7,13 +7,12 @@ use ferrane_hwx::container::Direction;
 use ferrane_hwx::disasm::{self, Detail};
 use ferrane_hwx::registers;
 use ferrane_hwx::table::{Table, Tail};
-use ferrane_hwx::task::{self, Task};
+use ferrane_hwx::task::Task;
 use ferrane_hwx::weights::Lanes;
 use ferrane_hwx::{Hwx, asm};
 use ferrane_testdata::Suite;
 use half::f16;
 use proptest::prelude::*;
-use serde_json::Value;
 
 use crate::samples;
 
@@ -239,16 +238,11 @@ fn programs_of_the_compiler() {
 #[test]
 fn payloads_of_the_compiler() {
     let Some(mut suite) = Suite::open("hwx-build-payloads", "hwx/eiln") else { return };
-    let text = std::fs::read_to_string(suite.folder().join("../EXPECTED_kernels.json")).expect("EXPECTED_kernels.json");
-    let expected: BTreeMap<String, Value> = serde_json::from_str(&text).expect("JSON");
     let h13 = registers::by_name("h13").unwrap();
-    for (name, wanted) in expected {
-        let Ok(bytes) = std::fs::read(suite.folder().join(&name)) else { continue };
-        let number = |key: &str| wanted[key].as_u64().expect("a number") as usize;
-        let (text, constants) = bytes.split_at(number("tsk_size").next_multiple_of(16));
-        let Ok(tasks) = task::decode(h13, text, Some(number("td_size") / 4)) else { continue };
+    for (name, wanted) in samples::payloads(&suite) {
+        let Some((Ok(tasks), constants)) = samples::payload(&suite, &name, &wanted) else { continue };
         let [task] = tasks.as_slice() else { continue };
-        let Some(op) = operation(h13, task, constants) else { continue };
+        let Some(op) = operation(h13, task, &constants) else { continue };
         let set = task.registers();
         let shape = [1, set[&0xc], set[&0] >> 16, set[&0] & 0x7fff];
         let names = if matches!(op, Op::Elementwise(_)) { &["a", "b"][..] } else { &["a"] };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ferrane_hwx::container::{Bindings, Direction, Hwx, Kind};
 use ferrane_hwx::registers::{self, Stream};
-use ferrane_hwx::task;
+use ferrane_hwx::task::{self, Task};
 use ferrane_testdata::Suite;
 use serde_json::Value;
 
@@ -29,6 +29,27 @@ pub fn programs(suite: &Suite) -> Vec<(String, Vec<u8>)> {
         magic.iter().any(|m| bytes.starts_with(m)).then_some((name, bytes))
     };
     files(suite.folder()).into_iter().filter_map(read).collect()
+}
+
+/// A sample's container; a failed case where it cannot be read.
+pub fn read(suite: &mut Suite, name: &str, bytes: &[u8]) -> Option<Hwx> {
+    Hwx::read(bytes).map_err(|e| suite.case(name, Err(e.to_string()))).ok()
+}
+
+/// What is expected of payloads without a container, by their names; the suite's folder is theirs.
+pub fn payloads(suite: &Suite) -> BTreeMap<String, Value> {
+    let text = std::fs::read_to_string(suite.folder().join("../EXPECTED_kernels.json")).expect("EXPECTED_kernels.json");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Descriptors and constants of a payload; `None` for one that is not there. An error where descriptors cannot be followed.
+pub fn payload(suite: &Suite, name: &str, wanted: &Value) -> Option<(ferrane_hwx::Result<Vec<Task>>, Vec<u8>)> {
+    let bytes = std::fs::read(suite.folder().join(name)).ok()?;
+    let number = |key: &str| wanted[key].as_u64().expect("a number") as usize;
+    // The constants begin at the next multiple of 16.
+    let (text, constants) = bytes.split_at(number("tsk_size").next_multiple_of(16));
+    let h13 = registers::by_name("h13").expect("a generation");
+    Some((task::decode(h13, text, Some(number("td_size") / 4)), constants.to_vec()))
 }
 
 fn number(value: &Value) -> u64 {
@@ -188,13 +209,7 @@ fn samples_say_what_was_decoded() {
     let programs = programs(&suite);
     assert!(!programs.is_empty());
     for (name, bytes) in programs {
-        let hwx = match Hwx::read(&bytes) {
-            Ok(hwx) => hwx,
-            Err(e) => {
-                suite.case(&name, Err(e.to_string()));
-                continue;
-            }
-        };
+        let Some(hwx) = read(&mut suite, &name, &bytes) else { continue };
         let back = if hwx.write() == bytes { Ok(()) } else { Err("written back it differs".to_string()) };
         suite.case(&format!("{name}: read and write"), back);
         let Some(wanted) = expected.get(&name) else {
@@ -257,9 +272,7 @@ fn bindings(hwx: &Hwx) -> Result<(), String> {
 #[test]
 fn payloads_have_the_tasks_that_were_counted() {
     let Some(mut suite) = Suite::open("hwx-payloads", "hwx/eiln") else { return };
-    let expected = suite.folder().join("../EXPECTED_kernels.json");
-    let text = std::fs::read_to_string(expected).expect("EXPECTED_kernels.json");
-    let expected: BTreeMap<String, Value> = serde_json::from_str(&text).expect("JSON");
+    let expected = payloads(&suite);
     let h13 = registers::by_name("h13").unwrap();
     for path in files(suite.folder()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

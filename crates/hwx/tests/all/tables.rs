@@ -1,15 +1,12 @@
 //! Tables of functions, against those of the compiler and the functions they stand for.
 
-use std::collections::BTreeMap;
-
+use ferrane_hwx::Hwx;
 use ferrane_hwx::disasm::{Place, Report};
 use ferrane_hwx::registers;
 use ferrane_hwx::table::{BYTES, Mode, SAMPLES, Table, Tail};
-use ferrane_hwx::{Hwx, task};
 use ferrane_testdata::Suite;
 use half::f16;
 use proptest::prelude::*;
-use serde_json::Value;
 
 use crate::samples;
 
@@ -87,7 +84,7 @@ fn tables_of_programs() {
         let Ok(hwx) = Hwx::read(&bytes) else { continue };
         for task in Report::of(&hwx).texts.iter().flat_map(|t| &t.tasks) {
             let Some(Place::Buffer { name: section, offset }) = &task.table else { continue };
-            let found = hwx.sections().into_iter().find(|s| format!("{},{}", s.segment, s.name) == *section);
+            let found = hwx.sections().into_iter().find(|s| s.label() == *section);
             let content = found.as_ref().map_or(&[][..], |s| hwx.content(s));
             let result = check(&name, content.get(*offset as usize..).unwrap_or(&[]));
             suite.case(&format!("{name}: task at {:#x}", task.offset), result);
@@ -99,16 +96,10 @@ fn tables_of_programs() {
 #[test]
 fn tables_of_payloads() {
     let Some(mut suite) = Suite::open("hwx-tables-payloads", "hwx/eiln") else { return };
-    let text = std::fs::read_to_string(suite.folder().join("../EXPECTED_kernels.json")).expect("EXPECTED_kernels.json");
-    let expected: BTreeMap<String, Value> = serde_json::from_str(&text).expect("JSON");
     let h13 = registers::by_name("h13").unwrap();
-    for (name, wanted) in expected {
-        let Ok(bytes) = std::fs::read(suite.folder().join(&name)) else { continue };
-        let number = |key: &str| wanted[key].as_u64().expect("a number") as usize;
-        // The constants begin at the next multiple of 16.
-        let (text, constants) = bytes.split_at(number("tsk_size").next_multiple_of(16));
-        let tasks = task::decode(h13, text, Some(number("td_size") / 4)).unwrap_or_default();
-        for task in tasks {
+    for (name, wanted) in samples::payloads(&suite) {
+        let Some((tasks, constants)) = samples::payload(&suite, &name, &wanted) else { continue };
+        for task in tasks.unwrap_or_default() {
             let register = |block, name| task.register(h13, h13.address(block, name)?);
             let mode = register("NE", "MACCfg").unwrap_or(0) >> 16 & 3;
             let base = register("KernelDMASrc", "CoeffBaseAddr[0]").unwrap_or(0) as usize;

@@ -101,13 +101,7 @@ fn differences_are_told_by_name() {
 fn samples_are_told() {
     let Some(mut suite) = Suite::open("hwx-words", "hwx") else { return };
     for (name, bytes) in samples::programs(&suite) {
-        let hwx = match Hwx::read(&bytes) {
-            Ok(hwx) => hwx,
-            Err(e) => {
-                suite.case(&name, Err(e.to_string()));
-                continue;
-            }
-        };
+        let Some(hwx) = samples::read(&mut suite, &name, &bytes) else { continue };
         let report = Report::of(&hwx);
         let check = || {
             let mut met = std::collections::BTreeSet::new();

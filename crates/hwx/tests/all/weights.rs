@@ -81,7 +81,7 @@ fn kernel_section(hwx: &Hwx, generation: &Generation, bindings: &Bindings, task:
         }
     };
     let Some(Use::Constants(name)) = bindings.holds(bar) else { return None };
-    hwx.sections().into_iter().find(|s| format!("{},{}", s.segment, s.name) == *name)
+    hwx.sections().into_iter().find(|s| s.label() == *name)
 }
 
 /// What the makers of samples put in: numbers that count, as bit patterns or as values, with some zeros in front.
@@ -99,13 +99,7 @@ fn counts(weights: &[f16]) -> bool {
 fn convolutions_of_samples() {
     let Some(mut suite) = Suite::open("hwx-weights-samples", "hwx") else { return };
     for (name, bytes) in samples::programs(&suite) {
-        let hwx = match Hwx::read(&bytes) {
-            Ok(hwx) => hwx,
-            Err(e) => {
-                suite.case(&name, Err(e.to_string()));
-                continue;
-            }
-        };
+        let Some(hwx) = samples::read(&mut suite, &name, &bytes) else { continue };
         let (Some(generation), Some(program)) = (hwx.generation(), hwx.programs().into_iter().next()) else { continue };
         let bindings = Bindings::of(&hwx, &program);
         let mut written: BTreeMap<u32, (Vec<u8>, u64)> = BTreeMap::new();

@@ -172,7 +172,7 @@ fn after(b: &mut Builder, hwx: &Hwx, i: usize, task: &TaskReport, mut value: Val
             value = b.op("relu", &name, [("x", value.into())]).ok()?;
         } else if said.contains("table of a function") {
             let Some(Place::Buffer { name: section, offset }) = &task.table else { return None };
-            let found = hwx.sections().into_iter().find(|s| format!("{},{}", s.segment, s.name) == *section)?;
+            let found = hwx.sections().into_iter().find(|s| s.label() == *section)?;
             let op = op_of(hwx.content(&found).get(*offset as usize..)?.get(..128)?)?;
             let mut args = vec![("x", Arg::Value(value))];
             if op == "gelu" {

@@ -72,7 +72,7 @@ fn weighted(bytes: &[u8], seed: u64) -> (Vec<u8>, Vec<Option<Tensor>>) {
         let kernel = told.kernel.as_ref().and_then(|k| k.place.as_ref());
         let section = kernel.and_then(|place| {
             let ferrane_hwx::disasm::Place::Buffer { name, .. } = place else { return None };
-            hwx.sections().into_iter().find(|s| format!("{},{}", s.segment, s.name) == *name && s.has_content())
+            hwx.sections().into_iter().find(|s| s.label() == *name && s.has_content())
         });
         let lanes = Lanes::of_task(generation, task);
         let (Some(section), Ok(lanes)) = (section, lanes) else {
