@@ -361,7 +361,7 @@ pub(crate) fn chained(stream: Stream, task: &Task, next: Option<&Task>) -> Vec<(
     match stream {
         Stream::Words => vec![("Identity", "Words", task.len() as u32)],
         _ => vec![
-            ("Size", "NextSize", next.map_or(0, |n| n.len() as u32 - 1)),
+            ("Size", "NextSize", next.map_or(0, |n| (n.len() as u32).saturating_sub(1))),
             ("Next", "NextPointer", next.map_or(0, |n| n.offset as u32)),
         ],
     }
