@@ -3,6 +3,9 @@
 //! Rows begin at multiples of 64 bytes, channels (planes) of rows at multiples of 64 bytes, too, and batches follow each other
 //! (spec: hwx.md 3, checked on the tensors of all samples). What a file says of its tensors counts: [`Surface::of`] takes its
 //! strides. [`Surface::tile`] writes a dense tensor into a surface, [`Surface::untile`] reads it back.
+//!
+//! With an interleave of N a plane holds N channels, whose elements stand side by side at each column. No sample has such a tensor;
+//! one has a task that writes memory like this, and kernels that are read from there lie so (docs/hwx.md).
 
 use crate::container::Tensor;
 use crate::error::{Error, Result};
@@ -19,9 +22,11 @@ pub struct Surface {
     pub nchw: [u32; 4],
     /// Bytes of an element.
     pub element: u64,
+    /// Channels of a plane.
+    pub interleave: u32,
     /// Bytes from row to row.
     pub row: u64,
-    /// Bytes from channel to channel.
+    /// Bytes from plane to plane.
     pub plane: u64,
     /// Bytes from batch to batch.
     pub batch: u64,
@@ -38,23 +43,21 @@ impl Surface {
         let (Some(row), Some(plane), Some(batch)) = (row, plane, batch) else {
             return Err(too_large(nchw));
         };
-        Surface { nchw, element: 2, row, plane, batch }.checked()
+        Surface { nchw, element: 2, interleave: 1, row, plane, batch }.checked()
     }
 
-    /// The surface of a tensor of a program. An error if its strides cannot be, or if elements of channels stand side by side
-    /// (interleave) or it has a depth: how those lie is not established.
+    /// The surface of a tensor of a program. An error if its strides cannot be, or if it has a depth: how that lies is not
+    /// established.
     pub fn of(tensor: &Tensor) -> Result<Surface> {
         let [n, c, h, w, d] = tensor.nchwd;
-        if d > 1 || tensor.interleave > 1 {
-            let message = format!(
-                "{}: depth {d}, interleave {}: how such a tensor lies is not established",
-                tensor.name, tensor.interleave
-            );
+        if d > 1 {
+            let message = format!("{}: depth {d}: how such a tensor lies is not established", tensor.name);
             return Err(Error::kernel(None, message));
         }
         Surface {
             nchw: [n, c, h, w],
             element: tensor.element_size,
+            interleave: tensor.interleave.max(1),
             row: tensor.row_stride,
             plane: tensor.plane_stride,
             batch: tensor.batch_stride,
@@ -66,13 +69,14 @@ impl Surface {
     fn checked(self) -> Result<Surface> {
         let [n, c, h, w] = self.nchw.map(u64::from);
         let fits = |count: u64, inner: u64, outer: u64| count.checked_mul(inner).is_some_and(|bytes| bytes <= outer);
-        let nested = fits(w, self.element, self.row)
+        let column = self.element.checked_mul(self.interleave.into());
+        let nested = column.is_some_and(|column| fits(w, column, self.row))
             && fits(h, self.row, self.plane)
-            && fits(c, self.plane, self.batch)
+            && fits(c.div_ceil(u64::from(self.interleave.max(1))), self.plane, self.batch)
             && fits(n, self.batch, isize::MAX as u64);
-        if [n, c, h, w].contains(&0) || self.element == 0 || !nested {
+        if [n, c, h, w].contains(&0) || self.element == 0 || self.interleave == 0 || !nested {
             let strides = format!("row {:#x}, plane {:#x}, batch {:#x}", self.row, self.plane, self.batch);
-            let shape = format!("{:?} of {} bytes", self.nchw, self.element);
+            let shape = format!("{:?} of {} bytes, interleave {}", self.nchw, self.element, self.interleave);
             return Err(Error::kernel(None, format!("a tensor {shape} cannot lie in strides of {strides}")));
         }
         Ok(self)
@@ -93,14 +97,22 @@ impl Surface {
         self.nchw.iter().fold(self.element, |bytes, n| bytes * u64::from(*n))
     }
 
-    /// Where each row begins, and its bytes.
+    /// Where each row of each channel begins, and the bytes of its elements alone.
     fn rows(&self) -> (impl Iterator<Item = usize>, usize) {
-        let Surface { nchw: [n, c, h, w], element, row, plane, batch } = *self;
+        let Surface { nchw: [n, c, h, w], element, interleave, row, plane, batch } = *self;
+        let side = u64::from(interleave);
         let rows = (0..u64::from(n)).flat_map(move |n| {
-            (0..u64::from(c))
-                .flat_map(move |c| (0..u64::from(h)).map(move |h| (n * batch + c * plane + h * row) as usize))
+            (0..u64::from(c)).flat_map(move |c| {
+                let channel = n * batch + c / side * plane + c % side * element;
+                (0..u64::from(h)).map(move |h| (channel + h * row) as usize)
+            })
         });
         (rows, (u64::from(w) * element) as usize)
+    }
+
+    /// The bytes of an element, and those from column to column.
+    fn columns(&self) -> (usize, usize) {
+        (self.element as usize, (self.element * u64::from(self.interleave)) as usize)
     }
 
     fn check(&self, what: &str, found: usize, wanted: u64) -> Result<()> {
@@ -116,9 +128,15 @@ impl Surface {
         self.check("a dense tensor", dense.len(), self.dense_bytes())?;
         self.check("a surface", surface.len(), self.bytes())?;
         surface.fill(0);
-        let (rows, width) = self.rows();
+        let ((rows, width), (element, column)) = (self.rows(), self.columns());
         for (at, row) in rows.zip(dense.chunks_exact(width)) {
-            surface[at..at + width].copy_from_slice(row);
+            if element == column {
+                surface[at..at + width].copy_from_slice(row);
+                continue;
+            }
+            for (at, value) in (at..).step_by(column).zip(row.chunks_exact(element)) {
+                surface[at..at + element].copy_from_slice(value);
+            }
         }
         Ok(())
     }
@@ -126,9 +144,17 @@ impl Surface {
     /// Reads a dense tensor from a surface.
     pub fn untile(&self, surface: &[u8]) -> Result<Vec<u8>> {
         self.check("a surface", surface.len(), self.bytes())?;
-        let (rows, width) = self.rows();
+        let ((rows, width), (element, column)) = (self.rows(), self.columns());
         let mut dense = Vec::with_capacity(self.dense_bytes() as usize);
-        rows.for_each(|at| dense.extend_from_slice(&surface[at..at + width]));
+        for at in rows {
+            if element == column {
+                dense.extend_from_slice(&surface[at..at + width]);
+                continue;
+            }
+            for at in (at..).step_by(column).take(width / element) {
+                dense.extend_from_slice(&surface[at..at + element]);
+            }
+        }
         Ok(dense)
     }
 }

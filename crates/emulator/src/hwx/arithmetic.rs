@@ -98,8 +98,8 @@ fn operation(b: &mut Builder, step: &Step, x: ValueId, sources: &[ValueId]) -> s
             let y = b.op(form, "window", args)?;
             if matches!(&step.op, Op::Pool { form: "min", .. }) { minus(b, "back", y) } else { Ok(y) }
         }
-        Op::Reduce(name) => {
-            let axes = Constant::int32s(&[3]);
+        Op::Reduce { name, axes } => {
+            let axes = Constant::int32s(axes);
             b.op(name, "result", [("x", x.into()), ("axes", axes.into()), ("keep_dims", Constant::bool(true).into())])
         }
     }

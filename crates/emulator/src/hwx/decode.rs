@@ -4,10 +4,10 @@ use std::cell::RefCell;
 
 use ferrane_device::{Error, Result};
 use ferrane_hwx::registers::Stream;
-use ferrane_hwx::task::{Fields, Location, Role, Task as Descriptor};
+use ferrane_hwx::task::{Fields, Role, Task as Descriptor};
 
 use super::kernel::{self, Function, Kernel, Weights};
-use super::memory::{Buffers, IN_L2, Span};
+use super::memory::{Buffers, Span};
 use super::refused;
 
 /// A task's fields, and what is said about them.
@@ -30,8 +30,8 @@ pub(super) enum Op {
     Binary(&'static str),
     /// One source, element by element.
     Unary(&'static str),
-    /// Along the columns.
-    Reduce(&'static str),
+    /// Along the columns, or rows and columns.
+    Reduce { name: &'static str, axes: &'static [i32] },
     /// A window over rows and columns: the op, or `min`, which has none; height and width of the window, steps.
     Pool { form: &'static str, kernel: [usize; 2], strides: [usize; 2] },
 }
@@ -61,16 +61,8 @@ pub(super) struct Step {
     pub kept: Option<Span>,
     /// Weights out of memory.
     pub kernel: Option<Kernel>,
-    /// Extents of the operation's result.
-    pub extents: [usize; 4],
-    /// The result is written with channels and columns exchanged.
-    pub turned: bool,
     pub result: Span,
 }
-
-/// fp16 in a buffer: FmtMode 1, Truncate 3, MemFmt 2, one channel at a time; results add two bits for the padding. The second source
-/// of H13 has 0x2030 (spec: hwx.md 2.2, 2.3).
-const HALVES: [u32; 4] = [0x0100_2031, 0x0130_2031, 0x2030, 0x0000_2031];
 
 impl<'a> Task<'a> {
     pub(super) fn new(generation: &'static ferrane_hwx::registers::Generation, task: &'a Descriptor) -> Task<'a> {
@@ -126,7 +118,9 @@ impl<'a> Task<'a> {
         let (op, kernel, after, declared);
         match self.fields.convolves() {
             Some(true) => {
-                self.idle("PE", "PECfg", "the planar engine does not run in this task")?;
+                for (block, register) in [("PE", "PECfg"), ("Common", "PEBroadcast")] {
+                    self.idle(block, register, "the planar engine does not run in this task")?;
+                }
                 (op, kernel) = self.convolution(source, result, buffers)?;
                 after = self.after_convolution(buffers)?;
                 declared = result;
@@ -148,15 +142,12 @@ impl<'a> Task<'a> {
             return Err(self.refuse("Common", register, &format!("the shapes of source and result differ: {of}")));
         }
         let two = matches!(op, Op::Binary(_));
-        let mut sources = vec![self.source(Role::Source1, self.broadcast(0, source)?, buffers)?];
+        let mut sources = vec![self.source(Role::Source1, source, &op, buffers)?];
         if two {
-            sources.push(self.source(Role::Source2, self.broadcast(1, source)?, buffers)?);
+            sources.push(self.source(Role::Source2, source, &op, buffers)?);
         }
         let kept = self.kept(source, buffers)?;
-        let turned = self.turned(&op)?;
-        let [g, c, h, w] = declared;
-        let span = self.span(Role::Result, if turned { [g, w, h, c] } else { declared }, buffers)?;
-        buffers.write(&span).map_err(|why| self.misplaced(Role::Result, &why))?;
+        let span = self.result(declared, &op, buffers)?;
         let relu_first = self.fields.field("L2", self.l2_control(), "InputReLU") == Some(1);
         if relu_first && two {
             return Err(self.refuse(
@@ -165,18 +156,7 @@ impl<'a> Task<'a> {
                 "which of two sources loses its negative values is not known",
             ));
         }
-        Ok(Step {
-            id: self.id(),
-            op,
-            relu_first,
-            after,
-            sources,
-            kept,
-            kernel,
-            extents: declared,
-            turned,
-            result: span,
-        })
+        Ok(Step { id: self.id(), op, relu_first, after, sources, kept, kernel, result: span })
     }
 
     pub(super) fn l2_control(&self) -> &'static str {
@@ -216,153 +196,6 @@ impl<'a> Task<'a> {
             }
         }
         Ok(all)
-    }
-
-    /// True if the result is written with channels and columns exchanged.
-    fn turned(&self, op: &Op) -> Result<bool> {
-        let word = if self.is_old() { 0 } else { self.fields.register("Common", "Cfg").unwrap_or(0) };
-        let [turned, last] = [28, 29].map(|bit| word >> bit & 1 != 0);
-        // Neither bit has a name. Where the first is set, bytes only go on being the same tensor if columns become channels: five tasks
-        // of four samples, three of them with the way back. The second comes with kernels out of memory.
-        if (turned && self.fields.convolves() != Some(true)) || (last && !matches!(op, Op::Product { .. })) {
-            return Err(self.refuse("Common", "Cfg", "what the bits 28 and 29 do to a result here is not known"));
-        }
-        if turned {
-            self.note("Common.Cfg bit 28: channels and columns are exchanged (read from samples)");
-        }
-        Ok(turned)
-    }
-
-    /// The extents of a source that the planar engine may spread over columns.
-    fn broadcast(&self, n: usize, extents: [usize; 4]) -> Result<[usize; 4]> {
-        // H13 has the register at another address, without a name.
-        let address = if self.is_old() { 0x30 } else { 0x48 };
-        let word = self.fields.set().get(&address).copied().unwrap_or(0);
-        if word & !0x11 != 0 {
-            return Err(self.refuse_at(address, "only sources that are spread over columns (0x1, 0x10) are known"));
-        }
-        let [g, c, h, _] = extents;
-        if word >> (4 * n) & 1 == 0 {
-            return Ok(extents);
-        }
-        self.note("Common.PEBroadcast: a source with one column is spread over all (read from samples)");
-        Ok([g, c, h, 1])
-    }
-
-    fn source(&self, role: Role, extents: [usize; 4], buffers: &Buffers) -> Result<Span> {
-        let span = self.span(role, extents, buffers)?;
-        buffers.readable(&span).map_err(|why| self.misplaced(role, &why))?;
-        Ok(span)
-    }
-
-    /// Where the first source stays in L2 when it comes out of a buffer, if it does: SourceType 1.
-    fn kept(&self, extents: [usize; 4], buffers: &mut Buffers) -> Result<Option<Span>> {
-        let register = if self.is_old() { "SourceCfg" } else { "Source1Cfg" };
-        let comes = matches!(self.fields.location(Role::Source1), Some(Location::Buffer { .. }));
-        if !comes || self.fields.field("L2", register, "SourceType") != Some(1) {
-            return Ok(None);
-        }
-        let names = if self.is_old() { "Source" } else { "Source1" };
-        let stride = |what: &str, extent: usize| {
-            let name = format!("{names}{what}Stride");
-            match self.fields.register("L2", &name) {
-                _ if extent == 1 => Ok(0),
-                Some(stride) if stride > 0 => Ok(stride as usize),
-                _ => Err(self.refuse("L2", &name, "it is not said, or 0, and what that means is not known")),
-            }
-        };
-        let [g, c, h, _] = extents;
-        let strides = [stride("Group", g)?, stride("Channel", c)?, stride("Row", h)?];
-        let base = format!("{names}Base");
-        let address = self.fields.register("L2", &base).unwrap_or(0) as usize;
-        let span = Span { buffer: IN_L2, base: address, extents, strides };
-        buffers.write(&span).map_err(|why| self.refuse("L2", &base, &why))?;
-        self.note(&format!("L2.{register}: SourceType 1 keeps the source in L2 (read from samples)"));
-        Ok(Some(span))
-    }
-
-    fn misplaced(&self, role: Role, why: &str) -> Error {
-        let old = self.is_old();
-        let (block, register) = match (self.fields.location(role), role) {
-            (Some(Location::L2 { .. }) | None, Role::Source1) => ("L2", if old { "SourceBase" } else { "Source1Base" }),
-            (Some(Location::L2 { .. }) | None, Role::Source2) => ("L2", "Source2Base"),
-            (Some(Location::L2 { .. }) | None, Role::Result) => ("L2", "ResultBase"),
-            (_, Role::Source1) => ("TileDMASrc", if old { "BaseAddr" } else { "Source1BaseLo" }),
-            (_, Role::Source2) => ("TileDMASrc", if old { "Src2DMAConfig" } else { "Source2BaseLo" }),
-            (_, Role::Result) => ("TileDMADst", if old { "BaseAddr" } else { "BaseLo" }),
-        };
-        self.refuse(block, register, why)
-    }
-
-    /// Where an operand of these extents lies.
-    fn span(&self, role: Role, extents: [usize; 4], buffers: &Buffers) -> Result<Span> {
-        let old = self.is_old();
-        let location = self.fields.location(role);
-        let location = location.ok_or_else(|| self.misplaced(role, "nothing says where it lies"))?;
-        self.configured(role, location)?;
-        let (buffer, base) = match location {
-            // Where nothing is said the address is 0: what chains of tasks leave there is read from there.
-            Location::L2 { address } => (IN_L2, u64::from(address.unwrap_or(0))),
-            Location::Buffer { bar, offset } => {
-                let buffer = buffers.at(bar).ok_or_else(|| self.misplaced(role, &format!("BAR {bar} is no buffer")))?;
-                let (block, register) = match role {
-                    Role::Source1 => ("TileDMASrc", if old { "Fmt" } else { "Source1Fmt" }),
-                    Role::Source2 => ("TileDMASrc", if old { "Src2Fmt" } else { "Source2Fmt" }),
-                    Role::Result => ("TileDMADst", "Fmt"),
-                };
-                if !self.fields.register(block, register).is_some_and(|word| HALVES.contains(&word)) {
-                    return Err(self.refuse(block, register, "only fp16, one channel at a time, is run"));
-                }
-                (buffer, offset)
-            }
-        };
-        let field = match role {
-            Role::Source1 => "InFmt",
-            Role::Source2 => "Src2Fmt",
-            Role::Result => "OutFmt",
-        };
-        if self
-            .fields
-            .field("Common", "ChCfg", field)
-            .is_some_and(|format| format != 2 && !(old && role == Role::Source2 && format == 0))
-        {
-            return Err(self.refuse("Common", "ChCfg", &format!("{field} is not fp16; only that is run")));
-        }
-        let (block, names) = self.fields.stride_names(role);
-        let said = self.fields.strides(role);
-        // Row, plane and group of the registers; groups, channels and rows of a span.
-        let stride = |axis: usize, n: usize| -> Result<usize> {
-            match said[axis] {
-                _ if extents[n] == 1 => Ok(0),
-                Some(stride) if stride > 0 && stride.is_multiple_of(2) => Ok(stride as usize),
-                _ => Err(self.refuse(block, &names[axis], "it is not said, or 0, and what that means is not known")),
-            }
-        };
-        let strides = [stride(3, 0)?, stride(1, 1)?, stride(0, 2)?];
-        let base = usize::try_from(base).unwrap_or(usize::MAX);
-        Ok(Span { buffer, base, extents, strides })
-    }
-
-    /// Checks what L2's configuration says about an operand against where it lies.
-    fn configured(&self, role: Role, location: Location) -> Result<()> {
-        let register = match role {
-            Role::Source1 if self.is_old() => "SourceCfg",
-            Role::Source1 => "Source1Cfg",
-            // H13 has one register for both sources.
-            Role::Source2 if self.is_old() => return Ok(()),
-            Role::Source2 => "Source2Cfg",
-            Role::Result => "ResultCfg",
-        };
-        let kind = if role == Role::Result { "ResultType" } else { "SourceType" };
-        let Some(found) = self.fields.field("L2", register, kind) else { return Ok(()) };
-        match (location, found) {
-            (Location::L2 { .. }, 0) | (Location::Buffer { .. }, 1 | 2) => Ok(()),
-            _ => Err(self.refuse(
-                "L2",
-                register,
-                &format!("its {kind} and the descriptor differ about where the operand lies"),
-            )),
-        }
     }
 
     /// What the convolution engines do.

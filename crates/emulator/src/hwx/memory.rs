@@ -7,6 +7,7 @@
 use ferrane_host::f16;
 use ferrane_hwx::Hwx;
 use ferrane_hwx::container::{Bindings, Direction, Tensor, Use};
+use ferrane_hwx::surface::Surface;
 
 use super::refused;
 use ferrane_device::{Error, ErrorKind, Result};
@@ -53,9 +54,14 @@ pub(super) struct Buffers {
 pub(super) struct Span {
     pub buffer: usize,
     pub base: usize,
+    /// As a task sees it.
     pub extents: [usize; 4],
-    /// Bytes from group to group, channel to channel, row to row.
+    /// Bytes from group to group, plane to plane, row to row, as it lies in memory.
     pub strides: [usize; 3],
+    /// Channels of a plane: they stand side by side at each column.
+    pub interleave: usize,
+    /// Channels lie as columns and columns as channels.
+    pub turned: bool,
 }
 
 impl Span {
@@ -64,27 +70,43 @@ impl Span {
         self.extents.iter().try_fold(1usize, |n, e| n.checked_mul(*e))
     }
 
-    /// The byte behind its last one; `None` where that is no number.
+    /// The extents in memory.
+    fn lying(&self) -> [usize; 4] {
+        turned(self.extents, self.turned)
+    }
+
+    /// The byte behind its last plane's last column; `None` where that is no number.
     pub(super) fn end(&self) -> Option<usize> {
-        let [g, c, h, w] = self.extents.map(|e| e.saturating_sub(1));
-        let places = [(g, self.strides[0]), (c, self.strides[1]), (h, self.strides[2])];
+        let [g, c, h, w] = self.lying().map(|e| e.saturating_sub(1));
+        let side = c.min(self.interleave.saturating_sub(1));
+        let places =
+            [(g, self.strides[0]), (c / self.interleave.max(1), self.strides[1]), (h, self.strides[2]), (side, 2)];
         let last = places.iter().try_fold(self.base, |at, (n, s)| at.checked_add(n.checked_mul(*s)?))?;
-        last.checked_add(w.checked_mul(2)?)?.checked_add(2)
+        last.checked_add(w.checked_mul(self.interleave.checked_mul(2)?)?)?.checked_add(2)
     }
 
     /// The first byte of each element, in the order of the extents.
     pub(super) fn places(&self) -> impl Iterator<Item = usize> + '_ {
         let [groups, channels, rows, columns] = self.extents;
-        let [sg, sc, sh] = self.strides;
+        let [sg, sp, sh] = self.strides;
+        let side = self.interleave;
+        let across = move |channel: usize| channel / side * sp + channel % side * 2;
+        let along = move |column: usize| column * side * 2;
+        let place = move |c, w| if self.turned { along(c) + across(w) } else { across(c) + along(w) };
         (0..groups).flat_map(move |g| {
             (0..channels).flat_map(move |c| {
                 (0..rows).flat_map(move |h| {
-                    let row = self.base + g * sg + c * sc + h * sh;
-                    (0..columns).map(move |w| row + w * 2)
+                    let row = self.base + g * sg + h * sh;
+                    (0..columns).map(move |w| row + place(c, w))
                 })
             })
         })
     }
+}
+
+/// Extents, with channels and columns exchanged.
+pub(super) fn turned([g, c, h, w]: [usize; 4], turned: bool) -> [usize; 4] {
+    if turned { [g, w, h, c] } else { [g, c, h, w] }
 }
 
 impl Buffers {
@@ -149,32 +171,31 @@ impl Buffers {
 
     fn port(&self, tensor: &Tensor, buffer: usize) -> Result<Port> {
         let name = &tensor.name;
-        let wrong = |what: String| Err(refused(format!("tensor {name}: {what}")));
+        let wrong = |what: String| refused(format!("tensor {name}: {what}"));
         if tensor.type_name() != "fp16" || tensor.element_size != 2 {
-            return wrong(format!("elements of {}, {} bytes, are not run", tensor.type_name(), tensor.element_size));
+            return Err(wrong(format!(
+                "elements of {}, {} bytes, are not run",
+                tensor.type_name(),
+                tensor.element_size
+            )));
         }
-        if tensor.interleave > 1 {
-            return wrong(format!("channels that lie side by side by {} are not run", tensor.interleave));
+        let surface = Surface::of(tensor).map_err(|e| wrong(e.to_string()))?;
+        let [n, c, h, w] = surface.nchw.map(|n| n as usize);
+        if n != 1 {
+            return Err(wrong(format!("{n} batches: one is run")));
         }
-        let [n, c, h, w, d] = tensor.nchwd;
-        if n != 1 || d > 1 {
-            return wrong(format!("{n} batches and depth {d}: one batch without depth is run"));
-        }
-        let Some(direction) = tensor.direction else { return wrong("neither input nor output".into()) };
-        let number = |v: u64| usize::try_from(v).unwrap_or(usize::MAX);
-        let extents = [1, c as usize, h as usize, w as usize];
-        let strides = [0, number(tensor.plane_stride), number(tensor.row_stride)];
-        let span = Span { buffer, base: 0, extents, strides };
-        // Rows apart from each other: then there are not more elements than the buffer has room for.
-        let apart = number(w.into()).checked_mul(2).is_some_and(|row| row <= strides[2] || h == 1)
-            && strides[2].checked_mul(h as usize).is_some_and(|plane| plane <= strides[1] || c == 1);
-        if extents.contains(&0) || !apart || span.end().is_none_or(|end| end > self.list[buffer].bytes) {
-            return wrong(format!(
+        let Some(direction) = tensor.direction else { return Err(wrong("neither input nor output".into())) };
+        // Surfaces are bounded by the addresses that there are.
+        let strides = [0, surface.plane as usize, surface.row as usize];
+        let interleave = surface.interleave as usize;
+        let span = Span { buffer, base: 0, extents: [n, c, h, w], strides, interleave, turned: false };
+        if span.end().is_none_or(|end| end > self.list[buffer].bytes) {
+            return Err(wrong(format!(
                 "{c} channels of {w}×{h} with strides {:#x} and {:#x} do not lie in {:#x} bytes",
-                tensor.plane_stride, tensor.row_stride, self.list[buffer].bytes
-            ));
+                surface.plane, surface.row, self.list[buffer].bytes
+            )));
         }
-        Ok(Port { tensor: tensor.clone(), shape: extents, direction, span })
+        Ok(Port { tensor: tensor.clone(), shape: span.extents, direction, span })
     }
 
     /// Checks that an operand lies in its buffer and that all of it was written.
@@ -270,6 +291,32 @@ pub(super) fn store(bytes: &mut [Vec<u8>], span: &Span, values: impl Iterator<It
     for (at, value) in span.places().zip(values) {
         if let Some(place) = buffer.get_mut(at..at + 2) {
             place.copy_from_slice(&f16::from_f32(value).to_le_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_lie_by_plane_and_side() {
+        for (interleave, turned) in [(1, false), (1, true), (2, false), (3, true), (4, false), (8, true)] {
+            let (extents, strides) = ([2, 6, 3, 5], [0x4000, 0x400, 0x80]);
+            let span = Span { buffer: 0, base: 0x20, extents, strides, interleave, turned };
+            let places: Vec<usize> = span.places().collect();
+            assert_eq!(Some(places.len()), span.elements());
+            let [_, channels, rows, columns] = extents;
+            for (i, place) in places.iter().enumerate() {
+                let (w, h) = (i % columns, i / columns % rows);
+                let (c, g) = (i / (columns * rows) % channels, i / (columns * rows * channels));
+                let (lane, step) = if turned { (w, c) } else { (c, w) };
+                let plane = lane / interleave * 0x400 + lane % interleave * 2;
+                assert_eq!(*place, 0x20 + g * 0x4000 + plane + h * 0x80 + step * interleave * 2);
+            }
+            let apart = places.iter().collect::<std::collections::BTreeSet<_>>().len();
+            assert_eq!(apart, places.len(), "interleave {interleave}");
+            assert!(places.iter().all(|at| at + 2 <= span.end().unwrap()));
         }
     }
 }

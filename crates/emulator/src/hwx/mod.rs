@@ -16,6 +16,7 @@ mod arithmetic;
 mod decode;
 mod kernel;
 mod memory;
+mod operands;
 mod planar;
 mod rules;
 
@@ -205,18 +206,7 @@ impl Interpreter {
             }
             _ => result.float(i),
         };
-        if step.turned {
-            let [g, c, h, w] = step.extents;
-            let order = (0..g * w * h * c).map(|i| {
-                // `[g, w, h, c]` out of `[g, c, h, w]`.
-                let (k, i) = (i % c, i / c);
-                let (j, i) = (i % h, i / h);
-                ((i / w * c + k) * h + j) * w + i % w
-            });
-            memory::store(bytes, &step.result, order.map(value));
-        } else {
-            memory::store(bytes, &step.result, (0..result.len()).map(value));
-        }
+        memory::store(bytes, &step.result, (0..result.len()).map(value));
         Ok(())
     }
 }
@@ -225,15 +215,16 @@ impl Interpreter {
 fn effort(step: &Step) -> u64 {
     let count = |n: usize| n as u64;
     let elements = |e: &[usize; 4]| e.iter().fold(1u64, |n, e| n.saturating_mul(count(*e)));
-    let places = count(step.extents[0]).saturating_mul(count(step.extents[2])).saturating_mul(count(step.extents[3]));
+    let extents = &step.result.extents;
+    let places = count(extents[0]).saturating_mul(count(extents[2])).saturating_mul(count(extents[3]));
     let products = match &step.op {
         Op::Conv { weights, .. } => places.saturating_mul(count(weights.bits.len())),
         Op::Product { .. } => {
             let kernel = step.kernel.as_ref().map_or(0, |k| count(k.places.len()));
-            kernel.saturating_mul(count(step.extents[2])).saturating_mul(count(step.extents[3]))
+            kernel.saturating_mul(count(extents[2])).saturating_mul(count(extents[3]))
         }
         _ => 0,
     };
-    let moved = step.sources.iter().map(|s| elements(&s.extents)).fold(elements(&step.extents), u64::saturating_add);
+    let moved = step.sources.iter().map(|s| elements(&s.extents)).fold(elements(extents), u64::saturating_add);
     products.saturating_add(moved)
 }

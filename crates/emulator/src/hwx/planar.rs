@@ -48,28 +48,56 @@ impl Task<'_> {
             (5, 1..=3, 0) if cond == 0 && self.window().is_none_or(|[w, h, ..]| (w, h) != (1, 1)) => {
                 self.pool(pool, op, source, result)
             }
-            (5, _, 0) if cond == 0 => {
-                let name = match (pool, op) {
-                    (2, 0) => "reduce_max",
-                    (3, 0) => "reduce_min",
-                    (0, 0) => "reduce_sum",
-                    _ => return Err(refuse("this reduction is not known")),
-                };
-                self.single_window()?;
-                let [g, c, h, w] = source;
-                if result != source || w == 1 {
-                    return Err(self.refuse(
-                        "Common",
-                        self.either(["OutDim", "OutWidth"]),
-                        "a reduction says the extents of its source",
-                    ));
-                }
-                self.note("Common.Cfg: task type 5 reduces along the columns (read from samples)");
-                Ok((Op::Reduce(name), [g, c, h, 1]))
-            }
+            (5, _, 0) if cond == 0 => self.reduction(pool, op, source, result),
             (2 | 3 | 5, ..) => Err(refuse("this combination is not known")),
             _ => kind_refused(),
         }
+    }
+
+    /// One value of all columns. A plane of several rows is reported to become one value as well, where its mean is wanted; of the
+    /// other reductions nothing says whether they stop at the end of a row.
+    fn reduction(&self, pool: u32, op: u32, source: [usize; 4], result: [usize; 4]) -> Result<(Op, [usize; 4])> {
+        let [g, c, h, w] = source;
+        self.single_window()?;
+        if result != source || (h, w) == (1, 1) {
+            return Err(self.refuse(
+                "Common",
+                self.either(["OutDim", "OutWidth"]),
+                "a reduction says the extents of its source",
+            ));
+        }
+        let scale = self.final_scale();
+        let row = |name| (Op::Reduce { name, axes: &[3] }, [g, c, h, 1]);
+        let found = match (pool, op) {
+            (2, 0) if h == 1 => row("reduce_max"),
+            (3, 0) if h == 1 => row("reduce_min"),
+            (0, 0) if h == 1 && scale == 1.0 => row("reduce_sum"),
+            (0 | 1, 0) if is_part(scale, w) => row("reduce_mean"),
+            (0 | 1, 0) if is_part(scale, h.saturating_mul(w)) => {
+                (Op::Reduce { name: "reduce_mean", axes: &[2, 3] }, [g, c, 1, 1])
+            }
+            (0 | 2 | 3, 0) if h > 1 => {
+                let register = self.either(["InDim", "InHeight"]);
+                return Err(self.refuse(
+                    "Common",
+                    register,
+                    "whether a reduction goes on from row to row is not known",
+                ));
+            }
+            _ => return Err(self.refuse("PE", "PECfg", "this reduction is not known")),
+        };
+        self.note(match &found.0 {
+            Op::Reduce { name: "reduce_mean", .. } => {
+                "PE.PEFinalScale: a sum times the part of one element is the mean (reported, no sample has it)"
+            }
+            _ => "Common.Cfg: task type 5 reduces along the columns (read from samples)",
+        });
+        Ok(found)
+    }
+
+    /// The factor of the result; 1 where it is left out.
+    fn final_scale(&self) -> f32 {
+        self.fields.float("PE", "PEFinalScale", "Scale").map_or(1.0, |v| v as f32)
     }
 
     /// A window, whose kind is established, and whose place is read as that of a convolution.
@@ -113,17 +141,20 @@ impl Task<'_> {
             // What a descriptor of H16 does not set is neutral: sources are added and multiplied without it.
             fields.float("PE", register, field).map_or(neutral, |v| v as f32)
         };
-        // A mean is the sum times this.
-        let end = match op {
-            Op::Pool { form: "avg_pool", kernel: [h, w], .. } => 1.0 / (h * w) as f32,
-            _ => 1.0,
-        };
-        let others = [("PEPreScale", "PreScale", 1.0), ("PEFinalScale", "Scale", end), ("PEEpsilon", "Epsilon", 0.0)];
-        for (register, field, neutral) in others {
-            let neutral_where_left_out = if register == "PEFinalScale" { 1.0 } else { neutral };
-            if float((register, field), neutral_where_left_out) != neutral {
+        for (register, field, neutral) in [("PEPreScale", "PreScale", 1.0), ("PEEpsilon", "Epsilon", 0.0)] {
+            if float((register, field), neutral) != neutral {
                 return Err(self.refuse("PE", register, "when it takes effect is not known"));
             }
+        }
+        // A mean is the sum times this.
+        let end = self.final_scale();
+        let taken = match op {
+            Op::Pool { form: "avg_pool", kernel: [h, w], .. } => is_part(end, h * w),
+            Op::Reduce { name: "reduce_mean", .. } => true,
+            _ => end == 1.0,
+        };
+        if !taken {
+            return Err(self.refuse("PE", "PEFinalScale", "when it takes effect is not known"));
         }
         let (bias_value, scale_value) = (float(bias, 0.0), float(scale, 1.0));
         for (register, value) in [(bias.0, bias_value), (scale.0, scale_value)] {
@@ -142,7 +173,7 @@ impl Task<'_> {
         after.scale = Some(scale_value).filter(|s| *s != 1.0);
         match (fields.field("PE", "PECfg", "Nonlinear").unwrap_or(0), op) {
             (0, _) => {}
-            (1, Op::Reduce("reduce_sum")) if after == After::default() => {
+            (1, Op::Reduce { name: "reduce_sum", .. }) if after == After::default() => {
                 // Reported as ReLU; but in softmax samples the sum of the powers has it, and the product with it is the result.
                 self.note(
                     "PE.PECfg: Nonlinear 1 behind a sum inverts it (read from the softmax samples; ReLU is reported)",
@@ -159,4 +190,10 @@ impl Task<'_> {
         }
         Ok(after)
     }
+}
+
+/// True for a factor that makes a mean of a sum of so many: fp32, or what H16 keeps of it.
+fn is_part(factor: f32, count: usize) -> bool {
+    let part = 1.0 / count as f32;
+    count > 1 && (factor == part || factor.to_bits() == part.to_bits() & !0x1fff)
 }

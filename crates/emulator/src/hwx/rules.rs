@@ -30,6 +30,7 @@ const fn rule(address: u32, count: u32, free: &'static str, rest: &'static [u32]
 /// Field names of a source's or result's configuration in L2: where it comes from, what it waits for, which memory is shared.
 const L2_CFG: &str = "SourceType ResultType Dependent AliasConvSrc AliasConvRslt AliasPlanarSrc AliasPlanarRslt DMAFmt \
                       DMAInterleave L2BfrMode";
+const PE_BROADCAST: &str = "Src1Broadcast Src2Broadcast Src1Transpose Src2Transpose ResultTranspose";
 const NE_KERNEL: &str = "KernelFmt PalettizedBits Align";
 const NE_MAC: &str = "OpMode KernelMode BinaryPoint NonlinearMode";
 
@@ -54,9 +55,8 @@ const H13: &[Rule] = &[
     rule(0x20, 1, "", &[0x2041]),
     rule(0x24, 1, "NumGroups UnicastEn UnicastCin", &[]),
     rule(0x28, 1, "*", &[]),
-    // Without a name: as the patch of H16, and as its broadcast, which is read.
     rule(0x2c, 1, "*", &[]),
-    rule(0x30, 1, "*", &[]),
+    rule(0x30, 1, PE_BROADCAST, &[]),
     // Bits 7:4 are read: the task type, as on H16. Bits 1:0 are set where a task begins or ends a chain.
     rule(
         0x34,
@@ -94,11 +94,10 @@ const H16: &[Rule] = &[
     rule(0x2c, 1, "", &[0x2041]),
     rule(0x30, 1, "UnicastEn UnicastCin", &[]),
     rule(0x34, 1, "*", &[]),
-    // Two bits without a name are read: 28 and 29.
-    rule(0x3c, 1, "SmallSourceMode TaskType ShPref ShMin ShMax ActiveNE", &[1 << 28, 1 << 29, 3 << 28]),
+    rule(0x3c, 1, "SmallSourceMode TaskType ShPref ShMin ShMax ActiveNE ResultTranspose FillLowerNEFirst", &[]),
     rule(0x40, 1, "OCGSize FatTile WUStack", &[]),
     rule(0x44, 1, "*", &[]),
-    rule(0x48, 1, "*", &[]),
+    rule(0x48, 1, PE_BROADCAST, &[]),
     rule(0x4c, 1, "", &[0x10_0000]),
     rule(0x50, 1, "*", &[]),
     rule(0x4100, 1, "InputReLU PaddingMode", &[]),

@@ -57,6 +57,26 @@ fn what_cannot_be_is_refused() {
 
 proptest! {
     #[test]
+    fn interleaved_channels_stand_side_by_side(c in 1u32..20, h in 1u32..4, w in 1u32..20, side in 1u32..9) {
+        let (row, planes) = (u64::from(2 * w * side).next_multiple_of(64), u64::from(c.div_ceil(side)));
+        let plane = row * u64::from(h);
+        let surface = Surface { nchw: [1, c, h, w], element: 2, interleave: side, row, plane, batch: planes * plane };
+        let numbers = 0..(c * h * w) as u16;
+        let dense: Vec<u8> = numbers.flat_map(|i| (i + 1).to_le_bytes()).collect();
+        let mut bytes = vec![0xee; surface.bytes() as usize];
+        surface.tile(&dense, &mut bytes).unwrap();
+        prop_assert_eq!(surface.untile(&bytes).unwrap(), &dense[..]);
+        for (i, value) in dense.chunks_exact(2).enumerate() {
+            let i = i as u32;
+            let (channel, y, x) = (i / (h * w), i / w % h, i % w);
+            let place = channel / side * plane as u32 + y * row as u32 + 2 * (x * side + channel % side);
+            prop_assert_eq!(&bytes[place as usize..place as usize + 2], value);
+        }
+        let set = bytes.chunks_exact(2).filter(|b| *b != [0, 0]).count();
+        prop_assert_eq!(2 * set, dense.len());
+    }
+
+    #[test]
     fn untiling_is_the_inverse(n in 1u32..3, c in 1u32..6, h in 1u32..6, w in 1u32..80) {
         let surface = Surface::fp16([n, c, h, w]).unwrap();
         let dense: Vec<u8> = (0..surface.dense_bytes()).map(|i| i as u8 | 1).collect();

@@ -1,7 +1,8 @@
 //! A compiled program as MIL: what its tasks do to tensors, without a word about where these lie.
 //!
 //! It reads only the report's words and the shapes of the tensors. Tasks that move a value vanish: a convolution over channels is one
-//! over the channels of the tensors, however the file turns them in between. So this says what layouts must come to.
+//! over the channels of the tensors, however the file turns them in between. So this says what layouts must come to. A program of
+//! moves alone, or whose result has another shape than its tensor, is not read: what it is for is its layouts.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +19,6 @@ pub struct Lifted {
     pub program: Program,
     /// With the tables of the engine on both sides.
     pub steps: f64,
-    /// The file has a table where the other side has the function itself.
-    pub has_table: bool,
 }
 
 /// Tables that have an op, by their halfwords.
@@ -51,24 +50,36 @@ pub fn lift(bytes: &[u8], weights: &[Option<Tensor>]) -> Option<Lifted> {
         }
     }
     let tasks = &report.texts.first()?.tasks;
-    let steps = match whole(&mut b, tasks, &inputs, &outputs, &mut known) {
-        Some(steps) => steps,
-        None => {
-            for (i, task) in tasks.iter().enumerate() {
-                let value = one(&mut b, &hwx, i, task, &known, weights)?;
-                known.insert(normal(&task.destination.as_ref()?.place), value);
+    if tasks.iter().all(|t| passes(t) && t.post.is_empty()) {
+        return None;
+    }
+    // The same sums, exact in any order, and the same roundings between tasks: no step apart.
+    let (mut steps, mut i) = (0.0, 0);
+    while let Some(task) = tasks.get(i) {
+        let (value, last) = match softmax(&mut b, &tasks[i..], i, &known) {
+            // The op's sum is not rounded, the task's is: half a step, and as much again behind the reciprocal and the product.
+            Some(value) => {
+                steps += 2.0;
+                (value, i + SOFTMAX.len() - 1)
             }
-            // The same sums, exact in any order, and the same roundings between tasks: no step apart.
-            0.0
-        }
-    };
+            None => (one(&mut b, &hwx, i, task, &known, weights)?, i),
+        };
+        known.insert(normal(&tasks[last].destination.as_ref()?.place), value);
+        i = last + 1;
+    }
     let outputs: Vec<ValueId> = outputs.iter().map(|place| known.get(place).copied()).collect::<Option<_>>()?;
+    let written = ports.iter().filter_map(|p| p.tensor.as_ref()).filter(|t| t.direction != Some(Direction::Input));
+    for (value, tensor) in outputs.iter().zip(written) {
+        let [n, c, h, w, _] = tensor.nchwd.map(|n| n as usize);
+        if b.shape(*value).ok()? != [n, c, h, w] {
+            return None;
+        }
+    }
     let same = |b: &mut Builder, v: ValueId| if inputs.contains(&v) { b.identity("same", v).ok() } else { Some(v) };
     let outputs: Vec<ValueId> = outputs.into_iter().map(|v| same(&mut b, v)).collect::<Option<_>>()?;
     let names: Vec<String> = (0..outputs.len()).map(|i| format!("out{i}")).collect();
     let outputs: Vec<_> = names.iter().map(String::as_str).zip(outputs).collect();
-    let has_table = tasks.iter().any(|t| t.table.is_some());
-    Some(Lifted { program: b.finish(&outputs).ok()?, steps, has_table })
+    Some(Lifted { program: b.finish(&outputs).ok()?, steps })
 }
 
 /// An address in L2 that is left out is 0.
@@ -79,34 +90,28 @@ fn normal(place: &Place) -> Place {
     }
 }
 
-/// Programs whose tasks together are one op.
-fn whole(
-    b: &mut Builder,
-    tasks: &[TaskReport],
-    inputs: &[ValueId],
-    outputs: &[Place],
-    known: &mut BTreeMap<Place, ValueId>,
-) -> Option<f64> {
-    let begins =
-        |words: &[&str]| tasks.len() == words.len() && tasks.iter().zip(words).all(|(t, w)| t.summary.starts_with(w));
-    let output = outputs.first()?.clone();
-    let softmax = [
-        "max over elements",
-        "element-wise subtraction",
-        "function of each element",
-        "planar operation on one source, addition",
-        "element-wise multiplication",
-    ];
-    if let ([x], true) = (inputs, begins(&softmax)) {
-        known.insert(output, b.softmax("softmax", *x, -1).ok()?);
-        // The op's sum is not rounded, the task's is: half a step, and as much again behind the reciprocal and the product.
-        return Some(2.0);
-    }
-    if let ([x, y], true) = (inputs, begins(&["copy", "1×1 convolution"])) {
-        known.insert(output, b.matmul("product", *x, *y, false, true).ok()?);
-        return Some(0.0);
-    }
-    None
+/// True for a task that passes values on to what follows.
+fn passes(task: &TaskReport) -> bool {
+    ["copy", "planar operation (task type 2)"].iter().any(|w| task.summary.starts_with(w))
+}
+
+/// Tasks that together are a softmax along the columns.
+const SOFTMAX: [&str; 5] = [
+    "max over elements",
+    "element-wise subtraction",
+    "function of each element",
+    "planar operation on one source, addition",
+    "element-wise multiplication",
+];
+
+/// A softmax that these tasks begin with, if the first reads a value as it stands in the program.
+fn softmax(b: &mut Builder, tasks: &[TaskReport], i: usize, known: &BTreeMap<Place, ValueId>) -> Option<ValueId> {
+    let begins = tasks.len() >= SOFTMAX.len() && tasks.iter().zip(SOFTMAX).all(|(t, w)| t.summary.starts_with(w));
+    let [source] = &tasks.first().filter(|_| begins)?.sources[..] else { return None };
+    let x = known.get(&normal(&source.place)).copied()?;
+    let [w, h, c, _] = tasks[0].shapes[0].map(|n| n.unwrap_or(1) as usize);
+    let stands = b.shape(x).ok()? == [1, c, h, w];
+    b.softmax(&format!("softmax{i}"), x, -1).ok().filter(|_| stands)
 }
 
 fn one(
@@ -124,13 +129,17 @@ fn one(
         b.op(op, &format!("result{i}"), [("x", arg(sources[0])), ("y", arg(*sources.get(1).unwrap_or(&sources[0])))])
     };
     let value = match &task.summary {
-        s if s.contains(" convolution") => convolution(b, hwx, i, task, sources[0], weights.get(i)?.as_ref()?)?,
+        // Weights out of a tensor: a product with it, by groups.
+        s if s.contains(" convolution") => match known.get(&normal(task.kernel.as_ref()?.place.as_ref()?)) {
+            Some(kernel) => b.matmul(&format!("product{i}"), *kernel, sources[0], false, true).ok()?,
+            None => convolution(b, hwx, i, task, sources[0], weights.get(i)?.as_ref()?)?,
+        },
         s if s.starts_with("element-wise addition") => binary(b, "add").ok()?,
         s if s.starts_with("element-wise subtraction") => binary(b, "sub").ok()?,
         s if s.starts_with("element-wise multiplication") => binary(b, "mul").ok()?,
         s if s.starts_with("element-wise maximum") => binary(b, "maximum").ok()?,
         s if s.starts_with("element-wise minimum") => binary(b, "minimum").ok()?,
-        s if s.starts_with("copy") || s.starts_with("function of each element") => sources[0],
+        s if s.starts_with("function of each element") || passes(task) => sources[0],
         _ => return None,
     };
     after(b, hwx, i, task, value)
