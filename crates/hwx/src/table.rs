@@ -4,9 +4,8 @@
 //! line for each side between samples and limit, the distance, and a mode. The mode says which x the samples are at, and how x is
 //! brought there.
 //!
-//! Reading and writing are exact for any bytes. [`Table::eval`] knows the modes whose tables samples explain: centred, odd, right of
-//! nothing (reported, [`Mode::Negative`]) and powers of two. Between samples it goes straight; it computes exactly and rounds once,
-//! which need not be what the engine does in the last place.
+//! Reading and writing are exact for any bytes. How the engine comes from x to a value is `ferrane_arith::table`'s, which evaluates the
+//! halfwords up to the mode.
 
 use half::f16;
 
@@ -18,8 +17,6 @@ pub const BYTES: usize = 128;
 pub const SAMPLES: usize = 33;
 /// Halfwords behind the mode.
 const REST: usize = 21;
-/// The distance of a table that needs none.
-const NO_DISTANCE: u16 = 0x40;
 
 /// A straight line.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -143,80 +140,6 @@ impl Table {
             place.copy_from_slice(&word.to_le_bytes());
         }
         bytes
-    }
-
-    /// How far samples are apart. `None` if the table does not say a distance.
-    pub fn step(&self) -> Option<f64> {
-        // The compiler's tables have 1 to 5; a signed halfword leaves room for steps of more than 1.
-        let exponent = self.distance as i16;
-        (self.distance != NO_DISTANCE && (-15..=24).contains(&exponent)).then(|| 2f64.powi(-i32::from(exponent)))
-    }
-
-    /// The samples with the x that they are at. `None` in a mode whose samples' places are not established.
-    pub fn knots(&self) -> Option<[(f64, f16); SAMPLES]> {
-        let (step, before) = (self.step()?, self.mode.before_zero()?);
-        Some(std::array::from_fn(|i| ((i as f64 - before) * step, self.samples[i])))
-    }
-
-    /// True if [`Table::eval`] knows its mode.
-    pub fn can_eval(&self) -> bool {
-        self.step().is_some() && self.mode.before_zero().is_some()
-    }
-
-    /// The value at `x`: NaN for NaN. `None` if the mode's way from x to the samples is not established.
-    pub fn eval(&self, x: f16) -> Option<f16> {
-        let (step, before) = (self.step()?, self.mode.before_zero()?);
-        if x.is_nan() {
-            return Some(f16::NAN);
-        }
-        let value = x.to_f64();
-        Some(match self.mode {
-            Mode::Odd => {
-                let y = self.at(value.abs(), step, before);
-                if value < 0.0 { -y } else { y }
-            }
-            Mode::Exp2 => match self.beyond(value) {
-                Some(y) => y,
-                None => {
-                    let whole = value.floor();
-                    let y = self.between((value - whole) / step);
-                    // x is an fp16, so the exponent is one of an fp64 many times over.
-                    f16::from_f64(y * 2f64.powi(whole.clamp(-512.0, 512.0) as i32))
-                }
-            },
-            _ => self.at(value, step, before),
-        })
-    }
-
-    /// The value where x is at a limit or beyond.
-    fn beyond(&self, x: f64) -> Option<f16> {
-        if x <= self.x_min.to_f64() {
-            Some(self.y_min)
-        } else if x >= self.x_max.to_f64() {
-            Some(self.y_max)
-        } else {
-            None
-        }
-    }
-
-    fn at(&self, x: f64, step: f64, before: f64) -> f16 {
-        let line = |l: Line| f16::from_f64(l.slope.to_f64() * x + l.offset.to_f64());
-        let place = x / step + before;
-        match self.beyond(x) {
-            Some(y) => y,
-            None if place < 0.0 => line(self.left),
-            None if place > (SAMPLES - 1) as f64 => line(self.right),
-            None => f16::from_f64(self.between(place)),
-        }
-    }
-
-    /// Straight between two samples; `place` counts samples.
-    fn between(&self, place: f64) -> f64 {
-        let first = (place as usize).min(SAMPLES - 2);
-        let [a, b] = [self.samples[first].to_f64(), self.samples[first + 1].to_f64()];
-        let part = place - first as f64;
-        // At a sample its own value, also beside one that is no number.
-        if part == 0.0 { a } else { a + (b - a) * part }
     }
 
     /// A table of a function around 0: samples from `-16 / 2^distance` to `16 / 2^distance`. An error if the distance is not 0 to

@@ -150,8 +150,21 @@ impl Lanes {
     /// What the registers of a task say. An error if the task is no convolution with fp16 weights in one group, or if the lanes are
     /// not those of its shape.
     pub fn of_task(generation: &'static Generation, task: &Task) -> Result<Lanes> {
-        let wrong = |message: String| Error::kernel(Some(task.offset as u64), message);
         let fields = Fields::new(generation, task);
+        let groups = ["GroupConvCfg", "NumGroups"].iter().find_map(|r| fields.field("Common", r, "NumGroups"));
+        match groups {
+            Some(1) => Lanes::of_group(&fields),
+            _ => {
+                let groups = groups.map_or("an unknown number of".to_string(), |n| n.to_string());
+                let message = format!("the order of weights in {groups} groups is not established");
+                Err(Error::kernel(Some(task.offset as u64), message))
+            }
+        }
+    }
+
+    /// What the registers of a task say of its first group. Errors as [`Lanes::of_task`], but for the number of groups.
+    pub fn of_group(fields: &Fields<'_>) -> Result<Lanes> {
+        let wrong = |message: String| Error::kernel(Some(fields.task().offset as u64), message);
         let said = |what: &str, found: Option<u32>| found.ok_or_else(|| wrong(format!("the task does not say {what}")));
         let common = |register: &str, field: &str| fields.field("Common", register, field);
         if fields.field("NE", "MACCfg", "OpMode").unwrap_or(0) != 0 {
@@ -163,11 +176,6 @@ impl Lanes {
             || kernel("KernelFmt").is_some_and(|f| f != 2)
         {
             return Err(wrong("only plain fp16 weights are read".to_string()));
-        }
-        let groups = ["GroupConvCfg", "NumGroups"].iter().find_map(|register| common(register, "NumGroups"));
-        let groups = said("NumGroups", groups)?;
-        if groups != 1 {
-            return Err(wrong(format!("the order of weights in {groups} groups is not established")));
         }
         let [[_, _, cin, _], [_, _, cout, _]] = fields.shapes();
         let (cout, cin) = (said("Cout", cout)?, said("Cin", cin)?);
@@ -236,6 +244,24 @@ impl Lanes {
             Error::kernel(Some(lane.offset), format!("a lane, {place}, does not lie in its buffer of {length:#x}"))
         })?;
         Ok(lane.offset as usize..end as usize)
+    }
+
+    /// The first byte of each weight `[Cout][Cin][Kh][Kw]`, from the start of the buffer; `None` where one is beyond `length` bytes.
+    pub fn places(&self, length: usize) -> Option<Vec<usize>> {
+        // What lies in the buffer is not more than the buffer, before memory is taken.
+        let bytes = self.live().try_fold(0u64, |sum, (_, lane)| sum.checked_add(lane.bytes))?;
+        if bytes > length as u64 || self.live().any(|(_, lane)| self.range(lane, length).is_err()) {
+            return None;
+        }
+        let mut places = vec![0; self.geometry.len() as usize];
+        for (i, lane) in self.live() {
+            let mut at = (lane.offset + self.front) as usize;
+            self.geometry.walk(i, |index| {
+                places[index] = at;
+                at += 2;
+            });
+        }
+        Some(places)
     }
 
     /// Writes weights `[Cout][Cin][Kh][Kw]` and, if lanes begin with one, the table into the kernel's buffer. What is not a lane's

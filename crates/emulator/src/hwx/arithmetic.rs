@@ -30,9 +30,13 @@ fn function(step: &Step) -> std::result::Result<Program, MilError> {
     for (name, span) in ["x", "y"].iter().zip(&step.sources) {
         sources.push(b.input(name, fp16(&span.extents))?);
     }
-    let x = sources[0];
-    let x = if step.relu_first { b.op("relu", "source", [("x", x.into())])? } else { x };
-    let mut y = operation(&mut b, step, x, &sources)?;
+    let mut operands = sources.clone();
+    for (i, _) in step.relu_first.iter().enumerate().filter(|(_, relu)| **relu) {
+        if let Some(x) = operands.get_mut(i) {
+            *x = b.op("relu", &format!("source{i}"), [("x", (*x).into())])?;
+        }
+    }
+    let mut y = operation(&mut b, step, operands[0], &operands)?;
     let after = &step.after;
     if after.inverse {
         y = b.op("inverse", "inverse", [("x", y.into()), ("epsilon", Constant::fp16(0.0).into())])?;
@@ -74,12 +78,15 @@ fn operation(b: &mut Builder, step: &Step, x: ValueId, sources: &[ValueId]) -> s
             let product = b.matmul("product", kernel, flat, false, false)?;
             b.reshape("shaped", product, &[g, *outputs, h, w].map(|n| n as i32))
         }
-        Op::Binary(name) => match sources {
-            [_, second] => b.op(name, "result", [("x", x.into()), ("y", (*second).into())]),
+        Op::Binary(name) | Op::Compare(name) => match sources {
+            [_, second] => {
+                let y = b.op(name, "result", [("x", x.into()), ("y", (*second).into())])?;
+                if matches!(step.op, Op::Compare(_)) { b.cast("number", y, DataType::Fp16) } else { Ok(y) }
+            }
             _ => Ok(x),
         },
         Op::Unary(name) => b.op(name, "result", [("x", x.into())]),
-        Op::Pool { form, kernel, strides } => {
+        Op::Pool { form, kernel, strides, pad } => {
             let pair = |n: &[usize; 2]| Constant::int32s(&n.map(|n| n as i32));
             let minus = |b: &mut Builder, name: &str, v: ValueId| b.scale(name, v, -1.0);
             // The smallest is the largest of the others, exactly.
@@ -88,8 +95,8 @@ fn operation(b: &mut Builder, step: &Step, x: ValueId, sources: &[ValueId]) -> s
                 ("x", x.into()),
                 ("kernel_sizes", pair(kernel).into()),
                 ("strides", pair(strides).into()),
-                ("pad_type", Constant::string("valid").into()),
-                ("pad", Constant::int32s(&[0; 4]).into()),
+                ("pad_type", Constant::string("custom").into()),
+                ("pad", Constant::int32s(&pad.map(|n| n as i32)).into()),
                 ("ceil_mode", Constant::bool(false).into()),
             ];
             if form == "avg_pool" {

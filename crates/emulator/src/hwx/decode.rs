@@ -28,12 +28,22 @@ pub(super) enum Op {
     Product { outputs: usize },
     /// Two sources, element by element.
     Binary(&'static str),
+    /// Two sources, element by element: 1 where it is true, 0 elsewhere.
+    Compare(&'static str),
     /// One source, element by element.
     Unary(&'static str),
     /// Along the columns, or rows and columns.
     Reduce { name: &'static str, axes: &'static [i32] },
-    /// A window over rows and columns: the op, or `min`, which has none; height and width of the window, steps.
-    Pool { form: &'static str, kernel: [usize; 2], strides: [usize; 2] },
+    /// A window over rows and columns: the op, or `min`, which has none; height and width of the window,
+    /// steps, padding.
+    Pool { form: &'static str, kernel: [usize; 2], strides: [usize; 2], pad: [usize; 4] },
+}
+
+impl Op {
+    /// True for an operation over two sources.
+    pub(super) fn takes_two(&self) -> bool {
+        matches!(self, Op::Binary(_) | Op::Compare(_))
+    }
 }
 
 /// What is done with the result, in this order.
@@ -53,8 +63,8 @@ pub(super) struct After {
 pub(super) struct Step {
     pub id: u32,
     pub op: Op,
-    /// Negative values of the source become 0 first.
-    pub relu_first: bool,
+    /// Negative values of the sources become 0 first.
+    pub relu_first: [bool; 2],
     pub after: After,
     pub sources: Vec<Span>,
     /// Where the first source stays in L2.
@@ -134,29 +144,39 @@ impl<'a> Task<'a> {
             None => return Err(refused(format!("task {}: nothing says which engine runs it", self.id()))),
         }
         let wanted = match &op {
-            Op::Copy | Op::Unary(_) | Op::Binary(_) => source,
+            Op::Copy | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) => source,
             _ => result,
         };
         if wanted != result {
             let (register, of) = (self.either(["OutDim", "OutWidth"]), format!("{source:?} and {result:?}"));
             return Err(self.refuse("Common", register, &format!("the shapes of source and result differ: {of}")));
         }
-        let two = matches!(op, Op::Binary(_));
+        let two = op.takes_two();
         let mut sources = vec![self.source(Role::Source1, source, &op, buffers)?];
         if two {
             sources.push(self.source(Role::Source2, source, &op, buffers)?);
         }
         let kept = self.kept(source, buffers)?;
         let span = self.result(declared, &op, buffers)?;
-        let relu_first = self.fields.field("L2", self.l2_control(), "InputReLU") == Some(1);
-        if relu_first && two {
-            return Err(self.refuse(
-                "L2",
-                self.l2_control(),
-                "which of two sources loses its negative values is not known",
-            ));
-        }
+        let relu_first = self.relu_first(two)?;
         Ok(Step { id: self.id(), op, relu_first, after, sources, kept, kernel, result: span })
+    }
+
+    /// Whether the sources lose their negative values. H16 has a bit for each, as is reported; H13 has one bit.
+    fn relu_first(&self, two: bool) -> Result<[bool; 2]> {
+        let bit = |field| self.fields.field("L2", self.l2_control(), field) == Some(1);
+        let relu = [bit("InputReLU"), bit("Source2ReLU")];
+        if self.is_old() && relu[0] && two {
+            let why = "which of two sources loses its negative values is not known";
+            return Err(self.refuse("L2", self.l2_control(), why));
+        }
+        if relu[1] && !two {
+            return Err(self.refuse("L2", self.l2_control(), "there is no second source"));
+        }
+        if relu.contains(&true) && two {
+            self.note("L2.L2Control: which source loses its negative values is reported, no sample has it");
+        }
+        Ok(relu)
     }
 
     pub(super) fn l2_control(&self) -> &'static str {

@@ -3,7 +3,7 @@
 use ferrane_arith::table::Table;
 use ferrane_device::Result;
 use ferrane_hwx::task::Fields;
-use ferrane_hwx::weights::{Geometry, LANES, Lanes, TABLE};
+use ferrane_hwx::weights::{Geometry, Lanes, TABLE};
 
 use super::decode::{Op, Task};
 use super::memory::Buffers;
@@ -61,66 +61,31 @@ pub(super) fn product(
     let fields = &task.fields;
     let dma = |name: &str| fields.register("KernelDMASrc", name);
     let refuse = |register: &str, why: &str| task.refuse("KernelDMASrc", register, why);
-    let ([groups, inputs, h, w], outputs) = (source, result[1]);
+    let ([groups, _, h, w], outputs) = (source, result[1]);
     if [result[0], result[2], result[3]] != [groups, h, w] {
         return Err(task.refuse("Common", "OutWidth", "a product has the rows and columns of its source"));
     }
     if fields.register("Common", "ConvCfg").is_some_and(|word| word & 0x07ff_ffff != 0xa041) {
         return Err(task.refuse("Common", "ConvCfg", "only 1×1 kernels are read from memory"));
     }
-    let cfg = |field: &str| fields.field("NE", "KernelCfg", field);
-    if cfg("PalettizedEn") == Some(1) || cfg("SparseFmt") == Some(1) || cfg("KernelFmt") != Some(2) {
-        return Err(task.refuse("NE", "KernelCfg", "only fp16 is read from memory as a kernel"));
+    let lanes = Lanes::of_group(fields).map_err(|e| refuse("CoeffDMAConfig[0]", &e.message))?;
+    if lanes.has_table() {
+        return Err(refuse("CoeffBfrSize[0]", "what a table in front of weights out of memory does is not known"));
     }
-    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let geometry = Geometry::new(number(outputs), number(inputs), 1, 1)
-        .map_err(|e| task.refuse("Common", "OutChannels", &e.message))?;
     let buffer = stream(task, buffers)?;
-    // Where lanes lie in a group; each holds its rows side by side, input by input.
-    let mut lanes = Vec::new();
-    for i in 0..LANES {
-        let rows: Vec<_> = geometry.rows(i).collect();
-        let count: usize = rows.iter().map(|r| r.len()).sum();
-        let (config, size) = (format!("CoeffDMAConfig[{i}]"), format!("CoeffBfrSize[{i}]"));
-        if (dma(&config).unwrap_or(0) & 1 == 1) != (count > 0) {
-            return Err(refuse(&config, "a lane is on where it has no rows, or off where it has some"));
-        }
-        if count == 0 {
-            continue;
-        }
-        if rows.len() > 1
-            || count.saturating_mul(inputs).saturating_mul(2).next_multiple_of(64) != dma(&size).unwrap_or(0) as usize
-        {
-            return Err(refuse(&size, "a lane has not the bytes of its rows"));
-        }
-        let base = fields
-            .wide("KernelDMASrc", "KernelBase")
-            .saturating_add(dma(&format!("CoeffBaseAddr[{i}]")).unwrap_or(0).into());
-        lanes.push((usize::try_from(base).unwrap_or(usize::MAX), rows[0].start as usize, count));
-    }
+    let bytes = buffers.list[buffer].bytes;
+    let absent = || refuse("KernelBaseLo", "the kernel does not lie in its buffer");
+    let first = lanes.places(bytes).filter(|f| f.iter().all(|at| at.is_multiple_of(2))).ok_or_else(absent)?;
     let step = match dma("KernelGroupStride") {
         _ if groups == 1 => 0,
-        Some(step) if step > 0 => step as usize,
+        Some(step) if step > 0 && step.is_multiple_of(2) => step as usize,
         _ => return Err(refuse("KernelGroupStride", "it is not said, or 0, and what that means is not known")),
     };
-    let bytes = buffers.list[buffer].bytes;
-    let elements = groups.checked_mul(outputs).and_then(|n| n.checked_mul(inputs)).filter(|n| *n <= bytes / 2);
-    let elements = elements.ok_or_else(|| refuse("KernelBaseLo", "the buffer has not room for the kernel"))?;
-    let mut places = vec![0; elements];
-    for group in 0..groups {
-        for &(base, first, count) in &lanes {
-            for input in 0..inputs {
-                for row in 0..count {
-                    let at = group
-                        .checked_mul(step)
-                        .and_then(|n| n.checked_add(base)?.checked_add(2 * (input * count + row)));
-                    let at = at.filter(|at| at.is_multiple_of(2) && *at < bytes);
-                    let at = at.ok_or_else(|| refuse("KernelBaseLo", "the kernel does not lie in its buffer"))?;
-                    places[(group * outputs + first + row) * inputs + input] = at;
-                }
-            }
-        }
-    }
+    // Groups may lie over each other, but there are not more weights than halfwords.
+    groups.checked_mul(first.len()).filter(|n| *n <= bytes / 2).ok_or_else(absent)?;
+    let last = first.iter().max().and_then(|at| at.checked_add((groups - 1).checked_mul(step)?)?.checked_add(2));
+    last.filter(|end| *end <= bytes).ok_or_else(absent)?;
+    let places: Vec<usize> = (0..groups).flat_map(|group| first.iter().map(move |at| group * step + at)).collect();
     buffers.written(buffer, places.iter().copied()).map_err(|why| refuse("KernelBaseLo", &why))?;
     task.note(
         "KernelDMASrc.KernelGroupStride: one matrix of weights for each group, out of memory (read from samples)",

@@ -110,8 +110,8 @@ pub(super) fn turned([g, c, h, w]: [usize; 4], turned: bool) -> [usize; 4] {
 }
 
 impl Buffers {
-    pub(super) fn new(hwx: &Hwx, bindings: &Bindings) -> Result<Buffers> {
-        let sections = hwx.sections();
+    /// L2 alone.
+    pub(super) fn of_l2() -> Buffers {
         let l2 = Buffer {
             name: "L2".into(),
             content: Vec::new(),
@@ -119,7 +119,13 @@ impl Buffers {
             written: Some(vec![false; L2 / 2]),
             writable: true,
         };
-        let mut all = Buffers { list: vec![l2], bars: Vec::new(), ports: Vec::new() };
+        Buffers { list: vec![l2], bars: Vec::new(), ports: Vec::new() }
+    }
+
+    /// L2 and the buffers of a program.
+    pub(super) fn new(hwx: &Hwx, bindings: &Bindings) -> Result<Buffers> {
+        let sections = hwx.sections();
+        let mut all = Buffers::of_l2();
         let mut known: Vec<(u64, usize)> = Vec::new();
         let mut total = 0u64;
         for bar in &bindings.bars {

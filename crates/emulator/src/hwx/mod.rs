@@ -19,6 +19,8 @@ mod memory;
 mod operands;
 mod planar;
 mod rules;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

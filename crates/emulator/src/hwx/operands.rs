@@ -52,7 +52,7 @@ impl Task<'_> {
         // Columns, rows, depth, channels; there is no depth here.
         let spread = [false, axes & 8 != 0, axes & 2 != 0, axes & 1 != 0];
         let refuse = |why: &str| Err(self.refuse("Common", "PEBroadcast", why));
-        if axes != 0 && !matches!(op, Op::Binary(_)) {
+        if axes != 0 && !op.takes_two() {
             return refuse("what spreading the only source does is not known");
         }
         let others = self.routing("Src1Broadcast") & self.routing("Src2Broadcast");

@@ -25,6 +25,11 @@ impl Task<'_> {
         let kind = fields.register("Common", "Cfg").unwrap_or(0) >> 4 & 0xf;
         let kind_refused = || Err(self.refuse("Common", "Cfg", "this task type of the planar engine is not known"));
         match (kind, pool, second) {
+            (3, 0, 3) if op == 0 && self.comparison().is_some() => {
+                self.single_window()?;
+                self.note("PE.PECfg: that comparisons give 1 and 0 is reported, no sample has one");
+                Ok((Op::Compare(self.comparison().unwrap_or_default()), result))
+            }
             (3, 0, 2 | 3) if cond == 0 => {
                 self.single_window()?;
                 let name = match (op, second) {
@@ -40,16 +45,17 @@ impl Task<'_> {
                 }
                 Ok((Op::Binary(name), result))
             }
-            (3, 0, 0) if (cond, op) == (1, 0) => {
+            (2 | 3, 0, 0) if op == 0 && fields.word("PE", "PECfg", "Cond").as_deref() == Some("abs") => {
+                self.single_window()?;
                 self.note("PE.PECfg: that this word is the magnitude is reported, no sample has it");
                 Ok((Op::Unary("abs"), result))
             }
             (2, 0, 0) if (cond, op) == (0, 0) => Ok((Op::Copy, result)),
-            (5, 1..=3, 0) if cond == 0 && self.window().is_none_or(|[w, h, ..]| (w, h) != (1, 1)) => {
+            (1 | 5, 1..=3, 0) if cond == 0 && self.window().is_none_or(|[w, h, ..]| (w, h) != (1, 1)) => {
                 self.pool(pool, op, source, result)
             }
             (5, _, 0) if cond == 0 => self.reduction(pool, op, source, result),
-            (2 | 3 | 5, ..) => Err(refuse("this combination is not known")),
+            (1 | 2 | 3 | 5, ..) => Err(refuse("this combination is not known")),
             _ => kind_refused(),
         }
     }
@@ -104,9 +110,12 @@ impl Task<'_> {
     fn pool(&self, pool: u32, op: u32, source: [usize; 4], result: [usize; 4]) -> Result<(Op, [usize; 4])> {
         let refuse = |why: &str| self.refuse("Common", "ConvCfg", why);
         let [w, h, sx, sy] = self.window().ok_or_else(|| refuse("a window or stride of 0 is not known"))?;
-        let pads = ["Px", "Py"].map(|f| self.fields.field("Common", "ConvCfg", f).unwrap_or(0));
-        let behind = [self.behind(source[3], w, sx, 0, result[3])?, self.behind(source[2], h, sy, 0, result[2])?];
-        if pads != [0; 2] || behind != [0; 2] {
+        let [px, py] = ["Px", "Py"].map(|f| self.fields.field("Common", "ConvCfg", f).unwrap_or(0) as usize);
+        let right = self.behind(source[3], w, sx, px, result[3])?;
+        let pad = [py, self.behind(source[2], h, sy, py, result[2])?, px, right];
+        let mode = self.fields.field("L2", self.l2_control(), "PaddingMode").unwrap_or(0);
+        // Zeros count in a mean; samples have mode 1 with the largest of a row, to which nothing may be added.
+        if pad != [0; 4] && !matches!((pool, mode), (1, 0) | (2, 1)) {
             return Err(refuse("what windows beyond the edges see is not known"));
         }
         if op != 0 || result[..2] != source[..2] {
@@ -118,7 +127,21 @@ impl Task<'_> {
             _ => "min",
         };
         self.note("PE.PECfg: that windows lie as those of a convolution is a guess");
-        Ok((Op::Pool { form, kernel: [h, w], strides: [sy, sx] }, result))
+        Ok((Op::Pool { form, kernel: [h, w], strides: [sy, sx], pad }, result))
+    }
+
+    /// The op of a comparison, if this is one. H13's conditions are reported otherwise, so only the magnitude is taken there.
+    fn comparison(&self) -> Option<&'static str> {
+        let names = [
+            ("lt", "less"),
+            ("gt", "greater"),
+            ("ne", "not_equal"),
+            ("eq", "equal"),
+            ("le", "less_equal"),
+            ("ge", "greater_equal"),
+        ];
+        let found = self.fields.word("PE", "PECfg", "Cond").filter(|_| !self.is_old())?;
+        names.iter().find(|(word, _)| *word == found).map(|(_, name)| *name)
     }
 
     fn single_window(&self) -> Result<()> {

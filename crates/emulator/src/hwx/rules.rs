@@ -35,7 +35,7 @@ const NE_KERNEL: &str = "KernelFmt PalettizedBits Align";
 const NE_MAC: &str = "OpMode KernelMode BinaryPoint NonlinearMode";
 
 /// Task types of H13 with the two bits below them.
-const H13_TYPES: &[u32] = &[1, 2, 3, 0x21, 0x22, 0x23, 0x31, 0x32, 0x33, 0x51, 0x52, 0x53];
+const H13_TYPES: &[u32] = &[1, 2, 3, 0x11, 0x12, 0x13, 0x21, 0x22, 0x23, 0x31, 0x32, 0x33, 0x51, 0x52, 0x53];
 
 /// H13 (spec: hwx.md 2.2: the table, observed values).
 const H13: &[Rule] = &[
@@ -94,13 +94,15 @@ const H16: &[Rule] = &[
     rule(0x2c, 1, "", &[0x2041]),
     rule(0x30, 1, "UnicastEn UnicastCin", &[]),
     rule(0x34, 1, "*", &[]),
+    // How tiles of rows overlap follows from the window, which is read.
+    rule(0x38, 1, "Overlap PadTop PadBottom", &[]),
     rule(0x3c, 1, "SmallSourceMode TaskType ShPref ShMin ShMax ActiveNE ResultTranspose FillLowerNEFirst", &[]),
     rule(0x40, 1, "OCGSize FatTile WUStack", &[]),
     rule(0x44, 1, "*", &[]),
     rule(0x48, 1, PE_BROADCAST, &[]),
     rule(0x4c, 1, "", &[0x10_0000]),
     rule(0x50, 1, "*", &[]),
-    rule(0x4100, 1, "InputReLU PaddingMode", &[]),
+    rule(0x4100, 1, "InputReLU PaddingMode Source2ReLU", &[]),
     rule(0x4104, 2, L2_CFG, &[0x40_0000, 0x10_0000, 0x50_0000]),
     rule(0x4110, 10, "*", &[]),
     rule(0x4148, 1, L2_CFG, &[0x40_0000, 0x10_0000, 0x50_0000]),
