@@ -186,19 +186,17 @@ impl Buffers {
             )));
         }
         let surface = Surface::of(tensor).map_err(|e| wrong(e.to_string()))?;
+        // A batch is a group of the tasks.
         let [n, c, h, w] = surface.nchw.map(|n| n as usize);
-        if n != 1 {
-            return Err(wrong(format!("{n} batches: one is run")));
-        }
         let Some(direction) = tensor.direction else { return Err(wrong("neither input nor output".into())) };
         // Surfaces are bounded by the addresses that there are.
-        let strides = [0, surface.plane as usize, surface.row as usize];
+        let strides = [surface.batch, surface.plane, surface.row].map(|stride| stride as usize);
         let interleave = surface.interleave as usize;
         let span = Span { buffer, base: 0, extents: [n, c, h, w], strides, interleave, turned: false };
         if span.end().is_none_or(|end| end > self.list[buffer].bytes) {
             return Err(wrong(format!(
-                "{c} channels of {w}×{h} with strides {:#x} and {:#x} do not lie in {:#x} bytes",
-                surface.plane, surface.row, self.list[buffer].bytes
+                "{n} batches of {c} channels of {w}×{h} with strides {:#x}, {:#x} and {:#x} do not lie in {:#x} bytes",
+                surface.batch, surface.plane, surface.row, self.list[buffer].bytes
             )));
         }
         Ok(Port { tensor: tensor.clone(), shape: span.extents, direction, span })

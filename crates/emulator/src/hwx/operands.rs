@@ -169,7 +169,7 @@ impl Task<'_> {
         let (block, names) = self.fields.stride_names(role);
         let said = self.fields.strides(role);
         // Row, plane and group of the registers; groups, planes and rows of a span.
-        let [groups, channels, rows, _] = turned(extents, is_turned);
+        let [groups, channels, rows, columns] = turned(extents, is_turned);
         let stride = |axis: usize, count: usize| -> Result<usize> {
             match said[axis] {
                 _ if count == 1 => Ok(0),
@@ -177,7 +177,13 @@ impl Task<'_> {
                 _ => Err(self.refuse(block, &names[axis], "it is not said, or 0, and what that means is not known")),
             }
         };
-        let strides = [stride(3, groups)?, stride(1, channels.div_ceil(interleave))?, stride(0, rows)?];
+        let planes = channels.div_ceil(interleave);
+        let strides = [stride(3, groups)?, stride(1, planes)?, stride(0, rows)?];
+        // The reading of the bits is checked against what the compiler said: a row ends before the next plane begins.
+        let row = columns.saturating_mul(2 * interleave);
+        if (is_turned || interleave > 1) && planes > 1 && strides[1] < row {
+            return Err(self.refuse(block, &names[1], &format!("planes overlap: a row has {row:#x} bytes")));
+        }
         let base = usize::try_from(base).unwrap_or(usize::MAX);
         Ok(Span { buffer, base, extents, strides, interleave, turned: is_turned })
     }

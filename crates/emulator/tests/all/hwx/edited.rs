@@ -1,12 +1,15 @@
 //! Samples with one register changed: what is known of it shows in the result, and what is not known is refused by its name.
 
+use std::collections::BTreeMap;
+
 use ferrane_emulator::Numerics;
-use ferrane_hwx::Hwx;
 use ferrane_hwx::task::Task;
+use ferrane_hwx::{Hwx, asm, disasm};
 use ferrane_testdata::Suite;
 
 use super::samples::programs;
 use super::{inputs, interpreter, names_a_register, run, tasks, weighted};
+use crate::harness::Tensor;
 
 /// The byte of a file that a register of a task is at.
 fn place(hwx: &Hwx, task: &Task, address: u32) -> Option<usize> {
@@ -92,6 +95,97 @@ fn what_is_not_known_is_refused_by_its_name() {
             let error = interpreter(Numerics::Hardware, &change(&bytes, at, edit)).err();
             let error = error.unwrap_or_else(|| panic!("{name}: {block}.{register} is taken"));
             assert!(names_a_register(&error), "{name}: {error}");
+        }
+    }
+    suite.finish();
+}
+
+/// A program whose tensors say other numbers of themselves.
+fn retensored(bytes: &[u8], change: impl Fn(&mut BTreeMap<String, u64>)) -> Vec<u8> {
+    let (mut text, mut block) = (String::new(), None::<Vec<String>>);
+    let number = |line: &str| {
+        let (key, value) = line.trim().split_once(" = ")?;
+        let value = value.strip_prefix("0x").map_or(value.parse(), |hex| u64::from_str_radix(hex, 16));
+        Some((key.to_string(), value.ok()?))
+    };
+    for line in disasm::text(&Hwx::read(bytes).unwrap()).lines() {
+        match &mut block {
+            Some(lines) if line == "}" => {
+                let mut numbers: BTreeMap<String, u64> = lines.iter().filter_map(|l| number(l)).collect();
+                change(&mut numbers);
+                for line in block.take().unwrap_or_default() {
+                    let line = number(&line).map_or(line, |(key, _)| format!("    {key} = {}", numbers[&key]));
+                    text += &format!("{line}\n");
+                }
+                text += "}\n";
+            }
+            Some(lines) => lines.push(line.to_string()),
+            None => {
+                text += &format!("{line}\n");
+                block = (line == "tensor {").then(Vec::new);
+            }
+        }
+    }
+    asm::assemble(&text).unwrap_or_else(|e| panic!("{e:?}")).write()
+}
+
+/// The same memory under another shape: what was a tensor's second half of channels is a second batch; what were a row's columns by
+/// two are two channels that stand side by side.
+#[test]
+fn batches_and_interleave_of_tensors_are_places() {
+    let Some(suite) = Suite::open("hwx-run-tensors", "hwx") else { return };
+    let same = |values: &[f64], _: &[usize]| values.to_vec();
+    let apart = |values: &[f64], shape: &[usize]| {
+        let (rows, columns) = (shape[2], shape[3]);
+        let mut moved = vec![0.0; values.len()];
+        for (i, value) in values.iter().enumerate() {
+            let (channel, row, column) = (i / (rows * columns), i / columns % rows, i % columns);
+            moved[((2 * channel + column % 2) * rows + row) * (columns / 2) + column / 2] = *value;
+        }
+        moved
+    };
+    type Moved<'a> = &'a dyn Fn(&[f64], &[usize]) -> Vec<f64>;
+    type Change = fn(&mut BTreeMap<String, u64>);
+    let cases: [(usize, Change, Moved<'_>); 2] = [
+        (
+            1,
+            |tensor| {
+                tensor.insert("n".into(), 2);
+                tensor.insert("c".into(), tensor["c"] / 2);
+                tensor.insert("batch_stride".into(), tensor["c"] * tensor["plane_stride"]);
+            },
+            &same,
+        ),
+        (
+            3,
+            |tensor| {
+                tensor.insert("c".into(), 2 * tensor["c"]);
+                tensor.insert("w".into(), tensor["w"] / 2);
+                tensor.insert("interleave".into(), 2);
+            },
+            &apart,
+        ),
+    ];
+    for (name, bytes) in programs(&suite) {
+        let (bytes, _) = weighted(&bytes, 3);
+        let Ok(before) = interpreter(Numerics::Hardware, &bytes) else { continue };
+        let given = inputs(&before, 5);
+        let plain = run(&before, &given).unwrap();
+        for (axis, change, moved) in &cases {
+            if !before.inputs().chain(before.outputs()).all(|port| port.shape[*axis] % 2 == 0) {
+                continue;
+            }
+            let after =
+                interpreter(Numerics::Hardware, &retensored(&bytes, change)).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let given: Vec<_> = after
+                .inputs()
+                .zip(&given)
+                .map(|(port, (name, t))| (name.clone(), Tensor::new(t.dtype, &port.shape, moved(&t.values, &t.shape))))
+                .collect();
+            let found = run(&after, &given).unwrap();
+            for ((output, found), (_, plain)) in found.iter().zip(&plain) {
+                assert_eq!(found.values, moved(&plain.values, &plain.shape), "{name}: {output}, axis {axis}");
+            }
         }
     }
     suite.finish();
