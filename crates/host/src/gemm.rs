@@ -9,8 +9,9 @@
 //!
 //! The one decision: kernels know fp32 panels only. Packing reads any type with any strides and widens on the way, and
 //! the end of a product (scale, bias, rounding, fp16) happens in the registers of its last step. With few rows or
-//! columns nothing is packed: the large factor is read once, in place. Packed panels lie in scratch that belongs to the
-//! thread, grows to the largest product that it has seen, at most some megabytes, and is reused.
+//! columns nothing is packed: the large factor is read once, in place. Where the packed rows fit the second cache, a task packs
+//! the columns that it multiplies panel by panel, asking ahead for the next; else all is packed before. Panels lie in scratch that
+//! belongs to the thread, grows to the largest product that it has seen, at most some megabytes, and is reused.
 //!
 //! | module | what |
 //! |---|---|

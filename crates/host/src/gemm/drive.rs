@@ -27,7 +27,7 @@ const PANELS: usize = 1 << 20;
 const WAITING: usize = 1536;
 
 /// Elements of packed rows that stay in the second cache beside passing columns.
-const NEAR: usize = 96 << 10;
+const NEAR: usize = 144 << 10;
 
 /// Multiply-adds of a task, at least.
 const TASK: usize = 1 << 20;
@@ -152,10 +152,20 @@ impl Product<'_> {
         let lines = (PANELS / depth.max(1)).min(most);
         let (tall, rows) = pieces(m, lines, kernels.rows);
         let (wide, cols) = pieces(n, lines, kernels.cols);
+        // One task meets a panel of columns, and once: it packs that panel itself, where it is needed, for the near caches. The rows
+        // stay whole then, so that there must be columns for all threads.
+        let columns = cols.div_ceil(kernels.cols);
+        let own = m.div_ceil(kernels.rows) <= near(kernels, block) && (!parallel || columns >= 4 * pool::threads());
+        debug_assert!(tall == 1 || !own);
         let a_room = rows.min(m.next_multiple_of(kernels.rows)).saturating_mul(depth);
-        let b_room = cols.min(n.next_multiple_of(kernels.cols)).saturating_mul(depth);
+        let b_room = if own {
+            (pool::threads() + 1).saturating_mul(kernels.cols * block)
+        } else {
+            cols.min(n.next_multiple_of(kernels.cols)).saturating_mul(depth)
+        };
         let waiting = if blocks > 1 { rows * cols } else { 0 };
         with_scratch([a_room, b_room, waiting], |[a, b, partial]| {
+            let rooms = [a.len(), b.len()];
             let (a, b, partial) = (Address(a.as_mut_ptr()), Address(b.as_mut_ptr()), partial.as_mut_ptr());
             let range = |i: usize, size: usize, n: usize| i * size..n.min((i + 1) * size);
             // What lies packed: a chunk of lines and one of depth.
@@ -166,22 +176,21 @@ impl Product<'_> {
                     let here_m = range(t, rows, m);
                     for d in 0..deep {
                         let here_k = range(d, depth, k);
-                        let new = [packed_a.replace((t, d)) != Some((t, d)), packed_b.replace((w, d)) != Some((w, d))];
-                        let sides = [
-                            Side { factor: lhs, lines: here_m.clone(), width: kernels.rows, unit: 1, to: a },
-                            Side {
-                                factor: rhs,
-                                lines: here_n.clone(),
-                                width: kernels.cols,
-                                unit: kernels.lanes,
-                                to: b,
-                            },
+                        let new = [
+                            packed_a.replace((t, d)) != Some((t, d)),
+                            packed_b.replace((w, d)) != Some((w, d)) && !own,
                         ];
+                        let side = |factor, lines: &Range<usize>, width, unit, to, room| {
+                            let lines = lines.clone();
+                            Side { factor, lines, width, unit, to, room }
+                        };
+                        let left = side(lhs, &here_m, kernels.rows, 1, a, rooms[0]);
+                        let right = side(rhs, &here_n, kernels.cols, kernels.lanes, b, rooms[1]);
                         // SAFETY: the panels have room for these lines and this depth.
-                        unsafe { pack(kernels, sides, new, here_k.clone(), parallel) };
+                        unsafe { pack(kernels, [&left, &right], new, here_k.clone(), parallel) };
                         let shape = Block {
                             depth: 0,
-                            done: 0,
+                            done: [0; 2],
                             a: a.get(),
                             a_panel: kernels.rows * here_k.len(),
                             b: b.get(),
@@ -194,13 +203,19 @@ impl Product<'_> {
                             out: self.out,
                             finish: self.finish,
                         };
-                        // SAFETY: the panels are packed, and the chunk is inside the output.
-                        unsafe { multiply(kernels, shape, here_k, block, k, parallel) };
+                        let own = own.then_some(&right);
+                        // SAFETY: the panels are packed but for those with an own side, and the chunk is inside the output.
+                        unsafe { multiply(kernels, shape, own, here_k, block, k, parallel) };
                     }
                 }
             }
         })
     }
+}
+
+/// Panels of rows of one block of depth that stay in the second cache beside passing columns.
+fn near(kernels: &Kernels, block: usize) -> usize {
+    (NEAR / (kernels.rows * block.max(1))).max(1)
 }
 
 /// Lines of a factor that are packed.
@@ -211,63 +226,114 @@ struct Side {
     /// The last panel's steps are a multiple of this.
     unit: usize,
     to: Address<f32>,
+    /// Elements that there is room for.
+    room: usize,
+}
+
+impl Side {
+    /// To pack the lines from `begin` on, `lines` or as many as there are, whole panels, the depth `k` of them, to element `to`.
+    fn job(&self, begin: usize, lines: usize, k: &Range<usize>, to: usize) -> Pack {
+        let lines = lines.min(self.lines.len() - begin);
+        debug_assert!(to + lines.next_multiple_of(self.unit) * k.len() <= self.room);
+        Pack {
+            factor: self.factor,
+            first: self.lines.start + begin,
+            lines,
+            from: k.start,
+            depth: k.len(),
+            width: self.width,
+            last: (lines % self.width).next_multiple_of(self.unit),
+            to: self.to.get().wrapping_add(to),
+        }
+    }
 }
 
 /// Packs the lines of the sides that are `new`, the depth `k` of them.
 ///
 /// # Safety
 /// The lines are inside the factors, and the destinations have room and are nobody else's.
-unsafe fn pack(kernels: &Kernels, sides: [Side; 2], new: [bool; 2], k: Range<usize>, parallel: bool) {
+unsafe fn pack(kernels: &Kernels, sides: [&Side; 2], new: [bool; 2], k: Range<usize>, parallel: bool) {
     // Panels of a task: those that are filled side by side belong together.
     let group = |side: &Side| (PACKED / (side.width * k.len().max(1))).max(1).next_multiple_of(super::pack::ABREAST);
     let tasks = |i: usize| {
-        if new[i] { sides[i].lines.len().div_ceil(sides[i].width * group(&sides[i])) } else { 0 }
+        if new[i] { sides[i].lines.len().div_ceil(sides[i].width * group(sides[i])) } else { 0 }
     };
     let first = tasks(0);
     each(first + tasks(1), parallel, |task| {
-        let (side, task) = if task < first { (&sides[0], task) } else { (&sides[1], task - first) };
+        let (side, task) = if task < first { (sides[0], task) } else { (sides[1], task - first) };
         let lines = side.width * group(side);
         let begin = task * lines;
-        let lines = lines.min(side.lines.len() - begin);
-        let job = Pack {
-            factor: side.factor,
-            first: side.lines.start + begin,
-            lines,
-            from: k.start,
-            depth: k.len(),
-            width: side.width,
-            last: (lines % side.width).next_multiple_of(side.unit),
-            to: side.to.get().wrapping_add(begin * k.len()),
-        };
+        let job = side.job(begin, lines, &k, begin * k.len());
         // SAFETY: whole panels of the caller's; tasks have different ones.
         unsafe { (kernels.pack)(job) };
     });
 }
 
-/// Multiplies a packed chunk, block of depth by block of depth.
+/// Multiplies a chunk, block of depth by block of depth. Its rows are packed, its columns, too, unless they are `own`: then there is
+/// room for a panel of one block for each thread.
 ///
 /// # Safety
 /// The panels hold the depth `chunk` of the whole `k`; the chunk's places are inside the output and nobody else's.
-unsafe fn multiply(kernels: &Kernels, shape: Block<'_>, chunk: Range<usize>, block: usize, k: usize, parallel: bool) {
+unsafe fn multiply(
+    kernels: &Kernels,
+    shape: Block<'_>,
+    own: Option<&Side>,
+    chunk: Range<usize>,
+    block: usize,
+    k: usize,
+    parallel: bool,
+) {
     let (m, n) = shape.size;
     let (tall, wide) = (m.div_ceil(kernels.rows), n.div_ceil(kernels.cols));
     let work = m.saturating_mul(n).saturating_mul(chunk.len());
     let wanted = if parallel { (work / TASK).clamp(1, 8 * pool::threads()) } else { 1 };
     // Rows first: a task's packed rows stay near while columns pass.
-    let near = (NEAR / (kernels.rows * block)).max(1);
-    let (mut row_tasks, mut rows) = pieces(tall, near, 1);
+    let (mut row_tasks, mut rows) = pieces(tall, near(kernels, block), 1);
     let (col_tasks, cols) = pieces(wide, wide.div_ceil(wanted.div_ceil(row_tasks)), 1);
-    if row_tasks * col_tasks < wanted {
+    if row_tasks * col_tasks < wanted && own.is_none() {
         (row_tasks, rows) = pieces(tall, tall.div_ceil(wanted.div_ceil(col_tasks)), 1);
     }
     each(row_tasks * col_tasks, parallel, |task| {
         let (row, col) = (task / col_tasks * rows, task % col_tasks * cols);
+        let (rows, cols) = (row..tall.min(row + rows), col..wide.min(col + cols));
         let mut from = chunk.start;
         loop {
             let depth = block.min(chunk.end - from);
-            let block = shape.block(from - chunk.start, depth, from == 0, from + depth == k);
-            // SAFETY: the caller's promise; tasks have different tiles.
-            unsafe { block.run(kernels, row..tall.min(row + rows), col..wide.min(col + cols)) };
+            let here = from..from + depth;
+            let shape = shape.block(from - chunk.start, depth, from == 0, here.end == k);
+            match own {
+                // SAFETY: the caller's promise; tasks have different tiles.
+                None => cols.clone().for_each(|j| unsafe { shape.run(kernels, rows.clone(), j, |_| ()) }),
+                Some(side) => {
+                    let room = kernels.cols * block;
+                    let to = room * pool::thread_index().map_or(0, |i| i + 1);
+                    let panel = |j: usize, k: &Range<usize>| side.job(j * kernels.cols, kernels.cols, k, to);
+                    let shape = shape.panel(side.to.get().wrapping_add(to));
+                    for j in cols.clone() {
+                        let (j_next, k_next) = if j + 1 < cols.end {
+                            (j + 1, here.clone())
+                        } else if here.end < chunk.end {
+                            (cols.start, here.end..chunk.end.min(here.end + block))
+                        } else {
+                            // Of the next task, which most often is this thread's.
+                            (j + 1, chunk.start..chunk.end.min(chunk.start + block))
+                        };
+                        let next = (j_next < wide).then(|| panel(j_next, &k_next));
+                        let count = rows.len();
+                        let ahead = |i: usize| {
+                            if let Some(next) = &next {
+                                // SAFETY: asking for memory reads nothing.
+                                unsafe { (kernels.fetch)(next, i, count) }
+                            }
+                        };
+                        // SAFETY: the room of this thread, which does one task at a time; the rest is the caller's promise.
+                        unsafe {
+                            (kernels.pack)(panel(j, &here));
+                            shape.run(kernels, rows.clone(), j, ahead);
+                        }
+                    }
+                }
+            }
             from += depth;
             if from >= chunk.end {
                 break;

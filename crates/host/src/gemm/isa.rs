@@ -208,7 +208,7 @@ pub(super) struct Pack {
     pub from: usize,
     pub depth: usize,
     pub width: usize,
-    /// Elements of one step of the last panel, if that is not full: its lines, or more, which are then zeros.
+    /// Elements of one step of the last panel, if that is not full: its lines, or more, which nobody looks at.
     pub last: usize,
     pub to: *mut f32,
 }
@@ -234,6 +234,8 @@ pub(super) struct Kernels {
     pub tiles: &'static [&'static [Tile]],
     /// [`super::pack::pack`].
     pub pack: unsafe fn(Pack),
+    /// [`super::pack::fetch`].
+    pub fetch: unsafe fn(&Pack, usize, usize),
     /// [`super::skinny::dot`].
     pub dot: unsafe fn(&Dot),
     /// [`super::skinny::stream`].
@@ -259,6 +261,11 @@ macro_rules! kernels {
             unsafe { $crate::gemm::pack::pack::<$simd>(job) }
         }
         $(#[$features])?
+        unsafe fn fetch(job: &$crate::gemm::isa::Pack, part: usize, parts: usize) {
+            // SAFETY: the caller's promise.
+            unsafe { $crate::gemm::pack::fetch::<$simd>(job, part, parts) }
+        }
+        $(#[$features])?
         unsafe fn dot(job: &$crate::gemm::skinny::Dot) {
             // SAFETY: the caller's promise.
             unsafe { $crate::gemm::skinny::dot::<$simd>(job) }
@@ -277,6 +284,7 @@ macro_rules! kernels {
             cols: $v * <$simd as $crate::gemm::isa::Simd>::LANES,
             tiles: &[$($crate::gemm::isa::kernels!(@row $v, $m)),*],
             pack,
+            fetch,
             dot,
             stream,
         };

@@ -53,6 +53,29 @@ unsafe fn pack_type<S: Simd, T: Element>(job: Pack) {
     }
 }
 
+/// Asks for part `part` of `parts` of the memory that [`pack`] will read.
+#[inline(always)]
+pub(super) unsafe fn fetch<S: Simd>(job: &Pack, part: usize, parts: usize) {
+    const LINE: usize = 64;
+    let neighbours = job.factor.line == 1;
+    let (runs, length) = if neighbours { (job.depth, job.lines) } else { (job.lines, job.depth) };
+    if length == 0 || (!neighbours && job.factor.depth != 1) {
+        return;
+    }
+    let bytes = length * job.factor.size();
+    for run in runs * part / parts..runs * (part + 1) / parts {
+        let (i, p) = if neighbours { (0, run) } else { (run, 0) };
+        let start = job.factor.at(job.first + i, job.from + p);
+        // SAFETY: asking is always allowed.
+        unsafe {
+            for at in (0..bytes).step_by(LINE) {
+                S::prefetch(start.wrapping_add(at));
+            }
+            S::prefetch(start.wrapping_add(bytes - 1));
+        }
+    }
+}
+
 /// Element `p` of line `i` of those to be packed.
 #[inline(always)]
 fn source<T>(job: &Pack, i: usize, p: usize) -> *const T {
@@ -96,31 +119,56 @@ unsafe fn neighbouring_lines<S: Simd, T: Element>(job: &Pack) {
 unsafe fn neighbouring_steps<S: Simd, T: Element>(job: &Pack) {
     for q in 0..job.lines.div_ceil(job.width) {
         let (lines, pitch, to) = panel(job, q);
-        for p in (0..job.depth).step_by(S::LANES) {
-            let steps = S::LANES.min(job.depth - p);
-            for i in (0..lines).step_by(S::LANES) {
-                let count = S::LANES.min(lines - i);
-                let width = S::LANES.min(pitch - i);
-                // SAFETY: `steps` elements of `count` lines of the factor, and `width` elements of `steps` steps.
-                unsafe {
-                    // There are as many rows as lanes.
-                    let mut rows = S::zeros();
-                    for (r, row) in rows.as_mut().iter_mut().enumerate().take(count) {
-                        let from = source::<T>(job, q * job.width + i + r, p);
-                        *row = if steps == S::LANES { T::load::<S>(from) } else { T::load_part::<S>(from, steps) };
+        for i in (0..lines).step_by(S::LANES) {
+            let first = source::<T>(job, q * job.width + i, 0);
+            let (count, width) = (S::LANES.min(lines - i), S::LANES.min(pitch - i));
+            let mut p = 0;
+            // SAFETY: steps of `count` lines of the factor, and `width` elements of as many steps of the panel.
+            unsafe {
+                // The last line in the place of those that are not there: its values are not stored, or where nobody reads.
+                let line = |r: usize| first.wrapping_offset(job.factor.line * r.min(count - 1) as isize);
+                while p + S::LANES <= job.depth {
+                    let rows = if count == S::LANES {
+                        let first = first.wrapping_add(p);
+                        transposed::<S>(|r| T::load::<S>(first.wrapping_offset(job.factor.line * r as isize)))
+                    } else {
+                        transposed::<S>(|r| T::load::<S>(line(r).wrapping_add(p)))
+                    };
+                    let to = to.add(p * pitch + i);
+                    if width == S::LANES {
+                        for s in 0..S::LANES {
+                            S::store(to.add(s * pitch), rows.as_ref()[s]);
+                        }
+                    } else {
+                        for s in 0..S::LANES {
+                            S::store_part(to.add(s * pitch), rows.as_ref()[s], width);
+                        }
                     }
-                    let rows = S::transpose(rows);
+                    p += S::LANES;
+                }
+                if p < job.depth {
+                    let steps = job.depth - p;
+                    let rows = transposed::<S>(|r| T::load_part::<S>(line(r).wrapping_add(p), steps));
                     let to = to.add(p * pitch + i);
                     for (s, row) in rows.as_ref().iter().enumerate().take(steps) {
-                        if width == S::LANES {
-                            S::store(to.add(s * pitch), *row);
-                        } else {
-                            S::store_part(to.add(s * pitch), *row, width);
-                        }
+                        S::store_part(to.add(s * pitch), *row, width);
                     }
                 }
             }
         }
+    }
+}
+
+/// Vector `s` of the result holds value `s` of each vector. The loop has a fixed length, so that all stay in registers.
+#[inline(always)]
+unsafe fn transposed<S: Simd>(line: impl Fn(usize) -> S::V) -> S::Rows {
+    // SAFETY: the caller's promise: the processor has the set.
+    unsafe {
+        let mut rows = S::zeros();
+        for r in 0..S::LANES {
+            rows.as_mut()[r] = line(r);
+        }
+        S::transpose(rows)
     }
 }
 

@@ -8,8 +8,8 @@ use super::isa::{Kernels, Simd};
 pub(super) struct Block<'a> {
     /// Steps of depth.
     pub depth: usize,
-    /// Steps of the panels that come before.
-    pub done: usize,
+    /// Steps of the panels that come before, of rows and of columns.
+    pub done: [usize; 2],
     /// The first panel of rows.
     pub a: *const f32,
     /// From one panel of rows to the next.
@@ -41,7 +41,12 @@ unsafe impl Sync for Block<'_> {}
 impl<'a> Block<'a> {
     /// The same over `depth` steps that come after `done` others of the panels.
     pub fn block(&self, done: usize, depth: usize, first: bool, last: bool) -> Block<'a> {
-        Block { depth, done, first, last, ..*self }
+        Block { depth, done: [done; 2], first, last, ..*self }
+    }
+
+    /// The same with one panel of columns, which holds the steps of this block alone, in the place of all.
+    pub fn panel(&self, b: *const f32) -> Block<'a> {
+        Block { b, b_panel: 0, done: [self.done[0], 0], ..*self }
     }
 }
 
@@ -53,20 +58,20 @@ pub(super) struct Spot {
 }
 
 impl Block<'_> {
-    /// Computes the tiles of these panels.
+    /// Computes the tiles of these panels of rows and of panel `j` of columns. After each it calls `then` with the number of those
+    /// before it.
     ///
     /// # Safety
     /// The kernels are of a set that the processor has, the panels are packed for them, and nobody else accesses the
     /// tiles' sums and results meanwhile.
-    pub unsafe fn run(&self, kernels: &Kernels, rows: std::ops::Range<usize>, cols: std::ops::Range<usize>) {
-        for j in cols {
-            let width = kernels.cols.min(self.size.1 - j * kernels.cols);
-            let vectors = width.div_ceil(kernels.lanes);
-            for i in rows.clone() {
-                let height = kernels.rows.min(self.size.0 - i * kernels.rows);
-                // SAFETY: the caller's promise.
-                unsafe { kernels.tiles[height - 1][vectors - 1](self, Spot { i, j }) }
-            }
+    pub unsafe fn run(&self, kernels: &Kernels, rows: std::ops::Range<usize>, j: usize, then: impl Fn(usize)) {
+        let width = kernels.cols.min(self.size.1 - j * kernels.cols);
+        let vectors = width.div_ceil(kernels.lanes);
+        for (done, i) in rows.enumerate() {
+            let height = kernels.rows.min(self.size.0 - i * kernels.rows);
+            // SAFETY: the caller's promise.
+            unsafe { kernels.tiles[height - 1][vectors - 1](self, Spot { i, j }) }
+            then(done);
         }
     }
 }
@@ -85,8 +90,8 @@ pub(super) unsafe fn tile<S: Simd, const M: usize, const N: usize>(
     let (row, col) = (block.corner.0 + spot.i * full.0, block.corner.1 + spot.j * full.1);
     // SAFETY: the panels hold `depth` steps of `M` and of `width` values.
     let mut sums = unsafe {
-        let a = block.a.add(spot.i * block.a_panel + block.done * M);
-        let b = block.b.add(spot.j * block.b_panel + block.done * width);
+        let a = block.a.add(spot.i * block.a_panel + block.done[0] * M);
+        let b = block.b.add(spot.j * block.b_panel + block.done[1] * width);
         let mut sums = [[S::splat(0.0); N]; M];
         for p in 0..block.depth {
             let mut line = [S::splat(0.0); N];
