@@ -24,8 +24,8 @@ pub(crate) const SLOTS: usize = 8;
 /// Fewest rows of a tile, unless a segment has fewer than two such tiles: products of few rows have kernels of their own, with
 /// sums in another order.
 const ROWS: usize = 16;
-/// Elements of a tile that stay in the first cache beside what else a stage touches.
-const TILE: usize = 8 * 1024;
+/// Elements of a tile that stay in the near caches beside what else a stage touches; a product packs its second factor for each tile.
+const TILE: usize = 16 * 1024;
 /// Most elements of the second factor of a product.
 const FACTOR: usize = 1 << 17;
 /// Most segments: each has an offset for each operand.

@@ -322,23 +322,18 @@ impl Tile<'_, '_, '_> {
                     let (slice, at) = self.source(operand, slots);
                     let (row, col) = strides(operand);
                     let at = at + first * row + column * col;
-                    let register = &mut registers[reg as usize * REGISTER..];
-                    each(here, piece, row, col, |r, n| {
-                        let register = &mut register[r * piece..][..n];
-                        group::load(self.job.table, &slice, (at + r * row) as isize, col as isize, register, gather);
-                    });
+                    let registers = &mut registers[reg as usize * REGISTER..][..here * piece];
+                    let strides = [row as isize, col as isize];
+                    group::load_rows(self.job.table, &slice, at as isize, strides, piece, registers, gather);
                 }
                 for instruction in &group.instructions {
                     group::execute(self.job.table, instruction, registers, here * piece);
                 }
                 for ((operand, place), &reg) in outs.iter().zip(&mut taken).zip(&group.stores) {
                     let (row, col) = strides(operand);
-                    let register = &registers[reg as usize * REGISTER..];
+                    let registers = &registers[reg as usize * REGISTER..][..here * piece];
                     let put = |to: &mut SliceMut<'_>, at: usize| {
-                        let at = at + first * row + column * col;
-                        each(here, piece, row, col, |r, n| {
-                            group::store(to, at + r * row, col, &register[r * piece..][..n]);
-                        });
+                        group::store_rows(to, at + first * row + column * col, [row, col], piece, registers);
                     };
                     match operand.at {
                         At::Slot(_) => put(&mut SliceMut::F32(place), 0),
@@ -352,15 +347,5 @@ impl Tile<'_, '_, '_> {
                 slots[slot] = std::mem::take(place);
             }
         }
-    }
-}
-
-/// Calls `visit(row, elements)` for each of so many rows, once for all where they follow one another.
-fn each(rows: usize, length: usize, row: usize, col: usize, mut visit: impl FnMut(usize, usize)) {
-    if (col == 1 && row == length) || (col == 0 && row == 0) {
-        return visit(0, rows * length);
-    }
-    for r in 0..rows {
-        visit(r, length);
     }
 }

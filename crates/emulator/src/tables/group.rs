@@ -68,31 +68,33 @@ fn piece(
         for column in (0..row).step_by(TILE) {
             let length = (row - column).min(TILE);
             place = start;
-            for r in 0..here {
+            let pitch = |operand: usize| if inner > 0 { nest.strides[operand][inner - 1] } else { 0 };
+            let mut r = 0;
+            while r < here {
+                let run = place.run(nest, inner).min(here - r);
                 for (i, &reg) in group.loads.iter().enumerate().filter(|(i, _)| !still(*i)) {
                     let stride = nest.strides[outs + i][inner];
                     let at = place.offsets[outs + i] + column as isize * stride;
-                    let register = &mut registers[reg as usize * TILE + r * length..][..length];
-                    load(table, &reads[i], at, stride, register, gather);
+                    let register = &mut registers[reg as usize * TILE + r * length..][..run * length];
+                    load_rows(table, &reads[i], at, [pitch(outs + i), stride], length, register, gather);
                 }
-                if inner > 0 {
-                    place.advance(nest, inner);
-                }
+                place.skip(nest, inner, run);
+                r += run;
             }
             for instruction in &group.instructions {
                 execute(table, instruction, registers, here * length);
             }
-            let mut out = start;
-            for r in 0..here {
+            let (mut out, mut r) = (start, 0);
+            while r < here {
+                let run = out.run(nest, inner).min(here - r);
                 for (i, &reg) in group.stores.iter().enumerate().take(MAX_WRITES) {
                     let stride = nest.strides[i][inner] as usize;
                     let at = out.offsets[i] as usize + column * stride;
-                    let register = &registers[reg as usize * TILE + r * length..][..length];
-                    store(&mut writes[i], at, stride, register);
+                    let register = &registers[reg as usize * TILE + r * length..][..run * length];
+                    store_rows(&mut writes[i], at, [pitch(i) as usize, stride], length, register);
                 }
-                if inner > 0 {
-                    out.advance(nest, inner);
-                }
+                out.skip(nest, inner, run);
+                r += run;
             }
         }
         done += here;
@@ -131,17 +133,41 @@ pub(super) fn execute(table: &Table, instruction: &Instruction, registers: &mut 
 }
 
 /// Fills a register from a strided row. Stride 0 repeats.
-pub(super) fn load(
-    table: &Table,
-    slice: &Slice<'_>,
-    at: isize,
-    stride: isize,
-    register: &mut [f32],
-    gather: &mut [f32],
-) {
+fn load(table: &Table, slice: &Slice<'_>, at: isize, stride: isize, register: &mut [f32], gather: &mut [f32]) {
     widen(slice, at, stride, register, gather);
     if matches!(slice, Slice::F16(_)) {
         table.enter(register);
+    }
+}
+
+/// [`load`] of rows of `length` elements that lie `pitch` apart.
+pub(super) fn load_rows(
+    table: &Table,
+    slice: &Slice<'_>,
+    at: isize,
+    [pitch, stride]: [isize; 2],
+    length: usize,
+    registers: &mut [f32],
+    gather: &mut [f32],
+) {
+    let rows = registers.len() / length;
+    match slice {
+        // One long row, or always the same element.
+        _ if rows == 1 || pitch == length as isize * stride => load(table, slice, at, stride, registers, gather),
+        _ if pitch == 0 => {
+            let (first, rest) = registers.split_at_mut(length);
+            load(table, slice, at, stride, first, gather);
+            rest.chunks_exact_mut(length).for_each(|row| row.copy_from_slice(first));
+        }
+        Slice::F16(s) if stride == 1 && pitch > length as isize => {
+            convert::f16_rows_to_f32(&s[at as usize..], pitch as usize, registers, length, rows, length);
+            table.enter(registers);
+        }
+        _ => {
+            for (r, row) in registers.chunks_exact_mut(length).enumerate() {
+                load(table, slice, at + r as isize * pitch, stride, row, gather);
+            }
+        }
     }
 }
 
@@ -195,8 +221,30 @@ fn strided<T: Copy>(source: &[T], at: usize, stride: isize, to: &mut [T]) {
     }
 }
 
+/// [`store`] of rows of `length` elements that lie `pitch` apart.
+pub(super) fn store_rows(
+    slice: &mut SliceMut<'_>,
+    at: usize,
+    [pitch, stride]: [usize; 2],
+    length: usize,
+    registers: &[f32],
+) {
+    let rows = registers.len() / length;
+    match slice {
+        _ if rows == 1 || pitch == length * stride => store(slice, at, stride, registers),
+        SliceMut::F16(s) if stride == 1 && pitch > length => {
+            convert::f32_rows_to_f16(registers, length, &mut s[at..], pitch, rows, length);
+        }
+        _ => {
+            for (r, row) in registers.chunks_exact(length).enumerate() {
+                store(slice, at + r * pitch, stride, row);
+            }
+        }
+    }
+}
+
 /// Narrows a register into a strided row.
-pub(super) fn store(slice: &mut SliceMut<'_>, at: usize, stride: usize, register: &[f32]) {
+fn store(slice: &mut SliceMut<'_>, at: usize, stride: usize, register: &[f32]) {
     let length = register.len();
     macro_rules! integers {
         ($s:expr, $t:ty) => {{

@@ -73,6 +73,28 @@ impl Odometer {
         Odometer { index, offsets }
     }
 
+    /// How many places from this one on differ in the last of the first `loops` loops only.
+    pub(crate) fn run(&self, nest: &Nest, loops: usize) -> usize {
+        match loops {
+            // The outermost loop never wraps.
+            0 | 1 => usize::MAX,
+            _ => nest.extents[loops - 1] - self.index[loops - 1],
+        }
+    }
+
+    /// To the place `count` further; there is a run of so many.
+    pub(crate) fn skip(&mut self, nest: &Nest, loops: usize, count: usize) {
+        if loops == 0 || count == 0 {
+            return;
+        }
+        let before = count - 1;
+        self.index[loops - 1] += before;
+        for (offset, strides) in self.offsets.iter_mut().zip(&nest.strides) {
+            *offset += before as isize * strides[loops - 1];
+        }
+        self.advance(nest, loops);
+    }
+
     /// To the next place of the first `loops` loops.
     pub(crate) fn advance(&mut self, nest: &Nest, loops: usize) {
         for axis in (0..loops).rev() {

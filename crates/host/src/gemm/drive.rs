@@ -15,7 +15,7 @@ use super::{Address, GemmError};
 use crate::pool;
 
 /// The most steps of depth of one block: a panel of columns of that depth stays near the registers.
-const DEPTH: usize = 512;
+const DEPTH: usize = 768;
 
 /// Blocks of depth that are packed together.
 const BLOCKS: usize = 4;
@@ -27,7 +27,7 @@ const PANELS: usize = 1 << 20;
 const WAITING: usize = 1536;
 
 /// Elements of packed rows that stay in the second cache beside passing columns.
-const NEAR: usize = 144 << 10;
+const NEAR: usize = 208 << 10;
 
 /// Multiply-adds of a task, at least.
 const TASK: usize = 1 << 20;
