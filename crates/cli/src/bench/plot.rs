@@ -101,6 +101,31 @@ pub fn sweep(path: &Path, title: &str, axis: &str, points: &[(f64, f64, f64, f64
     })
 }
 
+/// Room that a kernel's name takes, as a share of the axes.
+const NAME_WIDTH: f64 = 0.16;
+const NAME_HEIGHT: f64 = 0.03;
+
+/// Where names are written: at their kernels, or below another name that is there already. `width` and `height` are the room of a
+/// name as factors along the axes.
+fn name_heights(kernels: &[Kernel], width: f64, height: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..kernels.len()).collect();
+    order.sort_by(|&a, &b| kernels[b].gflops.total_cmp(&kernels[a].gflops));
+    let mut heights: Vec<f64> = kernels.iter().map(|k| k.gflops).collect();
+    let near = |a: f64, b: f64, factor: f64| a < b * factor && b < a * factor;
+    for (done, &i) in order.iter().enumerate() {
+        // Each move goes down, so that there is an end.
+        let in_the_way = |y: f64, other: &&usize| {
+            near(kernels[i].intensity, kernels[**other].intensity, width) && near(y, heights[**other], height * 0.999)
+        };
+        let mut y = heights[i];
+        while let Some(&other) = order[..done].iter().find(|other| in_the_way(y, other)) {
+            y = heights[other] / height;
+        }
+        heights[i] = y;
+    }
+    heights
+}
+
 /// Kernels by operations per byte, on logarithmic scales, under the machine's roofs. Groups are named in order.
 pub fn roofline(path: &Path, title: &str, roofs: &Roofs, groups: &[&str], kernels: &[Kernel]) -> Result<()> {
     let intensities = || kernels.iter().map(|k| k.intensity);
@@ -151,9 +176,11 @@ pub fn roofline(path: &Path, title: &str, roofs: &Roofs, groups: &[&str], kernel
                 .draw_series(of().map(|k| Circle::new((k.intensity, k.gflops), 4, colour.filled())))?
                 .label(*name)
                 .legend(move |(x, y)| Circle::new((x + 9, y), 4, colour.filled()));
-            chart
-                .draw_series(of().map(|k| Text::new(k.name.clone(), (k.intensity * 1.06, k.gflops), small.clone())))?;
         }
+        let heights = name_heights(kernels, (right / left).powf(NAME_WIDTH), (top / bottom).powf(NAME_HEIGHT));
+        chart.draw_series(
+            kernels.iter().zip(heights).map(|(k, y)| Text::new(k.name.clone(), (k.intensity * 1.06, y), small.clone())),
+        )?;
         chart
             .configure_series_labels()
             .position(SeriesLabelPosition::LowerRight)
@@ -168,6 +195,16 @@ pub fn roofline(path: &Path, title: &str, roofs: &Roofs, groups: &[&str], kernel
 mod tests {
     use super::*;
     use crate::bench::fit;
+
+    #[test]
+    fn names_do_not_lie_on_one_another() {
+        let kernel = |intensity, gflops| Kernel { name: "k".into(), group: 0, intensity, gflops };
+        let kernels =
+            [kernel(10.0, 100.0), kernel(11.0, 101.0), kernel(10.0, 99.0), kernel(1000.0, 100.0), kernel(10.0, 10.0)];
+        let heights = name_heights(&kernels, 2.0, 1.1);
+        assert_eq!((heights[1], heights[3], heights[4]), (101.0, 100.0, 10.0), "nothing is in their way");
+        assert!(heights[0] * 1.099 < 101.0 && heights[2] * 1.099 < heights[0], "{heights:?}");
+    }
 
     #[test]
     fn plots_are_drawn_and_survive_odd_numbers() {
