@@ -234,7 +234,8 @@ impl Side {
     /// To pack the lines from `begin` on, `lines` or as many as there are, whole panels, the depth `k` of them, to element `to`.
     fn job(&self, begin: usize, lines: usize, k: &Range<usize>, to: usize) -> Pack {
         let lines = lines.min(self.lines.len() - begin);
-        debug_assert!(to + lines.next_multiple_of(self.unit) * k.len() <= self.room);
+        // Once a panel at most, and what follows writes without a check.
+        assert!(to + lines.next_multiple_of(self.unit) * k.len() <= self.room, "a panel beyond its room");
         Pack {
             factor: self.factor,
             first: self.lines.start + begin,
