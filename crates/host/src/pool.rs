@@ -62,6 +62,18 @@ pub fn for_each_chunk_mut2<A: Send, B: Send>(
     a.par_chunks_mut(chunk).zip(b.par_chunks_mut(chunk)).enumerate().for_each(|(i, (a, b))| task(i, a, b));
 }
 
+/// [`for_each_chunk_mut`] over two slices that are cut into chunks of different sizes: chunk `i` of one goes with chunk `i` of the
+/// other. What one has more chunks than the other is left alone. Sizes 0 count as 1.
+pub fn for_each_chunk_pair_mut<A: Send, B: Send>(
+    (a, a_chunk): (&mut [A], usize),
+    (b, b_chunk): (&mut [B], usize),
+    task: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+) {
+    let (a_chunk, b_chunk) = (a_chunk.max(1), b_chunk.max(1));
+    let pieces = a.par_chunks_mut(a_chunk).zip(b.par_chunks_mut(b_chunk)).enumerate();
+    pieces.for_each(|(i, (a, b))| task(i, a, b));
+}
+
 /// [`for_each_chunk_mut`] over three slices of the same length, cut at the same places (an optimizer's weights and
 /// two moments).
 ///

@@ -2,7 +2,8 @@
 //!
 //! Two requests a layer and window ([`program`]); the residual stream, RMSNorm, embedding and classifier stay on the CPU in
 //! fp32, as in training. A token costs its own products and a pass over the cache, whatever came before; nothing is allocated
-//! for it.
+//! for it. Behind the last layer only the last token of a prompt is looked at: for the others that layer gives keys and values
+//! alone.
 //!
 //! | what | how |
 //! |---|---|
@@ -22,11 +23,14 @@
 
 pub mod program;
 pub mod quantize;
+mod rows;
 mod window;
+
+use std::ops::Range;
 
 use ferrane_device::Device;
 use ferrane_host::gemm::{Epilogue, Operand, Output, View, ViewMut, gemm};
-use ferrane_host::{pool, vectorize};
+use ferrane_host::pool;
 use half::f16;
 
 use crate::config::Config;
@@ -35,6 +39,7 @@ use crate::kernels::MASKED;
 use crate::weights::{self, Weights};
 use program::{Part, Shape};
 use quantize::{Matrix, ONE, WeightType};
+use rows::{Norm, Sum};
 use window::{Cache, Stage, Staged};
 
 /// Positions in the windows of a prefill.
@@ -71,17 +76,20 @@ pub struct Decoder {
     /// Positions in the window of a single token.
     least: usize,
     staged: Staged,
-    attention: Vec<(Shape, Stage)>,
-    feed_forward: Vec<(Shape, Stage)>,
+    stages: Vec<(Shape, Stage)>,
     caches: Vec<Cache>,
     /// Positions in each cache.
     cached: usize,
+    /// So many positions of the caches may hold rows, of this sequence or of one before.
+    written: usize,
     embed: Matrix,
     classifier: Option<Matrix>,
     norm: Vec<f32>,
     gains: Vec<(Vec<f32>, Vec<f32>)>,
     /// Angle per position of each pair.
     frequencies: Vec<f64>,
+    /// Cosines and sines of a window's positions, `[queries, head_dim]`.
+    rotation: Vec<f16>,
     /// The sequence, of which the first `done` tokens are in the caches.
     tokens: Vec<u32>,
     done: usize,
@@ -117,23 +125,26 @@ impl Decoder {
             context,
             least: device.profile().min_queries.value.max(1),
             staged: Staged::default(),
-            attention: Vec::new(),
-            feed_forward: Vec::new(),
+            stages: Vec::new(),
             caches: Vec::new(),
             cached: 0,
+            written: 0,
             embed: table("embed", &weights.embed)?,
             classifier: weights.classifier.as_deref().map(|values| table("classifier", values)).transpose()?,
             norm: weights.norm.clone(),
             gains: weights.layers.iter().map(|l| (l.attn_norm.clone(), l.ffn_norm.clone())).collect(),
             frequencies: (0..half).map(frequency).collect(),
+            rotation: Vec::new(),
             tokens: Vec::new(),
             done: 0,
             stream: Vec::new(),
-            normed: Vec::new(),
+            normed: vec![0.0; config.dim],
             logits: vec![0.0; config.vocab],
         };
         decoder.grow(1)?;
-        decoder.stage(decoder.least, decoder.cached)?;
+        for part in [Part::Attention, Part::FeedForward] {
+            decoder.bound(part, decoder.least, decoder.cached)?;
+        }
         decoder.staged.stage(config, weights, options.weights)?;
         Ok(decoder)
     }
@@ -196,10 +207,6 @@ impl Decoder {
 
     /// Runs what is not in the caches yet.
     fn catch_up(&mut self) -> Result<(), Error> {
-        if self.done == 0 {
-            let at = |source| Error::Device { kernel: "cache", source };
-            self.caches.iter().try_for_each(Cache::clear).map_err(at)?;
-        }
         self.grow(self.tokens.len())?;
         while self.done < self.tokens.len() {
             let left = self.tokens.len() - self.done;
@@ -209,14 +216,24 @@ impl Decoder {
                 _ => WINDOWS[1],
             };
             let queries = queries.max(self.least);
+            let count = if queries > self.least { left.min(queries) } else { 1 };
             // A single token finds its cache masked; that saves programs.
             let cached = if self.done == 0 && queries > self.least { 0 } else { self.cached };
-            let count = if queries > self.least { left.min(queries) } else { 1 };
-            let (attention, feed_forward) = self.stage(queries, cached)?;
-            self.window(attention, feed_forward, count)?;
+            self.forget(if cached == 0 { count } else { self.done })?;
+            self.window(queries, cached, count, count == left)?;
             self.done += count;
         }
         self.classify()
+    }
+
+    /// Makes zeros of what an earlier sequence, or a window that failed, left in the caches from position `from` on.
+    fn forget(&mut self, from: usize) -> Result<(), Error> {
+        if from < self.written {
+            let at = |source| Error::Device { kernel: "cache", source };
+            self.caches.iter().try_for_each(|cache| cache.clear(from..self.written)).map_err(at)?;
+            self.written = from;
+        }
+        Ok(())
     }
 
     /// Makes room in the caches for so many positions.
@@ -226,7 +243,7 @@ impl Decoder {
         }
         let cached = bucket(positions);
         let found = self.program(Part::Attention, self.least, cached)?;
-        let layouts = self.attention[found].1.cache_layouts(&self.device)?;
+        let layouts = self.stages[found].1.cache_layouts(&self.device)?;
         let at = |source| Error::Device { kernel: "cache", source };
         let mut caches = Vec::new();
         for layer in 0..self.config.layers {
@@ -236,107 +253,131 @@ impl Decoder {
             }
             caches.push(cache);
         }
-        self.attention.iter_mut().filter(|(shape, _)| shape.cached > 0).for_each(|(_, stage)| stage.unbind());
-        (self.caches, self.cached) = (caches, cached);
+        self.stages.iter_mut().filter(|(shape, _)| shape.cached > 0).for_each(|(_, stage)| stage.unbind());
+        (self.caches, self.cached, self.written) = (caches, cached, self.done);
         Ok(())
     }
 
     /// The place of a loaded program, which is compiled if it is not there yet.
     fn program(&mut self, part: Part, queries: usize, cached: usize) -> Result<usize, Error> {
         let shape = Shape { config: self.config.clone(), queries, cached, weights: self.weights };
-        let list = match part {
-            Part::Attention => &mut self.attention,
-            Part::FeedForward => &mut self.feed_forward,
-        };
         let stage = Stage::new(&self.device, &shape, part)?;
-        list.push((shape, stage));
-        Ok(list.len() - 1)
+        self.stages.push((shape, stage));
+        Ok(self.stages.len() - 1)
     }
 
-    /// The places of both programs of a window, bound.
-    fn stage(&mut self, queries: usize, cached: usize) -> Result<(usize, usize), Error> {
-        let attention = self.bound(Part::Attention, queries, cached)?;
-        Ok((attention, self.bound(Part::FeedForward, queries, 0)?))
-    }
-
+    /// The place of a loaded program, every layer's surfaces bound to it.
     fn bound(&mut self, part: Part, queries: usize, cached: usize) -> Result<usize, Error> {
-        let at = self.find(part, queries, cached);
+        let same = |(s, stage): &(Shape, Stage)| (stage.part(), s.queries, s.cached) == (part, queries, cached);
+        let at = self.stages.iter().position(same);
         let at = at.map_or_else(|| self.program(part, queries, cached), Ok)?;
-        let list = match part {
-            Part::Attention => &mut self.attention,
-            Part::FeedForward => &mut self.feed_forward,
-        };
-        let (shape, stage) = &mut list[at];
+        let (shape, stage) = &mut self.stages[at];
         if !stage.is_bound() {
             stage.bind(&self.device, shape, &mut self.staged, &self.caches)?;
         }
         Ok(at)
     }
 
-    fn find(&self, part: Part, queries: usize, cached: usize) -> Option<usize> {
-        let list = match part {
-            Part::Attention => &self.attention,
-            Part::FeedForward => &self.feed_forward,
-        };
-        list.iter().position(|(shape, _)| (shape.queries, shape.cached) == (queries, cached))
-    }
-
-    /// One window: the next `count` tokens. Their keys and values go into the caches; the stream behind the last layer stays
-    /// in `stream`, its last row first.
-    fn window(&mut self, attention: usize, feed_forward: usize, count: usize) -> Result<(), Error> {
-        let Decoder { config, attention: stages, feed_forward: ffn_stages, stream, normed, .. } = self;
-        let ((shape, stage), (_, ffn)) = (&stages[attention], &ffn_stages[feed_forward]);
-        let (dim, head, kv, queries) = (config.dim, config.head_dim, config.kv_dim(), shape.queries);
-        let (eps, alpha, done) = (config.norm_eps, config.residual_scale, self.done);
-        for buffer in [&mut *stream, &mut *normed] {
-            buffer.clear();
-            buffer.resize(queries * dim, 0.0);
-        }
-        for (row, &token) in stream.chunks_exact_mut(dim).zip(&self.tokens[done..done + count]) {
+    /// One window: the next `count` tokens. Their keys and values go into the caches. If it is the `last` one, the stream behind
+    /// the last layer's last token lies in the first row of `stream`.
+    fn window(&mut self, queries: usize, cached: usize, count: usize, last: bool) -> Result<(), Error> {
+        let (dim, done, layers) = (self.config.dim, self.done, self.config.layers);
+        self.stream.clear();
+        self.stream.resize(queries * dim, 0.0);
+        for (row, &token) in self.stream.chunks_exact_mut(dim).zip(&self.tokens[done..done + count]) {
             self.embed.row(token as usize, row);
         }
-        let frequencies = &self.frequencies;
-        stage.fill("rope", |t, row| {
-            for (i, frequency) in frequencies.iter().enumerate() {
-                let angle = (done + t) as f64 * frequency;
-                let (cos, sin) = (f16::from_f64(angle.cos()), f16::from_f64(angle.sin()));
-                (row[i], row[i + head / 2]) = (cos, cos);
-                (row[i + head], row[i + head + head / 2]) = (sin, sin);
-            }
-        })?;
+        self.written = self.written.max(done + count);
+        if queries == self.least {
+            return self.layers(0..layers, done, count, [queries, cached]);
+        }
+        self.layers(0..layers - 1, done, count, [queries, cached])?;
+        self.keys_values(count, queries)?;
+        if last {
+            // As a token of its own. What it finds of itself in the cache is masked.
+            self.stream.copy_within((count - 1) * dim..count * dim, 0);
+            self.stream.truncate(self.least * dim);
+            self.stream[dim..].fill(0.0);
+            self.layers(layers - 1..layers, done + count - 1, 1, [self.least, self.cached])?;
+        }
+        Ok(())
+    }
+
+    /// Takes the stream of `count` positions from `at` on through layers.
+    fn layers(
+        &mut self,
+        layers: Range<usize>,
+        at: usize,
+        count: usize,
+        [queries, cached]: [usize; 2],
+    ) -> Result<(), Error> {
+        let places = [self.bound(Part::Attention, queries, cached)?, self.bound(Part::FeedForward, queries, 0)?];
+        self.rotate(at, queries);
+        let Decoder { config, stream, rotation, .. } = self;
+        let [(_, attention), (_, feed_forward)] = places.map(|place| &self.stages[place]);
+        let (dim, head, kv, alpha) = (config.dim, config.head_dim, config.kv_dim(), config.residual_scale);
+        let norm = |gain| Norm { gain, eps: config.norm_eps };
+        attention.fill("rope", |t, row| row[..head].copy_from_slice(&rotation[t * head..][..head]))?;
         let reach = config.sliding_window.unwrap_or(usize::MAX);
-        stage.fill("mask", |t, row| {
+        attention.fill("mask", |t, row| {
             row.fill(f16::from_f32(MASKED));
-            let first = (done + t + 1).saturating_sub(reach);
-            if first < done.min(shape.cached) {
-                row[first..done].fill(f16::ZERO);
+            let first = (at + t + 1).saturating_sub(reach);
+            if first < at.min(cached) {
+                row[first..at].fill(f16::ZERO);
             }
-            row[shape.cached + first.saturating_sub(done)..=shape.cached + t].fill(f16::ZERO);
+            row[cached + first.saturating_sub(at)..=cached + t].fill(f16::ZERO);
         })?;
-        for (layer, (attn_gain, ffn_gain)) in self.gains.iter().enumerate() {
-            norm_rows(stream, attn_gain, eps, normed);
-            stage.write("x", normed, dim)?;
-            stage.run(layer, |words, stride| {
-                add_rows(stream, alpha, words, stride, dim);
-                let rows = [&words[dim..], &words[dim + kv..]];
-                self.caches[layer].append(done, rows, stride, count, head)
+        for layer in layers.clone() {
+            let (attn_gain, ffn_gain) = &self.gains[layer];
+            if layer == layers.start {
+                attention.write("x", |x, stride| rows::step(stream, None, norm(attn_gain), x, stride))?;
+            }
+            attention.run(layer, |y, stride| {
+                let sum = Some(Sum { alpha, y, stride });
+                feed_forward.write("x", |x, stride| rows::step(stream, sum, norm(ffn_gain), x, stride))?;
+                self.caches[layer].append(at, [&y[dim..], &y[dim + kv..]], stride, count, head)
             })?;
-            norm_rows(stream, ffn_gain, eps, normed);
-            ffn.write("x", normed, dim)?;
-            ffn.run(layer, |words, stride| {
-                add_rows(stream, alpha, words, stride, dim);
-                Ok(())
+            feed_forward.run(layer, |y, stride| {
+                if layer + 1 == layers.end {
+                    rows::add(stream, Sum { alpha, y, stride }, dim);
+                    return Ok(());
+                }
+                let (sum, next) = (Some(Sum { alpha, y, stride }), &self.gains[layer + 1].0);
+                attention.write("x", |x, stride| rows::step(stream, sum, norm(next), x, stride))
             })?;
         }
-        stream.copy_within((count - 1) * dim..count * dim, 0);
         Ok(())
+    }
+
+    /// Appends the last layer's keys and values of the stream's `count` positions.
+    fn keys_values(&mut self, count: usize, queries: usize) -> Result<(), Error> {
+        let place = self.bound(Part::KeysValues, queries, 0)?;
+        let Decoder { config, stream, rotation, .. } = self;
+        let (layer, head, kv, (_, stage)) = (config.layers - 1, config.head_dim, config.kv_dim(), &self.stages[place]);
+        let norm = Norm { gain: &self.gains[layer].0, eps: config.norm_eps };
+        stage.fill("rope", |t, row| row[..head].copy_from_slice(&rotation[t * head..][..head]))?;
+        stage.write("x", |x, stride| rows::step(stream, None, norm, x, stride))?;
+        stage.run(layer, |y, stride| self.caches[layer].append(self.done, [y, &y[kv..]], stride, count, head))
+    }
+
+    /// Cosines and sines of `queries` positions from `at` on, half a head each.
+    fn rotate(&mut self, at: usize, queries: usize) {
+        let half = self.frequencies.len();
+        self.rotation.resize(queries * 2 * half, f16::ZERO);
+        for (t, row) in self.rotation.chunks_exact_mut(2 * half).enumerate() {
+            let (cos, sin) = row.split_at_mut(half);
+            for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(&self.frequencies) {
+                let angle = (at + t) as f64 * frequency;
+                (*cos, *sin) = (f16::from_f64(angle.cos()), f16::from_f64(angle.sin()));
+            }
+        }
     }
 
     /// The logits of the stream's first row.
     fn classify(&mut self) -> Result<(), Error> {
         let Config { dim, vocab, norm_eps, .. } = self.config;
-        let normed = &mut self.normed[..dim];
-        norm_rows(&self.stream[..dim], &self.norm, norm_eps, normed);
+        let (normed, norm) = (&mut self.normed, Norm { gain: &self.norm, eps: norm_eps });
+        rows::rms_norm(&self.stream[..dim], norm, |at, values| normed[at..][..values.len()].copy_from_slice(values));
         let matrix = self.classifier.as_ref().unwrap_or(&self.embed);
         let rhs = match matrix {
             Matrix::Fp16(values) => Operand::F16(View::row_major(values, vocab, dim)?),
@@ -352,58 +393,6 @@ impl Decoder {
         }
         Ok(())
     }
-}
-
-/// Rows that one task of an element-wise loop works on.
-const ROWS: usize = 16;
-/// Running sums of a sum along a row.
-const LANES: usize = 16;
-
-/// RMSNorm of each row `[gain.len()]`.
-fn norm_rows(x: &[f32], gain: &[f32], eps: f32, y: &mut [f32]) {
-    let dim = gain.len();
-    pool::for_each_chunk_mut(y, ROWS * dim, |task, y| {
-        let x = &x[task * ROWS * dim..][..y.len()];
-        for (x, y) in x.chunks_exact(dim).zip(y.chunks_exact_mut(dim)) {
-            vectorize!({
-                let mut lanes = [0.0f32; LANES];
-                let whole = dim / LANES * LANES;
-                for start in (0..whole).step_by(LANES) {
-                    for lane in 0..LANES {
-                        lanes[lane] += x[start + lane] * x[start + lane];
-                    }
-                }
-                let mut sum = 0.0;
-                for lane in lanes {
-                    sum += lane;
-                }
-                for i in whole..dim {
-                    sum += x[i] * x[i];
-                }
-                let r = 1.0 / (sum / dim as f32 + eps).sqrt();
-                for i in 0..dim {
-                    y[i] = x[i] * r * gain[i];
-                }
-            });
-        }
-    });
-}
-
-/// `x += alpha · y` for rows `[dim]` of `x`; rows of `y` are `stride` words apart.
-fn add_rows(x: &mut [f32], alpha: f32, y: &[f16], stride: usize, dim: usize) {
-    pool::for_each_chunk_mut(x, ROWS * dim, |task, x| {
-        let mut wide = [0.0f32; 256];
-        for (t, x) in x.chunks_exact_mut(dim).enumerate() {
-            let row = &y[(task * ROWS + t) * stride..][..dim];
-            for (x, y) in x.chunks_mut(wide.len()).zip(row.chunks(wide.len())) {
-                let wide = &mut wide[..y.len()];
-                ferrane_host::convert::f16_to_f32(y, wide);
-                for (x, y) in x.iter_mut().zip(wide) {
-                    *x += alpha * *y;
-                }
-            }
-        }
-    });
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The two programs of a layer: `attnDecode` and `ffnDecode`.
+//! The programs of a layer: `attnDecode` and `ffnDecode`, and `kvDecode`, which gives the last layer's keys and values.
 //!
 //! A window of `queries` positions stands in rows, `[1, queries, 1, channels]`, so that one position is as good a window as
 //! 256 and no width is below that of the model. Matrices are inputs as they are stored, `[1, out, 1, in]`: one compile serves
@@ -7,44 +7,52 @@
 //!
 //! | program | inputs | output, side by side in each row |
 //! |---|---|---|
-//! | `attnDecode` | `x` normed rows, `wqkv`, `wo`, `keys` and `values` of the positions before, `mask`, `rope`; `bias`, `gain` where the model has them | `o` `[dim]`, the keys `[kv_dim]` and values `[kv_dim]` of the window |
+//! | `attnDecode` | `x` normed rows, `wqkv`, `wo`, `rope`; `keys` and `values` of the positions before and `mask`, if there are such; `bias`, `gain` where the model has them | `o` `[dim]`, the keys `[kv_dim]` and values `[kv_dim]` of the window |
 //! | `ffnDecode` | `x` normed rows, `w13`, `w2` | `[dim]` |
+//! | `kvDecode` | `x` normed rows, `wqkv`, `rope`; `bias`, `gain` | the keys `[kv_dim]` and values `[kv_dim]` of the window |
 //!
 //! With int8 weights each matrix `w…` has an input `u…` `[1, 1, 1, out]` beside it, see [`super::quantize`].
 //!
 //! The one decision: *everything that changes from token to token is an input*. The rotation of the window's positions, and
 //! which cached positions a query sees, come as `rope` and `mask`; so the program does not know how long the sequence is, and
-//! one program serves every length up to its cache. `rope` has cosines, then sines, of the positions in the rows; the mask has
+//! one program serves every length up to its cache. The first window of a sequence has no positions before it, and its mask is a
+//! constant. `rope` has cosines, then sines, of the positions in the rows; the mask has
 //! the cache's columns, then the window's own. Both are filled up to widths that are multiples of 32 (C138, C139), and so are
 //! the rows of the cache `[1, kv_heads, cached, head_dim]`.
 //!
 //! Pairs of the rotation lie half a head apart. Models with interleaved pairs get the rows of their projections in that order
 //! ([`head_order`]), which changes no score.
 
+use std::ops::Range;
+
 use ferrane_mil::{Builder, DataType, MilError, Program, Type, ValueId};
 
 use super::quantize::{ONE, WeightType};
 use crate::config::{Config, RopeStyle};
+use crate::kernels;
 use crate::layout::OUTPUT;
 
 /// Rows of surfaces are a multiple of this many elements.
 const WIDTH: usize = 32;
 
-/// Which of the two.
+/// Which of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Projections, rotation, attention, output projection.
     Attention,
     /// The feed-forward part.
     FeedForward,
+    /// Keys and values alone: nobody sees what else the last layer makes of positions whose successor is known.
+    KeysValues,
 }
 
 impl Part {
-    /// `attnDecode` or `ffnDecode`.
+    /// `attnDecode`, `ffnDecode` or `kvDecode`.
     pub fn name(self) -> &'static str {
         match self {
             Part::Attention => "attnDecode",
             Part::FeedForward => "ffnDecode",
+            Part::KeysValues => "kvDecode",
         }
     }
 }
@@ -79,7 +87,7 @@ impl Shape {
 
     /// Width of the rotation: cosines, sines and filling.
     pub fn rope_width(&self) -> usize {
-        (2 * self.config.head_dim).next_multiple_of(WIDTH)
+        self.config.head_dim.next_multiple_of(WIDTH)
     }
 
     /// Width of a row of the cache.
@@ -92,6 +100,7 @@ impl Shape {
         match part {
             Part::Attention => self.config.dim + 2 * self.config.kv_dim(),
             Part::FeedForward => self.config.dim,
+            Part::KeysValues => 2 * self.config.kv_dim(),
         }
     }
 
@@ -111,25 +120,27 @@ impl Shape {
         };
         match part {
             Part::Attention => {
-                let all = c.q_dim() + 2 * c.kv_dim();
-                matrix("wqkv", "uqkv", all, c.dim);
+                matrix("wqkv", "uqkv", c.q_dim() + 2 * c.kv_dim(), c.dim);
                 matrix("wo", "uo", c.dim, c.q_dim());
-                inputs.push(("mask", half, [1, t, 1, self.mask_width()]));
-                inputs.push(("rope", half, [1, t, 1, self.rope_width()]));
                 if self.cached > 0 {
                     let cache = [1, kv_heads, self.cached, self.cache_width()];
-                    inputs.extend([("keys", half, cache), ("values", half, cache)]);
-                }
-                if c.qkv_bias {
-                    inputs.push(("bias", half, [1, 1, 1, all]));
-                }
-                if c.qk_norm {
-                    inputs.push(("gain", half, [1, heads + kv_heads, 1, hd]));
+                    let mask = [1, t, 1, self.mask_width()];
+                    inputs.extend([("keys", half, cache), ("mask", half, mask), ("values", half, cache)]);
                 }
             }
             Part::FeedForward => {
                 matrix("w13", "u13", 2 * c.hidden, c.dim);
                 matrix("w2", "u2", c.dim, c.hidden);
+            }
+            Part::KeysValues => matrix("wqkv", "uqkv", c.q_dim() + 2 * c.kv_dim(), c.dim),
+        }
+        if part != Part::FeedForward {
+            inputs.push(("rope", half, [1, t, 1, self.rope_width()]));
+            if c.qkv_bias {
+                inputs.push(("bias", half, [1, 1, 1, c.q_dim() + 2 * c.kv_dim()]));
+            }
+            if c.qk_norm {
+                inputs.push(("gain", half, [1, heads + kv_heads, 1, hd]));
             }
         }
         inputs.sort_by_key(|input| input.0);
@@ -146,6 +157,7 @@ impl Shape {
             self.queries.checked_mul(c.gqa_ratio()),
             self.queries.checked_mul(c.q_dim() + 2 * c.kv_dim()),
             self.queries.checked_mul(c.hidden),
+            self.queries.checked_mul(self.queries),
             self.cached.checked_add(self.queries).and_then(|n| n.checked_mul(c.heads)),
             (c.kv_dim()).checked_mul(self.cached),
         ];
@@ -164,6 +176,7 @@ impl Shape {
         match part {
             Part::Attention => build.attention(),
             Part::FeedForward => build.feed_forward(),
+            Part::KeysValues => build.keys_values(),
         }
     }
 }
@@ -199,15 +212,21 @@ impl Build<'_> {
         self.b.slice_by_size(name, x, &begin.map(int), &size.map(int))
     }
 
-    /// Rows times a matrix: `y[t, o] = Σ_i x[t, i] · w[o, i]`. Codes of int8 weights count 128ths of their row's unit; the rows
-    /// are divided by 128 before the product, so that it stays as small as the result.
-    fn linear(&mut self, name: &str, rows: ValueId, matrix: &str, [out, width]: [usize; 2]) -> Built {
+    /// Rows times the rows `of` a matrix: `y[t, o] = Σ_i x[t, i] · w[o, i]`. Codes of int8 weights count 128ths of their row's
+    /// unit; the rows are divided by 128 before the product, so that it stays as small as the result.
+    fn linear(&mut self, name: &str, rows: ValueId, matrix: &str, of: Range<usize>) -> Built {
         let weight = self.input(&format!("w{matrix}"))?;
-        let weight = self.reshape(&format!("w{matrix}_2d"), weight, [1, 1, out, width])?;
+        let [_, all, _, width] = self.b.shape(weight)?[..] else {
+            return Err(MilError::Invalid { reason: format!("`w{matrix}` is no matrix of a layer") });
+        };
+        let weight = self.reshape(&format!("w{matrix}_2d"), weight, [1, 1, all, width])?;
+        let (begin, size) = ([0, 0, of.start, 0], [1, 1, of.len(), width]);
+        let weight = self.slice(&format!("w{matrix}_rows"), weight, begin, size)?;
         match self.shape.weights {
             WeightType::Fp16 => self.b.matmul(name, rows, weight, false, true),
             WeightType::Int8 => {
                 let unit = self.input(&format!("u{matrix}"))?;
+                let unit = self.slice(&format!("u{matrix}_rows"), unit, [0, 0, 0, of.start], [1, 1, 1, of.len()])?;
                 let codes = self.b.cast(&format!("w{matrix}_codes"), weight, DataType::Fp16)?;
                 let rows = self.b.scale(&format!("{name}_small"), rows, 1.0 / ONE)?;
                 let product = self.b.matmul(&format!("{name}_codes"), rows, codes, false, true)?;
@@ -221,13 +240,13 @@ impl Build<'_> {
         let (t, dim, hidden) = (self.shape.queries, c.dim, c.hidden);
         let x = self.input("x")?;
         let rows = self.reshape("x_rows", x, [1, 1, t, dim])?;
-        let both = self.linear("h13", rows, "13", [2 * hidden, dim])?;
+        let both = self.linear("h13", rows, "13", 0..2 * hidden)?;
         let h1 = self.slice("h1", both, [0; 4], [1, 1, t, hidden])?;
         let h3 = self.slice("h3", both, [0, 0, 0, hidden], [1, 1, t, hidden])?;
         let sig = self.b.sigmoid("sig", h1)?;
         let silu = self.b.mul("silu", h1, sig)?;
         let gate = self.b.mul("gate", silu, h3)?;
-        let out = self.linear("ffn", gate, "2", [dim, hidden])?;
+        let out = self.linear("ffn", gate, "2", 0..dim)?;
         let out = self.reshape(OUTPUT, out, [1, t, 1, dim])?;
         self.b.finish(&[(OUTPUT, out)])
     }
@@ -235,31 +254,50 @@ impl Build<'_> {
     fn attention(mut self) -> Result<Program, MilError> {
         let (shape, c) = (self.shape, &self.shape.config);
         let (t, hd, heads, kv_heads) = (shape.queries, c.head_dim, c.heads, c.kv_heads);
-        let (dim, q, kv, turned) = (c.dim, c.q_dim(), c.kv_dim(), heads + kv_heads);
-        let x = self.input("x")?;
-        let rows = self.reshape("x_rows", x, [1, 1, t, dim])?;
-        let mut qkv = self.linear("qkv", rows, "qkv", [q + 2 * kv, dim])?;
-        if c.qkv_bias {
-            let bias = self.input("bias")?;
-            qkv = self.b.add("qkv_biased", qkv, bias)?;
-        }
-        // Query and key heads are normed and turned together.
-        let qk = self.slice("qk", qkv, [0; 4], [1, 1, t, q + kv])?;
-        let v_rows = self.slice("v_rows", qkv, [0, 0, 0, q + kv], [1, 1, t, kv])?;
-        let qk = self.split_heads("qk", qk, turned)?;
+        let (dim, kv) = (c.dim, c.kv_dim());
+        let (qk, v_rows) = self.projections(0)?;
         let v = self.split_heads("v", v_rows, kv_heads)?;
-        let qk = if c.qk_norm { self.head_norm(qk)? } else { qk };
-        let qk = self.rotate(qk, turned)?;
         let queries = self.slice("q_rope", qk, [0; 4], [1, heads, t, hd])?;
         let k = self.slice("k_rope", qk, [0, heads, 0, 0], [1, kv_heads, t, hd])?;
         let attended = self.attend(queries, k, v)?;
 
         let attended = self.join_heads("attn_rows", attended, heads)?;
-        let o = self.linear("o", attended, "o", [dim, q])?;
+        let o = self.linear("o", attended, "o", 0..dim)?;
         let k_rows = self.join_heads("k_rows", k, kv_heads)?;
         let out = self.b.concat("out_rows", &[o, k_rows, v_rows], 3)?;
         let out = self.reshape(OUTPUT, out, [1, t, 1, dim + 2 * kv])?;
         self.b.finish(&[(OUTPUT, out)])
+    }
+
+    fn keys_values(mut self) -> Result<Program, MilError> {
+        let c = &self.shape.config;
+        let (t, heads, kv_heads, kv) = (self.shape.queries, c.heads, c.kv_heads, c.kv_dim());
+        let (k, v_rows) = self.projections(heads)?;
+        let k_rows = self.join_heads("k_rows", k, kv_heads)?;
+        let out = self.b.concat("out_rows", &[k_rows, v_rows], 3)?;
+        let out = self.reshape(OUTPUT, out, [1, t, 1, 2 * kv])?;
+        self.b.finish(&[(OUTPUT, out)])
+    }
+
+    /// Query and key heads from head `first` on, normed and turned together, `[1, heads, t, head_dim]`, and the rows of values.
+    fn projections(&mut self, first: usize) -> Result<(ValueId, ValueId), MilError> {
+        let c = &self.shape.config;
+        let (t, dim, kv, heads) = (self.shape.queries, c.dim, c.kv_dim(), c.heads + c.kv_heads - first);
+        let (begin, turned) = (first * c.head_dim, heads * c.head_dim);
+        let all = turned + kv;
+        let x = self.input("x")?;
+        let rows = self.reshape("x_rows", x, [1, 1, t, dim])?;
+        let mut qkv = self.linear("qkv", rows, "qkv", begin..begin + all)?;
+        if c.qkv_bias {
+            let bias = self.input("bias")?;
+            let bias = self.slice("bias_in", bias, [0, 0, 0, begin], [1, 1, 1, all])?;
+            qkv = self.b.add("qkv_biased", qkv, bias)?;
+        }
+        let qk = self.slice("qk", qkv, [0; 4], [1, 1, t, turned])?;
+        let v_rows = self.slice("v_rows", qkv, [0, 0, 0, turned], [1, 1, t, kv])?;
+        let qk = self.split_heads("qk", qk, heads)?;
+        let qk = if c.qk_norm { self.head_norm(qk, first)? } else { qk };
+        Ok((self.rotate(qk, heads)?, v_rows))
     }
 
     /// Rows `[1, 1, t, heads · head_dim]` as `[1, heads, t, head_dim]`.
@@ -276,12 +314,14 @@ impl Build<'_> {
         self.reshape(name, split, [1, 1, t, heads * hd])
     }
 
-    /// RMSNorm over the last axis with a gain. The values are scaled by `1/√head_dim` before they are squared: the sum is
+    /// RMSNorm over the last axis with the gains of the heads from `first` on. The values are scaled by `1/√head_dim` before they are squared: the sum is
     /// then the mean, which stays below the fp16 limit for heads with a root mean square of up to 255.
-    fn head_norm(&mut self, x: ValueId) -> Built {
+    fn head_norm(&mut self, x: ValueId, first: usize) -> Built {
         let config = &self.shape.config;
         let (eps, scale) = (config.norm_eps, 1.0 / (config.head_dim as f32).sqrt());
+        let heads = config.heads + config.kv_heads - first;
         let gain = self.input("gain")?;
+        let gain = self.slice("gain_in", gain, [0, first, 0, 0], [1, heads, 1, config.head_dim])?;
         let scaled = self.b.scale("qk_scaled", x, scale)?;
         let squares = self.b.mul("qk_squares", scaled, scaled)?;
         let mean = self.b.reduce_sum("qk_mean", squares, &[-1], true)?;
@@ -293,21 +333,21 @@ impl Build<'_> {
         self.b.mul("qk_gained", normed, gain)
     }
 
-    /// `x · cos + turned · sin`, where the halves (a, b) of a head are turned to (−b, a).
+    /// Turns the halves (a, b) of each head: (a · cos − b · sin, b · cos + a · sin).
     fn rotate(&mut self, x: ValueId, heads: usize) -> Built {
         let (t, hd) = (self.shape.queries, self.shape.config.head_dim);
+        let (half, angles) = ([1, heads, t, hd / 2], [1, 1, t, hd / 2]);
         let rope = self.input("rope")?;
         let table = self.reshape("rope_rows", rope, [1, 1, t, self.shape.rope_width()])?;
-        let cos = self.slice("rope_cos", table, [0; 4], [1, 1, t, hd])?;
-        let sin = self.slice("rope_sin", table, [0, 0, 0, hd], [1, 1, t, hd])?;
-        let half = [1, heads, t, hd / 2];
-        let first = self.slice("qk_a", x, [0; 4], half)?;
-        let second = self.slice("qk_b", x, [0, 0, 0, hd / 2], half)?;
-        let negated = self.b.scale("qk_b_neg", second, -1.0)?;
-        let turned = self.b.concat("qk_turn", &[negated, first], 3)?;
-        let straight = self.b.mul("qk_cos", x, cos)?;
-        let turned = self.b.mul("qk_sin", turned, sin)?;
-        self.b.add("qk_rope", straight, turned)
+        let cos = self.slice("rope_cos", table, [0; 4], angles)?;
+        let sin = self.slice("rope_sin", table, [0, 0, 0, hd / 2], angles)?;
+        let a = self.slice("qk_a", x, [0; 4], half)?;
+        let b = self.slice("qk_b", x, [0, 0, 0, hd / 2], half)?;
+        let (a_cos, b_sin) = (self.b.mul("qk_a_cos", a, cos)?, self.b.mul("qk_b_sin", b, sin)?);
+        let (b_cos, a_sin) = (self.b.mul("qk_b_cos", b, cos)?, self.b.mul("qk_a_sin", a, sin)?);
+        let first = self.b.sub("qk_first", a_cos, b_sin)?;
+        let second = self.b.add("qk_second", b_cos, a_sin)?;
+        self.b.concat("qk_rope", &[first, second], 3)
     }
 
     /// Attention of the window over the cache and itself. The query heads of one kv head lie side by side:
@@ -331,9 +371,14 @@ impl Build<'_> {
         };
         let scores = self.regroup("scores_heads", scores, [1, heads, t, seen])?;
         let scaled = self.b.scale("scaled", scores, 1.0 / (hd as f32).sqrt())?;
-        let mask = self.input("mask")?;
-        let mask = self.reshape("mask_rows", mask, [1, 1, t, shape.mask_width()])?;
-        let mask = self.slice("mask_in", mask, [0; 4], [1, 1, t, seen])?;
+        let mask = match cached {
+            0 => kernels::mask(&mut self.b, t, c.sliding_window)?,
+            _ => {
+                let mask = self.input("mask")?;
+                let mask = self.reshape("mask_rows", mask, [1, 1, t, shape.mask_width()])?;
+                self.slice("mask_in", mask, [0; 4], [1, 1, t, seen])?
+            }
+        };
         let masked = self.b.add("masked", scaled, mask)?;
         let probs = self.b.softmax("probs", masked, -1)?;
         let probs = self.regroup("probs_group", probs, [1, kv_heads, tall, seen])?;
@@ -370,7 +415,7 @@ mod tests {
             let weights = if on(3) { WeightType::Fp16 } else { WeightType::Int8 };
             for (queries, cached) in [(1, 32), (4, 256), (32, 0)] {
                 let shape = Shape { config: config.clone(), queries, cached, weights };
-                for part in [Part::Attention, Part::FeedForward] {
+                for part in [Part::Attention, Part::FeedForward, Part::KeysValues] {
                     let program = shape.build(part).unwrap();
                     let main = program.function("main").unwrap();
                     let out = main.value(main.body().outputs[0]);

@@ -1,7 +1,9 @@
 //! The programs of a window, loaded, with the surfaces of every layer bound.
 
+use std::ops::Range;
+
 use ferrane_device::{Bindings, Device, Executable, Layout, ReadAccess, Request, Surface, WriteAccess};
-use ferrane_host::convert;
+use ferrane_host::{convert, pool};
 use half::f16;
 
 use super::program::{Part, Shape, head_order};
@@ -11,6 +13,9 @@ use crate::forward::Error;
 use crate::kernels::KernelError;
 use crate::layout::OUTPUT;
 use crate::weights::{Layer, Weights};
+
+/// Words of one head that one thread copies sooner than two.
+const ALONE: usize = 1024;
 
 type DeviceResult<T> = ferrane_device::Result<T>;
 
@@ -174,16 +179,23 @@ impl Cache {
         stride: usize,
         count: usize,
         head: usize,
-    ) -> DeviceResult<()> {
+    ) -> Result<(), Error> {
         for (surface, rows) in [&self.keys, &self.values].into_iter().zip(rows) {
-            let mut access = surface.write()?;
-            let (heads, positions) = (access.layout().shape[1], access.layout().shape[2]);
+            let mut access = surface.write().map_err(|source| Error::Device { kernel: "cache", source })?;
+            let (all, positions) = (access.layout().shape[1], access.layout().shape[2]);
             let (words, width) = rows_of(&mut access);
-            for (t, row) in rows.chunks(stride).take(count).enumerate() {
-                for (h, from) in row.chunks_exact(head).take(heads).enumerate() {
-                    words[(h * positions + at + t) * width..][..head].copy_from_slice(from);
+            let of_head = positions * width;
+            let end = words.len().min(all * of_head);
+            // A row or two are not worth another thread.
+            let heads = if count * head < ALONE { all } else { 1 };
+            pool::for_each_chunk_mut(&mut words[..end], heads * of_head, |task, words| {
+                for (h, words) in words.chunks_mut(of_head).enumerate() {
+                    let from = (task * heads + h) * head;
+                    for (row, to) in rows.chunks(stride).take(count).zip(words[at * width..].chunks_mut(width)) {
+                        to[..head].copy_from_slice(&row[from..from + head]);
+                    }
                 }
-            }
+            });
         }
         Ok(())
     }
@@ -204,10 +216,16 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes it all zeros: what is masked must still be finite.
-    pub(super) fn clear(&self) -> DeviceResult<()> {
+    /// Makes these positions zeros: what is masked must still be finite.
+    pub(super) fn clear(&self, range: Range<usize>) -> DeviceResult<()> {
         for surface in [&self.keys, &self.values] {
-            surface.write()?.bytes_mut().fill(0);
+            let mut access = surface.write()?;
+            let (heads, positions) = (access.layout().shape[1], access.layout().shape[2]);
+            let (words, width) = rows_of(&mut access);
+            for words in words.chunks_mut(positions * width).take(heads) {
+                let end = words.len().min(range.end * width);
+                words[range.start * width..end].fill(f16::ZERO);
+            }
         }
         Ok(())
     }
@@ -251,6 +269,11 @@ impl Stage {
         Error::Device { kernel: self.part.name(), source }
     }
 
+    /// Which program it is.
+    pub(super) fn part(&self) -> Part {
+        self.part
+    }
+
     /// True if its requests are made.
     pub(super) fn is_bound(&self) -> bool {
         !self.requests.is_empty()
@@ -291,35 +314,40 @@ impl Stage {
         self.requests.clear();
     }
 
-    /// Rounds rows `[n, width]` into an input that all layers share.
-    pub(super) fn write(&self, input: &str, rows: &[f32], width: usize) -> Result<(), Error> {
+    /// Gives the rows of an fp16 input that all layers share to `write`: the words from one row to the next, a row's width, and all
+    /// words.
+    fn shared(&self, input: &str, write: impl FnOnce(usize, usize, &mut [f16])) -> Result<(), Error> {
         let Some((_, surface)) = self.shared.iter().find(|(n, _)| *n == input) else { return Ok(()) };
         let mut access = surface.write().map_err(|e| self.error(e))?;
+        let width = access.layout().shape.last().copied().unwrap_or(1).max(1);
+        let rows = access.layout().elements() / width;
         let (words, stride) = rows_of(&mut access);
-        convert::f32_rows_to_f16(rows, width, words, stride.max(width), rows.len() / width, width);
+        // A surface of one row has no next one.
+        let stride = stride.max(width);
+        let end = words.len().min(rows * stride);
+        write(stride, width, &mut words[..end]);
         Ok(())
     }
 
-    /// The first fp16 input that all layers share, written by `fill(row, words)`.
+    /// Has an fp16 input that all layers share written: `write(words, words from one row to the next)`.
+    pub(super) fn write(&self, input: &str, write: impl FnOnce(&mut [f16], usize)) -> Result<(), Error> {
+        self.shared(input, |stride, _, words| write(words, stride))
+    }
+
+    /// The same row by row: `fill(row, words)`.
     pub(super) fn fill(&self, input: &str, mut fill: impl FnMut(usize, &mut [f16])) -> Result<(), Error> {
-        let Some((_, surface)) = self.shared.iter().find(|(n, _)| *n == input) else { return Ok(()) };
-        let mut access = surface.write().map_err(|e| self.error(e))?;
-        let width = access.layout().shape.last().copied().unwrap_or(1);
-        let rows = access.layout().elements() / width.max(1);
-        let (words, stride) = rows_of(&mut access);
-        for row in 0..rows {
-            fill(row, &mut words[row * stride..][..width]);
-        }
-        Ok(())
+        self.shared(input, |stride, width, words| {
+            words.chunks_mut(stride).enumerate().for_each(|(i, row)| fill(i, &mut row[..width]));
+        })
     }
 
     /// Runs a layer and gives the rows of the output to `read`: all words, and the words from one row to the next.
-    pub(super) fn run(&self, layer: usize, read: impl FnOnce(&[f16], usize) -> DeviceResult<()>) -> Result<(), Error> {
+    pub(super) fn run(&self, layer: usize, read: impl FnOnce(&[f16], usize) -> Result<(), Error>) -> Result<(), Error> {
         self.requests[layer].evaluate().map_err(|e| self.error(e))?;
         let access = self.out.read().map_err(|e| self.error(e))?;
         // A surface of one row has no next one.
         let stride = row_stride(access.layout()).max(self.out_width);
-        read(access.f16s(), stride).map_err(|e| self.error(e))
+        read(access.f16s(), stride)
     }
 }
 

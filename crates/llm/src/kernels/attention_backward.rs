@@ -15,7 +15,7 @@ pub(super) fn probabilities(f: &mut Frame<'_>, scores: ValueId) -> Built {
     if f.b.shape(scaled)? != [1, heads, seq, seq] {
         scaled = f.reshape("scaled_heads", scaled, [1, heads, seq, seq])?;
     }
-    let mask = tables::mask(f)?;
+    let mask = tables::mask(&mut f.b, f.layout.seq, f.shape.config.sliding_window)?;
     let masked = f.b.add("masked", scaled, mask)?;
     f.b.softmax("probs", masked, -1)
 }

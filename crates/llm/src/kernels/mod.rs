@@ -28,6 +28,7 @@ use ferrane_mil::{MilError, Program};
 
 use crate::layout::{Kernel, KernelLayout, LayoutError, Shape};
 
+pub(crate) use tables::mask;
 pub use tables::{MASKED, causal_mask, rope_tables};
 
 /// Why a kernel could not be built.

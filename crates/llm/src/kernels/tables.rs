@@ -1,6 +1,6 @@
 //! Mask and rotation tables, as fp16 weights of a kernel (weight-blob §5).
 
-use ferrane_mil::{DataType, MilError, ValueId};
+use ferrane_mil::{Builder, DataType, MilError, ValueId};
 use half::f16;
 
 use super::frame::{Built, Frame};
@@ -35,11 +35,9 @@ pub fn rope_tables(config: &Config, seq: usize) -> (Vec<f32>, Vec<f32>) {
     (table(f64::cos), table(f64::sin))
 }
 
-/// The mask as `[1, 1, seq, seq]`.
-pub(super) fn mask(f: &mut Frame<'_>) -> Built {
-    let seq = f.layout.seq;
-    let values = causal_mask(seq, f.shape.config.sliding_window);
-    blob(f, "mask", [1, 1, seq, seq], &values)
+/// The mask of the first `seq` positions as a constant `[1, 1, seq, seq]`.
+pub(crate) fn mask(b: &mut Builder, seq: usize, window: Option<usize>) -> Built {
+    blob(b, "mask", [1, 1, seq, seq], &causal_mask(seq, window))
 }
 
 /// Cosines and sines as `[1, 1, seq, head_dim]`.
@@ -47,14 +45,14 @@ pub(super) fn rope(f: &mut Frame<'_>) -> Result<(ValueId, ValueId), MilError> {
     let (seq, hd) = (f.layout.seq, f.shape.config.head_dim);
     let (cos, sin) = rope_tables(&f.shape.config, seq);
     let half = |table: Vec<f32>| table.into_iter().map(f16::from_f32).collect::<Vec<_>>();
-    let cos = blob(f, "rope_cos", [1, 1, seq, hd], &half(cos))?;
-    let sin = blob(f, "rope_sin", [1, 1, seq, hd], &half(sin))?;
+    let cos = blob(&mut f.b, "rope_cos", [1, 1, seq, hd], &half(cos))?;
+    let sin = blob(&mut f.b, "rope_sin", [1, 1, seq, hd], &half(sin))?;
     Ok((cos, sin))
 }
 
-fn blob(f: &mut Frame<'_>, name: &str, shape: [usize; 4], values: &[f16]) -> Built {
+fn blob(b: &mut Builder, name: &str, shape: [usize; 4], values: &[f16]) -> Built {
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-    f.b.weight(name, &format!("@model_path/weights/{name}.bin"), DataType::Fp16, &shape, bytes)
+    b.weight(name, &format!("@model_path/weights/{name}.bin"), DataType::Fp16, &shape, bytes)
 }
 
 #[cfg(test)]

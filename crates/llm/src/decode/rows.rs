@@ -1,0 +1,96 @@
+//! What the host does to the residual stream between two requests, row by row in fp32: the sum with what a program gave, and the
+//! RMSNorm for the next one.
+
+use ferrane_host::{convert, pool, vectorize};
+use half::f16;
+
+/// Rows that one task works on.
+const ROWS: usize = 16;
+/// Running sums of a sum along a row.
+const LANES: usize = 16;
+/// Values that are widened or rounded at a time.
+const PIECE: usize = 256;
+
+/// The sum with a program's output: `stream += alpha · y`; rows of `y` are `stride` words apart.
+#[derive(Clone, Copy)]
+pub(super) struct Sum<'a> {
+    pub alpha: f32,
+    pub y: &'a [f16],
+    pub stride: usize,
+}
+
+/// RMSNorm with a gain `[dim]`.
+#[derive(Clone, Copy)]
+pub(super) struct Norm<'a> {
+    pub gain: &'a [f32],
+    pub eps: f32,
+}
+
+/// Adds to each row `[dim]` of the stream and writes its RMSNorm to `x`, whose rows are `stride` words apart.
+pub(super) fn step(stream: &mut [f32], sum: Option<Sum<'_>>, norm: Norm<'_>, x: &mut [f16], stride: usize) {
+    let dim = norm.gain.len();
+    pool::for_each_chunk_pair_mut((stream, ROWS * dim), (x, ROWS * stride), |task, stream, x| {
+        for (t, (row, x)) in stream.chunks_exact_mut(dim).zip(x.chunks_mut(stride)).enumerate() {
+            if let Some(sum) = sum {
+                sum.add(row, task * ROWS + t);
+            }
+            rms_norm(row, norm, |at, values| convert::f32_to_f16(values, &mut x[at..][..values.len()]));
+        }
+    });
+}
+
+/// Adds to each row `[dim]` of the stream.
+pub(super) fn add(stream: &mut [f32], sum: Sum<'_>, dim: usize) {
+    for (t, row) in stream.chunks_exact_mut(dim).enumerate() {
+        sum.add(row, t);
+    }
+}
+
+impl Sum<'_> {
+    /// Adds row `t` of what the program gave.
+    fn add(&self, row: &mut [f32], t: usize) {
+        let mut wide = [0.0f32; PIECE];
+        let y = &self.y[t * self.stride..][..row.len()];
+        for (row, y) in row.chunks_mut(PIECE).zip(y.chunks(PIECE)) {
+            let wide = &mut wide[..row.len()];
+            convert::f16_to_f32(y, wide);
+            vectorize!({
+                for (x, y) in row.iter_mut().zip(&*wide) {
+                    *x += self.alpha * *y;
+                }
+            });
+        }
+    }
+}
+
+/// RMSNorm of a row, piece by piece: `put(place, values)`.
+pub(super) fn rms_norm(row: &[f32], norm: Norm<'_>, mut put: impl FnMut(usize, &[f32])) {
+    let dim = row.len();
+    let scale = vectorize!({
+        let mut lanes = [0.0f32; LANES];
+        let whole = dim / LANES * LANES;
+        for start in (0..whole).step_by(LANES) {
+            for lane in 0..LANES {
+                lanes[lane] += row[start + lane] * row[start + lane];
+            }
+        }
+        let mut sum = 0.0;
+        for lane in lanes {
+            sum += lane;
+        }
+        for value in &row[whole..] {
+            sum += value * value;
+        }
+        1.0 / (sum / dim as f32 + norm.eps).sqrt()
+    });
+    let mut normed = [0.0f32; PIECE];
+    for (i, (row, gain)) in row.chunks(PIECE).zip(norm.gain.chunks(PIECE)).enumerate() {
+        let normed = &mut normed[..row.len()];
+        vectorize!({
+            for ((y, x), gain) in normed.iter_mut().zip(row).zip(gain) {
+                *y = x * scale * gain;
+            }
+        });
+        put(i * PIECE, normed);
+    }
+}
