@@ -58,8 +58,7 @@ pub fn for_each_chunk_mut2<A: Send, B: Send>(
     task: impl Fn(usize, &mut [A], &mut [B]) + Sync,
 ) {
     assert_eq!(a.len(), b.len(), "slices cut together have one length");
-    let chunk = chunk.max(1);
-    a.par_chunks_mut(chunk).zip(b.par_chunks_mut(chunk)).enumerate().for_each(|(i, (a, b))| task(i, a, b));
+    for_each_chunk_pair_mut((a, chunk), (b, chunk), task);
 }
 
 /// [`for_each_chunk_mut`] over two slices that are cut into chunks of different sizes: chunk `i` of one goes with chunk `i` of the
@@ -225,6 +224,10 @@ mod tests {
             (a[0], b[0], c[0]) = (i, 2 * i, 3 * i);
         });
         assert_eq!((a[8], b[8], c[8]), (4, 8, 12));
+        // Five chunks of `a`, four of `b`.
+        for_each_chunk_pair_mut((&mut a, 2), (&mut b[..7], 2), |i, a, b| (a[0], b[0]) = (10 + i, 20 + i));
+        assert_eq!((a, b[6]), (vec![10, 0, 11, 0, 12, 0, 13, 0, 4], 23));
+        let mut a = vec![0; 9];
         for_each_task(&mut a, |a| *a += 1);
         assert_eq!((a[0], a[8]), (1, 5));
         let (inside, outside) = (scope(|_| thread_index()), thread_index());

@@ -14,7 +14,8 @@
 //! | past the context | the last half of the context is fed anew from position 0 |
 //!
 //! The one decision: *weights are inputs*. As constants they would make each layer a compile, and a process may have about
-//! 119 of them (C154), where this way a bucket is one compile, and so is each size of window for the feed-forward part.
+//! 119 of them (C154), where this way a bucket is one compile, and each size of window is two more: the feed-forward part, and
+//! the last layer's keys and values.
 //! Inputs are also what training stages. The price on an engine is that int8 codes are widened in the program.
 //!
 //! Keys and values of a window go to the host and back into the cache's surface: programs have fixed shapes, and a state that
@@ -288,6 +289,7 @@ impl Decoder {
             self.embed.row(token as usize, row);
         }
         self.written = self.written.max(done + count);
+        self.rotate(done, queries);
         if queries == self.least {
             return self.layers(0..layers, done, count, [queries, cached]);
         }
@@ -298,12 +300,13 @@ impl Decoder {
             self.stream.copy_within((count - 1) * dim..count * dim, 0);
             self.stream.truncate(self.least * dim);
             self.stream[dim..].fill(0.0);
+            self.rotate(done + count - 1, self.least);
             self.layers(layers - 1..layers, done + count - 1, 1, [self.least, self.cached])?;
         }
         Ok(())
     }
 
-    /// Takes the stream of `count` positions from `at` on through layers.
+    /// Takes the stream of `count` positions from `at` on, whose rotation is there, through layers.
     fn layers(
         &mut self,
         layers: Range<usize>,
@@ -311,8 +314,10 @@ impl Decoder {
         count: usize,
         [queries, cached]: [usize; 2],
     ) -> Result<(), Error> {
+        if layers.is_empty() {
+            return Ok(());
+        }
         let places = [self.bound(Part::Attention, queries, cached)?, self.bound(Part::FeedForward, queries, 0)?];
-        self.rotate(at, queries);
         let Decoder { config, stream, rotation, .. } = self;
         let [(_, attention), (_, feed_forward)] = places.map(|place| &self.stages[place]);
         let (dim, head, kv, alpha) = (config.dim, config.head_dim, config.kv_dim(), config.residual_scale);
@@ -349,7 +354,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Appends the last layer's keys and values of the stream's `count` positions.
+    /// Appends the last layer's keys and values of the stream's `count` positions, whose rotation is there.
     fn keys_values(&mut self, count: usize, queries: usize) -> Result<(), Error> {
         let place = self.bound(Part::KeysValues, queries, 0)?;
         let Decoder { config, stream, rotation, .. } = self;

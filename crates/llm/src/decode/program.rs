@@ -15,10 +15,9 @@
 //!
 //! The one decision: *everything that changes from token to token is an input*. The rotation of the window's positions, and
 //! which cached positions a query sees, come as `rope` and `mask`; so the program does not know how long the sequence is, and
-//! one program serves every length up to its cache. The first window of a sequence has no positions before it, and its mask is a
-//! constant. `rope` has cosines, then sines, of the positions in the rows; the mask has
-//! the cache's columns, then the window's own. Both are filled up to widths that are multiples of 32 (C138, C139), and so are
-//! the rows of the cache `[1, kv_heads, cached, head_dim]`.
+//! one program serves every length up to its cache. The first window of a sequence has nothing before it: its mask is a constant.
+//! `rope` has cosines, then sines, of the positions in the rows; the mask has the cache's columns, then the window's own. Both are
+//! filled up to widths that are multiples of 32 (C138, C139), and so are the rows of the cache `[1, kv_heads, cached, head_dim]`.
 //!
 //! Pairs of the rotation lie half a head apart. Models with interleaved pairs get the rows of their projections in that order
 //! ([`head_order`]), which changes no score.

@@ -184,7 +184,7 @@ fn a_failed_feed_keeps_what_came_before() {
         (all, failed)
     };
     let (expected, none) = run("budget=1000");
-    // A token takes 4 requests and the feed beyond the context 12, so faults meet windows, single tokens and that.
+    // A token takes 4 requests and the feed beyond the context 11, so faults meet windows, single tokens and that.
     let (found, failed) = run("evaluate:every 13=fail");
     assert!(none == 0 && failed >= 3, "{failed}");
     // Beyond the context a feed that is repeated is cut into the same windows; else windows differ, and with them roundings.
@@ -192,6 +192,33 @@ fn a_failed_feed_keeps_what_came_before() {
     // A compile that fails when a cache has to grow.
     let (found, failed) = run("compile:4=fail; compile:6=fail");
     assert_eq!((failed, found), (2, expected));
+}
+
+#[test]
+fn a_sequence_leaves_nothing_to_the_next() {
+    let (config, mut weights) = models().remove(2);
+    // A token whose keys and values are no numbers. What is masked is multiplied by zero, which would not hide them.
+    weights.embed[..config.dim].fill(f32::NAN);
+    let tokens: Vec<u32> = tokens(&config, 140).iter().map(|t| t.max(&1)).copied().collect();
+    let device = emulator(Numerics::Fast);
+    for pieces in [&[1, 1, 2][..], &[5, 1, 70, 1], &[140]] {
+        let feed = |decoder: &mut Decoder| {
+            let mut all = Vec::new();
+            let mut at = 0;
+            for count in pieces {
+                // With a tied classifier that token has no logit.
+                all.extend_from_slice(&decoder.feed(&tokens[at..at + count]).unwrap()[1..]);
+                at += count;
+            }
+            all
+        };
+        let new = || Decoder::new(&device, &config, &weights, Options::default()).unwrap();
+        let (mut fresh, mut used) = (new(), new());
+        assert!(used.feed(&[0; 300]).unwrap().iter().all(|logit| logit.is_nan()));
+        used.clear();
+        // The used one has larger caches, and with them sums in another order.
+        assert!(relative_difference(&feed(&mut used), &feed(&mut fresh)).unwrap() < CLOSE, "{pieces:?}");
+    }
 }
 
 #[test]
