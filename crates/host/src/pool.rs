@@ -225,9 +225,9 @@ mod tests {
         });
         assert_eq!((a[8], b[8], c[8]), (4, 8, 12));
         // Five chunks of `a`, four of `b`.
-        for_each_chunk_pair_mut((&mut a, 2), (&mut b[..7], 2), |i, a, b| (a[0], b[0]) = (10 + i, 20 + i));
-        assert_eq!((a, b[6]), (vec![10, 0, 11, 0, 12, 0, 13, 0, 4], 23));
-        let mut a = vec![0; 9];
+        let mut pair = vec![0; 9];
+        for_each_chunk_pair_mut((&mut pair, 2), (&mut b[..7], 2), |i, a, b| (a[0], b[0]) = (10 + i, 20 + i));
+        assert_eq!((pair, b[6]), (vec![10, 0, 11, 0, 12, 0, 13, 0, 0], 23));
         for_each_task(&mut a, |a| *a += 1);
         assert_eq!((a[0], a[8]), (1, 5));
         let (inside, outside) = (scope(|_| thread_index()), thread_index());
