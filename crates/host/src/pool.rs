@@ -69,6 +69,12 @@ pub fn for_each_chunk_pair_mut<A: Send, B: Send>(
     task: impl Fn(usize, &mut [A], &mut [B]) + Sync,
 ) {
     let (a_chunk, b_chunk) = (a_chunk.max(1), b_chunk.max(1));
+    if a.len() <= a_chunk && b.len() <= b_chunk {
+        if !a.is_empty() && !b.is_empty() {
+            task(0, a, b);
+        }
+        return;
+    }
     let pieces = a.par_chunks_mut(a_chunk).zip(b.par_chunks_mut(b_chunk)).enumerate();
     pieces.for_each(|(i, (a, b))| task(i, a, b));
 }
@@ -228,6 +234,9 @@ mod tests {
         let mut pair = vec![0; 9];
         for_each_chunk_pair_mut((&mut pair, 2), (&mut b[..7], 2), |i, a, b| (a[0], b[0]) = (10 + i, 20 + i));
         assert_eq!((pair, b[6]), (vec![10, 0, 11, 0, 12, 0, 13, 0, 0], 23));
+        for_each_chunk_pair_mut((&mut b[..1], 2), (&mut c[..3], 3), |i, b, c| (b[0], c[2]) = (30 + i, 40));
+        assert_eq!((b[0], c[2]), (30, 40));
+        for_each_chunk_pair_mut((&mut b[..0], 2), (&mut c, 9), |_, _, _| unreachable!());
         for_each_task(&mut a, |a| *a += 1);
         assert_eq!((a[0], a[8]), (1, 5));
         let (inside, outside) = (scope(|_| thread_index()), thread_index());

@@ -221,7 +221,7 @@ impl Decoder {
             // A single token finds its cache masked; that saves programs.
             let cached = if self.done == 0 && queries > self.least { 0 } else { self.cached };
             self.forget(if cached == 0 { count } else { self.done })?;
-            self.window(queries, cached, count, count == left)?;
+            self.window(queries, cached, count)?;
             self.done += count;
         }
         self.classify()
@@ -279,9 +279,9 @@ impl Decoder {
         Ok(at)
     }
 
-    /// One window: the next `count` tokens. Their keys and values go into the caches. If it is the `last` one, the stream behind
-    /// the last layer's last token lies in the first row of `stream`.
-    fn window(&mut self, queries: usize, cached: usize, count: usize, last: bool) -> Result<(), Error> {
+    /// One window: the next `count` tokens. Their keys and values go into the caches. If none are left, the stream behind the
+    /// last layer's last token lies in the first row of `stream`.
+    fn window(&mut self, queries: usize, cached: usize, count: usize) -> Result<(), Error> {
         let (dim, done, layers) = (self.config.dim, self.done, self.config.layers);
         self.stream.clear();
         self.stream.resize(queries * dim, 0.0);
@@ -295,7 +295,7 @@ impl Decoder {
         }
         self.layers(0..layers - 1, done, count, [queries, cached])?;
         self.keys_values(count, queries)?;
-        if last {
+        if done + count == self.tokens.len() {
             // As a token of its own. What it finds of itself in the cache is masked.
             self.stream.copy_within((count - 1) * dim..count * dim, 0);
             self.stream.truncate(self.least * dim);

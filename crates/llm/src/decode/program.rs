@@ -34,7 +34,7 @@ use crate::layout::OUTPUT;
 /// Rows of surfaces are a multiple of this many elements.
 const WIDTH: usize = 32;
 
-/// Which of them.
+/// One of the programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Projections, rotation, attention, output projection.

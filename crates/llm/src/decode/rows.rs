@@ -41,9 +41,11 @@ pub(super) fn step(stream: &mut [f32], sum: Option<Sum<'_>>, norm: Norm<'_>, x: 
 
 /// Adds to each row `[dim]` of the stream.
 pub(super) fn add(stream: &mut [f32], sum: Sum<'_>, dim: usize) {
-    for (t, row) in stream.chunks_exact_mut(dim).enumerate() {
-        sum.add(row, t);
-    }
+    pool::for_each_chunk_mut(stream, ROWS * dim, |task, stream| {
+        for (t, row) in stream.chunks_exact_mut(dim).enumerate() {
+            sum.add(row, task * ROWS + t);
+        }
+    });
 }
 
 impl Sum<'_> {
