@@ -1,22 +1,50 @@
-//! The ten kernels of a training step, evaluated on the emulator, allocate nothing once they have run before. A binary of its own,
-//! for its allocator counts everybody's allocations.
+//! The ten kernels of a training step, evaluated on the emulator, and a token of a decoder allocate nothing once they have run
+//! before. A binary of its own, for its allocator counts everybody's allocations.
+
+use std::sync::{Mutex, PoisonError};
 
 use ferrane_device::{Bindings, Device};
 use ferrane_emulator::{Emulator, Options};
-use ferrane_llm::config::preset;
+use ferrane_llm::config::{Config, preset};
+use ferrane_llm::decode::{Decoder, Options as Decode};
 use ferrane_llm::kernels;
 use ferrane_llm::layout::{Kernel, Residual, Shape, WeightForm};
+use ferrane_llm::weights::{Init, Weights};
 use ferrane_testdata::heap::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-#[test]
-fn a_training_kernel_allocates_nothing() {
-    // Interleaved pairs and shared heads; halves, and heads with norms.
+/// One test at a time counts.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Interleaved pairs and shared heads; halves, and heads with norms.
+fn models() -> [Config; 2] {
     let mut normed = preset("qwen3-0.6b").unwrap();
     (normed.dim, normed.hidden, normed.heads, normed.kv_heads, normed.head_dim) = (64, 96, 4, 2, 16);
-    for config in [preset("stories260k").unwrap(), normed] {
+    [preset("stories260k").unwrap(), normed]
+}
+
+#[test]
+fn a_decoded_token_allocates_nothing() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for config in models() {
+        let config = Config { vocab: 512, layers: 2, ..config };
+        let weights = Weights::init(&config, Init::Normal { std: 0.02 }, 1);
+        let device = Device::new(Emulator::new(Options::default()));
+        let mut decoder = Decoder::new(&device, &config, &weights, Decode::default()).unwrap();
+        decoder.feed(&[7; 40]).unwrap();
+        let mut token = || _ = decoder.feed(&[9]).unwrap();
+        (0..20).for_each(|_| token());
+        let count = (0..20).map(|_| heap::of(&mut token)).min().unwrap();
+        assert_eq!(count, 0, "{config:?}");
+    }
+}
+
+#[test]
+fn a_training_kernel_allocates_nothing() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for config in models() {
         let shape = Shape::new(config, 128, Residual::Fp32, WeightForm::Packed);
         let device = Device::new(Emulator::new(Options::default()));
         for kernel in Kernel::ALL {
