@@ -7,8 +7,8 @@
 //! Invariant: the order in which one element is summed depends on the three sizes and the processor, never on the
 //! thread count or on how busy the pool is. The work over threads is cut along rows and columns of the result only.
 //!
-//! The one decision: kernels know fp32 panels only. Packing reads any type with any strides and widens on the way, and
-//! the end of a product (scale, bias, rounding, fp16) happens in the registers of its last step. With few rows or
+//! The one decision: kernels know fp32 panels, and panels of fp16 columns where widening them in a tile takes no time. Packing
+//! reads any type with any strides, and the end of a product (scale, bias, rounding, fp16) happens in the registers of its last step. With few rows or
 //! columns nothing is packed: the large factor is read once, in place. Where the packed rows fit the second cache, a task packs
 //! the columns that it multiplies panel by panel, asking ahead for the next; else all is packed before. Panels lie in scratch that
 //! belongs to the thread, grows to the largest product that it has seen, at most some megabytes, and is reused.
@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `view`, `error` | strided views, refusals |
 //! | `drive` | cutting into chunks, blocks and tasks |
-//! | `pack`, `tile`, `skinny`, `finish` | the kernels, over any instruction set |
+//! | `pack`, `halves`, `tile`, `skinny`, `finish` | the kernels, over any instruction set |
 //! | `isa` | instruction sets and their tables of kernels |
 
 use half::f16;
@@ -27,6 +27,7 @@ use crate::pool;
 mod drive;
 mod error;
 mod finish;
+mod halves;
 mod isa;
 mod pack;
 mod scratch;

@@ -60,6 +60,14 @@ fn pieces(n: usize, most: usize, unit: usize) -> (usize, usize) {
     (n.div_ceil(size).max(1), size)
 }
 
+/// As [`pieces`], but of a size that leaves the threads as little apart as one down to half of `most` can.
+fn even(n: usize, most: usize) -> (usize, usize) {
+    let threads = pool::threads();
+    let longest = |size: usize| n.div_ceil(size).div_ceil(threads) * size;
+    let size = (most.div_ceil(2)..=most).rev().min_by_key(|&size| longest(size)).unwrap_or(1);
+    (n.div_ceil(size), size)
+}
+
 /// Calls `task` for `0..n`, over the pool or in order.
 fn each(n: usize, parallel: bool, task: impl Fn(usize) + Sync) {
     if parallel {
@@ -112,7 +120,7 @@ impl Product<'_> {
             let (x, x_row) = if in_place {
                 (lhs.address.cast::<f32>(), lhs.line as usize)
             } else {
-                let to = x.as_mut_ptr();
+                let to = x.as_mut_ptr().cast();
                 let job = Pack { factor: lhs, first: 0, lines: m, from: 0, depth: k, width: 1, last: 1, to };
                 // SAFETY: the whole factor, into scratch of its size.
                 unsafe { (kernels.pack)(job) };
@@ -157,6 +165,8 @@ impl Product<'_> {
         let columns = cols.div_ceil(kernels.cols);
         let own = m.div_ceil(kernels.rows) <= near(kernels, block) && (!parallel || columns >= 4 * pool::threads());
         debug_assert!(tall == 1 || !own);
+        let halves = kernels.halves.as_ref().filter(|_| rhs.kind == Kind::F16);
+        let size = if halves.is_some() { size_of::<half::f16>() } else { size_of::<f32>() };
         let a_room = rows.min(m.next_multiple_of(kernels.rows)).saturating_mul(depth);
         let b_room = if own {
             (pool::threads() + 1).saturating_mul(kernels.cols * block)
@@ -164,8 +174,8 @@ impl Product<'_> {
             cols.min(n.next_multiple_of(kernels.cols)).saturating_mul(depth)
         };
         let waiting = if blocks > 1 { rows * cols } else { 0 };
-        with_scratch([a_room, b_room, waiting], |[a, b, partial]| {
-            let rooms = [a.len(), b.len()];
+        let words = b_room.saturating_mul(size).div_ceil(size_of::<f32>());
+        with_scratch([a_room, words, waiting], |[a, b, partial]| {
             let (a, b, partial) = (Address(a.as_mut_ptr()), Address(b.as_mut_ptr()), partial.as_mut_ptr());
             let range = |i: usize, size: usize, n: usize| i * size..n.min((i + 1) * size);
             // What lies packed: a chunk of lines and one of depth.
@@ -180,20 +190,35 @@ impl Product<'_> {
                             packed_a.replace((t, d)) != Some((t, d)),
                             packed_b.replace((w, d)) != Some((w, d)) && !own,
                         ];
-                        let side = |factor, lines: &Range<usize>, width, unit, to, room| {
-                            let lines = lines.clone();
-                            Side { factor, lines, width, unit, to, room }
+                        let left = Side {
+                            factor: lhs,
+                            lines: here_m.clone(),
+                            width: kernels.rows,
+                            unit: 1,
+                            pack: kernels.pack,
+                            to: Address(a.get().cast()),
+                            size: size_of::<f32>(),
+                            room: a_room,
                         };
-                        let left = side(lhs, &here_m, kernels.rows, 1, a, rooms[0]);
-                        let right = side(rhs, &here_n, kernels.cols, kernels.lanes, b, rooms[1]);
+                        let right = Side {
+                            factor: rhs,
+                            lines: here_n.clone(),
+                            width: kernels.cols,
+                            unit: kernels.lanes,
+                            pack: halves.map_or(kernels.pack, |halves| halves.pack),
+                            to: Address(b.get().cast()),
+                            size,
+                            room: b_room,
+                        };
                         // SAFETY: the panels have room for these lines and this depth.
-                        unsafe { pack(kernels, [&left, &right], new, here_k.clone(), parallel) };
+                        unsafe { pack([&left, &right], new, here_k.clone(), parallel) };
                         let shape = Block {
+                            tiles: halves.map_or(kernels.tiles, |halves| halves.tiles),
                             depth: 0,
                             done: [0; 2],
                             a: a.get(),
                             a_panel: kernels.rows * here_k.len(),
-                            b: b.get(),
+                            b: b.get().cast(),
                             b_panel: kernels.cols * here_k.len(),
                             partial,
                             first: false,
@@ -225,7 +250,10 @@ struct Side {
     width: usize,
     /// The last panel's steps are a multiple of this.
     unit: usize,
-    to: Address<f32>,
+    pack: unsafe fn(Pack),
+    to: Address<u8>,
+    /// Bytes of an element of the panels.
+    size: usize,
     /// Elements that there is room for.
     room: usize,
 }
@@ -244,8 +272,13 @@ impl Side {
             depth: k.len(),
             width: self.width,
             last: (lines % self.width).next_multiple_of(self.unit),
-            to: self.to.get().wrapping_add(to),
+            to: self.place(to),
         }
+    }
+
+    /// Where element `i` of the panels is.
+    fn place(&self, i: usize) -> *mut u8 {
+        self.to.get().wrapping_add(i * self.size)
     }
 }
 
@@ -253,7 +286,7 @@ impl Side {
 ///
 /// # Safety
 /// The lines are inside the factors, and the destinations have room and are nobody else's.
-unsafe fn pack(kernels: &Kernels, sides: [&Side; 2], new: [bool; 2], k: Range<usize>, parallel: bool) {
+unsafe fn pack(sides: [&Side; 2], new: [bool; 2], k: Range<usize>, parallel: bool) {
     // Panels of a task: those that are filled side by side belong together.
     let group = |side: &Side| (PACKED / (side.width * k.len().max(1))).max(1).next_multiple_of(super::pack::ABREAST);
     let tasks = |i: usize| {
@@ -266,7 +299,7 @@ unsafe fn pack(kernels: &Kernels, sides: [&Side; 2], new: [bool; 2], k: Range<us
         let begin = task * lines;
         let job = side.job(begin, lines, &k, begin * k.len());
         // SAFETY: whole panels of the caller's; tasks have different ones.
-        unsafe { (kernels.pack)(job) };
+        unsafe { (side.pack)(job) };
     });
 }
 
@@ -290,7 +323,8 @@ unsafe fn multiply(
     let wanted = if parallel { (work / TASK).clamp(1, 8 * pool::threads()) } else { 1 };
     // Rows first: a task's packed rows stay near while columns pass.
     let (mut row_tasks, mut rows) = pieces(tall, near(kernels, block), 1);
-    let (col_tasks, cols) = pieces(wide, wide.div_ceil(wanted.div_ceil(row_tasks)), 1);
+    let most = wide.div_ceil(wanted.div_ceil(row_tasks));
+    let (col_tasks, cols) = if parallel && row_tasks == 1 { even(wide, most) } else { pieces(wide, most, 1) };
     if row_tasks * col_tasks < wanted && own.is_none() {
         (row_tasks, rows) = pieces(tall, tall.div_ceil(wanted.div_ceil(col_tasks)), 1);
     }
@@ -309,7 +343,7 @@ unsafe fn multiply(
                     let room = kernels.cols * block;
                     let to = room * pool::thread_index().map_or(0, |i| i + 1);
                     let panel = |j: usize, k: &Range<usize>| side.job(j * kernels.cols, kernels.cols, k, to);
-                    let shape = shape.panel(side.to.get().wrapping_add(to));
+                    let shape = shape.panel(side.place(to));
                     for j in cols.clone() {
                         let (j_next, k_next) = if j + 1 < cols.end {
                             (j + 1, here.clone())
@@ -329,7 +363,7 @@ unsafe fn multiply(
                         };
                         // SAFETY: the room of this thread, which does one task at a time; the rest is the caller's promise.
                         unsafe {
-                            (kernels.pack)(panel(j, &here));
+                            (side.pack)(panel(j, &here));
                             shape.run(kernels, rows.clone(), j, ahead);
                         }
                     }

@@ -210,7 +210,8 @@ pub(super) struct Pack {
     pub width: usize,
     /// Elements of one step of the last panel, if that is not full: its lines, or more, which nobody looks at.
     pub last: usize,
-    pub to: *mut f32,
+    /// fp32, or, for [`Halves::pack`], fp16.
+    pub to: *mut u8,
 }
 
 /// [`super::tile::tile`] of one size.
@@ -240,20 +241,46 @@ pub(super) struct Kernels {
     pub dot: unsafe fn(&Dot),
     /// [`super::skinny::stream`].
     pub stream: unsafe fn(&Stream),
+    /// For columns of fp16, where a tile can widen them for nothing.
+    pub halves: Option<Halves>,
+}
+
+/// Kernels for panels of columns that hold fp16 as it is: half the memory, and packing moves words only.
+///
+/// # Safety
+/// As of [`Kernels`].
+pub(super) struct Halves {
+    /// As [`Kernels::tiles`].
+    pub tiles: &'static [&'static [Tile]],
+    /// [`super::halves::pack`].
+    pub pack: unsafe fn(Pack),
 }
 
 /// Compiles the kernels of a set.
 macro_rules! kernels {
-    (@row 2, $m:literal) => { &[tile::<$m, 1>, tile::<$m, 2>] };
-    (@row 3, $m:literal) => { &[tile::<$m, 1>, tile::<$m, 2>, tile::<$m, 3>] };
-    ($name:literal, $simd:ty, [$($m:literal)*] x $v:tt $(, #[$features:meta])?) => {
+    (@row $column:ty, 2, $m:literal) => { &[tile::<$column, $m, 1>, tile::<$column, $m, 2>] };
+    (@row $column:ty, 3, $m:literal) => { &[tile::<$column, $m, 1>, tile::<$column, $m, 2>, tile::<$column, $m, 3>] };
+    (@halves $simd:ty, [$($m:literal)*] x $v:tt, $(#[$features:meta])? ) => { None };
+    (@halves $simd:ty, [$($m:literal)*] x $v:tt, $(#[$features:meta])? halves) => {{
         $(#[$features])?
-        unsafe fn tile<const M: usize, const N: usize>(
+        unsafe fn pack(job: $crate::gemm::isa::Pack) {
+            // SAFETY: the caller's promise.
+            unsafe { $crate::gemm::halves::pack::<$simd>(job) }
+        }
+        Some($crate::gemm::isa::Halves {
+            tiles: &[$($crate::gemm::isa::kernels!(@row half::f16, $v, $m)),*],
+            pack,
+        })
+    }};
+    ($name:literal, $simd:ty, [$($m:literal)*] x $v:tt $(, #[$features:meta])? $(; $halves:ident)?) => {
+        $(#[$features])?
+        unsafe fn tile<C: $crate::gemm::isa::Element, const M: usize, const N: usize>(
             block: &$crate::gemm::tile::Block<'_>,
             spot: $crate::gemm::tile::Spot,
         ) {
+            let full = (ROWS, $v * <$simd as $crate::gemm::isa::Simd>::LANES);
             // SAFETY: the caller's promise.
-            unsafe { $crate::gemm::tile::tile::<$simd, M, N>(block, spot, (ROWS, $v * <$simd as $crate::gemm::isa::Simd>::LANES)) }
+            unsafe { $crate::gemm::tile::tile::<$simd, C, M, N>(block, spot, full) }
         }
         $(#[$features])?
         unsafe fn pack(job: $crate::gemm::isa::Pack) {
@@ -282,11 +309,12 @@ macro_rules! kernels {
             lanes: <$simd as $crate::gemm::isa::Simd>::LANES,
             rows: ROWS,
             cols: $v * <$simd as $crate::gemm::isa::Simd>::LANES,
-            tiles: &[$($crate::gemm::isa::kernels!(@row $v, $m)),*],
+            tiles: &[$($crate::gemm::isa::kernels!(@row f32, $v, $m)),*],
             pack,
             fetch,
             dot,
             stream,
+            halves: $crate::gemm::isa::kernels!(@halves $simd, [$($m)*] x $v, $(#[$features])? $($halves)?),
         };
     };
 }

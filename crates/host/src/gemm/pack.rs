@@ -33,7 +33,7 @@ unsafe fn pack_type<S: Simd, T: Element>(job: Pack) {
     unsafe {
         if job.width == 1 && job.factor.depth == 1 {
             for line in 0..job.lines {
-                let (from, to) = (source::<T>(&job, line, 0), job.to.add(line * job.depth));
+                let (from, to) = (source::<T>(&job, line, 0), job.to.cast::<f32>().add(line * job.depth));
                 let mut p = 0;
                 while p + S::LANES <= job.depth {
                     S::store(to.add(p), T::load::<S>(from.add(p)));
@@ -78,16 +78,16 @@ pub(super) unsafe fn fetch<S: Simd>(job: &Pack, part: usize, parts: usize) {
 
 /// Element `p` of line `i` of those to be packed.
 #[inline(always)]
-fn source<T>(job: &Pack, i: usize, p: usize) -> *const T {
+pub(super) fn source<T>(job: &Pack, i: usize, p: usize) -> *const T {
     job.factor.at(job.first + i, job.from + p).cast()
 }
 
-/// Panel `q`: its lines, elements of one step, and place.
+/// Panel `q` of elements `P`: its lines, elements of one step, and place.
 #[inline(always)]
-fn panel(job: &Pack, q: usize) -> (usize, usize, *mut f32) {
+pub(super) fn panel<P>(job: &Pack, q: usize) -> (usize, usize, *mut P) {
     let lines = job.width.min(job.lines - q * job.width);
     let pitch = if lines == job.width { job.width } else { job.last };
-    (lines, pitch, job.to.wrapping_add(q * job.width * job.depth))
+    (lines, pitch, job.to.cast::<P>().wrapping_add(q * job.width * job.depth))
 }
 
 #[inline(always)]
@@ -96,7 +96,7 @@ unsafe fn neighbouring_lines<S: Simd, T: Element>(job: &Pack) {
     for group in (0..panels).step_by(ABREAST) {
         for p in 0..job.depth {
             for q in group..panels.min(group + ABREAST) {
-                let (lines, pitch, to) = panel(job, q);
+                let (lines, pitch, to) = panel::<f32>(job, q);
                 let from = source::<T>(job, q * job.width, p);
                 // SAFETY: `lines` elements of the factor and `pitch` of the panel, which is less than a vector more.
                 unsafe {
@@ -118,7 +118,7 @@ unsafe fn neighbouring_lines<S: Simd, T: Element>(job: &Pack) {
 #[inline(always)]
 unsafe fn neighbouring_steps<S: Simd, T: Element>(job: &Pack) {
     for q in 0..job.lines.div_ceil(job.width) {
-        let (lines, pitch, to) = panel(job, q);
+        let (lines, pitch, to) = panel::<f32>(job, q);
         for i in (0..lines).step_by(S::LANES) {
             let first = source::<T>(job, q * job.width + i, 0);
             let (count, width) = (S::LANES.min(lines - i), S::LANES.min(pitch - i));
@@ -135,7 +135,9 @@ unsafe fn neighbouring_steps<S: Simd, T: Element>(job: &Pack) {
                         transposed::<S>(|r| T::load::<S>(line(r).wrapping_add(p)))
                     };
                     let to = to.add(p * pitch + i);
-                    if width == S::LANES {
+                    // What reaches over a step of a narrow panel is written again by the next ones, if they are there.
+                    let behind = (job.depth - p - (S::LANES - 1)) * pitch;
+                    if width == S::LANES || (i == 0 && behind >= S::LANES) {
                         for s in 0..S::LANES {
                             S::store(to.add(s * pitch), rows.as_ref()[s]);
                         }
@@ -175,7 +177,7 @@ unsafe fn transposed<S: Simd>(line: impl Fn(usize) -> S::V) -> S::Rows {
 #[inline(always)]
 unsafe fn scattered<S: Simd, T: Element>(job: &Pack) {
     for q in 0..job.lines.div_ceil(job.width) {
-        let (lines, pitch, to) = panel(job, q);
+        let (lines, pitch, to) = panel::<f32>(job, q);
         for p in 0..job.depth {
             for i in (0..lines).step_by(S::LANES) {
                 let count = S::LANES.min(lines - i);

@@ -1,11 +1,13 @@
 //! The inner kernel: one tile of results, held in registers over one block of depth, and its end.
 
 use super::finish::{Finish, Place, Store, finish};
-use super::isa::{Kernels, Simd};
+use super::isa::{Element, Kernels, Simd, Tile};
 
 /// A chunk of the output and what is multiplied into it: packed panels, one block of depth of them.
 #[derive(Clone, Copy)]
 pub(super) struct Block<'a> {
+    /// The kernels for the type of the columns.
+    pub tiles: &'static [&'static [Tile]],
     /// Steps of depth.
     pub depth: usize,
     /// Steps of the panels that come before, of rows and of columns.
@@ -15,7 +17,7 @@ pub(super) struct Block<'a> {
     /// From one panel of rows to the next.
     pub a_panel: usize,
     /// The first panel of columns.
-    pub b: *const f32,
+    pub b: *const u8,
     /// From one panel of columns to the next.
     pub b_panel: usize,
     /// Sums of earlier blocks, tile after tile, if there are several blocks.
@@ -45,7 +47,7 @@ impl<'a> Block<'a> {
     }
 
     /// The same with one panel of columns, which holds the steps of this block alone, in the place of all.
-    pub fn panel(&self, b: *const f32) -> Block<'a> {
+    pub fn panel(&self, b: *const u8) -> Block<'a> {
         Block { b, b_panel: 0, done: [self.done[0], 0], ..*self }
     }
 }
@@ -70,18 +72,18 @@ impl Block<'_> {
         for (done, i) in rows.enumerate() {
             let height = kernels.rows.min(self.size.0 - i * kernels.rows);
             // SAFETY: the caller's promise.
-            unsafe { kernels.tiles[height - 1][vectors - 1](self, Spot { i, j }) }
+            unsafe { self.tiles[height - 1][vectors - 1](self, Spot { i, j }) }
             then(done);
         }
     }
 }
 
-/// Computes a tile of `M` rows and `N` vectors.
+/// Computes a tile of `M` rows and `N` vectors of columns of type `C`.
 ///
 /// # Safety
 /// As [`Block::run`]; the tile has that size.
 #[inline(always)]
-pub(super) unsafe fn tile<S: Simd, const M: usize, const N: usize>(
+pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
     block: &Block<'_>,
     spot: Spot,
     full: (usize, usize),
@@ -91,12 +93,12 @@ pub(super) unsafe fn tile<S: Simd, const M: usize, const N: usize>(
     // SAFETY: the panels hold `depth` steps of `M` and of `width` values.
     let mut sums = unsafe {
         let a = block.a.add(spot.i * block.a_panel + block.done[0] * M);
-        let b = block.b.add(spot.j * block.b_panel + block.done[1] * width);
+        let b = block.b.cast::<C>().add(spot.j * block.b_panel + block.done[1] * width);
         let mut sums = [[S::splat(0.0); N]; M];
         for p in 0..block.depth {
             let mut line = [S::splat(0.0); N];
             for (v, x) in line.iter_mut().enumerate() {
-                *x = S::load(b.add(p * width + v * S::LANES));
+                *x = C::load::<S>(b.add(p * width + v * S::LANES));
             }
             S::step(&mut sums, a.add(p * M), line);
         }

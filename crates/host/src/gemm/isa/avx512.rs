@@ -6,6 +6,7 @@ use std::arch::x86_64::*;
 use half::f16;
 
 use super::{Simd, kernels};
+use crate::gemm::halves::Turn;
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 
@@ -121,5 +122,44 @@ impl Simd for Avx512 {
     }
 }
 
+impl Turn for Avx512 {
+    #[inline(always)]
+    unsafe fn turn(line: impl Fn(usize) -> *const f16, to: *mut f16, pitch: usize) {
+        // Words, pairs, then fours, inside the quarters; then quarters across the registers. Quarter `q` has steps from `8 q` on.
+        let mut r = [_mm512_setzero_si512(); 16];
+        for (i, r) in r.iter_mut().enumerate() {
+            *r = _mm512_loadu_si512(line(i).cast());
+        }
+        let mut a = r;
+        for i in (0..16).step_by(2) {
+            a[i] = _mm512_unpacklo_epi16(r[i], r[i + 1]);
+            a[i + 1] = _mm512_unpackhi_epi16(r[i], r[i + 1]);
+        }
+        for i in (0..16).step_by(4) {
+            for j in 0..2 {
+                r[i + 2 * j] = _mm512_unpacklo_epi32(a[i + j], a[i + j + 2]);
+                r[i + 2 * j + 1] = _mm512_unpackhi_epi32(a[i + j], a[i + j + 2]);
+            }
+        }
+        for i in (0..16).step_by(8) {
+            for j in 0..4 {
+                a[i + 2 * j] = _mm512_unpacklo_epi64(r[i + j], r[i + j + 4]);
+                a[i + 2 * j + 1] = _mm512_unpackhi_epi64(r[i + j], r[i + j + 4]);
+            }
+        }
+        // a[s], a[8 + s]: lines 0 to 7 and 8 to 15 of steps s, s + 8, s + 16, s + 24.
+        let low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
+        let high = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+        for s in 0..8 {
+            for (q, quarters) in [low, high].into_iter().enumerate() {
+                let steps = _mm512_permutex2var_epi64(a[s], quarters, a[8 + s]);
+                let to = to.add((s + 16 * q) * pitch);
+                _mm256_storeu_si256(to.cast(), _mm512_castsi512_si256(steps));
+                _mm256_storeu_si256(to.add(8 * pitch).cast(), _mm512_extracti64x4_epi64::<1>(steps));
+            }
+        }
+    }
+}
+
 kernels!("AVX-512", Avx512, [1 2 3 4 5 6 7 8 9 10 11 12] x 2,
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]);
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]; halves);
