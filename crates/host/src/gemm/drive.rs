@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::finish::{Finish, Place};
 use super::isa::{Factor, Kernels, Kind, Pack, SKINNY};
+use super::pack::Ahead;
 use super::scratch::with_scratch;
 use super::skinny::{Dot, Stream};
 use super::tile::Block;
@@ -159,11 +160,13 @@ impl Product<'_> {
         let most = if blocks > 1 { WAITING } else { usize::MAX };
         let lines = (PANELS / depth.max(1)).min(most);
         let (tall, rows) = pieces(m, lines, kernels.rows);
-        let (wide, cols) = pieces(n, lines, kernels.cols);
         // One task meets a panel of columns, and once: it packs that panel itself, where it is needed, for the near caches. The rows
-        // stay whole then, so that there must be columns for all threads.
-        let columns = cols.div_ceil(kernels.cols);
-        let own = m.div_ceil(kernels.rows) <= near(kernels, block) && (!parallel || columns >= 4 * pool::threads());
+        // stay whole then, so that there must be columns for all threads; the columns stay whole, too, if their sums wait for nothing.
+        let few = m.div_ceil(kernels.rows) <= near(kernels, block);
+        let chunks = |most| pieces(n, most, kernels.cols);
+        let whole = chunks(if blocks == 1 { usize::MAX } else { lines });
+        let own = few && (!parallel || whole.1.div_ceil(kernels.cols) >= 4 * pool::threads());
+        let (wide, cols) = if own { whole } else { chunks(lines) };
         debug_assert!(tall == 1 || !own);
         let halves = kernels.halves.as_ref().filter(|_| rhs.kind == Kind::F16);
         let size = if halves.is_some() { size_of::<half::f16>() } else { size_of::<f32>() };
@@ -338,7 +341,7 @@ unsafe fn multiply(
             let shape = shape.block(from - chunk.start, depth, from == 0, here.end == k);
             match own {
                 // SAFETY: the caller's promise; tasks have different tiles.
-                None => cols.clone().for_each(|j| unsafe { shape.run(kernels, rows.clone(), j, |_| ()) }),
+                None => cols.clone().for_each(|j| unsafe { shape.run(kernels, rows.clone(), j, |_| Ahead::NOTHING) }),
                 Some(side) => {
                     let room = kernels.cols * block;
                     let to = room * pool::thread_index().map_or(0, |i| i + 1);
@@ -355,12 +358,7 @@ unsafe fn multiply(
                         };
                         let next = (j_next < wide).then(|| panel(j_next, &k_next));
                         let count = rows.len();
-                        let ahead = |i: usize| {
-                            if let Some(next) = &next {
-                                // SAFETY: asking for memory reads nothing.
-                                unsafe { (kernels.fetch)(next, i, count) }
-                            }
-                        };
+                        let ahead = |i: usize| next.as_ref().map_or(Ahead::NOTHING, |next| Ahead::of(next, i, count));
                         // SAFETY: the room of this thread, which does one task at a time; the rest is the caller's promise.
                         unsafe {
                             (side.pack)(panel(j, &here));

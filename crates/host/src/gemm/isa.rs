@@ -235,8 +235,6 @@ pub(super) struct Kernels {
     pub tiles: &'static [&'static [Tile]],
     /// [`super::pack::pack`].
     pub pack: unsafe fn(Pack),
-    /// [`super::pack::fetch`].
-    pub fetch: unsafe fn(&Pack, usize, usize),
     /// [`super::skinny::dot`].
     pub dot: unsafe fn(&Dot),
     /// [`super::skinny::stream`].
@@ -288,11 +286,6 @@ macro_rules! kernels {
             unsafe { $crate::gemm::pack::pack::<$simd>(job) }
         }
         $(#[$features])?
-        unsafe fn fetch(job: &$crate::gemm::isa::Pack, part: usize, parts: usize) {
-            // SAFETY: the caller's promise.
-            unsafe { $crate::gemm::pack::fetch::<$simd>(job, part, parts) }
-        }
-        $(#[$features])?
         unsafe fn dot(job: &$crate::gemm::skinny::Dot) {
             // SAFETY: the caller's promise.
             unsafe { $crate::gemm::skinny::dot::<$simd>(job) }
@@ -311,7 +304,6 @@ macro_rules! kernels {
             cols: $v * <$simd as $crate::gemm::isa::Simd>::LANES,
             tiles: &[$($crate::gemm::isa::kernels!(@row f32, $v, $m)),*],
             pack,
-            fetch,
             dot,
             stream,
             halves: $crate::gemm::isa::kernels!(@halves $simd, [$($m)*] x $v, $(#[$features])? $($halves)?),

@@ -5,7 +5,7 @@
 
 use half::f16;
 
-use super::isa::{Element, Kind, Pack, Simd};
+use super::isa::{Element, Factor, Kind, Pack, Simd};
 
 /// Panels that are filled side by side where neighbours in memory belong to neighbouring panels.
 pub(super) const ABREAST: usize = 4;
@@ -53,28 +53,46 @@ unsafe fn pack_type<S: Simd, T: Element>(job: Pack) {
     }
 }
 
-/// Asks for part `part` of `parts` of the memory that [`pack`] will read.
-#[inline(always)]
-pub(super) unsafe fn fetch<S: Simd>(job: &Pack, part: usize, parts: usize) {
-    const LINE: usize = 64;
-    let neighbours = job.factor.line == 1;
-    let (runs, length) = if neighbours { (job.depth, job.lines) } else { (job.lines, job.depth) };
-    if length == 0 || (!neighbours && job.factor.depth != 1) {
-        return;
+/// Memory that will be read: runs of bytes, `pitch` apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ahead {
+    /// Where the first run begins.
+    pub at: *const u8,
+    /// Of a run.
+    pub bytes: usize,
+    /// From one run to the next.
+    pub pitch: isize,
+    pub runs: usize,
+}
+
+impl Ahead {
+    /// Nothing.
+    pub const NOTHING: Ahead = Ahead { at: std::ptr::null(), bytes: 0, pitch: 0, runs: 0 };
+
+    /// Part `part` of `parts` of what [`pack`] will read for a job; nothing where its elements are scattered.
+    pub fn of(job: &Pack, part: usize, parts: usize) -> Ahead {
+        let Factor { line, depth, .. } = job.factor;
+        let (runs, length, pitch) = match (line, depth) {
+            (1, _) => (job.depth, job.lines, depth),
+            (_, 1) => (job.lines, job.depth, line),
+            _ => return Ahead::NOTHING,
+        };
+        let (begin, end) = (runs * part / parts, runs * (part + 1) / parts);
+        let (size, first) = (job.factor.size(), job.factor.at(job.first, job.from));
+        let pitch = pitch.wrapping_mul(size as isize);
+        let at = first.wrapping_offset(pitch.wrapping_mul(begin as isize));
+        let into = at.addr() % LINE;
+        Ahead { at: at.wrapping_sub(into), bytes: into + length * size, pitch, runs: end - begin }
     }
-    let bytes = length * job.factor.size();
-    for run in runs * part / parts..runs * (part + 1) / parts {
-        let (i, p) = if neighbours { (0, run) } else { (run, 0) };
-        let start = job.factor.at(job.first + i, job.from + p);
-        // SAFETY: asking is always allowed.
-        unsafe {
-            for at in (0..bytes).step_by(LINE) {
-                S::prefetch(start.wrapping_add(at));
-            }
-            S::prefetch(start.wrapping_add(bytes - 1));
-        }
+
+    /// Lines of memory.
+    pub fn lines(&self) -> usize {
+        self.runs * self.bytes.div_ceil(LINE)
     }
 }
+
+/// Bytes of a line of memory.
+pub(super) const LINE: usize = 64;
 
 /// Element `p` of line `i` of those to be packed.
 #[inline(always)]

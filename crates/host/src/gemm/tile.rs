@@ -2,6 +2,10 @@
 
 use super::finish::{Finish, Place, Store, finish};
 use super::isa::{Element, Kernels, Simd, Tile};
+use super::pack::{Ahead, LINE};
+
+/// Steps of depth between two requests for memory.
+const STRIDE: usize = 16;
 
 /// A chunk of the output and what is multiplied into it: packed panels, one block of depth of them.
 #[derive(Clone, Copy)]
@@ -57,23 +61,30 @@ impl<'a> Block<'a> {
 pub(super) struct Spot {
     pub i: usize,
     pub j: usize,
+    /// What to ask for on the way.
+    pub ahead: Ahead,
 }
 
 impl Block<'_> {
-    /// Computes the tiles of these panels of rows and of panel `j` of columns. After each it calls `then` with the number of those
-    /// before it.
+    /// Computes the tiles of these panels of rows and of panel `j` of columns. `ahead` says what to ask for on the way of each, by
+    /// the number of those before it.
     ///
     /// # Safety
     /// The kernels are of a set that the processor has, the panels are packed for them, and nobody else accesses the
     /// tiles' sums and results meanwhile.
-    pub unsafe fn run(&self, kernels: &Kernels, rows: std::ops::Range<usize>, j: usize, then: impl Fn(usize)) {
+    pub unsafe fn run(
+        &self,
+        kernels: &Kernels,
+        rows: std::ops::Range<usize>,
+        j: usize,
+        ahead: impl Fn(usize) -> Ahead,
+    ) {
         let width = kernels.cols.min(self.size.1 - j * kernels.cols);
         let vectors = width.div_ceil(kernels.lanes);
         for (done, i) in rows.enumerate() {
             let height = kernels.rows.min(self.size.0 - i * kernels.rows);
             // SAFETY: the caller's promise.
-            unsafe { self.tiles[height - 1][vectors - 1](self, Spot { i, j }) }
-            then(done);
+            unsafe { self.tiles[height - 1][vectors - 1](self, Spot { i, j, ahead: ahead(done) }) }
         }
     }
 }
@@ -95,12 +106,29 @@ pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
         let a = block.a.add(spot.i * block.a_panel + block.done[0] * M);
         let b = block.b.cast::<C>().add(spot.j * block.b_panel + block.done[1] * width);
         let mut sums = [[S::splat(0.0); N]; M];
-        for p in 0..block.depth {
-            let mut line = [S::splat(0.0); N];
-            for (v, x) in line.iter_mut().enumerate() {
-                *x = C::load::<S>(b.add(p * width + v * S::LANES));
+        let (mut ahead, mut asked) = (spot.ahead, 0);
+        // Evenly over the tile: many requests at once would find no room and be dropped.
+        let share = ahead.lines().div_ceil((block.depth / STRIDE).max(1));
+        let mut p = 0;
+        while p < block.depth {
+            for _ in 0..share {
+                if ahead.runs > 0 {
+                    S::prefetch(ahead.at.wrapping_add(asked));
+                    asked += LINE;
+                    if asked >= ahead.bytes {
+                        (ahead.at, ahead.runs, asked) = (ahead.at.wrapping_offset(ahead.pitch), ahead.runs - 1, 0);
+                    }
+                }
             }
-            S::step(&mut sums, a.add(p * M), line);
+            let end = block.depth.min(p + STRIDE);
+            while p < end {
+                let mut line = [S::splat(0.0); N];
+                for (v, x) in line.iter_mut().enumerate() {
+                    *x = C::load::<S>(b.add(p * width + v * S::LANES));
+                }
+                S::step(&mut sums, a.add(p * M), line);
+                p += 1;
+            }
         }
         sums
     };
