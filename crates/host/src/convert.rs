@@ -103,7 +103,7 @@ pub fn f32_rows_to_f16(
     rows: usize,
     cols: usize,
 ) {
-    rows_with(src, src_row_stride, dst, dst_row_stride, rows, cols, f32_to_f16);
+    rows_with(src, src_row_stride, dst, dst_row_stride, rows, cols, f32_rows);
 }
 
 /// Widens `rows` rows of `cols` values; see [`f32_rows_to_f16`].
@@ -118,7 +118,7 @@ pub fn f16_rows_to_f32(
     rows: usize,
     cols: usize,
 ) {
-    rows_with(src, src_row_stride, dst, dst_row_stride, rows, cols, f16_to_f32);
+    rows_with(src, src_row_stride, dst, dst_row_stride, rows, cols, f16_rows);
 }
 
 /// Rounds and transposes: `dst[c][r] = src[r][c]` for `rows` × `cols` source values. Strides are in elements;
@@ -209,7 +209,7 @@ fn rows_with<S: Sync, D: Send>(
     dst_row_stride: usize,
     rows: usize,
     cols: usize,
-    convert: fn(&[S], &mut [D]),
+    convert: fn(&[S], usize, &mut [D], usize, usize),
 ) {
     if rows == 0 || cols == 0 {
         return;
@@ -218,17 +218,39 @@ fn rows_with<S: Sync, D: Send>(
     let dst = &mut dst[..extent(rows, cols, dst_row_stride)];
     if rows == 1 || (src_row_stride == cols && dst_row_stride == cols) {
         pool::for_each_chunk_mut(dst, PER_TASK, |i, piece| {
-            convert(&src[i * PER_TASK..][..piece.len()], piece);
+            let length = piece.len();
+            convert(&src[i * PER_TASK..][..length], length, piece, length, length);
         });
         return;
     }
     let rows_per_task = PER_TASK.div_ceil(cols);
     pool::for_each_chunk_mut(dst, rows_per_task * dst_row_stride, |i, piece| {
-        let first = i * rows_per_task;
-        for (r, row) in piece.chunks_mut(dst_row_stride).enumerate() {
-            convert(&src[(first + r) * src_row_stride..][..cols], &mut row[..cols]);
-        }
+        convert(&src[i * rows_per_task * src_row_stride..], src_row_stride, piece, dst_row_stride, cols);
     });
+}
+
+/// Rounds as many rows as the destination has. Rows may be short: what the processor has is looked up once for all.
+fn f32_rows(src: &[f32], src_row_stride: usize, dst: &mut [f16], dst_row_stride: usize, cols: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if x86::has_avx512() {
+        // SAFETY: the processor has AVX-512F.
+        return unsafe { x86::f32_rows_avx512(src, src_row_stride, dst, dst_row_stride, cols) };
+    }
+    for (s, d) in src.chunks(src_row_stride).zip(dst.chunks_mut(dst_row_stride)) {
+        f32_to_f16(&s[..cols], &mut d[..cols]);
+    }
+}
+
+/// Widens as many rows as the destination has; see [`f32_rows`].
+fn f16_rows(src: &[f16], src_row_stride: usize, dst: &mut [f32], dst_row_stride: usize, cols: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if x86::has_avx512() {
+        // SAFETY: the processor has AVX-512F.
+        return unsafe { x86::f16_rows_avx512(src, src_row_stride, dst, dst_row_stride, cols) };
+    }
+    for (s, d) in src.chunks(src_row_stride).zip(dst.chunks_mut(dst_row_stride)) {
+        f16_to_f32(&s[..cols], &mut d[..cols]);
+    }
 }
 
 /// Cuts the columns of the source (rows of the destination) into tasks of whole 16-column strips.

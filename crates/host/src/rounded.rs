@@ -3,6 +3,8 @@
 //! Each result is that of the operation in fp32, then of [`convert::round_f16`]: the same bits on every
 //! processor.
 
+use half::f16;
+
 use crate::{convert, vectorize};
 
 /// `to = round(a + b)`.
@@ -27,6 +29,72 @@ pub fn sub(to: &mut [f32], a: &[f32], b: &[f32]) {
 /// If the lengths differ.
 pub fn mul(to: &mut [f32], a: &[f32], b: &[f32]) {
     run::<Mul>(to, a, b);
+}
+
+/// An operation on two numbers: sum, difference or product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binary {
+    /// `a + b`.
+    Add,
+    /// `a - b`.
+    Sub,
+    /// `a · b`.
+    Mul,
+}
+
+/// Two operations one after the other, each rounded: `to = round(round(a first b) second c)`. With `raw` also `a` is rounded before.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn pair([first, second]: [Binary; 2], raw: bool, to: &mut [f32], [a, b, c]: [&[f32]; 3]) {
+    macro_rules! second {
+        ($first:ty) => {
+            match second {
+                Binary::Add => run_pair::<$first, Add>(raw, to, a, b, c),
+                Binary::Sub => run_pair::<$first, Sub>(raw, to, a, b, c),
+                Binary::Mul => run_pair::<$first, Mul>(raw, to, a, b, c),
+            }
+        };
+    }
+    match first {
+        Binary::Add => second!(Add),
+        Binary::Sub => second!(Sub),
+        Binary::Mul => second!(Mul),
+    }
+}
+
+/// `to = round(round(from · scale) + added)`, and the largest of it. A NaN may be overlooked. `-∞` for no numbers.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn scale_add(to: &mut [f32], from: &[f32], scale: f32, added: &[f16]) -> f32 {
+    assert!(to.len() == from.len() && to.len() == added.len(), "operands and results have one length");
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512f") {
+        // SAFETY: the processor has AVX-512F.
+        return unsafe { x86::scale_add(to, from, scale, added) };
+    }
+    const PIECE: usize = 256;
+    let mut most = f32::NEG_INFINITY;
+    let mut wide = [0.0f32; PIECE];
+    for ((to, from), added) in to.chunks_mut(PIECE).zip(from.chunks(PIECE)).zip(added.chunks(PIECE)) {
+        let wide = &mut wide[..to.len()];
+        convert::f16_to_f32(added, wide);
+        vectorize!({
+            for (t, &v) in to.iter_mut().zip(from) {
+                *t = v * scale;
+            }
+        });
+        convert::round_f16(to);
+        vectorize!({
+            for (t, &v) in to.iter_mut().zip(&*wide) {
+                *t += v;
+            }
+        });
+        convert::round_f16(to);
+        most = to.iter().fold(most, |m, &v| if v > m { v } else { m });
+    }
+    most
 }
 
 /// `values = round(values · factor)`.
@@ -90,6 +158,32 @@ fn run<O: Operation>(to: &mut [f32], a: &[f32], b: &[f32]) {
     convert::round_f16(to);
 }
 
+fn run_pair<F: Operation, G: Operation>(raw: bool, to: &mut [f32], a: &[f32], b: &[f32], c: &[f32]) {
+    let length = to.len();
+    assert!([a, b, c].iter().all(|from| from.len() == length), "operands and results have one length");
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512f") {
+        // SAFETY: the processor has AVX-512F.
+        return unsafe { x86::run_pair::<F, G>(raw, to, a, b, c) };
+    }
+    to.copy_from_slice(a);
+    if raw {
+        convert::round_f16(to);
+    }
+    vectorize!({
+        for (t, &b) in to.iter_mut().zip(b) {
+            *t = F::one(*t, b);
+        }
+    });
+    convert::round_f16(to);
+    vectorize!({
+        for (t, &c) in to.iter_mut().zip(c) {
+            *t = G::one(*t, c);
+        }
+    });
+    convert::round_f16(to);
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
@@ -114,6 +208,57 @@ mod x86 {
         for ((t, &a), &b) in rest.iter_mut().zip(a_rest).zip(b_rest) {
             *t = f16::from_f32(O::one(a, b)).to_f32();
         }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn round(v: __m512) -> __m512 {
+        _mm512_cvtph_ps(_mm512_cvtps_ph::<NEAREST>(v))
+    }
+
+    #[target_feature(enable = "avx512f")]
+    pub fn run_pair<F: Operation, G: Operation>(raw: bool, to: &mut [f32], a: &[f32], b: &[f32], c: &[f32]) {
+        let (blocks, rest) = to.as_chunks_mut::<16>();
+        let ((a, a_rest), (b, b_rest), (c, c_rest)) = (a.as_chunks::<16>(), b.as_chunks::<16>(), c.as_chunks::<16>());
+        for (((t, a), b), c) in blocks.iter_mut().zip(a).zip(b).zip(c) {
+            // SAFETY: all four arrays have 16 elements (64 bytes).
+            unsafe {
+                let a = _mm512_loadu_ps(a.as_ptr());
+                let value = F::sixteen(if raw { round(a) } else { a }, _mm512_loadu_ps(b.as_ptr()));
+                let value = G::sixteen(round(value), _mm512_loadu_ps(c.as_ptr()));
+                _mm512_storeu_ps(t.as_mut_ptr(), round(value));
+            }
+        }
+        let round = |v: f32| f16::from_f32(v).to_f32();
+        for (((t, &a), &b), &c) in rest.iter_mut().zip(a_rest).zip(b_rest).zip(c_rest) {
+            *t = round(G::one(round(F::one(if raw { round(a) } else { a }, b)), c));
+        }
+    }
+
+    #[target_feature(enable = "avx512f")]
+    pub fn scale_add(to: &mut [f32], from: &[f32], scale: f32, added: &[f16]) -> f32 {
+        let (blocks, rest) = to.as_chunks_mut::<16>();
+        let ((from, from_rest), (added, added_rest)) = (from.as_chunks::<16>(), added.as_chunks::<16>());
+        let factors = _mm512_set1_ps(scale);
+        let mut most = _mm512_set1_ps(f32::NEG_INFINITY);
+        for ((t, v), m) in blocks.iter_mut().zip(from).zip(added) {
+            // SAFETY: two arrays have 16 elements of 4 bytes, one has 16 of 2.
+            unsafe {
+                let value = round(_mm512_mul_ps(_mm512_loadu_ps(v.as_ptr()), factors));
+                let added = _mm512_cvtph_ps(_mm256_loadu_si256(m.as_ptr().cast()));
+                let value = round(_mm512_add_ps(value, added));
+                _mm512_storeu_ps(t.as_mut_ptr(), value);
+                // Of two operands of which one is NaN the instruction takes the second.
+                most = _mm512_max_ps(value, most);
+            }
+        }
+        let mut most = _mm512_reduce_max_ps(most);
+        let round = |v: f32| f16::from_f32(v).to_f32();
+        for ((t, &v), m) in rest.iter_mut().zip(from_rest).zip(added_rest) {
+            *t = round(round(v * scale) + m.to_f32());
+            most = if *t > most { *t } else { most };
+        }
+        most
     }
 
     #[target_feature(enable = "avx512f")]
@@ -169,6 +314,23 @@ mod tests {
             let mut found = a.clone();
             scale(&mut found, 0.37);
             same(&found, &|i| a[i] * 0.37);
+            let c = values(n, 3);
+            let round = |v: f32| f16::from_f32(v).to_f32();
+            let all: [(Binary, Plain); 3] =
+                [(Binary::Add, |a, b| a + b), (Binary::Sub, |a, b| a - b), (Binary::Mul, |a, b| a * b)];
+            for (first, f) in all {
+                for (second, g) in all {
+                    for raw in [false, true] {
+                        let mut found = vec![9.0; n];
+                        pair([first, second], raw, &mut found, [&a, &b, &c]);
+                        same(&found, &|i| g(round(f(if raw { round(a[i]) } else { a[i] }, b[i])), c[i]));
+                    }
+                }
+            }
+            let halves: Vec<f16> = b.iter().map(|&v| f16::from_f32(v)).collect();
+            let most = scale_add(&mut found, &a, 0.37, &halves);
+            same(&found, &|i| round(a[i] * 0.37) + halves[i].to_f32());
+            assert_eq!(most, found.iter().fold(f32::NEG_INFINITY, |m, &v| m.max(v)), "{n}");
         }
     }
 }

@@ -24,6 +24,21 @@ pub fn has_f16c() -> bool {
 }
 
 #[target_feature(enable = "avx512f")]
+pub fn f32_rows_avx512(src: &[f32], src_stride: usize, dst: &mut [f16], dst_stride: usize, cols: usize) {
+    for (s, d) in src.chunks(src_stride).zip(dst.chunks_mut(dst_stride)) {
+        f32_to_f16_avx512(&s[..cols], &mut d[..cols]);
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+pub fn f16_rows_avx512(src: &[f16], src_stride: usize, dst: &mut [f32], dst_stride: usize, cols: usize) {
+    for (s, d) in src.chunks(src_stride).zip(dst.chunks_mut(dst_stride)) {
+        f16_to_f32_avx512(&s[..cols], &mut d[..cols]);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
 pub fn f32_to_f16_avx512(src: &[f32], dst: &mut [f16]) {
     let (blocks, tail) = src.as_chunks::<16>();
     let (out, out_tail) = dst.as_chunks_mut::<16>();
@@ -55,6 +70,7 @@ pub fn f32_to_f16_f16c(src: &[f32], dst: &mut [f16]) {
     }
 }
 
+#[inline]
 #[target_feature(enable = "avx512f")]
 pub fn f16_to_f32_avx512(src: &[f16], dst: &mut [f32]) {
     let (blocks, tail) = src.as_chunks::<16>();
