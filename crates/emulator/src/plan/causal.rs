@@ -9,9 +9,11 @@
 //! value. Whether it is so is seen at every evaluation from the largest magnitudes of the factors; where it is not, all columns
 //! are computed.
 
+use ferrane_host::rounded;
+
 use super::Buffer;
 use super::chain::{At, Chain, Stage};
-use super::step::{Binary, Elementwise, Group};
+use super::step::{Binary, Elementwise, Group, Reg};
 use super::view::{Storage, View};
 
 /// Columns are left out in blocks of so many.
@@ -53,7 +55,9 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
                 let slots: Vec<At> = operands.iter().map(|o| o.at).collect();
                 follow(&mut scores, group, &slots)?;
             }
-            Stage::Softmax { from, to, round: true } if !is_softmax && from.at == At::Slot(scores.slot) => {
+            Stage::Softmax { from, to, round: true, scores: None }
+                if !is_softmax && from.at == At::Slot(scores.slot) =>
+            {
                 (scores.slot, is_softmax) = (*to, true);
             }
             Stage::Store { from, .. } if is_softmax && *from == scores.slot => {}
@@ -135,26 +139,63 @@ fn follow(scores: &mut Scores, group: &Group, operands: &[At]) -> Option<()> {
         |at: &dyn Fn(At) -> bool| operands[outs..].iter().zip(&group.loads).find(|(o, _)| at(**o)).map(|(_, &reg)| reg);
     let mut value = load(&|at| at == At::Slot(scores.slot))?;
     for instruction in &group.instructions {
-        let [a, b, _] = instruction.from;
-        let constant = |reg| group.constants.iter().find(|c| c.0 == reg).map(|c| f32::from_bits(c.1));
+        let [a, b, c] = instruction.from;
         let other = if a == value { b } else { a };
-        if (a != value && b != value) || a == b || scores.mask.is_some() || !instruction.round {
+        if (a != value && b != value) || a == b {
             return None;
         }
-        match (instruction.op, constant(other)) {
-            (Elementwise::Binary(Binary::Mul), Some(c)) => scores.scale *= c.abs(),
-            (Elementwise::Binary(Binary::Div), Some(c)) if a == value => scores.scale /= c.abs(),
-            (Elementwise::Binary(Binary::Add), None) => {
-                let is_mask = |at: At| matches!(at, At::Memory(_)) && load(&|o| o == at) == Some(other);
-                let At::Memory(mask) = *operands[outs..].iter().find(|o| is_mask(**o))? else { return None };
-                scores.mask = Some(mask);
+        match instruction.op {
+            Elementwise::Binary(op) if instruction.round => {
+                scores.one(op, a == value, other, group, &load, operands)?
+            }
+            Elementwise::Pair([first, second], false) if c != value => {
+                scores.one(plain(first), a == value, other, group, &load, operands)?;
+                scores.one(plain(second), true, c, group, &load, operands)?;
             }
             _ => return None,
         }
-        scores.peak = scores.peak.max(scores.scale);
         value = instruction.to;
     }
     let At::Slot(slot) = operands[0] else { return None };
     scores.slot = slot;
     (value == store).then_some(())
+}
+
+fn plain(op: rounded::Binary) -> Binary {
+    match op {
+        rounded::Binary::Add => Binary::Add,
+        rounded::Binary::Sub => Binary::Sub,
+        rounded::Binary::Mul => Binary::Mul,
+    }
+}
+
+impl Scores {
+    /// One operation of the scores, which stand first if `is_first`, and another register.
+    fn one(
+        &mut self,
+        op: Binary,
+        is_first: bool,
+        other: Reg,
+        group: &Group,
+        load: &dyn Fn(&dyn Fn(At) -> bool) -> Option<Reg>,
+        operands: &[At],
+    ) -> Option<()> {
+        if self.mask.is_some() {
+            return None;
+        }
+        let constant = group.constants.iter().find(|c| c.0 == other).map(|c| f32::from_bits(c.1));
+        match (op, constant) {
+            (Binary::Mul, Some(c)) => self.scale *= c.abs(),
+            (Binary::Div, Some(c)) if is_first => self.scale /= c.abs(),
+            (Binary::Add, None) => {
+                let is_mask = |at: At| matches!(at, At::Memory(_)) && load(&|o| o == at) == Some(other);
+                let mask = operands[group.stores.len()..].iter().find(|o| is_mask(**o))?;
+                let At::Memory(mask) = *mask else { return None };
+                self.mask = Some(mask);
+            }
+            _ => return None,
+        }
+        self.peak = self.peak.max(self.scale);
+        Some(())
+    }
 }

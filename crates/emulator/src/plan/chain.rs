@@ -12,6 +12,7 @@
 
 use super::Buffer;
 use super::causal::{self, Causal};
+use super::scores::{self, Scores};
 use super::step::{Along, Group, Kind, MAX_READS, MAX_WRITES, Matmul, Reduction, Step};
 use super::view::View;
 use crate::tables::Table;
@@ -109,6 +110,7 @@ pub(crate) enum Stage {
         from: Operand,
         to: usize,
         round: bool,
+        scores: Option<Scores>,
     },
     Reduce {
         reduction: Reduction,
@@ -151,7 +153,7 @@ pub(super) fn fuse(table: &Table, steps: Vec<Step>, buffers: &[Buffer]) -> Vec<S
 fn is_member(step: &Step) -> bool {
     match &step.kind {
         Kind::Matmul(_) | Kind::Softmax { .. } => true,
-        Kind::Group(_) => step.writes.iter().all(|w| w.storage.is_float()),
+        Kind::Group(group) => group.joined.is_empty() && step.writes.iter().all(|w| w.storage.is_float()),
         Kind::Reduce(r) => {
             matches!(r.reduction, Reduction::Sum | Reduction::Mean | Reduction::Max | Reduction::SumSquare)
         }
@@ -296,6 +298,7 @@ impl<'a> Builder<'a> {
             causal: None,
         };
         chain.causal = causal::find(&chain, &self.reads, self.buffers);
+        scores::hand_over(&mut chain.stages, &self.reads);
         let names: Vec<&str> = self.members.iter().map(|s| s.op.as_str()).collect();
         let value = if self.writes.len() == 1 { &last.value } else { &first.value };
         Some(Step {
@@ -481,7 +484,7 @@ impl<'a> Builder<'a> {
                 let from = self.source(&step.reads[0])?;
                 let (to, store, hidden) = self.target(at, &step.writes[0], self.cols, true)?;
                 let At::Slot(to) = to.at else { return None };
-                stages.push(Stage::Softmax { from, to, round: *round });
+                stages.push(Stage::Softmax { from, to, round: *round, scores: None });
                 stages.extend(store);
                 hidden
             }

@@ -6,6 +6,7 @@ use ferrane_device::Result;
 use ferrane_mil::ValueId;
 
 use super::build::Lowering;
+use super::pairs;
 use super::step::{Elementwise, Group, Instruction, Kind, MAX_READS, MAX_WRITES, Nest, Reg};
 use super::view::View;
 
@@ -24,21 +25,23 @@ impl Operand {
     }
 }
 
+/// Where a member's operand comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Source {
+pub(super) enum Source {
     Member(usize),
     External(usize),
     Bits(u32),
 }
 
+/// One op of a group.
 #[derive(Clone, Debug)]
-struct Member {
-    value: ValueId,
-    op: Elementwise,
-    from: [Source; 3],
+pub(super) struct Member {
+    pub value: ValueId,
+    pub op: Elementwise,
+    pub from: [Source; 3],
     /// Operands that count.
-    arity: usize,
-    round: bool,
+    pub arity: usize,
+    pub round: bool,
 }
 
 /// A group that is still open.
@@ -58,6 +61,7 @@ pub(super) fn float_move(to: &View, from: &View) -> Group {
         constants: Vec::new(),
         instructions: Vec::new(),
         stores: vec![0],
+        joined: Vec::new(),
         registers: 1,
     }
 }
@@ -74,6 +78,7 @@ pub(super) fn single(op: Elementwise, to: &View, from: &[&View], round: bool) ->
         constants: Vec::new(),
         instructions: vec![Instruction { op, to: result, from: [reg(0), reg(1), reg(2)], round }],
         stores: vec![result],
+        joined: Vec::new(),
         registers: from.len() + 1,
     }
 }
@@ -180,7 +185,7 @@ impl Lowering<'_> {
     }
 
     fn flush(&mut self, g: usize) -> Result<()> {
-        let open = self.open.remove(g);
+        let mut open = self.open.remove(g);
         let label = std::mem::replace(&mut self.label, open.label.clone());
         let mut inside = vec![0usize; open.members.len()];
         for member in &open.members {
@@ -191,19 +196,32 @@ impl Lowering<'_> {
             }
         }
         // The last result leads: its memory order is the order of the loops.
-        let stored: Vec<usize> =
+        let mut stored: Vec<usize> =
             (0..open.members.len()).rev().filter(|&i| self.uses[open.members[i].value.index()] > inside[i]).collect();
-        let mut writes: Vec<View> = Vec::new();
+        // A table with rules of its own sees every op.
+        if self.table.hardware.is_none() {
+            pairs::join(&mut open.members, &mut stored);
+        }
+        // The writes, each with the results that lie in it: where one begins, then those between its elements.
+        let mut writes: Vec<Vec<(usize, View)>> = Vec::new();
         let mut homeless = Vec::new();
         for &i in &stored {
             let value = open.members[i].value;
             let wanted = self.result(value)?;
-            let others: Vec<View> = open.externals.iter().chain(&writes).cloned().collect();
+            let fits = |write: &[(usize, View)]| write.iter().all(|(_, view)| interleaves(view, &wanted));
+            let host = writes.iter().position(|write| fits(write));
+            let others = writes.iter().enumerate().filter(|(w, _)| Some(*w) != host).flat_map(|(_, write)| write);
+            let others: Vec<View> = open.externals.iter().chain(others.map(|(_, view)| view)).cloned().collect();
             let write = self.apart(&wanted, &others);
             homeless.push((value, write.clone()));
-            writes.push(write);
+            match host {
+                Some(host) if write == wanted => writes[host].push((i, write)),
+                _ => writes.push(vec![(i, write)]),
+            }
         }
-        let group = assemble(&open, &stored, &writes);
+        writes.iter_mut().for_each(|write| write.sort_by_key(|(_, view)| view.offset));
+        let group = assemble(&open, &writes);
+        let writes = writes.iter().map(|write| whole(write)).collect();
         self.push(Kind::Group(group), open.externals, writes)?;
         for (value, at) in homeless {
             self.settle(value, at)?;
@@ -213,10 +231,51 @@ impl Lowering<'_> {
     }
 }
 
+/// Whether two views have the same form, and elements that lie between each other's.
+fn interleaves(a: &View, b: &View) -> bool {
+    let apart = a.offset.abs_diff(b.offset) as isize;
+    if (a.buffer, a.storage, &a.shape, &a.strides) != (b.buffer, b.storage, &b.shape, &b.strides) || apart == 0 {
+        return false;
+    }
+    let mut axes: Vec<(isize, isize)> =
+        a.strides.iter().zip(&a.shape).filter(|(_, n)| **n != 1).map(|(&s, &n)| (s, n as isize)).collect();
+    axes.sort_unstable();
+    // The other's elements lie in the gap behind what is below an axis, and everything above goes in steps of that axis.
+    let mut reach = 0;
+    for (at, &(stride, extent)) in axes.iter().enumerate() {
+        if stride <= reach {
+            return false;
+        }
+        if apart > reach && apart + reach < stride {
+            return axes[at..].iter().all(|above| above.0 % stride == 0);
+        }
+        reach += (extent - 1) * stride;
+    }
+    false
+}
+
+/// A view over everything between the first element of one and the last of another of the same form.
+fn whole(write: &[(usize, View)]) -> View {
+    let (first, last) = (&write[0].1, &write[write.len() - 1].1);
+    let mut view = first.clone();
+    if write.len() > 1 {
+        view.shape.insert(0, 2);
+        view.strides.insert(0, (last.offset - first.offset) as isize);
+    }
+    view
+}
+
 /// Gives registers and writes the instructions.
-fn assemble(open: &Open, stored: &[usize], writes: &[View]) -> Group {
-    let operands: Vec<&View> = writes.iter().chain(&open.externals).collect();
-    let nest = Nest::new(&open.shape, &operands, writes.len(), None);
+fn assemble(open: &Open, results: &[Vec<(usize, View)>]) -> Group {
+    let guests = || results.iter().enumerate().flat_map(|(w, write)| write[1..].iter().map(move |guest| (w, guest)));
+    let all: Vec<&(usize, View)> = results.iter().map(|write| &write[0]).chain(guests().map(|g| g.1)).collect();
+    let stored: Vec<usize> = all.iter().map(|(i, _)| *i).collect();
+    let writes: Vec<&View> = all.iter().map(|(_, view)| view).collect();
+    let joined: Vec<(usize, usize)> =
+        guests().map(|(w, (_, view))| (w, view.offset - results[w][0].1.offset)).collect();
+    let operands: Vec<&View> = writes.iter().copied().chain(&open.externals).collect();
+    let mut nest = Nest::new(&open.shape, &operands, writes.len(), None);
+    nest.divisible &= joined.iter().all(|&(w, behind)| nest.leaves(w, behind));
     let count = open.externals.len();
     let mut constants: Vec<(Reg, u32)> = Vec::new();
     for member in &open.members {
@@ -268,7 +327,7 @@ fn assemble(open: &Open, stored: &[usize], writes: &[View]) -> Group {
         // A member nobody reads and nobody stores cannot be: its use count is its readers'.
     }
     let stores = stored.iter().map(|&i| place[i]).collect();
-    Group { nest, loads: (0..count as Reg).collect(), constants, instructions, stores, registers }
+    Group { nest, loads: (0..count as Reg).collect(), constants, instructions, stores, joined, registers }
 }
 
 fn register_of(source: Source, place: &[Reg]) -> Reg {

@@ -5,6 +5,7 @@
 //! those somebody else wants is ever stored. `round` marks the places where an fp16 value is made.
 
 use ferrane_host::gemm::BatchOffsets;
+use ferrane_host::rounded;
 
 use super::chain::Chain;
 use super::host::Host;
@@ -107,12 +108,16 @@ impl Nest {
                 s.push(row.map_or(1, |r| view.strides[r]));
             }
         }
-        let apart = |s: &Vec<isize>| {
-            let inner: isize = extents.iter().zip(s).skip(1).map(|(&n, &s)| (n as isize - 1) * s).sum();
-            s.iter().all(|&s| s > 0) && s[0] > inner
-        };
-        let divisible = strides[..writes].iter().all(apart);
-        Nest { extents, strides, divisible }
+        let mut nest = Nest { extents, strides, divisible: false };
+        nest.divisible = (0..writes).all(|write| nest.leaves(write, 0));
+        nest
+    }
+
+    /// Whether all that an operand has at one index of the outermost loop, and as much `behind` it, lies before the next index's.
+    pub(crate) fn leaves(&self, operand: usize, behind: usize) -> bool {
+        let strides = &self.strides[operand];
+        let inner: isize = self.extents.iter().zip(strides).skip(1).map(|(&n, &s)| (n as isize - 1) * s).sum();
+        strides.iter().all(|&s| s > 0) && strides[0] > inner + behind as isize
     }
 
     /// The number of loops.
@@ -134,8 +139,10 @@ pub(crate) struct Group {
     /// Registers that hold one value throughout, by its bits.
     pub constants: Vec<(Reg, u32)>,
     pub instructions: Vec<Instruction>,
-    /// Registers that the writes are stored from.
+    /// Registers that results are stored from: one for each write, then those of `joined`.
     pub stores: Vec<Reg>,
+    /// Results that lie between the elements of a write: which one, and how far behind its first element theirs is.
+    pub joined: Vec<(usize, usize)>,
     /// How many registers there are.
     pub registers: usize,
 }
@@ -161,6 +168,8 @@ pub(crate) enum Elementwise {
     Compare(Compare),
     /// `a · b + c`: product and sum in fp32, rounded to fp16 once, at the end.
     MulAdd,
+    /// `(a first b) second c`, a sum, difference or product each, rounded after each; with the flag `a` is rounded before.
+    Pair([rounded::Binary; 2], bool),
     /// `(a - c) · b` of an integer a, rounded once.
     Dequantize,
     /// `round(a / b) + c` saturated to the range.

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use ferrane_device::Result;
 use ferrane_host::gemm::{Bias, Epilogue, GemmError, Output, ViewMut, gemm};
-use ferrane_host::{pool, vectorize};
+use ferrane_host::{pool, rounded, vectorize};
 
 use crate::plan::causal::Causal;
 use crate::plan::chain::{At, Chain, Divide, Operand, SLOTS, Stage};
@@ -219,13 +219,20 @@ impl Tile<'_, '_, '_> {
                 result?;
             }
             Stage::Group { group, operands, width } => self.group(group, operands, *width, slots, writes, registers),
-            Stage::Softmax { from, to, round } => {
+            Stage::Softmax { from, to, round, scores } => {
                 let to_slot = std::mem::take(&mut slots[*to]);
                 let (slice, at) = self.source(from, slots);
+                let mask = scores.as_ref().map(|scores| (scores, self.source(&scores.mask, slots)));
                 for r in 0..self.rows {
                     let row = &mut to_slot[r * all..][..self.cols];
-                    match slice {
-                        Slice::F32(s) if from.col == 1 => {
+                    match (slice, &mask) {
+                        (Slice::F32(s), Some((scores, (Slice::F16(mask), first)))) => {
+                            let mask = &mask[first + r * scores.mask.row..][..self.cols];
+                            let from = &s[at + r * from.row..][..self.cols];
+                            let most = rounded::scale_add(row, from, scores.scale, mask);
+                            rows::softmax_below(row, most, *round);
+                        }
+                        (Slice::F32(s), _) if from.col == 1 => {
                             rows::softmax_from(&s[at + r * from.row..][..self.cols], row, *round);
                         }
                         _ => {

@@ -20,7 +20,7 @@ const GRAIN: usize = 32 * 1024;
 
 /// Runs a group. `bases` are the offsets of element 0 of each read in its slice.
 pub(crate) fn run(table: &Table, group: &Group, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) -> Result<()> {
-    let (count, tasks) = (group.stores.len(), scratch::Tasks::default());
+    let (count, tasks) = (group.stores.len() - group.joined.len(), scratch::Tasks::default());
     divide(&group.nest, count, writes, GRAIN, &|first, last, mut writes| {
         // One more register for gathering strided fp16 rows.
         tasks.with((group.registers + 1) * TILE, |registers| {
@@ -47,6 +47,7 @@ fn piece(
 ) {
     let nest = &group.nest;
     let outs = group.stores.len();
+    let own = outs - group.joined.len();
     let inner = nest.depth() - 1;
     // With a single loop the piece itself is the row.
     let (rows, row) = match inner {
@@ -89,9 +90,10 @@ fn piece(
                 let run = out.run(nest, inner).min(here - r);
                 for (i, &reg) in group.stores.iter().enumerate().take(MAX_WRITES) {
                     let stride = nest.strides[i][inner] as usize;
-                    let at = out.offsets[i] as usize + column * stride;
+                    let (write, behind) = if i < own { (i, 0) } else { group.joined[i - own] };
+                    let at = behind + out.offsets[i] as usize + column * stride;
                     let register = &registers[reg as usize * TILE + r * length..][..run * length];
-                    store_rows(&mut writes[i], at, [pitch(i) as usize, stride], length, register);
+                    store_rows(&mut writes[write], at, [pitch(i) as usize, stride], length, register);
                 }
                 out.skip(nest, inner, run);
                 r += run;
@@ -121,6 +123,7 @@ pub(super) fn execute(table: &Table, instruction: &Instruction, registers: &mut 
                 (Elementwise::Binary(Binary::Add), true) => rounded::add(result, a, b),
                 (Elementwise::Binary(Binary::Sub), true) => rounded::sub(result, a, b),
                 (Elementwise::Binary(Binary::Mul), true) => rounded::mul(result, a, b),
+                (Elementwise::Pair(ops, raw), _) => rounded::pair(ops, raw, result, from),
                 (op, round) => {
                     elementwise::run(table, op, result, from);
                     if round {

@@ -125,7 +125,11 @@ pub(crate) fn softmax_row(table: &Table, row: &mut [f32], round: bool) {
         }
         return;
     }
-    let max = maximum(row);
+    softmax_below(row, maximum(row), round);
+}
+
+/// [`softmax_row`] of a row whose largest element is known.
+pub(crate) fn softmax_below(row: &mut [f32], max: f32, round: bool) {
     let lanes = vectorize!({
         let mut lanes = [0.0f32; LANES];
         let (blocks, rest) = row.as_chunks_mut::<LANES>();

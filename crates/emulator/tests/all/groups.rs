@@ -1,10 +1,10 @@
 //! The laws: a group equals its members bit for bit, and nothing depends on the number of threads.
 
-use ferrane_emulator::Numerics;
+use ferrane_emulator::{Emulator, Numerics, Options};
 use ferrane_mil::{Constant, DataType, MilError, Program, ValueId};
 use proptest::prelude::*;
 
-use crate::harness::{BOTH, Tensor, program, run};
+use crate::harness::{BOTH, Tensor, half, program, run};
 
 use DataType::Fp16;
 
@@ -144,6 +144,50 @@ fn results_do_not_depend_on_the_number_of_threads() {
             for (a, b) in one.iter().zip(&many) {
                 assert_eq!(bits(a), bits(b), "{numerics:?} with {threads} threads");
             }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// A rotation writes the halves of a row, each computed from both: one step, nothing beside the result is stored.
+    #[test]
+    fn parts_of_a_row_are_written_side_by_side(
+        parts in 2..5usize,
+        (heads, rows, width) in (1..4usize, 1..400usize, prop::sample::select(vec![1, 3, 16, 32, 40])),
+        transposed in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let shape = if transposed { [1, rows, heads, parts * width] } else { [1, heads, rows, parts * width] };
+        let inputs = [Tensor::random(Fp16, &shape, seed), Tensor::random(Fp16, &[1, 1, rows, width], seed ^ 1)];
+        let int = |n: usize| n as i32;
+        let program = program(&inputs, |b, ids| {
+            let x = if transposed { b.transpose("turned", ids[0], &[0, 2, 1, 3])? } else { ids[0] };
+            let size = [1, int(heads), int(rows), int(width)];
+            let slice = |b: &mut ferrane_mil::Builder, p: usize| {
+                b.slice_by_size(&format!("part{p}"), x, &[0, 0, 0, int(p * width)], &size)
+            };
+            let slices: Vec<ValueId> = (0..parts).map(|p| slice(b, p)).collect::<Result<_, _>>()?;
+            let mut made = Vec::new();
+            for p in 0..parts {
+                let product = b.mul(&format!("product{p}"), slices[p], ids[1])?;
+                let other = slices[(p + 1) % parts];
+                made.push(if p == 0 { b.sub("part", product, other)? } else { b.add(&format!("sum{p}"), product, other)? });
+            }
+            Ok(vec![b.concat("y", &made, 3)?])
+        });
+        let steps = Emulator::new(Options::default()).trace(&program, 1).unwrap();
+        prop_assert_eq!(steps.len(), 1, "{:?}", steps);
+        let found = run(Numerics::Fast, &program, &inputs).unwrap().remove(0);
+        let row = parts * width;
+        for (i, &value) in found.values.iter().enumerate() {
+            let (h, t, p, c) = (i / row / rows, i / row % rows, i % row / width, i % width);
+            let line = if transposed { t * heads + h } else { h * rows + t };
+            let at = |p: usize| inputs[0].values[line * row + p * width + c];
+            let product = half(at(p) * inputs[1].values[t * width + c]);
+            let other = at((p + 1) % parts);
+            prop_assert_eq!(value, half(if p == 0 { product - other } else { product + other }), "{}", i);
         }
     }
 }

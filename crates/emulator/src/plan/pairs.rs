@@ -1,0 +1,84 @@
+//! Pairs: two roundings of a group in one pass over its registers.
+//!
+//! Most groups are chains of sums and products: a rotation, a gate, scores that are scaled and masked. An instruction reads and writes
+//! whole registers, so one for two ops takes half the time. Where the first factor comes from a function, its rounding goes into
+//! the pair as well.
+//!
+//! Invariant: every value is rounded where its op would round it, so nothing changes but the number of passes.
+
+use ferrane_host::rounded;
+
+use super::group::{Member, Source};
+use super::step::{Binary, Elementwise};
+
+/// What a pair can do.
+fn simple(op: Elementwise) -> Option<rounded::Binary> {
+    match op {
+        Elementwise::Binary(Binary::Add) => Some(rounded::Binary::Add),
+        Elementwise::Binary(Binary::Sub) => Some(rounded::Binary::Sub),
+        Elementwise::Binary(Binary::Mul) => Some(rounded::Binary::Mul),
+        _ => None,
+    }
+}
+
+/// The operands that may stand first.
+fn firsts(op: rounded::Binary) -> &'static [usize] {
+    if op == rounded::Binary::Sub { &[0] } else { &[0, 1] }
+}
+
+/// Makes pairs of members, of which those in `stored` are wanted elsewhere; their places are kept up to date.
+pub(super) fn join(members: &mut Vec<Member>, stored: &mut [usize]) {
+    let mut uses = vec![0usize; members.len()];
+    for member in members.iter() {
+        for source in &member.from[..member.arity] {
+            if let Source::Member(i) = source {
+                uses[*i] += 1;
+            }
+        }
+    }
+    let mut gone = vec![false; members.len()];
+    for at in 0..members.len() {
+        let Some(second) = simple(members[at].op).filter(|_| members[at].round) else { continue };
+        // A member that nobody else reads.
+        let own = |source: Source| match source {
+            Source::Member(i) if uses[i] == 1 && !stored.contains(&i) && members[i].round => Some(i),
+            _ => None,
+        };
+        let found = firsts(second).iter().find_map(|&k| {
+            let i = own(members[at].from[k])?;
+            Some((k, i, simple(members[i].op)?))
+        });
+        let Some((k, i, first)) = found else { continue };
+        let [mut a, mut b, _] = members[i].from;
+        let c = members[at].from[1 - k];
+        let function =
+            |source: Source| own(source).filter(|&i| matches!(members[i].op, Elementwise::Unary(f) if !f.exact()));
+        let raw = firsts(first).iter().find_map(|&k| Some((k, function(members[i].from[k])?)));
+        if let Some((k, function)) = raw {
+            members[function].round = false;
+            if k == 1 {
+                (a, b) = (b, a);
+            }
+        }
+        gone[i] = true;
+        let op = Elementwise::Pair([first, second], raw.is_some());
+        members[at] = Member { op, from: [a, b, c], arity: 3, ..members[at].clone() };
+    }
+    let mut now = vec![0; members.len()];
+    let mut count = 0;
+    for (now, gone) in now.iter_mut().zip(&gone) {
+        *now = count;
+        count += usize::from(!gone);
+    }
+    let mut at = 0;
+    members.retain(|_| {
+        at += 1;
+        !gone[at - 1]
+    });
+    for source in members.iter_mut().flat_map(|m| &mut m.from) {
+        if let Source::Member(i) = source {
+            *i = now[*i];
+        }
+    }
+    stored.iter_mut().for_each(|i| *i = now[*i]);
+}
