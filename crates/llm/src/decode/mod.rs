@@ -89,7 +89,7 @@ pub struct Decoder {
     gains: Vec<(Vec<f32>, Vec<f32>)>,
     /// Angle per position of each pair.
     frequencies: Vec<f64>,
-    /// Cosines and sines of a window's positions, `[queries, head_dim]`.
+    /// Cosines and sines of the positions that windows have reached, `[positions, head_dim]`.
     rotation: Vec<f16>,
     /// The sequence, of which the first `done` tokens are in the caches.
     tokens: Vec<u32>,
@@ -289,7 +289,7 @@ impl Decoder {
             self.embed.row(token as usize, row);
         }
         self.written = self.written.max(done + count);
-        self.rotate(done, queries);
+        self.rotate(done + queries);
         if queries == self.least {
             return self.layers(0..layers, done, count, [queries, cached]);
         }
@@ -300,13 +300,13 @@ impl Decoder {
             self.stream.copy_within((count - 1) * dim..count * dim, 0);
             self.stream.truncate(self.least * dim);
             self.stream[dim..].fill(0.0);
-            self.rotate(done + count - 1, self.least);
+            self.rotate(done + count - 1 + self.least);
             self.layers(layers - 1..layers, done + count - 1, 1, [self.least, self.cached])?;
         }
         Ok(())
     }
 
-    /// Takes the stream of `count` positions from `at` on, whose rotation is there, through layers.
+    /// Takes the stream of `count` positions from `at` on, up to whose window the rotation is there, through layers.
     fn layers(
         &mut self,
         layers: Range<usize>,
@@ -322,7 +322,7 @@ impl Decoder {
         let [(_, attention), (_, feed_forward)] = places.map(|place| &self.stages[place]);
         let (dim, head, kv, alpha) = (config.dim, config.head_dim, config.kv_dim(), config.residual_scale);
         let norm = |gain| Norm { gain, eps: config.norm_eps };
-        attention.fill("rope", |t, row| row[..head].copy_from_slice(&rotation[t * head..][..head]))?;
+        attention.fill("rope", |t, row| row[..head].copy_from_slice(&rotation[(at + t) * head..][..head]))?;
         let reach = config.sliding_window.unwrap_or(usize::MAX);
         attention.fill("mask", |t, row| {
             row.fill(f16::from_f32(MASKED));
@@ -354,25 +354,31 @@ impl Decoder {
         Ok(())
     }
 
-    /// Appends the last layer's keys and values of the stream's `count` positions, whose rotation is there.
+    /// Appends the last layer's keys and values of the stream's `count` positions, up to whose window the rotation is there.
     fn keys_values(&mut self, count: usize, queries: usize) -> Result<(), Error> {
         let place = self.bound(Part::KeysValues, queries, 0)?;
-        let Decoder { config, stream, rotation, .. } = self;
+        let Decoder { config, stream, rotation, done, .. } = self;
         let (layer, head, kv, (_, stage)) = (config.layers - 1, config.head_dim, config.kv_dim(), &self.stages[place]);
         let norm = Norm { gain: &self.gains[layer].0, eps: config.norm_eps };
-        stage.fill("rope", |t, row| row[..head].copy_from_slice(&rotation[t * head..][..head]))?;
+        stage.fill("rope", |t, row| row[..head].copy_from_slice(&rotation[(*done + t) * head..][..head]))?;
         stage.write("x", |x, stride| rows::step(stream, None, norm, x, stride))?;
         stage.run(layer, |y, stride| self.caches[layer].append(self.done, [y, &y[kv..]], stride, count, head))
     }
 
-    /// Cosines and sines of `queries` positions from `at` on, half a head each.
-    fn rotate(&mut self, at: usize, queries: usize) {
-        let half = self.frequencies.len();
-        self.rotation.resize(queries * 2 * half, f16::ZERO);
-        for (t, row) in self.rotation.chunks_exact_mut(2 * half).enumerate() {
-            let (cos, sin) = row.split_at_mut(half);
+    /// Makes the cosines and sines of the first `positions` positions, half a head each, where they are not there yet.
+    fn rotate(&mut self, positions: usize) {
+        let head = 2 * self.frequencies.len();
+        let there = self.rotation.len() / head;
+        if positions <= there {
+            return;
+        }
+        // As many as the caches hold: a token must not find its own missing.
+        let positions = positions.max(self.cached + self.least);
+        self.rotation.resize(positions * head, f16::ZERO);
+        for (t, row) in self.rotation.chunks_exact_mut(head).enumerate().skip(there) {
+            let (cos, sin) = row.split_at_mut(head / 2);
             for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(&self.frequencies) {
-                let angle = (at + t) as f64 * frequency;
+                let angle = t as f64 * frequency;
                 (*cos, *sin) = (f16::from_f64(angle.cos()), f16::from_f64(angle.sin()));
             }
         }
