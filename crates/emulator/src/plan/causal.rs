@@ -55,7 +55,7 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
                 let slots: Vec<At> = operands.iter().map(|o| o.at).collect();
                 follow(&mut scores, group, &slots)?;
             }
-            Stage::Softmax { from, to, round: true, scores: None }
+            Stage::Softmax { from, to, round: true, masked: None }
                 if !is_softmax && from.at == At::Slot(scores.slot) =>
             {
                 (scores.slot, is_softmax) = (*to, true);
@@ -135,9 +135,8 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
 fn follow(scores: &mut Scores, group: &Group, operands: &[At]) -> Option<()> {
     let outs = group.stores.len();
     let [store] = group.stores[..] else { return None };
-    let load =
-        |at: &dyn Fn(At) -> bool| operands[outs..].iter().zip(&group.loads).find(|(o, _)| at(**o)).map(|(_, &reg)| reg);
-    let mut value = load(&|at| at == At::Slot(scores.slot))?;
+    let reads: Vec<(At, Reg)> = operands[outs..].iter().copied().zip(group.loads.iter().copied()).collect();
+    let mut value = reads.iter().find(|(at, _)| *at == At::Slot(scores.slot))?.1;
     for instruction in &group.instructions {
         let [a, b, c] = instruction.from;
         let other = if a == value { b } else { a };
@@ -145,12 +144,10 @@ fn follow(scores: &mut Scores, group: &Group, operands: &[At]) -> Option<()> {
             return None;
         }
         match instruction.op {
-            Elementwise::Binary(op) if instruction.round => {
-                scores.one(op, a == value, other, group, &load, operands)?
-            }
+            Elementwise::Binary(op) if instruction.round => scores.one(op, a == value, other, group, &reads)?,
             Elementwise::Pair([first, second], false) if c != value => {
-                scores.one(plain(first), a == value, other, group, &load, operands)?;
-                scores.one(plain(second), true, c, group, &load, operands)?;
+                scores.one(plain(first), a == value, other, group, &reads)?;
+                scores.one(plain(second), true, c, group, &reads)?;
             }
             _ => return None,
         }
@@ -171,15 +168,7 @@ fn plain(op: rounded::Binary) -> Binary {
 
 impl Scores {
     /// One operation of the scores, which stand first if `is_first`, and another register.
-    fn one(
-        &mut self,
-        op: Binary,
-        is_first: bool,
-        other: Reg,
-        group: &Group,
-        load: &dyn Fn(&dyn Fn(At) -> bool) -> Option<Reg>,
-        operands: &[At],
-    ) -> Option<()> {
+    fn one(&mut self, op: Binary, is_first: bool, other: Reg, group: &Group, reads: &[(At, Reg)]) -> Option<()> {
         if self.mask.is_some() {
             return None;
         }
@@ -188,9 +177,7 @@ impl Scores {
             (Binary::Mul, Some(c)) => self.scale *= c.abs(),
             (Binary::Div, Some(c)) if is_first => self.scale /= c.abs(),
             (Binary::Add, None) => {
-                let is_mask = |at: At| matches!(at, At::Memory(_)) && load(&|o| o == at) == Some(other);
-                let mask = operands[group.stores.len()..].iter().find(|o| is_mask(**o))?;
-                let At::Memory(mask) = *mask else { return None };
+                let (At::Memory(mask), _) = *reads.iter().find(|(_, reg)| *reg == other)? else { return None };
                 self.mask = Some(mask);
             }
             _ => return None,

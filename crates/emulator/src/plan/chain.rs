@@ -12,7 +12,7 @@
 
 use super::Buffer;
 use super::causal::{self, Causal};
-use super::scores::{self, Scores};
+use super::scores::{self, Masked};
 use super::step::{Along, Group, Kind, MAX_READS, MAX_WRITES, Matmul, Reduction, Step};
 use super::view::View;
 use crate::tables::Table;
@@ -110,7 +110,7 @@ pub(crate) enum Stage {
         from: Operand,
         to: usize,
         round: bool,
-        scores: Option<Scores>,
+        masked: Option<Masked>,
     },
     Reduce {
         reduction: Reduction,
@@ -484,7 +484,7 @@ impl<'a> Builder<'a> {
                 let from = self.source(&step.reads[0])?;
                 let (to, store, hidden) = self.target(at, &step.writes[0], self.cols, true)?;
                 let At::Slot(to) = to.at else { return None };
-                stages.push(Stage::Softmax { from, to, round: *round, scores: None });
+                stages.push(Stage::Softmax { from, to, round: *round, masked: None });
                 stages.extend(store);
                 hidden
             }

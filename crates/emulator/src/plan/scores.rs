@@ -11,14 +11,14 @@ use super::view::{Storage, View};
 
 /// What becomes of scores before their softmax: `round(round(score · scale) + mask)`.
 #[derive(Clone, Debug)]
-pub(crate) struct Scores {
+pub(crate) struct Masked {
     pub scale: f32,
     /// A read in fp16, whose columns are neighbours.
     pub mask: Operand,
 }
 
 /// The slot and what becomes of it, if that is all that a group does. `operands` are its write, then its reads.
-fn scores(group: &Group, operands: &[Operand], reads: &[View]) -> Option<(usize, Scores)> {
+fn scores(group: &Group, operands: &[Operand], reads: &[View]) -> Option<(usize, Masked)> {
     let ([instruction], [store], true) = (&group.instructions[..], &group.stores[..], group.joined.is_empty()) else {
         return None;
     };
@@ -27,17 +27,18 @@ fn scores(group: &Group, operands: &[Operand], reads: &[View]) -> Option<(usize,
     };
     let read = |reg| operands[1..].iter().zip(&group.loads).find(|(_, load)| **load == reg).map(|(operand, _)| operand);
     let constant = |reg| group.constants.iter().find(|(r, _)| *r == reg).map(|(_, bits)| f32::from_bits(*bits));
-    let (slot, scale) = match (read(a)?.at, constant(b)) {
-        (At::Slot(slot), Some(scale)) => (slot, scale),
-        _ => match (read(b)?.at, constant(a)?) {
-            (At::Slot(slot), scale) => (slot, scale),
-            _ => return None,
-        },
+    let slot = |reg| match read(reg)?.at {
+        At::Slot(slot) => Some(slot),
+        At::Memory(_) => None,
+    };
+    let (slot, scale) = match (slot(a), constant(b)) {
+        (Some(slot), Some(scale)) => (slot, scale),
+        _ => (slot(b)?, constant(a)?),
     };
     let mask = read(c)?;
     let At::Memory(index) = mask.at else { return None };
     let fits = *store == instruction.to && mask.col == 1 && reads[index].storage == Storage::F16;
-    fits.then(|| (slot, Scores { scale, mask: mask.clone() }))
+    fits.then(|| (slot, Masked { scale, mask: mask.clone() }))
 }
 
 /// Whether a stage reads a slot.
@@ -69,9 +70,9 @@ pub(super) fn hand_over(stages: &mut Vec<Stage>, reads: &[View]) {
         if product.at != At::Slot(raw) {
             continue;
         }
-        // The softmax may use the place of the raw scores, that of the masked ones is free.
+        // The softmax may write where the raw scores would be; the place of the masked ones is free.
         product.at = At::Slot(masked);
-        if let Stage::Softmax { scores: place, .. } = &mut stages[at + 1] {
+        if let Stage::Softmax { masked: place, .. } = &mut stages[at + 1] {
             *place = Some(scores);
         }
         stages.remove(at);

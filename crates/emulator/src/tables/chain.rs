@@ -219,17 +219,17 @@ impl Tile<'_, '_, '_> {
                 result?;
             }
             Stage::Group { group, operands, width } => self.group(group, operands, *width, slots, writes, registers),
-            Stage::Softmax { from, to, round, scores } => {
+            Stage::Softmax { from, to, round, masked } => {
                 let to_slot = std::mem::take(&mut slots[*to]);
                 let (slice, at) = self.source(from, slots);
-                let mask = scores.as_ref().map(|scores| (scores, self.source(&scores.mask, slots)));
+                let mask = masked.as_ref().map(|masked| (masked, self.source(&masked.mask, slots)));
                 for r in 0..self.rows {
                     let row = &mut to_slot[r * all..][..self.cols];
                     match (slice, &mask) {
-                        (Slice::F32(s), Some((scores, (Slice::F16(mask), first)))) => {
-                            let mask = &mask[first + r * scores.mask.row..][..self.cols];
+                        (Slice::F32(s), Some((masked, (Slice::F16(mask), first)))) => {
+                            let mask = &mask[first + r * masked.mask.row..][..self.cols];
                             let from = &s[at + r * from.row..][..self.cols];
-                            let most = rounded::scale_add(row, from, scores.scale, mask);
+                            let most = rounded::scale_add(row, from, masked.scale, mask);
                             rows::softmax_below(row, most, *round);
                         }
                         (Slice::F32(s), _) if from.col == 1 => {
