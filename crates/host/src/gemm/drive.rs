@@ -323,7 +323,9 @@ unsafe fn multiply(
     let (m, n) = shape.size;
     let (tall, wide) = (m.div_ceil(kernels.rows), n.div_ceil(kernels.cols));
     let work = m.saturating_mul(n).saturating_mul(chunk.len());
-    let wanted = if parallel { (work / TASK).clamp(1, 8 * pool::threads()) } else { 1 };
+    // Where a panel is packed by its task, small tasks cost nothing, and threads wait the less for the last one.
+    let most = if own.is_some() { usize::MAX } else { 8 * pool::threads() };
+    let wanted = if parallel { (work / TASK).clamp(1, most) } else { 1 };
     // Rows first: a task's packed rows stay near while columns pass.
     let (mut row_tasks, mut rows) = pieces(tall, near(kernels, block), 1);
     let most = wide.div_ceil(wanted.div_ceil(row_tasks));
