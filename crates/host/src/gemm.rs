@@ -7,11 +7,12 @@
 //! Invariant: the order in which one element is summed depends on the three sizes and the processor, never on the
 //! thread count or on how busy the pool is. The work over threads is cut along rows and columns of the result only.
 //!
-//! The one decision: kernels know fp32 panels, and panels of fp16 columns where widening them in a tile takes no time. Packing
-//! reads any type with any strides, and the end of a product (scale, bias, rounding, fp16) happens in the registers of its last step. With few rows or
-//! columns nothing is packed: the large factor is read once, in place. Where the packed rows fit the second cache, a task packs
-//! the columns that it multiplies panel by panel, and its tiles ask ahead for the next; else all is packed before. Panels lie in scratch that
-//! belongs to the thread, grows to the largest product that it has seen, at most some megabytes, and is reused.
+//! The one decision: kernels know fp32 panels, and panels of fp16 columns where widening them in a tile takes no time.
+//! Packing reads any type with any strides, and the end of a product (scale, bias, rounding, fp16) happens in the
+//! registers of its last step. With few rows or columns nothing is packed: the large factor is read once, in place.
+//! Where the packed rows fit the second cache, a task packs the columns that it multiplies panel by panel, and its
+//! tiles ask ahead for the next; else all is packed before. Panels lie in scratch that belongs to the thread, grows to
+//! the largest product that it has seen, at most some megabytes, and is reused.
 //!
 //! | module | what |
 //! |---|---|

@@ -160,8 +160,9 @@ impl Product<'_> {
         let most = if blocks > 1 { WAITING } else { usize::MAX };
         let lines = (PANELS / depth.max(1)).min(most);
         let (tall, rows) = pieces(m, lines, kernels.rows);
-        // One task meets a panel of columns, and once: it packs that panel itself, where it is needed, for the near caches. The rows
-        // stay whole then, so that there must be columns for all threads; the columns stay whole, too, if their sums wait for nothing.
+        // One task meets a panel of columns, and once: it packs that panel itself, where it is needed, for the near caches.
+        // The rows stay whole then, so that there must be columns for all threads; the columns stay whole, too, if their sums
+        // wait for nothing.
         let few = m.div_ceil(kernels.rows) <= near(kernels, block);
         let chunks = |most| pieces(n, most, kernels.cols);
         let whole = chunks(if blocks == 1 { usize::MAX } else { lines });
