@@ -209,7 +209,7 @@ fn generation_is_held_against_the_rate_of_memory() {
     for weights in ["fp16", "int8"] {
         let line = format!("bench decode --model stories260k --type {weights} --prompt 40 --tokens 3 --json");
         let found = one(&place, &line);
-        spread(&found["prefill"], "tokens_per_second", 3);
+        spread(&found["prefill"], "tokens_per_second", 5);
         spread(&found["decode"], "tokens_per_second", 9);
         spread(&found["read"], "gb_per_second", 9);
         machine(&found);
