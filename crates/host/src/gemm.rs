@@ -28,6 +28,8 @@ use crate::pool;
 mod drive;
 mod error;
 mod finish;
+// Instruction sets that convert beside their multiply-adds: AVX-512 so far.
+#[cfg(target_arch = "x86_64")]
 mod halves;
 mod isa;
 mod pack;
