@@ -32,7 +32,77 @@ pub fn for_each_range(n: usize, per_task: usize, task: impl Fn(Range<usize>) + S
         }
         return;
     }
-    (0..n.div_ceil(per_task)).into_par_iter().for_each(|i| task(i * per_task..n.min((i + 1) * per_task)));
+    let shares = Shares::of(n.div_ceil(per_task));
+    (0..shares.count).into_par_iter().with_max_len(1).for_each(|own| {
+        while let Some(i) = shares.next(own) {
+            task(i * per_task..n.min((i + 1) * per_task));
+        }
+    });
+}
+
+/// Tasks in one share of neighbours for each thread. A thread goes through its own share from the front, then takes from the back
+/// of that with the most left: what follows each other stays on one thread, and at the end nobody waits for more than one task.
+struct Shares {
+    shares: [Share; SHARES],
+    count: usize,
+}
+
+/// The most shares: they lie on the stack.
+const SHARES: usize = 64;
+
+/// Neighbouring tasks. Each claim counts in `claimed`, so that those of the front and of the back do not meet.
+#[derive(Default)]
+struct Share {
+    begin: usize,
+    end: usize,
+    claimed: AtomicUsize,
+    front: AtomicUsize,
+    back: AtomicUsize,
+}
+
+impl Shares {
+    fn of(tasks: usize) -> Self {
+        let count = threads().min(SHARES).min(tasks);
+        let shares = std::array::from_fn(|i| {
+            let at = |i: usize| tasks / count * i + (tasks % count).min(i);
+            if i < count { Share { begin: at(i), end: at(i + 1), ..Share::default() } } else { Share::default() }
+        });
+        Self { shares, count }
+    }
+
+    /// A task that nobody else gets, near the last one of share `own`; `None` when all are taken.
+    fn next(&self, own: usize) -> Option<usize> {
+        self.shares[own].first().or_else(|| {
+            loop {
+                let most = self.shares[..self.count].iter().max_by_key(|share| share.left())?;
+                if most.left() == 0 {
+                    return None;
+                }
+                if let Some(task) = most.last() {
+                    return Some(task);
+                }
+            }
+        })
+    }
+}
+
+impl Share {
+    fn left(&self) -> usize {
+        (self.end - self.begin).saturating_sub(self.claimed.load(Ordering::Relaxed))
+    }
+
+    /// Whether a task is left; then it is the caller's to take.
+    fn claim(&self) -> bool {
+        self.left() > 0 && self.claimed.fetch_add(1, Ordering::Relaxed) < self.end - self.begin
+    }
+
+    fn first(&self) -> Option<usize> {
+        self.claim().then(|| self.begin + self.front.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn last(&self) -> Option<usize> {
+        self.claim().then(|| self.end - 1 - self.back.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// Calls `task(i, chunk)` for the `i`-th chunk of `chunk` elements (the last may be shorter). `chunk` 0 counts as 1.
@@ -218,6 +288,32 @@ mod tests {
             assert_eq!(seen, want);
         }
         for_each_range(0, 0, |_| unreachable!());
+    }
+
+    #[test]
+    fn shares_are_emptied_from_both_ends_and_each_task_is_one_s() {
+        // More threads than shares, too, and tasks of which a few take long.
+        for threads in [1, 2, 3, SHARES + 6] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            for n in [2, threads, 10 * threads + 3, 5000] {
+                let seen: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
+                pool.install(|| {
+                    for_each_range(n, 1, |range| {
+                        if range.start % 97 == 0 {
+                            std::thread::sleep(Duration::from_micros(50));
+                        }
+                        assert_eq!(range.len(), 1);
+                        seen[range.start].fetch_add(1, Ordering::Relaxed);
+                    })
+                });
+                assert!(seen.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{n} tasks, {threads} threads");
+            }
+        }
+        let share = Share { begin: 3, end: 6, ..Share::default() };
+        assert_eq!(
+            [share.first(), share.last(), share.first(), share.last(), share.first()],
+            [Some(3), Some(5), Some(4), None, None]
+        );
     }
 
     #[test]

@@ -50,8 +50,11 @@ macro_rules! vectorize {
     };
 }
 
-/// Adding and taking away 1.5·2²³ rounds a small number to an integer, which then lies in the low bits.
+/// Adding and taking away 1.5·2²³, or some even number more, rounds a small number to an integer; its sum lies in the low bits.
 const ROUND: f32 = 12_582_912.0;
+
+/// Twice the bias of an exponent: where a sum of two exponents is meant.
+const BIASES: f32 = 254.0;
 
 /// eˣ. Overflow gives infinity, results below the normal range are subnormal.
 #[inline(always)]
@@ -61,8 +64,8 @@ pub fn exp(x: f32) -> f32 {
     // A result that vanishes is not computed: products that underflow take a multiple of the time, and a masked score is one.
     let vanishes = x < -104.0;
     let x = if vanishes { 0.0 } else { x };
-    let shifted = x * std::f32::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
+    let shifted = x * std::f32::consts::LOG2_E + (ROUND + BIASES);
+    let n = shifted - (ROUND + BIASES);
     // ln 2 in two parts; the first has 9 bits, so its product with `n` is exact.
     let r = x - n * (355.0 / 512.0);
     let r = r + n * 2.121_944_4e-4;
@@ -74,10 +77,10 @@ pub fn exp(x: f32) -> f32 {
     let p = p * r + 4.999_999_3e-1;
     let y = p * (r * r) + r + 1.0;
     // 2ⁿ in two factors: each is a normal number also where 2ⁿ is not, and only the second product rounds.
-    let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
+    // The shift takes away all that is above the exponents.
+    let n = shifted.to_bits();
     let half = n >> 1;
-    let power = |n: i32| f32::from_bits((n.wrapping_add(127) as u32) << 23);
-    let y = y * power(half) * power(n.wrapping_sub(half));
+    let y = y * f32::from_bits(half << 23) * f32::from_bits((n - half) << 23);
     if vanishes { 0.0 } else { y }
 }
 

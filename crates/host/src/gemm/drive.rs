@@ -155,15 +155,16 @@ impl Product<'_> {
     /// As [`Product::run`].
     unsafe fn packed(self, parallel: bool) -> Result<(), GemmError> {
         let Self { kernels, lhs, rhs, m, n, k, .. } = self;
+        let height = height(kernels, m);
         let (blocks, block) = pieces(k, DEPTH, 8);
         let (deep, depth) = (blocks.div_ceil(BLOCKS), block * BLOCKS.min(blocks));
         let most = if blocks > 1 { WAITING } else { usize::MAX };
         let lines = (PANELS / depth.max(1)).min(most);
-        let (tall, rows) = pieces(m, lines, kernels.rows);
+        let (tall, rows) = pieces(m, lines, height);
         // One task meets a panel of columns, and once: it packs that panel itself, where it is needed, for the near caches.
         // The rows stay whole then, so that there must be columns for all threads; the columns stay whole, too, if their sums
         // wait for nothing.
-        let few = m.div_ceil(kernels.rows) <= near(kernels, block);
+        let few = m.div_ceil(height) <= near(height, block);
         let chunks = |most| pieces(n, most, kernels.cols);
         let whole = chunks(if blocks == 1 { usize::MAX } else { lines });
         let own = few && (!parallel || whole.1.div_ceil(kernels.cols) >= 4 * pool::threads());
@@ -171,7 +172,7 @@ impl Product<'_> {
         debug_assert!(tall == 1 || !own);
         let halves = kernels.halves.as_ref().filter(|_| rhs.kind == Kind::F16);
         let size = if halves.is_some() { size_of::<half::f16>() } else { size_of::<f32>() };
-        let a_room = rows.min(m.next_multiple_of(kernels.rows)).saturating_mul(depth);
+        let a_room = rows.min(m.next_multiple_of(height)).saturating_mul(depth);
         let b_room = if own {
             (pool::threads() + 1).saturating_mul(kernels.cols * block)
         } else {
@@ -197,7 +198,7 @@ impl Product<'_> {
                         let left = Side {
                             factor: lhs,
                             lines: here_m.clone(),
-                            width: kernels.rows,
+                            width: height,
                             unit: 1,
                             pack: kernels.pack,
                             to: Address(a.get().cast()),
@@ -221,7 +222,8 @@ impl Product<'_> {
                             depth: 0,
                             done: [0; 2],
                             a: a.get(),
-                            a_panel: kernels.rows * here_k.len(),
+                            height,
+                            a_panel: height * here_k.len(),
                             b: b.get().cast(),
                             b_panel: kernels.cols * here_k.len(),
                             partial,
@@ -242,9 +244,17 @@ impl Product<'_> {
     }
 }
 
-/// Panels of rows of one block of depth that stay in the second cache beside passing columns.
-fn near(kernels: &Kernels, block: usize) -> usize {
-    (NEAR / (kernels.rows * block.max(1))).max(1)
+/// Rows of the tiles of `m` rows: what the registers hold, or one less where that fills the last tile better. With few rows a tile
+/// computes slower.
+fn height(kernels: &Kernels, m: usize) -> usize {
+    let missing = |height: usize| m.next_multiple_of(height) - m;
+    let most = kernels.rows;
+    if most > 1 && missing(most - 1) < missing(most) { most - 1 } else { most }
+}
+
+/// Panels of `height` rows of one block of depth that stay in the second cache beside passing columns.
+fn near(height: usize, block: usize) -> usize {
+    (NEAR / (height * block.max(1))).max(1)
 }
 
 /// Lines of a factor that are packed.
@@ -292,7 +302,14 @@ impl Side {
 /// The lines are inside the factors, and the destinations have room and are nobody else's.
 unsafe fn pack(sides: [&Side; 2], new: [bool; 2], k: Range<usize>, parallel: bool) {
     // Panels of a task: those that are filled side by side belong together.
-    let group = |side: &Side| (PACKED / (side.width * k.len().max(1))).max(1).next_multiple_of(super::pack::ABREAST);
+    let group = |side: &Side| {
+        let most = (PACKED / (side.width * k.len().max(1))).max(1);
+        if side.factor.line == 1 {
+            most.next_multiple_of(super::pack::ABREAST)
+        } else {
+            even(side.lines.len().div_ceil(side.width), most).1
+        }
+    };
     let tasks = |i: usize| {
         if new[i] { sides[i].lines.len().div_ceil(sides[i].width * group(sides[i])) } else { 0 }
     };
@@ -322,13 +339,13 @@ unsafe fn multiply(
     parallel: bool,
 ) {
     let (m, n) = shape.size;
-    let (tall, wide) = (m.div_ceil(kernels.rows), n.div_ceil(kernels.cols));
+    let (tall, wide) = (m.div_ceil(shape.height), n.div_ceil(kernels.cols));
     let work = m.saturating_mul(n).saturating_mul(chunk.len());
     // Where a panel is packed by its task, small tasks cost nothing, and threads wait the less for the last one.
     let most = if own.is_some() { usize::MAX } else { 8 * pool::threads() };
     let wanted = if parallel { (work / TASK).clamp(1, most) } else { 1 };
     // Rows first: a task's packed rows stay near while columns pass.
-    let (mut row_tasks, mut rows) = pieces(tall, near(kernels, block), 1);
+    let (mut row_tasks, mut rows) = pieces(tall, near(shape.height, block), 1);
     let most = wide.div_ceil(wanted.div_ceil(row_tasks));
     let (col_tasks, cols) = if parallel && row_tasks == 1 { even(wide, most) } else { pieces(wide, most, 1) };
     if row_tasks * col_tasks < wanted && own.is_none() {

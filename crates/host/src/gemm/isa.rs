@@ -6,7 +6,7 @@
 //!
 //! | set | lanes | tile |
 //! |---|---|---|
-//! | AVX-512 (F, BW, DQ, VL) | 16 | 12 × 32 |
+//! | AVX-512 (F, BW, DQ, VL) | 16 | 13 × 32 |
 //! | AVX2, FMA, F16C | 8 | 6 × 16 |
 //! | NEON | 4 | 8 × 12 |
 //! | portable | 4 | 4 × 8 |
@@ -227,7 +227,7 @@ pub(super) struct Kernels {
     pub name: &'static str,
     /// Values of a vector.
     pub lanes: usize,
-    /// Rows of a tile.
+    /// The most rows of a tile.
     pub rows: usize,
     /// Columns of a tile.
     pub cols: usize,
@@ -276,7 +276,7 @@ macro_rules! kernels {
             block: &$crate::gemm::tile::Block<'_>,
             spot: $crate::gemm::tile::Spot,
         ) {
-            let full = (ROWS, $v * <$simd as $crate::gemm::isa::Simd>::LANES);
+            let full = $v * <$simd as $crate::gemm::isa::Simd>::LANES;
             // SAFETY: the caller's promise.
             unsafe { $crate::gemm::tile::tile::<$simd, C, M, N>(block, spot, full) }
         }

@@ -16,6 +16,8 @@ pub(super) struct Block<'a> {
     pub depth: usize,
     /// Steps of the panels that come before, of rows and of columns.
     pub done: [usize; 2],
+    /// Rows of a tile, but for the last ones.
+    pub height: usize,
     /// The first panel of rows.
     pub a: *const f32,
     /// From one panel of rows to the next.
@@ -82,14 +84,14 @@ impl Block<'_> {
         let width = kernels.cols.min(self.size.1 - j * kernels.cols);
         let vectors = width.div_ceil(kernels.lanes);
         for (done, i) in rows.enumerate() {
-            let height = kernels.rows.min(self.size.0 - i * kernels.rows);
+            let height = self.height.min(self.size.0 - i * self.height);
             // SAFETY: the caller's promise.
             unsafe { self.tiles[height - 1][vectors - 1](self, Spot { i, j, ahead: ahead(done) }) }
         }
     }
 }
 
-/// Computes a tile of `M` rows and `N` vectors of columns of type `C`.
+/// Computes a tile of `M` rows and `N` vectors of columns of type `C`; those before it have `full` columns.
 ///
 /// # Safety
 /// As [`Block::run`]; the tile has that size.
@@ -97,10 +99,10 @@ impl Block<'_> {
 pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
     block: &Block<'_>,
     spot: Spot,
-    full: (usize, usize),
+    full: usize,
 ) {
     let width = N * S::LANES;
-    let (row, col) = (block.corner.0 + spot.i * full.0, block.corner.1 + spot.j * full.1);
+    let (row, col) = (block.corner.0 + spot.i * block.height, block.corner.1 + spot.j * full);
     // SAFETY: the panels hold `depth` steps of `M` and of `width` values.
     let mut sums = unsafe {
         let a = block.a.add(spot.i * block.a_panel + block.done[0] * M);
@@ -133,10 +135,10 @@ pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
         sums
     };
     if !(block.first && block.last) {
-        let tiles = block.size.0.div_ceil(full.0);
+        let tiles = block.size.0.div_ceil(block.height);
         // SAFETY: there is room for the sums of all full tiles, and these are ours.
         unsafe {
-            let partial = block.partial.add((spot.j * tiles + spot.i) * full.0 * full.1);
+            let partial = block.partial.add((spot.j * tiles + spot.i) * block.height * full);
             if !block.first {
                 for i in 0..M {
                     for v in 0..N {
@@ -154,7 +156,7 @@ pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
             }
         }
     }
-    let cols = width.min(block.size.1 - spot.j * full.1);
+    let cols = width.min(block.size.1 - spot.j * full);
     // SAFETY: the tile's places are inside the output and ours; whole vectors are stored where there is a whole row.
     unsafe {
         if cols == width && block.out.col == 1 {

@@ -161,5 +161,5 @@ impl Turn for Avx512 {
     }
 }
 
-kernels!("AVX-512", Avx512, [1 2 3 4 5 6 7 8 9 10 11 12] x 2,
+kernels!("AVX-512", Avx512, [1 2 3 4 5 6 7 8 9 10 11 12 13] x 2,
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]; halves);
