@@ -12,7 +12,7 @@
 use ferrane_host::rounded;
 
 use super::Buffer;
-use super::chain::{At, Chain, Stage};
+use super::chain::{At, Chain, Operand, Stage};
 use super::step::{Binary, Elementwise, Group, Reg};
 use super::view::{Storage, View};
 
@@ -24,11 +24,20 @@ const BLOCK: usize = 64;
 pub(crate) struct Causal {
     /// For each tile of a segment, how many columns its rows see.
     pub limits: Vec<usize>,
-    /// Reads whose largest magnitudes, multiplied, must not be above `bound`: the factors of the scores.
-    pub factors: [usize; 2],
+    /// What the scores are made of: the largest magnitudes, multiplied, must not be above `bound`.
+    pub factors: [Matrix; 2],
     pub bound: f32,
-    /// Reads that must be finite: the values.
-    pub finite: Vec<usize>,
+    /// What must be finite: the values.
+    pub finite: Vec<Matrix>,
+}
+
+/// A matrix of each segment, in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Matrix {
+    pub read: usize,
+    pub operand: Operand,
+    /// Rows and columns.
+    pub size: (usize, usize),
 }
 
 /// The value in a group that only scales the scores, and by how much; then the mask that is added.
@@ -45,7 +54,12 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
     let mut stages = chain.stages.iter();
     let Stage::Product { lhs, rhs, to, size, scale, bias: None, round: true } = stages.next()? else { return None };
     let (At::Memory(left), At::Memory(right), At::Slot(slot)) = (lhs.at, rhs.at, to.at) else { return None };
-    let scale = scale.abs() * size.0 as f32;
+    let depth = size.0;
+    let factors = [
+        Matrix { read: left, operand: lhs.clone(), size: (chain.rows, depth) },
+        Matrix { read: right, operand: rhs.clone(), size: (depth, chain.cols) },
+    ];
+    let scale = scale.abs() * depth as f32;
     let mut scores = Scores { slot, scale, peak: scale, mask: None };
     let mut finite = Vec::new();
     let mut is_softmax = false;
@@ -61,9 +75,9 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
                 (scores.slot, is_softmax) = (*to, true);
             }
             Stage::Store { from, .. } if is_softmax && *from == scores.slot => {}
-            Stage::Product { lhs, rhs, to, .. } if is_softmax && lhs.at == At::Slot(scores.slot) => {
+            Stage::Product { lhs, rhs, to, size, .. } if is_softmax && lhs.at == At::Slot(scores.slot) => {
                 let (At::Memory(values), At::Memory(_)) = (rhs.at, to.at) else { return None };
-                finite.push(values);
+                finite.push(Matrix { read: values, operand: rhs.clone(), size: (chain.cols, size.1) });
             }
             _ => return None,
         }
@@ -128,7 +142,7 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
     if !bound.is_finite() {
         return None;
     }
-    Some(Causal { limits, factors: [left, right], bound, finite })
+    Some(Causal { limits, factors, bound, finite })
 }
 
 /// Follows the scores through a group. `None` if something else happens to them.

@@ -9,9 +9,9 @@ use std::sync::Mutex;
 
 use ferrane_device::Result;
 use ferrane_host::gemm::{Bias, Epilogue, GemmError, Output, ViewMut, gemm};
-use ferrane_host::{pool, rounded, vectorize};
+use ferrane_host::{f16, pool, rounded, vectorize};
 
-use crate::plan::causal::Causal;
+use crate::plan::causal::{Causal, Matrix};
 use crate::plan::chain::{At, Chain, Divide, Operand, SLOTS, Stage};
 use crate::plan::step::{Group, MAX_WRITES, Step};
 
@@ -21,6 +21,10 @@ use super::{Table, products, rows, scratch};
 
 /// Elements of a task.
 const GRAIN: usize = 32 * 1024;
+/// Rows of a softmax that are worked on side by side.
+const ABREAST: usize = 4;
+/// Numbers that are compared side by side.
+const LANES: usize = 32;
 
 /// What all tasks share.
 struct Job<'a, 'r> {
@@ -35,7 +39,8 @@ struct Job<'a, 'r> {
 
 /// Runs a chain.
 pub(crate) fn run(table: &Table, step: &Step, chain: &Chain, reads: &Reads<'_>, writes: Writes<'_>) -> Result<()> {
-    let limits = chain.causal.as_ref().filter(|c| is_small(c, reads)).map(|c| c.limits.as_slice());
+    let small = |causal: &&Causal| is_small(causal, chain.segments, reads);
+    let limits = chain.causal.as_ref().filter(small).map(|c| c.limits.as_slice());
     let failed = Mutex::new(None);
     let job = Job { table, chain, reads, limits, tasks: scratch::Tasks::default(), failed };
     let tiles = chain.rows.div_ceil(chain.tile);
@@ -52,33 +57,69 @@ pub(crate) fn run(table: &Table, step: &Step, chain: &Chain, reads: &Reads<'_>, 
     }
 }
 
-/// Whether the scores are so small beside the mask that what it hides is exactly zero.
-fn is_small(causal: &Causal, reads: &Reads<'_>) -> bool {
-    let [left, right] = causal.factors.map(|i| largest(&reads[i]));
-    left * right <= causal.bound && causal.finite.iter().all(|&i| largest(&reads[i]).is_finite())
+/// Whether the scores are so small beside the mask that what it hides is exactly zero. The threads look at the segments that they
+/// will work on.
+fn is_small(causal: &Causal, segments: usize, reads: &Reads<'_>) -> bool {
+    let most = pool::reduce(
+        segments,
+        1,
+        |range| {
+            range.fold([0.0; 3], |most, segment| {
+                let of = |matrix: &Matrix| largest(&reads[matrix.read], matrix, segment);
+                let [left, right] = &causal.factors;
+                let values = causal.finite.iter().map(of).fold(0.0, f32::max);
+                larger(most, [of(left), of(right), values])
+            })
+        },
+        larger,
+    );
+    most.is_none_or(|[left, right, values]| left * right <= causal.bound && values.is_finite())
 }
 
-/// The largest magnitude; infinite where there is a NaN. Everything between the first and the last element counts.
-fn largest(slice: &Slice<'_>) -> f32 {
-    match slice {
-        Slice::F16(s) => {
-            let bits: &[u16] = bytemuck::cast_slice(s);
-            let mut most = 0u16;
+fn larger(a: [f32; 3], b: [f32; 3]) -> [f32; 3] {
+    std::array::from_fn(|i| a[i].max(b[i]))
+}
+
+/// The largest magnitude of a segment's matrix; infinite where there is a NaN.
+fn largest(slice: &Slice<'_>, matrix: &Matrix, segment: usize) -> f32 {
+    let Operand { offsets, row, col, .. } = &matrix.operand;
+    // Lines whose elements are neighbours; else all between the first and the last one counts.
+    let (lines, pitch, length) = match (matrix.size, (*row, *col)) {
+        ((rows, cols), (_, 1)) => (rows, *row, cols),
+        ((rows, cols), (1, _)) => (cols, *col, rows),
+        ((rows, cols), _) => (1, 1, rows.saturating_sub(1) * row + cols.saturating_sub(1) * col + 1),
+    };
+    // The bits of a float without its sign are in the order of the magnitudes, NaN behind infinity.
+    macro_rules! most {
+        ($bits:expr, $type:ty, $sign:expr) => {{
+            let bits: &[$type] = &$bits[offsets[segment]..];
             vectorize!({
-                most = bits.iter().fold(0, |m, &b| m.max(b & 0x7FFF));
-            });
-            if most < 0x7C00 { ferrane_host::f16::from_bits(most).to_f32() } else { f32::INFINITY }
-        }
-        Slice::F32(s) => {
-            let bits: &[u32] = bytemuck::cast_slice(s);
-            let mut most = 0u32;
-            vectorize!({
-                most = bits.iter().fold(0, |m, &b| m.max(b & 0x7FFF_FFFF));
-            });
-            if most < 0x7F80_0000 { f32::from_bits(most) } else { f32::INFINITY }
-        }
-        _ => f32::INFINITY,
+                let mut lanes: [$type; LANES] = [0; LANES];
+                let mut most: $type = 0;
+                for line in 0..lines {
+                    let (blocks, rest) = bits[line * pitch..][..length].as_chunks::<LANES>();
+                    for block in blocks {
+                        for i in 0..LANES {
+                            lanes[i] = lanes[i].max(block[i] & !$sign);
+                        }
+                    }
+                    for &bits in rest {
+                        most = most.max(bits & !$sign);
+                    }
+                }
+                for i in 0..LANES {
+                    most = most.max(lanes[i]);
+                }
+                most
+            })
+        }};
     }
+    let most = match slice {
+        Slice::F16(s) => f16::from_bits(most!(bytemuck::cast_slice::<_, u16>(s), u16, 0x8000)).to_f32(),
+        Slice::F32(s) => f32::from_bits(most!(bytemuck::cast_slice::<_, u32>(s), u32, 0x8000_0000)),
+        _ => f32::INFINITY,
+    };
+    if most.is_nan() { f32::INFINITY } else { most }
 }
 
 impl Job<'_, '_> {
@@ -223,22 +264,29 @@ impl Tile<'_, '_, '_> {
                 let to_slot = std::mem::take(&mut slots[*to]);
                 let (slice, at) = self.source(from, slots);
                 let mask = masked.as_ref().map(|masked| (masked, self.source(&masked.mask, slots)));
-                for r in 0..self.rows {
-                    let row = &mut to_slot[r * all..][..self.cols];
-                    match (slice, &mask) {
-                        (Slice::F32(s), Some((masked, (Slice::F16(mask), first)))) => {
-                            let mask = &mask[first + r * masked.mask.row..][..self.cols];
-                            let from = &s[at + r * from.row..][..self.cols];
-                            let most = rounded::scale_add(row, from, masked.scale, mask);
-                            rows::softmax_below(row, most, *round);
+                // Some rows at a time: a row's factor is known long after its last exponential, and other rows fill the time.
+                for first in (0..self.rows).step_by(ABREAST) {
+                    let (rows, mut sums) = (first..self.rows.min(first + ABREAST), [0.0; ABREAST]);
+                    for (r, sum) in rows.clone().zip(&mut sums) {
+                        let row = &mut to_slot[r * all..][..self.cols];
+                        match (slice, &mask) {
+                            (Slice::F32(s), Some((masked, (Slice::F16(mask), first)))) => {
+                                let mask = &mask[first + r * masked.mask.row..][..self.cols];
+                                let from = &s[at + r * from.row..][..self.cols];
+                                let most = rounded::scale_add(row, from, masked.scale, mask);
+                                *sum = rows::exponentials(row, most);
+                            }
+                            (Slice::F32(s), _) if from.col == 1 => {
+                                *sum = rows::exponentials_from(&s[at + r * from.row..][..self.cols], row);
+                            }
+                            _ => {
+                                rows::load_row(&slice, (at + r * from.row) as isize, from.col as isize, row);
+                                *sum = rows::exponentials(row, rows::maximum(row));
+                            }
                         }
-                        (Slice::F32(s), _) if from.col == 1 => {
-                            rows::softmax_from(&s[at + r * from.row..][..self.cols], row, *round);
-                        }
-                        _ => {
-                            rows::load_row(&slice, (at + r * from.row) as isize, from.col as isize, row);
-                            rows::softmax_row(table, row, *round);
-                        }
+                    }
+                    for (r, sum) in rows.zip(sums) {
+                        rows::scale_row(&mut to_slot[r * all..][..self.cols], 1.0 / sum, *round);
                     }
                 }
                 slots[*to] = to_slot;

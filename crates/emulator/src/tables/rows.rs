@@ -55,8 +55,8 @@ pub(crate) fn store_row(slice: &mut SliceMut<'_>, at: isize, stride: isize, row:
 
 /// The sum of `f` over a row, in one order for each length.
 ///
-/// Here and below running values are made inside the vector code and handed out: from outside they would be memory that every
-/// step writes and reads again.
+/// Here and below running values are made inside the vector code and handed out, and what is left of a row has values of its own: from
+/// outside, or where single ones are meant, they would be memory that every step writes and reads again.
 macro_rules! lanes {
     ($row:expr, $v:ident => $f:expr) => {{
         let row: &[f32] = $row;
@@ -69,8 +69,12 @@ macro_rules! lanes {
                     lanes[i] += $f;
                 }
             }
-            for (lane, &$v) in lanes.iter_mut().zip(rest) {
-                *lane += $f;
+            let mut last = [0.0f32; LANES];
+            for (lane, &$v) in last.iter_mut().zip(rest) {
+                *lane = $f;
+            }
+            for i in 0..LANES {
+                lanes[i] += last[i];
             }
             lanes
         });
@@ -101,8 +105,12 @@ fn largest(row: &[f32]) -> f32 {
                 lanes[i] = if block[i] > lanes[i] || block[i].is_nan() { block[i] } else { lanes[i] };
             }
         }
-        for (lane, &v) in lanes.iter_mut().zip(rest) {
-            *lane = if v > *lane || v.is_nan() { v } else { *lane };
+        let mut last = [f32::NEG_INFINITY; LANES];
+        for (lane, &v) in last.iter_mut().zip(rest) {
+            *lane = v;
+        }
+        for i in 0..LANES {
+            lanes[i] = if last[i] > lanes[i] || last[i].is_nan() { last[i] } else { lanes[i] };
         }
         lanes
     });
@@ -125,11 +133,12 @@ pub(crate) fn softmax_row(table: &Table, row: &mut [f32], round: bool) {
         }
         return;
     }
-    softmax_below(row, maximum(row), round);
+    let sum = exponentials(row, maximum(row));
+    scale_row(row, 1.0 / sum, round);
 }
 
-/// [`softmax_row`] of a row whose largest element is known.
-pub(crate) fn softmax_below(row: &mut [f32], max: f32, round: bool) {
+/// e^(v - max) in place, and their sum.
+pub(crate) fn exponentials(row: &mut [f32], max: f32) -> f32 {
     let lanes = vectorize!({
         let mut lanes = [0.0f32; LANES];
         let (blocks, rest) = row.as_chunks_mut::<LANES>();
@@ -139,17 +148,21 @@ pub(crate) fn softmax_below(row: &mut [f32], max: f32, round: bool) {
                 lanes[i] += block[i];
             }
         }
-        for (lane, v) in lanes.iter_mut().zip(rest) {
+        let mut last = [0.0f32; LANES];
+        for (lane, v) in last.iter_mut().zip(rest) {
             *v = simd::exp(*v - max);
-            *lane += *v;
+            *lane = *v;
+        }
+        for i in 0..LANES {
+            lanes[i] += last[i];
         }
         lanes
     });
-    scale_row(row, 1.0 / lanes.iter().sum::<f32>(), round);
+    lanes.iter().sum::<f32>()
 }
 
-/// [`softmax_row`] of fp32 sums from one row to another.
-pub(crate) fn softmax_from(from: &[f32], row: &mut [f32], round: bool) {
+/// [`exponentials`] of fp32 sums from one row to another, whose largest element is looked for.
+pub(crate) fn exponentials_from(from: &[f32], row: &mut [f32]) -> f32 {
     let max = maximum(from);
     let lanes = vectorize!({
         let mut lanes = [0.0f32; LANES];
@@ -160,16 +173,20 @@ pub(crate) fn softmax_from(from: &[f32], row: &mut [f32], round: bool) {
                 lanes[i] += block[i];
             }
         }
-        for ((lane, v), s) in lanes.iter_mut().zip(rest).zip(others) {
+        let mut last = [0.0f32; LANES];
+        for ((lane, v), s) in last.iter_mut().zip(rest).zip(others) {
             *v = simd::exp(*s - max);
-            *lane += *v;
+            *lane = *v;
+        }
+        for i in 0..LANES {
+            lanes[i] += last[i];
         }
         lanes
     });
-    scale_row(row, 1.0 / lanes.iter().sum::<f32>(), round);
+    lanes.iter().sum::<f32>()
 }
 
-fn scale_row(row: &mut [f32], scale: f32, round: bool) {
+pub(crate) fn scale_row(row: &mut [f32], scale: f32, round: bool) {
     if round {
         return rounded::scale(row, scale);
     }
@@ -181,7 +198,7 @@ fn scale_row(row: &mut [f32], scale: f32, round: bool) {
 }
 
 /// The largest element. A NaN may be overlooked: the softmax of its row is NaN by its sum.
-fn maximum(row: &[f32]) -> f32 {
+pub(crate) fn maximum(row: &[f32]) -> f32 {
     let lanes = vectorize!({
         let mut lanes = [f32::NEG_INFINITY; LANES];
         let (blocks, rest) = row.as_chunks::<LANES>();
@@ -190,8 +207,12 @@ fn maximum(row: &[f32]) -> f32 {
                 lanes[i] = if block[i] > lanes[i] { block[i] } else { lanes[i] };
             }
         }
-        for (lane, &v) in lanes.iter_mut().zip(rest) {
-            *lane = if v > *lane { v } else { *lane };
+        let mut last = [f32::NEG_INFINITY; LANES];
+        for (lane, &v) in last.iter_mut().zip(rest) {
+            *lane = v;
+        }
+        for i in 0..LANES {
+            lanes[i] = if last[i] > lanes[i] { last[i] } else { lanes[i] };
         }
         lanes
     });

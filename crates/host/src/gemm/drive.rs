@@ -304,10 +304,10 @@ unsafe fn pack(sides: [&Side; 2], new: [bool; 2], k: Range<usize>, parallel: boo
     // Panels of a task: those that are filled side by side belong together.
     let group = |side: &Side| {
         let most = (PACKED / (side.width * k.len().max(1))).max(1);
-        if side.factor.line == 1 {
-            most.next_multiple_of(super::pack::ABREAST)
-        } else {
+        if side.factor.line != 1 && parallel {
             even(side.lines.len().div_ceil(side.width), most).1
+        } else {
+            most.next_multiple_of(super::pack::ABREAST)
         }
     };
     let tasks = |i: usize| {
