@@ -5,7 +5,7 @@
 //! fp16 value, which is why a group equals its members bit for bit.
 
 use ferrane_device::Result;
-use ferrane_host::{convert, f16, rounded};
+use ferrane_host::{convert, f16, rounded, simd};
 
 use crate::plan::step::{Binary, Elementwise, Group, Instruction, MAX_WRITES};
 
@@ -82,6 +82,12 @@ fn piece(
                 place.skip(nest, inner, run);
                 r += run;
             }
+            // What the next tile of long rows reads comes while this one computes.
+            if column + TILE < row {
+                ask(group, reads, &start, column + TILE, row);
+            } else if row >= TILE && done + here < rows {
+                ask(group, reads, &place, 0, row);
+            }
             for instruction in &group.instructions {
                 execute(table, instruction, registers, here * length);
             }
@@ -100,6 +106,19 @@ fn piece(
             }
         }
         done += here;
+    }
+}
+
+/// Asks for what a tile of one row reads from `column` on where its elements lie side by side.
+fn ask(group: &Group, reads: &Reads<'_>, place: &Odometer, column: usize, row: usize) {
+    let (nest, outs, length) = (&group.nest, group.stores.len(), (row - column).min(TILE));
+    for i in (0..group.loads.len()).filter(|i| nest.strides[outs + i].last() == Some(&1)) {
+        let at = place.offsets[outs + i] as usize + column;
+        match &reads[i] {
+            Slice::F16(s) => simd::ask(&s[at..at + length]),
+            Slice::F32(s) => simd::ask(&s[at..at + length]),
+            _ => {}
+        }
     }
 }
 
