@@ -60,20 +60,15 @@ pub(crate) fn run(table: &Table, step: &Step, chain: &Chain, reads: &Reads<'_>, 
 /// Whether the scores are so small beside the mask that what it hides is exactly zero. The threads look at the segments that they
 /// will work on.
 fn is_small(causal: &Causal, segments: usize, reads: &Reads<'_>) -> bool {
-    let most = pool::reduce(
-        segments,
-        1,
-        |range| {
-            range.fold([0.0; 3], |most, segment| {
-                let of = |matrix: &Matrix| largest(&reads[matrix.read], matrix, segment);
-                let [left, right] = &causal.factors;
-                let values = causal.finite.iter().map(of).fold(0.0, f32::max);
-                larger(most, [of(left), of(right), values])
-            })
-        },
-        larger,
-    );
-    most.is_none_or(|[left, right, values]| left * right <= causal.bound && values.is_finite())
+    let Causal { factors: [left, right], finite, bound, .. } = causal;
+    let elements: usize = [left, right].into_iter().chain(finite).map(|matrix| matrix.size.0 * matrix.size.1).sum();
+    let segment = |segment: usize| {
+        let of = |matrix: &Matrix| largest(&reads[matrix.read], matrix, segment);
+        [of(left), of(right), finite.iter().map(of).fold(0.0, f32::max)]
+    };
+    let part = |segments: Range<usize>| segments.map(segment).fold([0.0; 3], larger);
+    pool::reduce(segments, GRAIN.div_ceil(elements.max(1)), part, larger)
+        .is_none_or(|[left, right, values]| left * right <= *bound && values.is_finite())
 }
 
 fn larger(a: [f32; 3], b: [f32; 3]) -> [f32; 3] {
@@ -266,8 +261,8 @@ impl Tile<'_, '_, '_> {
                 let mask = masked.as_ref().map(|masked| (masked, self.source(&masked.mask, slots)));
                 // Some rows at a time: a row's factor is known long after its last exponential, and other rows fill the time.
                 for first in (0..self.rows).step_by(ABREAST) {
-                    let (rows, mut sums) = (first..self.rows.min(first + ABREAST), [0.0; ABREAST]);
-                    for (r, sum) in rows.clone().zip(&mut sums) {
+                    let (some, mut sums) = (first..self.rows.min(first + ABREAST), [0.0; ABREAST]);
+                    for (r, sum) in some.clone().zip(&mut sums) {
                         let row = &mut to_slot[r * all..][..self.cols];
                         match (slice, &mask) {
                             (Slice::F32(s), Some((masked, (Slice::F16(mask), first)))) => {
@@ -285,7 +280,7 @@ impl Tile<'_, '_, '_> {
                             }
                         }
                     }
-                    for (r, sum) in rows.zip(sums) {
+                    for (r, sum) in some.zip(sums) {
                         rows::scale_row(&mut to_slot[r * all..][..self.cols], 1.0 / sum, *round);
                     }
                 }
