@@ -224,3 +224,17 @@ fn other_tables_run_the_members() {
         assert_eq!(steps.len(), 4, "{numerics:?}");
     }
 }
+
+#[test]
+fn one_large_query_of_one_head_reaches_over_the_mask() {
+    let (form, size) = (Form { channels_first: false, hidden: Some(-1e4), joined: false }, [3, 16, 256]);
+    let [n, dim, seq] = size;
+    for head in 0..n {
+        let mut inputs = operands(form, size, 7);
+        // The first query sees the first key alone, which suits it badly. The last key suits it best, mask or not.
+        inputs[0].values[head * dim..][..dim].fill(8000.0);
+        inputs[1].values[head * dim..][..dim].fill(-0.5);
+        inputs[1].values[((seq - 1) * n + head) * dim..][..dim].fill(1.0);
+        law(&inputs, &["matmul+add+softmax+matmul"], |b, ids| attention(b, ids, form, size)).unwrap();
+    }
+}
