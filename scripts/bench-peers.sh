@@ -11,6 +11,10 @@
 # registry has. All other options go to bench/peers.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# What these tell needs nothing built.
+for option in "$@"; do
+    case $option in -h | --help | --list) exec python3 bench/peers.py "$option" ;; esac
+done
 peers=${PEERS:-${CARGO_TARGET_DIR:-target}/bench-peers}
 mkdir -p "$peers"
 if [ -z "${FERRANE:-}" ]; then
