@@ -32,9 +32,10 @@ pub fn for_each_range(n: usize, per_task: usize, task: impl Fn(Range<usize>) + S
         }
         return;
     }
-    let shares = Shares::of(n.div_ceil(per_task));
-    (0..shares.count).into_par_iter().with_max_len(1).for_each(|own| {
-        while let Some(i) = shares.next(own) {
+    let tasks = n.div_ceil(per_task);
+    let shares = Shares::of(tasks);
+    (0..threads().min(tasks)).into_par_iter().with_max_len(1).for_each(|worker| {
+        while let Some(i) = shares.next(worker % shares.count) {
             task(i * per_task..n.min((i + 1) * per_task));
         }
     });
@@ -47,7 +48,7 @@ struct Shares {
     count: usize,
 }
 
-/// The most shares: they lie on the stack.
+/// The most shares: they lie on the stack. More threads than that have some in common.
 const SHARES: usize = 64;
 
 /// Neighbouring tasks. Each claim counts in `claimed`, so that those of the front and of the back do not meet.
@@ -314,6 +315,24 @@ mod tests {
             [share.first(), share.last(), share.first(), share.last(), share.first()],
             [Some(3), Some(5), Some(4), None, None]
         );
+    }
+
+    #[test]
+    fn more_threads_than_shares_all_work() {
+        let threads = SHARES + 6;
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let begun = AtomicUsize::new(0);
+        // Nobody goes on before all have begun, or long after.
+        pool.install(|| {
+            for_each_range(threads, 1, |_| {
+                let since = Instant::now();
+                begun.fetch_add(1, Ordering::Relaxed);
+                while begun.load(Ordering::Relaxed) < threads {
+                    assert!(since.elapsed() < Duration::from_secs(20), "only {begun:?} of {threads}");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            })
+        });
     }
 
     #[test]

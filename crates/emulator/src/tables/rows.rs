@@ -118,7 +118,7 @@ fn largest(row: &[f32]) -> f32 {
 }
 
 /// e^(v - max) over their sum, in place, rounded to fp16 if `round`.
-pub(crate) fn softmax_row(table: &Table, row: &mut [f32], round: bool) {
+fn softmax_row(table: &Table, row: &mut [f32], round: bool) {
     if table.wide_sums {
         let max = largest(row);
         let mut total = 0.0f64;

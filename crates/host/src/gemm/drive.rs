@@ -301,7 +301,7 @@ impl Side {
 /// # Safety
 /// The lines are inside the factors, and the destinations have room and are nobody else's.
 unsafe fn pack(sides: [&Side; 2], new: [bool; 2], k: Range<usize>, parallel: bool) {
-    // Panels of a task: those that are filled side by side belong together.
+    // Panels of a task: those that are filled side by side belong together. Lines that are not neighbours are not.
     let group = |side: &Side| {
         let most = (PACKED / (side.width * k.len().max(1))).max(1);
         if side.factor.line != 1 && parallel {
