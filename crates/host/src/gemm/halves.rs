@@ -13,6 +13,8 @@ const LINES: usize = 16;
 /// Lines of a whole panel.
 const WIDTH: usize = 32;
 const STEPS: usize = 32;
+/// Steps that are asked for before they are read: the processor looks less far.
+const AHEAD: usize = 4 * STEPS;
 
 /// What packing needs of an instruction set.
 ///
@@ -68,39 +70,40 @@ unsafe fn lines(job: &Pack) {
     }
 }
 
+/// All lines of a panel go forward together, so that each of its steps is written once, as a whole.
 #[inline(always)]
 unsafe fn neighbouring_steps<S: Turn>(job: &Pack) {
     for q in 0..job.lines.div_ceil(job.width) {
         let (lines, pitch, to) = panel::<f16>(job, q);
-        for i in (0..lines).step_by(LINES) {
-            let first = source::<f16>(job, q * job.width + i, 0);
-            let count = LINES.min(lines - i);
-            // The last line in the place of those that are not there: nobody looks at their columns.
-            let line = |r: usize| first.wrapping_offset(job.factor.line * r.min(count - 1) as isize);
-            let mut p = 0;
-            // SAFETY: steps of `count` lines of the factor, and a vector of as many steps of the panel.
-            unsafe {
-                let to = to.add(i);
-                while p + STEPS <= job.depth {
-                    if count == LINES {
-                        let first = first.wrapping_add(p);
-                        let line = |r: usize| first.wrapping_offset(job.factor.line * r as isize);
-                        S::turn(line, to.add(p * pitch), pitch);
+        for p in (0..job.depth).step_by(STEPS) {
+            let steps = STEPS.min(job.depth - p);
+            for i in (0..lines).step_by(LINES) {
+                let first = source::<f16>(job, q * job.width + i, p);
+                let count = LINES.min(lines - i);
+                // The last line in the place of those that are not there: nobody looks at their columns.
+                let line = |r: usize| first.wrapping_offset(job.factor.line * r.min(count - 1) as isize);
+                // SAFETY: `steps` of `count` lines of the factor, and a vector of as many steps of the panel.
+                unsafe {
+                    if p + AHEAD < job.depth {
+                        for r in 0..LINES {
+                            S::prefetch(line(r).wrapping_add(AHEAD).cast());
+                        }
+                    }
+                    let to = to.add(p * pitch + i);
+                    if steps < STEPS {
+                        let mut from = [[f16::ZERO; STEPS]; LINES];
+                        for (r, from) in from.iter_mut().enumerate() {
+                            from.as_mut_ptr().copy_from_nonoverlapping(line(r), steps);
+                        }
+                        let mut turned = [[f16::ZERO; LINES]; STEPS];
+                        S::turn(|r| from[r].as_ptr(), turned.as_mut_ptr().cast(), LINES);
+                        for (s, step) in turned[..steps].iter().enumerate() {
+                            to.add(s * pitch).copy_from_nonoverlapping(step.as_ptr(), LINES);
+                        }
+                    } else if count == LINES {
+                        S::turn(|r| first.wrapping_offset(job.factor.line * r as isize), to, pitch);
                     } else {
-                        S::turn(|r| line(r).wrapping_add(p), to.add(p * pitch), pitch);
-                    }
-                    p += STEPS;
-                }
-                let steps = job.depth - p;
-                if steps > 0 {
-                    let mut from = [[f16::ZERO; STEPS]; LINES];
-                    for (r, from) in from.iter_mut().enumerate() {
-                        from.as_mut_ptr().copy_from_nonoverlapping(line(r).wrapping_add(p), steps);
-                    }
-                    let mut turned = [[f16::ZERO; LINES]; STEPS];
-                    S::turn(|r| from[r].as_ptr(), turned.as_mut_ptr().cast(), LINES);
-                    for (s, step) in turned[..steps].iter().enumerate() {
-                        to.add((p + s) * pitch).copy_from_nonoverlapping(step.as_ptr(), LINES);
+                        S::turn(line, to, pitch);
                     }
                 }
             }
