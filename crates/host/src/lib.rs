@@ -16,6 +16,7 @@
 //! | [`pool`] | the one thread pool |
 //! | [`gemm`] | the one door for matrix products |
 //! | [`grid`] | matrix products over whole numbers, as the engine's accumulator sums |
+//! | [`passes`] | gates and rotations in one pass over fp16 |
 //! | [`random`] | seeded random numbers |
 //! | [`rounded`] | sums and products rounded to fp16 as they are made |
 //! | [`simd`] | run-time dispatch and vectorisable `exp`, `tanh`, `erf`, … |
@@ -27,6 +28,7 @@ pub mod convert;
 pub mod gemm;
 pub mod grid;
 pub mod map;
+pub mod passes;
 pub mod pool;
 pub mod random;
 pub mod rounded;

@@ -4,8 +4,8 @@
 //! vector width and the processor's best is taken at run time. The functions here have no branches and no calls, so
 //! a loop over them becomes vector code.
 //!
-//! The one decision: no fused multiply-add. A result has the same bits in every compiled version, on every
-//! processor, vectorised or not.
+//! The one decision: the order of operations is written down, fused multiply-adds among them ([`exp`] and what needs it), and
+//! nothing else is fused. A result has the same bits in every compiled version, on every processor, vectorised or not.
 //!
 //! | function | largest error seen, in units of the last place |
 //! |---|---|

@@ -6,9 +6,10 @@ use ferrane_device::Result;
 use ferrane_mil::ValueId;
 
 use super::build::Lowering;
+use super::forms;
 use super::pairs;
 use super::step::{Elementwise, Group, Instruction, Kind, MAX_READS, MAX_WRITES, Nest, Reg};
-use super::view::View;
+use super::view::{Storage, View};
 
 /// Where an operand of an element-wise op comes from.
 #[derive(Clone, Debug)]
@@ -63,6 +64,7 @@ pub(super) fn float_move(to: &View, from: &View) -> Group {
         stores: vec![0],
         joined: Vec::new(),
         registers: 1,
+        form: None,
     }
 }
 
@@ -80,6 +82,7 @@ pub(super) fn single(op: Elementwise, to: &View, from: &[&View], round: bool) ->
         stores: vec![result],
         joined: Vec::new(),
         registers: from.len() + 1,
+        form: None,
     }
 }
 
@@ -156,7 +159,7 @@ impl Lowering<'_> {
         }
         let at = view.offset * view.storage.bytes();
         let bytes = data.get(at..at + view.storage.bytes())?;
-        use super::view::Storage::*;
+        use Storage::*;
         Some(match (view.storage, bytes) {
             (F32 | I32 | U32, &[a, b, c, d]) => u32::from_le_bytes([a, b, c, d]),
             (F16, &[a, b]) => ferrane_host::f16::from_le_bytes([a, b]).to_f32().to_bits(),
@@ -220,7 +223,11 @@ impl Lowering<'_> {
             }
         }
         writes.iter_mut().for_each(|write| write.sort_by_key(|(_, view)| view.offset));
-        let group = assemble(&open, &writes);
+        let mut group = assemble(&open, &writes);
+        let mut operands = writes.iter().flatten().map(|(_, view)| view).chain(&open.externals);
+        if self.table.chains() && operands.all(|view| view.storage == Storage::F16) {
+            group.form = forms::of(&group);
+        }
         let writes = writes.iter().map(|write| whole(write)).collect();
         self.push(Kind::Group(group), open.externals, writes)?;
         for (value, at) in homeless {
@@ -327,7 +334,8 @@ fn assemble(open: &Open, results: &[Vec<(usize, View)>]) -> Group {
         // A member nobody reads and nobody stores cannot be: its use count is its readers'.
     }
     let stores = stored.iter().map(|&i| place[i]).collect();
-    Group { nest, loads: (0..count as Reg).collect(), constants, instructions, stores, joined, registers }
+    let loads = (0..count as Reg).collect();
+    Group { nest, loads, constants, instructions, stores, joined, registers, form: None }
 }
 
 fn register_of(source: Source, place: &[Reg]) -> Reg {

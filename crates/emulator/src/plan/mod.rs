@@ -14,6 +14,7 @@ pub(crate) mod causal;
 pub(crate) mod chain;
 mod constexpr;
 mod elementwise;
+mod forms;
 mod group;
 mod homes;
 pub(crate) mod host;

@@ -5,7 +5,7 @@
 //! those somebody else wants is ever stored. `round` marks the places where an fp16 value is made.
 
 use ferrane_host::gemm::BatchOffsets;
-use ferrane_host::rounded;
+use ferrane_host::{passes, rounded};
 
 use super::chain::Chain;
 use super::host::Host;
@@ -145,6 +145,17 @@ pub(crate) struct Group {
     pub joined: Vec<(usize, usize)>,
     /// How many registers there are.
     pub registers: usize,
+    /// What the instructions amount to, if it is something for which there is a shorter way.
+    pub form: Option<Form>,
+}
+
+/// A group that is made in one pass over fp16 memory, without registers. All rows are of neighbours; its reads go by their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A function of the first, times the second.
+    Gate(passes::Gate, [usize; 2]),
+    /// Pairs `(a, b)`, turned by the angles whose cosine and sine come next; back, if the flag says so. The two results are joined.
+    Rotation(bool, [usize; 4]),
 }
 
 /// One element-wise operation over registers. Unused operands repeat the first.

@@ -11,7 +11,7 @@ use crate::plan::step::{Binary, Elementwise, Group, Instruction, MAX_WRITES};
 
 use super::memory::{Reads, Slice, SliceMut, Writes};
 use super::nest::{MAX_OPERANDS, Odometer, divide};
-use super::{Table, elementwise, scratch};
+use super::{Table, elementwise, forms, scratch};
 
 /// Elements of a register.
 pub(crate) const TILE: usize = 1024;
@@ -22,6 +22,9 @@ const GRAIN: usize = 32 * 1024;
 pub(crate) fn run(table: &Table, group: &Group, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) -> Result<()> {
     let (count, tasks) = (group.stores.len() - group.joined.len(), scratch::Tasks::default());
     divide(&group.nest, count, writes, GRAIN, &|first, last, mut writes| {
+        if forms::run(group, reads, bases, &mut writes, first, last) {
+            return;
+        }
         // One more register for gathering strided fp16 rows.
         tasks.with((group.registers + 1) * TILE, |registers| {
             let (registers, gather) = registers.split_at_mut(group.registers * TILE);

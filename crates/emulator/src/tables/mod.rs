@@ -6,6 +6,7 @@
 
 mod chain;
 mod elementwise;
+mod forms;
 mod group;
 pub(crate) mod hardware;
 mod host;

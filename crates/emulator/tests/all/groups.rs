@@ -191,3 +191,63 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 80, ..ProptestConfig::default() })]
+
+    /// What has a pass of its own over memory, beside the same whose members are outputs, too, and so are stored one by one.
+    #[test]
+    fn a_gate_and_a_rotation_equal_their_members(
+        (heads, rows, width) in (1..4usize, 1..40usize, prop::sample::select(vec![1, 3, 16, 32, 40, 128, 700])),
+        [transposed, rotation, silu, back, turned, swapped] in any::<[bool; 6]>(),
+        seed in any::<u64>(),
+    ) {
+        let shape = if transposed { [1, rows, heads, 2 * width] } else { [1, heads, rows, 2 * width] };
+        let inputs = [Tensor::random(Fp16, &shape, seed), Tensor::random(Fp16, &[1, 1, rows, 2 * width], seed ^ 1)];
+        let int = |n: usize| n as i32;
+        let program = |members: bool| program(&inputs, |b, ids| {
+            let x = if transposed { b.transpose("turned", ids[0], &[0, 2, 1, 3])? } else { ids[0] };
+            let half = |b: &mut ferrane_mil::Builder, name: &str, from: ValueId, heads: usize, p: usize| {
+                b.slice_by_size(name, from, &[0, 0, 0, int(p * width)], &[1, int(heads), int(rows), int(width)])
+            };
+            let (low, high) = (half(b, "low", x, heads, 0)?, half(b, "high", x, heads, 1)?);
+            let (cos, sin) = (half(b, "cos", ids[1], 1, 0)?, half(b, "sin", ids[1], 1, 1)?);
+            let mut made = Vec::new();
+            let mul = |b: &mut ferrane_mil::Builder, made: &mut Vec<ValueId>, name: &str, x: ValueId, y: ValueId| {
+                made.push(if swapped { b.mul(name, y, x)? } else { b.mul(name, x, y)? });
+                Ok::<_, MilError>(made[made.len() - 1])
+            };
+            let y = if !rotation {
+                let function = if silu { b.silu("silu", low)? } else { b.sigmoid("sigmoid", low)? };
+                made.push(function);
+                // No gate, if it is another factor.
+                let factor = if turned { high } else { low };
+                let function = if silu { function } else { mul(b, &mut made, "silu", factor, function)? };
+                b.mul("gate", function, high)?
+            } else {
+                let low_cos = mul(b, &mut made, "low_cos", low, cos)?;
+                let high_sin = mul(b, &mut made, "high_sin", high, sin)?;
+                let high_cos = mul(b, &mut made, "high_cos", high, cos)?;
+                let low_sin = mul(b, &mut made, "low_sin", low, sin)?;
+                let sum = |b: &mut ferrane_mil::Builder, name: &str, x: ValueId, y: ValueId| {
+                    if turned { b.add(name, y, x) } else { b.add(name, x, y) }
+                };
+                let (first, second) = if back {
+                    (sum(b, "first", low_cos, high_sin)?, b.sub("second", high_cos, low_sin)?)
+                } else {
+                    (b.sub("first", low_cos, high_sin)?, sum(b, "second", high_cos, low_sin)?)
+                };
+                made.extend([first, second]);
+                b.concat("rotated", &[first, second], 3)?
+            };
+            let mut outputs = vec![y];
+            if members {
+                outputs.extend(made);
+            }
+            Ok(outputs)
+        });
+        let short = run(Numerics::Fast, &program(false), &inputs).unwrap();
+        let long = run(Numerics::Fast, &program(true), &inputs).unwrap();
+        prop_assert_eq!(bits(&short[0]), bits(&long[0]));
+    }
+}
