@@ -180,23 +180,25 @@ impl Cache {
         count: usize,
         head: usize,
     ) -> Result<(), Error> {
-        for (surface, rows) in [&self.keys, &self.values].into_iter().zip(rows) {
-            let mut access = surface.write().map_err(|source| Error::Device { kernel: "cache", source })?;
-            let (all, positions) = (access.layout().shape[1], access.layout().shape[2]);
-            let (words, width) = rows_of(&mut access);
-            let of_head = positions * width;
-            let end = words.len().min(all * of_head);
-            // A row or two are not worth another thread.
-            let heads = if count * head < ALONE { all } else { 1 };
-            pool::for_each_chunk_mut(&mut words[..end], heads * of_head, |task, words| {
+        let write = |surface: &Surface| surface.write().map_err(|source| Error::Device { kernel: "cache", source });
+        let (mut keys, mut values) = (write(&self.keys)?, write(&self.values)?);
+        let (all, positions) = (keys.layout().shape[1], keys.layout().shape[2]);
+        // The two are alike.
+        let ((keys, width), (values, _)) = (rows_of(&mut keys), rows_of(&mut values));
+        let of_head = positions * width;
+        let end = keys.len().min(values.len()).min(all * of_head);
+        // A row or two are not worth another thread.
+        let heads = if count * head < ALONE { all } else { 1 };
+        pool::for_each_chunk_mut2(&mut keys[..end], &mut values[..end], heads * of_head, |task, keys, values| {
+            for (words, rows) in [keys, values].into_iter().zip(rows) {
                 for (h, words) in words.chunks_mut(of_head).enumerate() {
                     let from = (task * heads + h) * head;
                     for (row, to) in rows.chunks(stride).take(count).zip(words[at * width..].chunks_mut(width)) {
                         to[..head].copy_from_slice(&row[from..from + head]);
                     }
                 }
-            });
-        }
+            }
+        });
         Ok(())
     }
 
