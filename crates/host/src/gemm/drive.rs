@@ -18,9 +18,6 @@ use crate::pool;
 /// The most steps of depth of one block: a panel of columns of that depth stays near the registers.
 const DEPTH: usize = 768;
 
-/// Blocks of depth, but for the last, are a multiple of it: packing goes forward by so many steps at a time.
-const UNIT: usize = 32;
-
 /// Blocks of depth that are packed together.
 const BLOCKS: usize = 4;
 
@@ -159,7 +156,7 @@ impl Product<'_> {
     unsafe fn packed(self, parallel: bool) -> Result<(), GemmError> {
         let Self { kernels, lhs, rhs, m, n, k, .. } = self;
         let height = height(kernels, m);
-        let (blocks, block) = pieces(k, DEPTH, UNIT);
+        let (blocks, block) = pieces(k, DEPTH, 8);
         let (deep, depth) = (blocks.div_ceil(BLOCKS), block * BLOCKS.min(blocks));
         let most = if blocks > 1 { WAITING } else { usize::MAX };
         let lines = (PANELS / depth.max(1)).min(most);

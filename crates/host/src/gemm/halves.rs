@@ -14,7 +14,7 @@ const LINES: usize = 16;
 const WIDTH: usize = 32;
 const STEPS: usize = 32;
 /// Steps that are asked for before they are read: the processor looks less far.
-const AHEAD: usize = 4 * STEPS;
+const AHEAD: usize = 2 * STEPS;
 
 /// What packing needs of an instruction set.
 ///
