@@ -33,12 +33,45 @@ pub fn for_each_range(n: usize, per_task: usize, task: impl Fn(Range<usize>) + S
         return;
     }
     let tasks = n.div_ceil(per_task);
-    let shares = Shares::of(tasks);
+    let (shares, team) = (Shares::of(tasks), Team::default());
     (0..threads().min(tasks)).into_par_iter().with_max_len(1).for_each(|worker| {
-        while let Some(i) = shares.next(worker % shares.count) {
-            task(i * per_task..n.min((i + 1) * per_task));
-        }
+        team.work(|| {
+            while let Some(i) = shares.next(worker % shares.count) {
+                task(i * per_task..n.min((i + 1) * per_task));
+            }
+        });
     });
+}
+
+/// How many threads work on the same at this time.
+#[derive(Default)]
+struct Team(AtomicUsize);
+
+impl Team {
+    /// Works, then stays awake for a while until nobody does: mostly that is sooner than this thread would sleep and be woken. Those
+    /// who have not begun find nothing left to do and are not waited for.
+    fn work(&self, work: impl FnOnce()) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        {
+            let _leave = Leave(&self.0);
+            work();
+        }
+        let mut since = None;
+        while self.0.load(Ordering::Acquire) > 0 && since.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+            if rayon::yield_now() != Some(rayon::Yield::Executed) {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// One thread less, also after a panic.
+struct Leave<'a>(&'a AtomicUsize);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
 }
 
 /// Tasks in one share of neighbours for each thread. A thread goes through its own share from the front, then takes from the back
@@ -315,6 +348,24 @@ mod tests {
             [share.first(), share.last(), share.first(), share.last(), share.first()],
             [Some(3), Some(5), Some(4), None, None]
         );
+    }
+
+    #[test]
+    fn work_inside_work_ends_and_a_panic_reaches_the_caller() {
+        for threads in [1, 2, 3] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let count = AtomicUsize::new(0);
+            let inner = |n: usize| for_each_range(n, 1, |_| _ = count.fetch_add(1, Ordering::Relaxed));
+            pool.install(|| for_each_range(40, 1, |range| inner(range.start)));
+            assert_eq!(count.load(Ordering::Relaxed), (0..40).sum());
+            let fails = || for_each_range(40, 1, |range| assert_ne!(range.start, 17, "the seventeenth"));
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.install(fails)));
+            assert!(caught.is_err());
+            // Nobody is counted who has left by a panic.
+            let team = Team::default();
+            let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| team.work(|| panic!("left"))));
+            assert!(left.is_err() && team.0.load(Ordering::Relaxed) == 0);
+        }
     }
 
     #[test]
