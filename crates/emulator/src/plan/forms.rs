@@ -21,7 +21,7 @@ enum Term {
 pub(super) fn of(group: &Group) -> Option<Form> {
     let inner = group.nest.depth() - 1;
     let side_by_side = group.nest.strides.iter().all(|s| s[inner] == 1 && s.iter().all(|&s| s >= 0));
-    if !side_by_side || !group.constants.is_empty() || group.instructions.len() > 8 {
+    if !side_by_side || !group.constants.is_empty() {
         return None;
     }
     let mut terms = vec![None; group.registers];
