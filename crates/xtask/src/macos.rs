@@ -1,10 +1,11 @@
 //! The build for macOS, and how cargo is run for it on Linux.
 //!
-//! A compiler for the target comes from one of two places. Where rustup has the target's standard library
-//! (`rustup target add aarch64-apple-darwin`), that one is used. Else Debian's `rustc-web` and its sources are unpacked, not installed
-//! ([`debian`]), and cargo builds the standard library. Either way rustup's `rust-lld` links against stubs of the system's libraries
-//! ([`sdk`]): text files that name what a library exports. No stub, no link, so a misspelt symbol cannot hide. What came out is
-//! read again ([`image`]) and held against rules ([`page`]).
+//! A compiler for the target comes from one of two places. Where rustup has the target's standard
+//! library (`rustup target add aarch64-apple-darwin`), that one is used. Else Debian's `rustc-web`
+//! and its sources are unpacked, not installed ([`debian`]), and cargo builds the standard library.
+//! Either way rustup's `rust-lld` links against stubs of the system's libraries ([`sdk`]): text
+//! files that name what a library exports. No stub, no link, so a misspelled symbol cannot hide.
+//! What came out is read again ([`image`]) and held against rules ([`page`]).
 
 mod debian;
 mod image;
@@ -14,7 +15,25 @@ mod sdk;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Result, USAGE};
+use crate::workspace::Result;
+
+const USAGE: &str = "\
+usage: cargo xtask macos <command> [--dir DIR] [arguments of cargo]
+
+commands
+  setup              fetch a compiler for macOS and write stubs of its libraries; does nothing the second time
+  check              cargo check --workspace --all-targets
+  clippy             cargo clippy --workspace --all-targets; lints after `--`, as in `clippy -- -D warnings`
+  build              cargo build --release: the command and the C interface, put together in DIR/out
+  imports [--bless]  read what build made, compare it with the rules and with docs/macos.md; --bless writes the page
+
+DIR holds the compiler, the stubs, cargo's files and the result. The default is $FERRANE_MACOS_DIR, or else the folder
+macos of cargo's target folder. On a Mac, setup does nothing and the other commands run cargo for this computer.";
+
+/// `cargo xtask macos --help`.
+pub(crate) fn usage() -> &'static str {
+    USAGE
+}
 
 /// The target of everything here.
 const TARGET: &str = "aarch64-apple-darwin";

@@ -1,6 +1,12 @@
 //! Chores of this workspace that need more than cargo. Run as `cargo xtask <chore>`.
 //!
-//! There is one so far, `macos`: checking, linting and linking for macOS on a Linux computer, and reading what came out.
+//! The checks keep what ARCHITECTURE.md and docs/style.md promise: [`floors`] who may depend on
+//! whom, [`names`] that a name means one thing, [`prose`] that comments read well,
+//! [`citations`] that what they cite is there. [`macos`] checks,
+//! lints and links for macOS on a Linux computer, and reads the result.
+//!
+//! A check reads the sources, prints one line for each finding (file, line, what is wrong, what to
+//! do) and fails if there is one. It changes nothing unless an option says so.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
@@ -9,39 +15,66 @@
 
 use std::process::ExitCode;
 
+mod arguments;
+mod citations;
+mod floors;
+mod lexer;
 mod macos;
+mod markdown;
+mod names;
+mod passages;
+mod prose;
+mod report;
+mod syntax;
+mod tree;
+mod workspace;
 
-/// What went wrong, in words for the person who ran the chore.
-type Result<T, E = String> = std::result::Result<T, E>;
+use self::workspace::Result;
 
 const USAGE: &str = "\
-usage: cargo xtask macos <command> [--dir DIR] [arguments of cargo]
+usage: cargo xtask <chore> [arguments]
 
-commands
-  setup              fetch a compiler for macOS and write stubs of its libraries; does nothing the second time
-  check              cargo check --workspace --all-targets
-  clippy             cargo clippy --workspace --all-targets; lints after `--`, as in `clippy -- -D warnings`
-  build              cargo build --release: the command and the C interface, put together in DIR/out
-  imports [--bless]  read what build made, hold it against the rules and against docs/macos.md; --bless writes the page anew
+chores
+  floors     crates, modules and files against ARCHITECTURE.md: who may depend on whom
+  names      type names that several crates define; long functions and files
+  prose      words that docs/style.md rules out, wide comments, doc comments that say nothing
+  citations  cited sections, links between pages, pages that no link leads to
+  macos      check, lint and link for macOS on Linux
 
-DIR is where all of this lies: $FERRANE_MACOS_DIR, or else the folder macos of cargo's target folder.
-On a Mac, setup does nothing and the other commands run cargo for this computer.";
+`cargo xtask <chore> --help` describes one.";
+
+/// A chore: its name, its usage, and what runs it.
+type Chore = (&'static str, fn() -> &'static str, fn(&[String]) -> Result<()>);
+
+const CHORES: [Chore; 5] = [
+    ("floors", floors::usage, floors::run),
+    ("names", names::usage, names::run),
+    ("prose", prose::usage, prose::run),
+    ("citations", citations::usage, citations::run),
+    ("macos", macos::usage, macos::run),
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let outcome = match arguments.split_first() {
-        Some((chore, rest)) if chore == "macos" => macos::run(rest),
-        Some((help, _)) if help == "help" || help == "--help" => {
-            println!("{USAGE}");
-            Ok(())
-        }
-        _ => Err(USAGE.to_owned()),
-    };
-    match outcome {
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("{message}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let (name, rest) = arguments.split_first().ok_or(USAGE)?;
+    if matches!(name.as_str(), "help" | "--help" | "-h") {
+        println!("{USAGE}");
+        return Ok(());
+    }
+    let (_, usage, run) = CHORES.iter().find(|(chore, ..)| chore == name).ok_or(USAGE)?;
+    if rest.iter().take_while(|a| *a != "--").any(|a| a == "--help" || a == "-h") {
+        println!("{}", usage());
+        return Ok(());
+    }
+    run(rest)
 }

@@ -1,14 +1,15 @@
 //! A compiler for the target out of Debian's archive, unpacked into a folder and not installed.
 //!
-//! Debian keeps a newer compiler than its own release has, for building browsers: `rustc-web`, with the sources of the standard library
-//! and with clippy. apt is given lists and a cache of its own, so nothing on the computer changes, nobody needs to be root, and the
-//! archive is the one that this computer is set up for. apt checks the signatures.
+//! Debian keeps a newer compiler than its own release has, for building browsers: `rustc-web`, with
+//! the sources of the standard library and with clippy. apt is given lists and a cache of its own,
+//! so nothing on the computer changes, nobody needs to be root, and the archive is the one that
+//! this computer is set up for. apt checks the signatures.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::output;
-use crate::Result;
+use crate::workspace::Result;
 
 /// The packages by name; what they share is looked up, since its names have versions in them.
 const PACKAGES: [&str; 4] = ["rustc-web", "libstd-rust-web-dev", "rust-web-src", "rust-web-clippy"];
@@ -35,7 +36,8 @@ pub(super) fn unpack(dir: &Path) -> Result<PathBuf> {
         make(&fetched.join(folder))?;
     }
     let apt = Apt { folder: &fetched };
-    // An archive of someone else's that is down must not stop us: whether ours was reached shows in what follows.
+    // An archive of someone else's that is down must not stop us: whether ours was reached shows in
+    // what follows.
     let lists = output(apt.command("apt-get").args(["-q", "update"]));
     let packages = apt.packages().map_err(|e| match &lists {
         Ok(_) => format!("{e}\n{OTHERWISE}"),
@@ -69,7 +71,8 @@ pub(super) fn rustc(toolchain: &Path) -> Command {
 pub(super) fn environment(cargo: &mut Command, toolchain: &Path) {
     cargo.env("LD_LIBRARY_PATH", libraries(toolchain));
     cargo.env("RUSTC", toolchain.join("usr/bin/rustc"));
-    // Building the standard library is unstable in name only: the sources are those of this very compiler.
+    // Building the standard library is unstable in name only: the sources are those of this very
+    // compiler.
     cargo.env("RUSTC_BOOTSTRAP", "1").env("CARGO_UNSTABLE_BUILD_STD", "std,panic_abort,panic_unwind,test");
 }
 
@@ -92,14 +95,16 @@ impl Apt<'_> {
         for (option, value) in [("Dir::State", "state"), ("Dir::Cache", "cache")] {
             command.arg("-o").arg(format!("{option}={}", self.folder.join(value).display()));
         }
-        // apt would drop to a user of its own, who may not read this folder, and would warn about it.
+        // apt would drop to a user of its own, who may not read this folder, and would warn about
+        // it.
         command
             .args(["-o", "APT::Sandbox::User=root", "-o", "Dir::State::status=/var/lib/dpkg/status"])
             .env("LC_ALL", "C");
         command
     }
 
-    /// What to fetch: the packages, and of what they need the standard library for this computer and LLVM.
+    /// What to fetch: the packages, and of what they need the standard library for this computer
+    /// and LLVM.
     fn packages(&self) -> Result<Vec<String>> {
         let mut packages: Vec<String> = PACKAGES.map(str::to_owned).into();
         let mut seen = 0;

@@ -1,4 +1,5 @@
-//! What a Mach-O file asks of the system that runs it: load commands, libraries, imported symbols, signature.
+//! What a Mach-O file asks of the system that runs it: load commands, libraries, imported symbols,
+//! signature.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use object::read::macho::{CodeDirectory, LoadCommandVariant, MachHeader, MachOFi
 use object::{BigEndian, LittleEndian, NameOrOrdinal, Object};
 use sha2::{Digest, Sha256};
 
-use crate::Result;
+use crate::workspace::Result;
 
 /// One executable or shared library for arm64.
 #[derive(Clone, Debug)]
@@ -18,7 +19,8 @@ pub(super) struct Image {
     pub(super) install_name: Option<String>,
     /// The libraries that are loaded with it, in order.
     pub(super) libraries: Vec<String>,
-    /// The symbols that it takes, by the library that each is taken from. A symbol that is looked up everywhere stands under "".
+    /// The symbols that it takes, by the library that each is taken from. A symbol that is looked
+    /// up everywhere stands under "".
     pub(super) imports: BTreeMap<String, Vec<String>>,
     /// What it exports.
     pub(super) exports: Vec<String>,

@@ -1,14 +1,15 @@
 //! The rules that a built file must keep, and docs/macos.md, which lists what the files ask for.
 //!
-//! The lists depend on the compiler, whose standard library imports more or less from one version to the next. So the page says which
-//! compiler wrote it and is compared under that one only; the rules hold under each.
+//! The lists depend on the compiler, whose standard library imports more or less from one version
+//! to the next. So the page says which compiler wrote it and is compared under that one only; the
+//! rules hold under each.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use super::image::Image;
 use super::{LIBRARY, MINIMUM, sdk};
-use crate::Result;
+use crate::workspace::Result;
 
 const BEGIN: &str = "<!-- written by `cargo xtask macos imports --bless` -->\n";
 const END: &str = "<!-- end -->\n";
@@ -102,7 +103,8 @@ fn breaches(image: &Image) -> Vec<String> {
     wrong
 }
 
-/// What is wrong with the C interface: its name, and functions of the header that it does not export.
+/// What is wrong with the C interface: its name, and functions of the header that it does not
+/// export.
 fn interface(image: &Image, header: &str) -> Vec<String> {
     let name = format!("@rpath/{LIBRARY}");
     let mut wrong = Vec::new();

@@ -1,11 +1,13 @@
-//! Stubs of the few libraries of macOS that are linked: what each exports, as text (`.tbd`), enough for a linker.
+//! Stubs of the few libraries of macOS that are linked: what each exports, as text (`.tbd`), enough
+//! for a linker.
 //!
-//! The names are in `stubs.txt`, one library after the other. Nothing else can be linked: the list is the rule.
+//! The names are in `stubs.txt`, one library after the other. Nothing else can be linked: the list
+//! is the rule.
 
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::Result;
+use crate::workspace::Result;
 
 /// One library of the system.
 pub(super) struct Library {
