@@ -8,12 +8,12 @@
 #
 # Peers are installed into a venv of their own: PEERS=FOLDER (target/bench-peers), or PYTHON=FILE for one that has them.
 # FERRANE=FILE is the command (target/release/ferrane, built if it is not there). LLAMA2C=FILE is llama2.c's `run`, which no
-# registry has. All other options go to bench/peers.py.
+# registry has. All other options go to scripts/peers/peers.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # What these tell needs nothing built.
 for option in "$@"; do
-    case $option in -h | --help | --list) exec python3 bench/peers.py "$option" ;; esac
+    case $option in -h | --help | --list) exec python3 scripts/peers/peers.py "$option" ;; esac
 done
 peers=${PEERS:-${CARGO_TARGET_DIR:-target}/bench-peers}
 mkdir -p "$peers"
@@ -35,4 +35,4 @@ if [ -z "${PYTHON:-}" ]; then
     fi
 fi
 export FERRANE PEERS="$peers"
-exec "$PYTHON" bench/peers.py "$@"
+exec "$PYTHON" scripts/peers/peers.py "$@"

@@ -10,7 +10,7 @@ trap 'rm -rf "$out"' EXIT
 cc -shared -fPIC -O1 -Wall -Werror -o "$out/locks.so" scripts/helgrind/locks.c
 
 # The harness hands over the results of threads of its own by bare atomics, so tests run on its only one.
-# Without optimisation the functions that take a lock are functions of their own.
+# Without optimization the functions that take a lock are functions of their own.
 CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/helgrind" CARGO_PROFILE_DEV_OPT_LEVEL=0 \
     cargo test -p ferrane-ane --test all --no-run --message-format=json > "$out/build.json"
 program=$(sed -n 's/.*"executable":"\([^"]*\/all-[^"]*\)".*/\1/p' "$out/build.json" | tail -1)

@@ -5,7 +5,8 @@ const ABI: u32 = 0;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // A linker that is called itself, and not through a C compiler, takes its arguments as they are.
+    // A linker that is called itself, and not through a C compiler, takes its arguments as they
+    // are.
     let direct = std::env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("linker-flavor=ld64"));
     match std::env::var("CARGO_CFG_TARGET_OS").as_deref() {
         Ok("macos") if direct => {

@@ -7,7 +7,7 @@
  * did before it gave the lock back happens before what the next one does after it took it. Nothing else is ordered: data that is
  * handed over by a bare atomic alone is still reported.
  *
- * The functions are found by their symbols, which are functions of their own in a build without optimisation only, and by what they
+ * The functions are found by their symbols, which are functions of their own in a build without optimization only, and by what they
  * are passed in registers: a lock by address, a guard by the address of a pair whose first word is the lock, a result by the address
  * where it goes. Where another Rust has other symbols the wrappers find nothing and false reports come back: never silence.
  *

@@ -25,7 +25,7 @@ impl Parts {
     }
 }
 
-/// Where the outputs of one run of a procedure go, and what is raised afterwards.
+/// Where the outputs of one run of a procedure go, and what is raised afterward.
 #[derive(Clone, Copy)]
 pub(crate) struct Enqueued {
     procedure: u32,

@@ -62,7 +62,8 @@ fn ready(model: Option<&AnyObject>, inputs: Option<&AnyObject>) -> Bool {
     Bool::new(core(model).is_some_and(|core| count(Call::BuffersReady).is_ok() && core.buffers_ready(inputs)))
 }
 
-/// An instance needs procedures with weights, and a model whose symbols the driver has, which one of MIL text has not.
+/// An instance needs procedures with weights, and a model whose symbols the driver has, which one
+/// of MIL text has not.
 fn new_instance(model: Option<&AnyObject>, parameters: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
     core(model);
     let words = match parameters.and_then(|p| p.downcast_ref::<FakeInstanceParameters>()) {

@@ -1,7 +1,7 @@
 //! The compiler's C function: it reads the program that its dictionaries name and writes a file.
 //!
-//! What it refuses it tells the block and returns 0, the harder case for a caller. Folders are put before names as they are, so a
-//! folder without a slash at its end finds nothing.
+//! What it refuses it tells the block and returns 0, the harder case for a caller. Folders are put
+//! before names as they are, so a folder without a slash at its end finds nothing.
 
 use std::ffi::c_void;
 use std::fs;
@@ -35,7 +35,8 @@ pub(crate) unsafe extern "C-unwind" fn compile(
     0
 }
 
-/// Writes the engine these flags ask for and, if they ask for it, an intermediate file with the mask.
+/// Writes the engine these flags ask for and, if they ask for it, an intermediate file with the
+/// mask.
 fn written(options: Option<&AnyObject>, flags: Option<&AnyObject>) -> Option<()> {
     let options = options?.downcast_ref::<FakeDictionary>()?;
     let flags = flags?.downcast_ref::<FakeDictionary>()?;

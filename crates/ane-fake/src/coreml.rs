@@ -1,13 +1,15 @@
-//! The classes of Core ML that the E5 path needs: configurations, models, descriptions, arrays, features.
+//! The classes of Core ML that the E5 path needs: configurations, models, descriptions, arrays,
+//! features.
 //!
 //! A compiled model is a folder with the text in it. Arrays are of fp32 or int32.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use ferrane_host::sync::lock;
 use ferrane_mil::package::{Form, Opened, open};
 use ferrane_mil::{DataType, Function, Type};
 use objc2::encode::{Encode, Encoding};
@@ -113,7 +115,7 @@ define_class!(
 
 impl FakeConfiguration {
     fn set<T>(&self, change: impl FnOnce(&mut Settings) -> T) -> T {
-        change(&mut self.ivars().lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut lock(self.ivars()))
     }
 
     /// True if a model goes through the E5 runtime, to the CPU and the engine.
@@ -190,7 +192,7 @@ define_class!(
     }
 );
 
-/// Compiles a package into a folder of its own, which is the caller's afterwards.
+/// Compiles a package into a folder of its own, which is the caller's afterward.
 fn compile(source: Option<&AnyObject>) -> Result<Retained<FakeUrl>, Failure> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let source = path(source).ok_or_else(|| refused("no URL"))?;
@@ -316,7 +318,8 @@ fn array_type(code: isize) -> Option<DataType> {
 }
 
 impl FakeMultiArray {
-    /// One with memory of its own, and an element of nothing between the others: nobody may take it for packed.
+    /// One with memory of its own, and an element of nothing between the others: nobody may take it
+    /// for packed.
     pub(crate) fn new((dtype, shape): &Tensor) -> Retained<FakeMultiArray> {
         let mut strides = vec![2; shape.len()];
         for axis in (0..shape.len().saturating_sub(1)).rev() {
@@ -432,12 +435,12 @@ define_class!(
         fn set_backings(&self, backings: &AnyObject) {
             // SAFETY: an object, which is kept.
             let kept = unsafe { Retained::retain(std::ptr::from_ref(backings).cast_mut()) };
-            *self.ivars().lock().unwrap_or_else(PoisonError::into_inner) = kept;
+            *lock(self.ivars()) = kept;
         }
 
         #[unsafe(method_id(outputBackings))]
         fn backings(&self) -> Object {
-            let backings = self.ivars().lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let backings = lock(self.ivars()).clone();
             backings.unwrap_or_else(|| dictionary(Vec::new()))
         }
     }
@@ -445,7 +448,7 @@ define_class!(
 
 impl FakeOptions {
     pub(crate) fn backing(&self, name: &str) -> Option<Retained<FakeMultiArray>> {
-        let backings = self.ivars().lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let backings = lock(self.ivars()).clone()?;
         backings.downcast_ref::<FakeDictionary>()?.get(name)?.downcast::<FakeMultiArray>().ok()
     }
 }

@@ -1,14 +1,16 @@
-//! The classes around the E5 runtime. Selectors as in apple-runtime §9, types as in published class listings.
+//! The classes around the E5 runtime. Selectors as in apple-runtime §9, types as in published class
+//! listings.
 //!
-//! Steps in another order than the recipe's fail, and so do descriptions, texts and features that do not agree. Operations made by
-//! hand say yes and give zeros.
+//! Steps in another order than the recipe's fail, and so do descriptions, texts and features that
+//! do not agree. Operations made by hand say yes and give zeros.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use ferrane_device::{Bindings, CompileOptions, Port, Request, Source, Surface};
+use ferrane_host::sync::lock;
 use objc2::encode::{Encoding, RefEncode};
 use objc2::rc::{Allocated, Retained};
 use objc2::runtime::{AnyObject, Bool, NSObject};
@@ -37,10 +39,6 @@ struct LibraryHandle {
 // SAFETY: the encoding of a pointer to the opaque struct.
 unsafe impl RefEncode for LibraryHandle {
     const ENCODING_REF: Encoding = Encoding::Pointer(&Encoding::Struct("e5rt_program_library", &[]));
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn of<T: objc2::DowncastTarget>(object: Option<&AnyObject>) -> Option<Retained<T>> {
@@ -186,13 +184,14 @@ struct Parts {
 }
 
 impl Parts {
-    /// Makes ready to run: the library is compiled, has the function, and the description is the function's.
+    /// Makes ready to run: the library is compiled, has the function, and the description is the
+    /// function's.
     fn prepare(&self) -> Result<(), Failure> {
         let functions = self.library.ivars().ivars().functions.get();
         let functions = functions.ok_or_else(|| refused("E5RT: the program library has no handle (2)"))?;
         let none = || refused(format!("E5RT: no function {} (3)", self.function));
         let function = functions.get(&self.function).ok_or_else(none)?;
-        if locked(function).ports != *self.description.ivars() {
+        if lock(function).ports != *self.description.ivars() {
             return Err(refused("the ports of the program are not those of the model description"));
         }
         let _ = self.ready.set(function.clone());
@@ -208,7 +207,7 @@ impl Parts {
         let features = of::<FakeFeatures>(features).ok_or_else(|| refused("no features"))?;
         let options = of::<FakeOptions>(options).ok_or_else(|| refused("no options"))?;
         let given: BTreeMap<String, _> = features.arrays().map(|(n, a)| (n.to_string(), a.tensor())).collect();
-        let compiled = locked(compiled);
+        let compiled = lock(compiled);
         if given != compiled.ports.inputs {
             return Err(refused(format!("features {given:?} for {:?}", compiled.ports.inputs)));
         }
@@ -313,16 +312,16 @@ define_class!(
     impl FakeStreamPool {
         #[unsafe(method_id(takeOut))]
         fn take(&self) -> Retained<FakeStream> {
-            let waiting = locked(self.ivars()).pop();
+            let waiting = lock(self.ivars()).pop();
             waiting.unwrap_or_else(|| make!(FakeStream, Mutex::default()))
         }
 
         #[unsafe(method(putBack:))]
         fn put_back(&self, stream: Option<&AnyObject>) {
             if let Some(stream) = of::<FakeStream>(stream) {
-                let state = std::mem::take(&mut *locked(stream.ivars()));
-                state.operations().for_each(|o| locked(o.ivars()).in_use = false);
-                locked(self.ivars()).push(stream);
+                let state = std::mem::take(&mut *lock(stream.ivars()));
+                state.operations().for_each(|o| lock(o.ivars()).in_use = false);
+                lock(self.ivars()).push(stream);
             }
         }
     }
@@ -350,14 +349,14 @@ define_class!(
     impl FakeStream {
         #[unsafe(method_id(operations))]
         fn operations(&self) -> Option<Object> {
-            locked(self.ivars()).operations.clone()
+            lock(self.ivars()).operations.clone()
         }
 
         #[unsafe(method(setOperations:))]
         fn set_operations(&self, operations: &AnyObject) {
             // SAFETY: an object, which is kept.
             let kept = unsafe { Retained::retain(std::ptr::from_ref(operations).cast_mut()) };
-            let mut state = locked(self.ivars());
+            let mut state = lock(self.ivars());
             (state.operations, state.changed) = (kept, state.ran);
         }
 
@@ -371,14 +370,14 @@ define_class!(
             let run = || {
                 of::<FakeFeatures>(features).ok_or_else(|| refused("no features"))?;
                 of::<FakeOptions>(options).ok_or_else(|| refused("no options"))?;
-                let mut state = locked(self.ivars());
+                let mut state = lock(self.ivars());
                 if state.changed {
                     let text = "Failed to add operation to E5 stream. E5RT: Reset stream to add more operations to stream. (2)";
                     return Err(refused(text));
                 }
                 state.ran = true;
                 for operation in state.operations() {
-                    let mut work = locked(operation.ivars());
+                    let mut work = lock(operation.ivars());
                     (work.in_use, work.ran) = (true, true);
                 }
                 Ok(())
@@ -429,14 +428,14 @@ define_class!(
             error: *mut *mut AnyObject,
         ) -> Bool {
             let text = "Port bindings cannot be changed while operation is in use in an execution stream";
-            let free = if locked(self.ivars()).in_use { Err(refused(format!("E5RT: {text}"))) } else { Ok(()) };
+            let free = if lock(self.ivars()).in_use { Err(refused(format!("E5RT: {text}"))) } else { Ok(()) };
             answer(free, error)
         }
 
         #[unsafe(method_id(outputFeatures))]
         fn outputs(&self) -> Option<Retained<FakeFeatures>> {
             given(|| {
-                let work = locked(self.ivars());
+                let work = lock(self.ivars());
                 let outputs = &work.ran.then_some(&work.description)?.ivars().outputs;
                 let zeros = |(name, tensor): (&String, _)| (name.clone(), FakeFeatureValue::of(FakeMultiArray::new(tensor)));
                 Some(FakeFeatures::of(outputs.iter().map(zeros).collect()))

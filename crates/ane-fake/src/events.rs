@@ -1,10 +1,11 @@
-//! Shared events, and the blocks that are told of an evaluation's end. Selectors and types as in apple-runtime §6 and in published
-//! dumps; blocks by their published layout.
+//! Shared events, and the blocks that are told of an evaluation's end. Selectors and types as in
+//! apple-runtime §6 and in published dumps; blocks by their published layout.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use ferrane_host::sync::lock;
 use objc2::encode::{Encoding, RefEncode};
 use objc2::rc::{Allocated, Retained};
 use objc2::runtime::{AnyObject, Bool, NSObject};
@@ -21,12 +22,12 @@ pub(crate) struct Counter {
 
 impl Counter {
     fn set(&self, value: u64) {
-        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
+        *lock(&self.value) = value;
         self.changed.notify_all();
     }
 
     fn wait(&self, value: u64, timeout: Duration) -> bool {
-        let now = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = lock(&self.value);
         let waiting = |now: &mut u64| *now < value;
         let (now, _) = self.changed.wait_timeout_while(now, timeout, waiting).unwrap_or_else(PoisonError::into_inner);
         *now >= value
@@ -49,7 +50,7 @@ define_class!(
 
         #[unsafe(method(signaledValue))]
         fn value(&self) -> u64 {
-            *self.ivars().value.lock().unwrap_or_else(PoisonError::into_inner)
+            *lock(&self.ivars().value)
         }
 
         #[unsafe(method(setSignaledValue:))]
@@ -216,7 +217,8 @@ const COUNTED: c_int = 1 << 25;
 /// A copy of a block, disposed of when dropped.
 pub(crate) struct Copied(Vec<u64>);
 
-// SAFETY: what a completion handler holds may be called and let go of on any thread, as the framework does.
+// SAFETY: what a completion handler holds may be called and let go of on any thread, as the
+// framework does.
 unsafe impl Send for Copied {}
 
 impl Copied {

@@ -1,4 +1,5 @@
-//! Further instances of a model. Selectors and types as in apple-runtime §6, §8, §12 and in published dumps.
+//! Further instances of a model. Selectors and types as in apple-runtime §6, §8, §12 and in
+//! published dumps.
 
 use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, NSObject};

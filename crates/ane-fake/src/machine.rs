@@ -1,4 +1,5 @@
-//! The machine, its queues and its driver. Selectors and types as in apple-runtime §2, §8, §12 and in published dumps.
+//! The machine, its queues and its driver. Selectors and types as in apple-runtime §2, §8, §12 and
+//! in published dumps.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

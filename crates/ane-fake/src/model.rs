@@ -1,11 +1,13 @@
-//! Descriptor, model, and what is inside a loaded model. Selectors and types as in apple-runtime §2, §11, §12.
+//! Descriptor, model, and what is inside a loaded model. Selectors and types as in apple-runtime
+//! §2, §11, §12.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ferrane_ane::runtime::throw;
+use ferrane_host::sync::lock;
 use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, Bool, NSObject};
 use objc2::{ClassType, DefinedClass, Message as _, define_class, msg_send};
@@ -65,7 +67,8 @@ struct Life {
 /// A request that a thread keeps.
 struct Kept(Retained<FakeRequest>);
 
-// SAFETY: a request never changes once made but for its handler, which has a lock; its surfaces are the caller's promise.
+// SAFETY: a request never changes once made but for its handler, which has a lock; its surfaces are
+// the caller's promise.
 unsafe impl Send for Kept {}
 
 /// What a model and the objects inside it share.
@@ -76,7 +79,7 @@ pub(crate) struct Core {
 
 impl Core {
     fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.life)
     }
 
     fn hex(&self) -> String {
@@ -172,7 +175,7 @@ impl Core {
         if !self.is_loaded() || !is_dictionary(options) {
             return Err(process_failure(0x16));
         }
-        let ended = request.ivars().ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = lock(&request.ivars().ended);
         // The real framework calls nil, which ends the process.
         let Some(ended) = ended.as_ref().and_then(Copied::again) else {
             throw("SIGSEGV", "a request with shared events and without a completion handler");

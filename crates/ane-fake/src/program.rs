@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use ferrane_device::{
     Bindings, CompileOptions, Device, ErrorKind, Layout, Port, Procedure, Request, Result, Source, Surface,
 };
-use ferrane_emulator::{Emulator, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions};
 use ferrane_mil::{DataType, Weights};
 
 use crate::foundation::{Object, array, dictionary, number_object, numbers, string};
@@ -19,7 +19,7 @@ pub(crate) const COMPILER: &str = "com.apple.appleneuralengine.compiler";
 const PROCESS: &str =
     "processRequest:model:qos:qIndex:modelStringID:options:returnValue:error:: ANEProgramProcessRequestDirect()";
 
-pub(crate) static EMULATOR: LazyLock<Device> = LazyLock::new(|| Device::new(Emulator::new(Options::default())));
+pub(crate) static EMULATOR: LazyLock<Device> = LazyLock::new(|| Device::new(Emulator::new(EmulatorOptions::default())));
 
 pub(crate) fn failure(domain: &str, code: isize, text: impl Into<String>) -> Failure {
     Failure { domain: domain.into(), code, text: text.into() }
@@ -96,8 +96,8 @@ impl Compiled {
             let mut access = place.surface.write().map_err(failed)?;
             let mut row = 0;
             while let (Some(from), Some(to)) = (place.layout.row(row), access.row_mut(row)) {
-                // SAFETY: the caller's surface is as long as the layout needs (`placed`), and lives for the call; the row of the
-                // emulator's surface is memory of its own.
+                // SAFETY: the caller's surface is as long as the layout needs (`placed`), and lives
+                // for the call; the row of the emulator's surface is memory of its own.
                 unsafe {
                     std::ptr::copy_nonoverlapping(base.add(from.start), to.as_mut_ptr(), from.len().min(to.len()))
                 };
@@ -170,7 +170,8 @@ fn places(ports: &[Port], next: &mut u64, alignment: usize) -> Result<Vec<Place>
     sorted.into_iter().map(place).collect()
 }
 
-/// An entry of a live list: batches, channels, depth, height and width of a tensor of any rank up to five.
+/// An entry of a live list: batches, channels, depth, height and width of a tensor of any rank up
+/// to five.
 fn live(place: &Place, suffix: &str) -> Object {
     let shape = &place.layout.shape;
     let at = |from_end: usize| shape.len().checked_sub(from_end).and_then(|i| shape.get(i)).copied().unwrap_or(1);

@@ -1,8 +1,9 @@
 //! Surface objects, requests, counters. Selectors and types as in apple-runtime §2, §6.
 
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use ferrane_host::sync::lock;
 use objc2::encode::{Encoding, RefEncode};
 use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, NSObject};
@@ -128,7 +129,7 @@ define_class!(
         fn on_end(&self, handler: *const Literal) {
             // SAFETY: a block, or nil.
             let copied = unsafe { Copied::of(handler) };
-            *self.ivars().ended.lock().unwrap_or_else(PoisonError::into_inner) = copied;
+            *lock(&self.ivars().ended) = copied;
         }
     }
 );

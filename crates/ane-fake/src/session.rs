@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use ferrane_host::sync::lock;
+
 /// The calls that are counted and can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -44,7 +46,8 @@ pub enum Silence {
 pub enum Chaining {
     /// Preparation fails with code 15, as on an M4 Max.
     Refused,
-    /// Preparation succeeds for the model inside and a client of the caller's own; what follows fails without a word, as on an M5.
+    /// Preparation succeeds for the model inside and a client of the caller's own; what follows
+    /// fails without a word, as on an M5.
     Silent,
     /// Chains run, as one project says of an M1.
     Works,
@@ -76,7 +79,8 @@ struct World {
 }
 
 impl World {
-    /// No budget, packed rows, layouts reported, predictions that compute and write where they are told.
+    /// No budget, packed rows, layouts reported, predictions that compute and write where they are
+    /// told.
     const fn new() -> World {
         World {
             calls: Vec::new(),
@@ -102,12 +106,13 @@ static RELEASED: Condvar = Condvar::new();
 static SESSION: Mutex<()> = Mutex::new(());
 
 fn world() -> MutexGuard<'static, World> {
-    WORLD.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&WORLD)
 }
 
 thread_local!(static DEPTH: Cell<usize> = const { Cell::new(0) });
 
-/// True while this thread is in an evaluation of the fake: what it does there is not the caller's doing.
+/// True while this thread is in an evaluation of the fake: what it does there is not the caller's
+/// doing.
 pub fn is_inside() -> bool {
     DEPTH.get() > 0
 }
@@ -191,7 +196,7 @@ pub struct Session {
 
 /// Waits for other tests, then starts with nothing counted and nothing ordered.
 pub fn session() -> Session {
-    let sole = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
+    let sole = lock(&SESSION);
     *world() = World::new();
     Session { _sole: sole }
 }
@@ -212,7 +217,8 @@ impl Session {
         world().budget = compiles;
     }
 
-    /// Pads rows of programs compiled from now on to a multiple of so many bytes; 64 is the published case.
+    /// Pads rows of programs compiled from now on to a multiple of so many bytes; 64 is the
+    /// published case.
     pub fn row_alignment(&self, bytes: usize) {
         world().row_alignment = bytes;
     }
@@ -248,7 +254,8 @@ impl Session {
         RELEASED.notify_all();
     }
 
-    /// Whether evaluations answer YES at once, look at nothing and are not counted: what is left is the caller's part.
+    /// Whether evaluations answer YES at once, look at nothing and are not counted: what is left is
+    /// the caller's part.
     pub fn instant(&self, instant: bool) {
         world().instant = instant;
     }

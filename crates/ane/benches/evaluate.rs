@@ -1,7 +1,9 @@
-//! What an evaluation costs on top of the message that it sends: `Request::evaluate` beside the message itself.
+//! What an evaluation costs on top of the message that it sends: `Request::evaluate` beside the
+//! message itself.
 //!
-//! `cargo bench -p ferrane-ane --bench evaluate`. Over the fake framework, whose evaluations answer and do nothing. Each way is timed in
-//! turn with the bare message, many times; a line has the medians of both and the median of their differences, for one evaluation.
+//! `cargo bench -p ferrane-ane --bench evaluate`. Over the fake framework, whose evaluations answer
+//! and do nothing. Each way is timed in turn with the bare message, many times; a line has the
+//! medians of both and the median of their differences, for one evaluation.
 #![allow(clippy::print_stdout, reason = "a bench shows its times")]
 
 #[cfg(target_vendor = "apple")]

@@ -1,15 +1,17 @@
 //! The compiler's file path: a program to the engine's own container, without loading it.
 //!
-//! `ANECCompile` is a C function of a private framework. What is known of it comes from published callers: two dictionaries, what to
-//! compile and how, and a block that is told the status. Those callers differ in the last argument (nothing, in the oldest); the
-//! block is given here. **This crate has never called it on a Mac.** The dictionaries are made as plain data first
+//! `ANECCompile` is a C function of a private framework. What is known of it comes from published
+//! callers: two dictionaries, what to compile and how, and a block that is told the status. Those
+//! callers differ in the last argument (nothing, in the oldest); the block is given here. **This
+//! crate has never called it on a Mac.** The dictionaries are made as plain data first
 //! ([`Job::options`], [`Job::flags`]), which is what tests look at.
 
 use std::path::{Path, PathBuf};
 
 use ferrane_device::{Error, ErrorKind, Result};
 
-/// Architectures that a compiler was seen to know (apple-runtime §12). One that it does not know it takes for the host's, silently.
+/// Architectures that a compiler was seen to know (apple-runtime §12). One that it does not know it
+/// takes for the host's, silently.
 pub const ARCHITECTURES: [&str; 28] = [
     "h11", "h12", "h13", "h13g", "h14", "h14g", "h14c", "h15", "h15g", "h15c", "h16", "h16g", "h16s", "h16c", "h17",
     "h17a", "h17g", "h17s", "h17c", "h17d", "h18", "m9", "m11", "t0", "t1", "u1", "u2", "u3",
@@ -110,11 +112,13 @@ impl Job {
         Ok(Property::Map(flags))
     }
 
-    /// Compiles; gives the path of the result. One that is there from before is removed first, so that it is not taken for this one's.
+    /// Compiles; gives the path of the result. One that is there from before is removed first, so
+    /// that it is not taken for this one's.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] where there is no compiler, [`ErrorKind::Unsupported`] with its status where it refused,
-    /// [`ErrorKind::System`] if it says that it succeeded and wrote nothing.
+    /// [`ErrorKind::Unavailable`] where there is no compiler, [`ErrorKind::Unsupported`] with its
+    /// status where it refused, [`ErrorKind::System`] if it says that it succeeded and wrote
+    /// nothing.
     pub fn compile(&self) -> Result<PathBuf> {
         let (options, flags) = (self.options()?, self.flags()?);
         #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
@@ -174,7 +178,8 @@ mod call {
         let status = Arc::new(AtomicU32::new(0));
         let held = Held::new(Told(status.clone()));
         let block = Block::with_status(&held);
-        // SAFETY: two dictionaries and a block, which live through the call; whoever keeps the block copies it.
+        // SAFETY: two dictionaries and a block, which live through the call; whoever keeps the
+        // block copies it.
         let call = || unsafe { function(options.as_ptr(), flags.as_ptr(), std::ptr::from_ref(&block).cast()) };
         let code = objc2::rc::autoreleasepool(|_| catch(call)).map_err(|raised| {
             Error::new(ErrorKind::System, format!("ANECCompile raised {}: {}", raised.name, raised.reason))

@@ -1,9 +1,10 @@
 //! Compiled programs kept on disk.
 //!
-//! A compile leaves `net.plist` and, with weights, `data` in the staged directory; put there again they spare the next process its
-//! compile (apple-runtime §3). An entry is a directory named by a hash of program, weights, chip and build of the system, since a
-//! compiled program is good for nothing else. It holds the files and a list of their hashes, which is written last: an entry that
-//! is damaged or half-written is none.
+//! A compile leaves `net.plist` and, with weights, `data` in the staged directory; put there again
+//! they spare the next process its compile (apple-runtime §3). An entry is a directory named by a
+//! hash of program, weights, chip and build of the system, since a compiled program is good for
+//! nothing else. It holds the files and a list of their hashes, which is written last: an entry
+//! that is damaged or half-written is none.
 
 use std::fs;
 use std::io;
@@ -19,7 +20,8 @@ const FILES: [&str; 2] = ["net.plist", "data"];
 /// The list of hashes.
 const LIST: &str = "list";
 
-/// Entries that are kept; beyond, the oldest go. Programs are some kilobytes without their weights, and have them in `data`.
+/// Entries that are kept; beyond, the oldest go. Programs are some kilobytes without their weights,
+/// and have them in `data`.
 const ENTRIES: usize = 512;
 
 /// A directory of entries.
@@ -74,7 +76,8 @@ impl Cache {
         files.iter().try_for_each(|(name, bytes)| write_whole(&folder.join(name), bytes)).is_ok()
     }
 
-    /// Keeps what a compile left in a directory. A cache that cannot be written is one that stays empty.
+    /// Keeps what a compile left in a directory. A cache that cannot be written is one that stays
+    /// empty.
     pub(crate) fn store(&self, key: &str, folder: &Path) {
         let write = || -> io::Result<()> {
             let entry = self.root.join(key);

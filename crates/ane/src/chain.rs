@@ -1,17 +1,20 @@
 //! Chains: the steps of a seam chain as one prepared request of the engine (apple-runtime §8).
 //!
-//! A chain is prepared once with a buffer for every input and an output set for every step; a run then tells, step by step, where
-//! outputs go and that inputs are ready, and waits for the event that the last set raises. That reading of the calls is ours: no
-//! published program has run a chain of MIL text to its end, and none has met hardware through this crate. So by default a chain
-//! that the framework refuses, at its preparation or at the first step of a run, goes as requests of its own, one after another;
-//! the device's notes say so and why, and [`Stats::chained`] which of the two it was.
+//! A chain is prepared once with a buffer for every input and an output set for every step; a run
+//! then tells, step by step, where outputs go and that inputs are ready, and waits for the event
+//! that the last set raises. That reading of the calls is ours: no published program has run a
+//! chain of MIL text to its end, and none has met hardware through this crate. So by default a
+//! chain that the framework refuses, at its preparation or at the first step of a run, goes as
+//! requests of its own, one after another; the device's notes say so and why, and
+//! [`Stats::chained`] which of the two it was.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use ferrane_device::backend::{Accesses, Done, Event as _, Prepared, Stats};
 use ferrane_device::{Bindings, Error, ErrorKind, Layout, Memory as _, Procedure, Result};
+use ferrane_host::sync::lock;
 use ferrane_mil::DataType;
 
 use crate::bind::foundation::{List, Map, Number, list, number};
@@ -45,7 +48,8 @@ const OUTPUT: i64 = 1;
 /// Bytes of the surface for counters: any will do, and it must be there.
 const COUNTERS: usize = 64;
 
-/// The chain that the engine has prepared for a model: one at a time, since a second preparation replaces the first.
+/// The chain that the engine has prepared for a model: one at a time, since a second preparation
+/// replaces the first.
 pub(crate) struct Active {
     chain: u64,
     client: Client,
@@ -74,10 +78,6 @@ struct Hardware {
     _counters: SurfaceMemory,
     /// A run that was given up: the surfaces are the engine's until the event has this value.
     abandoned: Mutex<Option<(u64, Accesses)>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn nil(what: &str) -> Error {
@@ -188,14 +188,15 @@ impl Hardware {
         Ok(Hardware { id, request, steps: kept, done, _counters: counters, abandoned: Mutex::default() })
     }
 
-    /// Has the engine prepare this chain for its model, and gives the client and the model that were used.
+    /// Has the engine prepare this chain for its model, and gives the client and the model that
+    /// were used.
     fn activate<'a>(&self, model: &'a Routed) -> Result<MutexGuard<'a, Option<Active>>> {
         let mut active = lock(&model.active);
         if active.as_ref().is_none_or(|a| a.chain != self.id) {
             *active = None;
             let missing = |what: &str| Error::new(ErrorKind::Unavailable, what.to_string());
-            // The in-memory model raises, and a shared client is refused: the model inside and a client of our own are what
-            // preparations succeeded with.
+            // The in-memory model raises, and a shared client is refused: the model inside and a
+            // client of our own are what preparations succeeded with.
             let client = Client::restricted(true)?.ok_or_else(|| missing("there is no client of our own"))?;
             let inner = model.running.model.model()?.ok_or_else(|| missing("the model has no model inside"))?;
             let shared = &model.running.shared;

@@ -1,7 +1,9 @@
-//! Classes of a framework as the Objective-C runtime has them, and how they differ from what is bound.
+//! Classes of a framework as the Objective-C runtime has them, and how they differ from what is
+//! bound.
 //!
-//! A dump is data: it can be written down on a Mac and held against the bindings anywhere. What is bound is data, too
-//! (`data/bound.txt`, held equal to the bindings by a test), so that the comparison needs no runtime.
+//! A dump is data: it can be written down on a Mac and held against the bindings anywhere. What is
+//! bound is data, too (`data/bound.txt`, held equal to the bindings by a test), so that the
+//! comparison needs no runtime.
 
 use ferrane_device::{Error, ErrorKind, Result};
 
@@ -79,7 +81,8 @@ impl std::fmt::Display for Difference {
 /// What the names of a framework's private classes begin with: the engine's own, Core ML's.
 const FAMILIES: [&str; 2] = ["_ANE", "ML"];
 
-/// Holds a dump against what is bound. Only the families of classes that the dump has any of are judged: a dump is of one framework.
+/// Holds a dump against what is bound. Only the families of classes that the dump has any of are
+/// judged: a dump is of one framework.
 pub fn differences(dump: &[Class]) -> Vec<Difference> {
     let families: Vec<&str> =
         FAMILIES.into_iter().filter(|family| dump.iter().any(|c| c.name.starts_with(family))).collect();
@@ -119,7 +122,8 @@ fn method<'d>(dump: &'d [Class], class: &'d Class, name: &str) -> Option<&'d Met
     None
 }
 
-/// Whether two encodings say the same types. BOOL is `B` on one kind of computer, a char with or without a sign on others.
+/// Whether two encodings say the same types. BOOL is `B` on one kind of computer, a char with or
+/// without a sign on others.
 fn same(bound: &str, found: &str) -> bool {
     let (bound, found) = (bare(bound), bare(found));
     let letter = |(b, f): (u8, u8)| b == f || b == b'B' && matches!(f, b'c' | b'C');
@@ -192,7 +196,8 @@ mod runtime {
     /// The items of a list that the runtime made, which is then freed.
     ///
     /// # Safety
-    /// `list` is null or `count` pointers in memory of the runtime's `free`, each null or to what lives for ever.
+    /// `list` is null or `count` pointers in memory of the runtime's `free`, each null or to what
+    /// lives for ever.
     unsafe fn taken<T>(list: *mut *const T, count: u32) -> Vec<&'static T> {
         if list.is_null() {
             return Vec::new();
@@ -222,7 +227,8 @@ mod runtime {
             taken(list.cast(), count)
         };
         let one = |method: &RuntimeMethod| {
-            // SAFETY: a method of the runtime; its encoding is a terminated text that lives as long.
+            // SAFETY: a method of the runtime; its encoding is a terminated text that lives as
+            // long.
             let types = unsafe {
                 let types = ffi::method_getTypeEncoding(method);
                 if types.is_null() { c"" } else { CStr::from_ptr(types) }
@@ -269,7 +275,8 @@ mod runtime {
         if !opened(name) {
             return Ok(None);
         }
-        // As in `…/AppleNeuralEngine.framework/Versions/A/AppleNeuralEngine`, whether a name or a path was given.
+        // As in `…/AppleNeuralEngine.framework/Versions/A/AppleNeuralEngine`, whether a name or a
+        // path was given.
         let name = name.trim_end_matches('/').rsplit('/').next().unwrap_or(name).trim_end_matches(".framework");
         let part = format!("/{name}.framework/");
         let of = |class: &&AnyClass| {
@@ -294,7 +301,7 @@ mod runtime {
         };
         let open = |path: String| {
             let Ok(path) = std::ffi::CString::new(path) else { return false };
-            // SAFETY: a terminated path; opening a framework runs its initialisers only.
+            // SAFETY: a terminated path; opening a framework runs its initializers only.
             let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
             !library.is_null()
         };

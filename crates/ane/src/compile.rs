@@ -1,12 +1,13 @@
 //! What compiles cost the process: a budget, and time after a failure.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ferrane_device::{Error, ErrorKind, Result};
-use ferrane_target::Profile;
+use ferrane_host::sync::lock;
+use ferrane_machine::Profile;
 
 /// Successful compiles of this process: the budget is the process's, whatever devices are open.
 static SPENT: AtomicUsize = AtomicUsize::new(0);
@@ -14,22 +15,23 @@ static SPENT: AtomicUsize = AtomicUsize::new(0);
 /// When the last compile of this process failed.
 static FAILED: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Compiles that this process has spent of the engine's budget. Programs out of the cache cost nothing.
+/// Compiles that this process has spent of the engine's budget. Programs out of the cache cost
+/// nothing.
 pub fn compiles() -> usize {
     SPENT.load(Ordering::Relaxed)
 }
 
-/// Makes a compile. One that comes soon after a failed one waits until the compile service has recovered: failures that arrive
-/// faster stall the compiles of everybody (apple-runtime §14).
+/// Makes a compile. One that comes soon after a failed one waits until the compile service has
+/// recovered: failures that arrive faster stall the compiles of everybody (apple-runtime §14).
 pub(crate) fn paced(profile: &Profile, recovery: Duration, compile: impl FnOnce() -> Result<()>) -> Result<()> {
-    let failed = *FAILED.lock().unwrap_or_else(PoisonError::into_inner);
+    let failed = *lock(&FAILED);
     if let Some(left) = failed.and_then(|at| recovery.checked_sub(at.elapsed())) {
         thread::sleep(left);
     }
     let result = compile();
     match &result {
         Ok(()) => drop(SPENT.fetch_add(1, Ordering::Relaxed)),
-        Err(_) => *FAILED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now()),
+        Err(_) => *lock(&FAILED) = Some(Instant::now()),
     }
     result.map_err(|e| budget(profile, e))
 }
@@ -71,7 +73,7 @@ mod tests {
         paced(&profile, recovery, || Ok(())).unwrap();
         assert!(begun.elapsed() < recovery);
 
-        profile.compile_budget.value = ferrane_target::profile::Limit(Some(2));
+        profile.compile_budget.value = ferrane_machine::profile::Limit(Some(2));
         let error = paced(&profile, Duration::ZERO, fail).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::CompileBudget);
         assert!(error.message().starts_with("2 programs"), "{error}");

@@ -1,6 +1,6 @@
 //! The backend: the stages of the seam as calls of the in-memory path (apple-runtime §2).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ferrane_device::backend::{
@@ -10,7 +10,8 @@ use ferrane_device::backend::{
 use ferrane_device::queue::Queue;
 use ferrane_device::staging::{Staged, sweep};
 use ferrane_device::{Bindings, Error, ErrorKind, Layout, Memory, Port, Procedure, Result};
-use ferrane_target::Profile;
+use ferrane_host::sync::lock;
+use ferrane_machine::Profile;
 
 use crate::bind::foundation::{Map, Number, data, list, map, number};
 use crate::bind::{Descriptor, InMemoryModel, Request, SurfaceObject, Wrap as _};
@@ -53,7 +54,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// Adds a remark, once.
     pub(crate) fn note(&self, remark: String) {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = lock(&self.notes);
         if !notes.contains(&remark) {
             notes.push(remark);
         }
@@ -76,8 +77,9 @@ impl Ane {
     }
 }
 
-/// To how many bytes the sizes of surfaces are rounded up: two lines of the H17 family, on which a port of a published trainer wants
-/// them (claim C143); exact sizes elsewhere, which every trainer that ran used.
+/// To how many bytes the sizes of surfaces are rounded up: two lines of the H17 family, on which a
+/// port of a published trainer wants them (claim C143); exact sizes elsewhere, which every trainer
+/// that ran used.
 fn alignment(profile: &Profile) -> usize {
     if profile.subject.generation() >= 17 { 128 } else { 1 }
 }
@@ -138,7 +140,7 @@ impl Backend for Ane {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.0.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0.notes).clone()
     }
 }
 
@@ -181,7 +183,7 @@ struct Program {
 
 impl Program {
     fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
-        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.compiled)
     }
 
     /// Compiles what is staged, and keeps the result.
@@ -206,12 +208,14 @@ impl Compiled for Program {
 
     fn load(&self) -> Result<Arc<dyn Loaded>> {
         let mut stage = self.stage();
-        // Later loads make a model anew; it finds what the first one compiled in the staged directory.
+        // Later loads make a model anew; it finds what the first one compiled in the staged
+        // directory.
         let model = stage.model.take().map_or_else(|| model(&self.descriptor), Ok)?;
         let running =
             Running { shared: self.shared.clone(), model, loaded: Mutex::new(false), _staged: self.staged.clone() };
         if let Err(error) = running.load() {
-            // What came out of the cache may be of no use to this system after all: then it is compiled.
+            // What came out of the cache may be of no use to this system after all: then it is
+            // compiled.
             if !stage.restored {
                 return Err(error);
             }
@@ -243,7 +247,7 @@ pub(crate) struct Running {
 impl Running {
     /// Loads it, with one retry.
     fn load(&self) -> Result<()> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = lock(&self.loaded);
         let Shared { opened, no_options, .. } = &*self.shared;
         let load = || self.model.load(opened.qos, no_options);
         load().or_else(|first| {
@@ -256,7 +260,7 @@ impl Running {
     }
 
     fn unload(&self) -> Result<()> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = lock(&self.loaded);
         if *loaded {
             self.model.unload(self.shared.opened.qos)?;
             *loaded = false;
@@ -284,7 +288,7 @@ pub(crate) struct Routed {
 
 impl Routed {
     fn route(&self) -> Arc<Route> {
-        self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.route).clone()
     }
 }
 
@@ -298,7 +302,8 @@ pub(crate) fn placed(port: &Port, bindings: &Bindings) -> Result<(Number, Surfac
     let bad = |why: &str| Error::new(ErrorKind::Binding, why).with_port(&port.name);
     let surface = bindings.surface(&port.name).ok_or_else(|| bad("no surface bound"))?;
     let found = behind(surface.memory().foreign()).ok_or_else(|| bad("the surface is not of this device"))?;
-    // SAFETY: the memory behind the binding lives as long as this call, and the object keeps the surface after it.
+    // SAFETY: the memory behind the binding lives as long as this call, and the object keeps the
+    // surface after it.
     let object = SurfaceObject::with(unsafe { found.as_ref() })?;
     Ok((number(u64::from(port.symbol))?, object.ok_or_else(|| bad("the framework takes no such surface"))?))
 }
@@ -359,8 +364,8 @@ impl Loaded for LoadedModel {
         running.load()?;
         let route = Route::new(running.shared.opened.dispatch, &running.model)?;
         // What was prepared went with the program.
-        *self.model.active.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        *self.model.route.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(route);
+        *lock(&self.model.active) = None;
+        *lock(&self.model.route) = Arc::new(route);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
-//! The four ways to run a request (apple-runtime §5). They take the same model and the same requests; which is fastest depends on
-//! sizes and on how many models are loaded, so it is an option of opening.
+//! The four ways to run a request (apple-runtime §5). They take the same model and the same
+//! requests; which is fastest depends on sizes and on how many models are loaded, so it is an
+//! option of opening.
 
 use ferrane_device::{Error, ErrorKind, Result};
 

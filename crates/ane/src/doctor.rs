@@ -59,7 +59,7 @@ fn of(system: &crate::System) -> Facts {
         architecture: text(DeviceInfo::architecture()),
         engines: DeviceInfo::engines().ok(),
         cores: DeviceInfo::cores().ok(),
-        profile: system.profile().filter(|name| ferrane_target::Profile::named(name).is_ok()),
+        profile: system.profile().filter(|name| ferrane_machine::Profile::named(name).is_ok()),
         bound: table.len(),
         problems: table.iter().filter_map(|m| m.check().err()).map(|e| e.message().to_string()).collect(),
     }

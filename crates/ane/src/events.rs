@@ -1,17 +1,22 @@
-//! The seam's events as counters of the system, and the fences of a request: what it waits for and what it raises.
+//! The seam's events as counters of the system, and the fences of a request: what it waits for and
+//! what it raises.
 //!
-//! Two ways. The *engine* waits and raises by itself: the events go with the request (`_ANESharedEvents`), which is then evaluated
-//! asynchronously; published measurements on an M1 Max found such waits honoured and such values raised. Or the *host* does both
-//! around an ordinary request, which is the only way for events of other devices. Neither has met hardware through this crate.
+//! Two ways. The *engine* waits and raises by itself: the events go with the request
+//! (`_ANESharedEvents`), which is then evaluated asynchronously; published measurements on an M1
+//! Max found such waits honored and such values raised. Or the *host* does both around an ordinary
+//! request, which is the only way for events of other devices. Neither has met hardware through
+//! this crate.
 //!
-//! An engine that waits for an event that nobody raises keeps its surfaces for good. So after a timeout the guards stay with the
-//! request until its handler is called, and the surfaces read as busy.
+//! An engine that waits for an event that nobody raises keeps its surfaces for good. So after a
+//! timeout the guards stay with the request until its handler is called, and the surfaces read as
+//! busy.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ferrane_device::backend::{Accesses, Event, Events};
 use ferrane_device::{Bindings, Error, ErrorKind, Foreign, Result};
+use ferrane_host::sync::lock;
 
 use crate::bind::foundation::list;
 use crate::bind::{Block, Handler, Held, Request, SharedEvent, SharedEvents, SignalEvent, WaitEvent, Wrap as _};
@@ -37,10 +42,6 @@ pub(crate) struct Counter {
     object: SharedEvent,
     /// Held while the CPU compares and raises.
     raising: Mutex<()>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Counter {
@@ -135,7 +136,8 @@ pub(crate) struct EngineFences {
 }
 
 impl Fences {
-    /// Those of bindings. `symbol` is that of the output whose completion is raised; `note` is told why the engine does not wait.
+    /// Those of bindings. `symbol` is that of the output whose completion is raised; `note` is told
+    /// why the engine does not wait.
     ///
     /// # Errors
     /// With [`Fencing::Engine`], [`ErrorKind::Unavailable`] with what is missing.

@@ -1,35 +1,47 @@
 //! The real Apple Neural Engine behind the device seam.
 //!
-//! The engine is reached through a private framework of macOS, whose classes are looked up by name at run time ([`bind`]): nothing
-//! is linked against it. A program goes the in-memory path of apple-runtime §2: text and weights become a *descriptor*, it a
-//! *model*; the caller stages the same files in a directory; then compile, load, evaluate and unload are messages. Surfaces are
-//! IOSurfaces; order, names and strides of ports are what the loaded model reports ([`attributes`]).
+//! The engine is reached through a private framework of macOS, whose classes are looked up by name
+//! at run time ([`bind`]): nothing is linked against it. A program goes the in-memory path of
+//! apple-runtime §2: text and weights become a *descriptor*, it a *model*; the caller stages the
+//! same files in a directory; then compile, load, evaluate and unload are messages. Surfaces are
+//! IOSurfaces; order, names and strides of ports are what the loaded model reports
+//! ([`attributes`]).
 //!
-//! The one decision: the same source runs on a Mac and, with the feature `objc-runtime`, over a framework that somebody defines and
-//! injects on any system, so every call is tested where there is no engine. Without an injection [`open`] says that there is none.
+//! The one decision: the same source runs on a Mac and, with the feature `objc-runtime`, over a
+//! framework that somebody defines and injects on any system, so every call is tested where there
+//! is no engine. Without an injection [`open`] says that there is none.
 //!
 //! Options of [`open`]:
 //!
-//! - `profile=NAME`, or a report's file: which machine this is; else what the system says of itself, else the default profile.
-//! - `path=inmem|e5`: the in-memory path, or Core ML's E5 runtime (`e5`; apple-runtime §9), which wants macOS 15 and a cache folder
-//!   that can be written. What it was given to run it is seen to have run, once for each program. Its ports are slower: it takes
-//!   fp32, so fp16 is converted on both sides. The other options are the in-memory path's.
-//! - `dispatch=standard|realtime|process-request|direct`: the way that requests go (apple-runtime §5).
-//! - `cache=off|FOLDER`: where compiled programs are kept; on a Mac `~/Library/Caches/ferrane/ane` unless said otherwise.
-//! - `fences=auto|engine|host`: who waits for the events of requests and raises them; `auto` is the engine where the framework and
-//!   the events allow it, and the host elsewhere.
-//! - `event-timeout=SECONDS`: how long a request waits for its events, and a chain for its end; 60 unless said otherwise.
-//! - `chain=auto|hardware|off`: whether the steps of a chain go as one request of the engine; `auto` takes them one after another
-//!   where it is refused, and the device's notes say why.
-//! - `isolate=off|on|SECONDS`: whether the engine is reached in a child process, and how long one answer may take ([`isolate`]).
-//! - `qos=N`: the quality of service of every call, 0 to 63; 21 unless said otherwise, and no other was seen to matter.
+//! - `machine=NAME`, or a report's file: which machine this is; else what the system says of
+//!   itself, else the default profile.
+//! - `path=inmem|e5`: the in-memory path, or Core ML's E5 runtime (`e5`; apple-runtime §9), which
+//!   wants macOS 15 and a cache folder that can be written. What it was given to run it is seen to
+//!   have run, once for each program. Its ports are slower: it takes fp32, so fp16 is converted on
+//!   both sides. The other options are the in-memory path's.
+//! - `dispatch=standard|realtime|process-request|direct`: the way that requests go (apple-runtime
+//!   §5).
+//! - `cache=off|FOLDER`: where compiled programs are kept; on a Mac `~/Library/Caches/ferrane/ane`
+//!   unless said otherwise.
+//! - `fences=auto|engine|host`: who waits for the events of requests and raises them; `auto` is the
+//!   engine where the framework and the events allow it, and the host elsewhere.
+//! - `event-timeout=SECONDS`: how long a request waits for its events, and a chain for its end; 60
+//!   unless said otherwise.
+//! - `chain=auto|hardware|off`: whether the steps of a chain go as one request of the engine;
+//!   `auto` takes them one after another where it is refused, and the device's notes say why.
+//! - `isolate=off|on|SECONDS`: whether the engine is reached in a child process, and how long one
+//!   answer may take ([`isolate`]).
+//! - `qos=N`: the quality of service of every call, 0 to 63; 21 unless said otherwise, and no other
+//!   was seen to matter.
 //!
-//! No part of it has met hardware: it is proven over the fake framework, whose rules are those that were published.
+//! No part of it has met hardware: it is proven over the fake framework, whose rules are those that
+//! were published.
 //!
 //! [`aot`] gives a program to the compiler's C function, which makes a file of it.
 //!
-//! `unsafe` is in `bind` (messages), `aot` (the compiler), `e5` (arrays of Core ML), `system` (C functions), `surface` (shared memory),
-//! `device` and `chain` (a surface behind a handle) and `runtime` (the Objective-C runtime of the feature).
+//! `unsafe` is in `bind` (messages), `aot` (the compiler), `e5` (arrays of Core ML), `system` (C
+//! functions), `surface` (shared memory), `device` and `chain` (a surface behind a handle) and
+//! `runtime` (the Objective-C runtime of the feature).
 #![deny(missing_docs)]
 
 pub mod aot;
@@ -70,7 +82,7 @@ use std::time::Duration;
 pub use compile::compiles;
 pub use doctor::{Facts, facts};
 use ferrane_device::{Device, Error, ErrorKind, OpenOptions, Result};
-use ferrane_target::Profile;
+use ferrane_machine::Profile;
 #[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
 pub use system::inject;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
@@ -111,13 +123,14 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The quality of service that every published program uses (benchmarks §9).
 const QOS: u32 = 21;
 
-/// How long a child process may take for an answer unless the option says it: no published compile took minutes.
+/// How long a child process may take for an answer unless the option says it: no published compile
+/// took minutes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 fn given(text: &str) -> Result<Given> {
     let mut options = OpenOptions::parse("ane", text)?;
     let named = |name: String| Profile::find(&name).map_err(|e| Error::new(ErrorKind::Option, e.to_string()));
-    let profile = options.take("profile", "NAME").map(named).transpose()?;
+    let profile = options.take("machine", "NAME").map(named).transpose()?;
     let e5 = options.take_one_of("path", &PATH)?.unwrap_or(false);
     let dispatch = options.take_one_of("dispatch", &DISPATCH)?;
     let cache = options.take("cache", "off|FOLDER");
@@ -169,8 +182,8 @@ fn given(text: &str) -> Result<Given> {
 /// Opens the engine; the options are those of the crate's documentation.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`] where there is no engine or the framework lacks a class or a method (named in the message),
-/// [`ErrorKind::Option`] for an unknown option or value.
+/// [`ErrorKind::Unavailable`] where there is no engine or the framework lacks a class or a method
+/// (named in the message), [`ErrorKind::Option`] for an unknown option or value.
 pub fn open(options: &str) -> Result<Device> {
     let given = given(options)?;
     #[cfg(target_vendor = "apple")]
@@ -268,7 +281,7 @@ mod tests {
             "path=e5&dispatch=direct",
             "qos=3&path=e5",
             "path=e5&cache=off",
-            "profile=m99",
+            "machine=m99",
             "dispatch=fast",
             "qos=64",
             "qos=high",

@@ -1,8 +1,9 @@
 //! Ports: which surfaces a loaded program takes, in which order and how laid out.
 //!
-//! Order, symbols and strides are what the model reports ([`crate::attributes`]), because the engine orders and pads by rules of its
-//! own. Element types and extents are the program's. A model that reports no strides has rows laid out by the profile's
-//! `row_alignment`; one that reports nothing at all has its ports in the program's order.
+//! Order, symbols and strides are what the model reports ([`crate::attributes`]), because the
+//! engine orders and pads by rules of its own. Element types and extents are the program's. A model
+//! that reports no strides has rows laid out by the profile's `row_alignment`; one that reports
+//! nothing at all has its ports in the program's order.
 
 use ferrane_device::{Error, ErrorKind, Layout, Port, Procedure, Result};
 use ferrane_mil::{DataType, Function, Program, Type, ValueId};
@@ -75,7 +76,8 @@ pub(crate) fn procedures(
         None => Attributes::default(),
     };
     if attributes.procedures.is_empty() {
-        // Symbols count on from one procedure to the next: procedure N of one port has the symbol N (claim C012).
+        // Symbols count on from one procedure to the next: procedure N of one port has the symbol N
+        // (claim C012).
         let (mut inputs, mut outputs) = (0, 0);
         let in_order = |(id, declared)| in_order(id, declared, (&mut inputs, &mut outputs), row_alignment);
         return declared.iter().enumerate().map(in_order).collect();

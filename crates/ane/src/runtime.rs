@@ -1,10 +1,11 @@
 //! A small Objective-C runtime: what `objc2` with its feature `gnustep-1-7` calls.
 //!
-//! Classes, methods and selectors live for ever. Every object starts with its class and a reference count; classes are objects of
-//! their metaclasses. An unknown selector panics with its name, which is the right end for a test.
+//! Classes, methods and selectors live for ever. Every object starts with its class and a reference
+//! count; classes are objects of their metaclasses. An unknown selector panics with its name, which
+//! is the right end for a test.
 //!
-//! The functions are exported under the runtime's C names; their contracts are the runtime's own. Exceptions are panics with an
-//! [`Exception`] as payload ([`throw`]).
+//! The functions are exported under the runtime's C names; their contracts are the runtime's own.
+//! Exceptions are panics with an [`Exception`] as payload ([`throw`]).
 #![allow(missing_docs, clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 // A poisoned table or a missing method is a broken test.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -100,7 +101,8 @@ fn init() {
         CLASSES.lock().unwrap().insert(c"NSObject".into(), pointer(&NSOBJECT) as usize);
         macro_rules! method {
             ($class:expr, $name:literal, $types:literal, $function:expr, $ty:ty) => {
-                // SAFETY: the function has the type that its encoding says, and is called as that type.
+                // SAFETY: the function has the type that its encoding says, and is called as that
+                // type.
                 unsafe {
                     let imp = std::mem::transmute::<$ty, Imp>($function as $ty);
                     add(&$class, sel_registerName($name.as_ptr()), $types, imp)
@@ -241,7 +243,8 @@ unsafe extern "C-unwind" fn autorelease(object: *mut Object, _: Sel) -> *mut Obj
 }
 
 unsafe fn send(object: *mut Object, name: &CStr) -> *mut Object {
-    // SAFETY: the methods sent here take nothing and give nothing or an object; a result that is not there is not used.
+    // SAFETY: the methods sent here take nothing and give nothing or an object; a result that is
+    // not there is not used.
     unsafe {
         let selector = sel_registerName(name.as_ptr());
         let imp = objc_msg_lookup(object, selector);
@@ -322,7 +325,8 @@ macro_rules! exported {
             #[unsafe(no_mangle)]
             pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) $(-> $ret)? {
                 init();
-                // SAFETY: the contracts of the runtime's functions: arguments are what their types say.
+                // SAFETY: the contracts of the runtime's functions: arguments are what their types
+                // say.
                 #[allow(unused_unsafe)]
                 unsafe { $body }
             }

@@ -1,4 +1,5 @@
-//! What is given to a compile: as the text and files that go to the framework, and as a program that is read.
+//! What is given to a compile: as the text and files that go to the framework, and as a program
+//! that is read.
 
 use std::borrow::Cow;
 

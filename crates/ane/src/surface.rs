@@ -1,7 +1,7 @@
 //! Memory in IOSurfaces.
 //!
-//! A surface is a flat byte buffer (apple-runtime §7). It is locked while the CPU looks at it, and the access state of the seam
-//! keeps the CPU away while a request has it.
+//! A surface is a flat byte buffer (apple-runtime §7). It is locked while the CPU looks at it, and
+//! the access state of the seam keeps the CPU away while a request has it.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::system::SurfaceFunctions;
 /// `kIOSurfaceLockReadOnly`.
 const READ_ONLY: u32 = 1;
 
-/// Surfaces above this many bytes, those of whole weight matrices, are made global (apple-runtime §7).
+/// Surfaces above this many bytes, those of whole weight matrices, are made global (apple-runtime
+/// §7).
 const GLOBAL: usize = 16 << 20;
 
 /// One counted reference to a surface.
@@ -25,7 +26,8 @@ struct Owned {
     surface: NonNull<IoSurface>,
 }
 
-// SAFETY: IOSurface's functions may be called from any thread, and the reference is given back once.
+// SAFETY: IOSurface's functions may be called from any thread, and the reference is given back
+// once.
 unsafe impl Send for Owned {}
 // SAFETY: as above.
 unsafe impl Sync for Owned {}
@@ -73,8 +75,9 @@ impl SurfaceMemory {
         let base = NonNull::new(base.cast::<u8>()).filter(|_| have >= size);
         let base =
             base.ok_or_else(|| Error::new(ErrorKind::System, format!("a surface of {size} bytes came out smaller")))?;
-        // SAFETY: the base address of a surface is fixed while it lives, which `owned` sees to; the bytes are zeroed by the
-        // system. Only this memory hands out guards for them, and the engine touches them only while a request holds the guards.
+        // SAFETY: the base address of a surface is fixed while it lives, which `owned` sees to; the
+        // bytes are zeroed by the system. Only this memory hands out guards for them, and the
+        // engine touches them only while a request holds the guards.
         let bytes = unsafe { SharedBytes::from_raw(base, have, owned.clone()) };
         Ok(SurfaceMemory { owned, bytes })
     }

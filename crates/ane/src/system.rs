@@ -1,7 +1,7 @@
 //! The system below: which one it is, and the C functions of IOSurface.
 //!
-//! On a Mac they are found at run time. With the feature `objc-runtime` another system can be put in their place, once for the
-//! process ([`inject`]).
+//! On a Mac they are found at run time. With the feature `objc-runtime` another system can be put
+//! in their place, once for the process ([`inject`]).
 
 use std::ffi::{CStr, c_void};
 use std::path::PathBuf;
@@ -29,7 +29,8 @@ pub struct SurfaceFunctions {
     pub release: unsafe extern "C" fn(*const c_void),
 }
 
-/// `ANECCompile`: two dictionaries, and a block that is told a status of 32 bits and a dictionary; as published callers declare it.
+/// `ANECCompile`: two dictionaries, and a block that is told a status of 32 bits and a dictionary;
+/// as published callers declare it.
 pub type CompileFunction = unsafe extern "C-unwind" fn(*const AnyObject, *const AnyObject, *const c_void) -> i32;
 
 /// A system with an engine.
@@ -59,11 +60,12 @@ pub struct System {
 
 static SYSTEM: OnceLock<System> = OnceLock::new();
 
-/// Puts a system in place, with its classes registered in the runtime of this crate; the first one stays.
+/// Puts a system in place, with its classes registered in the runtime of this crate; the first one
+/// stays.
 ///
 /// # Safety
-/// The functions of surfaces do what Apple's do, and the classes that are bound ([`crate::bind::table`]) do nothing with their
-/// arguments that Apple's are not documented to do.
+/// The functions of surfaces do what Apple's do, and the classes that are bound
+/// ([`crate::bind::table`]) do nothing with their arguments that Apple's are not documented to do.
 #[cfg(not(target_vendor = "apple"))]
 pub unsafe fn inject(system: System) {
     let _ = SYSTEM.set(system);
@@ -85,8 +87,8 @@ pub(crate) fn has_symbol(name: &CStr) -> bool {
     SYSTEM.get().is_some_and(|system| (system.symbol)(name))
 }
 
-/// Opens Core ML, which brings the classes and functions of the E5 path. Where it cannot be opened they stay missing, and that is
-/// what is told.
+/// Opens Core ML, which brings the classes and functions of the E5 path. Where it cannot be opened
+/// they stay missing, and that is what is told.
 pub(crate) fn open_core_ml() {
     #[cfg(target_vendor = "apple")]
     let _ = apple::library(apple::CORE_ML);
@@ -123,7 +125,7 @@ mod apple {
 
     /// Opens a library; it stays open.
     pub(super) fn library(path: &CStr) -> Result<NonNull<c_void>> {
-        // SAFETY: a terminated path; opening a system framework runs its initialisers only.
+        // SAFETY: a terminated path; opening a system framework runs its initializers only.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         let missing = || Error::new(ErrorKind::Unavailable, format!("cannot open {}", path.to_string_lossy()));
         NonNull::new(library).ok_or_else(missing)

@@ -1,5 +1,6 @@
-//! The engine in a child process, over the fake: what works without it works in it, and a child that is killed or hangs is an error
-//! and no more. A binary with a `main` of its own, because the child is this program started again.
+//! The engine in a child process, over the fake: what works without it works in it, and a child
+//! that is killed or hangs is an error and no more. A binary with a `main` of its own, because the
+//! child is this program started again.
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -74,7 +75,7 @@ mod linux {
 
     fn load(device: &Device) -> Loaded {
         let source = Source::Text { mil: TEXT.as_bytes(), weights: &Weights::new() };
-        let executable = device.compile(source, &CompileOptions::labelled("test")).unwrap().load().unwrap();
+        let executable = device.compile(source, &CompileOptions::labeled("test")).unwrap().load().unwrap();
         let [x, y] = ["x", "y"].map(|port| device.surface(&executable.port(port).unwrap().layout).unwrap());
         let request = executable.prepare(Bindings::new().bind("x", &x).bind("y", &y)).unwrap();
         x.write_f32(&[1.5; 32]).unwrap();
@@ -90,7 +91,7 @@ mod linux {
         let (odd, none) = (TEXT.replace("relu", "rule"), Weights::new());
         let compile = |device: &Device| {
             let source = Source::Text { mil: odd.as_bytes(), weights: &none };
-            device.compile(source, &CompileOptions::labelled("odd")).map(drop).unwrap_err()
+            device.compile(source, &CompileOptions::labeled("odd")).map(drop).unwrap_err()
         };
         let (found, expected) = (compile(&device), compile(&ferrane_ane::open("").unwrap()));
         assert_eq!(found.to_string(), expected.to_string());

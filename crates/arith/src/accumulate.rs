@@ -1,6 +1,7 @@
 //! Sums: products in the multiply-accumulate unit, and reductions outside of it.
 //!
-//! Exact sums are whole numbers of units: 2⁻⁴⁸, the least product of two fp16 values, or the grid's unit. They live in 128 bits.
+//! Exact sums are whole numbers of units: 2⁻⁴⁸, the least product of two fp16 values, or the grid's
+//! unit. They live in 128 bits.
 
 use crate::{Accumulator, Denormals, Reduction, Rules};
 
@@ -29,17 +30,19 @@ impl Rules {
         if self.mac_denormals == Denormals::Flush && x.abs() < NORMAL { 0.0 } else { x }
     }
 
-    /// A product of two operands in whole units of the grid: nearest, ties as the rounding says, tiny ones gone.
+    /// A product of two operands in whole units of the grid: nearest, ties as the rounding says,
+    /// tiny ones gone.
     pub fn grid_product(&self, a: f32, b: f32) -> f64 {
         // Exact: 22 bits.
         let units = f64::from(a) * f64::from(b) * f64::from(self.grid_scale());
         if units.abs() < f64::from(self.grid_flush) { 0.0 } else { self.rounding.whole(units) }
     }
 
-    /// The sum of `taps` products of fp16 values, before it is rounded: `term` gives both factors of each.
+    /// The sum of `taps` products of fp16 values, before it is rounded: `term` gives both factors
+    /// of each.
     ///
-    /// A partial sum that reaches the ceiling stays infinite. With one tap nothing accumulates: the product is exact, and the
-    /// ceiling that of fp16 (emulator §4).
+    /// A partial sum that reaches the ceiling stays infinite. With one tap nothing accumulates: the
+    /// product is exact, and the ceiling that of fp16 (emulator §4).
     pub fn dot(&self, taps: usize, term: impl Fn(usize) -> (f32, f32)) -> f64 {
         let term = |i| {
             let (a, b) = term(i);
@@ -107,7 +110,8 @@ impl Rules {
         if sum.is_nan() { sum } else { f64::INFINITY.copysign(sum) }
     }
 
-    /// What the unit stores for a sum of `taps` products: bias (as fp16) added, checked against the ceiling, rounded once.
+    /// What the unit stores for a sum of `taps` products: bias (as fp16) added, checked against the
+    /// ceiling, rounded once.
     #[inline(always)]
     pub fn output(&self, taps: usize, sum: f64, bias: f32) -> f32 {
         let total = sum + f64::from(self.rounding.f32(bias));
@@ -116,16 +120,19 @@ impl Rules {
         self.rounding.f64(stored)
     }
 
-    /// A dot product of fp16 values, stored: [`dot`](Self::dot) and [`output`](Self::output). The shorter one decides.
+    /// A dot product of fp16 values, stored: [`dot`](Self::dot) and [`output`](Self::output). The
+    /// shorter one decides.
     pub fn product(&self, a: &[f32], b: &[f32], bias: f32) -> f32 {
         let taps = a.len().min(b.len());
         self.output(taps, self.dot(taps, |i| (a[i], b[i])), bias)
     }
 
-    /// True where no partial sum of `taps` products can reach the ceiling, in any order: by the Cauchy–Schwarz inequality, from
-    /// the sums of squares of both operands. Then a sum of grid units fits 32 bits, and the order does not matter.
+    /// True where no partial sum of `taps` products can reach the ceiling, in any order: by the
+    /// Cauchy–Schwarz inequality, from the sums of squares of both operands. Then a sum of grid
+    /// units fits 32 bits, and the order does not matter.
     pub fn cannot_overflow(&self, taps: usize, squares: (f64, f64)) -> bool {
-        // Each product is off by half a unit at most; the squares are sums of rounded numbers themselves.
+        // Each product is off by half a unit at most; the squares are sums of rounded numbers
+        // themselves.
         let most = (squares.0 * squares.1).sqrt() * 1.000_001 + taps as f64 / f64::from(self.grid_scale());
         most < self.ceiling().min(32768.0)
     }
@@ -167,7 +174,8 @@ impl Rules {
     }
 }
 
-/// One addition inside of a tile: both operands cut to 11 fraction bits of the larger, toward zero (emulator §3.2).
+/// One addition inside of a tile: both operands cut to 11 fraction bits of the larger, toward zero
+/// (emulator §3.2).
 ///
 /// Without branches, so that a loop over it becomes vector code.
 #[inline(always)]
@@ -187,7 +195,8 @@ pub fn exact_sum(units: i64) -> f64 {
     to_odd(i128::from(units)) / EXACT
 }
 
-/// A whole number as an `f64` that rounds to the same fp16 value: truncated to 53 bits, and odd if anything was cut off.
+/// A whole number as an `f64` that rounds to the same fp16 value: truncated to 53 bits, and odd if
+/// anything was cut off.
 fn to_odd(n: i128) -> f64 {
     let magnitude = n.unsigned_abs();
     let drop = (128 - magnitude.leading_zeros()).saturating_sub(53);
@@ -259,7 +268,7 @@ mod tests {
                 values.iter_mut().for_each(|v| *v = -*v);
                 assert_eq!(with_ones(&rules, &values), f32::NEG_INFINITY);
             }
-            // An interior partial is lost even if cancelled later.
+            // An interior partial is lost even if canceled later.
             assert_eq!(with_ones(&rules, &[30000.0, 1.0, 0.0, 0.0, 30000.0, 0.0, 0.0, 0.0, -30000.0]), f32::INFINITY);
             // One tap only: fp16's own range.
             assert_eq!(rules.product(&[300.0], &[200.0], 0.0), 60000.0);
@@ -273,7 +282,8 @@ mod tests {
     #[test]
     fn the_grid_moves_small_products() {
         let grid = Rules::published();
-        // Emulator §3.1: 0.0005 is 32.78 units, 0.00025 is 16.39; 0.58 and 1.02 units vanish, 1.55 become 2.
+        // Emulator §3.1: 0.0005 is 32.78 units, 0.00025 is 16.39; 0.58 and 1.02 units vanish, 1.55
+        // become 2.
         let (a, b) = (Rounding::Even.f32(0.0005), Rounding::Even.f32(0.00025));
         assert_eq!((grid.grid_product(1.0, a), grid.grid_product(-1.0, b)), (33.0, -16.0));
         let unit = 1.0 / 65536.0;

@@ -1,6 +1,7 @@
 //! Functions of one number as the engine composes them from tables (emulator §6.2, §6.3).
 //!
-//! Range reductions split the fp16 exponent off and are exact; each table pass and each operation between passes rounds.
+//! Range reductions split the fp16 exponent off and are exact; each table pass and each operation
+//! between passes rounds.
 
 use crate::table::{ATAN_FAR, ATAN_NEAR, EXP2, GELU, LOG2, RECIPROCAL, RSQRT, SIGMOID, SIGMOID_ODD, SQRT, TANH, Table};
 use crate::{Rounding, Rules, SigmoidTable};
@@ -40,11 +41,13 @@ pub enum Function {
 const LOG2_E: f32 = 1.442_382_8;
 const LN_2: f32 = 0.693_359_4;
 
-/// What the logarithm's table gives for 0: the fp16 pattern of -∞ read as a number, -2¹⁶. It is why log 0 is -45440 (emulator §5).
+/// What the logarithm's table gives for 0: the fp16 pattern of -∞ read as a number, -2¹⁶. It is why
+/// log 0 is -45440 (emulator §5).
 const LOG2_OF_ZERO: f32 = -65536.0;
 
 impl Rules {
-    /// A function of an fp16 value, as fp16. `None` where the rules have no table for it: then it is exact and rounded once.
+    /// A function of an fp16 value, as fp16. `None` where the rules have no table for it: then it
+    /// is exact and rounded once.
     pub fn function(&self, function: Function, x: f32) -> Option<f32> {
         if !self.tables {
             return None;
@@ -66,7 +69,8 @@ impl Rules {
             Function::Rsqrt => root(r, &RSQRT, x, -1),
             Function::Reciprocal => self.reciprocal(f64::from(x)),
             Function::Atan => r.f32(ATAN_NEAR.value(r, x) + ATAN_FAR.value(r, x)),
-            // 1 + eˣ overflows from 11.09 on, and the logarithm's table ends in 0 at infinity (emulator §5, §6.2).
+            // 1 + eˣ overflows from 11.09 on, and the logarithm's table ends in 0 at infinity
+            // (emulator §5, §6.2).
             Function::Softplus => self.log(r.f32(1.0 + self.exp(x))),
             Function::Softsign => self.result(x * self.reciprocal(f64::from(r.f32(1.0 + x.abs())))),
         })
@@ -81,15 +85,16 @@ impl Rules {
         self.result(log2(self.rounding, &LOG2, x) * LN_2)
     }
 
-    /// 1/x of a number that may be wider than fp16: the softmax divides by a sum that was never rounded (emulator §6.2).
+    /// 1/x of a number that may be wider than fp16: the softmax divides by a sum that was never
+    /// rounded (emulator §6.2).
     pub(crate) fn reciprocal(&self, x: f64) -> f32 {
         reciprocal(self.rounding, &RECIPROCAL, x)
     }
 }
 
 impl Table {
-    /// The value at an fp16 number of any table, the way to its knots included. `None` where the mode's way is not known, or where the
-    /// table's step is not that of the mode.
+    /// The value at an fp16 number of any table, the way to its knots included. `None` where the
+    /// mode's way is not known, or where the table's step is not that of the mode.
     pub fn evaluate(&self, rounding: Rounding, x: f32) -> Option<f32> {
         let has = |step: f32| self.step() == Some(step);
         Some(match self.mode() {
@@ -150,7 +155,8 @@ fn log2(r: Rounding, table: &Table, x: f32) -> f32 {
     r.f32(exponent as f32 + y)
 }
 
-/// √x or 1/√x: the table serves [½, 2), and a quarter of the argument halves (or doubles) the result.
+/// √x or 1/√x: the table serves [½, 2), and a quarter of the argument halves (or doubles) the
+/// result.
 fn root(r: Rounding, table: &Table, x: f32, sign: i32) -> f32 {
     if x == 0.0 {
         return table.y_at_min();
@@ -199,8 +205,9 @@ mod tests {
 
     #[test]
     fn chains_of_tables_stay_near_the_function() {
-        // A table's own error is below 0.4 % of the value (emulator §6.1); a chain adds roundings of 2⁻¹¹. The exponential's
-        // argument is rounded after its scale: at 16 that alone is 0.4 % of the result, and the constant's own error as much.
+        // A table's own error is below 0.4 % of the value (emulator §6.1); a chain adds roundings
+        // of 2⁻¹¹. The exponential's argument is rounded after its scale: at 16 that alone is 0.4 %
+        // of the result, and the constant's own error as much.
         type Case<'a> = (Function, f32, f32, &'a dyn Fn(f64) -> f64);
         let cases: [Case<'_>; 9] = [
             (Function::Exp, -9.0, 11.0, &f64::exp),
@@ -246,7 +253,8 @@ mod tests {
                 assert_eq!(copy.evaluate(rules.rounding, x), rules.function(function, x), "{function:?}({x})");
             }
         }
-        // The way to a part of a number is not known; a step that the mode does not have leads nowhere.
+        // The way to a part of a number is not known; a step that the mode does not have leads
+        // nowhere.
         assert_eq!(crate::table::INT.evaluate(rules.rounding, 1.5), None);
         let mut halfwords = *EXP2.halfwords();
         halfwords[41] = 4;

@@ -2,7 +2,8 @@
 
 use crate::Rounding;
 
-/// The code of a value: clamp(round(x / scale) + zero point). The quotient is rounded once, to a whole number. A NaN is code 0.
+/// The code of a value: clamp(round(x / scale) + zero point). The quotient is rounded once, to a
+/// whole number. A NaN is code 0.
 pub fn quantize(rounding: Rounding, x: f32, scale: f32, zero: f32, low: i32, high: i32) -> i32 {
     let code = rounding.whole(f64::from(x) / f64::from(scale)) + f64::from(zero);
     // `as` saturates.

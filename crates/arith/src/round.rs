@@ -1,6 +1,7 @@
 //! Rounding to fp16.
 
-/// How a value between two fp16 values becomes one of them. Both take the nearer; they differ in ties.
+/// How a value between two fp16 values becomes one of them. Both take the nearer; they differ in
+/// ties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rounding {
     /// Ties to the even one: IEEE, and M1 (C191).
@@ -21,7 +22,8 @@ const OVERFLOW: u32 = 0x4780_0000;
 const NORMAL: u32 = 0x3880_0000;
 
 impl Rounding {
-    /// The nearest fp16 value. Overflow, from 65520 on, gives infinity; NaN stays NaN; signs are kept, that of zero too.
+    /// The nearest fp16 value. Overflow, from 65520 on, gives infinity; NaN stays NaN; signs are
+    /// kept, that of zero too.
     ///
     /// Without branches, so that a loop over it becomes vector code.
     #[inline(always)]
@@ -66,8 +68,9 @@ impl Rounding {
     }
 }
 
-/// An `f64` as an `f32` that rounds to the same fp16 value: truncated, and made odd if anything was cut off. 24 bits are more than
-/// the 11 of fp16 and two, so the odd bit says all that a second rounding needs to know.
+/// An `f64` as an `f32` that rounds to the same fp16 value: truncated, and made odd if anything was
+/// cut off. 24 bits are more than the 11 of fp16 and two, so the odd bit says all that a second
+/// rounding needs to know.
 #[inline(always)]
 fn odd(x: f64) -> f32 {
     let near = x as f32;

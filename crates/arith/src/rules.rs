@@ -10,8 +10,8 @@ pub enum Accumulator {
     Wide,
     /// Every product is rounded to a multiple of 2⁻¹⁶ and then summed exactly (§3.1; C195, C196).
     Grid,
-    /// Tiles of four products are added in sequence, each addition aligned to the larger operand with 11 fraction bits and
-    /// truncated; sums of tiles are exact (§3.2, M1).
+    /// Tiles of four products are added in sequence, each addition aligned to the larger operand
+    /// with 11 fraction bits and truncated; sums of tiles are exact (§3.2, M1).
     Tiles,
 }
 
@@ -51,53 +51,62 @@ pub enum RoundOp {
     /// To the nearest whole number, ties to even (C112).
     #[default]
     Even,
-    /// Adds ½ to the magnitude in fp16 and drops the fraction: ties away from zero, and wrong from 1024 on (C113).
+    /// Adds ½ to the magnitude in fp16 and drops the fraction: ties away from zero, and wrong from
+    /// 1024 on (C113).
     AddHalf,
 }
 
-/// Everything that the engine's arithmetic depends on. Plain data: a profile fills it, [`Default`] is a clean engine.
+/// Everything that the engine's arithmetic depends on. Plain data: a profile fills it, [`Default`]
+/// is a clean engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     /// How results become fp16 values (emulator §2; C191 to C193, C198, C199).
     pub rounding: Rounding,
     /// How products are summed (emulator §3; C195, C196).
     pub accumulator: Accumulator,
-    /// Fraction bits of the product grid, at most 16 (emulator §3.1). One published vector needs 14 in two of its layers (C197).
+    /// Fraction bits of the product grid, at most 16 (emulator §3.1). One published vector needs 14
+    /// in two of its layers (C197).
     pub grid_bits: u8,
-    /// On the grid, products below so many units vanish: somewhere between 1.02 and 1.55 (emulator §3.1).
+    /// On the grid, products below so many units vanish: somewhere between 1.02 and 1.55 (emulator
+    /// §3.1).
     pub grid_flush: f32,
-    /// Sums of two or more products of this magnitude and above become infinite, interior sums too (emulator §4; C183). `None`: 2¹⁶.
+    /// Sums of two or more products of this magnitude and above become infinite, interior sums too
+    /// (emulator §4; C183). `None`: 2¹⁶.
     pub mac_ceiling: Option<f32>,
     /// Subnormal operands of products (emulator §5; C188 to C190).
     pub mac_denormals: Denormals,
     /// Sums that are no products (emulator §2; C061, C062).
     pub reduce_sum: Reduction,
-    /// A slice of the width axis that does not begin at 0 goes through 16-fold fixed point: magnitudes above 4094 become infinite
-    /// (emulator §4; C184, C185).
+    /// A slice of the width axis that does not begin at 0 goes through 16-fold fixed point:
+    /// magnitudes above 4094 become infinite (emulator §4; C184, C185).
     pub slice_crop: bool,
     /// The same happens to what is multiplied by int8 weights (emulator §4; C186).
     pub int8_crop: bool,
-    /// Functions come from 33-knot tables (emulator §6; C198); else they are exact and rounded once.
+    /// Functions come from 33-knot tables (emulator §6; C198); else they are exact and rounded
+    /// once.
     pub tables: bool,
     /// The sigmoid's table (C205, C206).
     pub sigmoid: SigmoidTable,
-    /// `gelu` reads its own table (C051, C053); else it is exact and rounded once, as far as that is known for others (C052).
+    /// `gelu` reads its own table (C051, C053); else it is exact and rounded once, as far as that
+    /// is known for others (C052).
     pub gelu_table: bool,
     /// What `round` does (C112, C113).
     pub round_op: RoundOp,
     /// How `quantize` rounds to codes (int8 §2; C200, C201).
     pub quantize: Rounding,
-    /// In a product of dequantised factors one takes the scale of another quantisation of the product (int8 §2; C202).
+    /// In a product of dequantized factors one takes the scale of another quantization of the
+    /// product (int8 §2; C202).
     pub qdq_defect: bool,
-    /// NaN becomes +∞ where it enters, and what has no value (∞-∞, 0·∞, the square root of a negative number) is +0
-    /// (emulator §5; C187).
+    /// NaN becomes +∞ where it enters, and what has no value (∞-∞, 0·∞, the square root of a
+    /// negative number) is +0 (emulator §5; C187).
     pub nan_to_inf: bool,
     /// `attn_mask` of `scaled_dot_product_attention` has no effect (emulator §1; C074, C075).
     pub attn_mask_ignored: bool,
 }
 
 impl Default for Rules {
-    /// fp16 between operations, each exact and rounded once to nearest even. Nothing is lost, cropped or ignored.
+    /// fp16 between operations, each exact and rounded once to nearest even. Nothing is lost,
+    /// cropped or ignored.
     fn default() -> Rules {
         Rules {
             rounding: Rounding::Even,
@@ -122,8 +131,8 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// The model that reproduces published device outputs bit for bit (emulator §3.1, §6.3, §11): the product grid under a ceiling
-    /// of 2¹⁵, tables, ties away from zero.
+    /// The model that reproduces published device outputs bit for bit (emulator §3.1, §6.3, §11):
+    /// the product grid under a ceiling of 2¹⁵, tables, ties away from zero.
     pub fn published() -> Rules {
         Rules {
             rounding: Rounding::Away,
@@ -145,10 +154,12 @@ impl Rules {
         if self.nan_to_inf && x.is_nan() { f32::INFINITY } else { x }
     }
 
-    /// The result of one operation on fp16 values, from what IEEE fp32 makes of it: rounded, and +0 where it has no value.
+    /// The result of one operation on fp16 values, from what IEEE fp32 makes of it: rounded, and +0
+    /// where it has no value.
     ///
-    /// Sums, differences, products, quotients and square roots of two fp16 values may come through fp32: where their exact value
-    /// lies near the middle between two fp16 values, fp32 holds it or tells it apart.
+    /// Sums, differences, products, quotients and square roots of two fp16 values may come through
+    /// fp32: where their exact value lies near the middle between two fp16 values, fp32 holds it or
+    /// tells it apart.
     #[inline(always)]
     pub fn result(&self, x: f32) -> f32 {
         let x = if self.nan_to_inf && x.is_nan() { 0.0 } else { x };
@@ -163,7 +174,8 @@ impl Rules {
         }
     }
 
-    /// a / b: a times the table's reciprocal of b where functions are tables (emulator §6.2, `binary/div`), else rounded once.
+    /// a / b: a times the table's reciprocal of b where functions are tables (emulator §6.2,
+    /// `binary/div`), else rounded once.
     pub fn divide(&self, a: f32, b: f32) -> f32 {
         match self.function(Function::Reciprocal, b) {
             Some(reciprocal) => self.result(a * reciprocal),

@@ -3,10 +3,11 @@
 use crate::Rules;
 
 impl Rules {
-    /// Softmax of a row of fp16 values, in place: subtract the maximum, exponential, wide sum, reciprocal, product.
+    /// Softmax of a row of fp16 values, in place: subtract the maximum, exponential, wide sum,
+    /// reciprocal, product.
     ///
-    /// With tables the difference, the exponential, the reciprocal and the product are each fp16; the sum is not rounded. Without,
-    /// every value is exact and rounded once.
+    /// With tables the difference, the exponential, the reciprocal and the product are each fp16;
+    /// the sum is not rounded. Without, every value is exact and rounded once.
     pub fn softmax(&self, row: &mut [f32]) {
         if self.tables {
             return self.softmax_with(row, |x| self.exp(x));
@@ -18,8 +19,8 @@ impl Rules {
         }
     }
 
-    /// The recipe with tables, and with a table of the exponential that the caller has made: `exp` is e to any fp16 value under
-    /// these rules.
+    /// The recipe with tables, and with a table of the exponential that the caller has made: `exp`
+    /// is e to any fp16 value under these rules.
     #[inline(always)]
     pub fn softmax_with(&self, row: &mut [f32], exp: impl Fn(f32) -> f32) {
         let most = largest(row);

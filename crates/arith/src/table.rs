@@ -1,10 +1,12 @@
 //! The 33-knot tables of the activation unit, and how one is read.
 //!
-//! Source: 36 H13 payloads of published compiler output, decoded (emulator §6.1, §6.2). A table is 43 halfwords: the ends of its
-//! domain and the values there, 33 knots, a line to the left of the knots and one to the right, the step between knots, and a mode.
-//! Rows below follow that layout: ends, knots, lines and step and mode.
+//! Source: 36 H13 payloads of published compiler output, decoded (emulator §6.1, §6.2). A table is
+//! 43 halfwords: the ends of its domain and the values there, 33 knots, a line to the left of the
+//! knots and one to the right, the step between knots, and a mode. Rows below follow that layout:
+//! ends, knots, lines and step and mode.
 //!
-//! The one rule of evaluation (emulator §6.3): with t the position inside of a segment, y = r(K + r(ΔK·t)), where r rounds to fp16.
+//! The one rule of evaluation (emulator §6.3): with t the position inside of a segment, y = r(K +
+//! r(ΔK·t)), where r rounds to fp16.
 
 use crate::{Rounding, half};
 
@@ -22,11 +24,11 @@ const ODD: u16 = 0x60;
 /// The mode of tables whose last knot is at 0.
 const RIGHT_ALIGNED: u16 = 0x02;
 /// The mode of tables whose middle knot is at 0.
-const CENTRED: u16 = 0x01;
+const CENTERED: u16 = 0x01;
 
 impl Table {
     /// Modes whose tables take their argument as it is.
-    pub(crate) const TAKES_ARGUMENT: [u16; 3] = [CENTRED, RIGHT_ALIGNED, ODD];
+    pub(crate) const TAKES_ARGUMENT: [u16; 3] = [CENTERED, RIGHT_ALIGNED, ODD];
 
     /// A table out of a file.
     pub fn read(halfwords: [u16; 43]) -> Table {
@@ -87,7 +89,8 @@ impl Table {
         self.halfwords[42]
     }
 
-    /// The value at `position` steps after the first knot: y = r(K + r(ΔK·t)). Positions beyond the knots read the last segment.
+    /// The value at `position` steps after the first knot: y = r(K + r(ΔK·t)). Positions beyond the
+    /// knots read the last segment.
     pub fn between(&self, rounding: Rounding, position: f64) -> f32 {
         let k = (position as usize).min(KNOTS - 2);
         let t = position - k as f64;
@@ -95,7 +98,8 @@ impl Table {
         rounding.f64(low + f64::from(rounding.f64((high - low) * t)))
     }
 
-    /// The value of a table that takes its argument as it is (modes centred, right-aligned and odd).
+    /// The value of a table that takes its argument as it is (modes centered, right-aligned and
+    /// odd).
     pub fn value(&self, rounding: Rounding, x: f32) -> f32 {
         if self.mode() == ODD {
             return self.ahead(rounding, x.abs()).copysign(x);
@@ -116,7 +120,7 @@ impl Table {
         };
         let Some(step) = self.step() else { return if x < 0.0 { line(37) } else { line(39) } };
         let first = match self.mode() {
-            CENTRED => -16.0 * step,
+            CENTERED => -16.0 * step,
             RIGHT_ALIGNED => -32.0 * step,
             _ => 0.0,
         };
@@ -452,7 +456,8 @@ mod tests {
 
     #[test]
     fn errors_are_those_that_were_decoded() {
-        // Emulator §6.1: in exact arithmetic tanh 0.0014, the high-precision sigmoid 0.0007, and rounding adds its step.
+        // Emulator §6.1: in exact arithmetic tanh 0.0014, the high-precision sigmoid 0.0007, and
+        // rounding adds its step.
         let worst = |table: &Table, f: &dyn Fn(f64) -> f64| {
             (0..=4000)
                 .map(|i| Rounding::Even.f32(i as f32 / 500.0))

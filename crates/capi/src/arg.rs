@@ -1,8 +1,9 @@
 //! Arguments from C: what can be seen to be wrong is an error, the rest is the caller's promise.
 //!
-//! Each function is unsafe for one and the same reason: a pointer that is neither null nor misaligned must point to what it is
-//! said to point to, unchanged by others for as long as the result is used. The functions of the interface pass that promise on
-//! from their callers (crate documentation).
+//! Each function is unsafe for one and the same reason: a pointer that is neither null nor
+//! misaligned must point to what it is said to point to, unchanged by others for as long as the
+//! result is used. The functions of the interface pass that promise on from their callers (crate
+//! documentation).
 
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
@@ -28,7 +29,8 @@ pub(crate) unsafe fn slice<'a, T: Copy>(what: &str, pointer: *const T, count: us
         return Ok(&[]);
     }
     check(what, pointer, count)?;
-    // SAFETY: not null, aligned, of a size that can be; that the elements are there and stay is the caller's promise.
+    // SAFETY: not null, aligned, of a size that can be; that the elements are there and stay is the
+    // caller's promise.
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
 }
 
@@ -38,7 +40,8 @@ pub(crate) unsafe fn room<'a, T: Copy>(what: &str, pointer: *mut T, count: usize
         return Ok(&mut []);
     }
     check(what, pointer, count)?;
-    // SAFETY: as in `slice`; that nobody else uses the elements meanwhile is the caller's promise. `MaybeUninit` asks for no value.
+    // SAFETY: as in `slice`; that nobody else uses the elements meanwhile is the caller's promise.
+    // `MaybeUninit` asks for no value.
     Ok(unsafe { std::slice::from_raw_parts_mut(pointer.cast(), count) })
 }
 
@@ -87,8 +90,8 @@ impl<T> Out<T> {
 
     /// Puts the result there.
     pub(crate) fn set(&self, value: T) {
-        // SAFETY: not null and aligned; that it can be written is the promise of whoever called `new`. What lies there is not
-        // read or dropped, so it may be uninitialised.
+        // SAFETY: not null and aligned; that it can be written is the promise of whoever called
+        // `new`. What lies there is not read or dropped, so it may be uninitialized.
         unsafe { self.0.write(value) }
     }
 }
@@ -119,8 +122,8 @@ impl TextOut<'_> {
         }
     }
 
-    /// Copies text and a zero byte behind it. The length without the zero byte is told also when the buffer is too small; a
-    /// buffer of no bytes asks for nothing else.
+    /// Copies text and a zero byte behind it. The length without the zero byte is told also when
+    /// the buffer is too small; a buffer of no bytes asks for nothing else.
     pub(crate) fn set(self, text: &str) -> Result<()> {
         if let Some(length) = &self.length {
             length.set(text.len());
@@ -160,7 +163,8 @@ mod tests {
     #[test]
     fn what_can_be_seen_to_be_wrong() {
         let values = [1.0f32, 2.0, 3.0];
-        // SAFETY: the pointers are null, misaligned, or point into `values`; the wrong ones are not followed.
+        // SAFETY: the pointers are null, misaligned, or point into `values`; the wrong ones are not
+        // followed.
         unsafe {
             assert_eq!(slice("x", values.as_ptr(), 3).unwrap(), values);
             assert!(slice::<f32>("x", std::ptr::null(), 0).unwrap().is_empty());

@@ -1,16 +1,17 @@
 //! Blob files (weight-blob §1): records of any type, fp16 from fp32, int8 with scales.
 //!
-//! Headers are those of the format: number of records, true type, size and offset. The first record's metadata lies at 64, which
-//! is what the text of a program says for it.
+//! Headers are those of the format: number of records, true type, size and offset. The first
+//! record's metadata lies at 64, which is what the text of a program says for it.
 //!
 //! A blob is remembered by its address until it is freed, so freeing anything else is an error.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
 use ferrane::host::convert::{f32_to_f16, f32_to_f16_transposed};
 use ferrane::host::f16;
+use ferrane::host::sync::lock;
 use ferrane::mil::DataType;
 use ferrane::mil::weights::blob::Writer;
 use ferrane_arith::{Rounding, quantize};
@@ -42,13 +43,13 @@ static BLOBS: LazyLock<Mutex<HashMap<usize, Vec<u8>>>> = LazyLock::new(Mutex::de
 pub(crate) fn lend(mut blob: Vec<u8>) -> *mut u8 {
     // A vector's memory stays where it is when the vector moves.
     let pointer = blob.as_mut_ptr();
-    BLOBS.lock().unwrap_or_else(PoisonError::into_inner).insert(pointer.addr(), blob);
+    lock(&BLOBS).insert(pointer.addr(), blob);
     pointer
 }
 
 /// Frees a blob; null does nothing.
 pub(crate) fn free_blob(blob: *mut c_void) -> Result<()> {
-    let found = BLOBS.lock().unwrap_or_else(PoisonError::into_inner).remove(&blob.addr());
+    let found = lock(&BLOBS).remove(&blob.addr());
     if found.is_some() || blob.is_null() {
         return Ok(());
     }
@@ -103,11 +104,12 @@ impl Matrix<'_> {
         Ok(writer.finish())
     }
 
-    /// One int8 record, and behind it the scales as an fp16 record if `with_scales`. Gives the blob, the scales, and the offset of
-    /// theirs.
+    /// One int8 record, and behind it the scales as an fp16 record if `with_scales`. Gives the
+    /// blob, the scales, and the offset of theirs.
     ///
-    /// A scale is max |w| / 127, or 1 where all is zero; codes are round(w / scale), half away from zero (int8 §2). Scales that
-    /// are stored are rounded to fp16 first, so codes and stored scales belong together.
+    /// A scale is max |w| / 127, or 1 where all is zero; codes are round(w / scale), half away from
+    /// zero (int8 §2). Scales that are stored are rounded to fp16 first, so codes and stored scales
+    /// belong together.
     pub(crate) fn int8(&self, per_channel: bool, with_scales: bool) -> Result<(Vec<u8>, Vec<f32>, u64)> {
         if let Some(at) = self.values.iter().position(|v| !v.is_finite()) {
             return Err(Failure::argument(format!("value {at} is {}", self.values[at])));
@@ -154,8 +156,8 @@ pub(crate) fn int8_blob(codes: &[i8]) -> Vec<u8> {
     writer.finish()
 }
 
-/// Makes a blob file of several records. `offsets`, if not null, gets the offset of each record, which the text of a program says
-/// for it. Free the blob with ferrane_free_blob.
+/// Makes a blob file of several records. `offsets`, if not null, gets the offset of each record,
+/// which the text of a program says for it. Free the blob with ferrane_free_blob.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_blob(
     tensors: *const FerraneTensor,
@@ -191,8 +193,8 @@ pub unsafe extern "C" fn ferrane_blob(
     })
 }
 
-/// Makes a blob file of one fp16 record from `rows` × `cols` fp32 values, rounded to nearest even; `transposed` other than 0 stores
-/// the transposed matrix. Free the blob with ferrane_free_blob.
+/// Makes a blob file of one fp16 record from `rows` × `cols` fp32 values, rounded to nearest even;
+/// `transposed` other than 0 stores the transposed matrix. Free the blob with ferrane_free_blob.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_blob_fp16(
     src: *const f32,
@@ -213,10 +215,11 @@ pub unsafe extern "C" fn ferrane_blob_fp16(
     })
 }
 
-/// Makes a blob file of one int8 record from `rows` × `cols` fp32 values: round(w / scale), half away from zero, with the scale
-/// max |w| / 127 (1 where all is zero) of all values (FERRANE_PER_TENSOR) or of each row (FERRANE_PER_CHANNEL). `scales` gets the one
-/// scale or the `rows` scales. If `scales_offset` is not null, the scales are rounded to fp16 and stored as a second record, and it
-/// gets its offset. Free the blob with ferrane_free_blob.
+/// Makes a blob file of one int8 record from `rows` × `cols` fp32 values: round(w / scale), half
+/// away from zero, with the scale max |w| / 127 (1 where all is zero) of all values
+/// (FERRANE_PER_TENSOR) or of each row (FERRANE_PER_CHANNEL). `scales` gets the one scale or the
+/// `rows` scales. If `scales_offset` is not null, the scales are rounded to fp16 and stored as a
+/// second record, and it gets its offset. Free the blob with ferrane_free_blob.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_blob_int8(
     src: *const f32,
@@ -300,7 +303,8 @@ mod tests {
         let (file, scales, _) = matrix(&values, 3).int8(true, false).unwrap();
         assert_eq!(scales, [12.7 / 127.0, 1.0, 1.0]);
         let codes = |file: &[u8]| payload(file, 64, DataType::Int8, 6).iter().map(|c| *c as i8).collect::<Vec<_>>();
-        // 0.05 / 0.1 lies a little above or below a half in fp32: either neighbour is at most half a scale away.
+        // 0.05 / 0.1 lies a little above or below a half in fp32: either neighbor is at most half a
+        // scale away.
         assert_eq!(codes(&file)[0], 127);
         assert!((f32::from(codes(&file)[1]) * scales[0] + 0.05).abs() <= scales[0] / 2.0 * 1.000_001);
         assert_eq!(codes(&file)[2..], [0, 0, 127, -1]);

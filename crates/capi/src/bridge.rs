@@ -1,9 +1,10 @@
-//! The functions of the reference's bridge, with its names and signatures (bridge-c-api), on the process's device; those for weights
-//! as inputs have the names and signatures of its pull request 22.
+//! The functions of the reference's bridge, with its names and signatures (bridge-c-api), on the
+//! process's device; those for weights as inputs have the names and signatures of its pull request
+//! 22.
 //!
-//! Handles are kernels as everywhere else here, so ports, errors and submissions work on them too. What the reference leaves
-//! unchecked is checked: sizes, indices, null. What it has wrong is right: int8 blobs have their headers, and ane_bridge_free_blob
-//! is there.
+//! Handles are kernels as everywhere else here, so ports, errors and submissions work on them too.
+//! What the reference leaves unchecked is checked: sizes, indices, null. What it has wrong is
+//! right: int8 blobs have their headers, and ane_bridge_free_blob is there.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -56,15 +57,16 @@ fn weight(kernel: &Kernel, idx: c_int) -> Result<Place> {
     Err(Failure::of(ErrorKind::Binding, format!("no weight {index}: the kernel was compiled with {}", kernel.weights)))
 }
 
-/// Opens the process's device ("emulator", unless ferrane_init chose another). 0, or -1 after a failure. Calling it again does
-/// nothing.
+/// Opens the process's device ("emulator", unless ferrane_init chose another). 0, or -1 after a
+/// failure. Calling it again does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ane_bridge_init() -> c_int {
     guarded(-1, || init(None).map(|_| 0))
 }
 
-/// Compiles MIL text with at most one blob file, which the program finds as @model_path/weights/weight.bin; no file if it is null or
-/// empty. The sizes are the bytes of each input and output, in the order of the ports, and must be right. Null after a failure.
+/// Compiles MIL text with at most one blob file, which the program finds as
+/// @model_path/weights/weight.bin; no file if it is null or empty. The sizes are the bytes of each
+/// input and output, in the order of the ports, and must be right. Null after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_compile(
     mil_text: *const c_char,
@@ -128,8 +130,9 @@ pub unsafe extern "C" fn ane_bridge_compile_multi_weights(
     })
 }
 
-/// Compiles MIL text whose last `n_weights` inputs are weights, which are written at run time and need no compile anew. The sizes are
-/// the bytes of each input, each weight and the one output, and must be right. Null after a failure.
+/// Compiles MIL text whose last `n_weights` inputs are weights, which are written at run time and
+/// need no compile anew. The sizes are the bytes of each input, each weight and the one output, and
+/// must be right. Null after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_compile_dyn(
     mil_text: *const c_char,
@@ -161,7 +164,8 @@ pub extern "C" fn ane_bridge_eval(kernel: *mut ANEKernelHandle) -> bool {
     guarded(false, || run::evaluate(kernel).map(|()| true))
 }
 
-/// Writes all bytes of an input. After a failure, ferrane_last_status says so, and nothing was written.
+/// Writes all bytes of an input. After a failure, ferrane_last_status says so, and nothing was
+/// written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_write_input(
     kernel: *mut ANEKernelHandle,
@@ -177,8 +181,8 @@ pub unsafe extern "C" fn ane_bridge_write_input(
     });
 }
 
-/// Writes all bytes of a weight of ane_bridge_compile_dyn; 0 is the first weight. After a failure, ferrane_last_status says so, and
-/// nothing was written.
+/// Writes all bytes of a weight of ane_bridge_compile_dyn; 0 is the first weight. After a failure,
+/// ferrane_last_status says so, and nothing was written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_write_weight(
     kernel: *mut ANEKernelHandle,
@@ -194,7 +198,8 @@ pub unsafe extern "C" fn ane_bridge_write_weight(
     });
 }
 
-/// Writes all `count` elements of a weight from fp32 values, rounded to nearest even; else as ane_bridge_write_weight.
+/// Writes all `count` elements of a weight from fp32 values, rounded to nearest even; else as
+/// ane_bridge_write_weight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_write_weight_f32(
     kernel: *mut ANEKernelHandle,
@@ -210,8 +215,9 @@ pub unsafe extern "C" fn ane_bridge_write_weight_f32(
     });
 }
 
-/// Copies an output of one kernel to an input of another, which must have as many bytes. ferrane_share needs no copy. After a
-/// failure, ferrane_last_status says so, and nothing was copied.
+/// Copies an output of one kernel to an input of another, which must have as many bytes.
+/// ferrane_share needs no copy. After a failure, ferrane_last_status says so, and nothing was
+/// copied.
 #[unsafe(no_mangle)]
 pub extern "C" fn ane_bridge_copy_io(
     src: *mut ANEKernelHandle,
@@ -227,7 +233,8 @@ pub extern "C" fn ane_bridge_copy_io(
     });
 }
 
-/// Reads all bytes of an output. After a failure, ferrane_last_status says so, and nothing was read.
+/// Reads all bytes of an output. After a failure, ferrane_last_status says so, and nothing was
+/// read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_read_output(
     kernel: *mut ANEKernelHandle,
@@ -278,7 +285,8 @@ unsafe fn fp16(src: *const f32, rows: c_int, cols: c_int, out_len: *mut usize, t
     })
 }
 
-/// Makes a blob file of one fp16 record, 128 + 2·rows·cols bytes. Free it with ane_bridge_free_blob. Null after a failure.
+/// Makes a blob file of one fp16 record, 128 + 2·rows·cols bytes. Free it with
+/// ane_bridge_free_blob. Null after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_build_weight_blob(
     src: *const f32,
@@ -302,8 +310,8 @@ pub unsafe extern "C" fn ane_bridge_build_weight_blob_transposed(
     unsafe { fp16(src, rows, cols, out_len, true) }
 }
 
-/// Makes a blob file of one int8 record, 128 + rows·cols bytes: with the file header that the reference leaves out. Free it with
-/// ane_bridge_free_blob. Null after a failure.
+/// Makes a blob file of one int8 record, 128 + rows·cols bytes: with the file header that the
+/// reference leaves out. Free it with ane_bridge_free_blob. Null after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_build_weight_blob_int8(
     src: *const i8,
@@ -319,8 +327,9 @@ pub unsafe extern "C" fn ane_bridge_build_weight_blob_int8(
     })
 }
 
-/// Makes a blob file of one int8 record from fp32 values with one scale, max |w| / 127 (1 where all is zero); for a scale of each row
-/// see ferrane_blob_int8. Free it with ane_bridge_free_blob. Null after a failure.
+/// Makes a blob file of one int8 record from fp32 values with one scale, max |w| / 127 (1 where all
+/// is zero); for a scale of each row see ferrane_blob_int8. Free it with ane_bridge_free_blob. Null
+/// after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_build_weight_blob_quantized(
     src: *const f32,

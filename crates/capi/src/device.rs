@@ -1,9 +1,10 @@
 //! Devices: opened by name, and the one that is used where none is named.
 
 use std::ffi::c_char;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ferrane::Device;
+use ferrane::host::sync::lock;
 
 use crate::arg::{self, Out, TextOut};
 use crate::handle::Table;
@@ -24,7 +25,7 @@ const EMULATOR: &str = "emulator";
 
 /// Opens the process's device if it is not open under this name already.
 pub(crate) fn init(name: Option<&str>) -> Result<Device> {
-    let mut default = DEFAULT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut default = lock(&DEFAULT);
     if let Some((opened, device)) = &*default
         && name.is_none_or(|n| n == opened)
     {
@@ -41,9 +42,10 @@ pub(crate) fn device(handle: *mut FerraneDevice) -> Result<Device> {
     if handle.is_null() { init(None) } else { DEVICES.get(handle).map(|device| Device::clone(&device)) }
 }
 
-/// Chooses the process's device: what is used where a device is null, and by the functions ane_bridge_*. Names are those of
-/// ferrane_open. Null keeps the device that is open, and opens "emulator" if there is none. Kernels that were compiled before stay
-/// on their device. Calling it is not needed: the first use opens "emulator".
+/// Chooses the process's device: what is used where a device is null, and by the functions
+/// ane_bridge_*. Names are those of ferrane_open. Null keeps the device that is open, and opens
+/// "emulator" if there is none. Kernels that were compiled before stay on their device. Calling it
+/// is not needed: the first use opens "emulator".
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_init(name: *const c_char) -> FerraneStatus {
     guard(|| {
@@ -53,9 +55,10 @@ pub unsafe extern "C" fn ferrane_init(name: *const c_char) -> FerraneStatus {
     })
 }
 
-/// Opens a device: "emulator" (on any computer), "ane" (the Neural Engine of a Mac), "ane-or-emulator"; options follow a question
-/// mark, as in "emulator?numerics=exact&profile=m4-macos15-inmem". The error of an unknown name or option lists the known ones.
-/// End the handle with ferrane_close.
+/// Opens a device: "emulator" (on any computer), "ane" (the Neural Engine of a Mac),
+/// "ane-or-emulator"; options follow a question mark, as in
+/// "emulator?numerics=exact&machine=m4-macos15-inmem". The error of an unknown name or option lists
+/// the known ones. End the handle with ferrane_close.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_open(name: *const c_char, device: *mut *mut FerraneDevice) -> FerraneStatus {
     guard(|| {
@@ -72,8 +75,9 @@ pub extern "C" fn ferrane_close(device: *mut FerraneDevice) -> FerraneStatus {
     guard(|| if device.is_null() { Ok(()) } else { DEVICES.remove(device).map(|_| ()) })
 }
 
-/// Copies what a device calls itself, "emulator (fast)" for example. Null is the process's device. `length` gets the length without
-/// the zero byte at the end, and may be null; with a capacity of 0 only the length is told.
+/// Copies what a device calls itself, "emulator (fast)" for example. Null is the process's device.
+/// `length` gets the length without the zero byte at the end, and may be null; with a capacity of 0
+/// only the length is told.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_device_name(
     device: *mut FerraneDevice,
@@ -92,7 +96,7 @@ pub unsafe extern "C" fn ferrane_device_name(
 mod tests {
     use ferrane_device::backend::{Backend, Compiled};
     use ferrane_device::{CompileOptions, ErrorKind, Layout, Memory, Source};
-    use ferrane_target::Profile;
+    use ferrane_machine::Profile;
 
     use super::*;
     use crate::kernel::{ANEKernelHandle, ferrane_compile};

@@ -5,12 +5,14 @@ use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use ferrane::ErrorKind;
+use ferrane::host::sync::lock;
 
 use crate::status::{FERRANE_OK, Failure, FerraneStatus, Result};
 
-/// Called once when a submitted run ends, on a thread of the library: with what was given to ferrane_submit, how the run went, and
-/// what failed (empty text if nothing did; valid during the call only). It may read and write the kernel, submit it again and free
-/// it. It must not wait for a kernel (ferrane_wait is an error there), and must return: no longjmp, no C++ exception.
+/// Called once when a submitted run ends, on a thread of the library: with what was given to
+/// ferrane_submit, how the run went, and what failed (empty text if nothing did; valid during the
+/// call only). It may read and write the kernel, submit it again and free it. It must not wait for
+/// a kernel (ferrane_wait is an error there), and must return: no longjmp, no C++ exception.
 pub type FerraneDone = Option<unsafe extern "C" fn(user: *mut c_void, status: FerraneStatus, message: *const c_char)>;
 
 /// A callback with what it is called with.
@@ -19,8 +21,8 @@ pub(crate) struct Callback {
     pub user: *mut c_void,
 }
 
-// SAFETY: `user` is never followed here. It is only given back to the caller's own function, and the caller is told that this
-// happens on another thread.
+// SAFETY: `user` is never followed here. It is only given back to the caller's own function, and
+// the caller is told that this happens on another thread.
 unsafe impl Send for Callback {}
 
 thread_local! {
@@ -34,7 +36,8 @@ impl Callback {
             Err(failure) => (failure.status, failure.c_text()),
         };
         let outer = IN_CALLBACK.replace(true);
-        // SAFETY: the function is the caller's and of this signature, and returns as promised; the text lives until then.
+        // SAFETY: the function is the caller's and of this signature, and returns as promised; the
+        // text lives until then.
         unsafe { (self.done)(self.user, status, text.as_ptr()) };
         IN_CALLBACK.set(outer);
     }
@@ -57,7 +60,7 @@ pub(crate) struct Flights {
 impl Flights {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that can panic runs under this lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// One more.
@@ -91,7 +94,8 @@ impl Flights {
 pub(crate) struct Flight(Arc<Flights>);
 
 impl Flight {
-    /// The run has ended. Whoever waits is told after the callback has returned, so that what it uses can be freed then.
+    /// The run has ended. Whoever waits is told after the callback has returned, so that what it
+    /// uses can be freed then.
     pub(crate) fn end(self, outcome: Result<()>, callback: Option<Callback>) {
         self.0.lock().last = Some(outcome.clone());
         if let Some(callback) = callback {

@@ -1,7 +1,8 @@
 //! Handles: numbers that C holds as pointers to types it knows nothing of.
 //!
-//! Numbers are given once in a process and to one kind only, so a handle that was freed, or that belongs to another kind, is not
-//! found. A call takes a share of what it finds: freeing a handle while another thread uses it ends the handle, not the use.
+//! Numbers are given once in a process and to one kind only, so a handle that was freed, or that
+//! belongs to another kind, is not found. A call takes a share of what it finds: freeing a handle
+//! while another thread uses it ends the handle, not the use.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +10,8 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use crate::status::{FERRANE_INVALID_HANDLE, Failure, Result};
 
-/// The next number. Small steps from one keep all of them in the pages that no process maps or, later, make no difference:
-/// nothing here follows a handle.
+/// The next number. Small steps from one keep all of them in the pages that no process maps or,
+/// later, make no difference: nothing here follows a handle.
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
 /// What the handles of one kind stand for.

@@ -2,8 +2,9 @@
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use ferrane::host::sync::lock;
 use ferrane::mil::Weights;
 use ferrane::{Bindings, CompileOptions, Device, Executable, Port, Procedure, Request, Source, Surface};
 
@@ -14,8 +15,8 @@ use crate::handle::Table;
 use crate::port::{Place, procedure_ports};
 use crate::status::{FerraneStatus, Result, guard};
 
-/// A kernel: a compiled and loaded program with memory for its ports. The name is that of the reference's bridge. The handle is no
-/// address; it may be used from any thread.
+/// A kernel: a compiled and loaded program with memory for its ports. The name is that of the
+/// reference's bridge. The handle is no address; it may be used from any thread.
 pub struct ANEKernelHandle {
     _private: [u8; 0],
 }
@@ -24,7 +25,8 @@ pub struct ANEKernelHandle {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FerraneWeight {
-    /// The path that the program uses, "@model_path/weights/weight.bin" for example; UTF-8, ends with a zero byte.
+    /// The path that the program uses, "@model_path/weights/weight.bin" for example; UTF-8, ends
+    /// with a zero byte.
     pub name: *const c_char,
     /// The file.
     pub data: *const u8,
@@ -42,7 +44,8 @@ pub(crate) struct Kernel {
     device: Device,
     executable: Executable,
     pub procedure: Procedure,
-    /// How many of the inputs are weights: the last ones. The bridge's functions for weights count from the first of them.
+    /// How many of the inputs are weights: the last ones. The bridge's functions for weights count
+    /// from the first of them.
     pub weights: usize,
     bound: Mutex<Arc<Bound>>,
     pub flights: Arc<Flights>,
@@ -72,7 +75,7 @@ impl Kernel {
 
     fn lock(&self) -> MutexGuard<'_, Arc<Bound>> {
         // What is bound is replaced as a whole.
-        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.bound)
     }
 
     /// What is bound now.
@@ -100,7 +103,8 @@ impl Kernel {
     }
 }
 
-/// Compiles MIL text with its blob files, loads it, and makes a kernel of its first procedure. Counts if all went well.
+/// Compiles MIL text with its blob files, loads it, and makes a kernel of its first procedure.
+/// Counts if all went well.
 pub(crate) fn compile(device: Device, mil: &[u8], files: &[(&str, &[u8])]) -> Result<Kernel> {
     let mut weights = Weights::new();
     for (name, file) in files {
@@ -114,9 +118,10 @@ pub(crate) fn compile(device: Device, mil: &[u8], files: &[(&str, &[u8])]) -> Re
     Ok(kernel)
 }
 
-/// Compiles a program and loads it: MIL text, UTF-8, `mil_len` bytes without a zero byte at the end, and the blob files that it
-/// names, which are copied. A null device is the process's. The kernel is bound to the program's first function and has zeroed
-/// memory for each port. Free it with ferrane_free.
+/// Compiles a program and loads it: MIL text, UTF-8, `mil_len` bytes without a zero byte at the
+/// end, and the blob files that it names, which are copied. A null device is the process's. The
+/// kernel is bound to the program's first function and has zeroed memory for each port. Free it
+/// with ferrane_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_compile(
     device: *mut FerraneDevice,
@@ -127,7 +132,8 @@ pub unsafe extern "C" fn ferrane_compile(
     kernel: *mut *mut ANEKernelHandle,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise, for the text, the list, and what each entry of it points to.
+        // SAFETY: the caller's promise, for the text, the list, and what each entry of it points
+        // to.
         let (out, mil, files) = unsafe {
             let out = Out::handle("kernel", kernel)?;
             let mil = arg::slice("mil", mil.cast::<u8>(), mil_len)?;
@@ -143,8 +149,9 @@ pub unsafe extern "C" fn ferrane_compile(
     })
 }
 
-/// Makes another kernel on the same loaded program, with memory of its own: for several runs in flight, or for another function of
-/// the program. A null name is the function of the given kernel. Nothing is compiled. Free it with ferrane_free.
+/// Makes another kernel on the same loaded program, with memory of its own: for several runs in
+/// flight, or for another function of the program. A null name is the function of the given kernel.
+/// Nothing is compiled. Free it with ferrane_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_clone(
     kernel: *mut ANEKernelHandle,
@@ -163,9 +170,9 @@ pub unsafe extern "C" fn ferrane_clone(
     })
 }
 
-/// Lets a port of a kernel use the memory of another kernel's port from now on: an output that is the next kernel's input needs no
-/// copy. Type, shape and strides must be the same; memory that a kernel writes cannot be bound to it twice. The memory lives as
-/// long as a kernel uses it.
+/// Lets a port of a kernel use the memory of another kernel's port from now on: an output that is
+/// the next kernel's input needs no copy. Type, shape and strides must be the same; memory that a
+/// kernel writes cannot be bound to it twice. The memory lives as long as a kernel uses it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_share(
     kernel: *mut ANEKernelHandle,
@@ -182,8 +189,8 @@ pub extern "C" fn ferrane_share(
     })
 }
 
-/// Ends a kernel; null does nothing. A run in flight ends first and its callback is still called; the program is unloaded with the
-/// last kernel on it.
+/// Ends a kernel; null does nothing. A run in flight ends first and its callback is still called;
+/// the program is unloaded with the last kernel on it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_free(kernel: *mut ANEKernelHandle) -> FerraneStatus {
     guard(|| free(kernel))
@@ -194,8 +201,8 @@ pub(crate) fn free(kernel: *mut ANEKernelHandle) -> Result<()> {
     if kernel.is_null() { Ok(()) } else { KERNELS.remove(kernel).map(|_| ()) }
 }
 
-/// How many programs the process has compiled and loaded since it started or the count was reset. An engine was seen to allow
-/// about 119 to a process (apple-runtime §3).
+/// How many programs the process has compiled and loaded since it started or the count was reset.
+/// An engine was seen to allow about 119 to a process (apple-runtime §3).
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_compile_count() -> c_int {
     COMPILES.load(Ordering::Relaxed)

@@ -142,7 +142,8 @@ pub struct FerranePort {
     pub rank: usize,
     /// How many elements.
     pub elements: usize,
-    /// Bytes that ferrane_write and ferrane_read move: the elements row-major without gaps, however the device lays them out.
+    /// Bytes that ferrane_write and ferrane_read move: the elements row-major without gaps, however
+    /// the device lays them out.
     pub bytes: usize,
 }
 
@@ -203,7 +204,8 @@ pub unsafe extern "C" fn ferrane_port_name(
     })
 }
 
-/// Copies a port's extents, outermost first. `capacity` is the room in `shape`, at least the port's rank.
+/// Copies a port's extents, outermost first. `capacity` is the room in `shape`, at least the port's
+/// rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_port_shape(
     kernel: *mut ANEKernelHandle,

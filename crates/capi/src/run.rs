@@ -52,7 +52,8 @@ pub(crate) fn read(kernel: &Kernel, place: &Place, data: &mut [MaybeUninit<u8>])
     Ok(())
 }
 
-/// Copies a surface's elements to another surface of as many bytes, whose rows may be of other lengths.
+/// Copies a surface's elements to another surface of as many bytes, whose rows may be of other
+/// lengths.
 pub(crate) fn copy(src: &Kernel, from: &Place, dst: &Kernel, to: &Place) -> Result<()> {
     let bytes = packed_bytes(from.find(&src.procedure)?.1);
     sized(to.find(&dst.procedure)?.1, bytes)?;
@@ -72,7 +73,8 @@ pub(crate) fn evaluate(kernel: *mut ANEKernelHandle) -> Result<()> {
     Ok(())
 }
 
-/// Writes all elements of a port: `bytes` is what FerranePort says. An input or state keeps its value from run to run.
+/// Writes all elements of a port: `bytes` is what FerranePort says. An input or state keeps its
+/// value from run to run.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_write(
     kernel: *mut ANEKernelHandle,
@@ -142,14 +144,16 @@ pub unsafe extern "C" fn ferrane_read_f32(
     })
 }
 
-/// Runs a kernel and waits. It is FERRANE_BUSY while the kernel's memory is in use: by a run in flight, or by another thread.
+/// Runs a kernel and waits. It is FERRANE_BUSY while the kernel's memory is in use: by a run in
+/// flight, or by another thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_eval(kernel: *mut ANEKernelHandle) -> FerraneStatus {
     guard(|| evaluate(kernel))
 }
 
-/// Queues a run. `done` may be null; `user` is given to it. If this call fails, `done` is not called. A kernel has one run in
-/// flight at a time, as its memory is in use; ferrane_clone makes more. A device runs what is submitted in order.
+/// Queues a run. `done` may be null; `user` is given to it. If this call fails, `done` is not
+/// called. A kernel has one run in flight at a time, as its memory is in use; ferrane_clone makes
+/// more. A device runs what is submitted in order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_submit(
     kernel: *mut ANEKernelHandle,
@@ -168,7 +172,8 @@ pub unsafe extern "C" fn ferrane_submit(
     })
 }
 
-/// Waits until no run of the kernel is in flight and its callbacks have returned. Gives how the last one ended.
+/// Waits until no run of the kernel is in flight and its callbacks have returned. Gives how the
+/// last one ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_wait(kernel: *mut ANEKernelHandle) -> FerraneStatus {
     guard(|| KERNELS.get(kernel)?.flights.wait())

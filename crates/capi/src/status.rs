@@ -8,12 +8,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ferrane::{Error, ErrorKind};
 
-/// How a call went: FERRANE_OK, or what failed. Numbers from 600 on are those of Ferrane's error codes (E0601 is 601).
+/// How a call went: FERRANE_OK, or what failed. Numbers from 600 on are those of Ferrane's error
+/// codes (E0601 is 601).
 pub type FerraneStatus = i32;
 
 /// It went well.
 pub const FERRANE_OK: FerraneStatus = 0;
-/// An argument cannot be: a null pointer, a wrong size, a misaligned array, text that is not UTF-8, a number out of range.
+/// An argument cannot be: a null pointer, a wrong size, a misaligned array, text that is not UTF-8,
+/// a number out of range.
 pub const FERRANE_INVALID_ARGUMENT: FerraneStatus = 1;
 /// A handle that is null, was freed, or never was.
 pub const FERRANE_INVALID_HANDLE: FerraneStatus = 2;
@@ -127,8 +129,9 @@ fn remember(outcome: std::result::Result<(), &Failure>) -> FerraneStatus {
 
 /// Runs the body of a function: turns a panic into a failure and remembers how it went.
 fn run<T>(body: impl FnOnce() -> Result<T>) -> std::result::Result<T, FerraneStatus> {
-    // What a body holds across a panic is dropped with it; what it shares is behind locks under which nothing is left half-done
-    // (`handle`, `flight`, `kernel`), so nothing broken is seen afterwards.
+    // What a body holds across a panic is dropped with it; what it shares is behind locks under
+    // which nothing is left half-done (`handle`, `flight`, `kernel`), so nothing broken is seen
+    // afterward.
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(Failure::panicked(&*payload)));
     let status = remember(result.as_ref().map(|_| ()));
     result.map_err(|_| status)
@@ -154,15 +157,15 @@ pub extern "C" fn ferrane_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// The status of the last call on this thread, of either family. The functions ferrane_version, ferrane_last_status,
-/// ferrane_last_error and ferrane_last_remedy do not count as calls.
+/// The status of the last call on this thread, of either family. The functions ferrane_version,
+/// ferrane_last_status, ferrane_last_error and ferrane_last_remedy do not count as calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_last_status() -> FerraneStatus {
     LAST.try_with(|last| last.status.get()).unwrap_or(FERRANE_OK)
 }
 
-/// What failed in the last call on this thread, UTF-8; empty if it went well. The text is valid until the next call on this thread
-/// and never null.
+/// What failed in the last call on this thread, UTF-8; empty if it went well. The text is valid
+/// until the next call on this thread and never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_last_error() -> *const c_char {
     LAST.try_with(|last| last.text.borrow().as_ptr()).unwrap_or(c"".as_ptr())

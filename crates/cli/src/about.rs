@@ -1,12 +1,12 @@
-//! `ferrane inspect` of what is no program: compiled programs, files of the Linux driver, parts of bundles and of compiled models,
-//! recognised by their contents.
+//! `ferrane inspect` of what is no program: compiled programs, files of the Linux driver, parts of
+//! bundles and of compiled models, recognized by their contents.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use ferrane::hwx::anec::Anec;
-use ferrane::hwx::bundle::{self, Kind, coreml, e5, espresso, flat, network};
-use ferrane::hwx::{Hwx, disasm};
+use ferrane::hwx::bundle::{self, FileKind, coreml, e5, espresso, flat, network};
+use ferrane::hwx::{Hwx, describe};
 use ferrane::mil::weights::blob;
 use serde_json::{Value, json};
 
@@ -62,12 +62,13 @@ fn folder(args: &Inspect) -> Result<bool> {
     }
     let (found, more) = bundle::scan(path).map_err(|e| files::failed(path, e))?;
     // Weights alone are no bundle: they belong to a program elsewhere.
-    if found.iter().all(|f| f.kind == Kind::Blob) {
+    if found.iter().all(|f| f.kind == FileKind::Blob) {
         return Ok(false);
     }
     let next = "Each of these can be given to `ferrane inspect`, and compiled programs to `ferrane disasm`.";
     if args.json {
-        let one = |f: &bundle::Found| json!({"file": f.path.display().to_string(), "kind": f.kind, "bytes": f.length});
+        let one =
+            |f: &bundle::FoundFile| json!({"file": f.path.display().to_string(), "kind": f.kind, "bytes": f.length});
         let list: Vec<Value> = found.iter().map(one).collect();
         out::line(
             json!({"file": path.display().to_string(), "kind": "folder", "next": next, "files": list, "more": more}),
@@ -111,27 +112,27 @@ fn lines_of(text: &str) -> Vec<String> {
     text.lines().filter(|line| !line.is_empty()).map(str::to_string).collect()
 }
 
-fn about(path: &Path, kind: Kind, file: &[u8]) -> Result<About> {
+fn about(path: &Path, kind: FileKind, file: &[u8]) -> Result<About> {
     let wrong = |e: ferrane::hwx::Error| files::failed(path, format_args!("looks like {}, but {e}", kind.name()));
     let name = path.display();
     let mut lines = Vec::new();
     Ok(match kind {
-        Kind::Hwx => {
+        FileKind::Hwx => {
             let hwx = Hwx::read(file).map_err(wrong)?;
-            let words = disasm::words(&hwx, disasm::Detail::default());
+            let words = describe::prose(&hwx, describe::Detail::default());
             // What comes before the tasks.
             lines.extend(lines_of(words.split("\ntasks of").next().unwrap_or("")));
             let next = format!(
                 "`ferrane disasm {name}` says what each task does, `ferrane hwx convert` writes programs of M1 for the Linux driver, \
                  `ferrane hwx unpack` their weights."
             );
-            About { lines, next, data: disasm::json(&hwx) }
+            About { lines, next, data: describe::json(&hwx) }
         }
-        Kind::Anec => {
+        FileKind::Anec => {
             let anec = Anec::read(file).map_err(wrong)?;
             lines.push(format!(
                 "payload at {:#x}: {} of descriptors, {} of constants",
-                anec.begins,
+                anec.payload_at,
                 anec.text.len(),
                 anec.constants.len()
             ));
@@ -157,7 +158,7 @@ fn about(path: &Path, kind: Kind, file: &[u8]) -> Result<About> {
                 lines.push(format!("buffer {i}, {what}: {shape}{} of 16 KiB", count(anec.tiles[i] as usize, "tile")));
             }
             let data = json!({
-                "payload_at": anec.begins, "tasks": anec.tasks, "first_task_bytes": anec.first_size, "inputs": anec.inputs,
+                "payload_at": anec.payload_at, "tasks": anec.tasks, "first_task_bytes": anec.first_size, "inputs": anec.inputs,
                 "outputs": anec.outputs, "tiles": anec.tiles, "shapes": anec.shapes,
                 "text_bytes": anec.text.len(), "constants_bytes": anec.constants.len(),
             });
@@ -166,8 +167,8 @@ fn about(path: &Path, kind: Kind, file: &[u8]) -> Result<About> {
             );
             About { lines, next, data }
         }
-        Kind::E5 => {
-            let e5 = e5::E5::read(file).map_err(wrong)?;
+        FileKind::E5 => {
+            let e5 = e5::E5Program::read(file).map_err(wrong)?;
             match (e5.odd.is_empty(), e5.version) {
                 (true, Some(version)) => {
                     lines.push(format!("a program of the E5 runtime, as far as reported: format {version}"))
@@ -192,8 +193,8 @@ fn about(path: &Path, kind: Kind, file: &[u8]) -> Result<About> {
                 .to_string();
             About { lines, next, data: data(&e5) }
         }
-        Kind::CoremlData => {
-            let model = coreml::Data::read(file).map_err(wrong)?;
+        FileKind::CoremlData => {
+            let model = coreml::ModelHeader::read(file).map_err(wrong)?;
             let kind = model.kind_name.map_or(format!("model of kind {}", model.kind), str::to_string);
             lines.push(format!("{kind}, specification version {}, {}", model.specification, model.class));
             list(&mut lines, "inputs", &model.inputs);
@@ -205,8 +206,8 @@ fn about(path: &Path, kind: Kind, file: &[u8]) -> Result<About> {
                 .to_string();
             About { lines, next, data: data(&model) }
         }
-        Kind::Analytics => {
-            let analytics = coreml::Analytics::read(file).map_err(wrong)?;
+        FileKind::Analytics => {
+            let analytics = coreml::ModelAnalytics::read(file).map_err(wrong)?;
             for (section, pairs) in &analytics.sections {
                 let pairs: Vec<String> = pairs.iter().map(|(k, v)| format!("{k}: {v}")).collect();
                 list(&mut lines, section, &pairs);
@@ -215,20 +216,21 @@ fn about(path: &Path, kind: Kind, file: &[u8]) -> Result<About> {
                 .to_string();
             About { lines, next, data: data(&analytics) }
         }
-        Kind::Network => {
+        FileKind::Network => {
             let plist = network::read(file).map_err(wrong)?;
             lines.extend(plist.version.as_ref().map(|v| format!("version {v}")));
             for net in &plist.networks {
                 lines.push(format!("network {}", net.name));
                 let dtype = |t: &Option<String>| t.clone().unwrap_or_else(|| "no type".to_string());
                 let n = |v: &Option<u64>| v.map_or_else(|| "?".to_string(), |v| v.to_string());
-                let port = |p: &network::Port| {
+                let port = |p: &network::NetworkPort| {
                     format!("{}: {}[{}]", p.name, dtype(&p.dtype), p.nchw.iter().map(n).collect::<Vec<_>>().join(", "))
                 };
                 list(&mut lines, "inputs", &net.inputs.iter().map(port).collect::<Vec<_>>());
-                let output = |p: &network::Port| format!("{}: {} of {}", p.name, dtype(&p.dtype), p.bottom.join(", "));
+                let output =
+                    |p: &network::NetworkPort| format!("{}: {} of {}", p.name, dtype(&p.dtype), p.bottom.join(", "));
                 list(&mut lines, "outputs", &net.outputs.iter().map(output).collect::<Vec<_>>());
-                let unit = |u: &network::Unit| format!("{}: {} of {}", u.name, u.kind, u.bottom.join(", "));
+                let unit = |u: &network::NetworkUnit| format!("{}: {} of {}", u.name, u.kind, u.bottom.join(", "));
                 list(&mut lines, "units", &net.units.iter().map(unit).collect::<Vec<_>>());
                 list(&mut lines, "files of weights", &net.weights);
                 list(&mut lines, "listed and not described", &net.missing);
@@ -238,8 +240,8 @@ fn about(path: &Path, kind: Kind, file: &[u8]) -> Result<About> {
             );
             About { lines, next, data: data(&plist) }
         }
-        Kind::EspressoNet => {
-            let net = espresso::Net::read(file).map_err(wrong)?;
+        FileKind::EspressoNet => {
+            let net = espresso::EspressoNet::read(file).map_err(wrong)?;
             lines.extend(net.version.map(|v| format!("format {v}")));
             lines.extend(net.storage.as_ref().map(|s| format!("weights in {s}")));
             let layers: Vec<String> = net.layers.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
@@ -255,14 +257,14 @@ fn about(path: &Path, kind: Kind, file: &[u8]) -> Result<About> {
                 "Ferrane runs no Espresso networks: convert the model they were made of to an ML Program.".to_string();
             About { lines, next, data: data(&net) }
         }
-        Kind::EspressoPacked => {
-            let packed = espresso::Packed::read(file).map_err(wrong)?;
+        FileKind::EspressoPacked => {
+            let packed = espresso::EspressoPacked::read(file).map_err(wrong)?;
             lines.push(format!("{} bytes packed in {}, blocks of {}", packed.unpacked, packed.packed, packed.block));
             let next = "It is packed with LZFSE, which Ferrane does not unpack.".to_string();
             About { lines, next, data: data(&packed) }
         }
-        Kind::EspressoWeights => {
-            let weights = espresso::Weights::read(file).map_err(wrong)?;
+        FileKind::EspressoWeights => {
+            let weights = espresso::EspressoWeights::read(file).map_err(wrong)?;
             let blobs: Vec<String> = weights
                 .blobs
                 .iter()
@@ -277,7 +279,7 @@ fn about(path: &Path, kind: Kind, file: &[u8]) -> Result<About> {
                 weights.blobs.iter().map(|(id, r)| json!({"id": id, "at": r.start, "bytes": r.len()})).collect();
             About { lines, next, data: json!({"blobs": list}) }
         }
-        Kind::Blob => {
+        FileKind::Blob => {
             let records =
                 blob::records(file).map_err(|e| Error::new(format!("{name}: looks like {}, but {e}", kind.name())))?;
             let dtype = |code| blob::from_code(code).map_or(format!("type {code}"), |d| d.to_string());
@@ -296,15 +298,15 @@ fn about(path: &Path, kind: Kind, file: &[u8]) -> Result<About> {
 }
 
 /// A table in a line.
-fn table(table: &flat::Table) -> String {
-    let field = |f: &flat::Field| {
+fn table(table: &flat::FlatTable) -> String {
+    let field = |f: &flat::FlatField| {
         let value = match &f.value {
-            flat::Value::Inline(n) => format!("{n:#x}"),
-            flat::Value::String(text) => format!("{text:?}"),
-            flat::Value::Table(at) => format!("table {at:#x}"),
-            flat::Value::Tables(list) => count(list.len(), "table"),
-            flat::Value::Strings(list) => count(list.len(), "string"),
-            flat::Value::Nested(at, length) => format!("{length} bytes at {at:#x}, a file of their own"),
+            flat::FieldValue::Inline(n) => format!("{n:#x}"),
+            flat::FieldValue::String(text) => format!("{text:?}"),
+            flat::FieldValue::Table(at) => format!("table {at:#x}"),
+            flat::FieldValue::Tables(list) => count(list.len(), "table"),
+            flat::FieldValue::Strings(list) => count(list.len(), "string"),
+            flat::FieldValue::Nested(at, length) => format!("{length} bytes at {at:#x}, a file of their own"),
         };
         format!("{} = {value}", f.id)
     };

@@ -4,9 +4,9 @@ mod bench;
 mod compile;
 mod compiled;
 mod doctor;
+mod machine;
 mod programs;
-mod target;
-mod trace;
+mod recording;
 
 use std::path::PathBuf;
 
@@ -14,16 +14,16 @@ pub use bench::{Bench, BenchDecode, BenchDispatch, BenchGemm, BenchProgram, Benc
 pub use compile::Compile;
 pub use compiled::{Assemble, Disasm, HwxCommand, HwxConvert, HwxPack, HwxUnpack};
 pub use doctor::{Classes, Doctor};
+pub use machine::{Machine, MachineClaims, MachineList, MachineShow};
 pub use programs::{
     Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run,
 };
-pub use target::{Target, TargetClaims, TargetList, TargetShow};
-pub use trace::{Trace, TraceExtract, TraceRecord, TraceReplay, TraceShow};
+pub use recording::{Recording, RecordingExtract, RecordingMake, RecordingReplay, RecordingShow};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Program the Apple Neural Engine: read, check, convert and run MIL programs, train and run transformers, on the engine or on its
-/// emulator.
+/// Program the Apple Neural Engine: read, check, convert and run MIL programs, train and run
+/// transformers, on the engine or on its emulator.
 #[derive(Debug, Parser)]
 #[command(name = "ferrane", version, arg_required_else_help = true, max_term_width = 110)]
 #[command(
@@ -51,8 +51,8 @@ pub enum Command {
     /// Dump a framework's classes, or hold them against what is called.
     Classes(Classes),
     /// Machines, their values, and the claims behind them.
-    #[command(subcommand)]
-    Target(Target),
+    #[command(subcommand, alias = "target")]
+    Machine(Machine),
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),
@@ -66,11 +66,12 @@ pub enum Command {
     Inspect(Inspect),
     /// Run a program on given or random inputs.
     Run(Run),
-    /// Write a program as text or package, in another spelling or opset, optimised.
+    /// Write a program as text or package, in another spelling or opset, optimized.
     Convert(Convert),
     /// Compile a program to the engine's own container, on a Mac.
     Compile(Compile),
-    /// Say what a compiled program (.hwx) does, task by task; as text, JSON or a picture; compare two.
+    /// Say what a compiled program (.hwx) does, task by task; as text, JSON or a picture; compare
+    /// two.
     Disasm(Disasm),
     /// Make a compiled program of its text.
     Assemble(Assemble),
@@ -79,13 +80,15 @@ pub enum Command {
     Hwx(HwxCommand),
     /// Compare two programs: functions, ops, weights, and what they compute.
     Diff(Diff),
-    /// Write the backward program of a function: gradients of its outputs by its inputs and weights.
+    /// Write the backward program of a function: gradients of its outputs by its inputs and
+    /// weights.
     Grad(Grad),
-    /// Tell how long a program takes on a chip and what bounds it, or compare published numbers with predicted ones.
+    /// Tell how long a program takes on a chip and what bounds it, or compare published numbers
+    /// with predicted ones.
     Cost(Cost),
     /// Record what a machine computes for a program, and compare it with what is computed here.
-    #[command(subcommand)]
-    Trace(Trace),
+    #[command(subcommand, alias = "trace")]
+    Recording(Recording),
 }
 
 /// A whole number; its smallest value is checked where it is used.
@@ -106,7 +109,8 @@ fn finite32(text: &str) -> Result<f32, String> {
 /// Where programs run.
 #[derive(Args, Debug, Clone)]
 pub struct DeviceArg {
-    /// `emulator`, `emulator?numerics=exact`, `ane`, `ane-or-emulator`, or `reference` (plain fp32 without a device).
+    /// `emulator`, `emulator?numerics=exact`, `ane`, `ane-or-emulator`, or `reference` (plain fp32
+    /// without a device).
     #[arg(long, default_value = "emulator", value_name = "DEVICE")]
     pub device: String,
 }
@@ -157,23 +161,26 @@ Examples:
   ferrane train --model stories15m --tokenizer tokenizer.bin --data data00.bin --accum 16
   ferrane train --out runs/a --resume             go on where a run stopped, bit for bit
 
-Data: UTF-8 text (tokenised once and cached beside the file), llama2.c uint16 ids (.bin, .u16) or uint32 ids (.u32).
+Data: UTF-8 text (tokenized once and cached beside the file), llama2.c uint16 ids (.bin, .u16) or uint32 ids (.u32).
 Ctrl-C stops after the micro-step, saves, and says how to go on; a second one stops at once.")]
 pub struct Train {
-    /// Preset (stories260k, which is the default, stories15m, stories42m, stories110m, qwen2.5-0.5b, qwen3-0.6b) or a folder with a Hugging Face config.json.
+    /// Preset (stories260k, which is the default, stories15m, stories42m, stories110m,
+    /// qwen2.5-0.5b, qwen3-0.6b) or a folder with a Hugging Face config.json.
     #[arg(long, value_name = "PRESET|DIR")]
     pub model: Option<String>,
-    /// Start from these weights: llama2.c .bin, .safetensors, a Hugging Face folder, or a run of ferrane.
+    /// Start from these weights: llama2.c .bin, .safetensors, a Hugging Face folder, or a run of
+    /// ferrane.
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
     /// Training data; without it, simple stories that the command writes itself.
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
-    /// Tokenizer: llama2.c tokenizer.bin, SentencePiece .model, tokenizer.json, or a folder with vocab.json and merges.txt. A text
-    /// that is given without one gets its own small vocabulary.
+    /// Tokenizer: llama2.c tokenizer.bin, SentencePiece .model, tokenizer.json, or a folder with
+    /// vocab.json and merges.txt. A text that is given without one gets its own small vocabulary.
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
-    /// Where the kernels run: emulator, emulator?numerics=exact, ane, ane-or-emulator, or reference (plain fp32).
+    /// Where the kernels run: emulator, emulator?numerics=exact, ane, ane-or-emulator, or reference
+    /// (plain fp32).
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
     /// Optimizer updates.
@@ -212,7 +219,7 @@ pub struct Train {
     /// Ids that the classifier and the loss run over: those in the data or all [default: compact].
     #[arg(long, value_enum)]
     pub vocabulary: Option<Vocabulary>,
-    /// Seed of initialisation and sampling.
+    /// Seed of initialization and sampling.
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub seed: Option<u64>,
     /// Folder of the run: checkpoints, metrics.jsonl, loss.svg.
@@ -234,11 +241,12 @@ pub struct Train {
     #[arg(long)]
     pub json: bool,
     /// Also tell what a window would take on this chip or profile: `m4`, `m4-max-macos26-inmem`.
-    #[arg(long, value_name = "TARGET")]
-    pub target: Option<String>,
-    /// Write a timeline of the first 64 micro-steps, thread by thread, for chrome://tracing or Perfetto (docs/training.md).
-    #[arg(long, value_name = "FILE")]
-    pub trace_json: Option<PathBuf>,
+    #[arg(long, aliases = ["target", "profile"], value_name = "MACHINE")]
+    pub machine: Option<String>,
+    /// Write a timeline of the first 64 micro-steps, thread by thread, for chrome://tracing or
+    /// Perfetto (docs/training.md).
+    #[arg(long, alias = "trace-json", value_name = "FILE")]
+    pub timeline: Option<PathBuf>,
     /// At the end, also tell who held the memory (docs/training.md).
     #[arg(long)]
     pub memory: bool,

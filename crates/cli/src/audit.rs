@@ -5,9 +5,10 @@ mod plot;
 
 use std::collections::BTreeMap;
 
-use ferrane::audit::{Audit, AuditOptions, BINS, Deviation, Note, Row, audit, short};
+use ferrane::audit::{Audit, AuditOptions, AuditRow, BINS, Deviation, Note, audit, short};
+use ferrane::machine::Profile;
 use ferrane::mil::{Constant, Function, Program};
-use ferrane::target::Profile;
+use ferrane::{Call, Tensors};
 use serde_json::{Map, Value, json};
 
 use crate::args::Run;
@@ -15,18 +16,15 @@ use crate::error::Result;
 use crate::{files, out};
 
 /// Runs the function and reports.
-pub fn run(
-    args: &Run,
-    profile: &Profile,
-    program: &Program,
-    function: &Function,
-    inputs: &[(String, Constant)],
-    states: &BTreeMap<String, Constant>,
-) -> Result<()> {
+pub fn run(args: &Run, profile: &Profile, program: &Program, function: &Function, call: &Call) -> Result<()> {
     let mut options = AuditOptions::default();
     options.profile = profile.clone();
     options.threshold = args.threshold;
-    let found = audit(program, &function.name, inputs, states, &options)?;
+    let constants = |tensors: &Tensors| -> Vec<(String, Constant)> {
+        tensors.iter().map(|(name, tensor)| (name.clone(), tensor.to_constant())).collect()
+    };
+    let states: BTreeMap<String, Constant> = constants(call.given_states()).into_iter().collect();
+    let found = audit(program, &function.name, &constants(call.given_inputs()), &states, &options)?;
     let name = args.program.display().to_string();
     if let Some(path) = &args.html {
         files::replace(path, page::page(&name, &found).as_bytes())?;
@@ -38,8 +36,8 @@ pub fn run(
 }
 
 /// What a row is marked with under one arithmetic.
-fn mark(found: &Audit, numerics: usize, row: &Row) -> &'static str {
-    let same = |other: Option<&Row>| other.is_some_and(|other| std::ptr::eq(other, row));
+fn mark(found: &Audit, numerics: usize, row: &AuditRow) -> &'static str {
+    let same = |other: Option<&AuditRow>| other.is_some_and(|other| std::ptr::eq(other, row));
     if same(found.first(numerics)) {
         "first"
     } else if row.readings.get(numerics).is_some_and(|r| r.cause.is_some()) {
@@ -59,13 +57,13 @@ fn counts(d: &Deviation) -> String {
 }
 
 /// The type as MIL has it.
-fn ty(row: &Row) -> String {
+fn ty(row: &AuditRow) -> String {
     let extents: Vec<String> = row.shape.iter().map(usize::to_string).collect();
     format!("{}[{}]", row.dtype, extents.join(","))
 }
 
 /// Ulps of the largest magnitude, or the number of integers that differ.
-fn error(row: &Row, reading: Option<&Deviation>) -> String {
+fn error(row: &AuditRow, reading: Option<&Deviation>) -> String {
     match reading {
         None => "-".into(),
         Some(d) if d.overflow + d.special > 0 => "inf".into(),
@@ -132,8 +130,8 @@ fn json(program: &str, found: &Audit) -> Value {
         let all = found.numerics.iter().enumerate();
         Value::Object(all.map(|(i, n)| (n.name().to_string(), one(i))).collect::<Map<_, _>>())
     };
-    let named = |row: Option<&Row>| row.map_or(Value::Null, |row| row.value.clone().into());
-    let value = |row: &Row| {
+    let named = |row: Option<&AuditRow>| row.map_or(Value::Null, |row| row.value.clone().into());
+    let value = |row: &AuditRow| {
         let reading = |i: usize| {
             row.readings.get(i).map_or(Value::Null, |r| {
                 json!({

@@ -1,12 +1,12 @@
-//! `ferrane check`: all that is wrong with programs, in their text, and on a machine if one is named.
+//! `ferrane check`: all that is wrong with programs, in their text, and on a machine if one is
+//! named.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
 
 use ferrane::diag::{Code, Diagnostics, Kind, Severity, Source, sarif};
+use ferrane::machine::{CheckOptions, Finding, Profile, check, explain, fix};
 use ferrane::mil::package::Form;
-use ferrane::target::check::Options;
-use ferrane::target::{Finding, Fix, Profile, check, explain, fix};
 use serde_json::{Value, json};
 
 use crate::args::{Check, Format};
@@ -24,13 +24,13 @@ struct Checked {
 /// Runs the command. The diagnostics are its result and go to standard output.
 pub fn run(args: Check) -> Result<()> {
     let profile = profile(&args)?;
-    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let (mut failed, mut told) = (false, Ok(()));
     let mut log: Vec<(Source, Diagnostics)> = Vec::new();
     for (i, file) in args.files.iter().enumerate() {
         // The last file stands for all that are compiled together.
-        let together = if i + 1 == args.files.len() { args.files.len() } else { 1 };
-        let checked = match one(&args, file, profile.as_ref(), together) {
+        let programs = if i + 1 == args.files.len() { args.files.len() } else { 1 };
+        let checked = match one(&args, file, profile.as_ref(), programs) {
             Ok(checked) => checked,
             Err(error) if args.format == Format::Json => {
                 failed = true;
@@ -51,7 +51,7 @@ pub fn run(args: Check) -> Result<()> {
         match args.format {
             Format::Json => out::line(checked.json(file, profile.as_ref()))?,
             Format::Sarif => log.push((checked.opened.source.clone(), checked.all())),
-            Format::Human => checked.show(file, colour)?,
+            Format::Human => checked.show(file, color)?,
         }
     }
     if args.format == Format::Sarif {
@@ -61,13 +61,13 @@ pub fn run(args: Check) -> Result<()> {
 }
 
 fn profile(args: &Check) -> Result<Option<Profile>> {
-    let Some(name) = &args.target else { return Ok(None) };
-    let Some(path) = &args.profile_file else { return Ok(Some(Profile::find(name)?)) };
+    let Some(name) = &args.machine else { return Ok(None) };
+    let Some(path) = &args.machine_file else { return Ok(Some(Profile::find(name)?)) };
     let text = String::from_utf8(files::read_text(path)?).map_err(|e| files::failed(path, e))?;
     Ok(Some(Profile::measured(name, &text)?))
 }
 
-fn one(args: &Check, file: &Path, profile: Option<&Profile>, together: usize) -> Result<Checked> {
+fn one(args: &Check, file: &Path, profile: Option<&Profile>, programs: usize) -> Result<Checked> {
     let care = match (args.no_weights, profile) {
         (true, _) => Care::Text,
         (false, Some(_)) => Care::Machine,
@@ -75,21 +75,21 @@ fn one(args: &Check, file: &Path, profile: Option<&Profile>, together: usize) ->
     };
     let mut opened = program::open(file, care)?;
     let Some(profile) = profile else { return Ok(Checked { opened, findings: Vec::new() }) };
-    if args.fix && mend(file, profile, &opened, &options(args, &opened, together))? {
+    if args.fix && mend(file, profile, &opened, &options(args, &opened, programs))? {
         opened = program::open(file, care)?;
     }
     let findings =
-        opened.program.as_ref().map_or_else(Vec::new, |p| check(p, profile, &options(args, &opened, together)));
+        opened.program.as_ref().map_or_else(Vec::new, |p| check(p, profile, &options(args, &opened, programs)));
     Ok(Checked { opened, findings })
 }
 
-fn options<'a>(args: &Check, opened: &'a Opened, together: usize) -> Options<'a> {
+fn options<'a>(args: &Check, opened: &'a Opened, programs: usize) -> CheckOptions<'a> {
     let text = matches!(opened.form, Form::Text | Form::Compiled).then(|| opened.source.text());
-    Options { strict: args.strict, bounds: args.bounds.clone(), text, together }
+    CheckOptions { strict: args.strict, bounds: args.bounds.clone(), text, programs }
 }
 
 /// Applies fixes and writes the program back. True if something was changed.
-fn mend(file: &Path, profile: &Profile, opened: &Opened, options: &Options<'_>) -> Result<bool> {
+fn mend(file: &Path, profile: &Profile, opened: &Opened, options: &CheckOptions<'_>) -> Result<bool> {
     let Some(program) = &opened.program else { return Ok(false) };
     if files::is_stdin(file) || opened.form == Form::Compiled {
         return Err(files::failed(file, "--fix writes back texts, packages and models; give it such a file"));
@@ -97,24 +97,13 @@ fn mend(file: &Path, profile: &Profile, opened: &Opened, options: &Options<'_>) 
     let fixed = fix::fix(program, profile, options, &ferrane::emulator("emulator")?);
     for (fix, findings) in &fixed.applied {
         let plural = if *findings == 1 { "" } else { "s" };
-        out::note(format_args!("{}: fixed: {} ({findings} finding{plural} less)", file.display(), words(*fix)));
+        out::note(format_args!("{}: fixed: {} ({findings} finding{plural} less)", file.display(), fix));
     }
     if fixed.applied.is_empty() {
         return Ok(false);
     }
     convert::write(file, true, opened.form, &fixed.program, opened.description.as_ref())?;
     Ok(true)
-}
-
-fn words(fix: Fix) -> String {
-    match fix {
-        Fix::Verbose => "written in the verbose dialect".to_string(),
-        Fix::Header(major, minor) => format!("program({major}.{minor})"),
-        Fix::BuildInfo => "buildInfo on one line".to_string(),
-        Fix::NamedConstants(op) => format!("literals of {op} as named constants"),
-        Fix::Pass(name) => format!("the pass {name}"),
-        _ => "rewritten".to_string(),
-    }
 }
 
 impl Checked {
@@ -158,9 +147,9 @@ impl Checked {
         found
     }
 
-    fn show(&self, file: &Path, colour: bool) -> Result<()> {
+    fn show(&self, file: &Path, color: bool) -> Result<()> {
         let (errors, warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
-        out::print(self.all().render(&self.opened.source, colour))?;
+        out::print(self.all().render(&self.opened.source, color))?;
         let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let name = file.display();
         match self.opened.program.as_ref().filter(|_| errors == 0) {

@@ -1,6 +1,7 @@
 //! `ferrane compile --aot`: a program to the engine's own container.
 //!
-//! The compiler works in a folder of its own inside the one that was named, so that what it leaves there goes, or stays, as a whole.
+//! The compiler works in a folder of its own inside the one that was named, so that what it leaves
+//! there goes, or stays, as a whole.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ fn build(args: &Compile, folder: &Path, work: &Path) -> Result<PathBuf> {
     Ok(target)
 }
 
-/// The folder in which the compiler works, gone afterwards unless it is kept.
+/// The folder in which the compiler works, gone afterward unless it is kept.
 struct Work {
     path: PathBuf,
     keep: bool,
@@ -74,7 +75,8 @@ impl Drop for Work {
     }
 }
 
-/// What the compiler reads: a property list where it lies, a program as text with its weights in the folder.
+/// What the compiler reads: a property list where it lies, a program as text with its weights in
+/// the folder.
 fn network(file: &Path, folder: &Path) -> Result<Network> {
     if file.extension().is_some_and(|e| e == "plist") {
         let file = fs::canonicalize(file).map_err(|e| files::failed(file, e))?;

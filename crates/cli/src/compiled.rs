@@ -1,4 +1,5 @@
-//! `ferrane disasm` and `ferrane assemble`: compiled programs as words, text and pictures, and text as a compiled program.
+//! `ferrane disasm` and `ferrane assemble`: compiled programs as words, text and pictures, and text
+//! as a compiled program.
 
 use std::fs;
 use std::io::IsTerminal as _;
@@ -6,8 +7,8 @@ use std::path::Path;
 
 use ferrane::diag::Source;
 use ferrane::hwx::anec::Anec;
-use ferrane::hwx::bundle::{Kind, recognise};
-use ferrane::hwx::{Hwx, asm, disasm};
+use ferrane::hwx::bundle::{FileKind, recognize};
+use ferrane::hwx::{Hwx, describe, text};
 use serde_json::json;
 
 use crate::args::{Assemble, Disasm};
@@ -21,7 +22,7 @@ pub fn load(path: &Path) -> Result<Hwx> {
 
 /// True for a program for the Linux driver.
 pub fn is_anec(bytes: &[u8]) -> bool {
-    recognise(bytes, bytes.len() as u64) == Some(Kind::Anec)
+    recognize(bytes, bytes.len() as u64) == Some(FileKind::Anec)
 }
 
 /// [`load`] of a file's bytes.
@@ -49,21 +50,21 @@ pub fn disassemble(args: Disasm) -> Result<()> {
     }
     let hwx = load(&args.file)?;
     if let Some(picture) = &args.svg {
-        return fs::write(picture, disasm::svg(&hwx)).map_err(|e| files::failed(picture, e));
+        return fs::write(picture, describe::svg(&hwx)).map_err(|e| files::failed(picture, e));
     }
     if args.json {
-        return out::line(disasm::json(&hwx));
+        return out::line(describe::json(&hwx));
     }
     out::print(match (args.text, args.dot) {
-        (true, _) => disasm::text(&hwx),
-        (_, true) => disasm::dot(&hwx),
-        _ => disasm::words(&hwx, disasm::Detail { registers: args.registers }),
+        (true, _) => text::print(&hwx),
+        (_, true) => describe::dot(&hwx),
+        _ => describe::prose(&hwx, describe::Detail { registers: args.registers }),
     })
 }
 
 /// True for files that say the same.
 fn compare(args: &Disasm, other: &Path) -> Result<bool> {
-    let found = disasm::diff(&load(&args.file)?, &load(other)?);
+    let found = describe::diff(&load(&args.file)?, &load(other)?);
     if args.json {
         out::line(json!({
             "first": args.file.display().to_string(), "second": other.display().to_string(),
@@ -86,7 +87,7 @@ pub fn assemble(args: Assemble) -> Result<()> {
             format_args!("no text: {e}; a compiled program becomes one by `ferrane disasm --text`"),
         )
     })?;
-    let hwx = asm::assemble(text).map_err(|diagnostics| {
+    let hwx = text::assemble(text).map_err(|diagnostics| {
         let shown = diagnostics.render(&Source::new(name.to_string(), text), std::io::stderr().is_terminal());
         Error::new(format!("{name}: the text of a compiled program is not right:\n{}", shown.trim_end()))
     })?;

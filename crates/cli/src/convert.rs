@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use clap::Command;
+use ferrane::diag::did_you_mean;
 use ferrane::mil::package::{Description, Form, WriteOptions, write_model, write_package};
 use ferrane::mil::passes::{self, Pipeline, Report};
 use ferrane::mil::{Opset, Program, level, print};
@@ -93,7 +94,7 @@ pub fn run(args: Convert) -> Result<()> {
     }
     if let Some(why) = &written.dropped {
         out::note(format_args!(
-            "{}: what the input says about itself (author, licence, shapes, metadata) is left out: {why}",
+            "{}: what the input says about itself (author, license, shapes, metadata) is left out: {why}",
             args.output.display()
         ));
     }
@@ -124,8 +125,7 @@ fn pipeline(args: &Convert) -> Result<Option<Pipeline>> {
     }
     Pipeline::named(args.passes.iter().map(String::as_str)).map(Some).map_err(|name| {
         let known: Vec<&str> = passes::all().iter().map(|p| p.name).collect();
-        let near = ferrane::diag::nearest(name, known.iter().copied());
-        let near = near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
+        let near = did_you_mean(name, known.iter().copied());
         Error::new(format!("--passes {name}: no such pass{near} (there are {})", known.join(", ")))
     })
 }
@@ -163,7 +163,8 @@ pub fn write(
             _ => write_package(program, path, &options),
         }
     };
-    // What the input says about itself is kept where it still holds: after passes and opsets it may not.
+    // What the input says about itself is kept where it still holds: after passes and opsets it may
+    // not.
     let dropped = description.and_then(|d| write(Some(d)).err()).map(|e| e.to_string());
     if description.is_none() || dropped.is_some() {
         write(None)?;
@@ -171,7 +172,8 @@ pub fn write(
     Ok(Written { files: vec![path.display().to_string()], dropped })
 }
 
-/// Text, and the blob files that it names, in its folder. The text comes last: where it is, its files are.
+/// Text, and the blob files that it names, in its folder. The text comes last: where it is, its
+/// files are.
 fn write_text(output: &Path, force: bool, program: &Program) -> Result<Vec<String>> {
     let folder = output.parent().unwrap_or(Path::new(""));
     let mut written = Vec::new();

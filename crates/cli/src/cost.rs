@@ -6,9 +6,9 @@ use std::path::Path;
 use ferrane::llm::config::{Config, preset};
 use ferrane::llm::kernels;
 use ferrane::llm::layout::{Kernel, Residual, Shape, WeightForm};
-use ferrane::target::Profile;
-use ferrane::target::cost::published::{ChipError, Pipelines, Report, Summary, compare};
-use ferrane::target::cost::{Cost, CostModel, KernelCost, StepCost, StepShape, predict, predict_step, roofline_svg};
+use ferrane::machine::Profile;
+use ferrane::machine::cost::published::{ChipError, Comparison, ErrorSummary, Pipelines, compare};
+use ferrane::machine::cost::{Cost, CostModel, KernelCost, StepCost, StepShape, predict, predict_step, roofline_svg};
 use serde_json::{Map, Value, json};
 
 use crate::args;
@@ -30,8 +30,8 @@ pub fn run(args: args::Cost) -> Result<()> {
 
 /// The model of a target: a profile (`m4-macos15-inmem`) or a chip (`m4`).
 pub fn model(target: &str) -> Result<CostModel> {
-    let profile = Profile::find(target).map_err(|e| Error::new(format!("--target: {e}")))?;
-    CostModel::for_profile(&profile).map_err(|e| Error::new(format!("--target {target}: {e}")))
+    let profile = Profile::find(target).map_err(|e| Error::new(format!("--machine: {e}")))?;
+    CostModel::for_profile(&profile).map_err(|e| Error::new(format!("--machine {target}: {e}")))
 }
 
 /// What a training step of the dynamic pipeline costs; none where the chip's CPU is not known.
@@ -56,7 +56,7 @@ pub fn step(shape: &Shape, vocab: usize, model: &CostModel) -> Result<Option<Ste
 }
 
 fn program(args: &args::Cost, file: &Path) -> Result<()> {
-    let model = model(&args.target)?;
+    let model = model(&args.machine)?;
     let program = program::load(file, Care::Text)?.program;
     let cost = predict(&program, &model).map_err(|e| Error::new(format!("{}: {e}", file.display())))?;
     if let Some(picture) = &args.svg {
@@ -83,7 +83,7 @@ fn object(args: &args::Cost, cost: &Cost, model: &CostModel) -> Value {
         .map(|(name, c)| (name.to_string(), json!({"value": c.value, "source": c.source})))
         .collect();
     json!({
-        "target": args.target, "chip": cost.chip, "compile_ms": cost.compile_ms, "dispatch_us": cost.dispatch_us,
+        "target": args.machine, "chip": cost.chip, "compile_ms": cost.compile_ms, "dispatch_us": cost.dispatch_us,
         "total_us": cost.total_us, "bound": cost.bound.name(), "energy_mj": cost.energy_mj, "flops": cost.flops,
         "bytes": cost.bytes, "ops": ops, "constants": constants,
     })
@@ -138,7 +138,8 @@ impl Pipelines for Trained {
     }
 }
 
-/// Ids that the published data use: 9205 of 32000; a sixteenth and a half of 151936 (published vocabulary compaction).
+/// Ids that the published data use: 9205 of 32000; a sixteenth and a half of 151936 (published
+/// vocabulary compaction).
 fn used(config: &Config) -> usize {
     if config.vocab == 32000 { 9205 } else { (config.vocab as f64 / 16.5) as usize }
 }
@@ -150,7 +151,7 @@ fn published(file: &Path, as_json: bool) -> Result<()> {
     if as_json { out::line(rows(&report)) } else { table(&report) }
 }
 
-fn rows(report: &Report) -> Value {
+fn rows(report: &Comparison) -> Value {
     let rows: Vec<Value> = report
         .rows
         .iter()
@@ -158,19 +159,19 @@ fn rows(report: &Report) -> Value {
             Ok(p) => json!({
                 "record": row.record, "published": p.published, "predicted": p.predicted, "unit": p.unit, "error": p.error(),
             }),
-            Err(reason) => json!({"record": row.record, "reason": reason}),
+            Err(why) => json!({"record": row.record, "reason": why.reason}),
         })
         .collect();
     json!({"rows": rows, "kernels": summary(&report.kernels)})
 }
 
-fn summary(summary: &Summary) -> Value {
+fn summary(summary: &ErrorSummary) -> Value {
     let one = |e: &ChipError| json!({"rows": e.rows, "median_error": e.median, "noise": e.noise});
     let chips: Map<String, Value> = summary.chips.iter().map(|(chip, e)| (chip.clone(), one(e))).collect();
     json!({"pooled": one(&summary.pooled), "chips": chips})
 }
 
-fn table(report: &Report) -> Result<()> {
+fn table(report: &Comparison) -> Result<()> {
     let text = |record: &Value, key: &str| record.get(key).and_then(Value::as_str).unwrap_or("").to_string();
     let mut reasons: Vec<(&str, usize)> = Vec::new();
     out::line(format_args!("{:>12} {:>12} {:>8}  unit", "published", "predicted", "error"))?;
@@ -183,9 +184,9 @@ fn table(report: &Report) -> Result<()> {
                 let (a, b, unit) = (p.published, p.predicted, &p.unit);
                 out::line(format_args!("{a:>12.4} {b:>12.4} {error:>8}  {unit:<10} {named}"))?;
             }
-            Err(reason) => match reasons.iter_mut().find(|(known, _)| *known == reason.as_str()) {
+            Err(why) => match reasons.iter_mut().find(|(known, _)| *known == why.reason) {
                 Some((_, count)) => *count += 1,
-                None => reasons.push((reason, 1)),
+                None => reasons.push((why.reason, 1)),
             },
         }
     }

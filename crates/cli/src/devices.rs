@@ -17,9 +17,9 @@ pub fn run(args: Devices) -> Result<()> {
 /// What the emulator's options mean, for the help.
 pub fn options() -> String {
     format!(
-        "Options of the emulator, as in \"emulator?profile=m4-macos15-inmem&limits=warn\":
+        "Options of the emulator, as in \"emulator?machine=m4-macos15-inmem&limits=warn\":
   numerics=fast|exact|hardware  how numbers are computed and rounded
-  profile=NAME                  the machine; its limits are enforced unless `limits` says otherwise
+  machine=NAME                  the machine; its limits are enforced unless `limits` says otherwise
   limits=off|warn|enforce       whether what the machine does not allow is done, noted or failed
   budget=N|none                 compiles that a process may do, in place of the profile's
   staging=DIR                   keeps the files of compiled programs; a process is not charged for what lies there

@@ -1,14 +1,12 @@
 //! `ferrane diff`: what differs between two programs.
 
-use std::collections::BTreeMap;
-
 use ferrane::mil::diff::diff;
-use ferrane::mil::program::Type;
-use ferrane::mil::{Function, Program, Weights};
+use ferrane::mil::{Function, Program};
+use ferrane::tensor_io::{Unnamed, arguments};
+use ferrane::{Tensor, Tensors};
 use serde_json::{Value, json};
 
 use crate::args::Diff;
-use crate::array::{Array, Source, Want};
 use crate::error::{Error, Result};
 use crate::out;
 use crate::program::{self, Care};
@@ -82,45 +80,32 @@ fn compare(args: &Diff) -> Result<bool> {
 
 /// Runs every function of both programs.
 fn distances(args: &Diff, seed: u64, a: &Program, b: &Program) -> Result<Vec<Distance>> {
-    let emulator = ferrane::emulator(&format!("emulator?numerics={}", ferrane::Numerics::from(args.numerics).name()))?;
+    let device = ferrane::open(&format!("emulator?numerics={}", ferrane::Numerics::from(args.numerics).name()))?;
     let mut found = Vec::new();
     for function in &a.functions {
         let Some(other) = b.function(&function.name) else {
             return Err(Error::new(format!("the second program has no function `{}` to run", function.name)));
         };
-        let values = |function: &Function| -> Result<_> {
-            let mut inputs = Vec::new();
-            for (i, input) in function.inputs.iter().map(|v| function.value(*v)).enumerate() {
-                if matches!(input.ty, Type::State(_)) {
-                    continue;
-                }
-                // The place counts, not the name, so that an input that was renamed gets the same numbers.
-                let want = Want { name: &input.name, ty: &input.ty };
-                let array = Source::Random(seed.wrapping_add(i as u64), None).array(&want);
-                let array = array.map_err(|e| Error::new(format!("input `{}`: {e}", input.name)))?;
-                inputs.push((input.name.clone(), array.constant()));
-            }
-            Ok(inputs)
+        // The position counts, not the name, so that a renamed input gets the same numbers.
+        let outputs = |program: &Program, function: &Function| -> Result<Tensors> {
+            Ok(device.call(program, arguments(function, &[], Unnamed::Random(seed))?)?.outputs)
         };
-        let left = emulator.call(a, &function.name, &values(function)?, &mut BTreeMap::new())?;
-        let right = emulator.call(b, &function.name, &values(other)?, &mut BTreeMap::new())?;
+        let (left, right) = (outputs(a, function)?, outputs(b, other)?);
         if left.len() != right.len() {
             let (m, n) = (left.len(), right.len());
             return Err(Error::new(format!("`{}` has {m} outputs in one program and {n} in the other", function.name)));
         }
         for (i, (output, x)) in left.iter().enumerate() {
             // By name; where the name is gone, by place.
-            let by_name = right.iter().find(|(n, _)| n == output).or(right.get(i));
-            let Some((_, y)) = by_name else { continue };
-            let array = |c| Array::from_constant(c, &Weights::new()).map_err(Error::new);
-            found.push(distance(&function.name, output, &array(x)?, &array(y)?, args.within));
+            let Some(y) = right.find(output).or_else(|| right.iter().nth(i).map(|(_, y)| y)) else { continue };
+            found.push(distance(&function.name, output, x, y, args.within));
         }
     }
     Ok(found)
 }
 
-fn distance(function: &str, output: &str, x: &Array, y: &Array, within: f64) -> Distance {
-    let (a, b) = (x.floats(), y.floats());
+fn distance(function: &str, output: &str, x: &Tensor, y: &Tensor, within: f64) -> Distance {
+    let (a, b): (Vec<f64>, Vec<f64>) = (x.to_f64().collect(), y.to_f64().collect());
     let scale = a.iter().filter(|v| v.is_finite()).fold(0f64, |m, v| m.max(v.abs()));
     // What is not finite is near itself alone.
     let apart = |(a, b): (&f64, &f64)| match a == b || (a.is_nan() && b.is_nan()) {
@@ -130,7 +115,7 @@ fn distance(function: &str, output: &str, x: &Array, y: &Array, within: f64) -> 
     };
     let max = a.iter().zip(&b).map(apart).fold(0f64, f64::max);
     let mean = a.iter().zip(&b).map(apart).sum::<f64>() / a.len().max(1) as f64;
-    let shapes = x.shape == y.shape && x.dtype == y.dtype;
+    let shapes = x.shape() == y.shape() && x.dtype() == y.dtype();
     let max = if shapes { max } else { f64::INFINITY };
     let (function, output) = (function.to_string(), output.to_string());
     Distance { function, output, max, mean, scale, same: shapes && max <= within * scale }

@@ -1,6 +1,7 @@
 //! `ferrane doctor`: what this machine is, and what its engine does.
 //!
-//! Each probe is asked in a child, which is this command again with `--here`; what it writes is a report of one answer.
+//! Each probe is asked in a child, which is this command again with `--here`; what it writes is a
+//! report of one answer.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -8,26 +9,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ferrane::bench::{Answer, Cost, Place, Probe, Report, Verdict, all, examine, selected};
-use ferrane::diag::nearest;
+use ferrane::probe::{
+    Answer, DeviceUnderTest, DoctorReport, Probe, ProbeCost, UnknownProbe, Verdict, all_probes, describe_computer,
+    examine, select_probes,
+};
 use serde_json::Value;
 
 use crate::args::Doctor;
 use crate::error::{Error, Result};
-use crate::{computer, files, out};
+use crate::{files, out};
 
 /// Runs the command.
 pub fn run(args: Doctor) -> Result<()> {
     if args.list {
         return list();
     }
-    let probes = selected(&args.probes).map_err(|name| unknown(&name))?;
+    let probes = select_probes(&args.probes).map_err(unknown)?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_ctrl_c(&stop)?;
     let device = ferrane::open(&args.device)?;
     let profile = device.profile().subject.name.clone();
     let engine = device.name().starts_with("ane");
-    let mut report = Report::new(device.name(), profile, computer::describe(engine));
+    let mut report = DoctorReport::new(device.name(), profile, describe_computer(engine));
     // Nothing of it stays loaded in this process.
     drop(device);
     let quiet = args.json.as_deref().is_some_and(files::is_stdin);
@@ -35,7 +38,7 @@ pub fn run(args: Doctor) -> Result<()> {
         head(&report)?;
     }
     let open = |options: &str| ferrane::open(&with(&args.device, options));
-    let mut place = if args.here { Some(Place::new(Box::new(open), &stop)?) } else { None };
+    let mut dut = if args.here { Some(DeviceUnderTest::new(Box::new(open), &stop)?) } else { None };
     for (i, probe) in probes.iter().enumerate() {
         if stop.load(Ordering::Relaxed) {
             break;
@@ -43,8 +46,8 @@ pub fn run(args: Doctor) -> Result<()> {
         if !args.here {
             out::note(format_args!("[{}/{}] {}: {}", i + 1, probes.len(), probe.name, probe.question));
         }
-        let answer = match &mut place {
-            Some(place) => examine(place, probe),
+        let answer = match &mut dut {
+            Some(dut) => examine(dut, probe),
             None => apart(&args, probe, &stop),
         };
         if !quiet {
@@ -78,10 +81,8 @@ fn with(device: &str, options: &str) -> String {
     }
 }
 
-fn unknown(name: &str) -> Error {
-    let known = all().iter().flat_map(|p| std::iter::once(p.name).chain(p.experiments.iter().copied()));
-    let hint = nearest(name, known).map_or_else(String::new, |n| format!(", did you mean `{n}`?"));
-    Error::new(format!("no probe `{name}`{hint}\n  `ferrane doctor --list` lists them"))
+fn unknown(error: UnknownProbe) -> Error {
+    Error::new(format!("{error}\n  `ferrane doctor --list` lists them"))
 }
 
 fn stop_on_ctrl_c(stop: &Arc<AtomicBool>) -> Result<()> {
@@ -96,11 +97,11 @@ fn stop_on_ctrl_c(stop: &Arc<AtomicBool>) -> Result<()> {
 }
 
 fn list() -> Result<()> {
-    for probe in all() {
+    for probe in all_probes() {
         let cost = match probe.cost {
-            Cost::Light => "",
-            Cost::Dear => "slow  ",
-            Cost::Risky => "risky ",
+            ProbeCost::Cheap => "",
+            ProbeCost::Slow => "slow  ",
+            ProbeCost::Risky => "risky ",
         };
         let experiments = match probe.experiments {
             [] => String::new(),
@@ -127,22 +128,12 @@ fn apart(args: &Doctor, probe: &Probe, stop: &AtomicBool) -> Answer {
         |e| Ended { out: String::new(), err: String::new(), how: Err(format!("no process for the probe: {e}")) },
         |child| wait(child, Duration::from_secs(args.timeout), stop),
     );
-    let report: Option<Report> = serde_json::from_str(&ended.out).ok();
+    let report: Option<DoctorReport> = serde_json::from_str(&ended.out).ok();
     let answer = report.and_then(|r| r.probes.into_iter().find(|a| a.name == probe.name));
     answer.unwrap_or_else(|| {
         let last = ended.err.lines().rfind(|l| !l.trim().is_empty()).map_or_else(String::new, |l| format!(": {l}"));
         let how = ended.how.map_or_else(|why| why, |status| format!("the probe's process ended with {status}"));
-        Answer {
-            name: probe.name.into(),
-            question: probe.question.into(),
-            experiments: probe.experiments.iter().map(|e| (*e).to_string()).collect(),
-            values: Default::default(),
-            claims: Vec::new(),
-            raw: Default::default(),
-            open: Some(format!("{how}{last}")),
-            ms: begun.elapsed().as_secs_f64() * 1e3,
-            compiles: 0,
-        }
+        Answer::unanswered(probe, format!("{how}{last}"), begun.elapsed().as_secs_f64() * 1e3)
     })
 }
 
@@ -199,7 +190,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-fn head(report: &Report) -> Result<()> {
+fn head(report: &DoctorReport) -> Result<()> {
     out::line(format_args!("device     {}", report.device))?;
     out::line(format_args!("profile    {}", report.profile))?;
     let Some(machine) = report.machine.as_object() else { return Ok(()) };
@@ -223,12 +214,7 @@ fn show(answer: &Answer) -> Result<()> {
     }
     for (key, value) in &answer.values {
         let about = |verdict: Verdict, word: &str| {
-            let ids: Vec<&str> = answer
-                .claims
-                .iter()
-                .filter(|c| c.value == *key && c.verdict == verdict)
-                .map(|c| c.id.as_str())
-                .collect();
+            let ids = answer.judged(key, verdict);
             if ids.is_empty() { String::new() } else { format!("  {word} {}", ids.join(", ")) }
         };
         let (agrees, contradicts) = (about(Verdict::Agrees, "as"), about(Verdict::Contradicts, "against"));
@@ -253,13 +239,10 @@ fn spread(value: &Value) -> String {
     }
 }
 
-fn tail(report: &Report) -> Result<()> {
-    let values: usize = report.probes.iter().map(|p| p.values.len()).sum();
-    let open = report.probes.iter().filter(|p| p.open.is_some()).count();
-    let count = |verdict| report.probes.iter().flat_map(|p| &p.claims).filter(|c| c.verdict == verdict).count();
-    let (agrees, contradicts) = (count(Verdict::Agrees), count(Verdict::Contradicts));
+fn tail(report: &DoctorReport) -> Result<()> {
+    let counts = report.counts();
     out::line(format_args!(
-        "\n{} probes, {values} values; {agrees} claims hold, {contradicts} about such machines do not; {open} probes left something open",
-        report.probes.len()
+        "\n{} probes, {} values; {} claims hold, {} about such machines do not; {} probes left something open",
+        counts.probes, counts.values, counts.agree, counts.contradict, counts.open
     ))
 }

@@ -106,8 +106,8 @@ pub fn run(args: Eval) -> Result<()> {
     Ok(())
 }
 
-/// Summed loss over the ids that the run's loss ran over, and the number of targets among them: of the others the model has
-/// learned nothing.
+/// Summed loss over the ids that the run's loss ran over, and the number of targets among them: of
+/// the others the model has learned nothing.
 fn compact_loss(logits: &[f32], targets: &[u32], vocab: usize, vocabulary: &Compaction) -> (f64, usize) {
     let (mut sum, mut scored) = (0.0, 0);
     for (row, &target) in logits.chunks_exact(vocab).zip(targets) {

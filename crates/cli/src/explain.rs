@@ -1,6 +1,6 @@
 //! `ferrane explain`: the long answer to a code.
 
-use ferrane::target::explain;
+use ferrane::machine::explain;
 
 use crate::args::Explain;
 use crate::error::{Error, Result};

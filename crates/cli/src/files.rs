@@ -1,8 +1,10 @@
 //! Files that are replaced whole or not at all.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::Path;
+
+use ferrane::host::{self, fs::Durability};
 
 use crate::error::{Error, Result};
 
@@ -52,33 +54,7 @@ pub fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Gives a file these bytes. Whoever looks meanwhile, or after an interruption, sees the old file or the new one: the bytes are
-/// written beside it, with its permissions, and renamed. A link is followed, so that it stays one.
+/// Makes a file hold these bytes, whole or not at all (`host::fs`).
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let folder = target.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = target.file_name().ok_or_else(|| failed(path, "is no file's name"))?;
-    let mut beside = std::ffi::OsString::from(".");
-    beside.push(name);
-    beside.push(format!(".{}", std::process::id()));
-    let beside = Beside(folder.join(beside));
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(&beside.0)?;
-        file.write_all(bytes)?;
-        if let Ok(old) = fs::metadata(&target) {
-            file.set_permissions(old.permissions())?;
-        }
-        file.sync_all()?;
-        fs::rename(&beside.0, &target)
-    };
-    write().map_err(|e| failed(path, e))
-}
-
-/// A file under its temporary name, gone if it was not renamed.
-struct Beside(PathBuf);
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
+    host::fs::replace(path, bytes, Durability::Synced).map_err(|e| failed(path, e))
 }

@@ -1,5 +1,6 @@
 //! `ferrane grad`: the backward program of a function.
 
+use ferrane::diag::did_you_mean;
 use ferrane::mil::grad::{GradError, VjpOptions, lift_constant, vjp};
 use ferrane::mil::{DataType, Function, Program, Type, ValueId};
 use serde_json::{Value, json};
@@ -77,12 +78,12 @@ fn chosen<'a>(named: &'a [String], function: &'a Function, all: &[ValueId]) -> V
 /// The error, and a name close to one that is none.
 fn told(program: &Program, function: &str, error: GradError) -> Error {
     let near = match &error {
-        GradError::Value { name, .. } => program.function(function).and_then(|f| {
+        GradError::Value { name, .. } => program.function(function).map(|f| {
             let names = || f.values.iter().map(|v| v.name.as_str());
-            if names().any(|n| n == name) { None } else { ferrane::diag::nearest(name, names()) }
+            if names().any(|n| n == name) { String::new() } else { did_you_mean(name, names()) }
         }),
         _ => None,
     };
-    let near = near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
+    let near = near.unwrap_or_default();
     Error::new(format!("function `{function}`: {error}{near}"))
 }

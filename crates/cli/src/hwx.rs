@@ -3,15 +3,16 @@
 use std::fs;
 use std::path::Path;
 
+use ferrane::Tensor;
 use ferrane::host::f16;
-use ferrane::hwx::anec::{Anec, FAR, NEAR};
-use ferrane::hwx::{Hwx, Kernel};
+use ferrane::hwx::anec::{ANECC_PAYLOAD, Anec, LIBANE_PAYLOAD};
+use ferrane::hwx::{Filter, Hwx};
 use ferrane::mil::DataType;
+use ferrane::tensor_io::{self, Format};
 
 use crate::args::{HwxCommand, HwxConvert, HwxPack, HwxUnpack};
-use crate::array::{Array, npy};
 use crate::compiled::{container, is_anec, load, write};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::{files, out};
 
 /// Runs the command.
@@ -27,12 +28,12 @@ fn convert(args: &HwxConvert) -> Result<()> {
     let wrong = |why: &str| Err(files::failed(&args.output, why));
     let failed = |e| files::failed(&args.input, e);
     let bytes = files::read(&args.input)?;
-    let begins = if args.libane { NEAR } else { FAR };
+    let begins = if args.libane { LIBANE_PAYLOAD } else { ANECC_PAYLOAD };
     let extension = args.output.extension().and_then(|e| e.to_str()).unwrap_or("");
     let of_driver = is_anec(&bytes);
     let container = || container(&args.input, &bytes);
     let made = match (extension, of_driver) {
-        ("anec" | "ane", _) => Anec::of(&container()?, begins).map_err(failed)?.write(),
+        ("anec" | "ane", _) => Anec::from_hwx(&container()?, begins).map_err(failed)?.write(),
         ("hwx", true) => container()?.write(),
         ("bin", true) => Anec::read(&bytes).map_err(failed)?.payload(),
         ("hwx" | "bin", false) => return wrong("only of an .anec; `ferrane disasm --text` takes a container apart"),
@@ -43,25 +44,25 @@ fn convert(args: &HwxConvert) -> Result<()> {
 }
 
 /// The weights of a program, of which there must be some.
-fn kernels(path: &Path, hwx: &Hwx) -> Result<Vec<Kernel>> {
-    let kernels = hwx.kernels().map_err(|e| files::failed(path, e))?;
+fn filters(path: &Path, hwx: &Hwx) -> Result<Vec<Filter>> {
+    let kernels = hwx.filters().map_err(|e| files::failed(path, e))?;
     if kernels.is_empty() {
         return Err(files::failed(path, "no task reads weights; `ferrane disasm` says what each does"));
     }
     Ok(kernels)
 }
 
-fn name(kernel: &Kernel) -> String {
+fn name(kernel: &Filter) -> String {
     format!("task{}.npy", kernel.task)
 }
 
 fn unpack(args: &HwxUnpack) -> Result<()> {
     let hwx = load(&args.file)?;
     let mut written = 0;
-    let kernels = kernels(&args.file, &hwx)?;
+    let kernels = filters(&args.file, &hwx)?;
     fs::create_dir_all(&args.output).map_err(|e| files::failed(&args.output, e))?;
     for kernel in &kernels {
-        let weights = hwx.unpack(kernel);
+        let weights = hwx.filter_weights(kernel);
         let (lanes, weights) = match (&kernel.lanes, &weights) {
             (Ok(lanes), Ok(weights)) => (lanes, weights),
             (Err(e), _) | (_, Err(e)) => {
@@ -69,12 +70,12 @@ fn unpack(args: &HwxUnpack) -> Result<()> {
                 continue;
             }
         };
-        let shape = lanes.geometry();
+        let shape = lanes.shape();
         let shape = [shape.cout, shape.cin, shape.kh, shape.kw].map(|n| n as usize);
         let bytes: Vec<u8> = weights.iter().flat_map(|w| w.to_bits().to_le_bytes()).collect();
-        let array = Array::from_bytes(DataType::Fp16, &shape, &bytes).map_err(Error::new)?;
+        let tensor = Tensor::new(DataType::Fp16, shape, bytes)?;
         let path = args.output.join(name(kernel));
-        write(&path, args.force, &npy::write(&array))?;
+        write(&path, args.force, &tensor_io::write(Format::Npy, &[("weights", tensor)].into())?)?;
         out::line(format_args!("{}: fp16 {shape:?}", path.display()))?;
         written += 1;
     }
@@ -87,22 +88,21 @@ fn unpack(args: &HwxUnpack) -> Result<()> {
 fn pack(args: &HwxPack) -> Result<()> {
     let mut hwx = load(&args.file)?;
     let mut packed = Vec::new();
-    for kernel in kernels(&args.file, &hwx)? {
+    for kernel in filters(&args.file, &hwx)? {
         let path = args.weights.join(name(&kernel));
         if !path.is_file() {
             continue;
         }
-        let array = npy::read(&files::read(&path)?).map_err(|e| files::failed(&path, e))?;
-        let shape = kernel.lanes.as_ref().map_err(|e| files::failed(&path, e))?.geometry();
+        let tensor = tensor_io::read(&path, "weights")?;
+        let shape = kernel.lanes.as_ref().map_err(|e| files::failed(&path, e))?.shape();
         let wanted = [shape.cout, shape.cin, shape.kh, shape.kw].map(|n| n as usize);
-        if array.shape != wanted {
-            let why = format!("has the shape {:?}, the weights of task {} {wanted:?}", array.shape, kernel.task);
+        if tensor.shape() != wanted {
+            let why = format!("has the shape {:?}, the weights of task {} {wanted:?}", tensor.shape(), kernel.task);
             return Err(files::failed(&path, why));
         }
-        let halves = array.to(DataType::Fp16).map_err(|e| files::failed(&path, e))?.to_bytes();
-        let weights: Vec<f16> =
-            halves.chunks_exact(2).map(|b| f16::from_bits(u16::from_le_bytes([b[0], b[1]]))).collect();
-        hwx.pack(&kernel, &weights).map_err(|e| files::failed(&path, e))?;
+        let tensor = tensor.cast(DataType::Fp16).map_err(|e| files::failed(&path, e))?;
+        let weights: Vec<f16> = tensor.elements().map(|b| f16::from_bits(u16::from_le_bytes([b[0], b[1]]))).collect();
+        hwx.set_filter_weights(&kernel, &weights).map_err(|e| files::failed(&path, e))?;
         packed.push(kernel.task.to_string());
     }
     if packed.is_empty() {

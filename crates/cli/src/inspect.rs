@@ -52,7 +52,7 @@ fn as_text(args: &Inspect, form: Form, program: &Program, files: &BTreeMap<Strin
         let _ = writeln!(text, "  {key}: {value}");
     }
     for function in &program.functions {
-        let opsets: Vec<&str> = function.bodies.iter().map(|(o, _)| o.as_str()).collect();
+        let opsets: Vec<String> = function.bodies.iter().map(|(tag, _)| tag.to_string()).collect();
         let _ = writeln!(text, "\nfunction {}, opset {}", function.name, opsets.join(" and "));
         let (states, inputs): (Vec<ValueId>, Vec<ValueId>) =
             function.inputs.iter().partition(|v| matches!(function.value(**v).ty, Type::State(_)));
@@ -121,7 +121,7 @@ fn as_json(args: &Inspect, form: Form, program: &Program, files: &BTreeMap<Strin
         let ops: serde_json::Map<String, Value> =
             histogram(f).into_iter().map(|(name, count)| (name, count.into())).collect();
         json!({
-            "name": f.name, "opsets": f.bodies.iter().map(|(o, _)| o).collect::<Vec<_>>(), "inputs": ports(&inputs),
+            "name": f.name, "opsets": f.bodies.iter().map(|(tag, _)| tag.to_string()).collect::<Vec<_>>(), "inputs": ports(&inputs),
             "states": ports(&states), "outputs": ports(&f.body().outputs), "ops": ops,
         })
     };

@@ -1,9 +1,11 @@
-//! The command `ferrane`: train, generate, eval, devices, doctor, classes, target, bench; fmt, check, explain, inspect, run, convert,
-//! diff, grad, cost, compile; disasm, assemble, hwx; trace.
+//! The command `ferrane`: train, generate, eval, devices, doctor, classes, machine, bench; fmt,
+//! check, explain, inspect, run, convert, diff, grad, cost, compile; disasm, assemble, hwx;
+//! recording.
 //!
-//! Results go to standard output; progress and messages to standard error. With `--json` standard output holds JSON and nothing
-//! else. An error ends the process with status 1 and says what to do about it; so does a finding that is the result itself, a text
-//! that is not right for example, without a further word.
+//! Results go to standard output; progress and messages to standard error. With `--json` standard
+//! output holds JSON and nothing else. An error ends the process with status 1 and says what to do
+//! about it; so does a finding that is the result itself, a text that is not right for example,
+//! without a further word.
 //!
 //! A library, so that a test can run the command over another engine than the system's.
 #![deny(missing_docs)]
@@ -13,14 +15,12 @@
 
 mod about;
 mod args;
-mod array;
 mod audit;
 mod bench;
 mod check;
 mod classes;
 mod compile;
 mod compiled;
-mod computer;
 mod convert;
 mod cost;
 mod devices;
@@ -35,14 +35,14 @@ mod generate;
 mod grad;
 mod hwx;
 mod inspect;
+mod machine;
 mod memory;
 mod model;
 mod out;
 mod program;
+mod recording;
 mod run;
-mod target;
-mod trace;
-mod trace_file;
+mod timeline_file;
 mod train;
 
 use std::ffi::OsString;
@@ -69,7 +69,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Devices(args) => devices::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Classes(args) => classes::run(args),
-        Command::Target(args) => target::run(args),
+        Command::Machine(args) => machine::run(args),
         Command::Bench(what) => bench::run(what),
         Command::Fmt(args) => fmt::run(args),
         Command::Check(args) => check::run(args),
@@ -84,7 +84,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Hwx(what) => hwx::run(what),
         Command::Diff(args) => diff::run(args),
         Command::Grad(args) => grad::run(args),
-        Command::Trace(args) => trace::run(args),
+        Command::Recording(args) => recording::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,17 +1,9 @@
-//! Memory of this process, and the account of who held it.
+//! The account of who held the memory of this process.
 
 use ferrane::train::metrics::Memory;
 
 use crate::error::Result;
 use crate::out;
-
-/// Largest resident memory of this process so far, from the kernel's own account; `None` where there is none.
-pub fn peak() -> Option<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
-    let kib: usize = line.split_whitespace().nth(1)?.parse().ok()?;
-    kib.checked_mul(1024)
-}
 
 /// The account, for people.
 pub fn show(memory: &Memory) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ferrane::diag::did_you_mean;
 use ferrane::llm::config::{self, Config};
 use ferrane::llm::tokenizer::Tokenizer;
 use ferrane::llm::weights::{self, Weights};
@@ -27,14 +28,14 @@ pub fn device(name: &str) -> Result<Option<ferrane::Device>> {
         return Err(Error::new(format!("--device {name}: `{REFERENCE}` has no options; write --device {REFERENCE}")));
     }
     if !known.contains(&device) {
-        let near = ferrane::diag::nearest(device, known.iter().copied());
-        let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        let near = did_you_mean(device, known.iter().copied());
         return Err(Error::new(format!("unknown device `{device}`{near} (known: {})", known.join(", "))));
     }
     Ok(Some(ferrane::open(name)?))
 }
 
-/// The configuration of a preset, or of a folder with a Hugging Face config.json, or of such a file.
+/// The configuration of a preset, or of a folder with a Hugging Face config.json, or of such a
+/// file.
 pub fn config(name: &str) -> Result<Config> {
     let path = Path::new(name);
     if path.is_file() {
@@ -53,7 +54,8 @@ pub fn config(name: &str) -> Result<Config> {
     Ok(config::preset(name)?)
 }
 
-/// Weights with their configuration: a run's folder, a checkpoint's, or any format that the library reads.
+/// Weights with their configuration: a run's folder, a checkpoint's, or any format that the library
+/// reads.
 pub fn load(path: &Path) -> Result<(Config, Weights)> {
     if !path.exists() {
         return Err(Error::new(format!("{}: no such checkpoint; `ferrane train` makes one", path.display())));
@@ -92,8 +94,8 @@ pub fn tokenizer(named: Option<&Path>, checkpoint: &Path) -> Result<Option<Token
         return Ok(Some(Tokenizer::open(path)?));
     }
     let folder = if checkpoint.is_dir() { Some(checkpoint) } else { checkpoint.parent() };
-    // A run's tokenizer lies in the run's folder, above its checkpoints. Above other folders lies what has nothing to do with
-    // them.
+    // A run's tokenizer lies in the run's folder, above its checkpoints. Above other folders lies
+    // what has nothing to do with them.
     let of_run = |f: &&Path| f.file_name().is_some_and(|name| name.to_string_lossy().starts_with("step-"));
     let above = folder.filter(of_run).and_then(Path::parent);
     for folder in [folder, above].into_iter().flatten() {

@@ -1,7 +1,8 @@
 //! Standard output and standard error, whose readers may go away.
 //!
-//! `println!` panics when a pipe is closed. Here that is an ordinary end: what is written to standard output returns
-//! [`Error::closed`], which ends the command quietly and with success, as `ferrane … | head -1` should.
+//! `println!` panics when a pipe is closed. Here that is an ordinary end: what is written to
+//! standard output returns [`Error::closed`], which ends the command quietly and with success, as
+//! `ferrane … | head -1` should.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
@@ -22,7 +23,8 @@ pub fn print(text: impl Display) -> Result<()> {
     })
 }
 
-/// A line for the person at the terminal. False when nobody reads it any more; other failures are of no weight.
+/// A line for the person at the terminal. False when nobody reads it any more; other failures are
+/// of no weight.
 pub fn note(text: impl Display) -> bool {
     !writeln!(io::stderr(), "{text}").is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }

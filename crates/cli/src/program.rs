@@ -1,17 +1,15 @@
-//! Programs named on the command line: what kind of file it is, the program in it, and all that was found on the way.
+//! Programs named on the command line: what kind of file it is, the program in it, and all that was
+//! found on the way.
 
 use std::io::{ErrorKind, IsTerminal as _};
 use std::path::Path;
 
-use ferrane::diag::{Code, Diagnostic, Diagnostics, Severity, Source};
+use ferrane::diag::{Diagnostic, Diagnostics, Severity, Source, did_you_mean};
 use ferrane::mil::package::{Description, Form, PackageError, open_with};
-use ferrane::mil::{Function, Missing, Options, Program, Strictness, Types, Weights, check, parse_with};
+use ferrane::mil::{Function, Missing, Options, Program, Strictness, Types, Weights, check, codes, parse_with};
 
 use crate::error::{Error, Result};
 use crate::files;
-
-/// The reader's warning about an op that the registry does not have.
-const UNKNOWN_OP: Code = Code(204);
 
 /// A file that was opened.
 pub struct Opened {
@@ -60,7 +58,8 @@ pub fn name(form: Form) -> (&'static str, &'static str) {
     }
 }
 
-/// Opens a file. What is wrong with text is among its diagnostics; what is wrong with a container is an error.
+/// Opens a file. What is wrong with text is among its diagnostics; what is wrong with a container
+/// is an error.
 pub fn open(path: &Path, care: Care) -> Result<Opened> {
     let mut opened = read(path, care)?;
     if care != Care::Form {
@@ -126,8 +125,8 @@ pub struct Loaded {
 /// Opens a file whose program must be there; what is doubtful about it is told on standard error.
 pub fn load(path: &Path, care: Care) -> Result<Loaded> {
     let opened = open(path, care)?;
-    let colour = std::io::stderr().is_terminal();
-    let shown = opened.diagnostics.render(&opened.source, colour);
+    let color = std::io::stderr().is_terminal();
+    let shown = opened.diagnostics.render(&opened.source, color);
     match opened.program {
         Some(program) => {
             if !shown.is_empty() {
@@ -148,31 +147,27 @@ pub fn function<'a>(program: &'a Program, name: Option<&str>) -> Result<&'a Func
     };
     found.ok_or_else(|| match name {
         Some(name) => {
-            let near = ferrane::diag::nearest(name, names()).map(|n| format!(", did you mean `{n}`?"));
+            let near = did_you_mean(name, names());
             let known: Vec<&str> = names().collect();
-            Error::new(format!(
-                "--function {name}: no such function{} (there are {})",
-                near.unwrap_or_default(),
-                known.join(", ")
-            ))
+            Error::new(format!("--function {name}: no such function{near} (there are {})", known.join(", ")))
         }
         None => Error::new("the program has no function"),
     })
 }
 
-/// The reader takes ops that no registry knows and warns; a program that is to be run must not have any. A container's ops have
-/// not been checked at all.
+/// The reader takes ops that no registry knows and warns; a program that is to be run must not have
+/// any. A container's ops have not been checked at all.
 fn judged(program: Option<&Program>, found: Diagnostics) -> Diagnostics {
     let mut all = Diagnostics::new();
     for diagnostic in &found {
-        let severity = if diagnostic.code == UNKNOWN_OP { Severity::Error } else { diagnostic.severity };
+        let severity = if diagnostic.code == codes::UNKNOWN_OP { Severity::Error } else { diagnostic.severity };
         all.push(Diagnostic { severity, ..diagnostic.clone() });
     }
-    let told = found.iter().any(|d| d.code == UNKNOWN_OP);
+    let told = found.iter().any(|d| d.code == codes::UNKNOWN_OP);
     let Some(program) = program else { return all };
     for function in &program.functions {
         for (op, error) in check(function, &program.weights) {
-            if !(told && error.code() == UNKNOWN_OP) {
+            if !(told && error.code() == codes::UNKNOWN_OP) {
                 all.push(Diagnostic::error(error.code(), function.op(op).span, error.to_string()));
             }
         }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ferrane::host::memory::peak_resident;
 use ferrane::llm::config::{Config, PRESETS};
 use ferrane::llm::decode::{self, Decoder};
 use ferrane::llm::generate::Generator;
@@ -25,7 +26,7 @@ use ferrane::train::step::{Engine, Pipeline, ReferenceEngine};
 
 use crate::args::{Train, Vocabulary};
 use crate::error::{Error, Result};
-use crate::{cost, memory, model, out, trace_file};
+use crate::{cost, model, out, timeline_file};
 use show::Show;
 
 /// Model of a run that names none.
@@ -45,14 +46,15 @@ pub fn run(args: Train) -> Result<()> {
         same_start(&args, before)?;
     }
     let options = options(&args, before);
-    // What is wrong with the numbers is said before any work is done, and a run that is in the way too.
+    // What is wrong with the numbers is said before any work is done, and a run that is in the way
+    // too.
     options.check()?;
     if stored.is_none() {
         vacant(&options.out)?;
     }
-    let target = args.target.as_deref().map(|name| Ok::<_, Error>((name, cost::model(name)?))).transpose()?;
+    let target = args.machine.as_deref().map(|name| Ok::<_, Error>((name, cost::model(name)?))).transpose()?;
     let device = model::device(&options.device)?;
-    let timeline = args.trace_json.as_deref().map(trace_file::open).transpose()?;
+    let timeline = args.timeline.as_deref().map(timeline_file::open).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut show = Show::new(args.json, stop.clone());
     let (ids, tokenizer, config, start) = match stored {
@@ -83,7 +85,7 @@ pub fn run(args: Train) -> Result<()> {
         None => None,
         Some((name, model)) => {
             let step = cost::step(&shape, compaction.len(), model)?;
-            Some((*name, step.ok_or_else(|| Error::new(format!("--target {name}: nothing is known of its CPU")))?))
+            Some((*name, step.ok_or_else(|| Error::new(format!("--machine {name}: nothing is known of its CPU")))?))
         }
     };
     let engine: Box<dyn Engine> = match &device {
@@ -118,7 +120,7 @@ pub fn run(args: Train) -> Result<()> {
     let result = run.run(&mut |event| show.event(event), &stop);
     show.finish();
     if let Some((file, timeline)) = timeline {
-        trace_file::write(file, &timeline)?;
+        timeline_file::write(file, &timeline)?;
     }
     let summary = match result {
         Ok(summary) => summary,
@@ -133,7 +135,8 @@ pub fn run(args: Train) -> Result<()> {
         let sample = match &tokenizer {
             Some(tokenizer) => match sample(&run, tokenizer, device.as_ref(), options.seed, &stop) {
                 Ok(text) => Some(text),
-                // The run is done and whole; only its sample cannot be shown, for a device may fail here, too.
+                // The run is done and whole; only its sample cannot be shown, for a device may fail
+                // here, too.
                 Err(error) if error.device().is_some() => {
                     show.event(&run::Event::Warning { text: format!("no sample: {error}") });
                     None
@@ -145,7 +148,7 @@ pub fn run(args: Train) -> Result<()> {
         show.end(&summary, &options.out, sample.as_deref())?;
     }
     if args.memory {
-        show.memory(&Memory::new(run.config(), run.memory(), memory::peak()))?;
+        show.memory(&Memory::new(run.config(), run.memory(), peak_resident()))?;
     }
     if let Some((target, step)) = &predicted {
         show.predicted(target, step, summary.efficiency.micro_step_ms())?;
@@ -199,7 +202,8 @@ impl Start {
     }
 }
 
-/// The ids that the loss runs over: those of the run that goes on, else those in the data. The reference knows only all.
+/// The ids that the loss runs over: those of the run that goes on, else those in the data. The
+/// reference knows only all.
 fn vocabulary(
     options: &RunOptions,
     start: &Start,
@@ -228,7 +232,8 @@ fn vocabulary(
     }
 }
 
-/// Puts the tokenizer with the run, where `generate` finds it. A run keeps the one it was begun with.
+/// Puts the tokenizer with the run, where `generate` finds it. A run keeps the one it was begun
+/// with.
 fn keep_tokenizer(tokenizer: &Tokenizer, options: &RunOptions) -> Result<()> {
     match model::tokenizer(None, &options.out)? {
         Some(found) if options.resume && found.digest() != tokenizer.digest() => Err(Error::new(format!(
@@ -263,7 +268,8 @@ fn before(checkpoint: &Checkpoint) -> Result<RunOptions> {
     })
 }
 
-/// Model and first weights are settled when a run begins; naming them again is fine, naming others is a mistake.
+/// Model and first weights are settled when a run begins; naming them again is fine, naming others
+/// is a mistake.
 fn same_start(args: &Train, before: &RunOptions) -> Result<()> {
     let given = absolute(RunOptions { model: args.model.clone(), init: args.init.clone(), ..RunOptions::default() });
     let out = args.out.display();
@@ -334,7 +340,8 @@ fn absolute(mut options: RunOptions) -> RunOptions {
 
 /// Options of the embedded default.
 fn embedded() -> RunOptions {
-    // Found by trying: the corpus is simple, so the small model takes a high rate, and more updates beat larger ones.
+    // Found by trying: the corpus is simple, so the small model takes a high rate, and more updates
+    // beat larger ones.
     RunOptions { steps: 3600, accum: 2, lr: 4e-3, eval_every: 600, save_every: 600, ..RunOptions::default() }
 }
 
@@ -369,8 +376,8 @@ fn options(args: &Train, before: Option<RunOptions>) -> RunOptions {
     o
 }
 
-/// The tokenizer of a new run's data: the one named; with the embedded corpus its own; the one that lies with the model or its
-/// weights; for a text and a new model one that is made from the text.
+/// The tokenizer of a new run's data: the one named; with the embedded corpus its own; the one that
+/// lies with the model or its weights; for a text and a new model one that is made from the text.
 fn data_tokenizer(options: &RunOptions) -> Result<Option<Tokenizer>> {
     if let Some(path) = &options.tokenizer {
         return Ok(Some(Tokenizer::open(path)?));
@@ -392,7 +399,8 @@ fn data_tokenizer(options: &RunOptions) -> Result<Option<Tokenizer>> {
     tokenizer_of(data)
 }
 
-/// A vocabulary of byte pairs for a text, from its beginning: twice the size when the text has many different characters.
+/// A vocabulary of byte pairs for a text, from its beginning: twice the size when the text has many
+/// different characters.
 fn tokenizer_of(path: &Path) -> Result<Option<Tokenizer>> {
     let bytes = fs::read(path).map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
     let text = match std::str::from_utf8(&bytes) {
@@ -472,7 +480,8 @@ fn fresh(options: &RunOptions, tokenizer: Option<&Tokenizer>) -> Result<(Config,
     Ok((config, weights))
 }
 
-/// Ctrl-C, and a polite kill, set the flag. A second one ends the process at once; the last checkpoint stays whole.
+/// Ctrl-C, and a polite kill, set the flag. A second one ends the process at once; the last
+/// checkpoint stays whole.
 fn stop_on_ctrl_c(stop: &Arc<AtomicBool>) -> Result<()> {
     let flag = stop.clone();
     ctrlc::set_handler(move || {

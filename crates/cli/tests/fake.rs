@@ -1,7 +1,8 @@
 //! The command over the fake engine.
 //!
-//! With `FERRANE_ANE=fake` this binary is the command, and `ane` is the fake: `FERRANE_ANE=fake cargo test -p ferrane-cli --test fake --
-//! run add.mil --device ane`. Else it runs itself and the real command, and compares. No binary that a user gets has the fake in it.
+//! With `FERRANE_ANE=fake` this binary is the command, and `ane` is the fake: `FERRANE_ANE=fake
+//! cargo test -p ferrane-cli --test fake -- run add.mil --device ane`. Else it runs itself and the
+//! real command, and compares. No binary that a user gets has the fake in it.
 #![allow(clippy::print_stderr)]
 
 #[cfg(not(target_vendor = "apple"))]
@@ -70,7 +71,7 @@ fn training_is_the_emulators_to_the_bit() {
 fn traces_of_the_engine_replay_to_the_bit() {
     let place = Place::new();
     let filetests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests/run");
-    let line = format!("trace record --suite {} --device ane --out traces --runs 2 --json", filetests.display());
+    let line = format!("recording make --suite {} --device ane --out traces --runs 2 --json", filetests.display());
     let recorded = fake(&place, &line).ok();
     let told = recorded.objects();
     assert!(!told.is_empty());
@@ -80,7 +81,7 @@ fn traces_of_the_engine_replay_to_the_bit() {
         assert!(trace["header"]["outcome"].get("ran").is_some(), "{}", trace["header"]);
     }
     let files: Vec<String> = told.iter().map(|t| t["file"].as_str().unwrap().to_string()).collect();
-    let mut replay = place.command("trace replay --device emulator --json");
+    let mut replay = place.command("recording replay --device emulator --json");
     let replayed = Outcome::of(replay.args(&files)).ok().objects();
     assert_eq!(replayed.len(), told.len());
     for object in &replayed {
@@ -123,7 +124,8 @@ fn the_engine_is_examined_and_its_classes_are_dumped() {
     assert!(place.run("classes --diff classes.json").ok().out.contains(" 0 differences"));
 }
 
-/// The compiler gets the program as text with its weights beside it; what it leaves goes, or stays in one folder.
+/// The compiler gets the program as text with its weights beside it; what it leaves goes, or stays
+/// in one folder.
 #[cfg(not(target_vendor = "apple"))]
 fn programs_are_compiled_to_files() {
     let place = Place::new();
@@ -162,7 +164,8 @@ fn programs_are_compiled_to_files() {
     assert!(told.ends_with("other/model.hwx: 4 bytes\n") && place.read("other/model.hwx") == b"host", "{told}");
 }
 
-/// The engine's evaluations, submissions and stages are timed; what only the emulator has is refused.
+/// The engine's evaluations, submissions and stages are timed; what only the emulator has is
+/// refused.
 #[cfg(not(target_vendor = "apple"))]
 fn evaluations_are_timed() {
     let place = Place::new();

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrane_host::buffer::{ReadGuard, WriteGuard};
+use ferrane_machine::Profile;
 use ferrane_mil::{Program, Weights};
-use ferrane_target::Profile;
 
-use crate::{Bindings, Error, Foreign, Layout, Memory, Procedure, Result};
+use crate::{Bindings, Call, Error, Foreign, Layout, Memory, Procedure, Result, Returned};
 
 /// What is compiled.
 #[non_exhaustive]
@@ -35,7 +35,7 @@ pub struct CompileOptions {
 
 impl CompileOptions {
     /// Options with a label.
-    pub fn labelled(label: impl Into<String>) -> CompileOptions {
+    pub fn labeled(label: impl Into<String>) -> CompileOptions {
         CompileOptions { label: label.into() }
     }
 }
@@ -44,13 +44,13 @@ impl CompileOptions {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The run as the host sees it, waits for events included. The clock starts when the run does: time in the queue of a
-    /// submitted request is not in it.
+    /// The run as the host sees it, waits for events included. The clock starts when the run does:
+    /// time in the queue of a submitted request is not in it.
     pub wall: Duration,
     /// On the machine itself, where it says so.
     pub hardware: Option<Duration>,
-    /// True if the steps of a chain ran as one request of the machine; false for a procedure alone, and for steps that went one
-    /// after another as requests of their own.
+    /// True if the steps of a chain ran as one request of the machine; false for a procedure alone,
+    /// and for steps that went one after another as requests of their own.
     pub chained: bool,
 }
 
@@ -63,7 +63,8 @@ impl Stats {
     }
 }
 
-/// The guards of a request in flight, in the order of the procedure's ports. They go back when the request completes.
+/// The guards of a request in flight, in the order of the procedure's ports. They go back when the
+/// request completes.
 #[derive(Default)]
 pub struct Accesses {
     /// Inputs.
@@ -152,9 +153,15 @@ pub trait Backend: Send + Sync {
     fn computer(&self) -> Option<Computer> {
         None
     }
-    /// What it has to say that failed nothing, each remark once: limits that it only warns of, for example.
+    /// What it has to say that failed nothing, each remark once: limits that it only warns of, for
+    /// example.
     fn notes(&self) -> Vec<String> {
         Vec::new()
+    }
+    /// Runs a function on tensors without surfaces: one with ports that no surface can be made for.
+    /// `None` if the machine cannot do so; the front then compiles the program as any other.
+    fn call(&self, _program: &Program, _function: &str, _call: &Call) -> Option<Result<Returned>> {
+        None
     }
     /// What its programs take of this process's memory now.
     fn footprint(&self) -> Footprint {
@@ -164,7 +171,7 @@ pub trait Backend: Send + Sync {
 
 /// A compiled program, not loaded.
 pub trait Compiled: Send + Sync {
-    /// Identifies program and weights; equal keys mean equal artefacts.
+    /// Identifies program and weights; equal keys mean equal artifacts.
     fn key(&self) -> &str;
     /// A form that can be stored and given back as [`Source::Compiled`], where there is one.
     fn bytes(&self) -> Option<Vec<u8>>;
@@ -192,12 +199,14 @@ pub trait Loaded: Send + Sync {
     fn chaining(&self) -> Option<&dyn Chaining> {
         None
     }
-    /// Takes it off the machine. The front calls it once, while no request of it runs, and lets none run afterwards.
+    /// Takes it off the machine. The front calls it once, while no request of it runs, and lets
+    /// none run afterward.
     ///
     /// # Errors
     /// The machine refused.
     fn unload(&self) -> Result<()>;
-    /// Takes it off the machine and loads it again; requests made from it stay good. The front calls it while none of them runs.
+    /// Takes it off the machine and loads it again; requests made from it stay good. The front
+    /// calls it while none of them runs.
     ///
     /// # Errors
     /// The machine refused; the program is then not loaded.
@@ -208,11 +217,13 @@ pub trait Loaded: Send + Sync {
     }
 }
 
-/// Procedures of one loaded program, run one after another without the host between them (apple-runtime §8).
+/// Procedures of one loaded program, run one after another without the host between them
+/// (apple-runtime §8).
 pub trait Chaining: Send + Sync {
-    /// Binds the surfaces of all steps; the front has checked each step. A run gets each memory once: in
-    /// [`Accesses::outputs`] if any step writes it, in the order in which the steps' outputs and then states first name it, else in
-    /// [`Accesses::inputs`], in the order in which the steps' inputs first name it.
+    /// Binds the surfaces of all steps; the front has checked each step. A run gets each memory
+    /// once: in [`Accesses::outputs`] if any step writes it, in the order in which the steps'
+    /// outputs and then states first name it, else in [`Accesses::inputs`], in the order in which
+    /// the steps' inputs first name it.
     ///
     /// # Errors
     /// What only the machine knows (`Program chaining prepare error`, code 15).

@@ -35,17 +35,18 @@ impl Bindings {
         self
     }
 
-    /// Waits for an event before each run. A counter only grows, so a second run of the same request does not wait again.
-    /// Submitted requests run in order: one that waits keeps those behind it waiting too, so what it waits for must be raised from
-    /// elsewhere or by a request before it. How long it waits at most is the device's own (the emulator's `event_timeout`).
+    /// Waits for an event before each run. A counter only grows, so a second run of the same
+    /// request does not wait again. Submitted requests run in order: one that waits keeps those
+    /// behind it waiting too, so what it waits for must be raised from elsewhere or by a request
+    /// before it. How long it waits at most is the device's own (the emulator's `event_timeout`).
     #[must_use]
     pub fn wait(mut self, event: &Arc<dyn Event>, value: u64) -> Bindings {
         self.waits.push((event.clone(), value));
         self
     }
 
-    /// Raises an event after each run that succeeds. One that fails raises nothing, and whoever waits for it waits until its own
-    /// timeout: after a failure, raise the event from the CPU.
+    /// Raises an event after each run that succeeds. One that fails raises nothing, and whoever
+    /// waits for it waits until its own timeout: after a failure, raise the event from the CPU.
     #[must_use]
     pub fn signal(mut self, event: &Arc<dyn Event>, value: u64) -> Bindings {
         self.signals.push((event.clone(), value));
@@ -89,9 +90,9 @@ impl Bindings {
 /// Checks bindings against what a loaded program reports; gives the procedure meant.
 ///
 /// # Errors
-/// [`ErrorKind::Binding`] with the port: unknown, twice, missing, another type, shape or strides, too little memory, or memory
-/// that is written and bound a second time. A surface that does not fit its port carries the engine's words for it, status 0x1d
-/// (apple-runtime §4).
+/// [`ErrorKind::Binding`] with the port: unknown, twice, missing, another type, shape or strides,
+/// too little memory, or memory that is written and bound a second time. A surface that does not
+/// fit its port carries the engine's words for it, status 0x1d (apple-runtime §4).
 pub(crate) fn check<'a>(procedures: &'a [Procedure], bindings: &Bindings) -> Result<&'a Procedure> {
     let binding = |m: String, port: &str| Error::new(ErrorKind::Binding, m).with_port(port);
     let procedure = check_name(procedures, bindings.procedure_name())?;

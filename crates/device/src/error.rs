@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::catalogue::{self, Row};
+use crate::catalog::{self, Row};
 
 /// Result of the seam.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -128,18 +128,19 @@ impl Error {
         }))
     }
 
-    /// What a machine's own words mean: the kind, the meaning and the remedy come from the [`catalogue`], the status word from
-    /// the text. Words that the catalogue does not know give [`ErrorKind::System`].
+    /// What a machine's own words mean: the kind, the meaning and the remedy come from the
+    /// [`catalog`], the status word from the text. Words that the catalog does not know give
+    /// [`ErrorKind::System`].
     pub fn from_raw(domain: impl Into<Cow<'static, str>>, code: i64, text: &str) -> Error {
         let domain = domain.into();
-        let row = catalogue::find(&domain, code, text);
+        let row = catalog::find(&domain, code, text);
         let message = match row {
             Some(row) if text.is_empty() => row.meaning.to_string(),
             Some(row) => format!("{text} ({})", row.meaning),
             None => text.to_string(),
         };
         let kind = row.map_or(ErrorKind::System, |r| r.kind);
-        let mut error = Error::new(kind, message).with_raw(domain, code, catalogue::status(text));
+        let mut error = Error::new(kind, message).with_raw(domain, code, catalog::status(text));
         error.0.row = row;
         error
     }
@@ -157,13 +158,15 @@ impl Error {
         self
     }
 
-    /// Adds the words that the engine has for this failure, by the id of their row in the [`catalogue`]; kind and message stay.
-    /// For what is refused before the engine sees it, so that it reads as the engine's refusal does (emulator §1). Rows of the
-    /// compiler without a domain of their own come with `ANECCompile() FAILED`, so they get its domain and code (apple-runtime §4).
+    /// Adds the words that the engine has for this failure, by the id of their row in the
+    /// [`catalog`]; kind and message stay. For what is refused before the engine sees it, so that
+    /// it reads as the engine's refusal does (emulator §1). Rows of the compiler without a domain
+    /// of their own come with `ANECCompile() FAILED`, so they get its domain and code
+    /// (apple-runtime §4).
     #[must_use]
     pub fn with_row(self, id: &str) -> Error {
-        let Some(row) = catalogue::named(id) else { return self };
-        let domain = row.domain.unwrap_or(catalogue::COMPILER);
+        let Some(row) = catalog::named(id) else { return self };
+        let domain = row.domain.unwrap_or(catalog::COMPILER);
         let mut error = self.with_raw(domain, row.code.unwrap_or(1), row.status);
         error.0.row = Some(row);
         error
@@ -171,7 +174,7 @@ impl Error {
 
     /// Puts the label of a program in front of the message.
     #[must_use]
-    pub fn labelled(mut self, label: &str) -> Error {
+    pub fn labeled(mut self, label: &str) -> Error {
         self.0.message = format!("{label}: {}", self.0.message);
         self
     }

@@ -3,8 +3,8 @@
 use crate::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
+use ferrane_machine::Profile;
 use ferrane_mil::Program;
-use ferrane_target::Profile;
 
 use crate::backend::{Backend, CompileOptions, Compiled, Computer, Events, Footprint, Loaded, ProgramState, Source};
 use crate::bindings::check;
@@ -19,6 +19,10 @@ impl Device {
     /// Puts the front before a backend.
     pub fn new(backend: impl Backend + 'static) -> Device {
         Device(Arc::new(backend))
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &*self.0
     }
 
     /// Its name.
@@ -36,7 +40,7 @@ impl Device {
     /// # Errors
     /// An invalid or unsupported program, or a spent budget.
     pub fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Artifact> {
-        Ok(Artifact(Arc::from(self.0.compile(source, options)?)))
+        Ok(Artifact { compiled: Arc::from(self.0.compile(source, options)?), device: self.clone() })
     }
 
     /// Compiles and loads a program.
@@ -44,7 +48,7 @@ impl Device {
     /// # Errors
     /// As [`Device::compile`] and [`Artifact::load`].
     pub fn load(&self, program: &Program, label: &str) -> Result<Executable> {
-        self.compile(Source::Program(program), &CompileOptions::labelled(label))?.load()
+        self.compile(Source::Program(program), &CompileOptions::labeled(label))?.load()
     }
 
     /// A surface of that layout, zeroed.
@@ -56,8 +60,9 @@ impl Device {
         Surface::new(self.0.allocate(layout)?, layout.clone())
     }
 
-    /// A surface for each port of a procedure, in the order of [`Procedure::ports`], zeroed. They satisfy what the profile wants
-    /// beyond the layouts: its smallest surface, and one size for all inputs or all outputs (apple-runtime §4, status 0x1d).
+    /// A surface for each port of a procedure, in the order of [`Procedure::ports`], zeroed. They
+    /// satisfy what the profile wants beyond the layouts: its smallest surface, and one size for
+    /// all inputs or all outputs (apple-runtime §4, status 0x1d).
     ///
     /// # Errors
     /// As [`Device::surface`].
@@ -66,7 +71,8 @@ impl Device {
         ports.collect()
     }
 
-    /// The layout of a port with the allocation that the profile wants of its surface, see [`Device::surfaces`].
+    /// The layout of a port with the allocation that the profile wants of its surface, see
+    /// [`Device::surfaces`].
     ///
     /// # Errors
     /// [`ErrorKind::Binding`] for an unknown name.
@@ -91,7 +97,8 @@ impl Device {
         self.0.notes()
     }
 
-    /// What its programs take of this process's memory now, surfaces left out; nothing where they live elsewhere.
+    /// What its programs take of this process's memory now, surfaces left out; nothing where they
+    /// live elsewhere.
     pub fn footprint(&self) -> Footprint {
         self.0.footprint()
     }
@@ -111,22 +118,25 @@ impl Device {
 
 /// A compiled program.
 #[derive(Clone)]
-pub struct Artifact(Arc<dyn Compiled>);
+pub struct Artifact {
+    compiled: Arc<dyn Compiled>,
+    device: Device,
+}
 
 impl Artifact {
     /// Identifies program and weights.
     pub fn key(&self) -> &str {
-        self.0.key()
+        self.compiled.key()
     }
 
     /// A form to store, where there is one.
     pub fn bytes(&self) -> Option<Vec<u8>> {
-        self.0.bytes()
+        self.compiled.bytes()
     }
 
     /// Where it stands.
     pub fn state(&self) -> ProgramState {
-        self.0.state()
+        self.compiled.state()
     }
 
     /// Loads it.
@@ -134,7 +144,8 @@ impl Artifact {
     /// # Errors
     /// The machine refused.
     pub fn load(&self) -> Result<Executable> {
-        Ok(Executable(Arc::new(ExecutableInner { loaded: self.0.load()?, life: Arc::default() })))
+        let (loaded, device) = (self.compiled.load()?, self.device.clone());
+        Ok(Executable(Arc::new(ExecutableInner { loaded, life: Arc::default(), device })))
     }
 }
 
@@ -182,7 +193,8 @@ impl Procedure {
     }
 }
 
-/// Whether a program is loaded, and how many of its requests run: the highest bit says unloaded, the others count.
+/// Whether a program is loaded, and how many of its requests run: the highest bit says unloaded,
+/// the others count.
 #[derive(Default)]
 pub(crate) struct Life(AtomicU32);
 
@@ -228,6 +240,7 @@ impl Drop for Running {
 struct ExecutableInner {
     loaded: Arc<dyn Loaded>,
     life: Arc<Life>,
+    device: Device,
 }
 
 /// A loaded program. Clones are the same program.
@@ -240,12 +253,22 @@ impl Executable {
         self.0.loaded.procedures()
     }
 
+    /// The device that it is loaded on.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
     /// The procedure of that name.
     ///
     /// # Errors
     /// [`ErrorKind::Binding`] for an unknown name; the message lists the known ones.
     pub fn procedure(&self, name: &str) -> Result<&Procedure> {
         check_name(self.procedures(), Some(name))
+    }
+
+    /// The procedure of that name, or the first one.
+    pub(crate) fn procedure_or_first(&self, name: Option<&str>) -> Result<&Procedure> {
+        check_name(self.procedures(), name)
     }
 
     /// A port of the first procedure.
@@ -260,7 +283,8 @@ impl Executable {
     ///
     /// # Errors
     /// [`ErrorKind::Binding`]: a port missing, unknown or bound twice, another type or shape or too few bytes, or one memory both
-    /// read and written. [`ErrorKind::Unloaded`]. What only the machine knows comes from the backend.
+    /// read and written. [`ErrorKind::Unloaded`]. What only the machine knows comes from the
+    /// backend.
     pub fn prepare(&self, bindings: Bindings) -> Result<Request> {
         let _running = self.0.life.enter()?;
         let procedure = check(self.procedures(), &bindings)?;
@@ -268,11 +292,13 @@ impl Executable {
         Ok(Request::single(prepared, procedure, &bindings, self.0.life.clone()))
     }
 
-    /// Binds several procedures that run one after another as one request; a later step may read what an earlier one wrote.
+    /// Binds several procedures that run one after another as one request; a later step may read
+    /// what an earlier one wrote.
     ///
-    /// Where the machine chains, the whole chain is one request to it: the surfaces of all steps are taken at submit and given
-    /// back at the end. Elsewhere the steps are requests of their own, each takes its surfaces when its turn comes, and each is
-    /// submitted when the one before it is done.
+    /// Where the machine chains, the whole chain is one request to it: the surfaces of all steps
+    /// are taken at submit and given back at the end. Elsewhere the steps are requests of their
+    /// own, each takes its surfaces when its turn comes, and each is submitted when the one before
+    /// it is done.
     ///
     /// # Errors
     /// As [`Executable::prepare`], for each step; no step at all is [`ErrorKind::Binding`].
@@ -294,21 +320,22 @@ impl Executable {
         }
     }
 
-    /// Takes it off the machine. Requests made from it fail afterwards with [`ErrorKind::Unloaded`].
+    /// Takes it off the machine. Requests made from it fail afterward with [`ErrorKind::Unloaded`].
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] while a request of it runs, [`ErrorKind::Unloaded`] the second time, or the machine refused (it then
-    /// stays loaded).
+    /// [`ErrorKind::Busy`] while a request of it runs, [`ErrorKind::Unloaded`] the second time, or
+    /// the machine refused (it then stays loaded).
     pub fn unload(&self) -> Result<()> {
         self.0.life.stop()?;
         self.0.loaded.unload().inspect_err(|_| self.0.life.resume())
     }
 
-    /// Takes it off the machine and loads it again: what may help after a failed evaluation. Its requests stay good.
+    /// Takes it off the machine and loads it again: what may help after a failed evaluation. Its
+    /// requests stay good.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] while a request of it runs, [`ErrorKind::Unloaded`], or the machine refused: the program is then
-    /// unloaded.
+    /// [`ErrorKind::Busy`] while a request of it runs, [`ErrorKind::Unloaded`], or the machine
+    /// refused: the program is then unloaded.
     pub fn reload(&self) -> Result<()> {
         self.0.life.stop()?;
         // Stays unloaded when it failed: there is nothing to run.

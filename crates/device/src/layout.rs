@@ -6,8 +6,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// Element type, extents and byte strides of a surface.
 ///
-/// Element `(i0, …, in)` starts at byte `Σ i_k · strides[k]`. Packed row-major is the engine's usual form; a compiled program may
-/// report padded rows (apple-runtime §11).
+/// Element `(i0, …, in)` starts at byte `Σ i_k · strides[k]`. Packed row-major is the engine's
+/// usual form; a compiled program may report padded rows (apple-runtime §11).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Element type, of whole bytes.
@@ -24,7 +24,8 @@ impl Layout {
     /// Packed row-major.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`] for element types without whole bytes or sizes beyond the address space.
+    /// [`ErrorKind::Layout`] for element types without whole bytes or sizes beyond the address
+    /// space.
     pub fn packed(dtype: DataType, shape: &[usize]) -> Result<Layout> {
         Layout::with_row_alignment(dtype, shape, 1)
     }
@@ -51,8 +52,9 @@ impl Layout {
         Ok(Layout { dtype, shape: shape.to_vec(), strides, allocation: span })
     }
 
-    /// Whether it can be: an element type of whole bytes, a stride for each axis, elements of a row side by side, and a size that
-    /// can be addressed and is covered by the allocation. The fields are open, so surfaces check what they are given.
+    /// Whether it can be: an element type of whole bytes, a stride for each axis, elements of a row
+    /// side by side, and a size that can be addressed and is covered by the allocation. The fields
+    /// are open, so surfaces check what they are given.
     ///
     /// # Errors
     /// [`ErrorKind::Layout`].
@@ -91,7 +93,7 @@ impl Layout {
     }
 
     /// Byte offset of the `i`-th row, all axes but the last flattened.
-    pub(crate) fn row_offset(&self, mut i: usize) -> usize {
+    fn row_offset(&self, mut i: usize) -> usize {
         let mut offset = 0;
         for axis in (0..self.shape.len().saturating_sub(1)).rev() {
             offset += i % self.shape[axis] * self.strides[axis];
@@ -100,12 +102,43 @@ impl Layout {
         offset
     }
 
-    /// Where the elements of the `i`-th row lie, all axes but the last flattened; `None` past the end.
+    /// Where the elements of the `i`-th row lie, all axes but the last flattened; `None` past the
+    /// end.
     pub fn row(&self, i: usize) -> Option<std::ops::Range<usize>> {
         let rows: usize = self.shape[..self.shape.len().saturating_sub(1)].iter().product();
         let width = self.shape.last().copied().unwrap_or(1);
         let start = (i < rows).then(|| self.row_offset(i))?;
         Some(start..start + width * self.element_bytes())
+    }
+
+    /// Copies the elements out of a surface's bytes, without the padding between rows. `None` if
+    /// there are fewer bytes than the layout spans.
+    pub fn pack(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let size = self.elements() * self.element_bytes();
+        if self.is_packed() {
+            return bytes.get(..size).map(<[u8]>::to_vec);
+        }
+        let mut packed = Vec::with_capacity(size);
+        for row in (0..).map_while(|i| self.row(i)) {
+            packed.extend_from_slice(bytes.get(row)?);
+        }
+        Some(packed)
+    }
+
+    /// Copies packed elements to where they are in a surface's bytes; padding keeps what it holds.
+    /// `None` if either side is too short.
+    pub fn unpack(&self, packed: &[u8], bytes: &mut [u8]) -> Option<()> {
+        if self.is_packed() {
+            bytes.get_mut(..packed.len())?.copy_from_slice(packed);
+            return Some(());
+        }
+        let mut rest = packed;
+        for row in (0..).map_while(|i| self.row(i)) {
+            let (now, later) = rest.split_at_checked(row.len())?;
+            bytes.get_mut(row)?.copy_from_slice(now);
+            rest = later;
+        }
+        Some(())
     }
 
     /// Number of elements.

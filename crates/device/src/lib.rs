@@ -1,18 +1,20 @@
 //! The seam between programs and the machines that run them.
 //!
-//! A safe front ([`Device`], [`Artifact`], [`Executable`], [`Request`], [`Surface`], [`Event`]) stands over thin backends
-//! ([`backend`]). What is the same for every machine is done once in front: names, layouts, completeness of bindings, and the
-//! access state of surfaces. The stages are those of the engine, because each has a cost of its own there: *compile* spends a
-//! budget, *load* takes memory, *prepare* binds surfaces once, *submit* runs.
+//! A safe front ([`Device`], [`Artifact`], [`Executable`], [`Request`], [`Surface`], [`Event`])
+//! stands over thin backends ([`backend`]). What is the same for every machine is done once in
+//! front: names, layouts, completeness of bindings, and the access state of surfaces. The stages
+//! are those of the engine, because each has a cost of its own there: *compile* spends a budget,
+//! *load* takes memory, *prepare* binds surfaces once, *submit* runs.
 //!
-//! The one decision: each stage's trait object makes the next one (`Compiled::load`, `Loaded::prepare`, `Prepared::submit`), so
-//! neither callers nor backends ever downcast.
+//! The one decision: each stage's trait object makes the next one (`Compiled::load`,
+//! `Loaded::prepare`, `Prepared::submit`), so neither callers nor backends ever downcast.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod backend;
 mod bindings;
-pub mod catalogue;
+mod call;
+pub mod catalog;
 mod error;
 mod executable;
 mod layout;
@@ -28,11 +30,13 @@ pub mod staging;
 mod submission;
 mod surface;
 mod sync;
+mod tensor;
 
 pub use backend::{
     Accesses, Backend, CompileOptions, Completion, Computer, Done, Event, Footprint, ProgramState, Source, Stats,
 };
 pub use bindings::Bindings;
+pub use call::{BoundProcedure, Call, Returned, fits_surfaces};
 pub use error::{Error, ErrorKind, Result, remedy};
 pub use executable::{Artifact, Device, Executable, Port, Procedure};
 pub use layout::Layout;
@@ -41,3 +45,4 @@ pub use recorder::Record;
 pub use request::Request;
 pub use submission::Submission;
 pub use surface::{Foreign, Memory, ReadAccess, Surface, WriteAccess};
+pub use tensor::{Tensor, Tensors};

@@ -1,7 +1,9 @@
-//! Models of the queue, of submissions and of a program's life: loom runs them through every order of their steps, and reports a
-//! wait that never ends and an access that is not ordered after a write (CONTRIBUTING.md).
+//! Models of the queue, of submissions and of a program's life: loom runs them through every order
+//! of their steps, and reports a wait that never ends and an access that is not ordered after a
+//! write (CONTRIBUTING.md).
 //!
-//! Locks, counters and threads are loom's here; the access state of surfaces is modelled where it is, in `ferrane-host`.
+//! Locks, counters and threads are loom's here; the access state of surfaces is modeled where it
+//! is, in `ferrane-host`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -74,7 +76,8 @@ fn a_place_is_free_and_the_program_at_rest_before_the_waiter_is_told() {
 #[test]
 fn two_threads_that_submit_are_both_served_or_told_that_the_queue_is_full() {
     for depth in [1, 2] {
-        // Three threads have too many orders to try all: those in which no thread is interrupted more than twice.
+        // Three threads have too many orders to try all: those in which no thread is interrupted
+        // more than twice.
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
         model.check(move || {

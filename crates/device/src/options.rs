@@ -1,9 +1,14 @@
-//! Options of opening a device: `key=value&key=value`, as they stand after the `?` of a device's name.
+//! Options of opening a device: `key=value&key=value`, as they stand after the `?` of a device's
+//! name.
 //!
-//! Numerics, limits, path and dispatch are chosen here and never in a request. A backend takes the keys it knows; what is left is
-//! an error that lists the known ones, so a misspelt option never goes unseen.
+//! Numerics, limits, path and dispatch are chosen here and never in a request. A backend takes the
+//! keys it knows; what is left is an error that lists the known ones, so a misspelled option never
+//! goes unseen.
 
 use crate::{Error, ErrorKind, Result};
+
+/// Former names of options, still read, and what they are called now.
+const RENAMED: [(&str, &str); 2] = [("profile", "machine"), ("profile-file", "machine-file")];
 
 /// Options not yet taken.
 #[derive(Clone, Debug)]
@@ -23,6 +28,7 @@ impl OpenOptions {
         for pair in text.split('&').filter(|p| !p.is_empty()) {
             let bad = |why: &str| Error::new(ErrorKind::Option, format!("{device} option `{pair}`: {why}"));
             let (key, value) = pair.split_once('=').ok_or_else(|| bad("expected `key=value`"))?;
+            let key = RENAMED.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| new);
             if pairs.iter().any(|(k, _)| k == key) {
                 return Err(bad("given twice"));
             }
@@ -77,7 +83,7 @@ mod tests {
     fn taken_options() {
         let mut options = OpenOptions::parse("emulator", "numerics=exact&profile=m4").unwrap();
         assert_eq!(options.take_one_of("numerics", &WORDS).unwrap(), Some(2));
-        assert_eq!(options.take("profile", "NAME").as_deref(), Some("m4"));
+        assert_eq!(options.take("machine", "NAME").as_deref(), Some("m4"));
         assert_eq!(options.take("pace", "on|off"), None);
         options.finish().unwrap();
         OpenOptions::parse("emulator", "").unwrap().finish().unwrap();

@@ -1,9 +1,11 @@
-//! A queue of submitted requests: one thread evaluates them in order, for backends whose own call is synchronous.
+//! A queue of submitted requests: one thread evaluates them in order, for backends whose own call
+//! is synchronous.
 //!
-//! The thread starts with the first submission and ends with the queue, after what is queued. A panic in an evaluation is a bug of the
-//! backend; it becomes that request's error, so nobody waits for ever and the requests behind it run. Before anybody is told how a
-//! request ended, its place in the queue is free and the queue holds nothing of it any more: whoever waited may submit the next one,
-//! unload the program, or count what is loaded.
+//! The thread starts with the first submission and ends with the queue, after what is queued. A
+//! panic in an evaluation is a bug of the backend; it becomes that request's error, so nobody waits
+//! for ever and the requests behind it run. Before anybody is told how a request ended, its place
+//! in the queue is free and the queue holds nothing of it any more: whoever waited may submit the
+//! next one, unload the program, or count what is loaded.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,7 +42,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue for at most `depth` requests (at least one), queued and running, whose thread has that name.
+    /// A queue for at most `depth` requests (at least one), queued and running, whose thread has
+    /// that name.
     pub fn new(thread: &'static str, depth: usize) -> Queue {
         let state = State { jobs: VecDeque::new(), in_flight: 0, started: false, closed: false };
         let shared = Shared { state: Mutex::new(state), changed: Condvar::new() };
@@ -50,8 +53,8 @@ impl Queue {
     /// Queues a request for [`Prepared::evaluate`]; a backend's [`Prepared::submit`] is this.
     ///
     /// # Errors
-    /// [`ErrorKind::QueueFull`], or [`ErrorKind::System`] if there is no thread to be had. The accesses come back, and `done` is
-    /// not called.
+    /// [`ErrorKind::QueueFull`], or [`ErrorKind::System`] if there is no thread to be had. The
+    /// accesses come back, and `done` is not called.
     pub fn submit(
         &self,
         request: std::sync::Arc<dyn Prepared>,

@@ -1,7 +1,8 @@
 //! Writes down every call across the seam, one line each, and passes it on.
 //!
-//! Surfaces, events and requests are numbered in the order in which they appear (`s0`, `e0`, `r0`), so two runs of one caller give
-//! the same lines whatever the machine. A call that failed ends with `-> E06xx`.
+//! Surfaces, events and requests are numbered in the order in which they appear (`s0`, `e0`, `r0`),
+//! so two runs of one caller give the same lines whatever the machine. A call that failed ends with
+//! `-> E06xx`.
 //!
 //! ```text
 //! allocate s0 fp16 [1, 4, 1, 8] 64 bytes
@@ -12,20 +13,22 @@
 //! ```
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use ferrane_host::buffer::SharedBytes;
-use ferrane_target::Profile;
+use ferrane_host::sync::lock;
+use ferrane_machine::Profile;
+use ferrane_mil::Program;
 
 use crate::backend::{
     Accesses, Backend, Chaining, CompileOptions, Compiled, Completion, Computer, Done, Event, Events, Loaded, Prepared,
     ProgramState, Source, Stats,
 };
-use crate::{Bindings, Error, Footprint, Foreign, Layout, Memory, Procedure, Result};
+use crate::{Bindings, Call, Error, Footprint, Foreign, Layout, Memory, Procedure, Result, Returned};
 
-/// An event that was handed out, or met, with the machine's own behind it. The weak reference keeps the address from being given
-/// away again.
+/// An event that was handed out, or met, with the machine's own behind it. The weak reference keeps
+/// the address from being given away again.
 type Handed = (Weak<dyn Event>, Option<Weak<dyn Event>>);
 
 #[derive(Default)]
@@ -42,7 +45,7 @@ pub struct Record(Arc<Mutex<Log>>);
 
 impl Record {
     fn with<T>(&self, f: impl FnOnce(&mut Log) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut lock(&self.0))
     }
 
     /// The lines so far.
@@ -117,8 +120,8 @@ impl Log {
         format!("e{n}")
     }
 
-    /// The machine's own event behind one that the recorder handed out. A machine gets these, so that what it does with them is
-    /// its own affair and not in the record.
+    /// The machine's own event behind one that the recorder handed out. A machine gets these, so
+    /// that what it does with them is its own affair and not in the record.
     fn inner(&self, event: &Arc<dyn Event>) -> Arc<dyn Event> {
         let address = Arc::as_ptr(event).cast::<()>();
         let known = self.events.iter().find(|(e, _)| e.as_ptr().cast::<()>() == address);
@@ -184,6 +187,10 @@ impl Backend for Recorder {
 
     fn notes(&self) -> Vec<String> {
         self.inner.notes()
+    }
+
+    fn call(&self, program: &Program, function: &str, call: &Call) -> Option<Result<Returned>> {
+        self.inner.call(program, function, call)
     }
 
     fn footprint(&self) -> Footprint {

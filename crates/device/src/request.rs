@@ -1,7 +1,8 @@
 //! Requests: procedures with bound surfaces, evaluated or submitted as often as wanted.
 //!
-//! A run takes its accesses first (all of them or none), then runs, and gives them back before anybody is told that it is done,
-//! so whoever waited may read the outputs at once. A submitted run that its backend drops without a word ends with an error.
+//! A run takes its accesses first (all of them or none), then runs, and gives them back before
+//! anybody is told that it is done, so whoever waited may read the outputs at once. A submitted run
+//! that its backend drops without a word ends with an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +57,8 @@ impl Request {
         Request(Arc::new(Body::Single(Single { prepared, inputs, outputs, states, life, spare: Mutex::default() })))
     }
 
-    /// A chain that the machine runs as one: each memory once, among the outputs if any step writes it.
+    /// A chain that the machine runs as one: each memory once, among the outputs if any step writes
+    /// it.
     pub(crate) fn chained(
         prepared: Arc<dyn Prepared>,
         procedures: &[&Procedure],
@@ -99,8 +101,8 @@ impl Request {
     /// Runs it and waits.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] if a surface is in use, [`ErrorKind::Unloaded`], or the evaluation failed. A chain ends at the first
-    /// step that fails.
+    /// [`ErrorKind::Busy`] if a surface is in use, [`ErrorKind::Unloaded`], or the evaluation
+    /// failed. A chain ends at the first step that fails.
     pub fn evaluate(&self) -> Result<Stats> {
         let _running = self.enter()?;
         self.run()
@@ -127,8 +129,9 @@ impl Request {
     /// Queues it.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] if a surface is in use (also by this request in flight), [`ErrorKind::Unloaded`],
-    /// [`ErrorKind::QueueFull`]. Nothing is in flight then and every surface is free again.
+    /// [`ErrorKind::Busy`] if a surface is in use (also by this request in flight),
+    /// [`ErrorKind::Unloaded`], [`ErrorKind::QueueFull`]. Nothing is in flight then and every
+    /// surface is free again.
     pub fn submit(&self) -> Result<Submission> {
         let slot = Slot::new();
         let filled = slot.clone();
@@ -136,8 +139,9 @@ impl Request {
         Ok(Submission::new(slot))
     }
 
-    /// Queues it; `done` is called once with the result, on a thread of the device, after every surface was given back. It must
-    /// not wait for another request of the device: what it waits for may be queued behind it.
+    /// Queues it; `done` is called once with the result, on a thread of the device, after every
+    /// surface was given back. It must not wait for another request of the device: what it waits
+    /// for may be queued behind it.
     ///
     /// # Errors
     /// As [`Request::submit`]; `done` is not called then.
@@ -193,7 +197,8 @@ impl Request {
             ticket.close(Ok(total));
             return Ok(());
         };
-        // The ticket must come back if the submit fails, and the closure that holds it is then gone: share it.
+        // The ticket must come back if the submit fails, and the closure that holds it is then
+        // gone: share it.
         let shared = Arc::new(Mutex::new(Some(ticket)));
         let (theirs, request, last) = (shared.clone(), self.clone(), at + 1 == steps.len());
         let then = Box::new(move |result: Result<Stats>| {

@@ -1,15 +1,18 @@
-//! A backend without a machine, for tests of callers: it loads what a script says and its evaluations copy.
+//! A backend without a machine, for tests of callers: it loads what a script says and its
+//! evaluations copy.
 //!
-//! Output *i* of a run gets the bytes of input *i* (modulo the number of inputs) as far as both reach, and each byte of each state
-//! grows by one. That is enough to see that every surface reached its port. Requests run in order on one thread; a [`Control`]
-//! can hold that thread, make stages fail, and make the machine forget requests.
+//! Output *i* of a run gets the bytes of input *i* (modulo the number of inputs) as far as both
+//! reach, and each byte of each state grows by one. That is enough to see that every surface
+//! reached its port. Requests run in order on one thread; a [`Control`] can hold that thread, make
+//! stages fail, and make the machine forget requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferrane_host::buffer::SharedBytes;
-use ferrane_target::Profile;
+use ferrane_host::sync::lock;
+use ferrane_machine::Profile;
 
 use crate::backend::{
     Accesses, Backend, Chaining, CompileOptions, Compiled, Completion, Done, Event, Events, Loaded, Prepared, Source,
@@ -55,7 +58,7 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn fail(&self, stage: Stage) -> Result<()> {
@@ -121,7 +124,8 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// A machine on which every source becomes a program with the procedures that the script gives for it.
+    /// A machine on which every source becomes a program with the procedures that the script gives
+    /// for it.
     ///
     /// # Errors
     /// The default profile cannot be had.
@@ -236,17 +240,17 @@ struct Counter {
 
 impl Event for Counter {
     fn value(&self) -> u64 {
-        *self.value.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.value)
     }
 
     fn signal(&self, value: u64) {
-        let mut now = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = lock(&self.value);
         *now = value.max(*now);
         self.raised.notify_all();
     }
 
     fn wait(&self, value: u64, timeout: Duration) -> bool {
-        let now = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = lock(&self.value);
         let (now, _) =
             self.raised.wait_timeout_while(now, timeout, |now| *now < value).unwrap_or_else(PoisonError::into_inner);
         *now >= value

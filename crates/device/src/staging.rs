@@ -1,15 +1,21 @@
-//! The files that the engine's framework wants beside a program, though its interface is called "in memory" (apple-runtime §2).
+//! The files that the engine's framework wants beside a program, though its interface is called "in
+//! memory" (apple-runtime §2).
 //!
-//! They lie in a directory under the program's identifier, which is a hash of their content. Programs with equal content share the
-//! directory, in this process and in others. Unless it is to be kept, each process has a locked file of its own in it, and whoever
-//! takes the last one away removes the directory. A lock ends with its process however that ends, so what a crash left behind is
-//! found by its unlocked files and removed ([`sweep`]). A directory without such a file is never touched.
+//! They lie in a directory under the program's identifier, which is a hash of their content.
+//! Programs with equal content share the directory, in this process and in others. Unless it is to
+//! be kept, each process has a locked file of its own in it, and whoever takes the last one away
+//! removes the directory. A lock ends with its process however that ends, so what a crash left
+//! behind is found by its unlocked files and removed ([`sweep`]). A directory without such a file
+//! is never touched.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use ferrane_host::fs::{Durability, replace};
+use ferrane_host::sync::lock;
 
 use crate::{Error, ErrorKind, Result};
 
@@ -35,7 +41,7 @@ struct InUse {
 static IN_USE: Mutex<Option<HashMap<PathBuf, InUse>>> = Mutex::new(None);
 
 fn in_use() -> MutexGuard<'static, Option<HashMap<PathBuf, InUse>>> {
-    IN_USE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&IN_USE)
 }
 
 /// Keeps other processes from making and removing directories until it is dropped.
@@ -65,8 +71,8 @@ pub struct Staged {
 }
 
 impl Staged {
-    /// Writes `model.mil` and the weight files to the directory `identifier` in `root`, if nobody in this process did before. Each
-    /// file appears whole or not at all.
+    /// Writes `model.mil` and the weight files to the directory `identifier` in `root`, if nobody
+    /// in this process did before. Each file appears whole or not at all.
     ///
     /// # Errors
     /// A path that leads out of the directory, or the system's own.
@@ -162,7 +168,8 @@ fn remove_if_unused(folder: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Removes what processes that are gone have left behind in `root`; gives how many directories that were.
+/// Removes what processes that are gone have left behind in `root`; gives how many directories that
+/// were.
 pub fn sweep(root: &Path) -> usize {
     let (Ok(_gate), Ok(entries)) = (gate(), fs::read_dir(root)) else { return 0 };
     let ours = |folder: &Path| {
@@ -184,7 +191,7 @@ fn inside(path: &str) -> Result<PathBuf> {
     plain.then(|| relative.to_path_buf()).ok_or_else(odd)
 }
 
-/// Writes a file under another name and renames it, so that nobody sees half a file.
+/// Writes a file, whole or not at all, and the folders it is in.
 ///
 /// # Errors
 /// The system's own.
@@ -192,12 +199,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let mut file = fs::File::create(&name)?;
-    file.write_all(bytes)?;
-    drop(file);
-    fs::rename(&name, path)
+    // A staged file can be written again, so nothing waits for the disk.
+    replace(path, bytes, Durability::Cached)
 }
 
 #[cfg(test)]

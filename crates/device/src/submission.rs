@@ -1,6 +1,7 @@
 //! The end of a submitted request, for whoever waits for it: by blocking, or as a `Future`.
 //!
-//! One slot is filled once and emptied once. Whoever fills it wakes after the lock is given back, so a waker may do what it likes.
+//! One slot is filled once and emptied once. Whoever fills it wakes after the lock is given back,
+//! so a waker may do what it likes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -53,8 +54,9 @@ impl Slot {
     }
 }
 
-/// A request in flight. Wait for it, or await it: it is a `Future` for any executor, and needs none of its own, because the thread that
-/// ends the request wakes the task. Dropping it leaves the request running.
+/// A request in flight. Wait for it, or await it: it is a `Future` for any executor, and needs none
+/// of its own, because the thread that ends the request wakes the task. Dropping it leaves the
+/// request running.
 #[must_use = "wait for it, or its failure goes unseen"]
 pub struct Submission(Arc<Slot>);
 
@@ -88,7 +90,8 @@ impl Future for Submission {
     type Output = Result<Stats>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Stats>> {
-        // A waker's clone and drop are the executor's code: neither runs under the lock. Only the task that asked last is woken.
+        // A waker's clone and drop are the executor's code: neither runs under the lock. Only the
+        // task that asked last is woken.
         let waker = context.waker().clone();
         let mut state = lock(&self.0.state);
         if let Some(result) = state.take() {

@@ -1,7 +1,8 @@
 //! Surfaces: memory shared with a machine, with a layout and an access state.
 //!
-//! The access state lives in the memory itself ([`SharedBytes`]): idle, n readers, or one writer. A request in flight holds the
-//! same guards as a reader on the CPU does, so a surface that the machine writes cannot be read half-written.
+//! The access state lives in the memory itself ([`SharedBytes`]): idle, n readers, or one writer. A
+//! request in flight holds the same guards as a reader on the CPU does, so a surface that the
+//! machine writes cannot be read half-written.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use ferrane_host::buffer::{ReadGuard, SharedBytes, WriteGuard};
 use ferrane_host::f16;
 use ferrane_mil::DataType;
 
-use crate::{Error, ErrorKind, Layout, Result};
+use crate::{Error, ErrorKind, Layout, Result, Tensor};
 
 /// What a backend's memory or event is to the system below, for backends that bind by handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +63,8 @@ impl Surface {
     /// Joins memory and layout.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`] if the layout cannot be ([`Layout::check`]) or the memory is smaller than it spans.
+    /// [`ErrorKind::Layout`] if the layout cannot be ([`Layout::check`]) or the memory is smaller
+    /// than it spans.
     pub fn new(memory: Arc<dyn Memory>, layout: Layout) -> Result<Surface> {
         layout.check()?;
         if memory.bytes().len() < layout.span() {
@@ -110,41 +112,45 @@ impl Surface {
         Ok(WriteAccess { guard, surface: self.clone() })
     }
 
-    /// Writes an fp16 surface from fp32 values in row-major order, rounding to nearest even.
+    /// Writes a tensor of the surface's element type and number of elements.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Binding`] for another type or number of elements, [`ErrorKind::Busy`].
+    pub fn write_tensor(&self, tensor: &Tensor) -> Result<()> {
+        let layout = &*self.layout;
+        if layout.dtype != tensor.dtype() || layout.elements() != tensor.len() {
+            let message =
+                format!("{} {:?} for a surface of {} {:?}", tensor.dtype(), tensor.shape(), layout.dtype, layout.shape);
+            return Err(Error::new(ErrorKind::Binding, message));
+        }
+        let mut access = self.write()?;
+        layout.unpack(tensor.bytes(), access.bytes_mut()).ok_or_else(|| small(layout))
+    }
+
+    /// What it holds, without the padding of its rows.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] while it is being written.
+    pub fn read_tensor(&self) -> Result<Tensor> {
+        let layout = &*self.layout;
+        let access = self.read()?;
+        let packed = layout.pack(access.bytes()).ok_or_else(|| small(layout))?;
+        Tensor::new(layout.dtype, layout.shape.clone(), packed)
+    }
+
+    /// Writes an fp16 or fp32 surface from fp32 values in row-major order, rounding to nearest
+    /// even.
     ///
     /// # Errors
     /// Wrong number of values or element type ([`ErrorKind::Layout`]), or busy.
     pub fn write_f32(&self, values: &[f32]) -> Result<()> {
-        let mut access = self.write()?;
         let layout = &*self.layout;
         if layout.elements() != values.len() {
-            return Err(Error::new(
-                ErrorKind::Layout,
-                format!("{} values for a surface of {}", values.len(), layout.elements()),
-            ));
+            let message = format!("{} values for a surface of {}", values.len(), layout.elements());
+            return Err(Error::new(ErrorKind::Layout, message));
         }
-        let width = layout.shape.last().copied().unwrap_or(1).max(1);
-        let element = layout.element_bytes();
-        let mut half = vec![f16::ZERO; width];
-        for (i, row) in values.chunks(width).enumerate() {
-            let start = layout.row_offset(i);
-            let bytes = &mut access.bytes_mut()[start..start + row.len() * element];
-            match layout.dtype {
-                DataType::Fp16 => {
-                    ferrane_host::convert::f32_to_f16(row, &mut half[..row.len()]);
-                    for (b, h) in bytes.chunks_exact_mut(2).zip(&half) {
-                        b.copy_from_slice(&h.to_le_bytes());
-                    }
-                }
-                DataType::Fp32 => {
-                    for (b, v) in bytes.chunks_exact_mut(4).zip(row) {
-                        b.copy_from_slice(&v.to_le_bytes());
-                    }
-                }
-                other => return Err(Error::new(ErrorKind::Layout, format!("fp32 values for a surface of {other}"))),
-            }
-        }
-        Ok(())
+        self.floats("written from fp32")?;
+        self.write_tensor(&Tensor::from_f32(layout.dtype, &layout.shape, values)?)
     }
 
     /// The elements of an fp16 or fp32 surface as fp32, row-major.
@@ -152,26 +158,21 @@ impl Surface {
     /// # Errors
     /// Other element types ([`ErrorKind::Layout`]), or busy.
     pub fn read_f32(&self) -> Result<Vec<f32>> {
-        let access = self.read()?;
-        let layout = &*self.layout;
-        let width = layout.shape.last().copied().unwrap_or(1).max(1);
-        let element = layout.element_bytes();
-        let mut values = Vec::with_capacity(layout.elements());
-        for i in 0..layout.elements() / width {
-            let start = layout.row_offset(i);
-            let bytes = &access.bytes()[start..start + width * element];
-            match layout.dtype {
-                DataType::Fp16 => {
-                    values.extend(bytes.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()))
-                }
-                DataType::Fp32 => {
-                    values.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])))
-                }
-                other => return Err(Error::new(ErrorKind::Layout, format!("a surface of {other} read as fp32"))),
-            }
-        }
-        Ok(values)
+        self.floats("read as fp32")?;
+        Ok(self.read_tensor()?.to_f32())
     }
+
+    fn floats(&self, how: &str) -> Result<()> {
+        match self.layout.dtype {
+            DataType::Fp16 | DataType::Fp32 => Ok(()),
+            other => Err(Error::new(ErrorKind::Layout, format!("a surface of {other} cannot be {how}"))),
+        }
+    }
+}
+
+/// A surface whose memory is smaller than its layout spans cannot be made.
+fn small(layout: &Layout) -> Error {
+    Error::new(ErrorKind::Layout, format!("the memory is smaller than {} {:?}", layout.dtype, layout.shape))
 }
 
 /// A surface while the CPU reads it.

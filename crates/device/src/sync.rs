@@ -1,4 +1,5 @@
-//! Locks, counters and threads: those of std, or those of loom where its models run (CONTRIBUTING.md).
+//! Locks, counters and threads: those of std, or those of loom where its models run
+//! (CONTRIBUTING.md).
 
 #[cfg(all(test, loom))]
 pub(crate) use loom::{
@@ -7,11 +8,15 @@ pub(crate) use loom::{
 };
 #[cfg(not(all(test, loom)))]
 pub(crate) use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, atomic},
+    sync::{Arc, Condvar, Mutex, atomic},
     thread,
 };
 
-/// Takes a lock. A panic elsewhere leaves nothing half-done in what the locks of this crate guard.
+#[cfg(not(all(test, loom)))]
+pub(crate) use ferrane_host::sync::lock;
+
+/// Locks a mutex of loom and ignores poisoning, as [`ferrane_host::sync::lock`] does.
+#[cfg(all(test, loom))]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! The front over a scripted backend: what it refuses, what it gives back after a failure, and what it lets through.
+//! The front over a scripted backend: what it refuses, what it gives back after a failure, and what
+//! it lets through.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -35,7 +36,7 @@ fn machine() -> (Device, Control, Executable) {
 
 fn load(device: &Device) -> Result<Executable> {
     let source = Source::Text { mil: b"program(1.3)", weights: &Weights::new() };
-    device.compile(source, &CompileOptions::labelled("test"))?.load()
+    device.compile(source, &CompileOptions::labeled("test"))?.load()
 }
 
 fn surface(device: &Device) -> Surface {
@@ -505,7 +506,7 @@ fn the_recorder_writes_every_call_and_its_failure() {
     let scripted = scripted.unwrap();
     let control = scripted.control();
     let (device, record) = Device::new(scripted).recorded();
-    let options = CompileOptions::labelled("bad");
+    let options = CompileOptions::labeled("bad");
     assert_eq!(kind(device.compile(Source::Compiled(b"abc"), &options)), ErrorKind::InvalidProgram);
     let executable = load(&device).unwrap();
     let b = bound(&device, &executable);
@@ -598,7 +599,8 @@ fn a_submission_is_a_future_that_wakes_the_task_that_asked_last() {
     assert_eq!(kind(again), ErrorKind::System);
     assert_eq!(kind(submission.wait()), ErrorKind::System);
 
-    // A failure comes the same way, and one that is done at the first question leaves no waker behind.
+    // A failure comes the same way, and one that is done at the first question leaves no waker
+    // behind.
     control.fail(Stage::Run, scripted_error());
     let mut submission = b.request.submit().unwrap();
     while !submission.is_done() {

@@ -4,8 +4,9 @@ use std::fmt;
 
 use crate::source::Span;
 
-/// The number of a diagnostic, shown as `E0103`. Ranges belong to crates: `mil` has 01xx (syntax), 02xx (names and types) and
-/// 03xx (weights), `target` has 04xx (what a machine does with a program), `device` 06xx, `hwx` 07xx (compiled programs).
+/// The number of a diagnostic, shown as `E0103`. Ranges belong to crates: `mil` has 01xx (syntax),
+/// 02xx (names and types) and 03xx (weights), `target` has 04xx (what a machine does with a
+/// program), `device` 06xx, `hwx` 07xx (compiled programs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Code(pub u16);
 
@@ -128,7 +129,8 @@ impl Diagnostics {
         Diagnostics::default()
     }
 
-    /// Adds one. Beyond [`Diagnostics::LIMIT`] only errors displace: the first error is always kept.
+    /// Adds one. Beyond [`Diagnostics::LIMIT`] only errors displace: the first error is always
+    /// kept.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         if self.items.len() < Diagnostics::LIMIT {
             self.items.push(diagnostic);
@@ -143,7 +145,8 @@ impl Diagnostics {
         }
     }
 
-    /// Puts them into the order of their places; those without one come last. Those of one place keep their order.
+    /// Puts them into the order of their places; those without one come last. Those of one place
+    /// keep their order.
     pub fn sort(&mut self) {
         self.items.sort_by_key(|d| d.span.map_or((true, 0), |s| (false, s.start)));
     }

@@ -1,8 +1,9 @@
 //! Source text, spans, codes, diagnostics and their rendering.
 //!
-//! A reader of text collects [`Diagnostic`]s in a [`Diagnostics`] and goes on, so that one pass shows all that is wrong. A
-//! diagnostic knows only byte positions; the [`Source`] turns them into lines when they are shown. Codes are stable: tests and
-//! users refer to them, so a code is never given a second meaning.
+//! A reader of text collects [`Diagnostic`]s in a [`Diagnostics`] and goes on, so that one pass
+//! shows all that is wrong. A diagnostic knows only byte positions; the [`Source`] turns them into
+//! lines when they are shown. Codes are stable: tests and users refer to them, so a code is never
+//! given a second meaning.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -11,8 +12,10 @@ mod nearest;
 mod render;
 mod sarif;
 mod source;
+mod xml;
 
 pub use diagnostic::{Code, Diagnostic, Diagnostics, Note, Severity, Suggestion};
-pub use nearest::{closest, nearest};
+pub use nearest::{closest, did_you_mean, nearest};
 pub use sarif::{Kind, sarif};
 pub use source::{Position, Source, Span};
+pub use xml::escape_xml;

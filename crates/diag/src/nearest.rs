@@ -1,63 +1,53 @@
-//! The nearest of some known names: for "did you mean".
+//! The most similar of some known names, for "did you mean".
+//!
+//! Similarity is the optimal string alignment distance: insertions, deletions, replacements and swaps
+//! of neighbors. It costs time in proportion to the product of the lengths, and names come from
+//! files, so names beyond [`LONGEST`] bytes are not compared: they are no typing mistakes.
 
-/// Longer names are no typing mistakes, and the distance is quadratic.
+use strsim::osa_distance;
+
+/// Bytes of the longest name that is compared.
 const LONGEST: usize = 100;
 
-/// The candidate with the smallest edit distance to `name`, if it is near enough to be meant: at most a third of the longer
-/// name's letters differ. Ties go to the first candidate. Names and candidates above 100 bytes are never near.
+/// The candidate with the smallest edit distance to `name` if it is similar enough to be meant: at
+/// most a third of the longer name's letters differ. The first of several equally similar ones.
+/// Names and candidates above 100 bytes are never similar.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > LONGEST {
         return None;
     }
-    let letters: Vec<char> = name.chars().collect();
+    let length = name.chars().count();
     let mut best: Option<(usize, &str)> = None;
     for candidate in candidates.into_iter().filter(|c| c.len() <= LONGEST) {
         let allowed = (name.len().max(candidate.len()) / 3).max(1);
-        // Only a smaller distance than the best so far is of use.
+        // Only a smaller distance than the best so far matters.
         let Some(limit) = best.map_or(Some(allowed), |(d, _)| d.checked_sub(1).map(|d| d.min(allowed))) else { break };
-        if let Some(d) = distance(&letters, candidate, limit) {
-            best = Some((d, candidate));
+        // Names differ by at least the difference of their lengths.
+        if length.abs_diff(candidate.chars().count()) > limit {
+            continue;
+        }
+        let distance = osa_distance(name, candidate);
+        if distance <= limit {
+            best = Some((distance, candidate));
         }
     }
     best.map(|(_, c)| c)
 }
 
-/// The candidate with the smallest edit distance to `name`, however far: for a name that must be one of a few. Ties go to the
-/// first candidate; only the first 100 letters of each count.
+/// The candidate with the smallest edit distance to `name`, however large, for a name that must be
+/// one of a few. The first of several equally similar ones; only the first 100 letters of each
+/// count.
 pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let letters: Vec<char> = name.chars().take(LONGEST).collect();
-    candidates.into_iter().min_by_key(|c| {
-        let end = c.char_indices().nth(LONGEST).map_or(c.len(), |(i, _)| i);
-        distance(&letters, &c[..end], LONGEST)
-    })
+    fn start(text: &str) -> &str {
+        text.char_indices().nth(LONGEST).map_or(text, |(end, _)| &text[..end])
+    }
+    candidates.into_iter().min_by_key(|c| osa_distance(start(name), start(c)))
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours; `None` above `limit`.
-fn distance(a: &[char], b: &str, limit: usize) -> Option<usize> {
-    let b: Vec<char> = b.chars().collect();
-    if a.len().abs_diff(b.len()) > limit {
-        return None;
-    }
-    // The row in work, the one before it, and the one before that.
-    let (mut row, mut last, mut older) =
-        (vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<_>>(), vec![0; b.len() + 1]);
-    for i in 1..=a.len() {
-        row[0] = i;
-        for j in 1..=b.len() {
-            let change = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            row[j] = change.min(last[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(older[j - 2] + 1);
-            }
-        }
-        // Each later cell comes from one of these two rows and is not smaller.
-        if row.iter().chain(&last).all(|&d| d > limit) {
-            return None;
-        }
-        std::mem::swap(&mut older, &mut last);
-        std::mem::swap(&mut last, &mut row);
-    }
-    Some(last[b.len()]).filter(|&d| d <= limit)
+/// The end of a message about an unknown name: ``, did you mean `x`?`` with the [`nearest`]
+/// candidate, or nothing if none is similar.
+pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(name, candidates).map_or_else(String::new, |near| format!(", did you mean `{near}`?"))
 }
 
 #[cfg(test)]
@@ -72,6 +62,12 @@ mod tests {
         assert_eq!(nearest("reduce_summ", ops), Some("reduce_sum"));
         assert_eq!(nearest("frobnicate", ops), None);
         assert_eq!(nearest("", ops), None);
+    }
+
+    #[test]
+    fn a_message_ends_with_the_suggestion_if_there_is_one() {
+        assert_eq!(did_you_mean("sofmax", ["matmul", "softmax"]), ", did you mean `softmax`?");
+        assert_eq!(did_you_mean("frobnicate", ["matmul", "softmax"]), "");
     }
 
     #[test]

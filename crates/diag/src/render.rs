@@ -13,7 +13,7 @@ const WIDTH: usize = 140;
 const RESET: &str = "\x1b[0m";
 
 impl Diagnostics {
-    /// For people: message, place, the line and a mark under it. `colour` adds terminal escapes.
+    /// For people: message, place, the line and a mark under it. `color` adds terminal escapes.
     ///
     /// ```text
     /// error E0204: no op `sofmax` in ios18
@@ -23,10 +23,10 @@ impl Diagnostics {
     ///   |                                  ^^^^^^
     ///   = try `softmax`
     /// ```
-    pub fn render(&self, source: &Source, colour: bool) -> String {
+    pub fn render(&self, source: &Source, color: bool) -> String {
         let mut out = String::new();
         for d in self {
-            render(&mut out, d, source, colour);
+            render(&mut out, d, source, color);
         }
         if self.left_out() > 0 {
             let _ = writeln!(out, "… and {} more", self.left_out());
@@ -34,8 +34,8 @@ impl Diagnostics {
         out
     }
 
-    /// For programs: an array of `{code, severity, message, span, notes, suggestion}`; a span is `{file, start, end, line,
-    /// column}` (bytes; line and column from 1).
+    /// For programs: an array of `{code, severity, message, span, notes, suggestion}`; a span is
+    /// `{file, start, end, line, column}` (bytes; line and column from 1).
     pub fn json(&self, source: &Source) -> Value {
         Value::Array(self.iter().map(|d| as_json(d, source)).collect())
     }
@@ -56,35 +56,35 @@ fn as_json(d: &Diagnostic, source: &Source) -> Value {
     })
 }
 
-fn paint(colour: bool, escape: &str, text: &str) -> String {
-    if colour { format!("{escape}{text}{RESET}") } else { text.to_string() }
+fn paint(color: bool, escape: &str, text: &str) -> String {
+    if color { format!("{escape}{text}{RESET}") } else { text.to_string() }
 }
 
-fn render(out: &mut String, d: &Diagnostic, source: &Source, colour: bool) {
+fn render(out: &mut String, d: &Diagnostic, source: &Source, color: bool) {
     let escape = match d.severity {
         Severity::Error => "\x1b[1;31m",
         Severity::Warning => "\x1b[1;33m",
         Severity::Note => "\x1b[1;36m",
     };
-    let head = paint(colour, escape, &format!("{} {}", d.severity, d.code));
+    let head = paint(color, escape, &format!("{} {}", d.severity, d.code));
     let _ = writeln!(out, "{head}: {}", d.message);
     if let Some(span) = d.span {
-        place(out, span, source, colour, escape);
+        place(out, span, source, color, escape);
     } else {
         let _ = writeln!(out, "  --> {}", source.name());
     }
     for note in &d.notes {
-        let _ = writeln!(out, "  = {}: {}", paint(colour, "\x1b[1;36m", "note"), note.message);
+        let _ = writeln!(out, "  = {}: {}", paint(color, "\x1b[1;36m", "note"), note.message);
         if let Some(span) = note.span {
-            place(out, span, source, colour, "\x1b[1;36m");
+            place(out, span, source, color, "\x1b[1;36m");
         }
     }
     if let Some(s) = &d.suggestion {
-        let _ = writeln!(out, "  = {} `{}`", paint(colour, "\x1b[1;32m", "try"), s.replacement);
+        let _ = writeln!(out, "  = {} `{}`", paint(color, "\x1b[1;32m", "try"), s.replacement);
     }
 }
 
-fn place(out: &mut String, span: Span, source: &Source, colour: bool, escape: &str) {
+fn place(out: &mut String, span: Span, source: &Source, color: bool, escape: &str) {
     let at = source.position(span.start);
     let line = source.line(at.line);
     let characters = line.chars().count();
@@ -103,7 +103,7 @@ fn place(out: &mut String, span: Span, source: &Source, colour: bool, escape: &s
     let _ = writeln!(out, "{margin} --> {}:{}:{}", source.name(), at.line, at.column);
     let _ = writeln!(out, "{margin} |");
     let _ = writeln!(out, "{number} | {open}{shown}{close}");
-    let _ = writeln!(out, "{margin} | {indent}{}", paint(colour, escape, &"^".repeat(marks)));
+    let _ = writeln!(out, "{margin} | {indent}{}", paint(color, escape, &"^".repeat(marks)));
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ pub struct Kind<'a> {
     pub text: &'a str,
 }
 
-/// A log of one run of a tool over texts. Codes without a kind are results without a rule; notes of a diagnostic go into its message,
-/// those with a place become related locations.
+/// A log of one run of a tool over texts. Codes without a kind are results without a rule; notes of
+/// a diagnostic go into its message, those with a place become related locations.
 pub fn sarif(tool: &str, version: &str, kinds: &[Kind<'_>], files: &[(&Source, &Diagnostics)]) -> Value {
     let used = |k: &&Kind<'_>| files.iter().any(|(_, all)| all.iter().any(|d| d.code == k.code));
     let kinds: Vec<&Kind<'_>> = kinds.iter().filter(used).collect();

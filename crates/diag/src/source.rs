@@ -36,8 +36,9 @@ pub struct Position {
     pub column: usize,
 }
 
-/// A text with the name it is shown under. Bytes that are no UTF-8 are replaced for display, so that a broken file can be shown
-/// too; positions then count from the replaced text and may be off behind the first bad byte.
+/// A text with the name it is shown under. Bytes that are no UTF-8 are replaced for display, so
+/// that a broken file can be shown too; positions then count from the replaced text and may be off
+/// behind the first bad byte.
 #[derive(Clone, Debug)]
 pub struct Source {
     name: String,

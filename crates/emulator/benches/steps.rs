@@ -1,15 +1,18 @@
-//! The kinds of steps that a plan is made of, each by itself, at the sizes of stories110m with 256 tokens.
+//! The kinds of steps that a plan is made of, each by itself, at the sizes of stories110m with 256
+//! tokens.
 //!
-//! `cargo bench -p ferrane-emulator --bench steps`; a word behind `--` selects (`softmax`). Each is a program, evaluated as a prepared
-//! request on inputs between -1 and 1; the throughput counts the bytes of its ports once. RAYON_NUM_THREADS=1 measures one thread.
-//! Matrix products by themselves are measured in `ferrane-host`.
+//! `cargo bench -p ferrane-emulator --bench steps`; a word behind `--` selects (`softmax`). Each is
+//! a program, evaluated as a prepared request on inputs between -1 and 1; the throughput counts the
+//! bytes of its ports once. RAYON_NUM_THREADS=1 measures one thread. Matrix products by themselves
+//! are measured in `ferrane-host`.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ferrane_device::{Bindings, Device};
-use ferrane_emulator::{Emulator, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions};
 use ferrane_mil::{Weights, parse};
 
-/// A name, the inputs, and the ops of a program whose result is `y`. Ops are given without their names.
+/// A name, the inputs, and the ops of a program whose result is `y`. Ops are given without their
+/// names.
 struct Case(&'static str, &'static [(&'static str, &'static str)], &'static [(&'static str, &'static str)]);
 
 const HIDDEN: &str = "tensor<fp16, [1, 2048, 1, 256]>";
@@ -85,7 +88,7 @@ impl Case {
 }
 
 fn steps(c: &mut Criterion) {
-    let device = Device::new(Emulator::new(Options::default()));
+    let device = Device::new(Emulator::new(EmulatorOptions::default()));
     let mut group = c.benchmark_group("steps");
     for case in &CASES {
         let text = case.text();

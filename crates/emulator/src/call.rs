@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferrane_device::backend::Accesses;
-use ferrane_device::{Error, ErrorKind, Port, Result};
+use ferrane_device::{Call, Error, ErrorKind, Port, Result, Returned, Stats, Tensors};
 use ferrane_host::buffer::{AlignedBuf, SharedBytes};
 use ferrane_mil::{Constant, Dim, Evaluate, Function, Op, Opset, Program, Type, ValueId, Weights, verify};
 
@@ -17,18 +17,19 @@ use crate::plan::{Plan, Ports};
 use crate::tables::EXACT;
 
 impl Emulator {
-    /// Runs a function on constants: any function, also one whose ports no surface can be made for (unknown extents, extents 0,
-    /// 64-bit integers).
+    /// Runs a function on constants: any function, also one whose ports no surface can be made for
+    /// (unknown extents, extents 0, 64-bit integers).
     ///
-    /// Inputs are named; their element types are those of the ports, their extents fit what the ports say. A state that is not in
-    /// `states` begins as zeros; `states` holds all states of the function afterwards. Outputs come in the function's order.
+    /// Inputs are named; their element types are those of the ports, their extents fit what the
+    /// ports say. A state that is not in `states` begins as zeros; `states` holds all states of the
+    /// function afterward. Outputs come in the function's order.
     ///
-    /// The function is checked and compiled at every call: what is run often and has fixed extents is better loaded through a
-    /// `Device`.
+    /// The function is checked and compiled at every call: what is run often and has fixed extents
+    /// is better loaded through a `Device`.
     ///
     /// # Errors
-    /// As compiling; [`ErrorKind::Binding`] for an input or state that is missing, unknown or of another type; as evaluating. After
-    /// an error `states` is as it was.
+    /// As compiling; [`ErrorKind::Binding`] for an input or state that is missing, unknown or of
+    /// another type; as evaluating. After an error `states` is as it was.
     pub fn call(
         &self,
         program: &Program,
@@ -47,6 +48,25 @@ impl Emulator {
         let name = |v: &ValueId| function.value(*v).name.clone();
         states.extend(held.iter().map(name).zip(state.iter().map(|t| t.to_constant())));
         Ok(function.body().outputs.iter().map(name).zip(outputs.iter().map(|t| t.to_constant())).collect())
+    }
+
+    /// [`Emulator::call`] for the front of the device.
+    pub(crate) fn call_tensors(&self, program: &Program, function: &str, call: &Call) -> Result<Returned> {
+        let constants = |tensors: &Tensors| -> Vec<(String, Constant)> {
+            tensors.iter().map(|(name, tensor)| (name.clone(), tensor.to_constant())).collect()
+        };
+        let tensors = |list: Vec<(String, Constant)>| -> Result<Tensors> {
+            let tensor = |(name, constant): (String, Constant)| {
+                let tensor = ferrane_device::Tensor::from_constant(&constant, &program.weights)
+                    .map_err(|e| e.with_port(&name))?;
+                Ok((name, tensor))
+            };
+            list.into_iter().map(tensor).collect()
+        };
+        let inputs = constants(call.given_inputs());
+        let mut states: BTreeMap<String, Constant> = constants(call.given_states()).into_iter().collect();
+        let outputs = tensors(self.call(program, function, &inputs, &mut states)?)?;
+        Ok(Returned { outputs, states: tensors(states.into_iter().collect())?, stats: Stats::default() })
     }
 
     fn run_plan(
@@ -210,7 +230,8 @@ fn zeros(function: &Function, port: ValueId) -> Result<Constant> {
     }
 }
 
-/// Whatever the options say, with `exact` numerics: fp32 inside an op, its results rounded to their element types once.
+/// Whatever the options say, with `exact` numerics: fp32 inside an op, its results rounded to their
+/// element types once.
 impl Evaluate for Emulator {
     fn evaluate(
         &self,

@@ -7,32 +7,34 @@ use std::time::Duration;
 use ferrane_arith::Rules;
 use ferrane_device::backend::{Backend, CompileOptions, Compiled, Event, Events, Source};
 use ferrane_device::queue::Queue;
-use ferrane_device::{Error, ErrorKind, Footprint, Layout, Memory, Result};
+use ferrane_device::{Call, Error, ErrorKind, Footprint, Layout, Memory, Result, Returned};
 use ferrane_host::buffer::SharedBytes;
+use ferrane_machine::Profile;
+use ferrane_machine::profile::Limit;
 use ferrane_mil::{Function, MilError, Program, Weights, check, parse, print, verify};
-use ferrane_target::Profile;
-use ferrane_target::profile::Limit;
 use sha2::{Digest as _, Sha256};
 
 use crate::events::Counter;
-use crate::faults::{Faults, Stage};
+use crate::faults::{FaultStage, Faults};
 use crate::interpret::{self, Bounds};
-use crate::life::{Artefact, Life, Limits, Process, Recipe};
+use crate::life::{Artifact, Life, Limits, ProcessCounts, Recipe};
 use crate::tables::hardware::rules;
 use crate::tables::{EXACT, FAST, Table};
-use crate::trace::{self, StepTime};
+use crate::timing::{self, StepTime};
 
 /// How values are computed and rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Numerics {
-    /// fp16 values between ops, fp32 within; sums and products accumulate in fp32 and are rounded once, to nearest even.
+    /// fp16 values between ops, fp32 within; sums and products accumulate in fp32 and are rounded
+    /// once, to nearest even.
     #[default]
     Fast,
     /// fp32 throughout: fp16 surfaces are widened when read and rounded when written. The oracle.
     Exact,
-    /// The arithmetic of the profile's machine, as far as it is published: its rounding, accumulator, function tables, special
-    /// values and defects. [`arithmetic`](crate::arithmetic) says for which ops.
+    /// The arithmetic of the profile's machine, as far as it is published: its rounding,
+    /// accumulator, function tables, special values and defects. [`arithmetic`](crate::arithmetic)
+    /// says for which ops.
     Hardware,
 }
 
@@ -50,41 +52,46 @@ impl Numerics {
 /// Options of opening an emulator.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Options {
+pub struct EmulatorOptions {
     /// The arithmetic.
     pub numerics: Numerics,
-    /// The machine that is emulated; it gives the queue's depth, the limits and, under [`Numerics::Hardware`], the arithmetic.
+    /// The machine that is emulated; it gives the queue's depth, the limits and, under
+    /// [`Numerics::Hardware`], the arithmetic.
     pub profile: Profile,
     /// Under [`Numerics::Hardware`], rules in place of the profile's.
     pub rules: Option<Rules>,
     /// What becomes of the profile's limits.
     pub limits: Limits,
-    /// Compiles that the process may do; `None` leaves it to the profile where limits count. One that is given is enforced without
-    /// limits, too.
+    /// Compiles that the process may do; `None` leaves it to the profile where limits count. One
+    /// that is given is enforced without limits, too.
     pub budget: Option<Limit>,
-    /// Where the files of compiled programs are kept: `DIR/KEY/{model.mil, weights/, net.plist, data}`. A program whose folder is whole
-    /// is not charged to the budget. `None` keeps nothing; with limits the files lie among the temporary ones as long as they
-    /// are needed.
+    /// Where the files of compiled programs are kept: `DIR/KEY/{model.mil, weights/, net.plist,
+    /// data}`. A program whose folder is whole is not charged to the budget. `None` keeps nothing;
+    /// with limits the files lie among the temporary ones as long as they are needed.
     pub staging: Option<PathBuf>,
     /// Faults on purpose.
     pub faults: Faults,
     /// An evaluation takes at least as long as the profile's cost model predicts.
     pub pace: bool,
     /// The counts of the process: its own, or fresh ones, as after a restart.
-    pub process: Process,
-    /// Bytes that the values of one evaluation may hold at a time, constants and surfaces not counted. A plan that needs more is
-    /// refused at compile, an interpreted op that would make more when it comes to it: [`ErrorKind::OutOfMemory`].
+    pub process: ProcessCounts,
+    /// Bytes that the values of one evaluation may hold at a time, constants and surfaces not
+    /// counted. A plan that needs more is refused at compile, an interpreted op that would make
+    /// more when it comes to it: [`ErrorKind::OutOfMemory`].
     pub memory: usize,
-    /// Iterations that all loops of one evaluation may take together, so that a loop that does not end is an error.
+    /// Iterations that all loops of one evaluation may take together, so that a loop that does not
+    /// end is an error.
     pub iterations: u64,
-    /// How long a request waits for an event before it fails. Submitted requests run in order, so those behind it wait as long.
+    /// How long a request waits for an event before it fails. Submitted requests run in order, so
+    /// those behind it wait as long.
     pub event_timeout: Duration,
 }
 
-impl Default for Options {
-    /// `fast` numerics, the default profile without its limits, no faults, 4 GiB, a million iterations, a minute.
-    fn default() -> Options {
-        Options {
+impl Default for EmulatorOptions {
+    /// `fast` numerics, the default profile without its limits, no faults, 4 GiB, a million
+    /// iterations, a minute.
+    fn default() -> EmulatorOptions {
+        EmulatorOptions {
             numerics: Numerics::Fast,
             profile: default_profile(),
             rules: None,
@@ -93,7 +100,7 @@ impl Default for Options {
             staging: None,
             faults: Faults::default(),
             pace: false,
-            process: Process::this(),
+            process: ProcessCounts::this(),
             memory: usize::try_from(4u64 << 30).unwrap_or(usize::MAX),
             iterations: 1_000_000,
             event_timeout: Duration::from_secs(60),
@@ -110,7 +117,7 @@ fn default_profile() -> Profile {
 
 /// A software Neural Engine. See the crate's documentation for what it does and does not do.
 pub struct Emulator {
-    options: Options,
+    options: EmulatorOptions,
     table: Table,
     queue: Arc<Queue>,
     life: Arc<Life>,
@@ -118,24 +125,24 @@ pub struct Emulator {
 
 impl Emulator {
     /// An emulator with these options.
-    pub fn new(options: Options) -> Emulator {
+    pub fn new(options: EmulatorOptions) -> Emulator {
         let queue = Arc::new(Queue::new("ferrane-emulator", options.profile.queue_depth.value));
         let table = match options.numerics {
             Numerics::Fast => FAST.clone(),
             Numerics::Exact => EXACT.clone(),
             Numerics::Hardware => Table::hardware(options.rules.clone().unwrap_or_else(|| rules(&options.profile))),
         };
-        let Options { profile, limits, budget, staging, faults, process, .. } = options.clone();
+        let EmulatorOptions { profile, limits, budget, staging, faults, process, .. } = options.clone();
         let life = Arc::new(Life::new(profile, limits, budget, staging, faults, process));
         Emulator { options, table, queue, life }
     }
 
-    /// Runs the program's first function over small numbers and says how long each step took at best, for looking into what a
-    /// program costs here.
+    /// Runs the program's first function over small numbers and says how long each step took at
+    /// best, for looking into what a program costs here.
     ///
     /// # Errors
     /// As compiling and evaluating it.
-    pub fn trace(&self, program: &Program, runs: usize) -> Result<Vec<StepTime>> {
+    pub fn time_steps(&self, program: &Program, runs: usize) -> Result<Vec<StepTime>> {
         verify(program).map_err(|e| Error::new(ErrorKind::InvalidProgram, e.to_string()))?;
         if let Some(function) = program.functions.first() {
             checked(function, &program.weights)?;
@@ -143,7 +150,7 @@ impl Emulator {
                 return Err(Error::new(ErrorKind::Unsupported, "the function is interpreted: it has no steps"));
             }
         }
-        trace::trace(self.table(), program, runs)
+        timing::time_steps(self.table(), program, runs)
     }
 
     pub(crate) fn bounds(&self) -> Bounds {
@@ -164,7 +171,7 @@ impl Emulator {
             bounds: self.bounds(),
             pace: self.options.pace,
         };
-        Ok(Box::new(Artefact::compile(recipe, program, text, key(program))?))
+        Ok(Box::new(Artifact::compile(recipe, program, text, key(program))?))
     }
 }
 
@@ -177,7 +184,8 @@ pub(crate) fn checked(function: &Function, weights: &Weights) -> Result<()> {
     }
 }
 
-/// The error with the words that the engine's compiler has for its kind (emulator §1, apple-runtime §4).
+/// The error with the words that the engine's compiler has for its kind (emulator §1, apple-runtime
+/// §4).
 fn refused(error: Error) -> Error {
     match error.kind() {
         _ if error.domain().is_some() => error,
@@ -224,14 +232,14 @@ impl Backend for Emulator {
     }
 
     fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
-        let labelled = |e: Error| refused(if options.label.is_empty() { e } else { e.labelled(&options.label) });
-        self.life.begin(Stage::Compile).map_err(labelled)?;
+        let labeled = |e: Error| refused(if options.label.is_empty() { e } else { e.labeled(&options.label) });
+        self.life.begin(FaultStage::Compile).map_err(labeled)?;
         match source {
-            Source::Program(program) => self.compile_program(program, None).map_err(labelled),
+            Source::Program(program) => self.compile_program(program, None).map_err(labeled),
             Source::Text { mil, weights } => {
                 let invalid = |e| Error::new(ErrorKind::InvalidProgram, format!("{e}"));
                 let program = parse(mil, weights).map_err(|e| refused(invalid(e)))?;
-                self.compile_program(&program, std::str::from_utf8(mil).ok()).map_err(labelled)
+                self.compile_program(&program, std::str::from_utf8(mil).ok()).map_err(labeled)
             }
             Source::Compiled(_) => Err(Error::new(
                 ErrorKind::Unsupported,
@@ -253,6 +261,10 @@ impl Backend for Emulator {
 
     fn notes(&self) -> Vec<String> {
         self.life.notes()
+    }
+
+    fn call(&self, program: &Program, function: &str, call: &Call) -> Option<Result<Returned>> {
+        Some(self.call_tensors(program, function, call))
     }
 
     fn footprint(&self) -> Footprint {

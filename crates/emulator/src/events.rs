@@ -4,6 +4,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferrane_device::backend::Event;
+use ferrane_host::sync::lock;
 
 /// A counter.
 #[derive(Default)]
@@ -14,18 +15,18 @@ pub(crate) struct Counter {
 
 impl Event for Counter {
     fn value(&self) -> u64 {
-        *self.value.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.value)
     }
 
     fn signal(&self, value: u64) {
-        let mut current = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.value);
         *current = value.max(*current);
         self.raised.notify_all();
     }
 
     fn wait(&self, value: u64, timeout: Duration) -> bool {
         let start = Instant::now();
-        let mut current = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.value);
         while *current < value {
             let Some(left) = timeout.checked_sub(start.elapsed()).filter(|d| !d.is_zero()) else { return false };
             current = self.raised.wait_timeout(current, left).unwrap_or_else(PoisonError::into_inner).0;

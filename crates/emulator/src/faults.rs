@@ -1,8 +1,9 @@
 //! Faults on purpose, so that a program that uses the engine can test its own recovery.
 //!
-//! A fault says at which compile, load or evaluation of an opened emulator what goes wrong. Each stage is counted by itself from 1,
-//! in the order in which calls begin; a reload counts as a load, and a repeated evaluation as another one. So the same calls meet
-//! the same faults in every run; only calls from several threads at once may change places. Faults need no limits and no profile.
+//! A fault says at which compile, load or evaluation of an opened emulator what goes wrong. Each
+//! stage is counted by itself from 1, in the order in which calls begin; a reload counts as a load,
+//! and a repeated evaluation as another one. So the same calls meet the same faults in every run;
+//! only calls from several threads at once may change places. Faults need no limits and no profile.
 //!
 //! ```text
 //! faults = rule { ";" rule }
@@ -17,8 +18,9 @@
 //!        | "nan"                       evaluate: one element of an output is not a number
 //! ```
 //!
-//! `evaluate:7=0x1d; load:from 3=fail; compile:every 5=delay 20ms` is an example. Several rules may meet one call: delays add up and
-//! the first failure is the one that is told. Failures have the engine's own words, followed by the rule that made them.
+//! `evaluate:7=0x1d; load:from 3=fail; compile:every 5=delay 20ms` is an example. Several rules may
+//! meet one call: delays add up and the first failure is the one that is told. Failures have the
+//! engine's own words, followed by the rule that made them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +36,7 @@ pub const GRAMMAR: &str = "expected `STAGE:WHEN=ACTION; ...`, `ports=reverse` or
 /// A stage of a program's life that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Stage {
+pub enum FaultStage {
     /// A compile.
     Compile,
     /// A load, or the load of a reload.
@@ -59,7 +61,8 @@ pub enum When {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Action {
-    /// The stage's usual failure: `ANECCompile() FAILED`, load failure 0x20004, evaluation status 0x16.
+    /// The stage's usual failure: `ANECCompile() FAILED`, load failure 0x20004, evaluation status
+    /// 0x16.
     Fail,
     /// A compile fails with `InvalidMILProgram`.
     Invalid,
@@ -71,7 +74,8 @@ pub enum Action {
     Delay(Duration),
     /// An evaluation succeeds, and these bits of one element of an output are flipped.
     Corrupt(u32),
-    /// An evaluation succeeds, and one element of an output is not a number; an integer has all bits set.
+    /// An evaluation succeeds, and one element of an output is not a number; an integer has all
+    /// bits set.
     Nan,
     /// The process ends at once, as by an abort.
     Kill,
@@ -80,12 +84,13 @@ pub enum Action {
 /// A stage, its calls, and what happens to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rule {
-    pub stage: Stage,
+    pub stage: FaultStage,
     pub when: When,
     pub action: Action,
 }
 
-/// Faults of a device. The default has none. See the grammar above; `Display` gives a text that reads back as the same faults.
+/// Faults of a device. The default has none. See the grammar above; `Display` gives a text that
+/// reads back as the same faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     pub(crate) rules: Vec<Rule>,
@@ -124,13 +129,13 @@ impl Faults {
     ///
     /// # Errors
     /// [`ErrorKind::Option`] for an action that the stage does not have, or a count of 0.
-    pub fn with(mut self, stage: Stage, when: When, action: Action) -> Result<Faults> {
+    pub fn with(mut self, stage: FaultStage, when: When, action: Action) -> Result<Faults> {
         let fits = match action {
             Action::Fail | Action::Delay(_) | Action::Kill => true,
-            Action::Invalid => stage == Stage::Compile,
-            Action::Budget => stage != Stage::Evaluate,
-            Action::Status(_) => stage != Stage::Compile,
-            Action::Corrupt(_) | Action::Nan => stage == Stage::Evaluate,
+            Action::Invalid => stage == FaultStage::Compile,
+            Action::Budget => stage != FaultStage::Evaluate,
+            Action::Status(_) => stage != FaultStage::Compile,
+            Action::Corrupt(_) | Action::Nan => stage == FaultStage::Evaluate,
         };
         let counted = !matches!(when, When::Nth(0) | When::Every(0) | When::From(0));
         let rule = Rule { stage, when, action };
@@ -141,27 +146,13 @@ impl Faults {
         Ok(self)
     }
 
-    /// The same faults, with the ports of every program in the opposite order.
-    #[must_use]
-    pub fn with_reversed_ports(mut self) -> Faults {
-        self.reversed = true;
-        self
-    }
-
-    /// The same faults, with a compile budget for the process, whatever limits say.
-    #[must_use]
-    pub fn with_budget(mut self, compiles: usize) -> Faults {
-        self.budget = Some(compiles);
-        self
-    }
-
     /// Whether anything happens in a stage at all.
-    pub(crate) fn touch(&self, stage: Stage) -> bool {
+    pub(crate) fn touch(&self, stage: FaultStage) -> bool {
         self.rules.iter().any(|r| r.stage == stage)
     }
 
     /// What happens at the `n`-th call of a stage.
-    pub(crate) fn at(&self, stage: Stage, n: u64) -> impl Iterator<Item = &Rule> {
+    pub(crate) fn at(&self, stage: FaultStage, n: u64) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(move |r| r.stage == stage && r.when.meets(n))
     }
 }
@@ -176,8 +167,8 @@ impl When {
     }
 }
 
-fn stage_of(word: &str) -> Option<Stage> {
-    [Stage::Compile, Stage::Load, Stage::Evaluate].into_iter().find(|s| s.to_string() == word)
+fn stage_of(word: &str) -> Option<FaultStage> {
+    [FaultStage::Compile, FaultStage::Load, FaultStage::Evaluate].into_iter().find(|s| s.to_string() == word)
 }
 
 fn when_of(text: &str) -> Option<When> {
@@ -228,12 +219,12 @@ impl FromStr for Faults {
     }
 }
 
-impl fmt::Display for Stage {
+impl fmt::Display for FaultStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Stage::Compile => "compile",
-            Stage::Load => "load",
-            Stage::Evaluate => "evaluate",
+            FaultStage::Compile => "compile",
+            FaultStage::Load => "load",
+            FaultStage::Evaluate => "evaluate",
         })
     }
 }
@@ -281,11 +272,11 @@ mod tests {
         assert_eq!((faults.rules.len(), faults.reversed, faults.budget), (11, true, Some(30)));
         assert_eq!(Faults::parse(&faults.to_string()).unwrap(), faults);
         let actions = |stage, n| faults.at(stage, n).map(|r| r.action).collect::<Vec<_>>();
-        assert_eq!(actions(Stage::Evaluate, 100), [Action::Status(0x1d), Action::Status(0x16)]);
-        assert_eq!(actions(Stage::Evaluate, 7), [Action::Delay(Duration::from_millis(20))]);
-        assert_eq!(actions(Stage::Evaluate, 9), [Action::Corrupt(u32::MAX), Action::Corrupt(0x7c00), Action::Nan]);
-        assert_eq!(actions(Stage::Compile, 9), []);
-        assert_eq!((actions(Stage::Load, 4), actions(Stage::Load, 6)), (vec![], vec![Action::Budget]));
+        assert_eq!(actions(FaultStage::Evaluate, 100), [Action::Status(0x1d), Action::Status(0x16)]);
+        assert_eq!(actions(FaultStage::Evaluate, 7), [Action::Delay(Duration::from_millis(20))]);
+        assert_eq!(actions(FaultStage::Evaluate, 9), [Action::Corrupt(u32::MAX), Action::Corrupt(0x7c00), Action::Nan]);
+        assert_eq!(actions(FaultStage::Compile, 9), []);
+        assert_eq!((actions(FaultStage::Load, 4), actions(FaultStage::Load, 6)), (vec![], vec![Action::Budget]));
         assert_eq!(Faults::parse(" ;; ").unwrap(), Faults::default());
     }
 

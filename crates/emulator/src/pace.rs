@@ -1,14 +1,15 @@
-//! Evaluations that take as long as on the machine: the predicted time is waited for when the result is there sooner.
+//! Evaluations that take as long as on the machine: the predicted time is waited for when the
+//! result is there sooner.
 
 use std::time::{Duration, Instant};
 
 use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_machine::Profile;
+use ferrane_machine::cost::{CostModel, predict_function};
 use ferrane_mil::Program;
-use ferrane_target::Profile;
-use ferrane_target::cost::{CostModel, predict_function};
 
-/// The time of an evaluation of each function on the profile's machine. Nothing is waited for where it depends on what the function
-/// is given.
+/// The time of an evaluation of each function on the profile's machine. Nothing is waited for where
+/// it depends on what the function is given.
 ///
 /// # Errors
 /// The profile's chip has no cost model.

@@ -1,4 +1,5 @@
-//! Which ops are executed, and how. Read off the tables that execute them, so that it cannot say anything else.
+//! Which ops are executed, and how. Read off the tables that execute them, so that it cannot say
+//! anything else.
 
 use ferrane_device::Error;
 use ferrane_mil::{Opset, ops};
@@ -12,7 +13,7 @@ pub enum Support {
     /// By steps or views of a plan.
     Plan,
     /// By one function over whole tensors, in a plan or out of it.
-    Kernel,
+    TensorOp,
     /// Only where the function is interpreted: control flow and lists.
     Interpreter,
     /// Not at all; why.
@@ -31,7 +32,7 @@ pub fn support(op: &str, opset: Opset) -> Support {
     if op == "const" || plan::has_steps(op) {
         Support::Plan
     } else if host::kernel(op).is_some() {
-        Support::Kernel
+        Support::TensorOp
     } else if interpret::has_own(op) {
         Support::Interpreter
     } else {
@@ -44,13 +45,15 @@ pub fn support(op: &str, opset: Opset) -> Support {
 #[non_exhaustive]
 pub enum Arithmetic {
     /// Computed by published rules of the machine.
-    Modelled,
-    /// Computed as `fast` or `exact` does and rounded as the machine rounds: what it does inside is not published.
+    Modeled,
+    /// Computed as `fast` or `exact` does and rounded as the machine rounds: what it does inside is
+    /// not published.
     Rounded,
 }
 
-/// Ops that arithmetic rules are published for. What only moves, compares or selects is the same under every table.
-const MODELLED: &[&str] = &[
+/// Ops that arithmetic rules are published for. What only moves, compares or selects is the same
+/// under every table.
+const MODELED: &[&str] = &[
     "add",
     "sub",
     "mul",
@@ -107,11 +110,14 @@ const MODELLED: &[&str] = &[
 
 /// Whether the hardware table models an op that computes, or only rounds its result.
 pub fn arithmetic(op: &str) -> Arithmetic {
-    if MODELLED.contains(&op) { Arithmetic::Modelled } else { Arithmetic::Rounded }
+    if MODELED.contains(&op) { Arithmetic::Modeled } else { Arithmetic::Rounded }
 }
 
 fn reason(op: &str) -> &'static str {
-    REFUSED.iter().find(|(n, _)| *n == op).map_or("there are neither steps nor a kernel for it", |(_, reason)| reason)
+    REFUSED
+        .iter()
+        .find(|(n, _)| *n == op)
+        .map_or("there are neither steps nor a tensor op for it", |(_, reason)| reason)
 }
 
 /// The error of an op that is not executed.

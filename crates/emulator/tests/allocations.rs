@@ -1,7 +1,8 @@
-//! An evaluation allocates nothing once it has run before. A binary of its own, for its allocator counts everybody's allocations.
+//! An evaluation allocates nothing once it has run before. A binary of its own, for its allocator
+//! counts everybody's allocations.
 
 use ferrane_device::{Bindings, Device};
-use ferrane_emulator::{Emulator, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions};
 use ferrane_host::f16;
 use ferrane_mil::{Builder, Constant, Conv, DataType, MilError, Type, ValueId};
 use ferrane_testdata::heap::{self, Counting};
@@ -17,7 +18,7 @@ fn allocations(body: impl FnOnce(&mut Builder, ValueId) -> Result<Vec<ValueId>, 
     let names: Vec<String> = (0..results.len()).map(|i| format!("y{i}")).collect();
     let outputs: Vec<(&str, ValueId)> = names.iter().map(String::as_str).zip(results).collect();
     let program = b.finish(&outputs).unwrap();
-    let device = Device::new(Emulator::new(Options::default()));
+    let device = Device::new(Emulator::new(EmulatorOptions::default()));
     let executable = device.load(&program, "").unwrap();
     let mut bindings = Bindings::new();
     let procedure = &executable.procedures()[0];
@@ -32,7 +33,8 @@ fn allocations(body: impl FnOnce(&mut Builder, ValueId) -> Result<Vec<ValueId>, 
     (0..20).map(|_| heap::of(|| _ = request.evaluate().unwrap())).min().unwrap()
 }
 
-/// The steps that are neither products nor arithmetic on elements: windows, picked and moved elements, norms, comparisons.
+/// The steps that are neither products nor arithmetic on elements: windows, picked and moved
+/// elements, norms, comparisons.
 fn mixture(b: &mut Builder, x: ValueId) -> Result<Vec<ValueId>, MilError> {
     let part = b.slice_by_size("part", x, &[0, 0, 0, 0], &[1, 8, 32, 32])?;
     let weight = b.constant("weight", Constant::fp16s(&[4, 8, 3, 3], &[f16::ONE; 288]))?;

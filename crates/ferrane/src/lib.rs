@@ -1,7 +1,8 @@
 //! Program the Apple Neural Engine from Rust.
 //!
-//! You write a program in Core ML's Model Intermediate Language ([`mil`]), open a [`Device`] by name and run it. The default
-//! device is the emulator, a software Neural Engine that works on any computer; on a Mac the same program goes to the engine.
+//! You write a program in Core ML's Model Intermediate Language ([`mil`]), open a [`Device`] by
+//! name and run it. The default device is the emulator, a software Neural Engine that works on any
+//! computer; on a Mac the same program goes to the engine.
 //!
 //! ```
 //! use ferrane::mil::{Builder, DataType, Type};
@@ -27,17 +28,17 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
-/// The engine's frameworks on this computer: what they say of themselves, their classes, the compiler.
+/// The engine's frameworks on this computer: what they say of themselves, their classes, the
+/// compiler.
 pub mod engine {
     pub use ferrane_ane::{Facts, aot, classes, facts};
 }
 mod open;
 
 pub use ferrane_ane::isolate;
-pub use ferrane_bench as bench;
 pub use ferrane_device::{
-    Artifact, Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Port, Procedure, Request, Result,
-    Source, Stats, Submission, Surface,
+    Artifact, Bindings, BoundProcedure, Call, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Port,
+    Procedure, Request, Result, Returned, Source, Stats, Submission, Surface, Tensor, Tensors, fits_surfaces,
 };
 pub use ferrane_diag as diag;
 pub use ferrane_emulator::hwx::Interpreter;
@@ -45,8 +46,10 @@ pub use ferrane_emulator::{Emulator, Numerics, StepTime, audit, faults};
 pub use ferrane_host as host;
 pub use ferrane_hwx as hwx;
 pub use ferrane_llm as llm;
+pub use ferrane_machine as machine;
 pub use ferrane_mil as mil;
-pub use ferrane_target as target;
-pub use ferrane_trace as trace;
+pub use ferrane_probe as probe;
+pub use ferrane_recording as recording;
+pub use ferrane_tensor_io as tensor_io;
 pub use ferrane_train as train;
 pub use open::{DeviceInfo, devices, emulator, open};

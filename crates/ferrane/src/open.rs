@@ -1,16 +1,18 @@
-//! Opens devices by name: `emulator`, `emulator?numerics=exact&profile=m4-macos15-inmem`, `ane`, `ane-or-emulator`.
+//! Opens devices by name: `emulator`, `emulator?numerics=exact&machine=m4-macos15-inmem`, `ane`,
+//! `ane-or-emulator`.
 //!
-//! Numerics, profile, limits, faults and path are options of opening a device, never of a request: what was compiled under one set
-//! of rules is not run under another. Naming a profile enforces its limits, unless `limits` says otherwise. Faults that no option
-//! names come from the environment variable `FERRANE_FAULTS`, so that a program can be tested as it is.
+//! Numerics, profile, limits, faults and path are options of opening a device, never of a request:
+//! what was compiled under one set of rules is not run under another. Naming a profile enforces its
+//! limits, unless `limits` says otherwise. Faults that no option names come from the environment
+//! variable `FERRANE_FAULTS`, so that a program can be tested as it is.
 
 use std::path::PathBuf;
 
 use ferrane_device::{Device, Error, ErrorKind, OpenOptions, Result};
-use ferrane_diag::nearest;
-use ferrane_emulator::{Emulator, Faults, Limits, Numerics, Options};
-use ferrane_target::Profile;
-use ferrane_target::profile::Limit;
+use ferrane_diag::did_you_mean;
+use ferrane_emulator::{Emulator, EmulatorOptions, Faults, Limits, Numerics};
+use ferrane_machine::Profile;
+use ferrane_machine::profile::Limit;
 
 /// What can be opened, for a list.
 #[derive(Clone, Debug)]
@@ -29,14 +31,14 @@ const ANE_OPTIONS: [&str; 5] = [
     "dispatch=standard|realtime|process-request|direct",
     "cache=off|FOLDER",
     "qos=0…63",
-    "profile=NAME",
+    "machine=NAME",
     "isolate=off|on|SECONDS",
 ];
 const NAMES: [&str; 3] = ["emulator", "ane", "ane-or-emulator"];
 const EMULATOR_OPTIONS: [&str; 8] = [
     "numerics=fast|exact|hardware",
-    "profile=NAME|REPORT.json",
-    "profile-file=FILE",
+    "machine=NAME|REPORT.json",
+    "machine-file=FILE",
     "limits=off|warn|enforce",
     "budget=N|none",
     "staging=DIR",
@@ -70,8 +72,8 @@ pub fn devices() -> Vec<DeviceInfo> {
 /// Opens a device by name, with options after `?`.
 ///
 /// # Errors
-/// [`ErrorKind::Option`] for an unknown name or option (with the nearest known one), [`ErrorKind::Unavailable`] for a device that
-/// is not here.
+/// [`ErrorKind::Option`] for an unknown name or option (with the nearest known one),
+/// [`ErrorKind::Unavailable`] for a device that is not here.
 pub fn open(spec: &str) -> Result<Device> {
     let (name, options) = spec.split_once('?').unwrap_or((spec, ""));
     match name {
@@ -79,15 +81,15 @@ pub fn open(spec: &str) -> Result<Device> {
         "ane" => ferrane_ane::open(options),
         "ane-or-emulator" => open("ane").or_else(|_| open("emulator")),
         _ => {
-            let hint = nearest(name, NAMES).map(|n| format!(", did you mean `{n}`?")).unwrap_or_default();
+            let hint = did_you_mean(name, NAMES);
             let known = NAMES.join(", ");
             Err(Error::new(ErrorKind::Option, format!("unknown device `{name}`{hint} (known: {known})")))
         }
     }
 }
 
-/// Opens the emulator itself, by the same name and options: for calls on constants of any shape ([`Emulator::call`]) and as the
-/// evaluator of passes.
+/// Opens the emulator itself, by the same name and options: for calls on constants of any shape
+/// ([`Emulator::call`]) and as the evaluator of passes.
 ///
 /// # Errors
 /// [`ErrorKind::Option`] for another device, or an unknown option.
@@ -99,25 +101,25 @@ pub fn emulator(spec: &str) -> Result<Emulator> {
     }
 }
 
-fn emulator_options(text: &str) -> Result<Options> {
+fn emulator_options(text: &str) -> Result<EmulatorOptions> {
     let mut given = OpenOptions::parse("emulator", text)?;
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     let numerics = given.take_one_of(
         "numerics",
         &[("fast", Numerics::Fast), ("exact", Numerics::Exact), ("hardware", Numerics::Hardware)],
     )?;
     options.numerics = numerics.unwrap_or(options.numerics);
-    let name = given.take("profile", "NAME");
-    if let Some(file) = given.take("profile-file", "FILE") {
+    let name = given.take("machine", "NAME");
+    if let Some(file) = given.take("machine-file", "FILE") {
         let failed = |e: &dyn std::fmt::Display| {
-            Error::new(ErrorKind::Option, format!("emulator option `profile-file={file}`: {e}"))
+            Error::new(ErrorKind::Option, format!("emulator option `machine-file={file}`: {e}"))
         };
         let text = std::fs::read_to_string(&file).map_err(|e| failed(&e))?;
         let name = name.as_deref().unwrap_or(Profile::DEFAULT);
         options.profile = Profile::measured(name, &text).map_err(|e| failed(&e))?;
         options.limits = Limits::Enforce;
     } else if let Some(name) = name {
-        let failed = |e| Error::new(ErrorKind::Option, format!("emulator option `profile={name}`: {e}"));
+        let failed = |e| Error::new(ErrorKind::Option, format!("emulator option `machine={name}`: {e}"));
         options.profile = Profile::find(&name).map_err(failed)?;
         options.limits = Limits::Enforce;
     }
@@ -134,7 +136,7 @@ fn emulator_options(text: &str) -> Result<Options> {
     let faults = given.take("faults", "STAGE:WHEN=ACTION;...");
     given.finish()?;
     options.faults = match faults {
-        Some(text) => Faults::parse(&text).map_err(|e| e.labelled("emulator option `faults`"))?,
+        Some(text) => Faults::parse(&text).map_err(|e| e.labeled("emulator option `faults`"))?,
         None => environment()?,
     };
     Ok(options)
@@ -143,7 +145,7 @@ fn emulator_options(text: &str) -> Result<Options> {
 /// The faults that the environment asks for.
 fn environment() -> Result<Faults> {
     match std::env::var(FAULTS) {
-        Ok(text) => Faults::parse(&text).map_err(|e| e.labelled(FAULTS)),
+        Ok(text) => Faults::parse(&text).map_err(|e| e.labeled(FAULTS)),
         Err(std::env::VarError::NotPresent) => Ok(Faults::default()),
         Err(error) => Err(Error::new(ErrorKind::Option, format!("{FAULTS}: {error}"))),
     }
@@ -160,7 +162,7 @@ mod tests {
         assert!(error.to_string().contains("did you mean `emulator`"), "{error}");
         let error = open("emulator?numeric=fast").map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("numerics=fast|exact|hardware"), "{error}");
-        let error = open("emulator?profile=m9").map(|_| ()).unwrap_err();
+        let error = open("emulator?machine=m9").map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("chips are m1,"), "{error}");
     }
 
@@ -169,7 +171,7 @@ mod tests {
         let options = |text: &str| emulator_options(text).unwrap();
         assert_eq!(options("").limits, Limits::Off);
         assert_eq!(options("profile=m4").limits, Limits::Enforce);
-        assert_eq!(options("profile=m4&limits=warn").limits, Limits::Warn);
+        assert_eq!(options("machine=m4&limits=warn").limits, Limits::Warn);
         assert_eq!(options("limits=enforce&budget=none").budget, Some(Limit(None)));
         assert_eq!(options("budget=7&staging=a/b").staging.as_deref(), Some("a/b".as_ref()));
         let faults = options("faults=compile:3=fail;load:1=0x20004").faults;
@@ -189,11 +191,11 @@ mod tests {
     fn a_file_stands_above_the_profile() {
         let file = std::env::temp_dir().join(format!("ferrane-profile-{}.toml", std::process::id()));
         std::fs::write(&file, "[[overlay]]\n[overlay.set]\nmax_axis = { value = 77 }\n").unwrap();
-        let spec = format!("profile=m1&profile-file={}", file.display());
+        let spec = format!("machine=m1&machine-file={}", file.display());
         let profile = emulator_options(&spec).unwrap().profile;
         std::fs::remove_file(&file).unwrap();
         assert_eq!((profile.subject.chip.as_str(), profile.max_axis.value), ("m1", 77));
-        let error = open("emulator?profile-file=/nowhere.toml").map(|_| ()).unwrap_err();
+        let error = open("emulator?machine-file=/nowhere.toml").map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("/nowhere.toml"), "{error}");
     }
 

@@ -1,4 +1,5 @@
-//! Times conversions and functions at the shapes of a 110-million-parameter transformer. Matrix products: `benches/gemm.rs`.
+//! Times conversions and functions at the shapes of a 110-million-parameter transformer. Matrix
+//! products: `benches/gemm.rs`.
 //!
 //! `cargo run --release -p ferrane-host --example passes`
 #![allow(clippy::print_stdout)]

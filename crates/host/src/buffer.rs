@@ -1,13 +1,14 @@
 //! Byte buffers: shared ones with an access state, and plain aligned ones.
 //!
-//! [`SharedBytes`] is the memory of a surface: several owners, aligned to 128 bytes, zeroed. Who may touch it is
-//! decided at run time by one atomic: idle, *n* readers, or one writer. Access is by guard; a guard owns a share of
-//! the memory, so it has no lifetime and can travel in a request to another thread. Taking a guard allocates nothing.
+//! [`SharedBytes`] is the memory of a surface: several owners, aligned to 128 bytes, zeroed. Who
+//! may touch it is decided at run time by one atomic: idle, *n* readers, or one writer. Access is
+//! by guard; a guard owns a share of the memory, so it has no lifetime and can travel in a request
+//! to another thread. Taking a guard allocates nothing.
 //!
 //! [`AlignedBuf`] is owned memory for arenas and scratch.
 //!
-//! Invariant: a `&mut [u8]` exists only inside the one [`WriteGuard`], a `&[u8]` only inside [`ReadGuard`]s, and the
-//! state word is changed by the guards alone.
+//! Invariant: a `&mut [u8]` exists only inside the one [`WriteGuard`], a `&[u8]` only inside
+//! [`ReadGuard`]s, and the state word is changed by the guards alone.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
@@ -23,7 +24,8 @@ use bytemuck::{Pod, PodCastError};
 #[cfg(all(test, loom))]
 use loom::sync::atomic::{AtomicU32, Ordering};
 
-/// Alignment of every buffer in bytes: two cache lines, and what the widest loads of any target like.
+/// Alignment of every buffer in bytes: two cache lines, and what the widest loads of any target
+/// like.
 pub const ALIGN: usize = 128;
 
 /// State word of a buffer with a writer; any smaller value counts readers.
@@ -54,7 +56,8 @@ struct Heap {
     layout: Layout,
 }
 
-// SAFETY: `Heap` is the sole owner of plain bytes; it has no thread affinity and gives no access by itself.
+// SAFETY: `Heap` is the sole owner of plain bytes; it has no thread affinity and gives no access by
+// itself.
 unsafe impl Send for Heap {}
 // SAFETY: as above; `&Heap` allows nothing but reading the pointer.
 unsafe impl Sync for Heap {}
@@ -93,8 +96,8 @@ struct Shared {
     _owner: Owner,
 }
 
-// SAFETY: the bytes are reached only through guards, which the atomic state makes exclusive (writer) or shared
-// (readers); the owner is `Send + Sync` itself.
+// SAFETY: the bytes are reached only through guards, which the atomic state makes exclusive
+// (writer) or shared (readers); the owner is `Send + Sync` itself.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -119,11 +122,11 @@ impl SharedBytes {
     /// Bytes that something else owns, such as a locked `IOSurface`.
     ///
     /// # Safety
-    /// - `ptr` is valid for reads and writes of `len` bytes, all initialised, for as long as `owner` lives, and from
-    ///   any thread; `len` is at most `isize::MAX`.
-    /// - While a guard of this buffer is out, nothing else writes the bytes, and while a [`WriteGuard`] is out,
-    ///   nothing else reads them. (A device that fills the surface does so while its request holds the guard and
-    ///   does not use the guard's slice.)
+    /// - `ptr` is valid for reads and writes of `len` bytes, all initialized, for as long as
+    ///   `owner` lives, and from any thread; `len` is at most `isize::MAX`.
+    /// - While a guard of this buffer is out, nothing else writes the bytes, and while a
+    ///   [`WriteGuard`] is out, nothing else reads them. (A device that fills the surface does so
+    ///   while its request holds the guard and does not use the guard's slice.)
     /// - No other `SharedBytes` (but clones of this one) covers any of these bytes.
     pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
         let shared = Shared { ptr, len, state: AtomicU32::new(0), _owner: Owner::Foreign { _owner: owner } };
@@ -140,7 +143,8 @@ impl SharedBytes {
         self.len() == 0
     }
 
-    /// Where the bytes lie, for a system below that is told addresses. It may touch them while a guard is out that allows it.
+    /// Where the bytes lie, for a system below that is told addresses. It may touch them while a
+    /// guard is out that allows it.
     pub fn address(&self) -> NonNull<u8> {
         self.shared.ptr
     }
@@ -173,7 +177,8 @@ impl SharedBytes {
     pub fn try_write(&self) -> Option<WriteGuard> {
         self.shared
             .state
-            // Acquire pairs with the Release of the last guard's drop: its reads and writes are over.
+            // Acquire pairs with the Release of the last guard's drop: its reads and writes are
+            // over.
             .compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed)
             .ok()
             .map(|_| WriteGuard { shared: Arc::clone(&self.shared) })
@@ -245,8 +250,8 @@ impl WriteGuard {
 impl Deref for ReadGuard {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the memory is `len` initialised bytes kept alive by `shared`. While this guard is out the state
-        // counts it, so no `WriteGuard` exists and nothing writes.
+        // SAFETY: the memory is `len` initialized bytes kept alive by `shared`. While this guard is
+        // out the state counts it, so no `WriteGuard` exists and nothing writes.
         unsafe { slice::from_raw_parts(self.shared.ptr.as_ptr(), self.shared.len) }
     }
 }
@@ -254,8 +259,8 @@ impl Deref for ReadGuard {
 impl Deref for WriteGuard {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the memory is `len` initialised bytes kept alive by `shared`. The state is `WRITER`, so this is
-        // the only guard, and `&self` keeps its own mutable slice away.
+        // SAFETY: the memory is `len` initialized bytes kept alive by `shared`. The state is
+        // `WRITER`, so this is the only guard, and `&self` keeps its own mutable slice away.
         unsafe { slice::from_raw_parts(self.shared.ptr.as_ptr(), self.shared.len) }
     }
 }
@@ -309,8 +314,8 @@ impl AlignedBuf {
         Ok(Self { heap, len })
     }
 
-    /// Makes the buffer at least `len` bytes long. Growing drops the old contents and gives zeros; a buffer that is
-    /// long enough is left as it is.
+    /// Makes the buffer at least `len` bytes long. Growing drops the old contents and gives zeros;
+    /// a buffer that is long enough is left as it is.
     ///
     /// # Errors
     /// [`AllocError`] if the memory is not to be had; the buffer is then empty.
@@ -489,7 +494,8 @@ mod models {
     fn a_writer_is_alone_and_whoever_comes_after_sees_what_it_wrote() {
         loom::model(|| {
             let bytes = SharedBytes::new(1).unwrap();
-            // Stands for the bytes: loom tells if an access to it is not ordered after a write by another thread.
+            // Stands for the bytes: loom tells if an access to it is not ordered after a write by
+            // another thread.
             let cell = Arc::new(UnsafeCell::new(0));
             let write = |bytes: SharedBytes, cell: Arc<UnsafeCell<i32>>| {
                 move || {

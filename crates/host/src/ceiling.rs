@@ -1,8 +1,10 @@
-//! What this computer can do at best: multiply-adds from registers, and bytes read from memory of a given size.
+//! What this computer can do at best: multiply-adds from registers, and bytes read from memory of a
+//! given size.
 //!
-//! Speeds of kernels mean something beside these only, measured in the same run: clocks, and what else the machine does, change.
-//! A loop of independent fused multiply-adds that touches no memory bounds what a product can reach; a loop that only reads bounds
-//! what anything can that has to fetch its operands.
+//! Speeds of kernels mean something beside these only, measured in the same run: clocks, and what
+//! else the machine does, change. A loop of independent fused multiply-adds that touches no memory
+//! bounds what a product can reach; a loop that only reads bounds what anything can that has to
+//! fetch its operands.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,7 +14,8 @@ use rayon::prelude::*;
 
 use crate::pool;
 
-/// Independent sums: more than latency times units of the processors of today, fewer than the registers of AVX2.
+/// Independent sums: more than latency times units of the processors of today, fewer than the
+/// registers of AVX2.
 const SUMS: usize = 12;
 /// Multiply-adds of a sum in one measured loop.
 const ROUNDS: usize = 1 << 22;
@@ -38,7 +41,8 @@ impl WithSimd for Fma {
     }
 }
 
-/// Operations of fp32 multiply-add (two for each) in a second, all threads of the pool together, once.
+/// Operations of fp32 multiply-add (two for each) in a second, all threads of the pool together,
+/// once.
 pub fn flops() -> f64 {
     let arch = Arch::new();
     let begun = Instant::now();
@@ -47,8 +51,8 @@ pub fn flops() -> f64 {
     operations as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// Bytes read in a second from `memory`, which every thread of the pool has a part of, read over and over for at least `least`.
-/// 0 for no memory.
+/// Bytes read in a second from `memory`, which every thread of the pool has a part of, read over
+/// and over for at least `least`. 0 for no memory.
 pub fn read_bandwidth(memory: &[u64], least: Duration) -> f64 {
     let part = memory.len().div_ceil(pool::threads()).max(1);
     let (mut bytes, begun) = (0usize, Instant::now());

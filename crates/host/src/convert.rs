@@ -1,19 +1,20 @@
 //! fp32 ↔ fp16: contiguous, by strided rows, and transposing.
 //!
-//! All roundings are IEEE 754 round to nearest, ties to even; overflow gives infinity, subnormals are kept, a NaN
-//! stays a NaN (quiet, upper payload bits kept). The result has the same bits on every machine: x86 uses F16C or
-//! AVX-512 where the processor has them, everything else goes through `half`, which uses the fp16 instructions of
-//! AArch64.
+//! All roundings are IEEE 754 round to nearest, ties to even; overflow gives infinity, subnormals
+//! are kept, a NaN stays a NaN (quiet, upper payload bits kept). The result has the same bits on
+//! every machine: x86 uses F16C or AVX-512 where the processor has them, everything else goes
+//! through `half`, which uses the fp16 instructions of AArch64.
 //!
-//! The plain slice functions run on the calling thread. The row and transposing functions cut large jobs for the
-//! [`pool`]; they are what stages weight regions of a surface.
+//! The plain slice functions run on the calling thread. The row and transposing functions cut large
+//! jobs for the [`pool`]; they are what stages weight regions of a surface.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
 use crate::pool;
 
-/// Elements that one pool task converts, at least. Below two such tasks the hand-over costs more than it saves.
+/// Elements that one pool task converts, at least. Below two such tasks the hand-over costs more
+/// than it saves.
 const PER_TASK: usize = 64 * 1024;
 
 /// Rounds `src` to fp16.
@@ -90,8 +91,9 @@ pub fn i8_to_f32(src: &[i8], dst: &mut [f32]) {
     });
 }
 
-/// Rounds `rows` rows of `cols` values. Row `r` starts at `r * stride` in each slice; strides are in elements.
-/// Destination elements between rows are left alone. One long row is cut for the pool too.
+/// Rounds `rows` rows of `cols` values. Row `r` starts at `r * stride` in each slice; strides are
+/// in elements. Destination elements between rows are left alone. One long row is cut for the pool
+/// too.
 ///
 /// # Panics
 /// If a row does not fit its stride or its slice.
@@ -121,8 +123,8 @@ pub fn f16_rows_to_f32(
     rows_with(src, src_row_stride, dst, dst_row_stride, rows, cols, f16_rows);
 }
 
-/// Rounds and transposes: `dst[c][r] = src[r][c]` for `rows` × `cols` source values. Strides are in elements;
-/// `dst_row_stride` is at least `rows`.
+/// Rounds and transposes: `dst[c][r] = src[r][c]` for `rows` × `cols` source values. Strides are in
+/// elements; `dst_row_stride` is at least `rows`.
 ///
 /// # Panics
 /// If a row does not fit its stride or its slice.
@@ -166,8 +168,8 @@ pub fn f16_to_f32_transposed(
     });
 }
 
-/// Transposes: `dst[c][r] = src[r][c]` for `rows` × `cols` source values, on the calling thread. Strides as in
-/// [`f32_to_f16_transposed`].
+/// Transposes: `dst[c][r] = src[r][c]` for `rows` × `cols` source values, on the calling thread.
+/// Strides as in [`f32_to_f16_transposed`].
 ///
 /// # Panics
 /// If a row does not fit its stride or its slice.
@@ -193,7 +195,8 @@ pub fn transpose_f16(
     transpose_scalar(src, src_row_stride, dst, dst_row_stride, 0..rows, 0..cols, |v| v);
 }
 
-/// Elements that `rows` rows of `cols` take at this stride. Panics on a stride that lets rows overlap.
+/// Elements that `rows` rows of `cols` take at this stride. Panics on a stride that lets rows
+/// overlap.
 fn extent(rows: usize, cols: usize, stride: usize) -> usize {
     assert!(rows <= 1 || stride >= cols, "a row of {cols} does not fit the stride {stride}");
     match rows {
@@ -229,7 +232,8 @@ fn rows_with<S: Sync, D: Send>(
     });
 }
 
-/// Rounds as many rows as the destination has. Rows may be short: what the processor has is looked up once for all.
+/// Rounds as many rows as the destination has. Rows may be short: what the processor has is looked
+/// up once for all.
 fn f32_rows(src: &[f32], src_row_stride: usize, dst: &mut [f16], dst_row_stride: usize, cols: usize) {
     #[cfg(target_arch = "x86_64")]
     if x86::has_avx512() {

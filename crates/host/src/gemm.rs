@@ -1,17 +1,20 @@
 //! The one door for matrix products: `out = epilogue(lhs · rhs)`.
 //!
-//! Operands are [`View`]s of fp32, fp16 or int8 with any strides, so a transposed or interleaved operand needs no
-//! copy. Sums are fp32 whatever the operands; the [`Epilogue`] scales, adds a bias, accumulates and rounds. NaN and
-//! infinity follow IEEE: nothing is skipped because a factor is zero.
+//! Operands are [`View`]s of fp32, fp16 or int8 with any strides, so a transposed or interleaved
+//! operand needs no copy. Sums are fp32 whatever the operands; the [`Epilogue`] scales, adds a
+//! bias, accumulates and rounds. NaN and infinity follow IEEE: nothing is skipped because a factor
+//! is zero.
 //!
-//! Invariant: the order in which one element is summed depends on the three sizes and the processor, never on the
-//! thread count or on how busy the pool is. The work over threads is cut along rows and columns of the result only.
+//! Invariant: the order in which one element is summed depends on the three sizes and the
+//! processor, never on the thread count or on how busy the pool is. The work over threads is cut
+//! along rows and columns of the result only.
 //!
-//! The one decision: kernels know fp32 panels, and panels of fp16 columns where widening them in a tile takes no time.
-//! Packing reads any type with any strides, and the end of a product (scale, bias, rounding, fp16) happens in the
-//! registers of its last step. With few rows or columns nothing is packed: the large factor is read once, in place.
-//! Where the packed rows fit the second cache, a task packs the columns that it multiplies panel by panel, and its
-//! tiles ask ahead for the next; else all is packed before. Panels lie in scratch that belongs to the thread, grows to
+//! The one decision: kernels know fp32 panels, and panels of fp16 columns where widening them in a
+//! tile takes no time. Packing reads any type with any strides, and the end of a product (scale,
+//! bias, rounding, fp16) happens in the registers of its last step. With few rows or columns
+//! nothing is packed: the large factor is read once, in place. Where the packed rows fit the second
+//! cache, a task packs the columns that it multiplies panel by panel, and its tiles ask ahead for
+//! the next; else all is packed before. Panels lie in scratch that belongs to the thread, grows to
 //! the largest product that it has seen, at most some megabytes, and is reused.
 //!
 //! | module | what |
@@ -24,6 +27,7 @@
 use half::f16;
 
 use crate::pool;
+use crate::sync::{self, lock};
 
 mod drive;
 mod error;
@@ -52,7 +56,8 @@ const PARALLEL_PRODUCT: usize = 1 << 21;
 /// As above for products with few rows or columns, which are bound by reading.
 const PARALLEL_SKINNY: usize = 1 << 18;
 
-/// A batch whose items have fewer multiply-adds than this runs its items side by side, one thread each.
+/// A batch whose items have fewer multiply-adds than this runs its items side by side, one thread
+/// each.
 const SMALL_ITEM: usize = 1 << 25;
 
 /// Batches with more items than this are not checked pair by pair for disjoint results.
@@ -87,7 +92,7 @@ pub enum Bias<'a> {
     Cols(&'a [f32]),
 }
 
-/// A vector of factors on the product: the scales of quantised weights.
+/// A vector of factors on the product: the scales of quantized weights.
 #[derive(Clone, Copy, Debug)]
 pub enum Scales<'a> {
     /// One factor for each row of the result.
@@ -96,7 +101,8 @@ pub enum Scales<'a> {
     Cols(&'a [f32]),
 }
 
-/// What happens to the sums: `out = round([out +] scale · scales · (lhs · rhs) + bias)`, in this order.
+/// What happens to the sums: `out = round([out +] scale · scales · (lhs · rhs) + bias)`, in this
+/// order.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<'a> {
     /// Factor on the product.
@@ -137,14 +143,15 @@ pub fn gemm(lhs: Operand<'_>, rhs: Operand<'_>, out: Output<'_>, epilogue: Epilo
     gemm_batch(&[BatchOffsets::default()], lhs, rhs, out, epilogue)
 }
 
-/// A product for each item of `batch`: the same shapes and strides, other places. The views' data are the whole
-/// memory; each item's offsets are added to the views' starts.
+/// A product for each item of `batch`: the same shapes and strides, other places. The views' data
+/// are the whole memory; each item's offsets are added to the views' starts.
 ///
-/// Small items run side by side if their results are seen to be disjoint, else one after the other in order.
+/// Small items run side by side if their results are seen to be disjoint, else one after the other
+/// in order.
 ///
 /// # Errors
-/// [`GemmError`] if the shapes do not fit, an item reaches beyond the data, or scratch cannot be had. Nothing is
-/// written then (but for scratch, which may fail on the way).
+/// [`GemmError`] if the shapes do not fit, an item reaches beyond the data, or scratch cannot be
+/// had. Nothing is written then (but for scratch, which may fail on the way).
 pub fn gemm_batch(
     batch: &[BatchOffsets],
     lhs: Operand<'_>,
@@ -214,11 +221,11 @@ fn run(
             for item in &batch[range] {
                 // SAFETY: every item's places were checked above and the results are disjoint.
                 if let Err(error) = unsafe { job.run(*item, false) } {
-                    *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
+                    *lock(&failed) = Some(error);
                 }
             }
         });
-        return failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).map_or(Ok(()), Err);
+        return sync::into_inner(failed).map_or(Ok(()), Err);
     }
     for item in batch {
         // SAFETY: every item's places were checked above; items run one after the other.
@@ -290,8 +297,8 @@ impl Output<'_> {
     }
 }
 
-/// Shape and strides of a view. With a negative stride, element (0, 0) is not the lowest in memory; `origin` is
-/// where it lies.
+/// Shape and strides of a view. With a negative stride, element (0, 0) is not the lowest in memory;
+/// `origin` is where it lies.
 #[derive(Clone, Copy, Debug)]
 struct Grid {
     rows: usize,
@@ -315,7 +322,8 @@ impl Grid {
         self.rows <= 1 || (self.cols > 1 && self.col_stride.unsigned_abs() <= self.row_stride.unsigned_abs())
     }
 
-    /// The lines along the closer dimension: (lines, stride between lines, elements of a line, stride in a line).
+    /// The lines along the closer dimension: (lines, stride between lines, elements of a line,
+    /// stride in a line).
     fn lines(&self) -> (usize, isize, usize, isize) {
         if self.row_major() {
             (self.rows, self.row_stride, self.cols, self.col_stride)
@@ -325,14 +333,15 @@ impl Grid {
     }
 }
 
-/// The output with its borrow turned into an address, so that several threads can fill disjoint parts.
+/// The output with its borrow turned into an address, so that several threads can fill disjoint
+/// parts.
 struct Target {
     grid: Grid,
     store: Store,
 }
 
-// SAFETY: the address comes from an exclusive borrow that outlives the call, and threads write disjoint elements
-// (checked by `disjoint`, or one thread at a time).
+// SAFETY: the address comes from an exclusive borrow that outlives the call, and threads write
+// disjoint elements (checked by `disjoint`, or one thread at a time).
 unsafe impl Send for Target {}
 // SAFETY: as above.
 unsafe impl Sync for Target {}
@@ -368,8 +377,8 @@ impl Job<'_> {
     /// Computes one item of the batch.
     ///
     /// # Safety
-    /// The item's offsets were checked against the views, `m` and `n` are not zero, and nothing else accesses the
-    /// item's output elements during the call.
+    /// The item's offsets were checked against the views, `m` and `n` are not zero, and nothing
+    /// else accesses the item's output elements during the call.
     unsafe fn run(&self, item: BatchOffsets, parallel: bool) -> Result<(), GemmError> {
         let (grid, epilogue) = (self.out.grid, &self.epilogue);
         let origin = grid.origin(item.out);
@@ -398,7 +407,8 @@ impl Job<'_> {
             n: self.n,
             k: self.k,
         };
-        // SAFETY: the views were checked, so all addresses are inside their borrows; the rest is the caller's promise.
+        // SAFETY: the views were checked, so all addresses are inside their borrows; the rest is
+        // the caller's promise.
         unsafe { product.run(parallel) }
     }
 }
@@ -416,8 +426,8 @@ fn disjoint(batch: &[BatchOffsets], out: &Target) -> bool {
     if batch.len() > PAIRWISE {
         return false;
     }
-    // Interleaved blocks (heads side by side in one row): cut memory into rows of one pitch. Two blocks that stay
-    // inside their rows are apart if their columns or their rows are.
+    // Interleaved blocks (heads side by side in one row): cut memory into rows of one pitch. Two
+    // blocks that stay inside their rows are apart if their columns or their rows are.
     let apart = |a: usize, b: usize| {
         if a.abs_diff(b) >= extent {
             return true;

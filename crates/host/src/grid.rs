@@ -1,16 +1,20 @@
-//! Matrix products over whole numbers: every product of two factors is rounded to a grid, sums are exact.
+//! Matrix products over whole numbers: every product of two factors is rounded to a grid, sums are
+//! exact.
 //!
-//! The arithmetic of the engine's multiply-accumulate unit as published outputs show it. A product of two fp16 values has 22 bits,
-//! so fp32 holds it; scaled to units of the grid and rounded it is an integer, and integers add up to the same sum in any order, on
-//! any number of threads and with vectors of any width.
+//! The arithmetic of the engine's multiply-accumulate unit as published outputs show it. A product
+//! of two fp16 values has 22 bits, so fp32 holds it; scaled to units of the grid and rounded it is
+//! an integer, and integers add up to the same sum in any order, on any number of threads and with
+//! vectors of any width.
 //!
-//! Invariant: the result is the sum modulo 2³² of the rounded products, each saturated to 32 bits. Whether it left the range is the
-//! caller's to know: bounds from the sizes of the factors are cheap, a check at every addition is not.
+//! Invariant: the result is the sum modulo 2³² of the rounded products, each saturated to 32 bits.
+//! Whether it left the range is the caller's to know: bounds from the sizes of the factors are
+//! cheap, a check at every addition is not.
 //!
-//! The one decision: one plain loop, compiled for each vector width (`vectorize!`). The widest version and the baseline run the same
-//! operations, so their bits are the same.
+//! The one decision: one plain loop, compiled for each vector width (`vectorize!`). The widest
+//! version and the baseline run the same operations, so their bits are the same.
 
 use crate::buffer::{AlignedBuf, AllocError};
+use crate::sync::{self, lock};
 use crate::{pool, vectorize};
 
 /// Columns worked on side by side.
@@ -27,7 +31,7 @@ pub struct Grid {
     pub scale: f32,
     /// Products of a smaller magnitude, in units, are nothing. At least ½.
     pub flush: f32,
-    /// Ties go away from zero, else to the even neighbour.
+    /// Ties go away from zero, else to the even neighbor.
     pub away: bool,
 }
 
@@ -36,14 +40,16 @@ impl Grid {
     #[inline(always)]
     fn units<const AWAY: bool, const SAFE: bool>(self, p: f32) -> i32 {
         let whole = if AWAY {
-            // Truncated below. A product has 22 bits: the addition is exact, or far from a whole number's edge.
+            // Truncated below. A product has 22 bits: the addition is exact, or far from a whole
+            // number's edge.
             p + 0.5f32.copysign(p)
         } else {
             p.round_ties_even()
         };
         let whole = if p.abs() < self.flush { 0.0 } else { whole };
         if SAFE {
-            // SAFETY: `multiply` has seen that the largest product lies below 2³¹ - 1 in magnitude, and that no factor is NaN.
+            // SAFETY: `multiply` has seen that the largest product lies below 2³¹ - 1 in magnitude,
+            // and that no factor is NaN.
             unsafe { whole.to_int_unchecked() }
         } else {
             whole as i32
@@ -51,8 +57,8 @@ impl Grid {
     }
 }
 
-/// `out[i][j] = Σ round(lhs[i][c] · rhs[c][j] · scale)`: `lhs` is `m × k`, `rhs` `k × n`, `out` `m × n`, each dense and row-major.
-/// Factors are fp16 values.
+/// `out[i][j] = Σ round(lhs[i][c] · rhs[c][j] · scale)`: `lhs` is `m × k`, `rhs` `k × n`, `out` `m
+/// × n`, each dense and row-major. Factors are fp16 values.
 ///
 /// # Errors
 /// If scratch cannot be had; `out` is then unspecified.
@@ -93,10 +99,10 @@ pub fn multiply(
             Ok(())
         };
         if let Err(error) = work() {
-            *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
+            *lock(&failed) = Some(error);
         }
     });
-    failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).map_or(Ok(()), Err)
+    sync::into_inner(failed).map_or(Ok(()), Err)
 }
 
 /// The largest magnitude; NaN if there is one.

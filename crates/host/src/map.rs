@@ -1,11 +1,12 @@
 //! Read-only mapped files: weights, token streams, packages.
 //!
-//! A [`Mapped`] is cheap to clone and keeps the mapping alive. Bytes are reached as `&[u8]`, or as a checked typed
-//! view of a byte range.
+//! A [`Mapped`] is cheap to clone and keeps the mapping alive. Bytes are reached as `&[u8]`, or as
+//! a checked typed view of a byte range.
 //!
-//! The file must not be changed by anyone while it is mapped: not written to, not truncated. Ferrane's own writers of
-//! files that it maps write under a temporary name and rename, so their files never change in place. For files of other
-//! programs the caller promises it; no check here could.
+//! The file must not be changed by anyone while it is mapped: not written to, not truncated.
+//! Ferrane's own writers of files that it maps write under a temporary name and rename, so their
+//! files never change in place. For files of other programs the caller promises it; no check here
+//! could.
 
 use std::fs::File;
 use std::io;
@@ -50,16 +51,18 @@ pub enum ViewError {
 }
 
 impl Mapped {
-    /// Maps the file at `path`. An empty file gives zero bytes. Opening a file is the promise that nobody changes it in
-    /// place while it is mapped: a file that shrinks ends the process on the next read of what is gone.
+    /// Maps the file at `path`. An empty file gives zero bytes. Opening a file is the promise that
+    /// nobody changes it in place while it is mapped: a file that shrinks ends the process on the
+    /// next read of what is gone.
     ///
     /// # Errors
     /// Whatever the system reports on opening or mapping; a directory is an error.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let file = File::open(path)?;
-        // SAFETY: the mapping is private and read-only, and nothing hands out a mutable view of it. That the file
-        // does not change underneath is the contract in the module documentation: our writers of mapped files
-        // replace them by renaming, and whoever opens a file of another program promises it for that file.
+        // SAFETY: the mapping is private and read-only, and nothing hands out a mutable view of it.
+        // That the file does not change underneath is the contract in the module documentation: our
+        // writers of mapped files replace them by renaming, and whoever opens a file of another
+        // program promises it for that file.
         let map = unsafe { Mmap::map(&file)? };
         Ok(Self { range: 0..map.len(), map: Arc::new(map) })
     }

@@ -1,7 +1,9 @@
-//! The one thread pool: rayon's global pool, reached through a few calls that cut work by size alone.
+//! The one thread pool: rayon's global pool, reached through a few calls that cut work by size
+//! alone.
 //!
-//! Invariant: the pieces a caller sees depend on the problem's size and on the piece size it names, never on how
-//! many threads there are. So a sum made piece by piece has the same bits on every machine.
+//! Invariant: the pieces a caller sees depend on the problem's size and on the piece size it names,
+//! never on how many threads there are. So a sum made piece by piece has the same bits on every
+//! machine.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -48,8 +50,9 @@ pub fn for_each_range(n: usize, per_task: usize, task: impl Fn(Range<usize>) + S
 struct Team(AtomicUsize);
 
 impl Team {
-    /// Works, then stays awake for a while until nobody does: mostly that is sooner than this thread would sleep and be woken. Those
-    /// who have not begun find nothing left to do and are not waited for.
+    /// Works, then stays awake for a while until nobody does: mostly that is sooner than this
+    /// thread would sleep and be woken. Those who have not begun find nothing left to do and are
+    /// not waited for.
     fn work(&self, work: impl FnOnce()) {
         self.0.fetch_add(1, Ordering::Relaxed);
         {
@@ -74,8 +77,9 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// Tasks in one share of neighbours for each thread. A thread goes through its own share from the front, then takes from the back
-/// of that with the most left: what follows each other stays on one thread, and at the end nobody waits for more than one task.
+/// Tasks in one share of neighbors for each thread. A thread goes through its own share from the
+/// front, then takes from the back of that with the most left: what follows each other stays on one
+/// thread, and at the end nobody waits for more than one task.
 struct Shares {
     shares: [Share; SHARES],
     count: usize,
@@ -84,7 +88,8 @@ struct Shares {
 /// The most shares: they lie on the stack. More threads than that have some in common.
 const SHARES: usize = 64;
 
-/// Neighbouring tasks. Each claim counts in `claimed`, so that those of the front and of the back do not meet.
+/// Neighboring tasks. Each claim counts in `claimed`, so that those of the front and of the back do
+/// not meet.
 #[derive(Default)]
 struct Share {
     begin: usize,
@@ -139,7 +144,8 @@ impl Share {
     }
 }
 
-/// Calls `task(i, chunk)` for the `i`-th chunk of `chunk` elements (the last may be shorter). `chunk` 0 counts as 1.
+/// Calls `task(i, chunk)` for the `i`-th chunk of `chunk` elements (the last may be shorter).
+/// `chunk` 0 counts as 1.
 pub fn for_each_chunk_mut<T: Send>(data: &mut [T], chunk: usize, task: impl Fn(usize, &mut [T]) + Sync) {
     let chunk = chunk.max(1);
     if data.len() <= chunk {
@@ -165,8 +171,9 @@ pub fn for_each_chunk_mut2<A: Send, B: Send>(
     for_each_chunk_pair_mut((a, chunk), (b, chunk), task);
 }
 
-/// [`for_each_chunk_mut`] over two slices that are cut into chunks of different sizes: chunk `i` of one goes with chunk `i` of the
-/// other. What one has more chunks than the other is left alone. Sizes 0 count as 1.
+/// [`for_each_chunk_mut`] over two slices that are cut into chunks of different sizes: chunk `i` of
+/// one goes with chunk `i` of the other. What one has more chunks than the other is left alone.
+/// Sizes 0 count as 1.
 pub fn for_each_chunk_pair_mut<A: Send, B: Send>(
     (a, a_chunk): (&mut [A], usize),
     (b, b_chunk): (&mut [B], usize),
@@ -183,8 +190,8 @@ pub fn for_each_chunk_pair_mut<A: Send, B: Send>(
     pieces.for_each(|(i, (a, b))| task(i, a, b));
 }
 
-/// [`for_each_chunk_mut`] over three slices of the same length, cut at the same places (an optimizer's weights and
-/// two moments).
+/// [`for_each_chunk_mut`] over three slices of the same length, cut at the same places (an
+/// optimizer's weights and two moments).
 ///
 /// # Panics
 /// If the lengths differ.
@@ -204,16 +211,18 @@ pub fn for_each_chunk_mut3<A: Send, B: Send, C: Send>(
         .for_each(|(i, ((a, b), c))| task(i, a, b, c));
 }
 
-/// Calls `task` for each of `tasks`, which may differ much in size: every one can go to another thread.
+/// Calls `task` for each of `tasks`, which may differ much in size: every one can go to another
+/// thread.
 pub fn for_each_task<T: Send>(tasks: &mut [T], task: impl Fn(&mut T) + Sync) {
     tasks.par_iter_mut().with_max_len(1).for_each(&task);
 }
 
-/// Calls `work` on a thread of the pool, so that its parallel parts and the thread that waits for them are one. Jobs that it spawns
-/// into the scope run beside it on threads that have nothing else to do; the call returns when they are done, too.
+/// Calls `work` on a thread of the pool, so that its parallel parts and the thread that waits for
+/// them are one. Jobs that it spawns into the scope run beside it on threads that have nothing else
+/// to do; the call returns when they are done, too.
 ///
-/// Some threads stay awake meanwhile: the parallel parts of `work` may be shorter than it takes to wake a thread. Allocates
-/// nothing.
+/// Some threads stay awake meanwhile: the parallel parts of `work` may be shorter than it takes to
+/// wake a thread. Allocates nothing.
 pub fn scope<'a, R: Send>(work: impl FnOnce(&rayon::Scope<'a>) -> R + Send) -> R {
     let watch = Watch { done: AtomicBool::new(false), first: AtomicUsize::new(usize::MAX) };
     rayon::scope(|scope| {
@@ -229,8 +238,8 @@ pub fn scope<'a, R: Send>(work: impl FnOnce(&rayon::Scope<'a>) -> R + Send) -> R
 /// Threads that [`scope`] keeps awake at most: more cost more than they bring.
 const AWAKE: usize = 7;
 
-/// For so long a thread that is kept awake looks for work in vain. It may stand on top of a job that waits for another thread, so
-/// it must not wait for the end of the scope.
+/// For so long a thread that is kept awake looks for work in vain. It may stand on top of a job
+/// that waits for another thread, so it must not wait for the end of the scope.
 const PATIENCE: Duration = Duration::from_micros(200);
 
 /// What the threads know that [`scope`] keeps awake.
@@ -279,8 +288,9 @@ pub fn thread_index() -> Option<usize> {
     rayon::current_thread_index()
 }
 
-/// Maps ranges of at most `per_task` indices of `0..n` and combines the results in a tree whose form depends on `n`
-/// and `per_task` alone: the same bits whatever the thread count. `None` for `n` = 0.
+/// Maps ranges of at most `per_task` indices of `0..n` and combines the results in a tree whose
+/// form depends on `n` and `per_task` alone: the same bits whatever the thread count. `None` for
+/// `n` = 0.
 pub fn reduce<T: Send>(
     n: usize,
     per_task: usize,

@@ -1,7 +1,8 @@
 //! Random numbers: one small generator whose whole state is four words.
 //!
-//! [`Rng`] is xoshiro256++ seeded through splitmix64, both published algorithms in the public domain. Its state is
-//! a plain array, so a sampler can be stored in a checkpoint and continue with the same draws.
+//! [`Rng`] is xoshiro256++ seeded through splitmix64, both published algorithms in the public
+//! domain. Its state is a plain array, so a sampler can be stored in a checkpoint and continue with
+//! the same draws.
 
 use std::sync::LazyLock;
 
@@ -38,8 +39,8 @@ impl Rng {
         self.state
     }
 
-    /// Continues from a state that [`Rng::state`] returned. The all-zero state, from which the generator would never
-    /// leave zero, is replaced by the state of seed 0.
+    /// Continues from a state that [`Rng::state`] returned. The all-zero state, from which the
+    /// generator would never leave zero, is replaced by the state of seed 0.
     pub fn from_state(state: [u64; 4]) -> Self {
         if state == [0; 4] { Rng::new(0) } else { Rng { state } }
     }
@@ -68,7 +69,8 @@ impl Rng {
         if bound == 0 {
             return 0;
         }
-        // Lemire's method: the high word of a 128-bit product, redrawn in the short remainder that would be biased.
+        // Lemire's method: the high word of a 128-bit product, redrawn in the short remainder that
+        // would be biased.
         let threshold = bound.wrapping_neg() % bound;
         loop {
             let product = u128::from(self.next_u64()) * u128::from(bound);
@@ -78,8 +80,8 @@ impl Rng {
         }
     }
 
-    /// A standard normal value (the ziggurat of Marsaglia and Tsang with 256 strips: one draw and one product in 99 of
-    /// 100 cases, so a model of 600 million values takes seconds).
+    /// A standard normal value (the ziggurat of Marsaglia and Tsang with 256 strips: one draw and
+    /// one product in 99 of 100 cases, so a model of 600 million values takes seconds).
     pub fn normal(&mut self) -> f64 {
         loop {
             let bits = self.next_u64();
@@ -112,7 +114,8 @@ impl Rng {
     }
 }
 
-/// Where the ziggurat's lowest strip ends, and the area of each of its 256 strips under `exp(-x²/2)`.
+/// Where the ziggurat's lowest strip ends, and the area of each of its 256 strips under
+/// `exp(-x²/2)`.
 const ZIGGURAT_START: f64 = 3.654_152_885_361_009;
 const ZIGGURAT_AREA: f64 = 0.004_928_673_233_974_655;
 
@@ -147,7 +150,8 @@ mod tests {
 
     #[test]
     fn known_values() {
-        // splitmix64 from state 0, and xoshiro256++ from the state 1, 2, 3, 4, as published with the algorithms.
+        // splitmix64 from state 0, and xoshiro256++ from the state 1, 2, 3, 4, as published with
+        // the algorithms.
         let mut s = 0;
         assert_eq!(splitmix64(&mut s), 0xE220_A839_7B1D_CDAF);
         let mut rng = Rng::from_state([1, 2, 3, 4]);
@@ -181,7 +185,8 @@ mod tests {
         let mut rng = Rng::new(2);
         let n = 2_000_000;
         let (mut mean, mut square, mut fourth) = (0.0, 0.0, 0.0);
-        // Probabilities of the standard normal distribution up to these values (tables of the error function).
+        // Probabilities of the standard normal distribution up to these values (tables of the error
+        // function).
         let known =
             [(-3.7, 1.078e-4), (-2.0, 0.022_750), (-0.3, 0.382_089), (0.0, 0.5), (1.0, 0.841_345), (3.7, 0.999_892_2)];
         let mut below = [0u32; 6];
@@ -195,7 +200,8 @@ mod tests {
             }
         }
         let n = f64::from(n);
-        // Five standard errors of each: of the moments √(1/n), √(2/n), √(96/n), of a count √(p(1-p)/n).
+        // Five standard errors of each: of the moments √(1/n), √(2/n), √(96/n), of a count
+        // √(p(1-p)/n).
         assert!((mean / n).abs() < 5.0 / n.sqrt(), "{}", mean / n);
         assert!((square / n - 1.0).abs() < 5.0 * (2.0 / n).sqrt(), "{}", square / n);
         assert!((fourth / n - 3.0).abs() < 5.0 * (96.0 / n).sqrt(), "{}", fourth / n);

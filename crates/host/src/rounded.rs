@@ -1,11 +1,15 @@
-//! fp32 arithmetic whose results are rounded to fp16 values where they are made, in one pass over memory.
+//! fp32 arithmetic whose results are rounded to fp16 values where they are made, in one pass over
+//! memory.
 //!
-//! Each result is that of the operation in fp32, then of [`convert::round_f16`]: the same bits on every
-//! processor.
+//! Each result is that of the operation in fp32, then of [`convert::round_f16`]: the same bits on
+//! every processor.
 
 use half::f16;
 
 use crate::{convert, vectorize};
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{NEAREST, round};
 
 /// `to = round(a + b)`.
 ///
@@ -42,7 +46,8 @@ pub enum Binary {
     Mul,
 }
 
-/// Two operations one after the other, each rounded: `to = round(round(a first b) second c)`. With `raw` also `a` is rounded before.
+/// Two operations one after the other, each rounded: `to = round(round(a first b) second c)`. With
+/// `raw` also `a` is rounded before.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -63,7 +68,8 @@ pub fn pair([first, second]: [Binary; 2], raw: bool, to: &mut [f32], [a, b, c]: 
     }
 }
 
-/// `to = round(round(from · scale) + added)`, and the largest of it. A NaN may be overlooked. `-∞` for no numbers.
+/// `to = round(round(from · scale) + added)`, and the largest of it. A NaN may be overlooked. `-∞`
+/// for no numbers.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -192,7 +198,7 @@ mod x86 {
 
     use super::Operation;
 
-    const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
+    pub const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 
     #[target_feature(enable = "avx512f")]
     pub fn run<O: Operation>(to: &mut [f32], a: &[f32], b: &[f32]) {
@@ -202,7 +208,7 @@ mod x86 {
             // SAFETY: all three arrays have 16 elements (64 bytes).
             unsafe {
                 let value = O::sixteen(_mm512_loadu_ps(a.as_ptr()), _mm512_loadu_ps(b.as_ptr()));
-                _mm512_storeu_ps(t.as_mut_ptr(), _mm512_cvtph_ps(_mm512_cvtps_ph::<NEAREST>(value)));
+                _mm512_storeu_ps(t.as_mut_ptr(), round(value));
             }
         }
         for ((t, &a), &b) in rest.iter_mut().zip(a_rest).zip(b_rest) {
@@ -212,7 +218,7 @@ mod x86 {
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn round(v: __m512) -> __m512 {
+    pub fn round(v: __m512) -> __m512 {
         _mm512_cvtph_ps(_mm512_cvtps_ph::<NEAREST>(v))
     }
 
@@ -269,7 +275,7 @@ mod x86 {
             // SAFETY: the array has 16 elements (64 bytes).
             unsafe {
                 let value = _mm512_mul_ps(_mm512_loadu_ps(v.as_ptr()), factors);
-                _mm512_storeu_ps(v.as_mut_ptr(), _mm512_cvtph_ps(_mm512_cvtps_ph::<NEAREST>(value)));
+                _mm512_storeu_ps(v.as_mut_ptr(), round(value));
             }
         }
         for v in rest {

@@ -1,11 +1,12 @@
-//! Run-time dispatch for plain loops, and fp32 functions that vectorise inside such loops.
+//! Run-time dispatch for plain loops, and fp32 functions that vectorize inside such loops.
 //!
-//! Crates that forbid `unsafe` write a plain loop and hand it to [`vectorize!`](crate::vectorize); it is then compiled once for each
-//! vector width and the processor's best is taken at run time. The functions here have no branches and no calls, so
-//! a loop over them becomes vector code.
+//! Crates that forbid `unsafe` write a plain loop and hand it to [`vectorize!`](crate::vectorize);
+//! it is then compiled once for each vector width and the processor's best is taken at run time.
+//! The functions here have no branches and no calls, so a loop over them becomes vector code.
 //!
-//! The one decision: the order of operations is written down, fused multiply-adds among them ([`exp`] and what needs it), and
-//! nothing else is fused. A result has the same bits in every compiled version, on every processor, vectorised or not.
+//! The one decision: the order of operations is written down, fused multiply-adds among them
+//! ([`exp`] and what needs it), and nothing else is fused. A result has the same bits in every
+//! compiled version, on every processor, vectorized or not.
 //!
 //! | function | largest error seen, in units of the last place |
 //! |---|---|
@@ -14,21 +15,23 @@
 //! | [`tanh`] | 1.5 |
 //! | [`erf`] | 1.2 |
 //!
-//! The tests hold these figures over the whole range, subnormal results included. NaN gives NaN; infinities give
-//! the limits.
+//! The tests hold these figures over the whole range, subnormal results included. NaN gives NaN;
+//! infinities give the limits.
 
-/// Runs `body` compiled for the widest vectors of this processor (AVX-512, AVX2 with FMA, NEON, or the baseline).
+/// Runs `body` compiled for the widest vectors of this processor (AVX-512, AVX2 with FMA, NEON, or
+/// the baseline).
 ///
-/// `body` must carry `#[inline(always)]`, else the compiler may leave it outside as baseline code; the macro
-/// [`vectorize!`](crate::vectorize) adds that. Inside, write plain `for` loops: a closure given to an iterator
-/// is again a function that may stay outside. One call costs a few nanoseconds. Rust never contracts `a * b + c`,
-/// so the bits do not depend on the version taken.
+/// `body` must carry `#[inline(always)]`, else the compiler may leave it outside as baseline code;
+/// the macro [`vectorize!`](crate::vectorize) adds that. Inside, write plain `for` loops: a closure
+/// given to an iterator is again a function that may stay outside. One call costs a few
+/// nanoseconds. Rust never contracts `a * b + c`, so the bits do not depend on the version taken.
 #[inline(always)]
 pub fn dispatch<R>(body: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(body)
 }
 
-/// Evaluates a block compiled for the widest vectors of this processor: [`dispatch`] with an inlined closure.
+/// Evaluates a block compiled for the widest vectors of this processor: [`dispatch`] with an
+/// inlined closure.
 ///
 /// ```
 /// use ferrane_host::{simd, vectorize};
@@ -50,8 +53,9 @@ macro_rules! vectorize {
     };
 }
 
-/// Asks for the memory of values that will be read soon, and goes on at once. It pays where the processor does not see them coming:
-/// at the beginning of a run that lies in the memory of another core.
+/// Asks for the memory of values that will be read soon, and goes on at once. It pays where the
+/// processor does not see them coming: at the beginning of a run that lies in the memory of another
+/// core.
 #[inline]
 pub fn ask<T>(values: &[T]) {
     #[cfg(target_arch = "x86_64")]
@@ -59,7 +63,8 @@ pub fn ask<T>(values: &[T]) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         const LINE: usize = 64;
         for i in (0..size_of_val(values)).step_by(LINE) {
-            // SAFETY: every x86-64 processor has SSE, and a request reads nothing that the program sees.
+            // SAFETY: every x86-64 processor has SSE, and a request reads nothing that the program
+            // sees.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().cast::<i8>().wrapping_add(i)) };
         }
     }
@@ -67,7 +72,8 @@ pub fn ask<T>(values: &[T]) {
     let _ = values;
 }
 
-/// Adding and taking away 1.5·2²³, or some even number more, rounds a small number to an integer; its sum lies in the low bits.
+/// Adding and taking away 1.5·2²³, or some even number more, rounds a small number to an integer;
+/// its sum lies in the low bits.
 const ROUND: f32 = 12_582_912.0;
 
 /// Twice the bias of an exponent: where a sum of two exponents is meant.
@@ -78,10 +84,12 @@ const BIASES: f32 = 254.0;
 pub fn exp(x: f32) -> f32 {
     // Outside of these the result is infinity or zero anyway. Written so that NaN passes.
     let x = if x > 89.0 { 89.0 } else { x };
-    // A result that vanishes is not computed: products that underflow take a multiple of the time, and a masked score is one.
+    // A result that vanishes is not computed: products that underflow take a multiple of the time,
+    // and a masked score is one.
     let vanishes = x < -104.0;
     let x = if vanishes { 0.0 } else { x };
-    // Fused: half the operations, one rounding each. Where a processor has no such instruction the bits are the same, but slow.
+    // Fused: half the operations, one rounding each. Where a processor has no such instruction the
+    // bits are the same, but slow.
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND + BIASES);
     let n = shifted - (ROUND + BIASES);
     // ln 2 in two parts; the first has 9 bits, so its product with `n` is exact.
@@ -94,8 +102,8 @@ pub fn exp(x: f32) -> f32 {
     let p = p.mul_add(r, 1.666_652e-1);
     let p = p.mul_add(r, 4.999_999_3e-1);
     let y = p.mul_add(r * r, r) + 1.0;
-    // 2ⁿ in two factors: each is a normal number also where 2ⁿ is not, and only the second product rounds.
-    // The shift takes away all that is above the exponents.
+    // 2ⁿ in two factors: each is a normal number also where 2ⁿ is not, and only the second product
+    // rounds. The shift takes away all that is above the exponents.
     let n = shifted.to_bits();
     let half = n >> 1;
     let y = y * f32::from_bits(half << 23) * f32::from_bits((n - half) << 23);
@@ -131,7 +139,8 @@ pub fn tanh(x: f32) -> f32 {
 #[inline(always)]
 pub fn erf(x: f32) -> f32 {
     let a = x.abs();
-    // erf 4 rounds to 1. `min` and not a comparison: after that the compiler would branch around the constant case.
+    // erf 4 rounds to 1. `min` and not a comparison: after that the compiler would branch around
+    // the constant case.
     let a = a.min(4.0);
     let t = a * a;
     // erf a / a - 1 in a² below 1, minimax, error 1.2e-9 of erf a.
@@ -189,7 +198,8 @@ mod tests {
         (f64::from(got) - want).abs() / 2f64.powi(exponent - 23)
     }
 
-    /// Fails if `f` is further than `bound` from `exact` anywhere on a dense walk over all bit patterns.
+    /// Fails if `f` is further than `bound` from `exact` anywhere on a dense walk over all bit
+    /// patterns.
     fn hold(name: &str, f: fn(f32) -> f32, exact: fn(f64) -> f64, bound: f64) {
         let mut worst = (0.0, 0.0f32);
         let mut see = |x: f32| {
@@ -202,10 +212,10 @@ mod tests {
         for bits in (0..=u32::MAX).step_by(1009) {
             see(f32::from_bits(bits));
         }
-        for centre in [0.625f32, 1.0, 4.0, 88.722_84, 89.0, -87.336_55, -103.972_08, -104.0, 9.01, 0.0] {
+        for center in [0.625f32, 1.0, 4.0, 88.722_84, 89.0, -87.336_55, -103.972_08, -104.0, 9.01, 0.0] {
             for delta in -200i32..200 {
-                see(f32::from_bits(centre.to_bits().wrapping_add_signed(delta)));
-                see(-f32::from_bits(centre.to_bits().wrapping_add_signed(delta)));
+                see(f32::from_bits(center.to_bits().wrapping_add_signed(delta)));
+                see(-f32::from_bits(center.to_bits().wrapping_add_signed(delta)));
             }
         }
         assert!(worst.0 <= bound, "{name}({:e}) is {} units off, {bound} allowed", worst.1, worst.0);

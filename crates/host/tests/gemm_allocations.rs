@@ -1,4 +1,5 @@
-//! Products that have run before allocate nothing. A binary of its own, for its allocator counts everybody's allocations.
+//! Products that have run before allocate nothing. A binary of its own, for its allocator counts
+//! everybody's allocations.
 
 use ferrane_host::f16;
 use ferrane_host::gemm::{BatchOffsets, Bias, Epilogue, Operand, Output, Scales, View, ViewMut, gemm, gemm_batch};
@@ -7,8 +8,8 @@ use ferrane_testdata::heap::{self, Counting};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Products of every kind: packed in one block and in several, with few rows along both orders of memory, batches side
-/// by side, results in strides.
+/// Products of every kind: packed in one block and in several, with few rows along both orders of
+/// memory, batches side by side, results in strides.
 fn products(data: &[f32], halves: &[f16], bytes: &[i8], out: &mut [f32], out16: &mut [f16]) {
     let plain = Epilogue::default();
     let view = |m, k| View::row_major(data, m, k).unwrap();
@@ -38,7 +39,8 @@ fn warm_products_allocate_nothing() {
     for threads in [1, 2] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            // Every thread grows its scratch, though it may take a few turns until each has had the largest product.
+            // Every thread grows its scratch, though it may take a few turns until each has had the
+            // largest product.
             let mut counts = [0; 30];
             for count in &mut counts {
                 *count = heap::of(|| products(&data, &halves, &bytes, &mut out, &mut out16));

@@ -1,35 +1,36 @@
 //! `.anec` (also `.ane`): what the Linux driver's library for M1 loads (spec: linux-driver.md 4.1).
 //!
-//! A header says the sizes of descriptors and constants, how many tiles of 16 KiB each buffer has, and the shapes of inputs and
-//! outputs; the payload is the descriptors and, at the next multiple of 16 bytes, the constants. Buffers have fixed places there:
-//! 0 the payload, 1 the constants in it, 2 and 3 memory between tasks, from 4 on the outputs and then the inputs.
+//! A header says the sizes of descriptors and constants, how many tiles of 16 KiB each buffer has,
+//! and the shapes of inputs and outputs; the payload is the descriptors and, at the next multiple
+//! of 16 bytes, the constants. Buffers have fixed places there: 0 the payload, 1 the constants in
+//! it, 2 and 3 memory between tasks, from 4 on the outputs and then the inputs.
 //!
-//! A compiler may have numbered them otherwise, so [`Anec::of`] finds each by its name ([`Bindings`]), gives it its place and writes
-//! that into the descriptors. The payload begins at 0x1000 in files of `anecc`, and at 0x800 where `libane` looks today;
-//! [`Anec::read`] takes both.
+//! A compiler may have numbered them otherwise, so [`Anec::from_hwx`] finds each by its name
+//! ([`Bindings`]), gives it its place and writes that into the descriptors. The payload begins at
+//! 0x1000 in files of `anecc`, and at 0x800 where `libane` looks today; [`Anec::read`] takes both.
 
 use std::fmt::Write as _;
 
 use ferrane_diag::Diagnostics;
 
-use crate::asm;
-use crate::container::{Bindings, Direction, Hwx, Port, Use};
+use crate::container::{BarUse, Bindings, Direction, Hwx, PortBinding};
 use crate::error::{Error, Result};
 use crate::registers::{self, Generation};
 use crate::task::{self, Task};
+use crate::text;
 
 /// Where the payload begins in files of `anecc`.
-pub const FAR: usize = 0x1000;
+pub const ANECC_PAYLOAD: usize = 0x1000;
 /// Where `libane` looks for the payload.
-pub const NEAR: usize = 0x800;
+pub const LIBANE_PAYLOAD: usize = 0x800;
 /// Bytes of a tile.
-pub const TILE: u64 = 0x4000;
+pub const TILE_BYTES: u64 = 0x4000;
 /// The index of the first output.
-pub const PORTS: usize = 4;
+pub const FIRST_PORT: usize = 4;
 /// The end of the header's fields.
 const HEADER: usize = 0x6a8;
 /// Inputs and outputs that there may be.
-pub const MOST_PORTS: usize = BUFFERS - PORTS;
+pub const MAX_PORTS: usize = BUFFERS - FIRST_PORT;
 /// Buffers of a program.
 const BUFFERS: usize = 32;
 /// Addresses of a container that is made of a file begin here, as the compiler's do.
@@ -38,8 +39,8 @@ const BASE: u64 = 0x3000_0000;
 /// A program for the Linux driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anec {
-    /// Where the payload begins in the file: [`FAR`] or [`NEAR`].
-    pub begins: usize,
+    /// Where the payload begins in the file: [`ANECC_PAYLOAD`] or [`LIBANE_PAYLOAD`].
+    pub payload_at: usize,
     /// Bytes of the first descriptor.
     pub first_size: u32,
     /// How many descriptors there are.
@@ -50,13 +51,15 @@ pub struct Anec {
     pub outputs: u32,
     /// Tiles of each buffer; 0 where there is none.
     pub tiles: [u32; BUFFERS],
-    /// Of each buffer of an input or output: batches, channels, height, width, and the bytes of a plane and of a row.
+    /// Of each buffer of an input or output: batches, channels, height, width, and the bytes of a
+    /// plane and of a row.
     pub shapes: [[u64; 6]; BUFFERS],
     /// The descriptors.
     pub text: Vec<u8>,
     /// The constants.
     pub constants: Vec<u8>,
-    /// What lies between the header and the payload, between descriptors and constants, and behind them: zeros, if `anecc` wrote it.
+    /// What lies between the header and the payload, between descriptors and constants, and behind
+    /// them: zeros, if `anecc` wrote it.
     rest: [Vec<u8>; 3],
 }
 
@@ -72,7 +75,7 @@ fn number32(file: &[u8], at: usize) -> Result<u32> {
 
 /// Tiles that so many bytes take.
 fn tiles(bytes: u64) -> Option<u32> {
-    u32::try_from(bytes.div_ceil(TILE)).ok()
+    u32::try_from(bytes.div_ceil(TILE_BYTES)).ok()
 }
 
 impl Anec {
@@ -98,20 +101,21 @@ impl Anec {
             let message = format!("{count} descriptors, the first of {first_size:#x} bytes, in {text_size:#x} bytes");
             return Err(Error::anec(8, message));
         }
-        if u64::from(inputs) + u64::from(outputs) > MOST_PORTS as u64 {
-            let message = format!("{inputs} inputs and {outputs} outputs; a program has {MOST_PORTS} at most");
+        if u64::from(inputs) + u64::from(outputs) > MAX_PORTS as u64 {
+            let message = format!("{inputs} inputs and {outputs} outputs; a program has {MAX_PORTS} at most");
             return Err(Error::anec(0x20, message));
         }
         let fits = |begins: usize| (file.len().checked_sub(begins)).is_some_and(|room| room as u64 >= size);
         // A payload begins with a descriptor, so what begins at 0x800 is not all zero.
-        let empty = file.get(NEAR..FAR.min(file.len())).is_some_and(|gap| gap.iter().all(|b| *b == 0));
-        let begins = match (fits(FAR), fits(NEAR)) {
-            (true, _) if empty => FAR,
-            (_, true) if !empty => NEAR,
+        let empty =
+            file.get(LIBANE_PAYLOAD..ANECC_PAYLOAD.min(file.len())).is_some_and(|gap| gap.iter().all(|b| *b == 0));
+        let begins = match (fits(ANECC_PAYLOAD), fits(LIBANE_PAYLOAD)) {
+            (true, _) if empty => ANECC_PAYLOAD,
+            (_, true) if !empty => LIBANE_PAYLOAD,
             _ => {
                 let message = format!(
-                    "the payload has {size:#x} bytes, the file {:#x} behind {NEAR:#x}",
-                    file.len().saturating_sub(NEAR)
+                    "the payload has {size:#x} bytes, the file {:#x} behind {LIBANE_PAYLOAD:#x}",
+                    file.len().saturating_sub(LIBANE_PAYLOAD)
                 );
                 return Err(Error::anec(0, message));
             }
@@ -127,7 +131,7 @@ impl Anec {
         let (text_end, end) = (begins + text_size as usize, begins + size as usize);
         let constants_begin = end - constants_size as usize;
         Ok(Anec {
-            begins,
+            payload_at: begins,
             first_size,
             tasks: count,
             inputs,
@@ -143,7 +147,7 @@ impl Anec {
     /// The file: what was read, if nothing was changed.
     pub fn write(&self) -> Vec<u8> {
         let [before, between, behind] = &self.rest;
-        let mut file = Vec::with_capacity(self.begins + self.text.len() + self.constants.len() + 16);
+        let mut file = Vec::with_capacity(self.payload_at + self.text.len() + self.constants.len() + 16);
         for n in [self.payload_size() as u64, u64::from(self.tasks) << 32 | u64::from(self.first_size)] {
             file.extend_from_slice(&n.to_le_bytes());
         }
@@ -157,7 +161,7 @@ impl Anec {
             file.extend_from_slice(&n.to_le_bytes());
         }
         file.extend_from_slice(before);
-        file.resize(self.begins, 0);
+        file.resize(self.payload_at, 0);
         file.extend(self.payload_with(between));
         file.extend_from_slice(behind);
         file
@@ -192,19 +196,22 @@ impl Anec {
     /// The program of a container, its payload beginning at `begins`.
     ///
     /// # Errors
-    /// E0721 for another engine than H13's, which is the only one that the driver runs this way, and for what such a file cannot
-    /// say. E0704 where the descriptors cannot be followed.
-    pub fn of(hwx: &Hwx, begins: usize) -> Result<Anec> {
+    /// E0721 for another engine than H13's, which is the only one that the driver runs this way,
+    /// and for what such a file cannot say. E0704 where the descriptors cannot be followed.
+    pub fn from_hwx(hwx: &Hwx, begins: usize) -> Result<Anec> {
         let generation = generation()?;
         if hwx.subtype != generation.subtype {
             let name = hwx.generation().map_or(format!("subtype {}", hwx.subtype), |g| g.name.to_uppercase());
             let message = format!("the program is for {name}; the driver runs programs of H13 (A14, M1) only");
             return Err(Error::driver(8, message));
         }
-        if ![FAR, NEAR].contains(&begins) {
-            return Err(Error::driver(0, format!("a payload begins at {FAR:#x} or {NEAR:#x}, not at {begins:#x}")));
+        if ![ANECC_PAYLOAD, LIBANE_PAYLOAD].contains(&begins) {
+            return Err(Error::driver(
+                0,
+                format!("a payload begins at {ANECC_PAYLOAD:#x} or {LIBANE_PAYLOAD:#x}, not at {begins:#x}"),
+            ));
         }
-        let (programs, texts) = (hwx.programs(), hwx.texts());
+        let (programs, texts) = (hwx.programs(), hwx.task_sections());
         let ([program], [(section, first)]) = (programs.as_slice(), texts.as_slice()) else {
             let message = format!(
                 "{} programs and {} sections of descriptors; such a file has one of each",
@@ -217,7 +224,7 @@ impl Anec {
         let Some(head) = decoded.first() else { return Err(Error::driver(section.offset.into(), "no descriptor")) };
         let bindings = Bindings::of(hwx, program);
         let mut anec = Anec {
-            begins,
+            payload_at: begins,
             first_size: 4 * head.len() as u32,
             tasks: decoded.len() as u32,
             inputs: 0,
@@ -237,7 +244,8 @@ impl Anec {
         Ok(anec)
     }
 
-    /// Gives every buffer of a program its place; the result has the place for each index of the container.
+    /// Gives every buffer of a program its place; the result has the place for each index of the
+    /// container.
     fn place(&mut self, hwx: &Hwx, bindings: &Bindings) -> Result<[Option<u32>; BUFFERS]> {
         let mut places = [None; BUFFERS];
         let mut set = |indices: &[u32], place: usize| {
@@ -253,22 +261,22 @@ impl Anec {
         let mut scratch: Vec<(&str, u32)> = Vec::new();
         for bar in &bindings.bars {
             match &bar.holds {
-                Use::Text => set(&[bar.index], 0),
-                Use::Constants(name) if constants.is_none_or(|c| c == name) => {
+                BarUse::Text => set(&[bar.index], 0),
+                BarUse::Constants(name) if constants.is_none_or(|c| c == name) => {
                     constants = Some(name);
                     set(&[bar.index], 1);
                     if let Some(section) = named(name) {
                         self.constants = hwx.content(section).to_vec();
                     }
                 }
-                Use::Constants(name) => {
+                BarUse::Constants(name) => {
                     let message = format!(
                         "constants lie in {} and in {name}; such a file has one piece",
                         constants.unwrap_or("")
                     );
                     return Err(Error::driver(0, message));
                 }
-                Use::Scratch(name) => {
+                BarUse::Scratch(name) => {
                     // Each keeps its place, if that is one of the two; the compiler's first is 3.
                     let known = scratch.iter().find(|(s, _)| s == name).map(|(_, place)| *place);
                     let free = |place: &u32| scratch.iter().all(|(_, taken)| taken != place);
@@ -281,14 +289,14 @@ impl Anec {
                     self.tiles[place as usize] = tiles(section.size)
                         .ok_or_else(|| Error::driver(0, format!("{name} has {:#x} bytes", section.size)))?;
                 }
-                Use::Port(_) | Use::Unknown => {}
+                BarUse::Port(_) | BarUse::Unknown => {}
             }
         }
-        let mut next = PORTS;
+        let mut next = FIRST_PORT;
         for (direction, what) in [(Direction::Output, "output"), (Direction::Input, "input")] {
             for port in bindings.ports.iter().filter(|p| p.direction == Some(direction)) {
                 if next >= BUFFERS {
-                    return Err(Error::driver(0, format!("more than {MOST_PORTS} inputs and outputs")));
+                    return Err(Error::driver(0, format!("more than {MAX_PORTS} inputs and outputs")));
                 }
                 if port.bars.is_empty() {
                     return Err(Error::driver(0, format!("the {what} {} is bound to no buffer", port.name)));
@@ -347,7 +355,7 @@ fn generation() -> Result<&'static Generation> {
 }
 
 /// Shape and tiles of a port.
-fn shape(port: &Port) -> Result<([u64; 6], u32)> {
+fn shape(port: &PortBinding) -> Result<([u64; 6], u32)> {
     let refused = |what: String| Error::driver(0, format!("{}: {what}", port.name));
     let Some(tensor) = &port.tensor else { return Err(refused("no command says its shape".to_string())) };
     let [n, c, h, w, d] = tensor.nchwd;
@@ -358,12 +366,14 @@ fn shape(port: &Port) -> Result<([u64; 6], u32)> {
     Ok(([n.into(), c.into(), h.into(), w.into(), tensor.plane_stride, tensor.row_stride], tiles.max(1)))
 }
 
-/// Where the descriptors begin in a container that is made here: behind the commands of the most buffers there can be.
+/// Where the descriptors begin in a container that is made here: behind the commands of the most
+/// buffers there can be.
 const CONTENTS: u64 = 0x4000;
 
 impl Anec {
-    /// A container around the program, with which all that works on containers can look at it. Names are not in the file: outputs
-    /// are called `output0`, `output1` and so on, inputs `input0`, `input1`.
+    /// A container around the program, with which all that works on containers can look at it.
+    /// Names are not in the file: outputs are called `output0`, `output1` and so on, inputs
+    /// `input0`, `input1`.
     ///
     /// # Errors
     /// E0721 where the header says of a buffer what no container can.
@@ -374,7 +384,7 @@ impl Anec {
             let first = problems.iter().next().map_or_else(String::new, |d| d.message.clone());
             Error::driver(0, format!("no container can say this: {first}"))
         };
-        let mut hwx = asm::assemble(&text).map_err(refused)?;
+        let mut hwx = text::assemble(&text).map_err(refused)?;
         let constants = CONTENTS + self.constants_offset();
         for (at, bytes) in [(CONTENTS, &self.text), (constants, &self.constants)] {
             if let Some(place) = hwx.bytes_mut(at..at + bytes.len() as u64) {
@@ -394,14 +404,14 @@ impl Anec {
         let (bytes, constants) = (self.text.len() as u64, self.constants.len() as u64);
         let behind = self.constants_offset();
         let whole = behind + constants;
-        let mut next = BASE + whole.next_multiple_of(TILE);
+        let mut next = BASE + whole.next_multiple_of(TILE_BYTES);
         let mut bars = format!("bar 0 = {BASE:#x}\n");
         let mut out = format!(
             "hwx {{ subtype = h13; size = {:#x} }}\nsegment {{ name = \"__TEXT\"; vmaddr = {BASE:#x}; vmsize = {:#x}; \
              fileoff = {CONTENTS:#x}; filesize = {whole:#x}\nsection \"__text\" \"__TEXT\" {{ addr = {BASE:#x}; \
              size = {bytes:#x}; offset = {CONTENTS:#x}; align = 14; flags = 0x28 }}\n",
             CONTENTS + whole,
-            whole.next_multiple_of(TILE),
+            whole.next_multiple_of(TILE_BYTES),
         );
         if constants > 0 {
             let at = BASE + behind;
@@ -415,7 +425,7 @@ impl Anec {
         out.push_str("}\n");
         let mut tensors = String::new();
         for (index, tiles) in self.tiles.iter().enumerate().skip(2).filter(|(_, n)| **n > 0) {
-            let (here, size) = (next, u64::from(*tiles) * TILE);
+            let (here, size) = (next, u64::from(*tiles) * TILE_BYTES);
             next += size;
             let name = self.name(index);
             let (segment, section, flags) = match (&name, index) {
@@ -456,7 +466,7 @@ impl Anec {
 
     /// Direction, as containers number it, and name of the buffer at an index.
     fn name(&self, index: usize) -> Option<(u32, String)> {
-        let at = index.checked_sub(PORTS)? as u32;
+        let at = index.checked_sub(FIRST_PORT)? as u32;
         match at.checked_sub(self.outputs) {
             None => Some((2, format!("output{at}"))),
             Some(input) => (input < self.inputs).then(|| (1, format!("input{input}"))),

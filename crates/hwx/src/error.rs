@@ -12,7 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error {
     /// Its kind.
     pub code: Code,
-    /// The byte of what was read: a file, or a section alone. `None` where nothing was read, but something is wanted.
+    /// The byte of what was read: a file, or a section alone. `None` where nothing was read, but
+    /// something is wanted.
     pub offset: Option<u64>,
     /// What, in one sentence without a full stop.
     pub message: String,

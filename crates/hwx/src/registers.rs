@@ -1,8 +1,8 @@
 //! The generations of the engine and their registers, from one table.
 //!
-//! The table is data (`data/registers.txt`); its first lines say how it is written. Everything that knows a register reads it here,
-//! so a name, a bit position or a default exists once. A register that the table does not name is still decoded, printed and
-//! assembled, by its address.
+//! The table is data (`data/registers.txt`); its first lines say how it is written. Everything that
+//! knows a register reads it here, so a name, a bit position or a default exists once. A register
+//! that the table does not name is still decoded, printed and assembled, by its address.
 
 use std::sync::OnceLock;
 
@@ -35,18 +35,18 @@ impl Evidence {
 
 /// How the records of a descriptor are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum RecordFormat {
     /// Runs of words at byte addresses; descriptors are chained by a pointer.
-    Bytes,
+    ByteAddressed,
     /// Dense, masked and address packets at word addresses; descriptors follow each other.
-    Words,
+    WordAddressed,
     /// Not known.
-    None,
+    Unknown,
 }
 
 /// What a field's number means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FieldKind {
     /// A number.
     Number,
     /// The bits of an fp16.
@@ -68,10 +68,11 @@ pub struct Field {
     pub hi: u32,
     /// The lowest bit.
     pub lo: u32,
-    /// True if the value keeps its place in the word: addresses and strides, whose lower bits are zero.
+    /// True if the value keeps its place in the word: addresses and strides, whose lower bits are
+    /// zero.
     pub in_place: bool,
     /// What it means.
-    pub kind: Kind,
+    pub kind: FieldKind,
 }
 
 impl Field {
@@ -95,13 +96,13 @@ impl Field {
 
     /// The name of a value.
     pub fn word(&self, value: u32) -> Option<&'static str> {
-        let Kind::Named(names) = self.kind else { return None };
+        let FieldKind::Named(names) = self.kind else { return None };
         names.iter().find(|(v, _)| *v == value).map(|(_, name)| *name)
     }
 
     /// The value of a name.
     pub fn value(&self, word: &str) -> Option<u32> {
-        let Kind::Named(names) = self.kind else { return None };
+        let FieldKind::Named(names) = self.kind else { return None };
         names.iter().find(|(_, name)| *name == word).map(|(v, _)| *v)
     }
 }
@@ -144,7 +145,7 @@ impl Register {
 
 /// Registers that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct RegisterBlock {
     /// Its name.
     pub name: &'static str,
     /// The address of its first register.
@@ -167,7 +168,7 @@ pub struct Generation {
     /// What it is sold as; empty if nobody says.
     pub chips: &'static str,
     /// How descriptors are written.
-    pub stream: Stream,
+    pub record_format: RecordFormat,
     /// Words of a descriptor's header.
     pub header_words: usize,
     /// Word and bit that announce one more word.
@@ -177,12 +178,12 @@ pub struct Generation {
     /// The words of the header; `address` is the index.
     pub header: Vec<Register>,
     /// The registers.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<RegisterBlock>,
 }
 
 impl Generation {
     /// The block that an address lies in: the one that begins last before it.
-    pub fn block(&self, address: u32) -> Option<&Block> {
+    pub fn block(&self, address: u32) -> Option<&RegisterBlock> {
         let block = self.blocks.iter().filter(|b| b.address <= address).max_by_key(|b| b.address)?;
         block.words.is_none_or(|n| (address - block.address) / 4 < n).then_some(block)
     }
@@ -272,7 +273,7 @@ fn read_line(line: &'static str, names: &mut Names, all: &mut Vec<Generation>) -
             subtype: 0,
             version: 0,
             chips: "",
-            stream: Stream::None,
+            record_format: RecordFormat::Unknown,
             header_words: 0,
             extra: None,
             evidence: Evidence::Reported,
@@ -283,10 +284,10 @@ fn read_line(line: &'static str, names: &mut Names, all: &mut Vec<Generation>) -
         "version" => all.last_mut()?.version = words.next()?.parse().ok()?,
         "chips" => all.last_mut()?.chips = line.trim_start().strip_prefix("chips ")?,
         "stream" => {
-            all.last_mut()?.stream = match words.next()? {
-                "bytes" => Stream::Bytes,
-                "words" => Stream::Words,
-                "none" => Stream::None,
+            all.last_mut()?.record_format = match words.next()? {
+                "bytes" => RecordFormat::ByteAddressed,
+                "words" => RecordFormat::WordAddressed,
+                "none" => RecordFormat::Unknown,
                 _ => return None,
             }
         }
@@ -308,7 +309,7 @@ fn read_line(line: &'static str, names: &mut Names, all: &mut Vec<Generation>) -
         "block" => {
             let (name, address) = (words.next()?, number(words.next()?)?);
             let words = words.next().map(str::parse).transpose().ok()?;
-            all.last_mut()?.blocks.push(Block { name, address, words, registers: Vec::new() });
+            all.last_mut()?.blocks.push(RegisterBlock { name, address, words, registers: Vec::new() });
         }
         "head" => {
             let (_, rest) = line.split_once('|')?;
@@ -364,11 +365,11 @@ fn field(text: &'static str, names: &Names) -> Option<Field> {
     let (hi, lo) = (hi.parse().ok()?, lo.parse().ok()?);
     let in_place = kind == "<<";
     let kind = match kind {
-        "" | "<<" => Kind::Number,
-        ":f16" => Kind::Float16,
-        ":f19" => Kind::Float19,
-        ":f32" => Kind::Float32,
-        named => Kind::Named(names.iter().find(|(n, _)| Some(*n) == named.strip_prefix(':'))?.1),
+        "" | "<<" => FieldKind::Number,
+        ":f16" => FieldKind::Float16,
+        ":f19" => FieldKind::Float19,
+        ":f32" => FieldKind::Float32,
+        named => FieldKind::Named(names.iter().find(|(n, _)| Some(*n) == named.strip_prefix(':'))?.1),
     };
     (lo <= hi && hi < 32).then_some(Field { name, hi, lo, in_place, kind })
 }

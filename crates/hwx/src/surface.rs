@@ -1,13 +1,15 @@
 //! Surfaces: how a tensor lies in memory.
 //!
-//! Rows begin at multiples of 64 bytes, channels (planes) of rows at multiples of 64 bytes, too, and batches follow each other
-//! (spec: hwx.md 3, checked on the tensors of all samples). What a file says of its tensors counts: [`Surface::of`] takes its
-//! strides. [`Surface::tile`] writes a dense tensor into a surface, [`Surface::untile`] reads it back.
+//! Rows begin at multiples of 64 bytes, channels (planes) of rows at multiples of 64 bytes, too,
+//! and batches follow each other (spec: hwx.md 3, checked on the tensors of all samples). What a
+//! file says of its tensors counts: [`SurfaceLayout::of`] takes its strides. [`SurfaceLayout::tile`] writes a
+//! dense tensor into a surface, [`SurfaceLayout::untile`] reads it back.
 //!
-//! With an interleave of N a plane holds N channels, whose elements stand side by side at each column. No sample has such a tensor;
-//! one has a task that writes memory like this, and kernels that are read from there lie so (docs/hwx.md).
+//! With an interleave of N a plane holds N channels, whose elements stand side by side at each
+//! column. No sample has such a tensor; one has a task that writes memory like this, and kernels
+//! that are read from there lie so (docs/hwx.md).
 
-use crate::container::Tensor;
+use crate::container::TensorView;
 use crate::error::{Error, Result};
 
 /// Rows and planes begin at multiples of this.
@@ -17,7 +19,7 @@ pub const PAGE: u64 = 0x4000;
 
 /// Where the elements of a tensor `[N, C, H, W]` are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Surface {
+pub struct SurfaceLayout {
     /// Batches, channels, height, width.
     pub nchw: [u32; 4],
     /// Bytes of an element.
@@ -32,9 +34,9 @@ pub struct Surface {
     pub batch: u64,
 }
 
-impl Surface {
+impl SurfaceLayout {
     /// The surface that the compiler gives an fp16 tensor.
-    pub fn fp16(nchw: [u32; 4]) -> Result<Surface> {
+    pub fn fp16(nchw: [u32; 4]) -> Result<SurfaceLayout> {
         let [_, c, h, w] = nchw.map(u64::from);
         let align = |n: u64| n.checked_next_multiple_of(ALIGN);
         let row = align(2 * w);
@@ -43,18 +45,18 @@ impl Surface {
         let (Some(row), Some(plane), Some(batch)) = (row, plane, batch) else {
             return Err(too_large(nchw));
         };
-        Surface { nchw, element: 2, interleave: 1, row, plane, batch }.checked()
+        SurfaceLayout { nchw, element: 2, interleave: 1, row, plane, batch }.checked()
     }
 
-    /// The surface of a tensor of a program. An error if its strides cannot be, or if it has a depth: how that lies is not
-    /// established.
-    pub fn of(tensor: &Tensor) -> Result<Surface> {
+    /// The surface of a tensor of a program. An error if its strides cannot be, or if it has a
+    /// depth: how that lies is not established.
+    pub fn of_tensor(tensor: &TensorView) -> Result<SurfaceLayout> {
         let [n, c, h, w, d] = tensor.nchwd;
         if d > 1 {
             let message = format!("{}: depth {d}: how such a tensor lies is not established", tensor.name);
             return Err(Error::kernel(None, message));
         }
-        Surface {
+        SurfaceLayout {
             nchw: [n, c, h, w],
             element: tensor.element_size,
             interleave: tensor.interleave.max(1),
@@ -66,7 +68,7 @@ impl Surface {
     }
 
     /// Rows in planes in batches, without overlap, and all of it countable.
-    fn checked(self) -> Result<Surface> {
+    fn checked(self) -> Result<SurfaceLayout> {
         let [n, c, h, w] = self.nchw.map(u64::from);
         let fits = |count: u64, inner: u64, outer: u64| count.checked_mul(inner).is_some_and(|bytes| bytes <= outer);
         let column = self.element.checked_mul(self.interleave.into());
@@ -99,7 +101,7 @@ impl Surface {
 
     /// Where each row of each channel begins, and the bytes of its elements alone.
     fn rows(&self) -> (impl Iterator<Item = usize>, usize) {
-        let Surface { nchw: [n, c, h, w], element, interleave, row, plane, batch } = *self;
+        let SurfaceLayout { nchw: [n, c, h, w], element, interleave, row, plane, batch } = *self;
         let side = u64::from(interleave);
         let rows = (0..u64::from(n)).flat_map(move |n| {
             (0..u64::from(c)).flat_map(move |c| {

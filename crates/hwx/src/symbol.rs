@@ -1,21 +1,23 @@
 //! Names of kernels in the symbol table.
 //!
-//! The compiler names each lane of a kernel `K`, 64 hexadecimal digits, `_ne_` and the lane's number. For a 1×1 convolution of H16
-//! whose weights come from a blob file, the digits are the SHA-256 of a record of 235 bytes that says where the weights came from
-//! and their shape, not what they are (spec: hwx.md 1.6; checked on every such sample).
+//! The compiler names each lane of a kernel `K`, 64 hexadecimal digits, `_ne_` and the lane's
+//! number. For a 1×1 convolution of H16 whose weights come from a blob file, the digits are the
+//! SHA-256 of a record of 235 bytes that says where the weights came from and their shape, not what
+//! they are (spec: hwx.md 1.6; checked on every such sample).
 
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::weights::Geometry;
+use crate::weights::FilterShape;
 
 /// The name of the kernel without its lane: `K` and the digits.
 ///
-/// `file` is the name of the blob file, `weight.bin`; `data` is where the weights' bytes begin in it (behind the metadata, so 64 more
-/// than the offset in a program's text). Only for 1×1 kernels: of others the record is not known.
-pub fn kernel(file: &str, data: u64, shape: Geometry) -> Result<String> {
+/// `file` is the name of the blob file, `weight.bin`; `data` is where the weights' bytes begin in
+/// it (behind the metadata, so 64 more than the offset in a program's text). Only for 1×1 kernels:
+/// of others the record is not known.
+pub fn filter_name(file: &str, data: u64, shape: FilterShape) -> Result<String> {
     if (shape.kh, shape.kw) != (1, 1) {
         return Err(Error::kernel(None, "how the compiler names kernels larger than 1×1 is not known"));
     }
@@ -47,6 +49,6 @@ pub fn kernel(file: &str, data: u64, shape: Geometry) -> Result<String> {
 }
 
 /// The name of a lane of a kernel.
-pub fn lane(kernel: &str, lane: usize) -> String {
+pub fn lane_name(kernel: &str, lane: usize) -> String {
     format!("{kernel}_ne_{lane}")
 }

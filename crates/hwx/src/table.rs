@@ -1,11 +1,11 @@
 //! Tables of functions: what the convolution engines look results up in.
 //!
-//! A table is 64 halfwords (spec: hwx.md 2.4): limits of x with the values beyond them, 33 samples at equal distances, a straight
-//! line for each side between samples and limit, the distance, and a mode. The mode says which x the samples are at, and how x is
-//! brought there.
+//! A table is 64 halfwords (spec: hwx.md 2.4): limits of x with the values beyond them, 33 samples
+//! at equal distances, a straight line for each side between samples and limit, the distance, and a
+//! mode. The mode says which x the samples are at, and how x is brought there.
 //!
-//! Reading and writing are exact for any bytes. How the engine comes from x to a value is `ferrane_arith::table`'s, which evaluates the
-//! halfwords up to the mode.
+//! Reading and writing are exact for any bytes. How the engine comes from x to a value is
+//! `ferrane_arith::table`'s, which evaluates the halfwords up to the mode.
 
 use half::f16;
 
@@ -20,7 +20,7 @@ const REST: usize = 21;
 
 /// A straight line.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Line {
+pub struct LinearTail {
     /// y for each x.
     pub slope: f16,
     /// y at x = 0.
@@ -29,7 +29,7 @@ pub struct Line {
 
 /// A table of a function.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Table {
+pub struct FunctionTable {
     /// At this x and left of it the value is `y_min`; in odd tables of |x|.
     pub x_min: f16,
     /// At this x and right of it the value is `y_max`.
@@ -41,34 +41,35 @@ pub struct Table {
     /// Values at equal distances.
     pub samples: [f16; SAMPLES],
     /// Between `x_min` and the first sample.
-    pub left: Line,
+    pub left: LinearTail,
     /// Between the last sample and `x_max`.
-    pub right: Line,
+    pub right: LinearTail,
     /// Samples are 2 to the power of minus this apart; 0x40 where that means nothing.
     pub distance: u16,
     /// What the samples are at.
-    pub mode: Mode,
+    pub mode: TableMode,
     /// The halfwords behind the mode, 0 in every sample.
     pub rest: [u16; REST],
 }
 
 /// Where the samples of a table are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum TableMode {
     /// 1: the seventeenth sample is at x = 0.
-    Centred,
+    Centered,
     /// 2: the last sample is at x = 0. Reported, in no sample here.
     Negative,
     /// 0x60: the first sample is at x = 0; f(-x) = -f(x).
     Odd,
-    /// 0x0a: the samples are those of 2^x from 0 to 1; the whole part of x is added to the exponent.
+    /// 0x0a: the samples are those of 2^x from 0 to 1; the whole part of x is added to the
+    /// exponent.
     Exp2,
-    /// Another one: 0xc9 of a logarithm, 0x67 of 1/x, 0xc5 and 0xc6 of roots, 0x63 and 0x64 of parts of numbers. How x is brought
-    /// to the samples is not established.
+    /// Another one: 0xc9 of a logarithm, 0x67 of 1/x, 0xc5 and 0xc6 of roots, 0x63 and 0x64 of
+    /// parts of numbers. How x is brought to the samples is not established.
     Other(u16),
 }
 
-/// What a function is beyond its samples, for [`Table::centred`] and [`Table::odd`].
+/// What a function is beyond its samples, for [`FunctionTable::centered`] and [`FunctionTable::odd`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tail {
     /// One value.
@@ -77,54 +78,54 @@ pub enum Tail {
     Line(f64, f64),
 }
 
-impl Mode {
-    fn of(word: u16) -> Mode {
+impl TableMode {
+    fn of(word: u16) -> TableMode {
         match word {
-            0x01 => Mode::Centred,
-            0x02 => Mode::Negative,
-            0x60 => Mode::Odd,
-            0x0a => Mode::Exp2,
-            other => Mode::Other(other),
+            0x01 => TableMode::Centered,
+            0x02 => TableMode::Negative,
+            0x60 => TableMode::Odd,
+            0x0a => TableMode::Exp2,
+            other => TableMode::Other(other),
         }
     }
 
     /// Its halfword in a table.
     pub fn word(self) -> u16 {
         match self {
-            Mode::Centred => 0x01,
-            Mode::Negative => 0x02,
-            Mode::Odd => 0x60,
-            Mode::Exp2 => 0x0a,
-            Mode::Other(word) => word,
+            TableMode::Centered => 0x01,
+            TableMode::Negative => 0x02,
+            TableMode::Odd => 0x60,
+            TableMode::Exp2 => 0x0a,
+            TableMode::Other(word) => word,
         }
     }
 
     /// The distance from the first sample to x = 0, in samples.
     fn before_zero(self) -> Option<f64> {
         match self {
-            Mode::Centred => Some(16.0),
-            Mode::Negative => Some(32.0),
-            Mode::Odd | Mode::Exp2 => Some(0.0),
-            Mode::Other(_) => None,
+            TableMode::Centered => Some(16.0),
+            TableMode::Negative => Some(32.0),
+            TableMode::Odd | TableMode::Exp2 => Some(0.0),
+            TableMode::Other(_) => None,
         }
     }
 }
 
-impl Table {
+impl FunctionTable {
     /// Reads a table.
-    pub fn decode(bytes: &[u8; BYTES]) -> Table {
+    pub fn decode(bytes: &[u8; BYTES]) -> FunctionTable {
         let word = |i: usize| u16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]);
         let at = |i: usize| f16::from_bits(word(i));
-        Table {
+        FunctionTable {
             x_min: at(0),
             x_max: at(1),
             y_min: at(2),
             y_max: at(3),
             samples: std::array::from_fn(|i| at(4 + i)),
-            left: Line { slope: at(37), offset: at(38) },
-            right: Line { slope: at(39), offset: at(40) },
+            left: LinearTail { slope: at(37), offset: at(38) },
+            right: LinearTail { slope: at(39), offset: at(40) },
             distance: word(41),
-            mode: Mode::of(word(42)),
+            mode: TableMode::of(word(42)),
             rest: std::array::from_fn(|i| word(43 + i)),
         }
     }
@@ -142,18 +143,25 @@ impl Table {
         bytes
     }
 
-    /// A table of a function around 0: samples from `-16 / 2^distance` to `16 / 2^distance`. An error if the distance is not 0 to
-    /// 14 or the function has no number at a sample.
-    pub fn centred(function: impl Fn(f64) -> f64, distance: u16, left: Tail, right: Tail) -> Result<Table> {
-        Table::of(Mode::Centred, function, distance, left, right)
+    /// A table of a function around 0: samples from `-16 / 2^distance` to `16 / 2^distance`. An
+    /// error if the distance is not 0 to 14 or the function has no number at a sample.
+    pub fn centered(function: impl Fn(f64) -> f64, distance: u16, left: Tail, right: Tail) -> Result<FunctionTable> {
+        FunctionTable::of(TableMode::Centered, function, distance, left, right)
     }
 
-    /// A table of a function with f(-x) = -f(x): samples from 0 to `32 / 2^distance`. Errors as [`Table::centred`].
-    pub fn odd(function: impl Fn(f64) -> f64, distance: u16, right: Tail) -> Result<Table> {
-        Table::of(Mode::Odd, function, distance, Tail::Constant(0.0), right)
+    /// A table of a function with f(-x) = -f(x): samples from 0 to `32 / 2^distance`. Errors as
+    /// [`FunctionTable::centered`].
+    pub fn odd(function: impl Fn(f64) -> f64, distance: u16, right: Tail) -> Result<FunctionTable> {
+        FunctionTable::of(TableMode::Odd, function, distance, Tail::Constant(0.0), right)
     }
 
-    fn of(mode: Mode, function: impl Fn(f64) -> f64, distance: u16, left: Tail, right: Tail) -> Result<Table> {
+    fn of(
+        mode: TableMode,
+        function: impl Fn(f64) -> f64,
+        distance: u16,
+        left: Tail,
+        right: Tail,
+    ) -> Result<FunctionTable> {
         let before = mode.before_zero().unwrap_or(0.0);
         if distance > 14 {
             return Err(Error::kernel(None, format!("samples are 2^-0 to 2^-14 apart, not 2^-{distance}")));
@@ -174,8 +182,8 @@ impl Table {
         };
         let (x_min, y_min, left) = side(left, x(0), f64::NEG_INFINITY);
         let (x_max, y_max, right) = side(right, x(SAMPLES - 1), f64::INFINITY);
-        let line = |(slope, offset)| Line { slope: f16::from_f64(slope), offset: f16::from_f64(offset) };
-        Ok(Table {
+        let line = |(slope, offset)| LinearTail { slope: f16::from_f64(slope), offset: f16::from_f64(offset) };
+        Ok(FunctionTable {
             x_min: f16::from_f64(x_min),
             x_max: f16::from_f64(x_max),
             y_min: f16::from_f64(y_min),

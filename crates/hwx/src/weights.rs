@@ -1,14 +1,17 @@
 //! Weights of a convolution as the engine reads them: sixteen lanes.
 //!
-//! Rows of `[Cout][Cin][Kh][Kw]` are taken in passes of at most 512. Of a pass of `n` rows each lane gets `n / 16` consecutive ones,
-//! and one more where its number is less than `n % 16`. In a pass a lane holds, for each input channel, for each place of the
-//! kernel, the weights of its rows side by side; passes follow each other. A lane is padded with zeros to a multiple of 64 bytes and
-//! has a first byte and a length among the registers. With less than sixteen rows the last lanes are switched off. Where a function
-//! follows a convolution in one task, each lane begins with the 128 bytes of the function's table ([`crate::table`]).
+//! Rows of `[Cout][Cin][Kh][Kw]` are taken in passes of at most 512. Of a pass of `n` rows each
+//! lane gets `n / 16` consecutive ones, and one more where its number is less than `n % 16`. In a
+//! pass a lane holds, for each input channel, for each place of the kernel, the weights of its rows
+//! side by side; passes follow each other. A lane is padded with zeros to a multiple of 64 bytes
+//! and has a first byte and a length among the registers. With less than sixteen rows the last
+//! lanes are switched off. Where a function follows a convolution in one task, each lane begins
+//! with the 128 bytes of the function's table ([`crate::table`]).
 //!
-//! How well this is known (spec: hwx.md 2.7): one pass of a 1×1 kernel is checked byte by byte on samples of H13 and H16. That passes
-//! follow each other is reported. The order of the places of a larger kernel (rows of the kernel, in them columns, inside of the
-//! input channel) is a guess: no sample has such a kernel with weights that are known. Groups, palettes and sparse weights are
+//! How well this is known (spec: hwx.md 2.7): one pass of a 1×1 kernel is checked byte by byte on
+//! samples of H13 and H16. That passes follow each other is reported. The order of the places of a
+//! larger kernel (rows of the kernel, in them columns, inside of the input channel) is a guess: no
+//! sample has such a kernel with weights that are known. Groups, palettes and sparse weights are
 //! refused.
 
 use std::ops::Range;
@@ -17,20 +20,20 @@ use half::f16;
 
 use crate::error::{Error, Result};
 use crate::registers::Generation;
-use crate::task::{Fields, Task};
+use crate::task::{Task, TaskView};
 
 /// Lanes of a kernel.
 pub const LANES: usize = 16;
 /// The most rows of a pass.
-pub const PASS: u32 = 512;
+pub const PASS_ROWS: u32 = 512;
 /// Lanes begin and end at multiples of this.
-pub const ALIGN: u64 = 64;
+pub const LANE_ALIGN: u64 = 64;
 /// Bytes of a table in front of a lane's weights.
-pub const TABLE: u64 = crate::table::BYTES as u64;
+pub const TABLE_BYTES: u64 = crate::table::BYTES as u64;
 
 /// The shape of a convolution's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub struct FilterShape {
     /// Output channels: rows.
     pub cout: u32,
     /// Input channels.
@@ -53,16 +56,17 @@ pub struct Lane {
 /// Where the weights of a convolution lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lanes {
-    geometry: Geometry,
-    /// Bytes in front of each lane's weights: 0 or [`TABLE`].
+    geometry: FilterShape,
+    /// Bytes in front of each lane's weights: 0 or [`TABLE_BYTES`].
     front: u64,
     lanes: [Lane; LANES],
 }
 
-impl Geometry {
-    /// A shape that registers can say: channels from 1 to 131071, a kernel of 1 to 31, and less than 4 GiB of weights.
-    pub fn new(cout: u32, cin: u32, kh: u32, kw: u32) -> Result<Geometry> {
-        let geometry = Geometry { cout, cin, kh, kw };
+impl FilterShape {
+    /// A shape that registers can say: channels from 1 to 131071, a kernel of 1 to 31, and less
+    /// than 4 GiB of weights.
+    pub fn new(cout: u32, cin: u32, kh: u32, kw: u32) -> Result<FilterShape> {
+        let geometry = FilterShape { cout, cin, kh, kw };
         let channels = 1..1 << 17;
         if !channels.contains(&cout) || !channels.contains(&cin) {
             return Err(Error::kernel(None, format!("a convolution of {cin} to {cout} channels has no weights here")));
@@ -70,7 +74,7 @@ impl Geometry {
         if !(1..32).contains(&kh) || !(1..32).contains(&kw) {
             return Err(Error::kernel(None, format!("a kernel has 1 to 31 rows and columns, not {kh} and {kw}")));
         }
-        if u64::from(cout) * geometry.row() * 2 > u64::from(u32::MAX) - LANES as u64 * (ALIGN + TABLE) {
+        if u64::from(cout) * geometry.row() * 2 > u64::from(u32::MAX) - LANES as u64 * (LANE_ALIGN + TABLE_BYTES) {
             let shape = format!("[{cout}, {cin}, {kh}, {kw}]");
             return Err(Error::kernel(None, format!("weights of the shape {shape} have 4 GiB or more")));
         }
@@ -82,7 +86,7 @@ impl Geometry {
         u64::from(self.cout) * self.row()
     }
 
-    /// True without weights; [`Geometry::new`] makes no such shape.
+    /// True without weights; [`FilterShape::new`] makes no such shape.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -103,10 +107,10 @@ impl Geometry {
     /// The rows of a lane, pass by pass.
     pub fn rows(&self, lane: usize) -> impl Iterator<Item = Range<u32>> {
         let (cout, lane, lanes) = (self.cout, lane as u32, LANES as u32);
-        (0..cout.div_ceil(PASS)).map(move |pass| {
-            let n = (cout - pass * PASS).min(PASS);
+        (0..cout.div_ceil(PASS_ROWS)).map(move |pass| {
+            let n = (cout - pass * PASS_ROWS).min(PASS_ROWS);
             let (each, more) = (n / lanes, n % lanes);
-            let start = pass * PASS + lane * each + lane.min(more);
+            let start = pass * PASS_ROWS + lane * each + lane.min(more);
             start..start + each + u32::from(lane < more)
         })
     }
@@ -114,10 +118,11 @@ impl Geometry {
     /// Bytes of a lane's weights, padding included; 0 for a lane without rows.
     fn lane_bytes(&self, lane: usize) -> u64 {
         let rows: u64 = self.rows(lane).map(|r| r.len() as u64).sum();
-        (2 * rows * self.row()).next_multiple_of(ALIGN)
+        (2 * rows * self.row()).next_multiple_of(LANE_ALIGN)
     }
 
-    /// Calls `visit` with the index in `[Cout][Cin][Kh][Kw]` of each weight of a lane, in the lane's order.
+    /// Calls `visit` with the index in `[Cout][Cin][Kh][Kw]` of each weight of a lane, in the
+    /// lane's order.
     fn walk(&self, lane: usize, mut visit: impl FnMut(usize)) {
         let (row, places) = (self.row() as usize, (self.kh * self.kw) as usize);
         for rows in self.rows(lane) {
@@ -133,9 +138,10 @@ impl Geometry {
 }
 
 impl Lanes {
-    /// One lane behind the other from the start of a buffer, as the compiler lays them out; with `table`, each begins with a table.
-    pub fn new(geometry: Geometry, table: bool) -> Lanes {
-        let front = if table { TABLE } else { 0 };
+    /// One lane behind the other from the start of a buffer, as the compiler lays them out; with
+    /// `table`, each begins with a table.
+    pub fn new(geometry: FilterShape, table: bool) -> Lanes {
+        let front = if table { TABLE_BYTES } else { 0 };
         let (mut lanes, mut offset) = ([Lane::default(); LANES], 0);
         for (i, lane) in lanes.iter_mut().enumerate() {
             let bytes = geometry.lane_bytes(i);
@@ -147,10 +153,10 @@ impl Lanes {
         Lanes { geometry, front, lanes }
     }
 
-    /// What the registers of a task say. An error if the task is no convolution with fp16 weights in one group, or if the lanes are
-    /// not those of its shape.
+    /// What the registers of a task say. An error if the task is no convolution with fp16 weights
+    /// in one group, or if the lanes are not those of its shape.
     pub fn of_task(generation: &'static Generation, task: &Task) -> Result<Lanes> {
-        let fields = Fields::new(generation, task);
+        let fields = TaskView::new(generation, task);
         let groups = ["GroupConvCfg", "NumGroups"].iter().find_map(|r| fields.field("Common", r, "NumGroups"));
         match groups {
             Some(1) => Lanes::of_group(&fields),
@@ -162,8 +168,9 @@ impl Lanes {
         }
     }
 
-    /// What the registers of a task say of its first group. Errors as [`Lanes::of_task`], but for the number of groups.
-    pub fn of_group(fields: &Fields<'_>) -> Result<Lanes> {
+    /// What the registers of a task say of its first group. Errors as [`Lanes::of_task`], but for
+    /// the number of groups.
+    pub fn of_group(fields: &TaskView<'_>) -> Result<Lanes> {
         let wrong = |message: String| Error::kernel(Some(fields.task().offset as u64), message);
         let said = |what: &str, found: Option<u32>| found.ok_or_else(|| wrong(format!("the task does not say {what}")));
         let common = |register: &str, field: &str| fields.field("Common", register, field);
@@ -180,7 +187,7 @@ impl Lanes {
         let [[_, _, cin, _], [_, _, cout, _]] = fields.shapes();
         let (cout, cin) = (said("Cout", cout)?, said("Cin", cin)?);
         let [kh, kw] = ["Kh", "Kw"].map(|field| said(field, common("ConvCfg", field)));
-        let geometry = Geometry::new(cout, cin, kh?, kw?)
+        let geometry = FilterShape::new(cout, cin, kh?, kw?)
             .map_err(|e| wrong(format!("the task's registers say what cannot be: {}", e.message)))?;
 
         let dma = |name: &str, i: usize| fields.register("KernelDMASrc", &format!("{name}[{i}]"));
@@ -198,7 +205,7 @@ impl Lanes {
                 continue;
             }
             let bytes = u64::from(dma("CoeffBfrSize", i).unwrap_or(0));
-            let front = bytes.checked_sub(wanted).filter(|front| [0, TABLE].contains(front));
+            let front = bytes.checked_sub(wanted).filter(|front| [0, TABLE_BYTES].contains(front));
             let Some(front) = front.filter(|f| fronts.is_none_or(|other| other == *f)) else {
                 let shape = format!("[{}, {}, {}, {}]", geometry.cout, geometry.cin, geometry.kh, geometry.kw);
                 return Err(wrong(format!("lane {i} has {bytes:#x} bytes; weights {shape} need {wanted:#x}")));
@@ -213,7 +220,7 @@ impl Lanes {
     }
 
     /// The shape of the weights.
-    pub fn geometry(&self) -> Geometry {
+    pub fn shape(&self) -> FilterShape {
         self.geometry
     }
 
@@ -246,7 +253,8 @@ impl Lanes {
         Ok(lane.offset as usize..end as usize)
     }
 
-    /// The first byte of each weight `[Cout][Cin][Kh][Kw]`, from the start of the buffer; `None` where one is beyond `length` bytes.
+    /// The first byte of each weight `[Cout][Cin][Kh][Kw]`, from the start of the buffer; `None`
+    /// where one is beyond `length` bytes.
     pub fn places(&self, length: usize) -> Option<Vec<usize>> {
         // What lies in the buffer is not more than the buffer, before memory is taken.
         let bytes = self.live().try_fold(0u64, |sum, (_, lane)| sum.checked_add(lane.bytes))?;
@@ -264,9 +272,14 @@ impl Lanes {
         Some(places)
     }
 
-    /// Writes weights `[Cout][Cin][Kh][Kw]` and, if lanes begin with one, the table into the kernel's buffer. What is not a lane's
-    /// stays as it is.
-    pub fn pack_into(&self, weights: &[f16], table: Option<&[u8; TABLE as usize]>, buffer: &mut [u8]) -> Result<()> {
+    /// Writes weights `[Cout][Cin][Kh][Kw]` and, if lanes begin with one, the table into the
+    /// kernel's buffer. What is not a lane's stays as it is.
+    pub fn pack_into(
+        &self,
+        weights: &[f16],
+        table: Option<&[u8; TABLE_BYTES as usize]>,
+        buffer: &mut [u8],
+    ) -> Result<()> {
         self.geometry.check(weights.len())?;
         if table.is_some() != self.has_table() {
             let message = "lanes have a table in front of their weights, or none, and the other was given";
@@ -291,7 +304,8 @@ impl Lanes {
 
     /// The weights `[Cout][Cin][Kh][Kw]` in the kernel's buffer.
     pub fn unpack(&self, buffer: &[u8]) -> Result<Vec<f16>> {
-        // Lanes inside the buffer, so that a shape that only registers say takes no memory. Lanes of a task may lie over each other.
+        // Lanes inside the buffer, so that a shape that only registers say takes no memory. Lanes
+        // of a task may lie over each other.
         let bytes: u64 = self.live().map(|(_, lane)| lane.bytes).sum();
         if bytes > buffer.len() as u64 {
             let message = format!("lanes of {bytes:#x} bytes do not lie in a buffer of {:#x}", buffer.len());
@@ -312,7 +326,7 @@ impl Lanes {
     }
 
     /// The table that the first lane begins with.
-    pub fn table<'a>(&self, buffer: &'a [u8]) -> Option<&'a [u8; TABLE as usize]> {
+    pub fn table<'a>(&self, buffer: &'a [u8]) -> Option<&'a [u8; TABLE_BYTES as usize]> {
         let (_, first) = self.live().next().filter(|_| self.has_table())?;
         let range = self.range(first, buffer.len()).ok()?;
         buffer[range].first_chunk()
@@ -322,17 +336,17 @@ impl Lanes {
 /// The bytes of weights `[Cout][Cin][Kh][Kw]`: all lanes one behind the other, without tables.
 ///
 /// ```
-/// use ferrane_hwx::weights::{Geometry, Lanes, pack};
+/// use ferrane_hwx::weights::{FilterShape, Lanes, pack};
 /// use half::f16;
 ///
-/// let geometry = Geometry::new(3, 2, 1, 1)?;
+/// let geometry = FilterShape::new(3, 2, 1, 1)?;
 /// let weights: Vec<f16> = (1..=6).map(|n| f16::from_f32(n as f32)).collect();
 /// let bytes = pack(&weights, geometry)?;
 /// assert_eq!(bytes.len(), 3 * 64); // three lanes with one output channel each
 /// assert_eq!(Lanes::new(geometry, false).unpack(&bytes)?, weights);
 /// # Ok::<(), ferrane_hwx::Error>(())
 /// ```
-pub fn pack(weights: &[f16], geometry: Geometry) -> Result<Vec<u8>> {
+pub fn pack(weights: &[f16], geometry: FilterShape) -> Result<Vec<u8>> {
     // Before memory is taken.
     geometry.check(weights.len())?;
     let lanes = Lanes::new(geometry, false);

@@ -1,7 +1,8 @@
 //! Text from a model: ids in, ids out, one at a time, through a device or through the reference.
 //!
-//! Both keep keys and values of what came before. A sequence that would leave the device's context goes on with the last half
-//! of it: positions start at 0 again there ([`crate::decode`]). The reference goes on as long as asked.
+//! Both keep keys and values of what came before. A sequence that would leave the device's context
+//! goes on with the last half of it: positions start at 0 again there ([`crate::decode`]). The
+//! reference goes on as long as asked.
 
 use crate::config::Config;
 use crate::decode;
@@ -50,8 +51,8 @@ impl<'a> Generator<'a> {
     /// Continues the sequence by tokens and returns the logits `[vocab]` of the one after them.
     ///
     /// # Errors
-    /// [`Error::EmptyPrompt`] without tokens; an id beyond the vocabulary; or the device failed. On a device the
-    /// sequence is then what it was before the call.
+    /// [`Error::EmptyPrompt`] without tokens; an id beyond the vocabulary; or the device failed. On
+    /// a device the sequence is then what it was before the call.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
         let Some((&last, before)) = tokens.split_last() else { return Err(Error::EmptyPrompt) };
         match self {
@@ -65,8 +66,9 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Feeds the prompt, then draws up to `steps` tokens and gives each to `emit` as it comes. Ends early at a token of
-    /// `stop` (which is not emitted), or when `emit` returns false. Returns the number of tokens emitted.
+    /// Feeds the prompt, then draws up to `steps` tokens and gives each to `emit` as it comes. Ends
+    /// early at a token of `stop` (which is not emitted), or when `emit` returns false. Returns the
+    /// number of tokens emitted.
     ///
     /// # Errors
     /// As [`Generator::feed`]; [`Error::Sample`] when no logit is a number.

@@ -1,11 +1,13 @@
-//! Where everything lies in the surfaces of the ten kernels of the dynamic pipeline (training-dynamic §3, §4).
+//! Where everything lies in the surfaces of the ten kernels of the dynamic pipeline
+//! (training-dynamic §3, §4).
 //!
-//! Pure arithmetic: a [`Shape`] gives a [`KernelLayout`] for each [`Kernel`]; the kernel constructors slice by it and the
-//! staging code writes by it, so that neither has an offset of its own. Input surfaces are `[1, channels, 1, width]`, the
-//! one output is `[1, out_channels, 1, seq]`, all fp16.
+//! Pure arithmetic: a [`Shape`] gives a [`KernelLayout`] for each [`Kernel`]; the kernel
+//! constructors slice by it and the staging code writes by it, so that neither has an offset of its
+//! own. Input surfaces are `[1, channels, 1, width]`, the one output is `[1, out_channels, 1,
+//! seq]`, all fp16.
 //!
-//! The one decision: *an option only appends*. With every option off, regions, offsets and taps are those of the
-//! specification to the byte. What an option needs comes after them:
+//! The one decision: *an option only appends*. With every option off, regions, offsets and taps are
+//! those of the specification to the byte. What an option needs comes after them:
 //!
 //! | option | kernel | appended |
 //! |---|---|---|
@@ -14,15 +16,17 @@
 //! | fp32 residual | `ffnFused` | tap `ffn`: the feed-forward output without the factor alpha |
 //! | weights as inputs | all with weights | no region moves into another's place: each weight has its own input |
 //!
-//! The small appended regions share columns: each takes the first free channels of a block of `head_dim` columns.
-//! Under an fp32 residual the region `x2` of `ffnFused` may stay zero and `x_next` is not read.
+//! The small appended regions share columns: each takes the first free channels of a block of
+//! `head_dim` columns. Under an fp32 residual the region `x2` of `ffnFused` may stay zero and
+//! `x_next` is not read.
 
 use crate::config::Config;
 use crate::weights::Part;
 use serde::{Deserialize, Serialize};
 
-/// Largest constant table of a kernel in bytes. The mask reaches it at a window of 16384 tokens; a program holds it whole
-/// and a compile copies it, so a longer window is an error before anything is allocated.
+/// Largest constant table of a kernel in bytes. The mask reaches it at a window of 16384 tokens; a
+/// program holds it whole and a compile copies it, so a longer window is an error before anything
+/// is allocated.
 pub const MAX_TABLE_BYTES: usize = 512 << 20;
 
 /// Where the residual stream lives.
@@ -43,8 +47,9 @@ pub enum WeightForm {
     /// In the columns behind the activations of the one input `x`.
     #[default]
     Packed,
-    /// Each as a function input of its own, `[1, in, 1, out]`. Input names are chosen so that the order of declaration is
-    /// their alphabetical order, with and without regard to case, because engines bind by it (mil-text §6).
+    /// Each as a function input of its own, `[1, in, 1, out]`. Input names are chosen so that the
+    /// order of declaration is their alphabetical order, with and without regard to case, because
+    /// engines bind by it (mil-text §6).
     Inputs,
 }
 
@@ -120,8 +125,8 @@ impl Kernel {
         }
     }
 
-    /// True for the eight kernels with weights in their input: each layer owns an input surface of these
-    /// (training-dynamic §5).
+    /// True for the eight kernels with weights in their input: each layer owns an input surface of
+    /// these (training-dynamic §5).
     pub fn has_weights(self) -> bool {
         !matches!(self, Kernel::SdpaBwd1 | Kernel::SdpaBwd2)
     }
@@ -300,8 +305,8 @@ impl Shape {
     /// The layout of a kernel.
     ///
     /// # Errors
-    /// [`LayoutError::Shape`] for a window without tokens or one whose sizes do not fit `i32`, which MIL's shapes are made
-    /// of, and for biases in a model with more heads than `dim`.
+    /// [`LayoutError::Shape`] for a window without tokens or one whose sizes do not fit `i32`,
+    /// which MIL's shapes are made of, and for biases in a model with more heads than `dim`.
     pub fn layout(&self, kernel: Kernel) -> Result<KernelLayout, LayoutError> {
         self.check()?;
         let c = &self.config;
@@ -381,8 +386,8 @@ impl Shape {
         Ok(plan.finish())
     }
 
-    /// Refuses what cannot be written as MIL: every extent and slice bound is an int32. The constant tables of a kernel,
-    /// which grow with the window, have a limit of their own.
+    /// Refuses what cannot be written as MIL: every extent and slice bound is an int32. The
+    /// constant tables of a kernel, which grow with the window, have a limit of their own.
     fn check(&self) -> Result<(), LayoutError> {
         let c = &self.config;
         if self.seq == 0 {
@@ -411,7 +416,8 @@ impl Shape {
     }
 }
 
-/// The input that carries a tensor when weights are inputs: one letter for its kind, then the projection's.
+/// The input that carries a tensor when weights are inputs: one letter for its kind, then the
+/// projection's.
 fn port_of(part: Part) -> &'static str {
     match part {
         Part::Wq => "Wq",
@@ -477,7 +483,8 @@ impl Plan {
         }
     }
 
-    /// Tensors of few channels and `len` columns: each takes the first free channels of the current block of columns.
+    /// Tensors of few channels and `len` columns: each takes the first free channels of the current
+    /// block of columns.
     fn small(&mut self, parts: &[(Part, usize)], height: usize, len: usize) -> Result<(), LayoutError> {
         let mut used = height;
         for &(part, channels) in parts {

@@ -1,11 +1,11 @@
 //! RMSNorm on channel-first activations `[C, S]`, forward and backward (training-dynamic §7).
 //!
-//! `y[c, t] = x[c, t] · r[t] · w[c]` with `r[t] = 1/√(mean over c of x[c, t]² + eps)`. The gradient is
-//! `dx = r · (w·dy − x·d)` with `d[t] = r²/C · Σ_c w·dy·x`; the reference puts a factor `w` before the second term, which
-//! is right for `w = 1` only (upstream-defects #2).
+//! `y[c, t] = x[c, t] · r[t] · w[c]` with `r[t] = 1/√(mean over c of x[c, t]² + eps)`. The gradient
+//! is `dx = r · (w·dy − x·d)` with `d[t] = r²/C · Σ_c w·dy·x`; the reference puts a factor `w`
+//! before the second term, which is right for `w = 1` only (upstream-defects #2).
 //!
-//! Rows are cut into tasks by size alone and partial sums are added in a tree of fixed form: the same bits on any number
-//! of threads.
+//! Rows are cut into tasks by size alone and partial sums are added in a tree of fixed form: the
+//! same bits on any number of threads.
 
 use ferrane_host::{convert, pool, vectorize};
 use half::f16;
@@ -22,7 +22,8 @@ fn channels_per_task(seq: usize) -> usize {
     (GRAIN / seq.max(1)).max(1)
 }
 
-/// Sums over the channels, one for each column: `add(sums, channel, row)` for each channel of a task in order.
+/// Sums over the channels, one for each column: `add(sums, channel, row)` for each channel of a
+/// task in order.
 fn column_sums(channels: usize, sums: usize, seq: usize, add: impl Fn(&mut [f32], usize) + Sync) -> Vec<f32> {
     let task = |range: std::ops::Range<usize>| {
         let mut partial = vec![0.0f32; sums];
@@ -206,7 +207,8 @@ mod tests {
 
     #[test]
     fn forward_and_gradients_against_differences() {
-        // Sizes below, at and above a task and the lanes. The gains are far from 1, so that a stray factor w shows.
+        // Sizes below, at and above a task and the lanes. The gains are far from 1, so that a stray
+        // factor w shows.
         for (channels, seq) in [(5, 3), (24, 37), (300, 96), (1, 1), (3, 700)] {
             let (x, w, dy) = (values(channels * seq, 1), values(channels, 2), values(channels * seq, 3));
             let eps = 1e-5;

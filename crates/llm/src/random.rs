@@ -1,5 +1,5 @@
-//! Random numbers: the generator of [`ferrane_host::random`], and the C library's `drand48`, with which a published
-//! model's first weights are drawn.
+//! Random numbers: the generator of [`ferrane_host::random`], and the C library's `drand48`, with
+//! which a published model's first weights are drawn.
 
 pub use ferrane_host::random::{Rng, splitmix64};
 

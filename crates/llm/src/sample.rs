@@ -1,8 +1,9 @@
 //! Choosing the next token from logits: greedy, by temperature, or from the nucleus.
 //!
-//! The rules are llama2.c's: temperature 0 takes the largest logit; else logits are divided by the temperature and
-//! turned into probabilities, and one uniform draw picks a token, either among all or, for `0 < top_p < 1`, among the
-//! most probable ones whose sum first exceeds `top_p`. Equal values go to the lowest id, so a run with a seed repeats.
+//! The rules are llama2.c's: temperature 0 takes the largest logit; else logits are divided by the
+//! temperature and turned into probabilities, and one uniform draw picks a token, either among all
+//! or, for `0 < top_p < 1`, among the most probable ones whose sum first exceeds `top_p`. Equal
+//! values go to the lowest id, so a run with a seed repeats.
 
 use crate::random::Rng;
 
@@ -46,8 +47,8 @@ impl Sampler {
         Ok(Sampler { temperature, top_p, rng: Rng::new(seed), only: None })
     }
 
-    /// Draws from these ids alone: a model that was trained with a compact vocabulary has learned nothing of the others, not
-    /// even that they do not occur.
+    /// Draws from these ids alone: a model that was trained with a compact vocabulary has learned
+    /// nothing of the others, not even that they do not occur.
     #[must_use]
     pub fn only(mut self, ids: &[u32]) -> Self {
         let mut ids = ids.to_vec();
@@ -74,7 +75,8 @@ impl Sampler {
     fn draw(&mut self, logits: &[f32]) -> Result<u32, Error> {
         let best = argmax(logits).ok_or(Error::NoLogits)?;
         let top = logits[best as usize];
-        // An infinite logit would make every probability NaN; it is certain to be the choice anyway.
+        // An infinite logit would make every probability NaN; it is certain to be the choice
+        // anyway.
         if self.temperature == 0.0 || top.is_infinite() {
             return Ok(best);
         }
@@ -93,7 +95,8 @@ impl Sampler {
             }
             return Ok(best);
         }
-        // Less than an even share of what lies outside the nucleus cannot belong to it; this keeps the sort short.
+        // Less than an even share of what lies outside the nucleus cannot belong to it; this keeps
+        // the sort short.
         let limit = f64::from(self.top_p) * sum;
         let cutoff = (sum - limit) / (all.len().max(2) - 1) as f64;
         let mut nucleus: Vec<(f64, u32)> =
@@ -120,7 +123,8 @@ impl Sampler {
     }
 }
 
-/// The id of the largest logit, the lowest id among equals; values that are no numbers are passed over.
+/// The id of the largest logit, the lowest id among equals; values that are no numbers are passed
+/// over.
 pub fn argmax(logits: &[f32]) -> Option<u32> {
     let mut best: Option<(usize, f32)> = None;
     for (id, &value) in logits.iter().enumerate() {
@@ -165,7 +169,7 @@ mod tests {
 
     #[test]
     fn temperature_follows_the_probabilities() {
-        // Probabilities 1/2, 1/3, 1/6 at temperature 1; at 1/2 their squares, normalised.
+        // Probabilities 1/2, 1/3, 1/6 at temperature 1; at 1/2 their squares, normalized.
         let logits = [3f32.ln(), 2f32.ln(), 0.0];
         let n = 60_000;
         for (temperature, expected) in [(1.0, [30_000, 20_000, 10_000]), (0.5, [38_571, 17_143, 4_286])] {

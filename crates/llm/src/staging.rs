@@ -1,7 +1,8 @@
 //! Between CPU arrays and surfaces: regions written, taps read (training-dynamic §5).
 //!
-//! CPU activations are fp32, channel-first `[channels, seq]`; surfaces are fp16 with the row stride that their layout
-//! says. Every function checks sizes first and writes nothing when they disagree. Rounding is to nearest even.
+//! CPU activations are fp32, channel-first `[channels, seq]`; surfaces are fp16 with the row stride
+//! that their layout says. Every function checks sizes first and writes nothing when they disagree.
+//! Rounding is to nearest even.
 
 use std::ops::Range;
 
@@ -28,7 +29,8 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Allocates the inputs of a kernel as its loaded program reports them and binds them with `output`.
+    /// Allocates the inputs of a kernel as its loaded program reports them and binds them with
+    /// `output`.
     ///
     /// # Errors
     /// No memory, or the device refused the binding.
@@ -104,10 +106,12 @@ struct Place {
 pub struct OpenWeights(Vec<(WriteAccess, Vec<Place>)>);
 
 impl Bound {
-    /// Takes the surfaces with weights for writing. Everything is checked here, so that writing cannot fail.
+    /// Takes the surfaces with weights for writing. Everything is checked here, so that writing
+    /// cannot fail.
     ///
     /// # Errors
-    /// A region that does not fit its surface or is not of a tensor's size in this model, or a surface in use.
+    /// A region that does not fit its surface or is not of a tensor's size in this model, or a
+    /// surface in use.
     pub fn open(&self, layout: &KernelLayout, config: &Config) -> Result<OpenWeights> {
         let mut open = Vec::new();
         for (name, surface) in &self.surfaces {
@@ -132,7 +136,8 @@ impl OpenWeights {
         self.0.iter().flat_map(|(_, places)| places.iter().map(|p| p.part))
     }
 
-    /// Rounds `values` of a tensor, which begin at its value `at`, into its place. Values without a place are left out.
+    /// Rounds `values` of a tensor, which begin at its value `at`, into its place. Values without a
+    /// place are left out.
     pub fn write(&mut self, part: Part, at: usize, values: &[f32]) {
         for (access, places) in &mut self.0 {
             for place in places.iter().filter(|p| p.part == part) {
@@ -213,8 +218,9 @@ pub fn write_region(access: &mut WriteAccess, region: &Region, values: &[f32]) -
     Ok(())
 }
 
-/// Copies fp16 heads of `[kv_heads · head_dim, len]` into a region of `ratio` times as many channels: query head `h` gets kv head
-/// `h / ratio`. The tiled keys and values of the attention's backward kernels are written so.
+/// Copies fp16 heads of `[kv_heads · head_dim, len]` into a region of `ratio` times as many
+/// channels: query head `h` gets kv head `h / ratio`. The tiled keys and values of the attention's
+/// backward kernels are written so.
 ///
 /// # Errors
 /// As [`write_region`]; also when the region's channels are no multiple of `ratio` heads.
@@ -300,8 +306,8 @@ fn copy_rows(from: &[f16], from_stride: usize, to: &mut [f16], to_stride: usize,
     }
 }
 
-/// Copies a tap of one kernel into a region of another as it is, without a rounding: the probabilities and their gradient go
-/// from `sdpaBwd1` to `sdpaBwd2` so (training-dynamic §6, 7g).
+/// Copies a tap of one kernel into a region of another as it is, without a rounding: the
+/// probabilities and their gradient go from `sdpaBwd1` to `sdpaBwd2` so (training-dynamic §6, 7g).
 ///
 /// # Errors
 /// [`ErrorKind::Layout`]: tap and region differ in size or lie outside their surfaces.
@@ -320,8 +326,8 @@ pub fn copy_tap(from: &ReadAccess, tap: &Tap, to: &mut WriteAccess, region: &Reg
     Ok(())
 }
 
-/// The words of a rectangle of an fp16 surface `[1, C, 1, W]`: from its first to the end of its last, and the words from one
-/// channel to the next.
+/// The words of a rectangle of an fp16 surface `[1, C, 1, W]`: from its first to the end of its
+/// last, and the words from one channel to the next.
 fn rectangle(
     layout: &ferrane_device::Layout,
     channel: usize,

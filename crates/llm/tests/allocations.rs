@@ -1,10 +1,12 @@
-//! The ten kernels of a training step, evaluated on the emulator, and a token of a decoder allocate nothing once they have run
-//! before. A binary of its own, for its allocator counts everybody's allocations.
+//! The ten kernels of a training step, evaluated on the emulator, and a token of a decoder allocate
+//! nothing once they have run before. A binary of its own, for its allocator counts everybody's
+//! allocations.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use ferrane_device::{Bindings, Device};
-use ferrane_emulator::{Emulator, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions};
+use ferrane_host::sync::lock;
 use ferrane_llm::config::{Config, preset};
 use ferrane_llm::decode::{Decoder, Options as Decode};
 use ferrane_llm::kernels;
@@ -27,11 +29,11 @@ fn models() -> [Config; 2] {
 
 #[test]
 fn a_decoded_token_allocates_nothing() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = lock(&TURN);
     for config in models() {
         let config = Config { vocab: 512, layers: 2, ..config };
         let weights = Weights::init(&config, Init::Normal { std: 0.02 }, 1);
-        let device = Device::new(Emulator::new(Options::default()));
+        let device = Device::new(Emulator::new(EmulatorOptions::default()));
         let mut decoder = Decoder::new(&device, &config, &weights, Decode::default()).unwrap();
         decoder.feed(&[7; 40]).unwrap();
         let mut token = || _ = decoder.feed(&[9]).unwrap();
@@ -43,10 +45,10 @@ fn a_decoded_token_allocates_nothing() {
 
 #[test]
 fn a_training_kernel_allocates_nothing() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = lock(&TURN);
     for config in models() {
         let shape = Shape::new(config, 128, Residual::Fp32, WeightForm::Packed);
-        let device = Device::new(Emulator::new(Options::default()));
+        let device = Device::new(Emulator::new(EmulatorOptions::default()));
         for kernel in Kernel::ALL {
             let (program, _) = kernels::build(&shape, kernel).unwrap();
             let executable = device.load(&program, kernel.name()).unwrap();

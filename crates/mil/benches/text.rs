@@ -1,7 +1,9 @@
-//! Reading and checking a program of 100,000 ops, and opening a weight file of 1 GiB: the times that the language promises.
+//! Reading and checking a program of 100,000 ops, and opening a weight file of 1 GiB: the times
+//! that the language promises.
 //!
-//! `cargo bench -p ferrane-mil --bench text`. Each line is the best of five runs on one core, with its limit. The weight file is
-//! sparse, so it takes no disk; opening maps it and finds one record at its end.
+//! `cargo bench -p ferrane-mil --bench text`. Each line is the best of five runs on one core, with
+//! its limit. The weight file is sparse, so it takes no disk; opening maps it and finds one record
+//! at its end.
 #![allow(clippy::print_stdout, reason = "a bench shows its times")]
 
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! Reads a package, a model, a compiled model or MIL text and writes a package, with the description it was read with.
+//! Reads a package, a model, a compiled model or MIL text and writes a package, with the
+//! description it was read with.
 //!
 //! `cargo run --example repackage -- IN OUT.mlpackage [IN OUT …]`; what is at OUT is replaced.
 

@@ -1,16 +1,19 @@
 //! A program's ports as the multiarrays of Core ML's E5 runtime (apple-runtime §9).
 //!
-//! That runtime takes tensors of fp32 at its boundary, with the names and shapes of a model description. [`multiarrays`] puts casts
-//! around a program, so that its ports are such tensors and its ops see what they saw; every element type that is cast has all its
-//! values in fp32, so no number changes. int32, which has not, stays: a multiarray can hold it. A port without axes gets one of
-//! extent 1, since a multiarray has at least one. [`outline`] is a program with the same ports and nothing behind them, to make a
-//! description from, and [`with_echo`] adds what tells whether a program ran at all.
+//! That runtime takes tensors of fp32 at its boundary, with the names and shapes of a model
+//! description. [`multiarrays`] puts casts around a program, so that its ports are such tensors and
+//! its ops see what they saw; every element type that is cast has all its values in fp32, so no
+//! number changes. int32, which has not, stays: a multiarray can hold it. A port without axes gets
+//! one of extent 1, since a multiarray has at least one. [`outline`] is a program with the same
+//! ports and nothing behind them, to make a description from, and [`with_echo`] adds what tells
+//! whether a program ran at all.
 
 use std::collections::HashSet;
 
 use crate::build::Builder;
 use crate::error::MilError;
-use crate::ops::{self, InferContext, Opset};
+use crate::ops::{self, InferContext};
+use crate::opset::Opset;
 use crate::program::{Arg, Constant, DataType, Function, Op, OpId, Program, Type, Value, ValueDef, ValueId};
 use crate::verify::verify;
 use crate::weights::Weights;
@@ -24,7 +27,8 @@ pub const ECHO_OUTPUT: &str = "ferrane_echo_y";
 /// What a port of this type is at the boundary.
 ///
 /// # Errors
-/// [`MilError::Invalid`] for what is no tensor with known extents, or of elements that neither fp32 nor int32 can hold.
+/// [`MilError::Invalid`] for what is no tensor with known extents, or of elements that neither fp32
+/// nor int32 can hold.
 pub fn port_type(name: &str, ty: &Type) -> Result<Type, MilError> {
     use DataType::{Bool, Fp16, Fp32, Int8, Int16, Int32, UInt8, UInt16};
     let bad = |why: &str| MilError::Invalid { reason: format!("the port `{name}` is a {ty}, and {why}") };
@@ -41,8 +45,8 @@ pub fn port_type(name: &str, ty: &Type) -> Result<Type, MilError> {
 /// The program with casts around it, where its ports are not yet as [`port_type`] has them.
 ///
 /// # Errors
-/// A port that cannot be such a tensor; a port that is input and output at once; a function with several bodies; an opset without
-/// a cast that is needed.
+/// A port that cannot be such a tensor; a port that is input and output at once; a function with
+/// several bodies; an opset without a cast that is needed.
 pub fn multiarrays(program: &Program) -> Result<Program, MilError> {
     let mut program = program.clone();
     let Program { functions, weights, .. } = &mut program;
@@ -53,12 +57,13 @@ pub fn multiarrays(program: &Program) -> Result<Program, MilError> {
     Ok(program)
 }
 
-/// A program of one function `main` with the ports that [`multiarrays`] gives the function; its outputs are zeros.
+/// A program of one function `main` with the ports that [`multiarrays`] gives the function; its
+/// outputs are zeros.
 ///
 /// # Errors
 /// As [`multiarrays`].
 pub fn outline(function: &Function) -> Result<Program, MilError> {
-    let mut b = Builder::new("main", function.opset());
+    let mut b = Builder::new("main", function.opset_tag());
     for input in &function.inputs {
         let value = function.value(*input);
         b.input(&value.name, port_type(&value.name, &value.ty)?)?;
@@ -77,8 +82,8 @@ pub fn outline(function: &Function) -> Result<Program, MilError> {
     b.finish(&outputs)
 }
 
-/// The program with one more input and one more output of a function, `y = x + 1`, that say whether the function ran: whatever else
-/// it computes, these come out right or it did not run.
+/// The program with one more input and one more output of a function, `y = x + 1`, that say whether
+/// the function ran: whatever else it computes, these come out right or it did not run.
 ///
 /// # Errors
 /// There is no such function, or the names are taken.
@@ -110,7 +115,7 @@ struct Edit<'a> {
 
 impl<'a> Edit<'a> {
     fn new(function: &'a mut Function, weights: &'a Weights) -> Result<Edit<'a>, MilError> {
-        let opset = Opset::from_name(function.opset());
+        let opset = function.opset_tag().known();
         let (Some(opset), [_]) = (opset, function.bodies.as_slice()) else {
             let reason = format!("`{}` is not a function of one body in a known opset", function.name);
             return Err(MilError::Invalid { reason });
@@ -250,7 +255,8 @@ impl<'a> Edit<'a> {
         if self.function.value(x).ty != ty {
             return Err(MilError::shape("cast", format!("gives no {ty}")));
         }
-        // The last op computes the old value from now on: whoever reads it stays as it is. Its own result was the last to be made.
+        // The last op computes the old value from now on: whoever reads it stays as it is. Its own
+        // result was the last to be made.
         let def = self.function.value(x).def;
         if let ValueDef::Op(op, _) = def {
             self.function.ops[op.index()].outputs = vec![old];

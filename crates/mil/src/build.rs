@@ -1,7 +1,8 @@
 //! The builder: programs from code, every op checked against the registry as it is added.
 //!
-//! Names are made unique, so that a piece of a program can be built twice. Constants given as arguments become `const` ops named
-//! after op and argument (`scores_transpose_y`), the form that every engine accepts. Nothing is added by a call that fails.
+//! Names are made unique, so that a piece of a program can be built twice. Constants given as
+//! arguments become `const` ops named after op and argument (`scores_transpose_y`), the form that
+//! every engine accepts. Nothing is added by a call that fails.
 
 mod blocks;
 mod calls;
@@ -11,7 +12,8 @@ pub use calls::Conv;
 use std::collections::HashSet;
 
 use crate::error::MilError;
-use crate::ops::{self, InferContext, Opset, Presence};
+use crate::ops::{self, InferContext, Presence};
+use crate::opset::OpsetTag;
 use crate::program::{
     Arg, Block, BlockId, Constant, DataType, Dialect, Function, Op, OpId, Payload, Program, Type, Value, ValueDef,
     ValueId,
@@ -38,7 +40,6 @@ pub fn build_info() -> Constant {
 pub struct Builder {
     function: Function,
     weights: Weights,
-    opset: Opset,
     names: HashSet<String>,
     /// Where ops are added: the body, or a nested block while it is built.
     block: BlockId,
@@ -69,20 +70,21 @@ impl From<&[ValueId]> for Arg {
 }
 
 impl Builder {
-    /// A function `name` in an opset (`ios18`), without inputs and ops yet. An opset that is none makes every op unknown.
-    pub fn new(name: &str, opset: &str) -> Builder {
+    /// An empty function `name` in an opset: `Opset::IOS18`, or its name, `"ios18"`. If the name is
+    /// not that of an opset, the first op that is added reports it, and so does
+    /// [`finish`](Builder::finish).
+    pub fn new(name: &str, opset: impl Into<OpsetTag>) -> Builder {
         let function = Function {
             name: name.to_string(),
-            bodies: vec![(opset.to_string(), BlockId(0))],
+            bodies: vec![(opset.into(), BlockId(0))],
             blocks: vec![Block::default()],
             ..Function::default()
         };
-        let opset = Opset::from_name(opset).unwrap_or(Opset(0));
-        Builder { function, weights: Weights::new(), opset, names: HashSet::new(), block: BlockId(0) }
+        Builder { function, weights: Weights::new(), names: HashSet::new(), block: BlockId(0) }
     }
 
     /// As [`Builder::new`], over weights that are there already: their records keep their ids.
-    pub(crate) fn over(name: &str, opset: &str, weights: Weights) -> Builder {
+    pub(crate) fn over(name: &str, opset: &OpsetTag, weights: Weights) -> Builder {
         Builder { weights, ..Builder::new(name, opset) }
     }
 
@@ -111,11 +113,12 @@ impl Builder {
         Ok(self.push_const(name, value))
     }
 
-    /// Adds a `const` op whose elements lie in a blob file, record offset 64. `path` is what text says:
-    /// `@model_path/weights/mask.bin`. `bytes` are row-major little-endian elements.
+    /// Adds a `const` op whose elements lie in a blob file, record offset 64. `path` is what text
+    /// says: `@model_path/weights/mask.bin`. `bytes` are row-major little-endian elements.
     ///
     /// # Errors
-    /// [`MilError::Constant`] when the number of bytes disagrees with the type, or a blob file cannot hold the element type.
+    /// [`MilError::Constant`] when the number of bytes disagrees with the type, or a blob file
+    /// cannot hold the element type.
     pub fn weight(
         &mut self,
         name: &str,
@@ -134,8 +137,8 @@ impl Builder {
         self.weight_record(name, dtype, shape, id)
     }
 
-    /// Adds a `const` op over a record that is already in the weights (see [`Builder::weights_mut`]), so that several constants
-    /// can share one.
+    /// Adds a `const` op over a record that is already in the weights (see
+    /// [`Builder::weights_mut`]), so that several constants can share one.
     ///
     /// # Errors
     /// [`MilError::Constant`] when record and type disagree.
@@ -173,7 +176,8 @@ impl Builder {
         self.ty(id).shape().ok_or_else(|| MilError::shape("shape", format!("{} has unknown extents", self.ty(id))))
     }
 
-    /// A scalar of the element type of `like`, for arithmetic with it: fp16 (rounded to nearest even), fp32 or int32.
+    /// A scalar of the element type of `like`, for arithmetic with it: fp16 (rounded to nearest
+    /// even), fp32 or int32.
     ///
     /// # Errors
     /// [`MilError::Constant`] for another element type.
@@ -222,12 +226,15 @@ impl Builder {
         Ok(self.push(op, name, args, types))
     }
 
-    /// Ends the program: the values become the outputs under these names, in this order. A value that already has a meaning (an
-    /// input, or an output under another name) is passed through `identity`.
+    /// Ends the program: the values become the outputs under these names, in this order. A value
+    /// that already has a meaning (an input, or an output under another name) is passed through
+    /// `identity`.
     ///
     /// # Errors
-    /// [`MilError::Name`] for a name that is malformed, double or an input's; [`MilError::Invalid`] without outputs.
+    /// [`MilError::Name`] for a name that is malformed, double or an input's; [`MilError::Invalid`]
+    /// without outputs; [`MilError::UnknownOpset`].
     pub fn finish(mut self, outputs: &[(&str, ValueId)]) -> Result<Program, MilError> {
+        self.function.opset()?;
         for (i, (name, _)) in outputs.iter().enumerate() {
             self.check_name(name)?;
             let is_input = self.function.inputs.iter().any(|v| self.function.value(*v).name == *name);
@@ -259,7 +266,7 @@ impl Builder {
     }
 
     fn infer(&self, op: &str, args: &[(String, Arg)]) -> Result<Vec<Type>, MilError> {
-        let def = ops::lookup(op, self.opset)?;
+        let def = ops::lookup(op, self.function.opset()?)?;
         if op == "const" {
             return Err(MilError::shape(op, "is added by `constant` and `weight`"));
         }
@@ -320,7 +327,7 @@ impl Builder {
 
     /// Adds the defaults that engines want to see.
     fn spell_defaults(&self, op: &str, mut args: Vec<(String, Arg)>) -> Vec<(String, Arg)> {
-        let Some(def) = ops::find(op, self.opset) else { return args };
+        let Some(def) = self.function.opset_tag().known().and_then(|opset| ops::find(op, opset)) else { return args };
         let domain = |name: &str| match args.iter().find(|(n, _)| n == name) {
             Some((_, Arg::Value(v))) => self.ty(*v).dtype(),
             Some((_, Arg::Const(c))) => c.ty().dtype(),
@@ -458,6 +465,7 @@ pub(crate) fn check_constant(name: &str, value: &Constant, weights: &Weights) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::opset::Opset;
 
     fn fp16(shape: &[usize]) -> Type {
         Type::tensor(DataType::Fp16, shape)
@@ -500,6 +508,28 @@ mod tests {
         assert_eq!(b.function.ops.len(), before);
         let old = Builder::new("main", "ios17").op("scaled_dot_product_attention", "y", []);
         assert!(matches!(old, Err(MilError::LaterOp { .. })));
+        Ok(())
+    }
+
+    #[test]
+    fn an_opset_is_given_typed_or_by_name_and_a_misspelled_one_is_one_error() -> Result<(), MilError> {
+        let build = |mut b: Builder| {
+            let x = b.input("x", fp16(&[2]))?;
+            let y = b.relu("y", x)?;
+            b.finish(&[("y", y)])
+        };
+        for program in [build(Builder::new("main", Opset::IOS18))?, build(Builder::new("main", "ios18"))?] {
+            assert_eq!(program.functions[0].opset(), Ok(Opset::IOS18));
+        }
+        let error = build(Builder::new("main", "iso18")).expect_err("no opset");
+        assert_eq!(
+            error.to_string(),
+            "no opset `iso18` (did you mean `ios18`?); the opsets are ios15, ios16, ios17 and ios18"
+        );
+        // A function without ops is refused when it is finished.
+        let mut b = Builder::new("main", "ios");
+        let c = b.constant("c", Constant::fp16(1.0))?;
+        assert!(matches!(b.finish(&[("c", c)]), Err(MilError::UnknownOpset { .. })));
         Ok(())
     }
 

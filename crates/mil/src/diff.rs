@@ -1,9 +1,10 @@
 //! What differs between two programs.
 //!
-//! Ops correspond if their first results have one name, which tools keep where they change little. Names mean nothing, though: two
-//! functions whose ops do the same in the same order are the same whatever their values are called, and [`diff`] says nothing
-//! of them. Constants are compared by their bytes, wherever these lie; what text alone shows (attributes such as `name`, the
-//! paths of blob files, the order of arguments) is not looked at.
+//! Ops correspond if their first results have one name, which tools keep where they change little.
+//! Names mean nothing, though: two functions whose ops do the same in the same order are the same
+//! whatever their values are called, and [`diff`] says nothing of them. Constants are compared by
+//! their bytes, wherever these lie; what text alone shows (attributes such as `name`, the paths of
+//! blob files, the order of arguments) is not looked at.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -55,7 +56,8 @@ impl Kind {
     }
 }
 
-/// The differences of `b` from `a`, function by function in the order of `a`; none if they compute the same by the same ops.
+/// The differences of `b` from `a`, function by function in the order of `a`; none if they compute
+/// the same by the same ops.
 pub fn diff(a: &Program, b: &Program) -> Vec<Difference> {
     let mut found = Vec::new();
     for function in &a.functions {
@@ -120,7 +122,7 @@ fn functions(a: &Side<'_>, b: &Side<'_>, found: &mut Vec<Difference>) {
     let mut tell = |kind, name: String, message| {
         found.push(Difference { kind, function: a.function.name.clone(), name, message });
     };
-    let (old, new) = (a.function.opset(), b.function.opset());
+    let (old, new) = (a.function.opset_tag(), b.function.opset_tag());
     if old != new {
         tell(Kind::Signature, String::new(), format!("opset {old} became {new}"));
     }
@@ -250,7 +252,8 @@ fn constants(a: &Weights, old: &Constant, b: &Weights, new: &Constant, tell: &mu
     }
 }
 
-/// The same value: numbers by their bytes, wherever they lie. A weight that is not there equals nothing.
+/// The same value: numbers by their bytes, wherever they lie. A weight that is not there equals
+/// nothing.
 fn equal(a: &Weights, x: &Constant, b: &Weights, y: &Constant) -> bool {
     match (x, y) {
         (Constant::Tensor { .. }, Constant::Tensor { .. }) if x.ty() == y.ty() => match (x.bytes(a), y.bytes(b)) {
@@ -272,8 +275,8 @@ fn all_equal(a: &Weights, xs: &[Constant], b: &Weights, ys: &[Constant]) -> bool
     xs.len() == ys.len() && xs.iter().zip(ys).all(|(x, y)| equal(a, x, b, y))
 }
 
-/// True if the bodies have the same ops in the same order, every one with operands from the same places. `const` ops are looked
-/// at where they are used, so their order does not count.
+/// True if the bodies have the same ops in the same order, every one with operands from the same
+/// places. `const` ops are looked at where they are used, so their order does not count.
 fn same_but_for_names(a: &Side<'_>, b: &Side<'_>) -> bool {
     let working =
         |side: &Side<'_>| -> Vec<usize> { (0..side.ops.len()).filter(|&i| side.ops[i].name != "const").collect() };
@@ -286,7 +289,8 @@ fn same_but_for_names(a: &Side<'_>, b: &Side<'_>) -> bool {
     if left.len() != right.len() || !pair(&a.function.inputs, &b.function.inputs) {
         return false;
     }
-    // First every definition is paired, then every use is compared: a loop's block may be used before its place.
+    // First every definition is paired, then every use is compared: a loop's block may be used
+    // before its place.
     for (i, j) in left.iter().zip(&right) {
         let (x, y) = (a.ops[*i], b.ops[*j]);
         let blocks = x.blocks.len() == y.blocks.len()

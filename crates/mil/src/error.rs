@@ -1,8 +1,11 @@
 //! What can be wrong with one op, one name or one weight.
 //!
-//! Each kind has a [`Code`]; the reader of text turns an error into a diagnostic with a span, the builder returns it as it is.
+//! Each kind has a [`Code`]; the reader of text turns an error into a diagnostic with a span, the
+//! builder returns it as it is.
 
 use ferrane_diag::Code;
+
+use crate::codes;
 
 /// An error of the language. Messages name the op and the argument.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +19,14 @@ pub enum MilError {
         /// The opset asked.
         opset: String,
         /// The nearest op.
+        suggestion: Option<String>,
+    },
+    /// The tag names no opset.
+    #[error("no opset `{opset}`{}; the opsets are ios15, ios16, ios17 and ios18", hint(.suggestion))]
+    UnknownOpset {
+        /// The tag, as written.
+        opset: String,
+        /// The nearest opset.
         suggestion: Option<String>,
     },
     /// The op exists in later opsets only.
@@ -141,20 +152,21 @@ fn hint(suggestion: &Option<String>) -> String {
 impl MilError {
     /// The diagnostic code of the kind.
     pub fn code(&self) -> Code {
-        Code(match self {
-            MilError::Name { .. } => 201,
-            MilError::UnknownOp { .. } | MilError::LaterOp { .. } => 204,
-            MilError::UnknownArgument { .. } | MilError::LaterArgument { .. } => 205,
-            MilError::MissingArgument { .. } => 206,
-            MilError::DuplicateArgument { .. } => 207,
-            MilError::ArgumentType { .. } => 208,
-            MilError::NotConstant { .. } => 209,
-            MilError::Shape { .. } => 210,
-            MilError::ResultType { .. } => 211,
-            MilError::Constant { .. } => 212,
-            MilError::Opset { .. } => 213,
-            MilError::Invalid { .. } => 290,
-        })
+        match self {
+            MilError::UnknownOpset { .. } => codes::UNKNOWN_OPSET,
+            MilError::Name { .. } => codes::INVALID_NAME,
+            MilError::UnknownOp { .. } | MilError::LaterOp { .. } => codes::UNKNOWN_OP,
+            MilError::UnknownArgument { .. } | MilError::LaterArgument { .. } => codes::UNKNOWN_ARGUMENT,
+            MilError::MissingArgument { .. } => codes::MISSING_ARGUMENT,
+            MilError::DuplicateArgument { .. } => codes::DUPLICATE_ARGUMENT,
+            MilError::ArgumentType { .. } => codes::ARGUMENT_TYPE,
+            MilError::NotConstant { .. } => codes::NOT_CONSTANT,
+            MilError::Shape { .. } => codes::SHAPE_MISMATCH,
+            MilError::ResultType { .. } => codes::RESULT_TYPE,
+            MilError::Constant { .. } => codes::INVALID_CONSTANT,
+            MilError::Opset { .. } => codes::NOT_IN_OPSET,
+            MilError::Invalid { .. } => codes::INVALID_PROGRAM,
+        }
     }
 
     pub(crate) fn shape(op: &str, reason: impl Into<String>) -> MilError {

@@ -1,8 +1,9 @@
 //! Formatting of text: the printer's spelling, with the comments of the text that was read.
 //!
-//! A [`Program`](crate::Program) holds no comments. What text and its printed form have in common is the sequence of statements,
-//! which `{`, `}` and `;` outside of brackets mark; so a comment is carried to the same place in that sequence: behind the
-//! statement whose line it ends, else on lines of its own before the next one. Formatting twice is formatting once.
+//! A [`Program`](crate::Program) holds no comments. What text and its printed form have in common
+//! is the sequence of statements, which `{`, `}` and `;` outside of brackets mark; so a comment is
+//! carried to the same place in that sequence: behind the statement whose line it ends, else on
+//! lines of its own before the next one. Formatting twice is formatting once.
 
 use ferrane_diag::Diagnostics;
 
@@ -12,7 +13,8 @@ use crate::weights::{Strictness, Weights};
 
 /// The text in the printer's spelling, in its own dialect or in another one.
 ///
-/// Blob files are not looked for, and ops are taken as they are declared: what is formatted need not be right.
+/// Blob files are not looked for, and ops are taken as they are declared: what is formatted need
+/// not be right.
 ///
 /// # Errors
 /// What the reader tells when it is no MIL.
@@ -53,7 +55,8 @@ struct Line<'a> {
 
 /// The lines of a text.
 fn marks(text: &str) -> impl Iterator<Item = Line<'_>> {
-    // Brackets of attributes and arguments: what is in them marks nothing. Text that was read has its brackets in pairs.
+    // Brackets of attributes and arguments: what is in them marks nothing. Text that was read has
+    // its brackets in pairs.
     let (mut open, mut marks) = (0usize, 0usize);
     text.lines().map(move |line| {
         let (mut string, mut escaped, mut trails, mut comment) = (false, false, false, None);
@@ -87,7 +90,8 @@ fn carry(comments: &[Comment<'_>], printed: &str) -> String {
     let mut comments = comments.iter().peekable();
     let mut passed = 0;
     for line in marks(printed) {
-        // Those before the first mark of this line. What trails behind a mark of this very line waits for its end.
+        // Those before the first mark of this line. What trails behind a mark of this very line
+        // waits for its end.
         let indent = &line.text[..line.text.len() - line.text.trim_start().len()];
         while let Some(comment) = comments.next_if(|c| c.after <= passed) {
             out.push_str(indent);

@@ -1,11 +1,14 @@
-//! A program in another opset: every op is judged by that opset's signature, and what can be said in it is rewritten.
+//! A program in another opset: every op is judged by that opset's signature, and what can be said
+//! in it is rewritten.
 //!
-//! Only the spelling of arguments changes, never a number: an argument that the other opset does not know is left out where it has
-//! its default, and one that the other opset wants written, or defaults differently, is written with the default it had. What cannot
-//! be said is told, all of it, and the program stays as it was.
+//! Only the spelling of arguments changes, never a number: an argument that the other opset does
+//! not know is left out where it has its default, and one that the other opset wants written, or
+//! defaults differently, is written with the default it had. What cannot be said is told, all of
+//! it, and the program stays as it was.
 
 use crate::error::MilError;
-use crate::ops::{self, Literal, Opset, Presence};
+use crate::ops::{self, Literal, Presence};
+use crate::opset::{Opset, OpsetTag};
 use crate::program::{Arg, Constant, DataType, Function, Op, Program, Type, ValueId};
 use crate::verify::{check_op, verify};
 use crate::weights::Weights;
@@ -38,20 +41,20 @@ pub struct Unsaid {
 /// Rewrites of one op at most; each settles one argument.
 const REWRITES: usize = 64;
 
-/// The program with every function in the opset. A function that has a body in it already keeps that one; else its first body is
-/// rewritten. Other bodies are left out.
+/// The program with every function in the opset. A function that has a body in it already keeps
+/// that one; else its first body is rewritten. Other bodies are left out.
 ///
 /// # Errors
-/// Every op and value that the opset does not have in this form, or the invariant that the program breaks.
+/// Every op and value that the opset does not have in this form, or the invariant that the program
+/// breaks.
 pub fn to_opset(program: &Program, opset: Opset) -> Result<(Program, Vec<Change>), Vec<Unsaid>> {
     verify(program).map_err(|e| {
         let (function, value) = Default::default();
         vec![Unsaid { function, value, reason: e.to_string() }]
     })?;
-    let tag = opset.to_string();
     let (mut program, mut changes, mut problems) = (program.clone(), Vec::new(), Vec::new());
     for function in &mut program.functions {
-        let kept = function.bodies.iter().position(|(o, _)| *o == tag).unwrap_or(0);
+        let kept = function.bodies.iter().position(|(tag, _)| tag.known() == Some(opset)).unwrap_or(0);
         function.bodies.swap(0, kept);
         function.bodies.truncate(1);
         match body_to_opset(function, 0, opset, &program.weights) {
@@ -75,7 +78,7 @@ pub(crate) fn body_to_opset(
     let name = function.name.clone();
     let unsaid = |value: &str, reason: String| Unsaid { function: name.clone(), value: value.to_string(), reason };
     let Some((old, root)) = function.bodies.get(body).cloned() else { return Ok(Vec::new()) };
-    let Some(from) = Opset::from_name(&old) else {
+    let Some(from) = old.known() else {
         return Err(vec![unsaid("", format!("`{old}` is no opset that is known"))]);
     };
     let (mut values, mut ops) = (function.inputs.clone(), Vec::new());
@@ -114,7 +117,7 @@ pub(crate) fn body_to_opset(
     for (id, op) in rewritten {
         function.ops[id.index()] = op;
     }
-    function.bodies[body].0 = opset.to_string();
+    function.bodies[body].0 = OpsetTag::Known(opset);
     Ok(changes)
 }
 
@@ -212,9 +215,10 @@ mod tests {
 
     #[test]
     fn defaults_of_the_newer_opset_are_left_out() {
-        // `validate_indices` came with iOS 17, false if not given (coremltools 9.0, iOS17 gather); `batch_dims` with iOS 16.
+        // `validate_indices` came with iOS 17, false if not given (coremltools 9.0, iOS17 gather);
+        // `batch_dims` with iOS 16.
         let (lower, changes) = to_opset(&gather("false"), Opset::IOS16).expect("can be said");
-        assert_eq!(lower.functions[0].opset(), "ios16");
+        assert_eq!(lower.functions[0].opset(), Ok(Opset::IOS16));
         assert!(!print(&lower).contains("validate_indices") && print(&lower).contains("batch_dims"));
         assert_eq!(changes.len(), 1);
         assert!(changes[0].value == "y" && changes[0].what.contains("validate_indices"), "{changes:?}");

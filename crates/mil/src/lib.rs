@@ -1,8 +1,9 @@
 //! The Model Intermediate Language (MIL) of Core ML: programs, ops, text and weights.
 //!
-//! A [`Program`] is built by [`Builder`], read from text or out of a package, and is immutable at crate borders. Its values live
-//! in one arena per function with typed ids; constants are inline bytes or a [`WeightId`] into the program's [`Weights`], so no
-//! pass or dialect can pair a program with the wrong file.
+//! A [`Program`] is built by [`Builder`], read from text or out of a package, and is immutable at
+//! crate borders. Its values live in one arena per function with typed ids; constants are inline
+//! bytes or a [`WeightId`] into the program's [`Weights`], so no pass or dialect can pair a program
+//! with the wrong file.
 //!
 //! ```
 //! use ferrane_mil::{Builder, Constant, DataType, Type, Weights, parse, print};
@@ -25,6 +26,7 @@
 
 pub mod boundary;
 mod build;
+pub mod codes;
 pub mod diff;
 mod error;
 mod eval;
@@ -32,6 +34,7 @@ mod format;
 pub mod grad;
 pub mod level;
 pub mod ops;
+mod opset;
 pub mod package;
 pub mod passes;
 pub mod program;
@@ -43,7 +46,7 @@ pub use build::{Builder, Conv, build_info};
 pub use error::MilError;
 pub use eval::Evaluate;
 pub use format::format;
-pub use ops::Opset;
+pub use opset::{Opset, OpsetTag};
 pub use program::{
     Arg, Block, BlockId, Constant, DataType, Dialect, Dim, Function, Op, OpId, Program, Type, Value, ValueDef, ValueId,
 };

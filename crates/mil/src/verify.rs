@@ -1,14 +1,17 @@
 //! The invariants of a program, checked where it crosses a crate border.
 //!
-//! What passes: every id points into its arena; inputs, outputs of ops and parameters of blocks are defined where they say; a
-//! value is used after its definition, in its own block or a nested one; no two values that are visible at one place have one
-//! name (blocks beside each other may use the same); constants agree with their types; a function has a body, and every op stands in one block. Not checked here: signatures and shapes ([`check`]).
+//! What passes: every id points into its arena; inputs, outputs of ops and parameters of blocks are
+//! defined where they say; a value is used after its definition, in its own block or a nested one;
+//! no two values that are visible at one place have one name (blocks beside each other may use the
+//! same); constants agree with their types; a function has a body, and every op stands in one
+//! block. Not checked here: signatures and shapes ([`check`]).
 
 use std::collections::HashSet;
 
 use crate::build::check_constant;
 use crate::error::MilError;
-use crate::ops::{self, InferContext, Opset};
+use crate::ops::{self, InferContext};
+use crate::opset::Opset;
 use crate::program::{Arg, BlockId, Constant, Function, Op, OpId, Program, ValueDef, ValueId};
 use crate::weights::Weights;
 
@@ -30,11 +33,12 @@ pub fn verify(program: &Program) -> Result<(), MilError> {
     Ok(())
 }
 
-/// Checks every op against the registry: it is known in its opset, its arguments fit, its results have the inferred types.
+/// Checks every op against the registry: it is known in its opset, its arguments fit, its results
+/// have the inferred types.
 ///
 /// # Errors
-/// Every op that does not, with its id in its function; of a body whose opset is unknown, only the first op. Call [`verify`]
-/// first: ids are trusted here.
+/// Every op that does not, with its id in its function; of a body whose opset is unknown, only the
+/// first op. Call [`verify`] first: ids are trusted here.
 pub fn check(function: &Function, weights: &Weights) -> Vec<(OpId, MilError)> {
     let opsets = opsets(function);
     let mut errors = Vec::new();
@@ -56,12 +60,12 @@ pub fn check(function: &Function, weights: &Weights) -> Vec<(OpId, MilError)> {
 
 /// The opset of each op: that of the body it stands in.
 fn opsets(function: &Function) -> Vec<Option<Opset>> {
-    let mut opsets = vec![Opset::from_name(function.opset()); function.ops.len()];
-    for (name, body) in function.bodies.iter().skip(1) {
+    let mut opsets = vec![function.opset_tag().known(); function.ops.len()];
+    for (tag, body) in function.bodies.iter().skip(1) {
         let mut open = vec![*body];
         while let Some(block) = open.pop() {
             for &op in &function.block(block).ops {
-                opsets[op.index()] = Opset::from_name(name);
+                opsets[op.index()] = tag.known();
                 open.extend_from_slice(&function.op(op).blocks);
             }
         }
@@ -118,7 +122,8 @@ impl<'a> Verifier<'a> {
             return fail(format!("function `{}` has no body", f.name));
         }
         for (_, body) in &f.bodies {
-            // New sets: clearing costs what the largest body filled, and there may be many small ones behind it.
+            // New sets: clearing costs what the largest body filled, and there may be many small
+            // ones behind it.
             (self.visible, self.names) = (HashSet::new(), HashSet::new());
             for (i, &input) in f.inputs.iter().enumerate() {
                 self.define(input, ValueDef::Input(i as u32))?;

@@ -1,4 +1,5 @@
-//! Tests of the language against outside truth (the data folder) and against random programs and bytes.
+//! Tests of the language against outside truth (the data folder) and against random programs and
+//! bytes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "all/blobs.rs"]

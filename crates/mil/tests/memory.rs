@@ -1,4 +1,5 @@
-//! Reading hostile text takes memory in proportion to its size. A test binary of its own, because it counts every allocation.
+//! Reading hostile text takes memory in proportion to its size. A test binary of its own, because
+//! it counts every allocation.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -6,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ferrane_mil::{Missing, Options, Strictness, Types, Weights, parse_with};
 
-/// Bytes of memory for each byte of text. The worst are lists of scalars, two bytes each (`1,`), and statements of four (`a();`),
-/// of which each is a constant or an op of its own, in a vector that doubles, so that the old one and one of twice its size stand
-/// side by side while it grows: they take 108 and 103 times the text where it has just grown. A sixth is left for other targets.
+/// Bytes of memory for each byte of text. The worst are lists of scalars, two bytes each (`1,`),
+/// and statements of four (`a();`), of which each is a constant or an op of its own, in a vector
+/// that doubles, so that the old one and one of twice its size stand side by side while it grows:
+/// they take 108 and 103 times the text where it has just grown. A sixth is left for other targets.
 const MULTIPLE: usize = 128;
 /// What any text may take: the registry's index, the diagnostics that are kept.
 const BASE: usize = 4 << 20;

@@ -1,12 +1,13 @@
 //! Times the ten kernels of a preset on the emulator, beside the bare matrix products in them.
 //!
-//! `cargo run --release -p ferrane-suite --example kernel -- [PRESET] [SEQ] [KERNEL]`; with a kernel's name, its steps too.
+//! `cargo run --release -p ferrane-suite --example kernel -- [PRESET] [SEQ] [KERNEL]`; with a
+//! kernel's name, its steps too.
 #![allow(clippy::print_stdout)]
 
 use std::time::{Duration, Instant};
 
 use ferrane_device::{Bindings, Device};
-use ferrane_emulator::{Emulator, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions};
 use ferrane_llm::kernels;
 use ferrane_llm::layout::{Kernel, Residual, Shape, WeightForm};
 
@@ -16,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seq = args.get(1).map_or(Ok(256), |s| s.parse())?;
     let config = ferrane_llm::config::preset(preset)?;
     let shape = Shape::new(config, seq, Residual::Fp32, WeightForm::Packed);
-    let device = Device::new(Emulator::new(Options::default()));
+    let device = Device::new(Emulator::new(EmulatorOptions::default()));
     println!("{preset}, {seq} tokens, {}", device.name());
     for kernel in Kernel::ALL {
         let (program, _) = kernels::build(&shape, kernel)?;
@@ -37,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             request.evaluate()?;
             best = best.min(start.elapsed());
         }
-        let steps = Emulator::new(Options::default()).trace(&program, 10)?;
+        let steps = Emulator::new(EmulatorOptions::default()).time_steps(&program, 10)?;
         let product: Duration = steps.iter().filter(|s| s.op == "matmul").map(|s| s.wall).sum();
         println!("{:12} {best:8.2?}   products {product:8.2?}   {} steps", kernel.name(), steps.len());
         if args.get(2).is_some_and(|k| k == kernel.name()) {

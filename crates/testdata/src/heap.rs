@@ -1,6 +1,7 @@
 //! A heap that counts what is taken from it, for tests that something allocates nothing.
 //!
-//! Everybody's allocations count, of whichever thread: such a test is a binary of its own, with one test in it.
+//! Everybody's allocations count, of whichever thread: such a test is a binary of its own, with one
+//! test in it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,8 +1,8 @@
 //! Finds the test data, writes the data report, and counts allocations ([`heap`]).
 //!
-//! Data lie in the folder that `FERRANE_DATA` names, or in `../shared/data` beside the workspace. Where a folder is absent the
-//! suite says so and passes, unless `FERRANE_REQUIRE_DATA=1` turns absence into a failure. A suite takes the cases that lie
-//! there; it never lists them by name.
+//! Data lie in the folder that `FERRANE_DATA` names, or in `../shared/data` beside the workspace.
+//! Where a folder is absent the suite says so and passes, unless `FERRANE_REQUIRE_DATA=1` turns
+//! absence into a failure. A suite takes the cases that lie there; it never lists them by name.
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
@@ -22,8 +22,8 @@ pub fn root() -> Option<PathBuf> {
     root.is_dir().then_some(root)
 }
 
-/// Speaks to the person who runs the tests. The harness swallows what the print macros of a passing test write, and a skipped suite
-/// must be seen.
+/// Speaks to the person who runs the tests. The harness swallows what the print macros of a passing
+/// test write, and a skipped suite must be seen.
 fn say(text: &str) {
     // Nobody listens: then nothing is lost.
     let _ = writeln!(std::io::stderr(), "{text}");
@@ -54,7 +54,8 @@ struct Line<'a> {
 }
 
 impl Suite {
-    /// Opens the suite `name` over `folder` (relative to the data root). `None`, with a word to the reader, where it is absent.
+    /// Opens the suite `name` over `folder` (relative to the data root). `None`, with a word to the
+    /// reader, where it is absent.
     ///
     /// # Panics
     /// When the folder is absent and `FERRANE_REQUIRE_DATA=1`.
@@ -74,7 +75,8 @@ impl Suite {
         &self.folder
     }
 
-    /// Counts one case; an error is kept and fails the suite at its end, so that one run shows them all.
+    /// Counts one case; an error is kept and fails the suite at its end, so that one run shows them
+    /// all.
     pub fn case(&mut self, id: &str, result: Result<(), String>) {
         self.cases += 1;
         match result {

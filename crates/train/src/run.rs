@@ -1,15 +1,16 @@
 //! The training loop.
 //!
-//! An update is a window of `accum` micro-steps of `batch` sequences each; then norm, clipping, AdamW with staging. All state
-//! that decides about results lives at the borders between updates: weights, moments, and [`State`]. So a checkpoint is
-//! always one of a border.
+//! An update is a window of `accum` micro-steps of `batch` sequences each; then norm, clipping,
+//! AdamW with staging. All state that decides about results lives at the borders between updates:
+//! weights, moments, and [`State`]. So a checkpoint is always one of a border.
 //!
-//! The one decision: a run that is stopped inside a window gives up the window and goes back to its start, sampler
-//! included. That costs at most one window's work and makes N updates, stop, resume, M updates the same bits as N + M, with
-//! no partial gradients on the disk.
+//! The one decision: a run that is stopped inside a window gives up the window and goes back to its
+//! start, sampler included. That costs at most one window's work and makes N updates, stop, resume,
+//! M updates the same bits as N + M, with no partial gradients on the disk.
 //!
-//! A loss or gradient that is not finite skips its update: gradients are dropped, weights and moments stay, the loss scale
-//! halves. It is counted and told. What is left of that window is not computed, for its sum is of no worth any more.
+//! A loss or gradient that is not finite skips its update: gradients are dropped, weights and
+//! moments stay, the loss scale halves. It is counted and told. What is left of that window is not
+//! computed, for its sum is of no worth any more.
 
 mod event;
 mod options;
@@ -31,8 +32,8 @@ use crate::metrics::{self, Efficiency, EngineMemory, Flops, JsonLines, Record, S
 use crate::optim::{self, Gradients, LossScale, Moments, Update};
 use crate::step::{Engine, StepError};
 
-/// Updates skipped in a row after which a run gives up: the loss scale has then been halved to next to nothing, and what is
-/// not finite is not its doing.
+/// Updates skipped in a row after which a run gives up: the loss scale has then been halved to next
+/// to nothing, and what is not finite is not its doing.
 const GIVE_UP: u64 = 40;
 
 /// Why a run cannot begin or go on.
@@ -147,8 +148,8 @@ impl Run {
     /// A run from its beginning, in `options.out`, which must hold no checkpoints.
     ///
     /// # Errors
-    /// [`Error::Option`], [`Error::Exists`], [`Error::Data`] for too short data, [`Error::Weights`], [`Error::Checkpoint`]
-    /// when the folder is in use, [`Error::Io`].
+    /// [`Error::Option`], [`Error::Exists`], [`Error::Data`] for too short data,
+    /// [`Error::Weights`], [`Error::Checkpoint`] when the folder is in use, [`Error::Io`].
     pub fn new(
         options: RunOptions,
         config: Config,
@@ -252,7 +253,8 @@ impl Run {
         })
     }
 
-    /// Says which ids the engine's loss runs over: for the count of operations, and for whoever uses the weights later.
+    /// Says which ids the engine's loss runs over: for the count of operations, and for whoever
+    /// uses the weights later.
     #[must_use]
     pub fn with_vocabulary(mut self, vocabulary: &Compaction) -> Self {
         self.efficiency.flops = Flops::new(&self.config, self.options.seq, vocabulary.len());
@@ -293,13 +295,13 @@ impl Run {
         &self.state
     }
 
-    /// Trains until the last update, or until `stop` is set: then it finishes the micro-step, saves, and tells how to go on.
-    /// At the end it validates, saves, and draws `loss.svg`.
+    /// Trains until the last update, or until `stop` is set: then it finishes the micro-step,
+    /// saves, and tells how to go on. At the end it validates, saves, and draws `loss.svg`.
     ///
     /// # Errors
-    /// [`Error::Step`] when the engine fails (what was done until then is saved), [`Error::Diverged`],
-    /// [`Error::Checkpoint`] when the last checkpoint cannot be written. A checkpoint on the way that cannot be written is a
-    /// warning, and the one before stays.
+    /// [`Error::Step`] when the engine fails (what was done until then is saved),
+    /// [`Error::Diverged`], [`Error::Checkpoint`] when the last checkpoint cannot be written. A
+    /// checkpoint on the way that cannot be written is a warning, and the one before stays.
     pub fn run(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Summary, Error> {
         let (begun, before, first) = (Instant::now(), self.state.seconds, self.state.step);
         let changes = std::mem::take(&mut self.changes);
@@ -311,7 +313,8 @@ impl Run {
         let result = self.train(events, stop, begun, before, first);
         self.state.seconds = before + begun.elapsed().as_secs_f64();
         if result.is_err() && self.saved.as_ref().is_none_or(|s| s.0 < self.state.step) {
-            // Give up what is half done, keep what is done. The error that is told is the first one.
+            // Give up what is half done, keep what is done. The error that is told is the first
+            // one.
             self.rewind();
             if let Err(error) = self.save(events) {
                 events(&Event::Warning { text: format!("the checkpoint could not be written: {error}") });
@@ -380,7 +383,8 @@ impl Run {
             let seconds_left = speed * self.options.steps.saturating_sub(step) as f64;
             events(&Event::Update { record, skipped: self.state.skipped, seconds_left });
             if self.state.skipped_in_a_row >= GIVE_UP {
-                // So that a resumed run has a chance: the halved scale would take long to grow again.
+                // So that a resumed run has a chance: the halved scale would take long to grow
+                // again.
                 self.state.loss_scale = LossScale::default();
                 let skipped = std::mem::take(&mut self.state.skipped_in_a_row);
                 return Err(Error::Diverged { skipped, step });
@@ -454,7 +458,8 @@ impl Run {
         }))
     }
 
-    /// All micro-steps of an update, or those up to the first that is not finite; `None` when stopped before the last.
+    /// All micro-steps of an update, or those up to the first that is not finite; `None` when
+    /// stopped before the last.
     fn window(
         &mut self,
         scale: f32,

@@ -1,9 +1,11 @@
 //! From the five axes that the engine reports of a port to the layout of the program's tensor.
 //!
-//! The engine makes every tensor batches, channels, depth, height and width (claim C027), each with a stride in bytes; rows begin
-//! at multiples of 64 bytes where it pads them (apple-runtime §11). A program's tensor may have any rank. Axes of extent 1 say
-//! nothing, so they are left out on both sides; what remains must be the same numbers in the same order, except that one axis of
-//! the engine may be several of the program's, or the other way round where the engine's lie without gaps.
+//! The engine makes every tensor batches, channels, depth, height and width (claim C027), each with
+//! a stride in bytes; rows begin at multiples of 64 bytes where it pads them (apple-runtime §11). A
+//! program's tensor may have any rank. Axes of extent 1 say nothing, so they are left out on both
+//! sides; what remains must be the same numbers in the same order, except that one axis of the
+//! engine may be several of the program's, or the other way round where the engine's lie without
+//! gaps.
 
 use ferrane_device::{Layout, Result};
 use ferrane_mil::DataType;
@@ -112,8 +114,8 @@ pub fn layout(name: &str, dtype: DataType, shape: &[usize], axes: &Axes) -> Resu
     if found.next().is_some() {
         return Err(differs());
     }
-    // An axis of extent 1 steps over all that lies inside it, padding included: what the next axis outside steps by, or, where
-    // there is none, what has been laid out so far.
+    // An axis of extent 1 steps over all that lies inside it, padding included: what the next axis
+    // outside steps by, or, where there is none, what has been laid out so far.
     let mut inside = 0;
     for axis in (0..shape.len()).rev() {
         let outer = wanted.iter().rev().find(|w| **w < axis).map(|w| strides[*w]);

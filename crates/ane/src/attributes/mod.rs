@@ -1,7 +1,9 @@
-//! What a compiled model says of itself (apple-runtime §11): its procedures, and the order, names and layouts of their ports.
+//! What a compiled model says of itself (apple-runtime §11): its procedures, and the order, names
+//! and layouts of their ports.
 //!
-//! The framework gives a dictionary; it is read into a [`Tree`] of plain values first, so everything here is pure and is fuzzed on
-//! any system. Nothing in the tree is trusted: a number may be negative or absurd, a symbol may point past the list of names.
+//! The framework gives a dictionary; it is read into a [`Tree`] of plain values first, so
+//! everything here is pure and is fuzzed on any system. Nothing in the tree is trusted: a number
+//! may be negative or absurd, a symbol may point past the list of names.
 
 mod layout;
 mod tree;
@@ -156,7 +158,8 @@ mod tests {
         Tree::List(values.iter().map(|v| Tree::Number(*v)).collect())
     }
 
-    /// The two procedures of a published dump (freedomtan, M1, macOS 15), which has names before `@` and the same names twice.
+    /// The two procedures of a published dump (freedomtan, M1, macOS 15), which has names before
+    /// `@` and the same names twice.
     fn published() -> Tree {
         let procedure = |symbol| {
             map(&[

@@ -1,8 +1,10 @@
-//! Blocks: closures as Objective-C passes them. Only what completion handlers need, by the published layout of blocks.
+//! Blocks: closures as Objective-C passes them. Only what completion handlers need, by the
+//! published layout of blocks.
 //!
-//! A [`Block`] lies on the stack of the caller; whoever keeps it copies it, which counts what it holds, and lets go of that with the
-//! copy. The arguments of a request's handler are not documented, so [`Block::new`] reads none; [`Block::with_status`] reads the first.
-//! A caller's further arguments do no harm in any calling convention of an engine's machine.
+//! A [`Block`] lies on the stack of the caller; whoever keeps it copies it, which counts what it
+//! holds, and lets go of that with the copy. The arguments of a request's handler are not
+//! documented, so [`Block::new`] reads none; [`Block::with_status`] reads the first. A caller's
+//! further arguments do no harm in any calling convention of an engine's machine.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::marker::PhantomData;
@@ -12,7 +14,8 @@ use objc2::encode::{Encoding, RefEncode};
 
 /// What a completion handler does.
 pub trait Handler: Send + Sync + 'static {
-    /// Called at the end of what it was given for, on a thread of the framework, with the status if the block is one that has it.
+    /// Called at the end of what it was given for, on a thread of the framework, with the status if
+    /// the block is one that has it.
     fn ended(&self, status: Option<u32>);
 }
 
@@ -78,14 +81,16 @@ impl Held {
 }
 
 impl Block<'_> {
-    /// A block that calls a handler; good for as long as the caller has that, or until it is copied.
+    /// A block that calls a handler; good for as long as the caller has that, or until it is
+    /// copied.
     pub fn new(held: &Arc<Held>) -> Block<'_> {
         Block::calling(held, invoke)
     }
 
     /// A block whose first argument is a status of 32 bits.
     pub fn with_status(held: &Arc<Held>) -> Block<'_> {
-        // SAFETY: whoever calls a block does so by the type that it was asked for with, which here has the status.
+        // SAFETY: whoever calls a block does so by the type that it was asked for with, which here
+        // has the status.
         Block::calling(held, unsafe { std::mem::transmute::<WithStatus, Invoke>(invoke_with_status) })
     }
 

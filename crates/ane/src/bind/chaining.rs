@@ -1,4 +1,5 @@
-//! Classes around chaining (apple-runtime §8). No published program has run a chain on a model of MIL text.
+//! Classes around chaining (apple-runtime §8). No published program has run a chain on a model of
+//! MIL text.
 
 use super::class;
 use super::foundation::{List, Number};
@@ -24,8 +25,8 @@ class! {
 class! {
     /// A chain.
     ChainingRequest = c"_ANEChainingRequest" {
-        /// Lists of [`Buffer`]s and of [`OutputSets`]. The symbols of loop-backs and the procedure must be nil: numbers and lists
-        /// raise.
+        /// Lists of [`Buffer`]s and of [`OutputSets`]. The symbols of loop-backs and the procedure
+        /// must be nil: numbers and lists raise.
         pub class with(inputs: &List, outputs: &List, loop_input: Option<&Object>, loop_output: Option<&Object>, procedure: Option<&Object>, signals: Option<&List>, transaction: Option<&Number>, delay: Option<&Number>, pool: Option<&Number>) -> Option<ChainingRequest> = c"chainingRequestWithInputs:outputSets:lbInputSymbolId:lbOutputSymbolId:procedureIndex:signalEvents:transactionHandle:fwEnqueueDelay:memoryPoolId:", "@@:@@@@@@@@@";
         /// True if it has buffers and output sets.
         pub method validate() -> bool = c"validate", "B@:";
@@ -43,7 +44,7 @@ class! {
 class! {
     /// Where the outputs of a chain go.
     OutputSetEnqueue = c"_ANEOutputSetEnqueue" {
-        /// A procedure, a set, and the value that is signalled when it is full.
+        /// A procedure, a set, and the value that is signaled when it is full.
         pub class with(procedure: u32, set: u32, signal: u64, no_signal: bool, open_loop: bool) -> Option<OutputSetEnqueue> = c"outputSetWithProcedureIndex:setIndex:signalValue:signalNotRequired:isOpenLoop:", "@@:IIQBB";
     }
 }

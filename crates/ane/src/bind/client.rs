@@ -45,7 +45,8 @@ class! {
         pub attempt load_instance(model: &Model, options: &Map, parameters: &InstanceParameters, qos: u32) -> () = c"loadModelNewInstance:options:modelInstParams:qos:error:", "B@:@@@I^@";
         /// The same without the daemon.
         pub attempt load_instance_direct(model: &Model, options: &Map, parameters: &InstanceParameters, qos: u32) -> () = c"doLoadModelNewInstance:options:modelInstParams:qos:error:", "B@:@@@I^@";
-        /// Prepares a chain; code 15 where the model has no symbols, as every model of MIL text had that was tried.
+        /// Prepares a chain; code 15 where the model has no symbols, as every model of MIL text had
+        /// that was tried.
         pub attempt prepare_chaining(model: &Model, options: &Map, chain: &ChainingRequest, qos: u32) -> () = c"prepareChainingWithModel:options:chainingReq:qos:error:", "B@:@@@I^@";
         /// Tells where outputs of a prepared chain go.
         pub attempt enqueue_sets(model: &Model, set: &OutputSetEnqueue, options: &Map, qos: u32) -> () = c"enqueueSetsWithModel:outputSet:options:qos:error:", "B@:@@@I^@";

@@ -1,7 +1,8 @@
-//! What the E5 path needs of the public Core ML: configurations, a compiled model to borrow from, arrays and features.
+//! What the E5 path needs of the public Core ML: configurations, a compiled model to borrow from,
+//! arrays and features.
 //!
-//! Selectors and types are those of Apple's headers, but for the keys of a configuration that apple-runtime §12 names: their types
-//! are those of published class listings.
+//! Selectors and types are those of Apple's headers, but for the keys of a configuration that
+//! apple-runtime §12 names: their types are those of published class listings.
 
 use std::ffi::c_void;
 
@@ -67,7 +68,8 @@ class! {
         pub method compiler_options() -> Option<Text> = c"e5rtCustomANECompilerOptions", "@@:";
         /// Sets them.
         pub method set_compiler_options(options: Option<&Text>) -> () = c"setE5rtCustomANECompilerOptions:", "v@:@";
-        /// What the engine's compiler is given in the end, `EnableLowEffortCPAllocation=true` for example.
+        /// What the engine's compiler is given in the end, `EnableLowEffortCPAllocation=true` for
+        /// example.
         pub method engine_options() -> Option<Text> = c"neuralEngineCompilerOptions", "@@:";
         /// Functions that may be called while a program runs.
         pub method dynamic_functions() -> Option<Object> = c"e5rtDynamicCallableFunctions", "@@:";
@@ -99,7 +101,8 @@ class! {
 class! {
     /// A tensor of Core ML.
     MultiArray = c"MLMultiArray" {
-        /// Over memory that somebody else owns and outlives it: `dtype` is an [`ArrayType`], strides count elements.
+        /// Over memory that somebody else owns and outlives it: `dtype` is an [`ArrayType`],
+        /// strides count elements.
         pub(crate) fetch_new over(memory: *const c_void, shape: &List, dtype: isize, strides: &List, deallocator: NoBlock) -> MultiArray = c"initWithDataPointer:shape:dataType:strides:deallocator:error:", "@@:^v@q@@?^@";
         /// Its elements.
         pub method data() -> *mut c_void = c"dataPointer", "^v@:";
@@ -123,7 +126,8 @@ class! {
 }
 
 class! {
-    /// Values of ports by name. Any object of the protocol `MLFeatureProvider` answers to the second method.
+    /// Values of ports by name. Any object of the protocol `MLFeatureProvider` answers to the
+    /// second method.
     Features = c"MLDictionaryFeatureProvider" {
         /// Of a dictionary.
         pub fetch_new with(values: &Map) -> Features = c"initWithDictionary:error:", "@@:@^@";
@@ -137,7 +141,8 @@ class! {
     PredictionOptions = c"MLPredictionOptions" {
         /// With every default.
         pub make new() -> Result<PredictionOptions> = c"init", "@@:";
-        /// Arrays by the names of outputs, to be written in place of new ones. Core ML need not follow.
+        /// Arrays by the names of outputs, to be written in place of new ones. Core ML need not
+        /// follow.
         pub method set_backings(backings: &Map) -> () = c"setOutputBackings:", "v@:@";
         /// What was set.
         pub method backings() -> Result<Map> = c"outputBackings", "@@:";

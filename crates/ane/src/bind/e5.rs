@@ -1,11 +1,13 @@
 //! The classes around the E5 runtime (apple-runtime §9), which are Core ML's own and private.
 //!
-//! Selectors are those of the published recipe. It gives no types: they are those of published class listings (`prepare…` takes a
-//! 64-bit number, a library's handle is a pointer to `e5rt_program_library`), and as everywhere they are compared with the
-//! system's before the first call.
+//! Selectors are those of the published recipe. It gives no types: they are those of published
+//! class listings (`prepare…` takes a 64-bit number, a library's handle is a pointer to
+//! `e5rt_program_library`), and as everywhere they are compared with the system's before the first
+//! call.
 //!
-//! Streams, pools and operations are bound as far as they are known. Operations that are made by hand run as silent no-ops, so
-//! nothing but a test makes them: [`Engine::predict`] is the way that computes.
+//! Streams, pools and operations are bound as far as they are known. Operations that are made by
+//! hand run as silent no-ops, so nothing but a test makes them: [`Engine::predict`] is the way that
+//! computes.
 
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -20,8 +22,8 @@ use super::object::{Object, Ret};
 use super::{Bound, Method};
 use crate::system;
 
-/// The C functions of the runtime that are published, by name only: without their arguments nobody can call them, so they are looked
-/// for and never called.
+/// The C functions of the runtime that are published, by name only: without their arguments nobody
+/// can call them, so they are looked for and never called.
 pub const FUNCTIONS: [&CStr; 4] = [
     c"e5rt_program_library_create",
     c"e5rt_execution_stream_create",
@@ -35,7 +37,8 @@ pub fn functions() -> [(&'static CStr, bool); 4] {
     FUNCTIONS.map(|name| (name, system::has_symbol(name)))
 }
 
-/// `struct e5rt_program_library`, known by address only. No function that gives one back is published, so it is never freed.
+/// `struct e5rt_program_library`, known by address only. No function that gives one back is
+/// published, so it is never freed.
 #[repr(C)]
 pub struct LibraryHandle {
     _opaque: [u8; 0],
@@ -115,7 +118,7 @@ class! {
         pub method operations() -> Option<List> = c"operations", "@@:";
         /// Sets it, on a stream that has not run since it was reset.
         pub method set_operations(operations: &List) -> () = c"setOperations:", "v@:@";
-        /// Runs. What more is added afterwards wants a reset first.
+        /// Runs. What more is added afterward wants a reset first.
         pub attempt execute(features: &Features, options: &PredictionOptions) -> () = c"executeForInputFeatures:options:error:", "B@:@@^@";
     }
 }

@@ -1,15 +1,19 @@
-//! Type encodings of methods: a text of the runtime, read into single types, and compared with what we send.
+//! Type encodings of methods: a text of the runtime, read into single types, and compared with what
+//! we send.
 //!
-//! The runtime's text has a type and an offset for each of return value, receiver, selector and arguments: `B40@0:8I16@20^@28`.
-//! Ours has no offsets: `B@:I@^@`. Only types count. `B` is BOOL whatever letter this system has for it.
+//! The runtime's text has a type and an offset for each of return value, receiver, selector and
+//! arguments: `B40@0:8I16@20^@28`. Ours has no offsets: `B@:I@^@`. Only types count. `B` is BOOL
+//! whatever letter this system has for it.
 
 use objc2::encode::{EncodeArguments, EncodeReturn, Encoding};
 use objc2::runtime::Bool;
 
-/// Qualifiers that say nothing about the size: const, in, inout, out, bycopy, byref, oneway, atomic.
+/// Qualifiers that say nothing about the size: const, in, inout, out, bycopy, byref, oneway,
+/// atomic.
 const QUALIFIERS: &[u8] = b"rnNoORVA";
 
-/// The single types of an encoding, without offsets and qualifiers. `None` for text that is no encoding.
+/// The single types of an encoding, without offsets and qualifiers. `None` for text that is no
+/// encoding.
 pub fn split(encoding: &str) -> Option<Vec<&str>> {
     let bytes = encoding.as_bytes();
     let (mut types, mut at) = (Vec::new(), 0);

@@ -5,7 +5,8 @@ use super::foundation::List;
 use super::object::Object;
 
 class! {
-    /// A counter that processors share. An `MTLSharedEvent` is one too, so the GPU can wait for what the engine raises.
+    /// A counter that processors share. An `MTLSharedEvent` is one too, so the GPU can wait for
+    /// what the engine raises.
     SharedEvent = c"IOSurfaceSharedEvent" {
         /// A new one, at 0.
         pub make new() -> Option<SharedEvent> = c"init", "@@:";
@@ -21,7 +22,8 @@ class! {
 class! {
     /// An event that is raised.
     SignalEvent = c"_ANESharedSignalEvent" {
-        /// `event` is an `MTLSharedEvent` or an `IOSurfaceSharedEvent`; `kind` 0, 1 and 2 are accepted.
+        /// `event` is an `MTLSharedEvent` or an `IOSurfaceSharedEvent`; `kind` 0, 1 and 2 are
+        /// accepted.
         pub class with(value: u64, symbol: u32, kind: i64, event: &Object) -> Option<SignalEvent> = c"signalEventWithValue:symbolIndex:eventType:sharedEvent:", "@@:QIq@";
     }
 }

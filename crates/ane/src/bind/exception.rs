@@ -1,9 +1,10 @@
 //! Objective-C exceptions, caught at the message that raised them.
 //!
-//! `@catch` needs a landing pad with the personality of Objective-C, which Rust cannot write. The published way is a file in
-//! Objective-C, compiled with every build; that wants clang and Apple's headers wherever the crate is built. Here it is the twenty
-//! instructions that clang makes of it, for the one processor that has an engine. Elsewhere exceptions are panics with an
-//! [`Exception`] as payload, which is how the runtime of the feature `objc-runtime` raises them.
+//! `@catch` needs a landing pad with the personality of Objective-C, which Rust cannot write. The
+//! published way is a file in Objective-C, compiled with every build; that wants clang and Apple's
+//! headers wherever the crate is built. Here it is the twenty instructions that clang makes of it,
+//! for the one processor that has an engine. Elsewhere exceptions are panics with an [`Exception`]
+//! as payload, which is how the runtime of the feature `objc-runtime` raises them.
 //!
 //! Rust's panics are no Objective-C exceptions: they pass through.
 
@@ -47,8 +48,9 @@ mod apple {
     use super::super::object::owned;
     use super::Exception;
 
-    // One call site with a landing pad, whose action is to catch `id`; one without. The table is that of the Itanium ABI with
-    // call sites in uleb128 and types as indirect, relative 32-bit words.
+    // One call site with a landing pad, whose action is to catch `id`; one without. The table is
+    // that of the Itanium ABI with call sites in uleb128 and types as indirect, relative 32-bit
+    // words.
     std::arch::global_asm!(
         ".section __TEXT,__text,regular,pure_instructions",
         ".private_extern _ferrane_objc_try",
@@ -143,8 +145,8 @@ mod apple {
     pub(crate) fn catch<F: FnOnce() -> R, R>(call: F) -> Result<R, Exception> {
         let mut slot = Slot::<F, R> { call: ManuallyDrop::new(call) };
         let mut raised: *mut AnyObject = ptr::null_mut();
-        // SAFETY: the function calls `run` once with the slot; after 0 the slot holds the result, after 1 the closure has been
-        // taken and `raised` is an object with a count for us.
+        // SAFETY: the function calls `run` once with the slot; after 0 the slot holds the result,
+        // after 1 the closure has been taken and `raised` is an object with a count for us.
         unsafe {
             match objc_try(run::<F, R>, ptr::from_mut(&mut slot).cast(), &mut raised) {
                 0 => Ok(ManuallyDrop::take(&mut slot.result)),

@@ -14,7 +14,8 @@ class! {
     Text = c"NSString" {
         /// Text of a terminated C string, which is copied.
         pub(crate) class with_utf8(text: *const c_char) -> Result<Text> = c"stringWithUTF8String:", "@@:*";
-        /// Its bytes in UTF-8, terminated, which live as long as it does or the pool around the call.
+        /// Its bytes in UTF-8, terminated, which live as long as it does or the pool around the
+        /// call.
         pub method utf8() -> *const c_char = c"UTF8String", "*@:";
     }
 }

@@ -10,7 +10,8 @@ class! {
     DeviceInfo = c"_ANEDeviceInfo" {
         /// The compiler's name of the chip: `h16`, `h15g` (apple-runtime §13).
         pub class sub_type() -> Option<Text> = c"aneSubType", "@@:";
-        /// The same with the letter of its size: `h16g`. This and the counts are of published dumps.
+        /// The same with the letter of its size: `h16g`. This and the counts are of published
+        /// dumps.
         pub class architecture() -> Option<Text> = c"aneArchitectureType", "@@:";
         /// How many engines there are.
         pub class engines() -> u32 = c"numANEs", "I@:";
@@ -20,7 +21,8 @@ class! {
 }
 
 class! {
-    /// Names of qualities of service, and the queues that serve them. Published dumps give the types; 21 is what programs pass.
+    /// Names of qualities of service, and the queues that serve them. Published dumps give the
+    /// types; 21 is what programs pass.
     QosMapper = c"_ANEQoSMapper" {
         /// Background work.
         pub class background() -> u32 = c"aneBackgroundTaskQoS", "I@:";

@@ -1,4 +1,5 @@
-//! One method: looked up by name when it is first sent, compared with its own type encoding, and only then called.
+//! One method: looked up by name when it is first sent, compared with its own type encoding, and
+//! only then called.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -93,7 +94,8 @@ impl Method {
             Receiver::Instance => class.instance_method(selector),
         };
         let method = method.ok_or_else(|| format!("{} has no method {}", system::words(), self.name()))?;
-        // SAFETY: a method of the runtime; its encoding is a terminated text that lives as long as the method.
+        // SAFETY: a method of the runtime; its encoding is a terminated text that lives as long as
+        // the method.
         let text = unsafe {
             let text = ffi::method_getTypeEncoding(method);
             if text.is_null() { c"" } else { CStr::from_ptr(text) }
@@ -109,7 +111,8 @@ impl Method {
     /// Sends it to the class.
     ///
     /// # Safety
-    /// Objects among the arguments are of the classes that the selector wants, pointers are valid for what it does with them.
+    /// Objects among the arguments are of the classes that the selector wants, pointers are valid
+    /// for what it does with them.
     pub(crate) unsafe fn send_class<A: EncodeArguments, R: Ret>(&self, arguments: A) -> Result<R> {
         let found = self.find()?;
         let receiver: *const AnyObject = std::ptr::from_ref(found.class).cast();
@@ -127,13 +130,14 @@ impl Method {
         unsafe { self.send_raw(receiver.as_ptr(), found.selector, arguments, false) }
     }
 
-    /// Sends it, an initialiser, to a new object of the class.
+    /// Sends it, an initializer, to a new object of the class.
     ///
     /// # Safety
     /// As [`Method::send_class`].
     pub(crate) unsafe fn send_new<A: EncodeArguments, R: Ret>(&self, arguments: A) -> Result<R> {
         let found = self.find()?;
-        // SAFETY: every class answers to `alloc`; its result is given to the initialiser, which takes its count and gives one.
+        // SAFETY: every class answers to `alloc`; its result is given to the initializer, which
+        // takes its count and gives one.
         unsafe {
             let new: *mut AnyObject = found.class.send_message(sel!(alloc), ());
             self.send_raw(new, found.selector, arguments, true)
@@ -148,7 +152,8 @@ impl Method {
         owned: bool,
     ) -> Result<R> {
         autoreleasepool(|_| {
-            // SAFETY: the method has the encoding of these types (`search`); objects and pointers are the caller's promise.
+            // SAFETY: the method has the encoding of these types (`search`); objects and pointers
+            // are the caller's promise.
             let raw = exception::catch(|| unsafe { receiver.send_message::<A, R::Raw>(selector, arguments) });
             let raw = raw.map_err(|e| raised(self, e))?;
             // SAFETY: the result of this message; an object lives as long as the pool, or is ours.
@@ -156,7 +161,8 @@ impl Method {
         })
     }
 
-    /// Sends a method that answers with BOOL and an `NSError **`. A NO without an error is an error too.
+    /// Sends a method that answers with BOOL and an `NSError **`. A NO without an error is an error
+    /// too.
     ///
     /// # Safety
     /// As [`Method::send`]; `arguments` puts the place of the error where the selector wants it.
@@ -214,7 +220,7 @@ impl Method {
         unsafe { self.fetch_raw(receiver, found.selector, arguments, false) }
     }
 
-    /// The same, an initialiser, to a new object of the class.
+    /// The same, an initializer, to a new object of the class.
     ///
     /// # Safety
     /// As [`Method::attempt`].

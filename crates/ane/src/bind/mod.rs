@@ -1,11 +1,14 @@
-//! The private classes, by name: each a small type, each method a function with the types that are documented for it.
+//! The private classes, by name: each a small type, each method a function with the types that are
+//! documented for it.
 //!
-//! Nothing is linked. A class is looked up when a method of it is first sent; so is the method, and its own type encoding is compared
-//! with the one we would call it by. A class, a method or a type that is not there is an error that names it and the system, an
-//! exception that is raised is an error too. So a wrong guess of a private signature is a message, never a crash.
+//! Nothing is linked. A class is looked up when a method of it is first sent; so is the method, and
+//! its own type encoding is compared with the one we would call it by. A class, a method or a type
+//! that is not there is an error that names it and the system, an exception that is raised is an
+//! error too. So a wrong guess of a private signature is a message, never a crash.
 //!
-//! Selectors and types are those of apple-runtime.md. Where that page gives a call without types, or contradicts itself, the
-//! function says where they come from. [`table`] is the whole as data; docs/apple-runtime.md shows it, with what is not bound and why.
+//! Selectors and types are those of apple-runtime.md. Where that page gives a call without types,
+//! or contradicts itself, the function says where they come from. [`table`] is the whole as data;
+//! docs/apple-runtime.md shows it, with what is not bound and why.
 
 mod block;
 mod chaining;
@@ -77,9 +80,10 @@ pub fn table() -> Vec<&'static Method> {
     lists.into_iter().flatten().collect()
 }
 
-/// A class with its methods. Each line is a row of the table and a function: who receives it (`class`, `method`; `make` for an
-/// initialiser), name, arguments, result, selector, encoding. With an `NSError **` at its end it is an `attempt` if it answers with
-/// BOOL, and a `fetch` (`fetch_class`, `fetch_new`) if it gives something or nil.
+/// A class with its methods. Each line is a row of the table and a function: who receives it
+/// (`class`, `method`; `make` for an initializer), name, arguments, result, selector, encoding.
+/// With an `NSError **` at its end it is an `attempt` if it answers with BOOL, and a `fetch`
+/// (`fetch_class`, `fetch_new`) if it gives something or nil.
 macro_rules! class {
     (
         $(#[$doc:meta])*
@@ -185,9 +189,11 @@ macro_rules! class {
         $(#[$doc])*
         ///
         /// # Errors
-        /// What the framework refused with, in the catalogue's words; it is not there, or it raised an exception.
+        /// What the framework refused with, in the catalog's words; it is not there, or it raised
+        /// an exception.
         $fvis fn $f(&self, $($arg: $ty),*) -> ferrane_device::Result<$ret> {
-            // SAFETY: the types of the wrapped objects are the classes that the selector wants, and the error comes last.
+            // SAFETY: the types of the wrapped objects are the classes that the selector wants, and
+            // the error comes last.
             unsafe { METHODS.$f.attempt(&self.0, |error| ($($arg.raw(),)* error,)) }
         }
     };

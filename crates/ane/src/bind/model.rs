@@ -12,8 +12,9 @@ use super::request::Request;
 class! {
     /// Text and weights, not compiled.
     Descriptor = c"_ANEInMemoryModelDescriptor" {
-        /// From UTF-8 text, weights `{"@model_path/weights/x.bin": {"offset": number, "data": data}}` (empty, never nil) and a
-        /// binary property list or nil. Nil where the text is no MIL.
+        /// From UTF-8 text, weights `{"@model_path/weights/x.bin": {"offset": number, "data":
+        /// data}}` (empty, never nil) and a binary property list or nil. Nil where the text is no
+        /// MIL.
         pub class with_text(mil: &Data, weights: &Map, options: Option<&Data>) -> Option<Descriptor> = c"modelWithMILText:weights:optionsPlist:", "@@:@@@";
         /// The same, or a network of another kind; macOS 26 (apple-runtime §12).
         pub make new(text: &Data, weights: &Map, options: Option<&Data>, is_mil: bool) -> Option<Descriptor> = c"initWithNetworkText:weights:optionsPlist:isMILModel:", "@@:@@@B";
@@ -25,7 +26,7 @@ class! {
     InMemoryModel = c"_ANEInMemoryModel" {
         /// Of a descriptor.
         pub class with(descriptor: &Descriptor) -> Option<InMemoryModel> = c"inMemoryModelWithDescriptor:", "@@:@";
-        /// The same; the selector is misspelt in the framework.
+        /// The same; the selector is misspelled in the framework.
         pub make new(descriptor: &Descriptor) -> Option<InMemoryModel> = c"initWithDesctiptor:", "@@:@";
         /// A hash of text and weights; the name of the directory that the caller stages files in.
         pub method identifier() -> Result<Text> = c"hexStringIdentifier", "@@:";
@@ -71,7 +72,8 @@ class! {
         pub method options_file() -> Option<Text> = c"compilerOptionsFileName", "@@:";
         /// The client that it uses.
         pub method connection() -> Option<Client> = c"sharedConnection", "@@:";
-        /// Writes the files that the caller is else to stage, and says where; macOS 26 (apple-runtime §12).
+        /// Writes the files that the caller is else to stage, and says where; macOS 26
+        /// (apple-runtime §12).
         pub method save_files() -> Option<Object> = c"saveModelFiles", "@@:";
         /// Maps the surfaces of a request beforehand; it answered NO wherever it was tried.
         pub attempt map_surfaces(request: &Request, cached: bool) -> () = c"mapIOSurfacesWithRequest:cacheInference:error:", "B@:@B^@";
@@ -81,7 +83,8 @@ class! {
 class! {
     /// A model as clients take it.
     Model = c"_ANEModel" {
-        /// Of a directory and a key. MIL directories cannot be loaded this way: the client looks for an Espresso network.
+        /// Of a directory and a key. MIL directories cannot be loaded this way: the client looks
+        /// for an Espresso network.
         pub class at(url: &Url, key: &Text) -> Option<Model> = c"modelAtURL:key:", "@@:@@";
         /// Where it stands, see [`InMemoryModel::state`].
         pub method state() -> u64 = c"state", "Q@:";
@@ -99,7 +102,8 @@ class! {
         pub method perf_stats_mask() -> u32 = c"perfStatsMask", "I@:";
         /// The number that traces name it by.
         pub method string_id() -> u64 = c"string_id", "Q@:";
-        /// What clients know it by; the in-memory model has none, which is why clients do not take that.
+        /// What clients know it by; the in-memory model has none, which is why clients do not take
+        /// that.
         pub method uuid() -> Option<Object> = c"getUUID", "@@:";
     }
 }
@@ -107,9 +111,10 @@ class! {
 class! {
     /// The program of a loaded model.
     Program = c"_ANEProgramForEvaluation" {
-        /// Runs a request and waits. apple-runtime §5 gives `int` for the queue's index, a text for the model's id and BOOL for the
-        /// status; the encoding that the runtime itself reports, `B76@0:8@16@24I32Q36Q44@52^I60^@68` in published dumps, has two
-        /// u64 and a u32. The latter is bound: it is what the callee reads.
+        /// Runs a request and waits. apple-runtime §5 gives `int` for the queue's index, a text for
+        /// the model's id and BOOL for the status; the encoding that the runtime itself reports,
+        /// `B76@0:8@16@24I32Q36Q44@52^I60^@68` in published dumps, has two u64 and a u32. The
+        /// latter is bound: it is what the callee reads.
         pub(crate) attempt process(request: &Request, model: Option<&Model>, qos: u32, queue: u64, string_id: u64, options: &Map, status: *mut u32) -> () = c"processRequest:model:qos:qIndex:modelStringID:options:returnValue:error:", "B@:@@IQQ@^I^@";
         /// What [`Client::buffers_ready_direct`](super::Client::buffers_ready_direct) sends on.
         pub attempt buffers_ready(inputs: &InputBuffersReady, model: &Model, options: &Map) -> () = c"processInputBuffers:model:options:error:", "B@:@@@^@";

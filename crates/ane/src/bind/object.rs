@@ -15,9 +15,10 @@ use super::method::Method;
 #[derive(Clone)]
 pub struct Object(Retained<AnyObject>);
 
-// SAFETY: what is kept are values of Foundation, which never change once made, and the engine's clients, models, requests and
-// surface objects, which published programs compile and evaluate from several threads at once (apple-runtime §2). Of Core ML it is
-// engines, which take predictions from several threads, and values, options and configurations, which nobody changes once they are in
+// SAFETY: what is kept are values of Foundation, which never change once made, and the engine's
+// clients, models, requests and surface objects, which published programs compile and evaluate from
+// several threads at once (apple-runtime §2). Of Core ML it is engines, which take predictions from
+// several threads, and values, options and configurations, which nobody changes once they are in
 // use. Reference counts are atomic.
 unsafe impl Send for Object {}
 // SAFETY: as above.
@@ -122,7 +123,8 @@ pub(crate) trait Arg {
 pub(crate) trait Ret: Sized {
     type Raw: EncodeReturn;
     /// # Safety
-    /// `raw` is the method's result; if it is an object, then one with a count for us (`owned`) or one that lives now.
+    /// `raw` is the method's result; if it is an object, then one with a count for us (`owned`) or
+    /// one that lives now.
     unsafe fn from_raw(method: &Method, raw: Self::Raw, owned: bool) -> Result<Self>;
 }
 

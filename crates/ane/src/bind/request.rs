@@ -17,11 +17,12 @@ class! {
 class! {
     /// Surfaces with their symbols, and a procedure; good for any number of evaluations.
     Request = c"_ANERequest" {
-        /// Lists of [`SurfaceObject`]s and of their symbols; `weights` has no effect on any system that was tried, `stats` is nil or
-        /// a list of [`StatsSurface`]s.
+        /// Lists of [`SurfaceObject`]s and of their symbols; `weights` has no effect on any system
+        /// that was tried, `stats` is nil or a list of [`StatsSurface`]s.
         pub class with(inputs: &List, input_symbols: &List, outputs: &List, output_symbols: &List, weights: Option<&Object>, stats: Option<&List>, procedure: &Number) -> Option<Request> = c"requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:", "@@:@@@@@@@";
-        /// The same with events. Such a request is evaluated asynchronously, and its handler is called without asking whether there
-        /// is one: without [`Request::on_end`] the process ends (published measurements on an M1 Max).
+        /// The same with events. Such a request is evaluated asynchronously, and its handler is
+        /// called without asking whether there is one: without [`Request::on_end`] the process ends
+        /// (published measurements on an M1 Max).
         pub class with_events(inputs: &List, input_symbols: &List, outputs: &List, output_symbols: &List, weights: Option<&Object>, stats: Option<&List>, procedure: &Number, events: &SharedEvents) -> Option<Request> = c"requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:sharedEvents:", "@@:@@@@@@@@";
         /// Whom to tell that an asynchronous evaluation has ended; the block is copied.
         pub method on_end(handler: &Block<'_>) -> () = c"setCompletionHandler:", "v@:@?";
@@ -29,7 +30,8 @@ class! {
 }
 
 class! {
-    /// Counters of an evaluation. `alloc` and `init` give nil; counters stayed nil wherever they were tried.
+    /// Counters of an evaluation. `alloc` and `init` give nil; counters stayed nil wherever they
+    /// were tried.
     PerformanceStats = c"_ANEPerformanceStats" {
         /// Of a time on the engine, in ns.
         pub class with_time(time: u64) -> Option<PerformanceStats> = c"statsWithHardwareExecutionNS:", "@@:Q";
@@ -47,7 +49,8 @@ class! {
 }
 
 class! {
-    /// A surface that counters are written to: what a request's list of counters is made of. Nothing was seen in one.
+    /// A surface that counters are written to: what a request's list of counters is made of.
+    /// Nothing was seen in one.
     StatsSurface = c"_ANEPerformanceStatsIOSurface" {
         /// Of a surface and what it is for.
         pub class with(surface: &IoSurface, kind: i64) -> Option<StatsSurface> = c"objectWithIOSurface:statType:", "@@:^{__IOSurface=}q";

@@ -67,7 +67,8 @@ fn names(features: &Map) -> Result<Vec<String>> {
 }
 
 impl Borrowed {
-    /// Writes the outline of a function as a package, has Core ML compile it, and takes container and description.
+    /// Writes the outline of a function as a package, has Core ML compile it, and takes container
+    /// and description.
     fn of(function: &Function, folder: &Path, configuration: &Configuration) -> Result<Borrowed> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let bad = |e: String| Error::new(ErrorKind::Unsupported, format!("the E5 path: `{}`: {e}", function.name));

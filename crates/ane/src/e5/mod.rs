@@ -1,16 +1,20 @@
-//! The second path: a program through Core ML's E5 runtime (apple-runtime §9), behind the same seam.
+//! The second path: a program through Core ML's E5 runtime (apple-runtime §9), behind the same
+//! seam.
 //!
-//! The recipe: MIL text in a file, a container borrowed from a compiled model, a compile on this machine, a library, an engine for
-//! each function, predictions. The model that is borrowed from is [`ferrane_mil::boundary::outline`]: the program's ports and nothing
-//! behind them, written as a package and compiled by Core ML, since all that is wanted of it is a container and the description of
-//! the ports. The runtime takes fp32 at its boundary, so the program gets casts around it; callers see the program's own ports, and
-//! their elements are converted before and after. Ports of fp32 and int32 are arrays over the surfaces themselves.
+//! The recipe: MIL text in a file, a container borrowed from a compiled model, a compile on this
+//! machine, a library, an engine for each function, predictions. The model that is borrowed from is
+//! [`ferrane_mil::boundary::outline`]: the program's ports and nothing behind them, written as a
+//! package and compiled by Core ML, since all that is wanted of it is a container and the
+//! description of the ports. The runtime takes fp32 at its boundary, so the program gets casts
+//! around it; callers see the program's own ports, and their elements are converted before and
+//! after. Ports of fp32 and int32 are arrays over the surfaces themselves.
 //!
-//! The one decision: nothing is believed that this runtime says of success. It is known to report it where nothing ran; see
-//! [`proof`].
+//! The one decision: nothing is believed that this runtime says of success. It is known to report
+//! it where nothing ran; see [`proof`].
 //!
-//! None of this has met a Mac. Open is, beside the rest: where `@model_path` of a text leads that Core ML is given by itself (here:
-//! to the text's own folder, where the weights are), and whether an outline is container enough for every program.
+//! None of this has met a Mac. Open is, beside the rest: where `@model_path` of a text leads that
+//! Core ML is given by itself (here: to the text's own folder, where the weights are), and whether
+//! an outline is container enough for every program.
 
 mod assembly;
 mod proof;
@@ -19,14 +23,15 @@ mod slot;
 
 use std::ffi::CStr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ferrane_device::backend::{Backend, CompileOptions, Compiled, Loaded, Source};
 use ferrane_device::queue::Queue;
 use ferrane_device::staging::sweep;
 use ferrane_device::{Error, ErrorKind, Layout, Memory, Result};
+use ferrane_host::sync::lock;
+use ferrane_machine::Profile;
 use ferrane_mil::boundary::multiarrays;
-use ferrane_target::Profile;
 
 use self::assembly::Assembly;
 use self::run::Running;
@@ -68,7 +73,7 @@ struct Shared {
 
 impl Shared {
     fn note(&self, note: String) {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = lock(&self.notes);
         if !notes.contains(&note) {
             notes.push(note);
         }
@@ -80,7 +85,8 @@ pub(crate) struct E5(Arc<Shared>);
 
 impl E5 {
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if the system lacks a class or a method, or the runtime's cache cannot be written.
+    /// [`ErrorKind::Unavailable`] if the system lacks a class or a method, or the runtime's cache
+    /// cannot be written.
     pub(crate) fn new(system: &'static System, profile: Profile) -> Result<E5> {
         for method in bind::table().into_iter().filter(|m| NEEDED.contains(&m.selector)) {
             method.check()?;
@@ -121,7 +127,7 @@ impl Backend for E5 {
     fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
         let program = &*source::program(&source, &options.label)?;
         let declared = ports::declared(program)?;
-        let refused = |e| Error::new(ErrorKind::Unsupported, format!("the E5 path: {e}")).labelled(&options.label);
+        let refused = |e| Error::new(ErrorKind::Unsupported, format!("the E5 path: {e}")).labeled(&options.label);
         let wide = multiarrays(program).map_err(refused)?;
         let assembly = Assembly::new(&self.0, wide)?;
         Ok(Box::new(Program { shared: self.0.clone(), declared, assembly: Arc::new(assembly) }))
@@ -132,7 +138,7 @@ impl Backend for E5 {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.0.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0.notes).clone()
     }
 }
 

@@ -1,15 +1,18 @@
 //! Did it compute? The E5 runtime is known to report success where nothing ran (apple-runtime §9).
 //!
-//! A program is examined at its first evaluation, and again until one tells. There are two signs that nothing ran:
+//! A program is examined at its first evaluation, and again until one tells. There are two signs
+//! that nothing ran:
 //!
-//! - An output still holds what it was filled with before. A program might compute just that, so it runs again over another
-//!   filling: no program computes both. What holds both was not written.
-//! - All outputs are zeros, and the inputs are not. Many programs compute zeros (a product with a weight that is zero before
-//!   training begins), and no look at inputs and outputs tells them from silence. So the program is compiled once more with an echo
-//!   in it ([`ferrane_mil::boundary::with_echo`]) and run over the same inputs: a program that runs echoes, whatever else it
-//!   computes.
+//! - An output still holds what it was filled with before. A program might compute just that, so it
+//!   runs again over another filling: no program computes both. What holds both was not written.
+//! - All outputs are zeros, and the inputs are not. Many programs compute zeros (a product with a
+//!   weight that is zero before training begins), and no look at inputs and outputs tells them from
+//!   silence. So the program is compiled once more with an echo in it
+//!   ([`ferrane_mil::boundary::with_echo`]) and run over the same inputs: a program that runs
+//!   echoes, whatever else it computes.
 //!
-//! So a program that computes is never refused. Where inputs are zeros too nothing can be told, and the next evaluation is examined.
+//! So a program that computes is never refused. Where inputs are zeros too nothing can be told, and
+//! the next evaluation is examined.
 
 use ferrane_device::backend::Accesses;
 use ferrane_device::{Error, Result};

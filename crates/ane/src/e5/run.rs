@@ -1,11 +1,12 @@
 //! Loaded programs and their requests: the recipe's last step.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ferrane_device::backend::{Accesses, Done, Loaded, Prepared, ProgramState, Stats};
 use ferrane_device::{Bindings, Error, ErrorKind, Port, Procedure, Result};
+use ferrane_host::sync::lock;
 
 use super::assembly::Assembly;
 use super::slot::Slot;
@@ -30,7 +31,7 @@ struct State {
 
 impl State {
     fn engines(&self) -> std::sync::MutexGuard<'_, Option<Arc<Vec<Engine>>>> {
-        self.engines.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.engines)
     }
 
     fn load(&self) -> Result<()> {
@@ -113,7 +114,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// One prediction; its outputs lie in the arrays of the request afterwards.
+    /// One prediction; its outputs lie in the arrays of the request afterward.
     ///
     /// # Errors
     /// What Core ML refused with, or an output that it did not give.

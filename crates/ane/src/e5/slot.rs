@@ -1,6 +1,7 @@
 //! A port of a request: a surface, and the array that Core ML sees.
 //!
-//! Where element types agree the array lies over the surface itself; else over memory of its own, and elements are converted.
+//! Where element types agree the array lies over the surface itself; else over memory of its own,
+//! and elements are converted.
 
 use std::sync::Arc;
 
@@ -62,7 +63,8 @@ impl Slot {
         let bytes = own.as_ref().unwrap_or(surface.memory().bytes());
         let strides = numbers(layout.strides.iter().map(|s| s / ELEMENT))?;
         let memory = bytes.address().as_ptr().cast_const().cast();
-        // The memory is this slot's or the surface's, which the slot keeps, so it outlives the array.
+        // The memory is this slot's or the surface's, which the slot keeps, so it outlives the
+        // array.
         let array = MultiArray::over(memory, &numbers(shape)?, array_type as isize, &strides, NoBlock::NIL)?;
         let name = text(&port.name)?;
         Ok(Slot { port: port.name.clone(), name, surface: surface.clone(), array, dtype: array_type, layout, own })
@@ -78,7 +80,8 @@ impl Slot {
         &self.array
     }
 
-    /// Keeps the CPU's view of the surface right until it is dropped: Core ML reads and writes it as the CPU does.
+    /// Keeps the CPU's view of the surface right until it is dropped: Core ML reads and writes it
+    /// as the CPU does.
     pub(super) fn lock(&self, write: bool) -> Result<Locked> {
         self.surface.memory().begin_cpu(write)?;
         Ok(Locked { memory: self.surface.memory().clone(), write })
@@ -146,8 +149,8 @@ impl Slot {
         let copy = |bytes: &mut [u8]| {
             for (to, from) in rows {
                 for (i, to) in bytes.get_mut(to).unwrap_or_default().chunks_exact_mut(ELEMENT).enumerate() {
-                    // SAFETY: an array of this shape and these strides has an element there, of four bytes; it lives while
-                    // `found` is held.
+                    // SAFETY: an array of this shape and these strides has an element there, of
+                    // four bytes; it lives while `found` is held.
                     unsafe {
                         std::ptr::copy_nonoverlapping(
                             data.cast::<u8>().add(from.start + i * step),

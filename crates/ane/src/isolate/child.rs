@@ -105,7 +105,7 @@ impl Child {
         }
         from.end()?;
         let source = Source::Text { mil, weights: &weights };
-        let artifact = self.device.compile(source, &CompileOptions::labelled(label))?;
+        let artifact = self.device.compile(source, &CompileOptions::labeled(label))?;
         let mut to = Writing::default();
         to.bytes(artifact.key().as_bytes());
         Ok(self.keep(Thing::Compiled(artifact), to))

@@ -1,9 +1,10 @@
 //! The device over a child: each stage of the seam is a question.
 //!
-//! What a program needs to start anew is kept: its compile question, and which procedure each request runs. So a program that is loaded
-//! or reloaded after its child has ended goes to a fresh one, and its requests stay good.
+//! What a program needs to start anew is kept: its compile question, and which procedure each
+//! request runs. So a program that is loaded or reloaded after its child has ended goes to a fresh
+//! one, and its requests stay good.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrane_device::backend::{
@@ -12,7 +13,8 @@ use ferrane_device::backend::{
 use ferrane_device::queue::Queue;
 use ferrane_device::{Bindings, Error, ErrorKind, Layout, Memory, Procedure, Result};
 use ferrane_host::buffer::SharedBytes;
-use ferrane_target::Profile;
+use ferrane_host::sync::lock;
+use ferrane_machine::Profile;
 
 use super::message::{Question, Reading, Writing};
 use super::worker::Worker;
@@ -25,10 +27,6 @@ struct Shared {
     profile: Profile,
     queue: Queue,
     worker: Mutex<Arc<Worker>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {

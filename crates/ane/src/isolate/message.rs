@@ -1,7 +1,8 @@
 //! Messages between the processes: frames, and values in them.
 //!
-//! A frame is the mark `ferrane1`, a length, and so many bytes. In it numbers have eight bytes, little-endian; bytes and texts have
-//! their length first. Reading refuses what it cannot understand, and takes memory as bytes arrive, whatever a length says.
+//! A frame is the mark `ferrane1`, a length, and so many bytes. In it numbers have eight bytes,
+//! little-endian; bytes and texts have their length first. Reading refuses what it cannot
+//! understand, and takes memory as bytes arrive, whatever a length says.
 
 use std::io::{self, Read, Write};
 

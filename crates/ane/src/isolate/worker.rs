@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_host::sync::lock;
 
 use super::ARGUMENT;
 use super::message::{Reading, receive, send};
@@ -31,7 +32,8 @@ impl Worker {
     /// Starts one that opens the engine with these options.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if there is no engine for it, [`ErrorKind::System`] if there is no process to be had.
+    /// [`ErrorKind::Unavailable`] if there is no engine for it, [`ErrorKind::System`] if there is
+    /// no process to be had.
     pub(super) fn start(options: &str, patience: Duration) -> Result<Worker> {
         let system = |e| Error::new(ErrorKind::System, "no child process could be started").with_source(e);
         let program = std::env::current_exe().map_err(system)?;
@@ -60,7 +62,7 @@ impl Worker {
     }
 
     fn pipes(&self) -> MutexGuard<'_, Pipes> {
-        self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pipes)
     }
 
     /// What the engine is called there.

@@ -34,7 +34,8 @@ fn a_program_is_compiled_to_a_file() {
     assert_eq!(fs::read(plain.compile().unwrap()).unwrap(), b"host");
     assert!(!at("model.hwx.debug").exists());
 
-    // It returns a failure; it reports success and writes nothing, beside the result from before; it tells the block.
+    // It returns a failure; it reports success and writes nothing, beside the result from before;
+    // it tells the block.
     fake.fail(Call::CompileFile, "", 3, "");
     let returned = failure(plain.compile());
     assert_eq!(returned.kind(), ErrorKind::Unsupported);

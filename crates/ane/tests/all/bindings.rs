@@ -56,7 +56,8 @@ fn a_model_goes_through_its_states() {
     assert_eq!(model.state().unwrap(), 5);
     assert_eq!(failure(model.unload(21)).raw_code(), Some(6));
 
-    // The device stages the same text, under the same identifier, for as long as the artifact lives.
+    // The device stages the same text, under the same identifier, for as long as the artifact
+    // lives.
     let artifact = device
         .compile(
             ferrane_device::Source::Text { mil: program().as_bytes(), weights: &ferrane_mil::Weights::new() },

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use ferrane_ane_fake::{Call, Chaining, session};
 use ferrane_device::{Bindings, Device, ErrorKind, Executable, Stats, Surface};
-use ferrane_emulator::{Emulator, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions};
 
 use crate::path::{HEAD, compile, failure};
 
-/// Two functions with arithmetic, of different shapes and numbers of ports, whose order by name is not the program's.
+/// Two functions with arithmetic, of different shapes and numbers of ports, whose order by name is
+/// not the program's.
 fn text() -> String {
     let ty = "tensor<fp16, [1, 4, 1, 8]>";
     format!(
@@ -85,7 +86,7 @@ fn fake(options: &str) -> Plan {
 
 /// What the emulator computes, step by step.
 fn expected() -> [Vec<u8>; 3] {
-    let plan = Plan::on(Device::new(Emulator::new(Options::default())));
+    let plan = Plan::on(Device::new(Emulator::new(EmulatorOptions::default())));
     plan.clear();
     for step in plan.steps() {
         plan.executable.prepare(step).unwrap().evaluate().unwrap();

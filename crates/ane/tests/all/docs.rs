@@ -1,4 +1,5 @@
-//! docs/apple-runtime.md and data/bound.txt are what the bindings are. `FERRANE_BLESS=1` writes them.
+//! docs/apple-runtime.md and data/bound.txt are what the bindings are. `FERRANE_BLESS=1` writes
+//! them.
 
 use std::fmt::Write as _;
 use std::path::Path;

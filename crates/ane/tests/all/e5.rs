@@ -71,7 +71,8 @@ fn a_program_goes_the_recipe_and_keeps_its_ports() {
     assert_eq!(failure(request.evaluate()).kind(), ErrorKind::Unloaded);
     assert_eq!(executable.state(), ProgramState::Created);
 
-    // One model to borrow from, one compile, an engine for each load, a prediction for each evaluation; nothing else is called.
+    // One model to borrow from, one compile, an engine for each load, a prediction for each
+    // evaluation; nothing else is called.
     let counts = [Call::CompileModel, Call::CreateLibrary, Call::PrepareEngine, Call::Predict].map(|c| fake.count(c));
     assert_eq!(counts, [1, 1, 2, 3]);
     let others = [Call::Descriptor, Call::Compile, Call::Load, Call::Evaluate];
@@ -160,7 +161,8 @@ fn a_silent_no_op_is_an_error() {
 fn a_program_that_computes_zeros_is_not_refused() {
     let (fake, device) = open();
     let executable = compile(&device, &one("relu")).unwrap().load().unwrap();
-    // Zeros of zeros say nothing: nothing is compiled to find out, and the next evaluation is examined.
+    // Zeros of zeros say nothing: nothing is compiled to find out, and the next evaluation is
+    // examined.
     assert_eq!(run(&device, &executable, &[0.0; 8]).unwrap(), [0.0; 8]);
     assert_eq!(fake.count(Call::CreateLibrary), 1);
     assert_eq!(run(&device, &executable, &[-1.0; 8]).unwrap(), [0.0; 8]);

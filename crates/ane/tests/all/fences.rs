@@ -77,7 +77,8 @@ fn an_event_that_nobody_raises_ends_in_an_error_and_keeps_the_surfaces() {
         let error = failure(request.evaluate());
         assert_eq!(error.kind(), ErrorKind::Evaluate, "{error}");
         assert_eq!(end.value(), 0);
-        // An engine that still waits writes when it is released, so nobody else may have its surfaces before.
+        // An engine that still waits writes when it is released, so nobody else may have its
+        // surfaces before.
         assert_eq!(y.read().is_err(), by_engine, "{options}");
         assert_eq!(
             request.evaluate().map(|_| ()).map_err(|e| e.kind()).unwrap_err(),

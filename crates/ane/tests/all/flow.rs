@@ -1,4 +1,5 @@
-//! What evaluations cost and leave behind: heap, bytes, objects, directories; and many of them at once.
+//! What evaluations cost and leave behind: heap, bytes, objects, directories; and many of them at
+//! once.
 
 use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::cell::Cell;
@@ -20,7 +21,8 @@ const WAYS: [(&str, Call); 4] = [
     ("dispatch=direct", Call::EvaluateDirect),
 ];
 
-/// The system's heap, which counts what this thread takes from it outside of the fake's evaluations. The runtime's part is counted.
+/// The system's heap, which counts what this thread takes from it outside of the fake's
+/// evaluations. The runtime's part is counted.
 struct Counting;
 
 thread_local!(static TAKEN: Cell<usize> = const { Cell::new(0) });
@@ -128,12 +130,13 @@ fn pages(surface: &Surface) -> (*mut c_void, usize) {
 }
 
 fn protect((begin, length): (*mut c_void, usize), access: i32) {
-    // SAFETY: whole pages inside one surface, which the test gives back before anybody but Ferrane looks at them.
+    // SAFETY: whole pages inside one surface, which the test gives back before anybody but Ferrane
+    // looks at them.
     assert_eq!(unsafe { libc::mprotect(begin, length, access) }, 0);
 }
 
-/// A byte that Ferrane copied out of a surface or into one would be a crash here: nobody may touch the pages of the surfaces while the
-/// evaluations run, of which the fake does nothing but answer.
+/// A byte that Ferrane copied out of a surface or into one would be a crash here: nobody may touch
+/// the pages of the surfaces while the evaluations run, of which the fake does nothing but answer.
 #[test]
 fn ten_thousand_evaluations_touch_no_byte_of_a_surface() {
     let fake = session();
@@ -241,7 +244,8 @@ fn eight_threads_have_127_requests_each_in_flight() {
     assert_eq!(fake.count(Call::Evaluate), THREADS * 127 * ROUNDS);
 }
 
-/// The output of a request in flight is read behind the back of its surface. helgrind must report it (scripts/helgrind.sh).
+/// The output of a request in flight is read behind the back of its surface. helgrind must report
+/// it (scripts/helgrind.sh).
 #[test]
 #[ignore = "a race on purpose"]
 fn a_race_on_purpose() {

@@ -1,8 +1,10 @@
-//! What is published of the private interface, by name: each class and selector is bound, or docs/apple-runtime.md says why not.
+//! What is published of the private interface, by name: each class and selector is bound, or
+//! docs/apple-runtime.md says why not.
 
 use ferrane_ane::bind::table;
 
-/// Class, section of apple-runtime.md (or `dumps`, for what published dumps of the classes add), selectors.
+/// Class, section of apple-runtime.md (or `dumps`, for what published dumps of the classes add),
+/// selectors.
 const PUBLISHED: &[(&str, &str, &[&str])] = &[
     (
         "_ANEInMemoryModelDescriptor",
@@ -219,7 +221,8 @@ const PUBLISHED: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// What is no method of an Objective-C class of the engine's framework and stands in the document too.
+/// What is no method of an Objective-C class of the engine's framework and stands in the document
+/// too.
 const OTHERS: &[&str] = &[
     "H11ANEIn",
     "ANEMemoryMappingParamsStruct",

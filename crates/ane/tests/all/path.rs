@@ -29,7 +29,7 @@ pub fn weights() -> Weights {
 }
 
 pub fn compile(device: &Device, text: &str) -> Result<ferrane_device::Artifact> {
-    device.compile(Source::Text { mil: text.as_bytes(), weights: &weights() }, &CompileOptions::labelled("test"))
+    device.compile(Source::Text { mil: text.as_bytes(), weights: &weights() }, &CompileOptions::labeled("test"))
 }
 
 fn surface(device: &Device, executable: &Executable, port: &str) -> Surface {
@@ -140,7 +140,7 @@ fn two_procedures_have_indices_of_their_own() {
 }
 
 #[test]
-fn failures_of_the_framework_are_those_of_the_catalogue() {
+fn failures_of_the_framework_are_those_of_the_catalog() {
     const ENGINE: &str = "com.apple.appleneuralengine";
     let (fake, device) = open();
     fake.fail(Call::Compile, "com.apple.appleneuralengine.compiler", 1, "_ANECompiler : ANECCompile() FAILED err=()");

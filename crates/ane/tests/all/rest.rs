@@ -61,7 +61,8 @@ fn a_client_refuses_what_it_never_granted() {
     assert!(client.connection_for(&inner, &none).unwrap().is_none());
     assert!(client.virtual_client().unwrap().is_none() && VirtualClient::shared().unwrap().is_none());
 
-    // An instance of its own needs procedures with weights, and symbols that no model of MIL text has.
+    // An instance of its own needs procedures with weights, and symbols that no model of MIL text
+    // has.
     let url = Url::file(&text("/tmp/w.bin").unwrap()).unwrap().unwrap();
     let weight = Weight::with(&text("w").unwrap(), &url).unwrap().unwrap();
     let procedure = ProcedureData::with(&text("main").unwrap(), &list([&weight]).unwrap()).unwrap().unwrap();

@@ -110,7 +110,7 @@ fn outcome(rules: &Rules, op: &str, inputs: &[String]) -> Result<Vec<f32>, &'sta
         return Err("no table of erf is published");
     }
     if op.starts_with("Q_out") {
-        return Err("a graph of quantised branches, no operation");
+        return Err("a graph of quantized branches, no operation");
     }
     let enter = |x: f32| rules.enter(rules.rounding.f32(x));
     let ones = |v: &[f32]| rules.product(v, &vec![1.0; v.len()], 0.0);
@@ -136,8 +136,8 @@ fn outcome(rules: &Rules, op: &str, inputs: &[String]) -> Result<Vec<f32>, &'sta
             Ok(row)
         }
         (slice, Some(v)) if slice.starts_with("slice_by_size") => Ok(vec![rules.crop(v[0])]),
-        (quantise, Some(v)) if quantise.starts_with("quantize scale") => {
-            let scale = quantise.rsplit(' ').next().and_then(number).ok_or("no scale")?;
+        (said, Some(v)) if said.starts_with("quantise scale") => {
+            let scale = said.rsplit(' ').next().and_then(number).ok_or("no scale")?;
             Ok(vec![quantize(rules.quantize, v[0], scale, 0.0, -128, 127) as f32])
         }
         ("output rounding", _) => Ok(vec![rules.rounding.f32(2049.0)]),
@@ -179,7 +179,8 @@ fn special_values_are_the_published_ones() {
             rules.reduce_sum = Reduction::Narrow;
         }
         let want: Vec<f32> = match output {
-            // Of an exact sum of subnormals; the grid model of the same chips does not hold them (emulator §3.1, open).
+            // Of an exact sum of subnormals; the grid model of the same chips does not hold them
+            // (emulator §3.1, open).
             "preserved" => {
                 rules.accumulator = Accumulator::Wide;
                 vec![half(14)]

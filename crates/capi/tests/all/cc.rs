@@ -31,8 +31,9 @@ pub fn crate_folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where cargo put the libraries. They are built by a command of their own, as users build them: what a test of the whole workspace
-/// builds has the features that other crates' tests ask for, too.
+/// Where cargo put the libraries. They are built by a command of their own, as users build them:
+/// what a test of the whole workspace builds has the features that other crates' tests ask for,
+/// too.
 pub fn built() -> &'static Path {
     static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -1,4 +1,5 @@
-//! `include/ferrane.h` and the list of functions in docs/c-api.md are written from the sources. `FERRANE_BLESS=1` writes them anew.
+//! `include/ferrane.h` and the list of functions in docs/c-api.md are written from the sources.
+//! `FERRANE_BLESS=1` writes them anew.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,12 +13,15 @@ use crate::cc::crate_folder;
 const SOURCES: [&str; 8] = ["status", "device", "kernel", "port", "run", "flight", "blob", "bridge"];
 
 const PREAMBLE: &str = "\
-// The C interface of Ferrane: programs for the Apple Neural Engine, on the engine or on its emulator. See docs/c-api.md.
+// The C interface of Ferrane: programs for the Apple Neural Engine, on the engine or on its
+// emulator. See docs/c-api.md.
 //
-// Every function may be called from any thread. Handles are numbers and not addresses: a handle that was freed, or is null, or
-// belongs to another type, is an error (FERRANE_INVALID_HANDLE) and does no harm. A pointer that is not null must point to as many
-// elements as the function says until it returns; a null pointer is an error unless it is said to be allowed, or has no elements.
-// Text is UTF-8. A result is written to its pointer only if the call went well, but for handles and blobs, which are null else.
+// Every function may be called from any thread. Handles are numbers and not addresses: a handle
+// that was freed, or is null, or belongs to another type, is an error (FERRANE_INVALID_HANDLE) and
+// does no harm. A pointer that is not null must point to as many elements as the function says
+// until it returns; a null pointer is an error unless it is said to be allowed, or has no elements.
+// Text is UTF-8. A result is written to its pointer only if the call went well, but for handles and
+// blobs, which are null else.
 //
 // This file is made from the sources by cbindgen (crates/capi/tests/all/header.rs).
 ";

@@ -1,4 +1,5 @@
-//! The interface as C sees it: the header, the symbols, programs in C against both libraries, the documentation's example.
+//! The interface as C sees it: the header, the symbols, programs in C against both libraries, the
+//! documentation's example.
 
 mod cc;
 mod header;

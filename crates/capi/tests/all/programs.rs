@@ -74,7 +74,8 @@ fn valgrind_is_content() {
         (example("pipeline.c"), Link::Shared),
     ] {
         let program = workshop.compile(&source, link);
-        // Memory of threads that still wait when a program ends is possibly lost; what is definitely lost is ours.
+        // Memory of threads that still wait when a program ends is possibly lost; what is
+        // definitely lost is ours.
         let options = [
             "--error-exitcode=9",
             "--leak-check=full",
@@ -137,7 +138,8 @@ fn the_documented_example_is_the_one_that_runs() {
     assert!(code.lines().count() <= 35, "about thirty lines");
 }
 
-/// What a package manager needs: installs into a folder, and builds the example with what pkg-config says.
+/// What a package manager needs: installs into a folder, and builds the example with what
+/// pkg-config says.
 #[test]
 fn an_installed_library_is_found() {
     let Some(workshop) = Workshop::new() else { return };

@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::cc::crate_folder;
 
-/// Every function that C calls has a guard around its body, or is among those in which nothing can panic. A new function without
-/// one fails here.
+/// Every function that C calls has a guard around its body, or is among those in which nothing can
+/// panic. A new function without one fails here.
 #[test]
 fn a_guard_stands_around_every_function() {
     // They read what is there, or only pass on.

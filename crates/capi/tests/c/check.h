@@ -16,7 +16,7 @@
         }                                                                                    \
     } while (0)
 
-/* The call fails with that status, says so afterwards, and its text holds those words. */
+/* The call fails with that status, says so afterward, and its text holds those words. */
 #define FAILS(call, status, words)                                            \
     do {                                                                      \
         CHECK((call) == (status));                                            \

@@ -70,9 +70,10 @@ pub struct BenchStep {
     /// Where the kernels run.
     #[command(flatten)]
     pub device: DeviceArg,
-    /// Write a timeline of the first 64 micro-steps, thread by thread, for chrome://tracing or Perfetto (docs/training.md).
-    #[arg(long, value_name = "FILE", conflicts_with = "sweep")]
-    pub trace_json: Option<PathBuf>,
+    /// Write a timeline of the first 64 micro-steps, thread by thread, for chrome://tracing or
+    /// Perfetto (docs/training.md).
+    #[arg(long, alias = "trace-json", value_name = "FILE", conflicts_with = "sweep")]
+    pub timeline: Option<PathBuf>,
     /// Also tell who held the memory (docs/training.md).
     #[arg(long, conflicts_with = "sweep")]
     pub memory: bool,
@@ -88,7 +89,7 @@ pub enum GemmType {
     Fp32,
     /// fp16 times fp16, rounded to fp16.
     Fp16,
-    /// fp32 times int8, to fp32: quantised weights.
+    /// fp32 times int8, to fp32: quantized weights.
     Int8,
 }
 
@@ -169,7 +170,8 @@ pub struct BenchProgram {
     /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
-    /// The value of an input, as `ferrane run` takes it; random numbers between -1 and 1 if not given.
+    /// The value of an input, as `ferrane run` takes it; random numbers between -1 and 1 if not
+    /// given.
     #[arg(long = "input", short = 'i', value_name = "NAME=SOURCE", allow_hyphen_values = true)]
     pub inputs: Vec<String>,
     /// The function to run; the first one, or `main` if there is one.
@@ -181,7 +183,8 @@ pub struct BenchProgram {
     /// Measured evaluations; as many as a second holds if not given, 7 to 1000.
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub repeat: Option<usize>,
-    /// Also the time of each step of the emulator's plan: a product, a group of element-wise ops, a copy.
+    /// Also the time of each step of the emulator's plan: a product, a group of element-wise ops, a
+    /// copy.
     #[arg(long)]
     pub steps: bool,
     /// Where it runs: emulator, ane, ane-or-emulator; `ferrane devices` lists them.

@@ -15,9 +15,10 @@ Examples:
   ferrane compile --aot model.mil --out built --target-architecture h16g        for an M4's
   ferrane compile --aot net.plist --out built --debug-mask 2147483647 --keep    all intermediate files, in built/intermediate
 
-It has never met a Mac: docs/apple-runtime.md says what it calls. `run --device ane` and `check --target` need none of this.")]
+It has never met a Mac: docs/apple-runtime.md says what it calls. `run --device ane` and `check --machine` need none of this.")]
 pub struct Compile {
-    /// MIL text, .mlpackage, .mlmodel, .mlmodelc, or the compiler's own description of a network, .plist.
+    /// MIL text, .mlpackage, .mlmodel, .mlmodelc, or the compiler's own description of a network,
+    /// .plist.
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
     /// Compile ahead of time, to a file; no other way is there.
@@ -32,7 +33,8 @@ pub struct Compile {
     /// Which intermediate files the compiler writes, as bits; 2147483647 is all of them.
     #[arg(long, value_name = "N", value_parser = super::whole::<u32>)]
     pub debug_mask: Option<u32>,
-    /// Keep what went in and what the compiler wrote beside the result, also after a failure, in FOLDER/intermediate.
+    /// Keep what went in and what the compiler wrote beside the result, also after a failure, in
+    /// FOLDER/intermediate.
     #[arg(long)]
     pub keep: bool,
 }

@@ -68,7 +68,8 @@ pub struct Assemble {
 /// `ferrane hwx`.
 #[derive(Debug, Subcommand)]
 pub enum HwxCommand {
-    /// Write a compiled program for the Linux driver (.anec), or such a file as a container or a bare payload.
+    /// Write a compiled program for the Linux driver (.anec), or such a file as a container or a
+    /// bare payload.
     #[command(after_help = "\
 Examples:
   ferrane hwx convert model.hwx model.anec             for the Linux driver of M1; buffers are found by their names

@@ -16,18 +16,19 @@ Examples:
   ferrane doctor --json report.json                 and the report, to be sent or used as a machine
   ferrane doctor --probes concat,port-order,W1      probes, or experiments of pull request 40 of the reference work
   ferrane doctor --list                             what can be asked
-  ferrane doctor --device 'emulator?profile=m1-macos26-inmem' --probes all
-  ferrane check --target report.json model.mil      programs against what was measured
+  ferrane doctor --device 'emulator?machine=m1-macos26-inmem' --probes all
+  ferrane check --machine report.json model.mil      programs against what was measured
 
 On a Mac: docs/doctor.md says how to run it and where to send the report.")]
 pub struct Doctor {
-    /// What is examined: `ane`, `emulator?profile=m4&numerics=hardware`, `ane-or-emulator`.
+    /// What is examined: `ane`, `emulator?machine=m4&numerics=hardware`, `ane-or-emulator`.
     #[arg(long, default_value = "ane-or-emulator", value_name = "DEVICE")]
     pub device: String,
     /// Write the report here; `-` is standard output, which then holds nothing else.
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
-    /// What to ask: names of probes or experiments, or `all`; everything but what is risky if not given.
+    /// What to ask: names of probes or experiments, or `all`; everything but what is risky if not
+    /// given.
     #[arg(long, value_name = "LIST|all", value_delimiter = ',')]
     pub probes: Vec<String>,
     /// List the probes.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ferrane::Numerics;
+use ferrane::machine::InputBounds;
 
 /// A spelling of MIL text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -53,18 +54,18 @@ pub enum Format {
 /// `ferrane check`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-With --target the program is held against a machine, too: what its compiler refuses, what fails at evaluation, what is silently
-wrong or slow, each with the claims behind it and the way out. `ferrane target list` names the machines, `ferrane explain E0421` has
+With --machine the program is held against a machine, too: what its compiler refuses, what fails at evaluation, what is silently
+wrong or slow, each with the claims behind it and the way out. `ferrane machine list` names the machines, `ferrane explain E0421` has
 the long answer to a code.
 
 Examples:
   ferrane check model.mil
-  ferrane check --target m4-macos15-inmem model.mil
-  ferrane check --target m4 --bounds x=-1..1 --strict model.mil
-  ferrane check --target m1-macos26-inmem --fix model.mil
+  ferrane check --machine m4-macos15-inmem model.mil
+  ferrane check --machine m4 --bounds x=-1..1 --strict model.mil
+  ferrane check --machine m1-macos26-inmem --fix model.mil
   ferrane check --no-weights kernel.mil    the text alone, without the blob files beside it
   ferrane check --format json model.mil | jq .diagnostics
-  ferrane check --target m4 --format sarif *.mil > results.sarif
+  ferrane check --machine m4 --format sarif *.mil > results.sarif
 
 Exit status: 0 no errors (warnings may be shown), 1 errors, 2 wrong usage.")]
 pub struct Check {
@@ -77,22 +78,23 @@ pub struct Check {
     /// Do not look for the blob files that a text refers to.
     #[arg(long)]
     pub no_weights: bool,
-    /// The machine: CHIP-OS-PATH, m4-macos15-inmem for example; system and path may be left out. Or a report of `ferrane doctor`, a
-    /// file that ends in .json.
-    #[arg(long, value_name = "PROFILE")]
-    pub target: Option<String>,
+    /// The machine: CHIP-OS-PATH, m4-macos15-inmem for example; system and path may be left out. Or
+    /// a report of `ferrane doctor`, a file that ends in .json.
+    #[arg(long, aliases = ["target", "profile"], value_name = "MACHINE")]
+    pub machine: Option<String>,
     /// Values that were measured on the machine, above those that are built in (TOML).
-    #[arg(long, value_name = "FILE", requires = "target")]
-    pub profile_file: Option<PathBuf>,
+    #[arg(long, alias = "profile-file", value_name = "FILE", requires = "machine")]
+    pub machine_file: Option<PathBuf>,
     /// Count every claim, also those about other machines and those that the profile overrules.
-    #[arg(long, requires = "target")]
+    #[arg(long, requires = "machine")]
     pub strict: bool,
-    /// Write back what can be said so that the machine takes it, if the program checks better then. Comments of a text are lost.
-    #[arg(long, requires = "target")]
+    /// Write back what can be said so that the machine takes it, if the program checks better then.
+    /// Comments of a text are lost.
+    #[arg(long, requires = "machine")]
     pub fix: bool,
     /// What an input lies between, for the search for overflow: x=-1..1; once for each input.
-    #[arg(long, value_name = "NAME=LOW..HIGH", requires = "target", allow_hyphen_values = true, value_parser = ferrane::target::check::bound)]
-    pub bounds: Vec<(String, f32, f32)>,
+    #[arg(long, value_name = "NAME=LOW..HIGH", requires = "machine", allow_hyphen_values = true)]
+    pub bounds: Vec<InputBounds>,
 }
 
 /// `ferrane explain`.
@@ -115,7 +117,8 @@ Examples:
 What a file is, its contents say, not its name: programs; compiled programs (.hwx); files of the Linux driver (.anec); FlatBuffers of E5
 bundles; coremldata.bin; net.plist; networks, shapes and weights of Espresso; weight.bin. What nobody has described is told as such.")]
 pub struct Inspect {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc; a compiled program, or a file or folder of a bundle.
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc; a compiled program, or
+    /// a file or folder of a bundle.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Every weight, not only the largest of each file.
@@ -173,8 +176,8 @@ Examples:
   ferrane run model.mlpackage --input image=cat.npy --output out
   ferrane run model.mil --input x=random:1 --numerics exact --json
   ferrane run decoder.mil --input token=[3] --state cache=out/cache.npy --output out
-  ferrane run model.mil --input x=random:1 --numerics hardware --profile m1
-  ferrane run model.mil --input x=random:1 --audit --profile m1 --html audit.html
+  ferrane run model.mil --input x=random:1 --numerics hardware --machine m1
+  ferrane run model.mil --input x=random:1 --audit --machine m1 --html audit.html
   ferrane run model.hwx --input image=random:1 --numerics hardware
 
 A compiled program (.hwx) of H13 (M1), H16 (M4) or H17 (M5) runs on the emulator only, from its registers, weights and tables. Inputs
@@ -192,7 +195,8 @@ fp16, `subnormal`, `not_finite`), `readings` (by arithmetic: `cause`, `local`, `
 `relative` error, `max_ulps`, `peak_ulps`, `histogram` with a bin for more and one for not finite, `overflow`, `saturated`,
 `special`, `underflow`, `vanished`, `subnormal`, `differ`, `worst`). Numbers that are not finite are strings.")]
 pub struct Run {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, or a compiled program (.hwx).
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, or a compiled program
+    /// (.hwx).
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
     /// The value of an input; once for each.
@@ -204,7 +208,8 @@ pub struct Run {
     /// How outputs are written.
     #[arg(long, value_enum, default_value = "npy", requires = "output")]
     pub output_format: OutputFormat,
-    /// What a state begins with; zeros if it is not given. States are shown and written behind the outputs.
+    /// What a state begins with; zeros if it is not given. States are shown and written behind the
+    /// outputs.
     #[arg(long = "state", value_name = "NAME=SOURCE", allow_hyphen_values = true)]
     pub states: Vec<String>,
     /// The function to run; the first one, or `main` if there is one.
@@ -213,13 +218,16 @@ pub struct Run {
     /// Where it runs: emulator, ane, ane-or-emulator; `ferrane devices` lists them.
     #[arg(long, default_value = "emulator", value_name = "DEVICE")]
     pub device: String,
-    /// The emulator's arithmetic, `fast` if not given; the same as --device emulator?numerics=exact.
+    /// The emulator's arithmetic, `fast` if not given; the same as --device
+    /// emulator?numerics=exact.
     #[arg(long, value_enum)]
     pub numerics: Option<NumericsArg>,
-    /// The machine that the emulator stands for: m4-macos15-inmem, or m1, m5-pro, …; the same as --device emulator?profile=NAME.
-    #[arg(long, value_name = "NAME")]
-    pub profile: Option<String>,
-    /// Compare every value under exact, fast and hardware arithmetic, and say which op breaks the numbers, and why.
+    /// The machine that the emulator stands for: m4-macos15-inmem, or m1, m5-pro, …; the same as
+    /// --device emulator?machine=NAME.
+    #[arg(long, aliases = ["target", "profile"], value_name = "MACHINE")]
+    pub machine: Option<String>,
+    /// Compare every value under exact, fast and hardware arithmetic, and say which op breaks the
+    /// numbers, and why.
     #[arg(long, conflicts_with_all = ["output", "numerics"])]
     pub audit: bool,
     /// With --audit: write the report as a page with plots.
@@ -252,13 +260,15 @@ pub struct Convert {
     /// MIL text, .mlpackage, .mlmodel or .mlmodelc.
     #[arg(value_name = "IN")]
     pub input: PathBuf,
-    /// What to write, by its name: .mil (text, with its blob files beside it), .mlpackage or .mlmodel; `-` prints the text alone.
+    /// What to write, by its name: .mil (text, with its blob files beside it), .mlpackage or
+    /// .mlmodel; `-` prints the text alone.
     #[arg(long, short, value_name = "OUT")]
     pub output: PathBuf,
     /// The spelling of text; that of the input if not given.
     #[arg(long, value_enum)]
     pub dialect: Option<DialectArg>,
-    /// Say the program in this opset. Arguments at their defaults are left out or written; what cannot be said is listed.
+    /// Say the program in this opset. Arguments at their defaults are left out or written; what
+    /// cannot be said is listed.
     #[arg(long, value_enum)]
     pub opset: Option<OpsetArg>,
     /// Passes to run, in this order, before anything else.
@@ -293,7 +303,8 @@ pub struct Diff {
     /// Another one.
     #[arg(value_name = "B")]
     pub second: PathBuf,
-    /// Run both on the emulator with the same random inputs of this seed, and compare their outputs.
+    /// Run both on the emulator with the same random inputs of this seed, and compare their
+    /// outputs.
     #[arg(long, value_name = "SEED")]
     pub run: Option<u64>,
     /// With --run: how far elements may be apart, as a share of the output's largest magnitude.
@@ -327,11 +338,12 @@ pub struct Grad {
     /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
-    /// What to differentiate: outputs or any other values, separated by commas; all outputs of floats if not given.
+    /// What to differentiate: outputs or any other values, separated by commas; all outputs of
+    /// floats if not given.
     #[arg(long = "output", value_name = "NAME", value_delimiter = ',')]
     pub outputs: Vec<String>,
-    /// What to differentiate by: inputs, constants or any other values; all inputs of floats if not given. Lifted constants are
-    /// always among them.
+    /// What to differentiate by: inputs, constants or any other values; all inputs of floats if not
+    /// given. Lifted constants are always among them.
     #[arg(long = "input", short = 'i', value_name = "NAME", value_delimiter = ',')]
     pub inputs: Vec<String>,
     /// Constants to make inputs first, behind the others.
@@ -349,7 +361,8 @@ pub struct Grad {
     /// The function; the first one, or `main` if there is one.
     #[arg(long, value_name = "NAME")]
     pub function: Option<String>,
-    /// What to write, by its name: .mil (text, with its blob files beside it), .mlpackage or .mlmodel; `-` prints the text alone.
+    /// What to write, by its name: .mil (text, with its blob files beside it), .mlpackage or
+    /// .mlmodel; `-` prints the text alone.
     #[arg(long = "out", short = 'o', value_name = "OUT")]
     pub out: PathBuf,
     /// Replace what is there.
@@ -364,20 +377,21 @@ pub struct Grad {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  ferrane cost --target m4 net.mil                 what each op takes, and the whole
-  ferrane cost --target m5 net.mil --svg roof.svg  its ops on the chip's roofline
+  ferrane cost --machine m4 net.mil                 what each op takes, and the whole
+  ferrane cost --machine m5 net.mil --svg roof.svg  its ops on the chip's roofline
   ferrane cost --published numbers.json --json     published numbers beside predicted ones")]
 pub struct Cost {
     /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
     #[arg(value_name = "PROGRAM", conflicts_with = "published")]
     pub program: Option<PathBuf>,
     /// Chip or profile: `m4`, `m4-max-macos26-inmem`.
-    #[arg(long, default_value = "m4", value_name = "TARGET")]
-    pub target: String,
+    #[arg(long, aliases = ["target", "profile"], default_value = "m4", value_name = "MACHINE")]
+    pub machine: String,
     /// Write the chip's roofline with the program's ops on it.
     #[arg(long, value_name = "FILE", conflicts_with = "published")]
     pub svg: Option<PathBuf>,
-    /// A file of published numbers: an array of records `{source, chip, what, config, metric, value, unit}`.
+    /// A file of published numbers: an array of records `{source, chip, what, config, metric,
+    /// value, unit}`.
     #[arg(long, value_name = "FILE")]
     pub published: Option<PathBuf>,
     /// Print one JSON object.

@@ -1,8 +1,10 @@
-//! The report as one HTML page: no script, nothing from elsewhere, light or dark as the reader has it.
+//! The report as one HTML page: no script, nothing from elsewhere, light or dark as the reader has
+//! it.
 
 use std::fmt::Write as _;
 
-use ferrane::audit::{Audit, Deviation, Row, short};
+use ferrane::audit::{Audit, AuditRow, Deviation, short};
+use ferrane::diag::escape_xml;
 
 use super::{counts, error, mark, plot, ty};
 
@@ -43,31 +45,16 @@ const WORDS: [(&str, &str); 7] = [
     ("subnormal", "Not zero and below 2⁻¹⁴, where fp16 has fewer digits."),
 ];
 
-/// Text inside an element or an attribute.
-pub fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            c => safe.push(c),
-        }
-    }
-    safe
-}
-
 /// The whole page.
 pub fn page(program: &str, found: &Audit) -> String {
-    let title = escaped(&format!("{program}: numerics of {} on {}", found.function, found.profile));
+    let title = escape_xml(&format!("{program}: numerics of {} on {}", found.function, found.profile));
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{title}</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<ul>\n"
     );
     for sentence in found.summary() {
-        let _ = writeln!(page, "<li>{}</li>", escaped(&sentence));
+        let _ = writeln!(page, "<li>{}</li>", escape_xml(&sentence));
     }
     page += "</ul>\n<h2>Error along the program</h2>\n<p>";
     for (i, numerics) in found.numerics.iter().enumerate() {
@@ -96,7 +83,7 @@ pub fn page(program: &str, found: &Audit) -> String {
     page
 }
 
-fn row(page: &mut String, found: &Audit, row: &Row) {
+fn row(page: &mut String, found: &Audit, row: &AuditRow) {
     let parts = row.readings.iter().any(|r| r.cause.is_some());
     let note = row.note.map(|n| format!(" <span class=\"faint\">({})</span>", n.text())).unwrap_or_default();
     let output = if row.is_output { " <span class=\"faint\">output</span>" } else { "" };
@@ -106,8 +93,8 @@ fn row(page: &mut String, found: &Audit, row: &Row) {
         "<tr{}><td>{}</td><td><code>{}</code>{output}{note}</td><td>{}</td><td>{unit}</td>\
          <td class=\"number\">{}</td><td class=\"number\">{}</td>",
         if parts { " class=\"parts\"" } else { "" },
-        escaped(&row.op),
-        escaped(&row.value),
+        escape_xml(&row.op),
+        escape_xml(&row.value),
         ty(row),
         short(row.exact.min),
         short(row.exact.max),
@@ -128,14 +115,4 @@ fn row(page: &mut String, found: &Audit, row: &Row) {
         );
     }
     page.push_str("</tr>\n");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::escaped;
-
-    #[test]
-    fn names_are_text() {
-        assert_eq!(escaped("a<b>&\"c"), "a&lt;b&gt;&amp;&quot;c");
-    }
 }

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use ferrane::audit::{Audit, BINS, Deviation, Row, short};
-
-use super::page::escaped;
+use ferrane::audit::{Audit, AuditRow, BINS, Deviation, short};
+use ferrane::diag::escape_xml;
 
 /// The plot of errors: height of its field, and the margin left of it.
 const HEIGHT: f64 = 260.0;
@@ -30,7 +29,8 @@ fn ulps(d: &Deviation) -> Option<f64> {
     (d.overflow + d.special == 0).then_some(d.peak_ulps)
 }
 
-/// Errors of all values in program order, on a scale of powers of two: full marks for the op alone, rings for the run.
+/// Errors of all values in program order, on a scale of powers of two: full marks for the op alone,
+/// rings for the run.
 pub fn errors(found: &Audit) -> String {
     let count = found.rows.len().max(1) as f64;
     let step = (WIDTH / count).max(STEP);
@@ -66,7 +66,7 @@ pub fn errors(found: &Audit) -> String {
                     Some(ulps) => (format!("{} ulps", short(ulps)), height(Some(ulps))),
                     None => ("not finite".to_string(), height(None)),
                 };
-                let title = escaped(&format!("{} {}, {numerics} {what}: {said}", row.op, row.value));
+                let title = escape_xml(&format!("{} {}, {numerics} {what}: {said}", row.op, row.value));
                 let _ = writeln!(
                     svg,
                     "<circle class=\"{class} n{n}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"><title>{title}</title></circle>"
@@ -101,7 +101,7 @@ fn bin(i: usize) -> String {
 }
 
 /// The histogram of a value's elements by their own ulps, counts on a scale of powers of ten.
-pub fn histogram(row: &Row, numerics: usize, d: &Deviation) -> String {
+pub fn histogram(row: &AuditRow, numerics: usize, d: &Deviation) -> String {
     const BAR: f64 = 8.0;
     const TALL: f64 = 30.0;
     let most = (d.elements.max(2) as f64).ln();
@@ -111,7 +111,7 @@ pub fn histogram(row: &Row, numerics: usize, d: &Deviation) -> String {
          <title>Elements of {} by their error</title>",
         TALL + 1.0,
         TALL + 1.0,
-        escaped(&row.value)
+        escape_xml(&row.value)
     );
     for (i, &count) in d.histogram.iter().enumerate() {
         // One element is to be seen, too.

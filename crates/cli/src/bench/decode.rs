@@ -1,9 +1,10 @@
 //! `ferrane bench decode`: prefill and decode of a preset with random weights.
 //!
-//! A token reads every matrix once, so its time is held against a plain read loop over as much memory, which no cache holds
-//! unless it would hold the weights, too: a token can take no less than the time in which that loop reads the bytes of the
-//! weights. The loop reads that many before each token, and the share is the median of these pairs, because the rate of memory
-//! of a shared machine changes from second to second.
+//! A token reads every matrix once, so its time is held against a plain read loop over as much
+//! memory, which no cache holds unless it would hold the weights, too: a token can take no less
+//! than the time in which that loop reads the bytes of the weights. The loop reads that many before
+//! each token, and the share is the median of these pairs, because the rate of memory of a shared
+//! machine changes from second to second.
 
 use std::time::{Duration, Instant};
 
@@ -58,7 +59,8 @@ pub fn run(args: BenchDecode) -> Result<()> {
     // Another part of the memory each time, so that no cache holds it.
     let mut parts = memory.chunks_exact(bytes.div_ceil(8).clamp(1, WORDS / 2)).cycle();
     let (mut prefill, mut decode, mut read, mut share) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    // In a row, as other programs' are measured: behind the read loop every cache would be that loop's.
+    // In a row, as other programs' are measured: behind the read loop every cache would be that
+    // loop's.
     for _ in 0..PREFILLS {
         decoder.clear();
         let begun = Instant::now();

@@ -1,8 +1,9 @@
 //! `ferrane bench dispatch`: what an evaluation costs besides its arithmetic.
 //!
-//! A program of one op over 32 values is compiled, loaded and prepared once, then evaluated many times, each time on its own clock: on
-//! the caller's thread (`evaluate`), and handed over and waited for (`submit`, the time until the call comes back; `complete`, the
-//! time until the result is there). Two readings of the clock are part of every time and are told beside them.
+//! A program of one op over 32 values is compiled, loaded and prepared once, then evaluated many
+//! times, each time on its own clock: on the caller's thread (`evaluate`), and handed over and
+//! waited for (`submit`, the time until the call comes back; `complete`, the time until the result
+//! is there). Two readings of the clock are part of every time and are told beside them.
 
 use std::hint::black_box;
 use std::time::Instant;

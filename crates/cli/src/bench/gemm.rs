@@ -1,9 +1,11 @@
-//! `ferrane bench gemm`: matrix products beside what the processor and its memory can do at best, measured in the same run.
+//! `ferrane bench gemm`: matrix products beside what the processor and its memory can do at best,
+//! measured in the same run.
 //!
-//! A product is `lhs · rhs` of random numbers without zeros; some of its elements are computed again in fp64 and must agree. Its roof
-//! is the lower of two ceilings: multiply-adds from registers, and its operations for each byte that must be moved times the rate at
-//! which memory of the size of its operands can be read. With `--cold` the right factor is another one each time, so that it
-//! comes from memory as the weights of a model do in decoding.
+//! A product is `lhs · rhs` of random numbers without zeros; some of its elements are computed
+//! again in fp64 and must agree. Its roof is the lower of two ceilings: multiply-adds from
+//! registers, and its operations for each byte that must be moved times the rate at which memory of
+//! the size of its operands can be read. With `--cold` the right factor is another one each time,
+//! so that it comes from memory as the weights of a model do in decoding.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -19,8 +21,8 @@ use crate::args::{BenchGemm, GemmType};
 use crate::error::{Error, Result};
 use crate::out;
 
-/// What occurs in training and decoding of stories110m: the linear layers and the classifier of a window, a weight gradient, scores
-/// and values of attention, and the products of one token.
+/// What occurs in training and decoding of stories110m: the linear layers and the classifier of a
+/// window, a weight gradient, scores and values of attention, and the products of one token.
 const DEFAULT: [&str; 11] = [
     "256x768x768",
     "256x768x2048",
@@ -40,7 +42,8 @@ const EXTENT: usize = 1 << 20;
 const BYTES: usize = 1 << 31;
 /// Operations of a product at most.
 const OPERATIONS: f64 = 2e12;
-/// Bytes of the right factors with `--cold`, and of the largest memory that is read: more than caches hold.
+/// Bytes of the right factors with `--cold`, and of the largest memory that is read: more than
+/// caches hold.
 const LARGE: usize = 1 << 28;
 /// Right factors at most with `--cold`.
 const FACTORS: usize = 4096;
@@ -286,7 +289,8 @@ impl Product {
                 size += (l * r).abs();
             }
             let found = self.out.at(place.out + row * n + col);
-            // fp32 sums in any order err by at most k roundings of the sum of sizes; an fp16 result is rounded once more.
+            // fp32 sums in any order err by at most k roundings of the sum of sizes; an fp16 result
+            // is rounded once more.
             let output =
                 if matches!(self.out, Numbers::F16(_)) { 2f64.powi(-11) * sum.abs() + 2f64.powi(-25) } else { 0.0 };
             let allowed = k as f64 * 2f64.powi(-24) * size + output;

@@ -6,11 +6,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::computer;
-
 /// What a report says of the machine: system, processor, cores, threads that are used, caches.
 pub fn describe() -> Value {
-    let Value::Object(mut found) = computer::describe(false) else { return Value::Null };
+    let Value::Object(mut found) = ferrane::probe::describe_computer(false) else { return Value::Null };
     found.insert("threads".into(), json!(ferrane::host::pool::threads()));
     if let Some(cores) = cores(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) {
         found.insert("cores".into(), json!(cores));

@@ -43,7 +43,8 @@ impl Spread {
         self.sorted.len()
     }
 
-    /// The smallest value that at least this part of all does not exceed: 0.5 is the median (the upper one of two in the middle).
+    /// The smallest value that at least this part of all does not exceed: 0.5 is the median (the
+    /// upper one of two in the middle).
     pub fn quantile(&self, part: f64) -> f64 {
         let last = self.sorted.len() - 1;
         self.sorted[((self.sorted.len() as f64 * part) as usize).min(last)]

@@ -15,13 +15,13 @@ type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 const BLUE: RGBColor = RGBColor(31, 119, 180);
 const ORANGE: RGBColor = RGBColor(214, 98, 20);
 const GREEN: RGBColor = RGBColor(44, 130, 60);
-const GREY: RGBColor = RGBColor(110, 110, 110);
+const GRAY: RGBColor = RGBColor(110, 110, 110);
 
 /// A measured kernel on a roofline.
 pub struct Kernel {
     /// What is written beside it.
     pub name: String,
-    /// Which of the types it is of, for its colour.
+    /// Which of the types it is of, for its color.
     pub group: usize,
     /// Operations for each byte that must be moved.
     pub intensity: f64,
@@ -29,7 +29,8 @@ pub struct Kernel {
     pub gflops: f64,
 }
 
-/// The machine's best: GFLOP/s from registers, and GB/s from memory of some sizes, with their names.
+/// The machine's best: GFLOP/s from registers, and GB/s from memory of some sizes, with their
+/// names.
 pub struct Roofs {
     /// GFLOP/s.
     pub gflops: f64,
@@ -48,7 +49,8 @@ fn svg(path: &Path, draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Dr
     files::replace(path, text.as_bytes())
 }
 
-/// Points (x, median, lowest, highest) in milliseconds over `axis`, and the line through the medians.
+/// Points (x, median, lowest, highest) in milliseconds over `axis`, and the line through the
+/// medians.
 pub fn sweep(path: &Path, title: &str, axis: &str, points: &[(f64, f64, f64, f64)], line: Option<Line>) -> Result<()> {
     let right = points.iter().map(|p| p.0).fold(1.0, f64::max) * 1.05;
     let top = points.iter().map(|p| p.3).fold(0.001, f64::max) * 1.08;
@@ -105,8 +107,8 @@ pub fn sweep(path: &Path, title: &str, axis: &str, points: &[(f64, f64, f64, f64
 const NAME_WIDTH: f64 = 0.16;
 const NAME_HEIGHT: f64 = 0.03;
 
-/// Where names are written: at their kernels, or below another name that is there already. `width` and `height` are the room of a
-/// name as factors along the axes.
+/// Where names are written: at their kernels, or below another name that is there already. `width`
+/// and `height` are the room of a name as factors along the axes.
 fn name_heights(kernels: &[Kernel], width: f64, height: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..kernels.len()).collect();
     order.sort_by(|&a, &b| kernels[b].gflops.total_cmp(&kernels[a].gflops));
@@ -126,14 +128,15 @@ fn name_heights(kernels: &[Kernel], width: f64, height: f64) -> Vec<f64> {
     heights
 }
 
-/// Kernels by operations per byte, on logarithmic scales, under the machine's roofs. Groups are named in order.
+/// Kernels by operations per byte, on logarithmic scales, under the machine's roofs. Groups are
+/// named in order.
 pub fn roofline(path: &Path, title: &str, roofs: &Roofs, groups: &[&str], kernels: &[Kernel]) -> Result<()> {
     let intensities = || kernels.iter().map(|k| k.intensity);
     let left = intensities().fold(0.25, f64::min) / 1.5;
     let right = intensities().fold(256.0, f64::max) * 4.0;
     let top = kernels.iter().map(|k| k.gflops).fold(roofs.gflops, f64::max) * 1.6;
     let bottom = kernels.iter().map(|k| k.gflops).fold(roofs.gflops / 50.0, f64::min) / 1.6;
-    let colours = [BLUE, ORANGE, GREEN];
+    let colors = [BLUE, ORANGE, GREEN];
     svg(path, |root| {
         let mut chart = ChartBuilder::on(root)
             .caption(title, ("sans-serif", 20))
@@ -150,7 +153,7 @@ pub fn roofline(path: &Path, title: &str, roofs: &Roofs, groups: &[&str], kernel
             .light_line_style(WHITE)
             .bold_line_style(RGBColor(225, 225, 225))
             .draw()?;
-        let words = ("sans-serif", 13).into_font().color(&GREY);
+        let words = ("sans-serif", 13).into_font().color(&GRAY);
         for (name, rate) in &roofs.bandwidths {
             let (from, knee) = (left.max(bottom / rate), (roofs.gflops / rate).min(right));
             if from >= knee {
@@ -158,24 +161,24 @@ pub fn roofline(path: &Path, title: &str, roofs: &Roofs, groups: &[&str], kernel
             }
             chart.draw_series([PathElement::new(
                 vec![(from, from * rate), (knee, knee * rate)],
-                GREY.stroke_width(2),
+                GRAY.stroke_width(2),
             )])?;
             let said = format!("{name} {rate:.0} GB/s");
             chart.draw_series([Text::new(said, (from * 1.05, from * rate * 1.35), words.clone())])?;
         }
         let knee = roofs.bandwidths.iter().map(|b| roofs.gflops / b.1).fold(right, f64::min).max(left);
         chart
-            .draw_series([PathElement::new(vec![(knee, roofs.gflops), (right, roofs.gflops)], GREY.stroke_width(2))])?;
+            .draw_series([PathElement::new(vec![(knee, roofs.gflops), (right, roofs.gflops)], GRAY.stroke_width(2))])?;
         let said = format!("fp32 multiply-adds from registers, {:.0} GFLOP/s", roofs.gflops);
         chart.draw_series([Text::new(said, (knee * 1.1, roofs.gflops * 1.35), words.clone())])?;
         let small = ("sans-serif", 11).into_font().color(&BLACK);
         for (group, name) in groups.iter().enumerate() {
-            let colour = colours[group % colours.len()];
+            let color = colors[group % colors.len()];
             let of = || kernels.iter().filter(move |k| k.group == group);
             chart
-                .draw_series(of().map(|k| Circle::new((k.intensity, k.gflops), 4, colour.filled())))?
+                .draw_series(of().map(|k| Circle::new((k.intensity, k.gflops), 4, color.filled())))?
                 .label(*name)
-                .legend(move |(x, y)| Circle::new((x + 9, y), 4, colour.filled()));
+                .legend(move |(x, y)| Circle::new((x + 9, y), 4, color.filled()));
         }
         let heights = name_heights(kernels, (right / left).powf(NAME_WIDTH), (top / bottom).powf(NAME_HEIGHT));
         chart.draw_series(

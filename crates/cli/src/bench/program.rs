@@ -1,20 +1,21 @@
 //! `ferrane bench program`: how long any program takes, and where in it the time goes.
 //!
-//! Reading, compiling, loading and preparing are timed once, each by itself; evaluations of the prepared request are repeated. Inputs
-//! are seeded random numbers between -1 and 1 (integers 0 or 1), because zeros, infinities and subnormal numbers have speeds of their
-//! own; outputs that are not finite are counted and told.
+//! Reading, compiling, loading and preparing are timed once, each by itself; evaluations of the
+//! prepared request are repeated. Inputs are seeded random numbers between -1 and 1 (integers 0 or
+//! 1), because zeros, infinities and subnormal numbers have speeds of their own; outputs that are
+//! not finite are counted and told.
 
 use std::path::Path;
 use std::time::Instant;
 
 use ferrane::mil::{Function, Program, Type};
-use ferrane::{Bindings, CompileOptions, Device, Source, Surface};
+use ferrane::tensor_io::{self, TensorSource, Unnamed};
+use ferrane::{Call, CompileOptions, Device, Source, Tensors, fits_surfaces};
 use serde_json::{Map, Value, json};
 
 use super::machine;
 use super::measure::{self, Repeats, Spread, round, short};
 use crate::args::BenchProgram;
-use crate::array::{Array, Source as Values, Want};
 use crate::error::{Error, Result};
 use crate::out;
 use crate::program::{self, Care};
@@ -54,10 +55,11 @@ pub fn run(args: BenchProgram) -> Result<()> {
     let program = program::load(&args.program, Care::Whole)?.program;
     let read = ms(begun);
     let function = program::function(&program, args.function.as_deref())?;
-    let inputs = inputs(function, &given, args.seed)?;
-    let mut found = match runs::on_surfaces(function) {
-        true => prepared(&device, &program, &args, function, &inputs)?,
-        false => called(&program, &args, function, &inputs)?,
+    let call = arguments(function, &given, args.seed)?;
+    let mut found = if fits_surfaces(function) {
+        prepared(&device, &program, &args, &call)?
+    } else {
+        called(&device, &program, &args, &call)?
     };
     found.stages.insert(0, ("read_ms", read));
     let steps = if args.steps { steps(&args, &program, function)? } else { Vec::new() };
@@ -72,100 +74,67 @@ fn ms(begun: Instant) -> f64 {
     begun.elapsed().as_secs_f64() * 1e3
 }
 
-/// A value for every input: the one given, else random numbers.
-fn inputs(function: &Function, given: &[(String, Values)], seed: u64) -> Result<Vec<(String, Array)>> {
-    let values = || function.inputs.iter().map(|v| function.value(*v));
-    if let Some((name, _)) = given.iter().find(|(name, _)| values().all(|v| v.name != *name)) {
-        let known: Vec<&str> = values().map(|v| v.name.as_str()).collect();
-        return Err(Error::new(format!("--input {name}: no such input (there are {})", known.join(", "))));
-    }
-    let wanted = || values().filter(|v| !matches!(v.ty, Type::State(_)));
-    let elements = |ty: &Type| ty.shape().map_or(Some(0), |shape| crate::array::elements(&shape));
-    let total = wanted().try_fold(0usize, |n, v| n.checked_add(elements(&v.ty)?));
-    if total.is_none_or(|n| n > MOST) {
-        return Err(Error::new(format!(
-            "{}: its inputs have more than {MOST} elements, too many to make up",
-            function.name
-        )));
-    }
-    let one = |(i, value): (usize, &ferrane::mil::Value)| {
-        let want = Want { name: &value.name, ty: &value.ty };
-        let random = Values::Random(seed.wrapping_add(i as u64), None);
-        let source = given.iter().find(|(name, _)| *name == value.name).map_or(&random, |(_, source)| source);
-        let array = source.array(&want).map_err(|e| Error::new(format!("input {}: {e}", value.name)))?;
-        Ok((value.name.clone(), array))
+/// A call with a value for every input: the one given, else random numbers.
+fn arguments(function: &Function, given: &[(String, TensorSource)], seed: u64) -> Result<Call> {
+    let wanted = function.inputs.iter().map(|v| &function.value(*v).ty).filter(|ty| !matches!(ty, Type::State(_)));
+    let elements = |ty: &Type| {
+        let Some(shape) = ty.shape() else { return Some(0) };
+        shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
     };
-    wanted().enumerate().map(one).collect()
+    let total = wanted.fold(Some(0usize), |n, ty| n?.checked_add(elements(ty)?));
+    if total.is_none_or(|n| n > MOST) {
+        let name = &function.name;
+        return Err(Error::new(format!("{name}: its inputs have more than {MOST} elements, too many to generate")));
+    }
+    Ok(tensor_io::arguments(function, given, Unnamed::Random(seed))?)
 }
 
 /// On surfaces: each stage by itself, then evaluations of the prepared request.
-fn prepared(
-    device: &Device,
-    program: &Program,
-    args: &BenchProgram,
-    function: &Function,
-    inputs: &[(String, Array)],
-) -> Result<Measured> {
+fn prepared(device: &Device, program: &Program, args: &BenchProgram, call: &Call) -> Result<Measured> {
     let mut stages = Vec::new();
     let mut begun = Instant::now();
     let mut stage = |name| {
         stages.push((name, ms(begun)));
         begun = Instant::now();
     };
-    let options = CompileOptions::labelled(args.program.display().to_string());
+    let options = CompileOptions::labeled(args.program.display().to_string());
     let artifact = device.compile(Source::Program(program), &options)?;
     stage("compile_ms");
     let executable = artifact.load()?;
     stage("load_ms");
-    let procedure = executable.procedure(&function.name)?;
-    let mut bindings = Bindings::new().procedure(&function.name);
-    let mut outputs: Vec<Surface> = Vec::new();
-    for (name, surface) in device.surfaces(procedure)? {
-        if let Some((_, array)) = inputs.iter().find(|(n, _)| n == name) {
-            runs::fill(&surface, array)?;
-        }
-        if procedure.outputs.iter().any(|p| p.name == name) {
-            outputs.push(surface.clone());
-        }
-        bindings = bindings.bind(name, &surface);
-    }
-    stage("surfaces_ms");
-    let request = executable.prepare(bindings)?;
+    let bound = executable.bind(call.function_name())?;
     stage("prepare_ms");
+    bound.write_inputs(call.given_inputs())?;
     let evaluations = measure::repeat(measure::WARM_UP, Repeats::given(args.repeat), || {
-        request.evaluate()?;
+        bound.evaluate()?;
         Ok(())
     })?;
     for note in device.notes() {
         out::note(format_args!("note: {note}"));
     }
-    let arrays = outputs.iter().map(runs::array).collect::<Result<Vec<Array>>>()?;
-    Ok(Measured { stages, evaluations, odd: arrays.iter().map(odd).sum() })
+    Ok(Measured { stages, evaluations, odd: odd(&bound.outputs()?) })
 }
 
-/// A function whose ports have no surfaces (unknown extents, wide integers) is called on arrays, by the emulator.
-fn called(program: &Program, args: &BenchProgram, function: &Function, inputs: &[(String, Array)]) -> Result<Measured> {
+/// A function whose ports have no surfaces (unknown extents, wide integers) is called on tensors,
+/// by the emulator.
+fn called(device: &Device, program: &Program, args: &BenchProgram, call: &Call) -> Result<Measured> {
     if !runs::is_emulator(&args.device) {
         return Err(Error::new(format!(
             "{}: its ports have no surfaces (unknown extents or wide integers); only the emulator runs it",
-            function.name
+            call.function_name().unwrap_or_default()
         )));
     }
-    let emulator = ferrane::emulator(&args.device)?;
-    let (inputs, mut states) = runs::constants(function, inputs.to_vec());
-    let mut last = Vec::new();
+    let mut last = Tensors::new();
     let evaluations = measure::repeat(measure::WARM_UP, Repeats::given(args.repeat), || {
-        last = emulator.call(program, &function.name, &inputs, &mut states)?;
+        last = device.call(program, call.clone())?.outputs;
         Ok(())
     })?;
-    let arrays = last.iter().filter_map(|(_, c)| Array::from_constant(c, &program.weights).ok());
-    let odd = arrays.map(|a| odd(&a)).sum();
-    Ok(Measured { stages: Vec::new(), evaluations, odd })
+    Ok(Measured { stages: Vec::new(), evaluations, odd: odd(&last) })
 }
 
 /// How many numbers are not finite.
-fn odd(array: &Array) -> usize {
-    array.floats().iter().filter(|v| !v.is_finite()).count()
+fn odd(tensors: &Tensors) -> usize {
+    tensors.iter().map(|(_, tensor)| tensor.to_f64().filter(|v| !v.is_finite()).count()).sum()
 }
 
 /// The emulator's steps of the function.
@@ -173,7 +142,7 @@ fn steps(args: &BenchProgram, program: &Program, function: &Function) -> Result<
     // The trace is of the first function.
     let mut alone = program.clone();
     alone.functions.retain(|f| f.name == function.name);
-    Ok(ferrane::emulator(&args.device)?.trace(&alone, args.repeat.unwrap_or(TRACED))?)
+    Ok(ferrane::emulator(&args.device)?.time_steps(&alone, args.repeat.unwrap_or(TRACED))?)
 }
 
 fn report(

@@ -1,11 +1,12 @@
 //! `ferrane bench step`: one training step of a preset with random weights and random tokens.
 //!
-//! Reported are medians over the measured steps; two more warm up. A micro-step is forward and backward of one window; an update is
-//! the norm, AdamW and re-staging of every weight surface, which the reference trainer leaves out of its step time
-//! (upstream-defects #12).
+//! Reported are medians over the measured steps; two more warm up. A micro-step is forward and
+//! backward of one window; an update is the norm, AdamW and re-staging of every weight surface,
+//! which the reference trainer leaves out of its step time (upstream-defects #12).
 
 use std::time::{Duration, Instant};
 
+use ferrane::host::memory::peak_resident;
 use ferrane::llm::config::{Config, preset};
 use ferrane::llm::layout::Shape;
 use ferrane::llm::random::Rng;
@@ -21,7 +22,7 @@ use super::measure::{self, Spread, round};
 use super::{machine, sweep};
 use crate::args::BenchStep;
 use crate::error::{Error, Result};
-use crate::{memory, model, out, trace_file};
+use crate::{memory, model, out, timeline_file};
 
 /// Loss scale of the measured steps.
 const SCALE: f32 = 256.0;
@@ -44,13 +45,13 @@ pub fn run(args: BenchStep) -> Result<()> {
     if let Some(what) = args.sweep {
         return sweep::run(&args, what, &config, active);
     }
-    let trace = args.trace_json.as_deref().map(trace_file::open).transpose()?;
+    let trace = args.timeline.as_deref().map(timeline_file::open).transpose()?;
     let steps = steps(&args, &config, args.seq, active, trace.as_ref().map(|(_, timeline)| timeline))?;
     if let Some((file, timeline)) = trace {
-        trace_file::write(file, &timeline)?;
+        timeline_file::write(file, &timeline)?;
     }
     let gflops = Flops::new(&config, args.seq, active).total() / steps.micro.median() / 1e6;
-    let rss = memory::peak().map(|bytes| bytes as f64 / f64::from(1 << 20));
+    let rss = peak_resident().map(|bytes| bytes as f64 / f64::from(1 << 20));
     if args.json {
         let parts: Map<_, _> = steps.parts.iter().map(|(name, ms)| (name.to_string(), round(*ms).into())).collect();
         let spread = |s: &Spread| Value::Object(s.json("ms"));
@@ -156,6 +157,6 @@ pub fn steps(
         ("waiting_ms", all(&|r| r.2.waiting)),
     ]
     .map(|(name, spread)| (name, spread.median()));
-    let memory = args.memory.then(|| Memory::new(config, engine.memory(), memory::peak()));
+    let memory = args.memory.then(|| Memory::new(config, engine.memory(), peak_resident()));
     Ok(Steps { micro: all(&|r| r.0), update: all(&|r| r.1), parts, memory })
 }

@@ -1,7 +1,8 @@
 //! `ferrane bench step --sweep tokens|layers`: whether the cost of a step grows in a straight line.
 //!
-//! The same step is measured at eighths of the window or of the model's layers, and a line is laid through the medians. What grows
-//! faster than the window is attention, whose scores are as many as its square; the line's worst deviation shows how much it is.
+//! The same step is measured at eighths of the window or of the model's layers, and a line is laid
+//! through the medians. What grows faster than the window is attention, whose scores are as many as
+//! its square; the line's worst deviation shows how much it is.
 
 use ferrane::llm::config::Config;
 use serde_json::{Value, json};

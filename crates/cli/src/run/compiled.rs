@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use ferrane::Interpreter;
 use ferrane::hwx::Hwx;
-use ferrane::hwx::bundle::{self, Kind};
+use ferrane::hwx::bundle::{self, FileKind};
 use ferrane::mil::{DataType, Type, Weights};
+use ferrane::tensor_io::{TensorSource, Unnamed, values};
+use ferrane::{Tensor, Tensors};
 
-use super::{is_emulator, open, show, values};
+use super::{is_emulator, open, show, value_error};
 use crate::args::Run;
-use crate::array::{Array, Source};
 use crate::error::{Error, Result};
 use crate::{files, out};
 
@@ -21,13 +22,13 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     }
     // What cannot be opened here is told where programs are read.
     match bundle::file(path) {
-        Ok(Some((Kind::Hwx, _))) => files::read(path).map(Some),
+        Ok(Some((FileKind::Hwx, _))) => files::read(path).map(Some),
         _ => Ok(None),
     }
 }
 
 /// Runs it on the given inputs.
-pub fn run(args: &Run, spec: &str, file: &[u8], sources: &[(String, Source)]) -> Result<()> {
+pub fn run(args: &Run, spec: &str, file: &[u8], sources: &[(String, TensorSource)]) -> Result<()> {
     let failed = |e: &dyn std::fmt::Display| files::failed(&args.program, e);
     if !is_emulator(spec) {
         return Err(Error::new("a compiled program is run by the emulator only; leave --device out"));
@@ -43,18 +44,18 @@ pub fn run(args: &Run, spec: &str, file: &[u8], sources: &[(String, Source)]) ->
     }
     let types: Vec<_> = interpreter.inputs().map(|p| (p, Type::tensor(DataType::Fp16, &p.shape))).collect();
     // Symbols name tensors as well as their own names do.
-    let own = |(name, source): &(String, Source)| {
+    let own = |(name, source): &(String, TensorSource)| {
         let port = types.iter().find(|(p, _)| p.symbol == *name);
         (port.map_or(name, |(p, _)| &p.name).clone(), source.clone())
     };
     let sources: Vec<_> = sources.iter().map(own).collect();
     let ports: Vec<(&str, &Type)> = types.iter().map(|(p, ty)| (p.name.as_str(), ty)).collect();
-    let inputs = values(interpreter.name(), &ports, &sources)?;
-    let inputs: Vec<_> = inputs.into_iter().map(|(name, array)| (name, array.constant())).collect();
+    let inputs = values(interpreter.name(), &ports, &sources, Unnamed::Refuse).map_err(value_error)?;
+    let inputs: Vec<_> = inputs.into_iter().map(|(name, tensor)| (name, tensor.to_constant())).collect();
     let begun = Instant::now();
     let outputs = interpreter.run(&inputs)?;
     let wall = begun.elapsed();
-    let array = |(name, constant)| Ok((name, Array::from_constant(&constant, &Weights::new()).map_err(Error::new)?));
-    let outputs = outputs.into_iter().map(array).collect::<Result<Vec<_>>>()?;
+    let tensor = |(name, constant)| Ok((name, Tensor::from_constant(&constant, &Weights::new())?));
+    let outputs: Tensors = outputs.into_iter().map(tensor).collect::<Result<_>>()?;
     show(args, interpreter.name(), &open(spec)?.name(), &outputs, wall)
 }

@@ -1,11 +1,12 @@
 //! Beginning again in a new process where the compile budget of this one ends.
 //!
-//! The engine gives each process a budget of compiles, and only a new process has a new one (apple-runtime §3), so the reference
-//! trainer executes itself again and so does this one: the same command line, with `--resume` once there is a checkpoint. Since
-//! checkpoints are taken between updates, the run is bit for bit the one that nothing happened to.
+//! The engine gives each process a budget of compiles, and only a new process has a new one
+//! (apple-runtime §3), so the reference trainer executes itself again and so does this one: the
+//! same command line, with `--resume` once there is a checkpoint. Since checkpoints are taken
+//! between updates, the run is bit for bit the one that nothing happened to.
 //!
-//! A process that stops where the one before it stopped has come no further, unless compiled programs were kept on the disk. So many
-//! of these in a row are tolerated, then the error is told.
+//! A process that stops where the one before it stopped has come no further, unless compiled
+//! programs were kept on the disk. So many of these in a row are tolerated, then the error is told.
 
 use std::process::Command;
 
@@ -14,12 +15,15 @@ use crate::args::Train;
 use crate::error::{Error, Result};
 use ferrane::train::run::Event;
 
-/// Says to the next process after which update, and for which time there, this one ended: `STEP:COUNT`.
+/// Says to the next process after which update, and for which time there, this one ended:
+/// `STEP:COUNT`.
 const RESTARTED: &str = "FERRANE_RESTARTED";
-/// Restarts in a row without an update: one for each of the ten kernels, where each compile is kept.
+/// Restarts in a row without an update: one for each of the ten kernels, where each compile is
+/// kept.
 const MOST: u32 = 10;
 
-/// Begins again if the error is a spent budget; otherwise the error stands. `step` is that of the newest checkpoint.
+/// Begins again if the error is a spent budget; otherwise the error stands. `step` is that of the
+/// newest checkpoint.
 ///
 /// # Errors
 /// The error, or that no process could be started.

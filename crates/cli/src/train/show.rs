@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ferrane::llm::config::Config;
-use ferrane::target::cost::StepCost;
+use ferrane::machine::cost::StepCost;
 use ferrane::train::data::{Compaction, Ids};
 use ferrane::train::metrics::Memory;
 use ferrane::train::run::{Event, RunOptions, Summary, quoted};

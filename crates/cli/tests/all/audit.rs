@@ -32,7 +32,7 @@ fn keys(object: &Value) -> Vec<&str> {
 #[test]
 fn the_table_marks_the_op_and_the_summary_says_why() {
     let place = place();
-    let out = place.run(&format!("{RUN} --state s=[1,1,1,1] --profile m1")).ok().out;
+    let out = place.run(&format!("{RUN} --state s=[1,1,1,1] --machine m1")).ok().out;
     let lines: Vec<&str> = out.lines().collect();
     assert!(lines[0].starts_with("main on m1-") && lines[0].ends_with("5 values against exact"), "{out}");
     let at = |op: &str| lines.iter().position(|l| l.starts_with(op)).unwrap_or_else(|| panic!("no {op} in {out}"));
@@ -187,7 +187,7 @@ const SCORES: &str = r#"program(1.3)
 fn the_machine_is_the_profiles() {
     let place = Place::new();
     place.write("scores.mil", SCORES);
-    let out = place.run("run scores.mil --audit -i q=72 -i k=64 --profile m5").ok().out;
+    let out = place.run("run scores.mil --audit -i q=72 -i k=64 --machine m5").ok().out;
     assert!(out.contains("fast: no op parts from exact by itself"), "{out}");
     for words in ["hardware: matmul `scores` overflows: 16 of 16", "on m5-", "ends at 32768; exact values reach 36864"]
     {
@@ -195,9 +195,9 @@ fn the_machine_is_the_profiles() {
     }
     // The run itself shows what the report explains.
     let run = |options: &str| place.run(&format!("run scores.mil -i q=72 -i k=64 --json {options}")).ok().objects();
-    assert_eq!(run("--numerics hardware --profile m5")[0]["outputs"][0]["not_finite"], 16);
+    assert_eq!(run("--numerics hardware --machine m5")[0]["outputs"][0]["not_finite"], 16);
     assert_eq!(run("--numerics fast")[0]["outputs"][0]["max"], 9.0);
-    assert_eq!(run("--profile m5")[0]["outputs"][0]["max"], 9.0);
+    assert_eq!(run("--machine m5")[0]["outputs"][0]["max"], 9.0);
 }
 
 #[test]
@@ -214,9 +214,9 @@ fn what_does_not_go_together_is_refused() {
     let place = place();
     place.run("run square.mil --audit -i x=ones --device ane-or-emulator").refused(1, &["--audit is the emulator's"]);
     place.run("run square.mil --audit").refused(1, &["no value for these inputs", "x"]);
-    place.run(&format!("{RUN} --profile m9")).refused(1, &["profile=m9", "did you mean `m1`?"]);
-    let twice = format!("{RUN} --profile m1 --device emulator?profile=m1");
-    place.run(&twice).refused(1, &["--profile is an option of the emulator"]);
+    place.run(&format!("{RUN} --machine m9")).refused(1, &["machine=m9", "did you mean `m1`?"]);
+    let twice = format!("{RUN} --machine m1 --device emulator?machine=m1");
+    place.run(&twice).refused(1, &["--machine is an option of the emulator"]);
     for line in [
         format!("{RUN} --output out"),
         format!("{RUN} --numerics exact"),

@@ -60,12 +60,12 @@ fn opsets_spellings_and_passes() {
     assert!(text("--dialect verbose").contains(r#"tensor<string, []>("y")"#));
     assert!(text("--opset ios16").contains("func main<ios16>"));
     place.write("two.mil", ADD.replace("-> (y, r)", "-> (y)"));
-    let optimised = place.run("convert two.mil -o - --optimize").ok();
+    let optimized = place.run("convert two.mil -o - --optimize").ok();
     assert!(
-        !optimised.out.contains("relu") && optimised.err.contains("dead_code"),
+        !optimized.out.contains("relu") && optimized.err.contains("dead_code"),
         "{}{}",
-        optimised.out,
-        optimised.err
+        optimized.out,
+        optimized.err
     );
     assert!(!place.run("convert two.mil -o - --passes dead_code").ok().out.contains("relu"));
     place.run("convert add.mil -o - --passes ded_code").refused(1, &["did you mean `dead_code`"]);
@@ -105,7 +105,8 @@ fn diff_has_a_status_for_each_answer() {
     assert_eq!(numbers.code, Some(1));
     let outputs = numbers.objects()[0]["outputs"].clone();
     assert_eq!((&outputs[0]["same"], &outputs[1]["same"]), (&true.into(), &false.into()));
-    // With numbers asked for, they decide: sigmoid and relu are less than the largest magnitude and a half apart.
+    // With numbers asked for, they decide: sigmoid and relu are less than the largest magnitude and
+    // a half apart.
     place.run("diff add.mil other.mil --run 1 --within 100").ok();
     place.run("diff add.mil none.mil").refused(2, &["none.mil: no such file"]);
     place.run("diff add.mil").refused(2, &["required"]);

@@ -19,11 +19,11 @@ const NET: &str = r#"program(1.3)
 fn a_program_has_a_time_for_each_op() {
     let place = Place::new();
     place.write("net.mil", NET);
-    let told = place.run("cost --target m4-max net.mil").ok();
+    let told = place.run("cost --machine m4-max net.mil").ok();
     for word in ["conv", "softmax", "dispatch", "m4-max", "compile", "energy"] {
         assert!(told.out.contains(word), "{word}: {}", told.out);
     }
-    let json = place.run("cost --target m4 net.mil --json --svg roof.svg").ok().objects().remove(0);
+    let json = place.run("cost --machine m4 net.mil --json --svg roof.svg").ok().objects().remove(0);
     let ops = json["ops"].as_array().unwrap();
     let times: f64 = ops.iter().map(|op| op["us"].as_f64().unwrap()).sum();
     let total = json["total_us"].as_f64().unwrap();
@@ -40,7 +40,7 @@ fn what_cannot_be_told_is_refused() {
     place.write("net.mil", NET.replace("[1, 8, 1, 64]", "[?, 8, 1, 64]"));
     place.write("good.mil", NET);
     place.run("cost net.mil").refused(1, &["no fixed size"]);
-    place.run("cost --target m99 good.mil").refused(1, &["m99"]);
+    place.run("cost --machine m99 good.mil").refused(1, &["m99"]);
     place.run("cost").refused(1, &["--published"]);
     place.write("numbers.json", "{}");
     place.run("cost --published numbers.json").refused(1, &["array"]);
@@ -77,11 +77,11 @@ fn published_numbers_stand_beside_predicted_ones() {
 #[test]
 fn training_tells_what_a_chip_would_take() {
     let place = Place::new();
-    let told = place.run(&format!("{TINY} --target m4 --out run --json")).ok();
+    let told = place.run(&format!("{TINY} --machine m4 --out run --json")).ok();
     let predicted = told.objects().into_iter().find(|o| o["event"] == "predicted").unwrap();
     // Ten dispatches a layer at least, at a floor of tens of µs each.
     assert!(predicted["engine_ms"].as_f64().unwrap() > 0.1);
     assert!(predicted["ms_per_step"].as_f64() > predicted["engine_ms"].as_f64());
     assert!(predicted["measured_ms"].as_f64().unwrap() > 0.0);
-    place.run(&format!("{TINY} --target nope --out other")).refused(1, &["nope"]);
+    place.run(&format!("{TINY} --machine nope --out other")).refused(1, &["nope"]);
 }

@@ -1,4 +1,5 @@
-//! Published llama2.c checkpoints through the command: every folder of `checkpoints` with an `expected.json` beside one `.bin`.
+//! Published llama2.c checkpoints through the command: every folder of `checkpoints` with an
+//! `expected.json` beside one `.bin`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +9,9 @@ use serde_json::Value;
 
 use crate::place::Place;
 
-/// Standard errors that the loss on other windows of the same kind of text may be off. Both losses are means over 64 windows,
-/// so their difference has √2 of the recorded standard error; six leave room for a text that is not the recorded one.
+/// Standard errors that the loss on other windows of the same kind of text may be off. Both losses
+/// are means over 64 windows, so their difference has √2 of the recorded standard error; six leave
+/// room for a text that is not the recorded one.
 const ERRORS: f64 = 6.0;
 
 #[test]
@@ -48,7 +50,8 @@ fn published_checkpoints_print_the_expected_text() {
                     })
                     .collect();
                 let near = (found[1] - loss).abs() <= ERRORS * error;
-                // fp16 arithmetic moves logits by 0.01 in the mean and to both sides; a mean loss moves by less.
+                // fp16 arithmetic moves logits by 0.01 in the mean and to both sides; a mean loss
+                // moves by less.
                 let agree = (found[0] - found[1]).abs() <= 0.01;
                 let result = (near && agree).then_some(());
                 suite.case(&id, result.ok_or_else(|| format!("emulator and reference {found:?}, expected {loss}")));
@@ -58,7 +61,8 @@ fn published_checkpoints_print_the_expected_text() {
     suite.finish();
 }
 
-/// The llama2.c tokenizer with as many entries as the model's vocabulary, which stands at byte 20 of a checkpoint.
+/// The llama2.c tokenizer with as many entries as the model's vocabulary, which stands at byte 20
+/// of a checkpoint.
 fn tokenizer(folder: &Path, model: &Path) -> Option<PathBuf> {
     let head = fs::read(model).ok()?;
     let vocabulary = i32::from_le_bytes(head.get(20..24)?.try_into().ok()?).unsigned_abs() as usize;
@@ -68,7 +72,8 @@ fn tokenizer(folder: &Path, model: &Path) -> Option<PathBuf> {
         .find(|p| pieces(p) == Some(vocabulary))
 }
 
-/// Entries of a llama2.c tokenizer: behind the longest length, a score, a length and that many bytes each.
+/// Entries of a llama2.c tokenizer: behind the longest length, a score, a length and that many
+/// bytes each.
 fn pieces(path: &Path) -> Option<usize> {
     let bytes = fs::read(path).ok()?;
     let (mut at, mut count) = (4, 0);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::place::{Outcome, Place};
 
-const MACHINE: &str = "emulator?profile=m3-pro-macos15-inmem&limits=enforce";
+const MACHINE: &str = "emulator?machine=m3-pro-macos15-inmem&limits=enforce";
 
 #[test]
 fn probes_are_listed() {
@@ -54,10 +54,10 @@ fn an_examination_is_told_and_its_report_is_a_machine() {
          tensor<fp16, [1, 4, 1, 64]> p) {\n        tensor<fp16, [1, 4, 1, 64]> r = add(x = p, y = p)[name = string(\"r\")];\n    \
          } -> (r);\n}\n",
     );
-    let checked = place.run("check --target report.json small.mil").ok().out;
+    let checked = place.run("check --machine report.json small.mil").ok().out;
     assert!(checked.contains("E0436") && checked.contains("16384"), "{checked}");
     // The machine made from the report measures as the one that it was made from.
-    let again = place.run(&format!("doctor --device emulator?profile=report.json --probes {probes} --json -")).ok();
+    let again = place.run(&format!("doctor --device emulator?machine=report.json --probes {probes} --json -")).ok();
     let again: Value = serde_json::from_str(&again.out).unwrap();
     let values = |report: &Value| {
         let probes = report["probes"].as_array().unwrap();
@@ -83,15 +83,15 @@ fn reports_of_others_are_refused_with_reasons() {
         let file = format!("{name}.json");
         place.write(&file, &text);
         place.run(&format!("target show {file}")).refused(1, &[&file, words]);
-        place.run(&format!("check --target {file} none.mil")).refused(1, &[&file, words]);
-        place.run(&format!("doctor --device emulator?profile={file} --probes concat")).refused(1, &[&file, words]);
+        place.run(&format!("check --machine {file} none.mil")).refused(1, &[&file, words]);
+        place.run(&format!("doctor --device emulator?machine={file} --probes concat")).refused(1, &[&file, words]);
     }
     // The largest numbers that are believed make no trouble beyond an error.
     place.write(
         "large.json",
         report(r#"{"name": "p", "values": {"row_alignment": 1099511627776, "queue_depth": 1099511627776}}"#),
     );
-    let told = place.run("doctor --device emulator?profile=large.json --probes port-order,W4").ok();
+    let told = place.run("doctor --device emulator?machine=large.json --probes port-order,W4").ok();
     assert!(told.out.contains("2 probes"), "{}", told.out);
 }
 

@@ -1,4 +1,5 @@
-//! A run over an emulator that fails on purpose: nothing is lost, and the end is that of a run that nothing happened to.
+//! A run over an emulator that fails on purpose: nothing is lost, and the end is that of a run that
+//! nothing happened to.
 
 use serde_json::Value;
 
@@ -161,7 +162,7 @@ fn faults_that_cannot_be_read_are_told_with_their_grammar() {
 fn a_machines_limits_do_not_change_a_run() {
     let place = place();
     for profile in ["m4-macos15-inmem", "m3-pro-macos15-inmem"] {
-        place.run(&format!("{} --device emulator?profile={profile}", line("parts"))).ok();
+        place.run(&format!("{} --device emulator?machine={profile}", line("parts"))).ok();
         same(&place);
         std::fs::remove_dir_all(place.path("parts")).unwrap();
     }

@@ -19,8 +19,8 @@ const NET: &str = r#"program(1.3)
 const X: [f64; 2] = [0.5, -0.25];
 const W: [f64; 4] = [0.5, -0.75, 1.25, 0.25];
 
-/// Half of the distance of central differences: fp32 rounding gives 1e-7 / 2h = 6e-6, the curve's third derivative h²/6 = 1e-5
-/// times a few.
+/// Half of the distance of central differences: fp32 rounding gives 1e-7 / 2h = 6e-6, the curve's
+/// third derivative h²/6 = 1e-5 times a few.
 const H: f64 = 1.0 / 128.0;
 const WITHIN: f64 = 2e-4;
 

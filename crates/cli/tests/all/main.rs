@@ -1,4 +1,5 @@
-//! The command as its users meet it: the binary itself, run in fresh folders, judged by its exit status and what it prints.
+//! The command as its users meet it: the binary itself, run in fresh folders, judged by its exit
+//! status and what it prints.
 //!
 //! Models and data are tiny, so that a run takes milliseconds.
 #![cfg(unix)]
@@ -19,11 +20,11 @@ mod faults;
 mod generate;
 mod grad;
 mod machine;
+mod machines;
 mod numbers;
 mod output;
 mod place;
 mod programs;
+mod recording;
 mod refusals;
 mod resume;
-mod target;
-mod trace;

@@ -26,7 +26,8 @@ fn an_absurd_learning_rate_ends_with_a_clear_message() {
 fn an_overflow_is_skipped_and_counted_and_the_scale_recovers() {
     let place = Place::new();
     place.run(&format!("{TINY} --out seed")).ok();
-    // A final gain of 4000: the gradient of the last layer times the scale of 256 is beyond fp16's 65504.
+    // A final gain of 4000: the gradient of the last layer times the scale of 256 is beyond fp16's
+    // 65504.
     let mut file = place.read("seed/step-000003/model.safetensors");
     let gain = file.len() - 16 * 4;
     file[gain..].copy_from_slice(&[4000f32.to_le_bytes(); 16].concat());

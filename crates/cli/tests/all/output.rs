@@ -36,14 +36,14 @@ fn json_is_one_object_a_line_and_nothing_else() {
 #[test]
 fn a_timeline_and_an_account_of_memory_are_given_when_asked_for() {
     let place = Place::new();
-    let command = "bench step --model stories260k --seq 32 --vocab 100 --repeat 1 --json --memory --trace-json a.json";
+    let command = "bench step --model stories260k --seq 32 --vocab 100 --repeat 1 --json --memory --timeline a.json";
     let bench = place.run(command).ok().objects();
     let memory = &bench[0]["memory"];
     assert_eq!(memory["weights"].as_u64(), bench[0]["parameters"].as_u64().map(|n| 4 * n));
     for name in ["gradients", "moments", "surfaces", "activations", "arenas", "constants"] {
         assert!(memory[name].as_u64().unwrap() > 0, "{name} in {memory}");
     }
-    let run = place.run(&format!("{TINY} --out run --memory --trace-json b.json")).ok();
+    let run = place.run(&format!("{TINY} --out run --memory --timeline b.json")).ok();
     assert!(run.out.contains("surfaces") && run.out.contains("moments"), "{}", run.out);
     // Three micro-steps and as many updates each.
     for (file, steps) in [("a.json", 3), ("b.json", 3)] {
@@ -53,7 +53,7 @@ fn a_timeline_and_an_account_of_memory_are_given_when_asked_for() {
         assert!(count("micro-step") >= steps && count("update") == 3, "{file}");
         assert!(count("sdpaFwd") >= count("micro-step") && count("sdpaFwd") == count("kvBwd"), "{file}");
     }
-    place.run("bench step --model stories260k --trace-json none/a.json").refused(1, &["--trace-json none/a.json"]);
+    place.run("bench step --model stories260k --timeline none/a.json").refused(1, &["--timeline none/a.json"]);
 }
 
 #[test]

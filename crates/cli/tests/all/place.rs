@@ -89,7 +89,8 @@ impl Place {
         (child, out)
     }
 
-    /// The weights and the optimizer's state of a run after `step` updates, and its metrics without times.
+    /// The weights and the optimizer's state of a run after `step` updates, and its metrics without
+    /// times.
     pub fn state(&self, run: &str, step: u64) -> (Vec<u8>, Vec<u8>, Vec<Value>) {
         let file = |name: &str| self.read(&format!("{run}/step-{step:06}/{name}"));
         (file("model.safetensors"), file("optimizer.safetensors"), self.metrics(run))

@@ -122,7 +122,7 @@ fn check_tells_all_that_is_wrong_with_its_place() {
     for words in ["error E0202: `q` is not defined", "--> broken.mil:6:42", "^", "add.mil: ok"] {
         assert!(found.out.contains(words), "no `{words}` in {}", found.out);
     }
-    assert!(!found.out.contains('\u{1b}'), "no colours without a terminal");
+    assert!(!found.out.contains('\u{1b}'), "no colors without a terminal");
     let unknown = ADD.replace("relu(x = z)", "rellu(x = z)");
     place.write("unknown.mil", unknown);
     let found = place.run("check unknown.mil");

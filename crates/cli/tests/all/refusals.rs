@@ -7,7 +7,8 @@ use crate::place::{Place, TINY};
 
 const SHORT: &str = "--steps 3 --accum 1 --seq 16 --eval-windows 2";
 
-/// A llama2.c tokenizer of `size` entries (training-dynamic §11): longest piece, then score, length and bytes of each.
+/// A llama2.c tokenizer of `size` entries (training-dynamic §11): longest piece, then score, length
+/// and bytes of each.
 fn tokenizer(size: usize) -> Vec<u8> {
     let mut bytes = 10u32.to_le_bytes().to_vec();
     for i in 0..size {
@@ -85,7 +86,8 @@ fn checkpoints_that_cannot_be_loaded() {
     fs::create_dir(place.path("bare")).unwrap();
     eval("bare").refused(1, &["bare: no checkpoint found here", "give a run's folder"]);
 
-    // llama2.c: seven numbers, then the weights; dim, hidden, layers, heads, kv heads, vocabulary, length.
+    // llama2.c: seven numbers, then the weights; dim, hidden, layers, heads, kv heads, vocabulary,
+    // length.
     let header: Vec<u8> = [16i32, 32, 1, 2, 1, 64, 64].iter().flat_map(|n| n.to_le_bytes()).collect();
     place.write("cut.bin", [header, vec![0; 500]].concat());
     eval("cut.bin").refused(1, &["cut.bin: expected", "bytes by its header, found 528"]);

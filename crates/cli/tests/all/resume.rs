@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use crate::place::{Outcome, Place, wait_for};
 
-/// A run long enough to be stopped in the middle; validations and checkpoints fall on different updates.
+/// A run long enough to be stopped in the middle; validations and checkpoints fall on different
+/// updates.
 fn line(steps: u64, out: &str, more: &str) -> String {
     format!(
         "train --model tiny --data ids.u16 --steps {steps} --accum 2 --seq 16 --eval-every 7 --eval-windows 2 --json --out {out} {more}"
     )
 }
 
-/// Numbers that look random and are the same in every run of the test (a linear congruential generator).
+/// Numbers that look random and are the same in every run of the test (a linear congruential
+/// generator).
 struct Random(u64);
 
 impl Random {
@@ -108,7 +110,8 @@ fn killed(device: &str) {
         let begun = entries.map(|e| e.file_name()).any(|name| name.to_string_lossy().starts_with("step-"));
         let line = if begun { "train --resume --json --out parts".into() } else { line(steps, "parts", &more) };
         let (mut child, mut out) = place.start(&line);
-        // Every fourth kill falls into the beginning, the others between or inside of updates and saves.
+        // Every fourth kill falls into the beginning, the others between or inside of updates and
+        // saves.
         if tries % 4 != 0 && !wait_for(&mut out, "saved", 1 + random.below(4) as usize) {
             break;
         }

@@ -1,9 +1,9 @@
-//! Two tensors against each other, summarised. The words are those of the module above.
+//! Two tensors against each other, summarized. The words are those of the module above.
 
 use crate::host::{Data, Tensor};
 
-/// Upper ends of the histogram's bins, in ulps: 0 holds exact results, the next correctly rounded ones. Behind them come a bin for
-/// more, and one for what is NaN or infinite on one side only.
+/// Upper ends of the histogram's bins, in ulps: 0 holds exact results, the next correctly rounded
+/// ones. Behind them come a bin for more, and one for what is NaN or infinite on one side only.
 pub const BINS: [f64; 13] = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
 /// The largest fp16 value.
@@ -18,7 +18,7 @@ pub(super) const HALF_NORMAL: f64 = 6.103_515_625e-5;
 /// What a tensor holds. NaN and infinities are in no extreme.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Span {
+pub struct ValueStats {
     /// Elements.
     pub elements: usize,
     /// The smallest value; 0 where none is finite.
@@ -37,8 +37,8 @@ pub struct Span {
     pub not_finite: usize,
 }
 
-/// The element that tells most: where something is infinite or NaN on one side the first of those, else the one with the largest
-/// error.
+/// The element that tells most: where something is infinite or NaN on one side the first of those,
+/// else the one with the largest error.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Worst {
@@ -50,7 +50,8 @@ pub struct Worst {
     pub found: f64,
 }
 
-/// How far a tensor is from the exact one. Errors are those of elements that are finite on both sides.
+/// How far a tensor is from the exact one. Errors are those of elements that are finite on both
+/// sides.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Deviation {
@@ -64,7 +65,8 @@ pub struct Deviation {
     pub relative: f64,
     /// The largest error in ulps of its own element: large where terms cancel.
     pub max_ulps: f64,
-    /// The largest error in ulps of the largest exact magnitude: what counts for the tensor as a whole.
+    /// The largest error in ulps of the largest exact magnitude: what counts for the tensor as a
+    /// whole.
     pub peak_ulps: f64,
     /// Elements by their error in their own ulps: [`BINS`], more, not finite on one side.
     pub histogram: [usize; BINS.len() + 2],
@@ -101,10 +103,10 @@ fn values(tensor: &Tensor) -> Box<dyn Iterator<Item = f64> + '_> {
     }
 }
 
-impl Span {
-    pub(super) fn of(tensor: &Tensor) -> Span {
+impl ValueStats {
+    pub(super) fn of(tensor: &Tensor) -> ValueStats {
         let is_float = matches!(tensor.data, Data::Floats(_));
-        let mut span = Span { elements: tensor.len(), ..Span::default() };
+        let mut span = ValueStats { elements: tensor.len(), ..ValueStats::default() };
         let (mut min, mut max, mut least) = (f64::INFINITY, f64::NEG_INFINITY, f64::INFINITY);
         for v in values(tensor) {
             if !v.is_finite() {
@@ -215,7 +217,8 @@ mod tests {
 
     #[test]
     fn ulps_are_those_of_fp16() {
-        // 1 to 2 has 1024 steps; 2048 to 4096 goes by 2; below 2^-14 all steps are 2^-24; above 65504 they go on growing.
+        // 1 to 2 has 1024 steps; 2048 to 4096 goes by 2; below 2^-14 all steps are 2^-24; above
+        // 65504 they go on growing.
         for (v, want) in [(1.0, -10), (1.99, -10), (-2.0, -9), (2048.0, 1), (65504.0, 5), (65536.0, 6), (1e-5, -24)] {
             assert_eq!(ulp(v), 2f64.powi(want), "{v}");
         }
@@ -234,8 +237,9 @@ mod tests {
         assert_eq!((d.overflow, d.saturated, d.special, d.underflow, d.subnormal), (3, 1, 3, 1, 1));
         assert_eq!(d.vanished, f64::from(1e-3f32));
         let mut histogram = [0; BINS.len() + 2];
-        // 0.5, NaN and -inf are the same; 1.0002 errs by 0.2 ulps, 1 by 3, 1e-3 by 1 in steps of 2^-20, that is 1048; 2e-5 by
-        // 1e-6 in steps of 2^-24, that is 16.8; 70000 held at 65504 by 4496 in steps of 64, that is 70.25.
+        // 0.5, NaN and -inf are the same; 1.0002 errs by 0.2 ulps, 1 by 3, 1e-3 by 1 in steps of
+        // 2^-20, that is 1048; 2e-5 by 1e-6 in steps of 2^-24, that is 16.8; 70000 held at 65504 by
+        // 4496 in steps of 64, that is 70.25.
         histogram[0] = 3;
         histogram[1] = 1;
         histogram[4] = 1;
@@ -268,11 +272,11 @@ mod tests {
 
     #[test]
     fn spans() {
-        let span = Span::of(&floats(&[-2.0, 0.0, 1e-5, 70000.0, f32::NAN, f32::INFINITY]));
+        let span = ValueStats::of(&floats(&[-2.0, 0.0, 1e-5, 70000.0, f32::NAN, f32::INFINITY]));
         let counts = (span.elements, span.beyond, span.subnormal, span.not_finite);
         assert_eq!(counts, (6, 1, 1, 2));
         assert_eq!((span.min, span.max, span.peak, span.least), (-2.0, 70000.0, 70000.0, f64::from(1e-5f32)));
-        assert_eq!(Span::of(&floats(&[f32::NAN])).peak, 0.0);
+        assert_eq!(ValueStats::of(&floats(&[f32::NAN])).peak, 0.0);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Plain words: what happened, where, and what helps.
 
-use ferrane_target::Unit;
+use ferrane_machine::Unit;
 
 use super::compare::HALF_MAX;
-use super::{Audit, Cause, Deviation, Note, Row};
+use super::{Audit, AuditRow, Cause, Deviation, Note};
 use crate::Numerics;
 
 /// What a crop of the width axis passes (emulator §4).
@@ -46,13 +46,14 @@ pub(super) fn summary(audit: &Audit, numerics: usize) -> String {
     format!("{name}: {} {what}{end}", title(row))
 }
 
-fn title(row: &Row) -> String {
+fn title(row: &AuditRow) -> String {
     format!("{} `{}`", row.op, row.value)
 }
 
-/// What was lost to zero last before a value: little beside what its tensor holds, and all to a logarithm or a quotient.
-fn lost(audit: &Audit, numerics: usize, before: &Row) -> String {
-    let lost = |row: &&Row| {
+/// What was lost to zero last before a value: little beside what its tensor holds, and all to a
+/// logarithm or a quotient.
+fn lost(audit: &Audit, numerics: usize, before: &AuditRow) -> String {
+    let lost = |row: &&AuditRow| {
         let local = row.readings.get(numerics).and_then(|r| r.local.as_ref());
         row.place < before.place && local.is_some_and(|d| d.underflow > 0)
     };
@@ -62,7 +63,7 @@ fn lost(audit: &Audit, numerics: usize, before: &Row) -> String {
     format!("; before it {} loses {} of {} elements to zero", title(row), counts.0, counts.1)
 }
 
-fn said(audit: &Audit, numerics: usize, row: &Row, cause: Cause, d: &Deviation) -> String {
+fn said(audit: &Audit, numerics: usize, row: &AuditRow, cause: Cause, d: &Deviation) -> String {
     let (n, peak) = (d.elements, row.exact.peak);
     let hardware = audit.numerics.get(numerics).is_some_and(|n| is_hardware(*n));
     match cause {

@@ -1,30 +1,37 @@
 //! The numerics report: where, and why, a program's numbers leave the exact ones.
 //!
-//! [`audit`] runs a function op by op under `exact` and, beside it, under each arithmetic of [`AuditOptions::numerics`], and
-//! compares every tensor that an op makes. There are two readings of each:
+//! [`audit`] runs a function op by op under `exact` and, beside it, under each arithmetic of
+//! [`AuditOptions::numerics`], and compares every tensor that an op makes. There are two readings
+//! of each:
 //!
-//! - *accumulated*: the arithmetic runs the whole function; its value is compared with that of `exact`, which runs it in fp32. This
-//!   is what a user of the program sees, victims included.
-//! - *local*: the op alone, its operands those of `exact` rounded to fp16, compared with what `exact` makes of the same operands.
-//!   This is what the op itself does, so it names the cause and not its victims. Operands beyond fp16 are taken at its largest
-//!   value: an overflow is charged to the op that made it.
+//! - *accumulated*: the arithmetic runs the whole function; its value is compared with that of
+//!   `exact`, which runs it in fp32. This is what a user of the program sees, victims included.
+//! - *local*: the op alone, its operands those of `exact` rounded to fp16, compared with what
+//!   `exact` makes of the same operands. This is what the op itself does, so it names the cause and
+//!   not its victims. Operands beyond fp16 are taken at its largest value: an overflow is charged
+//!   to the op that made it.
 //!
-//! An op *parts* from exact where its local reading overflows, is NaN or infinite against a number, differs in an integer, or errs
-//! by more than [`AuditOptions::threshold`] ulps of the largest exact magnitude ([`Deviation::peak_ulps`]). The first such op in
-//! program order is the one to look at.
+//! An op *parts* from exact where its local reading overflows, is NaN or infinite against a number,
+//! differs in an integer, or errs by more than [`AuditOptions::threshold`] ulps of the largest
+//! exact magnitude ([`Deviation::peak_ulps`]). The first such op in program order is the one to
+//! look at.
 //!
-//! The words: an *ulp* is the distance of fp16 values at the exact value, 2⁻²⁴ below 2⁻¹⁴, also for values declared otherwise: the
-//! engine stores nothing finer (emulator §2), and errors along a program become comparable. A correctly rounded result errs by at
-//! most ½. Beyond 65504 ulps go on growing with the exponent. For integers and bools it is 1. *Overflow*: finite in exact, here
-//! infinite or held at the largest value. *Saturation*: an overflow although fp16 could hold the exact value; sums of products end
-//! at 2¹⁵, crops at 4094 (emulator §4). *Underflow*: not zero in exact, zero here. *Subnormal*: not zero and below 2⁻¹⁴.
+//! The words: an *ulp* is the distance of fp16 values at the exact value, 2⁻²⁴ below 2⁻¹⁴, also for
+//! values declared otherwise: the engine stores nothing finer (emulator §2), and errors along a
+//! program become comparable. A correctly rounded result errs by at most ½. Beyond 65504 ulps go on
+//! growing with the exponent. For integers and bools it is 1. *Overflow*: finite in exact, here
+//! infinite or held at the largest value. *Saturation*: an overflow although fp16 could hold the
+//! exact value; sums of products end at 2¹⁵, crops at 4094 (emulator §4). *Underflow*: not zero in
+//! exact, zero here. *Subnormal*: not zero and below 2⁻¹⁴.
 //!
-//! Invariants: every tensor that a live op of the body makes has a row, in program order; constants have none (ops that unpack
-//! weights do). No fusion hides a value, since ops run one by one; a fused group equals its members bit for bit, so these are the
-//! values of a run, but for the order of sums in `fast`, which a plan may choose otherwise. Where a machine treats ops otherwise
-//! because of those around them, as with the scales of two quantisations (int8 §2), one by one shows nothing: then the outputs are
-//! not those of a run, and [`Audit::joined`] names them. Ops with blocks count as one op.
-//! Values are dropped when no later op needs them, and rows hold counts: memory does not grow with the number of ops.
+//! Invariants: every tensor that a live op of the body makes has a row, in program order; constants
+//! have none (ops that unpack weights do). No fusion hides a value, since ops run one by one; a
+//! fused group equals its members bit for bit, so these are the values of a run, but for the order
+//! of sums in `fast`, which a plan may choose otherwise. Where a machine treats ops otherwise
+//! because of those around them, as with the scales of two quantizations (int8 §2), one by one
+//! shows nothing: then the outputs are not those of a run, and [`Audit::joined`] names them. Ops
+//! with blocks count as one op. Values are dropped when no later op needs them, and rows hold
+//! counts: memory does not grow with the number of ops.
 //!
 //! ```
 //! use ferrane_emulator::audit::{AuditOptions, audit};
@@ -53,13 +60,13 @@ mod walk;
 use std::collections::BTreeMap;
 
 use ferrane_device::Result;
+use ferrane_machine::{Profile, Unit};
 use ferrane_mil::{Constant, DataType, Program};
-use ferrane_target::{Profile, Unit};
 
-pub use compare::{BINS, Deviation, Span, Worst};
+pub use compare::{BINS, Deviation, ValueStats, Worst};
 pub use explain::short;
 
-use crate::{Numerics, Options};
+use crate::{EmulatorOptions, Numerics};
 
 /// What is compared, and when an op is said to part.
 #[derive(Clone, Debug)]
@@ -69,18 +76,20 @@ pub struct AuditOptions {
     pub numerics: Vec<Numerics>,
     /// The machine of `hardware`.
     pub profile: Profile,
-    /// Most ulps of the largest exact magnitude that an op may err by. 16 is about one part in a hundred.
+    /// Most ulps of the largest exact magnitude that an op may err by. 16 is about one part in a
+    /// hundred.
     pub threshold: f64,
-    /// Bytes that the values of one arithmetic may hold at a time; there are two sets for each, and two of `exact`.
+    /// Bytes that the values of one arithmetic may hold at a time; there are two sets for each, and
+    /// two of `exact`.
     pub memory: usize,
     /// Iterations of all loops under one arithmetic.
     pub iterations: u64,
 }
 
 impl Default for AuditOptions {
-    /// Every arithmetic but `exact`, 16 ulps, and what [`Options::default`] says.
+    /// Every arithmetic but `exact`, 16 ulps, and what [`EmulatorOptions::default`] says.
     fn default() -> AuditOptions {
-        let Options { profile, memory, iterations, .. } = Options::default();
+        let EmulatorOptions { profile, memory, iterations, .. } = EmulatorOptions::default();
         AuditOptions {
             numerics: vec![Numerics::Fast, Numerics::Hardware],
             profile,
@@ -134,7 +143,8 @@ pub enum Note {
     Blocks,
     /// Its extents are computed, and are not the exact ones.
     Extents,
-    /// An operand goes through the crop's encoding, because the other one is an int8 weight (int8 §3).
+    /// An operand goes through the crop's encoding, because the other one is an int8 weight (int8
+    /// §3).
     Int8Crop,
 }
 
@@ -164,7 +174,7 @@ pub struct Reading {
 /// One value that an op makes.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Row {
+pub struct AuditRow {
     /// Which op of the function's body, constants counted.
     pub place: usize,
     /// The MIL op.
@@ -182,7 +192,7 @@ pub struct Row {
     /// What to know about how it was read.
     pub note: Option<Note>,
     /// The exact values of a whole run.
-    pub exact: Span,
+    pub exact: ValueStats,
     /// One reading for each arithmetic.
     pub readings: Vec<Reading>,
 }
@@ -201,22 +211,24 @@ pub struct Audit {
     pub threshold: f64,
     /// Magnitude from which the profile's sums of products are infinite.
     pub mac_ceiling: f64,
-    /// Outputs that a run under [`Numerics::Hardware`] gives otherwise than its ops one by one: the machine joins ops there.
+    /// Outputs that a run under [`Numerics::Hardware`] gives otherwise than its ops one by one: the
+    /// machine joins ops there.
     pub joined: Vec<String>,
     /// Every value, in program order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<AuditRow>,
 }
 
 impl Audit {
     /// The first op that parts from exact under an arithmetic.
-    pub fn first(&self, numerics: usize) -> Option<&Row> {
+    pub fn first(&self, numerics: usize) -> Option<&AuditRow> {
         self.rows.iter().find(|row| row.readings.get(numerics).is_some_and(|r| r.cause.is_some()))
     }
 
-    /// The row whose local error is largest under an arithmetic, in ulps of its largest magnitude; the first of equals. `None`
-    /// where nothing errs.
-    pub fn worst(&self, numerics: usize) -> Option<&Row> {
-        let error = |row: &Row| row.readings.get(numerics).and_then(|r| r.local.as_ref()).map_or(0.0, |d| d.peak_ulps);
+    /// The row whose local error is largest under an arithmetic, in ulps of its largest magnitude;
+    /// the first of equals. `None` where nothing errs.
+    pub fn worst(&self, numerics: usize) -> Option<&AuditRow> {
+        let error =
+            |row: &AuditRow| row.readings.get(numerics).and_then(|r| r.local.as_ref()).map_or(0.0, |d| d.peak_ulps);
         let most = self.rows.iter().map(error).fold(0.0, f64::max);
         self.rows.iter().find(|row| most > 0.0 && error(row) == most)
     }
@@ -227,8 +239,9 @@ impl Audit {
     }
 }
 
-/// Runs a function on constants under `exact` and others, and compares every value. Inputs and states are given as to
-/// [`Emulator::call`](crate::Emulator::call); the states of each arithmetic go their own way.
+/// Runs a function on constants under `exact` and others, and compares every value. Inputs and
+/// states are given as to [`Emulator::call`](crate::Emulator::call); the states of each arithmetic
+/// go their own way.
 ///
 /// # Errors
 /// As [`Emulator::call`](crate::Emulator::call), under any of the arithmetics.

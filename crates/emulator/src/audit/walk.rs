@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferrane_device::{Error, Result};
+use ferrane_machine::{Unit, select};
 use ferrane_mil::{Constant, DataType, Function, OpId, Program, ValueDef, ValueId, Weights};
-use ferrane_target::{Unit, select};
 
-use super::compare::{Deviation, HALF_MAX, Span};
-use super::{Audit, AuditOptions, Cause, Note, Reading, Row};
+use super::compare::{Deviation, HALF_MAX, ValueStats};
+use super::{Audit, AuditOptions, AuditRow, Cause, Note, Reading};
 use crate::call::{Bound, found};
 use crate::host::{Data, Tensor};
 use crate::interpret::{Analysis, Cache, Observed};
-use crate::{Emulator, Numerics, Options};
+use crate::{Emulator, EmulatorOptions, Numerics};
 
 /// One arithmetic: its emulator, and what its two readings keep.
 struct Column {
@@ -24,7 +24,8 @@ struct Column {
 impl Column {
     fn new(numerics: Numerics, options: &AuditOptions) -> Column {
         let AuditOptions { profile, memory, iterations, .. } = options.clone();
-        let emulator = Emulator::new(Options { numerics, profile, memory, iterations, ..Options::default() });
+        let emulator =
+            Emulator::new(EmulatorOptions { numerics, profile, memory, iterations, ..EmulatorOptions::default() });
         Column { numerics, emulator, caches: [Cache::default(), Cache::default()] }
     }
 }
@@ -34,7 +35,8 @@ struct Pair<'a> {
     numerics: Numerics,
     /// The whole function. Of `exact`: what every value should be.
     run: Observed<'a>,
-    /// Fed with the rounded values of `exact` before each op. Of `exact`: what a local result should be.
+    /// Fed with the rounded values of `exact` before each op. Of `exact`: what a local result
+    /// should be.
     local: Observed<'a>,
 }
 
@@ -51,7 +53,7 @@ impl<'a> Pair<'a> {
     fn new(way: &Way<'a>, column: &'a Column) -> Result<Pair<'a>> {
         let settings = (column.emulator.table(), column.emulator.bounds());
         let begin = |cache| {
-            let mut observed = Observed::new(way.function, way.weights, way.analysis, cache, settings);
+            let mut observed = Observed::new(way.function, way.weights, way.analysis, cache, settings)?;
             observed.bind(way.inputs, way.states).map(|()| observed)
         };
         let [run, local] = &column.caches;
@@ -59,7 +61,7 @@ impl<'a> Pair<'a> {
     }
 
     fn step(&mut self, op: OpId) -> Result<()> {
-        let named = |e: Error| e.labelled(self.numerics.name());
+        let named = |e: Error| e.labeled(self.numerics.name());
         self.run.step(op).and_then(|()| self.local.step(op)).map_err(named)
     }
 }
@@ -138,7 +140,7 @@ fn row(
     threshold: f64,
     exact: &Pair<'_>,
     others: &[Pair<'_>],
-) -> Option<Row> {
+) -> Option<AuditRow> {
     let (whole, alone) = (exact.run.tensor(output)?, exact.local.tensor(output)?);
     let compare = |exact: &Tensor, found: Option<Arc<Tensor>>| found.and_then(|f| Deviation::of(exact, &f));
     let readings: Vec<Reading> = others
@@ -160,7 +162,7 @@ fn row(
     } else {
         None
     };
-    Some(Row {
+    Some(AuditRow {
         place,
         op: op.name.clone(),
         value: function.value(output).name.clone(),
@@ -169,7 +171,7 @@ fn row(
         unit,
         is_output: function.body().outputs.contains(&output),
         note,
-        exact: Span::of(&whole),
+        exact: ValueStats::of(&whole),
         readings,
     })
 }
@@ -181,7 +183,8 @@ fn without_nan(mut tensor: Tensor) -> Tensor {
     tensor
 }
 
-/// True if an operand is unpacked from 8-bit numbers, for the profiles whose machines then crop the other one.
+/// True if an operand is unpacked from 8-bit numbers, for the profiles whose machines then crop the
+/// other one.
 fn is_beside_int8(function: &Function, op: OpId) -> bool {
     function.op(op).operands().any(|value| {
         let ValueDef::Op(maker, _) = function.value(value).def else { return false };

@@ -46,7 +46,8 @@ impl Tensor {
         }
     }
 
-    /// What the values are as values of their element type: integers wrapped, fp16 on its grid if `round`.
+    /// What the values are as values of their element type: integers wrapped, fp16 on its grid if
+    /// `round`.
     pub(crate) fn settle(&mut self, round: bool) {
         let dtype = self.dtype;
         match &mut self.data {

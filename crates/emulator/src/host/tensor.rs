@@ -61,7 +61,8 @@ impl Tensor {
         }
     }
 
-    /// Elements by their positions, in that order, bit for bit: the one way to move elements of any type.
+    /// Elements by their positions, in that order, bit for bit: the one way to move elements of any
+    /// type.
     pub(crate) fn pick(&self, shape: &[usize], from: impl Iterator<Item = usize>) -> Tensor {
         let data = match &self.data {
             Data::Floats(v) => Data::Floats(from.map(|i| v[i]).collect()),

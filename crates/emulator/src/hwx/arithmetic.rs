@@ -1,5 +1,5 @@
-//! A step's arithmetic: a MIL function of its own, planned as any other, so that a compiled program has the numbers of the table
-//! that the emulator was opened with.
+//! A step's arithmetic: a MIL function of its own, planned as any other, so that a compiled program
+//! has the numbers of the table that the emulator was opened with.
 
 use ferrane_device::{Error, ErrorKind, Result};
 

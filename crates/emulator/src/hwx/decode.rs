@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use ferrane_device::{Error, Result};
-use ferrane_hwx::registers::Stream;
-use ferrane_hwx::task::{Fields, Role, Task as Descriptor};
+use ferrane_hwx::registers::RecordFormat;
+use ferrane_hwx::task::{OperandRole, Task as Descriptor, TaskView};
 
 use super::kernel::{self, Function, Kernel, Weights};
 use super::memory::{Buffers, Span};
@@ -12,7 +12,7 @@ use super::refused;
 
 /// A task's fields, and what is said about them.
 pub(super) struct Task<'a> {
-    pub fields: Fields<'a>,
+    pub fields: TaskView<'a>,
     /// What its result rests on beside checked facts.
     pub notes: RefCell<Vec<String>>,
 }
@@ -34,8 +34,8 @@ pub(super) enum Op {
     Unary(&'static str),
     /// Along the columns, or rows and columns.
     Reduce { name: &'static str, axes: &'static [i32] },
-    /// A window over rows and columns: the op, or `min`, which has none; height and width of the window,
-    /// steps, padding.
+    /// A window over rows and columns: the op, or `min`, which has none; height and width of the
+    /// window, steps, padding.
     Pool { form: &'static str, kernel: [usize; 2], strides: [usize; 2], pad: [usize; 4] },
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Step {
 
 impl<'a> Task<'a> {
     pub(super) fn new(generation: &'static ferrane_hwx::registers::Generation, task: &'a Descriptor) -> Task<'a> {
-        Task { fields: Fields::new(generation, task), notes: RefCell::default() }
+        Task { fields: TaskView::new(generation, task), notes: RefCell::default() }
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -110,7 +110,7 @@ impl<'a> Task<'a> {
     }
 
     pub(super) fn is_old(&self) -> bool {
-        self.fields.generation().stream == Stream::Bytes
+        self.fields.generation().record_format == RecordFormat::ByteAddressed
     }
 
     /// The task as a step over these buffers.
@@ -152,9 +152,9 @@ impl<'a> Task<'a> {
             return Err(self.refuse("Common", register, &format!("the shapes of source and result differ: {of}")));
         }
         let two = op.takes_two();
-        let mut sources = vec![self.source(Role::Source1, source, &op, buffers)?];
+        let mut sources = vec![self.source(OperandRole::Source1, source, &op, buffers)?];
         if two {
-            sources.push(self.source(Role::Source2, source, &op, buffers)?);
+            sources.push(self.source(OperandRole::Source2, source, &op, buffers)?);
         }
         let kept = self.kept(source, buffers)?;
         let span = self.result(declared, &op, buffers)?;
@@ -162,7 +162,8 @@ impl<'a> Task<'a> {
         Ok(Step { id: self.id(), op, relu_first, after, sources, kept, kernel, result: span })
     }
 
-    /// Whether the sources lose their negative values. H16 has a bit for each, as is reported; H13 has one bit.
+    /// Whether the sources lose their negative values. H16 has a bit for each, as is reported; H13
+    /// has one bit.
     fn relu_first(&self, two: bool) -> Result<[bool; 2]> {
         let bit = |field| self.fields.field("L2", self.l2_control(), field) == Some(1);
         let relu = [bit("InputReLU"), bit("Source2ReLU")];

@@ -2,8 +2,8 @@
 
 use ferrane_arith::table::Table;
 use ferrane_device::Result;
-use ferrane_hwx::task::Fields;
-use ferrane_hwx::weights::{Geometry, Lanes, TABLE};
+use ferrane_hwx::task::TaskView;
+use ferrane_hwx::weights::{FilterShape, Lanes, TABLE_BYTES};
 
 use super::decode::{Op, Task};
 use super::memory::Buffers;
@@ -31,8 +31,9 @@ fn stream(task: &Task<'_>, buffers: &Buffers) -> Result<usize> {
     buffer.ok_or_else(|| task.refuse("KernelDMASrc", "CoeffDMAConfig[0]", "the kernel's BAR is no buffer"))
 }
 
-/// True if the weights come out of a buffer that the file does not hold: a tensor, or what another task wrote.
-pub(super) fn from_memory(fields: &Fields<'_>, buffers: &Buffers) -> bool {
+/// True if the weights come out of a buffer that the file does not hold: a tensor, or what another
+/// task wrote.
+pub(super) fn from_memory(fields: &TaskView<'_>, buffers: &Buffers) -> bool {
     let buffer = fields.kernel_bar().and_then(|bar| buffers.at(bar));
     buffer.is_some_and(|b| buffers.list[b].content.is_empty())
 }
@@ -46,7 +47,7 @@ pub(super) fn weights(task: &Task<'_>, buffers: &Buffers) -> Result<Weights> {
     if ["FatTile", "WUStack"].iter().any(|f| task.fields.field("Common", "NECfg", f).is_some_and(|v| v != 0)) {
         task.note("Common.NECfg: that FatTile and WUStack leave the order of weights alone is a guess");
     }
-    let Geometry { cout, cin, kh, kw } = lanes.geometry();
+    let FilterShape { cout, cin, kh, kw } = lanes.shape();
     let shape = [cout, cin, kh, kw].map(|n| n as usize);
     Ok(Weights { shape, bits: weights.iter().map(|w| w.to_bits()).collect() })
 }
@@ -123,10 +124,10 @@ pub(super) fn function(task: &Task<'_>, buffers: &Buffers) -> Result<Function> {
     let refuse = |why: &str| task.refuse("KernelDMASrc", register, why);
     let content = buffer.map(|b| &buffers.list[b].content).ok_or_else(|| refuse("its BAR is no buffer"))?;
     let size = size.map(u64::from);
-    if size.is_none_or(|size| size < TABLE || (bypass && size != TABLE)) {
+    if size.is_none_or(|size| size < TABLE_BYTES || (bypass && size != TABLE_BYTES)) {
         return Err(refuse("a table has 0x80 bytes"));
     }
-    let bytes = usize::try_from(at).ok().and_then(|at| content.get(at..)?.get(..TABLE as usize));
+    let bytes = usize::try_from(at).ok().and_then(|at| content.get(at..)?.get(..TABLE_BYTES as usize));
     let bytes = bytes.ok_or_else(|| refuse("the table does not lie in its buffer"))?;
     let mut halfwords = [0; 43];
     for (half, bytes) in halfwords.iter_mut().zip(bytes.chunks_exact(2)) {

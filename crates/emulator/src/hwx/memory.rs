@@ -1,13 +1,14 @@
 //! The buffers of a program, and where in them an operand lies.
 //!
-//! Memory is bytes, as on the machine: what one task hands to the next is found by its address, whatever the task called it. While
-//! a program is made ready it is known of each byte whether something has been written there; reading what nothing wrote is an error
-//! then, so evaluations need not look.
+//! Memory is bytes, as on the machine: what one task hands to the next is found by its address,
+//! whatever the task called it. While a program is made ready it is known of each byte whether
+//! something has been written there; reading what nothing wrote is an error then, so evaluations
+//! need not look.
 
 use ferrane_host::f16;
 use ferrane_hwx::Hwx;
-use ferrane_hwx::container::{Bindings, Direction, Tensor, Use};
-use ferrane_hwx::surface::Surface;
+use ferrane_hwx::container::{BarUse, Bindings, Direction, TensorView};
+use ferrane_hwx::surface::SurfaceLayout;
 
 use super::refused;
 use ferrane_device::{Error, ErrorKind, Result};
@@ -35,7 +36,7 @@ pub(super) struct Buffer {
 
 /// A tensor of the program.
 pub(super) struct Port {
-    pub tensor: Tensor,
+    pub tensor: TensorView,
     /// Its extents without those behind the fourth: batches, channels, rows, columns.
     pub shape: [usize; 4],
     pub direction: Direction,
@@ -136,16 +137,16 @@ impl Buffers {
             let section = sections.iter().find(|s| s.addr == bar.address && s.size > 0);
             let tensor = bindings.ports.iter().find(|p| p.address == Some(bar.address)).and_then(|p| p.tensor.as_ref());
             let (size, content, is_output) = match &bar.holds {
-                Use::Constants(_) => {
+                BarUse::Constants(_) => {
                     let content = section.map(|s| hwx.content(s)).unwrap_or_default();
                     (content.len() as u64, content.to_vec(), false)
                 }
-                Use::Scratch(_) => (section.map_or(0, |s| s.size), Vec::new(), true),
-                Use::Port(_) => {
+                BarUse::Scratch(_) => (section.map_or(0, |s| s.size), Vec::new(), true),
+                BarUse::Port(_) => {
                     let size = section.map_or(0, |s| s.size).max(tensor.map_or(0, |t| t.bytes));
                     (size, Vec::new(), tensor.is_some_and(|t| t.direction == Some(Direction::Output)))
                 }
-                Use::Text | Use::Unknown => continue,
+                BarUse::Text | BarUse::Unknown => continue,
             };
             total = total.saturating_add(if content.is_empty() { size } else { 0 });
             if total > MOST {
@@ -175,7 +176,7 @@ impl Buffers {
         self.bars.iter().find(|(index, _)| *index == bar).map(|(_, buffer)| *buffer)
     }
 
-    fn port(&self, tensor: &Tensor, buffer: usize) -> Result<Port> {
+    fn port(&self, tensor: &TensorView, buffer: usize) -> Result<Port> {
         let name = &tensor.name;
         let wrong = |what: String| refused(format!("tensor {name}: {what}"));
         if tensor.type_name() != "fp16" || tensor.element_size != 2 {
@@ -185,7 +186,7 @@ impl Buffers {
                 tensor.element_size
             )));
         }
-        let surface = Surface::of(tensor).map_err(|e| wrong(e.to_string()))?;
+        let surface = SurfaceLayout::of_tensor(tensor).map_err(|e| wrong(e.to_string()))?;
         // A batch is a group of the tasks.
         let [n, c, h, w] = surface.nchw.map(|n| n as usize);
         let Some(direction) = tensor.direction else { return Err(wrong("neither input nor output".into())) };

@@ -1,14 +1,18 @@
 //! Compiled programs (`.hwx`), run on the CPU from their registers, weights and tables alone.
 //!
-//! A second source of plans. Each task is decoded (`decode`) into an operation and the places of its operands; its arithmetic
-//! becomes a plan of its own (`arithmetic`), so all numbers come from the emulator's tables, and its memory is bytes at the addresses
-//! that the registers say (`memory`), so tasks hand values over as they do on the engine: through buffers and through L2, by address.
+//! A second source of plans. Each task is decoded (`decode`) into an operation and the places of
+//! its operands; its arithmetic becomes a plan of its own (`arithmetic`), so all numbers come from
+//! the emulator's tables, and its memory is bytes at the addresses that the registers say
+//! (`memory`), so tasks hand values over as they do on the engine: through buffers and through L2,
+//! by address.
 //!
-//! Nothing is guessed. A register that holds something nobody has described, a stride that is left out where it counts, a place
-//! that nothing has written: each refuses the program, with the task and the register ([`Interpreter::new`]). What is run but rests
-//! on a reading of samples and not on a checked fact is told ([`Interpreter::notes`]). docs/hwx.md says what is known.
+//! Nothing is guessed. A register that holds something nobody has described, a stride that is left
+//! out where it counts, a place that nothing has written: each refuses the program, with the task
+//! and the register ([`Interpreter::new`]). What is run but rests on a reading of samples and not
+//! on a checked fact is told ([`Interpreter::notes`]). docs/hwx.md says what is known.
 //!
-//! Files are hostile: places, extents and weights are bounded by the buffers that they lie in, and these by a fixed size.
+//! Files are hostile: places, extents and weights are bounded by the buffers that they lie in, and
+//! these by a fixed size.
 //!
 //! No result of this has been compared with a machine.
 
@@ -70,11 +74,13 @@ fn refused(message: impl Into<String>) -> Error {
 }
 
 impl Interpreter {
-    /// Makes a program of a file ready, with the arithmetic of an emulator; without a name, the first one.
+    /// Makes a program of a file ready, with the arithmetic of an emulator; without a name, the
+    /// first one.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for what is not run: the message names the task and the register. [`ErrorKind::Binding`] if there
-    /// is no such program, [`ErrorKind::OutOfMemory`] if it needs more than the emulator may use.
+    /// [`ErrorKind::Unsupported`] for what is not run: the message names the task and the register.
+    /// [`ErrorKind::Binding`] if there is no such program, [`ErrorKind::OutOfMemory`] if it needs
+    /// more than the emulator may use.
     pub fn new(emulator: &Emulator, hwx: &Hwx, program: Option<&str>) -> Result<Interpreter> {
         let programs = hwx.programs();
         let found = programs.iter().find(|p| program.is_none_or(|name| p.name == name));
@@ -87,7 +93,7 @@ impl Interpreter {
             let name = hwx.generation().map_or_else(|| format!("subtype {}", hwx.subtype), |g| g.name.to_string());
             refused(format!("programs of {name} are not run, only those of h13, h16 and h17"))
         })?;
-        let text = hwx.texts().into_iter().find(|(section, _)| section.addr == found.text_addr);
+        let text = hwx.task_sections().into_iter().find(|(section, _)| section.addr == found.text_addr);
         let (section, first) = text.ok_or_else(|| refused(format!("the program {} has no tasks", found.name)))?;
         let descriptors = hwx.tasks(&section, first).map_err(|e| refused(e.to_string()))?;
         if descriptors.len() as u64 != u64::from(found.tasks) {
@@ -151,7 +157,8 @@ impl Interpreter {
         self.ports.iter().filter(|p| !p.is_input)
     }
 
-    /// What its results rest on that is read from samples or reported, and not checked: one sentence each, with the task.
+    /// What its results rest on that is read from samples or reported, and not checked: one
+    /// sentence each, with the task.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -1,20 +1,21 @@
 //! Where the operands of a task lie, and how they are read and written there.
 
 use ferrane_device::{Error, Result};
-use ferrane_hwx::task::{Location, Role};
+use ferrane_hwx::task::{Location, OperandRole};
 
 use super::decode::{Op, Task};
 use super::memory::{Buffers, IN_L2, Span, turned};
 
-/// fp16 in a buffer, without the interleave: FmtMode 1, Truncate 3, MemFmt 2; results add two bits for the padding. The second source
-/// of H13 has 0x2030 (spec: hwx.md 2.2, 2.3).
+/// fp16 in a buffer, without the interleave: FmtMode 1, Truncate 3, MemFmt 2; results add two bits
+/// for the padding. The second source of H13 has 0x2030 (spec: hwx.md 2.2, 2.3).
 const HALVES: [u32; 3] = [0x2031, 0x0030_2031, 0x2030];
 /// The bits of the interleave.
 const INTERLEAVE: u32 = 0xf << 24;
 
 /// How the planar engine sees a source.
 struct View {
-    /// It has one element along these axes, and is spread over all: groups, channels, rows, columns.
+    /// It has one element along these axes, and is spread over all: groups, channels, rows,
+    /// columns.
     spread: [bool; 4],
     /// Channels lie as columns and columns as channels.
     turned: bool,
@@ -22,7 +23,7 @@ struct View {
 
 impl Task<'_> {
     /// A source of a task over these extents.
-    pub(super) fn source(&self, role: Role, extents: [usize; 4], op: &Op, buffers: &Buffers) -> Result<Span> {
+    pub(super) fn source(&self, role: OperandRole, extents: [usize; 4], op: &Op, buffers: &Buffers) -> Result<Span> {
         let view = self.view(role, extents, op)?;
         let mut own = extents;
         own.iter_mut().zip(view.spread).filter(|(_, spread)| *spread).for_each(|(extent, _)| *extent = 1);
@@ -33,8 +34,8 @@ impl Task<'_> {
 
     /// The result of an operation, which is written.
     pub(super) fn result(&self, extents: [usize; 4], op: &Op, buffers: &mut Buffers) -> Result<Span> {
-        let span = self.span(Role::Result, extents, self.turned(op)?, buffers)?;
-        buffers.write(&span).map_err(|why| self.misplaced(Role::Result, &why))?;
+        let span = self.span(OperandRole::Result, extents, self.turned(op)?, buffers)?;
+        buffers.write(&span).map_err(|why| self.misplaced(OperandRole::Result, &why))?;
         Ok(span)
     }
 
@@ -43,9 +44,9 @@ impl Task<'_> {
     }
 
     /// How a source is seen.
-    fn view(&self, role: Role, extents: [usize; 4], op: &Op) -> Result<View> {
+    fn view(&self, role: OperandRole, extents: [usize; 4], op: &Op) -> Result<View> {
         let (axes, turned) = match role {
-            Role::Source2 => ("Src2Broadcast", "Src2Transpose"),
+            OperandRole::Source2 => ("Src2Broadcast", "Src2Transpose"),
             _ => ("Src1Broadcast", "Src1Transpose"),
         };
         let (axes, turned) = (self.routing(axes), self.routing(turned) == 1);
@@ -76,14 +77,15 @@ impl Task<'_> {
         let cfg = |field: &str| self.fields.field("Common", "Cfg", field) == Some(1);
         let convolves = self.fields.convolves() == Some(true);
         let turned = cfg("ResultTranspose");
-        // The second is reported to say which engines get rows first. Weights of the file are dealt to them; no sample has both.
+        // The second is reported to say which engines get rows first. Weights of the file are dealt
+        // to them; no sample has both.
         let filled = cfg("FillLowerNEFirst");
         if (turned || filled) && !convolves || filled && matches!(op, Op::Conv { .. }) {
             return Err(self.refuse("Common", "Cfg", "what its bits 28 and 29 do to a result here is not known"));
         }
         if turned {
-            // Bytes only go on being the same tensor if columns become channels: five tasks of four samples, three of them with the
-            // way back.
+            // Bytes only go on being the same tensor if columns become channels: five tasks of four
+            // samples, three of them with the way back.
             self.note(
                 "Common.Cfg.ResultTranspose: channels and columns are exchanged (reported, and read from samples)",
             );
@@ -98,14 +100,14 @@ impl Task<'_> {
     /// Where the first source stays in L2 when it comes out of a buffer, if it does: SourceType 1.
     pub(super) fn kept(&self, extents: [usize; 4], buffers: &mut Buffers) -> Result<Option<Span>> {
         let register = if self.is_old() { "SourceCfg" } else { "Source1Cfg" };
-        let comes = matches!(self.fields.location(Role::Source1), Some(Location::Buffer { .. }));
+        let comes = matches!(self.fields.location(OperandRole::Source1), Some(Location::Buffer { .. }));
         if !comes || self.fields.field("L2", register, "SourceType") != Some(1) {
             return Ok(None);
         }
         if self.routing("Src1Transpose") == 1 || self.routing("Src1Broadcast") != 0 {
             return Err(self.refuse("Common", "PEBroadcast", "how such a source stays in L2 is not known"));
         }
-        if self.interleave(Role::Source1)? != 1 {
+        if self.interleave(OperandRole::Source1)? != 1 {
             return Err(self.refuse("L2", register, "how interleaved channels lie in L2 is not known"));
         }
         let names = if self.is_old() { "Source" } else { "Source1" };
@@ -127,27 +129,30 @@ impl Task<'_> {
         Ok(Some(span))
     }
 
-    fn misplaced(&self, role: Role, why: &str) -> Error {
+    fn misplaced(&self, role: OperandRole, why: &str) -> Error {
         let old = self.is_old();
         let (block, register) = match (self.fields.location(role), role) {
-            (Some(Location::L2 { .. }) | None, Role::Source1) => ("L2", if old { "SourceBase" } else { "Source1Base" }),
-            (Some(Location::L2 { .. }) | None, Role::Source2) => ("L2", "Source2Base"),
-            (Some(Location::L2 { .. }) | None, Role::Result) => ("L2", "ResultBase"),
-            (_, Role::Source1) => ("TileDMASrc", if old { "BaseAddr" } else { "Source1BaseLo" }),
-            (_, Role::Source2) => ("TileDMASrc", if old { "Src2DMAConfig" } else { "Source2BaseLo" }),
-            (_, Role::Result) => ("TileDMADst", if old { "BaseAddr" } else { "BaseLo" }),
+            (Some(Location::L2 { .. }) | None, OperandRole::Source1) => {
+                ("L2", if old { "SourceBase" } else { "Source1Base" })
+            }
+            (Some(Location::L2 { .. }) | None, OperandRole::Source2) => ("L2", "Source2Base"),
+            (Some(Location::L2 { .. }) | None, OperandRole::Result) => ("L2", "ResultBase"),
+            (_, OperandRole::Source1) => ("TileDMASrc", if old { "BaseAddr" } else { "Source1BaseLo" }),
+            (_, OperandRole::Source2) => ("TileDMASrc", if old { "Src2DMAConfig" } else { "Source2BaseLo" }),
+            (_, OperandRole::Result) => ("TileDMADst", if old { "BaseAddr" } else { "BaseLo" }),
         };
         self.refuse(block, register, why)
     }
 
     /// Where an operand of these extents lies.
-    fn span(&self, role: Role, extents: [usize; 4], is_turned: bool, buffers: &Buffers) -> Result<Span> {
+    fn span(&self, role: OperandRole, extents: [usize; 4], is_turned: bool, buffers: &Buffers) -> Result<Span> {
         let old = self.is_old();
         let location = self.fields.location(role);
         let location = location.ok_or_else(|| self.misplaced(role, "nothing says where it lies"))?;
         self.configured(role, location)?;
         let (buffer, base, interleave) = match location {
-            // Where nothing is said the address is 0: what chains of tasks leave there is read from there.
+            // Where nothing is said the address is 0: what chains of tasks leave there is read from
+            // there.
             Location::L2 { address } => (IN_L2, u64::from(address.unwrap_or(0)), 1),
             Location::Buffer { bar, offset } => {
                 let buffer = buffers.at(bar).ok_or_else(|| self.misplaced(role, &format!("BAR {bar} is no buffer")))?;
@@ -155,14 +160,14 @@ impl Task<'_> {
             }
         };
         let field = match role {
-            Role::Source1 => "InFmt",
-            Role::Source2 => "Src2Fmt",
-            Role::Result => "OutFmt",
+            OperandRole::Source1 => "InFmt",
+            OperandRole::Source2 => "Src2Fmt",
+            OperandRole::Result => "OutFmt",
         };
         if self
             .fields
             .field("Common", "ChCfg", field)
-            .is_some_and(|format| format != 2 && !(old && role == Role::Source2 && format == 0))
+            .is_some_and(|format| format != 2 && !(old && role == OperandRole::Source2 && format == 0))
         {
             return Err(self.refuse("Common", "ChCfg", &format!("{field} is not fp16; only that is run")));
         }
@@ -179,7 +184,8 @@ impl Task<'_> {
         };
         let planes = channels.div_ceil(interleave);
         let strides = [stride(3, groups)?, stride(1, planes)?, stride(0, rows)?];
-        // The reading of the bits is checked against what the compiler said: a row ends before the next plane begins.
+        // The reading of the bits is checked against what the compiler said: a row ends before the
+        // next plane begins.
         let row = columns.saturating_mul(2 * interleave);
         if (is_turned || interleave > 1) && planes > 1 && strides[1] < row {
             return Err(self.refuse(block, &names[1], &format!("planes overlap: a row has {row:#x} bytes")));
@@ -189,19 +195,19 @@ impl Task<'_> {
     }
 
     /// Channels of a plane of an operand in a buffer, whose elements are fp16.
-    fn interleave(&self, role: Role) -> Result<usize> {
+    fn interleave(&self, role: OperandRole) -> Result<usize> {
         let old = self.is_old();
         let (block, register) = match role {
-            Role::Source1 => ("TileDMASrc", if old { "Fmt" } else { "Source1Fmt" }),
-            Role::Source2 => ("TileDMASrc", if old { "Src2Fmt" } else { "Source2Fmt" }),
-            Role::Result => ("TileDMADst", "Fmt"),
+            OperandRole::Source1 => ("TileDMASrc", if old { "Fmt" } else { "Source1Fmt" }),
+            OperandRole::Source2 => ("TileDMASrc", if old { "Src2Fmt" } else { "Source2Fmt" }),
+            OperandRole::Result => ("TileDMADst", "Fmt"),
         };
         if !self.fields.register(block, register).is_some_and(|word| HALVES.contains(&(word & !INTERLEAVE))) {
             return Err(self.refuse(block, register, "only fp16 is run"));
         }
         let said = self.fields.field(block, register, "Interleave").unwrap_or(0);
         // L2 is told as well. One register of H13 speaks of both sources.
-        let told = self.l2_field(role, "DMAInterleave").filter(|_| !(old && role == Role::Source2));
+        let told = self.l2_field(role, "DMAInterleave").filter(|_| !(old && role == OperandRole::Source2));
         if said > 1 && told.is_some_and(|told| told != said) {
             return Err(self.refuse(block, register, "L2 is told another interleave"));
         }
@@ -212,27 +218,27 @@ impl Task<'_> {
     }
 
     /// The register of L2 that says what an operand is.
-    fn l2_register(&self, role: Role) -> &'static str {
+    fn l2_register(&self, role: OperandRole) -> &'static str {
         match role {
             // H13 has one for both sources.
-            Role::Source1 | Role::Source2 if self.is_old() => "SourceCfg",
-            Role::Source1 => "Source1Cfg",
-            Role::Source2 => "Source2Cfg",
-            Role::Result => "ResultCfg",
+            OperandRole::Source1 | OperandRole::Source2 if self.is_old() => "SourceCfg",
+            OperandRole::Source1 => "Source1Cfg",
+            OperandRole::Source2 => "Source2Cfg",
+            OperandRole::Result => "ResultCfg",
         }
     }
 
-    fn l2_field(&self, role: Role, field: &str) -> Option<u32> {
+    fn l2_field(&self, role: OperandRole, field: &str) -> Option<u32> {
         self.fields.field("L2", self.l2_register(role), field)
     }
 
     /// Checks what L2's configuration says about an operand against where it lies.
-    fn configured(&self, role: Role, location: Location) -> Result<()> {
-        if self.is_old() && role == Role::Source2 {
+    fn configured(&self, role: OperandRole, location: Location) -> Result<()> {
+        if self.is_old() && role == OperandRole::Source2 {
             return Ok(());
         }
         let refuse = |why: &str| Err(self.refuse("L2", self.l2_register(role), why));
-        let kind = if role == Role::Result { "ResultType" } else { "SourceType" };
+        let kind = if role == OperandRole::Result { "ResultType" } else { "SourceType" };
         let Some(found) = self.l2_field(role, kind) else { return Ok(()) };
         match (location, found) {
             (Location::L2 { .. }, 0) if self.l2_field(role, "DMAInterleave").is_some_and(|n| n > 1) => {

@@ -1,8 +1,9 @@
-//! What the planar engine does: two sources element by element, sums and extremes, windows, copies; factor and summand behind them.
+//! What the planar engine does: two sources element by element, sums and extremes, windows, copies;
+//! factor and summand behind them.
 
 use ferrane_device::Result;
 use ferrane_host::f16;
-use ferrane_hwx::task::Role;
+use ferrane_hwx::task::OperandRole;
 
 use super::decode::{After, Op, Task};
 
@@ -40,7 +41,7 @@ impl Task<'_> {
                     (3, 2) => "minimum",
                     _ => return Err(refuse("this operation on two sources is not known")),
                 };
-                if fields.location(Role::Source2).is_none() {
+                if fields.location(OperandRole::Source2).is_none() {
                     return Err(refuse("there is no second source"));
                 }
                 Ok((Op::Binary(name), result))
@@ -60,8 +61,9 @@ impl Task<'_> {
         }
     }
 
-    /// One value of all columns. A plane of several rows is reported to become one value as well, where its mean is wanted; of the
-    /// other reductions nothing says whether they stop at the end of a row.
+    /// One value of all columns. A plane of several rows is reported to become one value as well,
+    /// where its mean is wanted; of the other reductions nothing says whether they stop at the end
+    /// of a row.
     fn reduction(&self, pool: u32, op: u32, source: [usize; 4], result: [usize; 4]) -> Result<(Op, [usize; 4])> {
         let [g, c, h, w] = source;
         self.single_window()?;
@@ -114,7 +116,8 @@ impl Task<'_> {
         let right = self.behind(source[3], w, sx, px, result[3])?;
         let pad = [py, self.behind(source[2], h, sy, py, result[2])?, px, right];
         let mode = self.fields.field("L2", self.l2_control(), "PaddingMode").unwrap_or(0);
-        // Zeros count in a mean; samples have mode 1 with the largest of a row, to which nothing may be added.
+        // Zeros count in a mean; samples have mode 1 with the largest of a row, to which nothing
+        // may be added.
         if pad != [0; 4] && !matches!((pool, mode), (1, 0) | (2, 1)) {
             return Err(refuse("what windows beyond the edges see is not known"));
         }
@@ -130,7 +133,8 @@ impl Task<'_> {
         Ok((Op::Pool { form, kernel: [h, w], strides: [sy, sx], pad }, result))
     }
 
-    /// The op of a comparison, if this is one. H13's conditions are reported otherwise, so only the magnitude is taken there.
+    /// The op of a comparison, if this is one. H13's conditions are reported otherwise, so only the
+    /// magnitude is taken there.
     fn comparison(&self) -> Option<&'static str> {
         let names = [
             ("lt", "less"),
@@ -161,7 +165,8 @@ impl Task<'_> {
             (("PEBias", "Bias"), ("PEScale", "Scale"))
         };
         let float = |(register, field): (&str, &str), neutral: f32| {
-            // What a descriptor of H16 does not set is neutral: sources are added and multiplied without it.
+            // What a descriptor of H16 does not set is neutral: sources are added and multiplied
+            // without it.
             fields.float("PE", register, field).map_or(neutral, |v| v as f32)
         };
         for (register, field, neutral) in [("PEPreScale", "PreScale", 1.0), ("PEEpsilon", "Epsilon", 0.0)] {
@@ -197,7 +202,8 @@ impl Task<'_> {
         match (fields.field("PE", "PECfg", "Nonlinear").unwrap_or(0), op) {
             (0, _) => {}
             (1, Op::Reduce { name: "reduce_sum", .. }) if after == After::default() => {
-                // Reported as ReLU; but in softmax samples the sum of the powers has it, and the product with it is the result.
+                // Reported as ReLU; but in softmax samples the sum of the powers has it, and the
+                // product with it is the result.
                 self.note(
                     "PE.PECfg: Nonlinear 1 behind a sum inverts it (read from the softmax samples; ReLU is reported)",
                 );

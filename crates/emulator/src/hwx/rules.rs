@@ -1,11 +1,12 @@
 //! Which registers a task may set.
 //!
-//! A task is run only if every bit that it sets is one that the interpreter reads, one that changes no result (where values are
-//! cached, when tasks may begin, what is counted), or one that a task of the same kind always sets. So a bit that nobody has
-//! described stops a program, instead of a result without it.
+//! A task is run only if every bit that it sets is one that the interpreter reads, one that changes
+//! no result (where values are cached, when tasks may begin, what is counted), or one that a task
+//! of the same kind always sets. So a bit that nobody has described stops a program, instead of a
+//! result without it.
 
-use ferrane_hwx::registers::{Generation, Stream};
-use ferrane_hwx::task::Fields;
+use ferrane_hwx::registers::{Generation, RecordFormat};
+use ferrane_hwx::task::TaskView;
 
 use ferrane_device::Result;
 
@@ -27,7 +28,8 @@ const fn rule(address: u32, count: u32, free: &'static str, rest: &'static [u32]
     Rule { address, count, free, rest }
 }
 
-/// Field names of a source's or result's configuration in L2: where it comes from, what it waits for, which memory is shared.
+/// Field names of a source's or result's configuration in L2: where it comes from, what it waits
+/// for, which memory is shared.
 const L2_CFG: &str = "SourceType ResultType Dependent AliasConvSrc AliasConvRslt AliasPlanarSrc AliasPlanarRslt DMAFmt \
                       DMAInterleave L2BfrMode";
 const PE_BROADCAST: &str = "Src1Broadcast Src2Broadcast Src1Transpose Src2Transpose ResultTranspose";
@@ -57,7 +59,8 @@ const H13: &[Rule] = &[
     rule(0x28, 1, "*", &[]),
     rule(0x2c, 1, "*", &[]),
     rule(0x30, 1, PE_BROADCAST, &[]),
-    // Bits 7:4 are read: the task type, as on H16. Bits 1:0 are set where a task begins or ends a chain.
+    // Bits 7:4 are read: the task type, as on H16. Bits 1:0 are set where a task begins or ends a
+    // chain.
     rule(
         0x34,
         1,
@@ -133,11 +136,12 @@ const H16: &[Rule] = &[
     rule(0x5900, 12, "*", &[]),
 ];
 
-/// The rules of a generation; `None` where its registers are not known well enough to run a program.
+/// The rules of a generation; `None` where its registers are not known well enough to run a
+/// program.
 fn rules(generation: &Generation) -> Option<&'static [Rule]> {
-    match (generation.name, generation.stream) {
-        ("h13", Stream::Bytes) => Some(H13),
-        ("h16" | "h17", Stream::Words) => Some(H16),
+    match (generation.name, generation.record_format) {
+        ("h13", RecordFormat::ByteAddressed) => Some(H13),
+        ("h16" | "h17", RecordFormat::WordAddressed) => Some(H16),
         _ => None,
     }
 }
@@ -149,7 +153,7 @@ pub(super) fn runs(generation: &Generation) -> bool {
 
 /// Refuses the first register that holds something nobody has described.
 pub(super) fn check(task: &Task<'_>) -> Result<()> {
-    let fields: &Fields<'_> = &task.fields;
+    let fields: &TaskView<'_> = &task.fields;
     let generation = fields.generation();
     let rules = rules(generation).unwrap_or_default();
     for (&address, &word) in fields.set() {

@@ -1,4 +1,5 @@
-//! Single tasks of the planar engine on H16, from their registers: what its bits do to values that lie in L2.
+//! Single tasks of the planar engine on H16, from their registers: what its bits do to values that
+//! lie in L2.
 
 use ferrane_arith::Rounding;
 use ferrane_device::Result;
@@ -8,7 +9,7 @@ use ferrane_hwx::task::{Record, Task as Descriptor};
 use super::decode::Task;
 use super::memory::{Buffers, half, store};
 use super::{Interpreter, arithmetic};
-use crate::{Emulator, Options};
+use crate::{Emulator, EmulatorOptions};
 
 /// Where the operands lie.
 const PLACES: [u32; 3] = [0, 0x400, 0x800];
@@ -27,13 +28,14 @@ fn registers([c, h, w]: [u32; 3], more: &[(u32, u32)]) -> Vec<(u32, u32)> {
     all
 }
 
-/// Runs a task on sources whose rows begin at 0x10, whose channels at 0x40; the result by channels, rows and columns in memory.
+/// Runs a task on sources whose rows begin at 0x10, whose channels at 0x40; the result by channels,
+/// rows and columns in memory.
 fn run(set: &[(u32, u32)], sources: [&[&[&[f32]]]; 2], result: [usize; 3]) -> Result<Vec<f32>> {
     let record = |&(address, word): &(u32, u32)| Record::Dense { address, words: vec![word] };
     let descriptor = Descriptor { offset: 0, header: vec![0; 9], records: set.iter().map(record).collect() };
     let mut buffers = Buffers::of_l2();
     buffers.settle();
-    let emulator = Emulator::new(Options::default());
+    let emulator = Emulator::new(EmulatorOptions::default());
     let step = Task::new(by_name("h16").unwrap(), &descriptor).step(&mut buffers)?;
     let plan = arithmetic::plan(&emulator, &step)?;
     let mut bytes = buffers.fresh();

@@ -69,7 +69,8 @@ impl Analysis {
         }
     }
 
-    /// Finds the last reader of each value of a block. `read` gathers what the block and those in it read.
+    /// Finds the last reader of each value of a block. `read` gathers what the block and those in
+    /// it read.
     fn end(&mut self, function: &Function, id: BlockId, read: &mut HashSet<ValueId>) {
         let block = function.block(id);
         let mut own: HashSet<ValueId> = block.inputs.iter().copied().collect();

@@ -1,4 +1,5 @@
-//! Control flow. Blocks are `(true, false)` of `cond` and `(condition, body)` of `while_loop` (coremltools 9.0, coreml-containers).
+//! Control flow. Blocks are `(true, false)` of `cond` and `(condition, body)` of `while_loop`
+//! (coremltools 9.0, coreml-containers).
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::{Arg, BlockId, Op};
@@ -17,7 +18,8 @@ impl Machine<'_> {
         self.block(self.block_of(op, chosen)?)
     }
 
-    /// Runs the body as long as the condition holds; both see the loop's variables as their parameters.
+    /// Runs the body as long as the condition holds; both see the loop's variables as their
+    /// parameters.
     pub(super) fn while_loop(&mut self, op: &Op) -> Result<Vec<Value>> {
         let (condition, body) = (self.block_of(op, 0)?, self.block_of(op, 1)?);
         let mut variables: Vec<Value> = match op.arg("loop_vars") {

@@ -7,8 +7,8 @@ use super::machine::failed;
 use super::single::Single;
 use crate::host::{Data, Tensor};
 
-/// The results of an op with an operand or a result that has no elements. `None` if there is none such, or if the op can do
-/// without the empty operands.
+/// The results of an op with an operand or a result that has no elements. `None` if there is none
+/// such, or if the op can do without the empty operands.
 pub(super) fn results(op: &Op, single: &Single) -> Result<Option<Vec<Tensor>>> {
     let known = |ty: &Type| ty.dtype().zip(ty.shape());
     let Some(types) = single.results.iter().map(known).collect::<Option<Vec<_>>>() else { return Ok(None) };

@@ -1,4 +1,5 @@
-//! Lists of tensors. A list is a value: writing gives a new one, which shares the elements that stay.
+//! Lists of tensors. A list is a value: writing gives a new one, which shares the elements that
+//! stay.
 
 use std::sync::Arc;
 

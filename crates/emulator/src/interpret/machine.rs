@@ -246,7 +246,8 @@ impl<'a> Machine<'a> {
             if let ValueDef::Op(id, _) = function.value(value).def {
                 let source = function.op(id);
                 if source.name.starts_with("constexpr_") {
-                    // Their operands are literals and constants, or others of their kind, which stand before them.
+                    // Their operands are literals and constants, or others of their kind, which
+                    // stand before them.
                     self.constant_operands(source)?;
                     self.constexpr(source)?;
                 }
@@ -329,7 +330,8 @@ impl<'a> Machine<'a> {
         Ok(vec![Value::Tensor(new)])
     }
 
-    /// The results of an op on tensors: by its kernel, or by a plan of its own. Plans are kept if the op has an id.
+    /// The results of an op on tensors: by its kernel, or by a plan of its own. Plans are kept if
+    /// the op has an id.
     pub(super) fn compute(&mut self, id: Option<OpId>, op: &Op) -> Result<Vec<Arc<Tensor>>> {
         let single = Single::new(self, op)?;
         let bytes = single.results.iter().map(size).try_fold(0usize, |sum, b| sum.checked_add(b?));
@@ -374,8 +376,8 @@ pub(super) fn failed(op: &Op, reason: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Evaluate, format!("op `{}`: {reason}", op.name))
 }
 
-/// Bytes of a result on the heap; 0 where its extents are not known before, which the op's operands bound then. `None` if there are
-/// more than can be counted.
+/// Bytes of a result on the heap; 0 where its extents are not known before, which the op's operands
+/// bound then. `None` if there are more than can be counted.
 fn size(ty: &Type) -> Option<usize> {
     match ty.shape() {
         Some(_) => {

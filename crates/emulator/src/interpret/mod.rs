@@ -1,14 +1,16 @@
 //! The interpreter: functions that no plan can express.
 //!
-//! A plan wants every extent before it runs. A function with unknown extents, with shapes or slice bounds that are computed, with
-//! lists, `cond` or `while_loop` is run here, op by op, on tensors of the heap. No op is implemented twice: an op with a kernel calls
-//! it, and any other op is lowered to a plan of its own as soon as its operands' extents are known (`single`); such plans are kept
-//! for the next time. So the numbers are those of a plan under the same table.
+//! A plan wants every extent before it runs. A function with unknown extents, with shapes or slice
+//! bounds that are computed, with lists, `cond` or `while_loop` is run here, op by op, on tensors
+//! of the heap. No op is implemented twice: an op with a kernel calls it, and any other op is
+//! lowered to a plan of its own as soon as its operands' extents are known (`single`); such plans
+//! are kept for the next time. So the numbers are those of a plan under the same table.
 //!
-//! Invariants: a value is bound before it is read (`ferrane_mil::verify`); values are dropped after their last use (`analysis`);
-//! the bytes of all bound values stay below [`Bounds::memory`], which is checked before an op runs; the iterations of all loops of
-//! an evaluation stay below [`Bounds::iterations`]. States are written back by the caller after the last op, so that a failed
-//! evaluation leaves them as they were.
+//! Invariants: a value is bound before it is read (`ferrane_mil::verify`); values are dropped after
+//! their last use (`analysis`); the bytes of all bound values stay below [`Bounds::memory`], which
+//! is checked before an op runs; the iterations of all loops of an evaluation stay below
+//! [`Bounds::iterations`]. States are written back by the caller after the last op, so that a
+//! failed evaluation leaves them as they were.
 
 mod analysis;
 mod control;
@@ -19,9 +21,10 @@ mod observed;
 mod single;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_host::sync::lock;
 use ferrane_mil::{Dim, Function, Opset, Type, ValueId, Weights};
 
 use crate::host::Tensor;
@@ -46,7 +49,8 @@ pub(crate) struct Bounds {
 /// Most plans kept for a function; beyond, all are dropped.
 const MAX_PLANS: usize = 1024;
 
-/// What decides how an op is specialised: which op, the extents of its operands, and the values that a plan must know.
+/// What decides how an op is specialized: which op, the extents of its operands, and the values
+/// that a plan must know.
 type Key = (u32, Vec<Vec<usize>>, Vec<Vec<u8>>);
 
 /// What evaluations of one function share.
@@ -55,11 +59,6 @@ pub(crate) struct Cache {
     /// Constants, and results of `constexpr_*` ops.
     constants: Mutex<HashMap<ValueId, Arc<Tensor>>>,
     plans: Mutex<HashMap<Key, Arc<Plan>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that can panic runs under these locks.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A function ready to be interpreted.
@@ -81,12 +80,13 @@ impl Interpreted {
     pub(crate) fn new(function: &Function, weights: &Weights, table: &Table, bounds: Bounds) -> Result<Interpreted> {
         let analysis = Analysis::new(function);
         analysis.refuse(function)?;
-        let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
+        let opset = known_opset(function)?;
         let (function, weights, table) = (function.clone(), weights.clone(), table.clone());
         Ok(Interpreted { function, weights, opset, table, bounds, analysis, cache: Cache::default() })
     }
 
-    /// Evaluates over tensors in the order of the function's inputs and states; states are changed if it succeeds.
+    /// Evaluates over tensors in the order of the function's inputs and states; states are changed
+    /// if it succeeds.
     pub(crate) fn evaluate(&self, inputs: Vec<Tensor>, states: &mut Vec<Arc<Tensor>>) -> Result<Vec<Arc<Tensor>>> {
         let mut machine =
             Machine::new(&self.function, &self.weights, self.opset, &self.table, self.bounds, &self.cache);
@@ -106,6 +106,11 @@ impl Interpreted {
 
 fn broken(what: &str) -> Error {
     Error::new(ErrorKind::Evaluate, format!("the program is inconsistent: {what}"))
+}
+
+/// The opset of a function.
+fn known_opset(function: &Function) -> Result<Opset> {
+    function.opset().map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))
 }
 
 /// The results of one op whose operands are compile-time values.
@@ -129,7 +134,7 @@ pub(crate) fn evaluate_op(
 /// True for functions that no plan can express: see the module's documentation.
 pub(crate) fn is_needed(function: &Function) -> bool {
     let analysis = Analysis::new(function);
-    let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
+    let opset = function.opset_tag().known();
     let fixed = |id: ValueId| {
         let ty = &function.value(id).ty;
         let ty = if let Type::State(inner) = ty { inner } else { ty };
@@ -147,7 +152,7 @@ pub(crate) fn is_needed(function: &Function) -> bool {
                 && !has_own(&op.name)
                 && op.outputs.iter().all(|&v| fixed(v))
                 && op.operands().all(|v| function.constant(v).is_some() || fixed(v))
-                && single::plan_knows(function, op, opset))
+                && opset.is_none_or(|opset| single::plan_knows(function, op, opset)))
     };
     let live = body.ops.iter().filter(|&&id| analysis.is_live(id)).map(|&id| function.op(id));
     !(function.inputs.iter().chain(&body.outputs).all(|&v| fixed(v)) && live.into_iter().all(planned))

@@ -1,16 +1,18 @@
-//! A function run op by op under the eyes of a caller, who sees every value and may put another in its place.
+//! A function run op by op under the eyes of a caller, who sees every value and may put another in
+//! its place.
 //!
-//! Values live until [`Observed::leave`] says that the op is done with: so an op's operands and all its results, also those that
-//! nobody reads, are there between a step and its end. Plans of ops that are done with are not kept, nor are constants that were
-//! read: what is held is the values that later ops need.
+//! Values live until [`Observed::leave`] says that the op is done with: so an op's operands and all
+//! its results, also those that nobody reads, are there between a step and its end. Plans of ops
+//! that are done with are not kept, nor are constants that were read: what is held is the values
+//! that later ops need.
 
 use std::sync::Arc;
 
 use ferrane_device::Result;
-use ferrane_mil::{Function, OpId, Opset, ValueDef, ValueId, Weights};
+use ferrane_mil::{Function, OpId, ValueDef, ValueId, Weights};
 
 use super::machine::{Machine, Value};
-use super::{Analysis, Bounds, Cache, broken, lock};
+use super::{Analysis, Bounds, Cache, broken, known_opset, lock};
 use crate::host::Tensor;
 use crate::tables::Table;
 
@@ -28,11 +30,11 @@ impl<'a> Observed<'a> {
         analysis: &'a Analysis,
         cache: &'a Cache,
         (table, limits): (&'a Table, Bounds),
-    ) -> Observed<'a> {
-        let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
+    ) -> Result<Observed<'a>> {
+        let opset = known_opset(function)?;
         let mut machine = Machine::new(function, weights, opset, table, limits, cache);
         machine.analysis = Some(analysis);
-        Observed { machine, analysis }
+        Ok(Observed { machine, analysis })
     }
 
     /// Binds the function's inputs and states.
@@ -50,7 +52,8 @@ impl<'a> Observed<'a> {
         self.machine.tensor(id).ok()
     }
 
-    /// Puts the results of an op as another arithmetic has them in the place of its own, and the states.
+    /// Puts the results of an op as another arithmetic has them in the place of its own, and the
+    /// states.
     pub(crate) fn follow(
         &mut self,
         other: &Observed<'_>,

@@ -1,8 +1,8 @@
 //! One op as a function of its own: what its rule says about these operands, and a plan for them.
 //!
-//! An argument becomes a constant of that function where the plan must know its value (begin and end of a slice, the extents of a
-//! reshape) and where the program states it; everything else becomes an input. So a plan serves every call with the same extents
-//! and the same known values.
+//! An argument becomes a constant of that function where the plan must know its value (begin and
+//! end of a slice, the extents of a reshape) and where the program states it; everything else
+//! becomes an input. So a plan serves every call with the same extents and the same known values.
 
 use std::sync::Arc;
 
@@ -34,8 +34,9 @@ pub(super) struct Single {
     known: Vec<Vec<u8>>,
 }
 
-/// True for an argument whose value decides about extents or places: whole numbers that are no data. Where the signature allows
-/// floats as well, or anything, or bytes only (codes to dequantise), or calls them indices, they are data.
+/// True for an argument whose value decides about extents or places: whole numbers that are no
+/// data. Where the signature allows floats as well, or anything, or bytes only (codes to
+/// dequantize), or calls them indices, they are data.
 fn shapes(param: &Param) -> bool {
     let whole = |d: &DataType| d.is_int() || *d == DataType::String;
     let codes = |d: &DataType| matches!(d, DataType::Int8 | DataType::UInt8);
@@ -70,8 +71,9 @@ impl Single {
             is_planned,
             function: Function {
                 name: op.name.clone(),
-                bodies: vec![(format!("ios{}", machine.opset.0), BlockId(0))],
-                // The op itself, once its operands are there; weights as the program packs them stand behind it.
+                bodies: vec![(machine.opset.into(), BlockId(0))],
+                // The op itself, once its operands are there; weights as the program packs them
+                // stand behind it.
                 ops: vec![Op {
                     name: op.name.clone(),
                     args: Vec::new(),
@@ -148,7 +150,8 @@ impl Single {
         Ok(Arg::Value(self.input(name.to_string(), tensor)))
     }
 
-    /// A weight as the program packs it, where a machine treats what stands beside it by how it is packed (int8 §3).
+    /// A weight as the program packs it, where a machine treats what stands beside it by how it is
+    /// packed (int8 §3).
     fn packed(&mut self, machine: &Machine<'_>, value: ValueId) -> Option<ValueId> {
         let matters = self.is_planned && machine.table.rules().is_some_and(|rules| rules.int8_crop);
         let ValueDef::Op(id, 0) = machine.function.value(value).def else { return None };

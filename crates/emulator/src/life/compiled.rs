@@ -15,7 +15,7 @@ use super::staging::{Files, Products};
 use super::{Life, lock};
 use crate::body::Body;
 use crate::device::checked;
-use crate::faults::Stage;
+use crate::faults::FaultStage;
 use crate::interpret::Bounds;
 use crate::pace;
 use crate::plan::Ports;
@@ -33,7 +33,8 @@ pub(crate) struct Recipe {
     pub pace: bool,
 }
 
-/// What compiled, loaded and prepared programs share. It does not change; a load that finds other weights makes another.
+/// What compiled, loaded and prepared programs share. It does not change; a load that finds other
+/// weights makes another.
 pub(crate) struct Shared {
     pub bodies: Vec<Body>,
     pub procedures: Vec<Procedure>,
@@ -53,15 +54,16 @@ pub(crate) struct Kept {
 }
 
 /// A compiled program.
-pub(crate) struct Artefact {
+pub(crate) struct Artifact {
     key: String,
     shared: Arc<Shared>,
     state: Arc<Mutex<ProgramState>>,
 }
 
-impl Artefact {
-    /// Compiles a verified program; `text` is what it was read from. One with that key that is still in use is not compiled, and not charged, again.
-    pub(crate) fn compile(recipe: Recipe, program: &Program, text: Option<&str>, key: String) -> Result<Artefact> {
+impl Artifact {
+    /// Compiles a verified program; `text` is what it was read from. One with that key that is
+    /// still in use is not compiled, and not charged, again.
+    pub(crate) fn compile(recipe: Recipe, program: &Program, text: Option<&str>, key: String) -> Result<Artifact> {
         let life = recipe.life.clone();
         let known = lock(&life.programs).get(&key).and_then(std::sync::Weak::upgrade);
         let shared = match known {
@@ -74,7 +76,7 @@ impl Artefact {
                 shared
             }
         };
-        Ok(Artefact { key, shared, state: Arc::new(Mutex::new(ProgramState::Compiled)) })
+        Ok(Artifact { key, shared, state: Arc::new(Mutex::new(ProgramState::Compiled)) })
     }
 }
 
@@ -87,7 +89,8 @@ impl Shared {
         let files = life.stage(key, program)?;
         let products = files.as_ref().map(|_| Products::new(key, program, &procedures));
         let staged = files.as_ref().zip(products.as_ref());
-        // Temporary files are those of a program in use, maybe another device's; only kept ones are a compile of before.
+        // Temporary files are those of a program in use, maybe another device's; only kept ones are
+        // a compile of before.
         let kept = staged.filter(|_| life.keeps_files());
         let before = kept.map_or(Ok(false), |(files, products)| files.hold(products))?;
         let ticket = if before { None } else { life.charge()? };
@@ -98,7 +101,8 @@ impl Shared {
         Ok(Shared { bodies, procedures, kept: Arc::new(Kept { recipe, ticket, fate, pace, files, program }) })
     }
 
-    /// As a load finds it: with the weights that lie in its folder, where the machine reads them again.
+    /// As a load finds it: with the weights that lie in its folder, where the machine reads them
+    /// again.
     pub(super) fn loaded(self: &Arc<Shared>) -> Result<Arc<Shared>> {
         let (Some(files), Some(program)) = (&self.kept.files, &self.kept.program) else { return Ok(self.clone()) };
         let Some(program) = files.changed(program)? else { return Ok(self.clone()) };
@@ -127,7 +131,7 @@ fn bodies(recipe: &Recipe, program: &Program) -> Result<(Vec<Body>, Vec<Procedur
     Ok((bodies, procedures))
 }
 
-impl Compiled for Artefact {
+impl Compiled for Artifact {
     fn key(&self) -> &str {
         &self.key
     }
@@ -139,7 +143,7 @@ impl Compiled for Artefact {
     fn load(&self) -> Result<Arc<dyn Loaded>> {
         let life = self.shared.life();
         let load = || {
-            life.begin(Stage::Load)?;
+            life.begin(FaultStage::Load)?;
             Ok(Ready::new(self.shared.loaded()?, life.slot()?, self.state.clone()))
         };
         let loaded: Result<Ready> = load();

@@ -1,13 +1,15 @@
-//! What the profile's compiler and engine would say to a program, as `ferrane_target::check` finds it.
+//! What the profile's compiler and engine would say to a program, as `ferrane_machine::check` finds
+//! it.
 //!
-//! Findings that are errors are the machine's: of the compile, with its text, or of every evaluation, with its status. What the
-//! surfaces of a request decide is judged there (`ports`). Where limits are only warned of, every finding is a note.
+//! Findings that are errors are the machine's: of the compile, with its text, or of every
+//! evaluation, with its status. What the surfaces of a request decide is judged there (`ports`).
+//! Where limits are only warned of, every finding is a note.
 
 use ferrane_device::{Error, Result};
 use ferrane_diag::Severity;
+use ferrane_machine::profile::Acceptance;
+use ferrane_machine::{CheckOptions, Effect, Finding, check};
 use ferrane_mil::{Function, Program};
-use ferrane_target::check::{Effect, Finding, Options, check};
-use ferrane_target::profile::Acceptance;
 
 use super::{Life, Limits, words};
 
@@ -46,7 +48,7 @@ impl Life {
         if !self.has_limits() {
             return Ok(fate);
         }
-        let options = Options { text, ..Options::default() };
+        let options = CheckOptions { text, ..CheckOptions::default() };
         for finding in check(program, &self.profile, &options) {
             let why = why(&finding);
             if self.limits == Limits::Warn && finding.severity != Severity::Note {

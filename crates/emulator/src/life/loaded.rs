@@ -11,10 +11,10 @@ use super::compiled::Shared;
 use super::lock;
 use super::process::Slot;
 use super::request::Request;
-use crate::faults::Stage;
+use crate::faults::FaultStage;
 
-/// Memory for intermediate values, shared by the programs of a device: there are as many arenas as evaluations ran at one time,
-/// each as large as the largest that ran in it.
+/// Memory for intermediate values, shared by the programs of a device: there are as many arenas as
+/// evaluations ran at one time, each as large as the largest that ran in it.
 #[derive(Default)]
 pub(crate) struct Arenas {
     /// Those that no evaluation uses now.
@@ -77,25 +77,25 @@ pub(super) struct Ready {
     shared: Arc<Shared>,
     place: Arc<Place>,
     state: Mutex<ProgramState>,
-    /// That of the artefact it came from.
-    artefact: Arc<Mutex<ProgramState>>,
+    /// That of the artifact it came from.
+    artifact: Arc<Mutex<ProgramState>>,
 }
 
 impl Ready {
-    pub(super) fn new(shared: Arc<Shared>, slot: Slot, artefact: Arc<Mutex<ProgramState>>) -> Ready {
+    pub(super) fn new(shared: Arc<Shared>, slot: Slot, artifact: Arc<Mutex<ProgramState>>) -> Ready {
         let resident = Mutex::new(Some(Resident { shared: shared.clone(), _slot: slot }));
         let place = Arc::new(Place { resident });
-        Ready { shared, place, state: Mutex::new(ProgramState::Loaded), artefact }
+        Ready { shared, place, state: Mutex::new(ProgramState::Loaded), artifact }
     }
 
     fn stand(&self, state: ProgramState) {
         *lock(&self.state) = state;
-        *lock(&self.artefact) = state;
+        *lock(&self.artifact) = state;
     }
 
     fn load(&self) -> Result<()> {
         let life = self.shared.life();
-        life.begin(Stage::Load)?;
+        life.begin(FaultStage::Load)?;
         let resident = Resident { shared: self.shared.loaded()?, _slot: life.slot()? };
         *self.place.lock() = Some(resident);
         Ok(())

@@ -1,14 +1,18 @@
-//! The life of a program as the engine has it: compiled, loaded, prepared, run, unloaded, and what refuses each of these.
+//! The life of a program as the engine has it: compiled, loaded, prepared, run, unloaded, and what
+//! refuses each of these.
 //!
-//! [`Limits`] say whether a profile's limits fail a call, are noted, or are of no concern; they are apart from numerics. With
-//! limits, in the order of a life:
+//! [`Limits`] say whether a profile's limits fail a call, are noted, or are of no concern; they are
+//! apart from numerics. With limits, in the order of a life:
 //!
-//! - *compile*: what the profile's check finds fails with its words (`findings`); the files are staged (`staging`), a program known by its key is not compiled again, each other one is charged to
-//!   the budget of its process (`process`); ports come in the order and with the rows that the profile's compiler gives them
-//!   (`ports`);
-//! - *load*: so many programs at a time; overwritten weight files count or do not, as the profile says;
-//! - *evaluate*: surfaces have the sizes that the profile wants, or status 0x1d; a program that compiles and fails on the machine
-//!   fails here; an op that spoils the state of the process spoils all later evaluations, until the device is opened again.
+//! - *compile*: what the profile's check finds fails with its words (`findings`); the files are
+//!   staged (`staging`), a program known by its key is not compiled again, each other one is
+//!   charged to the budget of its process (`process`); ports come in the order and with the rows
+//!   that the profile's compiler gives them (`ports`);
+//! - *load*: so many programs at a time; overwritten weight files count or do not, as the profile
+//!   says;
+//! - *evaluate*: surfaces have the sizes that the profile wants, or status 0x1d; a program that
+//!   compiles and fails on the machine fails here; an op that spoils the state of the process
+//!   spoils all later evaluations, until the device is opened again.
 //!
 //! Faults need no limits: they are asked for by name.
 
@@ -24,25 +28,27 @@ mod words;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, Weak};
 
 use ferrane_device::backend::Accesses;
 use ferrane_device::{Error, Port, Procedure, Result};
-use ferrane_target::Profile;
-use ferrane_target::profile::Limit;
+use ferrane_host::sync::lock;
+use ferrane_machine::Profile;
+use ferrane_machine::profile::Limit;
 
-use crate::faults::{Action, Faults, Rule, Stage};
+use crate::faults::{Action, FaultStage, Faults, Rule};
 
-pub(crate) use compiled::{Artefact, Recipe};
+pub(crate) use compiled::{Artifact, Recipe};
 use loaded::Arenas;
-pub use process::Process;
+pub use process::ProcessCounts;
 use process::{Slot, Ticket};
 
 /// What becomes of a profile's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Limits {
-    /// They are of no concern: whatever can be computed is. Ports are packed and in the program's order.
+    /// They are of no concern: whatever can be computed is. Ports are packed and in the program's
+    /// order.
     #[default]
     Off,
     /// What would fail on the machine is noted (`Device::notes`) and done.
@@ -71,7 +77,7 @@ pub(crate) struct Life {
     limits: Limits,
     /// The budget, and whether it is enforced; `None` where nobody counts.
     budget: Option<(Limit, bool)>,
-    process: Process,
+    process: ProcessCounts,
     /// Where files are kept, if they are.
     staging: Option<PathBuf>,
     faults: Faults,
@@ -85,11 +91,6 @@ pub(crate) struct Life {
     pub(crate) arenas: Arenas,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that can panic runs under the locks of this module.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Life {
     pub(crate) fn new(
         profile: Profile,
@@ -97,7 +98,7 @@ impl Life {
         budget: Option<Limit>,
         staging: Option<PathBuf>,
         faults: Faults,
-        process: Process,
+        process: ProcessCounts,
     ) -> Life {
         // A budget that somebody asks for holds without limits, too.
         let asked = faults.budget.map(|n| (Limit(Some(n)), true));
@@ -195,14 +196,14 @@ impl Life {
     ///
     /// # Errors
     /// The first failure among them.
-    pub(crate) fn begin(&self, stage: Stage) -> Result<u64> {
+    pub(crate) fn begin(&self, stage: FaultStage) -> Result<u64> {
         if !self.faults.touch(stage) {
             return Ok(0);
         }
         let count = match stage {
-            Stage::Compile => &self.compiles,
-            Stage::Load => &self.loads,
-            Stage::Evaluate => &self.evaluations,
+            FaultStage::Compile => &self.compiles,
+            FaultStage::Load => &self.loads,
+            FaultStage::Evaluate => &self.evaluations,
         };
         let n = count.fetch_add(1, Ordering::Relaxed) + 1;
         let mut failure = None;
@@ -222,7 +223,7 @@ impl Life {
         if n == 0 {
             return;
         }
-        for rule in self.faults.at(Stage::Evaluate, n) {
+        for rule in self.faults.at(FaultStage::Evaluate, n) {
             let ports = procedure.outputs.iter().zip(&mut accesses.outputs);
             let count = ports.len() as u64;
             let Some((port, bytes)) = ports.into_iter().nth(usize::try_from(n % count.max(1)).unwrap_or(0)) else {
@@ -241,7 +242,7 @@ impl Life {
 fn each_byte(port: &Port, bytes: &mut [u8], n: u64, change: impl Fn(usize, &mut u8)) {
     let (layout, size) = (&port.layout, port.layout.element_bytes());
     let width = layout.shape.last().copied().unwrap_or(1).max(1);
-    // Neighbouring evaluations touch elements far apart (the golden ratio's multiplier).
+    // Neighboring evaluations touch elements far apart (the golden ratio's multiplier).
     let chosen = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (layout.elements().max(1) as u64);
     let (row, column) = (chosen as usize / width, chosen as usize % width);
     let Some(start) = layout.row(row).map(|r| r.start + column * size) else { return };
@@ -254,13 +255,13 @@ fn each_byte(port: &Port, bytes: &mut [u8], n: u64, change: impl Fn(usize, &mut 
 fn failed(rule: &Rule, action: Action) -> Error {
     let why = format!("fault `{rule}`");
     match (rule.stage, action) {
-        (Stage::Compile, Action::Invalid) => words::invalid_program(&why),
-        (Stage::Compile, Action::Budget) => words::budget(&why),
-        (Stage::Compile, _) => words::compile_failed(&why),
-        (Stage::Load, Action::Budget) => words::budget_at_load(&why),
-        (Stage::Load, Action::Status(status)) => words::load(status, &why),
-        (Stage::Load, _) => words::load(words::LOAD, &why),
-        (Stage::Evaluate, Action::Status(status)) => words::evaluation(status, &why),
-        (Stage::Evaluate, _) => words::evaluation(words::INFERENCE, &why),
+        (FaultStage::Compile, Action::Invalid) => words::invalid_program(&why),
+        (FaultStage::Compile, Action::Budget) => words::budget(&why),
+        (FaultStage::Compile, _) => words::compile_failed(&why),
+        (FaultStage::Load, Action::Budget) => words::budget_at_load(&why),
+        (FaultStage::Load, Action::Status(status)) => words::load(status, &why),
+        (FaultStage::Load, _) => words::load(words::LOAD, &why),
+        (FaultStage::Evaluate, Action::Status(status)) => words::evaluation(status, &why),
+        (FaultStage::Evaluate, _) => words::evaluation(words::INFERENCE, &why),
     }
 }

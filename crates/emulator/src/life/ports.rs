@@ -1,13 +1,14 @@
 //! Ports as the profile's compiler would give them, and the surfaces that the machine takes.
 
 use ferrane_device::{Bindings, Port, Procedure, Result};
-use ferrane_target::profile::PortOrder;
+use ferrane_machine::profile::PortOrder;
 
 use super::Life;
 use crate::plan::Ports;
 
 impl Life {
-    /// Orders ports and pads rows as the profile says; without limits they stay as the program has them.
+    /// Orders ports and pads rows as the profile says; without limits they stay as the program has
+    /// them.
     pub(crate) fn arrange(&self, ports: &mut Ports) -> Result<()> {
         if self.has_limits() {
             let (inputs, outputs) = (self.profile.input_order.value, self.profile.output_order.value);

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use ferrane_target::profile::Limit;
+use ferrane_machine::profile::Limit;
 
 /// The counts of a process. Clones count together. A fresh one is what a restarted process has.
 #[derive(Clone, Debug, Default)]
-pub struct Process(Arc<Counts>);
+pub struct ProcessCounts(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -17,11 +17,11 @@ struct Counts {
     exhausted: AtomicBool,
 }
 
-static THIS: LazyLock<Process> = LazyLock::new(Process::default);
+static THIS: LazyLock<ProcessCounts> = LazyLock::new(ProcessCounts::default);
 
-impl Process {
+impl ProcessCounts {
     /// The counts of the process that runs this.
-    pub fn this() -> Process {
+    pub fn this() -> ProcessCounts {
         THIS.clone()
     }
 
@@ -62,7 +62,7 @@ impl Process {
 /// A compile that counts against the budget.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    process: Process,
+    process: ProcessCounts,
     /// Unloading gives the compile back.
     returns: bool,
     held: AtomicBool,
@@ -86,7 +86,7 @@ impl Drop for Ticket {
 
 /// A loaded program.
 #[derive(Debug)]
-pub(crate) struct Slot(Process);
+pub(crate) struct Slot(ProcessCounts);
 
 impl Drop for Slot {
     fn drop(&mut self) {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn compiles_count_until_they_are_given_back() {
-        let process = Process::default();
+        let process = ProcessCounts::default();
         let two = Limit(Some(2));
         let (a, b) = (process.compile(two, false).unwrap(), process.compile(two, true).unwrap());
         assert!(process.compile(two, true).is_none());
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn slots_are_free_again_when_they_are_dropped() {
-        let process = Process::default();
+        let process = ProcessCounts::default();
         let slot = process.load(Limit(Some(1))).unwrap();
         assert!(process.load(Limit(Some(1))).is_none());
         drop(slot);

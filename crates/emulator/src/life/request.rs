@@ -12,7 +12,7 @@ use super::compiled::{Kept, Shared};
 use super::loaded::Place;
 use super::words::{MISMATCH, evaluation};
 use crate::body::{Body, interpret};
-use crate::faults::Stage;
+use crate::faults::FaultStage;
 use crate::pace;
 
 /// A request.
@@ -58,7 +58,7 @@ impl Prepared for Request {
         let start = Instant::now();
         let shared = self.place.program()?;
         let (life, recipe) = (shared.life(), &self.kept.recipe);
-        let n = life.begin(Stage::Evaluate)?;
+        let n = life.begin(FaultStage::Evaluate)?;
         self.permitted(life)?;
         for (event, value) in &self.waits {
             if !event.wait(*value, recipe.timeout) {

@@ -1,14 +1,18 @@
-//! The folder of a compiled program: `model.mil`, `weights/`, `net.plist`, and `data` where there are weights (apple-runtime §2).
+//! The folder of a compiled program: `model.mil`, `weights/`, `net.plist`, and `data` where there
+//! are weights (apple-runtime §2).
 //!
-//! `net.plist` names the program and its ports as the engine's model attributes do (apple-runtime §11); `data` holds the payloads of
-//! the weights in the order of the store, each at a multiple of 64 bytes. A kept folder whose `net.plist` and `data` are those of
-//! the program stands for a compile that was done before, so that a restarted process goes on where the budget of another ended.
+//! `net.plist` names the program and its ports as the engine's model attributes do (apple-runtime
+//! §11); `data` holds the payloads of the weights in the order of the store, each at a multiple of
+//! 64 bytes. A kept folder whose `net.plist` and `data` are those of the program stands for a
+//! compile that was done before, so that a restarted process goes on where the budget of another
+//! ended.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use ferrane_device::staging::Staged;
 use ferrane_device::{Port, Procedure, Result};
+use ferrane_diag::escape_xml;
 use ferrane_mil::weights::Bytes;
 use ferrane_mil::{Program, WeightId, Weights, parse, print};
 
@@ -25,8 +29,9 @@ pub(crate) struct Files {
 }
 
 impl Life {
-    /// Where files are staged, if they are: in the folder that was named, else, with limits on a machine that wants files, in one
-    /// of this process among the temporary ones, so that two processes with one program do not remove each other's.
+    /// Where files are staged, if they are: in the folder that was named, else, with limits on a
+    /// machine that wants files, in one of this process among the temporary ones, so that two
+    /// processes with one program do not remove each other's.
     fn root(&self) -> Option<PathBuf> {
         let temporary = || std::env::temp_dir().join(format!("ferrane-emulator-{}", std::process::id()));
         let wanted = self.has_limits() && self.profile.staged_files.value;
@@ -133,7 +138,6 @@ fn payloads(weights: &Weights) -> Vec<u8> {
 
 /// A property list of the program's ports.
 fn attributes(key: &str, procedures: &[Procedure]) -> String {
-    let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let mut text = String::from(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \
          \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n<plist version=\"1.0\">\n<dict>\n",
@@ -142,15 +146,16 @@ fn attributes(key: &str, procedures: &[Procedure]) -> String {
         let items: String = numbers.map(|n| format!("<integer>{n}</integer>")).collect();
         let _ = writeln!(text, "<key>{key}</key><array>{items}</array>");
     };
-    let _ = writeln!(text, "<key>hexStringIdentifier</key><string>{}</string>", escape(key));
+    let _ = writeln!(text, "<key>hexStringIdentifier</key><string>{}</string>", escape_xml(key));
     let _ = writeln!(text, "<key>ANEFModelProcedures</key>\n<array>");
     for procedure in procedures {
-        let _ = writeln!(text, "<dict>\n<key>ANEFModelProcedureName</key><string>{}</string>", escape(&procedure.name));
+        let _ =
+            writeln!(text, "<dict>\n<key>ANEFModelProcedureName</key><string>{}</string>", escape_xml(&procedure.name));
         let _ = writeln!(text, "<key>ANEFModelProcedureID</key><integer>{}</integer>", procedure.id);
         numbers(&mut text, "ANEFModelInputSymbolIndexArray", &mut procedure.inputs.iter().map(|p| p.symbol));
         numbers(&mut text, "ANEFModelOutputSymbolIndexArray", &mut procedure.outputs.iter().map(|p| p.symbol));
         for (list, ports) in [("LiveInputList", &procedure.inputs), ("LiveOutputList", &procedure.outputs)] {
-            let ports: String = ports.iter().map(|port| live(port, &escape)).collect();
+            let ports: String = ports.iter().map(|port| live(port)).collect();
             let _ = writeln!(text, "<key>{list}</key>\n<array>\n{ports}</array>");
         }
         text += "</dict>\n";
@@ -159,13 +164,13 @@ fn attributes(key: &str, procedures: &[Procedure]) -> String {
 }
 
 /// One port: name, type, extents and strides.
-fn live(port: &Port, escape: &dyn Fn(&str) -> String) -> String {
+fn live(port: &Port) -> String {
     let layout = &port.layout;
     let list = |numbers: &[usize]| numbers.iter().map(|n| format!("<integer>{n}</integer>")).collect::<String>();
     format!(
         "<dict><key>Name</key><string>{}</string><key>Type</key><string>{}</string><key>Shape</key><array>{}</array>\
          <key>Strides</key><array>{}</array></dict>\n",
-        escape(&port.name),
+        escape_xml(&port.name),
         layout.dtype,
         list(&layout.shape),
         list(&layout.strides)

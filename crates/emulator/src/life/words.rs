@@ -1,9 +1,10 @@
 //! Failures in the engine's own words (apple-runtime §4), each with the reason behind it.
 
-use ferrane_device::catalogue::{COMPILER, ENGINE};
+use ferrane_device::catalog::{COMPILER, ENGINE};
 use ferrane_device::{Error, ErrorKind};
 
-/// Status of an evaluation whose surfaces the program did not expect, and of every one after the state of a process is spoilt.
+/// Status of an evaluation whose surfaces the program did not expect, and of every one after the
+/// state of a process is spoilt.
 pub(crate) const MISMATCH: u32 = 0x1d;
 /// Status of an evaluation that failed inside; injected only, for no published limit has it.
 pub(crate) const INFERENCE: u32 = 0x16;
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_found_in_the_catalogue_and_keep_the_reason() {
+    fn words_are_found_in_the_catalog_and_keep_the_reason() {
         let cases = [
             (compile_failed("a"), ErrorKind::Unsupported, Some(1), None),
             (invalid_program("b"), ErrorKind::InvalidProgram, Some(1), None),

@@ -11,15 +11,17 @@ fn too_large() -> Error {
     Error::new(ErrorKind::OutOfMemory, "the program's values need more memory than can be addressed")
 }
 
-/// Bytes of a buffer, in whole lines so that neighbours share none.
+/// Bytes of a buffer, in whole lines so that neighbors share none.
 fn size(buffer: &Buffer) -> Result<usize> {
     let bytes = buffer.bytes().and_then(|b| b.max(1).checked_next_multiple_of(ALIGN));
     bytes.filter(|&b| b <= isize::MAX as usize).ok_or_else(too_large)
 }
 
-/// Gives each arena buffer its place; buffers that are never alive together share. Returns the arena's size.
+/// Gives each arena buffer its place; buffers that are never alive together share. Returns the
+/// arena's size.
 ///
-/// Large buffers first, each at the lowest place where it fits: simple, and near the optimum for layered programs.
+/// Large buffers first, each at the lowest place where it fits: simple, and near the optimum for
+/// layered programs.
 pub(super) fn assign(buffers: &mut [Buffer], steps: &[Step]) -> Result<usize> {
     let mut alive: Vec<Option<(usize, usize)>> = vec![None; buffers.len()];
     for (at, step) in steps.iter().enumerate() {
@@ -89,7 +91,7 @@ mod tests {
     #[test]
     fn buffers_share_only_when_never_alive_together() {
         let mut buffers = vec![buffer(256), buffer(256), buffer(128), buffer(256)];
-        // 0 → 1 → 2 → 3: neighbours are alive together, 0 and 2 are not, nor 0 and 3.
+        // 0 → 1 → 2 → 3: neighbors are alive together, 0 and 2 are not, nor 0 and 3.
         let steps = [step(&[], &[0]), step(&[0], &[1]), step(&[1], &[2]), step(&[2], &[3])];
         let total = assign(&mut buffers, &steps).unwrap();
         // 896 bytes in all; 0 and 3 share.

@@ -16,8 +16,8 @@ use crate::tables::memory::Place;
 /// Highest rank of a value. `tile` doubles it inside.
 pub(super) const MAX_RANK: usize = 8;
 
-/// What may be computed from constants at compile time, all together: so many bytes, or so many times what the program states.
-/// Widening and a new order of every weight stay well below.
+/// What may be computed from constants at compile time, all together: so many bytes, or so many
+/// times what the program states. Widening and a new order of every weight stay well below.
 const FOLD_FLOOR: usize = 1 << 20;
 const FOLD_TIMES: usize = 8;
 
@@ -59,7 +59,7 @@ pub(super) struct Lowering<'a> {
 
 impl<'a> Lowering<'a> {
     pub(super) fn new(function: &'a Function, weights: &'a Weights, table: &'a Table) -> Result<Lowering<'a>> {
-        let opset = Opset::from_name(function.opset()).unwrap_or(Opset(0));
+        let opset = function.opset().map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))?;
         let count = function.values.len();
         Ok(Lowering {
             function,
@@ -137,7 +137,8 @@ impl<'a> Lowering<'a> {
         let elements = layout.allocation / size;
         let buffer = self.add(Buffer { place, storage, elements, sole: false, data: None, start: 0 });
         let mut view = View::dense(buffer, storage, &layout.shape);
-        // An extent of 1 is never stepped over: its stride stays the dense one, so that packed ports are dense views.
+        // An extent of 1 is never stepped over: its stride stays the dense one, so that packed
+        // ports are dense views.
         for ((stride, &bytes), &extent) in view.strides.iter_mut().zip(&layout.strides).zip(&layout.shape) {
             if extent > 1 {
                 *stride = (bytes / size) as isize;
@@ -155,7 +156,7 @@ impl<'a> Lowering<'a> {
         for &id in body.ops.iter().rev() {
             let op = self.function.op(id);
             if self.is_needed(op) {
-                // Codes that may be dequantised once more have a place in memory.
+                // Codes that may be dequantized once more have a place in memory.
                 let again = op.name == "dequantize" && self.rule(|rules| rules.qdq_defect);
                 for value in op.operands() {
                     self.uses[value.index()] += 1 + usize::from(again);
@@ -301,9 +302,10 @@ impl<'a> Lowering<'a> {
         self.buffers[view.buffer].place == Place::Constant
     }
 
-    /// Appends a step. A write that overlaps a read or another write goes through a buffer of its own; a step over constants is
-    /// run at compile time, unless that would make much more of them than the program states: a short text may ask for any size,
-    /// and only an evaluation can refuse it.
+    /// Appends a step. A write that overlaps a read or another write goes through a buffer of its
+    /// own; a step over constants is run at compile time, unless that would make much more of them
+    /// than the program states: a short text may ask for any size, and only an evaluation can
+    /// refuse it.
     pub(super) fn push(&mut self, kind: Kind, reads: Vec<View>, writes: Vec<View>) -> Result<()> {
         let (op, value) = self.label.clone();
         let step = Step { op, value, reads, writes, kind };
@@ -337,7 +339,8 @@ impl<'a> Lowering<'a> {
 
     /// Copies elements, converting floats.
     pub(super) fn copy(&mut self, from: &View, to: &View) -> Result<()> {
-        // Slots that interleave in one buffer (a value that stands twice in a concat along the last axis) go around.
+        // Slots that interleave in one buffer (a value that stands twice in a concat along the last
+        // axis) go around.
         let around = self.apart(to, std::slice::from_ref(from));
         if around.buffer != to.buffer {
             self.copy(from, &around)?;
@@ -394,8 +397,8 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// A value that is another view of `source`, through `alias`; a copy where strides cannot express it, reading the elements of
-    /// `source` in their order.
+    /// A value that is another view of `source`, through `alias`; a copy where strides cannot
+    /// express it, reading the elements of `source` in their order.
     pub(super) fn alias(&mut self, value: ValueId, source: &View, alias: Option<View>) -> Result<()> {
         if let Some(alias) = alias {
             return self.settle(value, alias);

@@ -1,13 +1,15 @@
 //! What a constant mask hides.
 //!
-//! Attention adds a large negative number to the score of a key that a query must not see. Behind the last key that a tile of
-//! queries sees, every probability is `e^x` of a large negative `x`, which is exactly zero. Those columns are left out of the
-//! scores, of the softmax and of the product with the values.
+//! Attention adds a large negative number to the score of a key that a query must not see. Behind
+//! the last key that a tile of queries sees, every probability is `e^x` of a large negative `x`,
+//! which is exactly zero. Those columns are left out of the scores, of the softmax and of the
+//! product with the values.
 //!
-//! Invariant: leaving them out changes no bit. That holds while the scores are small beside the mask and nothing is NaN or
-//! infinite: then a hidden probability is +0, adding it to a sum changes nothing, and so does adding its product with a finite
-//! value. Whether it is so is seen at every evaluation from the largest magnitudes of the factors; where it is not, all columns
-//! are computed.
+//! Invariant: leaving them out changes no bit. That holds while the scores are small beside the
+//! mask and nothing is NaN or infinite: then a hidden probability is +0, adding it to a sum changes
+//! nothing, and so does adding its product with a finite value. Whether it is so is seen at every
+//! evaluation from the largest magnitudes of the factors; where it is not, all columns are
+//! computed.
 
 use ferrane_host::rounded;
 
@@ -49,7 +51,8 @@ struct Scores {
     mask: Option<usize>,
 }
 
-/// What the mask of a chain hides: the chain is scores, scaling, a constant mask, softmax, and perhaps the product with values.
+/// What the mask of a chain hides: the chain is scores, scaling, a constant mask, softmax, and
+/// perhaps the product with values.
 pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<Causal> {
     let mut stages = chain.stages.iter();
     let Stage::Product { lhs, rhs, to, size, scale, bias: None, round: true } = stages.next()? else { return None };
@@ -136,8 +139,8 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
     if limits.iter().all(|&l| l == chain.cols) || !seen.is_finite() || seen.abs() > 1e4 || distance < 1e4 {
         return None;
     }
-    // Scores of a quarter of the distance, on either side, leave half of it, which is far more than the 104 below which e^x is
-    // zero and than what rounding to fp16 can add.
+    // Scores of a quarter of the distance, on either side, leave half of it, which is far more than
+    // the 104 below which e^x is zero and than what rounding to fp16 can add.
     let bound = (distance / 4.0 / scores.scale).min(30_000.0 / scores.peak);
     if !bound.is_finite() {
         return None;

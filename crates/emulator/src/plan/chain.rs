@@ -1,14 +1,16 @@
 //! Chains: products, element-wise groups, softmax and sums over the same rows, run tile by tile.
 //!
-//! Attention is `softmax(scale · Q Kᵀ + mask) V`: five steps over a matrix of scores that nobody else wants. A chain runs all of
-//! them on a few rows before it goes on to the next, so that the scores live in a tile in the first cache. The same holds for
-//! the gradient of a softmax and for RMSNorm. What somebody else reads is stored on the way.
+//! Attention is `softmax(scale · Q Kᵀ + mask) V`: five steps over a matrix of scores that nobody
+//! else wants. A chain runs all of them on a few rows before it goes on to the next, so that the
+//! scores live in a tile in the first cache. The same holds for the gradient of a softmax and for
+//! RMSNorm. What somebody else reads is stored on the way.
 //!
-//! Invariants: every member works on `segments · rows` rows in the same order; a member reads an earlier member's rows only as they
-//! were written; each stage computes an element as its member would, so a chain equals its members bit for bit.
+//! Invariants: every member works on `segments · rows` rows in the same order; a member reads an
+//! earlier member's rows only as they were written; each stage computes an element as its member
+//! would, so a chain equals its members bit for bit.
 //!
-//! The one decision: the members are found among the finished steps, by their views. So an op is lowered in one place, and a
-//! table whose rules want the members (`exact`, a machine's) runs them.
+//! The one decision: the members are found among the finished steps, by their views. So an op is
+//! lowered in one place, and a table whose rules want the members (`exact`, a machine's) runs them.
 
 use super::Buffer;
 use super::causal::{self, Causal};
@@ -22,10 +24,11 @@ use crate::tables::memory::Place;
 const MEMBERS: usize = 8;
 /// Most slots of a chain.
 pub(crate) const SLOTS: usize = 8;
-/// Fewest rows of a tile, unless a segment has fewer than two such tiles: products of few rows have kernels of their own, with
-/// sums in another order.
+/// Fewest rows of a tile, unless a segment has fewer than two such tiles: products of few rows have
+/// kernels of their own, with sums in another order.
 const ROWS: usize = 16;
-/// Elements of a tile that stay in the near caches beside what else a stage touches; a product packs its second factor for each tile.
+/// Elements of a tile that stay in the near caches beside what else a stage touches; a product
+/// packs its second factor for each tile.
 const TILE: usize = 16 * 1024;
 /// Most elements of the second factor of a product.
 const FACTOR: usize = 1 << 17;
@@ -89,12 +92,14 @@ pub(crate) enum At {
 /// What is done to a tile.
 #[derive(Clone, Debug)]
 pub(crate) enum Stage {
-    /// `to = lhs · rhs`; the rows of `lhs` and `to` are the tile's, `rhs` (a read) has one offset for each segment.
+    /// `to = lhs · rhs`; the rows of `lhs` and `to` are the tile's, `rhs` (a read) has one offset
+    /// for each segment.
     Product {
         lhs: Operand,
         rhs: Operand,
         to: Operand,
-        /// `(depth, columns)`; the chain's columns are the one where the result is a slot, else the other.
+        /// `(depth, columns)`; the chain's columns are the one where the result is a slot, else the
+        /// other.
         size: (usize, usize),
         scale: f32,
         bias: Option<usize>,
@@ -128,7 +133,7 @@ pub(crate) enum Stage {
 
 /// Puts chains in the place of their members.
 pub(super) fn fuse(table: &Table, steps: Vec<Step>, buffers: &[Buffer]) -> Vec<Step> {
-    if !table.chains() {
+    if !table.fuses() {
         return steps;
     }
     let mut fused = Vec::with_capacity(steps.len());
@@ -161,7 +166,8 @@ fn is_member(step: &Step) -> bool {
     }
 }
 
-/// Where the rows of a value lie, however its axes are cut: offset, merged row axes, stride of the columns.
+/// Where the rows of a value lie, however its axes are cut: offset, merged row axes, stride of the
+/// columns.
 type Form = (usize, Vec<(usize, isize)>, isize);
 
 /// A result of a member that a later member reads.
@@ -194,7 +200,8 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The rows of a view whose last axis are the columns: extents and strides, merged, outermost first.
+/// The rows of a view whose last axis are the columns: extents and strides, merged, outermost
+/// first.
 fn row_axes(view: &View) -> Vec<(usize, isize)> {
     let mut axes: Vec<(usize, isize)> = Vec::new();
     for (&n, &s) in view.shape.iter().zip(&view.strides).take(view.shape.len() - 1) {
@@ -317,7 +324,8 @@ impl<'a> Builder<'a> {
                 if product.batch.len() * product.m != self.rows || product.bias == Some(Along::Rows) {
                     return None;
                 }
-                // Each tile packs the second factor anew: it must be small, as those of attention are.
+                // Each tile packs the second factor anew: it must be small, as those of attention
+                // are.
                 if product.batch.len() < 2 || product.k * product.n > FACTOR {
                     return None;
                 }
@@ -370,7 +378,8 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Whether a view that is no value's has elements of one: then it needs memory that is not there yet.
+    /// Whether a view that is no value's has elements of one: then it needs memory that is not
+    /// there yet.
     fn broken(&self, view: &View) -> bool {
         self.values.iter().any(|v| overlap(&v.view, view))
     }
@@ -415,7 +424,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Whether members after `at` read what `view` holds, the last of them, and whether anybody else does.
+    /// Whether members after `at` read what `view` holds, the last of them, and whether anybody
+    /// else does.
     fn readers(&self, at: usize, view: &View) -> (Option<usize>, bool) {
         let reads = |step: &Step| step.reads.iter().any(|r| r.buffer == view.buffer);
         let inside =
@@ -431,8 +441,9 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The place of a result of member `at`: a slot if a later member reads it or it must be one, else memory; and the store that
-    /// brings it to memory as well. The last says that it is hidden: nobody but members reads it.
+    /// The place of a result of member `at`: a slot if a later member reads it or it must be one,
+    /// else memory; and the store that brings it to memory as well. The last says that it is
+    /// hidden: nobody but members reads it.
     fn target(&mut self, at: usize, view: &View, width: usize, slot: bool) -> Option<(Operand, Option<Stage>, bool)> {
         let (inside, outside) = self.readers(at, view);
         if inside.is_none() && !slot {
@@ -454,7 +465,8 @@ impl<'a> Builder<'a> {
         Some((self.slot(number, width), store, hidden))
     }
 
-    /// Appends the stages of a member. True if it makes or reads a hidden value that is as wide as the chain.
+    /// Appends the stages of a member. True if it makes or reads a hidden value that is as wide as
+    /// the chain.
     fn stage(&mut self, at: usize, stages: &mut Vec<Stage>) -> Option<bool> {
         let step = &self.members[at];
         let read = step.reads.iter().any(|r| self.value(r).is_some());
@@ -575,8 +587,8 @@ impl<'a> Builder<'a> {
             .any(|(i, w)| self.reads.iter().any(|r| overlap(w, r)) || self.writes[..i].iter().any(|o| overlap(w, o)))
     }
 
-    /// Along what the writes may be cut, and through what they are written. `None` if they cannot and there is too much for one
-    /// thread.
+    /// Along what the writes may be cut, and through what they are written. `None` if they cannot
+    /// and there is too much for one thread.
     fn divide(&self, stages: &[Stage]) -> Option<(Divide, Vec<Operand>)> {
         let mut all: Vec<(&Operand, usize)> = Vec::new();
         for stage in stages {

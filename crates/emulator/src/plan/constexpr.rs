@@ -1,4 +1,5 @@
-//! `constexpr_*` ops: weights that are stored small. They are unpacked here, once, when the program is compiled.
+//! `constexpr_*` ops: weights that are stored small. They are unpacked here, once, when the program
+//! is compiled.
 
 use ferrane_device::Result;
 use ferrane_mil::{DataType, Op, weights};
@@ -77,7 +78,8 @@ impl<'a> Lowering<'a> {
         Ok(data)
     }
 
-    /// Palette entries by index: one palette (iOS 16), or one for each block, perhaps of vectors (iOS 18).
+    /// Palette entries by index: one palette (iOS 16), or one for each block, perhaps of vectors
+    /// (iOS 18).
     fn palette(&self, args: &Args<'a>, shape: &[usize]) -> Result<Vec<f32>> {
         let lut = self.numbers(args, "lut")?;
         let extents = self.extents(args, "lut")?;

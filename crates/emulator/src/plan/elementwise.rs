@@ -113,7 +113,7 @@ impl<'a> Lowering<'a> {
         let name = op.name.as_str();
         match name {
             "cast" => return self.cast(op, args, y),
-            "quantize" | "dequantize" => return self.quantisation(op, args, y),
+            "quantize" | "dequantize" => return self.quantization(op, args, y),
             "batch_norm" => return self.batch_norm(op, args, y),
             "select" => {
                 let operands =
@@ -266,7 +266,8 @@ impl<'a> Lowering<'a> {
         self.member(y, instruction, &[x], round)
     }
 
-    /// True if every reader of a value is a product that multiplies by it, under a table that multiplies in fp32.
+    /// True if every reader of a value is a product that multiplies by it, under a table that
+    /// multiplies in fp32.
     fn is_factor(&self, value: ValueId) -> bool {
         let body = self.function.body();
         let reads = |op: &Op| op.operands().filter(|v| *v == value).count();
@@ -299,7 +300,7 @@ impl<'a> Lowering<'a> {
         Ok(Operand::View(self.constant_floats(&shape, &values)))
     }
 
-    fn quantisation(&mut self, op: &'a Op, args: &Args<'a>, y: ValueId) -> Result<()> {
+    fn quantization(&mut self, op: &'a Op, args: &Args<'a>, y: ValueId) -> Result<()> {
         let x = self.source(op, args, "input")?;
         let rank = self.shape(y)?.len();
         let scale = self.per_axis(args, "scale", rank, 1.0)?;

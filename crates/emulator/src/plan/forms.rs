@@ -1,11 +1,13 @@
-//! Forms: groups that every transformer has, found by what their instructions compute, whatever the order.
+//! Forms: groups that every transformer has, found by what their instructions compute, whatever the
+//! order.
 
-use ferrane_host::passes::Gate;
+use ferrane_host::fused::Gate;
 use ferrane_host::rounded;
 
 use super::step::{Binary, Elementwise, Form, Group, Instruction, Reg, Unary};
 
-/// What a register holds, in terms of the reads by their registers. All but the sigmoid are rounded.
+/// What a register holds, in terms of the reads by their registers. All but the sigmoid are
+/// rounded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Term {
     Read(Reg),
@@ -37,7 +39,7 @@ pub(super) fn of(group: &Group) -> Option<Form> {
         (&[Term::Gate(f, [x, y])], []) => Some(Form::Gate(f, [number(x)?, number(y)?])),
         (&[Term::Total(minus, low), Term::Total(plus, high)], [_]) if minus != plus => {
             let (back, [a, b, cos, sin]) = rotation(minus, low, high)?;
-            Some(Form::Rotation(back, [number(a)?, number(b)?, number(cos)?, number(sin)?]))
+            Some(Form::Rotation { back, from: [number(a)?, number(b)?, number(cos)?, number(sin)?] })
         }
         _ => None,
     }
@@ -79,8 +81,8 @@ fn term(instruction: &Instruction, terms: &[Option<Term>]) -> Option<Term> {
     })
 }
 
-/// `[a, b, cos, sin]` and whether it goes back, if these sums of products are a rotation: the first is `a · cos - b · sin`, the second
-/// `b · cos + a · sin`, or both have the other sign.
+/// `[a, b, cos, sin]` and whether it goes back, if these sums of products are a rotation: the first
+/// is `a · cos - b · sin`, the second `b · cos + a · sin`, or both have the other sign.
 fn rotation(minus: bool, low: [[Reg; 2]; 2], high: [[Reg; 2]; 2]) -> Option<(bool, [Reg; 4])> {
     let either = |[a, b]: [Reg; 2]| [[a, b], [b, a]];
     let same = |a: [Reg; 2], b: [Reg; 2]| a == b || a == [b[1], b[0]];

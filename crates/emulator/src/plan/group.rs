@@ -1,6 +1,7 @@
 //! Groups: element-wise ops of one shape gathered while the ops between them allow it.
 //!
-//! A group stays open until somebody needs a member's value in memory. Members that only members read never get memory.
+//! A group stays open until somebody needs a member's value in memory. Members that only members
+//! read never get memory.
 
 use ferrane_device::Result;
 use ferrane_mil::ValueId;
@@ -94,8 +95,8 @@ impl Lowering<'_> {
         let member = |open: &[Open], value: ValueId| {
             home(open).and_then(|g| open[g].members.iter().position(|m| m.value == value))
         };
-        // Values of other open groups must be in memory first. That closes those groups, and moves ours in the list, so nothing
-        // that names a place in the list is kept across it.
+        // Values of other open groups must be in memory first. That closes those groups, and moves
+        // ours in the list, so nothing that names a place in the list is kept across it.
         for operand in operands {
             if let Operand::Value(v) = operand
                 && member(&self.open, *v).is_none()
@@ -205,7 +206,8 @@ impl Lowering<'_> {
         if self.table.hardware.is_none() {
             pairs::join(&mut open.members, &mut stored);
         }
-        // The writes, each with the results that lie in it: where one begins, then those between its elements.
+        // The writes, each with the results that lie in it: where one begins, then those between
+        // its elements.
         let mut writes: Vec<Vec<(usize, View)>> = Vec::new();
         let mut homeless = Vec::new();
         for &i in &stored {
@@ -225,7 +227,7 @@ impl Lowering<'_> {
         writes.iter_mut().for_each(|write| write.sort_by_key(|(_, view)| view.offset));
         let mut group = assemble(&open, &writes);
         let mut operands = writes.iter().flatten().map(|(_, view)| view).chain(&open.externals);
-        if self.table.chains() && operands.all(|view| view.storage == Storage::F16) {
+        if self.table.fuses() && operands.all(|view| view.storage == Storage::F16) {
             group.form = forms::of(&group);
         }
         let writes = writes.iter().map(|write| whole(write)).collect();
@@ -247,7 +249,8 @@ fn interleaves(a: &View, b: &View) -> bool {
     let mut axes: Vec<(isize, isize)> =
         a.strides.iter().zip(&a.shape).filter(|(_, n)| **n != 1).map(|(&s, &n)| (s, n as isize)).collect();
     axes.sort_unstable();
-    // The other's elements lie in the gap behind what is below an axis, and everything above goes in steps of that axis.
+    // The other's elements lie in the gap behind what is below an axis, and everything above goes
+    // in steps of that axis.
     let mut reach = 0;
     for (at, &(stride, extent)) in axes.iter().enumerate() {
         if stride <= reach {
@@ -261,7 +264,8 @@ fn interleaves(a: &View, b: &View) -> bool {
     false
 }
 
-/// A view over everything between the first element of one and the last of another of the same form.
+/// A view over everything between the first element of one and the last of another of the same
+/// form.
 fn whole(write: &[(usize, View)]) -> View {
     let (first, last) = (&write[0].1, &write[write.len() - 1].1);
     let mut view = first.clone();

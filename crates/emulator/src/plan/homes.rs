@@ -1,8 +1,9 @@
 //! Homes: where values are computed so that nothing is copied later.
 //!
-//! A walk from the outputs back. An output's home is its surface. A concat gets a buffer (or its own home) and gives each operand a
-//! slot of it. Reshapes and transposes hand their home to their operand, turned around. Where a value has no home but its readers
-//! go through memory in some order, that order is handed back the same way, so that chains agree on a layout.
+//! A walk from the outputs back. An output's home is its surface. A concat gets a buffer (or its
+//! own home) and gives each operand a slot of it. Reshapes and transposes hand their home to their
+//! operand, turned around. Where a value has no home but its readers go through memory in some
+//! order, that order is handed back the same way, so that chains agree on a layout.
 
 use ferrane_device::Result;
 use ferrane_mil::{Op, ValueId};

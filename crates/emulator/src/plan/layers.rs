@@ -1,4 +1,4 @@
-//! Lowers products, attention, normalisations and pooling.
+//! Lowers products, attention, normalizations and pooling.
 
 use ferrane_device::Result;
 use ferrane_host::gemm::BatchOffsets;
@@ -11,10 +11,12 @@ use super::ops::select;
 use super::step::{Along, Binary, Conv, Elementwise, Kind, Matmul, Nest, Norm, NormForm, Pool, PoolForm, Window};
 use super::view::{Storage, View};
 
-/// Most products of one step; a batch beyond is refused, as its list of offsets would outgrow its data.
+/// Most products of one step; a batch beyond is refused, as its list of offsets would outgrow its
+/// data.
 const MAX_BATCH: usize = 1 << 22;
 
-/// Most taps of a window and the largest padded extent: what sums and differences of positions hold without wrapping.
+/// Most taps of a window and the largest padded extent: what sums and differences of positions hold
+/// without wrapping.
 const MAX_REACH: usize = isize::MAX as usize / 16;
 
 /// What follows a product.
@@ -71,8 +73,9 @@ impl<'a> Lowering<'a> {
         self.settle(y, at)
     }
 
-    /// `to = x · z` over the last two axes, the others broadcast. Returns where the product is: `to`, or a new buffer where `to`
-    /// has no two strides for the product's rows and columns that stand apart.
+    /// `to = x · z` over the last two axes, the others broadcast. Returns where the product is:
+    /// `to`, or a new buffer where `to` has no two strides for the product's rows and columns that
+    /// stand apart.
     fn product(&mut self, x: &View, z: &View, to: View, after: After) -> Result<View> {
         let (x, z) = (self.widened(x)?, self.widened(z)?);
         let rank = to.shape.len();
@@ -144,7 +147,8 @@ impl<'a> Lowering<'a> {
         self.push(Kind::Matmul(step), reads, vec![to.clone()])
     }
 
-    /// The view, or its integers as floats: from iOS 17 on a constant side of a product may have another element type.
+    /// The view, or its integers as floats: from iOS 17 on a constant side of a product may have
+    /// another element type.
     fn float(&mut self, view: View) -> Result<View> {
         if view.storage.is_float() {
             return Ok(view);
@@ -155,7 +159,8 @@ impl<'a> Lowering<'a> {
         Ok(to)
     }
 
-    /// As `product`, of integers: a new buffer where the leading axes of `to` do not make one batch.
+    /// As `product`, of integers: a new buffer where the leading axes of `to` do not make one
+    /// batch.
     fn int_product(&mut self, x: &View, z: &View, to: View) -> Result<View> {
         let rank = to.shape.len();
         let (m, n, k) = (to.shape[rank - 2], to.shape[rank - 1], x.shape[x.shape.len() - 1]);
@@ -322,8 +327,8 @@ impl<'a> Lowering<'a> {
         self.plain(y, vec![x], Kind::Pool(Pool { form, window, round }))
     }
 
-    /// Scores, mask, softmax and the weighted sum in fp32; rounded once, at the end. Under the rules of a machine each is a step of
-    /// its own, with fp16 between them.
+    /// Scores, mask, softmax and the weighted sum in fp32; rounded once, at the end. Under the
+    /// rules of a machine each is a step of its own, with fp16 between them.
     pub(super) fn attention(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
         let y = op.outputs[0];
         let query = self.operand(args, op, "query")?;
@@ -430,7 +435,8 @@ fn swapped(view: &View) -> View {
     view
 }
 
-/// True if the last two axes are a matrix whose rows or columns stand apart, as products want their output.
+/// True if the last two axes are a matrix whose rows or columns stand apart, as products want their
+/// output.
 fn separate(view: &View) -> bool {
     let rank = view.shape.len();
     let (m, n) = (view.shape[rank - 2] as isize, view.shape[rank - 1] as isize);

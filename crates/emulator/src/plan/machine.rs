@@ -4,8 +4,8 @@
 
 use ferrane_arith::Rules;
 use ferrane_device::Result;
+use ferrane_machine::Unit;
 use ferrane_mil::{Arg, DataType, Op, ValueDef, ValueId};
-use ferrane_target::Unit;
 
 use super::args::floats;
 use super::build::Lowering;
@@ -58,8 +58,8 @@ impl<'a> Lowering<'a> {
         Ok(to)
     }
 
-    /// A factor of an element-wise product that the machine dequantises with the scale of another quantisation of the same
-    /// product: of the first factor, or of the result (int8 §2).
+    /// A factor of an element-wise product that the machine dequantizes with the scale of another
+    /// quantization of the same product: of the first factor, or of the result (int8 §2).
     pub(super) fn other_scale(&mut self, op: &'a Op, name: &str) -> Result<Option<Operand>> {
         if op.name != "mul" || !self.rule(|rules| rules.qdq_defect) {
             return Ok(None);
@@ -68,9 +68,9 @@ impl<'a> Lowering<'a> {
             Some(Arg::Value(value)) => Some(*value),
             _ => None,
         };
-        let dequantised = |name: &str| self.maker(value(name)).filter(|op| op.name == "dequantize");
-        let Some(maker) = dequantised(name) else { return Ok(None) };
-        let other = match (name, dequantised("x"), dequantised("y")) {
+        let dequantized = |name: &str| self.maker(value(name)).filter(|op| op.name == "dequantize");
+        let Some(maker) = dequantized(name) else { return Ok(None) };
+        let other = match (name, dequantized("x"), dequantized("y")) {
             ("y", Some(first), _) => Some(first),
             ("x", _, Some(_)) => None,
             _ => self.function.body().ops.iter().map(|&id| self.function.op(id)).find(|reader| {

@@ -1,11 +1,13 @@
 //! The plan: a function lowered once into steps over buffers.
 //!
-//! Invariants: every view lies inside its buffer; a step's writes lie apart from its reads and from each other; each element of a
-//! buffer is written by one step before any step reads it; two arena buffers that are alive at the same step do not overlap.
+//! Invariants: every view lies inside its buffer; a step's writes lie apart from its reads and from
+//! each other; each element of a buffer is written by one step before any step reads it; two arena
+//! buffers that are alive at the same step do not overlap.
 //!
-//! The one decision: *homes*. A value whose place in the end is an output surface or a slot of a concat is computed there at once,
-//! through reshapes and transposes (`homes`), so that the dynamic matmul of training-dynamic §2 writes its product transposed into
-//! the output and nothing is copied. What cannot be expressed by strides becomes a copy.
+//! The one decision: *homes*. A value whose place in the end is an output surface or a slot of a
+//! concat is computed there at once, through reshapes and transposes (`homes`), so that the dynamic
+//! matmul of training-dynamic §2 writes its product transposed into the output and nothing is
+//! copied. What cannot be expressed by strides becomes a copy.
 
 mod arena;
 mod args;
@@ -68,7 +70,8 @@ pub(crate) struct Plan {
     pub procedure: Procedure,
 }
 
-/// Bytes that the steps of a plan read and write from which on it may be worth more than one thread.
+/// Bytes that the steps of a plan read and write from which on it may be worth more than one
+/// thread.
 const LARGE: usize = 1 << 20;
 
 /// A buffer while the plan is made.
@@ -93,7 +96,8 @@ impl Buffer {
 }
 
 impl Plan {
-    /// A plan whose ports hold values as the table stores them, not as surfaces do: nothing is rounded on the way in and out.
+    /// A plan whose ports hold values as the table stores them, not as surfaces do: nothing is
+    /// rounded on the way in and out.
     pub(crate) fn stored(function: &Function, weights: &Weights, table: &Table) -> Result<Plan> {
         let mut ports = Ports::declared(0, function)?;
         for port in ports.procedure.inputs.iter_mut().chain(&mut ports.procedure.outputs) {
@@ -162,7 +166,7 @@ impl Plan {
     }
 
     /// Evaluates and tells `seen` of each step: op, value, bytes read, bytes written, time.
-    pub(crate) fn trace(
+    pub(crate) fn timed(
         &self,
         arena: &mut [u8],
         accesses: &mut Accesses,
@@ -224,7 +228,8 @@ mod tests {
     fn constants_are_folded_as_long_as_they_stay_small() {
         let small = repeated(1000);
         assert_eq!((small.steps.len(), small.constants.len() >= 2000), (1, true));
-        // As large as a compile may not make them, small enough for a compile that does to fail this test and no more.
+        // As large as a compile may not make them, small enough for a compile that does to fail
+        // this test and no more.
         let large = repeated(1 << 24);
         assert!(large.constants.len() < FOLDED && large.arena_bytes >= 1 << 25, "{}", large.constants.len());
         assert!(large.steps.len() > 1);

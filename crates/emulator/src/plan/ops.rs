@@ -11,7 +11,8 @@ use super::view::View;
 use crate::host::kernel;
 use crate::support::refusal;
 
-/// Most positions along an axis of a pad that mirrors or repeats: the plan lists where each comes from.
+/// Most positions along an axis of a pad that mirrors or repeats: the plan lists where each comes
+/// from.
 const MAX_MAP: usize = 1 << 24;
 
 /// A view of some of the axes only.

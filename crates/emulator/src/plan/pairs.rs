@@ -1,10 +1,11 @@
 //! Pairs: two roundings of a group in one pass over its registers.
 //!
-//! Most groups are chains of sums and products: a rotation, a gate, scores that are scaled and masked. An instruction reads and writes
-//! whole registers, so one for two ops takes half the time. Where the first factor comes from a function, its rounding goes into
-//! the pair as well.
+//! Most groups are chains of sums and products: a rotation, a gate, scores that are scaled and
+//! masked. An instruction reads and writes whole registers, so one for two ops takes half the time.
+//! Where the first factor comes from a function, its rounding goes into the pair as well.
 //!
-//! Invariant: every value is rounded where its op would round it, so nothing changes but the number of passes.
+//! Invariant: every value is rounded where its op would round it, so nothing changes but the number
+//! of passes.
 
 use ferrane_host::rounded;
 
@@ -26,7 +27,8 @@ fn firsts(op: rounded::Binary) -> &'static [usize] {
     if op == rounded::Binary::Sub { &[0] } else { &[0, 1] }
 }
 
-/// Makes pairs of members, of which those in `stored` are wanted elsewhere; their places are kept up to date.
+/// Makes pairs of members, of which those in `stored` are wanted elsewhere; their places are kept
+/// up to date.
 pub(super) fn join(members: &mut Vec<Member>, stored: &mut [usize]) {
     let mut uses = vec![0usize; members.len()];
     for member in members.iter() {

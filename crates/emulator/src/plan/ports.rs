@@ -1,14 +1,15 @@
 //! The ports of a function, and their place in the procedure that the compiled program reports.
 //!
-//! A machine may order ports in its own way and pad their rows, so neither is taken from the program: a plan looks up where each
-//! of the function's inputs and outputs stands.
+//! A machine may order ports in its own way and pad their rows, so neither is taken from the
+//! program: a plan looks up where each of the function's inputs and outputs stands.
 
 use ferrane_device::{Error, ErrorKind, Layout, Port, Procedure, Result};
 use ferrane_mil::{Function, Type, ValueId};
 
 use super::view::Storage;
 
-/// A procedure and where the function's own inputs and outputs stand in it. States keep the function's order.
+/// A procedure and where the function's own inputs and outputs stand in it. States keep the
+/// function's order.
 pub(crate) struct Ports {
     pub procedure: Procedure,
     /// For each input of the function that is no state, its position among the procedure's inputs.
@@ -33,7 +34,8 @@ impl Ports {
         Ok(Ports { inputs: inputs.collect(), outputs: outputs.collect(), procedure })
     }
 
-    /// Puts inputs and outputs into another order, each given as a function that sorts them. Symbol indices follow the new order.
+    /// Puts inputs and outputs into another order, each given as a function that sorts them. Symbol
+    /// indices follow the new order.
     pub(crate) fn sort(&mut self, inputs: impl FnOnce(&mut [&Port]), outputs: impl FnOnce(&mut [&Port])) {
         sort(&mut self.procedure.inputs, &mut self.inputs, inputs);
         sort(&mut self.procedure.outputs, &mut self.outputs, outputs);

@@ -1,7 +1,8 @@
 //! Scores: scaling and mask of a softmax, in the pass that finds its largest element.
 //!
-//! In attention a chain scales the scores, adds a mask and takes the softmax. As stages of their own that is a pass over a register
-//! for each operand and result; here the softmax does it where it looks for the largest element of a row.
+//! In attention a chain scales the scores, adds a mask and takes the softmax. As stages of their
+//! own that is a pass over a register for each operand and result; here the softmax does it where
+//! it looks for the largest element of a row.
 
 use ferrane_host::rounded::Binary;
 
@@ -13,11 +14,12 @@ use super::view::{Storage, View};
 #[derive(Clone, Debug)]
 pub(crate) struct Masked {
     pub scale: f32,
-    /// A read in fp16, whose columns are neighbours.
+    /// A read in fp16, whose columns are neighbors.
     pub mask: Operand,
 }
 
-/// The slot and what becomes of it, if that is all that a group does. `operands` are its write, then its reads.
+/// The slot and what becomes of it, if that is all that a group does. `operands` are its write,
+/// then its reads.
 fn scores(group: &Group, operands: &[Operand], reads: &[View]) -> Option<(usize, Masked)> {
     let ([instruction], [store], true) = (&group.instructions[..], &group.stores[..], group.joined.is_empty()) else {
         return None;
@@ -70,7 +72,8 @@ pub(super) fn hand_over(stages: &mut Vec<Stage>, reads: &[View]) {
         if product.at != At::Slot(raw) {
             continue;
         }
-        // The softmax may write where the raw scores would be; the place of the masked ones is free.
+        // The softmax may write where the raw scores would be; the place of the masked ones is
+        // free.
         product.at = At::Slot(masked);
         if let Stage::Softmax { masked: place, .. } = &mut stages[at + 1] {
             *place = Some(scores);

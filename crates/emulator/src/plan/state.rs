@@ -1,8 +1,8 @@
 //! States: tensors that outlive an evaluation, read and written in the order of the block.
 //!
-//! A value read from a state is a view of its surface, so that nothing is copied. Before the state changes, what is still needed of
-//! the old content is copied out. A new value is written to the surface as a whole. So a failed evaluation may leave states
-//! changed.
+//! A value read from a state is a view of its surface, so that nothing is copied. Before the state
+//! changes, what is still needed of the old content is copied out. A new value is written to the
+//! surface as a whole. So a failed evaluation may leave states changed.
 
 use ferrane_device::Result;
 use ferrane_mil::{Op, ValueId};
@@ -27,7 +27,8 @@ impl<'a> Lowering<'a> {
         self.alias(op.outputs[0], &state, Some(state.clone()))
     }
 
-    /// Writes the argument `new` to the state; the result, if there is one, is what the state holds then.
+    /// Writes the argument `new` to the state; the result, if there is one, is what the state holds
+    /// then.
     pub(super) fn update_state(&mut self, op: &'a Op, args: &Args<'a>, new: &str) -> Result<()> {
         let state = self.state(args, if new == "data" { "input" } else { "state" })?;
         let value = self.operand(args, op, new)?;

@@ -1,11 +1,12 @@
 //! Steps: what a plan executes, one after the other.
 //!
-//! A step names the views it reads and writes and says what is to be done; how, and with which rounding, is the table's part.
-//! Element-wise ops come as groups: a straight-line program over registers, run tile by tile, so that no member's result but
-//! those somebody else wants is ever stored. `round` marks the places where an fp16 value is made.
+//! A step names the views it reads and writes and says what is to be done; how, and with which
+//! rounding, is the table's part. Element-wise ops come as groups: a straight-line program over
+//! registers, run tile by tile, so that no member's result but those somebody else wants is ever
+//! stored. `round` marks the places where an fp16 value is made.
 
 use ferrane_host::gemm::BatchOffsets;
-use ferrane_host::{passes, rounded};
+use ferrane_host::{fused, rounded};
 
 use super::chain::Chain;
 use super::host::Host;
@@ -45,7 +46,8 @@ pub(crate) enum Kind {
     Softmax { nest: Nest, round: bool },
     /// One value for each place of the nest, from the elements below it.
     Reduce(Reduce),
-    /// Normalisation over a block of axes, with optional gamma and beta after the input among the reads.
+    /// Normalization over a block of axes, with optional gamma and beta after the input among the
+    /// reads.
     Norm(Norm),
     /// Convolution: reads x, weight, and a bias if `bias`.
     Conv(Conv),
@@ -63,7 +65,8 @@ pub(crate) enum Kind {
     Host(Box<Host>),
 }
 
-/// Loops over the places of a result: extents, and strides for each operand (writes first, then reads), outermost first.
+/// Loops over the places of a result: extents, and strides for each operand (writes first, then
+/// reads), outermost first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Nest {
     pub extents: Vec<usize>,
@@ -74,8 +77,8 @@ pub(crate) struct Nest {
 }
 
 impl Nest {
-    /// Loops over `shape` in the memory order of the first operand. `row` is an axis that must stay whole and innermost.
-    /// Operands have `shape` already; the first `writes` of them are written.
+    /// Loops over `shape` in the memory order of the first operand. `row` is an axis that must stay
+    /// whole and innermost. Operands have `shape` already; the first `writes` of them are written.
     pub(crate) fn new(shape: &[usize], operands: &[&View], writes: usize, row: Option<usize>) -> Nest {
         let mut axes: Vec<usize> = (0..shape.len()).filter(|&a| shape[a] != 1 && Some(a) != row).collect();
         let first = operands[0];
@@ -113,7 +116,8 @@ impl Nest {
         nest
     }
 
-    /// Whether all that an operand has at one index of the outermost loop, and as much `behind` it, lies before the next index's.
+    /// Whether all that an operand has at one index of the outermost loop, and as much `behind` it,
+    /// lies before the next index's.
     pub(crate) fn leaves(&self, operand: usize, behind: usize) -> bool {
         let strides = &self.strides[operand];
         let inner: isize = self.extents.iter().zip(strides).skip(1).map(|(&n, &s)| (n as isize - 1) * s).sum();
@@ -141,7 +145,8 @@ pub(crate) struct Group {
     pub instructions: Vec<Instruction>,
     /// Registers that results are stored from: one for each write, then those of `joined`.
     pub stores: Vec<Reg>,
-    /// Results that lie between the elements of a write: which one, and how far behind its first element theirs is.
+    /// Results that lie between the elements of a write: which one, and how far behind its first
+    /// element theirs is.
     pub joined: Vec<(usize, usize)>,
     /// How many registers there are.
     pub registers: usize,
@@ -149,13 +154,15 @@ pub(crate) struct Group {
     pub form: Option<Form>,
 }
 
-/// A group that is made in one pass over fp16 memory, without registers. All rows are of neighbours; its reads go by their number.
+/// A group that is made in one pass over fp16 memory, without registers. All rows are of neighbors;
+/// its reads go by their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A function of the first, times the second.
-    Gate(passes::Gate, [usize; 2]),
-    /// Pairs `(a, b)`, turned by the angles whose cosine and sine come next; back, if the flag says so. The two results are joined.
-    Rotation(bool, [usize; 4]),
+    Gate(fused::Gate, [usize; 2]),
+    /// Pairs `(a, b)`, turned by the angles whose cosine and sine come next, or back. The two
+    /// results are joined.
+    Rotation { back: bool, from: [usize; 4] },
 }
 
 /// One element-wise operation over registers. Unused operands repeat the first.
@@ -179,7 +186,8 @@ pub(crate) enum Elementwise {
     Compare(Compare),
     /// `a · b + c`: product and sum in fp32, rounded to fp16 once, at the end.
     MulAdd,
-    /// `(a first b) second c`, a sum, difference or product each, rounded after each; with the flag `a` is rounded before.
+    /// `(a first b) second c`, a sum, difference or product each, rounded after each; with the flag
+    /// `a` is rounded before.
     Pair([rounded::Binary; 2], bool),
     /// `(a - c) · b` of an integer a, rounded once.
     Dequantize,
@@ -346,17 +354,18 @@ pub(crate) struct Reduce {
     /// Extents and strides of the reduced axes of the read, in its memory order.
     pub reduced: Vec<(usize, isize)>,
     pub round: bool,
-    /// The operand is a product made for this sum only: together they are a matrix product against ones.
+    /// The operand is a product made for this sum only: together they are a matrix product against
+    /// ones.
     pub of_product: bool,
 }
 
-/// A normalisation.
+/// A normalization.
 #[derive(Clone, Debug)]
 pub(crate) struct Norm {
     pub form: NormForm,
-    /// The axes that are not normalised: write, then reads.
+    /// The axes that are not normalized: write, then reads.
     pub outer: Nest,
-    /// The normalised axes, every one: extents and strides for write and reads.
+    /// The normalized axes, every one: extents and strides for write and reads.
     pub inner: Nest,
     pub epsilon: f32,
     pub gamma: bool,
@@ -364,7 +373,7 @@ pub(crate) struct Norm {
     pub round: bool,
 }
 
-/// Which normalisation.
+/// Which normalization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NormForm {
     /// `(x - mean) / sqrt(variance + epsilon)`.

@@ -1,11 +1,13 @@
 //! Views: where the elements of a value lie in a buffer.
 //!
-//! Invariant: a view's elements lie inside its buffer. Reshapes, transposes, slices and broadcasts change the view only; where no
-//! strides can express the result the function says so, and the plan copies.
+//! Invariant: a view's elements lie inside its buffer. Reshapes, transposes, slices and broadcasts
+//! change the view only; where no strides can express the result the function says so, and the plan
+//! copies.
 
 use ferrane_mil::DataType;
 
-/// How an element is stored. fp16 values are fp16 or fp32 as the table says; everything else is stored as what it is.
+/// How an element is stored. fp16 values are fp16 or fp32 as the table says; everything else is
+/// stored as what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Storage {
     F16,
@@ -20,7 +22,8 @@ pub(crate) enum Storage {
 }
 
 impl Storage {
-    /// The storage of a data type as surfaces hold it. `None` for types that the emulator has no elements of.
+    /// The storage of a data type as surfaces hold it. `None` for types that the emulator has no
+    /// elements of.
     pub(crate) fn of(dtype: DataType) -> Option<Storage> {
         Some(match dtype {
             DataType::Fp16 => Storage::F16,
@@ -165,7 +168,8 @@ impl View {
         View { shape: shape.to_vec(), strides, ..self.clone() }
     }
 
-    /// First and one past the last element touched, from the buffer's start. Empty views touch `(0, 0)`.
+    /// First and one past the last element touched, from the buffer's start. Empty views touch `(0,
+    /// 0)`.
     pub(crate) fn span(&self) -> (usize, usize) {
         if self.elements() == 0 {
             return (0, 0);
@@ -192,7 +196,8 @@ impl View {
     }
 }
 
-/// The permuted dense strides with the order of `strides`, if these are a dense arrangement of `shape` already.
+/// The permuted dense strides with the order of `strides`, if these are a dense arrangement of
+/// `shape` already.
 pub(crate) fn is_dense(shape: &[usize], strides: &[isize]) -> bool {
     let mut axes: Vec<(isize, usize)> =
         strides.iter().copied().zip(shape.iter().copied()).filter(|&(_, n)| n != 1).collect();

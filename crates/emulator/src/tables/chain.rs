@@ -1,14 +1,16 @@
 //! Chains: every stage on one tile of rows, then the next tile.
 //!
-//! A slot holds a tile of fp32 values, rounded to fp16 where a member's result would be. Stages use the functions of their members:
-//! the same products, the same instructions over registers, the same order along a row. Tiles are worked on by one thread each;
-//! where they are cut depends on the shapes alone.
+//! A slot holds a tile of fp32 values, rounded to fp16 where a member's result would be. Stages use
+//! the functions of their members: the same products, the same instructions over registers, the
+//! same order along a row. Tiles are worked on by one thread each; where they are cut depends on
+//! the shapes alone.
 
 use std::ops::Range;
 use std::sync::Mutex;
 
 use ferrane_device::Result;
 use ferrane_host::gemm::{Bias, Epilogue, GemmError, Output, ViewMut, gemm};
+use ferrane_host::sync::{self, lock};
 use ferrane_host::{f16, pool, rounded, vectorize};
 
 use crate::plan::causal::{Causal, Matrix};
@@ -51,14 +53,14 @@ pub(crate) fn run(table: &Table, step: &Step, chain: &Chain, reads: &Reads<'_>, 
     };
     job.halve(0..units, GRAIN.div_ceil(cost), writes, [0; MAX_WRITES]);
     job.tasks.end()?;
-    match job.failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+    match sync::into_inner(job.failed) {
         Some(error) => Err(products::failed(step, &error)),
         None => Ok(()),
     }
 }
 
-/// Whether the scores are so small beside the mask that what it hides is exactly zero. The threads look at the segments that they
-/// will work on.
+/// Whether the scores are so small beside the mask that what it hides is exactly zero. The threads
+/// look at the segments that they will work on.
 fn is_small(causal: &Causal, segments: usize, reads: &Reads<'_>) -> bool {
     let Causal { factors: [left, right], finite, bound, .. } = causal;
     let elements: usize = [left, right].into_iter().chain(finite).map(|matrix| matrix.size.0 * matrix.size.1).sum();
@@ -78,7 +80,7 @@ fn larger(a: [f32; 3], b: [f32; 3]) -> [f32; 3] {
 /// The largest magnitude of a segment's matrix; infinite where there is a NaN.
 fn largest(slice: &Slice<'_>, matrix: &Matrix, segment: usize) -> f32 {
     let Operand { offsets, row, col, .. } = &matrix.operand;
-    // Lines whose elements are neighbours; else all between the first and the last one counts.
+    // Lines whose elements are neighbors; else all between the first and the last one counts.
     let (lines, pitch, length) = match (matrix.size, (*row, *col)) {
         ((rows, cols), (_, 1)) => (rows, *row, cols),
         ((rows, cols), (1, _)) => (cols, *col, rows),
@@ -118,8 +120,8 @@ fn largest(slice: &Slice<'_>, matrix: &Matrix, segment: usize) -> f32 {
 }
 
 impl Job<'_, '_> {
-    /// Cuts units (segments, or tiles of all segments) among tasks, and the writes with them. `starts` are the elements of each
-    /// write before its slice.
+    /// Cuts units (segments, or tiles of all segments) among tasks, and the writes with them.
+    /// `starts` are the elements of each write before its slice.
     fn halve(&self, units: Range<usize>, per_task: usize, writes: Writes<'_>, starts: [usize; MAX_WRITES]) {
         let tasks = units.len().div_ceil(per_task);
         if tasks <= 1 {
@@ -171,7 +173,7 @@ impl Job<'_, '_> {
                     };
                     for stage in &chain.stages {
                         if let Err(error) = place.run(stage, &mut slots, &mut writes, registers) {
-                            *self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
+                            *lock(&self.failed) = Some(error);
                             return;
                         }
                     }
@@ -259,7 +261,8 @@ impl Tile<'_, '_, '_> {
                 let to_slot = std::mem::take(&mut slots[*to]);
                 let (slice, at) = self.source(from, slots);
                 let mask = masked.as_ref().map(|masked| (masked, self.source(&masked.mask, slots)));
-                // Some rows at a time: a row's factor is known long after its last exponential, and other rows fill the time.
+                // Some rows at a time: a row's factor is known long after its last exponential, and
+                // other rows fill the time.
                 for first in (0..self.rows).step_by(ABREAST) {
                     let (some, mut sums) = (first..self.rows.min(first + ABREAST), [0.0; ABREAST]);
                     for (r, sum) in some.clone().zip(&mut sums) {

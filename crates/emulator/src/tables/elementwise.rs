@@ -1,4 +1,5 @@
-//! Element-wise arithmetic over registers. Integers and bools ride in the same registers as int32 bits.
+//! Element-wise arithmetic over registers. Integers and bools ride in the same registers as int32
+//! bits.
 
 use ferrane_host::{simd, vectorize};
 
@@ -171,7 +172,8 @@ fn binary(f: Binary, to: &mut [f32], a: &[f32], b: &[f32]) {
     }
 }
 
-/// aᵇ. The common exponents (RMSNorm's -0.5 among them) have a form of their own, for one element as for a register.
+/// aᵇ. The common exponents (RMSNorm's -0.5 among them) have a form of their own, for one element
+/// as for a register.
 fn pow(a: f32, b: f32) -> f32 {
     match b {
         2.0 => a * a,
@@ -196,7 +198,8 @@ fn compare(f: Compare, to: &mut [i32], a: &[f32], b: &[f32]) {
 /// √(2/π).
 const SQRT_2_OVER_PI: f32 = 0.797_884_6;
 
-/// The functions of `fast`: fp32, vectorised where they matter; errors far below half a unit of fp16.
+/// The functions of `fast`: fp32, vectorized where they matter; errors far below half a unit of
+/// fp16.
 pub(crate) fn fast_unary(f: Unary, to: &mut [f32], a: &[f32]) {
     match f {
         Unary::Exp => map!(to, a => simd::exp(a)),
@@ -313,7 +316,8 @@ fn clamp(a: f32, low: f32, high: f32) -> f32 {
     if a > high { high } else { a }
 }
 
-/// The error function: Taylor series near 0, else the continued fraction of erfc. Error below 1e-13.
+/// The error function: Taylor series near 0, else the continued fraction of erfc. Error below
+/// 1e-13.
 fn erf(x: f64) -> f64 {
     let a = x.abs();
     let y = if a < 2.5 {

@@ -1,11 +1,11 @@
 //! Groups that have a form, in one pass over memory.
 
-use ferrane_host::passes::{self, Rows};
+use ferrane_host::fused::{self, Rows};
 
 use crate::plan::step::{Form, Group};
 
 use super::memory::{Reads, Slice, SliceMut, Writes};
-use super::nest::Odometer;
+use super::nest::{Odometer, runs};
 
 /// Makes a piece of the outermost loop, as [`super::group`] would; false if the group has no form.
 pub(super) fn run(
@@ -19,10 +19,7 @@ pub(super) fn run(
     let (Some(form), SliceMut::F16(to)) = (group.form, &mut writes[0]) else { return false };
     let (nest, outs) = (&group.nest, group.stores.len());
     let inner = nest.depth() - 1;
-    let (rows, length) = match inner {
-        0 => (1, last - first),
-        _ => ((last - first) * nest.extents[1..inner].iter().product::<usize>(), nest.extents[inner]),
-    };
+    let (rows, length) = runs(nest, inner, first, last);
     // No stride of a form is negative.
     let pitch = |operand: usize| if inner > 0 { nest.strides[operand][inner - 1] as usize } else { 0 };
     let mut place = Odometer::new(nest, outs, first, bases);
@@ -39,10 +36,10 @@ pub(super) fn run(
         };
         let (to, to_pitch) = (&mut to[place.offsets[0] as usize..], pitch(0));
         match form {
-            Form::Gate(f, from) => passes::gate(f, (to, to_pitch), from.map(read), run, length),
-            Form::Rotation(back, from) => {
+            Form::Gate(f, from) => fused::gate(f, (to, to_pitch), from.map(read), run, length),
+            Form::Rotation { back, from } => {
                 let behind = group.joined.first().map_or(0, |joined| joined.1);
-                passes::rotate(back, (to, to_pitch, behind), from.map(read), run, length);
+                fused::rotate(back, (to, to_pitch, behind), from.map(read), run, length);
             }
         }
         place.skip(nest, inner, run);

@@ -1,8 +1,9 @@
 //! Element-wise groups: tiles of registers.
 //!
-//! A tile is a row, a piece of a row, or several short rows. Its reads are widened into fp32 (or int32) registers, the instructions
-//! run over whole registers, and the stores narrow. Rounding to fp16 happens in registers after each instruction that makes an
-//! fp16 value, which is why a group equals its members bit for bit.
+//! A tile is a row, a piece of a row, or several short rows. Its reads are widened into fp32 (or
+//! int32) registers, the instructions run over whole registers, and the stores narrow. Rounding to
+//! fp16 happens in registers after each instruction that makes an fp16 value, which is why a group
+//! equals its members bit for bit.
 
 use ferrane_device::Result;
 use ferrane_host::{convert, f16, rounded, simd};
@@ -10,12 +11,13 @@ use ferrane_host::{convert, f16, rounded, simd};
 use crate::plan::step::{Binary, Elementwise, Group, Instruction, MAX_WRITES};
 
 use super::memory::{Reads, Slice, SliceMut, Writes};
-use super::nest::{MAX_OPERANDS, Odometer, divide};
+use super::nest::{MAX_OPERANDS, Odometer, divide, runs};
 use super::{Table, elementwise, forms, scratch};
 
 /// Elements of a register.
 pub(crate) const TILE: usize = 1024;
-/// Elements of a task: large enough to pay for the hand-over, small enough for two threads to share a small tensor.
+/// Elements of a task: large enough to pay for the hand-over, small enough for two threads to share
+/// a small tensor.
 const GRAIN: usize = 32 * 1024;
 
 /// Runs a group. `bases` are the offsets of element 0 of each read in its slice.
@@ -52,11 +54,7 @@ fn piece(
     let outs = group.stores.len();
     let own = outs - group.joined.len();
     let inner = nest.depth() - 1;
-    // With a single loop the piece itself is the row.
-    let (rows, row) = match inner {
-        0 => (1, last - first),
-        _ => ((last - first) * nest.extents[1..inner].iter().product::<usize>(), nest.extents[inner]),
-    };
+    let (rows, row) = runs(nest, inner, first, last);
     let mut place = Odometer::new(nest, outs, first, bases);
     // What does not change from tile to tile is loaded once.
     let still = |i: usize| nest.strides[outs + i].iter().all(|&s| s == 0);

@@ -1,4 +1,5 @@
-//! Steps that call a kernel on whole tensors: operands are gathered, results are rounded and scattered.
+//! Steps that call a kernel on whole tensors: operands are gathered, results are rounded and
+//! scattered.
 
 use std::sync::Arc;
 

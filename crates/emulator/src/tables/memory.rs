@@ -1,8 +1,9 @@
 //! The memory of one evaluation, and typed slices of it for one step.
 //!
-//! A step reads and writes ranges of buffers. What it writes is cut out of the buffers as exclusive slices, what it reads lies in
-//! the gaps between; so no copy and no `unsafe` is needed although inputs, outputs and constants share a few large buffers. The
-//! plan has made sure that a step's writes lie apart from its reads; a range that does not is an error here, never a wrong read.
+//! A step reads and writes ranges of buffers. What it writes is cut out of the buffers as exclusive
+//! slices, what it reads lies in the gaps between; so no copy and no `unsafe` is needed although
+//! inputs, outputs and constants share a few large buffers. The plan has made sure that a step's
+//! writes lie apart from its reads; a range that does not is an error here, never a wrong read.
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::buffer::{ReadGuard, WriteGuard};

@@ -1,8 +1,9 @@
 //! Tables: the functions of a plan's steps, one set for each numerics.
 //!
-//! All tables compute in fp32. `exact` keeps fp32 between ops and sums in fp64 where a sum is ours (the oracle); `fast` stores fp16
-//! values as fp16 and rounds once, to nearest even, where an op makes one; `hardware` does so with the rules of a machine
-//! ([`hardware`]). Integers and bools are exact in all.
+//! All tables compute in fp32. `exact` keeps fp32 between ops and sums in fp64 where a sum is ours
+//! (the oracle); `fast` stores fp16 values as fp16 and rounds once, to nearest even, where an op
+//! makes one; `hardware` does so with the rules of a machine ([`hardware`]). Integers and bools are
+//! exact in all.
 
 mod chain;
 mod elementwise;
@@ -71,7 +72,8 @@ impl Table {
         }
     }
 
-    /// fp16 values as they come from memory: under a machine's rules a NaN that came in is something else.
+    /// fp16 values as they come from memory: under a machine's rules a NaN that came in is
+    /// something else.
     pub(crate) fn enter(&self, values: &mut [f32]) {
         if let Some(hardware) = &self.hardware {
             hardware.enter(values);
@@ -85,7 +87,8 @@ impl Table {
         }
     }
 
-    /// What a port gives out: values that were only moved have not been through [`enter`](Self::enter).
+    /// What a port gives out: values that were only moved have not been through
+    /// [`enter`](Self::enter).
     pub(crate) fn leave(&self, dtype: DataType, bytes: &mut [u8]) {
         let is_machine = self.hardware.as_ref().is_some_and(|h| h.rules.nan_to_inf);
         if let (true, DataType::Fp16, Ok(halves)) = (is_machine, dtype, bytemuck::try_cast_slice_mut::<u8, u16>(bytes))
@@ -116,8 +119,9 @@ impl Table {
         }
     }
 
-    /// True if steps over the same rows may run tile by tile. The oracle and the tables of machines run them one by one.
-    pub(crate) fn chains(&self) -> bool {
+    /// True if ops may be computed together: steps over the same rows tile by tile, a group with a
+    /// form in one pass. The oracle and the tables of machines compute them one by one.
+    pub(crate) fn fuses(&self) -> bool {
         self.half == Storage::F16 && !self.wide_sums && self.hardware.is_none()
     }
 
@@ -126,7 +130,8 @@ impl Table {
         dtype == DataType::Fp16 && self.half == Storage::F16
     }
 
-    /// Runs one step. `reads` and `writes` are its accesses, `bases` the offset of element 0 of each read in its slice.
+    /// Runs one step. `reads` and `writes` are its accesses, `bases` the offset of element 0 of
+    /// each read in its slice.
     pub(crate) fn run(
         &self,
         step: &Step,

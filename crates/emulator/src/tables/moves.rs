@@ -1,4 +1,5 @@
-//! Steps that move elements, and pooling: no arithmetic that a table could choose, one kernel for all.
+//! Steps that move elements, and pooling: no arithmetic that a table could choose, one kernel for
+//! all.
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::convert;
@@ -8,7 +9,7 @@ use crate::plan::view::View;
 
 use super::Table;
 use super::memory::{Reads, Slice, SliceMut, Writes};
-use super::nest::{Odometer, divide};
+use super::nest::{Odometer, divide, runs};
 
 /// Elements of a task.
 const GRAIN: usize = 64 * 1024;
@@ -20,10 +21,7 @@ pub(crate) fn copy(nest: &Nest, reads: &Reads<'_>, bases: &[usize], writes: Writ
         if transpose(nest, first, last, reads, bases, &mut writes[0]) {
             return;
         }
-        let (rows, row) = match inner {
-            0 => (1, last - first),
-            _ => ((last - first) * nest.extents[1..inner].iter().product::<usize>(), nest.extents[inner]),
-        };
+        let (rows, row) = runs(nest, inner, first, last);
         let mut place = Odometer::new(nest, 1, first, bases);
         for _ in 0..rows {
             copy_row(
@@ -42,7 +40,8 @@ pub(crate) fn copy(nest: &Nest, reads: &Reads<'_>, bases: &[usize], writes: Writ
     });
 }
 
-/// A copy whose two innermost loops exchange rows and columns, of elements of 16 bits. False if it is none.
+/// A copy whose two innermost loops exchange rows and columns, of elements of 16 bits. False if it
+/// is none.
 fn transpose(
     nest: &Nest,
     first: usize,
@@ -56,10 +55,7 @@ fn transpose(
     let (&[pitch, 1], &[1, source_pitch]) = (to, from) else { return false };
     let (SliceMut::F16(to), Slice::F16(from)) = (write, &reads[0]) else { return false };
     let cols = nest.extents[outer + 1];
-    let (matrices, rows) = match outer {
-        0 => (1, last - first),
-        _ => ((last - first) * nest.extents[1..outer].iter().product::<usize>(), nest.extents[outer]),
-    };
+    let (matrices, rows) = runs(nest, outer, first, last);
     // As many elements of one as of the other, none of them twice.
     if pitch < cols as isize || source_pitch < rows as isize {
         return false;
@@ -129,7 +125,8 @@ pub(crate) fn fill(nest: &Nest, bits: [u8; 4], writes: Writes<'_>) {
     });
 }
 
-/// Calls `visit(index, offset)` for each place of some axes, row-major; offsets count from the first.
+/// Calls `visit(index, offset)` for each place of some axes, row-major; offsets count from the
+/// first.
 fn places((shape, strides): (&[usize], &[isize]), mut visit: impl FnMut(&[usize], isize)) {
     let rank = shape.len();
     let mut index = [0usize; super::nest::MAX_LOOPS];
@@ -256,7 +253,8 @@ pub(crate) fn gather_along(
     result
 }
 
-/// Pooling, place by place. Only the taps inside of the input are visited, however large the window is.
+/// Pooling, place by place. Only the taps inside of the input are visited, however large the window
+/// is.
 pub(crate) fn pool(table: &Table, step: &Step, pool: &Pool, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
     let (x, out) = (&step.reads[0], &step.writes[0]);
     let [mut write, ..] = writes;

@@ -1,6 +1,7 @@
 //! Walks a nest: in parallel along its outermost loop, place by place inside.
 //!
-//! The writes are cut where the outermost loop is cut, so each task owns what it writes. The cuts depend on the shape alone.
+//! The writes are cut where the outermost loop is cut, so each task owns what it writes. The cuts
+//! depend on the shape alone.
 
 use ferrane_host::pool;
 
@@ -13,8 +14,8 @@ pub(crate) const MAX_OPERANDS: usize = 28;
 /// Loops of a nest, at most; the plan refuses higher ranks.
 pub(crate) const MAX_LOOPS: usize = 16;
 
-/// Calls `task(first, last, writes)` for pieces of the outermost loop with about `grain` elements each. The slices of a piece
-/// start at its first index.
+/// Calls `task(first, last, writes)` for pieces of the outermost loop with about `grain` elements
+/// each. The slices of a piece start at its first index.
 pub(crate) fn divide(
     nest: &Nest,
     writes: usize,
@@ -52,6 +53,16 @@ fn halve(
     );
 }
 
+/// How often a piece of the outermost loop goes through loop `at`, and how many indices it has
+/// there.
+pub(crate) fn runs(nest: &Nest, at: usize, first: usize, last: usize) -> (usize, usize) {
+    match at {
+        // The piece itself.
+        0 => (1, last - first),
+        _ => ((last - first) * nest.extents[1..at].iter().product::<usize>(), nest.extents[at]),
+    }
+}
+
 /// A position in the loops of a nest but its last `skip`, with the offset of each operand.
 ///
 /// Writes count from the piece's first index, reads from the buffer's lowest element (`base`).
@@ -62,7 +73,8 @@ pub(crate) struct Odometer {
 }
 
 impl Odometer {
-    /// At index `first` of the outermost loop. `bases` are the offsets of element 0 for each operand.
+    /// At index `first` of the outermost loop. `bases` are the offsets of element 0 for each
+    /// operand.
     pub(crate) fn new(nest: &Nest, writes: usize, first: usize, bases: &[usize]) -> Odometer {
         let mut offsets = [0; MAX_OPERANDS];
         for (i, strides) in nest.strides.iter().enumerate() {

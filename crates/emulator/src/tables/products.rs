@@ -88,8 +88,9 @@ pub(crate) fn int_matmul(step: &Step, reads: &Reads<'_>, bases: &[usize], writes
 /// Most elements of unfolded input at a time.
 const UNFOLDED: usize = 4 << 20;
 
-/// Convolution by unfolding: for each image and group, the input under the kernel at some output places becomes the columns of a
-/// matrix. Reads x `[N, C, …]`, weight `[O, C/groups, …]`, and a dense fp32 bias.
+/// Convolution by unfolding: for each image and group, the input under the kernel at some output
+/// places becomes the columns of a matrix. Reads x `[N, C, …]`, weight `[O, C/groups, …]`, and a
+/// dense fp32 bias.
 pub(crate) fn conv(
     table: &Table,
     step: &Step,

@@ -1,7 +1,8 @@
-//! Steps that work row by row: softmax, reductions, normalisations.
+//! Steps that work row by row: softmax, reductions, normalizations.
 //!
-//! A row is gathered into fp32 scratch, worked on there, and stored. Sums have one order for each plan: along a row sixteen lanes, then
-//! the lanes in sequence; down columns that lie side by side (`strip`) one after the other. In the table `exact` they are fp64.
+//! A row is gathered into fp32 scratch, worked on there, and stored. Sums have one order for each
+//! plan: along a row sixteen lanes, then the lanes in sequence; down columns that lie side by side
+//! (`strip`) one after the other. In the table `exact` they are fp64.
 
 use ferrane_device::Result;
 use ferrane_host::{convert, f16, rounded, simd, vectorize};
@@ -9,7 +10,7 @@ use ferrane_host::{convert, f16, rounded, simd, vectorize};
 use crate::plan::step::{Nest, Norm, NormForm, Reduce, Reduction};
 
 use super::memory::{Reads, Slice, SliceMut, Writes};
-use super::nest::{Odometer, divide};
+use super::nest::{Odometer, divide, runs};
 use super::{Table, hardware, scratch};
 
 /// Elements of a task.
@@ -55,8 +56,9 @@ pub(crate) fn store_row(slice: &mut SliceMut<'_>, at: isize, stride: isize, row:
 
 /// The sum of `f` over a row, in one order for each length.
 ///
-/// Here and below running values are made inside the vector code and handed out, and what is left of a row has values of its own: from
-/// outside, or where single ones are meant, they would be memory that every step writes and reads again.
+/// Here and below running values are made inside the vector code and handed out, and what is left
+/// of a row has values of its own: from outside, or where single ones are meant, they would be
+/// memory that every step writes and reads again.
 macro_rules! lanes {
     ($row:expr, $v:ident => $f:expr) => {{
         let row: &[f32] = $row;
@@ -315,10 +317,7 @@ pub(crate) fn reduce(
     divide(nest, 1, writes, grain, &|first, last, mut writes| {
         let mut place = Odometer::new(nest, 1, first, bases);
         if strips {
-            let (count, row) = match inner {
-                0 => (1, last - first),
-                _ => ((last - first) * nest.extents[1..inner].iter().product::<usize>(), nest.extents[inner]),
-            };
+            let (count, row) = runs(nest, inner, first, last);
             for _ in 0..count {
                 for column in (0..row).step_by(STRIP) {
                     let width = STRIP.min(row - column);
@@ -522,7 +521,8 @@ fn reduce_ints(reduction: Reduction, slice: &Slice<'_>, at: isize, reduced: &[(u
     }
 }
 
-/// A normalisation: the block of each outer place is gathered, normalised, scaled and shifted, and stored.
+/// A normalization: the block of each outer place is gathered, normalized, scaled and shifted, and
+/// stored.
 pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) -> Result<()> {
     let tasks = scratch::Tasks::default();
     let length: usize = step.inner.extents.iter().product();
@@ -536,8 +536,8 @@ pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize
                 spread(&step.inner, 1, place.offsets[1], block, &reads[0]);
                 table.enter(block);
                 match step.form {
-                    // fp32 values are computed in fp64: where gamma and beta are large and cancel, the
-                    // rounding of the normalised value shows.
+                    // fp32 values are computed in fp64: where gamma and beta are large and cancel,
+                    // the rounding of the normalized value shows.
                     NormForm::Layer => layer(table, table.wide_sums || !step.round, block, step.epsilon),
                     NormForm::L2 => {
                         let scale = 1.0 / (sum_square(table, block) + step.epsilon).sqrt();

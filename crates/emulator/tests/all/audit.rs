@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use ferrane_device::ErrorKind;
 use ferrane_emulator::Numerics;
 use ferrane_emulator::audit::{Audit, AuditOptions, Cause, Note, audit};
+use ferrane_machine::{Profile, Unit};
 use ferrane_mil::{Constant, DataType, Program};
-use ferrane_target::{Profile, Unit};
 use proptest::prelude::*;
 
 use crate::harness::{Tensor, half};
@@ -58,7 +58,8 @@ fn the_op_that_overflows_is_named_and_its_victims_are_not() {
         assert_eq!((d.overflow, d.saturated, d.special), (2, if row.value == "z" { 0 } else { 2 }, 0), "{}", row.value);
     }
     let local = s.readings[0].local.as_ref().unwrap();
-    // The square root of 65504, at which the overflow is held for the next op, is 255.94: rounded to 256, by less than ½ ulp.
+    // The square root of 65504, at which the overflow is held for the next op, is 255.94: rounded
+    // to 256, by less than ½ ulp.
     assert_eq!((local.overflow, local.differ), (0, 2));
     assert!(local.max_ulps <= 0.5 && local.max_ulps > 0.0, "{local:?}");
     assert!(y.is_output && !z.is_output);
@@ -79,7 +80,8 @@ fn what_becomes_zero_or_subnormal_is_counted() {
         tensor<fp16, [5]> y = mul(x = z, y = large)[name = string("y")];
     } -> (y);"#,
     );
-    // Squares: 2^-28 vanishes, 2^-24 is the smallest subnormal, 2^-16 is one, 2^-14 is normal, 0 is 0.
+    // Squares: 2^-28 vanishes, 2^-24 is the smallest subnormal, 2^-16 is one, 2^-14 is normal, 0 is
+    // 0.
     let x = [-14, -12, -8, -7].map(|e| 2f64.powi(e));
     let found = fast(&program, &[("x", fp16(&[5], &[x[0], x[1], x[2], x[3], 0.0]))]);
     let z = &found.rows[0];
@@ -144,7 +146,8 @@ fn a_program_that_is_fine_parts_nowhere_and_its_values_are_those_of_a_run() {
         assert_eq!(run.elements, row.shape.iter().product::<usize>());
         assert_eq!(row.exact.elements, run.elements);
     }
-    // Groups of a plan and ops one by one give the same bits: the element that errs most is the run's.
+    // Groups of a plan and ops one by one give the same bits: the element that errs most is the
+    // run's.
     let outputs = call(Numerics::Fast, &program, &given).unwrap();
     let worst = found.rows[4].readings[0].accumulated.as_ref().unwrap().worst.clone().unwrap();
     let at = worst.index.iter().zip(&[256, 64, 8, 1]).map(|(i, s)| i * s).sum::<usize>();
@@ -171,7 +174,8 @@ fn the_threshold_decides_which_error_counts() {
 
 #[test]
 fn errors_that_only_add_up_are_said_to() {
-    // Each product is rounded by at most ½ ulp; the difference of two large numbers shows what was lost.
+    // Each product is rounded by at most ½ ulp; the difference of two large numbers shows what was
+    // lost.
     let program = text(
         r#"
     func main<ios18>(tensor<fp16, [1]> x, tensor<fp16, [1]> w) {
@@ -219,7 +223,8 @@ fn blocks_are_one_op_and_lists_and_states_are_followed() {
     let exact = |i: usize| found.rows[i].exact.max;
     let z = 2.5 * half(0.333);
     assert!((exact(2) - z.powi(5)).abs() < 1e-6, "{}", exact(2));
-    // A state holds fp16 values under every arithmetic, so that the value read back is no longer the exact one's.
+    // A state holds fp16 values under every arithmetic, so that the value read back is no longer
+    // the exact one's.
     assert_eq!(exact(4), half(exact(2)));
     assert_eq!(found.rows[4].readings[0].local.as_ref().unwrap().differ, 0);
     assert_eq!(found.first(0), None, "{:?}", found.summary());
@@ -254,7 +259,8 @@ fn what_no_later_op_needs_is_not_held() {
     let program = text(&format!("func main<ios18>(tensor<fp16, [65536]> x) {{\n{body}\n}} -> (v59);"));
     let x = inputs(&[("x", fp16(&[65536], &vec![0.001; 65536]))]);
     let mut options = AuditOptions::default();
-    // A value has 256 KiB; an op needs its operands, its result and what is alive besides, not 60 of them.
+    // A value has 256 KiB; an op needs its operands, its result and what is alive besides, not 60
+    // of them.
     options.memory = 2 << 20;
     let found = audit(&program, "main", &x, &BTreeMap::new(), &options).unwrap();
     assert_eq!(found.rows.len(), 60);
@@ -372,7 +378,8 @@ fn products_below_the_grid_vanish_on_hardware_only() {
     let summary = &found.summary()[0];
     assert!(summary.contains("matmul `scores` loses small numbers: 16 of 16 elements become zero"), "{summary}");
     assert!(summary.contains("Scale an operand by 1024 before it"), "{summary}");
-    // With that factor the products are 2 units of the grid and more, and the tables of sigmoid and softmax are no cause.
+    // With that factor the products are 2 units of the grid and more, and the tables of sigmoid and
+    // softmax are no cause.
     let scaled = [("q", fp16(&[1, 1, 4, 8], &[0.002 * 1024.0; 32])), given[1].clone()];
     assert_eq!(hardware(&program, &scaled, "m4").first(0), None);
 }
@@ -416,7 +423,7 @@ fn what_stands_beside_int8_weights_ends_at_4094_on_hardware() {
 
 #[test]
 fn what_a_machine_does_to_ops_together_is_told() {
-    // int8 §2: a product of two dequantised factors takes the first one's scale for the second's.
+    // int8 §2: a product of two dequantized factors takes the first one's scale for the second's.
     let program = text(
         r#"
     func main<ios18>(tensor<fp16, [2]> x, tensor<fp16, [2]> w) {
@@ -437,7 +444,8 @@ fn what_a_machine_does_to_ops_together_is_told() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Plans with their groups and homes against ops one by one: what the report says of an output is true of a run.
+    /// Plans with their groups and homes against ops one by one: what the report says of an output
+    /// is true of a run.
     #[test]
     fn what_is_said_of_an_output_is_true_of_a_run(
         steps in prop::collection::vec(random::step(), 1..12),

@@ -1,6 +1,6 @@
 //! Chains: attention, gradients of it and norms run tile by tile, with the bits of their members.
 
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_mil::{Builder, DataType, MilError, Program, ValueId};
 use proptest::prelude::*;
 
@@ -14,12 +14,13 @@ fn bits(t: &Tensor) -> Vec<u64> {
 }
 
 fn steps(program: &Program) -> Vec<String> {
-    let steps = Emulator::new(Options::default()).trace(program, 1).unwrap();
+    let steps = Emulator::new(EmulatorOptions::default()).time_steps(program, 1).unwrap();
     steps.into_iter().map(|s| s.op).collect()
 }
 
-/// The same program with all of `body`'s values as outputs, so that none can stay in a tile, and with its last one only. Both
-/// must agree in every value that both have, bit for bit, and the second must be chains.
+/// The same program with all of `body`'s values as outputs, so that none can stay in a tile, and
+/// with its last one only. Both must agree in every value that both have, bit for bit, and the
+/// second must be chains.
 fn law(
     inputs: &[Tensor],
     wanted: &[&str],
@@ -147,11 +148,11 @@ proptest! {
         law(&inputs, wanted, |b, ids| {
             let weighted = b.mul("weighted", ids[0], ids[1])?;
             let sum = b.reduce_sum("sum", weighted, &[-1], true)?;
-            let centred = b.sub("centred", ids[1], sum)?;
-            let ds = b.mul("ds", ids[0], centred)?;
+            let centered = b.sub("centered", ids[1], sum)?;
+            let ds = b.mul("ds", ids[0], centered)?;
             let ds = b.scale("scaled", ds, 0.25)?;
             let dq = b.matmul("dq", ds, ids[2], false, false)?;
-            Ok(vec![weighted, sum, centred, ds, dq])
+            Ok(vec![weighted, sum, centered, ds, dq])
         })?;
     }
 
@@ -218,9 +219,9 @@ fn other_tables_run_the_members() {
     let inputs = operands(form, size, 3);
     let program = program(&inputs, |b, ids| Ok(attention(b, ids, form, size)?.pop().into_iter().collect()));
     for numerics in [Numerics::Exact, Numerics::Hardware] {
-        let mut options = Options::default();
+        let mut options = EmulatorOptions::default();
         options.numerics = numerics;
-        let steps = Emulator::new(options).trace(&program, 1).unwrap();
+        let steps = Emulator::new(options).time_steps(&program, 1).unwrap();
         assert_eq!(steps.len(), 4, "{numerics:?}");
     }
 }
@@ -231,7 +232,8 @@ fn one_large_query_of_one_head_reaches_over_the_mask() {
     let [n, dim, seq] = size;
     for head in 0..n {
         let mut inputs = operands(form, size, 7);
-        // The first query sees the first key alone, which suits it badly. The last key suits it best, mask or not.
+        // The first query sees the first key alone, which suits it badly. The last key suits it
+        // best, mask or not.
         inputs[0].values[head * dim..][..dim].fill(8000.0);
         inputs[1].values[head * dim..][..dim].fill(-0.5);
         inputs[1].values[((seq - 1) * n + head) * dim..][..dim].fill(1.0);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ferrane_device::{Bindings, Device, ErrorKind};
-use ferrane_emulator::{Emulator, Numerics, Options, Support, support};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics, Support, support};
 use ferrane_mil::{Constant, DataType, Opset, Program, Weights};
 
 use crate::harness::{BOTH, Tensor, emulator};
@@ -93,7 +93,7 @@ fn a_loop_that_does_not_end_is_an_error() {
             (int32 b) { int32 c = add(x = b, y = b)[name = string("c")]; } -> (c);
     } -> (end);"#,
     );
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.iterations = 1000;
     let inputs = [("n".to_string(), Constant::int32(1))];
     let error = Emulator::new(options).call(&program, "main", &inputs, &mut BTreeMap::new()).unwrap_err();
@@ -116,7 +116,7 @@ fn a_loop_that_grows_without_end_is_out_of_memory() {
             } -> (c);
     } -> (end);"#,
     );
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.memory = 1 << 20;
     let inputs = [("x".to_string(), fp32(&[1.0]))];
     let error = Emulator::new(options).call(&program, "main", &inputs, &mut BTreeMap::new()).unwrap_err();
@@ -204,7 +204,7 @@ fn states_outlive_an_evaluation() {
 #[test]
 fn a_call_begins_states_with_zeros_and_hands_them_on() {
     for program in &sums() {
-        let emulator = Emulator::new(Options::default());
+        let emulator = Emulator::new(EmulatorOptions::default());
         let x = constant(&Tensor::new(DataType::Fp16, &[2], vec![1.0, 0.25]));
         let inputs = [("x".to_string(), x)];
         let mut states = BTreeMap::new();
@@ -231,7 +231,7 @@ fn a_failed_evaluation_of_an_interpreted_function_leaves_its_states() {
         tensor<fp16, [2]> y = list_read(ls = l, index = at)[name = string("y")];
     } -> (y);"#,
     );
-    let emulator = Emulator::new(Options::default());
+    let emulator = Emulator::new(EmulatorOptions::default());
     let x = constant(&Tensor::new(DataType::Fp16, &[2], vec![1.0, 2.0]));
     let mut states = BTreeMap::from([("s".to_string(), x.clone())]);
     let zero = constant(&Tensor::new(DataType::Fp16, &[2], vec![0.0, 0.0]));

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ferrane_device::backend::Event;
 use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Layout, Source, Surface};
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
+use ferrane_machine::Profile;
 use ferrane_mil::{Arg, Builder, Constant, DataType, Program, Type, Weights, print};
-use ferrane_target::Profile;
 
 use crate::harness::{Tensor, emulator};
 
@@ -45,11 +45,11 @@ fn ports_keep_the_programs_order_and_names() {
 }
 
 #[test]
-fn text_and_program_are_the_same_artefact() {
+fn text_and_program_are_the_same_artifact() {
     let program = doubling(&[1, 4, 1, 8]);
     let device = emulator(Numerics::Fast);
     let text = print(&program);
-    let options = CompileOptions::labelled("doubling");
+    let options = CompileOptions::labeled("doubling");
     let from_text = device.compile(Source::Text { mil: text.as_bytes(), weights: &Weights::new() }, &options).unwrap();
     let from_program = device.compile(Source::Program(&program), &options).unwrap();
     assert_eq!(from_text.key(), from_program.key());
@@ -126,11 +126,11 @@ fn wrong_programs_are_errors_with_their_op() {
 
 #[test]
 fn errors_carry_the_engines_words() {
-    use ferrane_device::catalogue::{COMPILER, ENGINE};
+    use ferrane_device::catalog::{COMPILER, ENGINE};
     let device = emulator(Numerics::Fast);
     let text = |mil: &[u8]| {
         let source = Source::Text { mil, weights: &Weights::new() };
-        device.compile(source, &CompileOptions::labelled("bad")).map(|_| ()).unwrap_err()
+        device.compile(source, &CompileOptions::labeled("bad")).map(|_| ()).unwrap_err()
     };
     let words = |e: &ferrane_device::Error| (e.domain().map(str::to_string), e.raw_code(), e.status());
     // apple-runtime §4: InvalidMILProgram, ANECCompile() FAILED, status 0x1d.
@@ -263,7 +263,7 @@ fn a_chain_of_requests_runs_in_order_and_the_queue_has_an_end() {
 
 #[test]
 fn requests_raise_events_and_waiting_ends() {
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.event_timeout = Duration::from_millis(30);
     let device = Device::new(Emulator::new(options));
     let (executable, x, y) = surfaces(&device, &doubling(&[4]));

@@ -1,5 +1,5 @@
-//! Backward programs of `ferrane_mil::grad`: every op against central differences of its forward in the `exact` table, the large
-//! ones against PyTorch, and the two tables against each other.
+//! Backward programs of `ferrane_mil::grad`: every op against central differences of its forward in
+//! the `exact` table, the large ones against PyTorch, and the two tables against each other.
 
 use ferrane_emulator::Numerics;
 use ferrane_mil::grad::{GradError, Support, VjpOptions, differentiable, lift_constant, vjp};
@@ -80,7 +80,8 @@ fn binary_ops_and_broadcasting() {
     case("select", &[("cond", cond), ("a", random(&[3, 4], 1)), ("b", random(&[4], 2))], &[]).verify();
 }
 
-/// Where a function has a kink, the subgradient is PyTorch's (2.7.1, `torch.autograd.grad` of the sum).
+/// Where a function has a kink, the subgradient is PyTorch's (2.7.1, `torch.autograd.grad` of the
+/// sum).
 #[test]
 fn kinks_are_as_in_pytorch() {
     let run = |op: &'static str, inputs: &[(&str, Tensor)], constants: &[(&'static str, Constant)]| {
@@ -235,7 +236,7 @@ fn convolutions() {
 }
 
 #[test]
-fn normalisations() {
+fn normalizations() {
     let x = random(&[2, 3, 4, 2], 1);
     let epsilon = ("epsilon", Constant::fp32(0.1));
     for axes in [&[-1i32][..], &[1, 3], &[0, 1, 2, 3]] {
@@ -593,7 +594,8 @@ fn half_precision_programs_have_half_precision_gradients() {
     }
 }
 
-/// Each branch is differentiated under the predicate; a value that only one branch uses gets zeros from the other.
+/// Each branch is differentiated under the predicate; a value that only one branch uses gets zeros
+/// from the other.
 #[test]
 fn branches() {
     let text = r#"program(1.3)

@@ -1,4 +1,5 @@
-//! Gradients of one op, and what they are compared with: central differences of its forward in the `exact` table.
+//! Gradients of one op, and what they are compared with: central differences of its forward in the
+//! `exact` table.
 
 use ferrane_device::{Bindings, Device, Executable, Request, Surface};
 use ferrane_emulator::Numerics;
@@ -140,8 +141,8 @@ pub fn loss(results: &[(String, Tensor)]) -> f64 {
     floats.flat_map(|(i, (_, t))| t.values.iter().zip(cotangent(t, i).values).map(|(a, b)| a * b)).sum()
 }
 
-/// The adjoints of `wrt`, and what holds of every backward program: it passes the registry, is a fixpoint of printing and
-/// parsing, and both tables run it alike.
+/// The adjoints of `wrt`, and what holds of every backward program: it passes the registry, is a
+/// fixpoint of printing and parsing, and both tables run it alike.
 pub fn gradients(program: &Program, inputs: &[(String, Tensor)], wrt: &[String]) -> Vec<(String, Tensor)> {
     let forward = Loaded::new(&emulator(Numerics::Exact), program).run(inputs);
     let mut values = inputs.to_vec();
@@ -183,15 +184,16 @@ pub fn differences(count: usize, mut loss_at: impl FnMut(usize, f64) -> f64) -> 
         .collect()
 }
 
-/// An output has some units of 6e-8 of error, times 64 for the step: 1e-4 of the largest values, with room for functions whose
-/// fifth derivative is large.
+/// An output has some units of 6e-8 of error, times 64 for the step: 1e-4 of the largest values,
+/// with room for functions whose fifth derivative is large.
 pub fn agree(label: &str, found: &[f64], wanted: &[f64]) {
     let top = wanted.iter().fold(1.0f64, |m, v| m.max(v.abs()));
     close(found, wanted, 1e-3 * top, 0.0)
         .unwrap_or_else(|e| panic!("{label}: {e}\nfound {found:?}\nwanted {wanted:?}"));
 }
 
-/// Distinct values in (low, high), shuffled, each at least 0.6 / count of the range from its neighbours.
+/// Distinct values in (low, high), shuffled, each at least 0.6 / count of the range from its
+/// neighbors.
 pub fn spaced(shape: &[usize], low: f64, high: f64, seed: u64) -> Tensor {
     let count: usize = shape.iter().product();
     let noise = Tensor::random(Fp32, &[count.max(1)], seed);

@@ -1,4 +1,5 @@
-//! Gradients of the ops that move, gather, resize and act per channel, as `grad` has them for the others.
+//! Gradients of the ops that move, gather, resize and act per channel, as `grad` has them for the
+//! others.
 
 use ferrane_mil::{Constant, DataType};
 

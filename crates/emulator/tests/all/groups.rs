@@ -1,6 +1,6 @@
 //! The laws: a group equals its members bit for bit, and nothing depends on the number of threads.
 
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_mil::{Constant, DataType, MilError, Program, ValueId};
 use proptest::prelude::*;
 
@@ -17,8 +17,8 @@ const OPS: [&str; 14] = [
 ];
 const BINARY: usize = 6;
 
-/// The DAG over three inputs of different broadcasts. Values `taps` are outputs; with `all`, every value is one, so that each op
-/// is stored and none of its results stays in a register.
+/// The DAG over three inputs of different broadcasts. Values `taps` are outputs; with `all`, every
+/// value is one, so that each op is stored and none of its results stays in a register.
 fn graph(inputs: &[Tensor], nodes: &[Node], taps: &[usize], all: bool) -> Program {
     program(inputs, |b, ids| -> Result<Vec<ValueId>, MilError> {
         let mut values = ids.to_vec();
@@ -95,7 +95,8 @@ proptest! {
 
 #[test]
 fn an_operand_that_closes_a_group_does_not_lead_to_a_wrong_one() {
-    // Two groups are open when `sum` comes: the rows', which its first operand closes, and its own, of its second operand.
+    // Two groups are open when `sum` comes: the rows', which its first operand closes, and its own,
+    // of its second operand.
     let inputs =
         [Tensor::new(Fp16, &[1, 3], vec![1.0, -2.0, 3.0]), Tensor::new(Fp16, &[2, 3], (0..6).map(f64::from).collect())];
     let program = program(&inputs, |b, ids| {
@@ -151,7 +152,8 @@ fn results_do_not_depend_on_the_number_of_threads() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// A rotation writes the halves of a row, each computed from both: one step, nothing beside the result is stored.
+    /// A rotation writes the halves of a row, each computed from both: one step, nothing beside the
+    /// result is stored.
     #[test]
     fn parts_of_a_row_are_written_side_by_side(
         parts in 2..5usize,
@@ -177,7 +179,7 @@ proptest! {
             }
             Ok(vec![b.concat("y", &made, 3)?])
         });
-        let steps = Emulator::new(Options::default()).trace(&program, 1).unwrap();
+        let steps = Emulator::new(EmulatorOptions::default()).time_steps(&program, 1).unwrap();
         prop_assert_eq!(steps.len(), 1, "{:?}", steps);
         let found = run(Numerics::Fast, &program, &inputs).unwrap().remove(0);
         let row = parts * width;
@@ -195,7 +197,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 80, ..ProptestConfig::default() })]
 
-    /// What has a pass of its own over memory, beside the same whose members are outputs, too, and so are stored one by one.
+    /// What has a pass of its own over memory, beside the same whose members are outputs, too, and
+    /// so are stored one by one.
     #[test]
     fn a_gate_and_a_rotation_equal_their_members(
         (heads, rows, width) in (1..4usize, 1..40usize, prop::sample::select(vec![1, 3, 16, 32, 40, 128, 700])),

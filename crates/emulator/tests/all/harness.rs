@@ -1,13 +1,13 @@
 //! Builds a program, runs it, gives its outputs as floats.
 
 use ferrane_device::{Bindings, Device, Result};
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_mil::{Arg, Builder, Constant, DataType, Program, Type, ValueId};
 
 pub const BOTH: [Numerics; 2] = [Numerics::Fast, Numerics::Exact];
 
 pub fn emulator(numerics: Numerics) -> Device {
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.numerics = numerics;
     Device::new(Emulator::new(options))
 }
@@ -155,8 +155,8 @@ pub fn close(found: &[f64], wanted: &[f64], absolute: f64, relative: f64) -> std
     Ok(())
 }
 
-/// Tolerance of one op on fp16 values: `exact` computes in fp32 and rounds into the fp16 surface (half a unit, 2⁻¹¹), `fast`
-/// the same plus its functions' errors, which may tip a tie: one unit.
+/// Tolerance of one op on fp16 values: `exact` computes in fp32 and rounds into the fp16 surface
+/// (half a unit, 2⁻¹¹), `fast` the same plus its functions' errors, which may tip a tie: one unit.
 pub fn grid(numerics: Numerics) -> f64 {
     match numerics {
         Numerics::Exact => 5e-4,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ferrane_device::{Device, ErrorKind};
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_mil::{Constant, DataType, Evaluate, Opset, Program, Weights, parse};
 
 use crate::harness::{BOTH, Tensor};
@@ -14,7 +14,7 @@ pub fn text(body: &str) -> Program {
 }
 
 fn emulator(numerics: Numerics) -> Emulator {
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.numerics = numerics;
     Emulator::new(options)
 }

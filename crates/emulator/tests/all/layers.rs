@@ -1,4 +1,5 @@
-//! Products, convolutions, attention, normalisations, pools and quantisation against plain fp64 arithmetic, under both tables.
+//! Products, convolutions, attention, normalizations, pools and quantization against plain fp64
+//! arithmetic, under both tables.
 
 use ferrane_mil::{Arg, Constant, Conv, DataType, ValueId};
 
@@ -7,7 +8,7 @@ use crate::harness::{BOTH, Tensor, check, close, grid, program, run};
 use DataType::{Fp16, Fp32, Int8, Int32};
 
 #[test]
-fn normalisations() {
+fn normalizations() {
     let x = Tensor::random(Fp32, &[2, 6, 3, 4], 4);
     let (gamma, beta) = (Tensor::random(Fp32, &[6, 4], 5), Tensor::random(Fp32, &[6, 4], 6));
     let raw = |t: &Tensor| Constant::raw(t.dtype, &t.shape, &t.to_bytes());
@@ -181,7 +182,7 @@ fn integer_products_whose_place_is_no_batch() {
 }
 
 #[test]
-fn attention_honours_its_mask() {
+fn attention_honors_its_mask() {
     let q = Tensor::random(Fp16, &[1, 2, 3, 4], 1);
     let (k, v) = (Tensor::random(Fp16, &[1, 2, 5, 4], 2), Tensor::random(Fp16, &[1, 2, 5, 6], 3));
     let allowed = |i: usize, j: usize| j <= i + 1;
@@ -213,7 +214,7 @@ fn attention_honours_its_mask() {
 }
 
 #[test]
-fn quantised_weights_and_activations() {
+fn quantized_weights_and_activations() {
     let exactly = |_| 0.0;
     let x = Tensor::new(Fp16, &[1, 2, 1, 4], vec![0.0, 0.25, -0.75, 100.0, 0.5, -100.0, 0.375, 1.0]);
     let scalar = [("scale", Constant::fp16(0.5)), ("output_dtype", Constant::string("int8"))];

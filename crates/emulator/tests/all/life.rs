@@ -3,33 +3,33 @@
 use std::path::Path;
 
 use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Executable, ProgramState, Source, Surface};
-use ferrane_emulator::{Emulator, Faults, Limits, Options, Process};
+use ferrane_emulator::{Emulator, EmulatorOptions, Faults, Limits, ProcessCounts};
+use ferrane_machine::Profile;
+use ferrane_machine::profile::Limit;
 use ferrane_mil::{Builder, DataType, Program, Type, Weights, parse};
-use ferrane_target::Profile;
-use ferrane_target::profile::Limit;
 
 use crate::harness::Tensor;
 
 use DataType::Fp16;
 
 /// An enforcing emulator of an M4 with other values, in a process of its own.
-fn enforcing(values: &str) -> Options {
-    let mut options = Options::default();
+fn enforcing(values: &str) -> EmulatorOptions {
+    let mut options = EmulatorOptions::default();
     let text = format!("[[overlay]]\n[overlay.set]\n{values}");
     options.profile = Profile::measured("m4-macos15-inmem", &text).unwrap();
     options.limits = Limits::Enforce;
-    options.process = Process::default();
+    options.process = ProcessCounts::default();
     options
 }
 
-fn open(options: &Options) -> Device {
+fn open(options: &EmulatorOptions) -> Device {
     Device::new(Emulator::new(options.clone()))
 }
 
 fn with_faults(text: &str) -> Device {
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.faults = Faults::parse(text).unwrap();
-    options.process = Process::default();
+    options.process = ProcessCounts::default();
     open(&options)
 }
 
@@ -202,7 +202,7 @@ fn a_spent_budget_fails_compiles_and_then_loads_and_a_new_process_has_another() 
     let mut options = enforcing("compile_budget = { value = 3 }\nbudget_returns = { value = false }");
     let device = open(&options);
     let compile =
-        |device: &Device, value| device.compile(Source::Program(&adding(value)), &CompileOptions::labelled("k"));
+        |device: &Device, value| device.compile(Source::Program(&adding(value)), &CompileOptions::labeled("k"));
     let first = compile(&device, 1.0).unwrap();
     let third = [2.0, 3.0].map(|v| compile(&device, v).unwrap());
     third[0].load().unwrap();
@@ -219,7 +219,7 @@ fn a_spent_budget_fails_compiles_and_then_loads_and_a_new_process_has_another() 
     // Another device is the same process; unloading helps nothing here.
     drop((first, third));
     assert!(compile(&open(&options), 5.0).is_err());
-    options.process = Process::default();
+    options.process = ProcessCounts::default();
     compile(&open(&options), 5.0).unwrap();
 }
 
@@ -242,12 +242,12 @@ fn what_is_unloaded_is_given_back_where_the_profile_says_so() {
 
 #[test]
 fn a_budget_that_is_asked_for_needs_no_limits_and_a_warning_fails_nothing() {
-    let mut options = Options::default();
-    (options.budget, options.process) = (Some(Limit(Some(1))), Process::default());
+    let mut options = EmulatorOptions::default();
+    (options.budget, options.process) = (Some(Limit(Some(1))), ProcessCounts::default());
     let device = open(&options);
     device.load(&adding(1.0), "").unwrap();
     assert_eq!(device.load(&adding(2.0), "").map(drop).unwrap_err().kind(), ErrorKind::CompileBudget);
-    (options.limits, options.process) = (Limits::Warn, Process::default());
+    (options.limits, options.process) = (Limits::Warn, ProcessCounts::default());
     let device = open(&options);
     let held = [1.0, 2.0, 3.0].map(|v| device.load(&adding(v), "").unwrap());
     assert!(device.notes().iter().any(|n| n.contains("the budget is 1")), "{:?}", device.notes());
@@ -326,7 +326,7 @@ fn a_kept_folder_is_a_compile_that_was_done_before() {
     options.staging = Some(folder.path().into());
     // Each restarted process gets two programs further.
     for process in 1..=3 {
-        options.process = Process::default();
+        options.process = ProcessCounts::default();
         let device = open(&options);
         let values: Vec<f32> = (0..6).map(|v| v as f32).collect();
         let done = values.iter().take_while(|v| device.load(&adding(**v), "").is_ok()).count();
@@ -346,7 +346,7 @@ fn a_kept_folder_is_a_compile_that_was_done_before() {
     for folder in whole {
         std::fs::write(folder.join("data"), b"??").unwrap();
     }
-    options.process = Process::default();
+    options.process = ProcessCounts::default();
     let device = open(&options);
     assert_eq!((0..6).take_while(|v| device.load(&adding(*v as f32), "").is_ok()).count(), 2);
 }
@@ -451,9 +451,9 @@ fn a_submitted_evaluation_meets_its_fault_and_the_queue_goes_on() {
 
 #[test]
 fn under_a_pace_an_evaluation_takes_what_the_machine_would() {
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.pace = true;
-    let wall = |options: &Options| Run::new(&open(options), &adding(1.0)).request.evaluate().unwrap().wall;
+    let wall = |options: &EmulatorOptions| Run::new(&open(options), &adding(1.0)).request.evaluate().unwrap().wall;
     // Fifteen sums take the floor of a dispatch, 0.07 to 0.1 ms on an M4 (benchmarks §15).
     assert!(wall(&options) >= std::time::Duration::from_micros(60));
     options.pace = false;

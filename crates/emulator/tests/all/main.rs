@@ -1,6 +1,7 @@
 //! The emulator through the seam: ops, groups, patterns of the kernels, errors, data.
 
 mod audit;
+mod calls;
 mod chains;
 mod control;
 mod device;
@@ -20,7 +21,7 @@ mod ops;
 mod passes;
 mod passes_fire;
 mod passes_random;
-mod passes_recognise;
+mod passes_recognize;
 mod patterns;
 mod random;
 mod values;

@@ -106,7 +106,7 @@ fn broadcast(x: &Tensor, y: &Tensor, f: impl Fn(f64, f64) -> f64) -> Vec<f64> {
 
 #[test]
 fn fast_rounds_once_to_nearest_even() {
-    // 1 + 2⁻¹¹ is a tie between 1 and 1 + 2⁻¹⁰; even is 1. 1 + 3·2⁻¹¹ goes up to the even neighbour.
+    // 1 + 2⁻¹¹ is a tie between 1 and 1 + 2⁻¹⁰; even is 1. 1 + 3·2⁻¹¹ goes up to the even neighbor.
     let x = Tensor::new(Fp16, &[2], vec![1.0, 1.0 + 1.0 / 1024.0]);
     let y = Tensor::new(Fp16, &[2], vec![1.0 / 2048.0, 1.0 / 2048.0]);
     let wanted = [1.0, 1.0 + 2.0 / 1024.0];
@@ -256,7 +256,8 @@ fn concat_stack_and_split_in_every_form() {
         for interleave in [false, true] {
             let inputs = [x.clone(), y.clone()];
             let program = program(&inputs, |b, ids| {
-                // Operands that are computed, so that they are written in place, and one that is not.
+                // Operands that are computed, so that they are written in place, and one that is
+                // not.
                 let doubled = b.add("doubled", ids[0], ids[0])?;
                 let args: [(&str, Arg); 3] = [
                     ("values", Arg::List(vec![doubled, ids[1]])),
@@ -336,7 +337,8 @@ fn a_value_may_stand_twice_in_a_concat() {
         for interleave in [false, true] {
             let build = |through: bool| {
                 program(std::slice::from_ref(&x), |b, ids| {
-                    // Computed, so that its first place is its home; through the input there is nothing to gain.
+                    // Computed, so that its first place is its home; through the input there is
+                    // nothing to gain.
                     let v = if through { b.relu("v", ids[0])? } else { ids[0] };
                     let args: [(&str, Arg); 3] = [
                         ("values", Arg::List(vec![v, v, v])),

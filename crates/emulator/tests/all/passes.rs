@@ -1,8 +1,9 @@
-//! Translation validation: a program before and after a pass, on the same inputs, under both tables.
+//! Translation validation: a program before and after a pass, on the same inputs, under both
+//! tables.
 
 use std::collections::BTreeMap;
 
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_mil::passes::{self, Exactness, Pipeline, Report};
 use ferrane_mil::{Constant, DataType, MilError, Missing, Program, Weights, parse_with, print};
 use ferrane_testdata::Suite;
@@ -10,7 +11,7 @@ use ferrane_testdata::Suite;
 use crate::harness::{BOTH, Tensor};
 
 pub fn emulator(numerics: Numerics) -> Emulator {
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.numerics = numerics;
     Emulator::new(options)
 }
@@ -19,7 +20,7 @@ pub fn pipeline(names: &[&str]) -> Pipeline {
     Pipeline::named(names.iter().copied()).unwrap()
 }
 
-pub fn optimise(pipeline: &Pipeline, program: &Program) -> Result<(Program, Report), MilError> {
+pub fn optimize(pipeline: &Pipeline, program: &Program) -> Result<(Program, Report), MilError> {
     pipeline.run(program, &emulator(Numerics::Exact))
 }
 
@@ -29,7 +30,8 @@ pub enum Within {
     Bits,
     /// This part of the largest result of the output.
     Part(f64),
-    /// The same, or of 1 if that is more: for programs whose values are about 1 where they do not cancel.
+    /// The same, or of 1 if that is more: for programs whose values are about 1 where they do not
+    /// cancel.
     Unit(f64),
 }
 
@@ -180,7 +182,7 @@ pub fn every_pass(program: &Program, inputs: &[Tensor]) -> Result<(), String> {
     let alone = passes::all().iter().map(|p| Pipeline::new([*p]));
     for pipeline in alone.chain([Pipeline::simplify(), Pipeline::new(passes::all().iter().copied())]) {
         let names: Vec<&str> = pipeline.passes().iter().map(|p| p.name).collect();
-        let (after, report) = match optimise(&pipeline, program) {
+        let (after, report) = match optimize(&pipeline, program) {
             Ok(done) => done,
             Err(MilError::Shape { op, .. }) if op == "uniform_outputs" => continue,
             Err(e) => return Err(format!("{names:?}: {e}")),
@@ -198,8 +200,9 @@ pub fn every_pass(program: &Program, inputs: &[Tensor]) -> Result<(), String> {
     Ok(())
 }
 
-/// A rounding that is elsewhere moves a value by a unit in the last place of its type, and what reads it by as much again: for
-/// programs of a few dozen bounded ops, 32 units of fp16 (2⁻¹¹) or a few hundred of fp32.
+/// A rounding that is elsewhere moves a value by a unit in the last place of its type, and what
+/// reads it by as much again: for programs of a few dozen bounded ops, 32 units of fp16 (2⁻¹¹) or a
+/// few hundred of fp32.
 fn bound(program: &Program) -> Within {
     let half = program.functions[0].values.iter().any(|v| v.ty.dtype() == Some(DataType::Fp16));
     Within::Unit(if half { 1.6e-2 } else { 5e-5 })

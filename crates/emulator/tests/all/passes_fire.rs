@@ -3,7 +3,7 @@
 use ferrane_mil::{Arg, Builder, Constant, DataType, MilError, Program, ValueId, print};
 
 use crate::harness::{Tensor, program};
-use crate::passes::{Within, optimise, pipeline, same};
+use crate::passes::{Within, optimize, pipeline, same};
 
 use DataType::{Fp16, Fp32, Int8, Int16, Int32};
 
@@ -21,7 +21,7 @@ pub fn inputs(types: &[(DataType, &[usize])]) -> Vec<Tensor> {
 
 pub fn fires(pass: &str, inputs: &[Tensor], build: Build<'_>, wanted: &[&str], within: Within) {
     let before = program(inputs, |b, v| build(b, v));
-    let (after, report) = optimise(&pipeline(&[pass]), &before).unwrap();
+    let (after, report) = optimize(&pipeline(&[pass]), &before).unwrap();
     assert!(report.changes() > 0, "{pass} is silent on\n{}", print(&before));
     assert_eq!(ops(&after), wanted, "{pass}:\n{}", print(&after));
     same(&before, &after, inputs, within).unwrap_or_else(|e| panic!("{pass}: {e}\n{}", print(&after)));
@@ -29,12 +29,13 @@ pub fn fires(pass: &str, inputs: &[Tensor], build: Build<'_>, wanted: &[&str], w
 
 pub fn silent(pass: &str, inputs: &[Tensor], build: Build<'_>) {
     let before = program(inputs, |b, v| build(b, v));
-    let (after, report) = optimise(&pipeline(&[pass]), &before).unwrap();
+    let (after, report) = optimize(&pipeline(&[pass]), &before).unwrap();
     assert_eq!(report.changes(), 0, "{pass} made\n{}", print(&after));
     assert_eq!(print(&after), print(&before));
 }
 
-/// Both float types, with what a handful of roundings of each may move: eight units of fp16 (constants are rounded too), or 1e-5.
+/// Both float types, with what a handful of roundings of each may move: eight units of fp16
+/// (constants are rounded too), or 1e-5.
 pub fn floats(test: impl Fn(DataType, Within)) {
     test(Fp16, Within::Part(4e-3));
     test(Fp32, Within::Part(1e-5));

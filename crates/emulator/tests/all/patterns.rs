@@ -1,6 +1,6 @@
 //! The patterns of the ten kernels (training-dynamic §2, §3) against plain loops.
 
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_mil::{Builder, Constant, DataType, MilError, Program, ValueId};
 
 use crate::harness::{BOTH, Tensor, close, half, program, run};
@@ -36,7 +36,7 @@ fn dynamic(
 }
 
 fn steps(program: &Program) -> Vec<String> {
-    let steps = Emulator::new(Options::default()).trace(program, 1).unwrap();
+    let steps = Emulator::new(EmulatorOptions::default()).time_steps(program, 1).unwrap();
     steps.into_iter().map(|s| s.op).collect()
 }
 
@@ -223,8 +223,8 @@ fn softmax_backward() {
         let (q, k) = (heads_of(b, 2 * h * s)?, heads_of(b, 2 * h * s + h * d)?);
         let pdp = b.mul("pdp", p, dp)?;
         let sum = b.reduce_sum("sum", pdp, &[-1], true)?;
-        let centred = b.sub("centred", dp, sum)?;
-        let ds = b.mul("ds0", p, centred)?;
+        let centered = b.sub("centered", dp, sum)?;
+        let ds = b.mul("ds0", p, centered)?;
         let ds = b.scale("ds", ds, scale)?;
         let dq = b.matmul("dq", ds, k, false, false)?;
         let dk = b.matmul("dk", ds, q, true, false)?;

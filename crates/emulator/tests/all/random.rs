@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use crate::harness::{BOTH, Tensor};
 use crate::interpret::{call, constant};
 
-/// One op over earlier values, named by numbers that are taken modulo what there is. Only ops whose results do not depend on the
-/// order of sums, which each plan chooses.
+/// One op over earlier values, named by numbers that are taken modulo what there is. Only ops whose
+/// results do not depend on the order of sums, which each plan chooses.
 #[derive(Clone, Debug)]
 pub enum Step {
     Unary(usize, usize),
@@ -36,7 +36,8 @@ pub fn step() -> impl Strategy<Value = Step> {
 
 const LARGEST: usize = 4096;
 
-/// A program over one input of extents `[2, 3, 4]`. A second input of unknown extents keeps it from being a plan.
+/// A program over one input of extents `[2, 3, 4]`. A second input of unknown extents keeps it from
+/// being a plan.
 pub fn build(dtype: DataType, steps: &[Step], open: bool) -> Program {
     let mut b = Builder::new("main", "ios18");
     let mut values = vec![b.input("x", Type::tensor(dtype, &[2, 3, 4])).unwrap()];

@@ -25,7 +25,8 @@ impl Tensors<'_> {
     }
 }
 
-/// A case's `opset` is coremltools' number: 9 is iOS 18. What is older than iOS 15 has that one's ops.
+/// A case's `opset` is coremltools' number: 9 is iOS 18. What is older than iOS 15 has that one's
+/// ops.
 fn opset(case: &Value) -> Opset {
     Opset(case["opset"].as_str().and_then(|o| o.parse::<u16>().ok()).map_or(18, |v| v + 9).max(15))
 }
@@ -113,7 +114,8 @@ fn values(
     Ok(Arg::List(ids))
 }
 
-/// The promise: fp32 within 1e-5 of the value or 1e-6 in all, fp16 within two units of the last place, integers and bools exact.
+/// The promise: fp32 within 1e-5 of the value or 1e-6 in all, fp16 within two units of the last
+/// place, integers and bools exact.
 fn allowed(op: &str, dtype: DataType, wanted: f64) -> f64 {
     match dtype {
         // numpy rounds 1 + e^x to fp16 before the logarithm, which loses all of a small e^x.

@@ -1,8 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// fp32 values around every decision of the rounding, for each fp16 value: it, the midpoint to its upper
-/// neighbour, and one step of fp32 either side.
+/// fp32 values around every decision of the rounding, for each fp16 value: it, the midpoint to its
+/// upper neighbor, and one step of fp32 either side.
 fn edges() -> Vec<f32> {
     let mut values = vec![0.0, -0.0, 65504.0, 65519.996, 65520.0, 65536.0, f32::MAX, f32::MIN, f32::INFINITY];
     values.extend([f32::NEG_INFINITY, f32::NAN, -f32::NAN, f32::MIN_POSITIVE, f32::from_bits(1), 2.9802322e-8]);
@@ -53,7 +53,7 @@ fn all_halves_widen_exactly() {
         unsafe { x86::f16_to_f32_f16c(&halves, &mut wide) };
         check(&wide);
     }
-    // And back: what is a half already stays as it is (signalling NaNs become quiet).
+    // And back: what is a half already stays as it is (signaling NaNs become quiet).
     let mut back = vec![f16::ZERO; halves.len()];
     f32_to_f16(&wide, &mut back);
     for (h, b) in halves.iter().zip(&back) {

@@ -1,7 +1,7 @@
 //! The conversions with F16C (8 lanes) and AVX-512F (16 lanes).
 //!
-//! Each function is safe but for its processor features: bounds come from slices. `VCVTPS2PH` and `VCVTPH2PS` ignore
-//! the flush-to-zero mode, so the thread's floating-point state does not matter.
+//! Each function is safe but for its processor features: bounds come from slices. `VCVTPS2PH` and
+//! `VCVTPH2PS` ignore the flush-to-zero mode, so the thread's floating-point state does not matter.
 
 use std::arch::x86_64::*;
 
@@ -11,8 +11,8 @@ use super::transpose_scalar;
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 
-/// Rows of the source that one strip of a transposition walks before the next: 8 destination rows × 512 B and
-/// 256 source lines stay in the first two caches.
+/// Rows of the source that one strip of a transposition walks before the next: 8 destination rows ×
+/// 512 B and 256 source lines stay in the first two caches.
 const STRIP_ROWS: usize = 256;
 
 pub fn has_avx512() -> bool {
@@ -130,7 +130,8 @@ pub fn round_f16_f16c(values: &mut [f32]) {
 /// The transposition of an 8 × 8 block of 16-bit lanes, held as rows.
 #[target_feature(enable = "sse2")]
 fn transpose_8x8(r: [__m128i; 8]) -> [__m128i; 8] {
-    // Interleave 16-bit, then 32-bit, then 64-bit lanes; after the three steps register `c` holds column `c`.
+    // Interleave 16-bit, then 32-bit, then 64-bit lanes; after the three steps register `c` holds
+    // column `c`.
     let a = [
         _mm_unpacklo_epi16(r[0], r[1]),
         _mm_unpackhi_epi16(r[0], r[1]),
@@ -163,7 +164,8 @@ fn transpose_8x8(r: [__m128i; 8]) -> [__m128i; 8] {
     ]
 }
 
-/// A transposition by blocks of 8 × 8: `load` reads a row of a block as 16-bit lanes, `store` writes one, `one` serves the edges.
+/// A transposition by blocks of 8 × 8: `load` reads a row of a block as 16-bit lanes, `store`
+/// writes one, `one` serves the edges.
 macro_rules! transposed {
     ($(#[$attribute:meta])* $name:ident, $from:ty => $to:ty, $load:expr, $store:expr, $one:expr) => {
         $(#[$attribute])*

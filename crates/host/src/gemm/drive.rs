@@ -1,8 +1,10 @@
-//! How a product is cut: chunks whose packed panels fit the caches, blocks of depth, tasks for the threads.
+//! How a product is cut: chunks whose packed panels fit the caches, blocks of depth, tasks for the
+//! threads.
 //!
-//! A chunk of rows, one of columns and one of depth are packed by all threads together; then all threads multiply, each
-//! its own tiles. The depth is cut by its own size alone, so the order of a sum does not depend on anything else: each
-//! block of depth is one chain from zero, and the blocks are added in order.
+//! A chunk of rows, one of columns and one of depth are packed by all threads together; then all
+//! threads multiply, each its own tiles. The depth is cut by its own size alone, so the order of a
+//! sum does not depend on anything else: each block of depth is one chain from zero, and the blocks
+//! are added in order.
 
 use std::ops::Range;
 
@@ -52,8 +54,8 @@ pub(super) struct Product<'a> {
     pub k: usize,
 }
 
-/// `0..n` in pieces of the same size, but for the last, of at most `most`, which are multiples of `unit`. One piece
-/// for `n` = 0.
+/// `0..n` in pieces of the same size, but for the last, of at most `most`, which are multiples of
+/// `unit`. One piece for `n` = 0.
 fn pieces(n: usize, most: usize, unit: usize) -> (usize, usize) {
     let most = (most / unit).max(1) * unit;
     let count = n.div_ceil(most).max(1);
@@ -61,7 +63,8 @@ fn pieces(n: usize, most: usize, unit: usize) -> (usize, usize) {
     (n.div_ceil(size).max(1), size)
 }
 
-/// As [`pieces`], but of a size that leaves the threads as little apart as one down to half of `most` can.
+/// As [`pieces`], but of a size that leaves the threads as little apart as one down to half of
+/// `most` can.
 fn even(n: usize, most: usize) -> (usize, usize) {
     let threads = pool::threads();
     let longest = |size: usize| n.div_ceil(size).div_ceil(threads) * size;
@@ -87,8 +90,8 @@ impl Product<'_> {
     /// Computes it.
     ///
     /// # Safety
-    /// The factors are readable and the places of the output writable; nobody else accesses the latter meanwhile. The
-    /// processor has the kernels' set.
+    /// The factors are readable and the places of the output writable; nobody else accesses the
+    /// latter meanwhile. The processor has the kernels' set.
     pub unsafe fn run(self, parallel: bool) -> Result<(), GemmError> {
         let small = if self.m <= self.n { self } else { self.t() };
         if small.m <= SKINNY {
@@ -106,7 +109,7 @@ impl Product<'_> {
     /// Few rows on the left: reads the right factor in place.
     ///
     /// # Safety
-    /// As [`Product::run`]; the right factor's steps (`along`) or its lines are neighbours.
+    /// As [`Product::run`]; the right factor's steps (`along`) or its lines are neighbors.
     unsafe fn skinny(self, along: bool, parallel: bool) -> Result<(), GemmError> {
         let Self { kernels, lhs, rhs, m, n, k, .. } = self;
         let in_place = lhs.kind == Kind::F32 && lhs.depth == 1 && lhs.line >= 0;
@@ -135,8 +138,8 @@ impl Product<'_> {
                 let sums = sums.get().wrapping_add(first);
                 let x = x.get().cast_const();
                 let job = Dot { x, x_row, rows: m, factor: rhs, first, count, depth: k, sums, pitch };
-                // SAFETY: these columns of the factor, the sums and the output are this task's; `columns` is a
-                // multiple of a vector where whole vectors of sums are written.
+                // SAFETY: these columns of the factor, the sums and the output are this task's;
+                // `columns` is a multiple of a vector where whole vectors of sums are written.
                 unsafe {
                     if along {
                         (kernels.dot)(&job);
@@ -161,9 +164,9 @@ impl Product<'_> {
         let most = if blocks > 1 { WAITING } else { usize::MAX };
         let lines = (PANELS / depth.max(1)).min(most);
         let (tall, rows) = pieces(m, lines, height);
-        // One task meets a panel of columns, and once: it packs that panel itself, where it is needed, for the near caches.
-        // The rows stay whole then, so that there must be columns for all threads; the columns stay whole, too, if their sums
-        // wait for nothing.
+        // One task meets a panel of columns, and once: it packs that panel itself, where it is
+        // needed, for the near caches. The rows stay whole then, so that there must be columns for
+        // all threads; the columns stay whole, too, if their sums wait for nothing.
         let few = m.div_ceil(height) <= near(height, block);
         let chunks = |most| pieces(n, most, kernels.cols);
         let whole = chunks(if blocks == 1 { usize::MAX } else { lines });
@@ -235,7 +238,8 @@ impl Product<'_> {
                             finish: self.finish,
                         };
                         let own = own.then_some(&right);
-                        // SAFETY: the panels are packed but for those with an own side, and the chunk is inside the output.
+                        // SAFETY: the panels are packed but for those with an own side, and the
+                        // chunk is inside the output.
                         unsafe { multiply(kernels, shape, own, here_k, block, k, parallel) };
                     }
                 }
@@ -244,15 +248,16 @@ impl Product<'_> {
     }
 }
 
-/// Rows of the tiles of `m` rows: what the registers hold, or one less where that fills the last tile better. With few rows a tile
-/// computes slower.
+/// Rows of the tiles of `m` rows: what the registers hold, or one less where that fills the last
+/// tile better. With few rows a tile computes slower.
 fn height(kernels: &Kernels, m: usize) -> usize {
     let missing = |height: usize| m.next_multiple_of(height) - m;
     let most = kernels.rows;
     if most > 1 && missing(most - 1) < missing(most) { most - 1 } else { most }
 }
 
-/// Panels of `height` rows of one block of depth that stay in the second cache beside passing columns.
+/// Panels of `height` rows of one block of depth that stay in the second cache beside passing
+/// columns.
 fn near(height: usize, block: usize) -> usize {
     (NEAR / (height * block.max(1))).max(1)
 }
@@ -273,7 +278,8 @@ struct Side {
 }
 
 impl Side {
-    /// To pack the lines from `begin` on, `lines` or as many as there are, whole panels, the depth `k` of them, to element `to`.
+    /// To pack the lines from `begin` on, `lines` or as many as there are, whole panels, the depth
+    /// `k` of them, to element `to`.
     fn job(&self, begin: usize, lines: usize, k: &Range<usize>, to: usize) -> Pack {
         let lines = lines.min(self.lines.len() - begin);
         // Once a panel at most, and what follows writes without a check.
@@ -301,7 +307,8 @@ impl Side {
 /// # Safety
 /// The lines are inside the factors, and the destinations have room and are nobody else's.
 unsafe fn pack(sides: [&Side; 2], new: [bool; 2], k: Range<usize>, parallel: bool) {
-    // Panels of a task: those that are filled side by side belong together. Lines that are not neighbours are not.
+    // Panels of a task: those that are filled side by side belong together. Lines that are not
+    // neighbors are not.
     let group = |side: &Side| {
         let most = (PACKED / (side.width * k.len().max(1))).max(1);
         if side.factor.line != 1 && parallel {
@@ -324,11 +331,12 @@ unsafe fn pack(sides: [&Side; 2], new: [bool; 2], k: Range<usize>, parallel: boo
     });
 }
 
-/// Multiplies a chunk, block of depth by block of depth. Its rows are packed, its columns, too, unless they are `own`: then there is
-/// room for a panel of one block for each thread.
+/// Multiplies a chunk, block of depth by block of depth. Its rows are packed, its columns, too,
+/// unless they are `own`: then there is room for a panel of one block for each thread.
 ///
 /// # Safety
-/// The panels hold the depth `chunk` of the whole `k`; the chunk's places are inside the output and nobody else's.
+/// The panels hold the depth `chunk` of the whole `k`; the chunk's places are inside the output and
+/// nobody else's.
 unsafe fn multiply(
     kernels: &Kernels,
     shape: Block<'_>,
@@ -341,7 +349,8 @@ unsafe fn multiply(
     let (m, n) = shape.size;
     let (tall, wide) = (m.div_ceil(shape.height), n.div_ceil(kernels.cols));
     let work = m.saturating_mul(n).saturating_mul(chunk.len());
-    // Where a panel is packed by its task, small tasks cost nothing, and threads wait the less for the last one.
+    // Where a panel is packed by its task, small tasks cost nothing, and threads wait the less for
+    // the last one.
     let most = if own.is_some() { usize::MAX } else { 8 * pool::threads() };
     let wanted = if parallel { (work / TASK).clamp(1, most) } else { 1 };
     // Rows first: a task's packed rows stay near while columns pass.
@@ -379,7 +388,8 @@ unsafe fn multiply(
                         let next = (j_next < wide).then(|| panel(j_next, &k_next));
                         let count = rows.len();
                         let ahead = |i: usize| next.as_ref().map_or(Ahead::NOTHING, |next| Ahead::of(next, i, count));
-                        // SAFETY: the room of this thread, which does one task at a time; the rest is the caller's promise.
+                        // SAFETY: the room of this thread, which does one task at a time; the rest
+                        // is the caller's promise.
                         unsafe {
                             (side.pack)(panel(j, &here));
                             shape.run(kernels, rows.clone(), j, ahead);

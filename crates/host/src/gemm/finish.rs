@@ -1,7 +1,8 @@
 //! The end of a product: what becomes of sums before they are stored.
 //!
-//! Tiles do this in registers ([`super::tile`]) in the same order of operations; here are sums that lie in a buffer: the
-//! tiles at the right edge, outputs whose columns are not neighbours, and small factors.
+//! Tiles do this in registers ([`super::tile`]) in the same order of operations; here are sums that
+//! lie in a buffer: the tiles at the right edge, outputs whose columns are not neighbors, and small
+//! factors.
 
 use half::f16;
 
@@ -21,8 +22,8 @@ pub(super) struct Place {
     pub col: isize,
 }
 
-// SAFETY: the address comes from an exclusive borrow that outlives the product; the threads of one product write
-// different elements.
+// SAFETY: the address comes from an exclusive borrow that outlives the product; the threads of one
+// product write different elements.
 unsafe impl Send for Place {}
 // SAFETY: as above.
 unsafe impl Sync for Place {}
@@ -55,11 +56,12 @@ impl Finish<'_> {
 /// Halves that are converted at once where places are apart.
 const HALVES: usize = 64;
 
-/// Finishes `rows` × `cols` sums, `pitch` from row to row, and stores them from (`row`, `col`) of the output on. The
-/// sums are used up.
+/// Finishes `rows` × `cols` sums, `pitch` from row to row, and stores them from (`row`, `col`) of
+/// the output on. The sums are used up.
 ///
 /// # Safety
-/// The sums are there, the places are inside the output and nobody else's, and the epilogue's vectors reach over them.
+/// The sums are there, the places are inside the output and nobody else's, and the epilogue's
+/// vectors reach over them.
 pub(super) unsafe fn finish(
     sums: *mut f32,
     pitch: usize,

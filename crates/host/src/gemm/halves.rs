@@ -1,7 +1,8 @@
 //! Panels of columns that hold fp16 as it is.
 //!
-//! A tile that widens what it loads takes no longer for it where the processor converts beside its multiply-adds. Packing then
-//! moves words: half the traffic, half the shuffles, and one panel of them takes half of a near cache.
+//! A tile that widens what it loads takes no longer for it where the processor converts beside its
+//! multiply-adds. Packing then moves words: half the traffic, half the shuffles, and one panel of
+//! them takes half of a near cache.
 
 use half::f16;
 
@@ -21,7 +22,8 @@ const AHEAD: usize = 2 * STEPS;
 /// # Safety
 /// As of [`Simd`].
 pub(super) trait Turn: Simd {
-    /// Writes [`STEPS`] steps of [`LINES`] lines, each step's elements side by side, `pitch` from one step to the next.
+    /// Writes [`STEPS`] steps of [`LINES`] lines, each step's elements side by side, `pitch` from
+    /// one step to the next.
     unsafe fn turn(line: impl Fn(usize) -> *const f16, to: *mut f16, pitch: usize);
 }
 
@@ -34,14 +36,14 @@ pub(super) unsafe fn pack<S: Turn>(job: Pack) {
     // SAFETY: the caller's promise.
     unsafe {
         if job.factor.depth == 1 && job.factor.line != 1 {
-            neighbouring_steps::<S>(&job);
+            neighboring_steps::<S>(&job);
         } else {
             lines(&job);
         }
     }
 }
 
-/// Lines that are neighbours, or any.
+/// Lines that are neighbors, or any.
 #[inline(always)]
 unsafe fn lines(job: &Pack) {
     let panels = job.lines.div_ceil(job.width);
@@ -72,7 +74,7 @@ unsafe fn lines(job: &Pack) {
 
 /// All lines of a panel go forward together, so that each of its steps is written once, as a whole.
 #[inline(always)]
-unsafe fn neighbouring_steps<S: Turn>(job: &Pack) {
+unsafe fn neighboring_steps<S: Turn>(job: &Pack) {
     for q in 0..job.lines.div_ceil(job.width) {
         let (lines, pitch, to) = panel::<f16>(job, q);
         for p in (0..job.depth).step_by(STEPS) {
@@ -80,9 +82,11 @@ unsafe fn neighbouring_steps<S: Turn>(job: &Pack) {
             for i in (0..lines).step_by(LINES) {
                 let first = source::<f16>(job, q * job.width + i, p);
                 let count = LINES.min(lines - i);
-                // The last line in the place of those that are not there: nobody looks at their columns.
+                // The last line in the place of those that are not there: nobody looks at their
+                // columns.
                 let line = |r: usize| first.wrapping_offset(job.factor.line * r.min(count - 1) as isize);
-                // SAFETY: `steps` of `count` lines of the factor, and a vector of as many steps of the panel.
+                // SAFETY: `steps` of `count` lines of the factor, and a vector of as many steps of
+                // the panel.
                 unsafe {
                     if p + AHEAD < job.depth {
                         for r in 0..LINES {

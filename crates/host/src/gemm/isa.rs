@@ -1,8 +1,9 @@
-//! The instruction sets: what the kernels need of vectors, and one table of compiled kernels for each set.
+//! The instruction sets: what the kernels need of vectors, and one table of compiled kernels for
+//! each set.
 //!
-//! A kernel is written once, over [`Simd`], and inlined into functions that are compiled for one set's features; the
-//! table of the best set of this processor is found at run time ([`best`]). What a set decides is the width of its
-//! vectors and the tile of results that its registers hold:
+//! A kernel is written once, over [`Simd`], and inlined into functions that are compiled for one
+//! set's features; the table of the best set of this processor is found at run time ([`best`]).
+//! What a set decides is the width of its vectors and the tile of results that its registers hold:
 //!
 //! | set | lanes | tile |
 //! |---|---|---|
@@ -32,8 +33,8 @@ pub(super) const SKINNY: usize = 8;
 /// Vectors of one instruction set.
 ///
 /// # Safety
-/// Of every function here: the processor has the set, and an address is good for what is named: `LANES` elements, or
-/// the given count of them.
+/// Of every function here: the processor has the set, and an address is good for what is named:
+/// `LANES` elements, or the given count of them.
 pub(super) trait Simd: Copy {
     /// A vector of fp32.
     type V: Copy;
@@ -164,8 +165,9 @@ pub(super) enum Kind {
     I8,
 }
 
-/// A factor as the kernels read it: lines (rows of the left factor, columns of the right one) of elements along the
-/// depth of the product. The address is that of the first element of the first line; strides are in elements.
+/// A factor as the kernels read it: lines (rows of the left factor, columns of the right one) of
+/// elements along the depth of the product. The address is that of the first element of the first
+/// line; strides are in elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Factor {
     pub address: *const u8,
@@ -198,8 +200,8 @@ impl Factor {
     }
 }
 
-/// What [`super::pack::pack`] is to do: lines `lines` of a factor from depth `from` on, `depth` steps, into panels of
-/// `width` lines.
+/// What [`super::pack::pack`] is to do: lines `lines` of a factor from depth `from` on, `depth`
+/// steps, into panels of `width` lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pack {
     pub factor: Factor,
@@ -208,7 +210,8 @@ pub(super) struct Pack {
     pub from: usize,
     pub depth: usize,
     pub width: usize,
-    /// Elements of one step of the last panel, if that is not full: its lines, or more, which nobody looks at.
+    /// Elements of one step of the last panel, if that is not full: its lines, or more, which
+    /// nobody looks at.
     pub last: usize,
     /// fp32, or, for [`Halves::pack`], fp16.
     pub to: *mut u8,
@@ -220,7 +223,8 @@ pub(super) type Tile = unsafe fn(&Block<'_>, Spot);
 /// One set's kernels.
 ///
 /// # Safety
-/// Of every function here: the processor has the set, and what the arguments name is as their types say.
+/// Of every function here: the processor has the set, and what the arguments name is as their types
+/// say.
 pub(super) struct Kernels {
     /// For messages of tests.
     #[cfg_attr(not(test), allow(dead_code))]
@@ -243,7 +247,8 @@ pub(super) struct Kernels {
     pub halves: Option<Halves>,
 }
 
-/// Kernels for panels of columns that hold fp16 as it is: half the memory, and packing moves words only.
+/// Kernels for panels of columns that hold fp16 as it is: half the memory, and packing moves words
+/// only.
 ///
 /// # Safety
 /// As of [`Kernels`].

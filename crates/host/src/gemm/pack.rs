@@ -1,20 +1,21 @@
-//! Packing: lines of a factor of any type and strides become fp32 panels in the order in which a tile reads them.
+//! Packing: lines of a factor of any type and strides become fp32 panels in the order in which a
+//! tile reads them.
 //!
-//! A panel holds `width` lines, step of depth after step of depth. Where lines or steps are neighbours in memory whole
-//! vectors are read, converted and, for the latter, transposed.
+//! A panel holds `width` lines, step of depth after step of depth. Where lines or steps are
+//! neighbors in memory whole vectors are read, converted and, for the latter, transposed.
 
 use half::f16;
 
 use super::isa::{Element, Factor, Kind, Pack, Simd};
 
-/// Panels that are filled side by side where neighbours in memory belong to neighbouring panels.
+/// Panels that are filled side by side where neighbors in memory belong to neighboring panels.
 pub(super) const ABREAST: usize = 4;
 
 /// Packs.
 ///
 /// # Safety
-/// The lines and steps are inside the factor, and the destination has room for the panels and is nobody else's. The
-/// processor has the set.
+/// The lines and steps are inside the factor, and the destination has room for the panels and is
+/// nobody else's. The processor has the set.
 #[inline(always)]
 pub(super) unsafe fn pack<S: Simd>(job: Pack) {
     // SAFETY: the caller's promise.
@@ -44,9 +45,9 @@ unsafe fn pack_type<S: Simd, T: Element>(job: Pack) {
                 }
             }
         } else if job.factor.line == 1 {
-            neighbouring_lines::<S, T>(&job);
+            neighboring_lines::<S, T>(&job);
         } else if job.factor.depth == 1 {
-            neighbouring_steps::<S, T>(&job);
+            neighboring_steps::<S, T>(&job);
         } else {
             scattered::<S, T>(&job);
         }
@@ -69,7 +70,8 @@ impl Ahead {
     /// Nothing.
     pub const NOTHING: Ahead = Ahead { at: std::ptr::null(), bytes: 0, pitch: 0, runs: 0 };
 
-    /// Part `part` of `parts` of what [`pack`] will read for a job; nothing where its elements are scattered.
+    /// Part `part` of `parts` of what [`pack`] will read for a job; nothing where its elements are
+    /// scattered.
     pub fn of(job: &Pack, part: usize, parts: usize) -> Ahead {
         let Factor { line, depth, .. } = job.factor;
         let (runs, length, pitch) = match (line, depth) {
@@ -109,14 +111,15 @@ pub(super) fn panel<P>(job: &Pack, q: usize) -> (usize, usize, *mut P) {
 }
 
 #[inline(always)]
-unsafe fn neighbouring_lines<S: Simd, T: Element>(job: &Pack) {
+unsafe fn neighboring_lines<S: Simd, T: Element>(job: &Pack) {
     let panels = job.lines.div_ceil(job.width);
     for group in (0..panels).step_by(ABREAST) {
         for p in 0..job.depth {
             for q in group..panels.min(group + ABREAST) {
                 let (lines, pitch, to) = panel::<f32>(job, q);
                 let from = source::<T>(job, q * job.width, p);
-                // SAFETY: `lines` elements of the factor and `pitch` of the panel, which is less than a vector more.
+                // SAFETY: `lines` elements of the factor and `pitch` of the panel, which is less
+                // than a vector more.
                 unsafe {
                     let to = to.add(p * pitch);
                     let mut i = 0;
@@ -134,16 +137,18 @@ unsafe fn neighbouring_lines<S: Simd, T: Element>(job: &Pack) {
 }
 
 #[inline(always)]
-unsafe fn neighbouring_steps<S: Simd, T: Element>(job: &Pack) {
+unsafe fn neighboring_steps<S: Simd, T: Element>(job: &Pack) {
     for q in 0..job.lines.div_ceil(job.width) {
         let (lines, pitch, to) = panel::<f32>(job, q);
         for i in (0..lines).step_by(S::LANES) {
             let first = source::<T>(job, q * job.width + i, 0);
             let (count, width) = (S::LANES.min(lines - i), S::LANES.min(pitch - i));
             let mut p = 0;
-            // SAFETY: steps of `count` lines of the factor, and `width` elements of as many steps of the panel.
+            // SAFETY: steps of `count` lines of the factor, and `width` elements of as many steps
+            // of the panel.
             unsafe {
-                // The last line in the place of those that are not there: its values are not stored, or where nobody reads.
+                // The last line in the place of those that are not there: its values are not
+                // stored, or where nobody reads.
                 let line = |r: usize| first.wrapping_offset(job.factor.line * r.min(count - 1) as isize);
                 while p + S::LANES <= job.depth {
                     let rows = if count == S::LANES {
@@ -153,7 +158,8 @@ unsafe fn neighbouring_steps<S: Simd, T: Element>(job: &Pack) {
                         transposed::<S>(|r| T::load::<S>(line(r).wrapping_add(p)))
                     };
                     let to = to.add(p * pitch + i);
-                    // What reaches over a step of a narrow panel is written again by the next ones, if they are there.
+                    // What reaches over a step of a narrow panel is written again by the next ones,
+                    // if they are there.
                     let behind = (job.depth - p - (S::LANES - 1)) * pitch;
                     if width == S::LANES || (i == 0 && behind >= S::LANES) {
                         for s in 0..S::LANES {
@@ -179,7 +185,8 @@ unsafe fn neighbouring_steps<S: Simd, T: Element>(job: &Pack) {
     }
 }
 
-/// Vector `s` of the result holds value `s` of each vector. The loop has a fixed length, so that all stay in registers.
+/// Vector `s` of the result holds value `s` of each vector. The loop has a fixed length, so that
+/// all stay in registers.
 #[inline(always)]
 unsafe fn transposed<S: Simd>(line: impl Fn(usize) -> S::V) -> S::Rows {
     // SAFETY: the caller's promise: the processor has the set.

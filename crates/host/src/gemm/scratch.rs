@@ -1,4 +1,5 @@
-//! Scratch for widened factors and staged results: per thread, grown to the largest product seen, reused.
+//! Scratch for widened factors and staged results: per thread, grown to the largest product seen,
+//! reused.
 
 use std::cell::RefCell;
 
@@ -6,8 +7,8 @@ use super::GemmError;
 use crate::buffer::{AlignedBuf, AllocError};
 
 thread_local! {
-    /// Scratch of this thread that is not in use. A stack: while a product waits for the pool, its thread may run
-    /// another product, which then takes the next one.
+    /// Scratch of this thread that is not in use. A stack: while a product waits for the pool, its
+    /// thread may run another product, which then takes the next one.
     static SCRATCH: RefCell<Vec<AlignedBuf>> = const { RefCell::new(Vec::new()) };
 }
 

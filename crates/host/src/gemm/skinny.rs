@@ -1,13 +1,15 @@
-//! Products with a small factor of a few rows: the other factor is read once, in place, at the speed of memory.
+//! Products with a small factor of a few rows: the other factor is read once, in place, at the
+//! speed of memory.
 //!
-//! Lines along the depth are multiplied and summed ([`dot`]); lines along the columns are scaled and added up
-//! ([`stream`]). The order of a sum depends on the depth, on which of both it is, and on the rows of the small factor.
+//! Lines along the depth are multiplied and summed ([`dot`]); lines along the columns are scaled
+//! and added up ([`stream`]). The order of a sum depends on the depth, on which of both it is, and
+//! on the rows of the small factor.
 
 use half::f16;
 
 use super::isa::{Element, Factor, Kind, Simd};
 
-/// Rows of `x` times `count` lines of a factor from line `first` on, whose steps are neighbours.
+/// Rows of `x` times `count` lines of a factor from line `first` on, whose steps are neighbors.
 pub(super) struct Dot {
     pub x: *const f32,
     /// From one row of `x` to the next.
@@ -23,11 +25,12 @@ pub(super) struct Dot {
     pub pitch: usize,
 }
 
-/// As [`Dot`] for a factor whose lines are neighbours. A row of sums has room for whole vectors.
+/// As [`Dot`] for a factor whose lines are neighbors. A row of sums has room for whole vectors.
 pub(super) struct Stream(pub Dot);
 
 /// # Safety
-/// What the fields name is readable; the sums are writable and nobody else's; the processor has the set.
+/// What the fields name is readable; the sums are writable and nobody else's; the processor has the
+/// set.
 #[inline(always)]
 pub(super) unsafe fn dot<S: Simd>(job: &Dot) {
     // SAFETY: the caller's promise.
@@ -57,7 +60,8 @@ unsafe fn dot_type<S: Simd, T: Element>(job: &Dot) {
     }
 }
 
-/// Bytes between what is multiplied and what is asked for ahead: lines are too short for the processor to guess the next ones.
+/// Bytes between what is multiplied and what is asked for ahead: lines are too short for the
+/// processor to guess the next ones.
 const AHEAD: usize = 6 << 10;
 
 /// `R` lines at a time with `M` rows, `U` vectors of each.

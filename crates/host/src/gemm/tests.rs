@@ -56,7 +56,8 @@ enum Kind {
     I8,
 }
 
-/// Runs the door on matrices given as functions of (row, column) and compares with a plain loop in fp64.
+/// Runs the door on matrices given as functions of (row, column) and compares with a plain loop in
+/// fp64.
 fn check(
     kernels: &'static Kernels,
     m: usize,
@@ -122,7 +123,8 @@ fn check(
             };
             let half = kinds[2] == Kind::F16;
             let got = if half { o16[place].to_f32() } else { o32[place] };
-            // k roundings of fp32 at most, on terms of this magnitude; then one of fp16 (2^-11, or half of 2^-24).
+            // k roundings of fp32 at most, on terms of this magnitude; then one of fp16 (2^-11, or
+            // half of 2^-24).
             let mut bound = (k + 4) as f64 * 2f64.powi(-24) * (magnitude * factor.abs() + 3.0);
             if half || epilogue.round {
                 bound += want.abs() * 2f64.powi(-11) + 2f64.powi(-25);
@@ -212,7 +214,8 @@ fn bits_do_not_depend_on_threads() {
     }
 }
 
-/// Heads of attention: `[seq, heads, dim]` operands and output, interleaved, side by side and serial.
+/// Heads of attention: `[seq, heads, dim]` operands and output, interleaved, side by side and
+/// serial.
 #[test]
 fn interleaved_batch() {
     let (heads, seq, dim) = (12, 64, 32);
@@ -281,7 +284,8 @@ fn overlapping_items_run_in_order() {
     assert_eq!(last, single);
 }
 
-/// Each size from 1 to 40 along each dimension, with every set's kernels: the tiles and panels at the edges.
+/// Each size from 1 to 40 along each dimension, with every set's kernels: the tiles and panels at
+/// the edges.
 #[test]
 fn tails() {
     let turned = Lay { row_major: false, ..Lay::DENSE };
@@ -332,7 +336,8 @@ fn offsets_move_the_views() {
     }
 }
 
-/// One NaN or infinity reaches its row and its column, and nothing else, by every way through the kernels.
+/// One NaN or infinity reaches its row and its column, and nothing else, by every way through the
+/// kernels.
 #[test]
 fn not_finite_stays_in_its_lines() {
     for kernels in isa::all() {

@@ -42,8 +42,8 @@ pub(super) struct Block<'a> {
     pub finish: Finish<'a>,
 }
 
-// SAFETY: the addresses are of scratch that outlives the block; tasks read panels and write the sums and results of
-// different tiles.
+// SAFETY: the addresses are of scratch that outlives the block; tasks read panels and write the
+// sums and results of different tiles.
 unsafe impl Sync for Block<'_> {}
 
 impl<'a> Block<'a> {
@@ -52,7 +52,8 @@ impl<'a> Block<'a> {
         Block { depth, done: [done; 2], first, last, ..*self }
     }
 
-    /// The same with one panel of columns, which holds the steps of this block alone, in the place of all.
+    /// The same with one panel of columns, which holds the steps of this block alone, in the place
+    /// of all.
     pub fn panel(&self, b: *const u8) -> Block<'a> {
         Block { b, b_panel: 0, done: [self.done[0], 0], ..*self }
     }
@@ -68,12 +69,12 @@ pub(super) struct Spot {
 }
 
 impl Block<'_> {
-    /// Computes the tiles of these panels of rows and of panel `j` of columns. `ahead` says what to ask for on the way of each, by
-    /// the number of those before it.
+    /// Computes the tiles of these panels of rows and of panel `j` of columns. `ahead` says what to
+    /// ask for on the way of each, by the number of those before it.
     ///
     /// # Safety
-    /// The kernels are of a set that the processor has, the panels are packed for them, and nobody else accesses the
-    /// tiles' sums and results meanwhile.
+    /// The kernels are of a set that the processor has, the panels are packed for them, and nobody
+    /// else accesses the tiles' sums and results meanwhile.
     pub unsafe fn run(
         &self,
         kernels: &Kernels,
@@ -91,7 +92,8 @@ impl Block<'_> {
     }
 }
 
-/// Computes a tile of `M` rows and `N` vectors of columns of type `C`; those before it have `full` columns.
+/// Computes a tile of `M` rows and `N` vectors of columns of type `C`; those before it have `full`
+/// columns.
 ///
 /// # Safety
 /// As [`Block::run`]; the tile has that size.
@@ -157,7 +159,8 @@ pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
         }
     }
     let cols = width.min(block.size.1 - spot.j * full);
-    // SAFETY: the tile's places are inside the output and ours; whole vectors are stored where there is a whole row.
+    // SAFETY: the tile's places are inside the output and ours; whole vectors are stored where
+    // there is a whole row.
     unsafe {
         if cols == width && block.out.col == 1 {
             store::<S, M, N>(sums, row, col, block);

@@ -1,8 +1,9 @@
 //! Strided views of matrices: a slice, a shape, and two strides, checked once.
 //!
-//! The lowest element of a view lies at the slice's start: a view elsewhere is made by slicing. With a negative
-//! stride, element (0, 0) is therefore not the first of the slice but the one from which the strides lead down to it.
-//! A stride of 0 repeats a row or column; outputs may not have one.
+//! The lowest element of a view lies at the slice's start: a view elsewhere is made by slicing.
+//! With a negative stride, element (0, 0) is therefore not the first of the slice but the one from
+//! which the strides lead down to it. A stride of 0 repeats a row or column; outputs may not have
+//! one.
 
 use std::fmt;
 
@@ -98,8 +99,8 @@ impl<'a, T> ViewMut<'a, T> {
     /// A view with the given strides.
     ///
     /// # Errors
-    /// [`GemmError::OutOfBounds`] if an element lies outside `data`; [`GemmError::Overlap`] unless one dimension's
-    /// stride reaches over the whole other dimension.
+    /// [`GemmError::OutOfBounds`] if an element lies outside `data`; [`GemmError::Overlap`] unless
+    /// one dimension's stride reaches over the whole other dimension.
     pub fn new(
         data: &'a mut [T],
         rows: usize,

@@ -1,5 +1,5 @@
-//! `coremldata.bin` of compiled models (spec: coreml-containers.md 4), known from few samples: what lies between the parts that are
-//! named here was zero there.
+//! `coremldata.bin` of compiled models (spec: coreml-containers.md 4), known from few samples: what
+//! lies between the parts that are named here was zero there.
 
 use prost::Message;
 use serde::Serialize;
@@ -26,7 +26,7 @@ const MOST: usize = 1 << 16;
 
 /// `coremldata.bin`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Data {
+pub struct ModelHeader {
     /// What kind of model it is, as Core ML numbers them.
     pub kind: u32,
     /// The same in words, if it is a known one.
@@ -41,7 +41,8 @@ pub struct Data {
     pub inputs: Vec<String>,
     /// Names of its outputs.
     pub outputs: Vec<String>,
-    /// What the model says about itself: author, licence, version, description and the rest, as far as it does.
+    /// What the model says about itself: author, license, version, description and the rest, as far
+    /// as it does.
     pub metadata: Vec<(String, String)>,
     /// Bytes behind the description.
     pub behind: usize,
@@ -62,7 +63,7 @@ struct Metadata {
     #[prost(string, tag = "3")]
     author: String,
     #[prost(string, tag = "4")]
-    licence: String,
+    license: String,
     #[prost(btree_map = "string, string", tag = "100")]
     others: std::collections::BTreeMap<String, String>,
 }
@@ -85,7 +86,7 @@ fn string(file: &[u8], at: usize) -> Option<(&[u8], usize)> {
     Some((file.get(at + 8..end)?, end))
 }
 
-impl Data {
+impl ModelHeader {
     /// True for what begins like one.
     pub fn is(head: &[u8]) -> bool {
         let kind = u32_at(head, 0).is_some_and(|k| KINDS.iter().any(|(n, _)| *n == k));
@@ -96,7 +97,7 @@ impl Data {
     ///
     /// # Errors
     /// E0731 where it is cut off, or its description is none.
-    pub fn read(file: &[u8]) -> Result<Data> {
+    pub fn read(file: &[u8]) -> Result<ModelHeader> {
         let (Some(kind), Some(number)) = (u32_at(file, 0), u32_at(file, 4)) else {
             return Err(Error::bundle(0, format!("{} bytes are no `coremldata.bin`", file.len())));
         };
@@ -113,9 +114,9 @@ impl Data {
         let names = |list: Vec<Feature>| list.into_iter().map(|f| f.name).collect();
         let m = description.metadata.unwrap_or_default();
         let own =
-            [("description", m.description), ("version", m.version), ("author", m.author), ("licence", m.licence)];
+            [("description", m.description), ("version", m.version), ("author", m.author), ("license", m.license)];
         let own = own.into_iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| (k.to_string(), v));
-        Ok(Data {
+        Ok(ModelHeader {
             kind,
             kind_name: KINDS.iter().find(|(n, _)| *n == kind).map(|(_, name)| *name),
             number,
@@ -130,28 +131,28 @@ impl Data {
 }
 
 /// A name and the pairs behind it.
-pub type Section = (String, Vec<(String, String)>);
+pub type AnalyticsSection = (String, Vec<(String, String)>);
 
 /// `analytics/coremldata.bin`: named lists of pairs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Analytics {
+pub struct ModelAnalytics {
     /// The lists.
-    pub sections: Vec<Section>,
+    pub sections: Vec<AnalyticsSection>,
 }
 
-impl Analytics {
+impl ModelAnalytics {
     /// True for what begins like one: a length and so many letters.
     pub fn is(head: &[u8]) -> bool {
         let name = string(head, 0).map(|(name, _)| name);
         name.is_some_and(|n| (4..64).contains(&n.len()) && n.iter().all(u8::is_ascii_alphanumeric))
-            && Analytics::read(head).is_ok()
+            && ModelAnalytics::read(head).is_ok()
     }
 
     /// Reads a file.
     ///
     /// # Errors
     /// E0731 where a string or a list reaches beyond it.
-    pub fn read(file: &[u8]) -> Result<Analytics> {
+    pub fn read(file: &[u8]) -> Result<ModelAnalytics> {
         let (mut sections, mut at, mut seen) = (Vec::new(), 0, 0);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let cut = |at: usize| Error::bundle(at, "a string reaches beyond the file");
@@ -172,6 +173,6 @@ impl Analytics {
             }
             sections.push((text(name), pairs));
         }
-        Ok(Analytics { sections })
+        Ok(ModelAnalytics { sections })
     }
 }

@@ -9,14 +9,15 @@ use serde_json::Value;
 use super::{u32_at, u64_at};
 use crate::error::{Error, Result};
 
-/// `model.espresso.weights`: blobs by number. Those of odd numbers hold data, those of even ones pad to 64 bytes.
+/// `model.espresso.weights`: blobs by number. Those of odd numbers hold data, those of even ones
+/// pad to 64 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Weights {
+pub struct EspressoWeights {
     /// Number and place of each blob, in the order of the file.
     pub blobs: Vec<(u64, Range<usize>)>,
 }
 
-impl Weights {
+impl EspressoWeights {
     /// Where the blobs begin, if the table goes with the length.
     fn begin(head: &[u8], length: u64) -> Option<(u64, u64)> {
         let count = u64_at(head, 0)?;
@@ -26,7 +27,7 @@ impl Weights {
 
     /// True if the table's sizes make the file's length, as far as the head has the table.
     pub fn is(head: &[u8], length: u64) -> bool {
-        let Some((count, begin)) = Weights::begin(head, length) else { return false };
+        let Some((count, begin)) = EspressoWeights::begin(head, length) else { return false };
         if count == 0 {
             return length == 8;
         }
@@ -38,9 +39,10 @@ impl Weights {
     /// Reads a file.
     ///
     /// # Errors
-    /// E0731 where the table or a blob reaches beyond the file, or something lies behind the last one.
-    pub fn read(file: &[u8]) -> Result<Weights> {
-        let Some((count, begin)) = Weights::begin(file, file.len() as u64) else {
+    /// E0731 where the table or a blob reaches beyond the file, or something lies behind the last
+    /// one.
+    pub fn read(file: &[u8]) -> Result<EspressoWeights> {
+        let Some((count, begin)) = EspressoWeights::begin(file, file.len() as u64) else {
             return Err(Error::bundle(0, "the table of blobs reaches beyond the file"));
         };
         let (mut at, mut blobs) = (begin as usize, Vec::new());
@@ -58,13 +60,13 @@ impl Weights {
         if at != file.len() {
             return Err(Error::bundle(at, format!("{:#x} bytes lie behind the last blob", file.len() - at)));
         }
-        Ok(Weights { blobs })
+        Ok(EspressoWeights { blobs })
     }
 }
 
 /// `model.espresso.net` or `model.espresso.shape`, as far as both are known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Net {
+pub struct EspressoNet {
     /// The format's number.
     pub version: Option<u64>,
     /// The file of weights.
@@ -75,12 +77,12 @@ pub struct Net {
     pub shapes: BTreeMap<String, [Option<u64>; 4]>,
 }
 
-impl Net {
+impl EspressoNet {
     /// Reads JSON.
     ///
     /// # Errors
     /// E0731 for what is no JSON, or has neither layers nor shapes.
-    pub fn read(file: &[u8]) -> Result<Net> {
+    pub fn read(file: &[u8]) -> Result<EspressoNet> {
         let all: Value = serde_json::from_slice(file).map_err(|e| Error::bundle(0, format!("no JSON: {e}")))?;
         let mut layers = BTreeMap::new();
         for layer in all["layers"].as_array().into_iter().flatten() {
@@ -94,13 +96,13 @@ impl Net {
             return Err(Error::bundle(0, "neither `layers` nor `layer_shapes`"));
         }
         let storage = all["storage"].as_str().map(str::to_string);
-        Ok(Net { version: all["format_version"].as_u64(), storage, layers, shapes })
+        Ok(EspressoNet { version: all["format_version"].as_u64(), storage, layers, shapes })
     }
 }
 
 /// A packed file: what its header says. The data are compressed (LZFSE) and are not unpacked here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Packed {
+pub struct EspressoPacked {
     /// Bytes of a block.
     pub block: u64,
     /// Bytes unpacked.
@@ -109,16 +111,16 @@ pub struct Packed {
     pub packed: u64,
 }
 
-impl Packed {
+impl EspressoPacked {
     /// Reads the header.
     ///
     /// # Errors
     /// E0731 where the file ends in it.
-    pub fn read(file: &[u8]) -> Result<Packed> {
+    pub fn read(file: &[u8]) -> Result<EspressoPacked> {
         let number = |at| u64_at(file, at).map(u64::swap_bytes);
         match (u32_at(file, 0), number(4), number(12), number(20)) {
             (Some(_), Some(block), Some(unpacked), Some(packed)) if file.starts_with(b"pbze") => {
-                Ok(Packed { block, unpacked, packed })
+                Ok(EspressoPacked { block, unpacked, packed })
             }
             _ => Err(Error::bundle(0, "a packed file begins with `pbze` and three sizes")),
         }

@@ -1,13 +1,16 @@
 //! FlatBuffers without a schema.
 //!
-//! A FlatBuffer is tables of fields, and which field is what stands in a schema that the file does not have. What does stand there:
-//! each table names its vtable, which says where each field lies. So every table is found and checked from the root on, and every
-//! field is told by what it looks like: an offset whose target is a table, a string, or a vector of these is taken for one, anything
-//! else is bytes. A number may look like an offset by chance, so what is told is what a file can mean, not what it must.
+//! A FlatBuffer is tables of fields, and which field is what stands in a schema that the file does
+//! not have. What does stand there: each table names its vtable, which says where each field lies.
+//! So every table is found and checked from the root on, and every field is told by what it looks
+//! like: an offset whose target is a table, a string, or a vector of these is taken for one,
+//! anything else is bytes. A number may look like an offset by chance, so what is told is what a
+//! file can mean, not what it must.
 //!
-//! Offsets to tables lead forward only, so there are no cycles: an offset of 0, or one that wraps around, is none. Targets that share
-//! bytes with others without being the same are told as overlaps. Each target is looked at once, and all looking together is bounded
-//! by the file's length ([`Walk::complete`]).
+//! Offsets to tables lead forward only, so there are no cycles: an offset of 0, or one that wraps
+//! around, is none. Targets that share bytes with others without being the same are told as
+//! overlaps. Each target is looked at once, and all looking together is bounded by the file's
+//! length ([`FlatWalk::complete`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -24,13 +27,13 @@ const SHOWN: usize = 256;
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Walk {
+pub struct FlatWalk {
     /// The four letters behind the root's offset, if they are letters.
     pub identifier: Option<String>,
     /// The root table's place.
     pub root: usize,
     /// Every table that was reached, in the order in which it was reached; the first is the root.
-    pub tables: Vec<Table>,
+    pub tables: Vec<FlatTable>,
     /// Vectors of bytes that are FlatBuffers themselves: where they begin, their length.
     pub nested: Vec<(usize, usize)>,
     /// Targets that share bytes with another one.
@@ -41,7 +44,7 @@ pub struct Walk {
 
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Table {
+pub struct FlatTable {
     /// Where it lies.
     pub at: usize,
     /// Where its vtable lies.
@@ -51,12 +54,12 @@ pub struct Table {
     /// How it was reached first: `root`, `root.2[0].1`.
     pub path: String,
     /// Its fields that are there.
-    pub fields: Vec<Field>,
+    pub fields: Vec<FlatField>,
 }
 
 /// A field of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Field {
+pub struct FlatField {
     /// Its number in the schema.
     pub id: usize,
     /// Where it lies.
@@ -64,13 +67,13 @@ pub struct Field {
     /// Bytes up to the next field or the table's end: it has no more.
     pub room: usize,
     /// What it looks like.
-    pub value: Value,
+    pub value: FieldValue,
 }
 
 /// What a field looks like.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Value {
+pub enum FieldValue {
     /// A number, or bytes; up to eight of them as a number.
     Inline(u64),
     /// A string.
@@ -81,13 +84,14 @@ pub enum Value {
     Tables(Vec<usize>),
     /// Strings.
     Strings(Vec<String>),
-    /// A vector of so many bytes that is a FlatBuffer or a compiled program itself: its place and length.
+    /// A vector of so many bytes that is a FlatBuffer or a compiled program itself: its place and
+    /// length.
     Nested(usize, usize),
 }
 
 /// What an offset leads to.
 #[derive(Clone)]
-enum Target {
+enum OffsetTarget {
     Nothing,
     String(String),
     Table,
@@ -148,7 +152,7 @@ struct Walker<'a> {
     file: &'a [u8],
     /// Steps that may still be taken.
     steps: usize,
-    targets: BTreeMap<usize, Target>,
+    targets: BTreeMap<usize, OffsetTarget>,
     /// Ranges of tables, strings and vectors, by their beginnings.
     ranges: BTreeMap<usize, usize>,
     /// Tables that were reached and not looked at.
@@ -160,7 +164,7 @@ struct Walker<'a> {
 ///
 /// # Errors
 /// E0730 where no root table is.
-pub fn walk(file: &[u8]) -> Result<Walk> {
+pub fn walk(file: &[u8]) -> Result<FlatWalk> {
     let Some(root) = follow(file, 0).filter(|root| *root >= 4) else {
         return Err(Error::flat(0, "the first four bytes do not lead to a root table"));
     };
@@ -182,7 +186,7 @@ pub fn walk(file: &[u8]) -> Result<Walk> {
         match walker.look(at, path) {
             Some(table) => {
                 let inner = table.fields.iter().filter_map(|f| match f.value {
-                    Value::Nested(at, length) => Some((at, length)),
+                    FieldValue::Nested(at, length) => Some((at, length)),
                     _ => None,
                 });
                 nested.extend(inner);
@@ -202,7 +206,7 @@ pub fn walk(file: &[u8]) -> Result<Walk> {
         }
     }
     let identifier = identifier.map(|id| String::from_utf8_lossy(id).into_owned());
-    Ok(Walk { identifier, root, tables, nested, overlaps, complete })
+    Ok(FlatWalk { identifier, root, tables, nested, overlaps, complete })
 }
 
 impl Walker<'_> {
@@ -218,7 +222,7 @@ impl Walker<'_> {
     }
 
     /// The fields of a table that is one.
-    fn look(&mut self, at: usize, path: String) -> Option<Table> {
+    fn look(&mut self, at: usize, path: String) -> Option<FlatTable> {
         let (vtable, size) = table(self.file, at)?;
         self.spend(vtable.len() + size + path.len())?;
         self.range(at..at + size);
@@ -235,34 +239,34 @@ impl Walker<'_> {
             let next = order.partition_point(|p| *p <= place);
             let room = order.get(next).map_or(0, |next| next - place);
             let value = self.value(place, room, &format!("{path}.{id}"))?;
-            fields.push(Field { id, at: place, room, value });
+            fields.push(FlatField { id, at: place, room, value });
         }
-        Some(Table { at, vtable: vtable.start, size, path, fields })
+        Some(FlatTable { at, vtable: vtable.start, size, path, fields })
     }
 
     /// What a field looks like.
-    fn value(&mut self, at: usize, room: usize, path: &str) -> Option<Value> {
+    fn value(&mut self, at: usize, room: usize, path: &str) -> Option<FieldValue> {
         let inline = || {
             let bytes = self.file.get(at..at + room.min(8)).unwrap_or(&[]);
-            Value::Inline(bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
+            FieldValue::Inline(bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
         };
         let to = if room >= 4 && at.is_multiple_of(4) { follow(self.file, at) } else { None };
         let Some(to) = to else { return Some(inline()) };
         Some(match self.target(to)? {
-            Target::Nothing => inline(),
-            Target::String(text) => Value::String(text),
-            Target::Table => {
+            OffsetTarget::Nothing => inline(),
+            OffsetTarget::String(text) => FieldValue::String(text),
+            OffsetTarget::Table => {
                 self.reach(to, path.to_string());
-                Value::Table(to)
+                FieldValue::Table(to)
             }
-            Target::Tables(list) => {
+            OffsetTarget::Tables(list) => {
                 for (i, at) in list.iter().enumerate() {
                     self.reach(*at, format!("{path}[{i}]"));
                 }
-                Value::Tables(list)
+                FieldValue::Tables(list)
             }
-            Target::Strings(list) => Value::Strings(list),
-            Target::Nested(range) => Value::Nested(range.start, range.len()),
+            OffsetTarget::Strings(list) => FieldValue::Strings(list),
+            OffsetTarget::Nested(range) => FieldValue::Nested(range.start, range.len()),
         })
     }
 
@@ -274,14 +278,14 @@ impl Walker<'_> {
     }
 
     /// What lies at a place; looked at once, and what it takes is counted each time.
-    fn target(&mut self, at: usize) -> Option<Target> {
+    fn target(&mut self, at: usize) -> Option<OffsetTarget> {
         self.spend(1)?;
         if let Some(target) = self.targets.get(&at) {
             let target = target.clone();
             let cost = match &target {
-                Target::Tables(list) => list.len(),
-                Target::Strings(list) => list.iter().map(|s| 1 + s.len()).sum(),
-                Target::String(text) => text.len(),
+                OffsetTarget::Tables(list) => list.len(),
+                OffsetTarget::Strings(list) => list.iter().map(|s| 1 + s.len()).sum(),
+                OffsetTarget::String(text) => text.len(),
                 _ => 0,
             };
             self.spend(cost)?;
@@ -292,7 +296,7 @@ impl Walker<'_> {
         Some(target)
     }
 
-    fn judge(&mut self, at: usize) -> Option<Target> {
+    fn judge(&mut self, at: usize) -> Option<OffsetTarget> {
         let file = self.file;
         let count = u32_at(file, at).map_or(0, |n| n as usize);
         let content = at + 4;
@@ -301,7 +305,7 @@ impl Walker<'_> {
             self.spend(count)?;
             if let Some((text, range)) = string(file, at) {
                 self.range(range);
-                return Some(Target::String(kept(text)));
+                return Some(OffsetTarget::String(kept(text)));
             }
         }
         if count > 0 && count <= file.len().saturating_sub(content) / 4 {
@@ -310,7 +314,7 @@ impl Walker<'_> {
             if let Some(places) = places.filter(|p| p.iter().all(|to| *to >= end)) {
                 if self.all(&places, |file, at| table(file, at).map(|(vtable, _)| vtable.len()))? {
                     self.range(at..end);
-                    return Some(Target::Tables(places));
+                    return Some(OffsetTarget::Tables(places));
                 }
                 if self.all(&places, |file, at| string(file, at).map(|(text, _)| text.len()))? {
                     self.range(at..end);
@@ -318,7 +322,7 @@ impl Walker<'_> {
                     let texts: Vec<(String, Range<usize>)> = texts.map(|(t, range)| (kept(t), range)).collect();
                     let (texts, ranges): (Vec<String>, Vec<Range<usize>>) = texts.into_iter().unzip();
                     ranges.into_iter().for_each(|range| self.range(range));
-                    return Some(Target::Strings(texts));
+                    return Some(OffsetTarget::Strings(texts));
                 }
             }
         }
@@ -328,13 +332,13 @@ impl Walker<'_> {
             self.spend(64)?;
             if begins(inner) || super::is_program(inner) {
                 self.range(at..content + count);
-                return Some(Target::Nested(content..content + count));
+                return Some(OffsetTarget::Nested(content..content + count));
             }
         }
         if table(file, at).is_some() {
-            return Some(Target::Table);
+            return Some(OffsetTarget::Table);
         }
-        Some(Target::Nothing)
+        Some(OffsetTarget::Nothing)
     }
 
     /// True if every place passes; each costs what the check says it looked at.

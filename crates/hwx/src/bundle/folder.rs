@@ -4,18 +4,18 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::{HEAD, Kind, recognise};
+use super::{FileKind, HEAD_BYTES, recognize};
 
 /// Files and folders that are looked at, and folders in folders.
 const MOST: (usize, usize) = (4096, 16);
 
-/// A file that was recognised.
+/// A file that was recognized.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundFile {
     /// Where it lies, from the folder on.
     pub path: PathBuf,
     /// What it is.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Its bytes.
     pub length: u64,
 }
@@ -24,20 +24,20 @@ pub struct Found {
 ///
 /// # Errors
 /// Those of reading it.
-pub fn file(path: &Path) -> io::Result<Option<(Kind, u64)>> {
+pub fn file(path: &Path) -> io::Result<Option<(FileKind, u64)>> {
     let file = fs::File::open(path)?;
     let length = file.metadata()?.len();
     let mut head = Vec::new();
-    file.take(HEAD as u64).read_to_end(&mut head)?;
-    Ok(recognise(&head, length).map(|kind| (kind, length)))
+    file.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+    Ok(recognize(&head, length).map(|kind| (kind, length)))
 }
 
-/// The files of a folder and of those in it that are recognised, by their paths; links are not followed. The flag is true if there
-/// is more than was looked at.
+/// The files of a folder and of those in it that are recognized, by their paths; links are not
+/// followed. The flag is true if there is more than was looked at.
 ///
 /// # Errors
 /// Those of reading the folder itself; what cannot be read in it is left out.
-pub fn scan(folder: &Path) -> io::Result<(Vec<Found>, bool)> {
+pub fn scan(folder: &Path) -> io::Result<(Vec<FoundFile>, bool)> {
     let (mut found, mut more, mut seen) = (Vec::new(), false, 0);
     let mut open = vec![(folder.to_path_buf(), 0)];
     let mut begun = false;
@@ -62,7 +62,7 @@ pub fn scan(folder: &Path) -> io::Result<(Vec<Found>, bool)> {
                 && let Ok(Some((kind, length))) = file(&path)
             {
                 let path = path.strip_prefix(folder).map_or(path.clone(), Path::to_path_buf);
-                found.push(Found { path, kind, length });
+                found.push(FoundFile { path, kind, length });
             }
         }
     }

@@ -12,24 +12,24 @@ const DEPTH: usize = 64;
 
 /// The description of networks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Plist {
+pub struct NetworkFile {
     /// The format's version.
     pub version: Option<String>,
     /// The networks, in the order in which the file lists them.
-    pub networks: Vec<Network>,
+    pub networks: Vec<NetworkDescription>,
 }
 
 /// A network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Network {
+pub struct NetworkDescription {
     /// Its name.
     pub name: String,
     /// What it reads.
-    pub inputs: Vec<Port>,
+    pub inputs: Vec<NetworkPort>,
     /// What it writes.
-    pub outputs: Vec<Port>,
+    pub outputs: Vec<NetworkPort>,
     /// Its operations.
-    pub units: Vec<Unit>,
+    pub units: Vec<NetworkUnit>,
     /// Files of weights, by the numbers that units use.
     pub weights: Vec<String>,
     /// Names that are listed and not described.
@@ -38,7 +38,7 @@ pub struct Network {
 
 /// An input or an output.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Port {
+pub struct NetworkPort {
     /// Its name.
     pub name: String,
     /// Its element type.
@@ -51,7 +51,7 @@ pub struct Port {
 
 /// An operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Unit {
+pub struct NetworkUnit {
     /// Its name.
     pub name: String,
     /// `Conv`, `GOC`, `Neuron`, …
@@ -94,7 +94,8 @@ fn short(value: &Value) -> Option<String> {
     }
 }
 
-/// Takes a value apart, list by list: dropped as it is, one that is very deep would overflow the stack.
+/// Takes a value apart, list by list: dropped as it is, one that is very deep would overflow the
+/// stack.
 fn dismantle(value: Value) {
     let mut open = vec![value];
     while let Some(value) = open.pop() {
@@ -122,12 +123,12 @@ fn is_flat(value: &Value) -> bool {
     true
 }
 
-/// Reads a property list in XML. Binary ones are not taken: in them one list may stand in many places, so a short file may be a very
-/// long list.
+/// Reads a property list in XML. Binary ones are not taken: in them one list may stand in many
+/// places, so a short file may be a very long list.
 ///
 /// # Errors
 /// E0731 for what is none, or lists no networks.
-pub fn read(file: &[u8]) -> Result<Plist> {
+pub fn read(file: &[u8]) -> Result<NetworkFile> {
     if file.starts_with(b"bplist") {
         return Err(Error::bundle(0, "a binary property list; `plutil -convert xml1` makes it XML, which is read"));
     }
@@ -142,17 +143,17 @@ pub fn read(file: &[u8]) -> Result<Plist> {
     read
 }
 
-fn networks(all: &Value) -> Result<Plist> {
+fn networks(all: &Value) -> Result<NetworkFile> {
     let Some(all) = all.as_dictionary() else { return Err(Error::bundle(0, "the property list is no dictionary")) };
     let names = texts(all.get("Networks"));
     if names.is_empty() {
         return Err(Error::bundle(0, "the property list has no `Networks`: it describes none"));
     }
     let networks = names.into_iter().filter_map(|name| Some(network(all.get(&name)?.as_dictionary()?, name)));
-    Ok(Plist { version: text(all.get("Version")), networks: networks.collect() })
+    Ok(NetworkFile { version: text(all.get("Version")), networks: networks.collect() })
 }
 
-fn network(all: &Dictionary, name: String) -> Network {
+fn network(all: &Dictionary, name: String) -> NetworkDescription {
     let mut missing = Vec::new();
     let mut find = |list: &str| {
         let mut found = Vec::new();
@@ -165,7 +166,7 @@ fn network(all: &Dictionary, name: String) -> Network {
         found
     };
     let number = |entry: &Dictionary, key: &str| entry.get(key).and_then(Value::as_unsigned_integer);
-    let port = |(name, entry): (String, &Dictionary), way: &str| Port {
+    let port = |(name, entry): (String, &Dictionary), way: &str| NetworkPort {
         name,
         dtype: text(entry.get(&format!("{way}Type"))),
         nchw: ["BatchSize", "InputChannels", "InputHeight", "InputWidth"].map(|key| number(entry, key)),
@@ -175,7 +176,7 @@ fn network(all: &Dictionary, name: String) -> Network {
     let outputs = find("Outputs").into_iter().map(|e| port(e, "Output")).collect();
     let unit = |(name, entry): (String, &Dictionary)| {
         let params = entry.get("Params").and_then(Value::as_dictionary).into_iter().flatten();
-        Unit {
+        NetworkUnit {
             name,
             kind: text(entry.get("Type")).unwrap_or_default(),
             bottom: texts(entry.get("Bottom")),
@@ -185,5 +186,5 @@ fn network(all: &Dictionary, name: String) -> Network {
         }
     };
     let units = find("Units").into_iter().map(unit).collect();
-    Network { name, inputs, outputs, units, weights: texts(all.get("Weights")), missing }
+    NetworkDescription { name, inputs, outputs, units, weights: texts(all.get("Weights")), missing }
 }

@@ -1,13 +1,14 @@
 //! Which buffer an index means.
 //!
-//! name (of a tensor, and of a binding command) → address (of the binding command) → index in the program's table of base
-//! addresses. Compilers differ in the order of inputs and outputs, so the order is never used.
+//! name (of a tensor, and of a binding command) → address (of the binding command) → index in the
+//! program's table of base addresses. Compilers differ in the order of inputs and outputs, so the
+//! order is never used.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Hwx, Kind, Program, Tensor};
+use super::{CommandKind, Hwx, ProgramView, TensorView};
 
 /// Whether a program reads or writes a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -21,7 +22,7 @@ pub enum Direction {
 
 /// A tensor of a program, or a name without one, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Port {
+pub struct PortBinding {
     /// Its name.
     pub name: String,
     /// Its address, if a command binds the name.
@@ -31,13 +32,13 @@ pub struct Port {
     /// Input or output, as the tensor or its section says.
     pub direction: Option<Direction>,
     /// The tensor.
-    pub tensor: Option<Tensor>,
+    pub tensor: Option<TensorView>,
 }
 
 /// What lies at a base address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Use {
+pub enum BarUse {
     /// The tasks.
     Text,
     /// A section of weights or tables.
@@ -58,7 +59,7 @@ pub struct Bar {
     /// The address.
     pub address: u64,
     /// What lies there.
-    pub holds: Use,
+    pub holds: BarUse,
 }
 
 /// The buffers of one program.
@@ -67,16 +68,16 @@ pub struct Bindings {
     /// Its base addresses.
     pub bars: Vec<Bar>,
     /// Its tensors.
-    pub ports: Vec<Port>,
+    pub ports: Vec<PortBinding>,
 }
 
 impl Bindings {
     /// The buffers of a program.
-    pub fn of(hwx: &Hwx, program: &Program) -> Bindings {
+    pub fn of(hwx: &Hwx, program: &ProgramView) -> Bindings {
         let bound: BTreeMap<String, u64> = hwx
             .commands
             .iter()
-            .filter(|c| matches!(c.kind(), Kind::Fvmlib | Kind::Binding))
+            .filter(|c| matches!(c.kind(), CommandKind::Fvmlib | CommandKind::Binding))
             .map(|c| (c.name("name"), c.get("vmaddr")))
             .collect();
         let sections = hwx.sections();
@@ -86,7 +87,7 @@ impl Bindings {
         }
         let bars_of = |address: Option<u64>| address.and_then(|a| indices.get(&a).cloned()).unwrap_or_default();
 
-        let mut ports: Vec<Port> = Vec::new();
+        let mut ports: Vec<PortBinding> = Vec::new();
         let mut named = std::collections::BTreeSet::new();
         for tensor in hwx.tensors().into_iter().filter(|t| t.procedure == program.name) {
             // Old compilers bind `y@output`, newer ones `y`.
@@ -94,7 +95,7 @@ impl Bindings {
             let (name, address) = found.map_or((tensor.symbol.clone(), None), |(n, a)| (n, Some(a)));
             named.insert(name.clone());
             let direction = tensor.direction;
-            ports.push(Port { name, address, bars: bars_of(address), direction, tensor: Some(tensor) });
+            ports.push(PortBinding { name, address, bars: bars_of(address), direction, tensor: Some(tensor) });
         }
         for (name, address) in bound.into_iter().filter(|(name, _)| !named.contains(name)) {
             let bars = bars_of(Some(address));
@@ -106,20 +107,22 @@ impl Bindings {
                 0x23 => Some(Direction::Output),
                 _ => None,
             });
-            ports.push(Port { name, address: Some(address), bars, direction, tensor: None });
+            ports.push(PortBinding { name, address: Some(address), bars, direction, tensor: None });
         }
 
         let holds = |address: u64| {
             if let Some(port) = ports.iter().find(|p| p.address == Some(address)) {
-                return Use::Port(port.name.clone());
+                return BarUse::Port(port.name.clone());
             }
-            let Some(section) = sections.iter().find(|s| s.addr == address && s.size > 0) else { return Use::Unknown };
+            let Some(section) = sections.iter().find(|s| s.addr == address && s.size > 0) else {
+                return BarUse::Unknown;
+            };
             let name = section.label();
             match section.flags & 0xff {
-                0x28 => Use::Text,
-                0x25 => Use::Scratch(name),
-                0x26 => Use::Constants(name),
-                _ => Use::Unknown,
+                0x28 => BarUse::Text,
+                0x25 => BarUse::Scratch(name),
+                0x26 => BarUse::Constants(name),
+                _ => BarUse::Unknown,
             }
         };
         let bars = program.bars.iter().map(|&(index, address)| Bar { index, address, holds: holds(address) }).collect();
@@ -127,22 +130,22 @@ impl Bindings {
     }
 
     /// What lies at an index.
-    pub fn holds(&self, index: u32) -> Option<&Use> {
+    pub fn holds(&self, index: u32) -> Option<&BarUse> {
         self.bars.iter().find(|b| b.index == index).map(|b| &b.holds)
     }
 
     /// The port of a name.
-    pub fn port(&self, name: &str) -> Option<&Port> {
+    pub fn port(&self, name: &str) -> Option<&PortBinding> {
         self.ports.iter().find(|p| p.name == name)
     }
 
     /// The buffer at an index, for people.
     pub fn label(&self, index: u32) -> String {
         match self.holds(index) {
-            Some(Use::Text) => "the tasks".to_string(),
-            Some(Use::Constants(name) | Use::Scratch(name)) => name.clone(),
-            Some(Use::Port(name)) => name.clone(),
-            Some(Use::Unknown) | None => format!("bar {index}"),
+            Some(BarUse::Text) => "the tasks".to_string(),
+            Some(BarUse::Constants(name) | BarUse::Scratch(name)) => name.clone(),
+            Some(BarUse::Port(name)) => name.clone(),
+            Some(BarUse::Unknown) | None => format!("bar {index}"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One load command: its bytes, and what they say.
 
-use super::layout::{BARS, Kind, Place, SECTION, SECTION_SLOTS, SECTIONS, STATE, Slot};
+use super::layout::{BARS, CommandKind, NumberField, SECTION, SECTION_SLOTS, SECTIONS, STATE, StringPlace};
 use crate::error::{Error, Result};
 
 /// A load command. Its bytes are kept as they are; fields are read from them and written into them.
@@ -34,7 +34,7 @@ fn put(bytes: &mut [u8], at: usize, width: usize, value: u64) -> Option<()> {
 }
 
 /// A list of fields by name.
-fn slot<'a>(slots: &'a [Slot], name: &str) -> Option<&'a Slot> {
+fn slot<'a>(slots: &'a [NumberField], name: &str) -> Option<&'a NumberField> {
     slots.iter().find(|s| s.name == name)
 }
 
@@ -54,16 +54,16 @@ impl Command {
         Ok(command)
     }
 
-    /// A command of a kind with `size` bytes, all zero but for its number, size and flavor. `None` for [`Kind::Other`], which has
-    /// no number, and where the kind does not fit into `size`.
-    pub fn new(kind: Kind, size: usize) -> Option<Command> {
+    /// A command of a kind with `size` bytes, all zero but for its number, size and flavor. `None`
+    /// for [`CommandKind::Other`], which has no number, and where the kind does not fit into `size`.
+    pub fn new(kind: CommandKind, size: usize) -> Option<Command> {
         let (cmd, flavor) = kind.number()?;
         let mut command = Command::other(cmd, size).filter(|_| size >= kind.layout().least)?;
         if let Some(flavor) = flavor {
             command.put(8, 4, flavor.into())?;
             command.put(12, 4, (size.saturating_sub(STATE) / 4) as u64)?;
         }
-        if kind == Kind::Tensor {
+        if kind == CommandKind::Tensor {
             command.put(STATE, 4, 3)?;
         }
         Some(command)
@@ -91,8 +91,8 @@ impl Command {
     }
 
     /// Its kind.
-    pub fn kind(&self) -> Kind {
-        Kind::of(self.cmd(), number(&self.bytes, 8, 4).map(|n| n as u32))
+    pub fn kind(&self) -> CommandKind {
+        CommandKind::of(self.cmd(), number(&self.bytes, 8, 4).map(|n| n as u32))
     }
 
     /// The number of `width` bytes at byte `at`; 0 outside of the command.
@@ -100,7 +100,8 @@ impl Command {
         number(&self.bytes, at, width).unwrap_or(0)
     }
 
-    /// Sets the number of `width` bytes at byte `at`. `None` if it does not fit, or if it would change the command's size.
+    /// Sets the number of `width` bytes at byte `at`. `None` if it does not fit, or if it would
+    /// change the command's size.
     pub fn put(&mut self, at: usize, width: usize, value: u64) -> Option<()> {
         let size = self.bytes.len() as u64;
         put(&mut self.bytes, at, width, value)?;
@@ -150,11 +151,11 @@ impl Command {
     }
 
     /// Where a string begins, and the string. `None` if it lies outside.
-    pub(crate) fn text_at(&self, place: &Place) -> Option<(usize, &[u8])> {
+    pub(crate) fn text_at(&self, place: &StringPlace) -> Option<(usize, &[u8])> {
         let start = match *place {
-            Place::Fixed16(at) => return Some((at, self.name16(at))),
-            Place::At(at) => at,
-            Place::Offset(at) => usize::try_from(self.at(at, 4)).ok()?,
+            StringPlace::Fixed16(at) => return Some((at, self.name16(at))),
+            StringPlace::At(at) => at,
+            StringPlace::Offset(at) => usize::try_from(self.at(at, 4)).ok()?,
         };
         let rest = self.bytes.get(start..)?;
         let end = rest.iter().position(|b| *b == 0)?;
@@ -162,27 +163,27 @@ impl Command {
     }
 
     /// Writes a string and, if its place has one, its offset. `None` if it does not fit.
-    pub(crate) fn put_text(&mut self, place: &Place, at: usize, text: &[u8]) -> Option<()> {
+    pub(crate) fn put_text(&mut self, place: &StringPlace, at: usize, text: &[u8]) -> Option<()> {
         let (start, room) = match *place {
-            Place::Fixed16(at) => (at, 16),
+            StringPlace::Fixed16(at) => (at, 16),
             _ => (at, usize::MAX),
         };
         if text.len() > room {
             return None;
         }
-        if let Place::Offset(slot) = *place {
+        if let StringPlace::Offset(slot) = *place {
             self.put(slot, 4, start as u64)?;
         }
         self.bytes.get_mut(start..start.checked_add(text.len())?)?.copy_from_slice(text);
         Some(())
     }
 
-    /// The base addresses of a program that are not 0, with their indices: whole entries in flavor 1, and in flavor 4, whose
-    /// indices count 32 bits, the even ones.
+    /// The base addresses of a program that are not 0, with their indices: whole entries in flavor
+    /// 1, and in flavor 4, whose indices count 32 bits, the even ones.
     pub fn bars(&self) -> Vec<(u32, u64)> {
         let step = match self.kind() {
-            Kind::Program1 => 1,
-            Kind::Program4 => 2,
+            CommandKind::Program1 => 1,
+            CommandKind::Program4 => 2,
             _ => return Vec::new(),
         };
         let all = (0..BARS).map(|i| (i as u32 * step, self.at(STATE + 8 * i, 8)));
@@ -192,8 +193,8 @@ impl Command {
     /// Where a program's base address of an index stands.
     pub(crate) fn bar_at(&self, index: u32) -> Option<usize> {
         let entry = match self.kind() {
-            Kind::Program1 => index,
-            Kind::Program4 if index.is_multiple_of(2) => index / 2,
+            CommandKind::Program1 => index,
+            CommandKind::Program4 if index.is_multiple_of(2) => index / 2,
             _ => return None,
         };
         (entry < BARS as u32).then_some(STATE + 8 * entry as usize)
@@ -202,8 +203,8 @@ impl Command {
     /// Where a program's tags begin: their number, then 16 bytes each.
     pub(crate) fn tags_at(&self) -> Option<usize> {
         let at = match self.kind() {
-            Kind::Program1 => STATE + 0x850,
-            Kind::Program4 => STATE + 0x860,
+            CommandKind::Program1 => STATE + 0x850,
+            CommandKind::Program4 => STATE + 0x860,
             _ => return None,
         };
         // Files of old compilers end their state where the number would be.
@@ -236,13 +237,15 @@ impl Command {
         if size < layout.least {
             return Err(format!("a {} command has {:#x} bytes at least, not {size:#x}", layout.word, layout.least));
         }
-        if matches!(kind, Kind::Program1 | Kind::Program4 | Kind::Tensor) && self.state_end() > size {
+        if matches!(kind, CommandKind::Program1 | CommandKind::Program4 | CommandKind::Tensor)
+            && self.state_end() > size
+        {
             return Err(format!("a thread's state of {:#x} words is longer than its command", self.at(12, 4)));
         }
-        if kind == Kind::Segment && self.get("nsects") > ((size - SECTIONS) / SECTION) as u64 {
+        if kind == CommandKind::Segment && self.get("nsects") > ((size - SECTIONS) / SECTION) as u64 {
             return Err(format!("a segment of {:#x} sections is longer than its command", self.get("nsects")));
         }
-        for text in layout.texts.iter().filter(|t| matches!(t.place, Place::Offset(_))) {
+        for text in layout.texts.iter().filter(|t| matches!(t.place, StringPlace::Offset(_))) {
             if self.text_at(&text.place).is_none() {
                 return Err(format!("the {} of a {} command does not lie in it or has no end", text.name, layout.word));
             }

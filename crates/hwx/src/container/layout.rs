@@ -1,7 +1,8 @@
-//! Where the fields of load commands lie, as data: reading, writing and the text form come from these lists.
+//! Where the fields of load commands lie, as data: reading, writing and the text form come from
+//! these lists.
 
 /// A number in a command.
-pub(crate) struct Slot {
+pub(crate) struct NumberField {
     /// Its name, also in text.
     pub name: &'static str,
     /// Its byte in the command.
@@ -11,15 +12,15 @@ pub(crate) struct Slot {
 }
 
 /// A string in a command.
-pub(crate) struct Text {
+pub(crate) struct StringField {
     /// Its name, also in text.
     pub name: &'static str,
     /// Where the string is.
-    pub place: Place,
+    pub place: StringPlace,
 }
 
 /// Where a string is.
-pub(crate) enum Place {
+pub(crate) enum StringPlace {
     /// In sixteen bytes at this byte, padded with zeros.
     Fixed16(usize),
     /// From this byte to the first zero.
@@ -30,7 +31,7 @@ pub(crate) enum Place {
 
 /// The kind of a command, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CommandKind {
     /// `LC_SEGMENT_64`.
     Segment,
     /// `LC_LOADFVMLIB`: a name and its address (macOS 11 and 12).
@@ -54,25 +55,25 @@ pub enum Kind {
 }
 
 /// The layout of a kind.
-pub(crate) struct Layout {
+pub(crate) struct CommandLayout {
     /// Its name in text.
     pub word: &'static str,
-    pub slots: &'static [Slot],
-    pub texts: &'static [Text],
+    pub slots: &'static [NumberField],
+    pub texts: &'static [StringField],
     /// The bytes that a command of this kind has at least.
     pub least: usize,
 }
 
-const fn n4(name: &'static str, at: usize) -> Slot {
-    Slot { name, at, width: 4 }
+const fn n4(name: &'static str, at: usize) -> NumberField {
+    NumberField { name, at, width: 4 }
 }
 
-const fn n8(name: &'static str, at: usize) -> Slot {
-    Slot { name, at, width: 8 }
+const fn n8(name: &'static str, at: usize) -> NumberField {
+    NumberField { name, at, width: 8 }
 }
 
-const fn text(name: &'static str, place: Place) -> Text {
-    Text { name, place }
+const fn text(name: &'static str, place: StringPlace) -> StringField {
+    StringField { name, place }
 }
 
 /// The state of a thread begins at this byte of its command.
@@ -86,7 +87,7 @@ pub(crate) const SECTION: usize = 80;
 /// Base addresses of a program: u64 each.
 pub(crate) const BARS: usize = 256;
 
-pub(crate) const SECTION_SLOTS: &[Slot] = &[
+pub(crate) const SECTION_SLOTS: &[NumberField] = &[
     n8("addr", 32),
     n8("size", 40),
     n4("offset", 48),
@@ -96,50 +97,50 @@ pub(crate) const SECTION_SLOTS: &[Slot] = &[
     n4("flags", 64),
 ];
 
-impl Kind {
+impl CommandKind {
     /// All of them.
-    pub const ALL: [Kind; 10] = [
-        Kind::Segment,
-        Kind::Fvmlib,
-        Kind::Binding,
-        Kind::Program1,
-        Kind::Program4,
-        Kind::Tensor,
-        Kind::Ident,
-        Kind::Note,
-        Kind::Symtab,
-        Kind::Other,
+    pub const ALL: [CommandKind; 10] = [
+        CommandKind::Segment,
+        CommandKind::Fvmlib,
+        CommandKind::Binding,
+        CommandKind::Program1,
+        CommandKind::Program4,
+        CommandKind::Tensor,
+        CommandKind::Ident,
+        CommandKind::Note,
+        CommandKind::Symtab,
+        CommandKind::Other,
     ];
 
     /// The kind of a command by its number and, for threads, its flavor.
-    pub fn of(cmd: u32, flavor: Option<u32>) -> Kind {
+    pub fn of(cmd: u32, flavor: Option<u32>) -> CommandKind {
         match (cmd, flavor) {
-            (0x19, _) => Kind::Segment,
-            (0x06, _) => Kind::Fvmlib,
-            (0x40, _) => Kind::Binding,
-            (0x04, Some(1)) => Kind::Program1,
-            (0x04, Some(4)) => Kind::Program4,
-            (0x04, Some(3)) => Kind::Tensor,
-            (0x08, _) => Kind::Ident,
-            (0x31, _) => Kind::Note,
-            (0x02, _) => Kind::Symtab,
-            _ => Kind::Other,
+            (0x19, _) => CommandKind::Segment,
+            (0x06, _) => CommandKind::Fvmlib,
+            (0x40, _) => CommandKind::Binding,
+            (0x04, Some(1)) => CommandKind::Program1,
+            (0x04, Some(4)) => CommandKind::Program4,
+            (0x04, Some(3)) => CommandKind::Tensor,
+            (0x08, _) => CommandKind::Ident,
+            (0x31, _) => CommandKind::Note,
+            (0x02, _) => CommandKind::Symtab,
+            _ => CommandKind::Other,
         }
     }
 
     /// The command's number and, for threads, its flavor.
     pub fn number(self) -> Option<(u32, Option<u32>)> {
         Some(match self {
-            Kind::Segment => (0x19, None),
-            Kind::Fvmlib => (0x06, None),
-            Kind::Binding => (0x40, None),
-            Kind::Program1 => (0x04, Some(1)),
-            Kind::Program4 => (0x04, Some(4)),
-            Kind::Tensor => (0x04, Some(3)),
-            Kind::Ident => (0x08, None),
-            Kind::Note => (0x31, None),
-            Kind::Symtab => (0x02, None),
-            Kind::Other => return None,
+            CommandKind::Segment => (0x19, None),
+            CommandKind::Fvmlib => (0x06, None),
+            CommandKind::Binding => (0x40, None),
+            CommandKind::Program1 => (0x04, Some(1)),
+            CommandKind::Program4 => (0x04, Some(4)),
+            CommandKind::Tensor => (0x04, Some(3)),
+            CommandKind::Ident => (0x08, None),
+            CommandKind::Note => (0x31, None),
+            CommandKind::Symtab => (0x02, None),
+            CommandKind::Other => return None,
         })
     }
 
@@ -148,11 +149,11 @@ impl Kind {
         self.layout().word
     }
 
-    pub(crate) fn layout(self) -> &'static Layout {
+    pub(crate) fn layout(self) -> &'static CommandLayout {
         match self {
-            Kind::Segment => {
+            CommandKind::Segment => {
                 const {
-                    &Layout {
+                    &CommandLayout {
                         word: "segment",
                         slots: &[
                             n8("vmaddr", 24),
@@ -164,34 +165,34 @@ impl Kind {
                             n4("nsects", 64),
                             n4("flags", 68),
                         ],
-                        texts: &[text("name", Place::Fixed16(8))],
+                        texts: &[text("name", StringPlace::Fixed16(8))],
                         least: SECTIONS,
                     }
                 }
             }
-            Kind::Fvmlib => {
+            CommandKind::Fvmlib => {
                 const {
-                    &Layout {
+                    &CommandLayout {
                         word: "fvmlib",
                         slots: &[n4("minor", 12), n4("vmaddr", 16)],
-                        texts: &[text("name", Place::Offset(8))],
+                        texts: &[text("name", StringPlace::Offset(8))],
                         least: 0x14,
                     }
                 }
             }
-            Kind::Binding => {
+            CommandKind::Binding => {
                 const {
-                    &Layout {
+                    &CommandLayout {
                         word: "binding",
                         slots: &[n4("minor", 12), n8("vmaddr", 16)],
-                        texts: &[text("name", Place::Offset(8))],
+                        texts: &[text("name", StringPlace::Offset(8))],
                         least: 0x18,
                     }
                 }
             }
-            Kind::Program1 => {
+            CommandKind::Program1 => {
                 const {
-                    &Layout {
+                    &CommandLayout {
                         word: "program1",
                         slots: &[
                             n4("count", 12),
@@ -199,14 +200,14 @@ impl Kind {
                             n4("first_task_words_less_one", STATE + 0x808),
                             n4("tasks", STATE + 0x80c),
                         ],
-                        texts: &[text("name", Place::Offset(STATE + 0x82c))],
+                        texts: &[text("name", StringPlace::Offset(STATE + 0x82c))],
                         least: STATE + 0x850,
                     }
                 }
             }
-            Kind::Program4 => {
+            CommandKind::Program4 => {
                 const {
-                    &Layout {
+                    &CommandLayout {
                         word: "program4",
                         slots: &[
                             n4("count", 12),
@@ -215,14 +216,14 @@ impl Kind {
                             n4("tasks", STATE + 0x820),
                             n8("bss_size", STATE + 0x848),
                         ],
-                        texts: &[text("name", Place::Offset(STATE + 0x838))],
+                        texts: &[text("name", StringPlace::Offset(STATE + 0x838))],
                         least: STATE + 0x860,
                     }
                 }
             }
-            Kind::Tensor => {
+            CommandKind::Tensor => {
                 const {
-                    &Layout {
+                    &CommandLayout {
                         word: "tensor",
                         slots: &[
                             n4("count", 12),
@@ -242,30 +243,30 @@ impl Kind {
                             n8("used", STATE + 0x70),
                         ],
                         texts: &[
-                            text("procedure", Place::Offset(STATE + 0x08)),
-                            text("symbol", Place::Offset(STATE + 0x10)),
-                            text("name", Place::Offset(STATE + 0x6c)),
+                            text("procedure", StringPlace::Offset(STATE + 0x08)),
+                            text("symbol", StringPlace::Offset(STATE + 0x10)),
+                            text("name", StringPlace::Offset(STATE + 0x6c)),
                         ],
                         least: STATE + 0x78,
                     }
                 }
             }
-            Kind::Ident => {
-                const { &Layout { word: "ident", slots: &[], texts: &[text("text", Place::At(8))], least: 8 } }
+            CommandKind::Ident => {
+                const { &CommandLayout { word: "ident", slots: &[], texts: &[text("text", StringPlace::At(8))], least: 8 } }
             }
-            Kind::Note => {
+            CommandKind::Note => {
                 const {
-                    &Layout {
+                    &CommandLayout {
                         word: "note",
                         slots: &[n8("offset", 24), n8("size", 32)],
-                        texts: &[text("owner", Place::Fixed16(8))],
+                        texts: &[text("owner", StringPlace::Fixed16(8))],
                         least: 40,
                     }
                 }
             }
-            Kind::Symtab => {
+            CommandKind::Symtab => {
                 const {
-                    &Layout {
+                    &CommandLayout {
                         word: "symtab",
                         slots: &[n4("symoff", 8), n4("nsyms", 12), n4("stroff", 16), n4("strsize", 20)],
                         texts: &[],
@@ -273,7 +274,7 @@ impl Kind {
                     }
                 }
             }
-            Kind::Other => const { &Layout { word: "command", slots: &[], texts: &[], least: 8 } },
+            CommandKind::Other => const { &CommandLayout { word: "command", slots: &[], texts: &[], least: 8 } },
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The container: header, load commands, and what lies behind them.
 //!
-//! A [`Hwx`] is the header's numbers, the commands as bytes ([`Command`]) and the rest of the file as one run of bytes. Segments,
-//! symbols, relocations and bindings are views, made when asked. [`Hwx::read`] checks what all views rely on: sizes of commands,
-//! that each range that a command names lies in the file behind the commands, and that no two of them overlap.
+//! A [`Hwx`] is the header's numbers, the commands as bytes ([`Command`]) and the rest of the file
+//! as one run of bytes. Segments, symbols, relocations and bindings are views, made when asked.
+//! [`Hwx::read`] checks what all views rely on: sizes of commands, that each range that a command
+//! names lies in the file behind the commands, and that no two of them overlap.
 
 mod bind;
 mod command;
@@ -12,12 +13,12 @@ mod view;
 
 use std::ops::Range;
 
-pub use bind::{Bar, Bindings, Direction, Port, Use};
+pub use bind::{Bar, BarUse, Bindings, Direction, PortBinding};
 pub use command::{Command, Tag};
-pub use layout::Kind;
-pub(crate) use layout::{Place, SECTION, SECTION_SLOTS, SECTIONS, STATE};
-pub use symbols::{Relocation, Symbol, Symbols};
-pub use view::{Program, Section, Segment, Tensor};
+pub use layout::CommandKind;
+pub(crate) use layout::{SECTION, SECTION_SLOTS, SECTIONS, STATE, StringPlace};
+pub use symbols::{Relocation, Symbol, SymbolTable};
+pub use view::{ProgramView, Section, Segment, TensorView};
 
 use crate::error::{Error, Result};
 use crate::registers::{self, Generation};
@@ -71,7 +72,7 @@ pub enum Content {
 
 /// A range of the file that a command names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Region {
+pub struct FileRange {
     /// Bytes of the file.
     pub range: Range<u64>,
     /// What they hold.
@@ -170,7 +171,7 @@ impl Hwx {
     }
 
     /// The commands of a kind, with their indices.
-    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (usize, &Command)> {
+    pub fn of_kind(&self, kind: CommandKind) -> impl Iterator<Item = (usize, &Command)> {
         self.commands.iter().enumerate().filter(move |(_, c)| c.kind() == kind)
     }
 
@@ -180,16 +181,16 @@ impl Hwx {
     }
 
     /// The ranges of the file that commands name, by their offsets; empty ones are left out.
-    pub fn regions(&self) -> Vec<Region> {
+    pub fn regions(&self) -> Vec<FileRange> {
         let mut all = Vec::new();
         let mut add = |start: u64, length: u64, content| {
             if length > 0 {
-                all.push(Region { range: start..start.saturating_add(length), content });
+                all.push(FileRange { range: start..start.saturating_add(length), content });
             }
         };
         for (index, command) in self.commands.iter().enumerate() {
             match command.kind() {
-                Kind::Segment => {
+                CommandKind::Segment => {
                     for section in view::sections(index, command) {
                         if section.has_content() {
                             add(section.offset.into(), section.size, Content::Section(index, section.index));
@@ -198,12 +199,12 @@ impl Hwx {
                         add(section.relocation_offset.into(), size, Content::Relocations(index, section.index));
                     }
                 }
-                Kind::Symtab => {
+                CommandKind::Symtab => {
                     let size = command.get("nsyms") * Symbol::SIZE as u64;
                     add(command.get("symoff"), size, Content::Symbols(index));
                     add(command.get("stroff"), command.get("strsize"), Content::Strings(index));
                 }
-                Kind::Note if note_text(command).is_none() => {
+                CommandKind::Note if note_text(command).is_none() => {
                     add(command.get("offset"), command.get("size"), Content::Note(index));
                 }
                 _ => {}
@@ -215,7 +216,7 @@ impl Hwx {
 
     /// The text of a note.
     pub fn note(&self, index: usize) -> Option<&[u8]> {
-        let command = self.commands.get(index).filter(|c| c.kind() == Kind::Note)?;
+        let command = self.commands.get(index).filter(|c| c.kind() == CommandKind::Note)?;
         let (start, size) = (command.get("offset"), command.get("size"));
         note_text(command).or_else(|| self.bytes(start..start.checked_add(size)?))
     }
@@ -256,7 +257,7 @@ impl Hwx {
                 return Err(Error::range(pair[1].range.start, format!("{} overlaps {}", what[1], what[0])));
             }
         }
-        for (index, command) in self.of_kind(Kind::Segment) {
+        for (index, command) in self.of_kind(CommandKind::Segment) {
             let (start, size) = (command.get("fileoff"), command.get("filesize"));
             if start.checked_add(size).is_none_or(|last| last > end) {
                 let message = format!("the segment {} reaches beyond the file's end, {end:#x}", command.name("name"));
@@ -271,7 +272,8 @@ impl Hwx {
     }
 }
 
-/// The text of a note that lies in its own command: its offset then counts from the command's first byte.
+/// The text of a note that lies in its own command: its offset then counts from the command's first
+/// byte.
 fn note_text(command: &Command) -> Option<&[u8]> {
     let start = usize::try_from(command.get("offset")).ok().filter(|start| *start >= 40)?;
     let end = start.checked_add(usize::try_from(command.get("size")).ok()?)?;

@@ -1,10 +1,10 @@
-//! Symbols, stabs and relocations.
+//! SymbolTable, stabs and relocations.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::{Content, Hwx, Kind};
+use super::{CommandKind, Content, Hwx};
 
 /// An entry of the symbol table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Symbol<'a> {
 
 /// A symbol table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Symbols<'a> {
+pub struct SymbolTable<'a> {
     /// The index of its command.
     pub command: usize,
     /// Its entries.
@@ -84,7 +84,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 
 impl Hwx {
     /// Its symbol tables; there is one as a rule.
-    pub fn symbols(&self) -> Vec<Symbols<'_>> {
+    pub fn symbols(&self) -> Vec<SymbolTable<'_>> {
         let regions = self.regions();
         let bytes = |content| {
             let region = regions.iter().find(|r| r.content == content);
@@ -93,9 +93,9 @@ impl Hwx {
         let table = |index: usize| {
             let (entries, strings) = (bytes(Content::Symbols(index)), bytes(Content::Strings(index)));
             let symbols = entries.chunks_exact(Symbol::SIZE).map(|e| symbol(e, strings)).collect();
-            Symbols { command: index, symbols }
+            SymbolTable { command: index, symbols }
         };
-        self.of_kind(Kind::Symtab).map(|(index, _)| table(index)).collect()
+        self.of_kind(CommandKind::Symtab).map(|(index, _)| table(index)).collect()
     }
 
     /// The relocations of a section.

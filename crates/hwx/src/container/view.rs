@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::command::{Command, Tag};
-use super::layout::{Kind, SECTION, SECTIONS};
+use super::layout::{CommandKind, SECTION, SECTIONS};
 use super::{Hwx, bind::Direction};
 
 /// A segment.
@@ -52,7 +52,8 @@ pub struct Section {
     pub relocation_offset: u32,
     /// How many relocations it has.
     pub relocations: u32,
-    /// Its flags: 0x28 code, 0x26 constants, 0x21 an input, 0x23 an output, 0x25 scratch; 0x100 with relocations.
+    /// Its flags: 0x28 code, 0x26 constants, 0x21 an input, 0x23 an output, 0x25 scratch; 0x100
+    /// with relocations.
     pub flags: u32,
 }
 
@@ -80,7 +81,7 @@ impl Section {
 
 /// A program: a list of tasks with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct ProgramView {
     /// The index of its command.
     pub command: usize,
     /// Its name, `net` or `main`.
@@ -103,7 +104,7 @@ pub struct Program {
 
 /// A tensor that a program reads or writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Tensor {
+pub struct TensorView {
     /// The index of its command.
     pub command: usize,
     /// The program it belongs to.
@@ -114,7 +115,7 @@ pub struct Tensor {
     pub name: String,
     /// Input or output; `None` for another number.
     pub direction: Option<Direction>,
-    /// Its element type ([`Tensor::type_name`]).
+    /// Its element type ([`TensorView::type_name`]).
     pub element_type: u32,
     /// Batches, channels, height, width, depth.
     pub nchwd: [u32; 5],
@@ -140,7 +141,7 @@ const TYPES: [&str; 24] = [
     "packed10", "y10", "uint16", "e4m3", "int32", "uint32", "int64", "uint64", "raw12", "y12", "int4",
 ];
 
-impl Tensor {
+impl TensorView {
     /// The name of its element type.
     pub fn type_name(&self) -> String {
         let known = TYPES.get(self.element_type as usize).filter(|n| !n.is_empty());
@@ -149,7 +150,7 @@ impl Tensor {
 }
 
 pub(super) fn sections(index: usize, command: &Command) -> Vec<Section> {
-    if command.kind() != Kind::Segment {
+    if command.kind() != CommandKind::Segment {
         return Vec::new();
     }
     // The command was checked; one that is being built may promise more than it has.
@@ -185,12 +186,12 @@ impl Hwx {
             flags: c.get("flags") as u32,
             sections: sections(index, c),
         };
-        self.of_kind(Kind::Segment).map(segment).collect()
+        self.of_kind(CommandKind::Segment).map(segment).collect()
     }
 
     /// Its sections, in their order; relocations and symbols count them from 1.
     pub fn sections(&self) -> Vec<Section> {
-        self.of_kind(Kind::Segment).flat_map(|(index, c)| sections(index, c)).collect()
+        self.of_kind(CommandKind::Segment).flat_map(|(index, c)| sections(index, c)).collect()
     }
 
     /// The bytes of a section; none for one without content.
@@ -203,10 +204,10 @@ impl Hwx {
     }
 
     /// Its programs.
-    pub fn programs(&self) -> Vec<Program> {
+    pub fn programs(&self) -> Vec<ProgramView> {
         let program = |(index, c): (usize, &Command)| {
-            let old = c.kind() == Kind::Program1;
-            Program {
+            let old = c.kind() == CommandKind::Program1;
+            ProgramView {
                 command: index,
                 name: c.name("name"),
                 flavor: if old { 1 } else { 4 },
@@ -218,13 +219,13 @@ impl Hwx {
                 tags: c.tags(),
             }
         };
-        let kinds = [Kind::Program1, Kind::Program4];
+        let kinds = [CommandKind::Program1, CommandKind::Program4];
         self.commands.iter().enumerate().filter(|(_, c)| kinds.contains(&c.kind())).map(program).collect()
     }
 
     /// The tensors that its programs read and write.
-    pub fn tensors(&self) -> Vec<Tensor> {
-        let tensor = |(index, c): (usize, &Command)| Tensor {
+    pub fn tensors(&self) -> Vec<TensorView> {
+        let tensor = |(index, c): (usize, &Command)| TensorView {
             command: index,
             procedure: c.name("procedure"),
             symbol: c.name("symbol"),
@@ -244,6 +245,6 @@ impl Hwx {
             interleave: c.get("interleave") as u32,
             used: c.get("used"),
         };
-        self.of_kind(Kind::Tensor).map(tensor).collect()
+        self.of_kind(CommandKind::Tensor).map(tensor).collect()
     }
 }

@@ -1,24 +1,25 @@
 //! Task descriptors: what `__text` holds.
 //!
-//! A descriptor is a header of some words and records that set registers. How records are written depends on the generation
-//! ([`Stream`]): runs of words at byte addresses up to H13, and dense, masked and address packets at word addresses from H14 on.
-//! A [`Task`] keeps its records, so encoding gives the same words again, in the same order.
+//! A descriptor is a header of some words and records that set registers. How records are written
+//! depends on the generation ([`RecordFormat`]): runs of words at byte addresses up to H13, and dense,
+//! masked and address packets at word addresses from H14 on. A [`Task`] keeps its records, so
+//! encoding gives the same words again, in the same order.
 //!
-//! Registers that a descriptor does not set have the engine's defaults; they do not keep what the task before it set
-//! ([`Task::register`]).
+//! Registers that a descriptor does not set have the engine's defaults; they do not keep what the
+//! task before it set ([`Task::register`]).
 
-mod bytes;
-mod fields;
-mod words;
+mod byte_records;
+mod packets;
+mod view;
 
-pub use fields::{Fields, Location, Role};
-pub(crate) use words::ALIGN;
+pub(crate) use packets::ALIGN;
+pub use view::{Location, OperandRole, TaskView};
 
 use std::collections::BTreeMap;
 
 use crate::container::{Hwx, Section};
 use crate::error::{Error, Result};
-use crate::registers::{Generation, Stream};
+use crate::registers::{Generation, RecordFormat};
 
 /// Some registers that a descriptor sets together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +40,8 @@ pub enum Record {
         /// Their values.
         words: Vec<u32>,
     },
-    /// Consecutive registers that hold a place in a buffer: what the base address of a BAR is added to.
+    /// Consecutive registers that hold a place in a buffer: what the base address of a BAR is added
+    /// to.
     Address {
         /// The byte address of the first.
         address: u32,
@@ -104,19 +106,20 @@ impl Task {
         self.records.iter().flat_map(Record::registers).collect()
     }
 
-    /// What a register holds: what the descriptor sets, or the engine's default where that is known.
+    /// What a register holds: what the descriptor sets, or the engine's default where that is
+    /// known.
     pub fn register(&self, generation: &Generation, address: u32) -> Option<u32> {
         let set = self.records.iter().rev().find_map(|r| r.registers().find(|(a, _)| *a == address));
         set.map(|(_, value)| value).or_else(|| generation.register(address).and_then(|(r, _)| r.default))
     }
 
     /// Its words.
-    pub fn encode(&self, stream: Stream) -> Vec<u32> {
+    pub fn encode(&self, stream: RecordFormat) -> Vec<u32> {
         let mut words = self.header.clone();
         for record in &self.records {
             match stream {
-                Stream::Bytes => bytes::encode(record, &mut words),
-                _ => words::encode(record, &mut words),
+                RecordFormat::ByteAddressed => byte_records::encode(record, &mut words),
+                _ => packets::encode(record, &mut words),
             }
         }
         words
@@ -140,24 +143,24 @@ impl Task {
 }
 
 /// Whether a record can be written, and how it would not.
-pub(crate) fn fits(record: &Record, stream: Stream) -> std::result::Result<(), String> {
+pub(crate) fn fits(record: &Record, stream: RecordFormat) -> std::result::Result<(), String> {
     match stream {
-        Stream::Bytes => bytes::fits(record),
-        Stream::Words => words::fits(record),
-        Stream::None => Err("nobody has said how this generation writes descriptors".to_string()),
+        RecordFormat::ByteAddressed => byte_records::fits(record),
+        RecordFormat::WordAddressed => packets::fits(record),
+        RecordFormat::Unknown => Err("nobody has said how this generation writes descriptors".to_string()),
     }
 }
 
-/// The tasks in `text`. `first` is the length of the first one in words, where a generation needs it said: it stands in the
-/// program, not in the text.
+/// The tasks in `text`. `first` is the length of the first one in words, where a generation needs
+/// it said: it stands in the program, not in the text.
 pub fn decode(generation: &Generation, text: &[u8], first: Option<usize>) -> Result<Vec<Task>> {
     if text.len() as u64 > u64::from(u32::MAX) {
         return Err(Error::stream(0, "a section of descriptors has less than 4 GiB"));
     }
-    match generation.stream {
-        Stream::Bytes => bytes::decode(generation, text, first),
-        Stream::Words => words::decode(generation, text),
-        Stream::None => {
+    match generation.record_format {
+        RecordFormat::ByteAddressed => byte_records::decode(generation, text, first),
+        RecordFormat::WordAddressed => packets::decode(generation, text),
+        RecordFormat::Unknown => {
             let message =
                 format!("nobody has said how {} ({}) writes descriptors", generation.name, generation.version);
             Err(Error::stream(0, message))
@@ -190,8 +193,9 @@ fn header(generation: &Generation, text: &[u8], at: usize) -> Result<Vec<u32>> {
 }
 
 impl Hwx {
-    /// The sections that hold tasks, each with the length of its first task where a program says it.
-    pub fn texts(&self) -> Vec<(Section, Option<usize>)> {
+    /// The sections that hold tasks, each with the length of its first task where a program says
+    /// it.
+    pub fn task_sections(&self) -> Vec<(Section, Option<usize>)> {
         let programs = self.programs();
         let first = |s: &Section| programs.iter().find(|p| p.text_addr == s.addr).and_then(|p| p.first_task_words);
         let texts = self.sections().into_iter().filter(|s| s.is_text() && s.has_content());

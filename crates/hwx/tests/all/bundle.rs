@@ -1,9 +1,10 @@
-//! Parts of bundles and compiled models. FlatBuffers are built here, byte by byte; the rest is held against the test data.
+//! Parts of bundles and compiled models. FlatBuffers are built here, byte by byte; the rest is held
+//! against the test data.
 
 use std::path::{Path, PathBuf};
 
-use ferrane_hwx::bundle::flat::{self, Value};
-use ferrane_hwx::bundle::{self, Kind, coreml, e5, espresso, network};
+use ferrane_hwx::bundle::flat::{self, FieldValue};
+use ferrane_hwx::bundle::{self, FileKind, coreml, e5, espresso, network};
 use ferrane_testdata::Suite;
 use proptest::prelude::*;
 
@@ -54,8 +55,8 @@ impl Builder {
     }
 }
 
-/// As reported of E5 programs: a root of four fields at 0x14 with its vtable at 8; names, a table, two sections, the version. A
-/// section holds a program, another one a FlatBuffer.
+/// As reported of E5 programs: a root of four fields at 0x14 with its vtable at 8; names, a table,
+/// two sections, the version. A section holds a program, another one a FlatBuffer.
 fn e5(program: &[u8]) -> Vec<u8> {
     let mut b = Builder(vec![0x14, 0, 0, 0, 0, 0, 0, 0]);
     b.0.extend([12, 0, 20, 0, 4, 0, 8, 0, 12, 0, 16, 0]);
@@ -94,7 +95,7 @@ fn e5(program: &[u8]) -> Vec<u8> {
 fn a_flat_buffer_is_walked() {
     let program = synthetic::h16();
     let file = e5(&program);
-    let found = e5::E5::read(&file).unwrap();
+    let found = e5::E5Program::read(&file).unwrap();
     assert_eq!((found.version, found.sections, found.odd.as_slice()), (Some(4), 2, &[][..]));
     assert_eq!(found.symbols, ["main", "main_ane", "Op1_AneInference"]);
     let walk = &found.walk;
@@ -103,13 +104,13 @@ fn a_flat_buffer_is_walked() {
     assert_eq!(paths, ["root", "root.1", "root.2[0]", "root.2[1]"]);
     assert_eq!((walk.root, walk.tables[0].vtable, walk.tables[0].size), (0x14, 8, 20));
     let values = |i: usize| walk.tables[i].fields.iter().map(|f| f.value.clone()).collect::<Vec<_>>();
-    assert_eq!(values(1), [Value::String("built-for-profiling".into()), Value::Inline(1000)]);
+    assert_eq!(values(1), [FieldValue::String("built-for-profiling".into()), FieldValue::Inline(1000)]);
     assert_eq!(walk.nested.len(), 2);
     let (at, length) = walk.nested[0];
     assert_eq!(&file[at..at + length], program);
     assert_eq!((found.programs.len(), found.programs[0].at), (1, at));
     assert_eq!(found.programs[0].generation.as_deref(), Some("h16"));
-    assert_eq!(bundle::recognise(&file, file.len() as u64), Some(Kind::E5));
+    assert_eq!(bundle::recognize(&file, file.len() as u64), Some(FileKind::E5));
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn what_is_no_flat_buffer_or_an_odd_one_is_told() {
     refused(&good[..0x20], "no table here");
     // The offset of the list of names leads to the sections: then it is no list of names.
     let sections = u32::from_le_bytes(good[0x20..0x24].try_into().unwrap());
-    let odd = e5::E5::read(&changed(0x18, sections + 8)).unwrap();
+    let odd = e5::E5Program::read(&changed(0x18, sections + 8)).unwrap();
     assert_eq!(odd.odd, ["field 0 of the root is no list of names"]);
     // A table that begins in the middle of another: its vtable is the other's.
     let mut b = Builder(vec![0; 4]);
@@ -148,7 +149,8 @@ fn what_is_no_flat_buffer_or_an_odd_one_is_told() {
     assert_eq!((walk.tables.len(), walk.overlaps.len()), (2, 1), "{walk:?}");
 }
 
-/// Every field leads to one large list of texts, and every text is long: looking at all of it each time would take hours.
+/// Every field leads to one large list of texts, and every text is long: looking at all of it each
+/// time would take hours.
 #[test]
 fn work_is_bounded_by_the_length() {
     const COUNT: usize = 0x2000;
@@ -175,7 +177,7 @@ proptest! {
         let mut file = e5(&synthetic::h13()[..0x200]);
         changes.iter().for_each(|c| hostile::apply(&mut file, c));
         let length = file.len();
-        let (walk, held) = hostile::most(|| e5::E5::read(&file));
+        let (walk, held) = hostile::most(|| e5::E5Program::read(&file));
         prop_assert!(held <= hostile::bound(length), "{held} bytes for a file of {length}");
         if let Ok(e5) = walk {
             prop_assert!(e5.walk.tables.iter().all(|t| t.at + t.size <= length && t.vtable < length));
@@ -183,10 +185,10 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_recognised_or_not(bytes in prop::collection::vec(any::<u8>(), 0..300), length: u64) {
-        bundle::recognise(&bytes, length);
-        let _ = (coreml::Data::read(&bytes), coreml::Analytics::read(&bytes), network::read(&bytes));
-        let _ = (espresso::Weights::read(&bytes), espresso::Net::read(&bytes), espresso::Packed::read(&bytes));
+    fn any_bytes_are_recognized_or_not(bytes in prop::collection::vec(any::<u8>(), 0..300), length: u64) {
+        bundle::recognize(&bytes, length);
+        let _ = (coreml::ModelHeader::read(&bytes), coreml::ModelAnalytics::read(&bytes), network::read(&bytes));
+        let _ = (espresso::EspressoWeights::read(&bytes), espresso::EspressoNet::read(&bytes), espresso::EspressoPacked::read(&bytes));
     }
 }
 
@@ -205,25 +207,25 @@ fn deep_property_lists_are_refused() {
 #[test]
 fn espresso_files() {
     let net = br#"{"storage": "model.espresso.weights", "format_version": 200, "layers": [{"type": "convolution"}, {"type": "activation"}, {"type": "convolution"}]}"#;
-    let read = espresso::Net::read(net).unwrap();
+    let read = espresso::EspressoNet::read(net).unwrap();
     assert_eq!((read.version, read.layers["convolution"], read.layers["activation"]), (Some(200), 2, 1));
     let shape = br#"{"layer_shapes": {"x": {"n": 1, "k": 3, "h": 4, "w": 5, "_rank": 4}}}"#;
-    assert_eq!(espresso::Net::read(shape).unwrap().shapes["x"], [1, 3, 4, 5].map(Some));
+    assert_eq!(espresso::EspressoNet::read(shape).unwrap().shapes["x"], [1, 3, 4, 5].map(Some));
     for json in [&net[..], shape] {
-        assert_eq!(bundle::recognise(json, json.len() as u64), Some(Kind::EspressoNet));
+        assert_eq!(bundle::recognize(json, json.len() as u64), Some(FileKind::EspressoNet));
     }
     let mut packed = b"pbze".to_vec();
     packed.extend([0x8000u64, 1000, 400].iter().flat_map(|n| n.to_be_bytes()));
     assert_eq!(
-        espresso::Packed::read(&packed).unwrap(),
-        espresso::Packed { block: 0x8000, unpacked: 1000, packed: 400 }
+        espresso::EspressoPacked::read(&packed).unwrap(),
+        espresso::EspressoPacked { block: 0x8000, unpacked: 1000, packed: 400 }
     );
     let blobs: Vec<u8> = [2u64, 0, 24, 1, 4].iter().flat_map(|n| n.to_le_bytes()).chain([0; 28]).collect();
-    assert_eq!(espresso::Weights::read(&blobs).unwrap().blobs, [(0, 40..64), (1, 64..68)]);
-    assert!(espresso::Weights::read(&blobs[..60]).unwrap_err().to_string().contains("beyond"));
+    assert_eq!(espresso::EspressoWeights::read(&blobs).unwrap().blobs, [(0, 40..64), (1, 64..68)]);
+    assert!(espresso::EspressoWeights::read(&blobs[..60]).unwrap_err().to_string().contains("beyond"));
 }
 
-fn files(suite: &Suite, kind: Kind) -> Vec<(String, PathBuf, Vec<u8>)> {
+fn files(suite: &Suite, kind: FileKind) -> Vec<(String, PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for path in samples::files(suite.folder()) {
         if bundle::file(&path).expect("test data can be read").is_some_and(|(k, _)| k == kind) {
@@ -236,14 +238,14 @@ fn files(suite: &Suite, kind: Kind) -> Vec<(String, PathBuf, Vec<u8>)> {
 }
 
 /// What kind of file a name says; names of samples are right.
-fn named(path: &Path) -> Option<Kind> {
+fn named(path: &Path) -> Option<FileKind> {
     let name = path.file_name()?.to_str()?;
     Some(match name {
-        "coremldata.bin" if path.parent()?.ends_with("analytics") => Kind::Analytics,
-        "coremldata.bin" => Kind::CoremlData,
-        "model.espresso.weights" => Kind::EspressoWeights,
-        _ if name.ends_with(".hwx") || name.contains(".hwx.") => Kind::Hwx,
-        _ if name.ends_with(".plist") => Kind::Network,
+        "coremldata.bin" if path.parent()?.ends_with("analytics") => FileKind::Analytics,
+        "coremldata.bin" => FileKind::CoremlData,
+        "model.espresso.weights" => FileKind::EspressoWeights,
+        _ if name.ends_with(".hwx") || name.contains(".hwx.") => FileKind::Hwx,
+        _ if name.ends_with(".plist") => FileKind::Network,
         _ if ["mil", "txt", "mlmodel", "json", "safetensors", "npy", "gguf"]
             .iter()
             .any(|e| name.ends_with(&format!(".{e}"))) =>
@@ -257,12 +259,12 @@ fn named(path: &Path) -> Option<Kind> {
 #[test]
 fn files_are_what_their_names_say() {
     for folder in ["hwx", "mil", "checkpoints", "tokenizers"] {
-        let Some(mut suite) = Suite::open(&format!("recognise-{folder}"), folder) else { continue };
+        let Some(mut suite) = Suite::open(&format!("recognize-{folder}"), folder) else { continue };
         for path in samples::files(suite.folder()) {
             let found = bundle::file(&path).expect("test data can be read").map(|(kind, _)| kind);
             let name = path.strip_prefix(suite.folder()).expect("under the folder").to_string_lossy().into_owned();
             let wanted = named(&path);
-            let blob = path.extension().is_some_and(|e| e == "bin") && found == Some(Kind::Blob);
+            let blob = path.extension().is_some_and(|e| e == "bin") && found == Some(FileKind::Blob);
             let right = found == wanted || blob;
             suite.case(&name, if right { Ok(()) } else { Err(format!("{found:?} and not {wanted:?}")) });
         }
@@ -274,14 +276,14 @@ fn files_are_what_their_names_say() {
 #[test]
 fn headers_of_compiled_models() {
     let Some(mut suite) = Suite::open("coremldata", "mil") else { return };
-    for (name, path, bytes) in files(&suite, Kind::CoremlData) {
+    for (name, path, bytes) in files(&suite, FileKind::CoremlData) {
         let text = std::fs::read(path.with_file_name("metadata.json")).expect("metadata beside it");
         let metadata: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         let names = |key: &str| -> Vec<String> {
             let list = metadata[0][key].as_array().into_iter().flatten();
             list.filter_map(|f| f["name"].as_str().map(str::to_string)).collect()
         };
-        let data = coreml::Data::read(&bytes).map_err(|e| e.to_string());
+        let data = coreml::ModelHeader::read(&bytes).map_err(|e| e.to_string());
         suite.case(
             &name,
             data.and_then(|data| {
@@ -293,8 +295,8 @@ fn headers_of_compiled_models() {
             }),
         );
     }
-    for (name, _, bytes) in files(&suite, Kind::Analytics) {
-        let found = coreml::Analytics::read(&bytes).map_err(|e| e.to_string());
+    for (name, _, bytes) in files(&suite, FileKind::Analytics) {
+        let found = coreml::ModelAnalytics::read(&bytes).map_err(|e| e.to_string());
         suite.case(
             &name,
             found.and_then(|a| {
@@ -306,11 +308,12 @@ fn headers_of_compiled_models() {
     suite.finish();
 }
 
-/// Networks describe all that they list; where they name a file of weights that lies beside, kernels begin in one of its blobs.
+/// Networks describe all that they list; where they name a file of weights that lies beside,
+/// kernels begin in one of its blobs.
 #[test]
 fn networks_and_their_weights() {
     let Some(mut suite) = Suite::open("net-plist", "hwx") else { return };
-    for (name, path, bytes) in files(&suite, Kind::Network) {
+    for (name, path, bytes) in files(&suite, FileKind::Network) {
         let check = || -> Result<(), String> {
             let plist = network::read(&bytes).map_err(|e| e.to_string())?;
             let [net] = plist.networks.as_slice() else { return Err(format!("{} networks", plist.networks.len())) };
@@ -323,7 +326,7 @@ fn networks_and_their_weights() {
                 let (Some(index), Some(offset)) = (number("KernelIndex"), number("KernelOffset")) else { continue };
                 let Some(file) = net.weights.get(index) else { return Err(format!("no file {index}")) };
                 let Ok(bytes) = std::fs::read(path.with_file_name(file)) else { continue };
-                let weights = espresso::Weights::read(&bytes).map_err(|e| e.to_string())?;
+                let weights = espresso::EspressoWeights::read(&bytes).map_err(|e| e.to_string())?;
                 if !weights.blobs.iter().any(|(id, range)| id % 2 == 1 && range.start == offset) {
                     return Err(format!("the kernel at {offset} begins no blob of {:?}", weights.blobs));
                 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use ferrane_hwx::registers::{self, Field, Generation, Kind, Register, Stream};
+use ferrane_hwx::registers::{self, Field, FieldKind, Generation, RecordFormat, Register};
 
 const INTRODUCTION: &str = "\
 # Registers of the engine
@@ -16,12 +16,12 @@ A field is `Name[high:low]`; one marked *in place* keeps its place in the word, 
 fn bits(field: &Field) -> String {
     let place = if field.hi == field.lo { field.hi.to_string() } else { format!("{}:{}", field.hi, field.lo) };
     let kind = match field.kind {
-        Kind::Number if field.in_place => " in place".to_string(),
-        Kind::Number => String::new(),
-        Kind::Float16 => " fp16".to_string(),
-        Kind::Float19 => " upper 19 bits of an fp32".to_string(),
-        Kind::Float32 => " fp32".to_string(),
-        Kind::Named(names) => {
+        FieldKind::Number if field.in_place => " in place".to_string(),
+        FieldKind::Number => String::new(),
+        FieldKind::Float16 => " fp16".to_string(),
+        FieldKind::Float19 => " upper 19 bits of an fp32".to_string(),
+        FieldKind::Float32 => " fp32".to_string(),
+        FieldKind::Named(names) => {
             let names: Vec<String> = names.iter().map(|(value, name)| format!("{value} {name}")).collect();
             format!(" ({})", names.join(", "))
         }
@@ -41,13 +41,13 @@ fn generation(out: &mut String, g: &Generation) {
     let _ = writeln!(out, "\n## {}\n", g.name.to_uppercase());
     let chips = if g.chips.is_empty() { String::new() } else { format!(", {}", g.chips) };
     let _ = write!(out, "Subtype {}, descriptor version {}{chips}. ", g.subtype, g.version);
-    match g.stream {
-        Stream::None => {
+    match g.record_format {
+        RecordFormat::Unknown => {
             let _ = writeln!(out, "Nobody has said how its descriptors are written.");
             return;
         }
-        Stream::Bytes => out.push_str("Records at byte addresses"),
-        Stream::Words => out.push_str("Packets at word addresses"),
+        RecordFormat::ByteAddressed => out.push_str("Records at byte addresses"),
+        RecordFormat::WordAddressed => out.push_str("Packets at word addresses"),
     }
     let _ = write!(out, "; a header of {} words", g.header_words);
     if let Some((word, bit)) = g.extra {

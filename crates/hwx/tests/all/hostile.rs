@@ -1,11 +1,11 @@
-//! Files that are broken on purpose: a reader says so, or reads what is there; it never panics and never takes memory out of
-//! proportion.
+//! Files that are broken on purpose: a reader says so, or reads what is there; it never panics and
+//! never takes memory out of proportion.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use ferrane_hwx::container::{Bindings, Hwx};
-use ferrane_hwx::disasm;
+use ferrane_hwx::describe;
 use ferrane_hwx::registers;
 use ferrane_hwx::task;
 use ferrane_hwx::weights::Lanes;
@@ -21,7 +21,8 @@ thread_local! {
     static MOST: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; the counters are plain numbers of the thread.
+// SAFETY: every call goes to the system's allocator unchanged; the counters are plain numbers of
+// the thread.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = HELD.try_with(|held| {
@@ -62,10 +63,10 @@ fn look(bytes: &[u8]) {
     }
     let symbols: usize = hwx.symbols().iter().map(|t| t.symbols.len()).sum();
     assert!(symbols <= bytes.len() / 16);
-    for (section, first) in hwx.texts() {
+    for (section, first) in hwx.task_sections() {
         if let (Ok(tasks), Some(generation)) = (hwx.tasks(&section, first), hwx.generation()) {
             for task in tasks {
-                assert_eq!(task.encode(generation.stream).len(), task.len());
+                assert_eq!(task.encode(generation.record_format).len(), task.len());
                 task.registers();
                 if let Ok(lanes) = Lanes::of_task(generation, &task) {
                     let _ = lanes.unpack(bytes);
@@ -73,15 +74,15 @@ fn look(bytes: &[u8]) {
             }
         }
     }
-    assert_eq!(disasm::diff(&hwx, &hwx), []);
-    disasm::words(&hwx, disasm::Detail { registers: true });
-    disasm::json(&hwx);
-    disasm::dot(&hwx);
-    disasm::svg(&hwx);
+    assert_eq!(describe::diff(&hwx, &hwx), []);
+    describe::prose(&hwx, describe::Detail { registers: true });
+    describe::json(&hwx);
+    describe::dot(&hwx);
+    describe::svg(&hwx);
 }
 
-/// Descriptors are two words where they are least, and a register has a name of some letters in the report and in what is made of
-/// it: the widest of all is JSON.
+/// Descriptors are two words where they are least, and a register has a name of some letters in the
+/// report and in what is made of it: the widest of all is JSON.
 pub fn bound(length: usize) -> usize {
     128 * length + (1 << 20)
 }
@@ -198,7 +199,7 @@ fn made_files_are_read_whole() {
             1 => assert_eq!(ports, [("image", vec![5]), ("probs@output", vec![4])]),
             _ => assert_eq!(ports, [("x", vec![20]), ("y", vec![24])]),
         }
-        let (section, first) = hwx.texts().pop().unwrap();
+        let (section, first) = hwx.task_sections().pop().unwrap();
         assert_eq!(hwx.tasks(&section, first).unwrap().len(), 2);
         look(&bytes);
     }
@@ -230,7 +231,8 @@ fn errors_say_what_and_where() {
     refused(&word(20, u32::MAX), "E0701", 20, "beyond the file");
     let end = Hwx::read(&synthetic::h13()).unwrap().body_offset() as u64;
     refused(&word(16, 99), "E0702", end, "end before their number");
-    // The second command is the segment __TEXT: its size, its number of sections, the place and the relocations of __text.
+    // The second command is the segment __TEXT: its size, its number of sections, the place and the
+    // relocations of __text.
     refused(&word(0x6c, 12), "E0702", 0x68, "0x48 bytes at least");
     refused(&word(0x6c, 0xe9), "E0702", 0x68, "cannot have 0xe9 bytes");
     refused(&word(0xa8, 3), "E0702", 0x68, "3 sections");
@@ -244,13 +246,13 @@ fn errors_say_what_and_where() {
         let mut bytes = synthetic::h13();
         change(&mut bytes);
         let hwx = Hwx::read(&bytes).unwrap();
-        let (section, first) = hwx.texts().pop().unwrap();
+        let (section, first) = hwx.task_sections().pop().unwrap();
         let error = hwx.tasks(&section, first).expect_err(part);
         assert_eq!((error.code.to_string().as_str(), error.offset), ("E0704", Some(offset)), "{error}");
         assert!(error.to_string().contains(part), "{error}");
     };
-    // The pointer of a chain that would never end, or leaves the section; a record that is longer than its descriptor; the length
-    // of the first descriptor.
+    // The pointer of a chain that would never end, or leaves the section; a record that is longer
+    // than its descriptor; the length of the first descriptor.
     tasks(&word(0x201c, 0x100), 0x2000, "is not behind this one");
     tasks(&word(0x201c, 0x3000), 0x2000, "the next descriptor, at 0x3000");
     tasks(&word(0x2128 - 4, 0xfc00_0000), 0x2124, "of 64 words, reaches beyond its descriptor");

@@ -1,8 +1,9 @@
 //! All tests of the crate that need more than one module.
 
 mod anec;
-mod build;
+mod builder;
 mod bundle;
+mod describe;
 mod docs;
 mod hostile;
 mod round_trip;
@@ -10,5 +11,5 @@ mod samples;
 mod surfaces;
 mod synthetic;
 mod tables;
-mod told;
+
 mod weights;

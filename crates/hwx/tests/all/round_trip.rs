@@ -1,7 +1,7 @@
 //! What is disassembled assembles to the same bytes, and what is edited to what was meant.
 
 use ferrane_hwx::container::{Bindings, Hwx};
-use ferrane_hwx::{asm, disasm, registers};
+use ferrane_hwx::{registers, text};
 use ferrane_testdata::Suite;
 use proptest::prelude::*;
 
@@ -10,8 +10,8 @@ use crate::{samples, synthetic};
 /// The text of a file and the file that it makes.
 fn there_and_back(bytes: &[u8]) -> Result<String, String> {
     let hwx = Hwx::read(bytes).map_err(|e| e.to_string())?;
-    let text = disasm::text(&hwx);
-    let back = asm::assemble(&text).map_err(|problems| {
+    let text = text::print(&hwx);
+    let back = text::assemble(&text).map_err(|problems| {
         let source = ferrane_diag::Source::new("text", &text);
         problems.render(&source, false)
     })?;
@@ -50,9 +50,9 @@ fn made_files_assemble_to_their_bytes() {
 
 /// What a person would change, in a text that says the rest.
 fn edited(bytes: &[u8], from: &str, to: &str) -> Result<Hwx, String> {
-    let text = disasm::text(&Hwx::read(bytes).unwrap());
+    let text = text::print(&Hwx::read(bytes).unwrap());
     assert!(text.contains(from), "{from} is not in\n{text}");
-    asm::assemble(&text.replacen(from, to, 1)).map_err(|e| e.to_string())
+    text::assemble(&text.replacen(from, to, 1)).map_err(|e| e.to_string())
 }
 
 #[test]
@@ -61,13 +61,14 @@ fn a_field_is_edited() {
     let h13 = registers::by_name("h13").unwrap();
     let conv = h13.address("Common", "ConvCfg").unwrap();
     let value = |hwx: &Hwx| {
-        let (section, first) = hwx.texts().pop().unwrap();
+        let (section, first) = hwx.task_sections().pop().unwrap();
         hwx.tasks(&section, first).unwrap()[0].register(h13, conv).unwrap()
     };
     assert_eq!(value(&before), 0x5000_a021);
     for edit in ["ConvCfg { Kw = 3; Kh = 3;", "ConvCfg.Kw = 3\nConvCfg.Kh = 3\nConvCfg {"] {
         let from = if edit.ends_with('{') { "ConvCfg {" } else { "ConvCfg { Kw = 1; Kh = 1;" };
-        // Later statements win, so an assignment before the block has no effect on what the block says.
+        // Later statements win, so an assignment before the block has no effect on what the block
+        // says.
         let wanted = if edit.ends_with('{') { 0x5000_a021 } else { 0x5000_a063 };
         assert_eq!(value(&edited(&synthetic::h13(), from, edit).unwrap()), wanted);
     }
@@ -85,11 +86,12 @@ fn a_field_is_edited() {
     edited(&synthetic::h13(), "OpMode = conv", "OpMode = bypass").unwrap();
 }
 
-/// A register that is added makes the descriptor longer: the next one moves, and the chain and lengths follow.
+/// A register that is added makes the descriptor longer: the next one moves, and the chain and
+/// lengths follow.
 #[test]
 fn a_register_is_added() {
     let longer = |text: String| {
-        let old = Hwx::read(&synthetic::h16()).unwrap().texts()[0].0.size;
+        let old = Hwx::read(&synthetic::h16()).unwrap().task_sections()[0].0.size;
         text.replacen(
             "        dense 0x4 words 3 {",
             "        dense 0x24 { NumGroups = 4 }\n        dense 0x4 words 3 {",
@@ -97,9 +99,9 @@ fn a_register_is_added() {
         )
         .replace(&format!("size = {old:#x}"), &format!("size = {:#x}", old + 16))
     };
-    let text = longer(disasm::text(&Hwx::read(&synthetic::h16()).unwrap()));
-    let hwx = asm::assemble(&text).unwrap();
-    let (section, first) = hwx.texts().pop().unwrap();
+    let text = longer(text::print(&Hwx::read(&synthetic::h16()).unwrap()));
+    let hwx = text::assemble(&text).unwrap();
+    let (section, first) = hwx.task_sections().pop().unwrap();
     let tasks = hwx.tasks(&section, first).unwrap();
     let h16 = hwx.generation().unwrap();
     assert_eq!(tasks[0].register(h16, 0x24), Some(4));
@@ -126,13 +128,13 @@ fn what_follows_may_be_left_out() {
             task { Identity.EON = 1 }
         }
     "#;
-    let hwx = asm::assemble(text).map_err(|e| e.render(&ferrane_diag::Source::new("text", text), false)).unwrap();
+    let hwx = text::assemble(text).map_err(|e| e.render(&ferrane_diag::Source::new("text", text), false)).unwrap();
     let program = &hwx.programs()[0];
     let port = Bindings::of(&hwx, program).ports.remove(0);
     assert_eq!((port.name.as_str(), port.bars.as_slice()), ("y@output", &[4][..]));
     assert_eq!(program.name, "net");
     assert_eq!(port.tensor.unwrap().name, "y");
-    let (section, _) = hwx.texts().pop().unwrap();
+    let (section, _) = hwx.task_sections().pop().unwrap();
     let tasks = hwx.tasks(&section, Some(12)).unwrap();
     assert_eq!(tasks.iter().map(|t| (t.offset, t.len())).collect::<Vec<_>>(), [(0, 12), (0x100, 10)]);
     assert_eq!((tasks[0].header[1] >> 16, tasks[0].header[7], tasks[1].header[7]), (9, 0x100, 0));
@@ -154,7 +156,7 @@ fn sizes_of_short_texts_are_bounded() {
         far,
     ];
     for text in texts {
-        let message = asm::assemble(&text).err().map(|e| e.to_string()).unwrap_or_default();
+        let message = text::assemble(&text).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(message.contains("E071"), "{message} of {}", &text[..60.min(text.len())]);
     }
 }
@@ -213,14 +215,14 @@ proptest! {
     #[test]
     fn changed_texts_are_assembled_or_refused(which in any::<bool>(), cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), "[ -~\n]{0,6}"), 1..6)) {
         let bytes = if which { synthetic::h13() } else { synthetic::h16() };
-        let mut text: Vec<char> = disasm::text(&Hwx::read(&bytes).unwrap()).chars().collect();
+        let mut text: Vec<char> = text::print(&Hwx::read(&bytes).unwrap()).chars().collect();
         for (at, length, new) in cuts {
             let at = at.index(text.len());
             let end = (at + length.index(8)).min(text.len());
             text.splice(at..end, new.chars());
         }
         let text: String = text.into_iter().collect();
-        if let Ok(hwx) = asm::assemble(&text) {
+        if let Ok(hwx) = text::assemble(&text) {
             prop_assert!(Hwx::read(&hwx.write()).is_ok());
         }
     }

@@ -1,10 +1,11 @@
-//! Every sample of the test data: what it says is what an independent program decoded, and reading and writing gives it back.
+//! Every sample of the test data: what it says is what an independent program decoded, and reading
+//! and writing gives it back.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ferrane_hwx::container::{Bindings, Direction, Hwx, Kind};
-use ferrane_hwx::registers::{self, Stream};
+use ferrane_hwx::container::{Bindings, CommandKind, Direction, Hwx};
+use ferrane_hwx::registers::{self, RecordFormat};
 use ferrane_hwx::task::{self, Task};
 use ferrane_testdata::Suite;
 use serde_json::Value;
@@ -42,7 +43,8 @@ pub fn payloads(suite: &Suite) -> BTreeMap<String, Value> {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Descriptors and constants of a payload; `None` for one that is not there. An error where descriptors cannot be followed.
+/// Descriptors and constants of a payload; `None` for one that is not there. An error where
+/// descriptors cannot be followed.
 pub fn payload(suite: &Suite, name: &str, wanted: &Value) -> Option<(ferrane_hwx::Result<Vec<Task>>, Vec<u8>)> {
     let bytes = std::fs::read(suite.folder().join(name)).ok()?;
     let number = |key: &str| wanted[key].as_u64().expect("a number") as usize;
@@ -167,11 +169,11 @@ fn threads(hwx: &Hwx, wanted: &Value) -> Result<(), String> {
 fn tasks(hwx: &Hwx, wanted: &Value) -> Result<(), String> {
     let generation = hwx.generation().ok_or("no generation")?;
     let mut all = Vec::new();
-    for (section, first) in hwx.texts() {
+    for (section, first) in hwx.task_sections() {
         let tasks = hwx.tasks(&section, first).map_err(|e| e.to_string())?;
         let text = hwx.content(&section);
         for task in &tasks {
-            let bytes: Vec<u8> = task.encode(generation.stream).iter().flat_map(|w| w.to_le_bytes()).collect();
+            let bytes: Vec<u8> = task.encode(generation.record_format).iter().flat_map(|w| w.to_le_bytes()).collect();
             same("length", bytes.len(), 4 * task.len())?;
             same("a task's bytes", text.get(task.offset..task.offset + bytes.len()), Some(&bytes[..]))?;
         }
@@ -193,7 +195,7 @@ fn tasks(hwx: &Hwx, wanted: &Value) -> Result<(), String> {
             .collect();
         let mut set = found.registers();
         // Records at byte addresses cover whole blocks; the expectation leaves out what is 0.
-        if generation.stream == Stream::Bytes {
+        if generation.record_format == RecordFormat::ByteAddressed {
             set.retain(|_, value| *value != 0);
         }
         same(&format!("registers at {:#x}", found.offset), set, registers)?;
@@ -239,7 +241,7 @@ fn bindings(hwx: &Hwx) -> Result<(), String> {
     for program in hwx.programs() {
         let bindings = Bindings::of(hwx, &program);
         let mut used = std::collections::BTreeSet::new();
-        for (section, first) in hwx.texts() {
+        for (section, first) in hwx.task_sections() {
             for task in hwx.tasks(&section, first).map_err(|e| e.to_string())? {
                 for record in &task.records {
                     if let task::Record::Address { slot, .. } = record {
@@ -263,7 +265,7 @@ fn bindings(hwx: &Hwx) -> Result<(), String> {
             let section = hwx.sections().into_iter().find(|s| Some(s.addr) == port.address);
             same("its section", section.map(|s| s.flags), Some(flags))?;
         }
-        same("tensors", bindings.ports.len(), hwx.of_kind(Kind::Tensor).count())?;
+        same("tensors", bindings.ports.len(), hwx.of_kind(CommandKind::Tensor).count())?;
     }
     Ok(())
 }
@@ -291,7 +293,8 @@ fn payloads_have_the_tasks_that_were_counted() {
             same("the last task", tasks.last().and_then(|t| head(t, "EON")), Some(1))?;
             for (i, task) in tasks.iter().enumerate() {
                 same("TID", head(task, "TID"), Some(i as u32))?;
-                let bytes: Vec<u8> = task.encode(Stream::Bytes).iter().flat_map(|w| w.to_le_bytes()).collect();
+                let bytes: Vec<u8> =
+                    task.encode(RecordFormat::ByteAddressed).iter().flat_map(|w| w.to_le_bytes()).collect();
                 same("a task's bytes", &text[task.offset..task.offset + bytes.len()], &bytes[..])?;
             }
             Ok(())

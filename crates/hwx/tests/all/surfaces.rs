@@ -1,17 +1,17 @@
 //! Surfaces, against the tensors of all samples.
 
 use ferrane_hwx::Hwx;
-use ferrane_hwx::container::{Tensor, Use};
-use ferrane_hwx::surface::{PAGE, Surface};
+use ferrane_hwx::container::{BarUse, TensorView};
+use ferrane_hwx::surface::{PAGE, SurfaceLayout};
 use ferrane_testdata::Suite;
 use proptest::prelude::*;
 
 use crate::samples;
 
-fn check(hwx: &Hwx, tensor: &Tensor) -> Result<(), String> {
-    let surface = Surface::of(tensor).map_err(|e| e.to_string())?;
+fn check(hwx: &Hwx, tensor: &TensorView) -> Result<(), String> {
+    let surface = SurfaceLayout::of_tensor(tensor).map_err(|e| e.to_string())?;
     let [n, c, h, w, _] = tensor.nchwd;
-    let own = Surface::fp16([n, c, h, w]).map_err(|e| e.to_string())?;
+    let own = SurfaceLayout::fp16([n, c, h, w]).map_err(|e| e.to_string())?;
     if tensor.type_name() == "fp16" && surface != own {
         return Err(format!("{own:?}, not {surface:?}"));
     }
@@ -20,7 +20,7 @@ fn check(hwx: &Hwx, tensor: &Tensor) -> Result<(), String> {
     }
     // The segment around a tensor is its buffer.
     let bound = ferrane_hwx::container::Bindings::of(hwx, &hwx.programs()[0]);
-    let held = |u: &Use| matches!(u, Use::Port(name) if *name == tensor.symbol || *name == tensor.name);
+    let held = |u: &BarUse| matches!(u, BarUse::Port(name) if *name == tensor.symbol || *name == tensor.name);
     let address = bound.bars.iter().find(|b| held(&b.holds)).map(|b| b.address);
     let segment = hwx.segments().into_iter().find(|s| Some(s.vmaddr) == address);
     match segment {
@@ -46,9 +46,9 @@ fn tensors_of_samples() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    assert!(Surface::fp16([1, 1, 1, 0]).is_err());
-    assert!(Surface::fp16([u32::MAX; 4]).is_err());
-    let surface = Surface::fp16([1, 64, 8, 1]).unwrap();
+    assert!(SurfaceLayout::fp16([1, 1, 1, 0]).is_err());
+    assert!(SurfaceLayout::fp16([u32::MAX; 4]).is_err());
+    let surface = SurfaceLayout::fp16([1, 64, 8, 1]).unwrap();
     assert_eq!((surface.row, surface.plane, surface.buffer_bytes()), (64, 512, 2 * PAGE));
     assert!(surface.untile(&[0; 100]).is_err() && surface.tile(&[0; 3], &mut [0; 0x8000]).is_err());
     let error = surface.tile(&[0; 1024], &mut [0; 0x7fff]).unwrap_err();
@@ -60,7 +60,7 @@ proptest! {
     fn interleaved_channels_stand_side_by_side(c in 1u32..20, h in 1u32..4, w in 1u32..20, side in 1u32..9) {
         let (row, planes) = (u64::from(2 * w * side).next_multiple_of(64), u64::from(c.div_ceil(side)));
         let plane = row * u64::from(h);
-        let surface = Surface { nchw: [1, c, h, w], element: 2, interleave: side, row, plane, batch: planes * plane };
+        let surface = SurfaceLayout { nchw: [1, c, h, w], element: 2, interleave: side, row, plane, batch: planes * plane };
         let numbers = 0..(c * h * w) as u16;
         let dense: Vec<u8> = numbers.flat_map(|i| (i + 1).to_le_bytes()).collect();
         let mut bytes = vec![0xee; surface.bytes() as usize];
@@ -78,7 +78,7 @@ proptest! {
 
     #[test]
     fn untiling_is_the_inverse(n in 1u32..3, c in 1u32..6, h in 1u32..6, w in 1u32..80) {
-        let surface = Surface::fp16([n, c, h, w]).unwrap();
+        let surface = SurfaceLayout::fp16([n, c, h, w]).unwrap();
         let dense: Vec<u8> = (0..surface.dense_bytes()).map(|i| i as u8 | 1).collect();
         let mut bytes = vec![0xee; surface.buffer_bytes() as usize];
         surface.tile(&dense, &mut bytes).unwrap();

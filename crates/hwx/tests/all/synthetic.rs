@@ -1,5 +1,6 @@
-//! Files made here, so that tests do not depend on the test data: one of H13 with two chained tasks, one of H16 with every kind of
-//! packet. The bytes are written one by one, not by the crate's own writer.
+//! Files made here, so that tests do not depend on the test data: one of H13 with two chained
+//! tasks, one of H16 with every kind of packet. The bytes are written one by one, not by the
+//! crate's own writer.
 
 /// Little-endian bytes that grow.
 #[derive(Default)]
@@ -155,7 +156,8 @@ fn h13_task(id: u32, last: bool, next: u32, next_words: u32) -> Vec<u32> {
     words
 }
 
-/// A program of H13, as macOS 12 writes it: the text first, outputs before inputs among the BARs, and a command that nobody knows.
+/// A program of H13, as macOS 12 writes it: the text first, outputs before inputs among the BARs,
+/// and a command that nobody knows.
 pub fn h13() -> Vec<u8> {
     let length = h13_task(0, false, 0x300, 1).len() as u32;
     let first = h13_task(0, false, 0x300, length);
@@ -220,8 +222,8 @@ pub fn h13() -> Vec<u8> {
     file(0xbeef_face, 4, &commands, 0x4000, &contents)
 }
 
-/// A program of H16 under the other magic number: a task of the convolution engines, and one of the planar engine with one more
-/// word in its header.
+/// A program of H16 under the other magic number: a task of the convolution engines, and one of the
+/// planar engine with one more word in its header.
 pub fn h16() -> Vec<u8> {
     let mut text = vec![1, 0, 0, 0];
     let mut first = vec![0, 0, 0x68, 0, 0xf_f868, 0, 0, 1, 0x5_0001];

@@ -2,9 +2,9 @@
 
 use ferrane_arith::Rounding;
 use ferrane_hwx::Hwx;
-use ferrane_hwx::disasm::{Place, Report};
+use ferrane_hwx::describe::{HwxReport, NamedLocation};
 use ferrane_hwx::registers;
-use ferrane_hwx::table::{BYTES, Mode, SAMPLES, Table, Tail};
+use ferrane_hwx::table::{BYTES, FunctionTable, SAMPLES, TableMode, Tail};
 use ferrane_testdata::Suite;
 use half::f16;
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ fn gelu(x: f64) -> f64 {
 }
 
 /// A table's value, as the engine comes to it.
-fn value(table: &Table, x: f16) -> Option<f16> {
+fn value(table: &FunctionTable, x: f16) -> Option<f16> {
     let (bytes, mut halfwords) = (table.encode(), [0; 43]);
     for (half, bytes) in halfwords.iter_mut().zip(bytes.chunks_exact(2)) {
         *half = u16::from_le_bytes([bytes[0], bytes[1]]);
@@ -39,28 +39,30 @@ fn value(table: &Table, x: f16) -> Option<f16> {
 /// A function and a distance from it.
 type Meaning = (fn(f64) -> f64, f64);
 
-/// What a table of a file stands for, and how far from it a table may be: steps of 1/2 to 1/32 with straight lines between them miss
-/// a function by the square of the step over eight times its curvature.
-fn stands_for(file: &str, mode: Mode) -> Option<Meaning> {
+/// What a table of a file stands for, and how far from it a table may be: steps of 1/2 to 1/32 with
+/// straight lines between them miss a function by the square of the step over eight times its
+/// curvature.
+fn stands_for(file: &str, mode: TableMode) -> Option<Meaning> {
     let has = |part: &str| file.contains(part);
     Some(match mode {
-        // Relative to the value: steps of 1/32, curvature 2 ln² 2, and sample and result are each rounded by up to 2^-11.
-        Mode::Exp2 => (f64::exp2, 1.2e-3),
+        // Relative to the value: steps of 1/32, curvature 2 ln² 2, and sample and result are each
+        // rounded by up to 2^-11.
+        TableMode::Exp2 => (f64::exp2, 1.2e-3),
         // Steps of 1/8, curvature 0.77.
-        Mode::Odd if has("tanh") => (f64::tanh, 2e-3),
+        TableMode::Odd if has("tanh") => (f64::tanh, 2e-3),
         // A sigmoid less 1/2, which the next task adds; steps of 1/4, curvature 0.1.
-        Mode::Odd if has("sigmoid") || has("silu") => (|x| sigmoid(x) - 0.5, 1e-3),
+        TableMode::Odd if has("sigmoid") || has("silu") => (|x| sigmoid(x) - 0.5, 1e-3),
         // Steps of 1/2, curvature 0.096, and rounding.
-        Mode::Centred if has("sigmoid") => (sigmoid, 3.6e-3),
+        TableMode::Centered if has("sigmoid") => (sigmoid, 3.6e-3),
         // Steps of 1/4, curvature 0.8; samples are fitted.
-        Mode::Centred if has("gelu") => (gelu, 9e-3),
+        TableMode::Centered if has("gelu") => (gelu, 9e-3),
         _ => return None,
     })
 }
 
 fn check(file: &str, bytes: &[u8]) -> Result<(), String> {
     let bytes: &[u8; BYTES] = bytes.first_chunk().ok_or("no room for a table")?;
-    let table = Table::decode(bytes);
+    let table = FunctionTable::decode(bytes);
     if table.encode() != *bytes {
         return Err("written back it differs".to_string());
     }
@@ -74,7 +76,7 @@ fn check(file: &str, bytes: &[u8]) -> Result<(), String> {
             if wanted > 60000.0 || wanted < 2f64.powi(-24) { continue } else { return Err(format!("{y} at {x}")) }
         }
         // What fp16 has between its smallest numbers is no fault of the table.
-        let scale = if table.mode == Mode::Exp2 { wanted.max(2f64.powi(-14)) } else { 1f64.max(wanted.abs()) };
+        let scale = if table.mode == TableMode::Exp2 { wanted.max(2f64.powi(-14)) } else { 1f64.max(wanted.abs()) };
         let miss = (y.to_f64() - wanted).abs() / scale;
         if miss > worst.0 {
             worst = (miss, x.to_f64());
@@ -88,8 +90,8 @@ fn tables_of_programs() {
     let Some(mut suite) = Suite::open("hwx-tables", "hwx") else { return };
     for (name, bytes) in samples::programs(&suite) {
         let Ok(hwx) = Hwx::read(&bytes) else { continue };
-        for task in Report::of(&hwx).texts.iter().flat_map(|t| &t.tasks) {
-            let Some(Place::Buffer { name: section, offset }) = &task.table else { continue };
+        for task in HwxReport::of(&hwx).texts.iter().flat_map(|t| &t.tasks) {
+            let Some(NamedLocation::Buffer { name: section, offset }) = &task.table else { continue };
             let found = hwx.sections().into_iter().find(|s| s.label() == *section);
             let content = found.as_ref().map_or(&[][..], |s| hwx.content(s));
             let result = check(&name, content.get(*offset as usize..).unwrap_or(&[]));
@@ -120,27 +122,27 @@ fn tables_of_payloads() {
 /// What is made of a function stands for it as the compiler's tables do.
 #[test]
 fn made_tables_stand_for_their_functions() {
-    let near = |table: &Table, function: fn(f64) -> f64, bound: f64| {
+    let near = |table: &FunctionTable, function: fn(f64) -> f64, bound: f64| {
         for x in (-400..=400).map(|i| f16::from_f64(f64::from(i) / 16.0)) {
             let (found, wanted) = (value(table, x).unwrap().to_f64(), function(x.to_f64()));
             assert!((found - wanted).abs() <= bound * wanted.abs().max(1.0), "{found}, not {wanted}, at {x}");
         }
-        assert_eq!(Table::decode(&table.encode()), *table);
+        assert_eq!(FunctionTable::decode(&table.encode()), *table);
     };
-    let made = Table::centred(sigmoid, 1, Tail::Constant(0.0), Tail::Constant(1.0)).unwrap();
+    let made = FunctionTable::centered(sigmoid, 1, Tail::Constant(0.0), Tail::Constant(1.0)).unwrap();
     near(&made, sigmoid, 3.5e-3);
-    near(&Table::centred(gelu, 2, Tail::Constant(0.0), Tail::Line(1.0, 0.0)).unwrap(), gelu, 1e-2);
-    let tanh = Table::odd(f64::tanh, 3, Tail::Constant(1.0)).unwrap();
+    near(&FunctionTable::centered(gelu, 2, Tail::Constant(0.0), Tail::Line(1.0, 0.0)).unwrap(), gelu, 1e-2);
+    let tanh = FunctionTable::odd(f64::tanh, 3, Tail::Constant(1.0)).unwrap();
     near(&tanh, f64::tanh, 2e-3);
     assert_eq!(value(&tanh, f16::NEG_INFINITY), Some(f16::NEG_ONE));
     assert_eq!((made.samples[0], made.samples[16]), (f16::from_f64(sigmoid(-8.0)), f16::from_f32(0.5)));
     assert_eq!(made.samples[SAMPLES - 1], f16::from_f64(sigmoid(8.0)));
-    assert!(Table::centred(f64::ln, 1, Tail::Constant(0.0), Tail::Constant(1.0)).is_err());
-    assert!(Table::odd(f64::tanh, 15, Tail::Constant(0.0)).is_err());
+    assert!(FunctionTable::centered(f64::ln, 1, Tail::Constant(0.0), Tail::Constant(1.0)).is_err());
+    assert!(FunctionTable::odd(f64::tanh, 15, Tail::Constant(0.0)).is_err());
     // A mode that nobody has explained is kept.
-    let other = Table { mode: Mode::Other(0x7f), ..made };
+    let other = FunctionTable { mode: TableMode::Other(0x7f), ..made };
     assert!(value(&other, f16::ONE).is_none());
-    assert_eq!(Table::decode(&other.encode()), other);
+    assert_eq!(FunctionTable::decode(&other.encode()), other);
 }
 
 proptest! {
@@ -151,7 +153,7 @@ proptest! {
         bytes.chunks_exact_mut(4).zip(words).for_each(|(b, w)| b.copy_from_slice(&w.to_le_bytes()));
         // Modes and distances that are known as often as all others.
         bytes[82..86].copy_from_slice(&[mode % 8, 0, [1, 2, 0x60, 0x0a, mode][usize::from(mode) % 5], 0]);
-        let table = Table::decode(&bytes);
+        let table = FunctionTable::decode(&bytes);
         prop_assert_eq!(table.encode(), bytes);
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ferrane_hwx::Hwx;
-use ferrane_hwx::container::{Bindings, Section, Use};
-use ferrane_hwx::registers::{self, Generation, Stream};
+use ferrane_hwx::container::{BarUse, Bindings, Section};
+use ferrane_hwx::registers::{self, Generation, RecordFormat};
 use ferrane_hwx::symbol;
 use ferrane_hwx::task::Task;
-use ferrane_hwx::weights::{Geometry, LANES, Lanes, PASS, TABLE, pack};
+use ferrane_hwx::weights::{FilterShape, LANES, Lanes, PASS_ROWS, TABLE_BYTES, pack};
 use ferrane_testdata::Suite;
 use half::f16;
 use proptest::prelude::*;
@@ -35,8 +35,8 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Resu
 /// A name, channels, the section, and the bits of weight `i`.
 type Case = (String, u32, Vec<u16>, fn(u32) -> u16);
 
-/// Kernel sections of 1×1 convolutions of C to C channels whose weight `i` is known: what was packed is the section, and unpacking
-/// gives the weights.
+/// Kernel sections of 1×1 convolutions of C to C channels whose weight `i` is known: what was
+/// packed is the section, and unpacking gives the weights.
 #[test]
 fn kernel_sections_of_known_weights() {
     let Some(mut suite) = Suite::open("hwx-weights", "hwx/mil_infer") else { return };
@@ -53,7 +53,7 @@ fn kernel_sections_of_known_weights() {
     }
     for (name, channels, section, weight) in cases {
         let check = || {
-            let geometry = Geometry::new(channels, channels, 1, 1).map_err(|e| e.to_string())?;
+            let geometry = FilterShape::new(channels, channels, 1, 1).map_err(|e| e.to_string())?;
             let weights: Vec<f16> = (0..channels * channels).map(|i| f16::from_bits(weight(i))).collect();
             let packed = pack(&weights, geometry).map_err(|e| e.to_string())?;
             same("packed", halves(&packed) == section, true)?;
@@ -68,8 +68,8 @@ fn kernel_sections_of_known_weights() {
 
 /// The section that the kernel of a task lies in.
 fn kernel_section(hwx: &Hwx, generation: &Generation, bindings: &Bindings, task: &Task) -> Option<Section> {
-    let bar = match generation.stream {
-        Stream::Bytes => task.head(generation, "KernelBars", "KBase0")?,
+    let bar = match generation.record_format {
+        RecordFormat::ByteAddressed => task.head(generation, "KernelBars", "KBase0")?,
         _ => {
             let base = generation.address("KernelDMASrc", "KernelBaseLo")?;
             task.records.iter().find_map(|r| match r {
@@ -80,11 +80,12 @@ fn kernel_section(hwx: &Hwx, generation: &Generation, bindings: &Bindings, task:
             })?
         }
     };
-    let Some(Use::Constants(name)) = bindings.holds(bar) else { return None };
+    let Some(BarUse::Constants(name)) = bindings.holds(bar) else { return None };
     hwx.sections().into_iter().find(|s| s.label() == *name)
 }
 
-/// What the makers of samples put in: numbers that count, as bit patterns or as values, with some zeros in front.
+/// What the makers of samples put in: numbers that count, as bit patterns or as values, with some
+/// zeros in front.
 fn counts(weights: &[f16]) -> bool {
     let rest = &weights[weights.iter().position(|w| w.to_bits() != 0).unwrap_or(0).saturating_sub(1)..];
     let bits = rest.windows(2).map(|w| i64::from(w[1].to_bits()) - i64::from(w[0].to_bits()));
@@ -93,8 +94,8 @@ fn counts(weights: &[f16]) -> bool {
     all(bits.map(|s| s as f64).collect()) || all(values.map(f64::from).collect())
 }
 
-/// Every convolution of every sample: the registers' lanes are read, and what is read gives the same bytes when it is written;
-/// all lanes of a section together are the whole section.
+/// Every convolution of every sample: the registers' lanes are read, and what is read gives the
+/// same bytes when it is written; all lanes of a section together are the whole section.
 #[test]
 fn convolutions_of_samples() {
     let Some(mut suite) = Suite::open("hwx-weights-samples", "hwx") else { return };
@@ -104,7 +105,7 @@ fn convolutions_of_samples() {
         let bindings = Bindings::of(&hwx, &program);
         let mut written: BTreeMap<u32, (Vec<u8>, u64)> = BTreeMap::new();
         let mut first = None;
-        for (text, words) in hwx.texts() {
+        for (text, words) in hwx.task_sections() {
             for task in hwx.tasks(&text, words).unwrap_or_default() {
                 let Some(section) = kernel_section(&hwx, generation, &bindings, &task) else { continue };
                 let lanes = match Lanes::of_task(generation, &task) {
@@ -131,7 +132,8 @@ fn convolutions_of_samples() {
                     *end = lanes.end();
                     // Weights of one value say nothing about their order.
                     let other = weights.iter().any(|w| *w != weights[0]);
-                    // Kernels of one file count alike; a file with other weights than such ones is only written back.
+                    // Kernels of one file count alike; a file with other weights than such ones is
+                    // only written back.
                     let known = *first.get_or_insert(counts(&weights));
                     if other && known { same("the weights count", counts(&weights), true) } else { Ok(()) }
                 };
@@ -148,8 +150,8 @@ fn convolutions_of_samples() {
     suite.finish();
 }
 
-/// Names of kernels of H16: 1×1 convolutions whose weights came from one blob file, one behind the other with 64 bytes of metadata
-/// in front of each. The first weights begin at 128.
+/// Names of kernels of H16: 1×1 convolutions whose weights came from one blob file, one behind the
+/// other with 64 bytes of metadata in front of each. The first weights begin at 128.
 #[test]
 fn kernels_are_named_as_the_compiler_does() {
     let Some(mut suite) = Suite::open("hwx-symbols", "hwx") else { return };
@@ -158,17 +160,17 @@ fn kernels_are_named_as_the_compiler_does() {
         let (Some(generation), true) = (hwx.generation(), hwx.subtype == 7) else { continue };
         let names: Vec<String> = hwx.symbols().iter().flat_map(|t| &t.symbols).map(|s| s.text().into_owned()).collect();
         let mut data = 128;
-        for task in hwx.texts().iter().flat_map(|(text, words)| hwx.tasks(text, *words).unwrap_or_default()) {
+        for task in hwx.task_sections().iter().flat_map(|(text, words)| hwx.tasks(text, *words).unwrap_or_default()) {
             let Ok(lanes) = Lanes::of_task(generation, &task) else { continue };
             let check = || {
-                let kernel = symbol::kernel("weight.bin", data, lanes.geometry()).map_err(|e| e.to_string())?;
+                let kernel = symbol::filter_name("weight.bin", data, lanes.shape()).map_err(|e| e.to_string())?;
                 for i in (0..LANES).filter(|i| lanes.lanes()[*i].bytes > 0) {
-                    same(&symbol::lane(&kernel, i), names.contains(&symbol::lane(&kernel, i)), true)?;
+                    same(&symbol::lane_name(&kernel, i), names.contains(&symbol::lane_name(&kernel, i)), true)?;
                 }
                 Ok(())
             };
             suite.case(&format!("{name}: task at {:#x}", task.offset), check());
-            data += (2 * lanes.geometry().len()).next_multiple_of(64) + 64;
+            data += (2 * lanes.shape().len()).next_multiple_of(64) + 64;
         }
     }
     suite.finish();
@@ -176,29 +178,29 @@ fn kernels_are_named_as_the_compiler_does() {
 
 /// The lanes of a shape behind what was before them, as the compiler lays them out.
 fn shifted(lanes: &Lanes, start: u64) -> [(u64, u64); LANES] {
-    let own = Lanes::new(lanes.geometry(), lanes.has_table());
+    let own = Lanes::new(lanes.shape(), lanes.has_table());
     own.lanes().map(|l| if l.bytes > 0 { (l.offset + start, l.bytes) } else { (0, 0) })
 }
 
 #[test]
 fn lanes_of_few_and_of_many_rows() {
-    let lanes = Lanes::new(Geometry::new(3, 3, 1, 1).unwrap(), false);
+    let lanes = Lanes::new(FilterShape::new(3, 3, 1, 1).unwrap(), false);
     let found: Vec<_> = lanes.lanes().iter().map(|l| (l.offset, l.bytes)).collect();
     assert_eq!(found[..4], [(0, 64), (64, 64), (128, 64), (0, 0)]);
     assert_eq!(lanes.end(), 0xc0);
     // Uneven: 40 rows are three each for the first eight lanes, two for the others.
     let rows = |cout| {
-        (0..LANES).map(|l| Geometry::new(cout, 1, 1, 1).unwrap().rows(l).collect::<Vec<_>>()).collect::<Vec<_>>()
+        (0..LANES).map(|l| FilterShape::new(cout, 1, 1, 1).unwrap().rows(l).collect::<Vec<_>>()).collect::<Vec<_>>()
     };
-    let first = |cout, lane: usize| Geometry::new(cout, 1, 1, 1).unwrap().rows(lane).next();
+    let first = |cout, lane: usize| FilterShape::new(cout, 1, 1, 1).unwrap().rows(lane).next();
     assert_eq!((first(40, 7), first(40, 8)), (Some(21..24), Some(24..26)));
     // Two passes.
     assert_eq!(
-        (rows(PASS + 17)[0].clone(), rows(PASS + 17)[1].clone()),
+        (rows(PASS_ROWS + 17)[0].clone(), rows(PASS_ROWS + 17)[1].clone()),
         (vec![0..32, 512..514], vec![32..64, 514..515])
     );
     // A table in front of each lane.
-    let lanes = Lanes::new(Geometry::new(64, 64, 1, 1).unwrap(), true);
+    let lanes = Lanes::new(FilterShape::new(64, 64, 1, 1).unwrap(), true);
     assert_eq!((lanes.lanes()[0].bytes, lanes.lanes()[1].offset), (0x280, 0x280));
 }
 
@@ -212,15 +214,15 @@ fn what_cannot_be_is_refused() {
         ([100_000, 100_000, 31, 31], "4 GiB"),
     ] {
         let [cout, cin, kh, kw] = shape;
-        let error = Geometry::new(cout, cin, kh, kw).expect_err(part);
+        let error = FilterShape::new(cout, cin, kh, kw).expect_err(part);
         assert!(error.code.to_string() == "E0705" && error.to_string().contains(part), "{error}");
     }
-    let geometry = Geometry::new(16, 16, 1, 1).unwrap();
+    let geometry = FilterShape::new(16, 16, 1, 1).unwrap();
     assert!(pack(&[f16::ONE; 255], geometry).is_err());
     assert!(Lanes::new(geometry, false).unpack(&[0; 16 * 64 - 1]).is_err());
     let mut room = vec![0; 16 * 192];
     assert!(Lanes::new(geometry, true).pack_into(&[f16::ONE; 256], None, &mut room).is_err());
-    Lanes::new(geometry, true).pack_into(&[f16::ONE; 256], Some(&[7; TABLE as usize]), &mut room).unwrap();
+    Lanes::new(geometry, true).pack_into(&[f16::ONE; 256], Some(&[7; TABLE_BYTES as usize]), &mut room).unwrap();
     assert_eq!(Lanes::new(geometry, true).table(&room), Some(&[7; 128]));
     // A task without any register of a kernel.
     let h13 = registers::by_name("h13").unwrap();
@@ -232,11 +234,11 @@ proptest! {
     /// Every weight has its place, and one place only.
     #[test]
     fn unpacking_is_the_inverse(cout in 1u32..600, cin in 1u32..24, kh in 1u32..4, kw in 1u32..4, tables: bool) {
-        let geometry = Geometry::new(cout, cin, kh, kw).unwrap();
+        let geometry = FilterShape::new(cout, cin, kh, kw).unwrap();
         let weights: Vec<f16> = (0..geometry.len()).map(|i| f16::from_bits((i + 1) as u16)).collect();
         let lanes = Lanes::new(geometry, tables);
         let mut bytes = vec![0xff; lanes.end() as usize + 3];
-        lanes.pack_into(&weights, tables.then_some(&[1; TABLE as usize]), &mut bytes).unwrap();
+        lanes.pack_into(&weights, tables.then_some(&[1; TABLE_BYTES as usize]), &mut bytes).unwrap();
         prop_assert_eq!(bits(&lanes.unpack(&bytes).unwrap()), bits(&weights));
         prop_assert_eq!(&bytes[lanes.end() as usize..], &[0xff; 3]);
     }

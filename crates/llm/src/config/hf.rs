@@ -1,8 +1,8 @@
 //! The `config.json` of Hugging Face checkpoints: Llama, Mistral, Qwen2 and Qwen3.
 //!
-//! Only what changes the result is read; a field that would change the result in a way this crate cannot follow
-//! (scaled or partial rotary frequencies, another activation, biases elsewhere, a window on some layers) is an error,
-//! never ignored.
+//! Only what changes the result is read; a field that would change the result in a way this crate
+//! cannot follow (scaled or partial rotary frequencies, another activation, biases elsewhere, a
+//! window on some layers) is an error, never ignored.
 
 use super::{Config, Error, Rope, RopeStyle};
 use serde_json::{Map, Value};
@@ -12,7 +12,8 @@ use std::path::Path;
 pub(super) const ARCHITECTURES: [&str; 4] =
     ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"];
 
-/// What an architecture's published configuration class takes for a field that the file does not have.
+/// What an architecture's published configuration class takes for a field that the file does not
+/// have.
 struct Defaults {
     /// `None`: as many as query heads, which `null` means in every architecture.
     kv_heads: Option<usize>,
@@ -43,7 +44,8 @@ impl Defaults {
 /// A parsed Hugging Face configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HfConfig {
-    /// The model. `tied` is `tie_word_embeddings` as the file states it; the weights decide in the end.
+    /// The model. `tied` is `tie_word_embeddings` as the file states it; the weights decide in the
+    /// end.
     pub config: Config,
     /// The architecture, as in `architectures`.
     pub architecture: &'static str,
@@ -61,7 +63,8 @@ pub fn read_hf(path: &Path) -> Result<HfConfig, Error> {
 
 /// Parses the bytes of a `config.json`; `file` names it in errors.
 ///
-/// A field that the file does not have takes the default of the architecture's published configuration class:
+/// A field that the file does not have takes the default of the architecture's published
+/// configuration class:
 ///
 /// | field | Llama | Mistral | Qwen2 | Qwen3 |
 /// |---|---|---|---|---|
@@ -71,13 +74,14 @@ pub fn read_hf(path: &Path) -> Result<HfConfig, Error> {
 /// | `sliding_window` | – | 4096 | 4096 | 4096 |
 /// | `max_window_layers` | – | – | 28 | 28 |
 ///
-/// In all of them eps is 1e-6, the rotary base 10000, and embeddings are untied. `null` is not absence in two fields:
-/// as `num_key_value_heads` it means as many as heads, as `sliding_window` no window. Qwen has a window only if
-/// `use_sliding_window` is true. A base in `rope_parameters` (or `rope_scaling`) goes before one at the top level.
+/// In all of them eps is 1e-6, the rotary base 10000, and embeddings are untied. `null` is not
+/// absence in two fields: as `num_key_value_heads` it means as many as heads, as `sliding_window`
+/// no window. Qwen has a window only if `use_sliding_window` is true. A base in `rope_parameters`
+/// (or `rope_scaling`) goes before one at the top level.
 ///
 /// # Errors
-/// [`Error::Json`], [`Error::UnknownArchitecture`], [`Error::Field`] for a missing or unsupported field,
-/// [`Error::Invalid`] for sizes that make no model.
+/// [`Error::Json`], [`Error::UnknownArchitecture`], [`Error::Field`] for a missing or unsupported
+/// field, [`Error::Invalid`] for sizes that make no model.
 pub fn parse_hf(text: &[u8], file: &str) -> Result<HfConfig, Error> {
     let value: Value =
         serde_json::from_slice(text).map_err(|e| Error::Json { file: file.into(), reason: e.to_string() })?;
@@ -92,7 +96,8 @@ pub fn parse_hf(text: &[u8], file: &str) -> Result<HfConfig, Error> {
     fields.refuse_unless("hidden_act", &["silu", "swish"])?;
     fields.refuse_true("mlp_bias")?;
     if !qwen2 {
-        // With `attention_bias` the output projection has a bias as well, which no field of `Config` stands for.
+        // With `attention_bias` the output projection has a bias as well, which no field of
+        // `Config` stands for.
         fields.refuse_true("attention_bias")?;
     }
     fields.refuse_scaling()?;
@@ -219,7 +224,8 @@ impl Fields<'_> {
         if everywhere || window.is_none() {
             return Ok(window);
         }
-        // Qwen applies the window only to layers from `max_window_layers` on; here it is one value for all layers.
+        // Qwen applies the window only to layers from `max_window_layers` on; here it is one value
+        // for all layers.
         match self.size("max_window_layers", Some(defaults.first_window_layer))? {
             0 => Ok(window),
             first if first >= layers => Ok(None),
@@ -266,8 +272,8 @@ impl Fields<'_> {
         }
     }
 
-    /// `rope_scaling` must be absent or null, or say "default"; the newer `rope_parameters` likewise. Without a type it
-    /// is the default, as long as nothing but the base is in it.
+    /// `rope_scaling` must be absent or null, or say "default"; the newer `rope_parameters`
+    /// likewise. Without a type it is the default, as long as nothing but the base is in it.
     fn refuse_scaling(&self) -> Result<(), Error> {
         for field in ROPE_OBJECTS {
             let Some(value) = self.get(field) else { continue };
@@ -424,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn window_is_honoured_where_the_architecture_uses_it() {
+    fn window_is_honored_where_the_architecture_uses_it() {
         let window = |architecture: &str, edit: Value| {
             let mut value = base(architecture);
             value["sliding_window"] = json!(8);

@@ -1,9 +1,10 @@
 //! What a Llama-style transformer looks like: sizes, position encoding, options.
 //!
-//! Every size is explicit. In particular `head_dim` stands beside `dim` and `heads` and is never derived from them:
-//! Qwen3-0.6B has `heads · head_dim = 2 · dim` (models.md table). A [`Config`] that passed [`Config::validate`] has no
-//! zero size, no product that overflows `usize`, and no value beyond the limits below, so that code that reads one
-//! from a file may compute sizes and only then decide whether to allocate.
+//! Every size is explicit. In particular `head_dim` stands beside `dim` and `heads` and is never
+//! derived from them: Qwen3-0.6B has `heads · head_dim = 2 · dim` (models.md table). A [`Config`]
+//! that passed [`Config::validate`] has no zero size, no product that overflows `usize`, and no
+//! value beyond the limits below, so that code that reads one from a file may compute sizes and
+//! only then decide whether to allocate.
 
 mod hf;
 mod presets;
@@ -14,7 +15,8 @@ pub use presets::{PRESETS, preset};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Largest accepted `dim`, `hidden`, `heads · head_dim`, and `vocab`: 16 Mi. Published models stay far below.
+/// Largest accepted `dim`, `hidden`, `heads · head_dim`, and `vocab`: 16 Mi. Published models stay
+/// far below.
 pub const MAX_WIDTH: usize = 1 << 24;
 /// Largest accepted number of layers.
 pub const MAX_LAYERS: usize = 1 << 12;
@@ -42,9 +44,11 @@ pub struct Rope {
     pub base: f32,
 }
 
-/// A Llama-style decoder: RMSNorm, rotary attention with grouped key/value heads, SwiGLU feed-forward.
+/// A Llama-style decoder: RMSNorm, rotary attention with grouped key/value heads, SwiGLU
+/// feed-forward.
 ///
-/// In its serde form a field this version does not know is an error: an option left out would change the result.
+/// In its serde form a field this version does not know is an error: an option left out would
+/// change the result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -56,7 +60,8 @@ pub struct Config {
     pub layers: usize,
     /// Number of query heads.
     pub heads: usize,
-    /// Number of key/value heads; divides `heads`. Query head `h` reads kv head `h / (heads / kv_heads)`.
+    /// Number of key/value heads; divides `heads`. Query head `h` reads kv head `h / (heads /
+    /// kv_heads)`.
     pub kv_heads: usize,
     /// Values per head; even, independent of `dim / heads`.
     pub head_dim: usize,
@@ -68,7 +73,8 @@ pub struct Config {
     pub rope: Rope,
     /// Added to the mean square inside every RMSNorm.
     pub norm_eps: f32,
-    /// RMSNorm with a gain of `head_dim` values on each query and key head before the rotation (Qwen3).
+    /// RMSNorm with a gain of `head_dim` values on each query and key head before the rotation
+    /// (Qwen3).
     pub qk_norm: bool,
     /// Biases on the query, key and value projections (Qwen2).
     pub qkv_bias: bool,
@@ -76,8 +82,8 @@ pub struct Config {
     pub sliding_window: Option<usize>,
     /// The classifier is the embedding table.
     pub tied: bool,
-    /// Factor on both residual branches: 1 for existing weights, `1/√(2·layers)` as the reference trainer trains
-    /// (training-dynamic §8).
+    /// Factor on both residual branches: 1 for existing weights, `1/√(2·layers)` as the reference
+    /// trainer trains (training-dynamic §8).
     pub residual_scale: f32,
 }
 
@@ -235,7 +241,8 @@ impl Config {
     }
 }
 
-/// Reads a configuration file: a Hugging Face `config.json`, or a [`Config`] as this crate's serde form writes it.
+/// Reads a configuration file: a Hugging Face `config.json`, or a [`Config`] as this crate's serde
+/// form writes it.
 ///
 /// # Errors
 /// As [`read_hf`]; [`Error::Json`] for neither form.
@@ -262,7 +269,8 @@ mod tests {
 
     #[test]
     fn published_sizes() {
-        // models.md, table: totals of Stories110M and of the trainer's Qwen3-0.6B, which has no q/k norms.
+        // models.md, table: totals of Stories110M and of the trainer's Qwen3-0.6B, which has no q/k
+        // norms.
         let stories = preset("stories110m").unwrap();
         assert_eq!(stories.layer_matrix_parameters(), 7_077_888);
         assert_eq!(stories.parameters(), 109_529_856);

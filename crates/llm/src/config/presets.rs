@@ -1,5 +1,5 @@
-//! Configurations by name. Values: models.md §3–4 for the story models and Qwen3-0.6B, the published configuration
-//! for Qwen2.5-0.5B.
+//! Configurations by name. Values: models.md §3–4 for the story models and Qwen3-0.6B, the
+//! published configuration for Qwen2.5-0.5B.
 
 use super::{Config, Error, Rope, RopeStyle};
 

@@ -1,9 +1,10 @@
-//! Generation through a device with a cache of keys and values: prefill in windows, then one token at a time.
+//! Generation through a device with a cache of keys and values: prefill in windows, then one token
+//! at a time.
 //!
-//! Two requests a layer and window ([`program`]); the residual stream, RMSNorm, embedding and classifier stay on the CPU in
-//! fp32, as in training. A token costs its own products and a pass over the cache, whatever came before; nothing is allocated
-//! for it. Behind the last layer only the last token of a prompt is looked at: for the others that layer gives keys and values
-//! alone.
+//! Two requests a layer and window ([`program`]); the residual stream, RMSNorm, embedding and
+//! classifier stay on the CPU in fp32, as in training. A token costs its own products and a pass
+//! over the cache, whatever came before; nothing is allocated for it. Behind the last layer only
+//! the last token of a prompt is looked at: for the others that layer gives keys and values alone.
 //!
 //! | what | how |
 //! |---|---|
@@ -13,14 +14,15 @@
 //! | weights | surfaces, staged once: one compile for all layers; every program binds the same ones |
 //! | past the context | the last half of the context is fed anew from position 0 |
 //!
-//! The one decision: *weights are inputs*. As constants they would make each layer a compile, and a process may have about
-//! 119 of them (C154), where this way a bucket is one compile, and each size of window is two more: the feed-forward part, and
-//! the last layer's keys and values.
-//! Inputs are also what training stages. The price on an engine is that int8 codes are widened in the program.
+//! The one decision: *weights are inputs*. As constants they would make each layer a compile, and a
+//! process may have about 119 of them (C154), where this way a bucket is one compile, and each size
+//! of window is two more: the feed-forward part, and the last layer's keys and values. Inputs are
+//! also what training stages. The price on an engine is that int8 codes are widened in the program.
 //!
-//! Keys and values of a window go to the host and back into the cache's surface: programs have fixed shapes, and a state that
-//! a program could write at a position of its own is Core ML's alone. Masked positions of the cache are zeros or rows of before,
-//! which are finite; their probability is zero.
+//! Keys and values of a window go to the host and back into the cache's surface: programs have
+//! fixed shapes, and a state that a program could write at a position of its own is Core ML's
+//! alone. Masked positions of the cache are zeros or rows of before, which are finite; their
+//! probability is zero.
 
 pub mod program;
 pub mod quantize;
@@ -100,12 +102,13 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Compiles the programs of a single token, allocates surfaces and stages the weights. Programs of longer windows and
-    /// larger caches are compiled when they are first needed.
+    /// Compiles the programs of a single token, allocates surfaces and stages the weights. Programs
+    /// of longer windows and larger caches are compiled when they are first needed.
     ///
     /// # Errors
-    /// [`Error::Weights`] if configuration and weights do not fit, [`Error::Quantize`] for weights that int8 cannot express,
-    /// [`Error::Length`] for a context without positions; or the device refused.
+    /// [`Error::Weights`] if configuration and weights do not fit, [`Error::Quantize`] for weights
+    /// that int8 cannot express, [`Error::Length`] for a context without positions; or the device
+    /// refused.
     pub fn new(device: &Device, config: &Config, weights: &Weights, options: Options) -> Result<Decoder, Error> {
         config.validate().map_err(weights::Error::from)?;
         weights.check(config)?;
@@ -175,11 +178,12 @@ impl Decoder {
         self.done = 0;
     }
 
-    /// Continues the sequence by tokens and returns the logits `[vocab]` of the one after them. A sequence that would leave
-    /// the context goes on with the last half of it, from position 0.
+    /// Continues the sequence by tokens and returns the logits `[vocab]` of the one after them. A
+    /// sequence that would leave the context goes on with the last half of it, from position 0.
     ///
     /// # Errors
-    /// [`Error::Length`] without tokens, [`Error::Token`], or the device failed; the sequence is then what it was.
+    /// [`Error::Length`] without tokens, [`Error::Token`], or the device failed; the sequence is
+    /// then what it was.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
         if tokens.is_empty() {
             return Err(Error::Length { found: 0, seq: self.context });
@@ -227,7 +231,8 @@ impl Decoder {
         self.classify()
     }
 
-    /// Makes zeros of what an earlier sequence, or a window that failed, left in the caches from position `from` on.
+    /// Makes zeros of what an earlier sequence, or a window that failed, left in the caches from
+    /// position `from` on.
     fn forget(&mut self, from: usize) -> Result<(), Error> {
         if from < self.written {
             let at = |source| Error::Device { kernel: "cache", source };
@@ -279,8 +284,8 @@ impl Decoder {
         Ok(at)
     }
 
-    /// One window: the next `count` tokens. Their keys and values go into the caches. If none are left, the stream behind the
-    /// last layer's last token lies in the first row of `stream`.
+    /// One window: the next `count` tokens. Their keys and values go into the caches. If none are
+    /// left, the stream behind the last layer's last token lies in the first row of `stream`.
     fn window(&mut self, queries: usize, cached: usize, count: usize) -> Result<(), Error> {
         let (dim, done, layers) = (self.config.dim, self.done, self.config.layers);
         self.stream.clear();
@@ -306,7 +311,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Takes the stream of `count` positions from `at` on, up to whose window the rotation is there, through layers.
+    /// Takes the stream of `count` positions from `at` on, up to whose window the rotation is
+    /// there, through layers.
     fn layers(
         &mut self,
         layers: Range<usize>,
@@ -354,7 +360,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Appends the last layer's keys and values of the stream's `count` positions, up to whose window the rotation is there.
+    /// Appends the last layer's keys and values of the stream's `count` positions, up to whose
+    /// window the rotation is there.
     fn keys_values(&mut self, count: usize, queries: usize) -> Result<(), Error> {
         let place = self.bound(Part::KeysValues, queries, 0)?;
         let Decoder { config, stream, rotation, done, .. } = self;
@@ -365,7 +372,8 @@ impl Decoder {
         stage.run(layer, |y, stride| self.caches[layer].append(self.done, [y, &y[kv..]], stride, count, head))
     }
 
-    /// Makes the cosines and sines of the first `positions` positions, half a head each, where they are not there yet.
+    /// Makes the cosines and sines of the first `positions` positions, half a head each, where they
+    /// are not there yet.
     fn rotate(&mut self, positions: usize) {
         let head = 2 * self.frequencies.len();
         let there = self.rotation.len() / head;

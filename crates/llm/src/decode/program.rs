@@ -1,9 +1,11 @@
-//! The programs of a layer: `attnDecode` and `ffnDecode`, and `kvDecode`, which gives the last layer's keys and values.
+//! The programs of a layer: `attnDecode` and `ffnDecode`, and `kvDecode`, which gives the last
+//! layer's keys and values.
 //!
-//! A window of `queries` positions stands in rows, `[1, queries, 1, channels]`, so that one position is as good a window as
-//! 256 and no width is below that of the model. Matrices are inputs as they are stored, `[1, out, 1, in]`: one compile serves
-//! every layer, and the surface of a matrix serves every program. Projections that read the same rows are one matrix: `wqkv`
-//! has the rows of Wq, Wk and Wv, `w13` those of W1 and W3.
+//! A window of `queries` positions stands in rows, `[1, queries, 1, channels]`, so that one
+//! position is as good a window as 256 and no width is below that of the model. Matrices are inputs
+//! as they are stored, `[1, out, 1, in]`: one compile serves every layer, and the surface of a
+//! matrix serves every program. Projections that read the same rows are one matrix: `wqkv` has the
+//! rows of Wq, Wk and Wv, `w13` those of W1 and W3.
 //!
 //! | program | inputs | output, side by side in each row |
 //! |---|---|---|
@@ -11,16 +13,19 @@
 //! | `ffnDecode` | `x` normed rows, `w13`, `w2` | `[dim]` |
 //! | `kvDecode` | `x` normed rows, `wqkv`, `rope`; `bias`, `gain` | the keys `[kv_dim]` and values `[kv_dim]` of the window |
 //!
-//! With int8 weights each matrix `w…` has an input `u…` `[1, 1, 1, out]` beside it, see [`super::quantize`].
+//! With int8 weights each matrix `w…` has an input `u…` `[1, 1, 1, out]` beside it, see
+//! [`super::quantize`].
 //!
-//! The one decision: *everything that changes from token to token is an input*. The rotation of the window's positions, and
-//! which cached positions a query sees, come as `rope` and `mask`; so the program does not know how long the sequence is, and
-//! one program serves every length up to its cache. The first window of a sequence has nothing before it: its mask is a constant.
-//! `rope` has cosines, then sines, of the positions in the rows; the mask has the cache's columns, then the window's own. Both are
-//! filled up to widths that are multiples of 32 (C138, C139), and so are the rows of the cache `[1, kv_heads, cached, head_dim]`.
+//! The one decision: *everything that changes from token to token is an input*. The rotation of the
+//! window's positions, and which cached positions a query sees, come as `rope` and `mask`; so the
+//! program does not know how long the sequence is, and one program serves every length up to its
+//! cache. The first window of a sequence has nothing before it: its mask is a constant. `rope` has
+//! cosines, then sines, of the positions in the rows; the mask has the cache's columns, then the
+//! window's own. Both are filled up to widths that are multiples of 32 (C138, C139), and so are the
+//! rows of the cache `[1, kv_heads, cached, head_dim]`.
 //!
-//! Pairs of the rotation lie half a head apart. Models with interleaved pairs get the rows of their projections in that order
-//! ([`head_order`]), which changes no score.
+//! Pairs of the rotation lie half a head apart. Models with interleaved pairs get the rows of their
+//! projections in that order ([`head_order`]), which changes no score.
 
 use std::ops::Range;
 
@@ -41,7 +46,8 @@ pub enum Part {
     Attention,
     /// The feed-forward part.
     FeedForward,
-    /// Keys and values alone: nobody sees what else the last layer makes of positions whose successor is known.
+    /// Keys and values alone: nobody sees what else the last layer makes of positions whose
+    /// successor is known.
     KeysValues,
 }
 
@@ -63,7 +69,8 @@ pub struct Shape {
     pub config: Config,
     /// Positions in a window.
     pub queries: usize,
-    /// Positions that the cache holds; 0 for the first window of a sequence, which has no inputs `keys` and `values`.
+    /// Positions that the cache holds; 0 for the first window of a sequence, which has no inputs
+    /// `keys` and `values`.
     pub cached: usize,
     /// Element type of the matrices.
     pub weights: WeightType,
@@ -103,8 +110,8 @@ impl Shape {
         }
     }
 
-    /// The inputs of a part in order of declaration, which is their alphabetical order because engines bind by it
-    /// (mil-text §6).
+    /// The inputs of a part in order of declaration, which is their alphabetical order because
+    /// engines bind by it (mil-text §6).
     pub fn inputs(&self, part: Part) -> Vec<(&'static str, DataType, [usize; 4])> {
         let c = &self.config;
         let (heads, kv_heads, hd, t) = (c.heads, c.kv_heads, c.head_dim, self.queries);
@@ -211,8 +218,9 @@ impl Build<'_> {
         self.b.slice_by_size(name, x, &begin.map(int), &size.map(int))
     }
 
-    /// Rows times the rows `of` a matrix: `y[t, o] = Σ_i x[t, i] · w[o, i]`. Codes of int8 weights count 128ths of their row's
-    /// unit; the rows are divided by 128 before the product, so that it stays as small as the result.
+    /// Rows times the rows `of` a matrix: `y[t, o] = Σ_i x[t, i] · w[o, i]`. Codes of int8 weights
+    /// count 128ths of their row's unit; the rows are divided by 128 before the product, so that it
+    /// stays as small as the result.
     fn linear(&mut self, name: &str, rows: ValueId, matrix: &str, of: Range<usize>) -> Built {
         let weight = self.input(&format!("w{matrix}"))?;
         let [_, all, _, width] = self.b.shape(weight)?[..] else {
@@ -278,7 +286,8 @@ impl Build<'_> {
         self.b.finish(&[(OUTPUT, out)])
     }
 
-    /// Query and key heads from head `first` on, normed and turned together, `[1, heads, t, head_dim]`, and the rows of values.
+    /// Query and key heads from head `first` on, normed and turned together, `[1, heads, t,
+    /// head_dim]`, and the rows of values.
     fn projections(&mut self, first: usize) -> Result<(ValueId, ValueId), MilError> {
         let c = &self.shape.config;
         let (t, dim, kv, heads) = (self.shape.queries, c.dim, c.kv_dim(), c.heads + c.kv_heads - first);
@@ -313,8 +322,9 @@ impl Build<'_> {
         self.reshape(name, split, [1, 1, t, heads * hd])
     }
 
-    /// RMSNorm over the last axis with the gains of the heads from `first` on. The values are scaled by `1/√head_dim` before they are squared: the sum is
-    /// then the mean, which stays below the fp16 limit for heads with a root mean square of up to 255.
+    /// RMSNorm over the last axis with the gains of the heads from `first` on. The values are
+    /// scaled by `1/√head_dim` before they are squared: the sum is then the mean, which stays below
+    /// the fp16 limit for heads with a root mean square of up to 255.
     fn head_norm(&mut self, x: ValueId, first: usize) -> Built {
         let config = &self.shape.config;
         let (eps, scale) = (config.norm_eps, 1.0 / (config.head_dim as f32).sqrt());
@@ -349,8 +359,8 @@ impl Build<'_> {
         self.b.concat("qk_rope", &[first, second], 3)
     }
 
-    /// Attention of the window over the cache and itself. The query heads of one kv head lie side by side:
-    /// `[1, heads, t, n]` is `[1, kv_heads, ratio · t, n]`, so nothing is repeated.
+    /// Attention of the window over the cache and itself. The query heads of one kv head lie side
+    /// by side: `[1, heads, t, n]` is `[1, kv_heads, ratio · t, n]`, so nothing is repeated.
     fn attend(&mut self, q: ValueId, k: ValueId, v: ValueId) -> Built {
         let (shape, c) = (self.shape, &self.shape.config);
         let (t, hd, heads, kv_heads) = (shape.queries, c.head_dim, c.heads, c.kv_heads);

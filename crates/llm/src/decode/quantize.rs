@@ -1,10 +1,12 @@
 //! Weights as fp16 or int8: what the programs and the classifier multiply by.
 //!
-//! int8 is symmetric with one scale for each row, which is one output channel. A weight is `code · unit / 128` with a code of
-//! −127 … 127 and a `unit` in fp16: 128/127 of the row's largest magnitude, so that units of real models are normal fp16
-//! values where scales would be subnormal. A code is the nearest one to its weight under the rounded unit, ties to even; so a
-//! weight is off by at most half a code, `unit / 256`, and the largest of a row by up to `unit / 2048` more, because codes end
-//! at 127. That is 0.4 % of the root mean square of a row of evenly spread weights, and below 1 % for normal ones.
+//! int8 is symmetric with one scale for each row, which is one output channel. A weight is `code ·
+//! unit / 128` with a code of −127 … 127 and a `unit` in fp16: 128/127 of the row's largest
+//! magnitude, so that units of real models are normal fp16 values where scales would be subnormal.
+//! A code is the nearest one to its weight under the rounded unit, ties to even; so a weight is off
+//! by at most half a code, `unit / 256`, and the largest of a row by up to `unit / 2048` more,
+//! because codes end at 127. That is 0.4 % of the root mean square of a row of evenly spread
+//! weights, and below 1 % for normal ones.
 
 use ferrane_host::pool;
 use half::f16;
@@ -40,7 +42,8 @@ impl WeightType {
     }
 }
 
-/// Writes the codes of a row and returns its unit; `None` where a weight is not finite or beyond fp16.
+/// Writes the codes of a row and returns its unit; `None` where a weight is not finite or beyond
+/// fp16.
 pub fn quantize_row(row: &[f32], codes: &mut [i8]) -> Option<f16> {
     let largest = row.iter().fold(0.0f32, |top, w| if w.is_finite() { top.max(w.abs()) } else { f32::INFINITY });
     let unit = f16::from_f32(largest * (ONE / 127.0));
@@ -128,7 +131,8 @@ mod tests {
                 matrix.row(i, &mut back);
                 let top = row.iter().fold(0.0f32, |t, w| t.max(w.abs()));
                 for (a, b) in row.iter().zip(&back) {
-                    // Half a code, and what the rounded unit takes from the largest; units are normal fp16 values here.
+                    // Half a code, and what the rounded unit takes from the largest; units are
+                    // normal fp16 values here.
                     assert!((a - b).abs() <= top * (1.0 / 254.0 + 1.0 / 2000.0), "{a} {b}");
                     wrong += f64::from(a - b).powi(2);
                     squares += f64::from(*a).powi(2);

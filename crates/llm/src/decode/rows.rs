@@ -1,5 +1,5 @@
-//! What the host does to the residual stream between two requests, row by row in fp32: the sum with what a program gave, and the
-//! RMSNorm for the next one.
+//! What the host does to the residual stream between two requests, row by row in fp32: the sum with
+//! what a program gave, and the RMSNorm for the next one.
 
 use ferrane_host::{convert, pool, vectorize};
 use half::f16;
@@ -26,7 +26,8 @@ pub(super) struct Norm<'a> {
     pub eps: f32,
 }
 
-/// Adds to each row `[dim]` of the stream and writes its RMSNorm to `x`, whose rows are `stride` words apart.
+/// Adds to each row `[dim]` of the stream and writes its RMSNorm to `x`, whose rows are `stride`
+/// words apart.
 pub(super) fn step(stream: &mut [f32], sum: Option<Sum<'_>>, norm: Norm<'_>, x: &mut [f16], stride: usize) {
     let dim = norm.gain.len();
     pool::for_each_chunk_pair_mut((stream, ROWS * dim), (x, ROWS * stride), |task, stream, x| {

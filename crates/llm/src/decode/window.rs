@@ -19,8 +19,8 @@ const ALONE: usize = 1024;
 
 type DeviceResult<T> = ferrane_device::Result<T>;
 
-/// The surfaces that hold weights, by layer and input. A program that wants another allocation for an input (some paths want
-/// all inputs of a program alike) gets a copy of its own.
+/// The surfaces that hold weights, by layer and input. A program that wants another allocation for
+/// an input (some paths want all inputs of a program alike) gets a copy of its own.
 #[derive(Default)]
 pub(super) struct Staged(Vec<(usize, &'static str, Surface)>);
 
@@ -171,7 +171,8 @@ impl Cache {
         Ok(Cache { keys: device.surface(&layouts[0])?, values: device.surface(&layouts[1])? })
     }
 
-    /// Appends `count` rows `[kv_heads · head]` of keys and of values, `stride` words apart, behind `at` positions.
+    /// Appends `count` rows `[kv_heads · head]` of keys and of values, `stride` words apart, behind
+    /// `at` positions.
     pub(super) fn append(
         &self,
         at: usize,
@@ -183,15 +184,16 @@ impl Cache {
         let write = |surface: &Surface| surface.write().map_err(|source| Error::Device { kernel: "cache", source });
         let (mut keys, mut values) = (write(&self.keys)?, write(&self.values)?);
         let (all, positions) = (keys.layout().shape[1], keys.layout().shape[2]);
-        // The two are alike.
-        let ((keys, width), (values, _)) = (rows_of(&mut keys), rows_of(&mut values));
-        let of_head = positions * width;
-        let end = keys.len().min(values.len()).min(all * of_head);
         // A row or two are not worth another thread.
         let heads = if count * head < ALONE { all } else { 1 };
-        pool::for_each_chunk_mut2(&mut keys[..end], &mut values[..end], heads * of_head, |task, keys, values| {
-            for (words, rows) in [keys, values].into_iter().zip(rows) {
-                for (h, words) in words.chunks_mut(of_head).enumerate() {
+        let [(keys, key), (values, value)] = [&mut keys, &mut values].map(rows_of);
+        let [of_key, of_value] = [key, value].map(|width| positions * width);
+        let [keys_end, values_end] = [keys.len().min(all * of_key), values.len().min(all * of_value)];
+        let keys = (&mut keys[..keys_end], heads * of_key);
+        let values = (&mut values[..values_end], heads * of_value);
+        pool::for_each_chunk_pair_mut(keys, values, |task, keys, values| {
+            for ((words, width), rows) in [(keys, key), (values, value)].into_iter().zip(rows) {
+                for (h, words) in words.chunks_mut(positions * width).enumerate() {
                     let from = (task * heads + h) * head;
                     for (row, to) in rows.chunks(stride).take(count).zip(words[at * width..].chunks_mut(width)) {
                         to[..head].copy_from_slice(&row[from..from + head]);
@@ -316,8 +318,8 @@ impl Stage {
         self.requests.clear();
     }
 
-    /// Gives the rows of an fp16 input that all layers share to `write`: the words from one row to the next, a row's width, and all
-    /// words.
+    /// Gives the rows of an fp16 input that all layers share to `write`: the words from one row to
+    /// the next, a row's width, and all words.
     fn shared(&self, input: &str, write: impl FnOnce(usize, usize, &mut [f16])) -> Result<(), Error> {
         let Some((_, surface)) = self.shared.iter().find(|(n, _)| *n == input) else { return Ok(()) };
         let mut access = surface.write().map_err(|e| self.error(e))?;
@@ -331,7 +333,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Has an fp16 input that all layers share written: `write(words, words from one row to the next)`.
+    /// Has an fp16 input that all layers share written: `write(words, words from one row to the
+    /// next)`.
     pub(super) fn write(&self, input: &str, write: impl FnOnce(&mut [f16], usize)) -> Result<(), Error> {
         self.shared(input, |stride, _, words| write(words, stride))
     }
@@ -343,7 +346,8 @@ impl Stage {
         })
     }
 
-    /// Runs a layer and gives the rows of the output to `read`: all words, and the words from one row to the next.
+    /// Runs a layer and gives the rows of the output to `read`: all words, and the words from one
+    /// row to the next.
     pub(super) fn run(&self, layer: usize, read: impl FnOnce(&[f16], usize) -> Result<(), Error>) -> Result<(), Error> {
         self.requests[layer].evaluate().map_err(|e| self.error(e))?;
         let access = self.out.read().map_err(|e| self.error(e))?;

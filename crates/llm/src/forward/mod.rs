@@ -1,8 +1,10 @@
-//! The forward pass through a device: three kernels, compiled once, and each layer's input surfaces, staged once.
+//! The forward pass through a device: three kernels, compiled once, and each layer's input
+//! surfaces, staged once.
 //!
-//! Embedding, RMSNorm, the fp32 residual stream and the classifier stay on the CPU; activations are channel-first
-//! `[channels, seq]` (training-dynamic §1). A window has a fixed length, because programs have fixed shapes; shorter
-//! inputs are filled up with zeros, which the causal mask keeps from the tokens before them.
+//! Embedding, RMSNorm, the fp32 residual stream and the classifier stay on the CPU; activations are
+//! channel-first `[channels, seq]` (training-dynamic §1). A window has a fixed length, because
+//! programs have fixed shapes; shorter inputs are filled up with zeros, which the causal mask keeps
+//! from the tokens before them.
 
 use ferrane_device::{Device, Executable, Surface};
 use ferrane_host::gemm::{Epilogue, GemmError, Operand, Output, View, ViewMut, gemm};
@@ -134,10 +136,12 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// Compiles `sdpaFwd`, `woFwd` and `ffnFused`, allocates every layer's input surfaces and stages the weights.
+    /// Compiles `sdpaFwd`, `woFwd` and `ffnFused`, allocates every layer's input surfaces and
+    /// stages the weights.
     ///
     /// # Errors
-    /// [`Error::Weights`] if configuration and weights do not fit; the shape has no layout; or the device refused.
+    /// [`Error::Weights`] if configuration and weights do not fit; the shape has no layout; or the
+    /// device refused.
     pub fn new(
         device: &Device,
         config: &Config,
@@ -175,7 +179,8 @@ impl Forward {
     /// Logits `[tokens.len(), vocab]` of a sequence that starts at position 0.
     ///
     /// # Errors
-    /// [`Error::Length`] for no tokens or more than the window holds, [`Error::Token`], or the device failed.
+    /// [`Error::Length`] for no tokens or more than the window holds, [`Error::Token`], or the
+    /// device failed.
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         let stream = self.hidden(tokens)?;
         self.classify(&stream, 0, tokens.len())

@@ -6,7 +6,8 @@ use super::frame::{Built, Frame, int};
 use super::tables;
 use crate::config::RopeStyle;
 
-/// One projection: as `[1, C, 1, seq]`, and as heads `[1, heads, seq, head_dim]`. The bias, if any, is in both.
+/// One projection: as `[1, C, 1, seq]`, and as heads `[1, heads, seq, head_dim]`. The bias, if any,
+/// is in both.
 struct Projection {
     flat: ValueId,
     heads: ValueId,
@@ -61,8 +62,9 @@ fn project(f: &mut Frame<'_>, rows: ValueId, name: &str, heads: usize) -> Result
     Ok(Projection { flat, heads: biased })
 }
 
-/// RMSNorm over the last axis with a gain. The values are scaled by `1/√head_dim` before they are squared: the sum is
-/// then the mean, which stays below the fp16 limit for heads with a root mean square of up to 255.
+/// RMSNorm over the last axis with a gain. The values are scaled by `1/√head_dim` before they are
+/// squared: the sum is then the mean, which stays below the fp16 limit for heads with a root mean
+/// square of up to 255.
 fn head_norm(f: &mut Frame<'_>, name: &str, x: ValueId) -> Built {
     let config = &f.shape.config;
     let (eps, scale) = (config.norm_eps, 1.0 / (config.head_dim as f32).sqrt());
@@ -103,7 +105,8 @@ fn turn(f: &mut Frame<'_>, name: &str, x: ValueId, half: [usize; 4]) -> Built {
     f.b.concat(&format!("{name}_turn"), &[negated, first], 3)
 }
 
-/// Query heads of one kv head side by side: `[1, heads, seq, n]` as `[1, kv_heads, ratio · seq, n]`.
+/// Query heads of one kv head side by side: `[1, heads, seq, n]` as `[1, kv_heads, ratio · seq,
+/// n]`.
 fn group(f: &mut Frame<'_>, name: &str, x: ValueId) -> Built {
     let (config, seq) = (&f.shape.config, f.layout.seq);
     if config.gqa_ratio() == 1 {

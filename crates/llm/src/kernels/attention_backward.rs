@@ -1,14 +1,16 @@
 //! `sdpaBwd1` and `sdpaBwd2`: gradients of attention, for tiled keys and values.
 //!
-//! Keys and values come tiled over the query heads, and `dK`, `dV` go out for each query head; the CPU adds those of one
-//! kv head (training-dynamic §6, 7f–7h). The probabilities are computed again, not kept.
+//! Keys and values come tiled over the query heads, and `dK`, `dV` go out for each query head; the
+//! CPU adds those of one kv head (training-dynamic §6, 7f–7h). The probabilities are computed
+//! again, not kept.
 
 use ferrane_mil::{MilError, Program, ValueId};
 
 use super::frame::{Built, Frame};
 use super::tables;
 
-/// Scores `[1, heads or kv heads, …, seq]` to probabilities `[1, heads, seq, seq]`: scale, mask, softmax over the keys.
+/// Scores `[1, heads or kv heads, …, seq]` to probabilities `[1, heads, seq, seq]`: scale, mask,
+/// softmax over the keys.
 pub(super) fn probabilities(f: &mut Frame<'_>, scores: ValueId) -> Built {
     let (heads, seq) = (f.shape.config.heads, f.layout.seq);
     let mut scaled = f.b.scale("scaled", scores, scale(f))?;
@@ -53,8 +55,8 @@ pub(super) fn sdpa_bwd2(mut f: Frame<'_>) -> Result<Program, MilError> {
     let k = f.split_heads("k_tiled", k, heads)?;
     let weighted = f.b.mul("probs_dp", probs, dp)?;
     let sum = f.b.reduce_sum("probs_dp_sum", weighted, &[-1], true)?;
-    let centred = f.b.sub("dp_centred", dp, sum)?;
-    let ds = f.b.mul("ds_unscaled", probs, centred)?;
+    let centered = f.b.sub("dp_centred", dp, sum)?;
+    let ds = f.b.mul("ds_unscaled", probs, centered)?;
     let ds = f.b.scale("ds", ds, scale(&f))?;
     let dq = f.b.matmul("dq_heads", ds, k, false, false)?;
     let dk = f.b.matmul("dk_heads", ds, q, true, false)?;

@@ -1,4 +1,5 @@
-//! What every kernel begins and ends with: inputs declared, regions cut out, taps joined; and the dynamic product.
+//! What every kernel begins and ends with: inputs declared, regions cut out, taps joined; and the
+//! dynamic product.
 
 use ferrane_mil::{Builder, DataType, MilError, Program, Type, ValueId};
 
@@ -35,7 +36,8 @@ impl<'a> Frame<'a> {
         Ok(Frame { shape, layout, b, inputs })
     }
 
-    /// A region as `[1, channels, 1, len]`: a slice, or the whole input where it is no more than the region.
+    /// A region as `[1, channels, 1, len]`: a slice, or the whole input where it is no more than
+    /// the region.
     pub(super) fn region(&mut self, name: &str) -> Built {
         let missing = || MilError::Invalid { reason: format!("no region `{name}`") };
         let region: Region = *self.layout.regions.iter().find(|r| r.name == name).ok_or_else(missing)?;

@@ -1,4 +1,5 @@
-//! The kernels that are one or two dynamic products: `out[o, t] = Σ_c a[c, t] · m[c, o]` (training-dynamic §2).
+//! The kernels that are one or two dynamic products: `out[o, t] = Σ_c a[c, t] · m[c, o]`
+//! (training-dynamic §2).
 //!
 //! Two products (`ffnBwdW13t`, `kvBwd`) are added as rows, before the one transpose back.
 

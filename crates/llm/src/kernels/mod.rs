@@ -1,7 +1,8 @@
 //! The ten kernels of the dynamic pipeline as MIL programs (training-dynamic §2, §3).
 //!
-//! [`build`] makes the program of one [`Kernel`] for a [`Shape`]: opset ios18, fp16 throughout, inputs and output as the
-//! [`KernelLayout`] says (`x`, the weights' inputs if they are any, `out`). A kernel is compiled once; all layers share it.
+//! [`build`] makes the program of one [`Kernel`] for a [`Shape`]: opset ios18, fp16 throughout,
+//! inputs and output as the [`KernelLayout`] says (`x`, the weights' inputs if they are any,
+//! `out`). A kernel is compiled once; all layers share it.
 //!
 //! | file | kernels |
 //! |---|---|
@@ -11,11 +12,12 @@
 //! | `feed_forward` | `ffnFused` |
 //! | `tables` | mask and rotation tables |
 //!
-//! Query head `h` reads kv head `h / ratio`, where the reference's forward takes `h mod kv_heads` (upstream-defects #1).
-//! It is done without a copy of keys or values: the `ratio` query heads of one kv head lie side by side, so
-//! `[1, heads, seq, head_dim]` *is* `[1, kv_heads, ratio · seq, head_dim]`, and one product of rank 4 serves the group. A
-//! repeat along a new axis would need rank 5, whose batched products engines reject, or `tile`, which corrupts the state
-//! of one (mil-text §6).
+//! Query head `h` reads kv head `h / ratio`, where the reference's forward takes `h mod kv_heads`
+//! (upstream-defects #1). It is done without a copy of keys or values: the `ratio` query heads of
+//! one kv head lie side by side, so `[1, heads, seq, head_dim]` *is* `[1, kv_heads, ratio · seq,
+//! head_dim]`, and one product of rank 4 serves the group. A repeat along a new axis would need
+//! rank 5, whose batched products engines reject, or `tile`, which corrupts the state of one
+//! (mil-text §6).
 
 mod attention;
 mod attention_backward;

@@ -6,12 +6,12 @@ use half::f16;
 use super::frame::{Built, Frame};
 use crate::config::{Config, RopeStyle};
 
-/// What is added to the score of a key that a query must not see: the largest finite fp16, negated. Not −∞, which some
-/// units turn into NaN (mil-text §5).
+/// What is added to the score of a key that a query must not see: the largest finite fp16, negated.
+/// Not −∞, which some units turn into NaN (mil-text §5).
 pub const MASKED: f32 = -65504.0;
 
-/// The additive mask `[seq, seq]`, row = query `i`, column = key `j`: 0 where `j <= i`, and `i - window < j` if there is a
-/// window; [`MASKED`] elsewhere.
+/// The additive mask `[seq, seq]`, row = query `i`, column = key `j`: 0 where `j <= i`, and `i -
+/// window < j` if there is a window; [`MASKED`] elsewhere.
 pub fn causal_mask(seq: usize, window: Option<usize>) -> Vec<f16> {
     let window = window.unwrap_or(usize::MAX);
     let seen = |i: usize, j: usize| j <= i && i - j < window;
@@ -19,8 +19,8 @@ pub fn causal_mask(seq: usize, window: Option<usize>) -> Vec<f16> {
     (0..seq * seq).map(|n| if seen(n / seq, n % seq) { f16::ZERO } else { masked }).collect()
 }
 
-/// Cosines and sines `[seq, head_dim]` in fp32: both elements of pair `i` at position `p` hold the function of
-/// `p · base^(-2i / head_dim)`. Computed in fp64.
+/// Cosines and sines `[seq, head_dim]` in fp32: both elements of pair `i` at position `p` hold the
+/// function of `p · base^(-2i / head_dim)`. Computed in fp64.
 pub fn rope_tables(config: &Config, seq: usize) -> (Vec<f32>, Vec<f32>) {
     let hd = config.head_dim;
     let angle = |n: usize| {

@@ -1,6 +1,7 @@
 //! Causal attention with grouped key/value heads and an optional sliding window.
 //!
-//! Query head `h` reads key/value head `h / (heads / kv_heads)`. Position `i` sees `j` with `i - window < j <= i`.
+//! Query head `h` reads key/value head `h / (heads / kv_heads)`. Position `i` sees `j` with `i -
+//! window < j <= i`.
 
 use super::Real;
 use super::products::{add_scaled, dot};

@@ -104,7 +104,8 @@ impl<'a, T: Real> Block<'a, T> {
         Heads { raw, norm, turned }
     }
 
-    /// Turns the gradient of the layer's output into that of its input, and adds to the gradients of its weights.
+    /// Turns the gradient of the layer's output into that of its input, and adds to the gradients
+    /// of its weights.
     pub(super) fn backward(&self, saved: &Saved<T>, stream: &mut [T], gradients: &mut Layer<T>) {
         let (config, layer) = (self.config, self.layer);
         let (dim, hidden, tokens) = (config.dim, config.hidden, stream.len() / config.dim);

@@ -34,8 +34,8 @@ impl<'a, T: Real> Decoder<'a, T> {
         self.position
     }
 
-    /// Takes the next token and returns the logits `[vocab]` of the one after it. They equal the last row of
-    /// [`Reference::logits`] over all tokens so far, to the bit.
+    /// Takes the next token and returns the logits `[vocab]` of the one after it. They equal the
+    /// last row of [`Reference::logits`] over all tokens so far, to the bit.
     ///
     /// # Errors
     /// [`Error::Token`]; the decoder is unchanged then.

@@ -1,8 +1,8 @@
 //! The model in plain loops: the oracle that everything faster is compared with.
 //!
-//! It is generic over the element type ([`Real`]: `f32` or `f64`), so that a test can take central differences in
-//! `f64` of the very code it checks in `f32`. Each sum has one fixed order, whatever the number of threads.
-//! Activations are row-major `[tokens, features]`.
+//! It is generic over the element type ([`Real`]: `f32` or `f64`), so that a test can take central
+//! differences in `f64` of the very code it checks in `f32`. Each sum has one fixed order, whatever
+//! the number of threads. Activations are row-major `[tokens, features]`.
 //!
 //! | file | what |
 //! |---|---|
@@ -130,11 +130,13 @@ impl<'a, T: Real> Reference<'a, T> {
         self.accumulate(inputs, targets, 1.0, gradients)
     }
 
-    /// Mean cross-entropy per token of one sequence; adds `weight` times its gradients to `gradients`. For a batch of
-    /// `n` sequences of one length, `weight` is `1 / n` and the batch's loss is the mean of the losses returned.
+    /// Mean cross-entropy per token of one sequence; adds `weight` times its gradients to
+    /// `gradients`. For a batch of `n` sequences of one length, `weight` is `1 / n` and the batch's
+    /// loss is the mean of the losses returned.
     ///
     /// # Errors
-    /// [`Error::Token`], [`Error::Lengths`], [`Error::Weights`] when `gradients` belong to another model.
+    /// [`Error::Token`], [`Error::Lengths`], [`Error::Weights`] when `gradients` belong to another
+    /// model.
     pub fn accumulate(
         &self,
         inputs: &[u32],
@@ -219,8 +221,8 @@ impl<'a, T: Real> Reference<'a, T> {
         logits
     }
 
-    /// The mean loss; turns the logits into `weight` times the gradient of that mean. Sums over the vocabulary and over
-    /// the tokens are made in `f64`, in order.
+    /// The mean loss; turns the logits into `weight` times the gradient of that mean. Sums over the
+    /// vocabulary and over the tokens are made in `f64`, in order.
     fn cross_entropy(&self, logits: &mut [T], targets: &[u32], weight: f64) -> f64 {
         let scale = T::from_f64(weight / targets.len() as f64);
         let losses: Vec<f64> = logits

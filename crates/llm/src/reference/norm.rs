@@ -1,7 +1,7 @@
 //! RMSNorm: `y = x·r·w` with `r = 1/√(mean(x²) + eps)`, over rows as long as the gain `w`.
 //!
-//! The backward pass has the gain inside the mean and not a second time outside it; the reference trainer had it
-//! wrong (training-dynamic §7).
+//! The backward pass has the gain inside the mean and not a second time outside it; the reference
+//! trainer had it wrong (training-dynamic §7).
 
 use super::Real;
 

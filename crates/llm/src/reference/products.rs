@@ -1,7 +1,7 @@
 //! The three products of a linear layer `y = x·Wᵀ + b`, with `W` row-major `[out, in]`.
 //!
-//! Work is cut into blocks by size alone, and each output value is one sum in one order, so the results do not depend
-//! on the number of threads, nor on the width of the processor's vectors.
+//! Work is cut into blocks by size alone, and each output value is one sum in one order, so the
+//! results do not depend on the number of threads, nor on the width of the processor's vectors.
 
 use super::Real;
 use ferrane_host::vectorize;
@@ -27,7 +27,8 @@ pub(super) fn add_scaled<T: Real>(a: &mut [T], s: T, b: &[T]) {
     }
 }
 
-/// Sixteen running sums over the stride, then their sum: short chains, which rounds better and vectorises.
+/// Sixteen running sums over the stride, then their sum: short chains, which rounds better and
+/// vectorizes.
 #[inline(always)]
 pub(super) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     const LANES: usize = 16;

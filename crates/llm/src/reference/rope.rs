@@ -3,7 +3,8 @@
 use super::Real;
 use crate::config::{Config, RopeStyle};
 
-/// Cosines and sines of the first positions, `[positions, head_dim / 2]`. Angles are computed in `f64`.
+/// Cosines and sines of the first positions, `[positions, head_dim / 2]`. Angles are computed in
+/// `f64`.
 pub(super) struct Table<T> {
     style: RopeStyle,
     half: usize,
@@ -29,8 +30,8 @@ impl<T: Real> Table<T> {
         }
     }
 
-    /// Turns the heads of one row, which stands at `position`, forward (`direction` 1) or back (−1, the transpose and
-    /// so the gradient).
+    /// Turns the heads of one row, which stands at `position`, forward (`direction` 1) or back (−1,
+    /// the transpose and so the gradient).
     pub(super) fn turn(&self, row: &mut [T], position: usize, direction: T) {
         let range = position * self.half..(position + 1) * self.half;
         let (cos, sin) = (&self.cos[range.clone()], &self.sin[range]);

@@ -1,8 +1,9 @@
 //! Byte-level BPE and `tokenizer.json`, encoded by the crate `tokenizers`.
 //!
-//! The vocabulary, the merges and the way of cutting text into words are three things. `tokenizer.json` says all of them;
-//! `vocab.json` with `merges.txt` says the first two, and the third comes from [`PreTokenizer`]'s rule. Decoding is ours: the
-//! pieces are turned into bytes once.
+//! The vocabulary, the merges and the way of cutting text into words are three things.
+//! `tokenizer.json` says all of them; `vocab.json` with `merges.txt` says the first two, and the
+//! third comes from [`PreTokenizer`]'s rule. Decoding is ours: the pieces are turned into bytes
+//! once.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -22,10 +23,11 @@ use super::{Error, Options, Pieces, byte_piece, load};
 
 /// How byte-level BPE cuts text into words before it merges.
 ///
-/// `vocab.json` and `merges.txt` do not say it. Where neither [`Options`] nor a `tokenizer_config.json` (its `tokenizer_class`)
-/// does, the vocabulary itself tells: words of Qwen2 hold one digit at most and may put a punctuation mark before letters, those of
-/// GPT-2 hold runs of digits and never mix the two. So a vocabulary with such a mixed piece and without two digits side by
-/// side is Qwen2's; every other one is taken as GPT-2's.
+/// `vocab.json` and `merges.txt` do not say it. Where neither [`Options`] nor a
+/// `tokenizer_config.json` (its `tokenizer_class`) does, the vocabulary itself tells: words of
+/// Qwen2 hold one digit at most and may put a punctuation mark before letters, those of GPT-2 hold
+/// runs of digits and never mix the two. So a vocabulary with such a mixed piece and without two
+/// digits side by side is Qwen2's; every other one is taken as GPT-2's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PreTokenizer {
@@ -308,7 +310,8 @@ impl ByteLevel {
 
     pub(super) fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
-        // Writing to memory does not fail; if it did, the ids would still be told apart by the size of the vocabulary.
+        // Writing to memory does not fail; if it did, the ids would still be told apart by the size
+        // of the vocabulary.
         let (vocabulary, config) = self.files().unwrap_or_default();
         hash.update(self.names.len().to_le_bytes());
         hash.update(vocabulary);
@@ -333,7 +336,8 @@ fn collect<'a>(value: &'a Value, parts: &mut Vec<&'a Value>) {
     }
 }
 
-/// Checks that ids are dense enough to index a table by them, and piece lengths; returns the highest id.
+/// Checks that ids are dense enough to index a table by them, and piece lengths; returns the
+/// highest id.
 fn check_ids<'a>(pieces: impl Iterator<Item = (&'a str, u32)>, count: usize) -> Result<u32, Error> {
     let mut highest = None;
     for (name, id) in pieces {
@@ -367,7 +371,8 @@ fn way_of<'a>(pieces: impl Iterator<Item = &'a String>) -> PreTokenizer {
     if mixed { PreTokenizer::Qwen2 } else { PreTokenizer::Gpt2 }
 }
 
-/// The merges of a `merges.txt`: a pair a line, the first line skipped where it starts with `#version`.
+/// The merges of a `merges.txt`: a pair a line, the first line skipped where it starts with
+/// `#version`.
 fn read_merges(bytes: &[u8], ids: &HashMap<String, u32>) -> Result<Vec<(String, String)>, Error> {
     let text = std::str::from_utf8(bytes).map_err(|e| bad(format!("the merges are no UTF-8: {e}")))?;
     let mut merges = Vec::new();
@@ -390,8 +395,8 @@ fn read_merges(bytes: &[u8], ids: &HashMap<String, u32>) -> Result<Vec<(String, 
     Ok(merges)
 }
 
-/// GPT-2's printable character for every byte, the other way round: printable Latin-1 stands for itself, the other bytes follow
-/// from U+0100 on.
+/// GPT-2's printable character for every byte, the other way round: printable Latin-1 stands for
+/// itself, the other bytes follow from U+0100 on.
 fn byte_alphabet() -> HashMap<char, u8> {
     let own = |b: u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let rest = (0..=255u8).filter(|b| !own(*b)).zip('\u{100}'..);

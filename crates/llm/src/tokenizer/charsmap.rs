@@ -1,8 +1,10 @@
-//! SentencePiece's compiled normalisation rules: strings found by a double-array trie, and what to put in their place.
+//! SentencePiece's compiled normalization rules: strings found by a double-array trie, and what to
+//! put in their place.
 //!
-//! Layout, little-endian: uint32 bytes of the trie, the trie as uint32 units, then zero-terminated UTF-8 replacements that the
-//! trie's values index. A unit holds a label in its low byte, bit 8 "a value follows", and the offset of its children in the bits
-//! above, shifted by 8 more where bit 9 is set. Every access is checked: a damaged trie finds nothing.
+//! Layout, little-endian: uint32 bytes of the trie, the trie as uint32 units, then zero-terminated
+//! UTF-8 replacements that the trie's values index. A unit holds a label in its low byte, bit 8 "a
+//! value follows", and the offset of its children in the bits above, shifted by 8 more where bit 9
+//! is set. Every access is checked: a damaged trie finds nothing.
 
 use super::Error;
 
@@ -17,7 +19,7 @@ impl CharsMap {
         if bytes.is_empty() {
             return Ok(CharsMap::default());
         }
-        let bad = |what: &str| Error::Format(format!("SentencePiece normaliser: {what}"));
+        let bad = |what: &str| Error::Format(format!("SentencePiece normalizer: {what}"));
         let (head, rest) = bytes.split_at_checked(4).ok_or_else(|| bad("the compiled rules end inside their size"))?;
         let size = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         if !size.is_multiple_of(4) || size > rest.len() {
@@ -62,7 +64,8 @@ impl CharsMap {
 mod tests {
     use super::*;
 
-    /// A trie with the one rule `a` → `b`, units by hand: the root's children lie at 0 ^ 'a' with offset 128.
+    /// A trie with the one rule `a` → `b`, units by hand: the root's children lie at 0 ^ 'a' with
+    /// offset 128.
     fn one_rule() -> Vec<u8> {
         let mut units = vec![0u32; 256];
         units[0] = 128 << 10;

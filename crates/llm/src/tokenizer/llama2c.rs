@@ -1,8 +1,9 @@
 //! The llama2.c vocabulary file `tokenizer.bin` (training-dynamic §11) and its encoder.
 //!
-//! Layout, little-endian: int32 longest piece in bytes, then for each id float32 score, int32 length, bytes. There is no count and
-//! no magic number: the file ends after a whole record. Ids 1 and 2 begin and end a sequence; `<0x00>` … `<0xFF>` stand for raw
-//! bytes. Encoding puts a space in front of a text that is not empty, looks every character up, falls back to byte pieces, and
+//! Layout, little-endian: int32 longest piece in bytes, then for each id float32 score, int32
+//! length, bytes. There is no count and no magic number: the file ends after a whole record. Ids 1
+//! and 2 begin and end a sequence; `<0x00>` … `<0xFF>` stand for raw bytes. Encoding puts a space
+//! in front of a text that is not empty, looks every character up, falls back to byte pieces, and
 //! merges by score.
 
 use std::collections::HashMap;

@@ -1,12 +1,13 @@
 //! Byte-pair merging by score, shared by llama2.c vocabularies and SentencePiece BPE models.
 //!
-//! The reference encoders scan the whole text for the best pair, merge it, and scan again: O(n²). Here a heap holds the candidate
-//! pairs and a linked list holds the symbols, which is O(n log n) with the same result: the highest score first, the leftmost
-//! among equals.
+//! The reference encoders scan the whole text for the best pair, merge it, and scan again: O(n²).
+//! Here a heap holds the candidate pairs and a linked list holds the symbols, which is O(n log n)
+//! with the same result: the highest score first, the leftmost among equals.
 //!
-//! The one decision: which pairs merge, and into what, is a table made once from the vocabulary (every split of every piece into
-//! two known symbols), so that encoding touches no strings. From the same pieces comes the set of neighbouring bytes that any
-//! piece contains; where two neighbours are not in it no merge can ever cross, so the text falls into short independent runs.
+//! The one decision: which pairs merge, and into what, is a table made once from the vocabulary
+//! (every split of every piece into two known symbols), so that encoding touches no strings. From
+//! the same pieces comes the set of neighboring bytes that any piece contains; where two neighbors
+//! are not in it no merge can ever cross, so the text falls into short independent runs.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -14,7 +15,8 @@ use std::collections::{BinaryHeap, HashMap};
 /// Symbols at or above this value take part in no merge. What they mean is the caller's business.
 pub(super) const INERT: u32 = 1 << 30;
 
-/// Pieces longer than this are refused. Splitting a piece costs its length squared; real pieces have fewer than 200 bytes.
+/// Pieces longer than this are refused. Splitting a piece costs its length squared; real pieces
+/// have fewer than 200 bytes.
 pub(super) const LONGEST_PIECE: usize = 1024;
 
 const NONE: usize = usize::MAX;
@@ -34,7 +36,8 @@ pub(super) struct Scratch {
     heap: BinaryHeap<Candidate>,
     previous: Vec<usize>,
     next: Vec<usize>,
-    /// Pairs seen in this run, by the symbol that they would make; kept for vocabularies with unused pieces.
+    /// Pairs seen in this run, by the symbol that they would make; kept for vocabularies with
+    /// unused pieces.
     pub(super) made_of: HashMap<u32, (u32, u32)>,
 }
 
@@ -64,9 +67,10 @@ impl Ord for Candidate {
 }
 
 impl Merges {
-    /// The table for `symbols`: the bytes of every symbol by its number, its score, and the number that stands for those bytes
-    /// (`by_bytes`; one number among duplicates). Only symbols for which `mergeable` holds are results of a merge. A merge is
-    /// never made below `floor` or into a score that is not a number.
+    /// The table for `symbols`: the bytes of every symbol by its number, its score, and the number
+    /// that stands for those bytes (`by_bytes`; one number among duplicates). Only symbols for
+    /// which `mergeable` holds are results of a merge. A merge is never made below `floor` or into
+    /// a score that is not a number.
     pub(super) fn new<'a>(
         symbols: &[(&'a [u8], f32)],
         by_bytes: &HashMap<&'a [u8], u32>,
@@ -157,7 +161,8 @@ impl Merges {
         while let Some(best) = heap.pop() {
             let at = best.at;
             let right_at = next[at];
-            // Symbols only grow, so equal numbers mean that the pair is still the one that was offered.
+            // Symbols only grow, so equal numbers mean that the pair is still the one that was
+            // offered.
             if right_at == NONE || run[at] != best.left || run[right_at] != best.right {
                 continue;
             }

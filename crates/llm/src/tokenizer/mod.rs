@@ -4,14 +4,16 @@
 //!
 //! - llama2.c `tokenizer.bin` (training-dynamic §11),
 //! - SentencePiece `.model` files: BPE and unigram, with and without byte fallback,
-//! - byte-level BPE: `vocab.json` with `merges.txt`, or Hugging Face's `tokenizer.json`, through the crate `tokenizers`.
+//! - byte-level BPE: `vocab.json` with `merges.txt`, or Hugging Face's `tokenizer.json`, through
+//!   the crate `tokenizers`.
 //!
-//! Invariants: [`Tokenizer::encode`] adds no begin or end id; every id that it returns is below [`Tokenizer::vocab_size`];
-//! decoding what was encoded gives the text back, up to the normalisation that the vocabulary itself asks for (NFC, joined
-//! spaces, characters without a piece). Opening a hostile file gives an [`Error`].
+//! Invariants: [`Tokenizer::encode`] adds no begin or end id; every id that it returns is below
+//! [`Tokenizer::vocab_size`]; decoding what was encoded gives the text back, up to the
+//! normalization that the vocabulary itself asks for (NFC, joined spaces, characters without a
+//! piece). Opening a hostile file gives an [`Error`].
 //!
-//! The one decision: decoding knows no kinds. Every vocabulary is reduced to the bytes of its pieces, so that streams behave the
-//! same everywhere (see [`Stream`]).
+//! The one decision: decoding knows no kinds. Every vocabulary is reduced to the bytes of its
+//! pieces, so that streams behave the same everywhere (see [`Stream`]).
 #![forbid(unsafe_code)]
 
 mod byte_level;
@@ -66,9 +68,11 @@ pub enum Error {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Options {
-    /// How byte-level BPE cuts text into words. `None`: from the files (see [`PreTokenizer`]). Other kinds ignore it.
+    /// How byte-level BPE cuts text into words. `None`: from the files (see [`PreTokenizer`]).
+    /// Other kinds ignore it.
     pub pre_tokenizer: Option<PreTokenizer>,
-    /// The `tokenizer_config.json` with added tokens and the begin and end pieces. `None`: the one beside the vocabulary.
+    /// The `tokenizer_config.json` with added tokens and the begin and end pieces. `None`: the one
+    /// beside the vocabulary.
     pub config: Option<PathBuf>,
 }
 
@@ -112,11 +116,12 @@ impl Pieces {
 }
 
 impl Tokenizer {
-    /// Opens the vocabulary at `path`: a file of any kind, or a directory that holds one under its usual name.
+    /// Opens the vocabulary at `path`: a file of any kind, or a directory that holds one under its
+    /// usual name.
     ///
-    /// `PREFIX_vocab.json` and `PREFIX_merges.txt` (or `vocab.json` and `merges.txt`) belong together; either may be named.
-    /// A `tokenizer_config.json` (with the same prefix) beside a byte-level vocabulary gives added tokens and the begin and end
-    /// pieces.
+    /// `PREFIX_vocab.json` and `PREFIX_merges.txt` (or `vocab.json` and `merges.txt`) belong
+    /// together; either may be named. A `tokenizer_config.json` (with the same prefix) beside a
+    /// byte-level vocabulary gives added tokens and the begin and end pieces.
     ///
     /// # Errors
     /// When the file cannot be read, is of no known kind, or is damaged.
@@ -124,7 +129,8 @@ impl Tokenizer {
         Tokenizer::open_with(path, &Options::default())
     }
 
-    /// Opens the vocabulary at `path` as [`Tokenizer::open`] does, with what `options` say instead of what the files say.
+    /// Opens the vocabulary at `path` as [`Tokenizer::open`] does, with what `options` say instead
+    /// of what the files say.
     ///
     /// # Errors
     /// As [`Tokenizer::open`].
@@ -179,10 +185,11 @@ impl Tokenizer {
         Tokenizer { kind: Kind::ByteLevel(Box::new(kind)), pieces, bos, eos, strips_space, digest }
     }
 
-    /// Trains a byte-pair vocabulary of `size` pieces on `text`, in the llama2.c form: `<unk>`, begin and end of sequence at 0, 1
-    /// and 2, the 256 bytes, the merges by falling count, and the characters of the text. Merges join letters, with one space
-    /// in front, and nothing else. The same text gives the same vocabulary, everywhere and always: equal counts are decided by
-    /// the pieces' bytes. Fewer pieces come back when the text has no more pairs.
+    /// Trains a byte-pair vocabulary of `size` pieces on `text`, in the llama2.c form: `<unk>`,
+    /// begin and end of sequence at 0, 1 and 2, the 256 bytes, the merges by falling count, and the
+    /// characters of the text. Merges join letters, with one space in front, and nothing else. The
+    /// same text gives the same vocabulary, everywhere and always: equal counts are decided by the
+    /// pieces' bytes. Fewer pieces come back when the text has no more pairs.
     ///
     /// # Errors
     /// [`Error::Format`] when `size` has no room for the bytes and the text's characters.
@@ -192,9 +199,10 @@ impl Tokenizer {
 
     /// The ids of `text`, without begin or end of sequence.
     ///
-    /// llama2.c and SentencePiece vocabularies put a space in front if they say so. Byte-level vocabularies find their added
-    /// tokens in the text, as Hugging Face does. A character without a piece, where there are no byte pieces, becomes the unknown
-    /// piece; without that it is left out.
+    /// llama2.c and SentencePiece vocabularies put a space in front if they say so. Byte-level
+    /// vocabularies find their added tokens in the text, as Hugging Face does. A character without
+    /// a piece, where there are no byte pieces, becomes the unknown piece; without that it is left
+    /// out.
     pub fn encode(&self, text: &str) -> Vec<u32> {
         match &self.kind {
             Kind::Llama2c(kind) => kind.encode(text),
@@ -203,8 +211,9 @@ impl Tokenizer {
         }
     }
 
-    /// The text of `ids`. Control pieces have none; the space that encoding puts in front of a text is taken away at the start and
-    /// after every [`Tokenizer::bos`], as llama2.c does; bytes that are no UTF-8 become U+FFFD.
+    /// The text of `ids`. Control pieces have none; the space that encoding puts in front of a text
+    /// is taken away at the start and after every [`Tokenizer::bos`], as llama2.c does; bytes that
+    /// are no UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
         let mut stream = self.stream();
         let mut text: String = ids.iter().map(|&id| stream.push(id)).collect();
@@ -217,7 +226,8 @@ impl Tokenizer {
         Stream::new(self)
     }
 
-    /// The bytes of the piece `id`, empty for control pieces; they need not be whole characters. `None` beyond the vocabulary.
+    /// The bytes of the piece `id`, empty for control pieces; they need not be whole characters.
+    /// `None` beyond the vocabulary.
     pub fn piece(&self, id: u32) -> Option<&[u8]> {
         self.pieces.get(id)
     }
@@ -260,8 +270,9 @@ impl Tokenizer {
         }
     }
 
-    /// Writes the vocabulary to `path` in its own format. A byte-level vocabulary becomes a `tokenizer.json`, and its begin and end
-    /// pieces go to the `tokenizer_config.json` beside it; such a file must be named `tokenizer.json` or `PREFIX_tokenizer.json`.
+    /// Writes the vocabulary to `path` in its own format. A byte-level vocabulary becomes a
+    /// `tokenizer.json`, and its begin and end pieces go to the `tokenizer_config.json` beside it;
+    /// such a file must be named `tokenizer.json` or `PREFIX_tokenizer.json`.
     ///
     /// # Errors
     /// When a file cannot be written.

@@ -1,8 +1,10 @@
-//! SentencePiece `.model` files: a protobuf with the pieces, the trainer's and the normaliser's settings.
+//! SentencePiece `.model` files: a protobuf with the pieces, the trainer's and the normalizer's
+//! settings.
 //!
-//! Only the fields that encoding and decoding need are read. BPE merges by score like llama2.c; unigram takes the best path. In
-//! both, user-defined pieces are cut out first and an unknown character becomes byte pieces, where the model has byte fallback,
-//! or else the unknown piece, one for a run of them.
+//! Only the fields that encoding and decoding need are read. BPE merges by score like llama2.c;
+//! unigram takes the best path. In both, user-defined pieces are cut out first and an unknown
+//! character becomes byte pieces, where the model has byte fallback, or else the unknown piece, one
+//! for a run of them.
 
 use std::collections::HashMap;
 
@@ -82,7 +84,7 @@ pub(super) struct SentencePiece {
     scores: Vec<f32>,
     ids: HashMap<String, u32>,
     user_defined: Vec<(String, u32)>,
-    normaliser: Normaliser,
+    normalizer: Normalizer,
     method: Method,
     unknown: u32,
     unknown_text: String,
@@ -92,7 +94,7 @@ pub(super) struct SentencePiece {
 }
 
 #[derive(Debug, Clone)]
-struct Normaliser {
+struct Normalizer {
     rules: CharsMap,
     dummy_prefix: bool,
     joins_spaces: bool,
@@ -101,8 +103,8 @@ struct Normaliser {
 
 #[derive(Debug, Clone)]
 enum Method {
-    /// The merge table, the symbol of every character that a piece contains, and the characters that have a symbol but no piece
-    /// (their symbols follow the pieces').
+    /// The merge table, the symbol of every character that a piece contains, and the characters
+    /// that have a symbol but no piece (their symbols follow the pieces').
     Bpe {
         merges: Merges,
         chars: HashMap<char, u32>,
@@ -179,7 +181,7 @@ impl SentencePiece {
                 return Err(bad(format!("the {name} model type ({other}) is not supported; BPE and unigram are")));
             }
         };
-        let normaliser = Normaliser {
+        let normalizer = Normalizer {
             rules: CharsMap::read(normalizer.precompiled_charsmap())?,
             dummy_prefix: normalizer.add_dummy_prefix.unwrap_or(true),
             joins_spaces: normalizer.remove_extra_whitespaces.unwrap_or(true),
@@ -194,7 +196,7 @@ impl SentencePiece {
             scores,
             ids,
             user_defined,
-            normaliser,
+            normalizer,
             method,
             unknown,
             unknown_text,
@@ -218,7 +220,7 @@ impl SentencePiece {
     }
 
     pub(super) fn strips_space(&self) -> bool {
-        self.normaliser.dummy_prefix || self.normaliser.joins_spaces
+        self.normalizer.dummy_prefix || self.normalizer.joins_spaces
     }
 
     pub(super) fn file(&self) -> &[u8] {
@@ -230,7 +232,7 @@ impl SentencePiece {
     }
 
     pub(super) fn encode(&self, text: &str) -> Vec<u32> {
-        let text = self.normaliser.apply(text, |rest| self.user_defined(rest).map(|(length, _)| length));
+        let text = self.normalizer.apply(text, |rest| self.user_defined(rest).map(|(length, _)| length));
         let mut out = Output { model: self, ids: Vec::with_capacity(text.len() / 2), after_unknown: false };
         match &self.method {
             Method::Bpe { merges, chars, extra, has_unused } => {
@@ -280,7 +282,8 @@ impl SentencePiece {
             }
         };
         merges.run(&mut symbols, &mut Scratch::default(), has_unused, |symbol, scratch| {
-            // An unused piece may be built on the way to a longer one; where it is left over it falls back into its parts.
+            // An unused piece may be built on the way to a longer one; where it is left over it
+            // falls back into its parts.
             let mut parts = vec![symbol];
             while let Some(part) = parts.pop() {
                 let unused = has_unused && self.kinds.get(part as usize) == Some(&UNUSED);
@@ -398,8 +401,9 @@ fn unigram(names: &[String], kinds: &[i32], scores: &[f32]) -> Method {
     }
 }
 
-impl Normaliser {
-    /// `text` by the model's rules; `keep` says how many bytes at the start of a rest stay as they are.
+impl Normalizer {
+    /// `text` by the model's rules; `keep` says how many bytes at the start of a rest stay as they
+    /// are.
     fn apply(&self, text: &str, keep: impl Fn(&str) -> Option<usize>) -> String {
         let space = if self.escapes_spaces { SPACE } else { " " };
         let next = |rest: &'_ str| -> (usize, Option<&str>) {

@@ -1,8 +1,9 @@
 //! Decoding, one id at a time.
 //!
-//! Every kind of tokenizer decodes by one rule: a piece is bytes, the bytes of the pieces follow each other, and what is not
-//! UTF-8 becomes U+FFFD as `String::from_utf8_lossy` does it. A stream holds back the bytes of an unfinished character, so what
-//! it returns is always whole, and the parts of a stream add up to [`Tokenizer::decode`](super::Tokenizer::decode).
+//! Every kind of tokenizer decodes by one rule: a piece is bytes, the bytes of the pieces follow
+//! each other, and what is not UTF-8 becomes U+FFFD as `String::from_utf8_lossy` does it. A stream
+//! holds back the bytes of an unfinished character, so what it returns is always whole, and the
+//! parts of a stream add up to [`Tokenizer::decode`](super::Tokenizer::decode).
 
 use super::Tokenizer;
 
@@ -19,8 +20,9 @@ impl<'a> Stream<'a> {
         Stream { tokenizer, held: Vec::new(), at_start: true }
     }
 
-    /// Takes the next id and returns the text that is complete now, which may be empty. Control pieces and ids beyond the
-    /// vocabulary have no text. After the id [`Tokenizer::bos`] the stream is at a start again.
+    /// Takes the next id and returns the text that is complete now, which may be empty. Control
+    /// pieces and ids beyond the vocabulary have no text. After the id [`Tokenizer::bos`] the
+    /// stream is at a start again.
     pub fn push(&mut self, id: u32) -> String {
         let tokenizer = self.tokenizer;
         if Some(id) == tokenizer.bos() {

@@ -1,7 +1,8 @@
 //! The data suite over `tokenizers/*_cases.json`, hostile files, and properties.
 //!
-//! `PREFIX_cases.json` goes with `PREFIX.model`, `PREFIX.bin`, `PREFIX_tokenizer.json` and `PREFIX_vocab.json`, whichever lie there.
-//! Nothing tells the tests which words a byte-level vocabulary wants; the vocabulary does (see [`PreTokenizer`]).
+//! `PREFIX_cases.json` goes with `PREFIX.model`, `PREFIX.bin`, `PREFIX_tokenizer.json` and
+//! `PREFIX_vocab.json`, whichever lie there. Nothing tells the tests which words a byte-level
+//! vocabulary wants; the vocabulary does (see [`PreTokenizer`]).
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -63,8 +64,8 @@ fn check(tokenizer: &Tokenizer, case: &Value) -> Result<(), String> {
     if back == text { Ok(()) } else { Err(format!("{text:?} decodes to {back:?}")) }
 }
 
-/// A `tokenizer_config.json` of a longer prefix (`qwen3_` for `qwen_`) adds its tokens to the vocabulary, survives saving, and
-/// its special tokens are found in text.
+/// A `tokenizer_config.json` of a longer prefix (`qwen3_` for `qwen_`) adds its tokens to the
+/// vocabulary, survives saving, and its special tokens are found in text.
 #[test]
 fn configurations_add_their_tokens() {
     let Some(mut suite) = Suite::open("tokenizer configurations", "tokenizers") else { return };
@@ -151,7 +152,8 @@ proptest! {
         prop_assert_eq!(&ids, &scan(&vocabulary, start));
     }
 
-    /// Any ids at all: the parts of a stream are text and add up to what decoding gives, which is what the bytes give.
+    /// Any ids at all: the parts of a stream are text and add up to what decoding gives, which is
+    /// what the bytes give.
     #[test]
     fn streams_add_up(ids in proptest::collection::vec(prop_oneof![0u32..300, 120u32..262, any::<u32>()], 0..60)) {
         let tokenizer = Tokenizer::from_vocabulary(vocabulary(&[(" ", -1.0), ("é", -2.0), (" a", -3.0)]));
@@ -316,7 +318,8 @@ fn sentencepiece_bpe() {
     assert_eq!(bytes.decode(&bytes.encode(" é漢 ab")), " é漢 ab");
 }
 
-/// "ab" is unused: it is built on the way to "▁ab", and falls back into its parts where it is left over.
+/// "ab" is unused: it is built on the way to "▁ab", and falls back into its parts where it is left
+/// over.
 #[test]
 fn sentencepiece_unused_pieces() {
     let mut pieces = PIECES;
@@ -328,7 +331,8 @@ fn sentencepiece_unused_pieces() {
 #[test]
 fn sentencepiece_unigram() {
     let tokenizer = opened(&model(1, false, &PIECES));
-    // -5 for "▁ab" beats -1 - 4 only on a tie, and the first path found wins it; "ab" (-4) beats "a" + "b" (-5).
+    // -5 for "▁ab" beats -1 - 4 only on a tie, and the first path found wins it; "ab" (-4) beats
+    // "a" + "b" (-5).
     assert_eq!(tokenizer.encode("ab"), [7]);
     assert_eq!(tokenizer.encode("aab"), [3, 4, 6]);
     assert_eq!(tokenizer.encode("a漢字b[x]"), [3, 4, 0, 5, 8]);
@@ -336,7 +340,7 @@ fn sentencepiece_unigram() {
 }
 
 #[test]
-fn sentencepiece_normalisation() {
+fn sentencepiece_normalization() {
     let mut file = model(2, false, &PIECES);
     file.normalizer = Some(NormalizerSpec::default());
     let joined = opened(&file);

@@ -1,8 +1,9 @@
 //! Training a small byte-pair vocabulary, deterministic by construction.
 //!
-//! Words are runs of letters and apostrophes with the one space before them; every other character stands alone and joins
-//! nothing. The most frequent pair becomes a piece, again and again. Among pairs of equal count the one whose bytes come first
-//! wins, so no map's order and no thread count shows in the result.
+//! Words are runs of letters and apostrophes with the one space before them; every other character
+//! stands alone and joins nothing. The most frequent pair becomes a piece, again and again. Among
+//! pairs of equal count the one whose bytes come first wins, so no map's order and no thread count
+//! shows in the result.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -37,7 +38,8 @@ pub(super) fn train(text: &str, size: usize) -> Result<Vec<(Vec<u8>, f32)>, Erro
     Ok(vocabulary)
 }
 
-/// The words of `text` with their counts, in the order of their bytes. One-character words are left out: they have no pairs.
+/// The words of `text` with their counts, in the order of their bytes. One-character words are left
+/// out: they have no pairs.
 fn words(text: &str) -> BTreeMap<&str, u64> {
     let mut words: HashMap<&str, u64> = HashMap::new();
     let letter = |c: char| c.is_alphabetic() || c == '\'';

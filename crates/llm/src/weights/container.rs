@@ -1,8 +1,8 @@
 //! The safetensors container: named fp32, fp16 or bf16 tensors behind a JSON header.
 //!
-//! Reading maps the file and copies one tensor at a time into memory that the caller sized by its configuration, so a
-//! header can never make us allocate. Writing streams: the header first, then each tensor from where it lies; there
-//! is never a second copy of a model.
+//! Reading maps the file and copies one tensor at a time into memory that the caller sized by its
+//! configuration, so a header can never make us allocate. Writing streams: the header first, then
+//! each tensor from where it lies; there is never a second copy of a model.
 
 use super::{Error, TensorRef};
 use ferrane_host::map::Mapped;
@@ -48,7 +48,8 @@ impl Entry {
 }
 
 impl Container {
-    /// Opens a file and checks its header: every range inside the file, every size matching its shape and type.
+    /// Opens a file and checks its header: every range inside the file, every size matching its
+    /// shape and type.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Format`], [`Error::Size`] for a file cut off behind its header.
@@ -56,7 +57,8 @@ impl Container {
         let bytes = Mapped::open(path).map_err(|e| Error::io(path, e))?;
         let bad = |reason: String| Error::format(path, format!("safetensors header: {reason}"));
         let length = bytes.first_chunk().ok_or_else(|| bad(format!("the file has {} bytes", bytes.len())))?;
-        // The header's length is bounded by the file, so parsing costs no more than the file is large.
+        // The header's length is bounded by the file, so parsing costs no more than the file is
+        // large.
         let start = usize::try_from(u64::from_le_bytes(*length)).ok().and_then(|n| n.checked_add(8));
         let Some((start, header)) = start.and_then(|start| Some((start, bytes.get(8..start)?))) else {
             return Err(bad(format!("a length of {} in a file of {} bytes", u64::from_le_bytes(*length), bytes.len())));
@@ -120,7 +122,8 @@ impl Container {
     /// Reads a tensor of exactly this shape into `out`, widening fp16 and bf16.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::Shape`], [`Error::Dtype`]; [`Error::Mismatch`] when `out` is not of that size.
+    /// [`Error::Missing`], [`Error::Shape`], [`Error::Dtype`]; [`Error::Mismatch`] when `out` is
+    /// not of that size.
     pub fn read(&self, name: &str, shape: &[usize], out: &mut [f32]) -> Result<(), Error> {
         let entry = self.expect(name, shape)?;
         let bytes = self.raw(entry);
@@ -164,12 +167,14 @@ pub(super) fn write_values(out: &mut impl Write, values: &[f32]) -> std::io::Res
     Ok(())
 }
 
-/// Writes a safetensors stream of fp32 tensors, in the order given. The data start at a multiple of eight bytes.
+/// Writes a safetensors stream of fp32 tensors, in the order given. The data start at a multiple of
+/// eight bytes.
 ///
 /// Metadata are written in the order given too, so equal input gives equal bytes.
 ///
 /// # Errors
-/// Whatever the writer reports; `InvalidInput` when a shape does not fit its values or a name occurs twice.
+/// Whatever the writer reports; `InvalidInput` when a shape does not fit its values or a name
+/// occurs twice.
 pub fn write(out: &mut impl Write, metadata: &[(&str, &str)], tensors: &[TensorRef<'_>]) -> std::io::Result<()> {
     let refuse = |text: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, text);
     let mut header = serde_json::Map::new();

@@ -1,9 +1,10 @@
 //! Hugging Face safetensors: one file, or shards with an index; fp32, fp16 or bf16.
 //!
-//! The one decision is about the classifier, where file and configuration may disagree. The file decides: without
-//! `lm_head.weight` the model is tied whatever the configuration says. With it, a configuration that says "tied" is
-//! followed if both tables are equal to the bit; if they differ, the model keeps its own classifier, because
-//! dropping trained values silently is the worse mistake.
+//! The one decision is about the classifier, where file and configuration may disagree. The file
+//! decides: without `lm_head.weight` the model is tied whatever the configuration says. With it, a
+//! configuration that says "tied" is followed if both tables are equal to the bit; if they differ,
+//! the model keeps its own classifier, because dropping trained values silently is the worse
+//! mistake.
 
 use super::container::Container;
 use super::{Error, Part, Slot, Weights};
@@ -119,14 +120,15 @@ impl Checkpoint {
     }
 }
 
-/// Loads a Hugging Face model from its `config.json` and its weights: a `.safetensors` file or an `.index.json`.
+/// Loads a Hugging Face model from its `config.json` and its weights: a `.safetensors` file or an
+/// `.index.json`.
 ///
-/// Tensors named `rotary_emb.inv_freq` are ignored: older exports carry these constants. Any other tensor without a
-/// place in the model is refused, since leaving it out would change the result.
+/// Tensors named `rotary_emb.inv_freq` are ignored: older exports carry these constants. Any other
+/// tensor without a place in the model is refused, since leaving it out would change the result.
 ///
 /// # Errors
-/// [`Error::Config`], [`Error::Io`], [`Error::Format`], [`Error::Missing`], [`Error::Shape`], [`Error::Dtype`],
-/// [`Error::Unknown`].
+/// [`Error::Config`], [`Error::Io`], [`Error::Format`], [`Error::Missing`], [`Error::Shape`],
+/// [`Error::Dtype`], [`Error::Unknown`].
 pub fn load_hf(config: &Path, weights: &Path) -> Result<(Config, Weights), Error> {
     let config = config::read(config)?;
     if weights.extension().is_some_and(|e| e == "json") {

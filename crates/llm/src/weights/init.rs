@@ -9,20 +9,21 @@ use rayon::prelude::*;
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Init {
-    /// Matrices and the embedding normal with this standard deviation, Wo and W2 with `std / √(2·layers)`; norms 1,
-    /// biases 0. With 0.02 this is the recipe of the convergence reference.
+    /// Matrices and the embedding normal with this standard deviation, Wo and W2 with `std /
+    /// √(2·layers)`; norms 1, biases 0. With 0.02 this is the recipe of the convergence reference.
     Normal {
         /// Standard deviation.
         std: f32,
     },
-    /// The reference trainer's uniform draws from `drand48`, bit for bit for `seed` = 42 (models.md §1, dynamic
-    /// trainer). A classifier of its own, which the reference does not have, is drawn last, like the embedding.
+    /// The reference trainer's uniform draws from `drand48`, bit for bit for `seed` = 42 (models.md
+    /// §1, dynamic trainer). A classifier of its own, which the reference does not have, is drawn
+    /// last, like the embedding.
     Reference,
 }
 
 impl Weights {
-    /// Fresh weights for a valid configuration. The same seed gives the same values on any number of threads: every
-    /// run of 65536 values draws from a stream of its own.
+    /// Fresh weights for a valid configuration. The same seed gives the same values on any number
+    /// of threads: every run of 65536 values draws from a stream of its own.
     pub fn init(config: &Config, init: Init, seed: u64) -> Self {
         let mut weights = Weights::zeros(config);
         match init {
@@ -33,7 +34,8 @@ impl Weights {
     }
 }
 
-/// Values that share one random stream: large enough that seeding costs nothing, small enough to spread over threads.
+/// Values that share one random stream: large enough that seeding costs nothing, small enough to
+/// spread over threads.
 const CHUNK: usize = 1 << 16;
 
 fn normal(weights: &mut Weights, config: &Config, std: f64, seed: u64) {
@@ -47,7 +49,8 @@ fn normal(weights: &mut Weights, config: &Config, std: f64, seed: u64) {
                 let scaled = tensor.name.ends_with(".wo") || tensor.name.ends_with(".w2");
                 let std = if scaled { std * residual } else { std };
                 for (chunk, values) in tensor.data.chunks_mut(CHUNK).enumerate() {
-                    // 2^32 chunks of 2^16 values are more than the largest tensor a configuration allows.
+                    // 2^32 chunks of 2^16 values are more than the largest tensor a configuration
+                    // allows.
                     jobs.push((((index as u64) << 32) | chunk as u64, std, values));
                 }
             }
@@ -61,8 +64,8 @@ fn normal(weights: &mut Weights, config: &Config, std: f64, seed: u64) {
     });
 }
 
-/// The order and the scales are the dynamic trainer's; the scale is a C `float`, the draw a `double`, and so is
-/// their product.
+/// The order and the scales are the dynamic trainer's; the scale is a C `float`, the draw a
+/// `double`, and so is their product.
 fn reference(weights: &mut Weights, config: &Config, seed: u32) {
     let mut draw = Drand48::new(seed);
     let mut fill = |values: &mut [f32], scale: f32| {

@@ -1,13 +1,15 @@
-//! The llama2.c checkpoint, version 0: seven int32, then fp32 arrays tensor by tensor over all layers (models.md §2).
+//! The llama2.c checkpoint, version 0: seven int32, then fp32 arrays tensor by tensor over all
+//! layers (models.md §2).
 //!
-//! A negative vocabulary size announces a classifier of its own at the end. Two tables of rotary frequencies lie
-//! before it; they follow from the sizes and are skipped on reading and recomputed on writing. The format holds no
-//! rotary base, eps, norm or bias options, so those are fixed: base 10000, interleaved pairs, eps 1e-5.
+//! A negative vocabulary size announces a classifier of its own at the end. Two tables of rotary
+//! frequencies lie before it; they follow from the sizes and are skipped on reading and recomputed
+//! on writing. The format holds no rotary base, eps, norm or bias options, so those are fixed: base
+//! 10000, interleaved pairs, eps 1e-5.
 
 use super::container::{widen, write_values};
-use super::replace::replace;
 use super::{Error, Part, Weights};
 use crate::config::{Config, Rope, RopeStyle};
+use ferrane_host::fs::{AtomicFile, Durability};
 use ferrane_host::map::Mapped;
 use std::io::Write;
 use std::path::Path;
@@ -22,8 +24,8 @@ const BEFORE_NORM: [Part; 9] =
 /// Reads the configuration from a header.
 ///
 /// # Errors
-/// [`Error::Format`] for a header that is too short, zero, negative where it must not be, or of another version;
-/// [`Error::Config`] for sizes that make no model.
+/// [`Error::Format`] for a header that is too short, zero, negative where it must not be, or of
+/// another version; [`Error::Config`] for sizes that make no model.
 pub fn header(bytes: &[u8], path: &Path) -> Result<Config, Error> {
     let Some(head) = bytes.get(..HEADER) else {
         let reason = format!("a llama2.c header has {HEADER} bytes, the file has {}", bytes.len());
@@ -122,8 +124,8 @@ pub fn read(bytes: &[u8], path: &Path) -> Result<(Config, Weights), Error> {
 /// Writes a checkpoint.
 ///
 /// # Errors
-/// [`Error::Unwritable`] for a model with an option that the format cannot say, [`Error::Mismatch`] for weights of
-/// another configuration, [`Error::Io`] (with `what` as the file).
+/// [`Error::Unwritable`] for a model with an option that the format cannot say, [`Error::Mismatch`]
+/// for weights of another configuration, [`Error::Io`] (with `what` as the file).
 pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
     config.validate()?;
     weights.check(config)?;
@@ -131,7 +133,7 @@ pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weigh
         (config.rope.style != RopeStyle::Interleaved, "the rotary pairs are not interleaved"),
         (config.rope.base != 1e4, "the rotary base is not 10000"),
         (config.norm_eps != 1e-5, "the norm's eps is not 1e-5"),
-        (config.qk_norm, "queries and keys are normalised"),
+        (config.qk_norm, "queries and keys are normalized"),
         (config.qkv_bias, "the projections have biases"),
         (config.sliding_window.is_some(), "attention has a sliding window"),
         (config.residual_scale != 1.0, "the residual scale is not 1"),
@@ -171,11 +173,14 @@ pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weigh
     Ok(())
 }
 
-/// Writes a checkpoint to a file, under another name in the same folder first and then renamed: a file that is there
-/// already is replaced as a whole, or stays as it is and an error is returned.
+/// Writes a checkpoint to a file. A file that is there already is replaced as a whole, or stays as it
+/// is and an error is returned.
 ///
 /// # Errors
 /// As [`write()`].
 pub fn save(path: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
-    replace(path, |out| write(out, path, config, weights))
+    let io = |e| Error::io(path, e);
+    let mut file = AtomicFile::create(path).map_err(io)?;
+    write(&mut file, path, config, weights)?;
+    file.commit(Durability::Synced).map_err(io)
 }

@@ -1,9 +1,10 @@
 //! The weights of a model in fp32, and the files they come from.
 //!
-//! One struct, [`Weights`], also serves gradients and optimizer moments: same tensors, same names, same order.
-//! All matrices are row-major `[out, in]`, as every supported file stores them. The list that [`Weights::tensors`]
-//! returns (name, kind, shape, data; embedding first, then the layers, then the final norm and the classifier) is the
-//! one order for writing, reading, initialising, and updating.
+//! One struct, [`Weights`], also serves gradients and optimizer moments: same tensors, same names,
+//! same order. All matrices are row-major `[out, in]`, as every supported file stores them. The
+//! list that [`Weights::tensors`] returns (name, kind, shape, data; embedding first, then the
+//! layers, then the final norm and the classifier) is the one order for writing, reading,
+//! initializing, and updating.
 //!
 //! | module | format |
 //! |---|---|
@@ -20,7 +21,6 @@ pub mod llama2c;
 mod map;
 pub mod native;
 mod open;
-mod replace;
 
 pub use error::Error;
 pub use huggingface::load_hf;
@@ -29,7 +29,7 @@ pub use open::load;
 
 use crate::config::Config;
 
-/// What a tensor is. The kind decides about weight decay and initialisation.
+/// What a tensor is. The kind decides about weight decay and initialization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A linear layer's matrix `[out, in]`; also an own classifier.
@@ -346,7 +346,8 @@ impl Weights {
 }
 
 impl<T> Weights<T> {
-    /// Checks that every tensor is there, that no other is, and that each has the shape that `config` gives it.
+    /// Checks that every tensor is there, that no other is, and that each has the shape that
+    /// `config` gives it.
     ///
     /// # Errors
     /// [`Error::Mismatch`] with the first tensor that differs.

@@ -1,10 +1,10 @@
-//! Our own checkpoint of a model: safetensors with the names of [`Weights::tensors`] and the configuration as JSON in
-//! the metadata, so that one file says everything.
+//! Our own checkpoint of a model: safetensors with the names of [`Weights::tensors`] and the
+//! configuration as JSON in the metadata, so that one file says everything.
 
 use super::container::{self, Container};
-use super::replace::replace;
 use super::{Error, Slot, Weights};
 use crate::config::Config;
+use ferrane_host::fs::{AtomicFile, Durability};
 use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
@@ -15,7 +15,8 @@ pub const CONFIG_KEY: &str = "ferrane.config";
 /// Reads the configuration that [`write()`] put into a file; `None` in a file without one.
 ///
 /// # Errors
-/// [`Error::Format`] for JSON that is no configuration, [`Error::Config`] for one that makes no model.
+/// [`Error::Format`] for JSON that is no configuration, [`Error::Config`] for one that makes no
+/// model.
 pub fn config(file: &Container) -> Result<Option<Config>, Error> {
     let Some(text) = file.metadata().get(CONFIG_KEY) else { return Ok(None) };
     let config: Config = serde_json::from_str(text)
@@ -52,7 +53,8 @@ fn check_names(file: &Container, config: &Config) -> Result<(), Error> {
 /// Reads a file that [`save`] wrote.
 ///
 /// # Errors
-/// As [`Container::open`], [`config`] and [`read`]; [`Error::Format`] for a file without a configuration.
+/// As [`Container::open`], [`config`] and [`read`]; [`Error::Format`] for a file without a
+/// configuration.
 pub fn load(path: &Path) -> Result<(Config, Weights), Error> {
     let file = Container::open(path)?;
     let Some(config) = config(&file)? else {
@@ -65,8 +67,8 @@ pub fn load(path: &Path) -> Result<(Config, Weights), Error> {
 /// Writes a model as one stream, without a second copy in memory.
 ///
 /// # Errors
-/// [`Error::Mismatch`] when weights and configuration do not belong together, [`Error::Io`] (with `what` as the
-/// file) when writing fails.
+/// [`Error::Mismatch`] when weights and configuration do not belong together, [`Error::Io`] (with
+/// `what` as the file) when writing fails.
 pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
     config.validate()?;
     weights.check(config)?;
@@ -74,11 +76,14 @@ pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weigh
     container::write(out, &[(CONFIG_KEY, &text)], &weights.tensors(config)).map_err(|e| Error::io(what, e))
 }
 
-/// Writes a model to a file, under another name in the same folder first and then renamed: a file that is there already
-/// is replaced as a whole, or stays as it is and an error is returned.
+/// Writes a model to a file. A file that is there already is replaced as a whole, or stays as it is
+/// and an error is returned.
 ///
 /// # Errors
 /// As [`write()`].
 pub fn save(path: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
-    replace(path, |out| write(out, path, config, weights))
+    let io = |e| Error::io(path, e);
+    let mut file = AtomicFile::create(path).map_err(io)?;
+    write(&mut file, path, config, weights)?;
+    file.commit(Durability::Synced).map_err(io)
 }

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 /// | a directory | `model.safetensors` of ours, or `config.json` with an index or one `.safetensors` |
 /// | llama2.c `.bin` | everything else whose header and size agree |
 ///
-/// `config` names a configuration file (Hugging Face or ours) to use instead of the one found with the weights; the
-/// tensors must fit it.
+/// `config` names a configuration file (Hugging Face or ours) to use instead of the one found with
+/// the weights; the tensors must fit it.
 ///
 /// # Errors
 /// [`Error::NotFound`] with what was tried; else as the format's own reader.

@@ -1,4 +1,5 @@
-//! The hand-written backward kernels against the VJPs of the forward kernels, on the same random numbers, in fp16.
+//! The hand-written backward kernels against the VJPs of the forward kernels, on the same random
+//! numbers, in fp16.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -53,7 +54,8 @@ impl Bench<'_> {
         layout.taps.iter().map(read).collect()
     }
 
-    /// The outputs of the VJP of a forward kernel. What it reads of the kernel's own inputs are the staged weights.
+    /// The outputs of the VJP of a forward kernel. What it reads of the kernel's own inputs are the
+    /// staged weights.
     fn derived(&self, kernel: Kernel, outputs: &[&str], inputs: &[&str], given: &[(&str, &[f32])]) -> Values {
         let (program, _) = kernels::build(self.shape, kernel).unwrap();
         let taps = given.iter().map(|(n, _)| n.to_string()).filter(|n| !n.starts_with("d_")).collect();
@@ -160,7 +162,8 @@ fn distances(bench: &Bench<'_>, rng: &mut Rng) -> Vec<(Kernel, &'static str, f64
     let dx = bench.region(Kernel::SdpaFwd, "xnorm", &ours["d_x"]);
     found.push((Kernel::KvBwd, "dx", distance(&hand["dx"], &dx)));
 
-    // Keys and values come tiled over the query heads by hand, and their gradients go out for each query head.
+    // Keys and values come tiled over the query heads by hand, and their gradients go out for each
+    // query head.
     let (q, da) = (normal(rng, c.q_dim() * seq), normal(rng, c.q_dim() * seq));
     let (k, v) = (normal(rng, c.kv_dim() * seq), normal(rng, c.kv_dim() * seq));
     let (k_tiled, v_tiled) = (tile(&k, hd * seq, ratio), tile(&v, hd * seq, ratio));

@@ -1,6 +1,7 @@
 //! The reference on published checkpoints: recorded logits, greedy runs, and gradients.
 //!
-//! Cases are found by listing: every folder of the data's `checkpoints` is searched for the file patterns below.
+//! Cases are found by listing: every folder of the data's `checkpoints` is searched for the file
+//! patterns below.
 
 use ferrane_llm::reference::Reference;
 use ferrane_llm::sample::argmax;
@@ -54,8 +55,8 @@ pub fn ids(file: &Container, tensor: &str) -> Result<Vec<u32>, String> {
     Ok(numbers(file, tensor, i32::from_le_bytes)?.into_iter().map(|v| v as u32).collect())
 }
 
-/// The same number of values on both sides, at least one, and all of them finite: what `f32::max` and comparisons would
-/// pass over is an error.
+/// The same number of values on both sides, at least one, and all of them finite: what `f32::max`
+/// and comparisons would pass over is an error.
 fn comparable(found: &[f32], expected: &[f32]) -> Result<(), String> {
     if found.len() != expected.len() || found.is_empty() {
         return Err(format!("{} values, expected {}", found.len(), expected.len()));
@@ -131,7 +132,8 @@ fn greedy_run(path: &Path) -> Result<(), String> {
     eprintln!("{}: |Δlogit| ≤ {a:.1e} of the float64 decoder, ≤ {b:.1e} of the C program", id(path));
     // The C program itself differs from the float64 decoder by 2.5e-5 (models.md §4).
     at_most(&[("from float64", a.into(), 5e-5), ("from the C program", b.into(), 1e-4)])?;
-    // The whole sequence at once gives what the decoder gave, to the bit: both make the same sums in the same order.
+    // The whole sequence at once gives what the decoder gave, to the bit: both make the same sums
+    // in the same order.
     let at_once = model.logits(&expected_ids).map_err(text)?;
     if at_once != all {
         return Err(format!("decoder and whole sequence differ by {}", largest_difference(&at_once, &all)?));
@@ -139,8 +141,8 @@ fn greedy_run(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A text that a greedy run of the model beside it must give byte for byte, through any tokenizer file of the data whose
-/// vocabulary is as large as the model's and agrees with the recorded ids.
+/// A text that a greedy run of the model beside it must give byte for byte, through any tokenizer
+/// file of the data whose vocabulary is as large as the model's and agrees with the recorded ids.
 #[test]
 fn expected_text() {
     let Some(mut suite) = Suite::open("llm expected text", "checkpoints") else { return };
@@ -182,7 +184,8 @@ fn generated(path: &Path, tokenizers: &[PathBuf]) -> Result<(), String> {
     if found == expected { Ok(()) } else { Err(format!("\n{found:?}\nexpected\n{expected:?}")) }
 }
 
-/// `batch*_loss_grads.safetensors` beside one llama2.c file: loss and gradients of a batch, from float64.
+/// `batch*_loss_grads.safetensors` beside one llama2.c file: loss and gradients of a batch, from
+/// float64.
 #[test]
 fn golden_gradients() {
     let Some(mut suite) = Suite::open("llm golden gradients", "checkpoints") else { return };
@@ -263,8 +266,9 @@ pub fn compare(found: &[f32], expected: &[f32]) -> Result<(f64, f64), String> {
     Ok(((error / b).sqrt(), product / (a * b).sqrt()))
 }
 
-/// Hugging Face checkpoints with recorded logits: `NAME_logits.json` with `NAME_config.json` and `NAME.safetensors` or
-/// its index beside it, and folders of `config.json`, `NAME.safetensors`, `NAME_meta.txt` and `NAME_golden.bin`.
+/// Hugging Face checkpoints with recorded logits: `NAME_logits.json` with `NAME_config.json` and
+/// `NAME.safetensors` or its index beside it, and folders of `config.json`, `NAME.safetensors`,
+/// `NAME_meta.txt` and `NAME_golden.bin`.
 #[test]
 fn hugging_face_logits() {
     let Some(mut suite) = Suite::open("llm hugging face logits", "checkpoints") else { return };
@@ -334,7 +338,8 @@ fn check_hf(config: &Path, weights: &Path, recorded: &Recorded) -> Result<(), St
     at_most(&[("logits differ by", worst.into(), 1e-4)])
 }
 
-/// Every llama2.c file: sizes by its header, and a round trip. Other readers' files (`*_golden.bin`) are no checkpoints.
+/// Every llama2.c file: sizes by its header, and a round trip. Other readers' files
+/// (`*_golden.bin`) are no checkpoints.
 #[test]
 fn llama2c_files() {
     let Some(mut suite) = Suite::open("llm llama2.c files", "checkpoints") else { return };
@@ -358,7 +363,8 @@ fn llama2c_round_trip(path: &Path) -> Result<(), String> {
     if written.len() != bytes.len() {
         return Err(format!("{} bytes written, {} read", written.len(), bytes.len()));
     }
-    // The rotary tables are recomputed; everything before them and the classifier behind them must be the same bytes.
+    // The rotary tables are recomputed; everything before them and the classifier behind them must
+    // be the same bytes.
     let classifier = if config.tied { 0 } else { 4 * config.vocab * config.dim };
     let tables = bytes.len() - classifier - 4 * config.max_seq * config.head_dim;
     if written[..tables] != bytes[..tables] || written[bytes.len() - classifier..] != bytes[bytes.len() - classifier..]
@@ -398,7 +404,8 @@ fn a_missing_configuration_is_explained() {
     suite.finish();
 }
 
-/// What the suites above rest on: values that are no numbers, and counts that do not agree, are never agreement.
+/// What the suites above rest on: values that are no numbers, and counts that do not agree, are
+/// never agreement.
 #[test]
 fn nothing_passes_by_being_no_number() {
     assert_eq!(largest_difference(&[1.0, 2.0], &[1.0, 4.0]), Ok(2.0));

@@ -1,11 +1,12 @@
-//! Generation with a cache through the emulator: against whole sequences of the reference, across caches and windows.
+//! Generation with a cache through the emulator: against whole sequences of the reference, across
+//! caches and windows.
 
 use crate::checkpoints::{at_most, files, id, ids, largest_difference, model_beside, name, numbers, text};
 use crate::device::relative_difference;
 use crate::gradients::{everything, plain, random_weights};
 use crate::kernels::emulator;
 use ferrane_device::Device;
-use ferrane_emulator::{Emulator, Faults, Numerics, Options as Emulated};
+use ferrane_emulator::{Emulator, EmulatorOptions, Faults, Numerics};
 use ferrane_llm::config::{Config, preset};
 use ferrane_llm::decode::quantize::{Matrix, WeightType};
 use ferrane_llm::decode::{Decoder, Options};
@@ -23,8 +24,8 @@ const INT8: Options = Options { weights: WeightType::Int8, context: None };
 /// Largest difference of logits over their range: some roundings to fp16 for each of two layers.
 const CLOSE: f32 = 8e-3;
 
-/// Small models whose context is longer than the smallest caches: one kv head for each query head and for two, biases, QK-norm,
-/// a sliding window, tied and not.
+/// Small models whose context is longer than the smallest caches: one kv head for each query head
+/// and for two, biases, QK-norm, a sliding window, tied and not.
 fn models() -> Vec<(Config, Weights)> {
     let many = Config { kv_heads: 4, ..plain() };
     let narrow = Config { sliding_window: Some(150), ..everything() };
@@ -48,7 +49,8 @@ fn rows(config: &Config, weights: &Weights, tokens: &[u32], ends: &[usize]) -> V
     ends.iter().map(|&end| all[(end - 1) * config.vocab..end * config.vocab].to_vec()).collect()
 }
 
-/// Feeds pieces of these lengths and compares the logits behind each with the reference's. Returns the worst difference.
+/// Feeds pieces of these lengths and compares the logits behind each with the reference's. Returns
+/// the worst difference.
 fn fed(device: &Device, (config, weights): &(Config, Weights), options: Options, pieces: &[usize]) -> f32 {
     let tokens = tokens(config, pieces.iter().sum());
     let ends: Vec<usize> = pieces.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n) + n)).collect();
@@ -63,7 +65,8 @@ fn fed(device: &Device, (config, weights): &(Config, Weights), options: Options,
     worst
 }
 
-/// One by one across the first two caches; windows of both widths, filled up and whole, before and behind a cache's end.
+/// One by one across the first two caches; windows of both widths, filled up and whole, before and
+/// behind a cache's end.
 const PIECES: [&[usize]; 4] =
     [&[1; 140], &[130, 1, 1, 3, 125, 1, 1], &[300, 1, 2, 40, 1], &[5, 122, 1, 1, 1, 256, 100, 1]];
 
@@ -73,8 +76,9 @@ fn the_cache_gives_what_whole_sequences_give() {
         for numerics in [Numerics::Fast, Numerics::Exact] {
             for pieces in PIECES {
                 let error = fed(&emulator(numerics), &model, Options::default(), pieces);
-                // As for whole windows, activations and weights are rounded to fp16 (4.9e-4) between the requests of two layers, and so
-                // are keys and values; this is the worst of hundreds of positions.
+                // As for whole windows, activations and weights are rounded to fp16 (4.9e-4)
+                // between the requests of two layers, and so are keys and values; this is the worst
+                // of hundreds of positions.
                 assert!(error < CLOSE, "{numerics:?} {:?} {pieces:?}: {error}", model.0);
             }
         }
@@ -122,10 +126,10 @@ fn hardware_numerics_take_both_types() {
 
 #[test]
 fn a_machine_that_wants_four_queries_gets_four() {
-    let mut options = Emulated::default();
-    let wants = |p: &ferrane_target::Profile| p.min_queries.value == 4;
-    let names = ferrane_target::Profile::names();
-    options.profile = names.iter().filter_map(|n| ferrane_target::Profile::named(n).ok()).find(wants).unwrap();
+    let mut options = EmulatorOptions::default();
+    let wants = |p: &ferrane_machine::Profile| p.min_queries.value == 4;
+    let names = ferrane_machine::Profile::names();
+    options.profile = names.iter().filter_map(|n| ferrane_machine::Profile::named(n).ok()).find(wants).unwrap();
     let device = Device::new(Emulator::new(options));
     for model in models() {
         let error = fed(&device, &model, Options::default(), &[1, 7, 1, 1, 9, 120, 1, 1]);
@@ -164,7 +168,7 @@ fn a_failed_feed_keeps_what_came_before() {
     let (config, weights) = models().remove(2);
     let tokens = tokens(&config, 145);
     let run = |faults: &str| {
-        let mut options = Emulated::default();
+        let mut options = EmulatorOptions::default();
         options.faults = faults.parse::<Faults>().unwrap();
         let device = Device::new(Emulator::new(options));
         let options = Options { context: Some(141), ..Options::default() };
@@ -184,10 +188,12 @@ fn a_failed_feed_keeps_what_came_before() {
         (all, failed)
     };
     let (expected, none) = run("budget=1000");
-    // A token takes 4 requests and the feed beyond the context 11, so faults meet windows, single tokens and that.
+    // A token takes 4 requests and the feed beyond the context 11, so faults meet windows, single
+    // tokens and that.
     let (found, failed) = run("evaluate:every 13=fail");
     assert!(none == 0 && failed >= 3, "{failed}");
-    // Beyond the context a feed that is repeated is cut into the same windows; else windows differ, and with them roundings.
+    // Beyond the context a feed that is repeated is cut into the same windows; else windows differ,
+    // and with them roundings.
     assert!(relative_difference(&found, &expected).unwrap() < CLOSE);
     // A compile that fails when a cache has to grow.
     let (found, failed) = run("compile:4=fail; compile:6=fail");
@@ -197,7 +203,8 @@ fn a_failed_feed_keeps_what_came_before() {
 #[test]
 fn a_sequence_leaves_nothing_to_the_next() {
     let (config, mut weights) = models().remove(2);
-    // A token whose keys and values are no numbers. What is masked is multiplied by zero, which would not hide them.
+    // A token whose keys and values are no numbers. What is masked is multiplied by zero, which
+    // would not hide them.
     weights.embed[..config.dim].fill(f32::NAN);
     let tokens: Vec<u32> = tokens(&config, 140).iter().map(|t| t.max(&1)).copied().collect();
     let device = emulator(Numerics::Fast);
@@ -317,7 +324,8 @@ fn greedy_run(path: &Path, options: Options) -> Result<(), String> {
         WeightType::Fp16 => {
             at_most(&[("|Δlogit|", largest.into(), 0.1), ("mean", mean, 0.01), ("another choice", other, 0.0)])
         }
-        // Twice what was seen: 0.343, 0.063 and one other choice in 200. Weights are off by about 1 % (`decode::quantize`).
+        // Twice what was seen: 0.343, 0.063 and one other choice in 200. Weights are off by about 1
+        // % (`decode::quantize`).
         WeightType::Int8 => {
             at_most(&[("|Δlogit|", largest.into(), 0.7), ("mean", mean, 0.12), ("another choice", other, 0.02)])
         }

@@ -50,7 +50,8 @@ fn logits_in_every_form() {
             let mut forward = Forward::new(&device, &config, &weights, 8, options).unwrap();
             let logits = forward.logits(&[1, 5, 3, 8, 2]).unwrap();
             let error = relative_difference(&logits, &expected).unwrap();
-            // Activations and weights are rounded to fp16 (4.9e-4) between the kernels of two layers.
+            // Activations and weights are rounded to fp16 (4.9e-4) between the kernels of two
+            // layers.
             assert!(error < 5e-3, "{options:?}: {error}");
             assert_eq!(forward.last_logits(&[1, 5, 3, 8, 2]).unwrap(), logits[4 * config.vocab..]);
         }

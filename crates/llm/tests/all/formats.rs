@@ -79,7 +79,7 @@ fn llama2c_refuses_what_it_cannot_say() {
         (|c| c.rope.style = RopeStyle::Half, "interleaved"),
         (|c| c.rope.base = 1e6, "base"),
         (|c| c.norm_eps = 1e-6, "eps"),
-        (|c| c.qk_norm = true, "normalised"),
+        (|c| c.qk_norm = true, "normalized"),
         (|c| c.qkv_bias = true, "biases"),
         (|c| c.sliding_window = Some(4), "window"),
         (|c| c.residual_scale = 0.5, "residual"),
@@ -361,7 +361,7 @@ fn a_configuration_in_the_metadata_is_checked_too() {
 }
 
 #[test]
-fn other_files_are_recognised_as_such() {
+fn other_files_are_recognized_as_such() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.bin");
     for (bytes, needle) in [(&b"GGUF\x03\0\0\0"[..], "GGUF"), (b"PK\x03\x04....", "PyTorch"), (b"short", "28 bytes")] {
@@ -374,7 +374,7 @@ fn other_files_are_recognised_as_such() {
 }
 
 #[test]
-fn initialisation() {
+fn initialization() {
     let config = Config { dim: 64, hidden: 128, layers: 8, vocab: 3000, ..everything() };
     let weights = Weights::init(&config, Init::Normal { std: 0.02 }, 7);
     assert_eq!(weights, Weights::init(&config, Init::Normal { std: 0.02 }, 7));
@@ -395,7 +395,8 @@ fn initialisation() {
 
 #[test]
 fn the_reference_trainers_draws() {
-    // drand48 seeded with 42 starts with these values; Wq of layer 0 takes them first, scaled by 1/√dim.
+    // drand48 seeded with 42 starts with these values; Wq of layer 0 takes them first, scaled by
+    // 1/√dim.
     let config = plain();
     let weights = Weights::init(&config, Init::Reference, 42);
     let scale = f64::from(1.0 / 12f32.sqrt());

@@ -7,13 +7,14 @@ use ferrane_llm::reference::Reference;
 use ferrane_llm::weights::{Weights, load_hf};
 use ferrane_testdata::Suite;
 
-/// Weights with every tensor away from its neutral value, so that no gain of 1 and no bias of 0 hides a mistake.
+/// Weights with every tensor away from its neutral value, so that no gain of 1 and no bias of 0
+/// hides a mistake.
 pub fn random_weights(config: &Config, seed: u64) -> Weights {
     let mut weights = Weights::zeros(config);
     let mut rng = Rng::new(seed);
     for tensor in weights.tensors_mut(config) {
-        let centre = if tensor.kind == ferrane_llm::weights::Kind::Norm { 1.0 } else { 0.0 };
-        tensor.data.iter_mut().for_each(|v| *v = (centre + 0.3 * rng.normal()) as f32);
+        let center = if tensor.kind == ferrane_llm::weights::Kind::Norm { 1.0 } else { 0.0 };
+        tensor.data.iter_mut().for_each(|v| *v = (center + 0.3 * rng.normal()) as f32);
     }
     weights
 }
@@ -52,7 +53,8 @@ pub fn plain() -> Config {
     }
 }
 
-/// Per tensor, the relative L2 distance of `gradients` from central differences of the float64 loss; the worst.
+/// Per tensor, the relative L2 distance of `gradients` from central differences of the float64
+/// loss; the worst.
 fn distance(config: &Config, weights: &Weights, tokens: &[u32], gradients: &Weights<f64>) -> (f64, String) {
     // The truncation error is about step² and the rounding error about 1e-16 / step.
     const STEP: f64 = 1e-5;

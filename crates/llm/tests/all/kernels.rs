@@ -2,7 +2,7 @@
 
 use crate::gradients::{everything, plain, random_weights};
 use ferrane_device::Device;
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_llm::config::{Config, RopeStyle};
 use ferrane_llm::kernels;
 use ferrane_llm::layout::{Content, Kernel, Residual, Shape, WeightForm};
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 /// An emulator with these numerics.
 pub fn emulator(numerics: Numerics) -> Device {
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.numerics = numerics;
     Device::new(Emulator::new(options))
 }
@@ -88,7 +88,8 @@ impl Plain<'_> {
         y
     }
 
-    /// Probabilities `[heads · seq, seq]` of queries `[heads · hd, seq]`; query head `h` reads key head `h / ratio`.
+    /// Probabilities `[heads · seq, seq]` of queries `[heads · hd, seq]`; query head `h` reads key
+    /// head `h / ratio`.
     fn probabilities(&self, q: &[f64], k: &[f64], ratio: usize) -> Vec<f64> {
         let (s, hd) = (self.seq, self.config.head_dim);
         let mut p = vec![0.0; self.config.heads * s * s];
@@ -109,7 +110,8 @@ impl Plain<'_> {
         p
     }
 
-    /// `out[h, d, i] = Σ_j m[h, i, j] · x[h / ratio, d, j]`, or over the first index of `m` with `transposed`.
+    /// `out[h, d, i] = Σ_j m[h, i, j] · x[h / ratio, d, j]`, or over the first index of `m` with
+    /// `transposed`.
     fn mix(&self, m: &[f64], x: &[f64], ratio: usize, transposed: bool) -> Vec<f64> {
         let (s, hd) = (self.seq, self.config.head_dim);
         let mut out = vec![0.0; self.config.q_dim() * s];
@@ -233,7 +235,8 @@ fn error_of(device: &Device, shape: &Shape, kernel: Kernel, seed: u64) -> (f64, 
         read_tap(&access, tap, &mut found).unwrap();
         let expected = &expected[tap.name];
         assert_eq!(found.len(), expected.len(), "{} {}", kernel.name(), tap.name);
-        // With one token the scores have no gradient at all: zeros must be found where zeros are expected.
+        // With one token the scores have no gradient at all: zeros must be found where zeros are
+        // expected.
         let top = expected.iter().fold(f64::MIN_POSITIVE, |m, v| m.max(v.abs()));
         let error = found.iter().zip(expected).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max) / top;
         if error.is_nan() || error > worst.0 {
@@ -287,7 +290,8 @@ fn check(numerics: Numerics, bound: f64) {
 
 #[test]
 fn every_kernel_in_fp32() {
-    // One rounding of the output to fp16 (4.9e-4) and one of the rotation tables or factors (4.9e-4).
+    // One rounding of the output to fp16 (4.9e-4) and one of the rotation tables or factors
+    // (4.9e-4).
     check(Numerics::Exact, 1.2e-3);
 }
 

@@ -34,8 +34,9 @@ fn arithmetic(ops: &[String]) -> Vec<&str> {
     ops.iter().map(String::as_str).filter(|n| !moves.contains(n)).collect()
 }
 
-/// The published static kernels have the arithmetic of the dynamic ones where the parts correspond: `sdpa_bwd1` applies Wo
-/// first, the forward ones normalise first and have `conv` for the dynamic product.
+/// The published static kernels have the arithmetic of the dynamic ones where the parts correspond:
+/// `sdpa_bwd1` applies Wo first, the forward ones normalize first and have `conv` for the dynamic
+/// product.
 #[test]
 fn published_kernels() {
     let Some(mut suite) = Suite::open("llm published kernels", "mil/espresso") else { return };
@@ -84,7 +85,8 @@ fn compare(path: &std::path::Path, config: &Config, kernel: Kernel) -> Result<()
     if wanted != found { Err(format!("{found:?}, published {wanted:?}")) } else { Ok(()) }
 }
 
-/// From the first `from` to the last `to` behind it that still belongs to the part: the shortest such run.
+/// From the first `from` to the last `to` behind it that still belongs to the part: the shortest
+/// such run.
 fn between<'a>(ops: &[&'a str], from: &str, to: &str) -> Vec<&'a str> {
     let Some(start) = ops.iter().position(|n| *n == from) else { return Vec::new() };
     let end = ops[start + 1..].iter().position(|n| *n == to).map_or(ops.len(), |n| start + n + 2);

@@ -11,7 +11,8 @@ pub(crate) struct OpenBlock {
 }
 
 impl Builder {
-    /// Begins a nested block without parameters: ops are added to it until [`Builder::close_block`].
+    /// Begins a nested block without parameters: ops are added to it until
+    /// [`Builder::close_block`].
     pub(crate) fn open_block(&mut self) -> OpenBlock {
         let block = BlockId(self.function.blocks.len() as u32);
         self.function.blocks.push(Block::default());
@@ -50,8 +51,9 @@ impl Builder {
         outputs
     }
 
-    /// Adds a copy of an op of another function over the same weights, its blocks included. `map` says what the function's
-    /// values are here; what the op and its blocks define is entered there and appended to `entered`.
+    /// Adds a copy of an op of another function over the same weights, its blocks included. `map`
+    /// says what the function's values are here; what the op and its blocks define is entered there
+    /// and appended to `entered`.
     ///
     /// # Errors
     /// [`MilError::Invalid`] when an operand has no entry.

@@ -6,7 +6,8 @@ use crate::program::{Arg, Constant, DataType, ValueId};
 
 type Built = Result<ValueId, MilError>;
 
-/// The options of [`Builder::conv`], one entry for each spatial axis (two for `pad`). The default is a plain 2-D convolution.
+/// The options of [`Builder::conv`], one entry for each spatial axis (two for `pad`). The default
+/// is a plain 2-D convolution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conv {
     /// `valid`, `same`, `same_lower` or `custom`.
@@ -155,7 +156,8 @@ impl Builder {
         self.op("softmax", name, [("axis", Constant::int32(axis).into()), ("x", x.into())])
     }
 
-    /// `x` normalised over `axes`, then scaled by `gamma` and shifted by `beta` (constants of the shape of those axes).
+    /// `x` normalized over `axes`, then scaled by `gamma` and shifted by `beta` (constants of the
+    /// shape of those axes).
     ///
     /// # Errors
     /// The axes, or the shapes of `gamma` and `beta`, do not fit.
@@ -206,8 +208,8 @@ impl Builder {
         self.op("linear", name, args)
     }
 
-    /// A convolution of `x` `[N, C, H, W]` with `weight` `[out, C/groups, kH, kW]` (or one or three spatial axes, with options of
-    /// that length). Every option is written.
+    /// A convolution of `x` `[N, C, H, W]` with `weight` `[out, C/groups, kH, kW]` (or one or three
+    /// spatial axes, with options of that length). Every option is written.
     ///
     /// # Errors
     /// The shapes or options do not fit.

@@ -93,7 +93,8 @@ fn gelu_exact(p: &mut Pullback<'_, '_>, x: ValueId) -> Expr {
     p.add(normal, bend)
 }
 
-/// With `t = tanh(√(2/π) (x + 0.044715 x³))`: `(1 + t) / 2 + x (1 - t²) √(2/π) (1 + 3 · 0.044715 x²) / 2`.
+/// With `t = tanh(√(2/π) (x + 0.044715 x³))`: `(1 + t) / 2 + x (1 - t²) √(2/π) (1 + 3 · 0.044715
+/// x²) / 2`.
 fn gelu_tanh(p: &mut Pullback<'_, '_>, x: ValueId) -> Expr {
     const ROOT: f32 = 0.797_884_6;
     const CUBE: f32 = 0.044_715;
@@ -274,6 +275,6 @@ fn softmax(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 pub(super) fn softmax_vjp(p: &mut Pullback<'_, '_>, y: ValueId, dy: ValueId, axis: usize) -> Expr {
     let weighted = p.mul(y, dy)?;
     let sum = p.sum(weighted, &[axis])?;
-    let centred = p.sub(dy, sum)?;
-    p.mul(y, centred)
+    let centered = p.sub(dy, sum)?;
+    p.mul(y, centered)
 }

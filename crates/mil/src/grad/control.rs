@@ -36,8 +36,8 @@ pub(super) const RULES: Table = &[
     ("random_uniform", DRAW),
 ];
 
-/// A `cond` over both branches' reverse passes, under the same predicate. Each gives a cotangent for every captured value that
-/// a chosen input reaches: zeros where the branch does not use it.
+/// A `cond` over both branches' reverse passes, under the same predicate. Each gives a cotangent
+/// for every captured value that a chosen input reaches: zeros where the branch does not use it.
 fn cond(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let captured: Vec<ValueId> = reads(p.tape.source, p.op).into_iter().filter(|v| p.tape.is_active(*v)).collect();
     let pred = p.x("pred")?;

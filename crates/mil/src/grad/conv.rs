@@ -1,9 +1,11 @@
 //! Convolutions and their transposes.
 //!
-//! Both are one bilinear map: an element `i` of the short side meets element `i · stride + j · dilation - pad` of the long side
-//! through weight element `j`. `conv` goes from long to short, `conv_transpose` from short to long, and the weight's gradient
-//! correlates the two. Padding is done and undone apart, so that every case is the same map without padding. Engines and
-//! coremltools refuse dilated convolutions by a weight that is computed; such a weight (or cotangent) gets its zeros written out.
+//! Both are one bilinear map: an element `i` of the short side meets element `i · stride + j ·
+//! dilation - pad` of the long side through weight element `j`. `conv` goes from long to short,
+//! `conv_transpose` from short to long, and the weight's gradient correlates the two. Padding is
+//! done and undone apart, so that every case is the same map without padding. Engines and
+//! coremltools refuse dilated convolutions by a weight that is computed; such a weight (or
+//! cotangent) gets its zeros written out.
 
 use super::expr::{int, ints};
 use super::pullback::{Expr, Pullback};
@@ -37,7 +39,8 @@ fn counts(p: &Pullback<'_, '_>, name: &str, spatial: usize, default: usize) -> R
     Ok(values.unwrap_or_else(|| vec![default; spatial]))
 }
 
-/// The map of an op with `strides`, `dilations`, `pad_type` and `pad`, from the extents of its two sides.
+/// The map of an op with `strides`, `dilations`, `pad_type` and `pad`, from the extents of its two
+/// sides.
 pub(super) fn map(p: &Pullback<'_, '_>, kernel: &[usize], long: &[usize], short: &[usize]) -> Result<Map, GradError> {
     let n = kernel.len();
     let mut map = Map {
@@ -58,7 +61,8 @@ pub(super) fn map(p: &Pullback<'_, '_>, kernel: &[usize], long: &[usize], short:
             map.before = pad.iter().step_by(2).copied().collect();
             map.after = pad.iter().skip(1).step_by(2).copied().collect();
         }
-        // Half of what is missing before, the odd element after; the other way round with `same_lower`.
+        // Half of what is missing before, the odd element after; the other way round with
+        // `same_lower`.
         same if same.starts_with("same") => {
             let lower = same == "same_lower";
             let missing: Vec<usize> = (0..n).map(|i| map.reach(i, short[i]).saturating_sub(long[i])).collect();
@@ -179,9 +183,10 @@ fn computable(p: &mut Pullback<'_, '_>, map: &Map, mut weight: ValueId) -> Resul
     Ok((weight, vec![1; map.kernel.len()]))
 }
 
-/// The adjoint of `conv`: from the short side to a long side of the extents `long`. `weight` is that of the `conv`. It is a
-/// convolution of the dilated and padded short side by the weight turned round: `conv_transpose` wants a constant weight
-/// before opset ios17, and a kernel that is trained has none.
+/// The adjoint of `conv`: from the short side to a long side of the extents `long`. `weight` is
+/// that of the `conv`. It is a convolution of the dilated and padded short side by the weight
+/// turned round: `conv_transpose` wants a constant weight before opset ios17, and a kernel that is
+/// trained has none.
 pub(super) fn short_to_long(
     p: &mut Pullback<'_, '_>,
     map: &Map,
@@ -213,8 +218,9 @@ pub(super) fn short_to_long(
     Ok(full)
 }
 
-/// The gradient of the weight `[short channels, long channels / groups, kernel…]`: a convolution in which the batch is the
-/// channel axis, the long side the input, and the short side, dilated by the strides, the weight.
+/// The gradient of the weight `[short channels, long channels / groups, kernel…]`: a convolution in
+/// which the batch is the channel axis, the long side the input, and the short side, dilated by the
+/// strides, the weight.
 fn correlate(p: &mut Pullback<'_, '_>, map: &Map, long: ValueId, short: ValueId, weight: &[usize]) -> Expr {
     let (ls, ss) = (p.shape(long)?, p.shape(short)?);
     let (batch, groups) = (ls[0], map.groups);

@@ -1,4 +1,5 @@
-//! The arithmetic that rules are written in: MIL ops added to the backward program, named after the op they belong to.
+//! The arithmetic that rules are written in: MIL ops added to the backward program, named after the
+//! op they belong to.
 
 use super::GradError;
 use super::pullback::{Expr, Pullback};
@@ -223,7 +224,8 @@ impl Pullback<'_, '_> {
         if axes.is_empty() { Ok(x) } else { self.emit("reverse", [("x", x.into()), ("axes", ints(axes).into())]) }
     }
 
-    /// `step - 1` zeros between the neighbours along an axis: extent `n` becomes `(n - 1) · step + 1`.
+    /// `step - 1` zeros between the neighbors along an axis: extent `n` becomes `(n - 1) · step +
+    /// 1`.
     pub(super) fn dilate(&mut self, x: ValueId, axis: usize, step: usize) -> Expr {
         let mut shape = self.shape(x)?;
         let n = shape[axis];
@@ -240,7 +242,8 @@ impl Pullback<'_, '_> {
         self.reshape(spread, &shape)
     }
 
-    /// Zeros beside an axis, or its ends cut off, so that element `i` stands at `i + offset` of `extent`.
+    /// Zeros beside an axis, or its ends cut off, so that element `i` stands at `i + offset` of
+    /// `extent`.
     pub(super) fn place(&mut self, x: ValueId, axis: usize, offset: usize, extent: usize) -> Expr {
         let n = self.shape(x)?[axis];
         let kept = n.min(extent.saturating_sub(offset));

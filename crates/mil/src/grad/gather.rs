@@ -1,6 +1,7 @@
 //! Gathers and scatters: each is the other's adjoint.
 //!
-//! Where a scatter overwrites, its indices must be distinct: which of two updates of one place stays is not defined.
+//! Where a scatter overwrites, its indices must be distinct: which of two updates of one place
+//! stays is not defined.
 
 use super::expr::int;
 use super::pullback::{Expr, Pullback};
@@ -65,7 +66,8 @@ fn batch_dims(p: &Pullback<'_, '_>) -> Result<usize, GradError> {
     Ok(usize::try_from(given).unwrap_or(0))
 }
 
-/// Without batch axes a `scatter`. With them, batches and the gathered axis become one axis, its indices moved on by batch.
+/// Without batch axes a `scatter`. With them, batches and the gathered axis become one axis, its
+/// indices moved on by batch.
 fn gather(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (shape, index_shape, batch) = (p.shape_of("x")?, p.shape_of("indices")?, batch_dims(p)?);
     let (axis, dy, indices) = (axis(p, "x")?, p.dy()?, p.x("indices")?);

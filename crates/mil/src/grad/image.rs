@@ -1,5 +1,6 @@
-//! Resizing. Every such op is linear and separable: output row `i` is a weighted sum of input rows, and so is each column. The
-//! cotangent is multiplied by the transposed matrices, which are written out.
+//! Resizing. Every such op is linear and separable: output row `i` is a weighted sum of input rows,
+//! and so is each column. The cotangent is multiplied by the transposed matrices, which are written
+//! out.
 //!
 //! Where the grid points lie: coremltools 9.0, `resize_bilinear`, `upsample_bilinear`.
 
@@ -66,7 +67,7 @@ fn sampling(p: &Pullback<'_, '_>) -> Result<Grid, GradError> {
     })
 }
 
-/// `[to, from]`: the two neighbours of each grid point, weighted by nearness.
+/// `[to, from]`: the two neighbors of each grid point, weighted by nearness.
 fn matrix(grid: Grid, from: usize, to: usize) -> Vec<f32> {
     let mut weights = vec![0.0; to * from];
     for i in 0..to {

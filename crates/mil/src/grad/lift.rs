@@ -3,18 +3,20 @@
 use super::GradError;
 use crate::build::Builder;
 use crate::error::MilError;
-use crate::ops::{self, Opset};
+use crate::ops;
+use crate::opset::Opset;
 use crate::program::{Arg, Function, Op, Program, ValueId};
 
-/// The program with the `const` op `constant` of `function` turned into the last input, of the same name and type, so that a
-/// trained weight can change without a new compilation.
+/// The program with the `const` op `constant` of `function` turned into the last input, of the same
+/// name and type, so that a trained weight can change without a new compilation.
 ///
-/// Some ops want their parameters constant. Where such an op uses the lifted value, `linear` becomes `matmul` and `add`, and
-/// the `gamma` and `beta` of `layer_norm` and the `bias` of `conv` become `mul` and `add` behind it.
+/// Some ops want their parameters constant. Where such an op uses the lifted value, `linear`
+/// becomes `matmul` and `add`, and the `gamma` and `beta` of `layer_norm` and the `bias` of `conv`
+/// become `mul` and `add` behind it.
 ///
 /// # Errors
-/// There is no such function or `const`; the function has several bodies; or another op wants the value constant
-/// ([`MilError::NotConstant`]).
+/// There is no such function or `const`; the function has several bodies; or another op wants the
+/// value constant ([`MilError::NotConstant`]).
 pub fn lift_constant(program: &Program, function: &str, constant: &str) -> Result<Program, GradError> {
     crate::verify::verify(program)?;
     let missing = |reason: &str| GradError::Value { name: constant.to_string(), reason: reason.into() };
@@ -31,8 +33,8 @@ pub fn lift_constant(program: &Program, function: &str, constant: &str) -> Resul
         return Err(missing("is no `const` of the body"));
     };
 
-    let mut b = Builder::over(&source.name, source.opset(), program.weights.clone());
-    let opset = Opset::from_name(source.opset()).unwrap_or(Opset(0));
+    let mut b = Builder::over(&source.name, source.opset_tag(), program.weights.clone());
+    let opset = source.opset()?;
     let mut map = vec![None; source.values.len()];
     for &input in source.inputs.iter().chain([&lifted]) {
         let value = source.value(input);
@@ -125,7 +127,7 @@ fn open(
     Ok(())
 }
 
-/// The normalised axes. The parameters' axes are those of x, in its order.
+/// The normalized axes. The parameters' axes are those of x, in its order.
 fn layer_axes(source: &Function, op: &Op, rank: usize) -> Option<Vec<usize>> {
     let Some(axes) = source.arg_constant(op, "axes") else { return Some((0..rank).collect()) };
     axes.as_ints()?.iter().map(|&a| usize::try_from(if a < 0 { a + rank as i64 } else { a }).ok()).collect()

@@ -1,22 +1,26 @@
 //! Vector–Jacobian products: the backward program of a function, as a MIL program.
 //!
-//! [`vjp`] takes a function, some of its values as outputs and some as inputs. The program it gives takes the original inputs and
-//! one cotangent `d_<output>` for each chosen output, and returns the adjoint `d_<input>` of each chosen input. It is built by
-//! reverse accumulation over the op list: an op's rule reads the cotangents of its results and gives one to each operand that
-//! a chosen input can reach. Nothing else is built: forward values are computed again only where a rule reads them, just before
-//! it, and a zero cotangent is never written down.
+//! [`vjp`] takes a function, some of its values as outputs and some as inputs. The program it gives
+//! takes the original inputs and one cotangent `d_<output>` for each chosen output, and returns the
+//! adjoint `d_<input>` of each chosen input. It is built by reverse accumulation over the op list:
+//! an op's rule reads the cotangents of its results and gives one to each operand that a chosen
+//! input can reach. Nothing else is built: forward values are computed again only where a rule
+//! reads them, just before it, and a zero cotangent is never written down.
 //!
-//! What holds of every produced program: opset and element types are those of the source; cotangents of one value are added in
-//! the order in which the reversed list meets its uses; broadcast axes are summed away; every op passes the registry.
+//! What holds of every produced program: opset and element types are those of the source;
+//! cotangents of one value are added in the order in which the reversed list meets its uses;
+//! broadcast axes are summed away; every op passes the registry.
 //!
-//! An input may be any value of the body, a `const` among them: its adjoint then is the gradient of a weight that stays
-//! constant. Engines take a trained weight as an input: [`lift_constant`] rewrites the program so. A value named in
-//! [`VjpOptions::taps`] is an input of the backward program instead of being computed again, as training kernels do.
+//! An input may be any value of the body, a `const` among them: its adjoint then is the gradient of
+//! a weight that stays constant. Engines take a trained weight as an input: [`lift_constant`]
+//! rewrites the program so. A value named in [`VjpOptions::taps`] is an input of the backward
+//! program instead of being computed again, as training kernels do.
 //!
-//! One file per op family, one table per file; [`differentiable`] and the dispatch read the same tables. Where a function has a
-//! kink, the subgradient is PyTorch's: 0 for `relu` and `abs` at 0, equal shares for ties of `maximum`, `minimum`, `reduce_max`
-//! and `reduce_min`, the first of a window for `max_pool`, 1 at the bounds of `clip`. A rule knows nothing of loss scales: an
-//! fp16 program has fp16 cotangents, and the caller scales them.
+//! One file per op family, one table per file; [`differentiable`] and the dispatch read the same
+//! tables. Where a function has a kink, the subgradient is PyTorch's: 0 for `relu` and `abs` at 0,
+//! equal shares for ties of `maximum`, `minimum`, `reduce_max` and `reduce_min`, the first of a
+//! window for `max_pool`, 1 at the bounds of `clip`. A rule knows nothing of loss scales: an fp16
+//! program has fp16 cotangents, and the caller scales them.
 
 mod activation;
 mod control;
@@ -40,7 +44,7 @@ pub use lift::lift_constant;
 use std::collections::{HashMap, HashSet};
 
 use crate::error::MilError;
-use crate::ops::Opset;
+use crate::opset::Opset;
 use crate::program::{Function, Program, Type, ValueDef, ValueId};
 use pullback::Pullback;
 use tape::Tape;
@@ -48,12 +52,13 @@ use tape::Tape;
 /// Options of [`vjp`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VjpOptions {
-    /// Values of the body that the backward program takes as inputs, under their names and in this order, instead of
-    /// computing them again. A chosen input among them keeps its adjoint.
+    /// Values of the body that the backward program takes as inputs, under their names and in this
+    /// order, instead of computing them again. A chosen input among them keeps its adjoint.
     pub taps: Vec<String>,
     /// The chosen outputs are returned as well, before the adjoints.
     pub outputs: bool,
-    /// Original inputs that the backward program does not read are left out. Cotangents and taps always stay.
+    /// Original inputs that the backward program does not read are left out. Cotangents and taps
+    /// always stay.
     pub prune_inputs: bool,
 }
 
@@ -75,8 +80,8 @@ pub enum GradError {
         /// Why.
         reason: String,
     },
-    /// A cotangent reaches an op that has no rule, or a use of it that has none; or the backward program would have to
-    /// compute an op again that cannot be.
+    /// A cotangent reaches an op that has no rule, or a use of it that has none; or the backward
+    /// program would have to compute an op again that cannot be.
     #[error("op `{op}` (`{value}`): {reason}")]
     Op {
         /// Its MIL name.
@@ -97,7 +102,8 @@ pub enum GradError {
 pub enum Support {
     /// It has a rule.
     Differentiable,
-    /// Its derivative is zero wherever there is one, or its results are no floats: no cotangent passes.
+    /// Its derivative is zero wherever there is one, or its results are no floats: no cotangent
+    /// passes.
     Zero(&'static str),
     /// It has no rule, and why.
     No(&'static str),
@@ -148,14 +154,17 @@ fn rule(op: &str) -> Rule {
     found.map_or(Rule::No("has no rule"), |(_, rule)| *rule)
 }
 
-/// The backward program of `function` for the chosen `outputs` and `inputs`: one function of the same name and opset.
+/// The backward program of `function` for the chosen `outputs` and `inputs`: one function of the
+/// same name and opset.
 ///
-/// Its inputs, in order: those of `function`, the taps, `d_<output>` for each output (of the output's type). Its outputs: the
-/// chosen outputs if asked for, then `d_<input>` for each input (of the input's type; zeros if no output depends on it).
+/// Its inputs, in order: those of `function`, the taps, `d_<output>` for each output (of the
+/// output's type). Its outputs: the chosen outputs if asked for, then `d_<input>` for each input
+/// (of the input's type; zeros if no output depends on it).
 ///
 /// # Errors
-/// A name that is none, names no tensor of fp16 or fp32 with known extents, or occurs twice; an op without a rule that a
-/// cotangent reaches; an op that cannot be computed again (random draws, states, unless tapped); an invalid program.
+/// A name that is none, names no tensor of fp16 or fp32 with known extents, or occurs twice; an op
+/// without a rule that a cotangent reaches; an op that cannot be computed again (random draws,
+/// states, unless tapped); an invalid program.
 pub fn vjp(
     program: &Program,
     function: &str,
@@ -165,7 +174,7 @@ pub fn vjp(
 ) -> Result<Program, GradError> {
     crate::verify::verify(program)?;
     let source = program.function(function).ok_or_else(|| GradError::Function { name: function.to_string() })?;
-    let opset = Opset::from_name(source.opset()).unwrap_or(Opset(0));
+    let opset = source.opset()?;
     let names = names(source);
     let taps: Vec<&str> = options.taps.iter().map(String::as_str).collect();
     let outputs = chosen(source, &names, outputs)?;

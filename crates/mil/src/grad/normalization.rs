@@ -1,4 +1,4 @@
-//! Normalisations. Mean and deviation are computed again from `x`.
+//! Normalizations. Mean and deviation are computed again from `x`.
 
 use super::pullback::{Expr, Pullback};
 use super::{GradError, Rule, Table};
@@ -13,15 +13,15 @@ pub(super) const RULES: Table = &[
 ];
 
 /// `(x - mean) / √(variance + epsilon)` over axes, and the inverse deviation.
-fn normalised(p: &mut Pullback<'_, '_>, x: ValueId, axes: &[usize]) -> Result<(ValueId, ValueId), GradError> {
+fn normalized(p: &mut Pullback<'_, '_>, x: ValueId, axes: &[usize]) -> Result<(ValueId, ValueId), GradError> {
     let epsilon = p.float("epsilon")?;
     let mean = p.mean(x, axes)?;
-    let centred = p.sub(x, mean)?;
-    let squares = p.mul(centred, centred)?;
+    let centered = p.sub(x, mean)?;
+    let squares = p.mul(centered, centered)?;
     let variance = p.mean(squares, axes)?;
     let variance = p.shift(variance, epsilon)?;
     let inverse = p.inverse_root(variance)?;
-    Ok((p.mul(centred, inverse)?, inverse))
+    Ok((p.mul(centered, inverse)?, inverse))
 }
 
 /// A parameter over these axes of `x` (in ascending order), shaped so that it broadcasts.
@@ -48,7 +48,7 @@ fn give_parameter(
     p.give(argument, sum)
 }
 
-/// Normalised over `axes`, with `gamma` and `beta` over `channels`.
+/// Normalized over `axes`, with `gamma` and `beta` over `channels`.
 fn norm(p: &mut Pullback<'_, '_>, axes: &[usize], channels: &[usize]) -> Result<(), GradError> {
     let dy = p.dy()?;
     if p.wants("beta") {
@@ -58,7 +58,7 @@ fn norm(p: &mut Pullback<'_, '_>, axes: &[usize], channels: &[usize]) -> Result<
         return Ok(());
     }
     let x = p.x("x")?;
-    let (unit, inverse) = normalised(p, x, axes)?;
+    let (unit, inverse) = normalized(p, x, axes)?;
     if p.wants("gamma") {
         let d = p.mul(dy, unit)?;
         give_parameter(p, "gamma", d, channels)?;
@@ -124,8 +124,8 @@ fn batch_norm(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     }
     if p.wants("gamma") || p.wants("variance") {
         let mean = parameter(p, "mean", x, &[1])?;
-        let centred = p.sub(x, mean)?;
-        let unit = p.mul(centred, inverse)?;
+        let centered = p.sub(x, mean)?;
+        let unit = p.mul(centered, inverse)?;
         if p.wants("gamma") {
             let d = p.mul(dy, unit)?;
             give_parameter(p, "gamma", d, &[1])?;
@@ -159,7 +159,8 @@ fn l2_norm(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     p.give("x", dx)
 }
 
-/// `x · s^-beta` with `s = k + alpha / size · Σ x²` over `size` neighbouring channels. The window sum is a product with a band.
+/// `x · s^-beta` with `s = k + alpha / size · Σ x²` over `size` neighboring channels. The window
+/// sum is a product with a band.
 fn local_response_norm(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     const MOST: usize = 4096;
     let (alpha, beta, k) = (p.float("alpha")?, p.float("beta")?, p.float("k")?);

@@ -56,8 +56,8 @@ impl Pool {
     }
 }
 
-/// Each element of a window gets its share of the window's elements: of those inside of `x`, or of those inside of the padding
-/// too. A window that `ceil_mode` adds may reach beyond both.
+/// Each element of a window gets its share of the window's elements: of those inside of `x`, or of
+/// those inside of the padding too. A window that `ceil_mode` adds may reach beyond both.
 fn avg_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let pool = pool(p)?;
     let exclude = p.c.flag("exclude_padding_from_average")?;
@@ -84,7 +84,8 @@ fn avg_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     p.give("x", dx)
 }
 
-/// The first largest element of a window takes all. The windows are unfolded by a convolution with one kernel for each place.
+/// The first largest element of a window takes all. The windows are unfolded by a convolution with
+/// one kernel for each place.
 fn max_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     const MOST: usize = 1024;
     let pool = pool(p)?;

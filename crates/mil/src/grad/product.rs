@@ -12,7 +12,8 @@ pub(super) const RULES: Table = &[
     ("scaled_dot_product_attention", Rule::Vjp(attention)),
 ];
 
-/// `z = x · y`, each transposed first if its flag says so. A vector takes part as a row or a column.
+/// `z = x · y`, each transposed first if its flag says so. A vector takes part as a row or a
+/// column.
 fn matmul(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (mut xs, mut ys) = (p.shape_of("x")?, p.shape_of("y")?);
     let (row, column) = (xs.len() == 1, ys.len() == 1);
@@ -56,8 +57,9 @@ fn matmul(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     Ok(())
 }
 
-/// `a · b` for an operand of the shape `wanted`. Where that operand was broadcast over all batches and the batches lie along
-/// the summed axis of both factors, they are summed by the product itself instead of after it.
+/// `a · b` for an operand of the shape `wanted`. Where that operand was broadcast over all batches
+/// and the batches lie along the summed axis of both factors, they are summed by the product itself
+/// instead of after it.
 fn product(p: &mut Pullback<'_, '_>, a: ValueId, b: ValueId, ta: bool, tb: bool, wanted: &[usize]) -> Expr {
     let (sa, sb) = (p.shape(a)?, p.shape(b)?);
     let (na, nb) = (sa.len(), sb.len());
@@ -98,8 +100,8 @@ fn linear(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     Ok(())
 }
 
-/// A product in matrices: the letters that all terms share are batches, those of both factors are summed. The op itself takes
-/// two equations only, and neither is another's adjoint.
+/// A product in matrices: the letters that all terms share are batches, those of both factors are
+/// summed. The op itself takes two equations only, and neither is another's adjoint.
 fn einsum(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let equation: String = p.c.text("equation")?.chars().filter(|c| !c.is_whitespace()).collect();
     let parts = equation.split_once("->").and_then(|(terms, out)| Some((terms.split_once(',')?, out)));
@@ -142,7 +144,8 @@ fn einsum(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     Ok(())
 }
 
-/// Where each letter of `order` stands in `term`; none unless both have the same letters, each once.
+/// Where each letter of `order` stands in `term`; none unless both have the same letters, each
+/// once.
 fn order_of(term: &str, order: &[char]) -> Option<Vec<usize>> {
     let letters: Vec<char> = term.chars().collect();
     let perm: Option<Vec<usize>> = order.iter().map(|c| letters.iter().position(|l| l == c)).collect();

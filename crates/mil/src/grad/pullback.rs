@@ -1,8 +1,10 @@
-//! What a rule sees: one op, its operands and results as values of the backward program, the cotangents of its results.
+//! What a rule sees: one op, its operands and results as values of the backward program, the
+//! cotangents of its results.
 
 use super::GradError;
 use super::tape::{Tape, refusal};
-use crate::ops::{self, InferContext, Opset, Presence};
+use crate::ops::{self, InferContext, Presence};
+use crate::opset::Opset;
 use crate::program::{Arg, DataType, Op, ValueId};
 
 /// A value of the backward program.
@@ -126,7 +128,8 @@ impl<'t, 's> Pullback<'t, 's> {
         number.ok_or_else(|| self.refuse(format!("`{argument}` is no compile-time number")))
     }
 
-    /// Gives an operand its cotangent, if it wants one: broadcast axes are summed away, the operand's element type is taken.
+    /// Gives an operand its cotangent, if it wants one: broadcast axes are summed away, the
+    /// operand's element type is taken.
     pub(super) fn give(&mut self, argument: &str, cotangent: ValueId) -> Result<(), GradError> {
         match self.operand(argument) {
             Some(v) => self.give_value(v, cotangent),

@@ -142,8 +142,8 @@ fn log_sum(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 fn log_sum_exp(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (x, y, dy) = (p.x("x")?, p.y(0)?, kept_dy(p)?);
     let y = kept(p, y)?;
-    let centred = p.sub(x, y)?;
-    let weights = p.unary("exp", centred)?;
+    let centered = p.sub(x, y)?;
+    let weights = p.unary("exp", centered)?;
     let dx = p.mul(weights, dy)?;
     p.give("x", dx)
 }

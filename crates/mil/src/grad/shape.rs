@@ -212,7 +212,8 @@ fn factor(p: &Pullback<'_, '_>, name: &str) -> Result<usize, GradError> {
     Ok(usize::try_from(p.c.int(name)?).unwrap_or(1).max(1))
 }
 
-/// `space_to_depth` with the channels outermost: that op has the block's place outermost. It stands in every opset.
+/// `space_to_depth` with the channels outermost: that op has the block's place outermost. It stands
+/// in every opset.
 fn pixel_shuffle(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (r, dy, shape) = (factor(p, "upscale_factor")?, p.dy()?, p.shape_of("x")?);
     let block = super::reduction::axis_constant(r);

@@ -1,11 +1,11 @@
 //! Slices and their writing back.
 //!
-//! A slice whose place is known becomes padding. One whose place is known only when the program runs is written into zeros
-//! with `slice_update`, which opset ios18 brings.
+//! A slice whose place is known becomes padding. One whose place is known only when the program
+//! runs is written into zeros with `slice_update`, which opset ios18 brings.
 
 use super::pullback::{Expr, Pullback};
 use super::{GradError, Rule, Table};
-use crate::ops::Opset;
+use crate::opset::Opset;
 use crate::program::{Arg, Constant, ValueId};
 
 pub(super) const RULES: Table = &[
@@ -124,7 +124,8 @@ fn slice_update(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     Ok(())
 }
 
-/// Each element goes back to where its windows took it: window `i`, element `j` stands at `i · stride + j`.
+/// Each element goes back to where its windows took it: window `i`, element `j` stands at `i ·
+/// stride + j`.
 fn sliding_windows(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (shape, windows) = (p.shape_of("x")?, p.result_shape(0)?);
     let axis = p.c.axis("axis", shape.len())?;

@@ -1,11 +1,13 @@
-//! The state of one reverse pass: what forward values are here, what cotangents have come, what a chosen input can reach.
+//! The state of one reverse pass: what forward values are here, what cotangents have come, what a
+//! chosen input can reach.
 //!
-//! Forward values are copied on demand, operands first, without recursion: a chain may be as long as a program.
+//! Forward values are copied on demand, operands first, without recursion: a chain may be as long
+//! as a program.
 
 use super::pullback::Pullback;
 use super::{GradError, Rule, producer, rule};
 use crate::build::Builder;
-use crate::ops::Opset;
+use crate::opset::Opset;
 use crate::program::{Constant, DataType, Function, Op, OpId, Type, ValueId};
 use crate::weights::Weights;
 
@@ -35,7 +37,7 @@ impl<'s> Tape<'s> {
         let mut active = vec![false; count];
         inputs.iter().for_each(|v| active[v.index()] = true);
         spread(source, &source.body().ops, &mut active);
-        let b = Builder::over(&source.name, source.opset(), weights.clone());
+        let b = Builder::over(&source.name, source.opset_tag(), weights.clone());
         let (forward, adjoint) = (vec![None; count], vec![None; count]);
         Tape { source, weights, opset, b, forward, copied: Vec::new(), adjoint, active }
     }

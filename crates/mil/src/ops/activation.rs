@@ -2,8 +2,9 @@
 
 use super::elementwise::unary_rule;
 use super::infer::{same, show, tensor};
-use super::{FLOATS, InferContext, Literal, OpDef, Opset, Param, apart, float_const, int_const, str_const, x_of};
+use super::{FLOATS, InferContext, Literal, OpDef, Param, apart, float_const, int_const, str_const, x_of};
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::Type;
 
 const X: &[Param] = &[x_of(FLOATS)];

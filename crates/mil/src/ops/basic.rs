@@ -2,8 +2,9 @@
 
 use super::elementwise::unary_rule;
 use super::infer::tensor;
-use super::{BASIC, FP32, InferContext, MOVABLE, OpDef, Opset, Param, Takes, str_const, x_of};
+use super::{BASIC, FP32, InferContext, MOVABLE, OpDef, Param, Takes, str_const, x_of};
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{Constant, DataType, Type};
 
 const CAST: OpDef = OpDef::new("cast", "x with another element type", &[x_of(BASIC), str_const("dtype")], cast_rule);

@@ -1,8 +1,9 @@
 //! Compressed constants: casts, palettes, sparsity, and blocks with a scale each.
 
 use super::infer::{MAX_RANK, show, tensor};
-use super::{DataType, FLOATS, InferContext, OpDef, Opset, Param, UINT32, int_const, str_const};
+use super::{DataType, FLOATS, InferContext, OpDef, Param, UINT32, int_const, str_const};
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
 const DENSE: &[DataType] = &[DataType::Int8, DataType::UInt8, DataType::Fp16, DataType::Fp32];
@@ -172,7 +173,8 @@ fn sparse_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     Ok(tensor(dtype, dims(shape)))
 }
 
-/// A palette for each block, `lut` `[blocks…, 2^bits, vector]`: the element type, the dense shape, and the vector's length.
+/// A palette for each block, `lut` `[blocks…, 2^bits, vector]`: the element type, the dense shape,
+/// and the vector's length.
 fn palettes(
     c: &InferContext<'_>,
     index: DataType,
@@ -208,7 +210,8 @@ fn lut_to_sparse_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     Ok(vec![Type::tensor(DataType::UInt1, &shape), Type::tensor(dtype, &[values])])
 }
 
-/// `scale * (data - offset)`, one scale and offset for each block of `data`; the element type of the result.
+/// `scale * (data - offset)`, one scale and offset for each block of `data`; the element type of
+/// the result.
 fn check_blocks(c: &InferContext<'_>, source: DataType, data: &[usize]) -> Result<DataType, MilError> {
     let (dtype, scale) = fixed(c, "scale")?;
     let fits = scale.len() == data.len() && data.iter().zip(&scale).all(|(n, b)| *b != 0 && n % b == 0);

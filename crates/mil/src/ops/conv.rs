@@ -1,8 +1,9 @@
 //! Convolutions, and the sliding window that pools share.
 
 use super::infer::{fits, same, show, show_ints, tensor};
-use super::{FLOATS, InferContext, Literal, OpDef, Opset, Param, int_const, str_const, x_of};
+use super::{FLOATS, InferContext, Literal, OpDef, Param, int_const, str_const, x_of};
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
 const STRIDES: Param = int_const("strides").optional();
@@ -164,7 +165,8 @@ fn spatial_ints(
     Ok(values)
 }
 
-/// The extents after sliding a kernel over the spatial axes with `strides`, `dilations`, `pad_type` and `pad`.
+/// The extents after sliding a kernel over the spatial axes with `strides`, `dilations`, `pad_type`
+/// and `pad`.
 pub(super) fn window(c: &InferContext<'_>, x: &[Dim], kernel: &[Dim], ceil: bool) -> Result<Vec<Dim>, MilError> {
     let n = x.len();
     let strides = spatial_ints(c, "strides", n, 1, 1)?;

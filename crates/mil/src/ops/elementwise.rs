@@ -1,8 +1,10 @@
-//! Element-wise arithmetic, comparisons and logic of one, two or three operands, with numpy broadcasting.
+//! Element-wise arithmetic, comparisons and logic of one, two or three operands, with numpy
+//! broadcasting.
 
 use super::infer::tensor;
-use super::{BASIC, BOOL, FLOATS, InferContext, Literal, NUMBERS, OpDef, Opset, Param, apart, float_const, x_of};
+use super::{BASIC, BOOL, FLOATS, InferContext, Literal, NUMBERS, OpDef, Param, apart, float_const, x_of};
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{DataType, Type};
 
 const XY: &[Param] = &[x_of(NUMBERS), Param::new("y", NUMBERS).of("T")];
@@ -30,7 +32,7 @@ pub(super) const OPS: &[OpDef] = &[
     binary("add", "x + y"),
     binary("sub", "x - y"),
     binary("mul", "x · y"),
-    binary("real_div", "x / y; of integers, rounded towards zero"),
+    binary("real_div", "x / y; of integers, rounded toward zero"),
     binary("floor_div", "⌊x / y⌋"),
     binary("mod", "x - ⌊x / y⌋ · y"),
     binary("pow", "x to the power y"),

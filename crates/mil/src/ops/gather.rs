@@ -2,10 +2,9 @@
 
 use super::infer::{fits, same, show, tensor};
 use super::tensor::SORTABLE;
-use super::{
-    INDICES_16, INDICES_17, INT32, InferContext, Literal, NUMBERS, OpDef, Opset, Param, bool_const, int_const, x_of,
-};
+use super::{INDICES_16, INDICES_17, INT32, InferContext, Literal, NUMBERS, OpDef, Param, bool_const, int_const, x_of};
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
 const AXIS: Param = int_const("axis").or(Literal::Int(0));

@@ -9,7 +9,8 @@ use crate::error::MilError;
 use crate::program::{Arg, BlockId, Constant, DataType, Dim, Function, Op, Type, Value, ValueDef, ValueId};
 use crate::weights::Weights;
 
-/// What a shape rule sees: the op's arguments with their types, and the compile-time values among them.
+/// What a shape rule sees: the op's arguments with their types, and the compile-time values among
+/// them.
 pub struct InferContext<'a> {
     /// The function the arguments live in.
     pub function: &'a Function,
@@ -34,8 +35,8 @@ pub fn infer(context: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     (context.def.infer)(context)
 }
 
-/// The most axes, list entries of axes, and results that a rule looks at: far above what MIL knows (rank 5), low enough that a
-/// number in a hostile text costs nothing.
+/// The most axes, list entries of axes, and results that a rule looks at: far above what MIL knows
+/// (rank 5), low enough that a number in a hostile text costs nothing.
 pub(super) const MAX_RANK: usize = 64;
 /// The most results of one op.
 pub(super) const MAX_RESULTS: usize = 4096;
@@ -64,7 +65,8 @@ fn check_arguments(c: &InferContext<'_>) -> Result<(), MilError> {
                 true => ("a list of values", "one value"),
                 false => ("one value", "a list of values"),
             };
-            // A list argument of one value may be written without parentheses, one of numbers as a literal.
+            // A list argument of one value may be written without parentheses, one of numbers as a
+            // literal.
             if !(param.variadic && matches!(arg, Arg::Value(_) | Arg::Const(_))) {
                 return Err(MilError::ArgumentType { op, argument, expected: expected.into(), found: found.into() });
             }
@@ -143,7 +145,8 @@ impl<'a> InferContext<'a> {
     }
 
     fn attribute(&self, name: &str) -> Option<&'a Constant> {
-        // `name` is every op's label, never an argument. Elsewhere attributes say nothing to the op.
+        // `name` is every op's label, never an argument. Elsewhere attributes say nothing to the
+        // op.
         let counts = match self.def.name {
             "const" => name == "val",
             op => op.starts_with("constexpr_") && name != "name",
@@ -183,7 +186,8 @@ impl<'a> InferContext<'a> {
         }
     }
 
-    /// Known at compile time: a literal, a `const`, the result of a `constexpr_*` op, or of an op of such values only.
+    /// Known at compile time: a literal, a `const`, the result of a `constexpr_*` op, or of an op
+    /// of such values only.
     pub(super) fn is_constant(&self, name: &str) -> bool {
         match self.arg(name) {
             Some(Arg::Value(v)) => self.descends(std::slice::from_ref(v)),
@@ -196,7 +200,8 @@ impl<'a> InferContext<'a> {
         let mut open: Vec<ValueId> = values.iter().copied().take(MAX_STEPS + 1).collect();
         let mut steps = 0;
         while let Some(value) = open.pop() {
-            // Far above what folding leaves behind; a long chain in a hostile text is not walked from each of its ops.
+            // Far above what folding leaves behind; a long chain in a hostile text is not walked
+            // from each of its ops.
             steps += 1;
             if steps > MAX_STEPS {
                 return false;
@@ -405,8 +410,8 @@ impl<'a> InferContext<'a> {
         Ok(total)
     }
 
-    /// With `validate_indices`, indices known at compile time must lie below their bounds: one for all, or one for each entry
-    /// of the last axis.
+    /// With `validate_indices`, indices known at compile time must lie below their bounds: one for
+    /// all, or one for each entry of the last axis.
     ///
     /// # Errors
     /// One does not.

@@ -1,8 +1,9 @@
 //! Products: `matmul`, `linear`, `einsum`, and attention.
 
 use super::infer::{fits, same, show, tensor};
-use super::{ALIKE, FLOATS, InferContext, Literal, NUMBERS, OpDef, Opset, Param, apart, bool_const, str_const, x_of};
+use super::{ALIKE, FLOATS, InferContext, Literal, NUMBERS, OpDef, Param, apart, bool_const, str_const, x_of};
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{DataType, Dim, Type};
 
 const MATMUL: [Param; 4] = [
@@ -37,7 +38,8 @@ pub(super) const OPS: &[OpDef] = &[
         .since(Opset::IOS18),
 ];
 
-/// Batched over the leading axes with broadcasting. A vector on one side counts as a row or a column and vanishes again.
+/// Batched over the leading axes with broadcasting. A vector on one side counts as a row or a
+/// column and vanishes again.
 fn matmul_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let ((dtype, mut x), (_, mut y)) = (c.tensor("x")?, c.tensor("y")?);
     if x.is_empty() || y.is_empty() {
@@ -91,7 +93,8 @@ fn linear_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     Ok(tensor(dtype, x))
 }
 
-/// From iOS 17 on a constant side may have another element type; the result has that of the other side.
+/// From iOS 17 on a constant side may have another element type; the result has that of the other
+/// side.
 fn mixed_matmul_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let types = matmul_rule(c)?;
     let ((x, _), (y, _)) = (c.tensor("x")?, c.tensor("y")?);
@@ -147,7 +150,8 @@ fn einsum_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     Ok(tensor(*dtype, shape))
 }
 
-/// query `[…, L, E]`, key `[…, S, E]`, value `[…, S, EV]` → `[…, L, EV]`; the mask broadcasts to `[…, L, S]`.
+/// query `[…, L, E]`, key `[…, S, E]`, value `[…, S, EV]` → `[…, L, EV]`; the mask broadcasts to
+/// `[…, L, S]`.
 fn attention_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let ((dtype, q), (_, k), (_, v)) = (c.tensor("query")?, c.tensor("key")?, c.tensor("value")?);
     let rank = q.len();

@@ -1,10 +1,12 @@
 //! The op registry: one signature and one shape rule for every op that can be built and checked.
 //!
-//! A signature says which arguments an op has, what they accept and what they default to; [`infer`] checks the arguments against
-//! it and then runs the op's shape rule. Signatures differ by opset through several [`OpDef`]s of one name: the newest that is
-//! not newer than the program's opset counts. Names, types, constness and defaults are those of coremltools 9.0, except that
-//! `read_state` and `write_state` are spelled as programs on disk spell them. An op that is not here is still read, printed and
-//! kept (its types are then what the text says); building and checking refuse it.
+//! A signature says which arguments an op has, what they accept and what they default to; [`infer`]
+//! checks the arguments against it and then runs the op's shape rule. Signatures differ by opset
+//! through several [`OpDef`]s of one name: the newest that is not newer than the program's opset
+//! counts. Names, types, constness and defaults are those of coremltools 9.0, except that
+//! `read_state` and `write_state` are spelled as programs on disk spell them. An op that is not
+//! here is still read, printed and kept (its types are then what the text says); building and
+//! checking refuse it.
 
 mod activation;
 mod basic;
@@ -36,35 +38,9 @@ pub use infer::{InferContext, broadcast, infer};
 use std::sync::LazyLock;
 
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::Constant;
 use crate::program::DataType::{self, *};
-
-/// A version of the op set, as the tag of a function says: `ios18` is 18.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Opset(pub u16);
-
-impl Opset {
-    /// iOS 15, macOS 12.
-    pub const IOS15: Opset = Opset(15);
-    /// iOS 16, macOS 13.
-    pub const IOS16: Opset = Opset(16);
-    /// iOS 17, macOS 14.
-    pub const IOS17: Opset = Opset(17);
-    /// iOS 18, macOS 15.
-    pub const IOS18: Opset = Opset(18);
-
-    /// Reads `ios18`. `None` for anything that is not `ios` and a number of at least 13.
-    pub fn from_name(name: &str) -> Option<Opset> {
-        name.strip_prefix("ios").and_then(|n| n.parse().ok()).filter(|&n| n >= 13).map(Opset)
-    }
-}
-
-/// As in text: `ios18`.
-impl std::fmt::Display for Opset {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ios{}", self.0)
-    }
-}
 
 /// The type of an op's shape rule.
 pub type Infer = fn(&InferContext<'_>) -> Result<Vec<crate::program::Type>, MilError>;
@@ -150,9 +126,10 @@ pub struct Param {
     pub presence: Presence,
     /// It must be known at compile time.
     pub constant: bool,
-    /// It takes a parenthesised list of values.
+    /// It takes a parenthesized list of values.
     pub variadic: bool,
-    /// The builder writes it even when the default is meant, because engines want it so (mil-text §4, §7).
+    /// The builder writes it even when the default is meant, because engines want it so (mil-text
+    /// §4, §7).
     pub spelled: bool,
 }
 
@@ -265,7 +242,8 @@ const FP32: &[DataType] = &[Fp32];
 const BOOL: &[DataType] = &[Bool];
 const STRING: &[DataType] = &[String];
 
-/// From iOS 17 on, weights and parameters of many ops need only agree with each other, not with `x`, the first parameter.
+/// From iOS 17 on, weights and parameters of many ops need only agree with each other, not with
+/// `x`, the first parameter.
 const fn apart<const N: usize>(mut params: [Param; N]) -> [Param; N] {
     let mut i = 1;
     while i < N {
@@ -322,8 +300,8 @@ const FAMILIES: &[&[OpDef]] = &[
     state::OPS,
 ];
 
-/// Every signature, by name and then oldest first. Searched by halves: a comparison ends at the first difference, where a hash
-/// would read the whole of a name that a hostile text makes long.
+/// Every signature, by name and then oldest first. Searched by halves: a comparison ends at the
+/// first difference, where a hash would read the whole of a name that a hostile text makes long.
 static SORTED: LazyLock<Vec<&'static OpDef>> = LazyLock::new(|| {
     let mut defs: Vec<&'static OpDef> = all().collect();
     defs.sort_by_key(|d| (d.name, d.since));
@@ -354,7 +332,8 @@ pub fn find(name: &str, opset: Opset) -> Option<&'static OpDef> {
     versions(name).iter().rev().find(|d| d.since <= opset).copied()
 }
 
-/// The signature of an op, or the error that says from which opset on it exists or names the nearest op.
+/// The signature of an op, or the error that says from which opset on it exists or names the
+/// nearest op.
 ///
 /// # Errors
 /// [`MilError::LaterOp`] or [`MilError::UnknownOp`].
@@ -362,8 +341,7 @@ pub fn lookup(name: &str, opset: Opset) -> Result<&'static OpDef, MilError> {
     if let Some(def) = find(name, opset) {
         return Ok(def);
     }
-    // An opset of an unreadable name is Opset(0): then the opset is at fault, not the op.
-    if let (Some(first), true) = (versions(name).first(), opset.0 > 0) {
+    if let Some(first) = versions(name).first() {
         return Err(MilError::LaterOp {
             op: name.to_string(),
             since: first.since.to_string(),

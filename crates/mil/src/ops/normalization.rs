@@ -1,9 +1,10 @@
-//! Normalisations: the result has the type of `x`.
+//! Normalizations: the result has the type of `x`.
 
 use super::elementwise::unary_rule;
 use super::infer::{same, show, tensor};
-use super::{FLOATS, InferContext, Literal, OpDef, Opset, Param, apart, float_const, int_const, x_of};
+use super::{FLOATS, InferContext, Literal, OpDef, Param, apart, float_const, int_const, x_of};
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
 const fn epsilon(default: f32) -> Param {
@@ -37,16 +38,16 @@ const LOCAL: [Param; 5] = [
     float_const("k").or(Literal::Float(1.0)),
 ];
 
-const LAYER_NORM: OpDef = OpDef::new("layer_norm", "x normalised over axes, scaled and shifted", &LAYER, layer_rule);
+const LAYER_NORM: OpDef = OpDef::new("layer_norm", "x normalized over axes, scaled and shifted", &LAYER, layer_rule);
 const BATCH_NORM: OpDef =
-    OpDef::new("batch_norm", "x normalised by a given mean and variance for each channel", &BATCH, channel_rule);
+    OpDef::new("batch_norm", "x normalized by a given mean and variance for each channel", &BATCH, channel_rule);
 const INSTANCE_NORM: OpDef =
-    OpDef::new("instance_norm", "x normalised over space for each image and channel", &INSTANCE, channel_rule);
+    OpDef::new("instance_norm", "x normalized over space for each image and channel", &INSTANCE, channel_rule);
 const L2_NORM: OpDef =
     OpDef::new("l2_norm", "x over the root of its sum of squares over the last three axes", &L2, l2_rule);
 const LOCAL_NORM: OpDef = OpDef::new(
     "local_response_norm",
-    "x over a power of the sum of squares of neighbouring channels",
+    "x over a power of the sum of squares of neighboring channels",
     &LOCAL,
     unary_rule,
 );
@@ -72,15 +73,15 @@ fn layer_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     };
     // gamma and beta have the axes in the order of x.
     axes.sort_unstable();
-    let normalised: Vec<Dim> = axes.iter().map(|&a| shape[a].clone()).collect();
+    let normalized: Vec<Dim> = axes.iter().map(|&a| shape[a].clone()).collect();
     for name in ["gamma", "beta"] {
         if !c.has(name) {
             continue;
         }
         let (_, given) = c.tensor(name)?;
-        let fits = given.len() == normalised.len() && given.iter().zip(&normalised).all(|(a, b)| same(a, b).is_some());
+        let fits = given.len() == normalized.len() && given.iter().zip(&normalized).all(|(a, b)| same(a, b).is_some());
         if !fits {
-            return Err(c.fail(format!("`{name}` is {}, the normalised axes are {}", show(&given), show(&normalised))));
+            return Err(c.fail(format!("`{name}` is {}, the normalized axes are {}", show(&given), show(&normalized))));
         }
     }
     Ok(tensor(dtype, shape))

@@ -2,8 +2,9 @@
 
 use super::conv::window;
 use super::infer::{show, show_ints, tensor};
-use super::{FLOATS, InferContext, Literal, OpDef, Opset, Param, bool_const, int_const, str_const, x_of};
+use super::{FLOATS, InferContext, Literal, OpDef, Param, bool_const, int_const, str_const, x_of};
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
 const MAX: &[Param] = &[

@@ -1,8 +1,10 @@
-//! Affine quantisation: `quantize`, `dequantize` and `constexpr_affine_dequantize` (attribute and argument form).
+//! Affine quantization: `quantize`, `dequantize` and `constexpr_affine_dequantize` (attribute and
+//! argument form).
 
 use super::infer::{same, show, tensor};
-use super::{BYTES, FLOATS, InferContext, OpDef, Opset, Param, int_const, str_const};
+use super::{BYTES, FLOATS, InferContext, OpDef, Param, int_const, str_const};
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{DataType, Dim, Type};
 
 const QUANTIZE: &[Param] = &[

@@ -2,10 +2,11 @@
 
 use super::infer::{same, show, tensor};
 use super::{
-    DataType, FLOATS, FP32, InferContext, Literal, NUMBERS, OpDef, Opset, Param, UINT32, bool_const, float_const,
-    int_const, str_const, x_of,
+    DataType, FLOATS, FP32, InferContext, Literal, NUMBERS, OpDef, Param, UINT32, bool_const, float_const, int_const,
+    str_const, x_of,
 };
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
 const X: Param = x_of(FLOATS);
@@ -149,7 +150,8 @@ fn target_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     Ok(tensor(dtype, x))
 }
 
-/// The last `resized_dims` entries of `shape` are the last extents of the result; 0 keeps that of x.
+/// The last `resized_dims` entries of `shape` are the last extents of the result; 0 keeps that of
+/// x.
 fn resize_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let (dtype, mut x) = c.tensor("x")?;
     let (_, length) = c.ranked("shape", 1)?;
@@ -195,8 +197,9 @@ fn crop_modes(c: &InferContext<'_>) -> Result<[Dim; 2], MilError> {
     Ok([Dim::Fixed(c.count("target_height", 1)?), Dim::Fixed(c.count("target_width", 1)?)])
 }
 
-/// x `[B, C, H, W]`, roi `[N, 1, 4, 1, 1]` → `[N, B, C, h, w]`: every box of every image. A roi of 5 numbers names its image and
-/// gives `[N, 1, C, h, w]`, as coremltools 9.0 describes it (its type inference says `B` there too).
+/// x `[B, C, H, W]`, roi `[N, 1, 4, 1, 1]` → `[N, B, C, h, w]`: every box of every image. A roi of
+/// 5 numbers names its image and gives `[N, 1, C, h, w]`, as coremltools 9.0 describes it (its type
+/// inference says `B` there too).
 fn roi_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let ((dtype, x), (_, roi)) = (c.ranked("x", 4)?, c.ranked("roi", 5)?);
     let [height, width] = crop_modes(c)?;

@@ -2,8 +2,9 @@
 
 use super::gather::{VALIDATE, fit_beside};
 use super::infer::{fits, show, tensor};
-use super::{INT32, InferContext, Literal, NUMBERS, OpDef, Opset, Param, int_const, str_const};
+use super::{INT32, InferContext, Literal, NUMBERS, OpDef, Param, int_const, str_const};
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
 const DATA: Param = Param::new("data", NUMBERS).of("T");

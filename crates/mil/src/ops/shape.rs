@@ -1,11 +1,13 @@
-//! Ops that arrange the same elements anew: reshape, transpose, concat, split, stack, squeeze, tile, pad.
+//! Ops that arrange the same elements anew: reshape, transpose, concat, split, stack, squeeze,
+//! tile, pad.
 
 use super::infer::{MAX_RANK, MAX_RESULTS, same, show, show_ints, tensor};
 use super::{
-    ALIKE, BASIC, BOOL, COUNTS, DataType, FLOATS, INT32, InferContext, Literal, MOVABLE, OpDef, Opset, Param,
-    bool_const, float_const, int_const, str_const, x_of,
+    ALIKE, BASIC, BOOL, COUNTS, DataType, FLOATS, INT32, InferContext, Literal, MOVABLE, OpDef, Param, bool_const,
+    float_const, int_const, str_const, x_of,
 };
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
 const VALUES: Param = Param::new("values", ALIKE).of("T").variadic();
@@ -97,7 +99,8 @@ fn reshape_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     if wanted.len() > MAX_RANK {
         return Err(c.fail(format!("rank {} is too large", wanted.len())));
     }
-    // 0 keeps an extent of x: before iOS 17 that at the same place, from then on counted from the end, 1 where x has none.
+    // 0 keeps an extent of x: before iOS 17 that at the same place, from then on counted from the
+    // end, 1 where x has none.
     let from_end = c.def.since >= Opset::IOS17;
     if !from_end && wanted.contains(&0) && wanted.len() != x.len() {
         return Err(c.fail(format!("a shape with a 0 must have the rank of x {}, not {}", show(&x), wanted.len())));

@@ -1,8 +1,9 @@
 //! Slices: by size (with -1 for "to the end") and by index (strides and masks).
 
 use super::infer::{fits, same, show, tensor};
-use super::{BASIC, COUNTS, INT32, InferContext, MOVABLE, OpDef, Opset, Param, bool_const, int_const, x_of};
+use super::{BASIC, COUNTS, INT32, InferContext, MOVABLE, OpDef, Param, bool_const, int_const, x_of};
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
 const BY_SIZE: OpDef = OpDef::new(
@@ -125,7 +126,8 @@ fn update_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     Ok(tensor(dtype, x))
 }
 
-/// As Python slices: negative bounds count from the end, both are clamped; a masked bound means "from the edge".
+/// As Python slices: negative bounds count from the end, both are clamped; a masked bound means
+/// "from the edge".
 fn sliced(c: &InferContext<'_>, x: &[Dim]) -> Result<Vec<Dim>, MilError> {
     let rank = x.len();
     let (begin, end) = (known(c, "begin", rank)?, known(c, "end", rank)?);
@@ -187,7 +189,8 @@ fn sliced(c: &InferContext<'_>, x: &[Dim]) -> Result<Vec<Dim>, MilError> {
     Ok(shape)
 }
 
-/// The extent of a slice of an axis that is not known: one or none where the bounds say so for every extent.
+/// The extent of a slice of an axis that is not known: one or none where the bounds say so for
+/// every extent.
 fn of_unknown(step: i64, begin: Option<i64>, end: Option<i64>, from_edge: bool, to_edge: bool, extent: &Dim) -> Dim {
     match (begin, end) {
         _ if from_edge && to_edge && step.abs() == 1 => extent.clone(),

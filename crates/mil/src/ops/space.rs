@@ -1,8 +1,9 @@
 //! Ops that move elements between axes in blocks.
 
 use super::infer::{show, tensor};
-use super::{FLOATS, InferContext, Literal, MOVABLE, NUMBERS, OpDef, Opset, Param, UINT32, int_const, x_of};
+use super::{FLOATS, InferContext, Literal, MOVABLE, NUMBERS, OpDef, Param, UINT32, int_const, x_of};
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
 const BLOCK: &[Param] = &[x_of(FLOATS), int_const("block_size")];

@@ -3,10 +3,11 @@
 use super::elementwise::unary_rule;
 use super::infer::{MAX_EXTENT, same, show, tensor};
 use super::{
-    BASIC, COUNTS, DataType, FLOATS, INT32, InferContext, Literal, NUMBERS, OpDef, Opset, Param, bool_const,
-    float_const, int_const, str_const, x_of,
+    BASIC, COUNTS, DataType, FLOATS, INT32, InferContext, Literal, NUMBERS, OpDef, Param, bool_const, float_const,
+    int_const, str_const, x_of,
 };
 use crate::error::MilError;
+use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
 /// What `topk` and gathers take from iOS 17 on.
@@ -237,7 +238,8 @@ fn boxes(c: &InferContext<'_>, coordinates: usize) -> Result<Boxes, MilError> {
     }
 }
 
-/// boxes `[n, B, 4]`, scores `[n, B, K]`: boxes, scores, indices, and how many boxes each of the batch has.
+/// boxes `[n, B, 4]`, scores `[n, B, K]`: boxes, scores, indices, and how many boxes each of the
+/// batch has.
 fn nms_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let Boxes { dtype, batch, scores, max } = boxes(c, 2)?;
     let of = |dtype, shape: &[&Dim]| Type::Tensor { dtype, shape: shape.iter().map(|&d| d.clone()).collect() };

@@ -1,15 +1,16 @@
 //! A program out of protobuf.
 //!
-//! What the message says is kept: the order of arguments and attributes, unknown ops and opsets, every specialisation. Three
-//! things are made to fit the IR. A name inside a function that text could not say, or that a visible value has already,
-//! gets a number behind it; inputs and outputs are meaning and are refused instead. An argument that mixes names with
-//! immediate values gets `const` ops for the values. Doc strings are left out. Ids are given in the order in which the text of
-//! the program would be read, so that text and package of one program give one arena.
+//! What the message says is kept: the order of arguments and attributes, unknown ops and opsets,
+//! every specialization. Three things are made to fit the IR. A name inside a function that text
+//! could not say, or that a visible value has already, gets a number behind it; inputs and outputs
+//! are meaning and are refused instead. An argument that mixes names with immediate values gets
+//! `const` ops for the values. Doc strings are left out. Ids are given in the order in which the
+//! text of the program would be read, so that text and package of one program give one arena.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use ferrane_diag::{Code, Diagnostic, Diagnostics};
+use ferrane_diag::{Diagnostic, Diagnostics};
 use ferrane_host::map::Mapped;
 use prost::bytes::Bytes;
 
@@ -17,7 +18,9 @@ use super::proto::{self, Binding, part};
 use super::value::{read_type, read_value};
 use super::{inside, opset_from_core_ml};
 use crate::build::is_identifier;
-use crate::ops::{self, Opset};
+use crate::codes;
+use crate::ops;
+use crate::opset::Opset;
 use crate::program::{
     Arg, Block, BlockId, Constant, Function, Op, OpId, Payload, Program, Type, Value, ValueDef, ValueId,
 };
@@ -34,7 +37,7 @@ pub(super) struct Decoder<'a> {
     pub(super) diagnostics: Diagnostics,
     opened: HashSet<String>,
     function: Function,
-    opset: Opset,
+    opset: Option<Opset>,
     body: Body,
 }
 
@@ -62,7 +65,7 @@ impl<'a> Decoder<'a> {
             diagnostics: Diagnostics::new(),
             opened: HashSet::new(),
             function: Function::default(),
-            opset: Opset(0),
+            opset: None,
             body: Body::default(),
         }
     }
@@ -113,11 +116,11 @@ impl<'a> Decoder<'a> {
         entries.sort_by_key(|e| e.key != f.opset);
         for entry in entries {
             let opset = opset_from_core_ml(&entry.key);
-            identifier(&opset)?;
+            identifier(&opset.to_string())?;
             if self.function.bodies.iter().any(|(o, _)| *o == opset) {
                 return Err(format!("two bodies for the opset `{opset}`"));
             }
-            self.opset = Opset::from_name(&opset).unwrap_or(Opset(0));
+            self.opset = opset.known();
             let block = entry.value.ok_or("a body without content")?;
             if !block.inputs.is_empty() {
                 return Err("a body with parameters of its own".into());
@@ -243,8 +246,9 @@ impl<'a> Decoder<'a> {
                 Binding::Value(value) => Arg::Const(self.constant(value)?),
                 Binding::Name(value) => {
                     let value = self.lookup(value)?;
-                    let def = ops::find(&op.r#type, self.opset).and_then(|def| def.param(name));
-                    // One value and a list of one are the same message; the signature tells which is meant.
+                    let def = self.opset.and_then(|opset| ops::find(&op.r#type, opset)).and_then(|def| def.param(name));
+                    // One value and a list of one are the same message; the signature tells which
+                    // is meant.
                     if def.is_some_and(|p| p.variadic) { Arg::List(vec![value]) } else { Arg::Value(value) }
                 }
             }),
@@ -379,7 +383,7 @@ impl<'a> Decoder<'a> {
             Ok(Some((id, odd))) => {
                 for what in odd {
                     let message = format!("{}: {what}", place());
-                    self.diagnostics.push(Diagnostic::warning(Code(303), None, message));
+                    self.diagnostics.push(Diagnostic::warning(codes::ODD_BLOB_RECORD, None, message));
                 }
                 Ok(Constant::Tensor { ty: ty.clone(), payload: Payload::Weight(id) })
             }
@@ -393,7 +397,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The file that a program means by a blob's path: below the folder that `@model_path` stands for. `None` where there is none.
+/// The file that a program means by a blob's path: below the folder that `@model_path` stands for.
+/// `None` where there is none.
 ///
 /// # Errors
 /// The path leaves the folder.

@@ -1,11 +1,12 @@
 //! What a model says about itself: ports with the types that an app sees, functions, metadata.
 //!
-//! A description that was read is kept byte for byte, with the fields that are not shown here, and written again as it was.
+//! A description that was read is kept byte for byte, with the fields that are not shown here, and
+//! written again as it was.
 
 use prost::Message as _;
 
 use super::proto::{self, FeatureKind};
-use crate::ops::Opset;
+use crate::opset::Opset;
 use crate::program::{DataType, Dialect, Dim, Function, Program, Type, ValueId};
 
 /// The ModelDescription of a model.
@@ -87,8 +88,8 @@ const ARRAY_TYPES: [(DataType, i32); 5] = [
     (DataType::Int32, 131104),
 ];
 
-/// The metadata key under which version and dialect of the text are kept where the opset does not tell them: the container
-/// itself has no place for them.
+/// The metadata key under which version and dialect of the text are kept where the opset does not
+/// tell them: the container itself has no place for them.
 const TEXT_KEY: &str = "ferrane.mil-text";
 
 impl Description {
@@ -100,11 +101,13 @@ impl Description {
         Ok(Description { bytes: bytes.to_vec(), rest, message })
     }
 
-    /// The description of a program's ports. States are those of its parameters; a port without extents has the shape `[1]`, as
-    /// coremltools has it. A program of one function `main` is described as such, any other by its functions (specification 9).
+    /// The description of a program's ports. States are those of its parameters; a port without
+    /// extents has the shape `[1]`, as coremltools has it. A program of one function `main` is
+    /// described as such, any other by its functions (specification 9).
     ///
     /// # Errors
-    /// A port of a type that Core ML's multiarrays do not have, or an input whose extents are not all known.
+    /// A port of a type that Core ML's multiarrays do not have, or an input whose extents are not
+    /// all known.
     pub fn of(program: &Program) -> Result<Description, String> {
         let mut message = proto::ModelDescription::default();
         match program.functions.as_slice() {
@@ -147,8 +150,8 @@ impl Description {
         if name.is_empty() { "main" } else { name }
     }
 
-    /// What is said about the model: `description`, `version`, `author` and `license` where they are given, then the keys of its
-    /// author.
+    /// What is said about the model: `description`, `version`, `author` and `license` where they
+    /// are given, then the keys of its author.
     pub fn metadata(&self) -> Vec<(&str, &str)> {
         let Some(m) = &self.message.metadata else { return Vec::new() };
         let own = [
@@ -161,13 +164,13 @@ impl Description {
         own.chain(m.user_defined.iter().map(|e| (e.key.as_str(), e.value.as_str()))).collect()
     }
 
-    /// Version and dialect of the text of the program that this describes: as noted, else as Apple's compiler prints its opset
-    /// (coreml-containers §4).
+    /// Version and dialect of the text of the program that this describes: as noted, else as
+    /// Apple's compiler prints its opset (coreml-containers §4).
     pub(super) fn text_form(&self, program: &Program) -> ((u32, u32), Dialect) {
         let entries = self.message.metadata.as_ref().map_or(&[][..], |m| &m.user_defined);
         let noted = entries.iter().rev().find(|e| e.key == TEXT_KEY).and_then(|e| parse_form(&e.value));
         noted.unwrap_or_else(|| {
-            let opset = program.functions.first().and_then(|f| Opset::from_name(f.opset()));
+            let opset = program.functions.first().and_then(|f| f.opset_tag().known());
             match opset {
                 Some(opset) if opset < Opset::IOS18 => ((1, 0), Dialect::Verbose),
                 _ => ((1, 3), Dialect::Shorthand),
@@ -175,7 +178,8 @@ impl Description {
         })
     }
 
-    /// The bytes to be written with a program, with its text's version and dialect noted where the opset does not tell them.
+    /// The bytes to be written with a program, with its text's version and dialect noted where the
+    /// opset does not tell them.
     pub(super) fn bytes_for(&self, program: &Program) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         if self.text_form(program) != (program.version, program.dialect) {

@@ -1,7 +1,7 @@
 //! A program into protobuf, and its constants into one weight file.
 //!
-//! `coreml_update_state` is an op of converters, not of the container: it is written as `write_state` and `read_state`, as
-//! coremltools 9.0 does, and read back as these two.
+//! `coreml_update_state` is an op of converters, not of the container: it is written as
+//! `write_state` and `read_state`, as coremltools 9.0 does, and read back as these two.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -80,8 +80,8 @@ impl<'a> Encoder<'a> {
         Ok(proto::Program { version: 1, functions, attributes: self.attributes(&program.attributes, false)? })
     }
 
-    /// The records that ops use, in the order of their files and offsets: so a program that was read keeps its weight file. What
-    /// is inline and goes to the file comes behind them.
+    /// The records that ops use, in the order of their files and offsets: so a program that was
+    /// read keeps its weight file. What is inline and goes to the file comes behind them.
     fn place_records(&mut self) {
         let weights = &self.program.weights;
         let Store::File(file) = &mut self.store else { return };
@@ -103,7 +103,7 @@ impl<'a> Encoder<'a> {
         }
         Ok(proto::Function {
             inputs: named(f, &f.inputs),
-            opset: opset_to_core_ml(f.opset()),
+            opset: opset_to_core_ml(f.opset_tag()),
             block_specializations,
             attributes: self.attributes(&f.attributes, false)?,
         })
@@ -127,7 +127,8 @@ impl<'a> Encoder<'a> {
             out.extend(update_state(f, op)?.map(bytes));
             return Ok(());
         }
-        // The data of compressed constants lie in the weight file, whether they are arguments or attributes.
+        // The data of compressed constants lie in the weight file, whether they are arguments or
+        // attributes.
         let stored = op.name == "const" || op.name.starts_with("constexpr_");
         let mut inputs = Vec::with_capacity(op.args.len());
         for (name, arg) in &op.args {

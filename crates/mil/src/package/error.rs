@@ -18,7 +18,7 @@ pub enum PackageError {
     },
     /// Neither package, model, compiled model nor text.
     #[error("{}: {reason}", .path.display())]
-    Unrecognised {
+    Unrecognized {
         /// The file.
         path: PathBuf,
         /// What was looked for.

@@ -1,7 +1,8 @@
 //! `Manifest.json` of a package (coreml-containers §1).
 //!
-//! Only format 1 is read. The root model is the entry that `rootModelIdentifier` names; its path is relative to `Data/` and must
-//! stay in there. Identifiers are written as a function of the model's bytes, so one program gives one package.
+//! Only format 1 is read. The root model is the entry that `rootModelIdentifier` names; its path is
+//! relative to `Data/` and must stay in there. Identifiers are written as a function of the model's
+//! bytes, so one program gives one package.
 
 use std::path::{Path, PathBuf};
 
@@ -57,7 +58,8 @@ pub(super) fn write(model: &[u8], weights: bool) -> String {
     format!("{manifest:#}\n")
 }
 
-/// A UUID of version 8: FNV-1a over the bytes and what they are of. It need only differ from the others of its package.
+/// A UUID of version 8: FNV-1a over the bytes and what they are of. It need only differ from the
+/// others of its package.
 fn identifier(model: &[u8], of: &str) -> String {
     let hash = model.iter().chain(of.as_bytes()).fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, &byte| {
         (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)

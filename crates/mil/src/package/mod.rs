@@ -1,12 +1,15 @@
-//! Containers of programs: `.mlpackage`, `.mlmodel`, `.mlmodelc`, and MIL text with its weights beside it
-//! (coreml-containers, weight-blob).
+//! Containers of programs: `.mlpackage`, `.mlmodel`, `.mlmodelc`, and MIL text with its weights
+//! beside it (coreml-containers, weight-blob).
 //!
-//! [`open`] finds out what a path is and gives a [`Program`] with its description; [`write_package`], [`write_model`] and
-//! [`write_text`] write one. Weight files are mapped, never read or copied: opening costs what the model's own message costs. A container comes from
-//! anywhere: no path in it leads out of its folder, nesting is bounded (64 blocks, 32 types and values), and sizes are those of the file.
+//! [`open`] finds out what a path is and gives a [`Program`] with its description;
+//! [`write_package`], [`write_model`] and [`write_text`] write one. Weight files are mapped, never
+//! read or copied: opening costs what the model's own message costs. A container comes from
+//! anywhere: no path in it leads out of its folder, nesting is bounded (64 blocks, 32 types and
+//! values), and sizes are those of the file.
 //!
-//! The one decision: protobuf is only a spelling. The program that is read is the one that the text of the compiled model would
-//! give, up to the order of arguments, and writing it gives the same message again.
+//! The one decision: protobuf is only a spelling. The program that is read is the one that the text
+//! of the compiled model would give, up to the order of arguments, and writing it gives the same
+//! message again.
 
 mod decode;
 mod describe;
@@ -29,6 +32,7 @@ pub use describe::{Description, Feature, FeatureType, Ports};
 pub use error::PackageError;
 pub use write::{WriteOptions, write_model, write_package, write_text};
 
+use crate::opset::{Opset, OpsetTag};
 use crate::program::Program;
 use crate::text::{Options, parse_with};
 use crate::weights::{Strictness, Weights};
@@ -52,7 +56,8 @@ pub enum Form {
 pub struct Opened {
     /// What it was in.
     pub form: Form,
-    /// The program. Its names, invariants and constants hold; its types are checked only if it was text, see [`crate::check`].
+    /// The program. Its names, invariants and constants hold; its types are checked only if it was
+    /// text, see [`crate::check`].
     pub program: Program,
     /// What the model says about itself; text says nothing.
     pub description: Option<Description>,
@@ -62,7 +67,8 @@ pub struct Opened {
     pub warnings: Diagnostics,
 }
 
-/// Opens whatever the path names. Weight files are read leniently: a record is trusted, what is odd is a warning.
+/// Opens whatever the path names. Weight files are read leniently: a record is trusted, what is odd
+/// is a warning.
 ///
 /// # Errors
 /// A [`PackageError`]: the path is nothing of the kind, a model of another kind, or broken.
@@ -77,7 +83,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Opened, PackageError> {
 pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Opened, PackageError> {
     let path = path.as_ref();
     let metadata = std::fs::metadata(path).map_err(PackageError::io(path))?;
-    let refuse = |reason: &str| PackageError::Unrecognised { path: path.to_path_buf(), reason: reason.to_string() };
+    let refuse = |reason: &str| PackageError::Unrecognized { path: path.to_path_buf(), reason: reason.to_string() };
     if metadata.is_dir() {
         if path.join("Manifest.json").exists() {
             return model_file(&manifest::root_model(path)?, Form::Package, options);
@@ -115,7 +121,8 @@ fn model_file(path: &Path, form: Form, options: Options) -> Result<Opened, Packa
     model_bytes(&bytes, path, form, decode::Decoder::new(Some(folder), &Weights::new(), options))
 }
 
-/// Reads the bytes of a `.mlmodel`. The blob files that it names are those opened in `weights`; no other file is touched.
+/// Reads the bytes of a `.mlmodel`. The blob files that it names are those opened in `weights`; no
+/// other file is touched.
 ///
 /// # Errors
 /// As [`open`].
@@ -172,8 +179,8 @@ fn text_file(path: &Path, folder: &Path, form: Form, options: Options) -> Result
     Ok(Opened { form, program, description, specification_version, warnings: parsed.diagnostics })
 }
 
-/// The blob files that text names: its strings that start with `@model_path`. What only looks like one is not there, or is not
-/// used.
+/// The blob files that text names: its strings that start with `@model_path`. What only looks like
+/// one is not there, or is not used.
 fn blob_paths(text: &[u8]) -> BTreeSet<String> {
     const START: &[u8] = b"\"@model_path/";
     let mut found = BTreeSet::new();
@@ -191,8 +198,8 @@ fn blob_paths(text: &[u8]) -> BTreeSet<String> {
     found
 }
 
-/// Specification version and description out of `coremldata.bin` (coreml-containers §4, known from one sample). `None` where
-/// there is no such file or it is laid out in another way.
+/// Specification version and description out of `coremldata.bin` (coreml-containers §4, known from
+/// one sample). `None` where there is no such file or it is laid out in another way.
 fn compiled_description(folder: &Path) -> Result<Option<(i32, Description)>, PackageError> {
     let path = folder.join("coremldata.bin");
     if !path.exists() {
@@ -214,7 +221,8 @@ fn compiled_description(folder: &Path) -> Result<Option<(i32, Description)>, Pac
     Ok(find())
 }
 
-/// The file at a path that is relative to a folder and stays in it, also through links. `None` if there is none.
+/// The file at a path that is relative to a folder and stays in it, also through links. `None` if
+/// there is none.
 fn inside(folder: &Path, relative: &str) -> Result<Option<PathBuf>, String> {
     let path = Path::new(relative);
     let plain = path.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
@@ -229,32 +237,26 @@ fn inside(folder: &Path, relative: &str) -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// Opsets of text, their names in a package, and the first specification version that has them (coreml-containers §2;
-/// coremltools 9.0).
-const OPSETS: [(&str, &str, i32); 5] = [
-    ("ios15", "CoreML5", 6),
-    ("ios16", "CoreML6", 7),
-    ("ios17", "CoreML7", 8),
-    ("ios18", "CoreML8", 9),
-    ("ios26", "CoreML9", 10),
-];
+/// The first specification version that has each opset (coreml-containers §2; coremltools 9.0).
+const SPECIFICATIONS: [(Opset, i32); 5] =
+    [(Opset::IOS15, 6), (Opset::IOS16, 7), (Opset::IOS17, 8), (Opset::IOS18, 9), (Opset(26), 10)];
 
-/// Another opset keeps its name.
-fn opset_from_core_ml(name: &str) -> String {
-    OPSETS.iter().find(|(_, n, _)| *n == name).map_or(name, |(n, ..)| n).to_string()
+/// The tag of a body in a package. One that packages name in no other way keeps its name.
+fn opset_from_core_ml(name: &str) -> OpsetTag {
+    Opset::from_core_ml_name(name).map_or_else(|| OpsetTag::from(name), OpsetTag::Known)
 }
 
-fn opset_to_core_ml(name: &str) -> String {
-    OPSETS.iter().find(|(n, ..)| *n == name).map_or(name, |(_, n, _)| n).to_string()
+fn opset_to_core_ml(tag: &OpsetTag) -> String {
+    tag.known().and_then(Opset::core_ml_name).map_or_else(|| tag.to_string(), str::to_string)
 }
 
 /// The least specification version that has every opset of a program.
 fn specification_version(program: &Program) -> Result<i32, String> {
-    let mut least = OPSETS[0].2;
-    for (opset, _) in program.functions.iter().flat_map(|f| &f.bodies) {
-        let known = OPSETS.iter().find(|(n, ..)| n == opset);
-        let (.., version) =
-            known.ok_or_else(|| format!("no specification version is known for the opset `{opset}`; say which one"))?;
+    let mut least = SPECIFICATIONS[0].1;
+    for (tag, _) in program.functions.iter().flat_map(|f| &f.bodies) {
+        let known = SPECIFICATIONS.iter().find(|(opset, _)| tag.known() == Some(*opset));
+        let (_, version) =
+            known.ok_or_else(|| format!("no specification version is known for the opset `{tag}`; say which one"))?;
         least = least.max(*version);
     }
     Ok(least)

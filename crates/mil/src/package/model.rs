@@ -1,7 +1,8 @@
-//! The envelope of a model: specification version, description, and one of many kinds of model (coreml-containers §1).
+//! The envelope of a model: specification version, description, and one of many kinds of model
+//! (coreml-containers §1).
 //!
-//! Read by hand rather than as a message: so the kind of a model that is no ML Program can be named, and fields that are not
-//! known here are kept byte for byte.
+//! Read by hand rather than as a message: so the kind of a model that is no ML Program can be
+//! named, and fields that are not known here are kept byte for byte.
 
 /// The parts of a model file.
 pub(super) struct Model<'a> {
@@ -29,16 +30,16 @@ const KINDS: [(u64, &str); 37] = [
     (200, "a pipeline classifier"),
     (201, "a pipeline regressor"),
     (202, "a pipeline of models"),
-    (300, "a generalised linear regressor"),
+    (300, "a generalized linear regressor"),
     (301, "a support vector regressor"),
     (302, "a tree ensemble regressor"),
     (303, "a neural network regressor"),
     (304, "a Bayesian probit regressor"),
-    (400, "a generalised linear classifier"),
+    (400, "a generalized linear classifier"),
     (401, "a support vector classifier"),
     (402, "a tree ensemble classifier"),
     (403, "a neural network classifier"),
-    (404, "a nearest neighbours classifier"),
+    (404, "a nearest neighbors classifier"),
     (500, "a neural network"),
     (501, "an item similarity recommender"),
     (ML_PROGRAM, "an ML Program"),
@@ -47,11 +48,11 @@ const KINDS: [(u64, &str); 37] = [
     (560, "a class confidence threshold"),
     (600, "a one-hot encoder"),
     (601, "an imputer"),
-    (602, "a feature vectoriser"),
-    (603, "a dictionary vectoriser"),
+    (602, "a feature vectorizer"),
+    (603, "a dictionary vectorizer"),
     (604, "a scaler"),
     (606, "a categorical mapping"),
-    (607, "a normaliser"),
+    (607, "a normalizer"),
     (609, "an array feature extractor"),
     (610, "a non-maximum suppression"),
     (900, "an identity model"),
@@ -62,7 +63,7 @@ const KINDS: [(u64, &str); 37] = [
     (2004, "a gazetteer"),
     (2005, "a word embedding"),
     (2006, "an audio feature print"),
-    (3000, "a serialised model"),
+    (3000, "a serialized model"),
 ];
 
 /// Splits a model file.

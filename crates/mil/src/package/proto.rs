@@ -1,11 +1,12 @@
-//! The protobuf messages of an ML Program and of a model's description, by hand: field numbers as in coreml-containers §1 and §2,
-//! compared with the descriptors of coremltools 9.0.
+//! The protobuf messages of an ML Program and of a model's description, by hand: field numbers as
+//! in coreml-containers §1 and §2, compared with the descriptors of coremltools 9.0.
 //!
-//! Maps are written here as what they are on the wire, repeated entries of key and value: so the order of arguments and
-//! attributes, which text shows, survives.
+//! Maps are written here as what they are on the wire, repeated entries of key and value: so the
+//! order of arguments and attributes, which text shows, survives.
 //!
-//! Messages that repeat are kept as bytes, shared with the file, and read one at a time by [`part`]: what is wrong stops the
-//! reader where it stands, and a file of two-byte messages makes it hold a few times the file, not a structure for each.
+//! Messages that repeat are kept as bytes, shared with the file, and read one at a time by
+//! [`part`]: what is wrong stops the reader where it stands, and a file of two-byte messages makes
+//! it hold a few times the file, not a structure for each.
 
 use prost::bytes::Bytes;
 use prost::{Message, Oneof};

@@ -1,9 +1,10 @@
 //! Types and values, to and from protobuf.
 //!
-//! Which field holds the elements of an immediate tensor depends on the element type: `floats` for fp32, `doubles` for fp64,
-//! `bools`, `strings`, `ints` for int16, uint16 and int32, `longInts` for the 64-bit integers and `bytes`, packed as in a weight
-//! blob, for all others (coremltools 9.0, backend/mil/helper.py). The reader also takes integers from any integer field and
-//! anything but strings from `bytes`.
+//! Which field holds the elements of an immediate tensor depends on the element type: `floats` for
+//! fp32, `doubles` for fp64, `bools`, `strings`, `ints` for int16, uint16 and int32, `longInts` for
+//! the 64-bit integers and `bytes`, packed as in a weight blob, for all others (coremltools 9.0,
+//! backend/mil/helper.py). The reader also takes integers from any integer field and anything but
+//! strings from `bytes`.
 
 use std::sync::Arc;
 

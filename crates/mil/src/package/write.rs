@@ -1,13 +1,16 @@
 //! Writing packages, models and text, whole or not at all.
 //!
-//! Everything is written beside the target under a name of its own and renamed when it is complete; what fails leaves nothing.
+//! Everything is written beside the target under a temporary name and renamed when it is complete;
+//! what fails leaves nothing.
 
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{BufWriter, Write as _};
+use std::io::{BufWriter, ErrorKind, Write as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use ferrane_host::fs::{AtomicFile, Durability, FinishedFile};
 use prost::Message as _;
 
 use super::describe::Description;
@@ -26,17 +29,20 @@ const MAX_MODEL: usize = i32::MAX as usize;
 pub struct WriteOptions<'a> {
     /// Replace what is at the path.
     pub overwrite: bool,
-    /// The description to write, that of the package the program was read from for example; else one is made from its ports.
+    /// The description to write, that of the package the program was read from for example; else
+    /// one is made from its ports.
     pub description: Option<&'a Description>,
     /// The specification version; else the least that has the program's opsets and ports.
     pub specification_version: Option<i32>,
 }
 
-/// Writes a `.mlpackage` folder: the manifest, the model, and one weight file with every constant of at least ten elements, as
-/// coremltools does. Payloads are written from where they lie. The same program gives the same bytes.
+/// Writes a `.mlpackage` folder: the manifest, the model, and one weight file with every constant
+/// of at least ten elements, as coremltools does. Payloads are written from where they lie. The
+/// same program gives the same bytes.
 ///
 /// # Errors
-/// [`PackageError::Exists`]; [`PackageError::Unwritable`] for what a package cannot hold; whatever the system reports.
+/// [`PackageError::Exists`]; [`PackageError::Unwritable`] for what a package cannot hold; whatever
+/// the system reports.
 pub fn write_package(
     program: &Program,
     path: impl AsRef<Path>,
@@ -72,17 +78,17 @@ pub fn write_package(
 /// As [`write_package`]; also where the message would be larger than 2 GiB.
 pub fn write_model(program: &Program, path: impl AsRef<Path>, options: &WriteOptions<'_>) -> Result<(), PackageError> {
     let (bytes, _) = encode(program, Store::Inline, options, "a model")?;
-    let beside = Beside::new(path.as_ref(), options.overwrite)?;
-    put(&beside.path, &bytes)?;
-    beside.finish()
+    publish(complete(path.as_ref(), &bytes, options.overwrite)?, path.as_ref(), options.overwrite)
 }
 
-/// Writes the text of a program and, beside it, the blob files that it names: `@model_path/weights/w.bin` becomes
-/// `weights/w.bin` in the text's folder. [`super::open`] reads it back as it is.
+/// Writes the text of a program and, beside it, the blob files that it names:
+/// `@model_path/weights/w.bin` becomes `weights/w.bin` in the text's folder. [`super::open`] reads
+/// it back as it is.
 ///
 /// # Errors
-/// [`PackageError::Exists`], where the text or one of the files is there already; [`PackageError::Unwritable`] for a blob file
-/// that would lie outside the folder or whose bytes nobody has; whatever the system reports.
+/// [`PackageError::Exists`], where the text or one of the files is there already;
+/// [`PackageError::Unwritable`] for a blob file that would lie outside the folder or whose bytes
+/// nobody has; whatever the system reports.
 pub fn write_text(program: &Program, path: impl AsRef<Path>, overwrite: bool) -> Result<(), PackageError> {
     let path = path.as_ref();
     let refuse = |reason: String| PackageError::Unwritable { form: "text", reason };
@@ -99,18 +105,14 @@ pub fn write_text(program: &Program, path: impl AsRef<Path>, overwrite: bool) ->
         let target = folder.join(relative);
         let parent = target.parent().unwrap_or(folder);
         fs::create_dir_all(parent).map_err(PackageError::io(parent))?;
-        let beside = Beside::new(&target, overwrite)?;
-        put(&beside.path, bytes)?;
-        ready.push(beside);
+        ready.push((complete(&target, bytes, overwrite)?, target));
     }
     if ready.len() < used.len() {
         return Err(refuse("the bytes of a blob file are not there".into()));
     }
-    let text = Beside::new(path, overwrite)?;
-    put(&text.path, crate::text::print(program).as_bytes())?;
     // The text comes last: what it names is there.
-    ready.push(text);
-    ready.into_iter().try_for_each(Beside::finish)
+    ready.push((complete(path, crate::text::print(program).as_bytes(), overwrite)?, path.to_path_buf()));
+    ready.into_iter().try_for_each(|(file, target)| publish(file, &target, overwrite))
 }
 
 /// The records that ops use, in the order of their files and offsets.
@@ -174,7 +176,36 @@ fn put(path: &Path, bytes: &[u8]) -> Result<(), PackageError> {
     fs::write(path, bytes).map_err(PackageError::io(path))
 }
 
-/// A place beside the target. Removed with all that is in it unless finished.
+/// Refuses a path that names nothing, or something that must stay.
+fn check_target(target: &Path, overwrite: bool) -> Result<&OsStr, PackageError> {
+    if !overwrite && target.symlink_metadata().is_ok() {
+        return Err(PackageError::Exists { path: target.to_path_buf() });
+    }
+    target.file_name().ok_or_else(|| {
+        let reason = "the path names no file".to_string();
+        PackageError::Unrecognized { path: target.to_path_buf(), reason }
+    })
+}
+
+/// A file with these bytes, ready to be published under the name `target`.
+fn complete(target: &Path, bytes: &[u8], overwrite: bool) -> Result<FinishedFile, PackageError> {
+    check_target(target, overwrite)?;
+    let written = AtomicFile::create(target).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.finish(Durability::Cached)
+    });
+    written.map_err(PackageError::io(target))
+}
+
+fn publish(file: FinishedFile, target: &Path, overwrite: bool) -> Result<(), PackageError> {
+    let published = if overwrite { file.publish() } else { file.publish_new() };
+    published.map_err(|e| match e.kind() {
+        ErrorKind::AlreadyExists => PackageError::Exists { path: target.to_path_buf() },
+        _ => PackageError::io(target)(e),
+    })
+}
+
+/// A folder beside the target. Removed with all that is in it unless finished.
 struct Beside {
     path: PathBuf,
     target: PathBuf,
@@ -184,15 +215,9 @@ struct Beside {
 impl Beside {
     fn new(target: &Path, overwrite: bool) -> Result<Beside, PackageError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        if !overwrite && target.symlink_metadata().is_ok() {
-            return Err(PackageError::Exists { path: target.to_path_buf() });
-        }
-        let Some(name) = target.file_name() else {
-            let reason = "the path names no file".to_string();
-            return Err(PackageError::Unrecognised { path: target.to_path_buf(), reason });
-        };
+        let name = check_target(target, overwrite)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let mut own = std::ffi::OsString::from(".");
+        let mut own = OsString::from(".");
         own.push(name);
         own.push(format!(".{}-{number}.part", std::process::id()));
         let path = target.with_file_name(own);
@@ -209,7 +234,8 @@ impl Beside {
         if !self.overwrite {
             return Err(PackageError::Exists { path: self.target.clone() });
         }
-        // A folder is not replaced by renaming: the old one steps aside, and back if the new one cannot come.
+        // A folder is not replaced by renaming: the old one steps aside, and back if the new one
+        // cannot come.
         let mut old = self.path.clone().into_os_string();
         old.push(".old");
         let old = PathBuf::from(old);

@@ -1,9 +1,10 @@
 //! `cast_pairs`: a cast of a cast, where the first one lost nothing.
 //!
-//! *Pattern*: `cast(cast(x))` from type A over B to C. *Holds*: every value of A is one of B. If C is A, both casts vanish; otherwise,
-//! between floats or between integers, the inner one is left out. fp16→fp32→fp16 vanishes; fp32→fp16→fp32 stays, because it rounds: the pair is
-//! removed in one direction only. A direct cast between fp16 and int32 is never made, engines refuse it (mil-text §7).
-//! *Numbers*: none change.
+//! *Pattern*: `cast(cast(x))` from type A over B to C. *Holds*: every value of A is one of B. If C
+//! is A, both casts vanish; otherwise, between floats or between integers, the inner one is left
+//! out. fp16→fp32→fp16 vanishes; fp32→fp16→fp32 stays, because it rounds: the pair is removed in
+//! one direction only. A direct cast between fp16 and int32 is never made, engines refuse it
+//! (mil-text §7). *Numbers*: none change.
 
 use super::cursor::Cursor;
 use super::draft::Draft;

@@ -1,8 +1,10 @@
 //! `common_subexpressions`: what is computed twice is computed once.
 //!
-//! *Pattern*: two ops of one name with the same arguments and attributes (but for `name`), the earlier one in the same block or in one
-//! around it; constants with the same type and bytes are such ops. *Holds*: the op is known, gives the same result each time (it is not
-//! random, reads no state, has no blocks and makes no list), and the results are not both outputs. *Numbers*: none change.
+//! *Pattern*: two ops of one name with the same arguments and attributes (but for `name`), the
+//! earlier one in the same block or in one around it; constants with the same type and bytes are
+//! such ops. *Holds*: the op is known, gives the same result each time (it is not random, reads no
+//! state, has no blocks and makes no list), and the results are not both outputs. *Numbers*: none
+//! change.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -76,7 +78,7 @@ impl Scopes {
 
 fn is_repeatable(c: &Cursor<'_>, op: &Op) -> bool {
     let tensors = |t: &Type| matches!(t, Type::Tensor { .. });
-    let known = op.name == "const" || ops::find(&op.name, c.opset()).is_some();
+    let known = op.name == "const" || c.opset().is_some_and(|opset| ops::find(&op.name, opset).is_some());
     known
         && op.blocks.is_empty()
         && !op.name.starts_with("random_")

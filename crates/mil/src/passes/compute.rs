@@ -1,7 +1,9 @@
-//! Arithmetic on constants, done by an [`Evaluate`]: a function of constants only, each op computed as it is written.
+//! Arithmetic on constants, done by an [`Evaluate`]: a function of constants only, each op computed
+//! as it is written.
 
 use crate::eval::Evaluate;
-use crate::ops::{self, InferContext, Opset};
+use crate::ops::{self, InferContext};
+use crate::opset::Opset;
 use crate::program::{Arg, Constant, DataType, Function, Op, OpId, Value, ValueDef, ValueId};
 use crate::weights::Weights;
 

@@ -1,10 +1,12 @@
 //! `constant_folding`: what constants alone decide is computed now.
 //!
-//! *Pattern*: an op all of whose operands are constants. *Holds*: an [`crate::Evaluate`] computes it; its result is no output of a block;
-//! it is not random; the constants it makes are no larger than `fold_bytes` or than those it is computed from, so a short program
-//! stays one; `constexpr_*` ops are left, because they are how compressed weights are stored, unless `fold_constexpr` asks for them.
-//! *Numbers*: the op is computed in fp32 and rounded once to its type, as the `exact` table does it. The engine's own functions
-//! may differ by their error, so this is no bit-exact pass for ops that compute; for ops that move it is.
+//! *Pattern*: an op all of whose operands are constants. *Holds*: an [`crate::Evaluate`] computes
+//! it; its result is no output of a block; it is not random; the constants it makes are no larger
+//! than `fold_bytes` or than those it is computed from, so a short program stays one; `constexpr_*`
+//! ops are left, because they are how compressed weights are stored, unless `fold_constexpr` asks
+//! for them. *Numbers*: the op is computed in fp32 and rounded once to its type, as the `exact`
+//! table does it. The engine's own functions may differ by their error, so this is no bit-exact
+//! pass for ops that compute; for ops that move it is.
 
 use super::cursor::Cursor;
 use super::draft::Draft;
@@ -47,7 +49,7 @@ fn fold(c: &mut Cursor<'_>, context: &Context<'_>) -> Option<()> {
     if results > context.options.fold_bytes.max(sources) && !constexpr {
         return None;
     }
-    let found = context.evaluate.evaluate(c.function(), op, c.opset(), c.weights()).ok()?;
+    let found = context.evaluate.evaluate(c.function(), op, c.opset()?, c.weights()).ok()?;
     let labels: Vec<String> = op.outputs.iter().map(|v| c.function().value(*v).name.clone()).collect();
     if found.len() != labels.len() || !found.iter().all(|f| matches!(f, Constant::Tensor { .. })) {
         return None;

@@ -1,9 +1,11 @@
 //! `conv_batch_norm`: a batch norm behind a convolution goes into its weight and bias.
 //!
-//! *Pattern*: `batch_norm(conv(x))`: with s = γ / √(σ² + ε) for each output channel, weight · s and (bias − μ) · s + β. *Holds*: nothing else
-//! reads the convolution, its weight and bias are plain constants (a `constexpr_*` weight would lose its compression), and no new
-//! weight leaves the range of its type. *Numbers*: computed in fp32 by the evaluator and rounded once; each weight moves by half a unit in
-//! its last place, so the result by 2⁻¹¹ of Σ|w·x|·|s| in fp16, less the rounding between the ops that is gone.
+//! *Pattern*: `batch_norm(conv(x))`: with s = γ / √(σ² + ε) for each output channel, weight · s and
+//! (bias − μ) · s + β. *Holds*: nothing else reads the convolution, its weight and bias are plain
+//! constants (a `constexpr_*` weight would lose its compression), and no new weight leaves the
+//! range of its type. *Numbers*: computed in fp32 by the evaluator and rounded once; each weight
+//! moves by half a unit in its last place, so the result by 2⁻¹¹ of Σ|w·x|·|s| in fp16, less the
+//! rounding between the ops that is gone.
 
 use super::compute::Compute;
 use super::cursor::Cursor;
@@ -31,7 +33,7 @@ fn rule(c: &mut Cursor<'_>, context: &Context<'_>) -> Option<()> {
     let conv = c.def_of(value, "conv").filter(|_| c.sole(value))?.clone();
     let weight = c.constant_arg(&conv, "weight")?.clone();
     let (dtype, extents) = (weight.ty().dtype()?, weight.ty().shape()?);
-    let mut compute = Compute::new(context.evaluate, c.opset(), c.weights());
+    let mut compute = Compute::new(context.evaluate, c.opset()?, c.weights());
     let Affine { scale, shift } = affine(c, &mut compute, &norm)?;
     let mut along = vec![1; extents.len()];
     *along.first_mut()? = *extents.first()?;

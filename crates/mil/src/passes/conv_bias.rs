@@ -1,10 +1,12 @@
 //! `conv_bias`: a constant added behind a product becomes its bias.
 //!
-//! *Pattern*: `add(conv(x), k)`, `add(k, conv(x))` or `sub(conv(x), k)` with a constant `k` that has one value for each output channel (or one
-//! for all); likewise behind `conv_transpose` (axis 1) and `linear` (the last axis). *Holds*: nothing else reads the product, `k` does not widen
-//! it. A bias that is there is added to. *Numbers*: the product is no longer rounded before the sum: the result moves by at most half a unit in
-//! the last place of the product. An existing bias and `k` are added in fp32 and rounded once. Some engines refuse biases (mil-text §4): this
-//! pass is for those that do not.
+//! *Pattern*: `add(conv(x), k)`, `add(k, conv(x))` or `sub(conv(x), k)` with a constant `k` that
+//! has one value for each output channel (or one for all); likewise behind `conv_transpose` (axis
+//! 1) and `linear` (the last axis). *Holds*: nothing else reads the product, `k` does not widen it.
+//! A bias that is there is added to. *Numbers*: the product is no longer rounded before the sum:
+//! the result moves by at most half a unit in the last place of the product. An existing bias and
+//! `k` are added in fp32 and rounded once. Some engines refuse biases (mil-text §4): this pass is
+//! for those that do not.
 
 use super::compute::{Compute, reshaped};
 use super::cursor::Cursor;
@@ -75,7 +77,7 @@ fn computed(
     channels: usize,
 ) -> Option<Constant> {
     let dtype = k.ty().dtype()?;
-    let mut compute = Compute::new(context.evaluate, c.opset(), c.weights());
+    let mut compute = Compute::new(context.evaluate, c.opset()?, c.weights());
     // −0 for no bias: what is added to it stays as it is.
     let none = || Constant::raw(DataType::Fp32, &[channels], &(-0.0f32).to_le_bytes().repeat(channels));
     let old = compute.put(old.unwrap_or_else(none));

@@ -1,11 +1,13 @@
 //! A place in a function being edited: what stands there, what it reads, and ops put before it.
 //!
-//! Questions give `None` where a rule has nothing to say, so that a rule is a chain of `?`. Ops are checked against the registry as
-//! they are put in and their result types are inferred; one that the opset does not have, or that does not fit, is `None` too.
+//! Questions give `None` where a rule has nothing to say, so that a rule is a chain of `?`. Ops are
+//! checked against the registry as they are put in and their result types are inferred; one that
+//! the opset does not have, or that does not fit, is `None` too.
 
 use super::draft::FunctionDraft;
 use crate::build::check_constant;
-use crate::ops::{self, InferContext, Opset, Presence};
+use crate::ops::{self, InferContext, Presence};
+use crate::opset::Opset;
 use crate::program::{Arg, BlockId, Constant, DataType, Function, Op, OpId, Payload, Type, ValueDef, ValueId};
 use crate::weights::{Weights, blob};
 
@@ -50,7 +52,8 @@ impl<'a> Cursor<'a> {
         self.weights
     }
 
-    pub(super) fn opset(&self) -> Opset {
+    /// The opset here; `None` if the function's tag names none.
+    pub(super) fn opset(&self) -> Option<Opset> {
         self.draft.opset(self.block)
     }
 
@@ -171,7 +174,7 @@ impl<'a> Cursor<'a> {
 
     /// The arguments of an op with the registry's defaults.
     pub(super) fn args<'b>(&'b self, op: &'b Op) -> Option<InferContext<'b>> {
-        let def = ops::find(&op.name, self.opset())?;
+        let def = ops::find(&op.name, self.opset()?)?;
         let function = self.function();
         Some(InferContext::of(function, self.weights, def, op))
     }
@@ -215,7 +218,7 @@ impl<'a> Cursor<'a> {
         label: &str,
         args: impl IntoIterator<Item = (&'n str, Arg)>,
     ) -> Option<ValueId> {
-        let def = ops::find(op, self.opset())?;
+        let def = ops::find(op, self.opset()?)?;
         let mut args: Vec<(String, Arg)> = args.into_iter().map(|(n, a)| (n.to_string(), a)).collect();
         let like = args.iter().find(|(n, _)| n == "x").and_then(|(_, a)| match a {
             Arg::Value(v) => self.ty(*v).dtype(),
@@ -261,8 +264,9 @@ impl<'a> Cursor<'a> {
         outputs
     }
 
-    /// Lets values stand for the results of the op here and removes it, with what only it read. Nothing happens if one of them
-    /// cannot: its type differs, or it would be an output and is not computed here.
+    /// Lets values stand for the results of the op here and removes it, with what only it read.
+    /// Nothing happens if one of them cannot: its type differs, or it would be an output and is not
+    /// computed here.
     pub(super) fn replace_all(&mut self, with: &[ValueId]) -> Option<()> {
         let id = self.at?;
         let outputs = self.function().op(id).outputs.clone();
@@ -282,7 +286,8 @@ impl<'a> Cursor<'a> {
         self.replace_all(&[with])
     }
 
-    /// Removes the op here if nobody reads it and it may go, with what only it read. Gives the number of ops removed.
+    /// Removes the op here if nobody reads it and it may go, with what only it read. Gives the
+    /// number of ops removed.
     pub(super) fn remove_dead(&mut self) -> usize {
         self.at.map_or(0, |op| self.draft.remove_dead(op))
     }

@@ -1,8 +1,9 @@
 //! `dead_code`: what no output depends on.
 //!
-//! *Pattern*: an op whose results nobody reads and no block returns; then what only it read; then the records of the weights that
-//! no constant names any more, which are not written again. *Holds*: the op and those of its blocks are in the registry and write
-//! no state; an op that nobody knows may do anything and stays. Inputs stay, read or not. *Numbers*: none change.
+//! *Pattern*: an op whose results nobody reads and no block returns; then what only it read; then
+//! the records of the weights that no constant names any more, which are not written again.
+//! *Holds*: the op and those of its blocks are in the registry and write no state; an op that
+//! nobody knows may do anything and stays. Inputs stay, read or not. *Numbers*: none change.
 
 use std::collections::HashMap;
 

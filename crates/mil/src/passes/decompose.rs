@@ -10,9 +10,10 @@
 //! | `logical_and`, `logical_or`, `logical_xor` | product, maximum, inequality of fp16 casts |
 //! | `rsqrt`, `log`, `inverse` without `epsilon` | the same with its default written out |
 //!
-//! *Holds*: extents of a `layer_norm` and the parameters of a `batch_norm` are known. *Numbers*: each new value is rounded where the one op
-//! rounded once; the square of `layer_norm` overflows in fp16 where |d| > 255. An `epsilon` is written in fp32 from ios17 on; before,
-//! it has the type of x, where 1e-12 is 0 in fp16. Logic is exact.
+//! *Holds*: extents of a `layer_norm` and the parameters of a `batch_norm` are known. *Numbers*:
+//! each new value is rounded where the one op rounded once; the square of `layer_norm` overflows in
+//! fp16 where |d| > 255. An `epsilon` is written in fp32 from ios17 on; before, it has the type of
+//! x, where 1e-12 is 0 in fp16. Logic is exact.
 
 use super::compute::{Compute, reshaped};
 use super::conv_batch_norm::{Affine, affine};
@@ -21,7 +22,7 @@ use super::draft::Draft;
 use super::product::epsilon;
 use super::{Context, Exactness, Pass};
 use crate::error::MilError;
-use crate::ops::Opset;
+use crate::opset::Opset;
 use crate::program::{Arg, Constant, DataType, Op, ValueId};
 
 pub(super) const PASS: Pass = Pass {
@@ -58,7 +59,7 @@ fn spelled(c: &mut Cursor<'_>, op: &Op) -> Option<ValueId> {
         _ => 1e-4,
     };
     let x = c.arg(op, "x")?;
-    let dtype = if c.opset() >= Opset::IOS17 { DataType::Fp32 } else { c.ty(x).dtype()? };
+    let dtype = if c.opset()? >= Opset::IOS17 { DataType::Fp32 } else { c.ty(x).dtype()? };
     let small = Cursor::scalar_of(dtype, default)?;
     let label = c.label();
     c.insert(&op.name, &label, [("x", x.into()), ("epsilon", small.into())])
@@ -135,20 +136,21 @@ impl Parts<'_, '_> {
         let all = (0..shape.len() as i64).collect();
         let args = self.c.args(op)?;
         let axes = args.normal_axes(&args.ints_if("axes").ok()?.unwrap_or(all), shape.len()).ok()?;
-        // γ and β follow the axes as they are written; only in their order can they be given other extents.
+        // γ and β follow the axes as they are written; only in their order can they be given other
+        // extents.
         if !axes.is_sorted() {
             return None;
         }
         let along: Vec<usize> = (0..shape.len()).map(|a| if axes.contains(&a) { shape[a] } else { 1 }).collect();
         let small = self.number(epsilon(self.c, op, 1e-5))?;
         let mean = self.mean(x, &axes)?;
-        let centred = self.binary("sub", x, mean.into())?;
-        let squares = self.binary("mul", centred, centred.into())?;
+        let centered = self.binary("sub", x, mean.into())?;
+        let squares = self.binary("mul", centered, centered.into())?;
         let variance = self.mean(squares, &axes)?;
         let shifted = self.binary("add", variance, small.into())?;
         let power = self.number(-0.5)?;
         let reciprocal = self.binary("pow", shifted, power.into())?;
-        let mut y = self.binary("mul", centred, reciprocal.into())?;
+        let mut y = self.binary("mul", centered, reciprocal.into())?;
         for (argument, with) in [("gamma", "mul"), ("beta", "add")] {
             if op.arg(argument).is_some() {
                 let constant = reshaped(self.c.constant_arg(op, argument)?, &along)?;
@@ -170,7 +172,7 @@ impl Parts<'_, '_> {
         let (shape, dtype) = (self.c.shape(x)?, self.c.ty(x).dtype()?);
         let mut along = vec![1; shape.len()];
         *along.get_mut(1)? = *shape.get(1)?;
-        let mut compute = Compute::new(context.evaluate, self.c.opset(), self.c.weights());
+        let mut compute = Compute::new(context.evaluate, self.c.opset()?, self.c.weights());
         let Affine { scale, shift } = affine(self.c, &mut compute, op)?;
         let mut constant = |value| {
             let narrow = compute.cast(value, dtype)?;

@@ -1,18 +1,21 @@
 //! A function taken apart for editing, and the program around it.
 //!
-//! [`Draft::of`] verifies a program and takes it apart; [`Draft::freeze`] puts it together and verifies and checks it again, so
-//! whatever a pass does, what leaves is a valid program. Ops of a block hang in a list, so an op is inserted, removed or replaced in
-//! constant time; arenas only grow until the end, when what no block holds is left behind.
+//! [`Draft::of`] verifies a program and takes it apart; [`Draft::freeze`] puts it together and
+//! verifies and checks it again, so whatever a pass does, what leaves is a valid program. Ops of a
+//! block hang in a list, so an op is inserted, removed or replaced in constant time; arenas only
+//! grow until the end, when what no block holds is left behind.
 //!
-//! Two rules hold for every edit. Names of inputs and outputs never change: a value that takes the place of an output takes its
-//! name. An output of a block stays the result of an op of that block, one op for each output: engines bind outputs to memory, and
-//! a constant, an input or a value of an outer block has other memory.
+//! Two rules hold for every edit. Names of inputs and outputs never change: a value that takes the
+//! place of an output takes its name. An output of a block stays the result of an op of that block,
+//! one op for each output: engines bind outputs to memory, and a constant, an input or a value of
+//! an outer block has other memory.
 
 use std::collections::{HashMap, HashSet};
 
 use super::cursor::Cursor;
 use crate::error::MilError;
-use crate::ops::{self, Opset};
+use crate::ops;
+use crate::opset::{Opset, OpsetTag};
 use crate::program::{Arg, BlockId, Constant, Function, Op, OpId, Payload, Program, Type, Value, ValueDef, ValueId};
 use crate::verify::{check, verify};
 use crate::weights::{WeightId, Weights};
@@ -30,7 +33,7 @@ struct Link {
 struct Ends {
     first: Option<OpId>,
     last: Option<OpId>,
-    opset: Opset,
+    opset: Option<Opset>,
     /// The op that the block belongs to; `None` for a body.
     owner: Option<OpId>,
 }
@@ -83,8 +86,9 @@ impl Draft {
         Ok(program)
     }
 
-    /// Shows every op of every block to `rule`, in execution order, an op before its nested blocks. The rule edits through the
-    /// cursor and says `Some` if it applied; what it inserted before it gave up is taken out again. Gives the number of times.
+    /// Shows every op of every block to `rule`, in execution order, an op before its nested blocks.
+    /// The rule edits through the cursor and says `Some` if it applied; what it inserted before it
+    /// gave up is taken out again. Gives the number of times.
     pub(crate) fn each(&mut self, mut rule: impl FnMut(&mut Cursor<'_>) -> Option<()>) -> usize {
         let mut count = 0;
         for function in &mut self.functions {
@@ -114,7 +118,8 @@ impl Draft {
         used
     }
 
-    /// Replaces the weights; `new` says where each old record went. Records that the map does not hold must not be in use.
+    /// Replaces the weights; `new` says where each old record went. Records that the map does not
+    /// hold must not be in use.
     pub(crate) fn set_weights(&mut self, weights: Weights, new: &HashMap<WeightId, WeightId>) {
         self.program.weights = weights;
         self.rename_weights(new);
@@ -197,7 +202,7 @@ pub(crate) struct FunctionDraft {
     uses: Vec<usize>,
     /// The ops that may read it: each reader is here, some that are read no more as well.
     readers: Vec<Vec<OpId>>,
-    /// The blocks that return it, with the same licence.
+    /// The blocks that return it, with the same license.
     returned: Vec<Vec<BlockId>>,
     /// Names given, and the number that the next value of this name gets.
     names: HashMap<String, u32>,
@@ -210,7 +215,7 @@ impl FunctionDraft {
         let excused = check(function, weights).into_iter().map(|(op, _)| op).collect();
         let mut draft = FunctionDraft {
             links: vec![Link::default(); function.ops.len()],
-            ends: vec![Ends { first: None, last: None, opset: Opset(0), owner: None }; function.blocks.len()],
+            ends: vec![Ends { first: None, last: None, opset: None, owner: None }; function.blocks.len()],
             uses: vec![0; function.values.len()],
             readers: vec![Vec::new(); function.values.len()],
             returned: vec![Vec::new(); function.values.len()],
@@ -219,12 +224,12 @@ impl FunctionDraft {
             function: function.clone(),
         };
         for (opset, body) in function.bodies.clone() {
-            draft.take_apart(body, Opset::from_name(&opset).unwrap_or(Opset(0)));
+            draft.take_apart(body, opset.known());
         }
         draft
     }
 
-    fn take_apart(&mut self, block: BlockId, opset: Opset) {
+    fn take_apart(&mut self, block: BlockId, opset: Option<Opset>) {
         self.ends[block.index()].opset = opset;
         for value in self.function.block(block).outputs.clone() {
             self.returned[value.index()].push(block);
@@ -265,12 +270,13 @@ impl FunctionDraft {
         &self.function
     }
 
-    /// The bodies.
-    pub(super) fn bodies(&self) -> Vec<(String, BlockId)> {
+    /// The root blocks with their opsets.
+    pub(super) fn bodies(&self) -> Vec<(OpsetTag, BlockId)> {
         self.function.bodies.clone()
     }
 
-    pub(super) fn opset(&self, block: BlockId) -> Opset {
+    /// The opset of a block; `None` if its tag names none.
+    pub(super) fn opset(&self, block: BlockId) -> Option<Opset> {
         self.ends[block.index()].opset
     }
 
@@ -333,7 +339,8 @@ impl FunctionDraft {
         name
     }
 
-    /// Adds an op before `before`, or at the end of the block. Its results get these types and names.
+    /// Adds an op before `before`, or at the end of the block. Its results get these types and
+    /// names.
     pub(super) fn add(
         &mut self,
         mut op: Op,
@@ -395,11 +402,12 @@ impl FunctionDraft {
         self.function.op(op).outputs.iter().all(|v| self.uses(*v) == 0 && !self.is_returned(*v))
     }
 
-    /// True if the op may go when nobody reads its results: it and the ops inside of it are known and leave nothing behind.
+    /// True if the op may go when nobody reads its results: it and the ops inside of it are known
+    /// and leave nothing behind.
     fn is_removable(&self, op: OpId) -> bool {
         let Some(block) = self.block_of(op) else { return false };
         let op = self.function.op(op);
-        let known = ops::find(&op.name, self.opset(block)).is_some() && !writes(&op.name);
+        let known = self.opset(block).is_some_and(|opset| ops::find(&op.name, opset).is_some()) && !writes(&op.name);
         known
             && op.blocks.iter().all(|b| {
                 let mut at = self.first(*b);
@@ -412,7 +420,8 @@ impl FunctionDraft {
             })
     }
 
-    /// Removes an op if nobody reads its results and it may go, and then what only it read. Gives the number removed.
+    /// Removes an op if nobody reads its results and it may go, and then what only it read. Gives
+    /// the number removed.
     pub(super) fn remove_dead(&mut self, op: OpId) -> usize {
         let mut open = vec![op];
         let mut count = 0;
@@ -444,8 +453,8 @@ impl FunctionDraft {
         }
     }
 
-    /// True if `with` can stand wherever `old` does: it has its type, and where `old` is an output of a block, `with` is computed in
-    /// the block of `old` and no output yet.
+    /// True if `with` can stand wherever `old` does: it has its type, and where `old` is an output
+    /// of a block, `with` is computed in the block of `old` and no output yet.
     pub(super) fn can_replace(&self, old: ValueId, with: ValueId) -> bool {
         let (was, new) = (self.function.value(old), self.function.value(with));
         if was.ty != new.ty || old == with {
@@ -463,7 +472,8 @@ impl FunctionDraft {
             && !self.is_returned(with)
     }
 
-    /// Lets `with` stand wherever `old` does, under its name if that is an output's. Call [`FunctionDraft::can_replace`] first.
+    /// Lets `with` stand wherever `old` does, under its name if that is an output's. Call
+    /// [`FunctionDraft::can_replace`] first.
     pub(super) fn replace(&mut self, old: ValueId, with: ValueId) {
         for op in std::mem::take(&mut self.readers[old.index()]) {
             if self.block_of(op).is_none() {

@@ -1,13 +1,16 @@
 //! `identity`: ops that give back their operand.
 //!
-//! *Pattern*: `identity`; `cast` to the type it has; `reshape`, `squeeze`, `expand_dims`, `slice_by_size`, `slice_by_index`, `pad`,
-//! `tile`, `transpose` that leave every element where it is; `concat` and `split` with one part; and arithmetic with a neutral
-//! constant: `x · 1`, `x / 1`, `x − 0`, `x + 0`. *Holds*: the result has the type of the operand (a constant that broadcasts makes
-//! another one), and does not have to be an output while the operand is an input or an output itself.
+//! *Pattern*: `identity`; `cast` to the type it has; `reshape`, `squeeze`, `expand_dims`,
+//! `slice_by_size`, `slice_by_index`, `pad`, `tile`, `transpose` that leave every element where it
+//! is; `concat` and `split` with one part; and arithmetic with a neutral constant: `x · 1`, `x /
+//! 1`, `x − 0`, `x + 0`. *Holds*: the result has the type of the operand (a constant that
+//! broadcasts makes another one), and does not have to be an output while the operand is an input
+//! or an output itself.
 //!
-//! *Numbers*: none change. So `x + (+0)` stays where `x` may be −0, because the sum is +0: it goes if `x` is an integer or the
-//! result of an op that never gives −0 (`abs`, `exp`, `exp2`, `sigmoid`, `square`, `softmax`). `x + (−0)` and `x − (+0)` are `x` for every
-//! `x`; `x − (−0)` is `x + (+0)`. `x^1` stays: engines compute powers through logarithms.
+//! *Numbers*: none change. So `x + (+0)` stays where `x` may be −0, because the sum is +0: it goes
+//! if `x` is an integer or the result of an op that never gives −0 (`abs`, `exp`, `exp2`,
+//! `sigmoid`, `square`, `softmax`). `x + (−0)` and `x − (+0)` are `x` for every `x`; `x − (−0)` is
+//! `x + (+0)`. `x^1` stays: engines compute powers through logarithms.
 
 use super::cursor::Cursor;
 use super::draft::Draft;
@@ -23,7 +26,8 @@ pub(super) const PASS: Pass = Pass {
     run,
 };
 
-/// Elements of a constant that are looked at: a neutral one is a scalar or a small vector as a rule.
+/// Elements of a constant that are looked at: a neutral one is a scalar or a small vector as a
+/// rule.
 const LOOK: usize = 1 << 16;
 
 fn run(draft: &mut Draft, _: &mut Context<'_>) -> Result<usize, MilError> {

@@ -1,9 +1,11 @@
 //! `linear_to_conv`: `linear` as a 1×1 convolution, the form engines run best.
 //!
-//! *Pattern*: `linear(x [B, S, D], w [O, D], b)` becomes a transpose to `[B, D, 1, S]`, a convolution with w as `[O, D, 1, 1]`, and the way
-//! back; x of rank 1 or 2 gets leading axes of 1 for it. *Holds*: the elements are floats, weight and bias are plain constants (one record
-//! serves both spellings). `transposes` and `reshapes` then remove what two neighbours undo. *Numbers*: the same products are summed,
-//! perhaps in another order: fp32 accumulation moves the result by (D − 1) · 2⁻²⁴ of Σ|w·x|.
+//! *Pattern*: `linear(x [B, S, D], w [O, D], b)` becomes a transpose to `[B, D, 1, S]`, a
+//! convolution with w as `[O, D, 1, 1]`, and the way back; x of rank 1 or 2 gets leading axes of 1
+//! for it. *Holds*: the elements are floats, weight and bias are plain constants (one record serves
+//! both spellings). `transposes` and `reshapes` then remove what two neighbors undo. *Numbers*: the
+//! same products are summed, perhaps in another order: fp32 accumulation moves the result by (D −
+//! 1) · 2⁻²⁴ of Σ|w·x|.
 
 use super::compute::reshaped;
 use super::cursor::Cursor;

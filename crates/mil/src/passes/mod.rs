@@ -1,15 +1,16 @@
 //! Passes: a program in, a better or more acceptable one out.
 //!
-//! A [`Pass`] has a name, a sentence and a promise about numbers ([`Exactness`]); [`all`] lists them, [`Pipeline`] runs some of them in
-//! order. A pass edits a draft of the program through a cursor; what leaves a pipeline is verified and checked again. Names of
-//! inputs and outputs never change. What a pass must compute, it asks of an [`Evaluate`]: this crate does no arithmetic of its own
-//! on the elements of constants.
+//! A [`Pass`] has a name, a sentence and a promise about numbers ([`Exactness`]); [`all`] lists
+//! them, [`Pipeline`] runs some of them in order. A pass edits a draft of the program through a
+//! cursor; what leaves a pipeline is verified and checked again. Names of inputs and outputs never
+//! change. What a pass must compute, it asks of an [`Evaluate`]: this crate does no arithmetic of
+//! its own on the elements of constants.
 //!
 //! | kind | passes |
 //! |---|---|
 //! | the same program with less in it | `dead_code`, `constant_folding`, `identity`, `common_subexpressions`, `cast_pairs`, `transposes`, `reshapes`, `deduplicate_weights` |
 //! | two ops as one | `conv_bias`, `conv_batch_norm` |
-//! | primitives as the op they spell | `recognise_silu`, `recognise_gelu`, `recognise_layer_norm` |
+//! | primitives as the op they spell | `recognize_silu`, `recognize_gelu`, `recognize_layer_norm` |
 //! | the form that engines take | `decompose`, `linear_to_conv`, `canonical_rms_norm`, `uniform_outputs` |
 
 mod cast_pairs;
@@ -28,9 +29,9 @@ mod linear_to_conv;
 mod moves;
 mod pipeline;
 mod product;
-mod recognise_gelu;
-mod recognise_layer_norm;
-mod recognise_silu;
+mod recognize_gelu;
+mod recognize_layer_norm;
+mod recognize_silu;
 mod reshapes;
 mod rms_norm;
 mod transposes;
@@ -95,9 +96,9 @@ const PASSES: &[Pass] = &[
     conv_batch_norm::PASS,
     conv_bias::PASS,
     common_subexpressions::PASS,
-    recognise_silu::PASS,
-    recognise_gelu::PASS,
-    recognise_layer_norm::PASS,
+    recognize_silu::PASS,
+    recognize_gelu::PASS,
+    recognize_layer_norm::PASS,
     decompose::PASS,
     linear_to_conv::PASS,
     rms_norm::PASS,

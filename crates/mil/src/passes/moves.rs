@@ -27,7 +27,8 @@ pub(super) fn producer(c: &Cursor<'_>, value: ValueId) -> Option<OpId> {
     }
 }
 
-/// Ops whose result at a place depends on the operands at that place only, and whose other arguments are scalars.
+/// Ops whose result at a place depends on the operands at that place only, and whose other
+/// arguments are scalars.
 pub(super) fn is_pointwise(name: &str) -> bool {
     matches!(
         name,

@@ -6,8 +6,9 @@ use crate::error::MilError;
 use crate::eval::Evaluate;
 use crate::program::Program;
 
-/// Rounds after which a pipeline ends even if a pass still finds something. Each round lets what one pass uncovered be used by
-/// those before it; programs as people write them are done after two or three.
+/// Rounds after which a pipeline ends even if a pass still finds something. Each round lets what
+/// one pass uncovered be used by those before it; programs as people write them are done after two
+/// or three.
 const ROUNDS: usize = 8;
 
 /// Limits of passes.
@@ -38,7 +39,8 @@ pub struct Pipeline {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
-    /// The passes in the order they ran, those of the later rounds too, where they changed something.
+    /// The passes in the order they ran, those of the later rounds too, where they changed
+    /// something.
     pub steps: Vec<Step>,
     /// Outputs that were made larger.
     pub padded: Vec<PaddedOutput>,
@@ -95,7 +97,8 @@ impl Pipeline {
         names.into_iter().map(|name| find(name).ok_or(name)).collect::<Result<Vec<_>, _>>().map(Pipeline::new)
     }
 
-    /// What makes any program smaller without changing a bit of its results: every pass that only moves, removes or shares.
+    /// What makes any program smaller without changing a bit of its results: every pass that only
+    /// moves, removes or shares.
     pub fn simplify() -> Pipeline {
         Pipeline::new(all().iter().copied().filter(|p| p.repeats && p.exactness == Exactness::Bits))
     }
@@ -105,11 +108,12 @@ impl Pipeline {
         &self.passes
     }
 
-    /// Runs the passes in order; then again those of them that may find more after the others, until none does.
+    /// Runs the passes in order; then again those of them that may find more after the others,
+    /// until none does.
     ///
     /// # Errors
-    /// The program does not verify; a pass cannot do what it is for; or what came out does not verify, which would be a fault of a
-    /// pass.
+    /// The program does not verify; a pass cannot do what it is for; or what came out does not
+    /// verify, which would be a fault of a pass.
     pub fn run(&self, program: &Program, evaluate: &dyn Evaluate) -> Result<(Program, Report), MilError> {
         let mut draft = Draft::of(program)?;
         let mut context = Context { evaluate, options: &self.options, padded: Vec::new() };

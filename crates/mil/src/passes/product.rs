@@ -1,4 +1,4 @@
-//! Products and means as people spell them: the recognisers match these, not one order of ops.
+//! Products and means as people spell them: the recognizers match these, not one order of ops.
 //!
 //! An op in between counts as part of the spelling only if nothing else reads it.
 
@@ -30,7 +30,8 @@ pub(super) fn near(found: f32, wanted: f32) -> bool {
     (found - wanted).abs() <= 1e-3 * wanted.abs()
 }
 
-/// A value as a product: `mul`, `real_div` by a number, `square`, and powers 2 and 3 are multiplied out.
+/// A value as a product: `mul`, `real_div` by a number, `square`, and powers 2 and 3 are multiplied
+/// out.
 pub(super) fn product(c: &Cursor<'_>, value: ValueId) -> Product {
     let mut found = Product { factor: 1.0, values: Vec::new() };
     multiply(c, value, DEPTH, true, &mut found);
@@ -119,7 +120,8 @@ pub(super) fn mean(c: &Cursor<'_>, value: ValueId) -> Option<Mean> {
     whole.then_some(Mean { of, axes, squares, scaled_sum })
 }
 
-/// The mean of squares: what of, over which axes, how often the pattern reads it, and whether it is spelled as engines' kernels do.
+/// The mean of squares: what of, over which axes, how often the pattern reads it, and whether it is
+/// spelled as engines' kernels do.
 pub(super) struct MeanSquare {
     pub(super) of: ValueId,
     pub(super) axes: Vec<usize>,
@@ -144,7 +146,7 @@ fn mean_square(c: &Cursor<'_>, value: ValueId) -> Option<MeanSquare> {
 }
 
 /// `x / √(mean(x²) + ε)`.
-pub(super) struct Normalised {
+pub(super) struct Normalized {
     pub(super) x: ValueId,
     pub(super) axes: Vec<usize>,
     pub(super) epsilon: f32,
@@ -155,7 +157,7 @@ pub(super) struct Normalised {
 }
 
 /// The op here as a division by the root of a mean square.
-pub(super) fn normalised(c: &Cursor<'_>) -> Option<Normalised> {
+pub(super) fn normalized(c: &Cursor<'_>) -> Option<Normalized> {
     let op = c.op()?;
     let found = match op.name.as_str() {
         "real_div" => quotient(c, c.arg(op, "x")?, c.arg(op, "y")?),
@@ -169,7 +171,7 @@ pub(super) fn normalised(c: &Cursor<'_>) -> Option<Normalised> {
 }
 
 /// `x / √v`.
-fn quotient(c: &Cursor<'_>, x: ValueId, root: ValueId) -> Option<Normalised> {
+fn quotient(c: &Cursor<'_>, x: ValueId, root: ValueId) -> Option<Normalized> {
     let op = c.def(root).filter(|_| c.sole(root))?;
     let under = match op.name.as_str() {
         "sqrt" => c.arg(op, "x")?,
@@ -180,7 +182,7 @@ fn quotient(c: &Cursor<'_>, x: ValueId, root: ValueId) -> Option<Normalised> {
 }
 
 /// `x · r` with r = 1/√v.
-fn times_reciprocal(c: &Cursor<'_>, x: ValueId, r: ValueId) -> Option<Normalised> {
+fn times_reciprocal(c: &Cursor<'_>, x: ValueId, r: ValueId) -> Option<Normalized> {
     let op = c.def(r).filter(|_| c.sole(r))?;
     match op.name.as_str() {
         "rsqrt" => over(c, x, c.arg(op, "x")?, epsilon(c, op, 1e-12), false),
@@ -195,7 +197,7 @@ pub(super) fn epsilon(c: &Cursor<'_>, op: &Op, default: f32) -> f32 {
     c.scalar(op, "epsilon").unwrap_or(default)
 }
 
-fn over(c: &Cursor<'_>, x: ValueId, under: ValueId, own: f32, power: bool) -> Option<Normalised> {
+fn over(c: &Cursor<'_>, x: ValueId, under: ValueId, own: f32, power: bool) -> Option<Normalized> {
     let op = c.def(under).filter(|_| c.sole(under))?;
     let (mean, added, plain) = match plus(c, op) {
         Some((mean, added)) if c.sole(mean) => (mean, added, true),
@@ -205,5 +207,5 @@ fn over(c: &Cursor<'_>, x: ValueId, under: ValueId, own: f32, power: bool) -> Op
     let square = mean_square(c, mean)?;
     let canonical = square.canonical && power && plain && own == 0.0;
     let (epsilon, reads) = (own + added, square.reads + 1);
-    (square.of == x).then_some(Normalised { x, axes: square.axes, epsilon, reads, canonical })
+    (square.of == x).then_some(Normalized { x, axes: square.axes, epsilon, reads, canonical })
 }

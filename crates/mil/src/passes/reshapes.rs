@@ -1,7 +1,8 @@
 //! `reshapes`: reshapes that follow each other.
 //!
-//! *Pattern*: a `reshape`, `squeeze` or `expand_dims` of a `reshape`, `squeeze` or `expand_dims` becomes one `reshape`, or nothing if the
-//! extents are the old ones again. *Holds*: all extents are known. The inner one stays if others read it. *Numbers*: none change.
+//! *Pattern*: a `reshape`, `squeeze` or `expand_dims` of a `reshape`, `squeeze` or `expand_dims`
+//! becomes one `reshape`, or nothing if the extents are the old ones again. *Holds*: all extents
+//! are known. The inner one stays if others read it. *Numbers*: none change.
 
 use super::cursor::Cursor;
 use super::draft::Draft;

@@ -1,26 +1,27 @@
 //! `canonical_rms_norm`: x / √(mean(x²) + ε) as the published kernels write it.
 //!
-//! MIL has no op for it. *Pattern*: any spelling (`real_div` by `sqrt`, times `rsqrt`, `pow(…, −½)` or a reciprocal; mean as `reduce_mean`,
-//! or a sum divided; squares as `square`, `pow` or `reduce_sum_square`) becomes
-//! `mul(x, pow(add(mul(reduce_sum(mul(x, x)), 1/n), ε), −½))`, the form of the engine's training kernels (training-static §2), whose ops the
-//! in-memory compiler takes without an option: `rsqrt` needs an explicit epsilon there, and `reduce_mean` is contested (mil-text §4, §7). A weight behind it
-//! stays where it is. *Holds*: ε is positive, nothing else reads the values in between; what `recognise_layer_norm` takes (x less its
-//! mean) is left to it.
+//! MIL has no op for it. *Pattern*: any spelling (`real_div` by `sqrt`, times `rsqrt`, `pow(…, −½)`
+//! or a reciprocal; mean as `reduce_mean`, or a sum divided; squares as `square`, `pow` or
+//! `reduce_sum_square`) becomes `mul(x, pow(add(mul(reduce_sum(mul(x, x)), 1/n), ε), −½))`, the
+//! form of the engine's training kernels (training-static §2), whose ops the in-memory compiler
+//! takes without an option: `rsqrt` needs an explicit epsilon there, and `reduce_mean` is contested
+//! (mil-text §4, §7). A weight behind it stays where it is. *Holds*: ε is positive, nothing else
+//! reads the values in between; what `recognize_layer_norm` takes (x less its mean) is left to it.
 //!
-//! *Numbers*: 1/n and the power are rounded elsewhere. The sum is n times the mean: in fp16 it overflows where Σx² > 65504, as
-//! the kernels' own does.
+//! *Numbers*: 1/n and the power are rounded elsewhere. The sum is n times the mean: in fp16 it
+//! overflows where Σx² > 65504, as the kernels' own does.
 
 use super::cursor::Cursor;
 use super::draft::Draft;
-use super::product::normalised;
-use super::recognise_layer_norm::centred;
+use super::product::normalized;
+use super::recognize_layer_norm::centered;
 use super::{Context, Exactness, Pass};
 use crate::error::MilError;
 use crate::program::Constant;
 
 pub(super) const PASS: Pass = Pass {
     name: "canonical_rms_norm",
-    doc: "writes RMS normalisation as the published kernels do",
+    doc: "writes RMS normalization as the published kernels do",
     exactness: Exactness::Rounding,
     repeats: false,
     run,
@@ -31,8 +32,8 @@ fn run(draft: &mut Draft, _: &mut Context<'_>) -> Result<usize, MilError> {
 }
 
 fn rule(c: &mut Cursor<'_>) -> Option<()> {
-    let n = normalised(c)?;
-    if n.canonical || centred(c, n.x).is_some() {
+    let n = normalized(c)?;
+    if n.canonical || centered(c, n.x).is_some() {
         return None;
     }
     let (shape, dtype) = (c.shape(n.x)?, c.ty(n.x).dtype()?);

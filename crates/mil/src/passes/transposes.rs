@@ -1,9 +1,11 @@
 //! `transposes`: transposes that follow each other.
 //!
-//! *Pattern*: `transpose(transpose(x))` becomes one transpose, or `x`; and a transpose undone behind element-wise ops,
-//! `t⁻¹(f(t(a), t(b), scalar))`, becomes `f(a, b, scalar)`. *Holds*: for the second, every op in between is element-wise, its result is
-//! read once and is no output, and each of its tensor operands comes, over at most 8 such ops, out of that same transpose (constants of one
-//! element fit everywhere). The inner transpose stays if others read it. *Numbers*: none change, elements only move.
+//! *Pattern*: `transpose(transpose(x))` becomes one transpose, or `x`; and a transpose undone
+//! behind element-wise ops, `t⁻¹(f(t(a), t(b), scalar))`, becomes `f(a, b, scalar)`. *Holds*: for
+//! the second, every op in between is element-wise, its result is read once and is no output, and
+//! each of its tensor operands comes, over at most 8 such ops, out of that same transpose
+//! (constants of one element fit everywhere). The inner transpose stays if others read it.
+//! *Numbers*: none change, elements only move.
 
 use super::cursor::Cursor;
 use super::draft::Draft;
@@ -53,8 +55,8 @@ fn through(c: &mut Cursor<'_>) -> Option<()> {
     c.replace(with)
 }
 
-/// True if the value is the transpose `perm` of something over element-wise ops read once; `false` if it is neutral (one element).
-/// `None` if it is neither.
+/// True if the value is the transpose `perm` of something over element-wise ops read once; `false`
+/// if it is neutral (one element). `None` if it is neither.
 fn fits(c: &Cursor<'_>, value: ValueId, perm: &[usize], depth: usize) -> Option<bool> {
     if c.function().constant(value).is_some() {
         return (c.ty(value).elements()? == 1 && c.ty(value).rank()? <= perm.len()).then_some(false);

@@ -1,16 +1,19 @@
 //! `uniform_outputs`: all outputs of a function as large as the largest.
 //!
-//! Some engines want the surfaces of all outputs of a request to have one size (mil-text §6; constraints C146). *Pattern*: a body with several
-//! outputs of different sizes; the smaller ones are padded with zeros (false, for bools) at the end of one axis, axis 1 if that can be: the
-//! channels. The size is the smallest that a whole number of slices along that axis reaches for every output. *Holds*: all outputs are
-//! tensors of known extents and of at least one axis; the common size is no more than four times the largest output, else the pass
-//! fails and says so. The output's name moves to the padded value. *Numbers*: the elements that were there have the same bits; the
-//! report says the true extents ([`PaddedOutput`]).
+//! Some engines want the surfaces of all outputs of a request to have one size (mil-text §6;
+//! constraints C146). *Pattern*: a body with several outputs of different sizes; the smaller ones
+//! are padded with zeros (false, for bools) at the end of one axis, axis 1 if that can be: the
+//! channels. The size is the smallest that a whole number of slices along that axis reaches for
+//! every output. *Holds*: all outputs are tensors of known extents and of at least one axis; the
+//! common size is no more than four times the largest output, else the pass fails and says so. The
+//! output's name moves to the padded value. *Numbers*: the elements that were there have the same
+//! bits; the report says the true extents ([`PaddedOutput`]).
 
 use super::cursor::Cursor;
 use super::draft::{Draft, FunctionDraft};
 use super::{Context, Exactness, PaddedOutput, Pass};
 use crate::error::MilError;
+use crate::opset::OpsetTag;
 use crate::program::{BlockId, Constant, ValueId};
 use crate::weights::Weights;
 
@@ -50,7 +53,7 @@ fn run(draft: &mut Draft, context: &mut Context<'_>) -> Result<usize, MilError> 
 fn pad_body(
     function: &mut FunctionDraft,
     weights: &mut Weights,
-    opset: &str,
+    opset: &OpsetTag,
     body: BlockId,
 ) -> Result<Vec<PaddedOutput>, MilError> {
     let f = function.function();

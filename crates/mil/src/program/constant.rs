@@ -10,7 +10,8 @@ use crate::weights::{WeightId, Weights};
 /// The payload of a tensor constant.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Payload {
-    /// Row-major elements, little-endian, packed; sub-byte types packed as in a weight blob (weight-blob §6).
+    /// Row-major elements, little-endian, packed; sub-byte types packed as in a weight blob
+    /// (weight-blob §6).
     Bytes(Arc<[u8]>),
     /// Strings, row-major.
     Strings(Arc<[String]>),
@@ -91,7 +92,8 @@ impl Constant {
         }
     }
 
-    /// The packed bytes of a tensor of numbers or bools. `None` for strings, aggregates, or a missing weight.
+    /// The packed bytes of a tensor of numbers or bools. `None` for strings, aggregates, or a
+    /// missing weight.
     pub fn bytes<'a>(&'a self, weights: &'a Weights) -> Option<&'a [u8]> {
         match self {
             Constant::Tensor { payload: Payload::Bytes(b), .. } => Some(b),

@@ -1,8 +1,9 @@
 //! Programs: functions, blocks, ops and values in arenas with typed ids.
 //!
-//! Invariants: every id in a [`Function`] points into its own arenas; the outputs of an op are [`Value`]s whose definition names
-//! that op; ops of a block stand in execution order; a nested block may use values of the blocks around it. Names of inputs and
-//! outputs are meaning (binding order), all others are cosmetic.
+//! Invariants: every id in a [`Function`] points into its own arenas; the outputs of an op are
+//! [`Value`]s whose definition names that op; ops of a block stand in execution order; a nested
+//! block may use values of the blocks around it. Names of inputs and outputs are meaning (binding
+//! order), all others are cosmetic.
 
 mod constant;
 mod types;
@@ -10,6 +11,8 @@ mod types;
 pub use constant::{Constant, Payload};
 pub use types::{DataType, Dim, Type};
 
+use crate::error::MilError;
+use crate::opset::{Opset, OpsetTag};
 use crate::weights::Weights;
 
 macro_rules! id {
@@ -61,7 +64,7 @@ impl Program {
     }
 }
 
-/// A function: inputs, arenas, and one body block per opset specialisation.
+/// A function: inputs, arenas, and one body block per opset specialization.
 #[derive(Clone, Debug, Default)]
 pub struct Function {
     /// Its name.
@@ -70,8 +73,8 @@ pub struct Function {
     pub attributes: Vec<(String, Constant)>,
     /// Parameters in order; types [`Type::State`] are states.
     pub inputs: Vec<ValueId>,
-    /// `(opset, body)`, the first is the active one. Opset as in text: `ios18`.
-    pub bodies: Vec<(String, BlockId)>,
+    /// The root block for each opset; the first is the active one.
+    pub bodies: Vec<(OpsetTag, BlockId)>,
     /// Arena.
     pub values: Vec<Value>,
     /// Arena.
@@ -184,9 +187,17 @@ impl Function {
         self.bodies.first().map_or(&EMPTY, |(_, b)| self.block(*b))
     }
 
-    /// The opset of the active body, `ios18` for example.
-    pub fn opset(&self) -> &str {
-        self.bodies.first().map_or("", |(o, _)| o)
+    /// The opset tag of the active body.
+    pub fn opset_tag(&self) -> &OpsetTag {
+        self.bodies.first().map_or(OpsetTag::NONE, |(tag, _)| tag)
+    }
+
+    /// The opset of the active body.
+    ///
+    /// # Errors
+    /// [`MilError::UnknownOpset`] if its tag names none.
+    pub fn opset(&self) -> Result<Opset, MilError> {
+        self.opset_tag().require()
     }
 
     /// The constant a value is defined by (a `const` op), if it is.

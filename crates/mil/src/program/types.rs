@@ -116,7 +116,8 @@ pub enum Dim {
     Unknown,
 }
 
-/// The type of a value. A scalar is a tensor of rank 0; which spelling text uses is the printer's choice.
+/// The type of a value. A scalar is a tensor of rank 0; which spelling text uses is the printer's
+/// choice.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Type {

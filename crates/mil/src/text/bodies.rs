@@ -1,5 +1,6 @@
-//! Several bodies of one function. Text has no form for opset specialisations of its own; they stand as functions of one name and
-//! one signature in different opsets, and become one [`Function`].
+//! Several bodies of one function. Text has no form for opset specializations of its own; they
+//! stand as functions of one name and one signature in different opsets, and become one
+//! [`Function`].
 
 use crate::program::{Arg, BlockId, Function, OpId, ValueDef, ValueId};
 
@@ -11,8 +12,9 @@ pub(super) fn same_signature(a: &Function, b: &Function) -> bool {
         && a.attributes == b.attributes
 }
 
-/// Moves the body of `other`, a function of the same signature, behind those of `first`. The reader puts the inputs first among
-/// a function's values, so they keep their ids and all others are shifted.
+/// Moves the body of `other`, a function of the same signature, behind those of `first`. The reader
+/// puts the inputs first among a function's values, so they keep their ids and all others are
+/// shifted.
 pub(super) fn add_body(first: &mut Function, other: Function) {
     let inputs = other.inputs.len();
     let (values, ops, blocks) = (first.values.len(), first.ops.len(), first.blocks.len());

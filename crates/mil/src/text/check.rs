@@ -1,13 +1,15 @@
 //! A statement against the registry: the diagnostics of one op, at the places of its parts.
 
-use ferrane_diag::{Code, Diagnostic, Diagnostics, Severity, Span, nearest};
+use ferrane_diag::{Diagnostic, Diagnostics, Severity, Span, nearest};
 
 use super::function::Named;
 use super::parse::{Missing, Types};
 use super::reader::Reader;
 use super::statement::Places;
+use crate::codes;
 use crate::error::MilError;
-use crate::ops::{self, InferContext, OpDef, Opset, Presence};
+use crate::ops::{self, InferContext, OpDef, Presence};
+use crate::opset::Opset;
 use crate::program::{Arg, Constant, Dim, Op, Payload, Type, ValueDef, ValueId};
 use crate::verify::check_op;
 
@@ -18,7 +20,8 @@ pub(super) struct Doubt {
 }
 
 impl<'a> Reader<'a> {
-    /// Compares an op that was read without mistakes with the registry. Ops that are not in it are kept as they are.
+    /// Compares an op that was read without mistakes with the registry. Ops that are not in it are
+    /// kept as they are.
     pub(super) fn check(&mut self, op: &Op, places: &Places<'a>, results: &[Named<'a>]) {
         let Some(opset) = self.opset.filter(|_| self.options.types == Types::Check) else { return };
         match ops::lookup(&op.name, opset) {
@@ -63,7 +66,7 @@ impl<'a> Reader<'a> {
             let place = places.arguments.get(name.as_str()).map_or(places.op, |(name, _)| *name);
             if op.name == "const" {
                 let message = format!("`{name}` of `const` is an attribute: it stands in brackets behind the call");
-                self.tell(Diagnostic::error(Code(205), place, message));
+                self.tell(Diagnostic::error(codes::UNKNOWN_ARGUMENT, place, message));
                 meant.push("val");
             } else if def.param(name).is_none() {
                 let free = names().filter(|n| op.arg(n).is_none());
@@ -123,7 +126,8 @@ impl<'a> Reader<'a> {
                     .or_else(|| results.first());
                 if let Some(Named { ty: Some((_, place)), .. }) = result {
                     d.span = Some(*place);
-                    // The spelling of the error is that of shorthand; a scalar in verbose text has another one.
+                    // The spelling of the error is that of shorthand; a scalar in verbose text has
+                    // another one.
                     if !self.verbose || inferred.starts_with("tensor") {
                         d = d.suggest(*place, inferred.as_str());
                     }
@@ -165,8 +169,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The results that are declared wider than the op gives them, with what it gives: one where more is declared. `None` if
-    /// anything else is wrong with them.
+    /// The results that are declared wider than the op gives them, with what it gives: one where
+    /// more is declared. `None` if anything else is wrong with them.
     fn narrower(&self, op: &Op, def: &'static OpDef) -> Option<Vec<(ValueId, Type)>> {
         let found = ops::infer(&InferContext::of(&self.function, &self.weights, def, op)).ok()?;
         let mut narrower = Vec::new();
@@ -188,9 +192,10 @@ impl<'a> Reader<'a> {
         Some(narrower)
     }
 
-    /// Decides on the doubtful results of a function. Where every use broadcasts a value anyway, it makes no difference that it
-    /// was declared as what it is broadcast to: the program has a meaning, and Apple's compiler takes it. Then the value gets the
-    /// type that its op gives, and that is a warning. Otherwise something else is wrong with every choice of the type.
+    /// Decides on the doubtful results of a function. Where every use broadcasts a value anyway, it
+    /// makes no difference that it was declared as what it is broadcast to: the program has a
+    /// meaning, and Apple's compiler takes it. Then the value gets the type that its op gives, and
+    /// that is a warning. Otherwise something else is wrong with every choice of the type.
     pub(super) fn settle(&mut self) {
         for Doubt { types, mut told } in std::mem::take(&mut self.doubts) {
             let mut declared = Vec::new();

@@ -1,12 +1,13 @@
 //! From one dialect to the other, and from a newer opset to an older one.
 //!
-//! The spelling alone is the printer's choice; what a conversion has to watch is what goes with it (mil-text §2). The verbose
-//! dialect is that of `program(1.0)`, which no reader takes together with ios18; so a function of a newer opset must be lowered,
-//! and that is possible only where every op, type and default value already exists in the older opset.
+//! The spelling alone is the printer's choice; what a conversion has to watch is what goes with it
+//! (mil-text §2). The verbose dialect is that of `program(1.0)`, which no reader takes together
+//! with ios18; so a function of a newer opset must be lowered, and that is possible only where
+//! every op, type and default value already exists in the older opset.
 
 use crate::error::MilError;
 use crate::level::body_to_opset;
-use crate::ops::Opset;
+use crate::opset::Opset;
 use crate::program::{Dialect, Function, Program};
 use crate::weights::Weights;
 
@@ -14,14 +15,17 @@ use crate::weights::Weights;
 const VERBOSE: (u32, u32) = (1, 0);
 /// The oldest header that published shorthand programs have.
 const SHORTHAND: (u32, u32) = (1, 3);
-/// The opsets that a `program(1.0)` is seen with, in the order in which they are tried: the older is the more widely accepted.
+/// The opsets that a `program(1.0)` is seen with, in the order in which they are tried: the older
+/// is the more widely accepted.
 const LOWER: [Opset; 2] = [Opset::IOS16, Opset::IOS17];
 
-/// The program in a dialect, with a header and opsets that go with it: shorthand is at least `program(1.3)`, verbose is
-/// `program(1.0)` with no opset above ios17. A newer function is lowered to ios16, or to ios17 if it needs that.
+/// The program in a dialect, with a header and opsets that go with it: shorthand is at least
+/// `program(1.3)`, verbose is `program(1.0)` with no opset above ios17. A newer function is lowered
+/// to ios16, or to ios17 if it needs that.
 ///
 /// # Errors
-/// [`MilError::Opset`] with the first op or value that the older opsets do not have, the same or in the same meaning.
+/// [`MilError::Opset`] with the first op or value that the older opsets do not have, the same or in
+/// the same meaning.
 pub fn convert(program: &Program, dialect: Dialect) -> Result<Program, MilError> {
     let mut converted = program.clone();
     converted.dialect = dialect;
@@ -41,14 +45,14 @@ pub fn convert(program: &Program, dialect: Dialect) -> Result<Program, MilError>
 
 fn lower_for_verbose(function: &mut Function, body: usize, weights: &Weights) -> Result<(), MilError> {
     let tag = function.bodies[body].0.clone();
-    let Some(opset) = Opset::from_name(&tag) else {
+    let Some(opset) = tag.known() else {
         let reason = format!("`{tag}` is no opset that is known to go with program(1.0)");
         return Err(MilError::Opset { function: function.name.clone(), reason });
     };
     if opset <= LOWER[1] {
         return Ok(());
     }
-    let taken = |o: Opset| function.bodies.iter().any(|(tag, _)| Opset::from_name(tag) == Some(o));
+    let taken = |o: Opset| function.bodies.iter().any(|(tag, _)| tag.known() == Some(o));
     let free: Vec<Opset> = LOWER.into_iter().filter(|o| !taken(*o)).collect();
     let mut refused = None;
     for target in free {

@@ -1,27 +1,29 @@
-//! Files that are handed to the reader and are something else. One sentence about what they are helps more than a list of what
-//! they are not.
+//! Files that are handed to the reader and are something else. One sentence about what they are
+//! helps more than a list of what they are not.
 
-use ferrane_diag::{Code, Diagnostic, Span};
+use ferrane_diag::{Diagnostic, Span};
 
 use super::lex::{Kind, Lexer};
+use crate::codes;
 
-/// The diagnostic for bytes that are recognised as another format.
-pub(super) fn recognise(bytes: &[u8]) -> Option<Diagnostic> {
+/// The diagnostic for bytes that are recognized as another format.
+pub(super) fn recognize(bytes: &[u8]) -> Option<Diagnostic> {
     // Where something stands first.
     let first = bytes.iter().position(|b| !b.is_ascii_whitespace()).unwrap_or(0);
     let told = |what: &str, remedy: &str| {
-        Diagnostic::error(Code(109), Span::new(first, first + 1), format!("this is no MIL text: {what}"))
+        Diagnostic::error(codes::FOREIGN_FORMAT, Span::new(first, first + 1), format!("this is no MIL text: {what}"))
             .note(None, remedy)
     };
     if bytes.starts_with(&[0xef, 0xbb, 0xbf]) {
         let mark = Span::new(0, 3);
-        let d = Diagnostic::error(Code(101), mark, "a byte order mark stands before the text");
+        let d = Diagnostic::error(codes::NOT_TEXT, mark, "a byte order mark stands before the text");
         return Some(d.suggest(mark, ""));
     }
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         return Some(told("it is UTF-16", "MIL text is UTF-8: convert the file"));
     }
-    // A protobuf `Model` starts with its first field, the specification version, which is a small number.
+    // A protobuf `Model` starts with its first field, the specification version, which is a small
+    // number.
     if let [0x08, version, field, ..] = bytes
         && *version < 0x80
         && matches!(field, 0x12 | 0x50)
@@ -41,7 +43,8 @@ pub(super) fn recognise(bytes: &[u8]) -> Option<Diagnostic> {
 
 /// `main[CoreML8](%x: (1, 16, fp16)(Tensor)) {`, with or without the opset.
 fn debug_print(bytes: &[u8]) -> bool {
-    // The first line with something on it tells; a part of a longer character at the cut is no matter.
+    // The first line with something on it tells; a part of a longer character at the cut is no
+    // matter.
     let head = &bytes[..bytes.len().min(4096)];
     let head = String::from_utf8_lossy(head);
     let mut lexer = Lexer::new(&head);
@@ -83,7 +86,7 @@ mod tests {
             (b"func main<ios18>(tensor<fp16, [1]> x) {", None),
         ];
         for (bytes, expected) in cases {
-            let told = recognise(bytes).map(|d| d.message);
+            let told = recognize(bytes).map(|d| d.message);
             let fits = told.as_deref().is_some_and(|m| expected.is_some_and(|e| m.contains(e)));
             assert!(fits || (told.is_none() && expected.is_none()), "{bytes:?}: {told:?}");
         }

@@ -1,6 +1,8 @@
-//! The two 8-bit floats of MIL: `fp8e4m3fn` (bias 7, no infinity, one NaN of each sign) and `fp8e5m2` (the upper byte of an fp16).
+//! The two 8-bit floats of MIL: `fp8e4m3fn` (bias 7, no infinity, one NaN of each sign) and
+//! `fp8e5m2` (the upper byte of an fp16).
 //!
-//! Text is the only place of the language that needs their values; the packed bytes go through everything else as they are.
+//! Text is the only place of the language that needs their values; the packed bytes go through
+//! everything else as they are.
 
 use half::f16;
 
@@ -20,7 +22,8 @@ pub(super) fn decode(dtype: DataType, bits: u8) -> f64 {
     }
 }
 
-/// The pattern of a value, rounded to nearest even. `None` where the type has none: `fp8e4m3fn` ends at 448 and has no infinity.
+/// The pattern of a value, rounded to nearest even. `None` where the type has none: `fp8e4m3fn`
+/// ends at 448 and has no infinity.
 pub(super) fn encode(dtype: DataType, value: f64) -> Option<u8> {
     let wide = dtype == DataType::Fp8E5M2;
     let sign = if value.is_sign_negative() { 0x80 } else { 0 };
@@ -28,7 +31,8 @@ pub(super) fn encode(dtype: DataType, value: f64) -> Option<u8> {
         return Some(sign | if wide { 0x7e } else { 0x7f });
     }
     let (magnitude, last) = (value.abs(), if wide { 0x7b } else { 0x7e });
-    // The finite patterns grow with their values. Behind the last one rounding goes on as if there were one more.
+    // The finite patterns grow with their values. Behind the last one rounding goes on as if there
+    // were one more.
     let (mut low, mut high) = (0u8, last);
     while low < high {
         let middle = (low + high).div_ceil(2);

@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ferrane_diag::{Code, Diagnostic, Span};
+use ferrane_diag::{Diagnostic, Span};
 
 use super::bodies::{add_body, same_signature};
 use super::lex::Kind;
 use super::reader::{Read, Reader, Stop};
-use crate::ops::Opset;
+use crate::codes;
+use crate::opset::{self, Opset, OpsetTag};
 use crate::program::{Block, BlockId, Constant, Dialect, Function, Program, Type, ValueDef, ValueId};
 
 /// The versions of the language that published programs use (mil-text §1, §2).
@@ -47,7 +48,8 @@ impl<'a> Reader<'a> {
         Some(Program { version, dialect, attributes, functions, weights: std::mem::take(&mut self.weights) })
     }
 
-    /// `program(1.3)`: the version and its place. After a mistake the version is 1.3, so that the rest can be read.
+    /// `program(1.3)`: the version and its place. After a mistake the version is 1.3, so that the
+    /// rest can be read.
     fn header(&mut self) -> Read<((u32, u32), Span)> {
         let usual = (1, 3);
         if !self.at_word("program") {
@@ -77,13 +79,13 @@ impl<'a> Reader<'a> {
                 let why = if (major, minor) > *last { "newer" } else { "older" };
                 let known = format!("{}.{} to {}.{}", first.0, first.1, last.0, last.1);
                 let message = format!("program({major}.{minor}) is {why} than the versions that are known: {known}");
-                self.tell(Diagnostic::error(Code(103), token.span, message).suggest(token.span, "1.3"));
+                self.tell(Diagnostic::error(codes::PROGRAM_HEADER, token.span, message).suggest(token.span, "1.3"));
                 self.advance();
                 let _ = self.expect(b')');
                 Ok((usual, token.span))
             }
             None => {
-                let mut d = Diagnostic::error(Code(103), token.span, "expected a version like 1.3");
+                let mut d = Diagnostic::error(codes::PROGRAM_HEADER, token.span, "expected a version like 1.3");
                 if token.kind == Kind::Number && self.text(token) == "1" && self.following() == Kind::Punct(b')') {
                     d = d.suggest(token.span, "1.3");
                 }
@@ -102,15 +104,18 @@ impl<'a> Reader<'a> {
         if version != (1, 0) {
             return;
         }
-        let new = |tag: &&String| Opset::from_name(tag).is_some_and(|o| o >= NEW_OPSET);
+        let new = |tag: &&OpsetTag| tag.known().is_some_and(|o| o >= NEW_OPSET);
         let mut tags = functions.iter().flat_map(|f| f.bodies.iter().map(|(tag, _)| tag));
         if let Some(tag) = tags.find(new) {
             let message = format!("program(1.0) and {tag} do not go together: Apple's reader refuses the program");
-            self.tell(Diagnostic::warning(Code(110), place, message).suggest(place, "1.3"));
+            self.tell(Diagnostic::warning(codes::MIXED_DIALECTS, place, message).suggest(place, "1.3"));
         } else if let Some(scalar) = self.shorthand {
             let short = scalar.of(self.whole());
             let message = format!("program(1.0) spells scalars as tensors; `{short}` is the spelling of program(1.3)");
-            self.tell(Diagnostic::warning(Code(110), scalar, message).suggest(scalar, format!("tensor<{short}, []>")));
+            self.tell(
+                Diagnostic::warning(codes::MIXED_DIALECTS, scalar, message)
+                    .suggest(scalar, format!("tensor<{short}, []>")),
+            );
         }
     }
 
@@ -139,7 +144,7 @@ impl<'a> Reader<'a> {
     fn attribute(&mut self, names: &mut HashSet<&'a str>) -> Read<(String, Constant)> {
         let (name, span) = self.ident("an attribute's name")?;
         if !names.insert(name) {
-            self.tell(Diagnostic::error(Code(201), span, format!("the attribute `{name}` is given twice")));
+            self.tell(Diagnostic::error(codes::INVALID_NAME, span, format!("the attribute `{name}` is given twice")));
         }
         self.expect(b'=')?;
         Ok((name.to_string(), self.literal(name)?))
@@ -148,7 +153,7 @@ impl<'a> Reader<'a> {
     fn functions(&mut self) -> Vec<Function> {
         let mut functions: Vec<Function> = Vec::new();
         let mut places: HashMap<String, (usize, Span)> = HashMap::new();
-        let mut bodies: HashSet<(usize, String)> = HashSet::new();
+        let mut bodies: HashSet<(usize, OpsetTag)> = HashSet::new();
         while matches!(self.token.kind, Kind::Ident) && !self.gives_up() {
             let start = self.token.span;
             let read = self.function();
@@ -162,15 +167,16 @@ impl<'a> Reader<'a> {
                 continue;
             }
             let (place, first) = *places.entry(function.name.clone()).or_insert((functions.len(), start));
-            let new = bodies.insert((place, function.opset().to_string()));
+            let new = bodies.insert((place, function.opset_tag().clone()));
             match functions.get_mut(place) {
                 None => functions.push(function),
-                // Further bodies of a function stand as functions of its name and signature in other opsets.
+                // Further bodies of a function stand as functions of its name and signature in
+                // other opsets.
                 Some(first) if new && same_signature(first, &function) => add_body(first, function),
                 Some(_) => {
                     let message = format!("two functions are named `{}`", function.name);
                     let why = if new { "bodies for several opsets have the same parameters" } else { "the first one" };
-                    self.tell(Diagnostic::error(Code(201), start, message).note(first, why));
+                    self.tell(Diagnostic::error(codes::INVALID_NAME, start, message).note(first, why));
                 }
             }
         }
@@ -206,31 +212,29 @@ impl<'a> Reader<'a> {
     }
 
     /// `<ios18>`. Another tag is kept; its ops cannot be checked then.
-    fn opset_tag(&mut self) -> Read<String> {
+    fn opset_tag(&mut self) -> Read<OpsetTag> {
         if self.at(b'(') {
             // The tag alone is missing.
-            let d = Diagnostic::error(Code(102), self.last, "a function needs an opset like <ios18>");
+            let d = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.last, "a function needs an opset like <ios18>");
             let name = self.last.of(self.whole());
             self.tell(d.suggest(self.last, format!("{name}<ios18>")));
             self.opset = None;
-            return Ok(String::new());
+            return Ok(OpsetTag::NONE.clone());
         }
         self.expect(b'<')?;
         let (tag, span) = self.ident("an opset like ios18")?;
         self.expect(b'>')?;
-        self.opset = Opset::from_name(tag);
-        if self.opset.is_none() {
-            let message = format!("`{tag}` is no opset that is known; its ops are kept unchecked");
-            let mut d = Diagnostic::warning(Code(111), span, message);
-            let known = ["ios15", "ios16", "ios17", "ios18"];
-            let protobuf = [("CoreML5", "ios15"), ("CoreML6", "ios16"), ("CoreML7", "ios17"), ("CoreML8", "ios18")];
-            let near = protobuf.iter().find(|(name, _)| *name == tag).map(|(_, ios)| *ios);
-            if let Some(near) = near.or_else(|| ferrane_diag::nearest(&tag.to_lowercase(), known)) {
+        let tag = OpsetTag::from(tag);
+        self.opset = tag.known();
+        if let OpsetTag::Unknown(name) = &tag {
+            let message = format!("`{name}` is no opset that is known; its ops are kept unchecked");
+            let mut d = Diagnostic::warning(codes::UNKNOWN_OPSET, span, message);
+            if let Some(near) = opset::suggestion(name) {
                 d = d.suggest(span, near);
             }
             self.tell(d);
         }
-        Ok(tag.to_string())
+        Ok(tag)
     }
 
     /// `type name, type name` and the closing bracket. A parameter that cannot be read is lost.

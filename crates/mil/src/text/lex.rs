@@ -1,7 +1,8 @@
 //! Tokens of MIL text, read on demand.
 //!
-//! The lexer works on bytes and never fails: what it cannot read is an [`Kind::Unknown`] token of at least one byte, so every
-//! loop over tokens ends. `//` starts a comment, as some published files have them.
+//! The lexer works on bytes and never fails: what it cannot read is an [`Kind::Unknown`] token of
+//! at least one byte, so every loop over tokens ends. `//` starts a comment, as some published
+//! files have them.
 
 use ferrane_diag::Span;
 
@@ -9,7 +10,8 @@ use ferrane_diag::Span;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Ident,
-    /// Starts with a digit, a sign or a point; whether it is a number of some type is decided later.
+    /// Starts with a digit, a sign or a point; whether it is a number of some type is decided
+    /// later.
     Number,
     /// With its quotes.
     String,
@@ -107,7 +109,8 @@ impl<'a> Lexer<'a> {
         self.at += rest.iter().position(|&b| !keep(b)).unwrap_or(rest.len());
     }
 
-    /// A sign, then letters, digits and points, and one sign behind an exponent's letter: `e`, or `p` after `0x`.
+    /// A sign, then letters, digits and points, and one sign behind an exponent's letter: `e`, or
+    /// `p` after `0x`.
     fn number(&mut self) {
         let sign = usize::from(matches!(self.peek(0), b'+' | b'-'));
         let hex = self.peek(sign) == b'0' && matches!(self.peek(sign + 1), b'x' | b'X');

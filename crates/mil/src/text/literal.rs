@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use ferrane_diag::{Code, Diagnostic, Span};
+use ferrane_diag::{Diagnostic, Span};
 
 use super::lex::{Kind, unquote};
 use super::number;
 use super::parse::Missing;
 use super::reader::{Read, Reader, Stop};
+use crate::codes;
 use crate::program::{Constant, DataType, Dialect, Dim, Payload, Type};
 use crate::weights::{Strictness, WeightId, pack};
 
@@ -59,7 +60,8 @@ fn meant(name: &str, compound: bool) -> Option<&'static str> {
 }
 
 impl Reader<'_> {
-    /// True before a word that names a type. A value or an op may have such a name too; what follows the word decides then.
+    /// True before a word that names a type. A value or an op may have such a name too; what
+    /// follows the word decides then.
     fn at_type(&self) -> bool {
         let text = self.text(self.token);
         self.token.kind == Kind::Ident && (COMPOUND.contains(&text) || DataType::from_name(text).is_some())
@@ -77,7 +79,7 @@ impl Reader<'_> {
 
     /// The name is no type.
     pub(super) fn no_type<T>(&mut self, name: &str, span: Span) -> Read<T> {
-        let mut d = Diagnostic::error(Code(203), span, format!("`{name}` is no type"));
+        let mut d = Diagnostic::error(codes::INVALID_TYPE, span, format!("`{name}` is no type"));
         if let Some(near) = meant(name, true) {
             d = d.suggest(span, near);
         }
@@ -92,7 +94,7 @@ impl Reader<'_> {
     fn ty_within(&mut self, depth: usize) -> Read<Type> {
         let (name, span) = self.ident("a type")?;
         if depth > MAX_DEPTH {
-            return self.fail(104, span, format!("types nest deeper than {MAX_DEPTH}"));
+            return self.fail(codes::TOO_LARGE, span, format!("types nest deeper than {MAX_DEPTH}"));
         }
         if let Some(dtype) = DataType::from_name(name) {
             self.shorthand = self.shorthand.or(Some(span));
@@ -133,7 +135,7 @@ impl Reader<'_> {
     fn tensor_type(&mut self) -> Read<Type> {
         let (name, span) = self.ident("an element type")?;
         let Some(dtype) = DataType::from_name(name) else {
-            let mut d = Diagnostic::error(Code(203), span, format!("`{name}` is no element type"));
+            let mut d = Diagnostic::error(codes::INVALID_TYPE, span, format!("`{name}` is no element type"));
             if let Some(near) = meant(name, false) {
                 d = d.suggest(span, near);
             }
@@ -146,7 +148,7 @@ impl Reader<'_> {
         while !self.at(b']') {
             shape.push(self.dim()?);
             if shape.len() > MAX_RANK {
-                return self.fail(104, open.to(self.last), format!("a rank above {MAX_RANK}"));
+                return self.fail(codes::TOO_LARGE, open.to(self.last), format!("a rank above {MAX_RANK}"));
             }
             if !self.eat(b',') {
                 break;
@@ -170,7 +172,7 @@ impl Reader<'_> {
             Ok(n) if n <= MAX_EXTENT && text.as_bytes()[0].is_ascii_digit() => Ok(Dim::Fixed(n)),
             _ => {
                 let message = format!("an extent must be a number from 0 to {MAX_EXTENT}, or `?`");
-                let d = Diagnostic::error(Code(104), token.span, message);
+                let d = Diagnostic::error(codes::TOO_LARGE, token.span, message);
                 self.tell(if text == "-1" { d.suggest(token.span, "?") } else { d });
                 Err(Stop)
             }
@@ -184,7 +186,7 @@ impl Reader<'_> {
             Kind::Number | Kind::String | Kind::Punct(b'[' | b'{') => {
                 let message = format!("the literal `{name}` needs its type");
                 let written = self.text(self.token);
-                let mut d = Diagnostic::error(Code(107), start, message);
+                let mut d = Diagnostic::error(codes::UNTYPED_LITERAL, start, message);
                 let dtype = match self.token.kind {
                     Kind::String => Some("string"),
                     Kind::Number if written.contains('.') => Some("fp16"),
@@ -200,7 +202,8 @@ impl Reader<'_> {
             }
             Kind::Ident if matches!(self.text(self.token), "true" | "false") => {
                 let written = self.text(self.token);
-                let d = Diagnostic::error(Code(107), start, format!("the literal `{name}` needs its type"));
+                let d =
+                    Diagnostic::error(codes::UNTYPED_LITERAL, start, format!("the literal `{name}` needs its type"));
                 let dtype = self.spelled(&Type::scalar(DataType::Bool));
                 self.tell(d.suggest(start, format!("{dtype}({written})")));
                 return Err(Stop);
@@ -221,7 +224,7 @@ impl Reader<'_> {
             self.spend(nodes(ty), self.token.span)?;
         }
         if depth > MAX_DEPTH {
-            return self.fail(104, self.token.span, format!("values nest deeper than {MAX_DEPTH}"));
+            return self.fail(codes::TOO_LARGE, self.token.span, format!("values nest deeper than {MAX_DEPTH}"));
         }
         match ty {
             Type::Tensor { dtype, shape } => self.tensor(*dtype, shape, Some(place).filter(|_| depth == 0)),
@@ -266,11 +269,11 @@ impl Reader<'_> {
                     && *n != items.len()
                 {
                     let message = format!("{} elements for a list of {n}", items.len());
-                    return self.fail(203, open.to(self.last), message);
+                    return self.fail(codes::INVALID_TYPE, open.to(self.last), message);
                 }
                 Ok(Constant::List(ty.clone(), items))
             }
-            Type::State(_) => self.fail(203, self.token.span, "a state has no literal"),
+            Type::State(_) => self.fail(codes::INVALID_TYPE, self.token.span, "a state has no literal"),
         }
     }
 
@@ -285,13 +288,13 @@ impl Reader<'_> {
             ([], false) => self.element(&mut elements)?,
             ([], true) => {
                 let message = format!("one value of {dtype} stands without brackets");
-                return self.fail(203, self.token.span, message);
+                return self.fail(codes::INVALID_TYPE, self.token.span, message);
             }
             (_, true) => self.list(&mut elements)?,
             _ => {
                 let ty = Type::Tensor { dtype, shape: shape.to_vec() };
                 let message = format!("the elements of {ty} stand in brackets, found {}", self.found());
-                return self.fail(203, self.token.span, message);
+                return self.fail(codes::INVALID_TYPE, self.token.span, message);
             }
         }
         // An unknown extent of a literal is what the elements make it.
@@ -307,7 +310,7 @@ impl Reader<'_> {
             let ty = Type::Tensor { dtype, shape: shape.to_vec() };
             let count = elements.count;
             let message = format!("{count} element{} for {ty}", if count == 1 { "" } else { "s" });
-            let mut d = Diagnostic::error(Code(203), start.to(self.last), message);
+            let mut d = Diagnostic::error(codes::INVALID_TYPE, start.to(self.last), message);
             if let (Some(place), [_]) = (place, shape) {
                 d = d.suggest(place, format!("tensor<{dtype}, [{count}]>"));
             }
@@ -333,7 +336,7 @@ impl Reader<'_> {
                 self.advance();
                 depth += 1;
                 if depth > MAX_DEPTH {
-                    return self.fail(104, self.last, format!("lists nest deeper than {MAX_DEPTH}"));
+                    return self.fail(codes::TOO_LARGE, self.last, format!("lists nest deeper than {MAX_DEPTH}"));
                 }
             } else if open {
                 self.element(elements)?;
@@ -359,7 +362,7 @@ impl Reader<'_> {
                 }
                 None => {
                     let message = "an unknown escape in a string; known are \\n \\r \\t \\0 \\\" \\\\ and \\x41";
-                    self.tell(Diagnostic::error(Code(105), token.span, message));
+                    self.tell(Diagnostic::error(codes::MALFORMED_STRING, token.span, message));
                     true
                 }
             },
@@ -395,7 +398,7 @@ impl Reader<'_> {
         }
         let bits = self.advance();
         if number::append_nan(dtype, self.text(bits), &mut elements.bytes).is_none() {
-            return self.fail(108, bits.span, format!("expected the bits of a NaN of {dtype}"));
+            return self.fail(codes::MALFORMED_NUMBER, bits.span, format!("expected the bits of a NaN of {dtype}"));
         }
         self.expect(b')').map(|_| ())
     }
@@ -411,10 +414,12 @@ impl Reader<'_> {
         let inner = text.trim_matches('"');
         let lower = text.to_ascii_lowercase();
         let (code, message) = match dtype {
-            DataType::Bool | DataType::String => (102, format!("expected {}, found `{text}`", number::wanted(dtype))),
-            _ => (108, format!("`{text}` is no {dtype}")),
+            DataType::Bool | DataType::String => {
+                (codes::UNEXPECTED_TOKEN, format!("expected {}, found `{text}`", number::wanted(dtype)))
+            }
+            _ => (codes::MALFORMED_NUMBER, format!("`{text}` is no {dtype}")),
         };
-        let mut d = Diagnostic::error(Code(code), token.span, message);
+        let mut d = Diagnostic::error(code, token.span, message);
         if let Some(range) = number::limits(dtype) {
             d = d.note(None, format!("{dtype} goes from {} to {}", range.0, range.1));
         }
@@ -440,15 +445,16 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A literal of a tensor that is spelled out: what names a blob must not lie in a blob, or text could nest without end.
+    /// A literal of a tensor that is spelled out: what names a blob must not lie in a blob, or text
+    /// could nest without end.
     fn plain(&mut self) -> Read<Constant> {
         let start = self.token.span;
         let Type::Tensor { dtype, shape } = self.ty()? else {
-            return self.fail(302, start.to(self.last), "BLOBFILE needs a string and a uint64");
+            return self.fail(codes::INVALID_BLOB_RECORD, start.to(self.last), "BLOBFILE needs a string and a uint64");
         };
         self.expect(b'(')?;
         if self.at_blob() {
-            return self.fail(302, self.token.span, "a BLOBFILE is not named by another one");
+            return self.fail(codes::INVALID_BLOB_RECORD, self.token.span, "a BLOBFILE is not named by another one");
         }
         let constant = self.tensor(dtype, &shape, None)?;
         self.expect(b')')?;
@@ -473,7 +479,7 @@ impl Reader<'_> {
                 "offset" => offset = value.as_int().map(|v| v as u64),
                 _ => {
                     let message = format!("BLOBFILE has no `{name}`, only `path` and `offset`");
-                    let mut d = Diagnostic::error(Code(102), span, message);
+                    let mut d = Diagnostic::error(codes::UNEXPECTED_TOKEN, span, message);
                     if let Some(near) = ferrane_diag::nearest(name, ["path", "offset"]) {
                         d = d.suggest(span, near);
                     }
@@ -488,11 +494,15 @@ impl Reader<'_> {
         self.expect(b')')?;
         let span = start.to(self.last);
         let (Some(path), Some(offset)) = (path, offset) else {
-            return self.fail(302, span, "BLOBFILE needs `path`, a string, and `offset`, a uint64");
+            return self.fail(
+                codes::INVALID_BLOB_RECORD,
+                span,
+                "BLOBFILE needs `path`, a string, and `offset`, a uint64",
+            );
         };
         let ty = Type::Tensor { dtype, shape: shape.to_vec() };
         let (Some(elements), Some(_)) = (ty.elements(), ty.bytes()) else {
-            return self.fail(203, span, format!("a weight needs a type of known size, not {ty}"));
+            return self.fail(codes::INVALID_TYPE, span, format!("a weight needs a type of known size, not {ty}"));
         };
         let id = self.record(&path, offset, dtype, elements, span)?;
         Ok(Constant::Tensor { ty, payload: Payload::Weight(id) })
@@ -502,20 +512,29 @@ impl Reader<'_> {
         match self.weights.find(path, offset, dtype, elements, self.options.strictness) {
             Ok(Some((id, odd))) => {
                 for what in odd {
-                    self.tell(Diagnostic::warning(Code(303), span, format!("\"{path}\" at {offset}: {what}")));
+                    self.tell(Diagnostic::warning(
+                        codes::ODD_BLOB_RECORD,
+                        span,
+                        format!("\"{path}\" at {offset}: {what}"),
+                    ));
                 }
                 Ok(id)
             }
             Ok(None) if self.options.missing == Missing::Keep => {
                 Ok(self.weights.add_absent(path, offset, dtype, elements))
             }
-            // What is wrong with the bytes is told; behind that the constant is one without bytes, and its uses are silent.
+            // What is wrong with the bytes is told; behind that the constant is one without bytes,
+            // and its uses are silent.
             Ok(None) => {
-                self.tell(Diagnostic::error(Code(301), span, format!("there is no blob file \"{path}\"")));
+                self.tell(Diagnostic::error(
+                    codes::MISSING_BLOB_FILE,
+                    span,
+                    format!("there is no blob file \"{path}\""),
+                ));
                 Ok(self.weights.add_absent(path, offset, dtype, elements))
             }
             Err(e) => {
-                let mut d = Diagnostic::error(Code(302), span, format!("\"{path}\" at {offset}: {e}"));
+                let mut d = Diagnostic::error(codes::INVALID_BLOB_RECORD, span, format!("\"{path}\" at {offset}: {e}"));
                 if self.options.strictness == Strictness::Strict {
                     d = d.note(None, "the record is read strictly");
                 }

@@ -1,15 +1,15 @@
 //! Numbers: from text to the bits of an element type and back.
 //!
-//! Every pattern of bits of every type has a spelling that reads back to it, infinities (`inf`) and NaNs (`nan`, or
-//! `nan(0x7e01)` for another pattern than the usual) included.
+//! Every pattern of bits of every type has a spelling that reads back to it, infinities (`inf`) and
+//! NaNs (`nan`, or `nan(0x7e01)` for another pattern than the usual) included.
 
 use half::{bf16, f16};
 
 use super::fp8;
 use crate::program::DataType;
 
-/// Appends the little-endian bytes of a number. `None` if the text is no number of that type or out of its range; a decimal too
-/// large for a float becomes infinite, as in C.
+/// Appends the little-endian bytes of a number. `None` if the text is no number of that type or out
+/// of its range; a decimal too large for a float becomes infinite, as in C.
 pub(super) fn append(dtype: DataType, text: &str, out: &mut Vec<u8>) -> Option<()> {
     match dtype {
         DataType::Fp16 => out.extend_from_slice(&to_f16(float(text)?).to_le_bytes()),
@@ -133,7 +133,8 @@ fn float(text: &str) -> Option<f64> {
     Some(if sign < 0.0 { -value } else { value })
 }
 
-/// C99 hex floats after `0x`: `1.8p-3`, `ff`, `.8p1`. At most 53 significant bits count; the rest is cut off with a sticky bit.
+/// C99 hex floats after `0x`: `1.8p-3`, `ff`, `.8p1`. At most 53 significant bits count; the rest
+/// is cut off with a sticky bit.
 fn hex_float(text: &str) -> Option<f64> {
     let (mantissa, exponent) = match text.split_once('p') {
         Some((m, e)) => (m, e.parse::<i32>().ok()?),
@@ -159,14 +160,15 @@ fn hex_float(text: &str) -> Option<f64> {
         // A large exponent is infinite as a factor.
         return Some(0.0);
     }
-    // `value` has at most 124 bits, so the product is rounded once by the cast, unless it is subnormal in fp64.
+    // `value` has at most 124 bits, so the product is rounded once by the cast, unless it is
+    // subnormal in fp64.
     let scale = i32::try_from(scale.clamp(-5000, 5000)).ok()?;
     let half = scale / 2;
     Some(value as f64 * 2f64.powi(half) * 2f64.powi(scale - half))
 }
 
-/// The fp32 value cut towards zero whose last bit tells whether anything was cut: rounding it again to a shorter type then gives
-/// what rounding the fp64 value would have given.
+/// The fp32 value cut toward zero whose last bit tells whether anything was cut: rounding it again
+/// to a shorter type then gives what rounding the fp64 value would have given.
 fn to_odd(value: f64) -> f32 {
     let nearest = value as f32;
     if !value.is_finite() || f64::from(nearest) == value {
@@ -339,7 +341,8 @@ mod tests {
         assert_eq!(f16("1e9"), Some(f32::INFINITY));
         // A subnormal: 168 steps of 2^-24 (mil-text §5).
         assert_eq!(read(DataType::Fp16, "0.00001"), Some(vec![168, 0]));
-        // Just above the midpoint of 1 and 1 + 2^-10: going through fp32 would lose the difference and round to even.
+        // Just above the midpoint of 1 and 1 + 2^-10: going through fp32 would lose the difference
+        // and round to even.
         assert_eq!(f16("1.00048828126"), Some(1.0 + 1.0 / 1024.0));
         assert_eq!(f16("1.000488281250001"), Some(1.0 + 1.0 / 1024.0));
         for bad in ["", "-", "1.2.3", "0x", "0xp1", "--1", "abc", "1e", "1_0"] {

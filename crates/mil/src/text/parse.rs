@@ -1,9 +1,10 @@
 //! The entry: text in, a program and diagnostics out.
 
-use ferrane_diag::{Code, Diagnostic, Diagnostics, Span};
+use ferrane_diag::{Diagnostic, Diagnostics, Span};
 
 use super::foreign;
 use super::reader::Reader;
+use crate::codes;
 use crate::program::Program;
 use crate::weights::{Strictness, Weights};
 
@@ -26,7 +27,8 @@ pub enum Types {
     /// Errors.
     #[default]
     Check,
-    /// Nothing: the declared types stand. For formatting; published files exist whose types are wrong.
+    /// Nothing: the declared types stand. For formatting; published files exist whose types are
+    /// wrong.
     Trust,
 }
 
@@ -50,10 +52,12 @@ pub struct Parsed {
     pub diagnostics: Diagnostics,
 }
 
-/// Reads a program. Blob files are looked up in `weights`, which the program's own store starts from; they are read strictly.
+/// Reads a program. Blob files are looked up in `weights`, which the program's own store starts
+/// from; they are read strictly.
 ///
 /// # Errors
-/// Everything that is wrong with the text, its types and its weights. Warnings alone are no error; [`parse_with`] gives them.
+/// Everything that is wrong with the text, its types and its weights. Warnings alone are no error;
+/// [`parse_with`] gives them.
 pub fn parse(text: impl AsRef<[u8]>, weights: &Weights) -> Result<Program, Diagnostics> {
     let parsed = parse_with(text, weights, Options::default());
     parsed.program.ok_or(parsed.diagnostics)
@@ -63,18 +67,18 @@ pub fn parse(text: impl AsRef<[u8]>, weights: &Weights) -> Result<Program, Diagn
 pub fn parse_with(text: impl AsRef<[u8]>, weights: &Weights, options: Options) -> Parsed {
     let bytes = text.as_ref();
     let refuse = |d: Diagnostic| Parsed { program: None, diagnostics: d.into() };
-    if let Some(d) = foreign::recognise(bytes) {
+    if let Some(d) = foreign::recognize(bytes) {
         return refuse(d);
     }
     if bytes.len() > MAX_TEXT {
         let message = format!("the text has {} bytes, more than {MAX_TEXT}", bytes.len());
-        return refuse(Diagnostic::error(Code(104), None, message));
+        return refuse(Diagnostic::error(codes::TOO_LARGE, None, message));
     }
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(e) => {
             let at = e.valid_up_to();
-            return refuse(Diagnostic::error(Code(101), Span::new(at, at + 1), "the text is no UTF-8"));
+            return refuse(Diagnostic::error(codes::NOT_TEXT, Span::new(at, at + 1), "the text is no UTF-8"));
         }
     };
     let mut reader = Reader::new(text, weights, options);

@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use super::number;
+use crate::opset::OpsetTag;
 use crate::program::{Arg, BlockId, Constant, DataType, Dialect, Dim, Function, OpId, Payload, Program, Type, ValueId};
 use crate::weights::{Weights, unpack};
 
 /// The text of a program in its dialect, ending in a line break.
 ///
-/// `buildInfo` stays on one line, because Apple's reader wants it so (mil-text §7). Broken ids and constants, which
-/// [`crate::verify`] refuses, print as `?`.
+/// `buildInfo` stays on one line, because Apple's reader wants it so (mil-text §7). Broken ids and
+/// constants, which [`crate::verify`] refuses, print as `?`.
 pub fn print(program: &Program) -> String {
     let mut p = Printer { out: String::new(), dialect: program.dialect, weights: &program.weights };
     p.program(program);
@@ -46,7 +47,7 @@ impl Printer<'_> {
         self.out.push_str("}\n");
     }
 
-    fn function(&mut self, f: &Function, opset: &str, body: BlockId) {
+    fn function(&mut self, f: &Function, opset: &OpsetTag, body: BlockId) {
         let _ = write!(self.out, "    func {}<{opset}>(", f.name);
         self.parameters(f, &f.inputs);
         self.out.push(')');

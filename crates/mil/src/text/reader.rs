@@ -1,9 +1,10 @@
 //! The state of the reader: tokens, what was told, and the names that are in scope.
 //!
-//! Text comes from anywhere. Depth, extents, the number of diagnostics and the memory that literals may take are bounded, and
-//! every loop takes a token; so the reader ends, and it does not panic. Recovery follows one rule: a mistake is told once, and
-//! what depends on it is not told. A value whose type could not be read is *lost*: its name is known, its uses are silent. A value
-//! whose statement was wrong has the type that the text gives it.
+//! Text comes from anywhere. Depth, extents, the number of diagnostics and the memory that literals
+//! may take are bounded, and every loop takes a token; so the reader ends, and it does not panic.
+//! Recovery follows one rule: a mistake is told once, and what depends on it is not told. A value
+//! whose type could not be read is *lost*: its name is known, its uses are silent. A value whose
+//! statement was wrong has the type that the text gives it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +13,8 @@ use ferrane_diag::{Code, Diagnostic, Diagnostics, Span, nearest};
 use super::check::Doubt;
 use super::lex::{Kind, Lexer, Token};
 use super::parse::Options;
-use crate::ops::Opset;
+use crate::codes;
+use crate::opset::Opset;
 use crate::program::{Function, Type, Value, ValueDef, ValueId};
 use crate::weights::Weights;
 
@@ -66,7 +68,8 @@ pub(super) struct Reader<'a> {
     /// `None` for a tag that is no opset.
     pub(super) opset: Option<Opset>,
     scope: HashMap<&'a str, Meaning>,
-    /// Values whose names were given again, against the rules: they are seen again where the other value's block ends.
+    /// Values whose names were given again, against the rules: they are seen again where the other
+    /// value's block ends.
     hidden: Vec<(&'a str, ValueId)>,
     unbound: Vec<Unbound<'a>>,
     /// Results whose declared types may do no harm; see [`Reader::settle`].
@@ -169,7 +172,8 @@ impl<'a> Reader<'a> {
         self.unexpected(&format!("`{}`", punct as char))
     }
 
-    /// The `;` behind a statement or a function. Where a new line goes on without it, only it is missing.
+    /// The `;` behind a statement or a function. Where a new line goes on without it, only it is
+    /// missing.
     pub(super) fn semicolon(&mut self) -> Read<()> {
         if self.eat(b';') {
             return Ok(());
@@ -180,7 +184,7 @@ impl<'a> Reader<'a> {
             self.ended |= self.token.kind == Kind::End;
             let last = self.last.of(self.whole());
             let shown: String = last.chars().take(30).collect();
-            let mut d = Diagnostic::error(Code(102), self.last, format!("expected `;` behind `{shown}`"));
+            let mut d = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.last, format!("expected `;` behind `{shown}`"));
             if shown.len() == last.len() {
                 d = d.suggest(self.last, format!("{last};"));
             }
@@ -212,8 +216,8 @@ impl<'a> Reader<'a> {
         self.diagnostics.push(diagnostic);
     }
 
-    pub(super) fn fail<T>(&mut self, code: u16, span: Span, message: impl Into<String>) -> Read<T> {
-        self.tell(Diagnostic::error(Code(code), span, message));
+    pub(super) fn fail<T>(&mut self, code: Code, span: Span, message: impl Into<String>) -> Read<T> {
+        self.tell(Diagnostic::error(code, span, message));
         Err(Stop)
     }
 
@@ -236,7 +240,7 @@ impl<'a> Reader<'a> {
             return Err(Stop);
         }
         let message = format!("expected {wanted}, found {}", self.found());
-        let mut d = Diagnostic::error(Code(102), self.token.span, message);
+        let mut d = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.token.span, message);
         if self.token.kind == Kind::Unknown && matches!(self.text(self.token), "'" | "“" | "”" | "‘" | "’") {
             d = d.note(None, "strings stand in straight double quotes");
         }
@@ -247,7 +251,7 @@ impl<'a> Reader<'a> {
     /// One of a few words that must stand here; another one may be meant.
     pub(super) fn unexpected_word<T>(&mut self, wanted: &str, words: &[&str]) -> Read<T> {
         let message = format!("expected {wanted}, found {}", self.found());
-        let mut d = Diagnostic::error(Code(102), self.token.span, message);
+        let mut d = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.token.span, message);
         if let Some(near) = nearest(self.text(self.token), words.iter().copied()) {
             d = d.suggest(self.token.span, near);
         }
@@ -255,7 +259,8 @@ impl<'a> Reader<'a> {
         Err(Stop)
     }
 
-    /// Changes when something was told, or would have been if it were not the consequence of something else.
+    /// Changes when something was told, or would have been if it were not the consequence of
+    /// something else.
     pub(super) fn mark(&self) -> usize {
         self.diagnostics.len() + self.diagnostics.left_out() + self.silent + self.unbound.len()
     }
@@ -269,21 +274,24 @@ impl<'a> Reader<'a> {
         self.diagnostics.is_full() && self.diagnostics.has_errors()
     }
 
-    /// What was told and silenced so far becomes silent for [`Reader::mark`]: a mistake that is no error of its own.
+    /// What was told and silenced so far becomes silent for [`Reader::mark`]: a mistake that is no
+    /// error of its own.
     pub(super) fn silence(&mut self) {
         self.silent += 1;
     }
 
     // Recovery.
 
-    /// To the end of one item of a list that is closed by `close`: before the `,` that the next item follows, or before the
-    /// closing bracket. `nest` is the nesting inside of the list; `item` says whether an item may start at a token that `Kind`
-    /// follows. Stops also where the list cannot go on.
+    /// To the end of one item of a list that is closed by `close`: before the `,` that the next
+    /// item follows, or before the closing bracket. `nest` is the nesting inside of the list;
+    /// `item` says whether an item may start at a token that `Kind` follows. Stops also where the
+    /// list cannot go on.
     pub(super) fn skip_item(&mut self, nest: i64, close: u8, item: impl Fn(&Self, Kind) -> bool) -> Read<()> {
         loop {
             match self.token.kind {
                 Kind::End | Kind::OpenString | Kind::Punct(b';') => return Err(Stop),
-                // Behind these brackets a list is over, also where another bracket was forgotten in it.
+                // Behind these brackets a list is over, also where another bracket was forgotten in
+                // it.
                 Kind::Punct(b)
                     if b == close
                         && (self.nest <= nest || matches!(self.following(), Kind::Punct(b'{' | b'[' | b';'))) =>
@@ -308,7 +316,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// To the next statement: behind a `;`, behind a line that a string left open, or before the `}` that closes the body.
+    /// To the next statement: behind a `;`, behind a line that a string left open, or before the
+    /// `}` that closes the body.
     pub(super) fn skip_statement(&mut self, start: Span) {
         let mut depth = 0usize;
         // A statement that failed at its first token must not be tried again.
@@ -326,7 +335,8 @@ impl<'a> Reader<'a> {
                     self.advance();
                     return;
                 }
-                // Behind `)` a nested block opens; other braces belong to literals. A block's end is followed by its results.
+                // Behind `)` a nested block opens; other braces belong to literals. A block's end
+                // is followed by its results.
                 Kind::Punct(b'{') if self.last.of(self.whole()) == ")" => depth += 1,
                 Kind::Punct(b'}') if self.following() == Kind::Arrow || self.following() == Kind::End => {
                     if depth == 0 {
@@ -353,7 +363,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn define(&mut self, name: &'a str, span: Span, ty: Type, def: ValueDef) -> ValueId {
         let id = ValueId(self.function.values.len() as u32);
-        let twice = || Diagnostic::error(Code(201), span, format!("two values are named `{name}`"));
+        let twice = || Diagnostic::error(codes::INVALID_NAME, span, format!("two values are named `{name}`"));
         match self.scope.insert(name, Meaning::Value(id)) {
             Some(Meaning::Value(first)) => {
                 self.hidden.push((name, first));
@@ -407,7 +417,7 @@ impl<'a> Reader<'a> {
             }
             Some(Meaning::Ended) => {
                 let message = format!("`{name}` is not defined here: it belongs to a nested block that has ended");
-                self.tell(Diagnostic::error(Code(202), span, message));
+                self.tell(Diagnostic::error(codes::UNDEFINED_VALUE, span, message));
                 return None;
             }
             None => {}
@@ -447,9 +457,11 @@ impl<'a> Reader<'a> {
             _ => None,
         };
         let d = match later {
-            Some(place) => Diagnostic::error(Code(202), span, format!("`{name}` is not defined here, but later"))
-                .note(place, "ops run in the order of the text; this is its definition"),
-            None => Diagnostic::error(Code(202), span, format!("`{name}` is not defined here")),
+            Some(place) => {
+                Diagnostic::error(codes::UNDEFINED_VALUE, span, format!("`{name}` is not defined here, but later"))
+                    .note(place, "ops run in the order of the text; this is its definition")
+            }
+            None => Diagnostic::error(codes::UNDEFINED_VALUE, span, format!("`{name}` is not defined here")),
         };
         self.tell(match suggestion {
             Some(near) if later.is_none() => d.suggest(span, near),
@@ -459,14 +471,15 @@ impl<'a> Reader<'a> {
 
     // Memory.
 
-    /// Literals repeat the types of their parts in memory, not in text; that must not grow faster than the text.
+    /// Literals repeat the types of their parts in memory, not in text; that must not grow faster
+    /// than the text.
     pub(super) fn spend(&mut self, nodes: usize, span: Span) -> Read<()> {
         match self.budget.checked_sub(nodes) {
             Some(rest) => {
                 self.budget = rest;
                 Ok(())
             }
-            None => self.fail(104, span, "the literals of this text have too many nested types"),
+            None => self.fail(codes::TOO_LARGE, span, "the literals of this text have too many nested types"),
         }
     }
 }

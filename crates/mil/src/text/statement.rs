@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use ferrane_diag::{Code, Diagnostic, Span};
+use ferrane_diag::{Diagnostic, Span};
 
 use super::function::Named;
 use super::lex::Kind;
 use super::reader::{Read, Reader, Stop};
+use crate::codes;
 use crate::ops::{self, OpDef};
 use crate::program::{Arg, Block, BlockId, Op, OpId, Type, ValueDef};
 use crate::verify::MAX_DEPTH;
@@ -134,7 +135,7 @@ impl<'a> Reader<'a> {
         for (result, ty) in results.iter().zip(&types) {
             let message = format!("the result `{}` needs its type", result.name);
             let typed = format!("{} {}", self.spelled(ty), result.name);
-            self.tell(Diagnostic::error(Code(102), result.span, message).suggest(result.span, typed));
+            self.tell(Diagnostic::error(codes::UNEXPECTED_TOKEN, result.span, message).suggest(result.span, typed));
         }
         types
     }
@@ -142,12 +143,13 @@ impl<'a> Reader<'a> {
     fn untyped_call(&mut self, results: &[Named<'a>]) -> Vec<Type> {
         for result in results.iter().filter(|r| r.ty.is_none()) {
             let message = format!("the result `{}` needs its type", result.name);
-            self.tell(Diagnostic::error(Code(102), result.span, message));
+            self.tell(Diagnostic::error(codes::UNEXPECTED_TOKEN, result.span, message));
         }
         Vec::new()
     }
 
-    /// `op(args)[attributes] blocks;` The op is placed in the arena before its nested blocks, whose ops come behind it.
+    /// `op(args)[attributes] blocks;` The op is placed in the arena before its nested blocks, whose
+    /// ops come behind it.
     fn call(&mut self, id: OpId, depth: usize) -> Read<(Op, Places<'a>)> {
         // A place for the op, also if reading it fails.
         self.function.ops.push(Op {
@@ -185,7 +187,9 @@ impl<'a> Reader<'a> {
                 Ok(Some(a)) if places.arguments.contains_key(a.name) => {
                     let message = format!("op `{shown}` is given the argument `{}` twice", a.name);
                     let first = places.arguments.get(a.name).map(|(name, _)| *name);
-                    self.tell(Diagnostic::error(Code(207), a.places.0, message).note(first, "the first one"));
+                    self.tell(
+                        Diagnostic::error(codes::DUPLICATE_ARGUMENT, a.places.0, message).note(first, "the first one"),
+                    );
                 }
                 Ok(Some(a)) => {
                     places.arguments.insert(a.name, a.places);
@@ -206,7 +210,7 @@ impl<'a> Reader<'a> {
     fn nested(&mut self, depth: usize) -> Read<BlockId> {
         let open = self.expect(b'(')?;
         if depth > MAX_DEPTH {
-            return self.fail(104, open, format!("blocks nest deeper than {MAX_DEPTH}"));
+            return self.fail(codes::TOO_LARGE, open, format!("blocks nest deeper than {MAX_DEPTH}"));
         }
         let id = BlockId(self.function.blocks.len() as u32);
         self.function.blocks.push(Block::default());
@@ -238,7 +242,7 @@ impl<'a> Reader<'a> {
         }
         let (name, span) = self.ident("an argument")?;
         if self.at(b':') {
-            let d = Diagnostic::error(Code(102), self.token.span, "an argument's value follows `=`");
+            let d = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.token.span, "an argument's value follows `=`");
             self.tell(d.suggest(self.token.span, " ="));
             self.advance();
         } else {
@@ -263,7 +267,11 @@ impl<'a> Reader<'a> {
         if !self.at(b',') && !self.at(b')') {
             return self.unexpected("`=`");
         }
-        let mut d = Diagnostic::error(Code(106), span, format!("the arguments of `{shown}` are given by name"));
+        let mut d = Diagnostic::error(
+            codes::POSITIONAL_ARGUMENT,
+            span,
+            format!("the arguments of `{shown}` are given by name"),
+        );
         if let Some(first) = def.and_then(|def| def.params.first())
             && span.of(self.whole()).len() < 200
         {
@@ -282,7 +290,7 @@ impl<'a> Reader<'a> {
                 self.expect(b')')?;
                 if values.is_empty() && self.mark() == before {
                     let message = format!("the list `{name}` of `{shown}` is empty");
-                    self.tell(Diagnostic::error(Code(208), open.to(self.last), message));
+                    self.tell(Diagnostic::error(codes::ARGUMENT_TYPE, open.to(self.last), message));
                     return Ok(None);
                 }
                 Ok(Some(Arg::List(values)))
@@ -308,7 +316,7 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let message = format!("calls do not nest: the result of `{name}` needs a name, in a statement before this one");
-        self.fail(102, span, message)
+        self.fail(codes::UNEXPECTED_TOKEN, span, message)
     }
 
     /// A literal without its type.
@@ -324,7 +332,7 @@ impl<'a> Reader<'a> {
         });
         if let Some(values) = values {
             let message = format!("the values of the list `{name}` stand in parentheses");
-            let d = Diagnostic::error(Code(102), span, message);
+            let d = Diagnostic::error(codes::UNEXPECTED_TOKEN, span, message);
             self.tell(if values.len() < 200 { d.suggest(span, format!("({values})")) } else { d });
             return Ok(None);
         }
@@ -342,7 +350,7 @@ impl<'a> Reader<'a> {
             _ if self.verbose => format!("tensor<{dtype}, []>({written})"),
             _ => format!("{dtype}({written})"),
         };
-        let d = Diagnostic::error(Code(107), span, message);
+        let d = Diagnostic::error(codes::UNTYPED_LITERAL, span, message);
         self.tell(if written.len() < 200 { d.suggest(span, typed) } else { d });
         Ok(None)
     }

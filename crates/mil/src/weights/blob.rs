@@ -1,8 +1,10 @@
-//! Weight blob files, version 2: the writer, and a strict and a lenient reader (weight-blob §1, §4, §6).
+//! Weight blob files, version 2: the writer, and a strict and a lenient reader (weight-blob §1, §4,
+//! §6).
 //!
-//! A file is a 64-byte header and 64-byte aligned records; text refers to a record by the offset of its metadata. The strict
-//! reader refuses whatever the format does not allow. The lenient one trusts the record at the referenced offset and tells what
-//! is odd: files in the wild hold zero sizes and offsets, wrong types and counts.
+//! A file is a 64-byte header and 64-byte aligned records; text refers to a record by the offset of
+//! its metadata. The strict reader refuses whatever the format does not allow. The lenient one
+//! trusts the record at the referenced offset and tells what is odd: files in the wild hold zero
+//! sizes and offsets, wrong types and counts.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -45,7 +47,8 @@ pub fn from_code(code: u32) -> Option<DataType> {
     CODES.iter().find(|(_, c)| *c == code).map(|(d, _)| *d)
 }
 
-/// What is wrong with a blob file. The same kinds are errors of the strict reader and warnings of the lenient one.
+/// What is wrong with a blob file. The same kinds are errors of the strict reader and warnings of
+/// the lenient one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -129,8 +132,8 @@ fn u64_at(b: &[u8], at: usize) -> u64 {
     u64::from(u32_at(b, at)) | u64::from(u32_at(b, at + 4)) << 32
 }
 
-/// Finds the payload of `elements` elements of `dtype` in the record at `offset`. Gives its place in the file and, from the
-/// lenient reader, what was odd.
+/// Finds the payload of `elements` elements of `dtype` in the record at `offset`. Gives its place
+/// in the file and, from the lenient reader, what was odd.
 ///
 /// # Errors
 /// Strict: any mismatch. Lenient: no record there, or not enough bytes.
@@ -171,7 +174,8 @@ pub fn find(
         if end <= len { Ok(start..end) } else { Err(fail) }
     };
     let declared = place(record.offset);
-    // A payload lies behind some metadata; a smaller offset, or one beyond the file, was never written by a tool that knew.
+    // A payload lies behind some metadata; a smaller offset, or one beyond the file, was never
+    // written by a tool that knew.
     let behind = offset + ALIGNMENT as u64;
     let is_behind = record.offset >= behind || record.offset >= 2 * ALIGNMENT as u64;
     if strictness == Strictness::Strict {
@@ -196,8 +200,8 @@ pub fn find(
     Ok((range, odd))
 }
 
-/// Every record of a file that follows the format, in file order with the offset of its metadata. Reserved words are not looked
-/// at: old files hold anything there.
+/// Every record of a file that follows the format, in file order with the offset of its metadata.
+/// Reserved words are not looked at: old files hold anything there.
 ///
 /// # Errors
 /// The first thing that the format does not allow.
@@ -260,8 +264,8 @@ impl Writer {
         Writer { bytes, count }
     }
 
-    /// Appends a record of `elements` elements, packed; gives the offset of its metadata, which text refers to. An element type
-    /// without a number in the format gets 0.
+    /// Appends a record of `elements` elements, packed; gives the offset of its metadata, which
+    /// text refers to. An element type without a number in the format gets 0.
     pub fn add(&mut self, dtype: DataType, payload: &[u8], elements: usize) -> u64 {
         let offset = align(self.bytes.len() as u64);
         self.bytes.resize(offset as usize, 0);
@@ -278,8 +282,9 @@ impl Writer {
     }
 }
 
-/// Writes a whole file of records, `(type, elements, payload)`, payloads from where they lie. The offset of a record is what
-/// [`align`] gives for the end of the one before it, of the header for the first.
+/// Writes a whole file of records, `(type, elements, payload)`, payloads from where they lie. The
+/// offset of a record is what [`align`] gives for the end of the one before it, of the header for
+/// the first.
 pub(crate) fn write(out: &mut impl Write, records: &[(DataType, usize, &[u8])]) -> io::Result<()> {
     out.write_all(&header(records.len() as u32))?;
     let mut end = ALIGNMENT as u64;
@@ -315,8 +320,8 @@ fn record(offset: u64, dtype: DataType, payload: &[u8], elements: usize) -> [u8;
     record
 }
 
-/// Packs integers of a type of at most eight bits: element `i` takes the bits from `i·b`, counted from the least significant bit of
-/// byte 0. Values are cut to the type's width.
+/// Packs integers of a type of at most eight bits: element `i` takes the bits from `i·b`, counted
+/// from the least significant bit of byte 0. Values are cut to the type's width.
 pub fn pack(dtype: DataType, values: &[i64]) -> Vec<u8> {
     let width = dtype.bits().unwrap_or(8).min(8);
     let mut bytes = vec![0u8; (values.len() * width).div_ceil(8)];
@@ -331,7 +336,8 @@ pub fn pack(dtype: DataType, values: &[i64]) -> Vec<u8> {
     bytes
 }
 
-/// The first `count` integers of packed bytes (fewer if the bytes end before); int4 is two's complement.
+/// The first `count` integers of packed bytes (fewer if the bytes end before); int4 is two's
+/// complement.
 pub fn unpack(dtype: DataType, bytes: &[u8], count: usize) -> Vec<i64> {
     let width = dtype.bits().unwrap_or(8).min(8);
     let signed = |raw: u8| i64::from(if dtype == DataType::Int4 && raw & 8 != 0 { raw as i8 - 16 } else { raw as i8 });
@@ -339,7 +345,8 @@ pub fn unpack(dtype: DataType, bytes: &[u8], count: usize) -> Vec<i64> {
     (0..count).map_while(element).collect()
 }
 
-/// Field `i` of `width` bits, at most eight, counted from the least significant bit of byte 0. `None` behind the end.
+/// Field `i` of `width` bits, at most eight, counted from the least significant bit of byte 0.
+/// `None` behind the end.
 pub fn field(bytes: &[u8], width: usize, i: usize) -> Option<u8> {
     let at = i.checked_mul(width)?;
     let low = u16::from(*bytes.get(at / 8)?);

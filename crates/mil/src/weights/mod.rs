@@ -1,8 +1,9 @@
 //! The weights of a program: an append-only store of blob records over opened blob files.
 //!
-//! A record knows the file and offset that text names (`@model_path/weights/x.bin`, 64), so printing and packaging agree with
-//! what was compiled. Opened files are shared or mapped, never copied; records that were added lie behind the files' own.
-//! Cloning is cheap: records share their bytes. See weight-blob for the file format.
+//! A record knows the file and offset that text names (`@model_path/weights/x.bin`, 64), so
+//! printing and packaging agree with what was compiled. Opened files are shared or mapped, never
+//! copied; records that were added lie behind the files' own. Cloning is cheap: records share their
+//! bytes. See weight-blob for the file format.
 
 pub mod blob;
 mod only;
@@ -31,7 +32,8 @@ pub enum Bytes {
 }
 
 impl Bytes {
-    /// A part of them: of a mapped file it shares the mapping, else it is a copy. `None` if the range does not lie inside.
+    /// A part of them: of a mapped file it shares the mapping, else it is a copy. `None` if the
+    /// range does not lie inside.
     pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
         match self {
             Bytes::Shared(b) => b.get(range).map(|part| Bytes::Shared(part.into())),
@@ -121,8 +123,9 @@ impl Weights {
         Weights::default()
     }
 
-    /// Appends a record to the blob file that text knows under this path; its offset is 64 in a file of its own. `bytes` are
-    /// whole elements; for sub-byte types that fill no whole byte see [`Weights::add_packed`].
+    /// Appends a record to the blob file that text knows under this path; its offset is 64 in a
+    /// file of its own. `bytes` are whole elements; for sub-byte types that fill no whole byte see
+    /// [`Weights::add_packed`].
     pub fn add(&mut self, file: &str, dtype: DataType, bytes: impl Into<Arc<[u8]>>) -> WeightId {
         let bytes = bytes.into();
         let elements = bytes.len() * 8 / dtype.bits().unwrap_or(8);
@@ -145,8 +148,8 @@ impl Weights {
         self.push(Record { file: file.to_string(), offset, dtype, elements, data: Data::Own(bytes) }, Origin::Added)
     }
 
-    /// Opens a blob file under the path that text uses. Nothing is read yet. A file already opened under this path is replaced
-    /// for later look-ups; records found in it keep their bytes.
+    /// Opens a blob file under the path that text uses. Nothing is read yet. A file already opened
+    /// under this path is replaced for later look-ups; records found in it keep their bytes.
     pub fn open_file(&mut self, path: &str, bytes: impl Into<Bytes>) {
         let replaced = Arc::make_mut(&mut self.files).insert(path.to_string(), bytes.into());
         if replaced.is_some() {
@@ -155,11 +158,12 @@ impl Weights {
         }
     }
 
-    /// The record that text means by `path` and `offset`: one that was added or found before, or one of an opened file. Gives,
-    /// from the lenient reader, what was odd.
+    /// The record that text means by `path` and `offset`: one that was added or found before, or
+    /// one of an opened file. Gives, from the lenient reader, what was odd.
     ///
     /// # Errors
-    /// `Ok(None)` when there is no such file; a [`BlobError`] when the record cannot be read as that.
+    /// `Ok(None)` when there is no such file; a [`BlobError`] when the record cannot be read as
+    /// that.
     pub fn find(
         &mut self,
         path: &str,
@@ -194,8 +198,8 @@ impl Weights {
         Ok(Some((id, odd)))
     }
 
-    /// A record that text names and nobody has: [`Weights::bytes`] is `None`. Programs with such records can be printed and
-    /// checked, not compiled.
+    /// A record that text names and nobody has: [`Weights::bytes`] is `None`. Programs with such
+    /// records can be printed and checked, not compiled.
     pub fn add_absent(&mut self, path: &str, offset: u64, dtype: DataType, elements: usize) -> WeightId {
         let key = Key { file: path.to_string(), offset, what: Some((dtype, elements)), origin: Origin::Absent };
         if let Some(id) = self.index.get(&key) {
@@ -255,8 +259,9 @@ impl Weights {
         self.records.is_empty()
     }
 
-    /// The complete blob file for each path, in the order of paths: what an engine or a package is given. A file that was opened
-    /// and not added to is shared as it is, also where its header is odd; others are written.
+    /// The complete blob file for each path, in the order of paths: what an engine or a package is
+    /// given. A file that was opened and not added to is shared as it is, also where its header is
+    /// odd; others are written.
     pub fn files(&self) -> Vec<(String, Bytes)> {
         let mut paths: Vec<&str> = self.files.keys().map(String::as_str).collect();
         paths.extend(self.ends.keys().map(String::as_str));

@@ -83,7 +83,8 @@ fn hand_made_files_need_leniency() {
         let id = crate::id(&folder, &path);
         let strict = records(&blob);
         suite.case(&format!("{id}:strict"), if strict.is_err() { Ok(()) } else { Err("accepted".into()) });
-        // Every record that starts with the sentinel is found; where a size is missing the rest of the file is the payload.
+        // Every record that starts with the sentinel is found; where a size is missing the rest of
+        // the file is the payload.
         let starts = (0..blob.len().saturating_sub(63)).filter(|&i| metadata(&blob, i as u64).is_ok());
         for at in starts {
             let size = metadata(&blob, at as u64).unwrap().size as usize;

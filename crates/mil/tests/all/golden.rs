@@ -1,7 +1,9 @@
-//! What the reader says of published programs that are wrong, line by line: `filetests/golden/*.txt`.
+//! What the reader says of published programs that are wrong, line by line:
+//! `filetests/golden/*.txt`.
 //!
-//! A golden holds the name and the size of the file it is about, and place, code and message of everything that is told; the
-//! files themselves are data. `FERRANE_BLESS=1` writes the goldens anew. A file without a golden is not looked at here.
+//! A golden holds the name and the size of the file it is about, and place, code and message of
+//! everything that is told; the files themselves are data. `FERRANE_BLESS=1` writes the goldens
+//! anew. A file without a golden is not looked at here.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -97,7 +97,8 @@ fn result_types_are_those_of_coremltools() {
     suite.finish();
 }
 
-/// Builds one op over fp16 inputs of these shapes (by argument) and constants; gives the shape of its result or the reason.
+/// Builds one op over fp16 inputs of these shapes (by argument) and constants; gives the shape of
+/// its result or the reason.
 fn shape_of(op: &str, inputs: &[(&str, &[usize])], constants: &[(&str, Constant)]) -> Result<Vec<usize>, String> {
     let mut b = Builder::new("main", "ios18");
     let mut args: Vec<(&str, Arg)> = Vec::new();

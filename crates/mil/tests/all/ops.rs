@@ -1,5 +1,5 @@
-//! Types of results against those that coremltools 9.0 infers for the same calls, family by family; control flow, lists and
-//! states against what their ops mean.
+//! Types of results against those that coremltools 9.0 infers for the same calls, family by family;
+//! control flow, lists and states against what their ops mean.
 
 use ferrane_mil::{Arg, Builder, Constant, DataType, Dim, Type, Weights, ops, parse};
 
@@ -10,7 +10,8 @@ fn tensor(text: &str) -> Type {
     Type::Tensor { dtype, shape: shape.split(',').filter(|d| !d.is_empty()).map(extent).collect() }
 }
 
-/// `'text'`, `true`, `[true,false]`, `[1,2]`, `u2` (uint32), `1.5` (fp32), `1.5h` (fp16), `3`, and `fp16[2,3]` of zeros.
+/// `'text'`, `true`, `[true,false]`, `[1,2]`, `u2` (uint32), `1.5` (fp32), `1.5h` (fp16), `3`, and
+/// `fp16[2,3]` of zeros.
 fn constant(text: &str) -> Constant {
     if let Some(text) = text.strip_prefix('\'') {
         return Constant::string(text.trim_end_matches('\''));
@@ -40,7 +41,8 @@ fn constant(text: &str) -> Constant {
     }
 }
 
-/// The result types of a call: `name:type` is an input (several joined by `|`), `name=value` a constant.
+/// The result types of a call: `name:type` is an input (several joined by `|`), `name=value` a
+/// constant.
 fn call(op: &str, opset: u16, arguments: &str) -> Result<String, String> {
     let mut b = Builder::new("main", &format!("ios{opset}"));
     let mut args: Vec<(&str, Arg)> = Vec::new();

@@ -1,4 +1,5 @@
-//! Containers: those that others wrote, programs of our own there and back, and bytes that are no container.
+//! Containers: those that others wrote, programs of our own there and back, and bytes that are no
+//! container.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -136,7 +137,8 @@ fn a_neural_network_is_no_program() {
     assert!(matches!(open(&path), Err(PackageError::Model { .. })));
 }
 
-/// One constant of each element type, inline and long enough for the file, and records in two files.
+/// One constant of each element type, inline and long enough for the file, and records in two
+/// files.
 fn program_of_constants(opset: &str) -> Program {
     let mut b = Builder::new("main", opset);
     let x = b.input("x", Type::tensor(DataType::Fp32, &[2])).unwrap();
@@ -181,7 +183,8 @@ fn constants_of_every_type_survive() {
             let constant = main.constant(ferrane_mil::ValueId(value as u32)).unwrap();
             matches!(constant, Constant::Tensor { payload: Payload::Weight(_), .. })
         };
-        // coremltools 9.0 `should_use_weight_file`: ten elements, four types, others from iOS 18 on.
+        // coremltools 9.0 `should_use_weight_file`: ten elements, four types, others from iOS 18
+        // on.
         assert!(stored("fp16_13") && stored("uint8_13") && stored("w0") && !stored("fp16_5") && !stored("bool_13"));
         assert!(stored("int32_13") == (opset == "ios18") && stored("uint3_13") == (opset == "ios18"));
         // One file, whatever the program had.
@@ -200,7 +203,8 @@ fn constants_of_every_type_survive() {
     }
 }
 
-/// Functions, specialisations, states, nested blocks, aggregates, lists of one, unknown ops: all that text can say.
+/// Functions, specializations, states, nested blocks, aggregates, lists of one, unknown ops: all
+/// that text can say.
 const ALL_SORTS: &str = r#"program(1.3)
 [buildInfo = dict<string, string>({{"k", "v"}}), shapes = tuple<tensor<int32, [2]>, list<string, 2>>(([1, 2], ["a", "b"]))]
 {
@@ -354,7 +358,8 @@ fn header(number: u64, content: usize) -> Vec<u8> {
     [varint(number << 3 | 2), varint(content as u64)].concat()
 }
 
-/// So many messages inside each other; `before` gives what stands before the bytes of the inner ones.
+/// So many messages inside each other; `before` gives what stands before the bytes of the inner
+/// ones.
 fn nested(depth: usize, before: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
     let mut length = 0;
     let mut parts = Vec::new();

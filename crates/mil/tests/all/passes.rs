@@ -1,4 +1,5 @@
-//! What passes may touch: blocks, bodies, functions, names, weights. That results stay the same is tested with the emulator.
+//! What passes may touch: blocks, bodies, functions, names, weights. That results stay the same is
+//! tested with the emulator.
 
 use ferrane_mil::passes::{self, Pipeline, Report};
 use ferrane_mil::{Constant, Evaluate, Function, MilError, Op, Opset, Program, Weights, check, parse, print, verify};
@@ -114,7 +115,8 @@ fn nested_blocks_see_what_is_around_them_and_nothing_else() {
             tensor<fp16, [2]> g = abs(x = a);
             tensor<fp16, [2]> h = add(x = c, y = g);
         } -> (h);"#;
-    // `b` is `a`; `f` is not `d`, nor `g` either of them: neither is there when the other is needed.
+    // `b` is `a`; `f` is not `d`, nor `g` either of them: neither is there when the other is
+    // needed.
     becomes(
         &["common_subexpressions", "identity", "dead_code"],
         text,
@@ -239,7 +241,8 @@ fn published_programs_stay_valid_under_every_pass() {
     suite.finish();
 }
 
-/// Every pass alone and all together: what comes out verifies, prints to what reads back, and has the same ports.
+/// Every pass alone and all together: what comes out verifies, prints to what reads back, and has
+/// the same ports.
 fn keeps_valid(program: &Program) -> Result<(), String> {
     let alone = passes::all().iter().map(|p| Pipeline::new([*p]));
     for pipeline in alone.chain([Pipeline::simplify(), Pipeline::new(passes::all().iter().copied())]) {
@@ -271,7 +274,8 @@ proptest::proptest! {
 
     #[test]
     fn any_program_of_names_survives(edges in proptest::collection::vec((0usize..8, 0usize..40, 0usize..40), 1..60)) {
-        // Ops over one type, reading anything before them: every pass that shares and removes has something to do.
+        // Ops over one type, reading anything before them: every pass that shares and removes has
+        // something to do.
         let mut b = ferrane_mil::Builder::new("main", "ios18");
         let ty = ferrane_mil::Type::tensor(ferrane_mil::DataType::Fp16, &[2, 2]);
         let mut values = vec![b.input("x", ty.clone()).unwrap(), b.input("y", ty).unwrap()];

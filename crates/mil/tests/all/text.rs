@@ -2,7 +2,9 @@
 
 use ferrane_diag::{Code, Source};
 use ferrane_mil::text::convert;
-use ferrane_mil::{Constant, DataType, Dialect, Missing, Options, Type, Weights, parse, parse_with, print};
+use ferrane_mil::{
+    Constant, DataType, Dialect, Missing, Opset, Options, Type, Weights, codes, parse, parse_with, print,
+};
 use ferrane_testdata::Suite;
 
 const KEEP: Options =
@@ -30,8 +32,8 @@ enum Outcome {
     Refused,
 }
 
-/// Text, read and checked. Only two faults are known of published files, and each must say its place. A file that Apple's compiler
-/// `compiled` has neither.
+/// Text, read and checked. Only two faults are known of published files, and each must say its
+/// place. A file that Apple's compiler `compiled` has neither.
 fn judge(text: &str, compiled: bool) -> Result<Outcome, String> {
     let told = parse_with(text, &Weights::new(), KEEP).diagnostics;
     if told.iter().any(|d| d.span.is_none_or(|s| s.start >= s.end)) {
@@ -40,10 +42,11 @@ fn judge(text: &str, compiled: bool) -> Result<Outcome, String> {
     if compiled && told.has_errors() {
         return Err(format!("refused, and Apple's compiler takes it: {told}"));
     }
-    let code = |c: u16| told.iter().filter(|d| d.code == Code(c)).count();
-    let loose = code(106) + code(107);
+    let code = |c: Code| told.iter().filter(|d| d.code == c).count();
+    let loose = code(codes::POSITIONAL_ARGUMENT) + code(codes::UNTYPED_LITERAL);
     if loose > 0 {
-        // Behind those nothing but types and a bare `true` may be wrong: what else is told would be the reader's own mistake.
+        // Behind those nothing but types and a bare `true` may be wrong: what else is told would be
+        // the reader's own mistake.
         let others = told.iter().find(|d| !matches!(d.code.0, 106 | 107 | 202 | 206..=211));
         let accepted = parse_with(text, &Weights::new(), TRUST).program.is_some();
         return match others {
@@ -53,7 +56,7 @@ fn judge(text: &str, compiled: bool) -> Result<Outcome, String> {
         };
     }
     fixpoint(text, &Weights::new())?;
-    match (told.len(), code(211)) {
+    match (told.len(), code(codes::RESULT_TYPE)) {
         (0, _) => Ok(Outcome::Clean),
         // Broadcast to what is declared.
         (1, 1) if !told.has_errors() => Ok(Outcome::Clean),
@@ -75,7 +78,8 @@ fn published_programs_check_and_print_to_a_fixpoint() {
         suite.case(&id, outcome.as_ref().map(|_| ()).map_err(String::clone));
         outcomes.extend(outcome);
     }
-    // Broken files are the exception: more than a fifth of either kind means that the reader or a shape rule is broken.
+    // Broken files are the exception: more than a fifth of either kind means that the reader or a
+    // shape rule is broken.
     for (id, kind) in [("share:declared", Outcome::Declared), ("share:refused", Outcome::Refused)] {
         let count = outcomes.iter().filter(|o| **o == kind).count();
         let few = count * 5 <= outcomes.len();
@@ -246,7 +250,7 @@ fn other_formats_are_refused_as_what_they_are() {
     let folder = suite.folder().to_path_buf();
     for path in crate::files(&folder, ".mil.txt") {
         let told = parse_with(std::fs::read(&path).unwrap(), &Weights::new(), KEEP).diagnostics;
-        let known = matches!(told.iter().collect::<Vec<_>>()[..], [d] if d.code == Code(109) && d.message.contains("debug print") && !d.notes.is_empty());
+        let known = matches!(told.iter().collect::<Vec<_>>()[..], [d] if d.code == codes::FOREIGN_FORMAT && d.message.contains("debug print") && !d.notes.is_empty());
         suite.case(&crate::id(&folder, &path), if known { Ok(()) } else { Err(told.to_string()) });
     }
     suite.finish();
@@ -391,11 +395,11 @@ fn hand_made_weights_are_read_leniently_with_warnings() {
     let mut weights = Weights::new();
     weights.open_file("w", file.clone());
     let refused = parse(&text, &weights).expect_err("strict");
-    assert!(refused.iter().any(|d| d.code == Code(302)), "{refused}");
+    assert!(refused.iter().any(|d| d.code == codes::INVALID_BLOB_RECORD), "{refused}");
     let lenient = Options { strictness: ferrane_mil::Strictness::Lenient, ..Options::default() };
     let parsed = parse_with(&text, &weights, lenient);
     let program = parsed.program.expect("lenient");
-    assert!(parsed.diagnostics.iter().all(|d| d.code == Code(303)) && parsed.diagnostics.len() >= 2);
+    assert!(parsed.diagnostics.iter().all(|d| d.code == codes::ODD_BLOB_RECORD) && parsed.diagnostics.len() >= 2);
     let main = &program.functions[0];
     let w = main.constant(main.body().outputs[0]).unwrap();
     assert_eq!(w.bytes(&program.weights), Some(&[0x00, 0x3c, 0x00, 0x40][..]));
@@ -428,7 +432,10 @@ fn bodies_of_several_opsets_are_one_function() {
     let program = parse(text, &Weights::new()).unwrap_or_else(|d| panic!("{d}"));
     let main = program.function("main").unwrap();
     assert_eq!(program.functions.len(), 2);
-    assert_eq!(main.bodies.iter().map(|(o, _)| o.as_str()).collect::<Vec<_>>(), ["ios16", "ios18"]);
+    assert_eq!(
+        main.bodies.iter().map(|(tag, _)| tag.known()).collect::<Vec<_>>(),
+        [Some(Opset::IOS16), Some(Opset::IOS18)]
+    );
     // Attention is of iOS 18; only the ops that nobody knows are told.
     let told = ferrane_mil::check(main, &program.weights);
     assert!(told.iter().all(|(_, e)| matches!(e, ferrane_mil::MilError::UnknownOp { name, .. } if name.len() < 5)));
@@ -466,7 +473,8 @@ fn attributes_are_no_arguments() {
     assert_eq!(errors(cast)[0].1, "E0206");
 }
 
-/// The loop of coremltools 9.0: both blocks have the loop variables as parameters, under the same names.
+/// The loop of coremltools 9.0: both blocks have the loop variables as parameters, under the same
+/// names.
 pub const LOOP: &str = r#"program(1.3)
 {
     func main<ios18>(tensor<fp16, [2]> x, fp16 stop) {
@@ -488,10 +496,13 @@ fn blocks_beside_each_other_may_use_the_same_names() {
     let main = &program.functions[0];
     assert_eq!(main.values.iter().filter(|v| v.name == "least").count(), 3);
     // A name that is visible is taken, and behind its block no name is visible.
-    for (from, to, code) in [("fp16 least", "fp16 stop", 201), ("-> (least);\n        t", "-> (more);\n        t", 202)]
-    {
+    let cases = [
+        ("fp16 least", "fp16 stop", codes::INVALID_NAME),
+        ("-> (least);\n        t", "-> (more);\n        t", codes::UNDEFINED_VALUE),
+    ];
+    for (from, to, code) in cases {
         let told = parse(LOOP.replacen(from, to, 1), &Weights::new()).expect_err(to);
-        assert_eq!(told.iter().next().map(|d| d.code), Some(Code(code)), "{told}");
+        assert_eq!(told.iter().next().map(|d| d.code), Some(code), "{told}");
     }
     let outside = LOOP.replace("relu(x = y)", "relu(x = x_x1)");
     assert!(parse(&outside, &Weights::new()).expect_err("ended").to_string().contains("a nested block that has ended"));

@@ -12,7 +12,7 @@ use ferrane_device::{
 };
 use ferrane_mil::{DataType, Weights};
 
-use super::{Case, Outcome, Promise, Rounding, bound, expect, function, load, named, program, words};
+use super::{Case, Outcome, Promise, Rounding, expect, function, load, named, program, surfaces, words};
 
 const X: &str = "tensor<fp16, [1, 4, 1, 8]>";
 const N: usize = 32;
@@ -46,10 +46,9 @@ struct Copy {
 
 fn copying(device: &Device) -> std::result::Result<Copy, String> {
     let executable = load(device, &copy()).map_err(words)?;
-    let (bindings, surfaces) = bound(device, &executable).map_err(words)?;
-    let request = executable.prepare(bindings).map_err(words)?;
-    let (x, y) = (named(&surfaces, "x")?.clone(), named(&surfaces, "y")?.clone());
-    Ok(Copy { executable, x, y, request })
+    let bound = executable.bind(None).map_err(words)?;
+    let surface = |port| bound.surface(port).cloned().map_err(words);
+    Ok(Copy { x: surface("x")?, y: surface("y")?, request: bound.request().clone(), executable })
 }
 
 fn ramp() -> Vec<f32> {
@@ -259,10 +258,10 @@ fn loaded_twice(device: &Device, _: Rounding) -> Outcome {
     let artifact = device.compile(source, &CompileOptions::default()).map_err(words)?;
     artifact.load().and_then(|e| e.unload()).map_err(words)?;
     let again = artifact.load().map_err(words)?;
-    let (bindings, surfaces) = bound(device, &again).map_err(words)?;
-    named(&surfaces, "x")?.write_f32(&ramp()).map_err(words)?;
-    again.prepare(bindings).and_then(|r| r.evaluate()).map_err(words)?;
-    expect("y", named(&surfaces, "y")?.read_f32().map_err(words)?, ramp())
+    let bound = again.bind(None).map_err(words)?;
+    bound.surface("x").and_then(|x| x.write_f32(&ramp())).map_err(words)?;
+    bound.evaluate().map_err(words)?;
+    expect("y", bound.read("y").map_err(words)?.to_f32(), ramp())
 }
 
 fn stored(device: &Device, _: Rounding) -> Outcome {
@@ -343,7 +342,7 @@ fn events(device: &Device, _: Rounding) -> Outcome {
     let Some(events) = device.events() else { return Ok(()) };
     let (go, end) = (events.create().map_err(words)?, events.create().map_err(words)?);
     let executable = load(device, &copy()).map_err(words)?;
-    let (bindings, surfaces) = bound(device, &executable).map_err(words)?;
+    let (bindings, surfaces) = surfaces(device, &executable).map_err(words)?;
     named(&surfaces, "x")?.write_f32(&ramp()).map_err(words)?;
     let request = executable.prepare(bindings.wait(&go, 2).signal(&end, 5)).map_err(words)?;
     let submission = request.submit().map_err(words)?;

@@ -1,19 +1,20 @@
 //! What a device's own profile says.
 //!
-//! *Limits* hold on every device. *Enforced* cases hold on a device that fails what its profile does not allow; they want a process of
-//! their own, for they spend its budget.
+//! *Limits* hold on every device. *Enforced* cases hold on a device that fails what its profile
+//! does not allow; they want a process of their own, for they spend its budget.
 
 use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Layout, Port, Source};
 use ferrane_diag::Severity;
+use ferrane_machine::profile::PortOrder;
+use ferrane_machine::{CheckOptions, check};
 use ferrane_mil::{Program, Weights, parse};
-use ferrane_target::check::{Options, check};
-use ferrane_target::profile::PortOrder;
 
-use super::{Case, Outcome, Promise, Rounding, bound, expect, function, program, words};
+use super::{Case, Outcome, Promise, Rounding, expect, function, program, surfaces, words};
 
-/// Whether the machine takes a program at all; what it does with one that it refuses is not the matter of these cases.
+/// Whether the machine takes a program at all; what it does with one that it refuses is not the
+/// matter of these cases.
 fn takes(device: &Device, program: &Program) -> bool {
-    check(program, device.profile(), &Options::default()).iter().all(|f| f.severity != Severity::Error)
+    check(program, device.profile(), &CheckOptions::default()).iter().all(|f| f.severity != Severity::Error)
 }
 
 /// Programs that a case makes at most to reach a limit; a profile with a higher one is not tried.
@@ -93,8 +94,7 @@ fn sizes(device: &Device, _: Rounding) -> Outcome {
         return Ok(());
     }
     let executable = device.load(&source, "sums").map_err(words)?;
-    let (bindings, _) = bound(device, &executable).map_err(words)?;
-    executable.prepare(bindings).and_then(|r| r.evaluate()).map_err(words)?;
+    executable.bind(None).and_then(|b| b.evaluate()).map_err(words)?;
     // As the ports alone say; on some machines that is not enough.
     let procedure = executable.procedure("main").map_err(words)?;
     let mut bindings = Bindings::new();
@@ -117,7 +117,7 @@ fn depth(device: &Device, _: Rounding) -> Outcome {
     let Some(events) = device.events() else { return Ok(()) };
     let go = events.create().map_err(words)?;
     let executable = device.load(&source, "sums").map_err(words)?;
-    let request = || executable.prepare(bound(device, &executable)?.0.wait(&go, 1));
+    let request = || executable.prepare(surfaces(device, &executable)?.0.wait(&go, 1));
     let mut submitted = Vec::new();
     for _ in 0..device.profile().queue_depth.value {
         submitted.push(request().and_then(|r| r.submit()).map_err(words)?);

@@ -1,14 +1,15 @@
 //! The device suite: cases that run over any [`Device`].
 //!
-//! A case says what it promises. *Contract*: the same bits and the same errors everywhere. *Numerics*: a tolerance for each way of
-//! rounding. *Limits*: what the device's own profile says; *Enforced*: that a device fails what its profile does not allow. Contract cases use programs that hand their input on, so that a device
-//! that only copies satisfies them.
+//! A case says what it promises. *Contract*: the same bits and the same errors everywhere.
+//! *Numerics*: a tolerance for each way of rounding. *Limits*: what the device's own profile says;
+//! *Enforced*: that a device fails what its profile does not allow. Contract cases use programs
+//! that hand their input on, so that a device that only copies satisfies them.
 
 mod contract;
 mod limits;
 mod numerics;
 
-use ferrane_device::{Bindings, CompileOptions, Device, Error, Executable, Result, Source, Surface};
+use ferrane_device::{Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Result, Source, Surface};
 use ferrane_mil::Weights;
 
 /// What a case promises.
@@ -88,20 +89,16 @@ fn words(error: Error) -> String {
 
 fn load(device: &Device, text: &str) -> Result<Executable> {
     let source = Source::Text { mil: text.as_bytes(), weights: &Weights::new() };
-    device.compile(source, &CompileOptions::labelled("case"))?.load()
+    device.compile(source, &CompileOptions::labeled("case"))?.load()
 }
 
-/// A surface for each port of the first procedure, zeroed, and the bindings of all.
-fn bound(device: &Device, executable: &Executable) -> Result<(Bindings, Vec<(String, Surface)>)> {
-    let mut bindings = Bindings::new();
-    let mut surfaces = Vec::new();
-    for procedure in executable.procedures().iter().take(1) {
-        for (name, surface) in device.surfaces(procedure)? {
-            bindings = bindings.bind(name, &surface);
-            surfaces.push((name.to_string(), surface));
-        }
-    }
-    Ok((bindings, surfaces))
+/// A surface for each port of the first procedure, zeroed, with its bindings: for cases that prepare
+/// requests of their own.
+fn surfaces(device: &Device, executable: &Executable) -> Result<(Bindings, Vec<(String, Surface)>)> {
+    let procedure = executable.procedures().first().ok_or_else(|| Error::new(ErrorKind::Binding, "no procedure"))?;
+    let surfaces = device.surfaces(procedure)?;
+    let bindings = surfaces.iter().fold(Bindings::new(), |bindings, (name, surface)| bindings.bind(*name, surface));
+    Ok((bindings, surfaces.into_iter().map(|(name, surface)| (name.to_string(), surface)).collect()))
 }
 
 fn named<'a>(surfaces: &'a [(String, Surface)], name: &str) -> std::result::Result<&'a Surface, String> {

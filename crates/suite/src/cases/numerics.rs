@@ -1,8 +1,8 @@
 //! Values within the tolerance of a device's rounding, against float64.
 
-use ferrane_device::Device;
+use ferrane_device::{Device, Error, Tensor, Tensors};
 
-use super::{Case, Outcome, Promise, Rounding, bound, function, load, named, program, words};
+use super::{Case, Outcome, Promise, Rounding, function, load, program, words};
 
 pub(super) fn cases() -> Vec<Case> {
     let case = |name, run| Case { name, promise: Promise::Numerics, run };
@@ -26,15 +26,15 @@ fn values(n: usize, seed: u32) -> Vec<f32> {
 /// Runs a program of fp16 ports on named inputs and gives its output `y`.
 fn evaluate(device: &Device, text: &str, inputs: &[(&str, &[f32])]) -> Result<Vec<f32>, String> {
     let executable = load(device, text).map_err(words)?;
-    let (bindings, surfaces) = bound(device, &executable).map_err(words)?;
-    for (name, values) in inputs {
-        named(&surfaces, name)?.write_f32(values).map_err(words)?;
-    }
-    executable.prepare(bindings).and_then(|r| r.evaluate()).map_err(words)?;
-    named(&surfaces, "y")?.read_f32().map_err(words)
+    let port = |name: &str| executable.port(name).map(|p| p.layout.shape.clone());
+    let tensor = |(name, values): &(&str, &[f32])| Ok((name.to_string(), Tensor::fp16(&port(name)?, values)?));
+    let inputs = inputs.iter().map(tensor).collect::<Result<Tensors, Error>>().map_err(words)?;
+    let returned = executable.call(inputs).map_err(words)?;
+    returned.get("y").map(Tensor::to_f32).map_err(words)
 }
 
-/// Every value within `steps` roundings of an intermediate of size `scale`, and the last one at the port.
+/// Every value within `steps` roundings of an intermediate of size `scale`, and the last one at the
+/// port.
 fn close(found: &[f32], expected: &[f64], scale: f64, steps: f64, rounding: Rounding) -> Outcome {
     for (i, (f, e)) in found.iter().zip(expected).enumerate() {
         // The smallest step of fp16 is the absolute floor.

@@ -1,26 +1,18 @@
-//! The expectation of a run: `main(x=[1, 2], w=3) ~ [2, 4]` or `main(x=random:1) ~ exact within 1e-3`.
+//! The expectation of a run: `main(x=[1, 2], w=3) ~ [2, 4]` or `main(x=random:1) ~ exact within
+//! 1e-3`.
 
-use ferrane_host::random::Rng;
-
-/// Numbers for a port.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Values {
-    /// One number for every element.
-    All(f32),
-    /// A number for each element, row-major.
-    List(Vec<f32>),
-    /// Uniform draws from `low` (included) to `high`: `random:SEED`, from -1 to 1, or `random:SEED:LOW:HIGH`.
-    Random(u64, f32, f32),
-}
+use ferrane_mil::{DataType, Type};
+use ferrane_tensor_io::TensorSource;
 
 /// What is expected of the outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outputs {
     /// Of the only output.
-    Only(Values),
+    Only(TensorSource),
     /// Of each, by name.
-    Named(Vec<(String, Values)>),
-    /// What the oracle computes for the same inputs, within this share of an output's largest magnitude.
+    Named(Vec<(String, TensorSource)>),
+    /// What the oracle computes for the same inputs, within this share of an output's largest
+    /// magnitude.
     Oracle(f32),
 }
 
@@ -29,8 +21,8 @@ pub enum Outputs {
 pub struct Run {
     /// The procedure.
     pub procedure: String,
-    /// Values of inputs, by name.
-    pub inputs: Vec<(String, Values)>,
+    /// TensorSource of inputs, by name.
+    pub inputs: Vec<(String, TensorSource)>,
     /// Whether equal numbers are wanted.
     pub exact: bool,
     /// What is expected.
@@ -55,52 +47,23 @@ fn split(text: &str, at: char) -> Vec<&str> {
     parts.into_iter().map(str::trim).filter(|p| !p.is_empty()).collect()
 }
 
-fn named(part: &str) -> Result<(String, Values), String> {
+fn named(part: &str) -> Result<(String, TensorSource), String> {
     let (name, values) = part.split_once('=').ok_or_else(|| format!("`{part}`: expected `name=values`"))?;
-    Ok((name.trim().to_string(), Values::parse(values)?))
+    Ok((name.trim().to_string(), self::values(values)?))
 }
 
-impl Values {
-    /// Reads `[1, 2, 3]`, `1` or `random:7`.
-    ///
-    /// # Errors
-    /// What is no number.
-    pub fn parse(text: &str) -> Result<Values, String> {
-        let text = text.trim();
-        let number = |t: &str| t.trim().parse::<f32>().map_err(|e| format!("`{t}`: {e}"));
-        if let Some(rest) = text.strip_prefix("random:") {
-            let parts: Vec<&str> = rest.split(':').collect();
-            let seed = parts[0].parse().map_err(|e| format!("`{}`: {e}", parts[0]))?;
-            return match parts[1..] {
-                [] => Ok(Values::Random(seed, -1.0, 1.0)),
-                [low, high] => Ok(Values::Random(seed, number(low)?, number(high)?)),
-                _ => Err(format!("`{text}`: expected `random:SEED` or `random:SEED:LOW:HIGH`")),
-            };
-        }
-        match text.strip_prefix('[') {
-            None => Ok(Values::All(number(text)?)),
-            Some(rest) => {
-                let inner = rest.strip_suffix(']').ok_or_else(|| format!("`{text}`: no `]`"))?;
-                Ok(Values::List(inner.split(',').map(number).collect::<Result<_, _>>()?))
-            }
-        }
+/// Parses `[1, 2, 3]`, `1` or `random:7`.
+pub(super) fn values(text: &str) -> Result<TensorSource, String> {
+    match TensorSource::parse(text).map_err(|e| e.to_string())? {
+        TensorSource::File(path, _) => Err(format!("`{}` is not a number", path.display())),
+        source => Ok(source),
     }
+}
 
-    /// The numbers for a port of `n` elements.
-    ///
-    /// # Errors
-    /// A list of another length.
-    pub fn fill(&self, n: usize) -> Result<Vec<f32>, String> {
-        match self {
-            Values::All(v) => Ok(vec![*v; n]),
-            Values::List(list) if list.len() == n => Ok(list.clone()),
-            Values::List(list) => Err(format!("{} values for {n} elements", list.len())),
-            Values::Random(seed, low, high) => {
-                let mut rng = Rng::new(*seed);
-                Ok((0..n).map(|_| low + (high - low) * rng.uniform() as f32).collect())
-            }
-        }
-    }
+/// The fp32 numbers for a port of `n` elements.
+fn floats(source: &TensorSource, n: usize) -> Result<Vec<f32>, String> {
+    let tensor = source.tensor("", &Type::tensor(DataType::Fp32, &[n]));
+    tensor.map(|t| t.to_f32()).map_err(|e| e.to_string())
 }
 
 impl Run {
@@ -123,19 +86,20 @@ impl Run {
                 let share = share.ok_or("expected `~ exact within SHARE`")?.trim();
                 Outputs::Oracle(share.parse().map_err(|e| format!("`{share}`: {e}"))?)
             }
-            false => Outputs::Only(Values::parse(outputs)?),
+            false => Outputs::Only(values(outputs)?),
             true => Outputs::Named(split(outputs, ' ').into_iter().map(named).collect::<Result<_, _>>()?),
         };
         let inputs = split(inputs, ',').into_iter().map(named).collect::<Result<_, _>>()?;
         Ok(Run { procedure: procedure.trim().to_string(), inputs, exact, outputs })
     }
 
-    /// Compares what came with what the oracle computed, output by output of the same name: `share` of an output's largest magnitude
-    /// may be between two elements. The order of ports is the device's own, so it says nothing.
+    /// Compares what came with what the oracle computed, output by output of the same name: `share`
+    /// of an output's largest magnitude may be between two elements. The order of ports is the
+    /// device's own, so it says nothing.
     ///
     /// # Errors
-    /// The element that differs most, other outputs than the oracle's, or an output that is nothing to compare with: all zero or not
-    /// finite.
+    /// The element that differs most, other outputs than the oracle's, or an output that is nothing
+    /// to compare with: all zero or not finite.
     pub fn near(share: f32, found: &[(&str, Vec<f32>)], oracle: &[(&str, Vec<f32>)]) -> Result<(), String> {
         if let Some((name, _)) = found.iter().find(|(name, _)| oracle.iter().all(|(n, _)| n != name)) {
             return Err(format!("the oracle has no output `{name}`"));
@@ -164,7 +128,7 @@ impl Run {
     /// # Errors
     /// The first element that differs.
     pub fn compare(&self, found: &[(&str, Vec<f32>)], within: Option<f32>) -> Result<(), String> {
-        let wanted: Vec<(&str, &Values)> = match &self.outputs {
+        let wanted: Vec<(&str, &TensorSource)> = match &self.outputs {
             Outputs::Only(values) => match found {
                 [(name, _)] => vec![(name, values)],
                 _ => return Err(format!("{} outputs: name them", found.len())),
@@ -174,7 +138,7 @@ impl Run {
         };
         for (name, values) in wanted {
             let (_, found) = found.iter().find(|(n, _)| *n == name).ok_or_else(|| format!("no output `{name}`"))?;
-            let expected = values.fill(found.len()).map_err(|e| format!("{name}: {e}"))?;
+            let expected = floats(values, found.len()).map_err(|e| format!("{name}: {e}"))?;
             for (i, (f, e)) in found.iter().zip(&expected).enumerate() {
                 // Two units in the last place of fp16, for an op and its port.
                 let tolerance = if self.exact { 0.0 } else { within.unwrap_or(2.0 * unit(*e)) };
@@ -203,7 +167,8 @@ mod tests {
     #[test]
     fn reads_and_compares() {
         let run = Run::parse("main(x=[1, -2.5], w = 3) ~ [2, inf]").unwrap();
-        assert_eq!(run.inputs, [("x".into(), Values::List(vec![1.0, -2.5])), ("w".into(), Values::All(3.0))]);
+        let list = values("[1, -2.5]").unwrap();
+        assert_eq!(run.inputs, [("x".into(), list), ("w".into(), TensorSource::Fill(3.0))]);
         assert_eq!(run.compare(&[("y", vec![2.001, f32::INFINITY])], None), Ok(()));
         assert!(run.compare(&[("y", vec![2.005, f32::INFINITY])], None).unwrap_err().contains("y[0] is 2.005"));
         assert_eq!(run.compare(&[("y", vec![2.005, f32::INFINITY])], Some(0.01)), Ok(()));
@@ -234,10 +199,10 @@ mod tests {
     fn random_values_are_stated_by_their_seed_and_compared_with_the_oracle() {
         let run = Run::parse("main(x=random:1, w=random:2:-4:-3) ~ exact within 1e-3").unwrap();
         assert_eq!(run.outputs, Outputs::Oracle(1e-3));
-        let [x, w] = [&run.inputs[0].1, &run.inputs[1].1].map(|v| v.fill(1000).unwrap());
+        let [x, w] = [&run.inputs[0].1, &run.inputs[1].1].map(|v| floats(v, 1000).unwrap());
         assert!(x.iter().all(|v| (-1.0..1.0).contains(v)) && w.iter().all(|v| (-4.0..-3.0).contains(v)));
         assert!(x.iter().any(|v| *v < -0.9) && x.iter().any(|v| *v > 0.9));
-        assert_eq!(x[..10], Values::Random(1, -1.0, 1.0).fill(10).unwrap());
+        assert_eq!(x[..10], floats(&values("random:1:-1:1").unwrap(), 10).unwrap());
         let near = |found: &[f32], oracle: &[f32]| Run::near(1e-3, &[("y", found.to_vec())], &[("y", oracle.to_vec())]);
         assert_eq!(near(&[1.0, 0.0009], &[1.0, 0.0]), Ok(()));
         assert!(near(&[1.0, 0.0011], &[1.0, 0.0]).unwrap_err().starts_with("y[1] is 0.0011"));

@@ -1,7 +1,8 @@
 //! Filetests: MIL files with a header and expectations beside the lines.
 //!
-//! The file is a program with comments (`//` to the end of the line, outside of strings), which are blanked before the program is
-//! read, so that lines keep their numbers. The comments at the top are the header:
+//! The file is a program with comments (`//` to the end of the line, outside of strings), which are
+//! blanked before the program is read, so that lines keep their numbers. The comments at the top
+//! are the header:
 //!
 //! ```text
 //! // test: check run fmt            what is tested: one or more of the three
@@ -12,15 +13,20 @@
 //! // weight: @model_path/weights/v.bin fp16 512*random:7:-0.1:0.1      the same with 512 uniform draws
 //! ```
 //!
-//! *check*: the text is read and its ops are checked; each error stands beside its line as `// error: E0102 a part of the message`, or on
-//! lines of its own below it, and there are no others; so do warnings (`// warning: E0110 …`), but for that of an unknown op, which the check tells as an
-//! error. With a `profile:` the machine's rules look at the program, too; what they find stands beside its line likewise, notes as
-//! `// note: E0464 …`. Each program of a file names its own profile. A file that is only checked may hold several programs, with a line `// ---` between them. `FERRANE_BLESS=1 cargo test -p ferrane-suite` writes
-//! the expectations of such files anew. *fmt*: printing and reading again changes nothing; `// fmt: same` in the header says that the file is printed as it
-//! stands. *run*: each `// run: main(x=[1, 2], w=3) ~ [2, 4]` is evaluated on every device; one number fills a whole port,
-//! several outputs are `~ y=[…] z=[…]`. `random:SEED` fills a port with uniform draws from -1 to 1, `random:SEED:LOW:HIGH` from others;
-//! `~ exact within 1e-3` then wants what the oracle computes for the same inputs, to this share of an output's largest magnitude. `==` wants equal numbers; `~` allows two units in the last place of fp16, or what
-//! `// within: 0.01` in the header says.
+//! *check*: the text is read and its ops are checked; each error stands beside its line as `//
+//! error: E0102 a part of the message`, or on lines of its own below it, and there are no others;
+//! so do warnings (`// warning: E0110 …`), but for that of an unknown op, which the check tells as
+//! an error. With a `profile:` the machine's rules look at the program, too; what they find stands
+//! beside its line likewise, notes as `// note: E0464 …`. Each program of a file names its own
+//! profile. A file that is only checked may hold several programs, with a line `// ---` between
+//! them. `FERRANE_BLESS=1 cargo test -p ferrane-suite` writes the expectations of such files anew.
+//! *fmt*: printing and reading again changes nothing; `// fmt: same` in the header says that the
+//! file is printed as it stands. *run*: each `// run: main(x=[1, 2], w=3) ~ [2, 4]` is evaluated on
+//! every device; one number fills a whole port, several outputs are `~ y=[…] z=[…]`. `random:SEED`
+//! fills a port with uniform draws from -1 to 1, `random:SEED:LOW:HIGH` from others; `~ exact
+//! within 1e-3` then wants what the oracle computes for the same inputs, to this share of an
+//! output's largest magnitude. `==` wants equal numbers; `~` allows two units in the last place of
+//! fp16, or what `// within: 0.01` in the header says.
 
 mod expect;
 mod parts;
@@ -28,16 +34,14 @@ mod parts;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use ferrane_device::{Bindings, CompileOptions, Device, Executable, Source};
+use ferrane_device::{CompileOptions, Device, Executable, Source, Tensors};
 use ferrane_diag::Source as Shown;
 use ferrane_mil::text::{Missing, Options};
-use ferrane_mil::{DataType, Program, Strictness, Weights};
+use ferrane_mil::{DataType, Program, Strictness, Type, Weights, codes};
+use ferrane_tensor_io::{TensorSource, Unnamed, values};
 
-pub use expect::{Outputs, Run, Values};
+pub use expect::{Outputs, Run};
 pub use parts::bless;
-
-/// The reader's warning of an op that it keeps unchecked.
-const UNKNOWN_OP: ferrane_diag::Code = ferrane_diag::Code(204);
 
 /// One program of a file, read.
 pub struct Filetest {
@@ -48,7 +52,7 @@ pub struct Filetest {
     /// The profile it names.
     pub profile: Option<String>,
     strict: bool,
-    bounds: Vec<(String, f32, f32)>,
+    bounds: Vec<ferrane_machine::InputBounds>,
     program: String,
     weights: Weights,
     expected: Vec<Told>,
@@ -154,12 +158,14 @@ impl Filetest {
                         });
                     }
                 }
-                "profile" => test.profile = Some(value.to_string()),
+                "machine" | "profile" => test.profile = Some(value.to_string()),
                 "fmt" if value == "same" => same = true,
                 "within" => test.within = Some(value.parse().map_err(|e| at(format!("`{value}`: {e}")))?),
                 "weight" => test.weight(value).map_err(at)?,
                 "strict" => test.strict = value == "yes",
-                "bounds" => test.bounds.push(ferrane_target::check::bound(value).map_err(at)?),
+                "bounds" => {
+                    test.bounds.push(value.parse().map_err(|e: ferrane_machine::InputBoundsError| at(e.to_string()))?)
+                }
                 "error" | "warning" | "note" => {
                     let (code, part) = value.split_once(' ').unwrap_or((value, ""));
                     let kind = ["error", "warning", "note"].into_iter().find(|k| *k == key).unwrap_or("note");
@@ -188,24 +194,22 @@ impl Filetest {
         let (Some(path), Some(dtype), Some(values)) = (parts.next(), parts.next(), parts.next()) else {
             return Err("expected `weight: PATH TYPE [values]`".into());
         };
-        let values = match values.split_once('*') {
+        let dtype = match DataType::from_name(dtype) {
+            Some(dtype @ (DataType::Fp32 | DataType::Fp16 | DataType::Int8)) => dtype,
+            _ => return Err(format!("weights are fp32, fp16 or int8 here, not {dtype}")),
+        };
+        let (count, source) = match values.split_once('*') {
             Some((count, drawn)) => {
                 let count: u32 = count.trim().parse().map_err(|e| format!("`{count}`: {e}"))?;
-                Values::parse(drawn)?.fill(count as usize)?
+                (count as usize, expect::values(drawn)?)
             }
-            None => match Values::parse(values)? {
-                Values::List(values) => values,
+            None => match expect::values(values)? {
+                TensorSource::Literal(list) => (list.len(), TensorSource::Literal(list)),
                 _ => return Err("expected a list, or a number of draws: `512*random:7`".into()),
             },
         };
-        let bytes: Vec<u8> = match DataType::from_name(dtype) {
-            Some(DataType::Fp32) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-            Some(DataType::Fp16) => values.iter().flat_map(|v| ferrane_host::f16::from_f32(*v).to_le_bytes()).collect(),
-            Some(DataType::Int8) => values.iter().map(|v| *v as i8 as u8).collect(),
-            _ => return Err(format!("weights are fp32, fp16 or int8 here, not {dtype}")),
-        };
-        let dtype = DataType::from_name(dtype).unwrap_or(DataType::Fp16);
-        self.weights.add(path, dtype, bytes);
+        let tensor = source.tensor(path, &Type::tensor(dtype, &[count])).map_err(|e| e.to_string())?;
+        self.weights.add(path, dtype, tensor.bytes().to_vec());
         Ok(())
     }
 
@@ -249,7 +253,7 @@ impl Filetest {
             let kind = match d.severity {
                 ferrane_diag::Severity::Error => "error",
                 // Unknown ops are read; the check of ops refuses them.
-                ferrane_diag::Severity::Warning if d.code != UNKNOWN_OP => "warning",
+                ferrane_diag::Severity::Warning if d.code != codes::UNKNOWN_OP => "warning",
                 _ => continue,
             };
             found.push(Told { line: line(d.span), kind, code: d.code.to_string(), part: d.message.clone() });
@@ -274,15 +278,15 @@ impl Filetest {
     }
 
     /// What the rules of the profile's machine say.
-    fn findings(&self, program: &Program) -> Vec<ferrane_target::Finding> {
-        let profile = self.profile.as_ref().and_then(|name| ferrane_target::Profile::named(name).ok());
-        let options = ferrane_target::check::Options {
+    fn findings(&self, program: &Program) -> Vec<ferrane_machine::Finding> {
+        let profile = self.profile.as_ref().and_then(|name| ferrane_machine::Profile::named(name).ok());
+        let options = ferrane_machine::CheckOptions {
             strict: self.strict,
             bounds: self.bounds.clone(),
             text: Some(&self.program),
             ..Default::default()
         };
-        profile.map_or_else(Vec::new, |profile| ferrane_target::check(program, &profile, &options))
+        profile.map_or_else(Vec::new, |profile| ferrane_machine::check(program, &profile, &options))
     }
 
     fn check(&self) -> Vec<(usize, String)> {
@@ -322,11 +326,11 @@ impl Filetest {
             Err(why) => return vec![(1, named(device, why))],
         };
         let one = |run: &Run| -> Result<(), String> {
-            let found = outputs(device, &executable, run)?;
+            let found = outputs(&executable, run)?;
             let found: Vec<_> = found.iter().map(|(n, v)| (n.as_str(), v.clone())).collect();
             let Outputs::Oracle(share) = run.outputs else { return run.compare(&found, self.within) };
             let oracle = oracle.ok_or("there is no oracle here")?;
-            let wanted = outputs(oracle, &self.load(oracle)?, run).map_err(|e| named(oracle, e))?;
+            let wanted = outputs(&self.load(oracle)?, run).map_err(|e| named(oracle, e))?;
             Run::near(share, &found, &wanted.iter().map(|(n, v)| (n.as_str(), v.clone())).collect::<Vec<_>>())
         };
         let failed = |(line, run): &(usize, Run)| one(run).err().map(|why| (*line, named(device, why)));
@@ -335,34 +339,20 @@ impl Filetest {
 
     fn load(&self, device: &Device) -> Result<Executable, String> {
         let source = Source::Text { mil: self.program.as_bytes(), weights: &self.weights };
-        let options = CompileOptions::labelled(self.path.display().to_string());
+        let options = CompileOptions::labeled(self.path.display().to_string());
         device.compile(source, &options).and_then(|a| a.load()).map_err(|e| e.to_string())
     }
 }
 
 /// Evaluates a run: the outputs by name, row-major.
-fn outputs(device: &Device, executable: &Executable, run: &Run) -> Result<Vec<(String, Vec<f32>)>, String> {
-    let words = |e: ferrane_device::Error| e.to_string();
-    let procedure = executable.procedure(&run.procedure).map_err(words)?;
-    let mut bindings = Bindings::new().procedure(&run.procedure);
-    for port in &procedure.inputs {
-        let values = run.inputs.iter().find(|(n, _)| *n == port.name).map(|(_, v)| v);
-        let values = values.ok_or_else(|| format!("no value for the input `{}`", port.name))?;
-        let surface = device.fitted(procedure, &port.name).and_then(|l| device.surface(&l)).map_err(words)?;
-        surface.write_f32(&values.fill(port.layout.elements())?).map_err(words)?;
-        bindings = bindings.bind(&port.name, &surface);
-    }
-    if let Some((name, _)) = run.inputs.iter().find(|(n, _)| procedure.inputs.iter().all(|p| p.name != *n)) {
-        return Err(format!("no input `{name}`"));
-    }
-    let mut outputs = Vec::new();
-    for port in &procedure.outputs {
-        let surface = device.fitted(procedure, &port.name).and_then(|l| device.surface(&l)).map_err(words)?;
-        bindings = bindings.bind(&port.name, &surface);
-        outputs.push((port.name.clone(), surface));
-    }
-    executable.prepare(bindings).and_then(|r| r.evaluate()).map_err(words)?;
-    outputs.into_iter().map(|(name, surface)| Ok((name, surface.read_f32().map_err(words)?))).collect()
+fn outputs(executable: &Executable, run: &Run) -> Result<Vec<(String, Vec<f32>)>, String> {
+    let bound = executable.bind(Some(&run.procedure)).map_err(|e| e.to_string())?;
+    let types: Vec<Type> =
+        bound.procedure().inputs.iter().map(|p| Type::tensor(p.layout.dtype, &p.layout.shape)).collect();
+    let ports: Vec<(&str, &Type)> = bound.procedure().inputs.iter().map(|p| p.name.as_str()).zip(&types).collect();
+    let inputs = values(&run.procedure, &ports, &run.inputs, Unnamed::Refuse).map_err(|e| e.to_string())?;
+    let returned = bound.call(&inputs, &Tensors::new()).map_err(|e| e.to_string())?;
+    Ok(returned.outputs.into_iter().map(|(name, tensor)| (name, tensor.to_f32())).collect())
 }
 
 /// The first line, counted from 1, in which two texts differ.
@@ -416,7 +406,7 @@ mod tests {
             ("// test: run", "go together"),
             ("// test: check\n// run: main() ~ 1", "go together"),
             ("// test: fmt\nx // error: E0101", "only be checked"),
-            ("// test: fmt\n// colour: red", "2: unknown key `colour`"),
+            ("// test: fmt\n// color: red", "2: unknown key `color`"),
             ("// test: run\n// run: main(x=[1, 2) ~ 1", "2: "),
             ("// test: fmt\n// within: wide", "2: `wide`"),
             ("// test: fmt\n// weight: p int4 [1]", "not int4"),

@@ -7,8 +7,8 @@ use super::{Filetest, Test, split_comment};
 /// The line between two programs of one file.
 const BETWEEN: &str = "// ---";
 
-/// The programs of a file. Each stands on the lines that it has in the file, behind empty ones; the first one's `// test:` holds for
-/// all.
+/// The programs of a file. Each stands on the lines that it has in the file, behind empty ones; the
+/// first one's `// test:` holds for all.
 pub(super) fn parts(text: &str) -> Vec<String> {
     let header = text.lines().find(|l| l.starts_with("// test:")).unwrap_or("");
     let mut parts = vec![String::new()];
@@ -23,8 +23,8 @@ pub(super) fn parts(text: &str) -> Vec<String> {
     parts
 }
 
-/// The file's text with the errors and warnings that are told now in place of those that are expected. Texts of which more than
-/// the diagnostics are tested stay as they are.
+/// The file's text with the errors and warnings that are told now in place of those that are
+/// expected. Texts of which more than the diagnostics are tested stay as they are.
 ///
 /// # Errors
 /// The header or an expectation makes no sense.

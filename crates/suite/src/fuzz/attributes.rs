@@ -1,4 +1,5 @@
-//! What a loaded model of the engine says of itself, as a property tree. The fuzzer writes it as JSON.
+//! What a loaded model of the engine says of itself, as a property tree. The fuzzer writes it as
+//! JSON.
 
 use ferrane_ane::attributes::{Attributes, Tree, layout};
 use ferrane_mil::DataType;
@@ -14,7 +15,8 @@ fn tree(value: Value) -> Tree {
     }
 }
 
-/// Any tree is read or is refused; a layout that is made of it can be, and has its bytes inside its allocation.
+/// Any tree is read or is refused; a layout that is made of it can be, and has its bytes inside its
+/// allocation.
 ///
 /// # Panics
 /// If not.

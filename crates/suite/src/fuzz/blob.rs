@@ -6,8 +6,9 @@ use ferrane_mil::weights::blob::{self, Strictness, Writer};
 /// Records to look for at most; a listing is as long as the file.
 const LOOKED_FOR: usize = 64;
 
-/// Any bytes are a blob file or are refused; what the strict reader takes, the lenient one takes the same and finds nothing odd; a
-/// payload lies in the file; records that are written again are found again.
+/// Any bytes are a blob file or are refused; what the strict reader takes, the lenient one takes
+/// the same and finds nothing odd; a payload lies in the file; records that are written again are
+/// found again.
 ///
 /// # Panics
 /// If not.

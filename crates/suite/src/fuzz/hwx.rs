@@ -1,15 +1,16 @@
 //! Compiled programs: the container, the stream of descriptors, and their text.
 
 use ferrane_diag::Source;
-use ferrane_hwx::container::{Bindings, Command, Kind};
+use ferrane_hwx::container::{Bindings, Command, CommandKind};
 use ferrane_hwx::registers::{self, Generation};
-use ferrane_hwx::{Hwx, asm, disasm, task};
+use ferrane_hwx::{Hwx, describe, task, text};
 
-/// Files beyond this are not made of a text: a few letters may ask for hundreds of megabytes, and the fuzzer is to look elsewhere.
+/// Files beyond this are not made of a text: a few letters may ask for hundreds of megabytes, and
+/// the fuzzer is to look elsewhere.
 const LARGEST: usize = 1 << 20;
 
-/// Any bytes are a container or are refused. What is read is written as it was, can be shown in every way, and its text makes the
-/// same bytes.
+/// Any bytes are a container or are refused. What is read is written as it was, can be shown in
+/// every way, and its text makes the same bytes.
 ///
 /// # Panics
 /// If not.
@@ -23,18 +24,18 @@ pub fn hwx(data: &[u8]) {
         hwx.relocations(&section);
     }
     hwx.symbols();
-    assert_eq!(disasm::diff(&hwx, &hwx), [], "a file differs from itself");
-    disasm::words(&hwx, disasm::Detail { registers: true });
-    disasm::json(&hwx);
-    disasm::dot(&hwx);
-    disasm::svg(&hwx);
+    assert_eq!(describe::diff(&hwx, &hwx), [], "a file differs from itself");
+    describe::prose(&hwx, describe::Detail { registers: true });
+    describe::json(&hwx);
+    describe::dot(&hwx);
+    describe::svg(&hwx);
     assemble(&hwx);
 }
 
 /// The text of a file makes the file.
 fn assemble(hwx: &Hwx) {
-    let text = disasm::text(hwx);
-    match asm::assemble(&text) {
+    let text = text::print(hwx);
+    match text::assemble(&text) {
         Ok(made) => assert!(made.write() == hwx.write(), "the text makes another file:\n{text}"),
         Err(problems) => {
             panic!("the text is refused:\n{}\n{text}", problems.render(&Source::new("text", &text), false))
@@ -42,10 +43,11 @@ fn assemble(hwx: &Hwx) {
     }
 }
 
-/// Any words are a stream of descriptors of any generation, or are refused. Encoding gives the words that were decoded, and the
-/// text of a file with this stream makes the file.
+/// Any words are a stream of descriptors of any generation, or are refused. Encoding gives the
+/// words that were decoded, and the text of a file with this stream makes the file.
 ///
-/// The first byte chooses the generation, the next two the length of the first descriptor, where one has to be said.
+/// The first byte chooses the generation, the next two the length of the first descriptor, where
+/// one has to be said.
 ///
 /// # Panics
 /// If not.
@@ -59,7 +61,7 @@ pub fn hwx_stream(data: &[u8]) {
     };
     if let Ok(tasks) = task::decode(generation, text, first) {
         for task in &tasks {
-            let words: Vec<u8> = task.encode(generation.stream).iter().flat_map(|w| w.to_le_bytes()).collect();
+            let words: Vec<u8> = task.encode(generation.record_format).iter().flat_map(|w| w.to_le_bytes()).collect();
             assert_eq!(words.len(), 4 * task.len());
             assert_eq!(text.get(task.offset..task.offset + words.len()), Some(&words[..]), "encoding changes a word");
             for address in task.registers().into_keys() {
@@ -70,15 +72,15 @@ pub fn hwx_stream(data: &[u8]) {
     }
     if let Some(hwx) = file(generation, text, first) {
         assemble(&hwx);
-        disasm::words(&hwx, disasm::Detail { registers: true });
+        describe::prose(&hwx, describe::Detail { registers: true });
     }
 }
 
 /// A file whose only content is this stream.
 fn file(generation: &Generation, text: &[u8], first: Option<usize>) -> Option<Hwx> {
     const ADDRESS: u64 = 0x3000_0000;
-    let mut segment = Command::new(Kind::Segment, 72 + 80)?;
-    let mut program = Command::new(Kind::Program1, 0x868)?;
+    let mut segment = Command::new(CommandKind::Segment, 72 + 80)?;
+    let mut program = Command::new(CommandKind::Program1, 0x868)?;
     segment.set("nsects", 1)?;
     let offset = 32 + segment.bytes().len() + program.bytes().len();
     for (name, value) in [("addr", ADDRESS), ("size", text.len() as u64), ("offset", offset as u64), ("flags", 0x28)] {
@@ -102,13 +104,14 @@ fn file(generation: &Generation, text: &[u8], first: Option<usize>) -> Option<Hw
     Some(Hwx::read(&hwx.write()).expect("a file that is made right is read"))
 }
 
-/// Any text is a file or is refused with mistakes that can be shown; a file that is made has a text that makes it again.
+/// Any text is a file or is refused with mistakes that can be shown; a file that is made has a text
+/// that makes it again.
 ///
 /// # Panics
 /// If not.
 pub fn hwx_text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    match asm::assemble(text) {
+    match text::assemble(text) {
         Ok(hwx) if hwx.size() <= LARGEST => assemble(&hwx),
         Ok(_) => {}
         Err(problems) => {

@@ -1,8 +1,9 @@
 //! What must hold for any bytes: the bodies of the fuzz targets.
 //!
-//! Each takes the fuzzer's bytes and panics if a promise is broken; that the code under it panics, hangs or takes memory out of
-//! proportion is what the fuzzer itself finds. `fuzz/` at the root of the repository has a target for each, which only calls it;
-//! a test replays `fuzz/corpus/<target>/` here, so what was found once is tried ever after without a fuzzer.
+//! Each takes the fuzzer's bytes and panics if a promise is broken; that the code under it panics,
+//! hangs or takes memory out of proportion is what the fuzzer itself finds. `fuzz/` at the root of
+//! the repository has a target for each, which only calls it; a test replays
+//! `fuzz/corpus/<target>/` here, so what was found once is tried ever after without a fuzzer.
 
 mod attributes;
 mod blob;
@@ -10,8 +11,8 @@ mod hwx;
 mod hwx_bundle;
 mod package;
 mod passes;
+mod recording;
 mod text;
-mod trace;
 
 pub use attributes::attributes;
 pub use blob::blob;
@@ -19,8 +20,8 @@ pub use hwx::{hwx, hwx_stream, hwx_text};
 pub use hwx_bundle::{hwx_anec, hwx_bundle};
 pub use package::package;
 pub use passes::passes;
+pub use recording::recording;
 pub use text::{parse, round_trip};
-pub use trace::trace;
 
 /// A target's body.
 pub type Body = fn(&[u8]);
@@ -38,5 +39,5 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("parse", parse),
     ("passes", passes),
     ("round_trip", round_trip),
-    ("trace", trace),
+    ("recording", recording),
 ];

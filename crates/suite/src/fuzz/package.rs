@@ -5,7 +5,8 @@ use ferrane_mil::text::{Missing, Options, Types};
 use ferrane_mil::weights::Strictness;
 use ferrane_mil::{Weights, check, print, verify};
 
-/// Any bytes are a model or are refused; a program that is read holds its invariants and can be printed and checked.
+/// Any bytes are a model or are refused; a program that is read holds its invariants and can be
+/// printed and checked.
 ///
 /// # Panics
 /// If not.

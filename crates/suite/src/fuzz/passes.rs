@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ferrane_device::ErrorKind;
-use ferrane_emulator::{Emulator, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions};
 use ferrane_host::f16;
 use ferrane_mil::passes::Pipeline;
 use ferrane_mil::{Builder, Constant, DataType, MilError, Program, Type, ValueId, Weights, check, verify};
@@ -11,13 +11,14 @@ use ferrane_mil::{Builder, Constant, DataType, MilError, Program, Type, ValueId,
 /// Steps of a program at most.
 const STEPS: usize = 32;
 
-/// A program made of the bytes, three for a step, computes the same bits before and after the passes that promise so.
+/// A program made of the bytes, three for a step, computes the same bits before and after the
+/// passes that promise so.
 ///
 /// # Panics
 /// If not, or if a pass fails or gives a program that is not right.
 pub fn passes(data: &[u8]) {
     let Ok(program) = program(data) else { return };
-    let emulator = Emulator::new(Options::default());
+    let emulator = Emulator::new(EmulatorOptions::default());
     let (after, _) = Pipeline::simplify().run(&program, &emulator).expect("the passes run on a right program");
     verify(&after).expect("passes keep the invariants");
     for function in &after.functions {
@@ -44,7 +45,8 @@ pub fn passes(data: &[u8]) {
 /// An output's name, type and elements.
 type Bits = (String, Type, Vec<u32>);
 
-/// The elements' bits, with one NaN for all: which NaN comes out of an operation is nobody's promise.
+/// The elements' bits, with one NaN for all: which NaN comes out of an operation is nobody's
+/// promise.
 fn bits(name: String, value: &Constant) -> Bits {
     let ty = value.ty();
     let weights = Weights::new();

@@ -1,18 +1,20 @@
 //! Text: the reader, the printer, the formatter, and what rules say of whatever is read.
 
 use ferrane_diag::Source;
+use ferrane_machine::{CheckOptions, InputBounds, Profile, check};
 use ferrane_mil::text::{Missing, Options, Types};
 use ferrane_mil::weights::Strictness;
 use ferrane_mil::{Program, Weights, format, parse_with, print, verify};
-use ferrane_target::{Profile, check};
 
-/// How the options of a reader are chosen: by the length of the text, so that the bytes of an input stay plain text.
+/// How the options of a reader are chosen: by the length of the text, so that the bytes of an input
+/// stay plain text.
 fn options(data: &[u8]) -> Options {
     let types = if data.len().is_multiple_of(2) { Types::Check } else { Types::Trust };
     Options { missing: Missing::Keep, strictness: Strictness::Lenient, types }
 }
 
-/// Any bytes are read or told why not: diagnostics that can be shown, or a program that holds its invariants.
+/// Any bytes are read or told why not: diagnostics that can be shown, or a program that holds its
+/// invariants.
 ///
 /// # Panics
 /// If not.
@@ -36,18 +38,20 @@ pub fn parse(data: &[u8]) {
 /// Machines that differ most in what they refuse.
 const MACHINES: [&str; 4] = ["m1-macos26-inmem", "m3-pro-macos15-inmem", "m5-macos26-e5rt", "m5-macos26-client"];
 
-/// Every rule looks at the program, on one machine, chosen by the length of the text, and by every claim.
+/// Every rule looks at the program, on one machine, chosen by the length of the text, and by every
+/// claim.
 fn machines(program: &Program, data: &[u8]) {
     let Ok(profile) = Profile::named(MACHINES[data.len() / 2 % MACHINES.len()]) else { return };
     let names = program.functions.iter().flat_map(|f| f.inputs.iter().map(|v| f.value(*v).name.clone()));
-    let bounds = names.map(|name| (name, -1e4, 1e5)).collect();
-    let options = check::Options { strict: true, bounds, ..check::Options::default() };
-    for finding in check::check(program, &profile, &options) {
+    let bounds = names.map(|name| InputBounds { name, low: -1e4, high: 1e5 }).collect();
+    let options = CheckOptions { strict: true, bounds, ..CheckOptions::default() };
+    for finding in check(program, &profile, &options) {
         assert!(!finding.message.is_empty() && !finding.claims.is_empty(), "{finding:?}");
     }
 }
 
-/// What is read is printed, and what is printed is read as the same program. Formatting twice is formatting once.
+/// What is read is printed, and what is printed is read as the same program. Formatting twice is
+/// formatting once.
 ///
 /// # Panics
 /// If not.

@@ -17,7 +17,7 @@ fn heads(l: &mut Lower<'_>, x: ValueId, count: i64) -> Built {
     l.transpose(x, &[0, 2, 1, 3])
 }
 
-/// Each head several times, neighbours first.
+/// Each head several times, neighbors first.
 fn repeated(l: &mut Lower<'_>, x: ValueId, times: usize) -> Built {
     if times == 1 {
         return Ok(x);

@@ -108,7 +108,8 @@ pub struct Case {
     pub inputs: Vec<Tensor>,
     /// The graph's outputs with the reference's values.
     pub outputs: Vec<Tensor>,
-    /// How far ONNX's own evaluator is from those values: some were written by hand with few digits.
+    /// How far ONNX's own evaluator is from those values: some were written by hand with few
+    /// digits.
     pub spread: f64,
 }
 

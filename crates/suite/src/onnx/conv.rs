@@ -3,7 +3,7 @@
 use ferrane_mil::{Arg, Constant, DataType, ValueId};
 
 use super::lower::{Built, Lower, one, unmapped};
-use super::reduce::centred;
+use super::reduce::centered;
 
 type Results = Built<Vec<Option<ValueId>>>;
 
@@ -67,7 +67,8 @@ pub(super) fn conv(l: &mut Lower<'_>) -> Results {
     one(conv_of(l, x, weight, bias)?)
 }
 
-/// The full transposed convolution; what is padded away is cut off, what is asked beyond it is zero.
+/// The full transposed convolution; what is padded away is cut off, what is asked beyond it is
+/// zero.
 pub(super) fn conv_transpose(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let weight = l.fixed(1)?;
@@ -144,7 +145,7 @@ pub(super) fn conv_transpose(l: &mut Lower<'_>) -> Results {
 
 /// Integers of a byte are exact in fp32, and so are their sums here.
 pub(super) fn conv_integer(l: &mut Lower<'_>) -> Results {
-    let (x, weight) = (centred(l, 0, 2, 1)?, centred(l, 1, 3, 0)?);
+    let (x, weight) = (centered(l, 0, 2, 1)?, centered(l, 1, 3, 0)?);
     let (x, weight) = (l.cast(x, DataType::Fp32)?, l.cast(weight, DataType::Fp32)?);
     let y = conv_of(l, x, weight, None)?;
     one(l.cast(y, DataType::Int32)?)
@@ -152,7 +153,7 @@ pub(super) fn conv_integer(l: &mut Lower<'_>) -> Results {
 
 /// `(x - zero) · scale` in fp32; a vector of scales goes along `axis`.
 fn real(l: &mut Lower<'_>, x: usize, scale: usize, zero: usize, axis: usize) -> Built {
-    let v = centred(l, x, zero, axis)?;
+    let v = centered(l, x, zero, axis)?;
     let v = l.cast(v, DataType::Fp32)?;
     let mut s = l.x(scale)?;
     s = l.cast(s, DataType::Fp32)?;

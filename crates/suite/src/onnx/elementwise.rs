@@ -222,7 +222,8 @@ pub(super) fn equal(l: &mut Lower<'_>) -> Results {
     one(l.bin("equal", x, y)?)
 }
 
-/// The quotient of magnitudes, with the sign of the product: division of integers rounds toward zero.
+/// The quotient of magnitudes, with the sign of the product: division of integers rounds toward
+/// zero.
 pub(super) fn div(l: &mut Lower<'_>) -> Results {
     let (x, y) = (l.x(0)?, l.x(1)?);
     if l.is_float(x) {

@@ -62,7 +62,8 @@ fn mode(l: &Lower<'_>) -> Constant {
     })
 }
 
-/// MIL wants indices and updates as large as the data beside the axis: a smaller block is cut out, changed, and put back.
+/// MIL wants indices and updates as large as the data beside the axis: a smaller block is cut out,
+/// changed, and put back.
 pub(super) fn scatter_elements(l: &mut Lower<'_>) -> Results {
     let (x, indices, updates) = (l.x(0)?, l.x(1)?, l.x(2)?);
     let shape = l.shape(x)?;
@@ -237,7 +238,8 @@ pub(super) fn max_unpool(l: &mut Lower<'_>) -> Results {
         Some(shape) => shape.iter().map(|&n| n as usize).collect(),
         None => natural.clone(),
     };
-    // Indices count through the tensor of the natural extents, which a wanted shape embeds at its origin.
+    // Indices count through the tensor of the natural extents, which a wanted shape embeds at its
+    // origin.
     let places: Vec<i64> = indices
         .values
         .iter()
@@ -268,8 +270,8 @@ pub(super) fn max_unpool(l: &mut Lower<'_>) -> Results {
     one(l.reshape(y, &wanted)?)
 }
 
-/// One call of MIL's suppression for each batch and class; the rows `(batch, class, box)` are put together with as many boxes as
-/// it found.
+/// One call of MIL's suppression for each batch and class; the rows `(batch, class, box)` are put
+/// together with as many boxes as it found.
 pub(super) fn suppression(l: &mut Lower<'_>) -> Results {
     let (boxes, scores) = (l.x(0)?, l.x(1)?);
     let (batches, classes, count) = match l.shape(scores)?[..] {
@@ -287,7 +289,7 @@ pub(super) fn suppression(l: &mut Lower<'_>) -> Results {
     let corners = l.int("center_point_box", 0) == 0;
     for batch in 0..batches {
         let one_batch = l.slice(boxes, 0, batch, 1)?;
-        let centred = if corners {
+        let centered = if corners {
             let mut side = |i: usize| l.slice(one_batch, 2, i, 1);
             let (y1, x1, y2, x2) = (side(0)?, side(1)?, side(2)?, side(3)?);
             let mut middle = Vec::new();
@@ -311,7 +313,7 @@ pub(super) fn suppression(l: &mut Lower<'_>) -> Results {
                 "non_maximum_suppression",
                 "kept",
                 [
-                    ("boxes", centred.into()),
+                    ("boxes", centered.into()),
                     ("scores", s.into()),
                     ("iou_threshold", l.num(s, iou as f32).into()),
                     ("score_threshold", l.num(s, least as f32).into()),

@@ -154,7 +154,8 @@ impl<'a> Lower<'a> {
         if self.has(i) { self.x(i).map(Some) } else { Ok(None) }
     }
 
-    /// The elements of input `i`, which must be an input of the graph: what MIL wants at compile time.
+    /// The elements of input `i`, which must be an input of the graph: what MIL wants at compile
+    /// time.
     pub fn known(&self, i: usize) -> Built<&'a Tensor> {
         let name = self.name(i);
         self.case.inputs.iter().find(|t| t.name == name).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Normalisations, softmax and losses.
+//! Normalizations, softmax and losses.
 
 use ferrane_mil::{Constant, DataType, ValueId};
 
@@ -36,15 +36,15 @@ pub(super) fn batch_norm(l: &mut Lower<'_>) -> Results {
         }
         let (mean, variance) = (l.x(3)?, l.x(4)?);
         let (mean, variance) = (channels(l, mean, rank)?, channels(l, variance, rank)?);
-        let centred = l.bin("sub", x, mean)?;
-        return one(scaled(l, centred, variance, epsilon, rank)?);
+        let centered = l.bin("sub", x, mean)?;
+        return one(scaled(l, centered, variance, epsilon, rank)?);
     }
     let axes: Vec<usize> = (0..rank).filter(|&a| a != 1).collect();
     let mean = l.reduce("reduce_mean", x, &axes, true)?;
-    let centred = l.bin("sub", x, mean)?;
-    let square = l.un("square", centred)?;
+    let centered = l.bin("sub", x, mean)?;
+    let square = l.un("square", centered)?;
     let variance = l.reduce("reduce_mean", square, &axes, true)?;
-    let y = scaled(l, centred, variance, epsilon, rank)?;
+    let y = scaled(l, centered, variance, epsilon, rank)?;
     let mut results = vec![Some(y)];
     let momentum = l.float("momentum", 0.9);
     for (i, now) in [(3, mean), (4, variance)] {
@@ -121,8 +121,8 @@ pub(super) fn layer_norm(l: &mut Lower<'_>) -> Results {
             l.op("layer_norm", common)?
         }
     } else {
-        let (centred, _, inverse) = moments(l, x, &axes, epsilon)?;
-        let y = l.bin("mul", centred, inverse)?;
+        let (centered, _, inverse) = moments(l, x, &axes, epsilon)?;
+        let y = l.bin("mul", centered, inverse)?;
         affine(l, y)?
     };
     if !l.wants(1) && !l.wants(2) {
@@ -145,13 +145,13 @@ fn affine(l: &mut Lower<'_>, x: ValueId) -> Built {
 /// `x - mean`, mean, `1/√(variance + ε)`.
 fn moments(l: &mut Lower<'_>, x: ValueId, axes: &[usize], epsilon: f32) -> Built<(ValueId, ValueId, ValueId)> {
     let mean = l.reduce("reduce_mean", x, axes, true)?;
-    let centred = l.bin("sub", x, mean)?;
-    let square = l.un("square", centred)?;
+    let centered = l.bin("sub", x, mean)?;
+    let square = l.un("square", centered)?;
     let variance = l.reduce("reduce_mean", square, axes, true)?;
     let sum = l.bin("add", variance, l.num(x, epsilon))?;
     let root = l.un("sqrt", sum)?;
     let inverse = l.bin("real_div", l.num(x, 1.0), root)?;
-    Ok((centred, mean, inverse))
+    Ok((centered, mean, inverse))
 }
 
 pub(super) fn rms_norm(l: &mut Lower<'_>) -> Results {
@@ -173,12 +173,12 @@ pub(super) fn mean_variance(l: &mut Lower<'_>) -> Results {
     let axes = l.list("axes").unwrap_or_else(|| vec![0, 2, 3]);
     let axes = axes.iter().map(|&a| l.normal(a, rank)).collect::<Built<Vec<_>>>()?;
     let mean = l.reduce("reduce_mean", x, &axes, true)?;
-    let centred = l.bin("sub", x, mean)?;
-    let square = l.un("square", centred)?;
+    let centered = l.bin("sub", x, mean)?;
+    let square = l.un("square", centered)?;
     let variance = l.reduce("reduce_mean", square, &axes, true)?;
     let deviation = l.un("sqrt", variance)?;
     let above = l.bin("add", deviation, l.num(x, 1e-9))?;
-    one(l.bin("real_div", centred, above)?)
+    one(l.bin("real_div", centered, above)?)
 }
 
 pub(super) fn lrn(l: &mut Lower<'_>) -> Results {
@@ -263,7 +263,8 @@ fn nll(l: &mut Lower<'_>, log: ValueId) -> Built {
     let target = l.known(1)?;
     let ignored = l.node.attributes.get("ignore_index").and_then(serde_json::Value::as_i64);
     let target_values: Vec<i64> = target.values.iter().map(|&v| v as i64).collect();
-    // The ignored index may lie outside of the classes; its weight is 0 and its place does not matter.
+    // The ignored index may lie outside of the classes; its weight is 0 and its place does not
+    // matter.
     let safe: Vec<i64> = target_values.iter().map(|&t| if (0..classes as i64).contains(&t) { t } else { 0 }).collect();
     let mut wide = target.shape.clone();
     wide.insert(1, 1);

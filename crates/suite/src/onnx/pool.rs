@@ -14,7 +14,8 @@ enum Form {
     Lp,
 }
 
-/// The outputs along each axis; a window that begins in the padding behind the input does not count.
+/// The outputs along each axis; a window that begins in the padding behind the input does not
+/// count.
 fn outputs(w: &Window, x: &[usize], kernel: &[usize], ceil: bool) -> Vec<usize> {
     (0..kernel.len())
         .map(|i| {
@@ -84,7 +85,8 @@ fn pooled(l: &mut Lower<'_>, x: ValueId, form: Form) -> Built {
         Form::Max => Ok(total),
         Form::Lp => l.bin("pow", total, l.num(x, 1.0 / p as f32)),
         Form::Average => {
-            // Elements in each window: of the input alone, or of the input and the padding that was asked for.
+            // Elements in each window: of the input alone, or of the input and the padding that was
+            // asked for.
             let mut divisors = vec![1.0f64];
             for i in 0..kernel.len() {
                 let (before, after) = (w.pads[2 * i], w.pads[2 * i + 1]);

@@ -1,4 +1,4 @@
-//! Quantisation.
+//! Quantization.
 
 use ferrane_mil::{Arg, Constant, DataType, Type, ValueId};
 
@@ -12,7 +12,8 @@ pub(super) fn range(bits: u32, signed: bool) -> (f64, f64) {
     if signed { (-span / 2.0, span / 2.0 - 1.0) } else { (0.0, span - 1.0) }
 }
 
-/// A parameter beside x: scalar, along `axis`, or repeated in blocks; as fp32 of a shape that broadcasts with x.
+/// A parameter beside x: scalar, along `axis`, or repeated in blocks; as fp32 of a shape that
+/// broadcasts with x.
 fn beside(l: &mut Lower<'_>, i: usize, x: &[usize]) -> Built {
     let p = l.x(i)?;
     let p = l.cast(p, DataType::Fp32)?;

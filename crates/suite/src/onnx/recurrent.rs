@@ -1,5 +1,5 @@
-//! Recurrent networks. MIL's `rnn` and `lstm` where they say the same; a GRU is unrolled, because ONNX resets the state before the
-//! product and has two biases.
+//! Recurrent networks. MIL's `rnn` and `lstm` where they say the same; a GRU is unrolled, because
+//! ONNX resets the state before the product and has two biases.
 
 use ferrane_mil::{Arg, Constant, DataType, ValueId};
 
@@ -74,7 +74,8 @@ fn initial(l: &mut Lower<'_>, i: usize, f: &Frame, d: usize) -> Built {
     l.reshape(h, &[f.batch, f.hidden])
 }
 
-/// Puts directions together: `Y [steps, directions, batch, hidden]` and last states `[directions, batch, hidden]`.
+/// Puts directions together: `Y [steps, directions, batch, hidden]` and last states `[directions,
+/// batch, hidden]`.
 fn results(l: &mut Lower<'_>, f: &Frame, sequences: Vec<ValueId>, last: Vec<Vec<ValueId>>) -> Results {
     let mut parts = Vec::new();
     for y in sequences {

@@ -135,7 +135,7 @@ pub(super) fn gemm(l: &mut Lower<'_>) -> Results {
 }
 
 /// x minus its zero point, as int32. A vector of zero points goes along `axis`.
-pub(super) fn centred(l: &mut Lower<'_>, x: usize, zero: usize, axis: usize) -> Built {
+pub(super) fn centered(l: &mut Lower<'_>, x: usize, zero: usize, axis: usize) -> Built {
     let x = l.x(x)?;
     let Some(mut point) = l.maybe(zero)? else { return Ok(x) };
     let (shape, extents) = (l.shape(x)?, l.shape(point)?);
@@ -149,13 +149,14 @@ pub(super) fn centred(l: &mut Lower<'_>, x: usize, zero: usize, axis: usize) -> 
 
 pub(super) fn matmul_integer(l: &mut Lower<'_>) -> Results {
     let (rows, columns) = (l.known(0)?.shape.len(), l.known(1)?.shape.len());
-    let a = centred(l, 0, 2, rows.saturating_sub(2))?;
-    let b = centred(l, 1, 3, columns.saturating_sub(1))?;
+    let a = centered(l, 0, 2, rows.saturating_sub(2))?;
+    let b = centered(l, 1, 3, columns.saturating_sub(1))?;
     one(l.bin("matmul", a, b)?)
 }
 
-/// Any equation without ellipsis on the left of a letter twice in one operand: operands are brought to one space of letters,
-/// multiplied and summed. Two plain operands go to MIL's `einsum` where it takes the equation.
+/// Any equation without ellipsis on the left of a letter twice in one operand: operands are brought
+/// to one space of letters, multiplied and summed. Two plain operands go to MIL's `einsum` where it
+/// takes the equation.
 pub(super) fn einsum(l: &mut Lower<'_>) -> Results {
     let equation: String = l.text("equation", "").chars().filter(|c| !c.is_whitespace()).collect();
     let operands: Vec<ValueId> = (0..l.count()).map(|i| l.x(i)).collect::<Built<_>>()?;

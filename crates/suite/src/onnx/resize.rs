@@ -1,5 +1,5 @@
-//! Resizing and sampling of images. Where MIL's sampling modes say the same, its own ops; else each axis is multiplied by the
-//! matrix of its weights.
+//! Resizing and sampling of images. Where MIL's sampling modes say the same, its own ops; else each
+//! axis is multiplied by the matrix of its weights.
 
 use ferrane_mil::{Constant, ValueId};
 
@@ -18,7 +18,8 @@ struct Axis {
 
 /// Where output `i` lies in the input.
 fn coordinate(mode: &str, a: &Axis, i: usize) -> f64 {
-    // The resized extent before it is rounded down: what the places of aligned corners are spread over.
+    // The resized extent before it is rounded down: what the places of aligned corners are spread
+    // over.
     let (n, m, i) = (a.from as f64, a.scale * a.from as f64, i as f64);
     match mode {
         "asymmetric" => i / a.scale,
@@ -202,7 +203,8 @@ fn native(l: &mut Lower<'_>, x: ValueId, axes: &[(usize, Axis)]) -> Built<Option
     let grows = |a: &Axis| a.to.is_multiple_of(a.from);
     match l.text("mode", "nearest") {
         "nearest" if grows(tall) && grows(wide) && matches!(coordinates, "asymmetric" | "half_pixel") => {
-            // Whole factors: every rounding of a half-pixel place, and rounding down of an asymmetric one, is the same pixel.
+            // Whole factors: every rounding of a half-pixel place, and rounding down of an
+            // asymmetric one, is the same pixel.
             let rule = l.text("nearest_mode", if old { "floor" } else { "round_prefer_floor" });
             if coordinates == "asymmetric" && rule != "floor"
                 || coordinates == "half_pixel" && rule != "round_prefer_floor"
@@ -250,7 +252,8 @@ pub(super) fn grid_sample(l: &mut Lower<'_>) -> Results {
     let aligned = l.int("align_corners", 0) != 0;
     let padding = match l.text("padding_mode", "zeros") {
         "border" => "border",
-        // ONNX reflects at the centres of the corner pixels if they are aligned, at their edges if not.
+        // ONNX reflects at the centers of the corner pixels if they are aligned, at their edges if
+        // not.
         "reflection" if aligned => "reflection",
         "reflection" => "symmetric",
         _ => "constant",

@@ -1,4 +1,5 @@
-//! One entry for every operator of `ai.onnx` (and the optimizers of `ai.onnx.preview.training`): how it becomes MIL, or why not.
+//! One entry for every operator of `ai.onnx` (and the optimizers of `ai.onnx.preview.training`):
+//! how it becomes MIL, or why not.
 
 use ferrane_mil::ValueId;
 

@@ -17,7 +17,8 @@ fn rate(l: &Lower<'_>) -> Built<(f64, f64)> {
     Ok((l.floats(0)?.first().copied().unwrap_or(0.0), l.floats(1)?.first().copied().unwrap_or(0.0)))
 }
 
-/// Runs one tensor after the other; inputs and results come in groups, all tensors of one kind together.
+/// Runs one tensor after the other; inputs and results come in groups, all tensors of one kind
+/// together.
 fn each(
     l: &mut Lower<'_>,
     kinds: usize,

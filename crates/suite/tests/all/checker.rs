@@ -1,5 +1,5 @@
-//! The training kernels and the programs of generation against machines: clean where they are known to run, refused where sources
-//! say so.
+//! The training kernels and the programs of generation against machines: clean where they are known
+//! to run, refused where sources say so.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_llm::config::preset;
@@ -7,9 +7,8 @@ use ferrane_llm::decode::program as decode;
 use ferrane_llm::decode::quantize::WeightType;
 use ferrane_llm::kernels;
 use ferrane_llm::layout::{Kernel, Residual, Shape, WeightForm};
+use ferrane_machine::{CheckOptions, Effect, Finding, Profile, check};
 use ferrane_mil::Program;
-use ferrane_target::check::Options;
-use ferrane_target::{Effect, Finding, Profile, check};
 
 pub(crate) fn profile(name: &str) -> Profile {
     Profile::named(name).unwrap_or_else(|e| panic!("{e}"))
@@ -20,7 +19,7 @@ pub(crate) fn told(findings: &[Finding]) -> String {
 }
 
 pub(crate) fn findings(program: &Program, name: &str) -> Vec<Finding> {
-    check(program, &profile(name), &Options::default())
+    check(program, &profile(name), &CheckOptions::default())
 }
 
 /// No errors, and no warnings that results are wrong.
@@ -88,15 +87,16 @@ fn told_in(text: &str) -> Vec<Vec<Code>> {
 
 #[test]
 fn every_rule_has_a_program_where_it_fires_and_one_where_it_is_silent() {
-    // Types that the language refuses first, thousands of ops, records of files, several programs: not of a short text.
+    // Types that the language refuses first, thousands of ops, records of files, several programs:
+    // not of a short text.
     let elsewhere = [410, 417, 418, 445, 498, 499].map(Code);
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests/target");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests/machine");
     let files: Vec<Vec<Vec<Code>>> = ferrane_suite::filetest::discover(&folder)
         .unwrap()
         .iter()
         .map(|path| told_in(&std::fs::read_to_string(path).unwrap()))
         .collect();
-    for rule in ferrane_target::rules::all().iter().filter(|r| !elsewhere.contains(&r.code)) {
+    for rule in ferrane_machine::rules::all().iter().filter(|r| !elsewhere.contains(&r.code)) {
         let told = |part: &Vec<Code>| part.contains(&rule.code);
         let fires: Vec<_> = files.iter().filter(|parts| parts.iter().any(told)).collect();
         assert!(!fires.is_empty(), "{} fires nowhere: {}", rule.code, rule.title);

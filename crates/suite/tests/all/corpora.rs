@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use ferrane_suite::fuzz::TARGETS;
 
-/// The inputs are small; one that takes this long, also without optimisation, is one that was found to hang.
+/// The inputs are small; one that takes this long, also without optimization, is one that was found
+/// to hang.
 const LONGEST: Duration = Duration::from_secs(10);
 
 #[test]

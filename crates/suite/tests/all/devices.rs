@@ -1,16 +1,17 @@
-//! The suite over the emulator with each table, over a recorded emulator, and over the engine's backend with the fake.
+//! The suite over the emulator with each table, over a recorded emulator, and over the engine's
+//! backend with the fake.
 
 use std::collections::HashSet;
 
 use ferrane_device::scripted::Scripted;
 use ferrane_device::{Device, Error, ErrorKind, Layout, Port, Procedure, Result, Source};
-use ferrane_emulator::{Emulator, Limits, Numerics, Options, Process};
+use ferrane_emulator::{Emulator, EmulatorOptions, Limits, Numerics, ProcessCounts};
+use ferrane_machine::Profile;
 use ferrane_mil::{Function, ValueId};
 use ferrane_suite::cases::{Promise, Rounding, all, run};
-use ferrane_target::Profile;
 
 pub(crate) fn emulator(numerics: Numerics) -> Device {
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.numerics = numerics;
     Device::new(Emulator::new(options))
 }
@@ -44,9 +45,9 @@ fn emulators_that_enforce_limits() {
         if !seen.insert(format!("{sizes:?} {life:?} {:?} {:?}", p.input_order.value, p.output_order.value)) {
             continue;
         }
-        let mut options = Options::default();
+        let mut options = EmulatorOptions::default();
         options.profile = p;
-        (options.limits, options.process) = (Limits::Enforce, Process::default());
+        (options.limits, options.process) = (Limits::Enforce, ProcessCounts::default());
         passes(&Device::new(Emulator::new(options)), Rounding::Half, &[Promise::Limits, Promise::Enforced]);
     }
 }
@@ -69,7 +70,8 @@ fn the_engines_backend_over_the_fake() {
     }
 }
 
-/// Through the E5 runtime it keeps them too, casts and all, whether predictions write where they are told or not.
+/// Through the E5 runtime it keeps them too, casts and all, whether predictions write where they
+/// are told or not.
 #[cfg(not(target_vendor = "apple"))]
 #[test]
 fn the_e5_path_over_the_fake() {

@@ -4,9 +4,9 @@ use std::path::Path;
 
 #[cfg(not(target_vendor = "apple"))]
 use ferrane_device::ErrorKind;
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
+use ferrane_machine::Profile;
 use ferrane_suite::filetest::{Filetest, Test, bless, discover};
-use ferrane_target::Profile;
 
 #[test]
 fn filetests() {
@@ -28,7 +28,7 @@ fn filetests() {
                 let name = test.profile.as_deref().unwrap_or(Profile::DEFAULT);
                 let profile = Profile::named(name).map_err(|e| vec![format!("{}: {e}", path.display())])?;
                 let devices = [Numerics::Fast, Numerics::Exact].map(|numerics| {
-                    let mut options = Options::default();
+                    let mut options = EmulatorOptions::default();
                     (options.numerics, options.profile) = (numerics, profile.clone());
                     ferrane_device::Device::new(Emulator::new(options))
                 });
@@ -41,7 +41,8 @@ fn filetests() {
     assert!(!files.is_empty() && runs > 0, "{} files, {runs} with runs", files.len());
 }
 
-/// Every run on the engine's backend too, by either path. What it cannot take, states and extents that are not known, it must refuse.
+/// Every run on the engine's backend too, by either path. What it cannot take, states and extents
+/// that are not known, it must refuse.
 #[cfg(not(target_vendor = "apple"))]
 #[test]
 fn filetests_over_the_fake_engine() {
@@ -54,7 +55,7 @@ fn filetests_over_the_fake_engine() {
 fn filetests_over(options: &str) {
     let _fake = ferrane_ane_fake::session();
     let device = [ferrane_ane_fake::open(options).unwrap()];
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.numerics = Numerics::Exact;
     let oracle = ferrane_device::Device::new(Emulator::new(options));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests");

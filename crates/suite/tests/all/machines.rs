@@ -1,12 +1,12 @@
-//! The checker over programs that are known to run, or known to fail, and over every program there is.
+//! The checker over programs that are known to run, or known to fail, and over every program there
+//! is.
 
 use std::path::{Path, PathBuf};
 
 use ferrane_diag::{Code, Severity};
+use ferrane_machine::{CheckOptions, Finding, InputBounds, Profile, check};
 use ferrane_mil::package::{self, Opened};
 use ferrane_mil::{Program, Strictness};
-use ferrane_target::check::Options;
-use ferrane_target::{Finding, Profile, check};
 use ferrane_testdata::Suite;
 
 use crate::checker::{clean, findings, profile, told};
@@ -53,7 +53,7 @@ fn suite(name: &str, folder: &str, extension: &str, case: impl Fn(&Path) -> Resu
 
 #[test]
 fn offline_compiled_programs_have_no_errors_on_h16() {
-    let machines: Vec<String> = ferrane_target::Profile::names()
+    let machines: Vec<String> = ferrane_machine::Profile::names()
         .into_iter()
         .filter(|n| profile(n).subject.family == "h16" && (n.ends_with("-inmem") || n.ends_with("-e5rt")))
         .collect();
@@ -70,7 +70,8 @@ fn the_static_programs_have_no_errors_in_memory() {
         clean(findings(&program, "m4-macos15-inmem"))?;
         for machine in Profile::names().iter().filter(|n| n.ends_with("-inmem")) {
             let subject = profile(machine).subject;
-            let known = profile(machine).opsets.value.iter().any(|o| o == program.functions[0].opset());
+            let opset = program.functions[0].opset_tag().to_string();
+            let known = profile(machine).opsets.value.contains(&opset);
             // macOS 14 does not know ios18.
             if known && (subject.chip == "m3-max" || subject.family == "h16" || subject.family == "h17") {
                 no_errors(findings(&program, machine)).map_err(|e| format!("{machine}: {e}"))?;
@@ -99,10 +100,10 @@ fn every_program_is_checked_for_every_machine() {
         // Some published texts are no MIL.
         let Ok(program) = text(path) else { return Ok(()) };
         let inputs = program.functions.iter().flat_map(|f| f.inputs.iter().map(|v| f.value(*v).name.clone()));
-        let bounds: Vec<(String, f32, f32)> = inputs.map(|name| (name, -1.0, 1.0)).collect();
+        let bounds: Vec<_> = inputs.map(|name| InputBounds { name, low: -1.0, high: 1.0 }).collect();
         for name in Profile::names() {
             for strict in [false, true] {
-                let options = Options { strict, bounds: bounds.clone(), ..Options::default() };
+                let options = CheckOptions { strict, bounds: bounds.clone(), ..CheckOptions::default() };
                 for finding in check(&program, &profile(&name), &options) {
                     if finding.message.is_empty() || finding.claims.is_empty() {
                         return Err(format!("{name}: {finding:?}"));
@@ -114,8 +115,8 @@ fn every_program_is_checked_for_every_machine() {
     });
 }
 
-/// The header of a file with one record of 16 fp16 elements, whose size and payload offset are as published benchmarks write them
-/// (weight-blob §4).
+/// The header of a file with one record of 16 fp16 elements, whose size and payload offset are as
+/// published benchmarks write them (weight-blob §4).
 fn odd_blob() -> Vec<u8> {
     let mut file = vec![0u8; 128 + 32];
     (file[0], file[4]) = (1, 2);
@@ -143,8 +144,8 @@ fn programs_of_one_process_share_its_budget() {
     let text = "program(1.3)\n{\n    func main<ios18>(tensor<fp16, [1, 64, 1, 64]> a) {\n        \
         tensor<fp16, [1, 64, 1, 64]> z = relu(x = a)[name = string(\"z\")];\n    } -> (z);\n}\n";
     let program = ferrane_mil::parse(text, &ferrane_mil::Weights::new()).expect("reads");
-    let has = |together| {
-        let options = Options { together, ..Options::default() };
+    let has = |programs| {
+        let options = CheckOptions { programs, ..CheckOptions::default() };
         check(&program, &profile("m4-macos15-inmem"), &options).iter().any(|f| f.code == Code(499))
     };
     assert!(has(120) && !has(119) && !has(0));

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_mil::Constant;
 use ferrane_suite::onnx::{self, Refusal, Tensor};
 use ferrane_testdata::Suite;
 
 use crate::values::numbers;
 
-/// Relative to the largest element of an output, because sums cancel; the references are fp32 themselves, of other association.
+/// Relative to the largest element of an output, because sums cancel; the references are fp32
+/// themselves, of other association.
 const FP32: f64 = 1e-5;
-/// Two units in the last place of fp16: one for the port, one because the reference rounds every intermediate result.
+/// Two units in the last place of fp16: one for the port, one because the reference rounds every
+/// intermediate result.
 const FP16: f64 = 2e-3;
 
 fn compare(found: &Constant, wanted: &Tensor, spread: f64) -> Result<(), String> {
@@ -60,7 +62,7 @@ fn run(emulator: &Emulator, case: &onnx::Case) -> Result<Result<(), String>, Str
 #[test]
 fn operators_give_the_values_of_onnx() {
     let Some(mut suite) = Suite::open("onnx-node", "onnx_node") else { return };
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.numerics = Numerics::Exact;
     let emulator = Emulator::new(options);
     for (name, case) in onnx::read(suite.folder()).expect("the index of the cases") {

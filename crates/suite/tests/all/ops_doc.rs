@@ -1,6 +1,6 @@
-//! docs/ops.md is what the registry, the emulator and the derivatives say of each op. `FERRANE_BLESS=1` writes it, with the number
-//! of value-inference cases that the data holds for each op; the test does not compare that number, because other data may stand
-//! in.
+//! docs/ops.md is what the registry, the emulator and the derivatives say of each op.
+//! `FERRANE_BLESS=1` writes it, with the number of value-inference cases that the data holds for
+//! each op; the test does not compare that number, because other data may stand in.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ Every op of MIL that the registry knows, from iOS 15 to iOS 18. Generated: `FERR
 All of them are read, checked, printed in both dialects and kept in packages, and their result types are inferred.
 
 - **opsets**: those in which the op exists; in bold where its signature changed.
-- **executed**: *plan*: as steps over strided views; *kernel*: by one function over whole tensors; *interpreter*: control flow and
+- **executed**: *plan*: as steps over strided views; *tensor op*: by one function over whole tensors; *interpreter*: control flow and
   lists, run op by op; else why not. *hardware*: under `numerics=hardware` by rules that are published; an op without that word is
   computed there as `fast` does, and rounded as the machine rounds.
 - **derivative**: *yes*: `ferrane_mil::grad` has a rule; *zero*: nothing flows back; else why not.
@@ -60,13 +60,13 @@ fn table() -> String {
         let newest = ops::versions(name).last().expect("an op has a version");
         let executed = match support(name, Opset::IOS18) {
             Support::Plan => "plan".to_string(),
-            Support::Kernel => "kernel".to_string(),
+            Support::TensorOp => "tensor op".to_string(),
             Support::Interpreter => "interpreter".to_string(),
             Support::Refused(reason) => format!("no: {reason}"),
             _ => "?".to_string(),
         };
         let executed = match arithmetic(name) {
-            Arithmetic::Modelled => format!("{executed}, hardware"),
+            Arithmetic::Modeled => format!("{executed}, hardware"),
             _ => executed,
         };
         let derivative = match grad::differentiable(name) {

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ferrane_emulator::{Emulator, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions};
 use ferrane_mil::package::{self, Opened, WriteOptions};
 use ferrane_mil::{Constant, DataType, Program, Type, ValueId, parse, print};
 use ferrane_testdata::Suite;
 
 use crate::values::numbers;
 
-/// An fp16 program against fp32 results: what a few dozen roundings and an fp16 exponential leave, of the largest output. A reader
-/// or an op that is wrong is off by the size of the outputs themselves.
+/// An fp16 program against fp32 results: what a few dozen roundings and an fp16 exponential leave,
+/// of the largest output. A reader or an op that is wrong is off by the size of the outputs
+/// themselves.
 const FP16: f64 = 1e-2;
 
 fn packages(folder: &Path) -> Vec<PathBuf> {
@@ -72,7 +73,7 @@ fn inputs(program: &Program, recorded: Option<&[f64]>) -> Option<Vec<(String, Co
 
 fn run(program: &Program, inputs: &[(String, Constant)]) -> Result<Vec<(String, Constant)>, String> {
     let function = program.functions.first().map_or("main", |f| f.name.as_str());
-    let emulator = Emulator::new(Options::default());
+    let emulator = Emulator::new(EmulatorOptions::default());
     emulator.call(program, function, inputs, &mut BTreeMap::new()).map_err(|e| e.to_string())
 }
 

@@ -1,7 +1,8 @@
 //! Five published call sequences, written against the seam and nothing below it.
 //!
-//! Each is a function of a [`Device`]; it neither knows nor asks which backend it has. The recorder shows that the calls are those
-//! of the published program, and that they are the same on every backend.
+//! Each is a function of a [`Device`]; it neither knows nor asks which backend it has. The recorder
+//! shows that the calls are those of the published program, and that they are the same on every
+//! backend.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ fn copy(name: &str, x: &str, y: &str) -> String {
 
 fn compile(device: &Device, label: &str, text: &str) -> Result<ferrane_device::Executable> {
     let source = Source::Text { mil: text.as_bytes(), weights: &Weights::new() };
-    device.compile(source, &CompileOptions::labelled(label))?.load()
+    device.compile(source, &CompileOptions::labeled(label))?.load()
 }
 
 fn packed(device: &Device) -> Result<Surface> {
@@ -51,8 +52,8 @@ fn on_every_backend(sequence: impl Fn(&Device), script: fn(&Source<'_>) -> Resul
     lines
 }
 
-/// (a) One kernel for all layers: an input surface and a request for each layer, one output surface for all, read before the next
-/// layer runs (training-dynamic §5).
+/// (a) One kernel for all layers: an input surface and a request for each layer, one output surface
+/// for all, read before the next layer runs (training-dynamic §5).
 #[test]
 fn requests_per_layer_share_an_output() {
     let lines = on_every_backend(
@@ -94,8 +95,8 @@ fn requests_per_layer_share_an_output() {
     assert_eq!(lines.last().map(String::as_str), Some("unload woFwd"));
 }
 
-/// (b) A plan over several surfaces, prepared once: two procedures that hand a surface on, started by one event and ended by
-/// another (apple-runtime §6, §8).
+/// (b) A plan over several surfaces, prepared once: two procedures that hand a surface on, started
+/// by one event and ended by another (apple-runtime §6, §8).
 fn plan(device: &Device) {
     let events = device.events().unwrap();
     let (start, end) = (events.create().unwrap(), events.create().unwrap());
@@ -163,8 +164,9 @@ fn without_size(line: impl AsRef<str>) -> String {
     }
 }
 
-/// (c) The E5 recipe: MIL text with named inputs and outputs, a function by name, prepared, then predictions from features by name
-/// (apple-runtime §9). Names and extents must be those of the model's description.
+/// (c) The E5 recipe: MIL text with named inputs and outputs, a function by name, prepared, then
+/// predictions from features by name (apple-runtime §9). Names and extents must be those of the
+/// model's description.
 #[test]
 fn text_with_named_features() {
     let lines = on_every_backend(
@@ -199,7 +201,8 @@ fn text_with_named_features() {
     assert!(lines.contains(&"prepare r0: e5.main x=s0 cast_out=s1".to_string()), "{lines:?}");
 }
 
-/// (d) Two functions in one program: procedure N is chosen with its index and has ports of its own (mil-text §1).
+/// (d) Two functions in one program: procedure N is chosen with its index and has ports of its own
+/// (mil-text §1).
 #[test]
 fn two_procedures_in_one_program() {
     let lines = on_every_backend(
@@ -235,7 +238,8 @@ fn two_procedures_in_one_program() {
     assert!(lines.contains(&"prepare r1: both.second x1=s2 y1=s3".to_string()), "{lines:?}");
 }
 
-/// An `.anec` file with one input and one output (linux-driver §4.1); its payload is nothing that runs.
+/// An `.anec` file with one input and one output (linux-driver §4.1); its payload is nothing that
+/// runs.
 fn anec(nchw: [u64; 4]) -> Vec<u8> {
     let [n, c, h, w] = nchw;
     let row = (w * 2).next_multiple_of(64);
@@ -258,7 +262,8 @@ fn anec(nchw: [u64; 4]) -> Vec<u8> {
     file
 }
 
-/// The ports that the Linux driver's header tells: rows and planes with strides of their own, memory in tiles of 16 KiB.
+/// The ports that the Linux driver's header tells: rows and planes with strides of their own,
+/// memory in tiles of 16 KiB.
 fn anec_ports(source: &Source<'_>) -> Result<Vec<Procedure>> {
     let bad = || Error::new(ErrorKind::InvalidProgram, "no .anec file");
     let Source::Compiled(file) = source else { return Err(bad()) };
@@ -288,13 +293,13 @@ fn anec_ports(source: &Source<'_>) -> Result<Vec<Procedure>> {
     }])
 }
 
-/// (e) The Linux driver: a compiled file, buffer objects of its tile sizes, inputs written row by row with the file's strides, one
-/// submit, outputs read row by row (linux-driver §4.2, §4.5).
+/// (e) The Linux driver: a compiled file, buffer objects of its tile sizes, inputs written row by
+/// row with the file's strides, one submit, outputs read row by row (linux-driver §4.2, §4.5).
 #[test]
 fn buffers_and_a_submit_from_an_anec_file() {
     let (device, record) = Device::new(Scripted::new(anec_ports).unwrap()).recorded();
     let file = anec([1, 64, 8, 77]);
-    let program = device.compile(Source::Compiled(&file), &CompileOptions::labelled("anec")).unwrap().load().unwrap();
+    let program = device.compile(Source::Compiled(&file), &CompileOptions::labeled("anec")).unwrap().load().unwrap();
     let procedure = &program.procedures()[0];
     let (src, dst) = (&procedure.inputs[0], &procedure.outputs[0]);
     assert_eq!((src.symbol, dst.symbol), (5, 4));

@@ -1,4 +1,5 @@
-//! The few file operations a checkpoint needs, behind a trait, so that a test can make a disk run full.
+//! The few file operations a checkpoint needs, behind a trait, so that a test can make a disk run
+//! full.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

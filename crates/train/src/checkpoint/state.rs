@@ -11,8 +11,8 @@ use crate::optim::LossScale;
 /// Version of `state.json` that this code writes and reads.
 pub const VERSION: u32 = 1;
 
-/// The state of a run at the border of an accumulation window. A window that was cut short is no part of it: the sampler's
-/// state is that of the window's start, so the window is drawn again.
+/// The state of a run at the border of an accumulation window. A window that was cut short is no
+/// part of it: the sampler's state is that of the window's start, so the window is drawn again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// Version of this format.
@@ -39,7 +39,8 @@ pub struct State {
     pub data: String,
     /// Where the tokenizer lies, if the run has one.
     pub tokenizer: Option<String>,
-    /// The ids that the loss runs over, if they are not all: what is generated or evaluated later must keep to them.
+    /// The ids that the loss runs over, if they are not all: what is generated or evaluated later
+    /// must keep to them.
     #[serde(default)]
     pub compaction: Option<Compaction>,
     /// The last validation loss and the step after which it was measured.

@@ -71,8 +71,8 @@ pub struct Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if let Some(lock) = &self.lock {
-            // Closing would do, were it not for a child process that is between its fork and its exec and has the file
-            // open too. There is nothing to do about a failure.
+            // Closing would do, were it not for a child process that is between its fork and its
+            // exec and has the file open too. There is nothing to do about a failure.
             let _ = lock.unlock();
         }
     }
@@ -122,8 +122,8 @@ impl Store {
     /// Writes a checkpoint named by its step and removes all but the last two.
     ///
     /// # Errors
-    /// [`Error::Io`] (for instance of a full disk), [`Error::Weights`]. Then the checkpoints that were there are still
-    /// there.
+    /// [`Error::Io`] (for instance of a full disk), [`Error::Weights`]. Then the checkpoints that
+    /// were there are still there.
     pub fn save(&self, snapshot: &Snapshot<'_>) -> Result<PathBuf, Error> {
         let target = self.root.join(name(snapshot.state.step));
         let temporary = self.root.join(format!("{TEMPORARY}{}", name(snapshot.state.step)));
@@ -206,7 +206,8 @@ impl Store {
         self.files.sync_folder(&self.root).map_err(|e| Error::io(&self.root, e))
     }
 
-    /// Takes a checkpoint's name away before its files, so that a half removed one is never taken for a checkpoint.
+    /// Takes a checkpoint's name away before its files, so that a half removed one is never taken
+    /// for a checkpoint.
     fn remove(&self, path: &Path) -> Result<(), Error> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let aside = self.root.join(format!("{TEMPORARY}old-{name}"));
@@ -222,12 +223,14 @@ impl Store {
         self.steps()?.into_iter().try_for_each(|step| self.remove(&self.root.join(name(step))))
     }
 
-    /// Loads the newest checkpoint. Damaged ones are renamed to `damaged-…` and told of in the warnings.
+    /// Loads the newest checkpoint. Damaged ones are renamed to `damaged-…` and told of in the
+    /// warnings.
     ///
     /// `expected`, if given, is the configuration that the weights must have.
     ///
     /// # Errors
-    /// [`Error::None`], [`Error::AllDamaged`]; [`Error::Weights`] with the tensor, the expected and the found shape.
+    /// [`Error::None`], [`Error::AllDamaged`]; [`Error::Weights`] with the tensor, the expected and
+    /// the found shape.
     pub fn load(&self, expected: Option<&Config>) -> Result<Checkpoint, Error> {
         let mut warnings = Vec::new();
         for step in self.steps()?.into_iter().rev() {
@@ -258,8 +261,8 @@ impl Store {
     }
 }
 
-/// Finds the weights' file of a run's folder (its newest checkpoint), of a checkpoint's folder, or the file itself; reads
-/// nothing and changes nothing.
+/// Finds the weights' file of a run's folder (its newest checkpoint), of a checkpoint's folder, or
+/// the file itself; reads nothing and changes nothing.
 ///
 /// # Errors
 /// [`Error::None`], [`Error::Io`].
@@ -278,7 +281,8 @@ pub fn find_model(path: &Path) -> Result<PathBuf, Error> {
     newest.ok_or_else(|| Error::None(path.to_path_buf()))
 }
 
-/// The ids that the loss of these weights ran over, if they lie in a checkpoint and are not all: what [`find_model`] found.
+/// The ids that the loss of these weights ran over, if they lie in a checkpoint and are not all:
+/// what [`find_model`] found.
 pub fn vocabulary(model: &Path) -> Option<Compaction> {
     let text = fs::read(model.parent()?.join(STATE)).ok()?;
     serde_json::from_slice::<State>(&text).ok()?.compaction

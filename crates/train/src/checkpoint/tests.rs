@@ -210,7 +210,8 @@ fn killed_at_any_moment_the_last_checkpoint_loads() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        // Let it save at least once in this round, then kill it somewhere inside the next few saves.
+        // Let it save at least once in this round, then kill it somewhere inside the next few
+        // saves.
         let begun = std::time::Instant::now();
         while steps(folder.path()).unwrap().last().copied().unwrap_or(0) <= last {
             assert!(begun.elapsed().as_secs() < 60, "round {round}: no checkpoint within a minute");

@@ -1,7 +1,8 @@
-//! Vocabulary compaction (training-dynamic §9): the ids that occur get dense numbers, in ascending order.
+//! Vocabulary compaction (training-dynamic §9): the ids that occur get dense numbers, in ascending
+//! order.
 //!
-//! The classifier and the loss then have a row for every used id instead of every id; the embedding keeps all its rows. Disabled,
-//! the maps are the identity and callers need no second path.
+//! The classifier and the loss then have a row for every used id instead of every id; the embedding
+//! keeps all its rows. Disabled, the maps are the identity and callers need no second path.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,8 @@ pub struct Compaction {
     compact: Vec<i32>,
 }
 
-/// What a checkpoint keeps: the size of the full vocabulary and the used ids in order. No ids: disabled.
+/// What a checkpoint keeps: the size of the full vocabulary and the used ids in order. No ids:
+/// disabled.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     vocabulary: usize,
@@ -23,8 +25,9 @@ struct Stored {
 }
 
 impl Compaction {
-    /// Scans all of `ids`, training and validation, once. `keep` are ids that must have a place even if they do not occur, such as
-    /// the begin and end of a sequence. Ids at or beyond `vocabulary` are left out.
+    /// Scans all of `ids`, training and validation, once. `keep` are ids that must have a place
+    /// even if they do not occur, such as the begin and end of a sequence. Ids at or beyond
+    /// `vocabulary` are left out.
     pub fn scan(ids: &Ids, vocabulary: usize, keep: &[u32]) -> Compaction {
         Compaction::used(ids.iter().chain(keep.iter().copied()), vocabulary)
     }

@@ -14,7 +14,8 @@ use super::{Error, text};
 /// What a data file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
-    /// By the extension: `.u16` and `.bin` are 2-byte ids, `.u32` 4-byte ids, everything else is text.
+    /// By the extension: `.u16` and `.bin` are 2-byte ids, `.u32` 4-byte ids, everything else is
+    /// text.
     #[default]
     Auto,
     /// UTF-8 text.
@@ -97,10 +98,11 @@ impl Width {
 impl Ids {
     /// Opens the data file `path`.
     ///
-    /// Text is encoded once: the ids are kept beside it as `NAME.ids-HASH.u16` (or `.u32` for vocabularies beyond 65536), where
-    /// the hash covers the text and the tokenizer, or in [`Source::cache`] if that folder cannot be written to, or only in
-    /// memory. Its documents are separated as [`documents`](super::documents) says, each begun by the tokenizer's begin id (or
-    /// end id, where it has no other).
+    /// Text is encoded once: the ids are kept beside it as `NAME.ids-HASH.u16` (or `.u32` for
+    /// vocabularies beyond 65536), where the hash covers the text and the tokenizer, or in
+    /// [`Source::cache`] if that folder cannot be written to, or only in memory. Its documents are
+    /// separated as [`documents`](super::documents) says, each begun by the tokenizer's begin id
+    /// (or end id, where it has no other).
     ///
     /// # Errors
     /// Every [`Error`] but those of the split and the vocabulary map.
@@ -190,12 +192,14 @@ impl Ids {
         })
     }
 
-    /// The window at `start`: `seq` inputs and, shifted by one, `seq` targets, as one run of `seq + 1` ids.
+    /// The window at `start`: `seq` inputs and, shifted by one, `seq` targets, as one run of `seq +
+    /// 1` ids.
     pub fn window(&self, start: usize, seq: usize) -> Vec<u32> {
         self.range(start..start.saturating_add(seq + 1)).collect()
     }
 
-    /// SHA-256 of the ids, the same whether they take 2 bytes or 4 on disk. Tells a resumed run that the data are still the same.
+    /// SHA-256 of the ids, the same whether they take 2 bytes or 4 on disk. Tells a resumed run
+    /// that the data are still the same.
     pub fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         let mut block = Vec::with_capacity(4 << 12);

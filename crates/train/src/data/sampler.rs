@@ -22,7 +22,8 @@ pub struct SamplerState {
 }
 
 impl Sampler {
-    /// A sampler at its beginning. The draws are a stream of their own under `seed`, apart from the initialisation's.
+    /// A sampler at its beginning. The draws are a stream of their own under `seed`, apart from the
+    /// initialization's.
     pub fn new(seed: u64) -> Sampler {
         Sampler { rng: Rng::stream(seed, 0x7361_6d70_6c65), drawn: 0 }
     }

@@ -17,8 +17,8 @@ impl Split {
     /// The share of the ids that is trained on.
     pub const TRAIN: f64 = 0.95;
 
-    /// Cuts `count` ids after the share `train` of them, rounded down. Both parts hold at least one window of `seq` + 1 ids: in
-    /// short data the validation part grows to that.
+    /// Cuts `count` ids after the share `train` of them, rounded down. Both parts hold at least one
+    /// window of `seq` + 1 ids: in short data the validation part grows to that.
     ///
     /// # Errors
     /// [`Error::TooShort`] when there is no room for both.
@@ -28,13 +28,15 @@ impl Split {
         if count < need {
             return Err(Error::TooShort { found: count, need, seq });
         }
-        // A share that is no number becomes 0, and the cut is kept so that both parts hold a window.
+        // A share that is no number becomes 0, and the cut is kept so that both parts hold a
+        // window.
         let cut = ((count as f64 * train) as usize).clamp(window, count - window);
         Ok(Split { train: 0..cut, valid: cut..count })
     }
 
-    /// The starts of up to `count` evenly spaced validation windows of `seq` + 1 ids: `j · stride` behind the start of the
-    /// validation part, where stride is (ids − seq − 1) / count, rounded down. Where that would be 0, every window there is.
+    /// The starts of up to `count` evenly spaced validation windows of `seq` + 1 ids: `j · stride`
+    /// behind the start of the validation part, where stride is (ids − seq − 1) / count, rounded
+    /// down. Where that would be 0, every window there is.
     pub fn windows(&self, count: usize, seq: usize) -> Vec<usize> {
         let Some(room) = self.valid.len().checked_sub(seq.saturating_add(1)) else { return Vec::new() };
         let stride = (room / count.max(1)).max(1);

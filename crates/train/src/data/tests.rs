@@ -18,8 +18,8 @@ fn source(tokenizer: Option<&Tokenizer>) -> Source<'_> {
     Source { format: Format::Auto, tokenizer, vocabulary, cache: None }
 }
 
-/// Files of ids `TEXT_TOKENIZER.u16` (or `.u32`) beside `TEXT.txt`, with `tokenizers/TOKENIZER.bin` or `.model`: the text encodes to
-/// those ids exactly.
+/// Files of ids `TEXT_TOKENIZER.u16` (or `.u32`) beside `TEXT.txt`, with `tokenizers/TOKENIZER.bin`
+/// or `.model`: the text encodes to those ids exactly.
 #[test]
 fn texts_encode_to_the_recorded_ids() {
     let Some(mut suite) = Suite::open("text ids", "text") else { return };
@@ -187,7 +187,8 @@ fn errors_name_the_place_and_the_remedy() {
 
 #[test]
 fn splits() {
-    // The numbers of the recorded TinyStories ids, computed as bench/torch_baseline.py does.
+    // The numbers of the recorded TinyStories ids, computed as scripts/peers/torch_baseline.py
+    // does.
     let split = Split::new(1_904_363, Split::TRAIN, 256).unwrap();
     assert_eq!((split.train.clone(), split.valid.clone()), (0..1_809_144, 1_809_144..1_904_363));
     let windows = split.windows(256, 256);

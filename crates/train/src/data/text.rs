@@ -14,18 +14,20 @@ use super::{Error, Ids};
 /// What stands between two documents of a text, usually on a line of its own.
 pub const SEPARATOR: &str = "<|endoftext|>";
 
-/// Changes when the rule by which text becomes ids does, so that no old cache is taken for a new one.
+/// Changes when the rule by which text becomes ids does, so that no old cache is taken for a new
+/// one.
 const RULE: &[u8] = b"ferrane ids 1";
 
-/// The documents of `text`: what lies between [`SEPARATOR`]s, without the line ends around it. Empty ones are left out. A byte
-/// order mark at the start is no part of the text.
+/// The documents of `text`: what lies between [`SEPARATOR`]s, without the line ends around it.
+/// Empty ones are left out. A byte order mark at the start is no part of the text.
 pub fn documents(text: &str) -> impl Iterator<Item = &str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     text.split(SEPARATOR).map(|document| document.trim_matches(['\n', '\r'])).filter(|document| !document.is_empty())
 }
 
-/// The ids of all documents. Before each comes the id that begins a sequence, or where the vocabulary has none the one that ends
-/// it, or where it has neither nothing. The documents are encoded in parallel and joined in order.
+/// The ids of all documents. Before each comes the id that begins a sequence, or where the
+/// vocabulary has none the one that ends it, or where it has neither nothing. The documents are
+/// encoded in parallel and joined in order.
 pub(super) fn encode(text: &str, tokenizer: &Tokenizer) -> Vec<u32> {
     let mark = tokenizer.bos().or(tokenizer.eos());
     let mut parts: Vec<(&str, Vec<u32>)> = documents(text).map(|document| (document, Vec::new())).collect();
@@ -43,8 +45,8 @@ pub(super) fn encode(text: &str, tokenizer: &Tokenizer) -> Vec<u32> {
     all
 }
 
-/// The ids of the text file `path`, from the cache if there is one, which is made otherwise. Where nothing can be written the ids
-/// stay in memory.
+/// The ids of the text file `path`, from the cache if there is one, which is made otherwise. Where
+/// nothing can be written the ids stay in memory.
 pub(super) fn open(path: &Path, text: &[u8], tokenizer: &Tokenizer, folder: Option<&Path>) -> Result<Ids, Error> {
     let not_utf8 = |e: std::str::Utf8Error| Error::NotUtf8 { path: path.to_path_buf(), offset: e.valid_up_to() };
     let text = std::str::from_utf8(text).map_err(not_utf8)?;

@@ -9,9 +9,9 @@ use crate::step::Parts;
 
 /// Floating-point operations of one window; a multiplication and an addition are two.
 ///
-/// Layers as training-dynamic §13 counts them (`2·layers·ΣW·seq`); that leaves out the products of attention and the
-/// classifier, which are counted here beside it. Attention is counted over the whole square of positions, as the kernels
-/// compute it. Backward is twice forward.
+/// Layers as training-dynamic §13 counts them (`2·layers·ΣW·seq`); that leaves out the products of
+/// attention and the classifier, which are counted here beside it. Attention is counted over the
+/// whole square of positions, as the kernels compute it. Backward is twice forward.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Flops {
     /// Linear layers, forward.
@@ -23,7 +23,8 @@ pub struct Flops {
 }
 
 impl Flops {
-    /// Of a window of `seq` tokens and a classifier of `classes` rows (the compact vocabulary where there is one).
+    /// Of a window of `seq` tokens and a classifier of `classes` rows (the compact vocabulary where
+    /// there is one).
     pub fn new(config: &Config, seq: usize, classes: usize) -> Self {
         let (seq, layers) = (seq as f64, config.layers as f64);
         Flops {
@@ -44,7 +45,8 @@ impl Flops {
     }
 }
 
-/// Times summed over a run, in seconds. The parts of a micro-step are the engine's own; weight gradients overlap the others.
+/// Times summed over a run, in seconds. The parts of a micro-step are the engine's own; weight
+/// gradients overlap the others.
 #[derive(Debug, Clone, Serialize)]
 pub struct Efficiency {
     /// Updates, skipped ones included.
@@ -154,7 +156,8 @@ impl Efficiency {
         ratio(self.flops.total() * self.micro_steps as f64 / 1e9, self.steps)
     }
 
-    /// The report, a line an entry: times with their share of the whole, rates, and how operations were counted.
+    /// The report, a line an entry: times with their share of the whole, rates, and how operations
+    /// were counted.
     pub fn report(&self) -> Vec<String> {
         let mut lines = vec![format!(
             "{} updates, {} micro-steps, {} tokens in {:.1} s; {:.2} ms a micro-step, {:.2} ms an update beside them",

@@ -1,8 +1,10 @@
 //! `metrics.jsonl`: one JSON object a line, one line an update, steps ascending.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
+
+use ferrane_host::fs::{AtomicFile, Durability};
 
 use super::{Record, Sink};
 
@@ -20,21 +22,19 @@ impl JsonLines {
         Ok(JsonLines { file: File::create(path)? })
     }
 
-    /// Goes on after `step`: drops later lines, and what follows the first line that is no record, so that no step is
-    /// there twice. A missing file is begun.
+    /// Goes on after `step`: drops later lines, and what follows the first line that is no record,
+    /// so that no step is there twice. A missing file is begun.
     ///
     /// # Errors
     /// Whatever the system reports.
     pub fn resume(path: &Path, step: u64) -> io::Result<Self> {
         let kept = if path.exists() { read(path)? } else { Vec::new() };
-        // Beside the file and renamed, so that a kill in here loses nothing.
-        let temporary = path.with_extension("jsonl.tmp");
-        let mut out = BufWriter::new(File::create(&temporary)?);
+        // Replaced as a whole, so that a kill in here loses nothing.
+        let mut out = AtomicFile::create(path)?;
         for record in kept.iter().filter(|r| r.step <= step) {
             write_line(&mut out, record)?;
         }
-        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        fs::rename(&temporary, path)?;
+        out.commit(Durability::Synced)?;
         Ok(JsonLines { file: OpenOptions::new().append(true).open(path)? })
     }
 }
@@ -51,7 +51,8 @@ fn write_line(out: &mut impl Write, record: &Record) -> io::Result<()> {
     out.write_all(&line)
 }
 
-/// The records of a file, up to the first line that is none (a line cut short by a kill is the last).
+/// The records of a file, up to the first line that is none (a line cut short by a kill is the
+/// last).
 ///
 /// # Errors
 /// Whatever the system reports.
@@ -69,6 +70,7 @@ pub fn read(path: &Path) -> io::Result<Vec<Record>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn record(step: u64) -> Record {
         Record {

@@ -29,7 +29,8 @@ pub struct Memory {
     /// The engine's part.
     #[serde(flatten)]
     pub engine: EngineMemory,
-    /// Aligned scratch of this process beside arenas and constants: widened and packed operands of products.
+    /// Aligned scratch of this process beside arenas and constants: widened and packed operands of
+    /// products.
     pub scratch: usize,
     /// Largest resident memory; `None` where the system does not say.
     pub peak: Option<usize>,
@@ -43,8 +44,8 @@ impl Memory {
         Memory { weights: parameters, gradients: parameters, moments: 2 * parameters, engine, scratch, peak }
     }
 
-    /// Owners with their bytes; the last is what of the peak nobody owns: code, files, allocations on the way, and memory that was
-    /// given back.
+    /// Owners with their bytes; the last is what of the peak nobody owns: code, files, allocations
+    /// on the way, and memory that was given back.
     pub fn parts(&self) -> Vec<(&'static str, usize)> {
         let EngineMemory { surfaces, activations, arenas, constants } = self.engine;
         let mut parts = vec![

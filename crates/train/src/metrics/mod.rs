@@ -1,6 +1,7 @@
 //! What a run tells: one record an update, a plot of the loss, where the time and the memory went.
 //!
-//! A [`Sink`] takes the records. [`JsonLines`] is the one that every run has, `OUT/metrics.jsonl`; a terminal is another.
+//! A [`Sink`] takes the records. [`JsonLines`] is the one that every run has, `OUT/metrics.jsonl`;
+//! a terminal is another.
 
 mod efficiency;
 mod lines;
@@ -20,11 +21,13 @@ use serde::{Deserialize, Serialize};
 pub struct Record {
     /// Updates done with this one, from 1.
     pub step: u64,
-    /// Mean training loss over the windows of the update, in nats per token; `null` when none was finite.
+    /// Mean training loss over the windows of the update, in nats per token; `null` when none was
+    /// finite.
     pub loss: Option<f64>,
     /// Learning rate.
     pub lr: f64,
-    /// Global L2 norm of the gradient of the mean loss, before clipping; `null` when it was not finite.
+    /// Global L2 norm of the gradient of the mean loss, before clipping; `null` when it was not
+    /// finite.
     pub grad_norm: Option<f64>,
     /// Loss scale of this update.
     pub loss_scale: f64,
@@ -34,7 +37,8 @@ pub struct Record {
     pub tokens: u64,
     /// Tokens of this update over its time, optimizer and staging included (upstream-defects #12).
     pub tokens_per_second: f64,
-    /// Largest magnitude of the gradient that entered the layers, loss scale included; `null` when not finite.
+    /// Largest magnitude of the gradient that entered the layers, loss scale included; `null` when
+    /// not finite.
     pub max_dy: Option<f64>,
     /// Mean loss of the validation windows, when it was measured after this update.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,8 +17,8 @@ pub struct Error {
     reason: String,
 }
 
-/// Draws the loss of every update (the mean of neighbours where there are more than the plot can show) and the validation
-/// losses as an SVG file.
+/// Draws the loss of every update (the mean of neighbors where there are more than the plot can
+/// show) and the validation losses as an SVG file.
 ///
 /// # Errors
 /// [`Error`] when the file cannot be written.

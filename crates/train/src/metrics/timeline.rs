@@ -1,16 +1,18 @@
 //! Where the time of single steps went, thread by thread, for `chrome://tracing` and Perfetto.
 //!
-//! A [`Timeline`] records spans: requests by kernel and layer, products for weight gradients, staging, classifier, update, each on
-//! the thread that did it. A span ends on the thread where it began, so spans of a thread nest. Recording a span takes two readings
-//! of the clock and a lock that is hardly ever contended; without a timeline neither happens. Memory is bounded: the first
+//! A [`Timeline`] records spans: requests by kernel and layer, products for weight gradients,
+//! staging, classifier, update, each on the thread that did it. A span ends on the thread where it
+//! began, so spans of a thread nest. Recording a span takes two readings of the clock and a lock
+//! that is hardly ever contended; without a timeline neither happens. Memory is bounded: the first
 //! micro-steps are recorded and no more ([`Timeline::new`]), and never more than [`MOST`] spans.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ferrane_host::pool;
+use ferrane_host::sync::lock;
 use serde_json::json;
 
 /// Spans at most, 48 bytes each. What comes after them is counted.
@@ -121,7 +123,7 @@ impl Timeline {
     }
 
     fn push(&self, span: Ended) {
-        let mut spans = self.0.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spans = lock(&self.0.spans);
         if spans.len() < MOST {
             spans.push(span);
         } else {
@@ -129,13 +131,14 @@ impl Timeline {
         }
     }
 
-    /// Writes the spans as a JSON object in Chrome's trace format: complete events (`"ph": "X"`) with times in microseconds, one
-    /// process, one thread each for the caller and the pool's threads.
+    /// Writes the spans as a JSON object in Chrome's trace format: complete events (`"ph": "X"`)
+    /// with times in microseconds, one process, one thread each for the caller and the pool's
+    /// threads.
     ///
     /// # Errors
     /// What the writer reports.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
-        let mut spans = self.0.spans.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut spans = lock(&self.0.spans).clone();
         // Outer spans first, as viewers want them.
         spans.sort_by_key(|s| (s.thread, s.begin, std::cmp::Reverse(s.end)));
         let named = |name: &str, tid: u32, value: &str| json!({"ph": "M", "pid": 1, "tid": tid, "name": name, "args": {"name": value}});

@@ -1,7 +1,8 @@
 //! AdamW with decoupled decay, in one pass over memory.
 //!
-//! Whoever wants the new weights (an engine that stages them as fp16) gets them tile by tile, while they are in the cache. A row of
-//! a table that no gradient ever reached has moments of zero, so its update is its decay and nothing else of it is read.
+//! Whoever wants the new weights (an engine that stages them as fp16) gets them tile by tile, while
+//! they are in the cache. A row of a table that no gradient ever reached has moments of zero, so
+//! its update is its decay and nothing else of it is read.
 
 use std::ops::Range;
 
@@ -71,7 +72,7 @@ pub struct Update<'a> {
     pub config: &'a Config,
     /// Its weights.
     pub weights: &'a mut Weights,
-    /// What was accumulated; empty afterwards.
+    /// What was accumulated; empty afterward.
     pub gradients: &'a mut Gradients,
     /// The moments.
     pub moments: &'a mut Moments,
@@ -79,7 +80,8 @@ pub struct Update<'a> {
     pub lr: f64,
     /// Undoes loss scale and accumulation, and clips.
     pub factor: f64,
-    /// The number of this update, from 1: skipped updates do not count, because they leave the moments alone.
+    /// The number of this update, from 1: skipped updates do not count, because they leave the
+    /// moments alone.
     pub count: u64,
 }
 
@@ -138,11 +140,12 @@ impl AdamW {
 }
 
 impl<'a> Update<'a> {
-    /// Makes the update. What lies in no share is done in pieces of equal size, and nobody takes it.
+    /// Makes the update. What lies in no share is done in pieces of equal size, and nobody takes
+    /// it.
     ///
     /// # Errors
-    /// [`weights::Error::Mismatch`] when one of the four does not belong to the configuration, or a share names what is not there;
-    /// then nothing has changed.
+    /// [`weights::Error::Mismatch`] when one of the four does not belong to the configuration, or a
+    /// share names what is not there; then nothing has changed.
     pub fn run(self, shares: Vec<Share<'_>>) -> Result<&'a Weights, weights::Error> {
         let Update { optimizer, config, weights, gradients, moments, lr, factor, count } = self;
         if gradients.is_empty() {
@@ -302,8 +305,8 @@ mod tests {
 
     #[test]
     fn equals_pytorch() {
-        // torch.optim.AdamW of PyTorch 2.7.1, lr (t+1)/5 · 1e-2 in update t = 0…4, decay 0.1 on `embed`, 0 on `norm`;
-        // values after updates 0 and 4.
+        // torch.optim.AdamW of PyTorch 2.7.1, lr (t+1)/5 · 1e-2 in update t = 0…4, decay 0.1 on
+        // `embed`, 0 on `norm`; values after updates 0 and 4.
         let config = Config { dim: 4, head_dim: 2, vocab: 2, ..small() };
         let mut weights = Weights::zeros(&config);
         weights.embed = values(8, 1, 1.0);
@@ -425,7 +428,8 @@ mod tests {
 
     #[test]
     fn rows_that_were_never_reached_only_decay() {
-        // Against the same update with every row counted as reached, to the bit, moments and negative zeros included.
+        // Against the same update with every row counted as reached, to the bit, moments and
+        // negative zeros included.
         let config = Config { vocab: 40, tied: false, ..small() };
         let mut start = Weights::init(&config, Init::Normal { std: 0.5 }, 1);
         start.embed[7 * 8] = -0.0;

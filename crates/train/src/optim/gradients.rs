@@ -1,8 +1,9 @@
 //! Gradients of one accumulation, and the rows of the tables that training has reached.
 //!
-//! Two things keep passes over memory away. *Empty* gradients are no zeros: whoever adds first writes instead, so nothing is ever
-//! cleared. And of the embedding and the classifier only some rows ever get a gradient (those of the compact vocabulary, and of
-//! the tokens that were read): a set of rows says which, and norm and optimizer leave the others out.
+//! Two things keep passes over memory away. *Empty* gradients are no zeros: whoever adds first
+//! writes instead, so nothing is ever cleared. And of the embedding and the classifier only some
+//! rows ever get a gradient (those of the compact vocabulary, and of the tokens that were read): a
+//! set of rows says which, and norm and optimizer leave the others out.
 
 use std::ops::Range;
 
@@ -87,7 +88,8 @@ pub(super) fn is_table(slot: Slot) -> bool {
 #[derive(Debug, Clone)]
 pub struct Gradients {
     values: Weights,
-    /// Nothing was added since the start or the last [`Gradients::clear`]; then the values mean nothing.
+    /// Nothing was added since the start or the last [`Gradients::clear`]; then the values mean
+    /// nothing.
     empty: bool,
     reached: Rows,
 }
@@ -136,9 +138,10 @@ impl Gradients {
         &mut self.values
     }
 
-    /// The sums for whoever writes them whole: true means that every tensor must be overwritten but for the tables. Of the table
-    /// under the classifier `overwritten` are the rows that must be; the others are zeros, and so is an embedding beside it.
-    /// `inputs` are rows of the embedding that are added to. After an error half-way they are of no worth: clear them.
+    /// The sums for whoever writes them whole: true means that every tensor must be overwritten but
+    /// for the tables. Of the table under the classifier `overwritten` are the rows that must be;
+    /// the others are zeros, and so is an embedding beside it. `inputs` are rows of the embedding
+    /// that are added to. After an error half-way they are of no worth: clear them.
     pub(crate) fn begin(&mut self, dim: usize, inputs: &[u32], overwritten: &Rows) -> (&mut Weights, bool) {
         let first = std::mem::replace(&mut self.empty, false);
         self.reached.join(overwritten);

@@ -1,8 +1,9 @@
 //! The factor on the loss that keeps fp16 gradients inside fp16's range.
 //!
-//! A constant factor loses: as a run goes on, the gradient of the stream shrinks by four orders of magnitude and sinks into
-//! the subnormal numbers (golden-traces §4). So the scale follows the largest magnitude that enters the layers.
-//! It is always a power of two: multiplying and dividing by it rounds nothing.
+//! A constant factor loses: as a run goes on, the gradient of the stream shrinks by four orders of
+//! magnitude and sinks into the subnormal numbers (golden-traces §4). So the scale follows the
+//! largest magnitude that enters the layers. It is always a power of two: multiplying and dividing
+//! by it rounds nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,8 @@ const LOW: f32 = 16.0;
 const HIGH: f32 = 1024.0;
 /// Good updates in a row that let a scale grow that is inside the band, or that has overflowed.
 const PATIENCE: u32 = 64;
-/// Where a scale begins (training-dynamic §8), and where it ends for an engine that does not say how large gradients are.
+/// Where a scale begins (training-dynamic §8), and where it ends for an engine that does not say
+/// how large gradients are.
 const START: f32 = 256.0;
 const SMALLEST: f32 = 1.0 / 16_384.0;
 const LARGEST: f32 = 16_777_216.0;
@@ -25,8 +27,8 @@ pub struct LossScale {
     good: u32,
     /// Largest gradient over these updates.
     peak: f32,
-    /// After an overflow the scale grows only after [`PATIENCE`] good updates, so that it cannot overflow every other
-    /// update.
+    /// After an overflow the scale grows only after [`PATIENCE`] good updates, so that it cannot
+    /// overflow every other update.
     cautious: bool,
     /// False for a scale that never changes.
     dynamic: bool,
@@ -49,8 +51,9 @@ impl LossScale {
         self.scale
     }
 
-    /// An update went well; `max_dy` is the largest gradient that entered its layers, scale included. 0 stands for unknown:
-    /// then the scale recovers from overflows and does not grow beyond its start.
+    /// An update went well; `max_dy` is the largest gradient that entered its layers, scale
+    /// included. 0 stands for unknown: then the scale recovers from overflows and does not grow
+    /// beyond its start.
     pub fn good(&mut self, max_dy: f32) {
         self.good += 1;
         self.peak = self.peak.max(max_dy);

@@ -35,8 +35,9 @@ impl Norms {
     }
 }
 
-/// Norms of gradients as they lie, scale included; 0 for empty ones. Squares are summed in f64, where no f32 overflows, in an order
-/// that depends on shapes and reached rows alone (the reference sums in fp32: upstream-defects #10).
+/// Norms of gradients as they lie, scale included; 0 for empty ones. Squares are summed in f64,
+/// where no f32 overflows, in an order that depends on shapes and reached rows alone (the reference
+/// sums in fp32: upstream-defects #10).
 pub fn norms(config: &Config, gradients: &Gradients) -> Norms {
     let Some(values) = gradients.values() else { return Norms::default() };
     let tensors = values.tensors(config);
@@ -75,8 +76,8 @@ pub fn norms(config: &Config, gradients: &Gradients) -> Norms {
     }
 }
 
-/// What the clipping multiplies gradients by: `clip / norm` where the norm is above `clip`, else 1. A `clip` of 0 or less
-/// switches it off.
+/// What the clipping multiplies gradients by: `clip / norm` where the norm is above `clip`, else 1.
+/// A `clip` of 0 or less switches it off.
 pub fn clip_factor(norm: f64, clip: f64) -> f64 {
     if clip > 0.0 && norm > clip { clip / norm } else { 1.0 }
 }

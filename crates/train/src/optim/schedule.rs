@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Linear warm-up to `max_lr`, cosine to `min_lr`. Counted in optimizer updates, never in micro-steps
-/// (upstream-defects #10).
+/// Linear warm-up to `max_lr`, cosine to `min_lr`. Counted in optimizer updates, never in
+/// micro-steps (upstream-defects #10).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// The highest rate, reached by the last update of the warm-up.
@@ -19,8 +19,9 @@ pub struct Schedule {
 impl Schedule {
     /// The rate of the update with this index; the first has index 0.
     ///
-    /// While `index < warmup`: `max·(index+1)/warmup`; then `min + ½(1+cos(π·(index−warmup)/(total−warmup)))·(max−min)`
-    /// (training-dynamic §8, with updates in place of micro-steps).
+    /// While `index < warmup`: `max·(index+1)/warmup`; then `min +
+    /// ½(1+cos(π·(index−warmup)/(total−warmup)))·(max−min)` (training-dynamic §8, with updates in
+    /// place of micro-steps).
     pub fn rate(&self, index: u64) -> f64 {
         if index < self.warmup {
             return self.max_lr * (index + 1) as f64 / self.warmup as f64;
@@ -39,7 +40,8 @@ mod tests {
 
     #[test]
     fn follows_the_convergence_recipe() {
-        // The expression of the PyTorch baseline: peak 1e-3, warm-up 100, total 1000, cosine to 10 %.
+        // The expression of the PyTorch baseline: peak 1e-3, warm-up 100, total 1000, cosine to 10
+        // %.
         let schedule = Schedule { max_lr: 1e-3, min_lr: 1e-4, warmup: 100, total: 1000 };
         for it in 0..1000u64 {
             let want = if it < 100 {

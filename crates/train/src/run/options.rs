@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::Error;
 use crate::optim::{AdamW, Schedule};
 
-/// What `ferrane train` can be told. The loop itself reads the numbers; model, files and device are read by whoever makes the
-/// parts, and kept here so that a checkpoint says where it came from.
+/// What `ferrane train` can be told. The loop itself reads the numbers; model, files and device are
+/// read by whoever makes the parts, and kept here so that a checkpoint says where it came from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunOptions {
@@ -47,7 +47,7 @@ pub struct RunOptions {
     pub weights: WeightForm,
     /// Classifier and loss over the ids that occur in the data only (training-dynamic §9).
     pub compact: bool,
-    /// Seed of the initialisation and of the sampler.
+    /// Seed of the initialization and of the sampler.
     pub seed: u64,
     /// The run's folder.
     pub out: PathBuf,
@@ -161,7 +161,8 @@ impl RunOptions {
         Ok(())
     }
 
-    /// Options that differ from those of a checkpoint, by name. Where a run is and how it reports does not count.
+    /// Options that differ from those of a checkpoint, by name. Where a run is and how it reports
+    /// does not count.
     pub fn changes(&self, before: &serde_json::Value) -> Vec<Change> {
         let now = serde_json::to_value(self).unwrap_or_default();
         let Some(now) = now.as_object() else { return Vec::new() };

@@ -108,8 +108,8 @@ fn stop_and_resume_are_the_same_bits() {
     let mut run = begin(options(whole.path(), 12), engine());
     train(&mut run, None);
     let want = result(&run);
-    // 4 windows an update: at a border with a validation to do and at one without, inside a window, in the first, in the
-    // last, and in the validation at the end.
+    // 4 windows an update: at a border with a validation to do and at one without, inside a window,
+    // in the first, in the last, and in the validation at the end.
     for after in [20, 24, 22, 1, 47, 48] {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path(), 12);
@@ -226,8 +226,8 @@ fn faulty(fault: fn(usize) -> Fault) -> Box<dyn Engine> {
 #[test]
 fn what_is_not_finite_is_skipped_and_the_scale_recovers() {
     let folder = tempfile::tempdir().unwrap();
-    // Updates of four windows: update 3 gets NaN in its last window, update 4 an infinity in its first, update 5 a loss in its
-    // second (and computes no more), update 6 a flag in its first.
+    // Updates of four windows: update 3 gets NaN in its last window, update 4 an infinity in its
+    // first, update 5 a loss in its second (and computes no more), update 6 a flag in its first.
     let fault = |call| match call {
         12 => Fault::Gradient(f32::NAN),
         13 => Fault::Gradient(f32::INFINITY),

@@ -1,7 +1,8 @@
-//! The backward pass of one window: activation gradients on the device, products for weight gradients beside it.
+//! The backward pass of one window: activation gradients on the device, products for weight
+//! gradients beside it.
 //!
-//! The order is that of training-dynamic §6, step 7. What enters a kernel and a product is the same fp16 value wherever the
-//! device computed it.
+//! The order is that of training-dynamic §6, step 7. What enters a kernel and a product is the same
+//! fp16 value wherever the device computed it.
 
 use std::time::Instant;
 
@@ -91,9 +92,10 @@ impl Backward {
         &mut self.stream.dx
     }
 
-    /// Gradients of a window but for the classifier's, from that of the final norm's output on: overwrites those of the layers and
-    /// the final norm where they are the `first` of an accumulation, else adds to them, and always adds to the embedding. Returns
-    /// the largest magnitude of the gradient that entered the layers, and whether everything stayed finite.
+    /// Gradients of a window but for the classifier's, from that of the final norm's output on:
+    /// overwrites those of the layers and the final norm where they are the `first` of an
+    /// accumulation, else adds to them, and always adds to the embedding. Returns the largest
+    /// magnitude of the gradient that entered the layers, and whether everything stayed finite.
     ///
     /// # Errors
     /// The device refused an evaluation.

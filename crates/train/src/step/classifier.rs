@@ -1,11 +1,12 @@
 //! Classifier and cross-entropy, tile by tile over the vocabulary.
 //!
-//! A tile is some rows of the classifier: its logits, their largest value and the sum of their exponentials are made while they lie
-//! in the cache, and so are its gradient and the two products with it. Between the passes only exponentials are kept, each
-//! relative to the largest logit of its tile; the loss needs the sums alone.
+//! A tile is some rows of the classifier: its logits, their largest value and the sum of their
+//! exponentials are made while they lie in the cache, and so are its gradient and the two products
+//! with it. Between the passes only exponentials are kept, each relative to the largest logit of
+//! its tile; the loss needs the sums alone.
 //!
-//! Tiles and the groups of tiles that add up one part of the gradient of the stream are cut by size, and parts are added in order:
-//! the same bits on any number of threads.
+//! Tiles and the groups of tiles that add up one part of the gradient of the stream are cut by
+//! size, and parts are added in order: the same bits on any number of threads.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -135,8 +136,9 @@ impl Classifier {
         Ok((loss / s as f64) as f32)
     }
 
-    /// Gradients of the loss that was just computed, times `scale`: overwrites `dx` `[dim, s]`, and adds to the rows of the
-    /// vocabulary in `gradient` or, for the first window of an accumulation, overwrites them.
+    /// Gradients of the loss that was just computed, times `scale`: overwrites `dx` `[dim, s]`, and
+    /// adds to the rows of the vocabulary in `gradient` or, for the first window of an
+    /// accumulation, overwrites them.
     ///
     /// # Errors
     /// As [`Classifier::loss`].
@@ -335,7 +337,8 @@ mod tests {
 
     #[test]
     fn loss_and_gradients_match_f64_over_tiles_and_groups() {
-        // 700 rows of 37 tokens are one tile; 4000 of 37 five tiles; 5000 of 300 many tiles and full groups.
+        // 700 rows of 37 tokens are one tile; 4000 of 37 five tiles; 5000 of 300 many tiles and
+        // full groups.
         for (rows, dim, s) in [(700, 24, 37), (4000, 8, 37), (5000, 8, 300), (3, 8, 1)] {
             let (weights, normed) =
                 (noise(rows * dim, 3), noise(dim * s, 4).iter().map(|x| 9.0 * x).collect::<Vec<_>>());

@@ -1,7 +1,7 @@
 //! The parts of a step that stay on the CPU: embedding, SiLU gradient, rotary gradient, head sums.
 //!
-//! Activations are channel-first, `[C, S]` with element (c, t) at c·S + t, as the surfaces are (training-dynamic). Work is cut by
-//! size alone, so results do not depend on the thread count.
+//! Activations are channel-first, `[C, S]` with element (c, t) at c·S + t, as the surfaces are
+//! (training-dynamic). Work is cut by size alone, so results do not depend on the thread count.
 
 use ferrane_host::f16;
 use ferrane_host::{convert, pool, simd};
@@ -40,7 +40,8 @@ pub fn embed_gradient(dy: &[f32], ids: &[u32], dim: usize, gradient: &mut [f32])
     }
 }
 
-/// Gradient of gate = h1·σ(h1)·h3: dh3 = dgate·h1·σ, dh1 = dgate·h3·σ·(1 + h1·(1 − σ)) (training-dynamic §6 b).
+/// Gradient of gate = h1·σ(h1)·h3: dh3 = dgate·h1·σ, dh1 = dgate·h3·σ·(1 + h1·(1 − σ))
+/// (training-dynamic §6 b).
 pub fn silu_backward(dgate: &[f16], h1: &[f16], h3: &[f16], dh1: &mut [f32], dh3: &mut [f32]) {
     const TILE: usize = 1024;
     pool::for_each_chunk_mut2(dh1, dh3, GRAIN, |task, dh1, dh3| {
@@ -121,7 +122,8 @@ pub fn rope_backward(d: &mut [f32], tables: &RopeTables, config: &Config, s: usi
     });
 }
 
-/// Sums the gradients of the query heads that share a key-value head: query head h belongs to h div ratio.
+/// Sums the gradients of the query heads that share a key-value head: query head h belongs to h div
+/// ratio.
 pub fn sum_heads(per_query: &[f32], out: &mut [f32], head_elements: usize, ratio: usize) {
     pool::for_each_chunk_mut(out, head_elements, |kv, out| {
         out.copy_from_slice(&per_query[kv * ratio * head_elements..][..head_elements]);

@@ -1,17 +1,19 @@
 //! Weight gradients beside the step.
 //!
-//! A weight gradient is a product of two activations over the tokens of a window, `[a, S] · [b, S]ᵀ`. It needs nothing of the
-//! device, so it is a job of the pool: threads that the step leaves idle take the oldest, and the step's own thread helps when it
-//! has nothing else to do. So there is never more than one thread a core. Every matrix has one product in a micro-step, which
-//! alone writes it; so sums have one order, whatever the timing.
+//! A weight gradient is a product of two activations over the tokens of a window, `[a, S] · [b,
+//! S]ᵀ`. It needs nothing of the device, so it is a job of the pool: threads that the step leaves
+//! idle take the oldest, and the step's own thread helps when it has nothing else to do. So there
+//! is never more than one thread a core. Every matrix has one product in a micro-step, which alone
+//! writes it; so sums have one order, whatever the timing.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferrane_host::f16;
 use ferrane_host::gemm::{Epilogue, GemmError, Operand, Output, View, ViewMut, gemm};
 use ferrane_host::pool::Scope;
+use ferrane_host::sync::lock;
 use ferrane_llm::weights::Part;
 
 use crate::metrics::timeline::{Kind, Tracer};
@@ -20,7 +22,7 @@ use crate::metrics::timeline::{Kind, Tracer};
 pub enum Rows<'a> {
     /// As the device gave it.
     Half(&'a [f16]),
-    /// As the CPU computed it; the buffer goes back to the step afterwards.
+    /// As the CPU computed it; the buffer goes back to the step afterward.
     Owned(Vec<f32>),
 }
 
@@ -44,7 +46,7 @@ pub struct Jobs {
 impl Jobs {
     /// A buffer of that length with any content.
     pub fn take(&self, len: usize) -> Vec<f32> {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = lock(&self.spare);
         let found = spare.iter().position(|b| b.len() == len).map(|i| spare.swap_remove(i));
         drop(spare);
         found.unwrap_or_else(|| vec![0.0; len])
@@ -52,12 +54,12 @@ impl Jobs {
 
     /// Takes a buffer back.
     fn give(&self, buffer: Vec<f32>) {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        lock(&self.spare).push(buffer);
     }
 
     /// Bytes of the buffers that nobody uses now.
     pub fn bytes(&self) -> usize {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let spare = lock(&self.spare);
         spare.iter().map(|b| b.len() * size_of::<f32>()).sum()
     }
 
@@ -67,7 +69,7 @@ impl Jobs {
     /// Operands that do not belong together: a mistake of the step, not of its input.
     pub fn finish(&self) -> Result<Duration, GemmError> {
         let busy = Duration::from_nanos(self.busy.swap(0, Ordering::Relaxed));
-        match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match lock(&self.failed).take() {
             Some(error) => Err(error),
             None => Ok(busy),
         }
@@ -87,14 +89,15 @@ pub struct Queue<'q, 'a> {
 }
 
 impl<'a> Queue<'_, 'a> {
-    /// `out = lhs · rhsᵀ`, added to what was accumulated, some time before the scope ends. `out` is `[rows of lhs, rows of rhs]`.
+    /// `out = lhs · rhsᵀ`, added to what was accumulated, some time before the scope ends. `out` is
+    /// `[rows of lhs, rows of rhs]`.
     pub fn product(&self, layer: usize, part: Part, out: &'a mut [f32], lhs: Rows<'a>, rhs: Rows<'a>) {
         let Queue { jobs, tracer, s, first, .. } = *self;
         self.scope.spawn(move |_| {
             let span = tracer.span(Kind::WeightGradient, part.name(), Some(layer));
             let begun = Instant::now();
             if let Err(error) = multiply(out, &lhs, &rhs, s, !first) {
-                *jobs.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *lock(&jobs.failed) = Some(error);
             }
             jobs.busy.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
             drop(span);

@@ -1,13 +1,15 @@
 //! The ten loaded kernels, each layer's surfaces, and what a step does with them.
 //!
-//! A load and an evaluation that fail are tried once more, the evaluation after its kernel was loaded again (the published bridge does
-//! so for loads). That is safe because kernels hold no state: what a run reads is as it was, what it wrote is written again. What
-//! fails twice is an error, and so is what cannot be better the second time: a binding, a compile.
+//! A load and an evaluation that fail are tried once more, the evaluation after its kernel was
+//! loaded again (the published bridge does so for loads). That is safe because kernels hold no
+//! state: what a run reads is as it was, what it wrote is written again. What fails twice is an
+//! error, and so is what cannot be better the second time: a binding, a compile.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use ferrane_device::{CompileOptions, Device, ErrorKind, Executable, Source, Surface, WriteAccess};
 use ferrane_host::f16;
+use ferrane_host::sync::lock;
 use ferrane_llm::config::Config;
 use ferrane_llm::kernels;
 use ferrane_llm::layout::{Kernel, KernelLayout, LayoutError, Region, Shape};
@@ -28,7 +30,8 @@ struct Loaded {
 /// All ten, bound to the surfaces of every layer.
 pub struct Kernels {
     loaded: Vec<Loaded>,
-    /// Per layer: the eight kernels with weights in their input, each with input surfaces of its own.
+    /// Per layer: the eight kernels with weights in their input, each with input surfaces of its
+    /// own.
     layers: Vec<Vec<(Kernel, Bound)>>,
     /// The two without weights, shared by all layers.
     shared: Vec<(Kernel, Bound)>,
@@ -58,7 +61,7 @@ impl Kernels {
         for kernel in Kernel::ALL {
             let failed = |e: &dyn std::fmt::Display| StepError::Shape(format!("{}: {e}", kernel.name()));
             let (program, layout) = kernels::build(shape, kernel).map_err(|e| failed(&e))?;
-            let options = CompileOptions::labelled(kernel.name());
+            let options = CompileOptions::labeled(kernel.name());
             let artifact = device.compile(Source::Program(&program), &options).map_err(at(kernel))?;
             let executable = artifact.load().or_else(|first| match first.kind() {
                 ErrorKind::Load => artifact.load().inspect(|_| repeated.push(second_try(kernel, &first))),
@@ -83,7 +86,7 @@ impl Kernels {
 
     /// What went well at the second try since the last call.
     pub fn repeated(&self) -> Vec<String> {
-        std::mem::take(&mut *self.repeated.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.repeated))
     }
 
     /// Bytes of all surfaces.
@@ -108,8 +111,9 @@ impl Kernels {
         Ok(())
     }
 
-    /// Who takes the new weights of the layers, as an update computes them: two of a layer, that of attention and that of the
-    /// feed-forward part, which have no kernel in common. The surfaces are taken for writing until then.
+    /// Who takes the new weights of the layers, as an update computes them: two of a layer, that of
+    /// attention and that of the feed-forward part, which have no kernel in common. The surfaces
+    /// are taken for writing until then.
     ///
     /// # Errors
     /// A surface in use.
@@ -184,7 +188,7 @@ impl LayerRun<'_> {
         }
         let executable = &self.kernels.find(kernel)?.executable;
         executable.reload().and_then(|()| request.evaluate()).map_err(at(kernel))?;
-        let mut repeated = self.kernels.repeated.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut repeated = lock(&self.kernels.repeated);
         repeated.push(second_try(kernel, &first));
         Ok(())
     }

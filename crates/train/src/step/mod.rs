@@ -1,7 +1,8 @@
 //! One micro-step: forward and backward of one window of tokens.
 //!
-//! Two engines do it: [`Pipeline`], whose forward and activation gradients are requests on a device, and [`ReferenceEngine`],
-//! plain fp32 on the CPU. The trainer knows only the trait [`Engine`], so a run can be repeated on either.
+//! Two engines do it: [`Pipeline`], whose forward and activation gradients are requests on a
+//! device, and [`ReferenceEngine`], plain fp32 on the CPU. The trainer knows only the trait
+//! [`Engine`], so a run can be repeated on either.
 
 mod backward;
 mod classifier;
@@ -46,7 +47,8 @@ pub struct Parts {
 pub struct MicroStep {
     /// Mean cross-entropy over the window's tokens.
     pub loss: f32,
-    /// False if the loss or a backward operand was not finite; then the gradients of this window are of no worth.
+    /// False if the loss or a backward operand was not finite; then the gradients of this window
+    /// are of no worth.
     pub finite: bool,
     /// Largest magnitude of the gradient that entered the layers, scale included.
     pub max_dy: f32,
@@ -56,9 +58,11 @@ pub struct MicroStep {
 
 /// What computes a micro-step.
 ///
-/// Token ids given to an engine are ids of the full vocabulary. Gradients have the shapes of the full weights.
+/// Token ids given to an engine are ids of the full vocabulary. Gradients have the shapes of the
+/// full weights.
 pub trait Engine: Send {
-    /// Takes over new weights. Must be called when weights changed by other means than [`Engine::update`], before the next step.
+    /// Takes over new weights. Must be called when weights changed by other means than
+    /// [`Engine::update`], before the next step.
     ///
     /// # Errors
     /// The device refused.
@@ -67,7 +71,8 @@ pub trait Engine: Send {
     /// Makes an update and takes over the new weights.
     ///
     /// # Errors
-    /// The device refused, before anything has changed; weights, gradients and moments that do not belong together.
+    /// The device refused, before anything has changed; weights, gradients and moments that do not
+    /// belong together.
     fn update(&mut self, update: Update<'_>) -> Result<(), StepError> {
         let weights = update.run(Vec::new())?;
         self.stage(weights)
@@ -93,7 +98,8 @@ pub trait Engine: Send {
     /// As [`Engine::micro_step`].
     fn loss(&mut self, weights: &Weights, inputs: &[u32], targets: &[u32]) -> Result<f32, StepError>;
 
-    /// What happened since the last call that a person should know though nothing failed: a kernel that ran at the second try.
+    /// What happened since the last call that a person should know though nothing failed: a kernel
+    /// that ran at the second try.
     fn remarks(&mut self) -> Vec<String> {
         Vec::new()
     }

@@ -1,12 +1,15 @@
-//! The dynamic pipeline: forward and activation gradients on a device, weight gradients beside it (training-dynamic §6).
+//! The dynamic pipeline: forward and activation gradients on a device, weight gradients beside it
+//! (training-dynamic §6).
 //!
-//! Ten programs are compiled once. Each layer owns the input surfaces of the eight kernels with weights; their weight region is
-//! written by an update only, which hands over new weights while they are in the cache. A micro-step is done on a thread of the
-//! pool, so that its parallel parts, its weight gradients and the thread itself never are more threads than the pool has. Outputs are shared by all layers, so what a later part needs is copied out at once: taps stay
-//! fp16, as the device rounded them; the residual stream is fp32.
+//! Ten programs are compiled once. Each layer owns the input surfaces of the eight kernels with
+//! weights; their weight region is written by an update only, which hands over new weights while
+//! they are in the cache. A micro-step is done on a thread of the pool, so that its parallel parts,
+//! its weight gradients and the thread itself never are more threads than the pool has. Outputs are
+//! shared by all layers, so what a later part needs is copied out at once: taps stay fp16, as the
+//! device rounded them; the residual stream is fp32.
 //!
-//! Differences to the reference (upstream-defects): query head h uses key-value head h div ratio in both directions, the norm's
-//! gradient is the right one, and a failed evaluation is an error.
+//! Differences to the reference (upstream-defects): query head h uses key-value head h div ratio in
+//! both directions, the norm's gradient is the right one, and a failed evaluation is an error.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,10 @@
-//! Gradients of the pipeline, on the emulator, against recorded float64 gradients and against the fp32 reference.
+//! Gradients of the pipeline, on the emulator, against recorded float64 gradients and against the
+//! fp32 reference.
 
 use std::path::{Path, PathBuf};
 
 use ferrane_device::Device;
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_llm::config::Config;
 use ferrane_llm::layout::{Residual, Shape, WeightForm};
 use ferrane_llm::weights::container::Container;
@@ -17,7 +18,7 @@ use ferrane_train::step::{Engine, Pipeline, ReferenceEngine};
 const SCALE: f32 = 256.0;
 
 pub fn emulator(numerics: Numerics) -> Device {
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.numerics = numerics;
     Device::new(Emulator::new(options))
 }
@@ -119,7 +120,8 @@ fn golden(path: &Path) -> Result<Golden, String> {
     let loss = f64::from_le_bytes(file.raw(entry)[..8].try_into().map_err(|_| "loss is not f64")?);
     let mut gradients = Weights::zeros(&config);
     for tensor in gradients.tensors_mut(&config) {
-        // The file's names: n1, n2 norms, nf the final one, emb_tied embedding and classifier together.
+        // The file's names: n1, n2 norms, nf the final one, emb_tied embedding and classifier
+        // together.
         let name = match tensor.name.as_str() {
             "embed" => "grad.emb_tied".to_string(),
             "norm" => "grad.nf".to_string(),
@@ -133,8 +135,8 @@ fn golden(path: &Path) -> Result<Golden, String> {
     Ok(Golden { config, weights, windows, seq, loss, gradients })
 }
 
-/// The bounds: loss within 2e-3, cosine ≥ 0.999, relative L2 error ≤ 3 % through fp16; 1e-4 for the fp32 reference. An
-/// independent fp16 simulation gives 0.9 %.
+/// The bounds: loss within 2e-3, cosine ≥ 0.999, relative L2 error ≤ 3 % through fp16; 1e-4
+/// for the fp32 reference. An independent fp16 simulation gives 0.9 %.
 #[test]
 fn recorded_gradients() {
     let Some(mut suite) = Suite::open("train golden gradients", "checkpoints") else { return };
@@ -179,7 +181,8 @@ fn recorded_gradients() {
     suite.finish();
 }
 
-/// Every Hugging Face checkpoint that lies there: all options that such models have, against the fp32 reference, ≤ 3 %.
+/// Every Hugging Face checkpoint that lies there: all options that such models have, against the
+/// fp32 reference, ≤ 3 %.
 #[test]
 fn gradients_of_other_layouts_match_the_reference() {
     let Some(mut suite) = Suite::open("train gradients of Hugging Face checkpoints", "checkpoints") else { return };

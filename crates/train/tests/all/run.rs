@@ -70,7 +70,8 @@ fn train(run: &mut Run, stop_after: Option<usize>) -> Summary {
     run.run(&mut listen, &stop).unwrap()
 }
 
-/// Without staging after an update the device would compute with the first weights for ever, and the loss would not fall.
+/// Without staging after an update the device would compute with the first weights for ever, and
+/// the loss would not fall.
 #[test]
 fn the_loss_falls_and_a_stopped_run_goes_on_to_the_same_bits() {
     let whole = tempfile::tempdir().unwrap();
@@ -94,8 +95,8 @@ fn the_loss_falls_and_a_stopped_run_goes_on_to_the_same_bits() {
 pub fn random_weights(config: &Config) -> Weights {
     let (mut weights, mut rng) = (Weights::zeros(config), Rng::new(5));
     for tensor in weights.tensors_mut(config) {
-        let centre = if tensor.kind == Kind::Norm { 1.0 } else { 0.0 };
-        tensor.data.iter_mut().for_each(|v| *v = (centre + 0.3 * rng.normal()) as f32);
+        let center = if tensor.kind == Kind::Norm { 1.0 } else { 0.0 };
+        tensor.data.iter_mut().for_each(|v| *v = (center + 0.3 * rng.normal()) as f32);
     }
     weights
 }
@@ -105,7 +106,8 @@ pub fn window(seq: usize, below: usize) -> (Vec<u32>, Vec<u32>) {
     (ids[..seq].to_vec(), ids[1..].to_vec())
 }
 
-/// Biases, QK-norm, a window, half rotation, grouped heads, an own classifier and a residual factor at once, in both forms.
+/// Biases, QK-norm, a window, half rotation, grouped heads, an own classifier and a residual factor
+/// at once, in both forms.
 #[test]
 fn gradients_with_every_option_match_the_reference() {
     let config = Config {

@@ -1,4 +1,5 @@
-//! The step around the device: the same bits on any number of threads, new weights handed over on the way, the timeline.
+//! The step around the device: the same bits on any number of threads, new weights handed over on
+//! the way, the timeline.
 
 use std::collections::BTreeMap;
 
@@ -116,7 +117,8 @@ fn the_first_window_overwrites_and_the_others_add() {
         let size = both.data.iter().fold(0.0f32, |m, v| m.max(v.abs()));
         assert!(size > 0.0, "{}", both.name);
         for ((a, b), sum) in one.data.iter().zip(two.data).zip(both.data) {
-            // One rounding of the sum more or less, or a product that adds to what is there in another order.
+            // One rounding of the sum more or less, or a product that adds to what is there in
+            // another order.
             assert!((a + b - sum).abs() <= 1e-5 * size, "{}: {a} + {b} is not {sum}", both.name);
         }
     }

@@ -33,7 +33,8 @@ fn prelu(call: &Call<'_>) -> Result<Vec<Tensor>> {
     by_channel(call, &[alpha], |x, c| if x > 0.0 { x } else { alpha.float(c) * x })
 }
 
-/// `softplus_parametric` (coremltools 9.0): `alpha · ln(1 + e^(beta · x))`, which does not overflow here.
+/// `softplus_parametric` (coremltools 9.0): `alpha · ln(1 + e^(beta · x))`, which does not overflow
+/// here.
 fn softplus_parametric(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (alpha, beta) = (call.tensor("alpha")?, call.tensor("beta")?);
     by_channel(call, &[alpha, beta], |x, c| {
@@ -43,9 +44,10 @@ fn softplus_parametric(call: &Call<'_>) -> Result<Vec<Tensor>> {
     })
 }
 
-/// `local_response_norm` (coremltools 9.0; PyTorch's): `x / (k + alpha/size · Σx²)^beta` over a window of `size` channels, which begins
-/// `size / 2` channels before. The channels are the third axis from the end: axis 1 of images, but axis 0 of rank 3, as the values
-/// that coremltools' test has for it show.
+/// `local_response_norm` (coremltools 9.0; PyTorch's): `x / (k + alpha/size · Σx²)^beta` over a
+/// window of `size` channels, which begins `size / 2` channels before. The channels are the third
+/// axis from the end: axis 1 of images, but axis 0 of rank 3, as the values that coremltools' test
+/// has for it show.
 fn local_response_norm(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let x = call.tensor("x")?;
     let values = call.reals("x", x)?;
@@ -71,7 +73,8 @@ fn local_response_norm(call: &Call<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![Tensor::floats(x.dtype, &x.shape, out)])
 }
 
-/// `cumsum` (coremltools 9.0): sums of all elements up to each, without itself if `exclusive`, from the end if `reverse`.
+/// `cumsum` (coremltools 9.0): sums of all elements up to each, without itself if `exclusive`, from
+/// the end if `reverse`.
 fn cumsum(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let x = call.tensor("x")?;
     let axis = call.axis("axis", x.shape.len())?;

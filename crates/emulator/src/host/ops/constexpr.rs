@@ -1,4 +1,5 @@
-//! `constexpr_*` ops of sparse weights: values for the elements that a mask has, in row-major order.
+//! `constexpr_*` ops of sparse weights: values for the elements that a mask has, in row-major
+//! order.
 
 use ferrane_device::Result;
 
@@ -28,8 +29,9 @@ fn ranks(call: &Call<'_>, mask: impl Iterator<Item = bool>, values: usize) -> Re
     Ok(ranks)
 }
 
-/// `constexpr_sparse_to_dense`: zero where the mask is not set (coremltools 9.0). iOS 16: eight elements to a byte of the mask, from the
-/// lowest bit on, and a shape; iOS 18: a mask of that shape.
+/// `constexpr_sparse_to_dense`: zero where the mask is not set (coremltools 9.0). iOS 16: eight
+/// elements to a byte of the mask, from the lowest bit on, and a shape; iOS 18: a mask of that
+/// shape.
 fn sparse_to_dense(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (values, mask) = (call.tensor("nonzero_data")?, call.tensor("mask")?);
     let (shape, ranks) = match call.ints_if("shape") {
@@ -67,8 +69,9 @@ fn index_of(mut i: usize, shape: &[usize]) -> Vec<usize> {
     index
 }
 
-/// `constexpr_lut_to_sparse`: indices of the set elements to the palette entries of their block, which may be vectors along
-/// `vector_axis` (coremltools 9.0, iOS 18). Results: the mask, stretched for vectors, and the values.
+/// `constexpr_lut_to_sparse`: indices of the set elements to the palette entries of their block,
+/// which may be vectors along `vector_axis` (coremltools 9.0, iOS 18). Results: the mask, stretched
+/// for vectors, and the values.
 fn lut_to_sparse(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (mask, indices) = (call.tensor("indices_mask")?, call.tensor("indices_nonzero_data")?);
     let lut = call.tensor("lut")?;
@@ -104,8 +107,8 @@ fn lut_to_sparse(call: &Call<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![Tensor { dtype: mask.dtype, shape, data: Data::Ints(set) }, values])
 }
 
-/// `constexpr_sparse_blockwise_shift_scale`: `(value - offset) · scale`, one of each for every block (coremltools 9.0, iOS 18). Results:
-/// the mask, and the values.
+/// `constexpr_sparse_blockwise_shift_scale`: `(value - offset) · scale`, one of each for every
+/// block (coremltools 9.0, iOS 18). Results: the mask, and the values.
 fn sparse_blockwise_shift_scale(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (mask, values, scale) = (call.tensor("data_mask")?, call.tensor("nonzero_data")?, call.tensor("scale")?);
     let offset = call.maybe("offset");

@@ -23,7 +23,8 @@ impl Axis {
     /// An axis that is not there.
     const NONE: Axis = Axis { n: 1, kernel: 1, stride: 1, dilation: 1, before: 0, out: 1 };
 
-    /// The inputs that a tap adds to the result, and where the first one of them goes; one `stride` lies between two.
+    /// The inputs that a tap adds to the result, and where the first one of them goes; one `stride`
+    /// lies between two.
     fn reach(&self, tap: usize) -> (std::ops::Range<usize>, usize) {
         let shift = tap * self.dilation;
         // Input i goes to i · stride + shift - before, which must lie in 0..out.
@@ -75,9 +76,9 @@ fn axes(call: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Vec<Axis>> {
     Ok(axes)
 }
 
-/// `conv_transpose` (coremltools 9.0): every input adds the kernel, scaled by it, at its place. `same` keeps `n · stride` elements
-/// and of an odd number of elements to drop it drops the greater part behind. Given an `output_shape`, elements that no input
-/// reaches are the bias.
+/// `conv_transpose` (coremltools 9.0): every input adds the kernel, scaled by it, at its place.
+/// `same` keeps `n · stride` elements and of an odd number of elements to drop it drops the greater
+/// part behind. Given an `output_shape`, elements that no input reaches are the bias.
 fn conv_transpose(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (x, weight) = (call.tensor("x")?, call.tensor("weight")?);
     let rank = x.shape.len();

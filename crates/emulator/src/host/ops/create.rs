@@ -45,8 +45,8 @@ fn filled(call: &Call<'_>, shape: &[usize]) -> Result<Vec<Tensor>> {
     Ok(vec![scalar(call, "value", 0)?.pick(shape, std::iter::repeat_n(0, count))])
 }
 
-/// `range_1d`: `start + i·step` while it is short of `end`, as `numpy.arange` (coremltools 9.0): of floats, the step is what
-/// remains of it after `start` was added.
+/// `range_1d`: `start + i·step` while it is short of `end`, as `numpy.arange` (coremltools 9.0): of
+/// floats, the step is what remains of it after `start` was added.
 fn range_1d(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (start, end, step) = (call.tensor("start")?, call.tensor("end")?, call.tensor("step")?);
     if [start, end, step].iter().any(|t| t.len() != 1) {
@@ -75,8 +75,8 @@ fn range_1d(call: &Call<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![Tensor::ints(start.dtype, &[count], values)])
 }
 
-/// `one_hot`: a new axis, `on_value` at the index and `off_value` elsewhere (coremltools 9.0). An index outside of the axis has no
-/// place there.
+/// `one_hot`: a new axis, `on_value` at the index and `off_value` elsewhere (coremltools 9.0). An
+/// index outside of the axis has no place there.
 fn one_hot(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let indices = call.tensor("indices")?;
     let depth = call.int("one_hot_vector_size")?;
@@ -129,8 +129,8 @@ fn non_zero(call: &Call<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![Tensor::ints(DataType::Int32, &[found.len(), rank], rows)])
 }
 
-/// `band_part`: zero outside of a band of the last two axes (coremltools 9.0). What lies outside is zero whatever it was: masks
-/// are cut out of infinities.
+/// `band_part`: zero outside of a band of the last two axes (coremltools 9.0). What lies outside is
+/// zero whatever it was: masks are cut out of infinities.
 fn band_part(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let x = call.tensor("x")?;
     let (lower, upper) = (call.int("lower")?, call.int("upper")?);

@@ -11,7 +11,8 @@ pub(super) const FAMILY: &[(&str, Kernel)] = &[("einsum", einsum)];
 /// An axis by its letter, and its extent.
 type Axis = (char, usize);
 
-/// The values of `x`, whose axes are `letters`, with the axes `order`; an axis that is not there, or of extent 1, is repeated.
+/// The values of `x`, whose axes are `letters`, with the axes `order`; an axis that is not there,
+/// or of extent 1, is repeated.
 fn arranged(call: &Call<'_>, x: &Tensor, letters: &[char], order: &[&[Axis]]) -> Result<Vec<f32>> {
     let values = call.reals("values", x)?;
     let dense = strides(&x.shape);
@@ -26,9 +27,10 @@ fn arranged(call: &Call<'_>, x: &Tensor, letters: &[char], order: &[&[Axis]]) ->
     Ok(Walk::new(&shape, &steps, 0).map(|i| values[i]).collect())
 }
 
-/// `einsum` (coremltools 9.0: `nchw,nwhu->nchu` and `chw,whr->chr`). Any product of two operands is computed in which a letter is not
-/// repeated in one of them and only letters of both are summed; letters of both that the result has are a batch of matrix
-/// products. An extent of 1 meets any other.
+/// `einsum` (coremltools 9.0: `nchw,nwhu->nchu` and `chw,whr->chr`). Any product of two operands is
+/// computed in which a letter is not repeated in one of them and only letters of both are summed;
+/// letters of both that the result has are a batch of matrix products. An extent of 1 meets any
+/// other.
 fn einsum(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let equation: String = call.text("equation")?.split_whitespace().collect();
     let unfit = || call.fail(format!("cannot compute `{equation}`"));

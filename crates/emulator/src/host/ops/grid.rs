@@ -32,7 +32,8 @@ impl Sampling {
         })
     }
 
-    /// Where sample `i` of `m` lies on an axis of `n` elements, which need not be whole: `0..=n - 1`.
+    /// Where sample `i` of `m` lies on an axis of `n` elements, which need not be whole: `0..=n -
+    /// 1`.
     pub(super) fn at(self, i: usize, n: f64, m: usize) -> f64 {
         let (i, count) = (i as f64, m as f64);
         let point = match self {

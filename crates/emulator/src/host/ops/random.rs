@@ -1,9 +1,11 @@
 //! Random tensors.
 //!
-//! Core ML's generator is not documented, so the numbers differ from Apple's; their distributions do not. The generator here is
-//! SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014), started at the seed as a
-//! signed 64-bit integer; a draw is the upper 53 bits of an output over 2⁵³. The same seed gives the same numbers in every run.
-//! A negative seed, which asks Core ML for other numbers each time, is a seed like any other, so that runs can be compared.
+//! Core ML's generator is not documented, so the numbers differ from Apple's; their distributions
+//! do not. The generator here is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
+//! number generators", OOPSLA 2014), started at the seed as a signed 64-bit integer; a draw is the
+//! upper 53 bits of an output over 2⁵³. The same seed gives the same numbers in every run. A
+//! negative seed, which asks Core ML for other numbers each time, is a seed like any other, so that
+//! runs can be compared.
 
 use ferrane_device::Result;
 
@@ -56,7 +58,8 @@ fn random_uniform(call: &Call<'_>) -> Result<Vec<Tensor>> {
     })
 }
 
-/// `random_normal` (coremltools 9.0), by the transform of Box and Muller: two draws for each element.
+/// `random_normal` (coremltools 9.0), by the transform of Box and Muller: two draws for each
+/// element.
 fn random_normal(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (mean, deviation) = (f64::from(call.float("mean")?), f64::from(call.float("stddev")?));
     drawn(call, |draws| {
@@ -73,8 +76,8 @@ fn random_bernoulli(call: &Call<'_>) -> Result<Vec<Tensor>> {
     drawn(call, |draws| if draws.next() < probability { 1.0 } else { 0.0 })
 }
 
-/// `random_categorical`: `size` indices for each line of logits or probabilities, drawn with replacement (coremltools 9.0). The
-/// probabilities need not add up to 1.
+/// `random_categorical`: `size` indices for each line of logits or probabilities, drawn with
+/// replacement (coremltools 9.0). The probabilities need not add up to 1.
 fn random_categorical(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let x = call.tensor("x")?;
     let values = call.reals("x", x)?;
@@ -98,7 +101,8 @@ fn random_categorical(call: &Call<'_>) -> Result<Vec<Tensor>> {
         let bounds: Vec<f64> = line.iter().map(|v| (sum += weight(v), sum).1).collect();
         for _ in 0..size {
             let at = draws.next() * sum;
-            // The first class whose share ends behind the draw; what is not a number chooses the last.
+            // The first class whose share ends behind the draw; what is not a number chooses the
+            // last.
             out.push(bounds.partition_point(|&b| b <= at).min(classes - 1) as f32);
         }
     }

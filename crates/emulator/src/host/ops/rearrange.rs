@@ -43,7 +43,8 @@ fn square(call: &Call<'_>, b: usize) -> Result<usize> {
     b.checked_mul(b).ok_or_else(|| call.fail(format!("a block of {b} is too large")))
 }
 
-/// `depth_to_space`: the block's place is the outer part of the channel (coremltools 9.0; TensorFlow's order).
+/// `depth_to_space`: the block's place is the outer part of the channel (coremltools 9.0;
+/// TensorFlow's order).
 fn depth_to_space(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let ((x, [n, c, h, w]), b) = (image(call)?, call.count("block_size")?);
     let c = part(call, "the channels", c, square(call, b)?)?;
@@ -57,7 +58,8 @@ fn space_to_depth(call: &Call<'_>) -> Result<Vec<Tensor>> {
     Ok(permuted(x, &[n, c, h, b, w, b], &[0, 3, 5, 1, 2, 4], &[n, c * square(call, b)?, h, w]))
 }
 
-/// `pixel_shuffle`: the block's place is the inner part of the channel (coremltools 9.0; PyTorch's `PixelShuffle`).
+/// `pixel_shuffle`: the block's place is the inner part of the channel (coremltools 9.0; PyTorch's
+/// `PixelShuffle`).
 fn pixel_shuffle(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let ((x, [n, c, h, w]), f) = (image(call)?, call.count("upscale_factor")?);
     let c = part(call, "the channels", c, square(call, f)?)?;
@@ -112,8 +114,8 @@ fn crop(call: &Call<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![cropped(call, call.tensor("x")?, margins(call, &amounts)?)?])
 }
 
-/// `batch_to_space`: blocks out of the batch, then cropped (coremltools 9.0; TensorFlow's order: the block is the outer part of the
-/// batch).
+/// `batch_to_space`: blocks out of the batch, then cropped (coremltools 9.0; TensorFlow's order:
+/// the block is the outer part of the batch).
 fn batch_to_space(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let ((x, [n, c, h, w]), [a, b]) = (image(call)?, blocks(call)?);
     let n = part(call, "the batch", n, a * b)?;
@@ -136,7 +138,8 @@ fn space_to_batch(call: &Call<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![x.pick_or_zero(&[n * a * b, c, rows, cols], places)])
 }
 
-/// A position in a list of `n` as Python's slices read it: negative ones count from the end, and it is moved into `0..=n`.
+/// A position in a list of `n` as Python's slices read it: negative ones count from the end, and it
+/// is moved into `0..=n`.
 fn slice_bound(at: i64, n: usize) -> usize {
     let n = n as i64;
     (if at < 0 { at.saturating_add(n) } else { at }).clamp(0, n) as usize
@@ -149,7 +152,8 @@ fn flatten2d(call: &Call<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![x.reshaped(&[front.iter().product(), back.iter().product()])])
 }
 
-/// `reshape_like`: a shape put together from parts of other tensors' shapes (coremltools 9.0, iOS 16).
+/// `reshape_like`: a shape put together from parts of other tensors' shapes (coremltools 9.0, iOS
+/// 16).
 fn reshape_like(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let x = call.tensor("x")?;
     let lists = ["ref_tensors", "begins", "ends", "end_masks"].map(|name| call.list(name));
@@ -170,7 +174,8 @@ fn reshape_like(call: &Call<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![x.reshaped(&shape)])
 }
 
-/// `reverse_sequence`: the first `lengths[b]` elements of each sequence backwards (coremltools 9.0).
+/// `reverse_sequence`: the first `lengths[b]` elements of each sequence backwards (coremltools
+/// 9.0).
 fn reverse_sequence(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (x, lengths) = (call.tensor("x")?, call.ranked("lengths", 1)?);
     let rank = x.shape.len();

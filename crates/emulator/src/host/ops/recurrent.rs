@@ -1,7 +1,7 @@
 //! Recurrent layers over sequences `[s, b, i]`.
 //!
-//! The products of all inputs with the input weights are one product before the loop; each step then adds one with the recurrent
-//! weights.
+//! The products of all inputs with the input weights are one product before the loop; each step
+//! then adds one with the recurrent weights.
 
 use ferrane_device::Result;
 
@@ -89,7 +89,8 @@ impl<'c> Direction<'c> {
         Ok(Direction { extents, inputs, recurrent, backwards })
     }
 
-    /// Adds a bias of all gates to the inputs, if it is given. What `held` has of it is left out and returned.
+    /// Adds a bias of all gates to the inputs, if it is given. What `held` has of it is left out
+    /// and returned.
     fn add_bias(&mut self, call: &Call<'_>, name: &str, held: std::ops::Range<usize>) -> Result<Vec<f32>> {
         let Some(bias) = call.maybe(name) else { return Ok(vec![0.0; held.len()]) };
         let (mut bias, rows) = (call.reals(name, bias)?.to_vec(), self.extents.rows);
@@ -136,7 +137,8 @@ fn backwards(call: &Call<'_>) -> Result<bool> {
     }
 }
 
-/// What a direction leaves: the hidden state of every step in sequence order, the last one, and the last cell state if it has one.
+/// What a direction leaves: the hidden state of every step in sequence order, the last one, and the
+/// last cell state if it has one.
 struct Trace {
     sequence: Vec<f32>,
     hidden: Vec<f32>,
@@ -185,9 +187,10 @@ fn rnn(call: &Call<'_>) -> Result<Vec<Tensor>> {
     results(call, e, &[Trace { sequence, hidden: h, cell: Vec::new() }], false)
 }
 
-/// `gru` (coremltools 9.0), gates in the order reset, output, update: `h = (1 - z)·o + z·h`. The reset gate scales the state before
-/// it meets the weights, `o = activation(W·x + R·(r·h) + b)`, as the reference of its tests has it; with `reset_after` (iOS 18) what
-/// came of it, `o = activation(W·x + b_input + r·(R·h + b))`, as PyTorch, with which its test compares it.
+/// `gru` (coremltools 9.0), gates in the order reset, output, update: `h = (1 - z)·o + z·h`. The
+/// reset gate scales the state before it meets the weights, `o = activation(W·x + R·(r·h) + b)`, as
+/// the reference of its tests has it; with `reset_after` (iOS 18) what came of it, `o =
+/// activation(W·x + b_input + r·(R·h + b))`, as PyTorch, with which its test compares it.
 fn gru(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let mut layer = Direction::new(call, "", 3, backwards(call)?)?;
     let e = layer.extents;
@@ -223,8 +226,8 @@ fn gru(call: &Call<'_>) -> Result<Vec<Tensor>> {
     results(call, e, &[Trace { sequence, hidden: h, cell: Vec::new() }], false)
 }
 
-/// `lstm` (coremltools 9.0), gates in the order input, forget, output, cell; peepholes input, forget, output. The cell state is
-/// clipped before the output gate looks at it.
+/// `lstm` (coremltools 9.0), gates in the order input, forget, output, cell; peepholes input,
+/// forget, output. The cell state is clipped before the output gate looks at it.
 fn lstm(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let direction = call.text("direction")?;
     let sides: &[(&str, bool)] = match direction.as_str() {

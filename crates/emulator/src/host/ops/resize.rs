@@ -1,6 +1,7 @@
 //! Resizing along axes: linear between two elements, or the nearest.
 //!
-//! The axes are resized one after the other. A sample that lies on an element is that element, whatever its neighbour is.
+//! The axes are resized one after the other. A sample that lies on an element is that element,
+//! whatever its neighbor is.
 
 use ferrane_device::Result;
 
@@ -93,8 +94,8 @@ fn middle(i: usize, n: usize, m: usize) -> usize {
     ((2 * i as u128 + 1) * n as u128 / (2 * m as u128)) as usize
 }
 
-/// `resize_nearest_neighbor` (coremltools 9.0): samples are in the middle of the parts, as its TensorFlow converter uses it for
-/// `half_pixel_centers`.
+/// `resize_nearest_neighbor` (coremltools 9.0): samples are in the middle of the parts, as its
+/// TensorFlow converter uses it for `half_pixel_centers`.
 fn resize_nearest_neighbor(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let mut x = call.tensor("x")?.clone();
     for (axis, name) in plane(call, &x)?.into_iter().zip(["target_size_height", "target_size_width"]) {
@@ -118,8 +119,8 @@ fn scaled(call: &Call<'_>, x: &Tensor, axis: usize, name: &str) -> Result<usize>
     Ok(call.extents(&[extent])?[0])
 }
 
-/// `upsample_bilinear` (coremltools 9.0): the spacing follows from the extents, not from the scale. `half_pixel_centers` (iOS 16)
-/// defaults to the opposite of `align_corners`.
+/// `upsample_bilinear` (coremltools 9.0): the spacing follows from the extents, not from the scale.
+/// `half_pixel_centers` (iOS 16) defaults to the opposite of `align_corners`.
 fn upsample_bilinear(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let align = call.flag("align_corners")?;
     let half = if call.maybe("half_pixel_centers").is_some() { call.flag("half_pixel_centers")? } else { !align };
@@ -137,7 +138,8 @@ fn upsample_bilinear(call: &Call<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![x])
 }
 
-/// `upsample_nearest_neighbor` (coremltools 9.0): sample `i` is element `⌊i · n / m⌋`, as its test of fractional scales has it.
+/// `upsample_nearest_neighbor` (coremltools 9.0): sample `i` is element `⌊i · n / m⌋`, as its test
+/// of fractional scales has it.
 fn upsample_nearest_neighbor(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let mut x = call.tensor("x")?.clone();
     for (axis, name) in plane(call, &x)?.into_iter().zip(["scale_factor_height", "scale_factor_width"]) {
@@ -147,9 +149,10 @@ fn upsample_nearest_neighbor(call: &Call<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![x])
 }
 
-/// `resize` (coremltools 9.0, iOS 17): the last `resized_dims` axes take the last extents of `shape`, 0 keeps an extent. The nearest
-/// element in mode `DEFAULT` is that of `resize_nearest_neighbor`; in the others, which no source describes, it is the one
-/// nearest to the sample, the upper one of two. Integers are rounded to nearest, ties to even.
+/// `resize` (coremltools 9.0, iOS 17): the last `resized_dims` axes take the last extents of
+/// `shape`, 0 keeps an extent. The nearest element in mode `DEFAULT` is that of
+/// `resize_nearest_neighbor`; in the others, which no source describes, it is the one nearest to
+/// the sample, the upper one of two. Integers are rounded to nearest, ties to even.
 fn resize(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let x = call.tensor("x")?;
     let (shape, dims) = (call.extents(&call.ints("shape")?)?, call.int("resized_dims")?);

@@ -1,4 +1,5 @@
-//! Images sampled at points that are computed: regions of interest, coordinate maps, affine transforms.
+//! Images sampled at points that are computed: regions of interest, coordinate maps, affine
+//! transforms.
 
 use ferrane_device::Result;
 
@@ -59,7 +60,8 @@ impl Plane<'_> {
         (y < self.height && x < self.width).then(|| self.values[y * self.width + x])
     }
 
-    /// Bilinear between four elements; those outside are `outside`. Elements of weight 0 do not count.
+    /// Bilinear between four elements; those outside are `outside`. Elements of weight 0 do not
+    /// count.
     fn bilinear(&self, y: f32, x: f32, outside: f32) -> f32 {
         if !y.is_finite() || !x.is_finite() {
             return outside;
@@ -108,8 +110,8 @@ impl Coordinates {
         })
     }
 
-    /// A coordinate in elements of an axis of `n`. The ends are the middles of the edge elements where corners are aligned, else
-    /// their outer edges.
+    /// A coordinate in elements of an axis of `n`. The ends are the middles of the edge elements
+    /// where corners are aligned, else their outer edges.
     fn elements(self, at: f32, n: usize, align: bool) -> f32 {
         let n = n as f32;
         let share = match self {
@@ -139,7 +141,8 @@ fn padding(call: &Call<'_>) -> Result<Padding> {
     })
 }
 
-/// Samples every channel of each image of `x` at `points[image][place]`, which are `(y, x)` in elements.
+/// Samples every channel of each image of `x` at `points[image][place]`, which are `(y, x)` in
+/// elements.
 fn sampled(
     call: &Call<'_>,
     shape: &[usize],
@@ -168,7 +171,8 @@ fn sampled(
     Ok(Tensor::floats(x.dtype, shape, out))
 }
 
-/// `resample` (coremltools 9.0): each place has its own coordinates `(x, y)`; PyTorch's `grid_sample`.
+/// `resample` (coremltools 9.0): each place has its own coordinates `(x, y)`; PyTorch's
+/// `grid_sample`.
 fn resample(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (x, map) = (call.ranked("x", 4)?, call.ranked("coordinates", 4)?);
     let (batch, rows, cols) = (map.shape[0], map.shape[1], map.shape[2]);
@@ -189,8 +193,9 @@ fn resample(call: &Call<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![sampled(call, &shape, images, bilinear_mode(call)?, padding(call)?)?])
 }
 
-/// `affine` (coremltools 9.0): a place `(x, y)` is sampled at `(a0·x + a1·y + a2, b0·x + b1·y + b2)`, all from -1 to 1; PyTorch's
-/// `affine_grid` and `grid_sample`. Coremltools allows aligned corners and zeros outside only; the others follow PyTorch.
+/// `affine` (coremltools 9.0): a place `(x, y)` is sampled at `(a0·x + a1·y + a2, b0·x + b1·y +
+/// b2)`, all from -1 to 1; PyTorch's `affine_grid` and `grid_sample`. Coremltools allows aligned
+/// corners and zeros outside only; the others follow PyTorch.
 fn affine(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (x, matrix) = (call.ranked("x", 4)?, call.ranked("transform_matrix", 2)?);
     let (batch, height, width) = (x.shape[0], x.shape[2], x.shape[3]);
@@ -235,9 +240,10 @@ fn corners(mode: &str, b: [f32; 4]) -> Option<[(f32, f32); 2]> {
     })
 }
 
-/// `crop_resize` (coremltools 9.0): boxes resized to one size, `pad_value` where a sample leaves the image (TensorFlow's
-/// `crop_and_resize`). A box covers the elements from its start to its end, both included, so its extent for the sampling mode is
-/// their distance and 1; it may run backwards. Boxes are `roi` with or without the image's index up to iOS 16, then `boxes` with
+/// `crop_resize` (coremltools 9.0): boxes resized to one size, `pad_value` where a sample leaves
+/// the image (TensorFlow's `crop_and_resize`). A box covers the elements from its start to its end,
+/// both included, so its extent for the sampling mode is their distance and 1; it may run
+/// backwards. Boxes are `roi` with or without the image's index up to iOS 16, then `boxes` with
 /// `box_indices`.
 fn crop_resize(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let x = call.ranked("x", 4)?;

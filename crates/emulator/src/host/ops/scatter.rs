@@ -1,8 +1,9 @@
 //! Reads and writes at indices.
 //!
-//! A negative index counts from the end. From iOS 17 on the signature calls it out of range: it is an error where the program
-//! asks for validation, and means the same as before where it does not. An index beyond the axis is an error in every opset: what
-//! it reads or writes is not defined. Updates of one place are applied in the order of the indices.
+//! A negative index counts from the end. From iOS 17 on the signature calls it out of range: it is
+//! an error where the program asks for validation, and means the same as before where it does not.
+//! An index beyond the axis is an error in every opset: what it reads or writes is not defined.
+//! Updates of one place are applied in the order of the indices.
 
 use ferrane_device::Result;
 use ferrane_mil::Opset;
@@ -121,7 +122,8 @@ fn fits(call: &Call<'_>, updates: &Tensor, shape: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// `scatter`: slices along an axis (coremltools 9.0). `indices` may have any rank; theirs replaces the axis.
+/// `scatter`: slices along an axis (coremltools 9.0). `indices` may have any rank; theirs replaces
+/// the axis.
 fn scatter(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (data, indices, updates) = (call.tensor("data")?, call.tensor("indices")?, call.tensor("updates")?);
     let axis = call.axis("axis", data.shape.len())?;
@@ -138,8 +140,8 @@ fn scatter(call: &Call<'_>) -> Result<Vec<Tensor>> {
     applied(call, data, updates, Mode::of(call)?, places)
 }
 
-/// `scatter_along_axis`: each update has its own index along the axis (coremltools 9.0). Its value inference knows `update` only;
-/// the modes are those of the description.
+/// `scatter_along_axis`: each update has its own index along the axis (coremltools 9.0). Its value
+/// inference knows `update` only; the modes are those of the description.
 fn scatter_along_axis(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (data, indices, updates) = (call.tensor("data")?, call.tensor("indices")?, call.tensor("updates")?);
     let axis = call.axis("axis", data.shape.len())?;
@@ -161,8 +163,8 @@ fn scatter_along_axis(call: &Call<'_>) -> Result<Vec<Tensor>> {
     applied(call, data, updates, Mode::of(call)?, places)
 }
 
-/// Where each index tuple of the last axis of `indices` points in a tensor of shape `x` whose first `batch` axes are those of
-/// `indices`, and the extents behind it.
+/// Where each index tuple of the last axis of `indices` points in a tensor of shape `x` whose first
+/// `batch` axes are those of `indices`, and the extents behind it.
 fn tuples<'x>(call: &Call<'_>, x: &'x [usize], indices: &Tensor, batch: usize) -> Result<(Vec<usize>, &'x [usize])> {
     let Some((&depth, leads)) = indices.shape.split_last() else {
         return Err(call.fail("`indices` must have an axis"));
@@ -226,8 +228,8 @@ fn slice(call: &Call<'_>, n: usize, begin: Option<i64>, end: Option<i64>, step: 
     Ok((begin, if span <= 0 { 0 } else { (span as u64).div_ceil(step) as usize }))
 }
 
-/// `slice_update`: writes a strided slice (coremltools 9.0, iOS 18). The slice is read as `slice_by_index` reads it: a squeezed
-/// axis is the one place at `begin`.
+/// `slice_update`: writes a strided slice (coremltools 9.0, iOS 18). The slice is read as
+/// `slice_by_index` reads it: a squeezed axis is the one place at `begin`.
 fn slice_update(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (x, update) = (call.tensor("x")?, call.tensor("update")?);
     let rank = x.shape.len();

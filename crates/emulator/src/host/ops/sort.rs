@@ -1,6 +1,7 @@
 //! Sorting along an axis.
 //!
-//! Equal elements keep their order, so the lower index comes first, descending too. NaN comes last, as numpy sorts it.
+//! Equal elements keep their order, so the lower index comes first, descending too. NaN comes last,
+//! as numpy sorts it.
 
 use std::cmp::Ordering;
 
@@ -20,7 +21,8 @@ fn floats(a: f32, b: f32, ascending: bool) -> Ordering {
     }
 }
 
-/// The first `k` indices of each line along `axis`, sorted; laid out as the tensor is, with `k` along the axis.
+/// The first `k` indices of each line along `axis`, sorted; laid out as the tensor is, with `k`
+/// along the axis.
 fn order(call: &Call<'_>, x: &Tensor, axis: usize, k: usize, ascending: bool) -> Result<Vec<i64>> {
     let (outer, n, inner) = around(&x.shape, axis);
     let mut out = vec![0i64; outer * k * inner];
@@ -52,8 +54,8 @@ fn argsort(call: &Call<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![Tensor::ints(DataType::Int32, &x.shape, indices)])
 }
 
-/// `topk`: the first `k` of each sorted line, and their indices (coremltools 9.0). `k` of -1 takes all (iOS 17). They are sorted
-/// whether `sort` asks for it or not: without it any order is right.
+/// `topk`: the first `k` of each sorted line, and their indices (coremltools 9.0). `k` of -1 takes
+/// all (iOS 17). They are sorted whether `sort` asks for it or not: without it any order is right.
 fn topk(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let x = call.tensor("x")?;
     let axis = call.axis("axis", x.shape.len())?;

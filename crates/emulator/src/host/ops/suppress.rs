@@ -34,10 +34,12 @@ impl Corners {
     }
 }
 
-/// `non_maximum_suppression` (coremltools 9.0): boxes by descending score, without those that overlap a chosen one. A box counts by
-/// its best class; with `per_class_suppression` only boxes of its class suppress it. Up to iOS 16 boxes below `score_threshold` are
-/// left out, but if that leaves none the best box is chosen all the same, as the reference of coremltools' tests has it. Places
-/// that are left over hold boxes and scores of 0 and the index -1. From iOS 17 on the number of boxes is the last axis.
+/// `non_maximum_suppression` (coremltools 9.0): boxes by descending score, without those that
+/// overlap a chosen one. A box counts by its best class; with `per_class_suppression` only boxes of
+/// its class suppress it. Up to iOS 16 boxes below `score_threshold` are left out, but if that
+/// leaves none the best box is chosen all the same, as the reference of coremltools' tests has it.
+/// Places that are left over hold boxes and scores of 0 and the index -1. From iOS 17 on the number
+/// of boxes is the last axis.
 fn non_maximum_suppression(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let (boxes, scores) = (call.ranked("boxes", 3)?, call.ranked("scores", 3)?);
     let (all_boxes, all_scores) = (call.reals("boxes", boxes)?, call.reals("scores", scores)?);

@@ -88,7 +88,8 @@ pub(super) fn tabulate(rules: &Rules, f: Unary) -> Vec<f32> {
     to
 }
 
-/// A function as the rules compose it; none if they say no more than how its exact result is rounded.
+/// A function as the rules compose it; none if they say no more than how its exact result is
+/// rounded.
 fn known(rules: &Rules, f: Unary, x: f32) -> Option<f32> {
     let r = |x| rules.rounding.f32(x);
     let sum = |x: f32, y: f32| rules.result(x + r(y));

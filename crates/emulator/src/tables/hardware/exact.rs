@@ -1,6 +1,7 @@
 //! Exact sums of products, and of tiles of four: the accumulators that are no grid.
 //!
-//! A product of fp16 values is a multiple of 2⁻⁴⁸; sums below 2¹⁵ fit 64 bits. The caller has seen that they stay below.
+//! A product of fp16 values is a multiple of 2⁻⁴⁸; sums below 2¹⁵ fit 64 bits. The caller has seen
+//! that they stay below.
 
 use ferrane_arith::aligned_add;
 use ferrane_host::vectorize;
@@ -10,7 +11,8 @@ const COLS: usize = 16;
 /// Units of a sum in one.
 const UNITS: f64 = (1u64 << 48) as f64;
 
-/// Sums of row `lhs` times the columns of `rhs` (dense, `n` wide), in units of 2⁻⁴⁸, to `visit(column, sum)`.
+/// Sums of row `lhs` times the columns of `rhs` (dense, `n` wide), in units of 2⁻⁴⁸, to
+/// `visit(column, sum)`.
 pub(super) fn row(is_tiled: bool, lhs: &[f32], rhs: &[f32], n: usize, mut visit: impl FnMut(usize, i64)) {
     for first in (0..n).step_by(COLS) {
         let width = COLS.min(n - first);

@@ -1,8 +1,9 @@
 //! The arithmetic of a machine: [`ferrane_arith`] over rows, registers and matrices.
 //!
-//! It holds for fp16 values; what a program types fp32 is computed as `fast` does, because the engine has no such type. Functions
-//! of one fp16 value have 65,536 results: they are made once, by the scalar rules, and looked up from then on. Products go through
-//! `ferrane_host::grid`; where a partial sum might overflow, the scalar rules decide element by element.
+//! It holds for fp16 values; what a program types fp32 is computed as `fast` does, because the
+//! engine has no such type. Functions of one fp16 value have 65,536 results: they are made once, by
+//! the scalar rules, and looked up from then on. Products go through `ferrane_host::grid`; where a
+//! partial sum might overflow, the scalar rules decide element by element.
 
 mod elementwise;
 mod exact;
@@ -23,7 +24,8 @@ pub(crate) use rules::rules;
 /// How many fp16 values there are: a table of a function has that many results.
 const HALVES: usize = 1 << 16;
 
-/// The results of a function as an array: then no index can be out of range, and a loop becomes vector code.
+/// The results of a function as an array: then no index can be out of range, and a loop becomes
+/// vector code.
 fn results(function: &[f32]) -> &[f32; HALVES] {
     const NONE: &[f32; HALVES] = &[0.0; HALVES];
     function.try_into().unwrap_or(NONE)

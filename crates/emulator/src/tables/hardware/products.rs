@@ -4,6 +4,7 @@ use ferrane_arith::{Accumulator, Rounding, Rules, exact_sum};
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::gemm::Bias;
 use ferrane_host::grid::{self, Grid};
+use ferrane_host::sync::{self, lock};
 use ferrane_host::{convert, pool, vectorize};
 
 use super::{Hardware, exact};
@@ -105,7 +106,8 @@ impl Hardware {
         write: &mut SliceMut<'_>,
     ) -> Result<()> {
         let Matmul { k, strides: [left, right, out], .. } = *step;
-        // A result whose columns lie side by side is made as its transpose: rows are stored as rows.
+        // A result whose columns lie side by side is made as its transpose: rows are stored as
+        // rows.
         let turned = out.1 != 1 && out.0 == 1;
         let (m, n, out) = if turned { (step.n, step.m, (out.1, out.0)) } else { (step.m, step.n, out) };
         let after = After {
@@ -134,13 +136,13 @@ impl Hardware {
                             x.pack(lhs);
                             y.pack(rhs);
                             if let Err(error) = self.product(lhs, rhs, to, [m, k, n], after) {
-                                *failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
+                                *lock(&failed) = Some(error);
                             }
                         }
                     });
                 });
                 tasks.end()?;
-                if let Some(error) = failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+                if let Some(error) = sync::into_inner(failed) {
                     return Err(error);
                 }
                 for (item, results) in items.iter().zip(results.chunks(each)) {

@@ -54,7 +54,8 @@ impl Hardware {
         }
     }
 
-    /// Reductions of columns that lie side by side, row after row: `rows` gives the rows to its visitor.
+    /// Reductions of columns that lie side by side, row after row: `rows` gives the rows to its
+    /// visitor.
     pub(crate) fn columns(
         &self,
         step: &Reduce,

@@ -1,7 +1,7 @@
 //! The rules of a profile's machine.
 
 use ferrane_arith::{Accumulator, Denormals, Reduction, RoundOp, Rounding, Rules, SigmoidTable};
-use ferrane_target::{Profile, profile};
+use ferrane_machine::{Profile, profile};
 
 /// What a profile says about arithmetic, as switches.
 pub(crate) fn rules(profile: &Profile) -> Rules {

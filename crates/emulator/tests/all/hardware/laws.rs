@@ -1,7 +1,8 @@
-//! What holds for every machine: groups equal their members, and bits do not depend on runs, threads or the place in a batch.
+//! What holds for every machine: groups equal their members, and bits do not depend on runs,
+//! threads or the place in a batch.
 
 use ferrane_arith::Accumulator;
-use ferrane_emulator::{Options, Rules};
+use ferrane_emulator::{EmulatorOptions, Rules};
 use ferrane_mil::{Constant, DataType};
 
 use super::{machine, run, with_rules};
@@ -73,7 +74,7 @@ fn a_group_equals_its_members() {
 }
 
 /// A projection, attention and a norm over a batch of equal items.
-fn batch(options: &Options, items: usize) -> Vec<u8> {
+fn batch(options: &EmulatorOptions, items: usize) -> Vec<u8> {
     let one = Tensor::random(DataType::Fp16, &[1, 2, 24, 40], 11);
     let values = one.values.iter().copied().cycle().take(one.values.len() * items).map(|v| v * 3.0).collect();
     let x = Tensor::new(DataType::Fp16, &[items, 2, 24, 40], values);

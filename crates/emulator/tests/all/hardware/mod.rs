@@ -5,28 +5,28 @@ mod outputs;
 mod vectors;
 
 use ferrane_device::{Device, Result};
-use ferrane_emulator::{Emulator, Numerics, Options, Rules};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics, Rules};
+use ferrane_machine::Profile;
 use ferrane_mil::Program;
-use ferrane_target::Profile;
 
 use crate::harness::{Tensor, run_on};
 
 /// An emulator with the arithmetic of a profile's machine.
-fn machine(profile: &str) -> Options {
-    let mut options = Options::default();
+fn machine(profile: &str) -> EmulatorOptions {
+    let mut options = EmulatorOptions::default();
     options.numerics = Numerics::Hardware;
     options.profile = Profile::named(profile).unwrap();
     options
 }
 
 /// The same, with rules in place of the profile's.
-fn with_rules(rules: Rules) -> Options {
+fn with_rules(rules: Rules) -> EmulatorOptions {
     let mut options = machine(Profile::DEFAULT);
     options.rules = Some(rules);
     options
 }
 
 /// Runs a program on inputs in order; outputs in order.
-fn run(options: &Options, program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+fn run(options: &EmulatorOptions, program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     run_on(&Device::new(Emulator::new(options.clone())), program, inputs)
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use ferrane_emulator::{Options, Rules};
+use ferrane_emulator::{EmulatorOptions, Rules};
 use ferrane_mil::weights::blob;
 use ferrane_mil::{DataType, Program, Weights, parse};
 use ferrane_testdata::Suite;
@@ -45,14 +45,14 @@ fn recorded(path: &Path) -> Vec<f64> {
 }
 
 /// All channels of the program's output.
-fn taps(options: &Options, program: &Program, input: Vec<f64>) -> Vec<f64> {
+fn taps(options: &EmulatorOptions, program: &Program, input: Vec<f64>) -> Vec<f64> {
     let shape = [1, input.len() / WIDTH, 1, WIDTH];
     let input = Tensor::new(DataType::Fp16, &shape, input);
     run(options, program, &[input]).unwrap().remove(0).values
 }
 
 /// The first 768 channels of the program's output, which the device's vectors hold.
-fn head(options: &Options, program: &Program, input: Vec<f64>) -> Vec<f64> {
+fn head(options: &EmulatorOptions, program: &Program, input: Vec<f64>) -> Vec<f64> {
     let mut output = taps(options, program, input);
     output.truncate(CHANNELS * WIDTH);
     output
@@ -97,8 +97,9 @@ fn static_kernels_give_the_bits_of_the_device() {
     let found = head(&machine(PROFILE), &bwd, ramp(128, 0.005, (CHANNELS + 2 * HIDDEN) * WIDTH));
     suite.case("ffnBwd", agree(&found, &backward));
 
-    // The forward pass is a constant that one grid does not explain: with 2⁻¹⁶ throughout it is 0.0625; the device's 0.09375 needs
-    // 2⁻¹⁴ in the two convolutions that make h1 and h3 (emulator §3.1, open). Both are held here.
+    // The forward pass is a constant that one grid does not explain: with 2⁻¹⁶ throughout it is
+    // 0.0625; the device's 0.09375 needs 2⁻¹⁴ in the two convolutions that make h1 and h3 (emulator
+    // §3.1, open). Both are held here.
     let forward = recorded(&outputs.join("fwd_ffn_y_seq256_f32le.bin"));
     let fwd = program(&folder.join("ffn_fwd_taps.mil"));
     let fine = taps(&machine(PROFILE), &fwd, attention.clone());

@@ -1,4 +1,5 @@
-//! Published numbers through programs: function bits, reductions, edges, special values, quantised codes.
+//! Published numbers through programs: function bits, reductions, edges, special values, quantized
+//! codes.
 
 use ferrane_emulator::Rules;
 use ferrane_mil::{Arg, Constant, DataType, Program};
@@ -109,7 +110,8 @@ fn sums_on_an_m1_lose_what_its_tiles_lose() {
 
 #[test]
 fn the_port_ends_below_two_to_the_fifteen() {
-    // Emulator §4: independent of the number of terms, and an interior partial is lost even if cancelled later.
+    // Emulator §4: independent of the number of terms, and an interior partial is lost even if
+    // canceled later.
     for profile in [M1, "m2-pro-macos15-e5rt", "m5-pro-macos27-coreml"] {
         for k in [2, 3, 64, 1000] {
             let mut values = vec![0.0; k];
@@ -118,8 +120,8 @@ fn the_port_ends_below_two_to_the_fifteen() {
             values[k - 1] = 16384.0;
             assert_eq!(dots(profile, &values), [f64::INFINITY; 3], "{profile}");
         }
-        let cancelled = [20000.0, 20000.0, 0.0, 0.0, -20000.0, -20000.0, 0.0, 0.0];
-        assert_eq!(dots(profile, &cancelled), [f64::INFINITY; 3], "{profile}");
+        let canceled = [20000.0, 20000.0, 0.0, 0.0, -20000.0, -20000.0, 0.0, 0.0];
+        assert_eq!(dots(profile, &canceled), [f64::INFINITY; 3], "{profile}");
         // One tap accumulates nothing.
         assert_eq!(dots(profile, &[60000.0]), [60000.0; 3], "{profile}");
     }
@@ -231,7 +233,7 @@ fn what_only_passes_through_is_no_nan_either() {
 }
 
 #[test]
-fn every_finite_value_is_quantised_half_away() {
+fn every_finite_value_is_quantized_half_away() {
     // int8 §2: 63,488 values at scale 1, M5 Pro.
     let values: Vec<f64> =
         (0..=u16::MAX).filter(|b| b & 0x7C00 != 0x7C00).map(|b| ferrane_host::f16::from_bits(b).to_f64()).collect();
@@ -260,14 +262,14 @@ fn a_mask_counts_only_where_the_machine_reads_it() {
     let ignored = Rules { attn_mask_ignored: true, ..Rules::published() };
     let bare = found(Rules::published(), &plain, &without);
     assert_eq!(found(ignored, &masked, &with), bare);
-    let honoured = found(Rules::published(), &masked, &with);
-    assert_ne!(honoured, bare);
+    let honored = found(Rules::published(), &masked, &with);
+    assert_ne!(honored, bare);
     // The first query sees the first value only.
-    assert_eq!(honoured[..16], inputs[2].1.values[..16]);
+    assert_eq!(honored[..16], inputs[2].1.values[..16]);
 }
 
 #[test]
-fn a_product_takes_another_quantisation_s_scale() {
+fn a_product_takes_another_quantization_s_scale() {
     // int8 §2, M5 Pro: y = Q_out(a · Q_1/16(b)) of ones gives 16 times the output's scale.
     let inputs = [row(&[1.0; 8]), row(&[1.0; 8])];
     let scale = |v: f32| ("scale", Arg::Const(Constant::fp16(v)));

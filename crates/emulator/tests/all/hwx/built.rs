@@ -1,19 +1,22 @@
-//! Files that `ferrane_hwx::build` makes: run, and compared with the MIL program of what was asked for.
+//! Files that `ferrane_hwx::builder` makes: run, and compared with the MIL program of what was asked
+//! for.
 
 use ferrane_arith::table as tables;
 use ferrane_device::Device;
 use ferrane_emulator::{Emulator, Numerics};
 use ferrane_host::f16;
-use ferrane_hwx::build::{Binary, Convolution, Function, Network, Op, Pool, PoolKind, Port, build};
-use ferrane_hwx::table::Table;
+use ferrane_hwx::builder::{
+    BinaryOp, Convolution, ElementFunction, Operation, PoolKind, Pooling, ProgramSpec, TensorSpec, build,
+};
+use ferrane_hwx::table::FunctionTable;
 use ferrane_mil::{Builder, Constant, Conv, DataType, MilError, Program, Type, ValueId};
 
 use super::{Numbers, inputs, interpreter, options, run};
 use crate::harness::{Tensor, run_on};
 
-fn network(inputs: &[[u32; 4]], op: Op) -> Network {
-    let port = |(i, nchw): (usize, &[u32; 4])| Port { name: format!("in{i}"), nchw: *nchw };
-    Network { name: "net".into(), inputs: inputs.iter().enumerate().map(port).collect(), output: "out".into(), op }
+fn network(inputs: &[[u32; 4]], op: Operation) -> ProgramSpec {
+    let port = |(i, nchw): (usize, &[u32; 4])| TensorSpec { name: format!("in{i}"), nchw: *nchw };
+    ProgramSpec { name: "net".into(), inputs: inputs.iter().enumerate().map(port).collect(), output: "out".into(), op }
 }
 
 fn convolution(cin: u32, cout: u32, kernel: [u32; 2], stride: [u32; 2], padding: [u32; 2]) -> Convolution {
@@ -23,24 +26,24 @@ fn convolution(cin: u32, cout: u32, kernel: [u32; 2], stride: [u32; 2], padding:
     Convolution { cout, weights, kernel, stride, padding, then: None }
 }
 
-fn table_of(table: &tables::Table) -> Table {
+fn table_of(table: &tables::Table) -> FunctionTable {
     let mut bytes = [0; 128];
     for (place, half) in bytes.chunks_exact_mut(2).zip(table.halfwords()) {
         place.copy_from_slice(&half.to_le_bytes());
     }
-    Table::decode(&bytes)
+    FunctionTable::decode(&bytes)
 }
 
 /// The function behind an operation as an op.
-fn function(b: &mut Builder, f: &Function, x: ValueId) -> Result<ValueId, MilError> {
+fn function(b: &mut Builder, f: &ElementFunction, x: ValueId) -> Result<ValueId, MilError> {
     match f {
-        Function::Relu => b.op("relu", "then", [("x", x.into())]),
-        Function::Table(t) if **t == table_of(&tables::SIGMOID) => b.op("sigmoid", "then", [("x", x.into())]),
-        Function::Table(_) => b.op("tanh", "then", [("x", x.into())]),
+        ElementFunction::Relu => b.op("relu", "then", [("x", x.into())]),
+        ElementFunction::Table(t) if **t == table_of(&tables::SIGMOID) => b.op("sigmoid", "then", [("x", x.into())]),
+        ElementFunction::Table(_) => b.op("tanh", "then", [("x", x.into())]),
     }
 }
 
-fn mil(network: &Network) -> Result<Program, MilError> {
+fn mil(network: &ProgramSpec) -> Result<Program, MilError> {
     let mut b = Builder::new("main", "ios18");
     let mut x = Vec::new();
     for port in &network.inputs {
@@ -48,7 +51,7 @@ fn mil(network: &Network) -> Result<Program, MilError> {
     }
     let pair = |n: [u32; 2]| Constant::int32s(&n.map(|n| n as i32));
     let y = match &network.op {
-        Op::Convolution(c) => {
+        Operation::Convolution(c) => {
             let shape = [c.cout, network.inputs[0].nchw[1], c.kernel[0], c.kernel[1]].map(|n| n as usize);
             let bytes: Vec<u8> = c.weights.iter().flat_map(|w| w.to_bits().to_le_bytes()).collect();
             let weight = b.weight("weight", "@model_path/w.bin", DataType::Fp16, &shape, bytes)?;
@@ -58,19 +61,19 @@ fn mil(network: &Network) -> Result<Program, MilError> {
             let y = b.conv("conv", x[0], weight, None, &options)?;
             c.then.as_ref().map_or(Ok(y), |f| function(&mut b, f, y))?
         }
-        Op::Elementwise(binary) => {
+        Operation::Elementwise(binary) => {
             let name = match binary {
-                Binary::Add => "add",
-                Binary::Mul => "mul",
-                Binary::Max => "maximum",
-                Binary::Min => "minimum",
-                Binary::Sub => "sub",
+                BinaryOp::Add => "add",
+                BinaryOp::Mul => "mul",
+                BinaryOp::Max => "maximum",
+                BinaryOp::Min => "minimum",
+                BinaryOp::Sub => "sub",
             };
             b.op(name, "y", [("x", x[0].into()), ("y", x[1].into())])?
         }
-        Op::Function(f) => function(&mut b, f, x[0])?,
-        Op::Concat => b.concat("y", &x, 1)?,
-        Op::Pool(p) => {
+        Operation::Function(f) => function(&mut b, f, x[0])?,
+        Operation::Concat => b.concat("y", &x, 1)?,
+        Operation::Pool(p) => {
             let name = if p.kind == PoolKind::Avg { "avg_pool" } else { "max_pool" };
             let turn = |b: &mut Builder, v| if p.kind == PoolKind::Min { b.scale("turned", v, -1.0) } else { Ok(v) };
             let source = turn(&mut b, x[0])?;
@@ -92,9 +95,10 @@ fn mil(network: &Network) -> Result<Program, MilError> {
     b.finish(&[("out", y)])
 }
 
-fn networks() -> Vec<Network> {
+fn networks() -> Vec<ProgramSpec> {
     let mut all = Vec::new();
-    let conv = |cin, cout, k, s, p, h, w| network(&[[1, cin, h, w]], Op::Convolution(convolution(cin, cout, k, s, p)));
+    let conv =
+        |cin, cout, k, s, p, h, w| network(&[[1, cin, h, w]], Operation::Convolution(convolution(cin, cout, k, s, p)));
     all.push(conv(3, 3, [1, 1], [1, 1], [0, 0], 1, 1));
     all.push(conv(40, 80, [1, 1], [1, 1], [0, 0], 5, 7));
     all.push(conv(20, 600, [1, 1], [1, 1], [0, 0], 2, 3));
@@ -102,33 +106,34 @@ fn networks() -> Vec<Network> {
     all.push(conv(4, 32, [3, 5], [2, 1], [1, 2], 10, 12));
     all.push(conv(2, 8, [2, 2], [2, 3], [0, 0], 9, 13));
     let functions = [
-        Function::Relu,
-        Function::Table(Box::new(table_of(&tables::SIGMOID))),
-        Function::Table(Box::new(table_of(&tables::TANH))),
+        ElementFunction::Relu,
+        ElementFunction::Table(Box::new(table_of(&tables::SIGMOID))),
+        ElementFunction::Table(Box::new(table_of(&tables::TANH))),
     ];
     for f in &functions {
-        all.push(network(&[[1, 5, 3, 40]], Op::Function(f.clone())));
+        all.push(network(&[[1, 5, 3, 40]], Operation::Function(f.clone())));
         let then = Some(f.clone());
         all.push(network(
             &[[1, 32, 4, 4]],
-            Op::Convolution(Convolution { then, ..convolution(32, 48, [1, 1], [1, 1], [0, 0]) }),
+            Operation::Convolution(Convolution { then, ..convolution(32, 48, [1, 1], [1, 1], [0, 0]) }),
         ));
     }
-    for binary in [Binary::Add, Binary::Mul, Binary::Max, Binary::Min, Binary::Sub] {
-        all.push(network(&[[1, 64, 1, 1]; 2], Op::Elementwise(binary)));
-        all.push(network(&[[1, 7, 5, 33]; 2], Op::Elementwise(binary)));
+    for binary in [BinaryOp::Add, BinaryOp::Mul, BinaryOp::Max, BinaryOp::Min, BinaryOp::Sub] {
+        all.push(network(&[[1, 64, 1, 1]; 2], Operation::Elementwise(binary)));
+        all.push(network(&[[1, 7, 5, 33]; 2], Operation::Elementwise(binary)));
     }
-    all.push(network(&[[1, 3, 4, 5], [1, 8, 4, 5]], Op::Concat));
-    all.push(network(&[[1, 1, 2, 70], [1, 2, 2, 70], [1, 17, 2, 70]], Op::Concat));
+    all.push(network(&[[1, 3, 4, 5], [1, 8, 4, 5]], Operation::Concat));
+    all.push(network(&[[1, 1, 2, 70], [1, 2, 2, 70], [1, 17, 2, 70]], Operation::Concat));
     for kind in [PoolKind::Avg, PoolKind::Max, PoolKind::Min] {
-        all.push(network(&[[1, 6, 8, 12]], Op::Pool(Pool { kind, window: [2, 2], stride: [2, 2] })));
-        all.push(network(&[[1, 3, 9, 10]], Op::Pool(Pool { kind, window: [3, 2], stride: [1, 3] })));
+        all.push(network(&[[1, 6, 8, 12]], Operation::Pool(Pooling { kind, window: [2, 2], stride: [2, 2] })));
+        all.push(network(&[[1, 3, 9, 10]], Operation::Pool(Pooling { kind, window: [3, 2], stride: [1, 3] })));
     }
     all
 }
 
-/// Under the engine's arithmetic sums are exact and both sides round at the same places: not a step apart. Under fp32 arithmetic a sum
-/// may round otherwise where the plan lays it out otherwise, and a table is no function, so only the former is compared.
+/// Under the engine's arithmetic sums are exact and both sides round at the same places: not a step
+/// apart. Under fp32 arithmetic a sum may round otherwise where the plan lays it out otherwise, and
+/// a table is no function, so only the former is compared.
 #[test]
 fn built_files_compute_what_was_asked() {
     for (i, network) in networks().iter().enumerate() {
@@ -138,7 +143,7 @@ fn built_files_compute_what_was_asked() {
         let inputs = inputs(&interpreter, 21);
         let found = run(&interpreter, &inputs).unwrap();
         // The file may list its tensors in another order than the network.
-        let given = |port: &Port| inputs.iter().find(|(name, _)| *name == port.name).unwrap().1.clone();
+        let given = |port: &TensorSpec| inputs.iter().find(|(name, _)| *name == port.name).unwrap().1.clone();
         let tensors: Vec<Tensor> = network.inputs.iter().map(given).collect();
         let device = Device::new(Emulator::new(options(Numerics::Hardware)));
         let wanted = run_on(&device, &mil(network).unwrap(), &tensors).unwrap();

@@ -1,10 +1,11 @@
-//! Samples with one register changed: what is known of it shows in the result, and what is not known is refused by its name.
+//! Samples with one register changed: what is known of it shows in the result, and what is not
+//! known is refused by its name.
 
 use std::collections::BTreeMap;
 
 use ferrane_emulator::Numerics;
 use ferrane_hwx::task::Task;
-use ferrane_hwx::{Hwx, asm, disasm};
+use ferrane_hwx::{Hwx, text};
 use ferrane_testdata::Suite;
 
 use super::samples::programs;
@@ -13,7 +14,7 @@ use crate::harness::Tensor;
 
 /// The byte of a file that a register of a task is at.
 fn place(hwx: &Hwx, task: &Task, address: u32) -> Option<usize> {
-    let mut at = hwx.texts()[0].0.offset as usize + task.offset + 4 * task.header.len();
+    let mut at = hwx.task_sections()[0].0.offset as usize + task.offset + 4 * task.header.len();
     for record in &task.records {
         if let Some(i) = record.addresses().iter().position(|a| *a == address) {
             return Some(at + 4 * (1 + i));
@@ -84,7 +85,8 @@ fn what_is_not_known_is_refused_by_its_name() {
         ("NE", "MACCfg", |w| w ^ 0x800),
         ("NE", "MACCfg", |w| w | 1 << 30),
         ("NE", "PostScale", |w| w | 1 << 16),
-        // Channels beyond the tensor, another element type of the tensor, more lanes than rows, no stride.
+        // Channels beyond the tensor, another element type of the tensor, more lanes than rows, no
+        // stride.
         ("TileDMADst", "Fmt", |w| w & !0x3000),
         ("TileDMADst", "PlaneStride", |_| 0),
         ("TileDMADst", "PlaneStride", |_| 0x4000_0000),
@@ -108,7 +110,7 @@ fn retensored(bytes: &[u8], change: impl Fn(&mut BTreeMap<String, u64>)) -> Vec<
         let value = value.strip_prefix("0x").map_or(value.parse(), |hex| u64::from_str_radix(hex, 16));
         Some((key.to_string(), value.ok()?))
     };
-    for line in disasm::text(&Hwx::read(bytes).unwrap()).lines() {
+    for line in text::print(&Hwx::read(bytes).unwrap()).lines() {
         match &mut block {
             Some(lines) if line == "}" => {
                 let mut numbers: BTreeMap<String, u64> = lines.iter().filter_map(|l| number(l)).collect();
@@ -126,11 +128,11 @@ fn retensored(bytes: &[u8], change: impl Fn(&mut BTreeMap<String, u64>)) -> Vec<
             }
         }
     }
-    asm::assemble(&text).unwrap_or_else(|e| panic!("{e:?}")).write()
+    text::assemble(&text).unwrap_or_else(|e| panic!("{e:?}")).write()
 }
 
-/// The same memory under another shape: what was a tensor's second half of channels is a second batch; what were a row's columns by
-/// two are two channels that stand side by side.
+/// The same memory under another shape: what was a tensor's second half of channels is a second
+/// batch; what were a row's columns by two are two channels that stand side by side.
 #[test]
 fn batches_and_interleave_of_tensors_are_places() {
     let Some(mut suite) = Suite::open("hwx-run-tensors", "hwx") else { return };

@@ -1,8 +1,9 @@
-//! Files that are broken on purpose: they run, or are refused; nothing panics, hangs or takes much memory.
+//! Files that are broken on purpose: they run, or are refused; nothing panics, hangs or takes much
+//! memory.
 
 use ferrane_emulator::Numerics;
 use ferrane_emulator::hwx::Interpreter;
-use ferrane_emulator::{Emulator, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions};
 use ferrane_hwx::Hwx;
 use ferrane_testdata::Suite;
 
@@ -39,12 +40,12 @@ fn look(emulator: &Emulator, bytes: &[u8]) -> bool {
 #[test]
 fn changed_programs_run_or_are_refused() {
     let Some(suite) = Suite::open("hwx-run-hostile", "hwx") else { return };
-    let mut options: Options = options(Numerics::Fast);
+    let mut options: EmulatorOptions = options(Numerics::Fast);
     options.memory = 64 << 20;
     let emulator = Emulator::new(options);
     for (i, (name, bytes)) in programs(&suite).into_iter().enumerate() {
         let Ok(hwx) = Hwx::read(&bytes) else { continue };
-        let texts: Vec<_> = hwx.texts().iter().map(|(s, _)| (s.offset as usize, s.size as usize)).collect();
+        let texts: Vec<_> = hwx.task_sections().iter().map(|(s, _)| (s.offset as usize, s.size as usize)).collect();
         let Some(&(offset, size)) = texts.first() else { continue };
         let mut numbers = Numbers::new(i as u64 + 1);
         let mut ran = 0;

@@ -1,14 +1,15 @@
 //! A compiled program as MIL: what its tasks do to tensors, without a word about where these lie.
 //!
-//! It reads only the report's words and the shapes of the tensors. Tasks that move a value vanish: a convolution over channels is one
-//! over the channels of the tensors, however the file turns them in between. So this says what layouts must come to. A program of
-//! moves alone, or whose result has another shape than its tensor, is not read: what it is for is its layouts.
+//! It reads only the report's words and the shapes of the tensors. Tasks that move a value vanish:
+//! a convolution over channels is one over the channels of the tensors, however the file turns them
+//! in between. So this says what layouts must come to. A program of moves alone, or whose result
+//! has another shape than its tensor, is not read: what it is for is its layouts.
 
 use std::collections::BTreeMap;
 
 use ferrane_hwx::Hwx;
 use ferrane_hwx::container::Direction;
-use ferrane_hwx::disasm::{Place, Report, TaskReport};
+use ferrane_hwx::describe::{HwxReport, NamedLocation, TaskReport};
 
 use ferrane_mil::{Arg, Builder, Constant, Conv, DataType, MilError, Program, Type, ValueId};
 
@@ -29,17 +30,18 @@ fn op_of(table: &[u8]) -> Option<&'static str> {
     names.iter().find(|(t, _)| t.halfwords().iter().enumerate().all(|(i, h)| halfword(i) == *h)).map(|(_, n)| *n)
 }
 
-/// The program of a file whose convolutions have these weights. `None` for one that has a task without such a reading.
+/// The program of a file whose convolutions have these weights. `None` for one that has a task
+/// without such a reading.
 pub fn lift(bytes: &[u8], weights: &[Option<Tensor>]) -> Option<Lifted> {
     let hwx = Hwx::read(bytes).ok()?;
-    let report = Report::of(&hwx);
+    let report = HwxReport::of(&hwx);
     let mut b = Builder::new("main", "ios18");
     let ports = &report.programs.first()?.bindings.ports;
-    let mut known: BTreeMap<Place, ValueId> = BTreeMap::new();
+    let mut known: BTreeMap<NamedLocation, ValueId> = BTreeMap::new();
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     for port in ports {
         let tensor = port.tensor.as_ref()?;
-        let place = Place::Buffer { name: port.name.clone(), offset: 0 };
+        let place = NamedLocation::Buffer { name: port.name.clone(), offset: 0 };
         let [n, c, h, w, _] = tensor.nchwd.map(|n| n as usize);
         if tensor.direction == Some(Direction::Input) {
             let value = b.input(&format!("in{}", inputs.len()), Type::tensor(DataType::Fp16, &[n, c, h, w])).ok()?;
@@ -57,7 +59,8 @@ pub fn lift(bytes: &[u8], weights: &[Option<Tensor>]) -> Option<Lifted> {
     let (mut steps, mut i) = (0.0, 0);
     while let Some(task) = tasks.get(i) {
         let (value, last) = match softmax(&mut b, &tasks[i..], i, &known) {
-            // The op's sum is not rounded, the task's is: half a step, and as much again behind the reciprocal and the product.
+            // The op's sum is not rounded, the task's is: half a step, and as much again behind the
+            // reciprocal and the product.
             Some(value) => {
                 steps += 2.0;
                 (value, i + SOFTMAX.len() - 1)
@@ -83,9 +86,9 @@ pub fn lift(bytes: &[u8], weights: &[Option<Tensor>]) -> Option<Lifted> {
 }
 
 /// An address in L2 that is left out is 0.
-fn normal(place: &Place) -> Place {
+fn normal(place: &NamedLocation) -> NamedLocation {
     match place {
-        Place::L2 { address } => Place::L2 { address: Some(address.unwrap_or(0)) },
+        NamedLocation::L2 { address } => NamedLocation::L2 { address: Some(address.unwrap_or(0)) },
         other => other.clone(),
     }
 }
@@ -105,7 +108,12 @@ const SOFTMAX: [&str; 5] = [
 ];
 
 /// A softmax that these tasks begin with, if the first reads a value as it stands in the program.
-fn softmax(b: &mut Builder, tasks: &[TaskReport], i: usize, known: &BTreeMap<Place, ValueId>) -> Option<ValueId> {
+fn softmax(
+    b: &mut Builder,
+    tasks: &[TaskReport],
+    i: usize,
+    known: &BTreeMap<NamedLocation, ValueId>,
+) -> Option<ValueId> {
     let begins = tasks.len() >= SOFTMAX.len() && tasks.iter().zip(SOFTMAX).all(|(t, w)| t.summary.starts_with(w));
     let [source] = &tasks.first().filter(|_| begins)?.sources[..] else { return None };
     let x = known.get(&normal(&source.place)).copied()?;
@@ -119,7 +127,7 @@ fn one(
     hwx: &Hwx,
     i: usize,
     task: &TaskReport,
-    known: &BTreeMap<Place, ValueId>,
+    known: &BTreeMap<NamedLocation, ValueId>,
     weights: &[Option<Tensor>],
 ) -> Option<ValueId> {
     let sources: Vec<ValueId> =
@@ -180,7 +188,7 @@ fn after(b: &mut Builder, hwx: &Hwx, i: usize, task: &TaskReport, mut value: Val
         } else if said.contains("ReLU") {
             value = b.op("relu", &name, [("x", value.into())]).ok()?;
         } else if said.contains("table of a function") {
-            let Some(Place::Buffer { name: section, offset }) = &task.table else { return None };
+            let Some(NamedLocation::Buffer { name: section, offset }) = &task.table else { return None };
             let found = hwx.sections().into_iter().find(|s| s.label() == *section)?;
             let op = op_of(hwx.content(&found).get(*offset as usize..)?.get(..128)?)?;
             let mut args = vec![("x", Arg::Value(value))];

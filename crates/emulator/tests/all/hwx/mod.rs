@@ -1,4 +1,5 @@
-//! Compiled programs: run task by task, against MIL programs that are derived from what the files say.
+//! Compiled programs: run task by task, against MIL programs that are derived from what the files
+//! say.
 
 mod built;
 mod edited;
@@ -8,9 +9,9 @@ mod samples;
 
 use ferrane_arith::{Rules, SigmoidTable};
 use ferrane_emulator::hwx::Interpreter;
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_hwx::Hwx;
-use ferrane_hwx::disasm::Report;
+use ferrane_hwx::describe::HwxReport;
 use ferrane_hwx::task::Task;
 use ferrane_hwx::weights::Lanes;
 use ferrane_mil::{Constant, DataType};
@@ -18,8 +19,8 @@ use ferrane_mil::{Constant, DataType};
 use crate::harness::Tensor;
 
 /// An emulator whose sigmoid is the plain table, which is the one in files of H13.
-fn options(numerics: Numerics) -> Options {
-    let mut options = Options::default();
+fn options(numerics: Numerics) -> EmulatorOptions {
+    let mut options = EmulatorOptions::default();
     options.numerics = numerics;
     if numerics == Numerics::Hardware {
         options.rules = Some(Rules { sigmoid: SigmoidTable::Plain, ..Rules::published() });
@@ -55,23 +56,23 @@ impl Numbers {
 
 /// The tasks of a file with one section of them.
 fn tasks(hwx: &Hwx) -> Vec<Task> {
-    let texts = hwx.texts();
+    let texts = hwx.task_sections();
     let (section, first) = texts.first().expect("a section of tasks");
     hwx.tasks(section, *first).expect("tasks that can be read")
 }
 
-/// Puts random weights into the kernel sections of a file, `[Cout, Cin, Kh, Kw]` for each task that has some: compilers' samples
-/// hold patterns that overflow.
+/// Puts random weights into the kernel sections of a file, `[Cout, Cin, Kh, Kw]` for each task that
+/// has some: compilers' samples hold patterns that overflow.
 fn weighted(bytes: &[u8], seed: u64) -> (Vec<u8>, Vec<Option<Tensor>>) {
     let hwx = Hwx::read(bytes).expect("a compiled program");
     let Some(generation) = hwx.generation() else { return (bytes.to_vec(), Vec::new()) };
-    let (report, mut changed, mut numbers) = (Report::of(&hwx), bytes.to_vec(), Numbers::new(seed));
+    let (report, mut changed, mut numbers) = (HwxReport::of(&hwx), bytes.to_vec(), Numbers::new(seed));
     let told = &report.texts[0].tasks;
     let mut all = Vec::new();
     for (task, told) in tasks(&hwx).iter().zip(told) {
         let kernel = told.kernel.as_ref().and_then(|k| k.place.as_ref());
         let section = kernel.and_then(|place| {
-            let ferrane_hwx::disasm::Place::Buffer { name, .. } = place else { return None };
+            let ferrane_hwx::describe::NamedLocation::Buffer { name, .. } = place else { return None };
             hwx.sections().into_iter().find(|s| s.label() == *name && s.has_content())
         });
         let lanes = Lanes::of_task(generation, task);
@@ -79,7 +80,7 @@ fn weighted(bytes: &[u8], seed: u64) -> (Vec<u8>, Vec<Option<Tensor>>) {
             all.push(None);
             continue;
         };
-        let g = lanes.geometry();
+        let g = lanes.shape();
         let values: Vec<f64> = (0..g.len()).map(|_| numbers.normal(0.05)).collect();
         let shape = [g.cout, g.cin, g.kh, g.kw].map(|n| n as usize);
         let weights = Tensor::new(DataType::Fp16, &shape, values);

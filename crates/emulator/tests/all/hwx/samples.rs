@@ -1,11 +1,12 @@
-//! Every compiled program of the test data: it runs and agrees with its MIL program, or says which register is not known.
+//! Every compiled program of the test data: it runs and agrees with its MIL program, or says which
+//! register is not known.
 
 use std::path::{Path, PathBuf};
 
 use ferrane_device::Device;
 use ferrane_emulator::{Emulator, Numerics};
 use ferrane_hwx::Hwx;
-use ferrane_hwx::disasm::{Place, Report};
+use ferrane_hwx::describe::{HwxReport, NamedLocation};
 use ferrane_mil::weights::blob;
 use ferrane_mil::{DataType, Program, Weights, parse};
 use ferrane_testdata::Suite;
@@ -34,12 +35,12 @@ pub fn programs(suite: &Suite) -> Vec<(String, Vec<u8>)> {
     found.into_iter().filter_map(read).collect()
 }
 
-/// What a program is an example of, if everything about that is known: convolutions with weights of the file and copies, two sources
-/// element by element, functions.
-fn kind(report: &Report) -> Option<(&'static str, &'static str)> {
+/// What a program is an example of, if everything about that is known: convolutions with weights of
+/// the file and copies, two sources element by element, functions.
+fn kind(report: &HwxReport) -> Option<(&'static str, &'static str)> {
     let generation = report.generation.filter(|g| ["h13", "h16", "h17"].contains(g))?;
     let tasks: Vec<_> = report.texts.iter().flat_map(|t| &t.tasks).collect();
-    let in_file = |place: &Place| matches!(place, Place::Buffer { name, .. } if name.starts_with("__TEXT") || name.starts_with("__KERN"));
+    let in_file = |place: &NamedLocation| matches!(place, NamedLocation::Buffer { name, .. } if name.starts_with("__TEXT") || name.starts_with("__KERN"));
     let all = |words: &[&str]| tasks.iter().all(|t| words.iter().any(|w| t.summary.starts_with(w)));
     let constant = tasks.iter().all(|t| t.kernel.as_ref().is_none_or(|k| k.place.as_ref().is_some_and(in_file)));
     if all(&["copy"]) || !constant {
@@ -53,8 +54,8 @@ fn kind(report: &Report) -> Option<(&'static str, &'static str)> {
     kinds.iter().find(|(_, words)| all(words)).map(|(kind, _)| (generation, *kind))
 }
 
-/// The text that a file was compiled from, with these weights in its order, where the test data have it: under `mil` beside `hwx`, of
-/// the same name without what is behind its last `_`.
+/// The text that a file was compiled from, with these weights in its order, where the test data
+/// have it: under `mil` beside `hwx`, of the same name without what is behind its last `_`.
 fn source(suite: &Suite, name: &str, weights: &[Option<Tensor>]) -> Option<Program> {
     let path = suite.folder().parent()?.join("mil").join(name).with_extension("");
     let stem = path.file_name()?.to_str()?;
@@ -137,7 +138,7 @@ fn samples_agree_with_their_programs_or_say_what_is_not_known() {
         let (bytes, weights) = weighted(&bytes, 7);
         let refusal = interpreter(Numerics::Hardware, &bytes).err();
         if let Some(error) = refusal {
-            if let Some(kind) = kind(&Report::of(&hwx)) {
+            if let Some(kind) = kind(&HwxReport::of(&hwx)) {
                 kinds.entry(kind).or_insert(false);
             }
             match (names_a_register(&error), source(&suite, &name, &weights)) {
@@ -148,8 +149,9 @@ fn samples_agree_with_their_programs_or_say_what_is_not_known() {
             continue;
         }
         let (lifted, text) = (lift(&bytes, &weights), source(&suite, &name, &weights));
-        let has_table = Report::of(&hwx).texts.iter().flat_map(|t| &t.tasks).any(|t| t.table.is_some());
-        // A text without a reading of its tasks: functions are the engine's own on both sides, tasks round once more each.
+        let has_table = HwxReport::of(&hwx).texts.iter().flat_map(|t| &t.tasks).any(|t| t.table.is_some());
+        // A text without a reading of its tasks: functions are the engine's own on both sides,
+        // tasks round once more each.
         let steps = lifted.as_ref().map_or(if has_table { 2.0 } else { 0.0 }, |l| l.steps);
         let programs: Vec<(bool, Program)> = [(false, lifted.map(|l: Lifted| l.program)), (true, text)]
             .into_iter()
@@ -162,8 +164,9 @@ fn samples_agree_with_their_programs_or_say_what_is_not_known() {
         let check = || {
             for (numerics, steps) in [
                 (Numerics::Hardware, steps),
-                // Sums of fp32 associate by how a plan lays operands out: at most the last place between tasks. A table is up to 0.0034
-                // away from its function (emulator §6.1), seven steps of what is below 1.
+                // Sums of fp32 associate by how a plan lays operands out: at most the last place
+                // between tasks. A table is up to 0.0034 away from its function (emulator §6.1),
+                // seven steps of what is below 1.
                 (Numerics::Fast, steps + if has_table { 8.0 } else { 1.0 }),
             ] {
                 let interpreter = interpreter(numerics, &bytes).map_err(|e| e.to_string())?;
@@ -177,7 +180,7 @@ fn samples_agree_with_their_programs_or_say_what_is_not_known() {
             }
             Ok(())
         };
-        if let Some(kind) = kind(&Report::of(&hwx)) {
+        if let Some(kind) = kind(&HwxReport::of(&hwx)) {
             kinds.insert(kind, true);
         }
         suite.case(&name, check());

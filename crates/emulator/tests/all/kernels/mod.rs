@@ -1,13 +1,15 @@
 //! Ops that are computed on whole tensors, against values from elsewhere.
 //!
-//! The tables hold a case a line, `op opset argument=value … => result …`, a value being `type[shape]:elements`; an argument that is
-//! named several times is a list. The results were computed with PyTorch 2.7 (resizing and sampling, convolution, recurrent layers,
-//! normalisation), with numpy (the rest, by the formulas of coremltools 9.0's descriptions), or are those of coremltools' own tests.
+//! The tables hold a case a line, `op opset argument=value … => result …`, a value being
+//! `type[shape]:elements`; an argument that is named several times is a list. The results were
+//! computed with PyTorch 2.7 (resizing and sampling, convolution, recurrent layers, normalization),
+//! with numpy (the rest, by the formulas of coremltools 9.0's descriptions), or are those of
+//! coremltools' own tests.
 
 use std::collections::BTreeMap;
 
 use ferrane_device::Result;
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_mil::{Arg, Builder, Constant, DataType, Opset, Type, Weights, ops};
 
 use crate::harness::{BOTH, Tensor, close};
@@ -99,7 +101,7 @@ impl Case {
         let names: Vec<String> = (0..results.len()).map(|i| format!("out{i}")).collect();
         let outputs: Vec<_> = names.iter().map(String::as_str).zip(results).collect();
         let program = b.finish(&outputs).unwrap();
-        let mut options = Options::default();
+        let mut options = EmulatorOptions::default();
         options.numerics = numerics;
         let found = Emulator::new(options).call(&program, "main", &inputs, &mut BTreeMap::new())?;
         let tensor = |(_, c): &(String, Constant)| {

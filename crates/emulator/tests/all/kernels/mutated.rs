@@ -1,10 +1,10 @@
-//! Calls that are almost right: the cases of the tables and of every other kind of op, changed at random. Whatever comes of it is
-//! a result or an error, soon and in little memory.
+//! Calls that are almost right: the cases of the tables and of every other kind of op, changed at
+//! random. Whatever comes of it is a result or an error, soon and in little memory.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ferrane_emulator::{Emulator, Numerics, Options};
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_mil::{Arg, Builder, Constant, DataType, Dim, Opset, Program, Type, ops};
 use proptest::prelude::*;
 
@@ -115,7 +115,8 @@ fn change(case: &mut Case, texts: &[String], n: &mut Numbers) {
     }
 }
 
-/// The call as a program: operands are inputs with known or unknown extents, or constants. `None` if its op's rule refuses it.
+/// The call as a program: operands are inputs with known or unknown extents, or constants. `None`
+/// if its op's rule refuses it.
 fn program(case: &Case, n: &mut Numbers) -> Option<(Program, Vec<(String, Constant)>)> {
     let def = ops::find(&case.op, Opset::from_name(&case.opset)?)?;
     let mut b = Builder::new("main", &case.opset);
@@ -145,7 +146,7 @@ fn program(case: &Case, n: &mut Numbers) -> Option<(Program, Vec<(String, Consta
 }
 
 fn call(numerics: Numerics, program: &Program, inputs: &[(String, Constant)]) -> bool {
-    let mut options = Options::default();
+    let mut options = EmulatorOptions::default();
     options.numerics = numerics;
     options.memory = 64 << 20;
     Emulator::new(options).call(program, "main", inputs, &mut BTreeMap::new()).is_ok()

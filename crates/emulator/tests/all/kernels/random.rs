@@ -26,7 +26,8 @@ const N: usize = 20_000;
 
 #[test]
 fn the_generator_is_splitmix64() {
-    // The first outputs for the seed 0 are 0xe220a8397b1dcdaf and 0x6e789e6aa1b965f4 in every published implementation.
+    // The first outputs for the seed 0 are 0xe220a8397b1dcdaf and 0x6e789e6aa1b965f4 in every
+    // published implementation.
     let found = draws("random_uniform ios15 shape=int32[2]:1,2 low=fp32:0 high=fp32:1 seed=int32:0");
     let wanted = [0xe220_a839_7b1d_cdaf_u64, 0x6e78_9e6a_a1b9_65f4]
         .map(|v| f64::from(((v >> 11) as f64 / 2f64.powi(53)) as f32));

@@ -125,7 +125,8 @@ impl Simd for Avx512 {
 impl Turn for Avx512 {
     #[inline(always)]
     unsafe fn turn(line: impl Fn(usize) -> *const f16, to: *mut f16, pitch: usize) {
-        // Words, pairs, then fours, inside the quarters; then quarters across the registers. Quarter `q` has steps from `8 q` on.
+        // Words, pairs, then fours, inside the quarters; then quarters across the registers.
+        // Quarter `q` has steps from `8 q` on.
         let mut r = [_mm512_setzero_si512(); 16];
         for (i, r) in r.iter_mut().enumerate() {
             *r = _mm512_loadu_si512(line(i).cast());

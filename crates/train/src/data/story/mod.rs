@@ -1,12 +1,13 @@
 //! The corpus that comes with Ferrane: short children's stories from a grammar.
 //!
-//! The words are our own, the grammar is small, and a seed decides everything, so the same bytes come out on every machine, for
-//! good: a test holds their hash. Every story casts a hero, a friend, an animal, a grown-up, a place and a few things, picks a
-//! plot, and tells it; names and pronouns stay with whom they belong to. Stories are separated by the line that
-//! [`documents`] splits at.
+//! The words are our own, the grammar is small, and a seed decides everything, so the same bytes
+//! come out on every machine, for good: a test holds their hash. Every story casts a hero, a
+//! friend, an animal, a grown-up, a place and a few things, picks a plot, and tells it; names and
+//! pronouns stay with whom they belong to. Stories are separated by the line that [`documents`]
+//! splits at.
 //!
-//! The one decision: plots are text with two marks. `[a|b]` is a choice, which may nest; `{slot}` is a word of the cast, `{^slot}`
-//! with a capital, `{a slot}` with its article.
+//! The one decision: plots are text with two marks. `[a|b]` is a choice, which may nest; `{slot}`
+//! is a word of the cast, `{^slot}` with a capital, `{a slot}` with its article.
 
 mod plots;
 
@@ -51,11 +52,12 @@ pub fn generate(seed: u64, bytes: usize) -> String {
     text
 }
 
-/// The vocabulary of `corpus`: byte pairs of its stories, [`VOCABULARY`] entries in the llama2.c form, with the beginning of
-/// a sequence at id 1 and its end at id 2 (see [`Tokenizer::train`]).
+/// The vocabulary of `corpus`: byte pairs of its stories, [`VOCABULARY`] entries in the llama2.c
+/// form, with the beginning of a sequence at id 1 and its end at id 2 (see [`Tokenizer::train`]).
 ///
 /// # Errors
-/// When the corpus has more different characters than the vocabulary has room for; that of [`generate`] never does.
+/// When the corpus has more different characters than the vocabulary has room for; that of
+/// [`generate`] never does.
 pub fn tokenizer(corpus: &str) -> Result<Tokenizer, Error> {
     Tokenizer::train(&documents(corpus).collect::<Vec<_>>().join("\n"), VOCABULARY)
 }

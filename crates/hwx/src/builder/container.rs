@@ -1,0 +1,324 @@
+//! The file around tasks and constants, as the compiler for macOS 12 writes it.
+
+use super::tasks::TaskProgram;
+use super::{CONSTANTS_BAR, PortBuffer, TEXT_BAR};
+use crate::container::{
+    CPU, Command, CommandKind, HEADER, Hwx, MAGIC, Relocation, SECTION, SECTIONS, STATE, StringPlace, Symbol,
+};
+use crate::error::{Error, Result};
+use crate::registers::RecordFormat;
+use crate::surface::PAGE;
+
+/// Where a program lies in memory.
+const BASE: u64 = 0x3000_0000;
+/// Words of a descriptor.
+pub(super) const TASK_WORDS: usize = 157;
+/// Constants begin at a multiple of this.
+const CONSTANTS_ALIGN: u64 = 64;
+/// Words of a program's and of a tensor's state.
+const PROGRAM_WORDS: usize = 0x214;
+const TENSOR_WORDS: usize = 0x1e;
+/// fp16 among element types.
+const FP16: u64 = 5;
+
+/// The compiler's descriptions of types, by their numbers from 1.
+const TYPES: [&str; 10] = [
+    "void:t1=1",
+    "int8:t2=r2;0;127",
+    "uint8:t3=r1;0;255",
+    "int16:t4=r1;-32768;32767",
+    "float16:t5=r1;2;0",
+    "float:t6=r1;4;0",
+    "raw10:t7=r1;-512;511",
+    "lut:t8=",
+    "uint4:t9=r1;0;15",
+    "uint6:t10=r1;0;63",
+];
+
+/// A part of a command has no room; a mistake of this module, or numbers beyond what a file can
+/// say.
+fn no_room() -> Error {
+    Error::request("the program is larger than a file can say")
+}
+
+fn need<T>(found: Option<T>) -> Result<T> {
+    found.ok_or_else(no_room)
+}
+
+struct Sect {
+    name: &'static str,
+    addr: u64,
+    size: u64,
+    offset: u64,
+    align: u64,
+    relocations: Option<(u64, u64)>,
+    flags: u64,
+}
+
+/// A segment: numbers by name, and its sections.
+fn segment(name: &str, numbers: &[(&str, u64)], sections: &[Sect]) -> Result<Command> {
+    let mut command = need(Command::new(CommandKind::Segment, SECTIONS + SECTION * sections.len()))?;
+    need(command.put_text(&StringPlace::Fixed16(8), 8, name.as_bytes()))?;
+    need(command.set("nsects", sections.len() as u64))?;
+    for (field, value) in numbers {
+        need(command.set(field, *value))?;
+    }
+    for (i, s) in sections.iter().enumerate() {
+        let at = SECTIONS + SECTION * i;
+        need(command.put_text(&StringPlace::Fixed16(at), at, s.name.as_bytes()))?;
+        need(command.put_text(&StringPlace::Fixed16(at + 16), at + 16, name.as_bytes()))?;
+        let (reloff, nreloc) = s.relocations.unwrap_or((0, 0));
+        let numbers = [("addr", s.addr), ("size", s.size), ("offset", s.offset), ("align", s.align)];
+        for (field, value) in numbers.into_iter().chain([("reloff", reloff), ("nreloc", nreloc), ("flags", s.flags)]) {
+            need(command.set_section(i, field, value))?;
+        }
+    }
+    Ok(command)
+}
+
+/// A command with strings behind its numbers, each with a zero, in the order of the layout.
+fn with_texts(kind: CommandKind, begin: usize, texts: &[&str]) -> Result<Command> {
+    let length: usize = texts.iter().map(|t| t.len() + 1).sum();
+    let mut command = need(Command::new(kind, (begin + length).next_multiple_of(8)))?;
+    if begin > STATE && matches!(kind, CommandKind::Program1 | CommandKind::Tensor) {
+        need(command.set("count", ((begin - STATE) / 4) as u64))?;
+    }
+    let mut at = begin;
+    for (place, text) in kind.layout().texts.iter().zip(texts) {
+        need(command.put_text(&place.place, at, text.as_bytes()))?;
+        at += text.len() + 1;
+    }
+    Ok(command)
+}
+
+fn tensor(program: &str, buffer: &PortBuffer, direction: u64) -> Result<Command> {
+    let (name, s) = (buffer.port.name.as_str(), buffer.surface);
+    let mut command = with_texts(CommandKind::Tensor, STATE + 4 * TENSOR_WORDS, &[program, name, name])?;
+    let [n, c, h, w] = buffer.port.nchw.map(u64::from);
+    // Of an output the compiler counts bytes to the last element.
+    let last = s.bytes() - s.plane + (h - 1) * s.row + s.element * w;
+    let used = if direction == 1 { s.bytes() } else { last };
+    for (field, value) in [
+        ("direction", direction),
+        ("type", FP16),
+        ("n", n),
+        ("c", c),
+        ("h", h),
+        ("w", w),
+        ("d", 1),
+        ("batch_stride", s.batch),
+        ("plane_stride", s.plane),
+        ("row_stride", s.row),
+        ("element_size", s.element),
+        ("bytes", s.bytes()),
+        ("interleave", 1),
+        ("used", used),
+    ] {
+        need(command.set(field, value))?;
+    }
+    Ok(command)
+}
+
+/// `image:t11=ar1;0;1;12=s192n:…`: extents with their strides, each a type of its own; the
+/// element's type at the end.
+fn stab(buffer: &PortBuffer, first: usize) -> String {
+    let s = buffer.surface;
+    let mut text = format!("{}:t{first}=", buffer.port.name);
+    let strides = [s.batch, s.plane, s.row, s.element];
+    for (i, ((extent, stride), letter)) in s.nchw.iter().zip(strides).zip(['n', 'c', 'h', 'w']).enumerate() {
+        text += &format!("ar1;0;{extent};{}=s{stride}{letter}:", first + 1 + i);
+    }
+    text + &FP16.to_string()
+}
+
+#[derive(Default)]
+struct Names {
+    entries: Vec<u8>,
+    strings: Vec<u8>,
+}
+
+impl Names {
+    fn add(&mut self, name: &str, kind: u8, section: u8, description: u16, value: u64) {
+        if self.strings.is_empty() {
+            self.strings.push(0);
+        }
+        self.entries.extend((self.strings.len() as u32).to_le_bytes());
+        self.entries.extend([kind, section]);
+        self.entries.extend(description.to_le_bytes());
+        self.entries.extend(value.to_le_bytes());
+        self.strings.extend_from_slice(name.as_bytes());
+        self.strings.push(0);
+    }
+}
+
+pub(super) fn assemble(name: &str, inputs: &[PortBuffer], output: &PortBuffer, program: &TaskProgram) -> Result<Hwx> {
+    let mut text: Vec<u8> = Vec::new();
+    for task in &program.tasks {
+        text.resize(task.offset, 0);
+        text.extend(task.encode(RecordFormat::ByteAddressed).iter().flat_map(|w| w.to_le_bytes()));
+    }
+    let constants = &program.constants;
+
+    // Addresses: text and constants, then inputs, then the output.
+    let constants_at = (text.len() as u64).next_multiple_of(CONSTANTS_ALIGN);
+    let text_pages = (constants_at + constants.len() as u64).next_multiple_of(PAGE);
+    let mut next = BASE + text_pages;
+    let mut addresses = Vec::new();
+    for buffer in inputs.iter().chain([output]) {
+        addresses.push((buffer, next));
+        next += buffer.surface.buffer_bytes();
+    }
+    // Binding commands have 32 bits for an address.
+    if next > u64::from(u32::MAX) {
+        return Err(Error::request(format!("the program's tensors and constants end at {next:#x}, beyond 32 bits")));
+    }
+
+    // Sections count from 1: text, constants, tensors.
+    let mut names = Names::default();
+    for (symbol, at) in &program.symbols {
+        names.add(symbol, 0x0f, 2, 2, BASE + constants_at + at);
+    }
+    for ((buffer, address), section) in addresses.iter().zip(3..) {
+        names.add(&buffer.port.name, 0x0f, section, 2, *address);
+    }
+    for description in TYPES {
+        names.add(description, 0x80, 0, 0, 0);
+    }
+    let mut number = TYPES.len() + 1;
+    for (buffer, _) in &addresses {
+        names.add(&stab(buffer, number), 0x20, 0, number as u16, 0);
+        number += 5;
+    }
+    // Section 2, four bytes long, by its place.
+    const CONSTANT: u32 = 0x0500_0002;
+    let word = |n: u32| n.to_le_bytes();
+    let relocations: Vec<u8> =
+        program.relocations.iter().flat_map(|at| [word(*at), word(CONSTANT)]).flatten().collect();
+
+    // The commands have one length whatever they say, so the places behind them follow from a first
+    // round.
+    let mut commands = Vec::new();
+    let mut places = [0; 4];
+    for _ in 0..2 {
+        let [symbols_at, strings_at, relocations_at, text_at] = places;
+        commands = vec![segment("__PAGEZERO", &[("vmsize", PAGE), ("flags", 4)], &[])?];
+        let relocated = (!relocations.is_empty()).then_some((relocations_at, program.relocations.len() as u64));
+        let section = |name, at: u64, size, align, flags| Sect {
+            name,
+            addr: BASE + at,
+            size,
+            offset: text_at + at,
+            align,
+            relocations: None,
+            flags,
+        };
+        let text_flags = if relocated.is_some() { 0x128 } else { 0x28 };
+        let sections = [
+            Sect { relocations: relocated, ..section("__text", 0, text.len() as u64, 14, text_flags) },
+            section("__const", constants_at, constants.len() as u64, 6, 0x26),
+        ];
+        let numbers = [
+            ("vmaddr", BASE),
+            ("vmsize", text_pages),
+            ("fileoff", text_at),
+            ("filesize", text_pages),
+            ("maxprot", 5),
+            ("initprot", 5),
+            ("flags", if relocated.is_some() { 0 } else { 4 }),
+        ];
+        commands.push(segment("__TEXT", &numbers, &sections)?);
+        for (i, (buffer, address)) in addresses.iter().enumerate() {
+            let (section, flags, protection) =
+                if i < inputs.len() { ("__const", 0x21, 1) } else { ("__data", 0x23, 2) };
+            let size = buffer.surface.buffer_bytes();
+            let numbers = [
+                ("vmaddr", *address),
+                ("vmsize", size),
+                ("maxprot", protection),
+                ("initprot", protection),
+                ("flags", 6),
+            ];
+            let used = Sect {
+                name: section,
+                addr: *address,
+                size: buffer.surface.bytes(),
+                offset: 0,
+                align: 14,
+                relocations: None,
+                flags,
+            };
+            commands.push(segment("__FVMLIB", &numbers, &[used])?);
+        }
+        for (buffer, address) in &addresses {
+            let mut command =
+                with_texts(CommandKind::Fvmlib, CommandKind::Fvmlib.layout().least, &[&buffer.port.name])?;
+            need(command.set("vmaddr", *address))?;
+            commands.push(command);
+        }
+        commands.push(thread(name, constants_at, &addresses, program)?);
+        for (i, (buffer, _)) in addresses.iter().enumerate() {
+            commands.push(tensor(name, buffer, if i < inputs.len() { 1 } else { 2 })?);
+        }
+        let banner = format!("ANEC v1\nferrane_hwx v{}\n\t-t h13\n", env!("CARGO_PKG_VERSION"));
+        commands.push(with_texts(CommandKind::Ident, CommandKind::Ident.layout().least, &[&banner])?);
+        let mut symtab = need(Command::new(CommandKind::Symtab, CommandKind::Symtab.layout().least))?;
+        let numbers = [
+            ("symoff", symbols_at),
+            ("nsyms", (names.entries.len() / Symbol::SIZE) as u64),
+            ("stroff", strings_at),
+            ("strsize", names.strings.len() as u64),
+        ];
+        for (field, value) in numbers {
+            need(symtab.set(field, value))?;
+        }
+        commands.push(symtab);
+
+        let end = (HEADER + commands.iter().map(|c| c.bytes().len()).sum::<usize>()) as u64;
+        let strings = end + names.entries.len() as u64;
+        let relocations_at = (strings + names.strings.len() as u64).next_multiple_of(Relocation::SIZE as u64);
+        places = [end, strings, relocations_at, (relocations_at + relocations.len() as u64).next_multiple_of(PAGE)];
+    }
+
+    let [begin, _, _, text_at] = places;
+    let mut body = vec![0; (text_at + text_pages - begin) as usize];
+    let text_and_constants = [(text_at, text.as_slice()), (text_at + constants_at, constants.as_slice())];
+    let names = [(places[0], names.entries.as_slice()), (places[1], &names.strings), (places[2], &relocations)];
+    for (at, bytes) in names.into_iter().chain(text_and_constants) {
+        let at = (at - begin) as usize;
+        body[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    Ok(Hwx {
+        magic: MAGIC,
+        cputype: CPU,
+        subtype: 4,
+        filetype: 2,
+        flags: 0x0020_0000,
+        reserved: 0,
+        commands_size: (begin as usize - HEADER) as u32,
+        commands,
+        body,
+    })
+}
+
+/// The program: base addresses by index, and its tasks.
+fn thread(name: &str, constants_at: u64, addresses: &[(&PortBuffer, u64)], program: &TaskProgram) -> Result<Command> {
+    let mut thread = with_texts(CommandKind::Program1, STATE + 4 * PROGRAM_WORDS, &[name])?;
+    let fixed = [(TEXT_BAR, BASE), (CONSTANTS_BAR, BASE + constants_at)];
+    for (index, address) in fixed.into_iter().chain(addresses.iter().map(|(b, address)| (b.bar, *address))) {
+        let at = need(thread.bar_at(index))?;
+        need(thread.put(at, 8, address))?;
+    }
+    let words = program.tasks.first().map_or(0, |t| t.len()) as u64;
+    for (field, value) in [
+        ("text_addr", BASE),
+        ("first_task_words_less_one", words.saturating_sub(1)),
+        ("tasks", program.tasks.len() as u64),
+    ] {
+        need(thread.set(field, value))?;
+    }
+    // What these say is not established; they are the same in all samples of this compiler.
+    for (at, value) in [(0x814, 0xffff), (0x840, 0x11), (0x848, 3)] {
+        need(thread.put(STATE + at, 4, value))?;
+    }
+    Ok(thread)
+}

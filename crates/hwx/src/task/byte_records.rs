@@ -1,0 +1,85 @@
+//! Records at byte addresses (H11 to H13): bits 31:26 are the number of words less one, bits 25:0
+//! the address.
+//!
+//! Descriptors are chained: word 7 of a header is the place of the next one in bytes from the start
+//! of the section, and bits 24:16 of word 1 are its length in words, less one. The chain must go
+//! forward, so it ends.
+
+use super::{Record, Task, header, word};
+use crate::error::{Error, Result};
+use crate::registers::Generation;
+
+/// The most words of a record.
+const MOST: usize = 64;
+
+pub(super) fn encode(record: &Record, words: &mut Vec<u32>) {
+    let count = record.words().len().clamp(1, MOST) as u32;
+    words.push((count - 1) << 26 | record.address() & 0x3ff_ffff);
+    words.extend_from_slice(record.words());
+}
+
+pub(super) fn fits(record: &Record) -> Result<(), String> {
+    let (address, count) = (record.address(), record.words().len());
+    if !matches!(record, Record::Dense { .. }) {
+        return Err("this generation has only dense records".to_string());
+    }
+    if count == 0 || count > MOST || address > 0x3ff_ffff {
+        return Err(format!("a record has 1 to {MOST} words and an address below 0x4000000"));
+    }
+    Ok(())
+}
+
+/// The place of the next descriptor and its length in words.
+fn next(header: &[u32]) -> (usize, usize) {
+    // H11's header has seven words; where its pointer is, nobody says.
+    let pointer = header.get(7).map_or(0, |w| *w as usize);
+    (pointer, (header.get(1).map_or(0, |w| *w as usize) >> 16 & 0x1ff) + 1)
+}
+
+pub(super) fn decode(generation: &Generation, text: &[u8], first: Option<usize>) -> Result<Vec<Task>> {
+    let mut tasks = Vec::new();
+    let (mut at, mut length) = (0, first.unwrap_or(text.len() / 4));
+    while !text.is_empty() {
+        let task = one(generation, text, at, length)?;
+        let end = at + 4 * length;
+        let (pointer, words) = next(&task.header);
+        tasks.push(task);
+        if pointer == 0 {
+            break;
+        }
+        if pointer < end || pointer >= text.len() || !pointer.is_multiple_of(4) {
+            let message = format!(
+                "the next descriptor, at {pointer:#x}, is not behind this one, which ends at {end:#x}, in its section"
+            );
+            return Err(Error::stream(at, message));
+        }
+        (at, length) = (pointer, words);
+    }
+    Ok(tasks)
+}
+
+fn one(generation: &Generation, text: &[u8], offset: usize, length: usize) -> Result<Task> {
+    let header = header(generation, text, offset)?;
+    let end = length.checked_mul(4).and_then(|bytes| bytes.checked_add(offset)).filter(|end| *end <= text.len());
+    let Some(end) = end else {
+        return Err(Error::stream(offset, format!("a descriptor of {length:#x} words reaches beyond its section")));
+    };
+    let mut at = offset + 4 * header.len();
+    if at > end {
+        return Err(Error::stream(offset, format!("a descriptor of {length:#x} words has no room for its header")));
+    }
+    let text = &text[..end];
+    let mut records = Vec::new();
+    while at < end {
+        let Some(head) = word(text, at) else { return Err(Error::stream(at, "half a word ends the descriptor")) };
+        let count = (head >> 26) as usize + 1;
+        let words: Vec<u32> = (1..=count).map_while(|i| word(text, at + 4 * i)).collect();
+        if words.len() < count {
+            let message = format!("the record {head:#x}, of {count} words, reaches beyond its descriptor");
+            return Err(Error::stream(at, message));
+        }
+        records.push(Record::Dense { address: head & 0x3ff_ffff, words });
+        at += 4 * (count + 1);
+    }
+    Ok(Task { offset, header, records })
+}

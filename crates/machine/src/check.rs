@@ -1,0 +1,82 @@
+//! A program against a machine: [`check`](fn@check) runs the rules.
+//!
+//! [`check`](fn@check) reads a program as a profile's compiler would
+//! ([`select`](fn@crate::select::select)) and lets every [rule](crate::rules) look at it. A program
+//! that passes without an error is, as far as anything is published, accepted by the machine and
+//! computed correctly. The check itself cannot fail: rules ignore what they do not understand.
+//!
+//! A strict check has no rules of its own. It runs the same rules a second time over a profile that
+//! takes the hardest claim about each value, and marks what only that run reports with the reason
+//! why the machine's own profile decides otherwise.
+
+use std::collections::{BTreeMap, HashSet};
+
+use ferrane_diag::{Code, Severity};
+use ferrane_mil::{OpId, Program};
+
+use crate::finding::{Effect, Finding};
+use crate::findings::Findings;
+use crate::options::CheckOptions;
+use crate::profile::Profile;
+use crate::rules::{self, Context};
+
+/// Checks a program against a machine. Findings come in the order of codes; sort by span to show
+/// them beside a text.
+pub fn check(program: &Program, profile: &Profile, options: &CheckOptions<'_>) -> Vec<Finding> {
+    let mut found = run(program, profile, options);
+    if !options.strict {
+        return found;
+    }
+    let Ok(hardest) = profile.strict() else { return found };
+    let known: HashSet<_> = found.iter().map(place).collect();
+    let reasons = reasons(profile);
+    let more: Vec<Finding> = run(program, &hardest, options)
+        .into_iter()
+        .filter(|f| !known.contains(&place(f)))
+        .map(|mut f| {
+            let reason = f.claims.iter().find_map(|c| reasons.get(c.as_str()).map(|r| r.to_string()));
+            f.overruled = Some(reason.unwrap_or_else(|| "the claim is about another machine".to_string()));
+            f
+        })
+        .collect();
+    found.extend(more);
+    found.sort_by_key(|f| f.code);
+    found
+}
+
+/// What makes two findings the same.
+fn place(f: &Finding) -> (Code, Option<usize>, Option<OpId>, Option<String>) {
+    (f.code, f.function, f.op, f.value.clone())
+}
+
+/// Why the profile overrules claims, by claim.
+fn reasons(profile: &Profile) -> BTreeMap<String, String> {
+    profile.entries().into_iter().flat_map(|e| e.overrules).collect()
+}
+
+fn run(program: &Program, profile: &Profile, options: &CheckOptions<'_>) -> Vec<Finding> {
+    let context = Context::new(program, profile, options);
+    let Some(first) = rules::all().first() else { return Vec::new() };
+    let mut findings = Findings::new(first.defaults());
+    for rule in rules::all() {
+        findings.begin(rule.defaults());
+        (rule.run)(&context, &mut findings);
+    }
+    let mut found = findings.finish();
+    if profile.elsewhere.value {
+        found.iter_mut().for_each(elsewhere);
+    }
+    found
+}
+
+/// Core ML runs what the engine does not take on the CPU or the GPU.
+fn elsewhere(finding: &mut Finding) {
+    match finding.effect {
+        Effect::CompileError { .. } | Effect::EvaluationError { .. } | Effect::Hangs => {
+            finding.severity = Severity::Note;
+            finding.effect = Effect::Slow;
+            finding.message += ": Core ML runs it on the CPU or the GPU";
+        }
+        _ => finding.severity = finding.severity.min(Severity::Warning),
+    }
+}

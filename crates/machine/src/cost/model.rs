@@ -1,0 +1,313 @@
+//! The time of single demands on a chip, and of programs.
+
+use ferrane_mil::{Function, Program};
+
+use crate::Profile;
+
+use super::constants::{Constants, ConstantsError};
+use super::demand::{Demand, DemandKind};
+use super::walk::{CostError, OpDemand, demands};
+
+const MIB: f64 = 1048576.0;
+
+/// What takes the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Bottleneck {
+    /// The floor of the dispatch.
+    Dispatch,
+    /// Arithmetic.
+    Compute,
+    /// Weights that stream from memory.
+    Dram,
+    /// Operands that do not fit on chip, or weights whose rows alias.
+    Spill,
+    /// Activations that the planar engine reads and writes.
+    Planar,
+    /// An op outside the engine, and the way to it.
+    Host,
+}
+
+impl Bottleneck {
+    /// All of them.
+    pub const ALL: [Bottleneck; 6] = [
+        Bottleneck::Dispatch,
+        Bottleneck::Compute,
+        Bottleneck::Dram,
+        Bottleneck::Spill,
+        Bottleneck::Planar,
+        Bottleneck::Host,
+    ];
+
+    /// Its name, as it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Bottleneck::Dispatch => "dispatch",
+            Bottleneck::Compute => "compute",
+            Bottleneck::Dram => "dram",
+            Bottleneck::Spill => "spill",
+            Bottleneck::Planar => "planar",
+            Bottleneck::Host => "host",
+        }
+    }
+}
+
+/// What an op costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpCost {
+    /// Name of its first result.
+    pub name: String,
+    /// The op.
+    pub op: String,
+    /// Multiplications and additions.
+    pub flops: u64,
+    /// Bytes of constant weights.
+    pub bytes_weights: u64,
+    /// Bytes of activations read.
+    pub bytes_in: u64,
+    /// Bytes of activations written.
+    pub bytes_out: u64,
+    /// Its time in µs; zero for a view and for an op that its producer carries out.
+    pub us: f64,
+    /// What bounds it; none where it takes no time.
+    pub bound: Option<Bottleneck>,
+}
+
+/// What a program costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    /// The chip.
+    pub chip: String,
+    /// Compiling it, ms.
+    pub compile_ms: f64,
+    /// The floor of one dispatch, µs.
+    pub dispatch_us: f64,
+    /// Its ops in order, constants left out.
+    pub ops: Vec<OpCost>,
+    /// One evaluation, µs.
+    pub total_us: f64,
+    /// What takes most of an evaluation.
+    pub bound: Bottleneck,
+    /// Energy of one evaluation in mJ, where the chip's power is published. The floor is taken as
+    /// idle.
+    pub energy_mj: Option<f64>,
+    /// Multiplications and additions of one evaluation.
+    pub flops: u64,
+    /// Bytes that come from memory: weights, and activations of ops that are bound by them.
+    pub bytes: u64,
+}
+
+/// The model of a chip.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CostModel {
+    /// Its constants.
+    pub constants: Constants,
+}
+
+impl CostModel {
+    /// The model for a profile's chip and path.
+    ///
+    /// # Errors
+    /// The chip has no constants.
+    pub fn for_profile(profile: &Profile) -> Result<CostModel, ConstantsError> {
+        let subject = &profile.subject;
+        Ok(CostModel { constants: Constants::of(&subject.chip, &subject.path)? })
+    }
+
+    /// The model for a chip (`m4`, `m4-max`) on the in-memory path.
+    ///
+    /// # Errors
+    /// The chip has no constants.
+    pub fn for_chip(chip: &str) -> Result<CostModel, ConstantsError> {
+        Ok(CostModel { constants: Constants::of(chip, "inmem")? })
+    }
+
+    /// The floor of a dispatch, µs.
+    pub fn dispatch_us(&self) -> f64 {
+        self.constants.dispatch_us.value * self.constants.path_share.value
+    }
+
+    /// The rate at which an op of so many operations is computed, in FLOP/µs.
+    fn rate(&self, demand: &Demand) -> f64 {
+        let c = &self.constants;
+        let ramp = (demand.flops as f64 / (c.ramp_mflop.value * 1e6)).powf(c.ramp_power.value).min(1.0);
+        let share = if demand.kind == DemandKind::Product { c.matmul_share.value } else { 1.0 };
+        let gain = if demand.int8 { c.int8_gain.value } else { 1.0 };
+        c.rate_tflops.value * 1e6 * ramp * share * gain
+    }
+
+    /// The time of one op in µs, and what bounds it.
+    pub fn time(&self, demand: &Demand) -> (f64, Bottleneck) {
+        let c = &self.constants;
+        // GB/s is 1e3 bytes per µs.
+        let traffic = |bytes: u64| bytes as f64 / (c.traffic_gb_s.value * 1e3);
+        if demand.kind == DemandKind::Host {
+            return (traffic(demand.traffic()), Bottleneck::Host);
+        }
+        if demand.kind == DemandKind::Planar {
+            let on_chip = demand.traffic() as f64 <= c.sram_mb.value * MIB;
+            return (traffic(demand.traffic()), if on_chip { Bottleneck::Planar } else { Bottleneck::Spill });
+        }
+        let mut best = if demand.flops == 0 {
+            (0.0, Bottleneck::Compute)
+        } else {
+            (demand.flops as f64 / self.rate(demand), Bottleneck::Compute)
+        };
+        let rest = (demand.weights as f64 - c.buffer_mb.value * MIB).max(0.0);
+        let aliased = demand.row >= 4096 && demand.row.is_power_of_two() && c.alias_gb_s.value < c.stream_gb_s.value;
+        let (rate, why) =
+            if aliased { (c.alias_gb_s.value, Bottleneck::Spill) } else { (c.stream_gb_s.value, Bottleneck::Dram) };
+        if rest / (rate * 1e3) > best.0 {
+            best = (rest / (rate * 1e3), why);
+        }
+        let spilt = demand.traffic() as f64 > c.sram_mb.value * MIB;
+        if spilt && traffic(demand.traffic()) > best.0 {
+            best = (traffic(demand.traffic()), Bottleneck::Spill);
+        }
+        let inner = traffic(demand.inner);
+        (best.0 + inner, if inner > best.0 { Bottleneck::Planar } else { best.1 })
+    }
+
+    /// Compiling a program of so many ops and bytes of weights, ms.
+    pub fn compile_ms(&self, ops: usize, weights: u64) -> f64 {
+        let c = &self.constants;
+        let added = c.compile_op_ms.value * ops as f64 + c.compile_mb_ms.value * weights as f64 / MIB;
+        c.compile_ms.value + c.compile_scale.value * added
+    }
+
+    /// Time of items, as of a program that consists of them.
+    pub fn cost(&self, items: Vec<OpDemand>) -> Cost {
+        let c = &self.constants;
+        let dispatch_us = self.dispatch_us();
+        let mut shares = [dispatch_us, 0.0, 0.0, 0.0, 0.0, 0.0];
+        let mut outside = false;
+        let (mut total_us, mut flops, mut bytes, mut weights) = (dispatch_us, 0u64, 0u64, 0u64);
+        let mut ops = Vec::new();
+        for OpDemand { name, op, demand } in items {
+            let mut cost =
+                OpCost { name, op, flops: 0, bytes_weights: 0, bytes_in: 0, bytes_out: 0, us: 0.0, bound: None };
+            if let Some(w) = demand {
+                let (mut us, bound) = self.time(&w);
+                // A graph is cut where it leaves the engine, once for neighbors.
+                if bound == Bottleneck::Host && !outside {
+                    us += c.cut_us.value;
+                }
+                outside = bound == Bottleneck::Host;
+                total_us += us;
+                shares[bound as usize] += us;
+                flops = flops.saturating_add(w.flops);
+                weights = weights.saturating_add(w.weights);
+                let moved = if matches!(bound, Bottleneck::Planar | Bottleneck::Spill) { w.traffic() } else { 0 };
+                bytes = bytes.saturating_add(w.weights).saturating_add(moved);
+                let (bytes_weights, bytes_in, bytes_out) = (w.weights, w.bytes_in, w.bytes_out);
+                cost = OpCost { flops: w.flops, bytes_weights, bytes_in, bytes_out, us, bound: Some(bound), ..cost };
+            }
+            ops.push(cost);
+        }
+        let most = Bottleneck::ALL.into_iter().max_by(|a, b| shares[*a as usize].total_cmp(&shares[*b as usize]));
+        Cost {
+            chip: c.chip.clone(),
+            compile_ms: self.compile_ms(ops.len(), weights),
+            dispatch_us,
+            total_us,
+            bound: most.unwrap_or(Bottleneck::Dispatch),
+            // W times µs is µJ.
+            energy_mj: c.power_w.as_ref().map(|p| p.value * (total_us - dispatch_us) / 1e3),
+            ops,
+            flops,
+            bytes,
+        }
+    }
+}
+
+/// What a program costs on a chip: its function `main`, or the first.
+///
+/// # Errors
+/// See [`CostError`].
+pub fn predict(program: &Program, model: &CostModel) -> Result<Cost, CostError> {
+    predict_function(program.function("main").or_else(|| program.functions.first()).ok_or(CostError::Empty)?, model)
+}
+
+/// What a function costs on a chip.
+///
+/// # Errors
+/// See [`CostError`].
+pub fn predict_function(function: &Function, model: &CostModel) -> Result<Cost, CostError> {
+    let items = demands(function, &model.constants.family)?;
+    let op = |i: &OpDemand| i.op != "const" && !i.op.starts_with("constexpr_");
+    Ok(model.cost(items.into_iter().filter(op).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrane_mil::{Builder, Constant, DataType, Type};
+
+    use super::*;
+
+    fn model() -> CostModel {
+        CostModel::for_chip("m4").unwrap()
+    }
+
+    fn conv(inputs: u64, outputs: u64, positions: u64) -> Demand {
+        Demand::conv(inputs, outputs, positions, false).unwrap()
+    }
+
+    #[test]
+    fn a_small_op_is_arithmetic_a_wide_one_streams_and_a_power_of_two_aliases() {
+        let (m, bound) = (model(), |n| model().time(&conv(n, n, 64)).1);
+        assert_eq!((bound(256), bound(3072), bound(4096)), (Bottleneck::Compute, Bottleneck::Dram, Bottleneck::Spill));
+        // 4096 channels take longer than 4608 (benchmarks §4).
+        assert!(m.time(&conv(4096, 4096, 64)).0 > m.time(&conv(4608, 4608, 64)).0);
+        let huge = Demand { bytes_in: 1 << 40, ..Demand::planar(0, 0, 0) };
+        assert_eq!(m.time(&huge).1, Bottleneck::Spill);
+        assert_eq!(Demand::conv(u64::MAX, 2, 1, false), None);
+    }
+
+    #[test]
+    fn the_rate_rises_with_the_size_to_the_published_peak() {
+        let m = model();
+        let rate = |w: &Demand| w.flops as f64 / m.time(w).0 / 1e6;
+        assert!(rate(&conv(512, 512, 64)) < rate(&conv(512, 512, 4096)));
+        // int8 §1: 18.6 and 35.1 TOPS at 64x64; the fit is within a twentieth of both.
+        assert!((rate(&conv(512, 512, 4096)) / 18.6 - 1.0).abs() < 0.05);
+        assert!((rate(&Demand::conv(512, 512, 4096, true).unwrap()) / 35.1 - 1.0).abs() < 0.05);
+    }
+
+    #[test]
+    fn a_program_is_its_floor_and_its_ops() {
+        let mut b = Builder::new("main", "ios18");
+        let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 512, 1, 64])).unwrap();
+        let w = b.weight("w", "@model_path/w.bin", DataType::Fp16, &[512, 512, 1, 1], vec![0; 512 * 512 * 2]).unwrap();
+        let y = b.conv("y", x, w, None, &Default::default()).unwrap();
+        let r = b.op("relu", "r", [("x", y.into())]).unwrap();
+        let z = b.op("mul", "z", [("x", r.into()), ("y", Constant::fp16(0.5).into())]).unwrap();
+        let s = b.op("softmax", "s", [("x", z.into()), ("axis", Constant::int32(1).into())]).unwrap();
+        let program = b.finish(&[("out", s)]).unwrap();
+        let m = model();
+        let cost = predict(&program, &m).unwrap();
+        let us = |name: &str| cost.ops.iter().find(|o| o.name == name).unwrap().us;
+        // The relu and the factor ride on the convolution; the softmax reads and writes 64 KiB.
+        assert_eq!((us("r"), us("z")), (0.0, 0.0));
+        assert_eq!(us("y"), m.time(&conv(512, 512, 64)).0);
+        let traffic = 2.0 * 512.0 * 64.0 * 2.0 / (m.constants.traffic_gb_s.value * 1e3);
+        // The axis, a constant of four bytes, is read too.
+        let softmax = cost.ops.iter().find(|o| o.op == "softmax").unwrap();
+        assert!((softmax.us - traffic).abs() < 1e-3);
+        assert_eq!(softmax.bound, Some(Bottleneck::Planar));
+        let sum: f64 = cost.ops.iter().map(|o| o.us).sum();
+        assert!((cost.total_us - cost.dispatch_us - sum).abs() < 1e-9);
+        assert_eq!((cost.bound, cost.flops > 0), (Bottleneck::Dispatch, true));
+        // 2.8 W while it works.
+        assert!((cost.energy_mj.unwrap() - 2.8e-3 * sum).abs() < 1e-9);
+        assert!(super::super::roofline_svg(&cost, &m).contains("conv y"));
+    }
+
+    #[test]
+    fn paths_have_their_floors_and_unknown_chips_are_errors() {
+        let floor = |path: &str| CostModel { constants: Constants::of("m4-max", path).unwrap() }.dispatch_us();
+        assert!(floor("e5rt") < floor("inmem"));
+        assert_eq!(floor("inmem"), floor("client"));
+        assert!(CostModel::for_chip("m99").is_err());
+        let profile = Profile::named(Profile::DEFAULT).unwrap();
+        assert_eq!(CostModel::for_profile(&profile).unwrap(), model());
+    }
+}

@@ -1,0 +1,165 @@
+//! Errors over kernel rows: one metric a measurement, medians, and the noise between replicates
+//! beside them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::super::CostModel;
+use super::super::chart::{Chart, Series};
+use super::kernel::{ConvChain, MeasuredKernel};
+use super::record::{PublishedRecord, chip_name};
+
+/// One measured kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelRow {
+    /// The chip: `m4-max`.
+    pub chip: String,
+    /// What was evaluated.
+    pub shape: ConvChain,
+    /// How long it took.
+    pub ms: f64,
+    /// The benchmark.
+    pub what: String,
+    /// Channels and positions stand in the configuration as numbers of their own.
+    pub structured: bool,
+}
+
+/// The error of a chip.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ChipError {
+    /// Rows.
+    pub rows: usize,
+    /// Median of the absolute relative errors.
+    pub median: f64,
+    /// The noise between replicates, where there are any: see [`noise`].
+    pub noise: Option<f64>,
+}
+
+/// Errors over all rows and for each chip.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ErrorSummary {
+    /// All rows together.
+    pub pooled: ChipError,
+    /// Each chip.
+    pub chips: BTreeMap<String, ChipError>,
+}
+
+/// The measured kernels of a file: every record that carries channels and positions (depth 1 unless
+/// it says more) and a metric of an evaluation on a known chip by the standard path. Of a
+/// measurement with several metrics the times count, else the first.
+pub fn kernel_rows(records: &[Value]) -> Vec<KernelRow> {
+    let mut groups: BTreeMap<String, Vec<(MeasuredKernel, &str, KernelRow)>> = BTreeMap::new();
+    for value in records {
+        let record = PublishedRecord::new(value);
+        let Some((kernel, chip)) = MeasuredKernel::of(&record).zip(chip_name(record.chip)) else { continue };
+        // Other ways to the engine have floors of their own.
+        if record.text("path").is_some_and(|path| path != "standard") {
+            continue;
+        }
+        let Some(ms) = record.value.and_then(|v| kernel.published_ms(v)) else { continue };
+        let structured = record.count("channels").is_some();
+        let row = KernelRow { chip, shape: kernel.shape, ms, what: record.what.to_string(), structured };
+        groups.entry(record.measurement()).or_default().push((kernel, record.metric, row));
+    }
+    let mut rows = Vec::new();
+    for group in groups.into_values() {
+        let best = group.iter().find(|(k, ..)| k.is_time()).or(group.first()).map(|(_, metric, _)| *metric);
+        rows.extend(group.into_iter().filter(|(_, metric, _)| Some(*metric) == best).map(|(.., row)| row));
+    }
+    rows
+}
+
+/// The median; zero of nothing.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match (values.len(), values.len() / 2) {
+        (0, _) => 0.0,
+        (n, half) if n % 2 == 1 => values[half],
+        (_, half) => (values[half - 1] + values[half]) / 2.0,
+    }
+}
+
+/// The noise between replicates: the median over the configurations with more than one of standard
+/// deviation over mean. None without replicates.
+pub fn noise(rows: &[&KernelRow]) -> Option<f64> {
+    let mut same: BTreeMap<(&str, ConvChain), Vec<f64>> = BTreeMap::new();
+    for row in rows {
+        same.entry((&row.chip, row.shape)).or_default().push(row.ms);
+    }
+    let spread = |times: &Vec<f64>| {
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        let squares: f64 = times.iter().map(|t| (t - mean).powi(2)).sum();
+        (squares / (times.len() - 1) as f64).sqrt() / mean
+    };
+    let spreads: Vec<f64> = same.values().filter(|t| t.len() > 1).map(spread).collect();
+    (!spreads.is_empty()).then(|| median(spreads))
+}
+
+/// Errors of what `predicted` says of the rows.
+pub fn summarize(rows: &[KernelRow], predicted: impl Fn(&KernelRow) -> Option<f64>) -> ErrorSummary {
+    let error = |rows: &[&KernelRow]| {
+        let errors: Vec<f64> = rows.iter().filter_map(|r| Some((predicted(r)? / r.ms - 1.0).abs())).collect();
+        ChipError { rows: errors.len(), median: median(errors), noise: noise(rows) }
+    };
+    let all: Vec<&KernelRow> = rows.iter().collect();
+    let names: BTreeSet<&str> = rows.iter().map(|r| r.chip.as_str()).collect();
+    let chips = names.into_iter().map(|chip| {
+        let own: Vec<&KernelRow> = rows.iter().filter(|r| r.chip == chip).collect();
+        (chip.to_string(), error(&own))
+    });
+    ErrorSummary { pooled: error(&all), chips: chips.collect() }
+}
+
+/// Published times in ms against predicted ones, as SVG: a mark for each `(chip, published,
+/// predicted)`, and the line where they agree.
+pub fn scatter_svg(points: &[(&str, f64, f64)]) -> String {
+    let mut series: BTreeMap<&str, Vec<(f64, f64, String)>> = BTreeMap::new();
+    for (chip, published, predicted) in points {
+        let word = format!("{chip}: {published:.3} ms, predicted {predicted:.3}");
+        series.entry(chip).or_default().push((*published, *predicted, word));
+    }
+    let all = || points.iter().flat_map(|(_, a, b)| [*a, *b]).filter(|v| v.is_finite() && *v > 0.0);
+    let (low, high) = (all().fold(f64::MAX, f64::min), all().fold(f64::MIN, f64::max));
+    let lines = if low < high { vec![vec![(low, low), (high, high)]] } else { Vec::new() };
+    let series = series.into_iter().map(|(name, marks)| Series { name: name.to_string(), marks }).collect();
+    let (title, x, y) = ("Time of an evaluation".into(), "published, ms".into(), "predicted, ms".into());
+    Chart { title, x, y, series, lines }.svg()
+}
+
+impl ErrorSummary {
+    /// Errors of the built-in models.
+    pub fn of(rows: &[KernelRow]) -> ErrorSummary {
+        let models: BTreeMap<&str, CostModel> =
+            rows.iter().filter_map(|r| Some((r.chip.as_str(), CostModel::for_chip(&r.chip).ok()?))).collect();
+        summarize(rows, |row| row.shape.ms(models.get(row.chip.as_str())?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_measurement_counts_once_and_by_its_time() {
+        let row = |metric: &str, unit: &str, value: f64| json!({"source": "s", "chip": "M4", "what": "sram_probe", "config": {"channels": 512, "spatial": 64}, "metric": metric, "value": value, "unit": unit});
+        let rows = kernel_rows(&[row("tflops", "TFLOPS", 0.4), row("ms_per_eval", "ms", 0.084)]);
+        assert_eq!(rows.iter().map(|r| r.ms).collect::<Vec<_>>(), [0.084]);
+        let rows = kernel_rows(&[row("tflops", "TFLOPS", 0.4)]);
+        // 2·512²·64 operations.
+        assert!((rows[0].ms - 0.033554432 / 0.4).abs() < 1e-12);
+    }
+
+    #[test]
+    fn noise_is_between_replicates() {
+        let shape = ConvChain { inputs: 1, outputs: 1, positions: 1, depth: 1, int8: false };
+        let row = |ms: f64| KernelRow { chip: "m4".into(), shape, ms, what: String::new(), structured: true };
+        let (a, b) = (row(1.0), row(3.0));
+        assert_eq!(noise(&[&a]), None);
+        // Standard deviation √2 about a mean of 2.
+        assert_eq!(noise(&[&a, &b]), Some(2f64.sqrt() / 2.0));
+        assert_eq!((median(vec![]), median(vec![3.0, 1.0, 2.0]), median(vec![4.0, 1.0])), (0.0, 2.0, 2.5));
+    }
+}

@@ -1,0 +1,321 @@
+//! The long answer to a code: what it means, why, and what to do.
+//!
+//! Codes of rules are explained by their [`Rule`]; those of readers, which have no rule, stand in
+//! tables here. Every code of the project has an entry: a test looks for codes in the sources.
+
+use std::fmt::Write as _;
+
+use ferrane_diag::Code;
+
+use crate::claims;
+use crate::rules::{self, Rule};
+
+/// What is known about a code.
+#[derive(Clone, Copy, Debug)]
+pub struct Explanation {
+    /// The code.
+    pub code: Code,
+    /// What it is about, in a few words.
+    pub title: &'static str,
+    /// The long answer.
+    pub text: &'static str,
+    /// The rule, for codes about a machine.
+    pub rule: Option<&'static Rule>,
+}
+
+/// Codes of the reader, the registry and the weights (`ferrane-mil`).
+const LANGUAGE: &[(u16, &str, &str)] = &[
+    (
+        101,
+        "bytes that are no text",
+        "MIL text is UTF-8. Bytes that are not, or characters that no token begins with, cannot be read. A compiled model or a protobuf message under the name of a text is the usual reason.",
+    ),
+    (
+        102,
+        "unexpected token",
+        "The grammar wants something else here: a name, a comma, a bracket. The message says what. The grammar stands in the documentation of `ferrane_mil::text`.",
+    ),
+    (
+        103,
+        "program header",
+        "A text begins with `program(MAJOR.MINOR)`: `program(1.0)` in the verbose dialect, `program(1.3)` in the shorthand.",
+    ),
+    (
+        104,
+        "nesting or size",
+        "The text, a literal or the nesting of blocks is larger than the reader takes: two gigabytes of text, 64 nested blocks. Weights belong into blob files.",
+    ),
+    (105, "string", "A string ends on the line on which it begins, and `\\` escapes only what the format escapes."),
+    (106, "argument without its name", "Arguments of ops are `name = value`; MIL has no arguments by position."),
+    (
+        107,
+        "literal without its type",
+        "A literal is `type(value)`: `fp16(0.5)`, `tensor<int32, [2]>([1, 1])`, or `tensor<fp16, []>(0.5)` in the verbose dialect.",
+    ),
+    (
+        108,
+        "number",
+        "The number does not fit its type, or is no number: floats are decimal or hexadecimal, integers must lie in the range of their type.",
+    ),
+    (
+        109,
+        "another format",
+        "The file is something else than MIL text: a model message, a blob file, coremltools' printed form, ONNX. The message says what it looks like and what reads it.",
+    ),
+    (
+        110,
+        "header, opset and spelling that do not go together",
+        "`program(1.0)` goes with the verbose dialect and opsets up to ios17, `program(1.3)` with the shorthand. It is read all the same; the engine's compiler refuses it.",
+    ),
+    (111, "opset", "The tag behind the function's name is none that is known; ops are then kept unchecked."),
+    (201, "name", "A name must be an identifier and free in its function."),
+    (202, "undefined value", "A value must be defined before it is used, in this block or in one around it."),
+    (
+        203,
+        "type",
+        "The type is none that MIL has here: an unknown element type, extents that are too large, or a literal that is not of its type.",
+    ),
+    (
+        204,
+        "unknown op",
+        "The registry has no such op in this opset. Text with it is read and printed; it cannot be checked further or run. A later opset may have it.",
+    ),
+    (
+        205,
+        "unknown argument",
+        "The op has no such argument in this opset. Its signature stands in docs/ops.md and in the note.",
+    ),
+    (206, "missing argument", "The op needs this argument, and it has no default."),
+    (207, "argument given twice", "Each argument of an op is given once."),
+    (
+        208,
+        "argument of a wrong type",
+        "The signature takes other element types or ranks for this argument. Element types are never converted silently: `cast` does it.",
+    ),
+    (
+        209,
+        "argument that must be a constant",
+        "The compiler needs the value of this argument: an inline literal or the result of a `const`.",
+    ),
+    (
+        210,
+        "shapes that do not fit",
+        "The extents of the arguments do not go together by the op's rule: broadcasting, inner extents of a product, axes out of range.",
+    ),
+    (211, "declared result", "The text declares another type for a result than the op gives for these arguments."),
+    (212, "constant", "The bytes of a constant disagree with its type, or its weight is not there."),
+    (
+        213,
+        "opset that cannot say it",
+        "A function cannot be brought into the older opset: it has an op, an argument or a type that came later.",
+    ),
+    (
+        290,
+        "invariant of the program",
+        "The program, as it stands in memory, is not well formed: a value used before its definition, two values of one name, an op in two blocks. Texts and packages that were read cannot have it; a program put together by hand can.",
+    ),
+    (
+        301,
+        "blob file that is not there",
+        "The text names a blob file that was not opened. Paths begin with `@model_path/`, the folder of the text. `ferrane check --no-weights` does without them.",
+    ),
+    (
+        302,
+        "blob record",
+        "There is no record for this constant at the offset: the offset is that of the metadata (64 for the first), not of the data, and the record's type and size must be the constant's.",
+    ),
+    (
+        303,
+        "odd blob record",
+        "The record can be read, but says something wrong about itself: size, offset, count or type. Strict readers refuse it (macOS 15), lenient ones take it.",
+    ),
+];
+
+/// Codes of compiled programs (`ferrane-hwx`).
+const COMPILED: &[(u16, &str, &str)] = &[
+    (
+        701,
+        "no compiled program",
+        "The file is not what the engine's compiler writes, or only a part of it: the magic number (0xbeefface, or 0xfeedfacf with cputype 0x80), or the size of the load commands is wrong.",
+    ),
+    (
+        702,
+        "load command",
+        "A load command is shorter than its kind is, or says a number of sections, a length of a state or an offset of a name that does not lie in it. Commands that nobody knows are kept and never looked into.",
+    ),
+    (
+        703,
+        "range of the file",
+        "A section, its relocations, the symbols, their names or a note does not lie in the file behind the load commands, or two of them share bytes.",
+    ),
+    (
+        704,
+        "descriptors",
+        "The task descriptors of a section cannot be followed: a length or a pointer leads out of the section or backwards, or a record is longer than its descriptor. The generation may be one whose descriptors nobody has described.",
+    ),
+    (
+        705,
+        "weights of a compiled program",
+        "Weights or a table of a function do not go with the shape, or with what the registers of a task say of their lanes: a length, a place behind the end of the buffer, or a form whose order nobody has established (groups, palettes, sparse weights).",
+    ),
+    (
+        710,
+        "text of a compiled program: grammar",
+        "A statement is words, then `=` and a value or a block, one on a line. The grammar stands in the documentation of `ferrane_hwx::text`; what `disasm` writes is an example.",
+    ),
+    (
+        711,
+        "text of a compiled program: name",
+        "No statement, field, register or value has this name here. Registers have the names of docs/hwx-registers.md, those of the block that the record begins in; all others are set by their addresses.",
+    ),
+    (
+        712,
+        "text of a compiled program: value",
+        "The number has no room in its field, or its field has no room in the command or record. Addresses and strides keep their place in the word, so their lower bits must be zero.",
+    ),
+    (
+        713,
+        "text of a compiled program: place",
+        "Contents overlap each other or the load commands, or lie behind the end that the header says. Places in the file and sizes of sections are not moved by an edit: change those of what lies behind, too.",
+    ),
+    (
+        720,
+        "program that cannot be made",
+        "The program cannot be made: its tensors and its operation do not go together, a number has no room in its register (15 bits for width and height, 17 for channels, 5 for a kernel, 2 for a step), or how it is said is not established, as for tiles of large tensors.",
+    ),
+    (
+        721,
+        "program for the Linux driver",
+        "The driver runs programs of H13 (A14, M1) in fixed places: the payload, memory between tasks, then outputs and inputs, 28 at most. A program of another engine, with tensors of some depth, or whose tasks name a buffer that is bound to nothing has no such file.",
+    ),
+    (
+        722,
+        "file of the Linux driver",
+        "The sizes in an `.anec` header do not go together: the payload has the bytes of the descriptors, rounded up to 16, and those of the constants, and begins at 0x1000 (`anecc`) or 0x800 (`libane`).",
+    ),
+    (
+        730,
+        "FlatBuffer",
+        "The first four bytes of a FlatBuffer lead to its root table, and a table to its vtable, which says where each field lies. One of the two leads out of the file or does not fit.",
+    ),
+    (
+        731,
+        "part of a bundle or of a compiled model",
+        "A string, blob or list of `coremldata.bin`, `net.plist` or a file of Espresso reaches beyond the file, or the file is of another kind or version.",
+    ),
+];
+
+/// Every code, in order.
+pub fn all() -> Vec<Explanation> {
+    let told = |&(code, title, text): &(u16, &'static str, &'static str)| Explanation {
+        code: Code(code),
+        title,
+        text,
+        rule: None,
+    };
+    let rules = rules::all().iter().map(|rule| Explanation {
+        code: rule.code,
+        title: rule.title,
+        text: rule.explanation,
+        rule: Some(rule),
+    });
+    LANGUAGE.iter().map(told).chain(rules).chain(COMPILED.iter().map(told)).collect()
+}
+
+/// The explanation of a code: `E0421`, `e421` or `421`.
+pub fn find(code: &str) -> Option<Explanation> {
+    let digits = code.trim().trim_start_matches(['e', 'E']);
+    let number: u16 = digits.parse().ok().filter(|_| digits.len() <= 4)?;
+    all().into_iter().find(|e| e.code == Code(number))
+}
+
+impl Explanation {
+    /// All of it, as text for a terminal.
+    pub fn text(&self) -> String {
+        let mut out = format!("{}: {}\n\n{}\n", self.code, self.title, folded(self.text));
+        if let Some(rule) = self.rule {
+            let _ = write!(out, "\nWhat happens: {} ({}).\n", rule.effect, rule.severity);
+            if !rule.rewrite.is_empty() {
+                let _ = writeln!(out, "Instead: {}.", rule.rewrite);
+            }
+            let _ = write!(out, "\nClaims behind it:\n");
+            for claim in rule.claims.iter().filter_map(|id| claims::find(id)) {
+                let stated = &claim.stated;
+                let _ = writeln!(
+                    out,
+                    "  {}  {} ({}, {}, {}; {})",
+                    claim.id, claim.statement, stated.chip, stated.os, stated.path, claim.source
+                );
+            }
+        }
+        out
+    }
+}
+
+/// Words in lines of 100 characters at most.
+fn folded(text: &str) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > 100 {
+            out.push('\n');
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out += word;
+        column += width;
+    }
+    out
+}
+
+const INTRODUCTION: &str = "\
+# Codes
+
+Every code that Ferrane tells, with the long answer that `ferrane explain` gives. Generated: `FERRANE_BLESS=1 cargo test -p ferrane-machine errors_doc`.
+
+01xx are about the text, 02xx about names and types, 03xx about weights: they hold on every machine. 04xx are about a machine, which `ferrane check --target` names: what happens there, the claims that say so (docs/claims.md), and how to avoid it. 07xx are about compiled programs.
+";
+
+/// All of them as a page of documentation.
+pub fn page() -> String {
+    let mut out = INTRODUCTION.to_string();
+    for e in all() {
+        let _ = write!(out, "\n## {}: {}\n\n{}\n", e.code, e.title, e.text);
+        if let Some(rule) = e.rule {
+            let _ = write!(out, "\n- **{}**: {}\n", rule.severity, rule.effect);
+            if !rule.rewrite.is_empty() {
+                let _ = writeln!(out, "- **instead**: {}", rule.rewrite);
+            }
+            let _ = writeln!(out, "- **claims**: {}", rule.claims.join(", "));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_found_by_any_spelling() {
+        let all = all();
+        for pair in all.windows(2) {
+            assert!(pair[0].code < pair[1].code, "{} and {}", pair[0].code, pair[1].code);
+        }
+        for spelling in ["E0421", "e0421", "421", " E421 "] {
+            assert_eq!(find(spelling).unwrap().code, Code(421), "{spelling}");
+        }
+        for wrong in ["", "E", "E9999", "99999", "axis"] {
+            assert!(find(wrong).is_none(), "{wrong}");
+        }
+        assert!(find("421").unwrap().text().contains("C024"));
+    }
+
+    #[test]
+    fn lines_are_folded() {
+        assert_eq!(folded("a  b\nc"), "a b c");
+        assert!(folded(&"word ".repeat(50)).lines().all(|l| l.len() <= 100));
+    }
+}

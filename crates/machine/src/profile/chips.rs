@@ -1,0 +1,171 @@
+//! Chips, systems and paths, and how a profile's name spells them: `CHIP-OS-PATH`.
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+/// A chip. Names as in apple-runtime §13.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chip {
+    /// `m1`, `m4-pro`, …
+    pub name: String,
+    /// Compiler family: `h13` … `h17`.
+    pub family: String,
+    /// The compiler's name for this member of the family: `h13g`.
+    pub variant: String,
+    /// Chips of the A series of the same family.
+    pub matches: Vec<String>,
+    /// The first system of ours that runs on it.
+    pub first_os: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChipsFile {
+    oses: Vec<String>,
+    paths: Vec<String>,
+    default_os: String,
+    default_path: String,
+    chip: Vec<Chip>,
+}
+
+static TABLE: LazyLock<ChipsFile> = LazyLock::new(|| {
+    // Embedded, and read by a test.
+    toml::from_str(include_str!("../../data/chips.toml")).unwrap_or_else(|_| ChipsFile {
+        oses: Vec::new(),
+        paths: Vec::new(),
+        default_os: String::new(),
+        default_path: String::new(),
+        chip: Vec::new(),
+    })
+});
+
+/// Every chip, oldest first.
+pub fn chips() -> &'static [Chip] {
+    &TABLE.chip
+}
+
+/// Every operating system, oldest first: `macos14` …
+pub fn systems() -> &'static [String] {
+    &TABLE.oses
+}
+
+/// Every path to the engine.
+pub fn paths() -> &'static [String] {
+    &TABLE.paths
+}
+
+/// A machine: what overlays and claims are matched against.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    /// Name of the profile, `m4-macos15-inmem` for example.
+    pub name: String,
+    /// Compiler family: `h13` … `h17`.
+    pub family: String,
+    /// The compiler's name for the member of the family: `h13g`.
+    pub variant: String,
+    /// Chip: `m1`, `m4-pro`, …
+    pub chip: String,
+    /// Operating system: `macos15`, …
+    pub os: String,
+    /// Path to the engine: `inmem`, `client`, `e5rt`, `coreml`.
+    pub path: String,
+}
+
+impl Subject {
+    fn of(chip: &Chip, os: &str, path: &str) -> Subject {
+        Subject {
+            name: format!("{}-{os}-{path}", chip.name),
+            family: chip.family.clone(),
+            variant: chip.variant.clone(),
+            chip: chip.name.clone(),
+            os: os.to_string(),
+            path: path.to_string(),
+        }
+    }
+
+    /// Reads `m4-macos15-inmem`; a system or a path that is left out is the default (`m4` is
+    /// `m4-macos15-inmem`), for a chip that is newer than the default system its first one. `None`
+    /// for anything else, and for a system older than the chip.
+    pub fn parse(name: &str) -> Option<Subject> {
+        let (rest, path) = ending(name, &TABLE.paths);
+        let (rest, os) = ending(rest, &TABLE.oses);
+        let chip = TABLE.chip.iter().find(|c| c.name == rest)?;
+        let place = |os: &str| TABLE.oses.iter().position(|o| o == os);
+        let first = place(&chip.first_os)?;
+        let os = match os {
+            Some(os) if place(os)? < first => return None,
+            Some(os) => os,
+            None if place(&TABLE.default_os)? < first => &chip.first_os,
+            None => &TABLE.default_os,
+        };
+        Some(Subject::of(chip, os, path.unwrap_or(&TABLE.default_path)))
+    }
+
+    /// Every machine there is a profile of.
+    pub fn all() -> Vec<Subject> {
+        let mut all = Vec::new();
+        for chip in &TABLE.chip {
+            let from = TABLE.oses.iter().position(|o| *o == chip.first_os).unwrap_or(0);
+            for os in &TABLE.oses[from..] {
+                all.extend(TABLE.paths.iter().map(|path| Subject::of(chip, os, path)));
+            }
+        }
+        all
+    }
+
+    /// The generation: 13 for `h13`.
+    pub fn generation(&self) -> u32 {
+        self.family.strip_prefix('h').and_then(|n| n.parse().ok()).unwrap_or(0)
+    }
+
+    /// The system's major version: 15 for `macos15`.
+    pub fn os_major(&self) -> Option<u32> {
+        self.os.strip_prefix("macos")?.parse().ok()
+    }
+
+    pub(super) fn field(&self, key: &str) -> Option<&str> {
+        Some(match key {
+            "name" => &self.name,
+            "family" => &self.family,
+            "variant" => &self.variant,
+            "chip" => &self.chip,
+            "os" => &self.os,
+            "path" => &self.path,
+            _ => return None,
+        })
+    }
+}
+
+/// Cuts `-WORD` off the end, if it is one of the words.
+fn ending<'n, 'w>(name: &'n str, words: &'w [String]) -> (&'n str, Option<&'w str>) {
+    let cut = |word: &'w String| Some((name.strip_suffix(word.as_str())?.strip_suffix('-')?, Some(word.as_str())));
+    words.iter().find_map(cut).unwrap_or((name, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        let all = Subject::all();
+        assert!(all.len() > 200);
+        for subject in all {
+            assert_eq!(Subject::parse(&subject.name).as_ref(), Some(&subject));
+        }
+    }
+
+    #[test]
+    fn short_names_mean_the_default() {
+        let name = |s: &str| Subject::parse(s).map(|s| s.name);
+        assert_eq!(name("m4").as_deref(), Some("m4-macos15-inmem"));
+        assert_eq!(name("m4-pro-e5rt").as_deref(), Some("m4-pro-macos15-e5rt"));
+        assert_eq!(name("m5").as_deref(), Some("m5-macos26-inmem"));
+        assert_eq!(name("m1-macos26").as_deref(), Some("m1-macos26-inmem"));
+        for wrong in ["", "m9", "m4-macos14-inmem", "m4-", "m4-inmem-macos15", "inmem"] {
+            assert_eq!(name(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Values that pass a limit of the engine. What a program bounds, or a user's bounds of its inputs,
+//! is followed through it ([`crate::ranges`]); the rules say "does" where every value is beyond a
+//! limit, "may" where the bounds reach it.
+
+use ferrane_diag::{Code, Severity};
+use ferrane_mil::{DataType, Op, OpId};
+
+use super::rule::{Context, Rule};
+use crate::finding::Effect;
+use crate::findings::Findings;
+use crate::profile::{Accumulator, RoundOp, SliceCrop};
+use crate::ranges::Range;
+use crate::select::Unit;
+use crate::view::FunctionView;
+
+const PRODUCTS: &[&str] = &["matmul", "linear", "conv"];
+/// Largest finite fp16 number.
+const LARGEST: f64 = 65504.0;
+/// The crop multiplies by 16 in fixed point: 4094 · 16 is the last that fits.
+const CROPPED: f64 = 4094.0;
+
+/// Reports one: an error if all values are beyond the limit, a warning if they may be.
+fn report(
+    out: &mut Findings,
+    view: &FunctionView<'_>,
+    id: OpId,
+    range: Range,
+    limit: f64,
+    does: &str,
+    claims: &[String],
+) {
+    let (lo, hi) = (range.lo, range.hi);
+    if range.beyond(limit) {
+        out.op(view, id, format!("values from {lo} to {hi} do {does}")).claims(claims).severity(Severity::Error);
+    } else if range.reaches(limit) {
+        out.op(view, id, format!("values from {lo} to {hi} may {does}")).claims(claims);
+    }
+}
+
+pub(super) const CEILING: Rule = Rule {
+    code: Code(490),
+    title: "sum of products beyond the accumulator",
+    severity: Severity::Warning,
+    effect: Effect::SilentlyWrong,
+    claims: &["C183"],
+    explanation: "Sums of a matmul, a linear layer or a convolution of several taps become infinite from 2^15 = 32768 on, half of what fp16 holds: 32752 passes. A sum on the way that is beyond is lost even if later terms bring it back. The ranges come from the program and from `--bounds`; without them nothing is said about inputs.",
+    rewrite: "one operand scaled down by a power of two, and the result scaled up behind the product",
+    run: |cx, out| {
+        let ceiling = &cx.profile.mac_ceiling;
+        for view in &cx.functions {
+            for (id, op) in view.any(PRODUCTS) {
+                let Some(sums) = op.outputs.first().and_then(|v| cx.ranges(view).sums(*v)) else { continue };
+                let limit = ceiling.value as f64;
+                let does = format!("pass {}: the sum becomes infinite", ceiling.value);
+                if sums.surest.lo >= limit || sums.surest.hi <= -limit {
+                    let message = format!("sums from {} to {} do {does}", sums.all.lo, sums.all.hi);
+                    out.op(view, id, message).claims(&ceiling.claims).severity(Severity::Error);
+                } else {
+                    report(out, view, id, sums.all, limit, &does, &ceiling.claims);
+                }
+            }
+        }
+    },
+};
+
+pub(super) const OVERFLOW: Rule = Rule {
+    code: Code(491),
+    title: "value beyond fp16",
+    severity: Severity::Warning,
+    effect: Effect::SilentlyWrong,
+    claims: &["C183", "C187"],
+    explanation: "Everything between ops is fp16: beyond 65504 it is infinite. A square overflows from 256 on, an exponential from 11.09 on.",
+    rewrite: "the operand scaled down before, and the result scaled up where it is small again",
+    run: |cx, out| {
+        let claims: Vec<String> = Vec::new();
+        for view in &cx.functions {
+            for (id, op) in view.any(&["add", "sub", "mul", "square", "exp", "reduce_sum", "real_div"]) {
+                let fp16 = op.outputs.first().is_some_and(|v| view.ty(*v).dtype() == Some(DataType::Fp16));
+                if let Some(v) = op.outputs.first().filter(|_| fp16) {
+                    report(
+                        out,
+                        view,
+                        id,
+                        cx.ranges(view).get(*v),
+                        LARGEST + 16.0,
+                        "pass 65504, the largest of fp16",
+                        &claims,
+                    );
+                }
+            }
+        }
+    },
+};
+
+pub(super) const CROP: Rule = Rule {
+    code: Code(492),
+    title: "width slice of large values",
+    severity: Severity::Warning,
+    effect: Effect::SilentlyWrong,
+    claims: &["C184", "C185"],
+    explanation: "On H13 and H14 a slice of the last axis that does not begin at 0 goes through a crop that multiplies by 16 in fixed point: 4094 passes, 4095 becomes infinite. Slices that begin at 0 or along other axes are exact, and so is every slice from H16 on. Loss scales times gradients must stay below it.",
+    rewrite: "the values scaled below 4094 before the slice, or the slice along another axis",
+    run: |cx, out| {
+        let crop = &cx.profile.slice_crop;
+        for view in cx.functions.iter().filter(|_| crop.value == SliceCrop::Times16) {
+            let crops = view.selection.iter().filter(|(_, s)| s.unit == Unit::Crop);
+            let mut unknown = Vec::new();
+            for (id, _) in crops {
+                let op = view.function.op(id);
+                let range = view.arg(op, "x").map_or(Range::ALL, |x| cx.ranges(view).get(x));
+                match range.is_bounded() {
+                    true => report(out, view, id, range, CROPPED + 1.0, "become infinite beyond 4094", &crop.claims),
+                    false => unknown.push(id),
+                }
+            }
+            if let Some(&first) = unknown.first() {
+                let message = format!("{} slices of the last axis: values beyond 4094 become infinite", unknown.len());
+                out.op(view, first, message).claims(&crop.claims).severity(Severity::Note);
+            }
+        }
+    },
+};
+
+pub(super) const INT8_MATMUL: Rule = Rule {
+    code: Code(493),
+    title: "activations of an int8 matmul",
+    severity: Severity::Warning,
+    effect: Effect::SilentlyWrong,
+    claims: &["C186"],
+    explanation: "A matmul with int8 weights sends its activations through the crop's encoding: beyond 4094 they become infinite, on M1 Max, M2 Pro and M5 Pro alike.",
+    rewrite: "the activations scaled below 4094, or the weight in a 1×1 convolution",
+    run: |cx, out| {
+        let crop = &cx.profile.int8_matmul_crop;
+        for view in cx.functions.iter().filter(|_| crop.value) {
+            for (id, op) in view.any(&["matmul", "linear"]) {
+                let quantized = |n: &str| {
+                    view.arg(op, n)
+                        .and_then(|v| view.def(v))
+                        .is_some_and(|(_, o)| o.name == "constexpr_affine_dequantize")
+                };
+                if !["x", "y", "weight"].into_iter().any(quantized) {
+                    continue;
+                }
+                let other = if quantized("x") { "y" } else { "x" };
+                let range = view.arg(op, other).map_or(Range::ALL, |v| cx.ranges(view).get(v));
+                match range.is_bounded() {
+                    true => report(out, view, id, range, CROPPED + 1.0, "become infinite beyond 4094", &crop.claims),
+                    false => {
+                        let message = "int8 weights: activations beyond 4094 become infinite";
+                        out.op(view, id, message).claims(&crop.claims).severity(Severity::Note);
+                    }
+                }
+            }
+        }
+    },
+};
+
+pub(super) const SOFTPLUS: Rule = Rule {
+    code: Code(494),
+    title: "softplus of large values",
+    severity: Severity::Warning,
+    effect: Effect::SilentlyWrong,
+    claims: &["C115", "C116"],
+    explanation: "On M5 Pro softplus is 0 from 11.09 = ln 65504 on, where it should be the operand: the exponential in it overflows. On M1 softplus of infinity is 0.",
+    rewrite: "maximum(x, 0) + softplus(−|x|)",
+    run: |cx, out| {
+        let zero = &cx.profile.softplus_zero;
+        if zero.value {
+            unary(cx, out, "softplus", LARGEST.ln(), "give 0: softplus is 0 from 11.09 on", &zero.claims);
+        }
+    },
+};
+
+pub(super) const ROUND: Rule = Rule {
+    code: Code(495),
+    title: "round of large values",
+    severity: Severity::Warning,
+    effect: Effect::SilentlyWrong,
+    claims: &["C112", "C113"],
+    explanation: "On M5 Pro `round` adds ½ in fp16 and truncates. It rounds halves away from zero, where MIL says to even, and from 1024 on it is wrong: 1024 gives 1025.",
+    rewrite: "values below 1024; larger ones are whole numbers or halves in fp16",
+    run: |cx, out| {
+        let round = &cx.profile.round_op;
+        if round.value == RoundOp::AddHalf {
+            unary(cx, out, "round", 1024.0, "come out one too large: `round` is wrong from 1024 on", &round.claims);
+        }
+    },
+};
+
+/// An op of one operand that is wrong from a magnitude on; a note where nothing is known of the
+/// operand.
+fn unary(cx: &Context<'_>, out: &mut Findings, name: &str, limit: f64, does: &str, claims: &[String]) {
+    for view in &cx.functions {
+        for (id, op) in view.named(name) {
+            let range = operand(cx, view, op);
+            let range = if name == "softplus" { Range { lo: range.lo.max(-1.0), hi: range.hi } } else { range };
+            match range.magnitude().is_finite() {
+                true => report(out, view, id, range, limit, does, claims),
+                false => {
+                    let message = format!("values of {limit:.2} or more {does}");
+                    out.op(view, id, message).claims(claims).severity(Severity::Note);
+                }
+            }
+        }
+    }
+}
+
+fn operand(cx: &Context<'_>, view: &FunctionView<'_>, op: &Op) -> Range {
+    view.arg(op, "x").map_or(Range::ALL, |x| cx.ranges(view).get(x))
+}
+
+pub(super) const VANISH: Rule = Rule {
+    code: Code(496),
+    title: "products below the accumulator's grid",
+    severity: Severity::Error,
+    effect: Effect::SilentlyWrong,
+    claims: &["C190", "C195", "C196", "C203"],
+    explanation: "Products in matmul and convolution are rounded to multiples of 2^-16, and those of about one unit vanish (emulator §3.1). Probabilities of long keys times small values, and gradients without loss scaling, are the victims.",
+    rewrite: "one operand scaled up by a power of two, and the result scaled down behind the product: both are exact",
+    run: |cx, out| {
+        // Products of 1.02 units vanish, those of 1.55 do not.
+        let (grid, least) = (&cx.profile.accumulator, 1.02 / 65536.0);
+        for view in cx.functions.iter().filter(|_| grid.value == Accumulator::Grid16) {
+            for (id, op) in view.any(PRODUCTS) {
+                let weight = if op.name == "matmul" { "y" } else { "weight" };
+                let ends =
+                    ["x", weight].map(|n| view.arg(op, n).map_or(Range::ALL, |v| cx.ranges(view).get(v)).magnitude());
+                let largest = ends[0] * ends[1];
+                if largest > 0.0 && largest <= least {
+                    let message = format!("no product is above {largest:e}: all of them vanish");
+                    out.op(view, id, message).claims(&grid.claims);
+                }
+            }
+        }
+    },
+};

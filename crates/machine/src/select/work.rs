@@ -1,0 +1,126 @@
+//! How much arithmetic and traffic an op is.
+
+use std::collections::BTreeMap;
+
+use ferrane_mil::{Arg, DataType, Function, Op, Type, ValueId};
+use serde::Serialize;
+
+use super::Unit;
+
+/// Arithmetic and traffic of one op that runs by itself. Counts saturate; they are zero where an
+/// extent is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Work {
+    /// Multiply-accumulates (a flop count is twice that).
+    pub macs: u64,
+    /// Elements of the results.
+    pub elements: u64,
+    /// Bytes of constants it reads, as stored (a quantized weight counts its quantized bytes).
+    pub weights: u64,
+    /// Bytes of other values it reads.
+    pub read: u64,
+    /// Bytes it writes.
+    pub written: u64,
+}
+
+impl Work {
+    /// The work of an op.
+    pub fn of(function: &Function, op: &Op, unit: Unit) -> Work {
+        if unit == Unit::Folded {
+            return Work::default();
+        }
+        let (mut weights, mut read) = (0u64, 0u64);
+        for id in op.operands() {
+            match stored(function, id) {
+                Some(bytes) => weights = weights.saturating_add(bytes),
+                None => read = read.saturating_add(bytes(&function.value(id).ty)),
+            }
+        }
+        let sum =
+            |f: fn(&Type) -> u64| op.outputs.iter().map(|&v| f(&function.value(v).ty)).fold(0, u64::saturating_add);
+        Work { macs: macs(function, op), elements: sum(elements), weights, read, written: sum(bytes) }
+    }
+}
+
+fn elements(ty: &Type) -> u64 {
+    ty.elements().unwrap_or(0) as u64
+}
+
+fn bytes(ty: &Type) -> u64 {
+    let bits = ty.dtype().and_then(DataType::bits).unwrap_or(0) as u64;
+    elements(ty).saturating_mul(bits).div_ceil(8)
+}
+
+/// Bytes of a value that is known at compile: a constant, or what a `constexpr_*` makes of
+/// constants.
+fn stored(function: &Function, id: ValueId) -> Option<u64> {
+    let value = function.value(id);
+    let ferrane_mil::ValueDef::Op(op, _) = value.def else { return None };
+    let op = function.op(op);
+    match op.name.as_str() {
+        "const" => Some(bytes(&value.ty)),
+        name if name.starts_with("constexpr_") => {
+            let args = op.operands().map(|v| bytes(&function.value(v).ty));
+            let inline = op.attributes.iter().filter(|(n, _)| n != "name").map(|(_, c)| bytes(&c.ty()));
+            Some(args.chain(inline).fold(0, u64::saturating_add))
+        }
+        _ => None,
+    }
+}
+
+fn shape(function: &Function, op: &Op, arg: &str) -> Option<Vec<u64>> {
+    let ty = match op.arg(arg)? {
+        ferrane_mil::Arg::Value(v) => function.value(*v).ty.clone(),
+        ferrane_mil::Arg::Const(c) => c.ty(),
+        ferrane_mil::Arg::List(_) => return None,
+    };
+    ty.shape().map(|s| s.into_iter().map(|n| n as u64).collect())
+}
+
+fn product(extents: &[u64]) -> u64 {
+    extents.iter().fold(1, |a, &b| a.saturating_mul(b))
+}
+
+/// Multiply-accumulates of a product, a convolution or attention; 0 for every other op.
+fn macs(function: &Function, op: &Op) -> u64 {
+    let out: u64 = op.outputs.first().map_or(0, |&v| elements(&function.value(v).ty));
+    let weight = || shape(function, op, "weight");
+    let flag = |name| function.arg_constant(op, name).and_then(|c| c.as_bool()).unwrap_or(false);
+    let inner = match op.name.as_str() {
+        // Each output element sums over the kernel: input channels of its group times the window.
+        "conv" => weight().and_then(|w| w.get(1..).map(product)),
+        "linear" => weight().and_then(|w| w.last().copied()),
+        "matmul" => shape(function, op, "x").and_then(|x| {
+            let back = if flag("transpose_x") && x.len() > 1 { 2 } else { 1 };
+            x.len().checked_sub(back).map(|i| x[i])
+        }),
+        "einsum" => return labeled(function, op).unwrap_or(0),
+        "conv_transpose" => {
+            // Each input element meets the whole kernel of its group.
+            let input = shape(function, op, "x").map(|x| product(&x)).unwrap_or(0);
+            return weight().and_then(|w| w.get(1..).map(product)).map_or(0, |k| input.saturating_mul(k));
+        }
+        "scaled_dot_product_attention" => {
+            let (Some(q), Some(k)) = (shape(function, op, "query"), shape(function, op, "key")) else { return 0 };
+            let (Some(keys), Some(width)) = (k.len().checked_sub(2).map(|i| k[i]), q.last()) else { return 0 };
+            let scores = q.split_last().map_or(0, |(_, q)| product(q)).saturating_mul(keys);
+            return scores.saturating_mul(*width).saturating_add(out.saturating_mul(keys));
+        }
+        _ => None,
+    };
+    inner.map_or(0, |inner| out.saturating_mul(inner))
+}
+
+/// Multiply-accumulates of an `einsum`: one for every combination of its labels' values.
+fn labeled(function: &Function, op: &Op) -> Option<u64> {
+    let Some(Arg::List(values)) = op.arg("values") else { return None };
+    let equation = function.arg_constant(op, "equation")?.as_str()?;
+    let mut sizes: BTreeMap<char, u64> = BTreeMap::new();
+    for (labels, value) in equation.split("->").next()?.split(',').zip(values) {
+        for (label, extent) in labels.trim().chars().zip(function.value(*value).ty.shape()?) {
+            let size = sizes.entry(label).or_insert(1);
+            *size = (*size).max(extent as u64);
+        }
+    }
+    Some(sizes.values().fold(1, |n, size| n.saturating_mul(*size)))
+}

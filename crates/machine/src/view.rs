@@ -1,0 +1,233 @@
+//! A function as a machine sees it: its active body in order, with lookups that rules share.
+//!
+//! A view only reads. It indexes the ops once by name and the users of values on first use, so that
+//! a rule costs no pass over a program that lacks its ops.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use ferrane_mil::{Arg, BlockId, Constant, DataType, Dim, Function, Op, OpId, Type, ValueDef, ValueId};
+
+use crate::profile::Profile;
+use crate::select::{Selection, select};
+
+/// The active body of a function, indexed for rules.
+pub(crate) struct FunctionView<'a> {
+    /// Index of the function in the program.
+    pub index: usize,
+    /// The function itself.
+    pub function: &'a Function,
+    /// What the machine does with the ops.
+    pub selection: Selection,
+    /// Ops in order; those of nested blocks follow the op that holds the blocks.
+    order: Vec<OpId>,
+    named: HashMap<&'a str, Vec<OpId>>,
+    users: OnceLock<Vec<Vec<OpId>>>,
+}
+
+impl<'a> FunctionView<'a> {
+    /// Views the function with that index in the program, on a profile's machine.
+    pub fn new(index: usize, function: &'a Function, profile: &Profile) -> FunctionView<'a> {
+        let mut order = Vec::with_capacity(function.ops.len());
+        if let Some((_, root)) = function.bodies.first() {
+            walk(function, *root, &mut order);
+        }
+        let mut named: HashMap<&str, Vec<OpId>> = HashMap::new();
+        for &id in &order {
+            named.entry(&function.op(id).name).or_default().push(id);
+        }
+        let (selection, users) = (select(function, profile), OnceLock::new());
+        FunctionView { index, function, selection, order, named, users }
+    }
+
+    /// Every op, in order.
+    pub fn ops(&self) -> impl Iterator<Item = (OpId, &'a Op)> + '_ {
+        self.order.iter().map(|&id| (id, self.function.op(id)))
+    }
+
+    /// The ops of one name, in order.
+    pub fn named(&self, name: &str) -> impl Iterator<Item = (OpId, &'a Op)> + '_ {
+        self.named.get(name).into_iter().flatten().map(|&id| (id, self.function.op(id)))
+    }
+
+    /// The ops of any of these names.
+    pub fn any<'b>(&'b self, names: &'b [&'b str]) -> impl Iterator<Item = (OpId, &'a Op)> + 'b {
+        names.iter().flat_map(|n| self.named(n))
+    }
+
+    /// The names of ops that occur, each with its ops.
+    pub fn names(&self) -> impl Iterator<Item = (&'a str, &[OpId])> + '_ {
+        self.named.iter().map(|(name, ops)| (*name, ops.as_slice()))
+    }
+
+    /// How many ops run: all but constants.
+    pub fn running(&self) -> usize {
+        self.order.len() - self.named.get("const").map_or(0, Vec::len)
+    }
+
+    /// The ops that read a value, each once for every time.
+    pub fn users(&self, value: ValueId) -> &[OpId] {
+        let users = self.users.get_or_init(|| {
+            let mut users = vec![Vec::new(); self.function.values.len()];
+            for (id, op) in self.ops() {
+                for v in op.operands() {
+                    if let Some(of) = users.get_mut(v.index()) {
+                        of.push(id);
+                    }
+                }
+            }
+            users
+        });
+        users.get(value.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// Type of a value.
+    pub fn ty(&self, value: ValueId) -> &'a Type {
+        &self.function.value(value).ty
+    }
+
+    /// The value of an argument that is one value.
+    pub fn arg(&self, op: &Op, name: &str) -> Option<ValueId> {
+        self.function.arg_value(op, name)
+    }
+
+    /// The values of an argument that is a list, or one value.
+    pub fn list<'b>(&self, op: &'b Op, name: &str) -> &'b [ValueId] {
+        match op.arg(name) {
+            Some(Arg::List(values)) => values,
+            Some(Arg::Value(value)) => std::slice::from_ref(value),
+            _ => &[],
+        }
+    }
+
+    /// Type of an argument.
+    pub fn arg_ty(&self, op: &Op, name: &str) -> Option<Type> {
+        match op.arg(name)? {
+            Arg::Value(v) => Some(self.ty(*v).clone()),
+            Arg::Const(c) => Some(c.ty()),
+            Arg::List(_) => None,
+        }
+    }
+
+    /// Known extents of an argument.
+    pub fn shape(&self, op: &Op, name: &str) -> Option<Vec<usize>> {
+        match op.arg(name)? {
+            Arg::Value(v) => self.ty(*v).shape(),
+            Arg::Const(c) => c.ty().shape(),
+            Arg::List(_) => None,
+        }
+    }
+
+    /// Known extents of the first result.
+    pub fn result(&self, op: &Op) -> Option<Vec<usize>> {
+        self.ty(*op.outputs.first()?).shape()
+    }
+
+    /// Integers of an argument or attribute that is a constant.
+    pub fn ints(&self, op: &Op, name: &str) -> Option<Vec<i64>> {
+        self.function.arg_constant(op, name).or_else(|| op.attribute(name))?.as_ints()
+    }
+
+    /// One integer of an argument that is a constant.
+    pub fn int(&self, op: &Op, name: &str) -> Option<i64> {
+        self.function.arg_constant(op, name).or_else(|| op.attribute(name))?.as_int()
+    }
+
+    /// An axis argument as an index below the rank.
+    pub fn axis(&self, op: &Op, name: &str, rank: usize) -> Option<usize> {
+        let axis = self.int(op, name)?;
+        let axis = if axis < 0 { axis.checked_add(rank as i64)? } else { axis };
+        usize::try_from(axis).ok().filter(|a| *a < rank)
+    }
+
+    /// A flag that is a constant, or `false`.
+    pub fn flag(&self, op: &Op, name: &str) -> bool {
+        self.function.arg_constant(op, name).and_then(Constant::as_bool).unwrap_or(false)
+    }
+
+    /// The op that computes a value.
+    pub fn def(&self, value: ValueId) -> Option<(OpId, &'a Op)> {
+        match self.function.value(value).def {
+            ValueDef::Op(id, _) => Some((id, self.function.op(id))),
+            _ => None,
+        }
+    }
+
+    /// The op that computes a value, through reshapes and the like, which move no element of a row.
+    pub fn source(&self, value: ValueId) -> ValueId {
+        let mut value = value;
+        for _ in 0..64 {
+            match self.def(value) {
+                Some((_, op)) if matches!(op.name.as_str(), "reshape" | "expand_dims" | "squeeze" | "identity") => {
+                    match self.arg(op, "x") {
+                        Some(x) => value = x,
+                        None => return value,
+                    }
+                }
+                _ => return value,
+            }
+        }
+        value
+    }
+
+    /// True for a value known at compile: a constant, or what a `constexpr_*` makes of constants.
+    pub fn constant(&self, value: ValueId) -> bool {
+        self.def(value).is_some_and(|(_, op)| op.name == "const" || op.name.starts_with("constexpr_"))
+    }
+
+    /// True for an argument known at compile.
+    pub fn constant_arg(&self, op: &Op, name: &str) -> bool {
+        match op.arg(name) {
+            Some(Arg::Const(_)) => true,
+            Some(Arg::Value(v)) => self.constant(*v),
+            _ => false,
+        }
+    }
+
+    /// Inputs that are no states.
+    pub fn inputs(&self) -> impl Iterator<Item = ValueId> + '_ {
+        self.function.inputs.iter().copied().filter(|v| !matches!(self.ty(*v), Type::State(_)))
+    }
+
+    /// Bytes of a port's values, packed.
+    pub fn bytes(&self, value: ValueId) -> Option<usize> {
+        self.ty(value).bytes()
+    }
+}
+
+/// Extents of a tensor, unknown ones included.
+pub(crate) fn dims(ty: &Type) -> &[Dim] {
+    match ty {
+        Type::Tensor { shape, .. } => shape,
+        Type::State(inner) => dims(inner),
+        _ => &[],
+    }
+}
+
+/// The last extent, if it is known.
+pub(crate) fn width(ty: &Type) -> Option<usize> {
+    match dims(ty).last()? {
+        Dim::Fixed(n) => Some(*n),
+        Dim::Unknown => None,
+    }
+}
+
+/// True for fp16 tensors and scalars.
+pub(crate) fn is_fp16(ty: &Type) -> bool {
+    ty.dtype() == Some(DataType::Fp16)
+}
+
+/// Ops of a block in order, nested ones in place. A list in work, not recursion: depth is the
+/// program's.
+fn walk(function: &Function, root: BlockId, order: &mut Vec<OpId>) {
+    let mut open = vec![function.block(root).ops.iter()];
+    while let Some(ops) = open.last_mut() {
+        match ops.next() {
+            None => drop(open.pop()),
+            Some(&id) => {
+                order.push(id);
+                open.extend(function.op(id).blocks.iter().rev().map(|b| function.block(*b).ops.iter()));
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Tensors outside of programs: files, literals and seeded random values.
+//!
+//! A [`TensorSource`] is what a person writes for the value of an input: `image.npy`,
+//! `batch.npz:x`, `model.safetensors:logits`, `random:7`, `zeros`, `0.5`, `[[1, 2], [3, 4]]`.
+//! [`TensorSource::tensor`] makes the tensor for an input of a given type, and [`arguments`] the
+//! call of a whole function. [`read`] and [`write`] work with files directly.
+//!
+//! ```
+//! use ferrane_mil::{DataType, Type};
+//! use ferrane_tensor_io::TensorSource;
+//!
+//! # fn main() -> Result<(), ferrane_tensor_io::Error> {
+//! let ty = Type::tensor(DataType::Fp16, &[2, 2]);
+//! let x = TensorSource::parse("[[1, 2], [3, 4]]")?.tensor("x", &ty)?;
+//! assert_eq!(x.to_f32(), [1.0, 2.0, 3.0, 4.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Files from elsewhere
+//!
+//! Sizes in a header are checked against the length of the file before anything is allocated, and
+//! an entry of an `.npz` is decompressed no further than its header says. `.safetensors` files are
+//! mapped: their tensors share the mapping, so the file must not change while they live.
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod error;
+mod npy;
+mod npz;
+pub mod safetensors;
+mod source;
+
+use std::path::Path;
+
+use ferrane_device::{Tensor, Tensors};
+use ferrane_host::map::Mapped;
+
+pub use arguments::{Unnamed, arguments, values};
+pub use error::Error;
+pub use source::TensorSource;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The formats of tensor files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// NumPy's array: one tensor without a name.
+    Npy,
+    /// NumPy's archive: named tensors, possibly compressed.
+    Npz,
+    /// Hugging Face's format: named tensors.
+    Safetensors,
+}
+
+impl Format {
+    /// The format that a file's extension stands for.
+    pub fn of(path: &Path) -> Option<Format> {
+        match path.extension()?.to_str()? {
+            "npy" => Some(Format::Npy),
+            "npz" => Some(Format::Npz),
+            "safetensors" => Some(Format::Safetensors),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a tensor from a file: the tensor `name` of an `.npz` or `.safetensors` file, or the one in
+/// an `.npy` file.
+///
+/// # Errors
+/// [`Error::Extension`] for another kind of file, [`Error::Io`], [`Error::Format`] for a file that
+/// is damaged or holds element types that MIL has not, [`Error::Unknown`] for a name that is not in
+/// it. All carry the path.
+pub fn read(path: impl AsRef<Path>, name: &str) -> Result<Tensor> {
+    let path = path.as_ref();
+    let format = Format::of(path).ok_or_else(|| Error::Extension(path.to_path_buf()))?;
+    let at = |error: Error| error.at(path);
+    let meta = std::fs::metadata(path).map_err(|e| at(e.into()))?;
+    if !meta.is_file() {
+        return Err(at(Error::Format("not a regular file".into())));
+    }
+    let file = Mapped::open(path).map_err(|e| at(e.into()))?;
+    let tensor = match format {
+        Format::Npy => npy::read(&file),
+        Format::Npz => npz::read(&file, name),
+        Format::Safetensors => safetensors::read(file, name),
+    };
+    tensor.map_err(at)
+}
+
+/// The bytes of a file with these tensors; of an `.npy` file, the first one.
+///
+/// bf16 and fp8, which NumPy does not have, are written to `.npy` and `.npz` files as fp32.
+///
+/// # Errors
+/// [`Error::Format`] if the format cannot hold a tensor.
+pub fn write(format: Format, tensors: &Tensors) -> Result<Vec<u8>> {
+    match format {
+        Format::Npy => {
+            let (_, tensor) = tensors.iter().next().ok_or_else(|| Error::Format("no tensor to write".into()))?;
+            npy::write(tensor)
+        }
+        Format::Npz => npz::write(tensors),
+        Format::Safetensors => safetensors::to_bytes(tensors),
+    }
+}
