@@ -81,8 +81,8 @@ fn any_program_is_timed_with_its_stages_and_steps() {
 
     // Extents that are open: the emulator calls it on arrays.
     place.write("open.mil", PROGRAM.replace("[1, 8, 1, 32]", "[1, ?, 1, 32]"));
-    place.run("bench program open.mil").refused(1, &["input x", "whose shape is open"]);
-    place.run("bench program open.mil --input x=[[[[1]]]]").refused(1, &["input x"]);
+    place.run("bench program open.mil").refused(1, &["input `x`", "whose shape is open"]);
+    place.run("bench program open.mil --input x=[[[[1]]]]").refused(1, &["input `x`"]);
     let row = vec!["1"; 32].join(",");
     let found = one(&place, &format!("bench program open.mil --input x=[[[[{row}]]]] --repeat 2 --json"));
     spread(&found, "ms", 2);
@@ -97,7 +97,7 @@ fn programs_that_cannot_be_timed() {
     bench("p.mil --function mian").refused(1, &["did you mean `main`"]);
     bench("p.mil --repeat 0").refused(1, &["--repeat 0 measures nothing"]);
     bench("p.mil --repeat 99999999999").refused(1, &["--repeat 99999999999: at most"]);
-    bench("p.mil --input z=1").refused(1, &["--input z: no such input (there are x, scale)"]);
+    bench("p.mil --input z=1").refused(1, &["`main` has no input `z`", "there are x, scale"]);
     bench("p.mil --device reference").refused(1, &["--device reference is for training"]);
     bench("p.mil --device emulator?faults=evaluate:1=0x1d").refused(1, &["0x1d"]);
     let huge = PROGRAM.replace("[1, 8, 1, 32]", "[1, 99999999, 1, 32]");

@@ -230,14 +230,14 @@ fn run_says_what_does_not_fit() {
     run("-i x=1").refused(1, &["z  tensor<fp32, [2, 2]>"]);
     run("-i x").refused(1, &["expected NAME=SOURCE"]);
     run("-i x=1 -i x=2").refused(1, &["given twice"]);
-    run("-i x=1 -i z=1 -i w=1").refused(1, &["has no such input", "there are x, z"]);
+    run("-i x=1 -i z=1 -i w=1").refused(1, &["has no input `w`", "there are x, z"]);
     run("-i x=1 -i z=long.npy").refused(1, &["the value is fp32 [4], the input is tensor<fp32, [2, 2]>"]);
     run("-i x=1 -i z=cut.npy").refused(1, &["cut.npy", "does not fit"]);
     run("-i x=1 -i z=huge.npy").refused(1, &["huge.npy"]);
     run("-i x=1 -i z=none.npy").refused(1, &["none.npy: no such file"]);
-    run("-i x=1 -i z=weights").refused(1, &["`weights` is no value"]);
+    run("-i x=1 -i z=weights").refused(1, &["`weights` is neither a value nor a tensor file"]);
     run("-i x=1 -i z=[[1,2]").refused(1, &["a `]` is missing"]);
-    run("-i x=1 -i z=random:99999999999999999999").refused(1, &["no whole number"]);
+    run("-i x=1 -i z=random:99999999999999999999").refused(1, &["not a whole number"]);
     run("-i x=1 -i z=1 --function mian").refused(1, &["did you mean `main`"]);
     run("-i x=1 -i z=1 --device emulatr").refused(1, &["did you mean `emulator`"]);
     run("-i x=1 -i z=1 --device reference").refused(1, &["is for training"]);

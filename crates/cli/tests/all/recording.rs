@@ -75,7 +75,7 @@ fn the_seed_says_what_is_not_given() {
     assert_ne!(bytes("--seed 5"), bytes("--seed 6"));
     assert_eq!(bytes("--input x=1"), [0x00, 0x3C].repeat(32));
     let line = "recording make relu.mil --device emulator --input z=1";
-    place.run(line).refused(1, &["has no such input"]);
+    place.run(line).refused(1, &["has no input `z`"]);
 }
 
 #[test]
