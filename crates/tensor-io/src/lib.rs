@@ -32,6 +32,7 @@ mod npz;
 pub mod safetensors;
 mod source;
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use ferrane_device::{Tensor, Tensors};
@@ -78,7 +79,10 @@ pub fn read(path: impl AsRef<Path>, name: &str) -> Result<Tensor> {
     let path = path.as_ref();
     let format = Format::of(path).ok_or_else(|| Error::Extension(path.to_path_buf()))?;
     let at = |error: Error| error.at(path);
-    let meta = std::fs::metadata(path).map_err(|e| at(e.into()))?;
+    let meta = std::fs::metadata(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => at(std::io::Error::new(ErrorKind::NotFound, "no such file").into()),
+        _ => at(e.into()),
+    })?;
     if !meta.is_file() {
         return Err(at(Error::Format("not a regular file".into())));
     }

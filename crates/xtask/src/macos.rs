@@ -43,7 +43,7 @@ const MINIMUM: &str = "14.0";
 const LIBRARY: &str = "libferrane.0.dylib";
 
 /// One call of `cargo xtask macos`.
-struct Call {
+struct Invocation {
     /// Where compiler, stubs, cargo's files and the result lie.
     dir: PathBuf,
     /// The workspace.
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     });
     std::fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
     let dir = dir.canonicalize().map_err(|e| format!("{}: {e}", dir.display()))?;
-    let call = Call { dir, root, rest };
+    let call = Invocation { dir, root, rest };
     match command.as_str() {
         "setup" => call.compiler().map(|_| println!("ready in {}", call.dir.display())),
         "check" => call.cargo("check", &["--workspace", "--all-targets"]),
@@ -109,7 +109,7 @@ impl Compiler {
     }
 }
 
-impl Call {
+impl Invocation {
     /// Sees to it that there is a compiler, and stubs.
     fn compiler(&self) -> Result<Compiler> {
         if cfg!(target_vendor = "apple") {

@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(run.compare(&[("y", vec![2.001, f32::INFINITY])], None), Ok(()));
         assert!(run.compare(&[("y", vec![2.005, f32::INFINITY])], None).unwrap_err().contains("y[0] is 2.005"));
         assert_eq!(run.compare(&[("y", vec![2.005, f32::INFINITY])], Some(0.01)), Ok(()));
-        assert!(run.compare(&[("y", vec![2.0])], None).unwrap_err().contains("2 values for 1"));
+        assert!(run.compare(&[("y", vec![2.0])], None).unwrap_err().contains("2 values for the 1 elements"));
         assert!(run.compare(&[("y", vec![]), ("z", vec![])], None).is_err());
         let run = Run::parse("f() == y=[1, 2] z=3").unwrap();
         assert!(run.exact);
