@@ -299,7 +299,7 @@ mod tests {
             ("[[1, 2]]", "the input is tensor<fp32, [2]>"),
             ("", "no value given"),
             ("x.png", "neither a value nor a tensor file"),
-            ("no.npy", "No such file"),
+            ("no.npy", "no such file"),
             ("random:-1", "not a whole number"),
             ("random:1:2", "random:SEED:LOW:HIGH"),
             ("random:1:3:2", "the smaller first"),
