@@ -76,12 +76,12 @@ fn ms(begun: Instant) -> f64 {
 
 /// A call with a value for every input: the one given, else random numbers.
 fn arguments(function: &Function, given: &[(String, TensorSource)], seed: u64) -> Result<Call> {
-    let wanted = function.inputs.iter().map(|v| &function.value(*v).ty).filter(|ty| !matches!(ty, Type::State(_)));
+    let mut wanted = function.inputs.iter().map(|v| &function.value(*v).ty).filter(|ty| !matches!(ty, Type::State(_)));
     let elements = |ty: &Type| {
         let Some(shape) = ty.shape() else { return Some(0) };
         shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
     };
-    let total = wanted.fold(Some(0usize), |n, ty| n?.checked_add(elements(ty)?));
+    let total = wanted.try_fold(0usize, |n, ty| n.checked_add(elements(ty)?));
     if total.is_none_or(|n| n > MOST) {
         let name = &function.name;
         return Err(Error::new(format!("{name}: its inputs have more than {MOST} elements, too many to generate")));

@@ -155,7 +155,7 @@ fn attributes(key: &str, procedures: &[Procedure]) -> String {
         numbers(&mut text, "ANEFModelInputSymbolIndexArray", &mut procedure.inputs.iter().map(|p| p.symbol));
         numbers(&mut text, "ANEFModelOutputSymbolIndexArray", &mut procedure.outputs.iter().map(|p| p.symbol));
         for (list, ports) in [("LiveInputList", &procedure.inputs), ("LiveOutputList", &procedure.outputs)] {
-            let ports: String = ports.iter().map(|port| live(port)).collect();
+            let ports: String = ports.iter().map(live).collect();
             let _ = writeln!(text, "<key>{list}</key>\n<array>\n{ports}</array>");
         }
         text += "</dict>\n";
