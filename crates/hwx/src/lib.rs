@@ -4,8 +4,8 @@
 //! symbols. Its `__text` is a stream of task descriptors ([`task`]): each sets registers of the
 //! engine and names the buffers it reads and writes by index. What the registers are stands in one
 //! table ([`registers`], `data/registers.txt`); decoding, encoding, names and docs/hwx-registers.md
-//! come from it. [`disasm`] says what a program does and writes its text; [`asm`] reads that text
-//! back.
+//! come from it. [`describe`] says what a program does; [`text`] prints a file and assembles that
+//! text again.
 //!
 //! Nothing is lost on the way: a [`Hwx`] keeps every byte, commands that nobody knows included, and
 //! what it says is a view of these bytes. So reading and writing gives the same file, and so does

@@ -2,8 +2,9 @@
 //!
 //! Rows begin at multiples of 64 bytes, channels (planes) of rows at multiples of 64 bytes, too,
 //! and batches follow each other (spec: hwx.md 3, checked on the tensors of all samples). What a
-//! file says of its tensors counts: [`SurfaceLayout::of`] takes its strides. [`SurfaceLayout::tile`] writes a
-//! dense tensor into a surface, [`SurfaceLayout::untile`] reads it back.
+//! file says of its tensors counts: [`SurfaceLayout::of_tensor`] takes its strides.
+//! [`SurfaceLayout::tile`] writes a dense tensor into a surface, [`SurfaceLayout::untile`] reads it
+//! back.
 //!
 //! With an interleave of N a plane holds N channels, whose elements stand side by side at each
 //! column. No sample has such a tensor; one has a task that writes memory like this, and kernels

@@ -3,7 +3,7 @@
 //! A [`TensorSource`] is what a person writes for the value of an input: `image.npy`,
 //! `batch.npz:x`, `model.safetensors:logits`, `random:7`, `zeros`, `0.5`, `[[1, 2], [3, 4]]`.
 //! [`TensorSource::tensor`] makes the tensor for an input of a given type, and [`arguments`] the
-//! call of a whole function. [`read`] and [`write`] work with files directly.
+//! call of a whole function. [`read`] and [`write()`] work with files directly.
 //!
 //! ```
 //! use ferrane_mil::{DataType, Type};

@@ -2,8 +2,8 @@
 //!
 //! A [`ProgramSpec`] names its tensors and its operation; [`build`] gives a whole file: header,
 //! segments, binding commands, tensors, the program with its base addresses, symbols, relocations,
-//! task descriptors and constants. It reads back with [`Hwx::read`], and [`crate::disasm`] says of
-//! it what was asked.
+//! task descriptors and constants. It reads back with [`Hwx::read`], and [`crate::describe`] says
+//! of it what was asked.
 //!
 //! How well this is known. For the shapes of the samples (1×1 convolutions, addition, a function of
 //! each element) every register is the compiler's own, but for those that docs/hwx.md lists. What

@@ -1,7 +1,7 @@
 //! The text of a file: printed, and assembled to the same bytes.
 //!
-//! What [`print`] writes assembles to the file it was written from,
-//! byte for byte; a person may change it before. A text is statements, one on a line or between
+//! What [`print()`] writes assembles to the file it was written from, byte for byte; a person may
+//! change it before. A text is statements, one on a line or between
 //! `;`; `//` begins a comment. What is not said is 0.
 //!
 //! ```text
