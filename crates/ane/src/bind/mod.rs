@@ -8,7 +8,7 @@
 //!
 //! Selectors and types are those of apple-runtime.md. Where that page gives a call without types,
 //! or contradicts itself, the function says where they come from. [`table`] is the whole as data;
-//! docs/apple-runtime.md shows it, with what is not bound and why.
+//! docs/ane-bindings.md shows it, with what is not bound and why.
 
 mod block;
 mod chaining;

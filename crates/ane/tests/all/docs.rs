@@ -1,4 +1,4 @@
-//! docs/apple-runtime.md and data/bound.txt are what the bindings are. `FERRANE_BLESS=1` writes
+//! docs/ane-bindings.md and data/bound.txt are what the bindings are. `FERRANE_BLESS=1` writes
 //! them.
 
 use std::fmt::Write as _;
@@ -89,7 +89,7 @@ fn docs() {
     for (what, why) in NOT_BOUND {
         writeln!(text, "| {what} | {why} |").unwrap();
     }
-    held("../../docs/apple-runtime.md", &text);
+    held("../../docs/ane-bindings.md", &text);
 
     // The same for those who compare without a runtime.
     let mut rows = String::new();

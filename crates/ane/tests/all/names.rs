@@ -1,5 +1,5 @@
 //! What is published of the private interface, by name: each class and selector is bound, or
-//! docs/apple-runtime.md says why not.
+//! docs/ane-bindings.md says why not.
 
 use ferrane_ane::bind::table;
 

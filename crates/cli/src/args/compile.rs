@@ -15,7 +15,7 @@ Examples:
   ferrane compile --aot model.mil --out built --target-architecture h16g        for an M4's
   ferrane compile --aot net.plist --out built --debug-mask 2147483647 --keep    all intermediate files, in built/intermediate
 
-It has never met a Mac: docs/apple-runtime.md says what it calls. `run --device ane` and `check --machine` need none of this.")]
+It has never met a Mac: docs/ane-bindings.md says what it calls. `run --device ane` and `check --machine` need none of this.")]
 pub struct Compile {
     /// MIL text, .mlpackage, .mlmodel, .mlmodelc, or the compiler's own description of a network,
     /// .plist.
