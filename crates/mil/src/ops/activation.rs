@@ -1,8 +1,8 @@
 //! Activations and softmax: the result has the type of `x`.
 
 use super::elementwise::unary_rule;
-use super::infer::{same, show, tensor};
-use super::{FLOATS, InferContext, Literal, OpDef, Param, apart, float_const, int_const, str_const, x_of};
+use super::infer::{InferContext, same, show, tensor};
+use super::signature::{FLOATS, Literal, OpDef, Param, apart, float_const, int_const, str_const, x_of};
 use crate::error::MilError;
 use crate::opset::Opset;
 use crate::program::Type;

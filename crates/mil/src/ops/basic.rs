@@ -1,8 +1,8 @@
 //! `const`, `cast`, `identity`, and `classify`.
 
 use super::elementwise::unary_rule;
-use super::infer::tensor;
-use super::{BASIC, FP32, InferContext, MOVABLE, OpDef, Param, Takes, str_const, x_of};
+use super::infer::{InferContext, tensor};
+use super::signature::{BASIC, FP32, MOVABLE, OpDef, Param, Takes, str_const, x_of};
 use crate::error::MilError;
 use crate::opset::Opset;
 use crate::program::{Constant, DataType, Type};

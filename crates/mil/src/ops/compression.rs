@@ -1,10 +1,10 @@
 //! Compressed constants: casts, palettes, sparsity, and blocks with a scale each.
 
-use super::infer::{MAX_RANK, show, tensor};
-use super::{DataType, FLOATS, InferContext, OpDef, Param, UINT32, int_const, str_const};
+use super::infer::{InferContext, MAX_RANK, show, tensor};
+use super::signature::{FLOATS, OpDef, Param, UINT32, int_const, str_const};
 use crate::error::MilError;
 use crate::opset::Opset;
-use crate::program::{Dim, Type};
+use crate::program::{DataType, Dim, Type};
 
 const DENSE: &[DataType] = &[DataType::Int8, DataType::UInt8, DataType::Fp16, DataType::Fp32];
 const INDICES: &[DataType] =

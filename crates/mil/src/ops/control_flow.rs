@@ -1,7 +1,7 @@
 //! `cond` and `while_loop`: ops with nested blocks, which may use values of the blocks around them.
 
-use super::infer::agree;
-use super::{BOOL, InferContext, OpDef, Param, Takes};
+use super::infer::{InferContext, agree};
+use super::signature::{BOOL, OpDef, Param, Takes};
 use crate::error::MilError;
 use crate::program::{Block, DataType, Dim, Type, ValueId};
 

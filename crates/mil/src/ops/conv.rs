@@ -1,7 +1,7 @@
 //! Convolutions, and the sliding window that pools share.
 
-use super::infer::{fits, same, show, show_ints, tensor};
-use super::{FLOATS, InferContext, Literal, OpDef, Param, int_const, str_const, x_of};
+use super::infer::{InferContext, fits, same, show, show_ints, tensor};
+use super::signature::{FLOATS, Literal, OpDef, Param, int_const, str_const, x_of};
 use crate::error::MilError;
 use crate::opset::Opset;
 use crate::program::{Dim, Type};

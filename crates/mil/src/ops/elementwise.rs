@@ -1,8 +1,8 @@
 //! Element-wise arithmetic, comparisons and logic of one, two or three operands, with numpy
 //! broadcasting.
 
-use super::infer::tensor;
-use super::{BASIC, BOOL, FLOATS, InferContext, Literal, NUMBERS, OpDef, Param, apart, float_const, x_of};
+use super::infer::{InferContext, tensor};
+use super::signature::{BASIC, BOOL, FLOATS, Literal, NUMBERS, OpDef, Param, apart, float_const, x_of};
 use crate::error::MilError;
 use crate::opset::Opset;
 use crate::program::{DataType, Type};

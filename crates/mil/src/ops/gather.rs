@@ -1,8 +1,8 @@
 //! Gathers.
 
-use super::infer::{fits, same, show, tensor};
+use super::infer::{InferContext, fits, same, show, tensor};
+use super::signature::{INDICES_16, INDICES_17, INT32, Literal, NUMBERS, OpDef, Param, bool_const, int_const, x_of};
 use super::tensor::SORTABLE;
-use super::{INDICES_16, INDICES_17, INT32, InferContext, Literal, NUMBERS, OpDef, Param, bool_const, int_const, x_of};
 use crate::error::MilError;
 use crate::opset::Opset;
 use crate::program::{Dim, Type};

@@ -1,7 +1,7 @@
 //! Products: `matmul`, `linear`, `einsum`, and attention.
 
-use super::infer::{fits, same, show, tensor};
-use super::{ALIKE, FLOATS, InferContext, Literal, NUMBERS, OpDef, Param, apart, bool_const, str_const, x_of};
+use super::infer::{InferContext, fits, same, show, tensor};
+use super::signature::{ALIKE, FLOATS, Literal, NUMBERS, OpDef, Param, apart, bool_const, str_const, x_of};
 use crate::error::MilError;
 use crate::opset::Opset;
 use crate::program::{DataType, Dim, Type};

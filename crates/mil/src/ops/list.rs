@@ -1,7 +1,7 @@
 //! Lists of tensors of one type.
 
-use super::infer::{MAX_RANK, agree, same, show, tensor};
-use super::{BASIC, INT32, InferContext, Literal, OpDef, Param, Takes, bool_const, str_const};
+use super::infer::{InferContext, MAX_RANK, agree, same, show, tensor};
+use super::signature::{BASIC, INT32, Literal, OpDef, Param, Takes, bool_const, str_const};
 use crate::error::MilError;
 use crate::program::{DataType, Dim, Type};
 

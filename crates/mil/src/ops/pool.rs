@@ -1,8 +1,8 @@
 //! Pooling over one to three spatial axes.
 
 use super::conv::window;
-use super::infer::{show, show_ints, tensor};
-use super::{FLOATS, InferContext, Literal, OpDef, Param, bool_const, int_const, str_const, x_of};
+use super::infer::{InferContext, show, show_ints, tensor};
+use super::signature::{FLOATS, Literal, OpDef, Param, bool_const, int_const, str_const, x_of};
 use crate::error::MilError;
 use crate::opset::Opset;
 use crate::program::{Dim, Type};

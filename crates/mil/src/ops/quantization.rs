@@ -1,8 +1,8 @@
 //! Affine quantization: `quantize`, `dequantize` and `constexpr_affine_dequantize` (attribute and
 //! argument form).
 
-use super::infer::{same, show, tensor};
-use super::{BYTES, FLOATS, InferContext, OpDef, Param, int_const, str_const};
+use super::infer::{InferContext, same, show, tensor};
+use super::signature::{BYTES, FLOATS, OpDef, Param, int_const, str_const};
 use crate::error::MilError;
 use crate::opset::Opset;
 use crate::program::{DataType, Dim, Type};

@@ -1,7 +1,7 @@
 //! Random tensors. Whether and how a seed fixes the numbers is up to the engine; -1 means any.
 
-use super::infer::tensor;
-use super::{FLOATS, INT32, InferContext, Literal, OpDef, Param, float_const, int_const, str_const, x_of};
+use super::infer::{InferContext, tensor};
+use super::signature::{FLOATS, INT32, Literal, OpDef, Param, float_const, int_const, str_const, x_of};
 use crate::error::MilError;
 use crate::program::{DataType, Dim, Type};
 

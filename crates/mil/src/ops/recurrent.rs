@@ -1,11 +1,11 @@
 //! Recurrent layers over x `[sequence, batch, input]`: the outputs of all steps (or the last), then
 //! the last states.
 
-use super::infer::{same, show};
-use super::{DataType, FLOATS, FP32, InferContext, Literal, OpDef, Param, bool_const, str_const};
+use super::infer::{InferContext, same, show};
+use super::signature::{FLOATS, FP32, Literal, OpDef, Param, bool_const, str_const};
 use crate::error::MilError;
 use crate::opset::Opset;
-use crate::program::{Dim, Type};
+use crate::program::{DataType, Dim, Type};
 
 const fn value(name: &'static str, accepts: &'static [DataType]) -> Param {
     Param::new(name, accepts).of("T")

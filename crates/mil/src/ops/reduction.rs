@@ -1,7 +1,7 @@
 //! Reductions over axes. `axes` absent means all; without `keep_dims` the reduced axes vanish.
 
-use super::infer::tensor;
-use super::{InferContext, Literal, NUMBERS, OpDef, Param, bool_const, int_const, str_const, x_of};
+use super::infer::{InferContext, tensor};
+use super::signature::{Literal, NUMBERS, OpDef, Param, bool_const, int_const, str_const, x_of};
 use crate::error::MilError;
 use crate::opset::Opset;
 use crate::program::{DataType, Dim, Type};

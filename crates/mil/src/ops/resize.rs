@@ -1,13 +1,12 @@
 //! Resizing, cropping and resampling of images: the last two axes are height and width.
 
-use super::infer::{same, show, tensor};
-use super::{
-    DataType, FLOATS, FP32, InferContext, Literal, NUMBERS, OpDef, Param, UINT32, bool_const, float_const, int_const,
-    str_const, x_of,
+use super::infer::{InferContext, same, show, tensor};
+use super::signature::{
+    FLOATS, FP32, Literal, NUMBERS, OpDef, Param, UINT32, bool_const, float_const, int_const, str_const, x_of,
 };
 use crate::error::MilError;
 use crate::opset::Opset;
-use crate::program::{Dim, Type};
+use crate::program::{DataType, Dim, Type};
 
 const X: Param = x_of(FLOATS);
 const SCALES: &[DataType] = &[DataType::Fp32, DataType::Int32];

@@ -1,8 +1,8 @@
 //! Scatters: the result has the type of `data`.
 
 use super::gather::{VALIDATE, fit_beside};
-use super::infer::{fits, show, tensor};
-use super::{INT32, InferContext, Literal, NUMBERS, OpDef, Param, int_const, str_const};
+use super::infer::{InferContext, fits, show, tensor};
+use super::signature::{INT32, Literal, NUMBERS, OpDef, Param, int_const, str_const};
 use crate::error::MilError;
 use crate::opset::Opset;
 use crate::program::{Dim, Type};

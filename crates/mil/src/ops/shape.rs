@@ -1,14 +1,14 @@
 //! Ops that arrange the same elements anew: reshape, transpose, concat, split, stack, squeeze,
 //! tile, pad.
 
-use super::infer::{MAX_RANK, MAX_RESULTS, same, show, show_ints, tensor};
-use super::{
-    ALIKE, BASIC, BOOL, COUNTS, DataType, FLOATS, INT32, InferContext, Literal, MOVABLE, OpDef, Param, bool_const,
-    float_const, int_const, str_const, x_of,
+use super::infer::{InferContext, MAX_RANK, MAX_RESULTS, same, show, show_ints, tensor};
+use super::signature::{
+    ALIKE, BASIC, BOOL, COUNTS, FLOATS, INT32, Literal, MOVABLE, OpDef, Param, bool_const, float_const, int_const,
+    str_const, x_of,
 };
 use crate::error::MilError;
 use crate::opset::Opset;
-use crate::program::{Dim, Type};
+use crate::program::{DataType, Dim, Type};
 
 const VALUES: Param = Param::new("values", ALIKE).of("T").variadic();
 const AXES: Param = int_const("axes");

@@ -1,7 +1,7 @@
 //! Slices: by size (with -1 for "to the end") and by index (strides and masks).
 
-use super::infer::{fits, same, show, tensor};
-use super::{BASIC, COUNTS, INT32, InferContext, MOVABLE, OpDef, Param, bool_const, int_const, x_of};
+use super::infer::{InferContext, fits, same, show, tensor};
+use super::signature::{BASIC, COUNTS, INT32, MOVABLE, OpDef, Param, bool_const, int_const, x_of};
 use crate::error::MilError;
 use crate::opset::Opset;
 use crate::program::{Dim, Type};

@@ -1,7 +1,7 @@
 //! Ops that move elements between axes in blocks.
 
-use super::infer::{show, tensor};
-use super::{FLOATS, InferContext, Literal, MOVABLE, NUMBERS, OpDef, Param, UINT32, int_const, x_of};
+use super::infer::{InferContext, show, tensor};
+use super::signature::{FLOATS, Literal, MOVABLE, NUMBERS, OpDef, Param, UINT32, int_const, x_of};
 use crate::error::MilError;
 use crate::opset::Opset;
 use crate::program::{Dim, Type};

@@ -1,8 +1,8 @@
 //! States: tensors that outlive an evaluation. `coreml_update_state` is how coremltools writes a
 //! `write_state` and the `read_state` after it.
 
-use super::infer::agree;
-use super::{InferContext, MOVABLE, OpDef, Param, Takes};
+use super::infer::{InferContext, agree};
+use super::signature::{MOVABLE, OpDef, Param, Takes};
 use crate::error::MilError;
 use crate::opset::Opset;
 use crate::program::Type;

@@ -1,14 +1,13 @@
 //! Ops on whole tensors: sorting, counting, filling, selecting.
 
 use super::elementwise::unary_rule;
-use super::infer::{MAX_EXTENT, same, show, tensor};
-use super::{
-    BASIC, COUNTS, DataType, FLOATS, INT32, InferContext, Literal, NUMBERS, OpDef, Param, bool_const, float_const,
-    int_const, str_const, x_of,
+use super::infer::{InferContext, MAX_EXTENT, same, show, tensor};
+use super::signature::{
+    BASIC, COUNTS, FLOATS, INT32, Literal, NUMBERS, OpDef, Param, bool_const, float_const, int_const, str_const, x_of,
 };
 use crate::error::MilError;
 use crate::opset::Opset;
-use crate::program::{Dim, Type};
+use crate::program::{DataType, Dim, Type};
 
 /// What `topk` and gathers take from iOS 17 on.
 pub(super) const SORTABLE: &[DataType] = &[
