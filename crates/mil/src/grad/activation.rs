@@ -1,8 +1,9 @@
 //! Activations and softmax.
 
 use super::elementwise::{gate, slope};
+use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::{GradError, Rule, Table};
+use super::rule::{Rule, Table};
 use crate::program::ValueId;
 
 pub(super) const RULES: Table = &[

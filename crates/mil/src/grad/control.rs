@@ -1,8 +1,9 @@
 //! Control flow, and the ops that no derivative passes.
 
+use super::error::GradError;
 use super::pullback::Pullback;
+use super::rule::{Rule, Table};
 use super::tape::reads;
-use super::{GradError, Rule, Table};
 use crate::program::{BlockId, ValueId};
 
 const LIST: Rule = Rule::No("lists carry no cotangents");

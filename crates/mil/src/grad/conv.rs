@@ -7,9 +7,10 @@
 //! coremltools refuse dilated convolutions by a weight that is computed; such a weight (or
 //! cotangent) gets its zeros written out.
 
-use super::expr::{int, ints};
+use super::constants::{int, ints};
+use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::{GradError, Rule, Table};
+use super::rule::{Rule, Table};
 use crate::program::{Constant, ValueId};
 
 pub(super) const RULES: Table = &[("conv", Rule::Vjp(conv)), ("conv_transpose", Rule::Vjp(conv_transpose))];

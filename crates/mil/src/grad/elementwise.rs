@@ -1,7 +1,8 @@
 //! Arithmetic of one, two or three operands, casts and copies.
 
+use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::{GradError, Rule, Table};
+use super::rule::{Rule, Table};
 use crate::program::ValueId;
 
 const STEPS: Rule = Rule::Zero("is constant between its steps");

@@ -1,19 +1,10 @@
 //! The arithmetic that rules are written in: MIL ops added to the backward program, named after the
 //! op they belong to.
 
-use super::GradError;
+use super::constants::{ints, zeros};
+use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::tape;
 use crate::program::{Arg, Constant, DataType, ValueId};
-
-/// An extent as MIL's shapes have it; extents above are refused by the registry.
-pub(super) fn int(n: usize) -> i32 {
-    i32::try_from(n).unwrap_or(i32::MAX)
-}
-
-pub(super) fn ints(values: &[usize]) -> Constant {
-    Constant::int32s(&values.iter().map(|&n| int(n)).collect::<Vec<_>>())
-}
 
 /// Any op.
 impl Pullback<'_, '_> {
@@ -47,7 +38,7 @@ impl Pullback<'_, '_> {
 
     pub(super) fn zeros_like(&mut self, like: ValueId, shape: &[usize]) -> Expr {
         let dtype = self.dtype(like).unwrap_or(DataType::Fp32);
-        Ok(tape::zeros(&mut self.tape.b, &self.name, dtype, shape)?)
+        Ok(zeros(&mut self.tape.b, &self.name, dtype, shape)?)
     }
 }
 

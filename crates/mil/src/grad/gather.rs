@@ -3,9 +3,10 @@
 //! Where a scatter overwrites, its indices must be distinct: which of two updates of one place
 //! stays is not defined.
 
-use super::expr::int;
+use super::constants::int;
+use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::{GradError, Rule, Table};
+use super::rule::{Rule, Table};
 use crate::program::{Constant, DataType, ValueId};
 
 pub(super) const RULES: Table = &[

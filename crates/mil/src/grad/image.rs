@@ -4,8 +4,9 @@
 //!
 //! Where the grid points lie: coremltools 9.0, `resize_bilinear`, `upsample_bilinear`.
 
+use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::{GradError, Rule, Table};
+use super::rule::{Rule, Table};
 use crate::program::ValueId;
 
 const BY_COORDINATES: Rule = Rule::No("samples at computed coordinates");

@@ -1,6 +1,6 @@
 //! A constant made an input.
 
-use super::GradError;
+use super::error::GradError;
 use crate::build::Builder;
 use crate::error::MilError;
 use crate::ops;

@@ -23,9 +23,11 @@
 //! program has fp16 cotangents, and the caller scales them.
 
 mod activation;
+mod constants;
 mod control;
 mod conv;
 mod elementwise;
+mod error;
 mod expr;
 mod gather;
 mod image;
@@ -35,18 +37,19 @@ mod pool;
 mod product;
 mod pullback;
 mod reduction;
+mod rule;
 mod shape;
 mod slice;
 mod tape;
 
+pub use error::GradError;
 pub use lift::lift_constant;
 
 use std::collections::{HashMap, HashSet};
 
-use crate::error::MilError;
 use crate::opset::Opset;
-use crate::program::{Function, Program, Type, ValueDef, ValueId};
-use pullback::Pullback;
+use crate::program::{Function, Program, Type, ValueId};
+use rule::{Rule, Table};
 use tape::Tape;
 
 /// Options of [`vjp`].
@@ -62,40 +65,6 @@ pub struct VjpOptions {
     pub prune_inputs: bool,
 }
 
-/// Why there is no backward program.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GradError {
-    /// The program has no such function.
-    #[error("no function `{name}`")]
-    Function {
-        /// As asked.
-        name: String,
-    },
-    /// A chosen output, input or tap is none that can be chosen.
-    #[error("value `{name}`: {reason}")]
-    Value {
-        /// As asked.
-        name: String,
-        /// Why.
-        reason: String,
-    },
-    /// A cotangent reaches an op that has no rule, or a use of it that has none; or the backward
-    /// program would have to compute an op again that cannot be.
-    #[error("op `{op}` (`{value}`): {reason}")]
-    Op {
-        /// Its MIL name.
-        op: String,
-        /// The name of its first result.
-        value: String,
-        /// Why.
-        reason: String,
-    },
-    /// The source program is wrong, or a rule needs an op that its opset does not have.
-    #[error(transparent)]
-    Mil(#[from] MilError),
-}
-
 /// What can be said of the derivative of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -108,19 +77,6 @@ pub enum Support {
     /// It has no rule, and why.
     No(&'static str),
 }
-
-/// A rule's function.
-type Vjp = fn(&mut Pullback<'_, '_>) -> Result<(), GradError>;
-
-/// What a table says of an op.
-#[derive(Clone, Copy)]
-enum Rule {
-    Vjp(Vjp),
-    Zero(&'static str),
-    No(&'static str),
-}
-
-type Table = &'static [(&'static str, Rule)];
 
 const FAMILIES: &[Table] = &[
     elementwise::RULES,
@@ -207,7 +163,7 @@ impl Choice<'_> {
     /// The backward program with these of the original inputs.
     fn build(&self, parameters: &[ValueId]) -> Result<Program, GradError> {
         let (program, source) = (self.program, self.source);
-        let mut tape = Tape::new(source, &program.weights, self.opset, &self.inputs);
+        let mut tape = Tape::new(source, &program.weights, self.opset, &self.inputs, rule);
         let taps = self.taps.iter().filter(|t| !source.inputs.contains(t));
         for &input in parameters.iter().chain(taps) {
             let value = source.value(input);
@@ -279,14 +235,6 @@ fn chosen_of(
         found.push(id);
     }
     Ok(found)
-}
-
-/// The op that defines a value, if one does.
-fn producer(source: &Function, value: ValueId) -> Option<&crate::program::Op> {
-    match source.value(value).def {
-        ValueDef::Op(op, _) => Some(source.op(op)),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Normalizations. Mean and deviation are computed again from `x`.
 
+use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::{GradError, Rule, Table};
+use super::rule::{Rule, Table};
 use crate::program::ValueId;
 
 pub(super) const RULES: Table = &[

@@ -1,8 +1,9 @@
 //! Pools. Each channel is a batch of its own, so that one convolution serves all.
 
 use super::conv::{Map, map, short_to_long};
+use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::{GradError, Rule, Table};
+use super::rule::{Rule, Table};
 use crate::program::{DataType, ValueId};
 
 pub(super) const RULES: Table =
@@ -114,7 +115,7 @@ fn max_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         [
             ("x", long.into()),
             ("weight", places.into()),
-            ("strides", super::expr::ints(&pool.map.strides).into()),
+            ("strides", super::constants::ints(&pool.map.strides).into()),
             ("pad_type", crate::program::Constant::string("valid").into()),
         ],
     )?;

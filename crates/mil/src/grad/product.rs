@@ -1,8 +1,9 @@
 //! `matmul`, `linear`, `einsum`, attention.
 
 use super::activation::softmax_vjp;
+use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::{GradError, Rule, Table};
+use super::rule::{Rule, Table};
 use crate::program::{Constant, DataType, ValueId};
 
 pub(super) const RULES: Table = &[

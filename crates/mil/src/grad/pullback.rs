@@ -1,7 +1,7 @@
 //! What a rule sees: one op, its operands and results as values of the backward program, the
 //! cotangents of its results.
 
-use super::GradError;
+use super::error::GradError;
 use super::tape::{Tape, refusal};
 use crate::ops::{self, InferContext, Presence};
 use crate::opset::Opset;

@@ -1,8 +1,9 @@
 //! Reductions over axes.
 
-use super::expr::int;
+use super::constants::int;
+use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::{GradError, Rule, Table};
+use super::rule::{Rule, Table};
 use crate::program::{Constant, DataType, ValueId};
 
 const PLACES: Rule = Rule::Zero("gives places");

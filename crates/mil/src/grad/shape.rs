@@ -1,7 +1,8 @@
 //! Ops that arrange, repeat or join the same elements.
 
+use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::{GradError, Rule, Table};
+use super::rule::{Rule, Table};
 use crate::program::{Constant, ValueId};
 
 pub(super) const RULES: Table = &[

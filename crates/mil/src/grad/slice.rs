@@ -3,8 +3,9 @@
 //! A slice whose place is known becomes padding. One whose place is known only when the program
 //! runs is written into zeros with `slice_update`, which opset ios18 brings.
 
+use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::{GradError, Rule, Table};
+use super::rule::{Rule, Table};
 use crate::opset::Opset;
 use crate::program::{Arg, Constant, ValueId};
 
@@ -20,7 +21,7 @@ fn slice_by_size(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     if p.c.constant("begin").is_none() {
         let begin = p.x("begin")?;
         let begin = p.cast(begin, crate::program::DataType::Int32)?;
-        let size = p.constant(super::expr::ints(&sizes))?;
+        let size = p.constant(super::constants::ints(&sizes))?;
         let end = p.add(begin, size)?;
         let dx = update(p, &shape, d, &[("begin", begin.into()), ("end", end.into())])?;
         return p.give("x", dx);
@@ -132,7 +133,7 @@ fn sliding_windows(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let stride = i32::try_from(p.c.int("stride")?).unwrap_or(1);
     let (count, size) = (windows[axis], windows[axis + 1]);
     let indices: Vec<i32> = (0..count * size)
-        .map(|n| super::expr::int(n / size).saturating_mul(stride).saturating_add(super::expr::int(n % size)))
+        .map(|n| super::constants::int(n / size).saturating_mul(stride).saturating_add(super::constants::int(n % size)))
         .collect();
     let indices = Constant::raw(crate::program::DataType::Int32, &[count, size], bytemuck::cast_slice(&indices));
     let indices = p.constant(indices)?;

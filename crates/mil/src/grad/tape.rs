@@ -4,11 +4,13 @@
 //! Forward values are copied on demand, operands first, without recursion: a chain may be as long
 //! as a program.
 
+use super::constants::zeros;
+use super::error::GradError;
 use super::pullback::Pullback;
-use super::{GradError, Rule, producer, rule};
+use super::rule::{Lookup, Rule};
 use crate::build::Builder;
 use crate::opset::Opset;
-use crate::program::{Constant, DataType, Function, Op, OpId, Type, ValueId};
+use crate::program::{DataType, Function, Op, OpId, Type, ValueDef, ValueId};
 use crate::weights::Weights;
 
 /// A tensor of fp16 or fp32: what carries a cotangent.
@@ -20,6 +22,8 @@ pub(super) struct Tape<'s> {
     pub(super) source: &'s Function,
     pub(super) weights: &'s Weights,
     pub(super) opset: Opset,
+    /// The tables of rules.
+    rules: Lookup,
     pub(super) b: Builder,
     /// Values of the backward program, by value of the source.
     forward: Vec<Option<ValueId>>,
@@ -32,14 +36,20 @@ pub(super) struct Tape<'s> {
 }
 
 impl<'s> Tape<'s> {
-    pub(super) fn new(source: &'s Function, weights: &'s Weights, opset: Opset, inputs: &[ValueId]) -> Tape<'s> {
+    pub(super) fn new(
+        source: &'s Function,
+        weights: &'s Weights,
+        opset: Opset,
+        inputs: &[ValueId],
+        rules: Lookup,
+    ) -> Tape<'s> {
         let count = source.values.len();
         let mut active = vec![false; count];
         inputs.iter().for_each(|v| active[v.index()] = true);
-        spread(source, &source.body().ops, &mut active);
+        spread(source, &source.body().ops, rules, &mut active);
         let b = Builder::over(&source.name, source.opset_tag(), weights.clone());
         let (forward, adjoint) = (vec![None; count], vec![None; count]);
-        Tape { source, weights, opset, b, forward, copied: Vec::new(), adjoint, active }
+        Tape { source, weights, opset, rules, b, forward, copied: Vec::new(), adjoint, active }
     }
 
     pub(super) fn is_active(&self, value: ValueId) -> bool {
@@ -145,7 +155,7 @@ impl<'s> Tape<'s> {
             if !reached || !reads(source, op).iter().any(|v| self.is_active(*v)) {
                 continue;
             }
-            match rule(&op.name) {
+            match (self.rules)(&op.name) {
                 Rule::Zero(_) => {}
                 Rule::No(reason) => return Err(refusal(source, op, reason.into())),
                 Rule::Vjp(vjp) => {
@@ -158,25 +168,17 @@ impl<'s> Tape<'s> {
     }
 }
 
-/// Zeros: written out when they are few, an op `fill` otherwise.
-pub(super) fn zeros(
-    b: &mut Builder,
-    name: &str,
-    dtype: DataType,
-    shape: &[usize],
-) -> Result<ValueId, crate::error::MilError> {
-    const FEW: usize = 4096;
-    if let Some(bytes) = Type::tensor(dtype, shape).bytes().filter(|&n| n <= FEW) {
-        return b.constant(name, Constant::raw(dtype, shape, &vec![0; bytes]));
-    }
-    let extents: Vec<i32> = shape.iter().map(|&n| super::expr::int(n)).collect();
-    let zero = if dtype == DataType::Fp16 { Constant::fp16(0.0) } else { Constant::fp32(0.0) };
-    b.op("fill", name, [("shape", Constant::int32s(&extents).into()), ("value", zero.into())])
-}
-
 pub(super) fn refusal(source: &Function, op: &Op, reason: String) -> GradError {
     let value = op.outputs.first().map_or(String::new(), |v| source.value(*v).name.clone());
     GradError::Op { op: op.name.clone(), value, reason }
+}
+
+/// The op that defines a value, if one does.
+fn producer(source: &Function, value: ValueId) -> Option<&Op> {
+    match source.value(value).def {
+        ValueDef::Op(op, _) => Some(source.op(op)),
+        _ => None,
+    }
 }
 
 /// What an op reads from outside of itself: operands, and captures of its blocks.
@@ -204,17 +206,17 @@ pub(super) fn reads(source: &Function, op: &Op) -> Vec<ValueId> {
 }
 
 /// Marks what the marked values reach, in these ops and the blocks inside of them.
-fn spread(source: &Function, ops: &[OpId], active: &mut [bool]) {
+fn spread(source: &Function, ops: &[OpId], rules: Lookup, active: &mut [bool]) {
     for &id in ops {
         let op = source.op(id);
-        if matches!(rule(&op.name), Rule::Zero(_)) {
+        if matches!(rules(&op.name), Rule::Zero(_)) {
             continue;
         }
         let reached = reads(source, op).iter().any(|v| active[v.index()]);
         for &block in &op.blocks {
             let block = source.block(block);
             block.inputs.iter().for_each(|v| active[v.index()] |= reached && is_float(&source.value(*v).ty));
-            spread(source, &block.ops, active);
+            spread(source, &block.ops, rules, active);
         }
         if reached {
             op.outputs.iter().for_each(|v| active[v.index()] |= is_float(&source.value(*v).ty));

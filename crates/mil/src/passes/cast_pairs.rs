@@ -8,7 +8,7 @@
 
 use super::cursor::Cursor;
 use super::draft::Draft;
-use super::{Context, Exactness, Pass};
+use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
 use crate::program::{Constant, DataType};
 

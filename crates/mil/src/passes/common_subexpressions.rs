@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::cursor::Cursor;
 use super::draft::Draft;
-use super::{Context, Exactness, Pass};
+use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
 use crate::ops;
 use crate::program::{Arg, BlockId, Constant, Op, OpId, Payload, Type};

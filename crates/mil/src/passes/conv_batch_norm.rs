@@ -10,8 +10,8 @@
 use super::compute::Compute;
 use super::cursor::Cursor;
 use super::draft::Draft;
+use super::pass::{Context, Exactness, Pass};
 use super::product::epsilon;
-use super::{Context, Exactness, Pass};
 use crate::error::MilError;
 use crate::program::{Arg, Constant, DataType, Op, ValueId};
 

@@ -11,7 +11,7 @@
 use super::compute::{Compute, reshaped};
 use super::cursor::Cursor;
 use super::draft::Draft;
-use super::{Context, Exactness, Pass};
+use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
 use crate::program::{Arg, Constant, DataType};
 

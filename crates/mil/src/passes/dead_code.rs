@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::draft::Draft;
-use super::{Context, Exactness, Pass};
+use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
 
 pub(super) const PASS: Pass = Pass {

@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::dead_code::drop_weights;
 use super::draft::Draft;
-use super::{Context, Exactness, Pass};
+use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
 use crate::weights::WeightId;
 

@@ -27,6 +27,7 @@ mod draft;
 mod identity;
 mod linear_to_conv;
 mod moves;
+mod pass;
 mod pipeline;
 mod product;
 mod recognize_gelu;
@@ -37,55 +38,8 @@ mod rms_norm;
 mod transposes;
 mod uniform_outputs;
 
-pub use pipeline::{Options, PaddedOutput, Pipeline, Report, Step};
-
-use crate::error::MilError;
-use crate::eval::Evaluate;
-use draft::Draft;
-
-/// What a pass promises about the results of the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exactness {
-    /// The same bits.
-    Bits,
-    /// The same in exact arithmetic, rounded elsewhere: the pass's documentation says where.
-    Rounding,
-    /// Outputs with more elements; those that were there have the same bits.
-    Padded,
-}
-
-/// A pass. Compared by name.
-#[derive(Clone, Copy)]
-pub struct Pass {
-    /// Its name: what a command line says.
-    pub name: &'static str,
-    /// What it does, in a line.
-    pub doc: &'static str,
-    /// Its promise.
-    pub exactness: Exactness,
-    /// Running it again, after others, may find more.
-    repeats: bool,
-    run: fn(&mut Draft, &mut Context<'_>) -> Result<usize, MilError>,
-}
-
-impl std::fmt::Debug for Pass {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pass").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl PartialEq for Pass {
-    fn eq(&self, other: &Pass) -> bool {
-        self.name == other.name
-    }
-}
-
-/// What a pass is given besides the program.
-struct Context<'a> {
-    evaluate: &'a dyn Evaluate,
-    options: &'a Options,
-    padded: Vec<PaddedOutput>,
-}
+pub use pass::{Exactness, Options, PaddedOutput, Pass};
+pub use pipeline::{Pipeline, Report, Step};
 
 const PASSES: &[Pass] = &[
     identity::PASS,

@@ -1,7 +1,8 @@
 //! Passes in order, to a fixed point, with a report.
 
 use super::draft::Draft;
-use super::{Context, Exactness, Pass, all, find};
+use super::pass::{Context, Exactness, Options, PaddedOutput, Pass};
+use super::{all, find};
 use crate::error::MilError;
 use crate::eval::Evaluate;
 use crate::program::Program;
@@ -10,22 +11,6 @@ use crate::program::Program;
 /// one pass uncovered be used by those before it; programs as people write them are done after two
 /// or three.
 const ROUNDS: usize = 8;
-
-/// Limits of passes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Options {
-    /// `constexpr_*` ops are folded too: compressed weights become plain ones.
-    pub fold_constexpr: bool,
-    /// A folded constant may have so many bytes, or as many as the constants it is computed from.
-    pub fold_bytes: usize,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { fold_constexpr: false, fold_bytes: 1024 }
-    }
-}
 
 /// Passes that run one after the other.
 #[derive(Clone, Debug, Default)]
@@ -56,24 +41,6 @@ pub struct Step {
     pub pass: &'static str,
     /// How many places it changed.
     pub changes: usize,
-}
-
-/// An output that `uniform_outputs` made larger. What was there lies at the start of `axis`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PaddedOutput {
-    /// The function.
-    pub function: String,
-    /// The opset of the body.
-    pub opset: String,
-    /// The output.
-    pub output: String,
-    /// The axis that grew.
-    pub axis: usize,
-    /// The true extents.
-    pub from: Vec<usize>,
-    /// The extents now.
-    pub to: Vec<usize>,
 }
 
 impl Report {

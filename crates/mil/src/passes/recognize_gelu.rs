@@ -13,8 +13,8 @@
 
 use super::cursor::Cursor;
 use super::draft::Draft;
+use super::pass::{Context, Exactness, Pass};
 use super::product::{near, plus, product};
-use super::{Context, Exactness, Pass};
 use crate::error::MilError;
 use crate::program::{Constant, ValueId};
 

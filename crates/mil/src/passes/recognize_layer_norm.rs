@@ -11,8 +11,8 @@
 use super::compute::reshaped;
 use super::cursor::Cursor;
 use super::draft::Draft;
+use super::pass::{Context, Exactness, Pass};
 use super::product::{epsilon, mean, normalized};
-use super::{Context, Exactness, Pass};
 use crate::error::MilError;
 use crate::program::{Arg, Constant, ValueId};
 

@@ -6,7 +6,7 @@
 
 use super::cursor::Cursor;
 use super::draft::Draft;
-use super::{Context, Exactness, Pass};
+use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
 
 pub(super) const PASS: Pass = Pass {

@@ -7,7 +7,7 @@
 use super::cursor::Cursor;
 use super::draft::Draft;
 use super::moves::reshape;
-use super::{Context, Exactness, Pass};
+use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
 use crate::program::Constant;
 

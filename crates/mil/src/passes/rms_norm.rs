@@ -13,9 +13,9 @@
 
 use super::cursor::Cursor;
 use super::draft::Draft;
+use super::pass::{Context, Exactness, Pass};
 use super::product::normalized;
 use super::recognize_layer_norm::centered;
-use super::{Context, Exactness, Pass};
 use crate::error::MilError;
 use crate::program::Constant;
 

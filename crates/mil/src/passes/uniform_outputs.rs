@@ -11,7 +11,7 @@
 
 use super::cursor::Cursor;
 use super::draft::{Draft, FunctionDraft};
-use super::{Context, Exactness, PaddedOutput, Pass};
+use super::pass::{Context, Exactness, PaddedOutput, Pass};
 use crate::error::MilError;
 use crate::opset::OpsetTag;
 use crate::program::{BlockId, Constant, ValueId};

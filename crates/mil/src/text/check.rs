@@ -3,8 +3,8 @@
 use ferrane_diag::{Diagnostic, Diagnostics, Severity, Span, nearest};
 
 use super::function::Named;
-use super::parse::{Missing, Types};
-use super::reader::Reader;
+use super::options::{Missing, Types};
+use super::reader::{Doubt, Reader};
 use super::statement::Places;
 use crate::codes;
 use crate::error::MilError;
@@ -12,12 +12,6 @@ use crate::ops::{self, InferContext, OpDef, Presence};
 use crate::opset::Opset;
 use crate::program::{Arg, Constant, Dim, Op, Payload, Type, ValueDef, ValueId};
 use crate::verify::check_op;
-
-/// Results that are declared wider than their op gives them, and what is told of it.
-pub(super) struct Doubt {
-    types: Vec<(ValueId, Type)>,
-    told: Diagnostic,
-}
 
 impl<'a> Reader<'a> {
     /// Compares an op that was read without mistakes with the registry. Ops that are not in it are

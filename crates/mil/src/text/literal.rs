@@ -6,7 +6,7 @@ use ferrane_diag::{Diagnostic, Span};
 
 use super::lex::{Kind, unquote};
 use super::number;
-use super::parse::Missing;
+use super::options::Missing;
 use super::reader::{Read, Reader, Stop};
 use crate::codes;
 use crate::program::{Constant, DataType, Dialect, Dim, Payload, Type};

@@ -38,11 +38,13 @@ mod function;
 mod lex;
 mod literal;
 mod number;
+mod options;
 mod parse;
 mod print;
 mod reader;
 mod statement;
 
 pub use convert::convert;
-pub use parse::{Missing, Options, Parsed, Types, parse, parse_with};
+pub use options::{Missing, Options, Types};
+pub use parse::{Parsed, parse, parse_with};
 pub use print::print;

@@ -10,9 +10,8 @@ use std::collections::{HashMap, HashSet};
 
 use ferrane_diag::{Code, Diagnostic, Diagnostics, Span, nearest};
 
-use super::check::Doubt;
 use super::lex::{Kind, Lexer, Token};
-use super::parse::Options;
+use super::options::Options;
 use crate::codes;
 use crate::opset::Opset;
 use crate::program::{Function, Type, Value, ValueDef, ValueId};
@@ -43,6 +42,12 @@ struct Unbound<'a> {
     name: &'a str,
     span: Span,
     suggestion: Option<String>,
+}
+
+/// Results that are declared wider than their op gives them, and what is told of it.
+pub(super) struct Doubt {
+    pub(super) types: Vec<(ValueId, Type)>,
+    pub(super) told: Diagnostic,
 }
 
 pub(super) struct Reader<'a> {
