@@ -22,6 +22,7 @@
 //! | `view`, `error` | strided views, refusals |
 //! | `drive` | cutting into chunks, blocks and tasks |
 //! | `pack`, `halves`, `tile`, `skinny`, `finish` | the kernels, over any instruction set |
+//! | `vector` | what the kernels need of an instruction set |
 //! | `isa` | instruction sets and their tables of kernels |
 
 use half::f16;
@@ -40,11 +41,14 @@ mod pack;
 mod scratch;
 mod skinny;
 mod tile;
+mod vector;
 mod view;
 use drive::Product;
 pub use error::GemmError;
 use finish::{Finish, Place, Store};
-use isa::{Factor, Kernels, Kind};
+use isa::Kernels;
+use vector::{Factor, Kind};
+use view::Grid;
 pub use view::{View, ViewMut};
 
 #[cfg(test)]
@@ -209,7 +213,7 @@ fn run(
     if job.m == 0 || job.n == 0 {
         return Ok(());
     }
-    let parallel = if m.min(n) <= isa::SKINNY { PARALLEL_SKINNY } else { PARALLEL_PRODUCT };
+    let parallel = if m.min(n) <= skinny::SKINNY { PARALLEL_SKINNY } else { PARALLEL_PRODUCT };
     let side_by_side = batch.len() > 1
         && work < SMALL_ITEM
         && work.saturating_mul(batch.len()) >= parallel
@@ -297,42 +301,6 @@ impl Output<'_> {
     }
 }
 
-/// Shape and strides of a view. With a negative stride, element (0, 0) is not the lowest in memory;
-/// `origin` is where it lies.
-#[derive(Clone, Copy, Debug)]
-struct Grid {
-    rows: usize,
-    cols: usize,
-    row_stride: isize,
-    col_stride: isize,
-}
-
-impl Grid {
-    /// Index of element (0, 0) of a view whose lowest element is at `offset`.
-    fn origin(&self, offset: usize) -> usize {
-        if self.rows == 0 || self.cols == 0 {
-            return offset;
-        }
-        let back = |count: usize, stride: isize| if stride < 0 { (count - 1) * stride.unsigned_abs() } else { 0 };
-        offset + back(self.rows, self.row_stride) + back(self.cols, self.col_stride)
-    }
-
-    /// Whether consecutive columns lie closer together than consecutive rows.
-    fn row_major(&self) -> bool {
-        self.rows <= 1 || (self.cols > 1 && self.col_stride.unsigned_abs() <= self.row_stride.unsigned_abs())
-    }
-
-    /// The lines along the closer dimension: (lines, stride between lines, elements of a line,
-    /// stride in a line).
-    fn lines(&self) -> (usize, isize, usize, isize) {
-        if self.row_major() {
-            (self.rows, self.row_stride, self.cols, self.col_stride)
-        } else {
-            (self.cols, self.col_stride, self.rows, self.row_stride)
-        }
-    }
-}
-
 /// The output with its borrow turned into an address, so that several threads can fill disjoint
 /// parts.
 struct Target {
@@ -345,21 +313,6 @@ struct Target {
 unsafe impl Send for Target {}
 // SAFETY: as above.
 unsafe impl Sync for Target {}
-
-/// An address that may cross threads; who sends it argues why.
-#[derive(Clone, Copy)]
-struct Address<T>(*mut T);
-// SAFETY: a bare address; every use is argued where it happens.
-unsafe impl<T> Send for Address<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Address<T> {}
-
-impl<T> Address<T> {
-    /// The address; a method, so that closures capture the whole wrapper.
-    fn get(self) -> *mut T {
-        self.0
-    }
-}
 
 /// One call's parameters, checked.
 struct Job<'a> {

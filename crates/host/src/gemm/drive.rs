@@ -8,13 +8,14 @@
 
 use std::ops::Range;
 
+use super::error::GemmError;
 use super::finish::{Finish, Place};
-use super::isa::{Factor, Kernels, Kind, Pack, SKINNY};
-use super::pack::Ahead;
+use super::isa::Kernels;
+use super::pack::{Ahead, Pack};
 use super::scratch::with_scratch;
-use super::skinny::{Dot, Stream};
+use super::skinny::{Dot, SKINNY, Stream};
 use super::tile::Block;
-use super::{Address, GemmError};
+use super::vector::{Factor, Kind};
 use crate::pool;
 
 /// The most steps of depth of one block: a panel of columns of that depth stays near the registers.
@@ -260,6 +261,21 @@ fn height(kernels: &Kernels, m: usize) -> usize {
 /// columns.
 fn near(height: usize, block: usize) -> usize {
     (NEAR / (height * block.max(1))).max(1)
+}
+
+/// An address that may cross threads; who sends it argues why.
+#[derive(Clone, Copy)]
+struct Address<T>(*mut T);
+// SAFETY: a bare address; every use is argued where it happens.
+unsafe impl<T> Send for Address<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Address<T> {}
+
+impl<T> Address<T> {
+    /// The address; a method, so that closures capture the whole wrapper.
+    fn get(self) -> *mut T {
+        self.0
+    }
 }
 
 /// Lines of a factor that are packed.

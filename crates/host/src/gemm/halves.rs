@@ -6,8 +6,8 @@
 
 use half::f16;
 
-use super::isa::{Pack, Simd};
-use super::pack::{ABREAST, panel, source};
+use super::pack::{ABREAST, Pack, panel, source};
+use super::vector::Simd;
 
 /// Lines that are transposed at once.
 const LINES: usize = 16;

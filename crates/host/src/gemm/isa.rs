@@ -1,7 +1,7 @@
 //! The instruction sets: what the kernels need of vectors, and one table of compiled kernels for
 //! each set.
 //!
-//! A kernel is written once, over [`Simd`], and inlined into functions that are compiled for one
+//! A kernel is written once, over [`Simd`](super::vector::Simd), and inlined into functions that are compiled for one
 //! set's features; the table of the best set of this processor is found at run time ([`best`]).
 //! What a set decides is the width of its vectors and the tile of results that its registers hold:
 //!
@@ -14,10 +14,9 @@
 //!
 //! The portable set multiplies and adds in two roundings, the others in one.
 
-use half::f16;
-
+use super::pack::{Ahead, Pack};
 use super::skinny::{Dot, Stream};
-use super::tile::{Block, Spot};
+use super::tile::{Block, Spot, Tile};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -26,199 +25,6 @@ mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
-
-/// The most rows of the small factor that go to the kernels of [`super::skinny`].
-pub(super) const SKINNY: usize = 8;
-
-/// Vectors of one instruction set.
-///
-/// # Safety
-/// Of every function here: the processor has the set, and an address is good for what is named:
-/// `LANES` elements, or the given count of them.
-pub(super) trait Simd: Copy {
-    /// A vector of fp32.
-    type V: Copy;
-    /// `LANES` vectors.
-    type Rows: Copy + AsRef<[Self::V]> + AsMut<[Self::V]>;
-    /// Values of a vector.
-    const LANES: usize;
-
-    unsafe fn splat(x: f32) -> Self::V;
-    /// `LANES` vectors of zeros.
-    unsafe fn zeros() -> Self::Rows;
-    unsafe fn load(from: *const f32) -> Self::V;
-    unsafe fn store(to: *mut f32, v: Self::V);
-    /// Widens fp16.
-    unsafe fn load_f16(from: *const f16) -> Self::V;
-    /// Widens signed bytes.
-    unsafe fn load_i8(from: *const i8) -> Self::V;
-    /// Rounds to nearest even.
-    unsafe fn store_f16(to: *mut f16, v: Self::V);
-    /// Rounds each value to the nearest fp16 and widens it again.
-    unsafe fn round(v: Self::V) -> Self::V;
-    unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
-    unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
-    /// `a · b + c`, in one rounding where the set can.
-    unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// The sum of the values, in an order that the set fixes.
-    unsafe fn sum(v: Self::V) -> f32;
-    /// Vector `i` of the result holds value `i` of each vector.
-    unsafe fn transpose(rows: Self::Rows) -> Self::Rows;
-
-    /// The first `n` values, zeros behind them. `n` is at most `LANES`.
-    #[inline(always)]
-    unsafe fn load_part(from: *const f32, n: usize) -> Self::V {
-        let mut all = [0f32; 16];
-        // SAFETY: `n` elements are readable, and there is room for 16.
-        unsafe {
-            std::ptr::copy_nonoverlapping(from, all.as_mut_ptr(), n);
-            Self::load(all.as_ptr())
-        }
-    }
-
-    /// As [`Simd::load_part`], of fp16.
-    #[inline(always)]
-    unsafe fn load_f16_part(from: *const f16, n: usize) -> Self::V {
-        let mut all = [f16::ZERO; 16];
-        // SAFETY: as above.
-        unsafe {
-            std::ptr::copy_nonoverlapping(from, all.as_mut_ptr(), n);
-            Self::load_f16(all.as_ptr())
-        }
-    }
-
-    /// As [`Simd::load_part`], of signed bytes.
-    #[inline(always)]
-    unsafe fn load_i8_part(from: *const i8, n: usize) -> Self::V {
-        let mut all = [0i8; 16];
-        // SAFETY: as above.
-        unsafe {
-            std::ptr::copy_nonoverlapping(from, all.as_mut_ptr(), n);
-            Self::load_i8(all.as_ptr())
-        }
-    }
-
-    /// Stores the first `n` values. `n` is at most `LANES`.
-    #[inline(always)]
-    unsafe fn store_part(to: *mut f32, v: Self::V, n: usize) {
-        let mut all = [0f32; 16];
-        // SAFETY: there is room for 16, and `n` elements are writable.
-        unsafe {
-            Self::store(all.as_mut_ptr(), v);
-            std::ptr::copy_nonoverlapping(all.as_ptr(), to, n);
-        }
-    }
-
-    /// Asks for the line of memory at an address, which need not be readable.
-    #[inline(always)]
-    unsafe fn prefetch(_: *const u8) {}
-
-    /// Adds `a[i] · row` to row `i` of a tile: one step of depth.
-    #[inline(always)]
-    unsafe fn step<const M: usize, const N: usize>(tile: &mut [[Self::V; N]; M], a: *const f32, row: [Self::V; N]) {
-        for i in 0..M {
-            // SAFETY: `a` is good for `M` elements.
-            unsafe {
-                let x = Self::splat(*a.add(i));
-                for j in 0..N {
-                    tile[i][j] = Self::fma(x, row[j], tile[i][j]);
-                }
-            }
-        }
-    }
-}
-
-/// An element of a factor.
-///
-/// # Safety
-/// As of [`Simd`].
-pub(super) trait Element: Copy {
-    unsafe fn load<S: Simd>(from: *const Self) -> S::V;
-    unsafe fn load_part<S: Simd>(from: *const Self, n: usize) -> S::V;
-}
-
-macro_rules! element {
-    ($type:ty, $load:ident, $part:ident) => {
-        impl Element for $type {
-            #[inline(always)]
-            unsafe fn load<S: Simd>(from: *const Self) -> S::V {
-                // SAFETY: the caller's promise.
-                unsafe { S::$load(from) }
-            }
-            #[inline(always)]
-            unsafe fn load_part<S: Simd>(from: *const Self, n: usize) -> S::V {
-                // SAFETY: the caller's promise.
-                unsafe { S::$part(from, n) }
-            }
-        }
-    };
-}
-element!(f32, load, load_part);
-element!(f16, load_f16, load_f16_part);
-element!(i8, load_i8, load_i8_part);
-
-/// The type of a factor's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    F32,
-    F16,
-    I8,
-}
-
-/// A factor as the kernels read it: lines (rows of the left factor, columns of the right one) of
-/// elements along the depth of the product. The address is that of the first element of the first
-/// line; strides are in elements.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Factor {
-    pub address: *const u8,
-    pub kind: Kind,
-    /// From one line to the next.
-    pub line: isize,
-    /// From one element of a line to the next.
-    pub depth: isize,
-}
-
-// SAFETY: the address comes from a shared borrow that outlives the product; it is only read.
-unsafe impl Send for Factor {}
-// SAFETY: as above.
-unsafe impl Sync for Factor {}
-
-impl Factor {
-    /// Bytes of an element.
-    pub fn size(&self) -> usize {
-        match self.kind {
-            Kind::F32 => 4,
-            Kind::F16 => 2,
-            Kind::I8 => 1,
-        }
-    }
-
-    /// The address of element `p` of line `i`.
-    pub fn at(&self, i: usize, p: usize) -> *const u8 {
-        let elements = (i as isize).wrapping_mul(self.line).wrapping_add((p as isize).wrapping_mul(self.depth));
-        self.address.wrapping_offset(elements.wrapping_mul(self.size() as isize))
-    }
-}
-
-/// What [`super::pack::pack`] is to do: lines `lines` of a factor from depth `from` on, `depth`
-/// steps, into panels of `width` lines.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pack {
-    pub factor: Factor,
-    pub first: usize,
-    pub lines: usize,
-    pub from: usize,
-    pub depth: usize,
-    pub width: usize,
-    /// Elements of one step of the last panel, if that is not full: its lines, or more, which
-    /// nobody looks at.
-    pub last: usize,
-    /// fp32, or, for [`Halves::pack`], fp16.
-    pub to: *mut u8,
-}
-
-/// [`super::tile::tile`] of one size.
-pub(super) type Tile = unsafe fn(&Block<'_>, Spot);
 
 /// One set's kernels.
 ///
@@ -259,6 +65,30 @@ pub(super) struct Halves {
     pub pack: unsafe fn(Pack),
 }
 
+impl Block<'_> {
+    /// Computes the tiles of these panels of rows and of panel `j` of columns. `ahead` says what to
+    /// ask for on the way of each, by the number of those before it.
+    ///
+    /// # Safety
+    /// The kernels are of a set that the processor has, the panels are packed for them, and nobody
+    /// else accesses the tiles' sums and results meanwhile.
+    pub unsafe fn run(
+        &self,
+        kernels: &Kernels,
+        rows: std::ops::Range<usize>,
+        j: usize,
+        ahead: impl Fn(usize) -> Ahead,
+    ) {
+        let width = kernels.cols.min(self.size.1 - j * kernels.cols);
+        let vectors = width.div_ceil(kernels.lanes);
+        for (done, i) in rows.enumerate() {
+            let height = self.height.min(self.size.0 - i * self.height);
+            // SAFETY: the caller's promise.
+            unsafe { self.tiles[height - 1][vectors - 1](self, Spot { i, j, ahead: ahead(done) }) }
+        }
+    }
+}
+
 /// Compiles the kernels of a set.
 macro_rules! kernels {
     (@row $column:ty, 2, $m:literal) => { &[tile::<$column, $m, 1>, tile::<$column, $m, 2>] };
@@ -266,7 +96,7 @@ macro_rules! kernels {
     (@halves $simd:ty, [$($m:literal)*] x $v:tt, $(#[$features:meta])? ) => { None };
     (@halves $simd:ty, [$($m:literal)*] x $v:tt, $(#[$features:meta])? halves) => {{
         $(#[$features])?
-        unsafe fn pack(job: $crate::gemm::isa::Pack) {
+        unsafe fn pack(job: $crate::gemm::pack::Pack) {
             // SAFETY: the caller's promise.
             unsafe { $crate::gemm::halves::pack::<$simd>(job) }
         }
@@ -277,16 +107,16 @@ macro_rules! kernels {
     }};
     ($name:literal, $simd:ty, [$($m:literal)*] x $v:tt $(, #[$features:meta])? $(; $halves:ident)?) => {
         $(#[$features])?
-        unsafe fn tile<C: $crate::gemm::isa::Element, const M: usize, const N: usize>(
+        unsafe fn tile<C: $crate::gemm::vector::Element, const M: usize, const N: usize>(
             block: &$crate::gemm::tile::Block<'_>,
             spot: $crate::gemm::tile::Spot,
         ) {
-            let full = $v * <$simd as $crate::gemm::isa::Simd>::LANES;
+            let full = $v * <$simd as $crate::gemm::vector::Simd>::LANES;
             // SAFETY: the caller's promise.
             unsafe { $crate::gemm::tile::tile::<$simd, C, M, N>(block, spot, full) }
         }
         $(#[$features])?
-        unsafe fn pack(job: $crate::gemm::isa::Pack) {
+        unsafe fn pack(job: $crate::gemm::pack::Pack) {
             // SAFETY: the caller's promise.
             unsafe { $crate::gemm::pack::pack::<$simd>(job) }
         }
@@ -304,9 +134,9 @@ macro_rules! kernels {
         /// The kernels of this set.
         pub(in crate::gemm) static KERNELS: $crate::gemm::isa::Kernels = $crate::gemm::isa::Kernels {
             name: $name,
-            lanes: <$simd as $crate::gemm::isa::Simd>::LANES,
+            lanes: <$simd as $crate::gemm::vector::Simd>::LANES,
             rows: ROWS,
-            cols: $v * <$simd as $crate::gemm::isa::Simd>::LANES,
+            cols: $v * <$simd as $crate::gemm::vector::Simd>::LANES,
             tiles: &[$($crate::gemm::isa::kernels!(@row f32, $v, $m)),*],
             pack,
             dot,

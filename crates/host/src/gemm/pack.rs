@@ -6,10 +6,27 @@
 
 use half::f16;
 
-use super::isa::{Element, Factor, Kind, Pack, Simd};
+use super::vector::{Element, Factor, Kind, Simd};
 
 /// Panels that are filled side by side where neighbors in memory belong to neighboring panels.
 pub(super) const ABREAST: usize = 4;
+
+/// What [`pack`] is to do: lines `lines` of a factor from depth `from` on, `depth`
+/// steps, into panels of `width` lines.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pack {
+    pub factor: Factor,
+    pub first: usize,
+    pub lines: usize,
+    pub from: usize,
+    pub depth: usize,
+    pub width: usize,
+    /// Elements of one step of the last panel, if that is not full: its lines, or more, which
+    /// nobody looks at.
+    pub last: usize,
+    /// fp32, or, for `halves::pack`, fp16.
+    pub to: *mut u8,
+}
 
 /// Packs.
 ///

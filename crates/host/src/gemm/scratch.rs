@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use super::GemmError;
+use super::error::GemmError;
 use crate::buffer::{AlignedBuf, AllocError};
 
 thread_local! {

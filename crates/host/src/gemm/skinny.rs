@@ -7,14 +7,17 @@
 
 use half::f16;
 
-use super::isa::{Element, Factor, Kind, Simd};
+use super::vector::{Element, Factor, Kind, Simd};
+
+/// The most rows of the small factor that go to the kernels of this module.
+pub(super) const SKINNY: usize = 8;
 
 /// Rows of `x` times `count` lines of a factor from line `first` on, whose steps are neighbors.
 pub(super) struct Dot {
     pub x: *const f32,
     /// From one row of `x` to the next.
     pub x_row: usize,
-    /// Rows of `x`, 1 to [`super::isa::SKINNY`].
+    /// Rows of `x`, 1 to [`SKINNY`].
     pub rows: usize,
     pub factor: Factor,
     pub first: usize,

@@ -1,8 +1,8 @@
 //! The inner kernel: one tile of results, held in registers over one block of depth, and its end.
 
 use super::finish::{Finish, Place, Store, finish};
-use super::isa::{Element, Kernels, Simd, Tile};
 use super::pack::{Ahead, LINE};
+use super::vector::{Element, Simd};
 
 /// Steps of depth between two requests for memory.
 const STRIDE: usize = 16;
@@ -59,6 +59,9 @@ impl<'a> Block<'a> {
     }
 }
 
+/// [`tile`] of one size.
+pub(super) type Tile = unsafe fn(&Block<'_>, Spot);
+
 /// A tile of a chunk: which panel of rows, which of columns.
 #[derive(Clone, Copy)]
 pub(super) struct Spot {
@@ -66,30 +69,6 @@ pub(super) struct Spot {
     pub j: usize,
     /// What to ask for on the way.
     pub ahead: Ahead,
-}
-
-impl Block<'_> {
-    /// Computes the tiles of these panels of rows and of panel `j` of columns. `ahead` says what to
-    /// ask for on the way of each, by the number of those before it.
-    ///
-    /// # Safety
-    /// The kernels are of a set that the processor has, the panels are packed for them, and nobody
-    /// else accesses the tiles' sums and results meanwhile.
-    pub unsafe fn run(
-        &self,
-        kernels: &Kernels,
-        rows: std::ops::Range<usize>,
-        j: usize,
-        ahead: impl Fn(usize) -> Ahead,
-    ) {
-        let width = kernels.cols.min(self.size.1 - j * kernels.cols);
-        let vectors = width.div_ceil(kernels.lanes);
-        for (done, i) in rows.enumerate() {
-            let height = self.height.min(self.size.0 - i * self.height);
-            // SAFETY: the caller's promise.
-            unsafe { self.tiles[height - 1][vectors - 1](self, Spot { i, j, ahead: ahead(done) }) }
-        }
-    }
 }
 
 /// Computes a tile of `M` rows and `N` vectors of columns of type `C`; those before it have `full`

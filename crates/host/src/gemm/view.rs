@@ -7,7 +7,17 @@
 
 use std::fmt;
 
-use super::{GemmError, Grid};
+use super::error::GemmError;
+
+/// Shape and strides of a view. With a negative stride, element (0, 0) is not the lowest in memory;
+/// `origin` is where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grid {
+    pub rows: usize,
+    pub cols: usize,
+    pub row_stride: isize,
+    pub col_stride: isize,
+}
 
 /// A read-only matrix of `rows` × `cols` elements of `T`. Strides are in elements.
 pub struct View<'a, T> {
@@ -156,6 +166,30 @@ impl<'a, T> ViewMut<'a, T> {
 }
 
 impl Grid {
+    /// Index of element (0, 0) of a view whose lowest element is at `offset`.
+    pub fn origin(&self, offset: usize) -> usize {
+        if self.rows == 0 || self.cols == 0 {
+            return offset;
+        }
+        let back = |count: usize, stride: isize| if stride < 0 { (count - 1) * stride.unsigned_abs() } else { 0 };
+        offset + back(self.rows, self.row_stride) + back(self.cols, self.col_stride)
+    }
+
+    /// Whether consecutive columns lie closer together than consecutive rows.
+    pub fn row_major(&self) -> bool {
+        self.rows <= 1 || (self.cols > 1 && self.col_stride.unsigned_abs() <= self.row_stride.unsigned_abs())
+    }
+
+    /// The lines along the closer dimension: (lines, stride between lines, elements of a line,
+    /// stride in a line).
+    pub fn lines(&self) -> (usize, isize, usize, isize) {
+        if self.row_major() {
+            (self.rows, self.row_stride, self.cols, self.col_stride)
+        } else {
+            (self.cols, self.col_stride, self.rows, self.row_stride)
+        }
+    }
+
     fn t(self) -> Self {
         Self { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride }
     }

@@ -5,7 +5,8 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
-use super::{Simd, kernels};
+use super::kernels;
+use crate::gemm::vector::Simd;
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 

@@ -5,8 +5,9 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
-use super::{Simd, kernels};
+use super::kernels;
 use crate::gemm::halves::Turn;
+use crate::gemm::vector::Simd;
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 

@@ -6,7 +6,8 @@ use std::arch::asm;
 
 use half::f16;
 
-use super::{Simd, kernels};
+use super::kernels;
+use crate::gemm::vector::Simd;
 
 #[derive(Clone, Copy)]
 pub(super) struct Neon;

@@ -5,7 +5,8 @@
 
 use half::f16;
 
-use super::{Simd, kernels};
+use super::kernels;
+use crate::gemm::vector::Simd;
 
 #[derive(Clone, Copy)]
 pub(super) struct Portable;

@@ -1,0 +1,173 @@
+//! What the kernels need of an instruction set: vectors of fp32, and loads that widen any element.
+
+use half::f16;
+
+/// Vectors of one instruction set.
+///
+/// # Safety
+/// Of every function here: the processor has the set, and an address is good for what is named:
+/// `LANES` elements, or the given count of them.
+pub(super) trait Simd: Copy {
+    /// A vector of fp32.
+    type V: Copy;
+    /// `LANES` vectors.
+    type Rows: Copy + AsRef<[Self::V]> + AsMut<[Self::V]>;
+    /// Values of a vector.
+    const LANES: usize;
+
+    unsafe fn splat(x: f32) -> Self::V;
+    /// `LANES` vectors of zeros.
+    unsafe fn zeros() -> Self::Rows;
+    unsafe fn load(from: *const f32) -> Self::V;
+    unsafe fn store(to: *mut f32, v: Self::V);
+    /// Widens fp16.
+    unsafe fn load_f16(from: *const f16) -> Self::V;
+    /// Widens signed bytes.
+    unsafe fn load_i8(from: *const i8) -> Self::V;
+    /// Rounds to nearest even.
+    unsafe fn store_f16(to: *mut f16, v: Self::V);
+    /// Rounds each value to the nearest fp16 and widens it again.
+    unsafe fn round(v: Self::V) -> Self::V;
+    unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
+    /// `a · b + c`, in one rounding where the set can.
+    unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The sum of the values, in an order that the set fixes.
+    unsafe fn sum(v: Self::V) -> f32;
+    /// Vector `i` of the result holds value `i` of each vector.
+    unsafe fn transpose(rows: Self::Rows) -> Self::Rows;
+
+    /// The first `n` values, zeros behind them. `n` is at most `LANES`.
+    #[inline(always)]
+    unsafe fn load_part(from: *const f32, n: usize) -> Self::V {
+        let mut all = [0f32; 16];
+        // SAFETY: `n` elements are readable, and there is room for 16.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, all.as_mut_ptr(), n);
+            Self::load(all.as_ptr())
+        }
+    }
+
+    /// As [`Simd::load_part`], of fp16.
+    #[inline(always)]
+    unsafe fn load_f16_part(from: *const f16, n: usize) -> Self::V {
+        let mut all = [f16::ZERO; 16];
+        // SAFETY: as above.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, all.as_mut_ptr(), n);
+            Self::load_f16(all.as_ptr())
+        }
+    }
+
+    /// As [`Simd::load_part`], of signed bytes.
+    #[inline(always)]
+    unsafe fn load_i8_part(from: *const i8, n: usize) -> Self::V {
+        let mut all = [0i8; 16];
+        // SAFETY: as above.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, all.as_mut_ptr(), n);
+            Self::load_i8(all.as_ptr())
+        }
+    }
+
+    /// Stores the first `n` values. `n` is at most `LANES`.
+    #[inline(always)]
+    unsafe fn store_part(to: *mut f32, v: Self::V, n: usize) {
+        let mut all = [0f32; 16];
+        // SAFETY: there is room for 16, and `n` elements are writable.
+        unsafe {
+            Self::store(all.as_mut_ptr(), v);
+            std::ptr::copy_nonoverlapping(all.as_ptr(), to, n);
+        }
+    }
+
+    /// Asks for the line of memory at an address, which need not be readable.
+    #[inline(always)]
+    unsafe fn prefetch(_: *const u8) {}
+
+    /// Adds `a[i] · row` to row `i` of a tile: one step of depth.
+    #[inline(always)]
+    unsafe fn step<const M: usize, const N: usize>(tile: &mut [[Self::V; N]; M], a: *const f32, row: [Self::V; N]) {
+        for i in 0..M {
+            // SAFETY: `a` is good for `M` elements.
+            unsafe {
+                let x = Self::splat(*a.add(i));
+                for j in 0..N {
+                    tile[i][j] = Self::fma(x, row[j], tile[i][j]);
+                }
+            }
+        }
+    }
+}
+
+/// An element of a factor.
+///
+/// # Safety
+/// As of [`Simd`].
+pub(super) trait Element: Copy {
+    unsafe fn load<S: Simd>(from: *const Self) -> S::V;
+    unsafe fn load_part<S: Simd>(from: *const Self, n: usize) -> S::V;
+}
+
+macro_rules! element {
+    ($type:ty, $load:ident, $part:ident) => {
+        impl Element for $type {
+            #[inline(always)]
+            unsafe fn load<S: Simd>(from: *const Self) -> S::V {
+                // SAFETY: the caller's promise.
+                unsafe { S::$load(from) }
+            }
+            #[inline(always)]
+            unsafe fn load_part<S: Simd>(from: *const Self, n: usize) -> S::V {
+                // SAFETY: the caller's promise.
+                unsafe { S::$part(from, n) }
+            }
+        }
+    };
+}
+element!(f32, load, load_part);
+element!(f16, load_f16, load_f16_part);
+element!(i8, load_i8, load_i8_part);
+
+/// The type of a factor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    F32,
+    F16,
+    I8,
+}
+
+/// A factor as the kernels read it: lines (rows of the left factor, columns of the right one) of
+/// elements along the depth of the product. The address is that of the first element of the first
+/// line; strides are in elements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Factor {
+    pub address: *const u8,
+    pub kind: Kind,
+    /// From one line to the next.
+    pub line: isize,
+    /// From one element of a line to the next.
+    pub depth: isize,
+}
+
+// SAFETY: the address comes from a shared borrow that outlives the product; it is only read.
+unsafe impl Send for Factor {}
+// SAFETY: as above.
+unsafe impl Sync for Factor {}
+
+impl Factor {
+    /// Bytes of an element.
+    pub fn size(&self) -> usize {
+        match self.kind {
+            Kind::F32 => 4,
+            Kind::F16 => 2,
+            Kind::I8 => 1,
+        }
+    }
+
+    /// The address of element `p` of line `i`.
+    pub fn at(&self, i: usize, p: usize) -> *const u8 {
+        let elements = (i as isize).wrapping_mul(self.line).wrapping_add((p as isize).wrapping_mul(self.depth));
+        self.address.wrapping_offset(elements.wrapping_mul(self.size() as isize))
+    }
+}
