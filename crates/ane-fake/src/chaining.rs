@@ -43,7 +43,7 @@ pub(crate) struct Prepared {
 unsafe impl Send for Prepared {}
 
 /// A run that is ready: a procedure, its inputs, its outputs, and what is raised to which value.
-pub(crate) struct Run<'a> {
+pub(crate) struct ReadyRun<'a> {
     pub(crate) procedure: u64,
     pub(crate) inputs: Vec<Binding>,
     pub(crate) outputs: Vec<Binding>,
@@ -51,7 +51,7 @@ pub(crate) struct Run<'a> {
     signals: &'a [Mark],
 }
 
-impl Run<'_> {
+impl ReadyRun<'_> {
     pub(crate) fn raise(&self) {
         if let Some(value) = self.raised {
             self.signals.iter().for_each(|mark| mark.raise(value));
@@ -75,7 +75,7 @@ impl Prepared {
     }
 
     /// Nothing where no set was enqueued before, or an input that the request has not is named.
-    pub(crate) fn ready(&mut self, inputs: Option<&AnyObject>) -> Option<Run<'_>> {
+    pub(crate) fn ready(&mut self, inputs: Option<&AnyObject>) -> Option<ReadyRun<'_>> {
         let (procedure, indices) = inputs?.downcast_ref::<FakeInputBuffersReady>()?.ivars();
         let next = self.queue.pop_front().filter(|e| e.procedure == *procedure)?;
         let parts = self.request.ivars();
@@ -87,7 +87,7 @@ impl Prepared {
         let set = parts.sets.get(next.set)?.downcast_ref::<FakeOutputSets>()?;
         let outputs = set.ivars().iter().map(binding).collect::<Option<_>>()?;
         let procedure = u64::from(*procedure);
-        Some(Run { procedure, inputs, outputs, raised: next.signal, signals: &parts.signals })
+        Some(ReadyRun { procedure, inputs, outputs, raised: next.signal, signals: &parts.signals })
     }
 }
 

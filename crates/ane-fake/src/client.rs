@@ -11,7 +11,7 @@ use crate::foundation::{Object, dictionary, make};
 use crate::instance::FakeInstanceParameters;
 use crate::model::{Core, FakeInner, answer, evaluate};
 use crate::program::{ENGINE, failure};
-use crate::session::{Call, Failure, count};
+use crate::session::{Call, CallFailure, count};
 
 /// The domain of failures that are no program's (apple-runtime §14).
 const GENERIC: &str = "com.apple.appleneuralengine.generic";
@@ -27,7 +27,7 @@ fn core(model: Option<&AnyObject>) -> Option<&Arc<Core>> {
 }
 
 /// A directory with MIL has no Espresso network.
-fn espresso() -> Failure {
+fn espresso() -> CallFailure {
     failure("com.apple.appleneuralengine.espresso", -1, "Cannot load network 'model.espresso.net'")
 }
 

@@ -22,15 +22,15 @@ use crate::foundation::{
     string, text, url,
 };
 use crate::program::failure;
-use crate::session::{Call, Failure, count};
+use crate::session::{Call, CallFailure, count};
 
 /// A failure in Core ML's own domain.
-pub(crate) fn refused(text: impl Into<String>) -> Failure {
+pub(crate) fn refused(text: impl Into<String>) -> CallFailure {
     failure("com.apple.CoreML", 0, text)
 }
 
 /// What a method with an `NSError **` gives.
-pub(crate) fn found<T>(result: Result<T, Failure>, error: *mut *mut AnyObject) -> Option<T> {
+pub(crate) fn found<T>(result: Result<T, CallFailure>, error: *mut *mut AnyObject) -> Option<T> {
     result.map_err(|failure| report(error, failure)).ok()
 }
 
@@ -125,13 +125,13 @@ impl FakeConfiguration {
 }
 
 /// Element type and extents of a port.
-pub(crate) type Tensor = (DataType, Vec<usize>);
+pub(crate) type PortShape = (DataType, Vec<usize>);
 
 /// The ports of a function.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Ports {
-    pub(crate) inputs: BTreeMap<String, Tensor>,
-    pub(crate) outputs: BTreeMap<String, Tensor>,
+    pub(crate) inputs: BTreeMap<String, PortShape>,
+    pub(crate) outputs: BTreeMap<String, PortShape>,
 }
 
 impl Ports {
@@ -148,7 +148,7 @@ impl Ports {
     }
 }
 
-fn opened(path: &Path, form: Form) -> Result<Opened, Failure> {
+fn opened(path: &Path, form: Form) -> Result<Opened, CallFailure> {
     let odd = |e: String| refused(format!("Unable to load {}: {e}", path.display()));
     let found = open(path).map_err(|e| odd(e.to_string()))?;
     if found.form == form { Ok(found) } else { Err(odd("another form".into())) }
@@ -193,7 +193,7 @@ define_class!(
 );
 
 /// Compiles a package into a folder of its own, which is the caller's afterward.
-fn compile(source: Option<&AnyObject>) -> Result<Retained<FakeUrl>, Failure> {
+fn compile(source: Option<&AnyObject>) -> Result<Retained<FakeUrl>, CallFailure> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let source = path(source).ok_or_else(|| refused("no URL"))?;
     let package = opened(&source, Form::Package)?;
@@ -224,18 +224,18 @@ define_class!(
     }
 );
 
-fn described(ports: &BTreeMap<String, Tensor>) -> Object {
-    let words = |tensor: &Tensor| string(&format!("{tensor:?}")).into_super().into();
+fn described(ports: &BTreeMap<String, PortShape>) -> Object {
+    let words = |tensor: &PortShape| string(&format!("{tensor:?}")).into_super().into();
     dictionary(ports.iter().map(|(name, tensor)| (name.as_str(), words(tensor))).collect())
 }
 
 /// A block, which is nil here.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct Block(*const c_void);
+struct NullableBlock(*const c_void);
 
 // SAFETY: a block is a pointer.
-unsafe impl Encode for Block {
+unsafe impl Encode for NullableBlock {
     const ENCODING: Encoding = Encoding::Block;
 }
 
@@ -263,7 +263,7 @@ define_class!(
             shape: Option<&AnyObject>,
             dtype: isize,
             strides: Option<&AnyObject>,
-            _deallocator: Block,
+            _deallocator: NullableBlock,
             error: *mut *mut AnyObject,
         ) -> Option<Retained<Self>> {
             let list = |list| {
@@ -320,7 +320,7 @@ fn array_type(code: isize) -> Option<DataType> {
 impl FakeMultiArray {
     /// One with memory of its own, and an element of nothing between the others: nobody may take it
     /// for packed.
-    pub(crate) fn new((dtype, shape): &Tensor) -> Retained<FakeMultiArray> {
+    pub(crate) fn new((dtype, shape): &PortShape) -> Retained<FakeMultiArray> {
         let mut strides = vec![2; shape.len()];
         for axis in (0..shape.len().saturating_sub(1)).rev() {
             strides[axis] = strides[axis + 1] * shape[axis + 1];
@@ -343,7 +343,7 @@ impl FakeMultiArray {
         })
     }
 
-    pub(crate) fn tensor(&self) -> Tensor {
+    pub(crate) fn tensor(&self) -> PortShape {
         (self.ivars().dtype, self.ivars().shape.clone())
     }
 }

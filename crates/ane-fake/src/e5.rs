@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use ferrane_device::{Bindings, CompileOptions, Port, Request, Source, Surface};
+use ferrane_device::{Bindings, CompileOptions, Port, ProgramSource, Request, Surface};
 use ferrane_host::sync::lock;
 use objc2::encode::{Encoding, RefEncode};
 use objc2::rc::{Allocated, Retained};
@@ -23,7 +23,7 @@ use crate::coreml::{
 use crate::foundation::{Object, elements, given, make, path, text};
 use crate::model::answer;
 use crate::program::EMULATOR;
-use crate::session::{Call, Failure, Silence, count, e5_cache, predictions, spend};
+use crate::session::{Call, CallFailure, Silence, count, e5_cache, predictions, spend};
 
 /// Whether the fake's system has a C function of the runtime.
 pub(crate) fn has_function(name: &CStr) -> bool {
@@ -122,7 +122,7 @@ define_class!(
 );
 
 /// Compiles a file of text, whose weights lie beside it.
-fn compile(path: &std::path::Path) -> Result<Functions, Failure> {
+fn compile(path: &std::path::Path) -> Result<Functions, CallFailure> {
     let failed = |e: String| refused(format!("E5RT: {e} (13)"));
     let cache = e5_cache();
     std::fs::create_dir_all(&cache).map_err(|e| failed(format!("{}: {e}", cache.display())))?;
@@ -131,7 +131,8 @@ fn compile(path: &std::path::Path) -> Result<Functions, Failure> {
         return Err(failed("ANECCompile() FAILED".into()));
     }
     let bad = |e: ferrane_device::Error| failed(e.to_string());
-    let artifact = EMULATOR.compile(Source::Program(&opened.program), &CompileOptions::default()).map_err(bad)?;
+    let artifact =
+        EMULATOR.compile(ProgramSource::Program(&opened.program), &CompileOptions::default()).map_err(bad)?;
     let executable = artifact.load().map_err(bad)?;
     let mut functions = Functions::new();
     for function in &opened.program.functions {
@@ -186,7 +187,7 @@ struct Parts {
 impl Parts {
     /// Makes ready to run: the library is compiled, has the function, and the description is the
     /// function's.
-    fn prepare(&self) -> Result<(), Failure> {
+    fn prepare(&self) -> Result<(), CallFailure> {
         let functions = self.library.ivars().ivars().functions.get();
         let functions = functions.ok_or_else(|| refused("E5RT: the program library has no handle (2)"))?;
         let none = || refused(format!("E5RT: no function {} (3)", self.function));
@@ -202,7 +203,7 @@ impl Parts {
         &self,
         features: Option<&AnyObject>,
         options: Option<&AnyObject>,
-    ) -> Result<Retained<FakeFeatures>, Failure> {
+    ) -> Result<Retained<FakeFeatures>, CallFailure> {
         let compiled = self.ready.get().ok_or_else(|| refused("E5RT: the engine is not prepared (2)"))?;
         let features = of::<FakeFeatures>(features).ok_or_else(|| refused("no features"))?;
         let options = of::<FakeOptions>(options).ok_or_else(|| refused("no options"))?;

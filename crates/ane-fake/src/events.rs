@@ -15,12 +15,12 @@ use crate::foundation::{Object, elements, given, make};
 
 /// A counter.
 #[derive(Default)]
-pub(crate) struct Counter {
+pub(crate) struct EventCounter {
     value: Mutex<u64>,
     changed: Condvar,
 }
 
-impl Counter {
+impl EventCounter {
     fn set(&self, value: u64) {
         *lock(&self.value) = value;
         self.changed.notify_all();
@@ -37,13 +37,13 @@ impl Counter {
 define_class!(
     #[unsafe(super(NSObject))]
     #[name = "IOSurfaceSharedEvent"]
-    #[ivars = Counter]
+    #[ivars = EventCounter]
     pub(crate) struct FakeSharedEvent;
 
     impl FakeSharedEvent {
         #[unsafe(method_id(init))]
         fn init(this: Allocated<Self>) -> Option<Retained<Self>> {
-            let this = this.set_ivars(Counter::default());
+            let this = this.set_ivars(EventCounter::default());
             // SAFETY: `init` of NSObject gives the object that was allocated.
             Some(unsafe { msg_send![super(this), init] })
         }
@@ -81,7 +81,7 @@ impl Mark {
         Some(Mark { value, event: event.retain() })
     }
 
-    fn counter(&self) -> Option<&Counter> {
+    fn counter(&self) -> Option<&EventCounter> {
         self.event.downcast_ref::<FakeSharedEvent>().map(|e| e.ivars())
     }
 

@@ -8,7 +8,7 @@ use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, NSObject};
 use objc2::{ClassType, DefinedClass, define_class};
 
-use crate::session::Failure;
+use crate::session::CallFailure;
 
 pub(crate) type Object = Retained<AnyObject>;
 
@@ -181,7 +181,7 @@ define_class!(
 define_class!(
     #[unsafe(super(NSObject))]
     #[name = "NSError"]
-    #[ivars = Failure]
+    #[ivars = CallFailure]
     pub(crate) struct FakeError;
 
     impl FakeError {
@@ -205,7 +205,7 @@ define_class!(
 define_class!(
     #[unsafe(super(NSObject))]
     #[name = "NSException"]
-    #[ivars = Failure]
+    #[ivars = CallFailure]
     pub(crate) struct FakeException;
 
     impl FakeException {
@@ -317,7 +317,7 @@ pub(crate) fn dictionary(entries: Vec<(&str, Object)>) -> Object {
 }
 
 /// Writes an error through an `NSError **`, autoreleased as Cocoa does.
-pub(crate) fn report(out: *mut *mut AnyObject, failure: Failure) {
+pub(crate) fn report(out: *mut *mut AnyObject, failure: CallFailure) {
     if out.is_null() {
         return;
     }

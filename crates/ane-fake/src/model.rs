@@ -20,7 +20,7 @@ use crate::foundation::{
 };
 use crate::program::{Compiled, ENGINE, compile_failure, failure, process_failure};
 use crate::request::FakeRequest;
-use crate::session::{Call, Chaining, Failure, chains, count, describes, enter, raises, spend};
+use crate::session::{Call, CallFailure, Chaining, chains, count, describes, enter, raises, spend};
 
 /// States, with the engine's numbers.
 const CREATED: u64 = 1;
@@ -108,7 +108,7 @@ impl Core {
         Ok(folder)
     }
 
-    fn compile(&self, options: Option<&AnyObject>) -> Result<(), Failure> {
+    fn compile(&self, options: Option<&AnyObject>) -> Result<(), CallFailure> {
         if !is_dictionary(options) {
             return Err(compile_failure("NoOptions"));
         }
@@ -140,7 +140,7 @@ impl Core {
         Ok(())
     }
 
-    fn load(&self, options: Option<&AnyObject>) -> Result<(), Failure> {
+    fn load(&self, options: Option<&AnyObject>) -> Result<(), CallFailure> {
         let mut life = self.life();
         let failed = || failure(ENGINE, 6, "program load failure status 0x20004");
         // A model made anew loads what an earlier one compiled, if the folder still has it.
@@ -156,7 +156,7 @@ impl Core {
         Ok(())
     }
 
-    fn unload(&self) -> Result<(), Failure> {
+    fn unload(&self) -> Result<(), CallFailure> {
         let mut life = self.life();
         if life.state != LOADED {
             return Err(failure(ENGINE, 6, "the model is not loaded"));
@@ -167,7 +167,7 @@ impl Core {
     }
 
     /// Runs a request, by whatever way it came. One with events is only submitted.
-    fn evaluate(self: &Arc<Core>, options: Option<&AnyObject>, request: Option<&AnyObject>) -> Result<(), Failure> {
+    fn evaluate(self: &Arc<Core>, options: Option<&AnyObject>, request: Option<&AnyObject>) -> Result<(), CallFailure> {
         let found = request.and_then(|r| r.downcast_ref::<FakeRequest>());
         let Some((request, events)) = found.and_then(|r| Some((r, r.ivars().events.as_ref()?))) else {
             return self.evaluate_now(options, request);
@@ -196,7 +196,7 @@ impl Core {
         Ok(())
     }
 
-    fn evaluate_now(&self, options: Option<&AnyObject>, request: Option<&AnyObject>) -> Result<(), Failure> {
+    fn evaluate_now(&self, options: Option<&AnyObject>, request: Option<&AnyObject>) -> Result<(), CallFailure> {
         let life = self.life();
         let compiled = life.compiled.as_ref().filter(|_| life.state == LOADED).ok_or_else(|| process_failure(0x16))?;
         let request = request.and_then(|r| r.downcast_ref::<FakeRequest>());
@@ -206,7 +206,7 @@ impl Core {
     }
 
     /// Prepares a chain. `own` is true for a client that is not the shared one.
-    pub(crate) fn prepare_chain(&self, own: bool, request: Option<&AnyObject>) -> Result<(), Failure> {
+    pub(crate) fn prepare_chain(&self, own: bool, request: Option<&AnyObject>) -> Result<(), CallFailure> {
         let refused = || failure(ENGINE, 15, "ANEProgramChainingPrepare() Failed: Program chaining prepare error");
         let mut life = self.life();
         let takes = own && life.state == LOADED && chains() != Chaining::Refused;
@@ -250,7 +250,7 @@ impl Core {
 /// Runs a request, by whatever way it came.
 pub(crate) fn evaluate(
     call: Call,
-    core: impl FnOnce() -> Result<Arc<Core>, Failure>,
+    core: impl FnOnce() -> Result<Arc<Core>, CallFailure>,
     options: Option<&AnyObject>,
     request: Option<&AnyObject>,
     error: *mut *mut AnyObject,
@@ -267,7 +267,7 @@ pub(crate) fn is_dictionary(object: Option<&AnyObject>) -> bool {
 }
 
 /// Answers a BOOL method with an `NSError **`.
-pub(crate) fn answer(result: Result<(), Failure>, error: *mut *mut AnyObject) -> Bool {
+pub(crate) fn answer(result: Result<(), CallFailure>, error: *mut *mut AnyObject) -> Bool {
     match result {
         Ok(()) => Bool::YES,
         Err(failure) => {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use ferrane_device::{
-    Bindings, CompileOptions, Device, ErrorKind, Layout, Port, Procedure, Request, Result, Source, Surface,
+    Bindings, CompileOptions, Device, ErrorKind, Layout, Port, Procedure, ProgramSource, Request, Result, Surface,
 };
 use ferrane_emulator::{Emulator, EmulatorOptions};
 use ferrane_mil::{DataType, Weights};
 
 use crate::foundation::{Object, array, dictionary, number_object, numbers, string};
 use crate::request::Binding;
-use crate::session::{Failure, rows};
+use crate::session::{CallFailure, rows};
 use crate::surface;
 
 pub(crate) const ENGINE: &str = "com.apple.appleneuralengine";
@@ -21,52 +21,52 @@ const PROCESS: &str =
 
 pub(crate) static EMULATOR: LazyLock<Device> = LazyLock::new(|| Device::new(Emulator::new(EmulatorOptions::default())));
 
-pub(crate) fn failure(domain: &str, code: isize, text: impl Into<String>) -> Failure {
-    Failure { domain: domain.into(), code, text: text.into() }
+pub(crate) fn failure(domain: &str, code: isize, text: impl Into<String>) -> CallFailure {
+    CallFailure { domain: domain.into(), code, text: text.into() }
 }
 
-pub(crate) fn process_failure(status: u32) -> Failure {
+pub(crate) fn process_failure(status: u32) -> CallFailure {
     failure(ENGINE, 8, format!("{PROCESS} Failed with status={status:#x} : statusType=0x9: Program Inference error"))
 }
 
-pub(crate) fn compile_failure(why: &str) -> Failure {
+pub(crate) fn compile_failure(why: &str) -> CallFailure {
     failure(COMPILER, 1, format!("_ANECompiler : ANECCompile() FAILED err=({why})"))
 }
 
 /// A port: its symbol, how it lies in the caller's surface, and the emulator's surface of it.
-struct Place {
+struct PortMapping {
     name: String,
     symbol: u64,
     layout: Layout,
     surface: Surface,
 }
 
-struct Entry {
+struct CompiledProcedure {
     name: String,
-    inputs: Vec<Place>,
-    outputs: Vec<Place>,
+    inputs: Vec<PortMapping>,
+    outputs: Vec<PortMapping>,
     request: Request,
 }
 
 /// A compiled program.
 pub(crate) struct Compiled {
-    entries: Vec<Entry>,
+    entries: Vec<CompiledProcedure>,
     reports_layouts: bool,
 }
 
 impl Compiled {
-    pub(crate) fn of(mil: &[u8], files: &BTreeMap<String, Vec<u8>>) -> std::result::Result<Compiled, Failure> {
+    pub(crate) fn of(mil: &[u8], files: &BTreeMap<String, Vec<u8>>) -> std::result::Result<Compiled, CallFailure> {
         let mut weights = Weights::new();
         for (path, bytes) in files {
             weights.open_file(path, bytes.clone());
         }
-        Compiled::with(Source::Text { mil, weights: &weights }).map_err(|e| match e.kind() {
+        Compiled::with(ProgramSource::Text { mil, weights: &weights }).map_err(|e| match e.kind() {
             ErrorKind::InvalidProgram => compile_failure("InvalidMILProgram"),
             _ => compile_failure("CompilationFailure"),
         })
     }
 
-    fn with(source: Source<'_>) -> Result<Compiled> {
+    fn with(source: ProgramSource<'_>) -> Result<Compiled> {
         let (alignment, reports_layouts) = rows();
         let executable = EMULATOR.compile(source, &CompileOptions::default())?.load()?;
         let (mut inputs, mut outputs) = (0, 0);
@@ -74,10 +74,10 @@ impl Compiled {
         for procedure in executable.procedures() {
             let Procedure { name, inputs: takes, outputs: gives, .. } = procedure;
             let (takes, gives) = (places(takes, &mut inputs, alignment)?, places(gives, &mut outputs, alignment)?);
-            let bind = |b: Bindings, p: &Place| b.bind(&p.name, &p.surface);
+            let bind = |b: Bindings, p: &PortMapping| b.bind(&p.name, &p.surface);
             let bindings = takes.iter().chain(&gives).fold(Bindings::new().procedure(name), bind);
             let request = executable.prepare(bindings)?;
-            entries.push(Entry { name: name.clone(), inputs: takes, outputs: gives, request });
+            entries.push(CompiledProcedure { name: name.clone(), inputs: takes, outputs: gives, request });
         }
         Ok(Compiled { entries, reports_layouts })
     }
@@ -87,7 +87,7 @@ impl Compiled {
         procedure: u64,
         inputs: &[Binding],
         outputs: &[Binding],
-    ) -> std::result::Result<(), Failure> {
+    ) -> std::result::Result<(), CallFailure> {
         let entry = self.entries.get(procedure as usize).ok_or_else(|| process_failure(0x2))?;
         let inputs = placed(&entry.inputs, inputs)?;
         let outputs = placed(&entry.outputs, outputs)?;
@@ -119,15 +119,15 @@ impl Compiled {
 
     /// What the model says of itself (apple-runtime §11).
     pub(crate) fn attributes(&self) -> Object {
-        let side = |ports: fn(&Entry) -> &[Place], suffix: &str| {
+        let side = |ports: fn(&CompiledProcedure) -> &[PortMapping], suffix: &str| {
             let all = || self.entries.iter().flat_map(ports);
             let names = array(all().map(|p| string(&format!("{}{suffix}", p.name))));
             (names, numbers(all().map(|_| 0)))
         };
         let (inputs, input_alignment) = side(|e| &e.inputs, "");
         let (outputs, output_alignment) = side(|e| &e.outputs, "@output");
-        let symbols = |ports: &[Place]| numbers(ports.iter().map(|p| p.symbol));
-        let procedure = |(id, entry): (usize, &Entry)| {
+        let symbols = |ports: &[PortMapping]| numbers(ports.iter().map(|p| p.symbol));
+        let procedure = |(id, entry): (usize, &CompiledProcedure)| {
             dictionary(vec![
                 ("ANEFModelInputSymbolIndexArray", symbols(&entry.inputs)),
                 ("ANEFModelOutputSymbolIndexArray", symbols(&entry.outputs)),
@@ -143,7 +143,7 @@ impl Compiled {
             ("kANEFModelOutputSymbolsArrayKey", outputs),
             ("kANEFModelProcedureNameToIDMapKey", dictionary(ids)),
         ]);
-        let network = |entry: &Entry| {
+        let network = |entry: &CompiledProcedure| {
             dictionary(vec![
                 ("LiveInputList", array(entry.inputs.iter().map(|p| live(p, "")))),
                 ("LiveOutputList", array(entry.outputs.iter().map(|p| live(p, "@output")))),
@@ -159,20 +159,20 @@ impl Compiled {
 }
 
 /// Ports in the order of names, whatever the program's order.
-fn places(ports: &[Port], next: &mut u64, alignment: usize) -> Result<Vec<Place>> {
+fn places(ports: &[Port], next: &mut u64, alignment: usize) -> Result<Vec<PortMapping>> {
     let sorted: BTreeMap<&str, &Port> = ports.iter().map(|p| (p.name.as_str(), p)).collect();
     let place = |(name, port): (&str, &Port)| {
         let symbol = *next;
         *next += 1;
         let layout = Layout::with_row_alignment(port.layout.dtype, &port.layout.shape, alignment)?;
-        Ok(Place { name: name.to_string(), symbol, layout, surface: EMULATOR.surface(&port.layout)? })
+        Ok(PortMapping { name: name.to_string(), symbol, layout, surface: EMULATOR.surface(&port.layout)? })
     };
     sorted.into_iter().map(place).collect()
 }
 
 /// An entry of a live list: batches, channels, depth, height and width of a tensor of any rank up
 /// to five.
-fn live(place: &Place, suffix: &str) -> Object {
+fn live(place: &PortMapping, suffix: &str) -> Object {
     let shape = &place.layout.shape;
     let at = |from_end: usize| shape.len().checked_sub(from_end).and_then(|i| shape.get(i)).copied().unwrap_or(1);
     let [batches, channels, depth, height, width] = match shape.len() {
@@ -215,11 +215,14 @@ fn live(place: &Place, suffix: &str) -> Object {
 }
 
 /// The memory of each port.
-fn placed<'a>(ports: &'a [Place], bound: &[Binding]) -> std::result::Result<Vec<(&'a Place, *mut u8)>, Failure> {
+fn placed<'a>(
+    ports: &'a [PortMapping],
+    bound: &[Binding],
+) -> std::result::Result<Vec<(&'a PortMapping, *mut u8)>, CallFailure> {
     if ports.len() != bound.len() {
         return Err(process_failure(0x1d));
     }
-    let place = |port: &'a Place| {
+    let place = |port: &'a PortMapping| {
         let binding = bound.iter().find(|b| b.symbol == port.symbol).ok_or_else(|| process_failure(0x2))?;
         let (base, size) = surface::memory(binding.surface()).ok_or_else(|| process_failure(0x1d))?;
         if size < port.layout.allocation { Err(process_failure(0x1d)) } else { Ok((port, base)) }

@@ -62,7 +62,7 @@ impl Binding {
 }
 
 /// Surfaces and the procedure.
-pub(crate) struct Bound {
+pub(crate) struct RequestBindings {
     pub(crate) inputs: Vec<Binding>,
     pub(crate) outputs: Vec<Binding>,
     pub(crate) procedure: u64,
@@ -72,12 +72,12 @@ pub(crate) struct Bound {
 }
 
 /// Surfaces with their indices.
-type Side<'a> = (Option<&'a AnyObject>, Option<&'a AnyObject>);
+type SurfacesWithIndices<'a> = (Option<&'a AnyObject>, Option<&'a AnyObject>);
 
 /// A request; `None` if an argument is not what it should be.
 fn request(
-    inputs: Side<'_>,
-    outputs: Side<'_>,
+    inputs: SurfacesWithIndices<'_>,
+    outputs: SurfacesWithIndices<'_>,
     procedure: Option<&AnyObject>,
     events: Option<&AnyObject>,
 ) -> Option<Retained<FakeRequest>> {
@@ -88,13 +88,13 @@ fn request(
         Some(events) => Some(events.downcast_ref::<FakeSharedEvents>()?.retain()),
     };
     let ended = Mutex::new(None);
-    Some(make!(FakeRequest, Bound { inputs, outputs, procedure, events, ended }))
+    Some(make!(FakeRequest, RequestBindings { inputs, outputs, procedure, events, ended }))
 }
 
 define_class!(
     #[unsafe(super(NSObject))]
     #[name = "_ANERequest"]
-    #[ivars = Bound]
+    #[ivars = RequestBindings]
     pub(crate) struct FakeRequest;
 
     impl FakeRequest {

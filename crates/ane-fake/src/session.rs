@@ -55,7 +55,7 @@ pub enum Chaining {
 
 /// A failure as an NSError tells it.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CallFailure {
     pub(crate) domain: String,
     pub(crate) code: isize,
     pub(crate) text: String,
@@ -63,7 +63,7 @@ pub(crate) struct Failure {
 
 struct World {
     calls: Vec<Call>,
-    failures: Vec<(Call, Failure)>,
+    failures: Vec<(Call, CallFailure)>,
     compiled: usize,
     budget: usize,
     row_alignment: usize,
@@ -140,7 +140,7 @@ pub(crate) fn enter() -> Inside {
 }
 
 /// Counts a call; gives the failure that a test ordered for it.
-pub(crate) fn count(call: Call) -> Result<(), Failure> {
+pub(crate) fn count(call: Call) -> Result<(), CallFailure> {
     let mut world = world();
     world.calls.push(call);
     match world.failures.iter().position(|(c, _)| *c == call) {
@@ -209,7 +209,7 @@ impl Session {
 
     /// Makes the next such call fail with that domain, code and text.
     pub fn fail(&self, call: Call, domain: &str, code: isize, text: &str) {
-        world().failures.push((call, Failure { domain: domain.into(), code, text: text.into() }));
+        world().failures.push((call, CallFailure { domain: domain.into(), code, text: text.into() }));
     }
 
     /// Lets so many compiles succeed; later ones fail without a reason, as the engine's do.

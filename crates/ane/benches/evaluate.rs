@@ -23,7 +23,7 @@ mod bench {
 
     use ferrane_ane::bind::foundation::{data, list, map, number};
     use ferrane_ane::bind::{Descriptor, InMemoryModel, IoSurface, Request, SurfaceObject, Wrap as _};
-    use ferrane_device::{Bindings, CompileOptions, Foreign, Source, Surface};
+    use ferrane_device::{Bindings, CompileOptions, Foreign, ProgramSource, Surface};
     use ferrane_mil::Weights;
     use objc2::msg_send;
     use objc2::runtime::{AnyObject, Bool};
@@ -57,7 +57,7 @@ mod bench {
         println!("{:<26} {:>12} {:>12} {:>12}", "one evaluation", "message", "Ferrane", "difference");
         for way in ["standard", "realtime", "process-request", "direct"] {
             let device = ferrane_ane_fake::open(&format!("dispatch={way}")).unwrap();
-            let source = Source::Text { mil: TEXT.as_bytes(), weights: &Weights::new() };
+            let source = ProgramSource::Text { mil: TEXT.as_bytes(), weights: &Weights::new() };
             let executable = device.compile(source, &CompileOptions::default()).unwrap().load().unwrap();
             let [x, y] = ["x", "y"].map(|port| device.surface(&executable.port(port).unwrap().layout).unwrap());
             let ours = executable.prepare(Bindings::new().bind("x", &x).bind("y", &y)).unwrap();

@@ -4,7 +4,7 @@
 //! callers: two dictionaries, what to compile and how, and a block that is told the status. Those
 //! callers differ in the last argument (nothing, in the oldest); the block is given here. **This
 //! crate has never called it on a Mac.** The dictionaries are made as plain data first
-//! ([`Job::options`], [`Job::flags`]), which is what tests look at.
+//! ([`CompileJob::options`], [`CompileJob::flags`]), which is what tests look at.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ pub enum Network {
 
 /// A compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct CompileJob {
     /// What is compiled.
     pub network: Network,
     /// The folder of the result and of what the compiler writes beside it; it must be there.
@@ -68,7 +68,7 @@ fn bad(message: String) -> Error {
     Error::new(ErrorKind::Option, message)
 }
 
-impl Job {
+impl CompileJob {
     /// What to compile: the first argument.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ mod call {
     use super::Property;
     use crate::CompileFunction;
     use crate::bind::foundation::{flag, list, map, number, text};
-    use crate::bind::{Block, Handler, Held, Object, Wrap as _, catch};
+    use crate::bind::{Handler, HandlerBlock, Held, Object, Wrap as _, catch};
 
     pub(super) fn find() -> Result<Option<CompileFunction>> {
         #[cfg(target_vendor = "apple")]
@@ -177,7 +177,7 @@ mod call {
         let (options, flags) = (object(options)?, object(flags)?);
         let status = Arc::new(AtomicU32::new(0));
         let held = Held::new(Told(status.clone()));
-        let block = Block::with_status(&held);
+        let block = HandlerBlock::with_status(&held);
         // SAFETY: two dictionaries and a block, which live through the call; whoever keeps the
         // block copies it.
         let call = || unsafe { function(options.as_ptr(), flags.as_ptr(), std::ptr::from_ref(&block).cast()) };
@@ -213,8 +213,8 @@ mod call {
 mod tests {
     use super::*;
 
-    fn job() -> Job {
-        Job {
+    fn job() -> CompileJob {
+        CompileJob {
             network: Network::Mil("in/model.mil".into()),
             out: "out".into(),
             architecture: Some("h16g".into()),
@@ -236,7 +236,7 @@ mod tests {
         };
         assert_eq!(job().options().unwrap(), rest(mil));
         let plist = network(("NetworkPlistName", text("net.plist")), ("NetworkPlistPath", text("./")));
-        let other = Job { network: Network::Plist("net.plist".into()), ..job() };
+        let other = CompileJob { network: Network::Plist("net.plist".into()), ..job() };
         assert_eq!(other.options().unwrap(), rest(plist));
         assert_eq!(
             job().flags().unwrap(),
@@ -246,11 +246,11 @@ mod tests {
                 ("DebugMask", Property::Number(2_147_483_647)),
             ])
         );
-        let plain = Job { architecture: None, debug_mask: None, ..job() };
+        let plain = CompileJob { architecture: None, debug_mask: None, ..job() };
         assert_eq!(plain.flags().unwrap(), Property::Map(Vec::new()));
-        let unknown = Job { architecture: Some("h99".into()), ..job() };
+        let unknown = CompileJob { architecture: Some("h99".into()), ..job() };
         assert!(unknown.flags().unwrap_err().message().contains("`h99`"));
-        let nothing = Job { network: Network::Mil("..".into()), ..job() };
+        let nothing = CompileJob { network: Network::Mil("..".into()), ..job() };
         assert_eq!(nothing.options().unwrap_err().kind(), ErrorKind::Option);
     }
 
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.message().contains("macOS"), "{error}");
         // What is wrong anywhere is said anywhere.
-        let unknown = Job { architecture: Some("h99".into()), ..job() };
+        let unknown = CompileJob { architecture: Some("h99".into()), ..job() };
         assert_eq!(unknown.compile().unwrap_err().kind(), ErrorKind::Option);
     }
 }

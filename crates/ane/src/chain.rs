@@ -22,7 +22,7 @@ use crate::bind::{
     Buffer, ChainingRequest, Client, InputBuffersReady, Model, OutputSetEnqueue, OutputSets, SignalEvent, Wrap as _,
 };
 use crate::device::{LoadedModel, Ready, Routed, placed};
-use crate::events::Counter;
+use crate::events::EventCounter;
 use crate::surface::{SurfaceMemory, behind};
 
 /// The values of the option `chain`.
@@ -64,7 +64,7 @@ pub(crate) struct Chain {
     hardware: Mutex<Option<Arc<Hardware>>>,
 }
 
-struct Step {
+struct ChainStep {
     procedure: u32,
     /// Indices into the chain's inputs, and when each is free again: at once.
     inputs: (List, List),
@@ -73,8 +73,8 @@ struct Step {
 struct Hardware {
     id: u64,
     request: ChainingRequest,
-    steps: Vec<Step>,
-    done: Counter,
+    steps: Vec<ChainStep>,
+    done: EventCounter,
     _counters: SurfaceMemory,
     /// A run that was given up: the surfaces are the engine's until the event has this value.
     abandoned: Mutex<Option<(u64, Accesses)>>,
@@ -171,10 +171,10 @@ impl Hardware {
             // SAFETY: the surface lives as long as `counters`, which is kept with the request.
             let stats = unsafe { foreign.as_ref() };
             sets.push(OutputSets::with(stats, &outputs)?.ok_or_else(|| nil("output set"))?);
-            kept.push(Step { procedure: procedure.id, inputs: (list(&own)?, list(&free)?) });
+            kept.push(ChainStep { procedure: procedure.id, inputs: (list(&own)?, list(&free)?) });
             last = procedure.outputs.first().map_or(0, |p| p.symbol);
         }
-        let done = Counter::new()?;
+        let done = EventCounter::new()?;
         let signal = SignalEvent::with(1, last, 0, done.object().object())?.ok_or_else(|| nil("event"))?;
         let signals = list([&signal])?;
         // Loop-backs and the procedure must be nil: numbers and lists raise.
@@ -237,7 +237,7 @@ impl Hardware {
     }
 }
 
-impl Step {
+impl ChainStep {
     fn send(&self, set: u32, value: u64, client: &Client, model: &Model, options: &Map, qos: u32) -> Result<()> {
         let outputs =
             OutputSetEnqueue::with(self.procedure, set, value, false, false)?.ok_or_else(|| nil("output set"))?;

@@ -29,7 +29,7 @@ pub struct Method {
 
 /// A method that is bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct BoundMethod {
     /// The class.
     pub class: &'static str,
     /// Its selector, with `+` or `-` before it.
@@ -38,7 +38,7 @@ pub struct Bound {
     pub types: &'static str,
 }
 
-impl Bound {
+impl BoundMethod {
     /// As Objective-C writes it: `-[_ANEClient beginRealTimeTask]`.
     pub fn words(&self) -> String {
         let (sign, selector) = self.name.split_at(1);
@@ -47,10 +47,10 @@ impl Bound {
 }
 
 /// Every method that is bound, Foundation's among them.
-pub fn bound() -> Vec<Bound> {
+pub fn bound() -> Vec<BoundMethod> {
     let row = |line: &'static str| {
         let mut parts = line.split(' ');
-        Some(Bound { class: parts.next()?, name: parts.next()?, types: parts.next()? })
+        Some(BoundMethod { class: parts.next()?, name: parts.next()?, types: parts.next()? })
     };
     include_str!("../data/bound.txt").lines().filter_map(row).collect()
 }
@@ -61,9 +61,9 @@ pub enum Difference {
     /// A class is not there.
     Class(&'static str),
     /// A method is not there, in a class that is.
-    Method(Bound),
+    Method(BoundMethod),
     /// A method has other types than it is called by.
-    Types(Bound, String),
+    Types(BoundMethod, String),
 }
 
 impl std::fmt::Display for Difference {
@@ -86,7 +86,7 @@ const FAMILIES: [&str; 2] = ["_ANE", "ML"];
 pub fn differences(dump: &[Class]) -> Vec<Difference> {
     let families: Vec<&str> =
         FAMILIES.into_iter().filter(|family| dump.iter().any(|c| c.name.starts_with(family))).collect();
-    let judged = |b: &Bound| families.iter().any(|family| b.class.starts_with(family));
+    let judged = |b: &BoundMethod| families.iter().any(|family| b.class.starts_with(family));
     let mut found = Vec::new();
     let mut missing: Vec<&str> = Vec::new();
     for bound in bound().into_iter().filter(judged) {

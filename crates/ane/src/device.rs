@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ferrane_device::backend::{
-    Accesses, Backend, Chaining, CompileOptions, Compiled, Computer, Done, Events, Loaded, Prepared, ProgramState,
-    Source, Stats,
+    Accesses, Backend, Chaining, CompileOptions, Compiled, Computer, Done, Events, Loaded, Prepared, ProgramSource,
+    ProgramState, Stats,
 };
 use ferrane_device::queue::Queue;
 use ferrane_device::staging::{Staged, sweep};
@@ -41,7 +41,7 @@ pub(crate) struct Opened {
 }
 
 /// What programs of a device share.
-pub(crate) struct Shared {
+pub(crate) struct DeviceContext {
     pub(crate) system: &'static System,
     pub(crate) opened: Opened,
     /// The empty dictionary that every call wants, never nil.
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     notes: Mutex<Vec<String>>,
 }
 
-impl Shared {
+impl DeviceContext {
     /// Adds a remark, once.
     pub(crate) fn note(&self, remark: String) {
         let mut notes = lock(&self.notes);
@@ -62,7 +62,7 @@ impl Shared {
 }
 
 /// The engine.
-pub(crate) struct Ane(Arc<Shared>);
+pub(crate) struct Ane(Arc<DeviceContext>);
 
 impl Ane {
     /// Opens the engine of a system, whose classes must be there.
@@ -73,7 +73,7 @@ impl Ane {
         sweep(&std::env::temp_dir());
         let queue = Queue::new("ferrane-ane", opened.profile.queue_depth.value);
         let (counters, notes) = (Counters::default(), Mutex::default());
-        Ok(Ane(Arc::new(Shared { system, opened, no_options: map([])?, queue, counters, notes })))
+        Ok(Ane(Arc::new(DeviceContext { system, opened, no_options: map([])?, queue, counters, notes })))
     }
 }
 
@@ -102,7 +102,7 @@ impl Backend for Ane {
         Some(Computer { chip: chip.clone(), system: os.clone(), build: build.clone() })
     }
 
-    fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
+    fn compile(&self, source: ProgramSource<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
         let declared = ports::declared(&*source::program(&source, &options.label)?)?;
         let (mil, files) = source::parts(&source)?;
         let weights: Vec<(String, &[u8])> = files.iter().map(|(path, bytes)| (path.clone(), &bytes[..])).collect();
@@ -120,7 +120,7 @@ impl Backend for Ane {
             cache_key: key,
             descriptor,
             shared,
-            compiled: Mutex::new(Stage { model: Some(model), restored }),
+            compiled: Mutex::new(CompiledModel { model: Some(model), restored }),
         };
         if !restored {
             let stage = program.stage();
@@ -164,7 +164,7 @@ fn model(descriptor: &Descriptor) -> Result<InMemoryModel> {
 }
 
 /// What stands between a compile and the first load.
-struct Stage {
+struct CompiledModel {
     /// The model that was compiled, until the first load takes it.
     model: Option<InMemoryModel>,
     /// True while what is staged came out of the cache and has not been loaded yet.
@@ -172,23 +172,23 @@ struct Stage {
 }
 
 struct Program {
-    shared: Arc<Shared>,
+    shared: Arc<DeviceContext>,
     staged: Arc<Staged>,
     declared: Vec<Declared>,
     identifier: String,
     cache_key: String,
     descriptor: Descriptor,
-    compiled: Mutex<Stage>,
+    compiled: Mutex<CompiledModel>,
 }
 
 impl Program {
-    fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
+    fn stage(&self) -> std::sync::MutexGuard<'_, CompiledModel> {
         lock(&self.compiled)
     }
 
     /// Compiles what is staged, and keeps the result.
     fn compile(&self, model: &InMemoryModel) -> Result<()> {
-        let Shared { system, opened, no_options, .. } = &*self.shared;
+        let DeviceContext { system, opened, no_options, .. } = &*self.shared;
         compile::paced(&opened.profile, system.recovery, || model.compile(opened.qos, no_options))?;
         if let Some(cache) = &opened.cache {
             cache.store(&self.cache_key, self.staged.folder());
@@ -237,7 +237,7 @@ impl Compiled for Program {
 
 /// A model, unloaded at the latest when nobody has it any more.
 pub(crate) struct Running {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<DeviceContext>,
     pub(crate) model: InMemoryModel,
     loaded: Mutex<bool>,
     /// The files are removed after the model is unloaded.
@@ -248,7 +248,7 @@ impl Running {
     /// Loads it, with one retry.
     fn load(&self) -> Result<()> {
         let mut loaded = lock(&self.loaded);
-        let Shared { opened, no_options, .. } = &*self.shared;
+        let DeviceContext { opened, no_options, .. } = &*self.shared;
         let load = || self.model.load(opened.qos, no_options);
         load().or_else(|first| {
             std::thread::sleep(LOAD_PAUSE);
@@ -395,7 +395,7 @@ pub(crate) struct Ready {
 impl Prepared for Ready {
     fn evaluate(&self, accesses: &mut Accesses) -> Result<Stats> {
         let start = Instant::now();
-        let Shared { opened, no_options, .. } = &*self.model.running.shared;
+        let DeviceContext { opened, no_options, .. } = &*self.model.running.shared;
         let route = self.model.route();
         self.fences.around(accesses, || route.evaluate(opened.qos, no_options, &self.request))?;
         let mut stats = Stats::default();

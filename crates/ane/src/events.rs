@@ -19,7 +19,7 @@ use ferrane_device::{Bindings, Error, ErrorKind, Foreign, Result};
 use ferrane_host::sync::lock;
 
 use crate::bind::foundation::list;
-use crate::bind::{Block, Handler, Held, Request, SharedEvent, SharedEvents, SignalEvent, WaitEvent, Wrap as _};
+use crate::bind::{Handler, HandlerBlock, Held, Request, SharedEvent, SharedEvents, SignalEvent, WaitEvent, Wrap as _};
 
 /// The values of the option `fences`.
 pub(crate) const WORDS: [(&str, Fencing); 3] =
@@ -38,20 +38,20 @@ pub(crate) enum Fencing {
 }
 
 /// A counter of the system.
-pub(crate) struct Counter {
+pub(crate) struct EventCounter {
     object: SharedEvent,
     /// Held while the CPU compares and raises.
     raising: Mutex<()>,
 }
 
-impl Counter {
+impl EventCounter {
     /// A new one.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`]: this system has no such class or method, which the message names.
-    pub(crate) fn new() -> Result<Counter> {
+    pub(crate) fn new() -> Result<EventCounter> {
         let none = || Error::new(ErrorKind::Unavailable, "the system makes no IOSurfaceSharedEvent");
-        Ok(Counter { object: SharedEvent::new()?.ok_or_else(none)?, raising: Mutex::new(()) })
+        Ok(EventCounter { object: SharedEvent::new()?.ok_or_else(none)?, raising: Mutex::new(()) })
     }
 
     /// The system's object.
@@ -64,7 +64,7 @@ impl Counter {
     }
 }
 
-impl Event for Counter {
+impl Event for EventCounter {
     fn value(&self) -> u64 {
         // A method that is not there was told when the event was made.
         self.object.value().unwrap_or(0)
@@ -90,11 +90,11 @@ impl Event for Counter {
 
 /// The counters of a device.
 #[derive(Default)]
-pub(crate) struct Counters(Mutex<Vec<Weak<Counter>>>);
+pub(crate) struct Counters(Mutex<Vec<Weak<EventCounter>>>);
 
 impl Counters {
     /// The counter behind an event, if it is one of this device.
-    fn known(&self, event: &Arc<dyn Event>) -> Option<Arc<Counter>> {
+    fn known(&self, event: &Arc<dyn Event>) -> Option<Arc<EventCounter>> {
         let Foreign::SharedEvent(address) = event.foreign() else { return None };
         lock(&self.0).iter().filter_map(Weak::upgrade).find(|c| c.address() == address)
     }
@@ -102,7 +102,7 @@ impl Counters {
 
 impl Events for Counters {
     fn create(&self) -> Result<Arc<dyn Event>> {
-        let counter = Arc::new(Counter::new()?);
+        let counter = Arc::new(EventCounter::new()?);
         // What a use would find missing is told here.
         counter.object.value()?;
         let mut all = lock(&self.0);
@@ -129,8 +129,8 @@ pub(crate) enum Fences {
 pub(crate) struct EngineFences {
     events: SharedEvents,
     /// Kept as long as the engine may use them.
-    signals: Values<Counter>,
-    _waits: Values<Counter>,
+    signals: Values<EventCounter>,
+    _waits: Values<EventCounter>,
     ended: Arc<Ended>,
     timeout: Duration,
 }
@@ -179,7 +179,7 @@ impl Fences {
         match self {
             Fences::Engine(engine) => {
                 let held = Held::new(Told(engine.ended.clone()));
-                request.on_end(&Block::new(&held))
+                request.on_end(&HandlerBlock::new(&held))
             }
             _ => Ok(()),
         }
@@ -216,12 +216,13 @@ impl EngineFences {
             let counter = counters.known(event).ok_or_else(|| unavailable("an event is not of this device"))?;
             Ok((counter, *value))
         };
-        let waits: Values<Counter> = bindings.waits().iter().map(known).collect::<Result<_>>()?;
-        let signals: Values<Counter> = bindings.signals().iter().map(known).collect::<Result<_>>()?;
+        let waits: Values<EventCounter> = bindings.waits().iter().map(known).collect::<Result<_>>()?;
+        let signals: Values<EventCounter> = bindings.signals().iter().map(known).collect::<Result<_>>()?;
         let nil = || unavailable("the framework takes no such event");
-        let wait = |(c, value): &(Arc<Counter>, u64)| WaitEvent::with(*value, c.object().object())?.ok_or_else(nil);
+        let wait =
+            |(c, value): &(Arc<EventCounter>, u64)| WaitEvent::with(*value, c.object().object())?.ok_or_else(nil);
         // Kind 0: all three that are known are accepted, and none is documented.
-        let signal = |(c, value): &(Arc<Counter>, u64)| {
+        let signal = |(c, value): &(Arc<EventCounter>, u64)| {
             SignalEvent::with(*value, symbol, 0, c.object().object())?.ok_or_else(nil)
         };
         let signal_events = list(&signals.iter().map(signal).collect::<Result<Vec<_>>>()?)?;

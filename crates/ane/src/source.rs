@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use ferrane_device::backend::Source;
+use ferrane_device::backend::ProgramSource;
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::text::{Missing, Options};
 use ferrane_mil::weights::{Bytes, Strictness};
@@ -17,19 +17,19 @@ fn neither() -> Error {
 type Files = Vec<(String, Bytes)>;
 
 /// The text and the blob files. Text stays as it is.
-pub(crate) fn parts(source: &Source<'_>) -> Result<(Vec<u8>, Files)> {
+pub(crate) fn parts(source: &ProgramSource<'_>) -> Result<(Vec<u8>, Files)> {
     match source {
-        Source::Program(program) => Ok((print(program).into_bytes(), program.weights.files())),
-        Source::Text { mil, weights } => Ok((mil.to_vec(), weights.files())),
+        ProgramSource::Program(program) => Ok((print(program).into_bytes(), program.weights.files())),
+        ProgramSource::Text { mil, weights } => Ok((mil.to_vec(), weights.files())),
         _ => Err(neither()),
     }
 }
 
 /// The program. Weights that are not there are left open: it is the framework that wants them.
-pub(crate) fn program<'a>(source: &Source<'a>, label: &str) -> Result<Cow<'a, Program>> {
+pub(crate) fn program<'a>(source: &ProgramSource<'a>, label: &str) -> Result<Cow<'a, Program>> {
     match source {
-        Source::Program(program) => Ok(Cow::Borrowed(*program)),
-        Source::Text { mil, weights } => {
+        ProgramSource::Program(program) => Ok(Cow::Borrowed(*program)),
+        ProgramSource::Text { mil, weights } => {
             let reading = Options { missing: Missing::Keep, strictness: Strictness::Lenient, ..Options::default() };
             let parsed = parse_with(mil, weights, reading);
             let why = || parsed.diagnostics.iter().next().map(|d| d.message.clone()).unwrap_or_default();

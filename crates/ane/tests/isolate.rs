@@ -19,7 +19,7 @@ mod linux {
     use std::time::{Duration, Instant};
 
     use ferrane_ane::isolate::serve;
-    use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Executable, Request, Source, Surface};
+    use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Executable, ProgramSource, Request, Surface};
     use ferrane_mil::Weights;
     use ferrane_suite::cases::{Promise, Rounding, run};
 
@@ -74,7 +74,7 @@ mod linux {
     }
 
     fn load(device: &Device) -> Loaded {
-        let source = Source::Text { mil: TEXT.as_bytes(), weights: &Weights::new() };
+        let source = ProgramSource::Text { mil: TEXT.as_bytes(), weights: &Weights::new() };
         let executable = device.compile(source, &CompileOptions::labeled("test")).unwrap().load().unwrap();
         let [x, y] = ["x", "y"].map(|port| device.surface(&executable.port(port).unwrap().layout).unwrap());
         let request = executable.prepare(Bindings::new().bind("x", &x).bind("y", &y)).unwrap();
@@ -90,14 +90,16 @@ mod linux {
         // An error says there what it says here.
         let (odd, none) = (TEXT.replace("relu", "rule"), Weights::new());
         let compile = |device: &Device| {
-            let source = Source::Text { mil: odd.as_bytes(), weights: &none };
+            let source = ProgramSource::Text { mil: odd.as_bytes(), weights: &none };
             device.compile(source, &CompileOptions::labeled("odd")).map(drop).unwrap_err()
         };
         let (found, expected) = (compile(&device), compile(&ferrane_ane::open("").unwrap()));
         assert_eq!(found.to_string(), expected.to_string());
         // A child that ends in peace leaves nothing staged.
-        let artifact =
-            device.compile(Source::Text { mil: TEXT.as_bytes(), weights: &Weights::new() }, &CompileOptions::default());
+        let artifact = device.compile(
+            ProgramSource::Text { mil: TEXT.as_bytes(), weights: &Weights::new() },
+            &CompileOptions::default(),
+        );
         let artifact = artifact.unwrap();
         let folder = std::env::temp_dir().join(artifact.key());
         assert!(folder.exists());

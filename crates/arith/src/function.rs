@@ -3,7 +3,9 @@
 //! Range reductions split the fp16 exponent off and are exact; each table pass and each operation
 //! between passes rounds.
 
-use crate::table::{ATAN_FAR, ATAN_NEAR, EXP2, GELU, LOG2, RECIPROCAL, RSQRT, SIGMOID, SIGMOID_ODD, SQRT, TANH, Table};
+use crate::table::{
+    ATAN_FAR, ATAN_NEAR, EXP2, GELU, LOG2, PiecewiseTable, RECIPROCAL, RSQRT, SIGMOID, SIGMOID_ODD, SQRT, TANH,
+};
 use crate::{Rounding, Rules, SigmoidTable};
 
 /// A function that the engine has a table, or a chain of tables, for.
@@ -92,13 +94,13 @@ impl Rules {
     }
 }
 
-impl Table {
+impl PiecewiseTable {
     /// The value at an fp16 number of any table, the way to its knots included. `None` where the
     /// mode's way is not known, or where the table's step is not that of the mode.
     pub fn evaluate(&self, rounding: Rounding, x: f32) -> Option<f32> {
         let has = |step: f32| self.step() == Some(step);
         Some(match self.mode() {
-            mode if Table::TAKES_ARGUMENT.contains(&mode) => self.value(rounding, x),
+            mode if PiecewiseTable::TAKES_ARGUMENT.contains(&mode) => self.value(rounding, x),
             0x0A if has(1.0 / 32.0) => exp2(rounding, self, x),
             0xC9 if has(1.0 / 64.0) => rounding.f32(log2(rounding, self, x)),
             0x67 if has(1.0 / 64.0) => reciprocal(rounding, self, f64::from(x)),
@@ -109,7 +111,7 @@ impl Table {
     }
 }
 
-fn reciprocal(r: Rounding, table: &Table, x: f64) -> f32 {
+fn reciprocal(r: Rounding, table: &PiecewiseTable, x: f64) -> f32 {
     if x == 0.0 {
         return table.y_at_min();
     }
@@ -126,7 +128,7 @@ fn precise_sigmoid(r: Rounding, x: f32) -> f32 {
 }
 
 /// The table serves the fraction; the whole part goes to the exponent.
-fn exp2(r: Rounding, table: &Table, x: f32) -> f32 {
+fn exp2(r: Rounding, table: &PiecewiseTable, x: f32) -> f32 {
     if x <= table.x_min() {
         return table.y_at_min();
     }
@@ -139,7 +141,7 @@ fn exp2(r: Rounding, table: &Table, x: f32) -> f32 {
 }
 
 /// The table serves the mantissa. Not rounded at 0, where the result is -2¹⁶.
-fn log2(r: Rounding, table: &Table, x: f32) -> f32 {
+fn log2(r: Rounding, table: &PiecewiseTable, x: f32) -> f32 {
     if x < 0.0 {
         // There is none: indeterminate forms are +0 (emulator §5).
         return 0.0;
@@ -157,7 +159,7 @@ fn log2(r: Rounding, table: &Table, x: f32) -> f32 {
 
 /// √x or 1/√x: the table serves [½, 2), and a quarter of the argument halves (or doubles) the
 /// result.
-fn root(r: Rounding, table: &Table, x: f32, sign: i32) -> f32 {
+fn root(r: Rounding, table: &PiecewiseTable, x: f32, sign: i32) -> f32 {
     if x == 0.0 {
         return table.y_at_min();
     }
@@ -247,7 +249,7 @@ mod tests {
             (Function::Reciprocal, &RECIPROCAL),
         ];
         for (function, table) in pairs {
-            let copy = Table::read(*table.halfwords());
+            let copy = PiecewiseTable::read(*table.halfwords());
             for bits in (0..=u16::MAX).step_by(7) {
                 let x = rules.enter(half(bits));
                 assert_eq!(copy.evaluate(rules.rounding, x), rules.function(function, x), "{function:?}({x})");
@@ -258,7 +260,7 @@ mod tests {
         assert_eq!(crate::table::INT.evaluate(rules.rounding, 1.5), None);
         let mut halfwords = *EXP2.halfwords();
         halfwords[41] = 4;
-        assert_eq!(Table::read(halfwords).evaluate(rules.rounding, 1.5), None);
+        assert_eq!(PiecewiseTable::read(halfwords).evaluate(rules.rounding, 1.5), None);
     }
 
     #[test]
@@ -274,7 +276,7 @@ mod tests {
             }
             halfwords[42] = [0x01, 0x02, 0x60, 0x0A, 0xC9, 0x67, 0xC5, 0xC6][seed as usize % 8];
             halfwords[41] = [0, 1, 4, 5, 6, 0x40, 0xFFFF, halfwords[41]][seed as usize / 8 % 8];
-            let table = Table::read(halfwords);
+            let table = PiecewiseTable::read(halfwords);
             for bits in (0..=u16::MAX).step_by(997) {
                 let _ = table.evaluate(Rounding::Away, half(bits));
             }

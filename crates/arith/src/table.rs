@@ -12,7 +12,7 @@ use crate::{Rounding, half};
 
 /// One table, as the compiler writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct PiecewiseTable {
     name: &'static str,
     halfwords: [u16; 43],
 }
@@ -26,13 +26,13 @@ const RIGHT_ALIGNED: u16 = 0x02;
 /// The mode of tables whose middle knot is at 0.
 const CENTERED: u16 = 0x01;
 
-impl Table {
+impl PiecewiseTable {
     /// Modes whose tables take their argument as it is.
     pub(crate) const TAKES_ARGUMENT: [u16; 3] = [CENTERED, RIGHT_ALIGNED, ODD];
 
     /// A table out of a file.
-    pub fn read(halfwords: [u16; 43]) -> Table {
-        Table { name: "of a file", halfwords }
+    pub fn read(halfwords: [u16; 43]) -> PiecewiseTable {
+        PiecewiseTable { name: "of a file", halfwords }
     }
 
     /// The function's name.
@@ -136,7 +136,7 @@ impl Table {
 }
 
 /// Every table, in the order of emulator §6.2.
-pub static ALL: [&Table; 18] = [
+pub static ALL: [&PiecewiseTable; 18] = [
     &SIGMOID,
     &SIGMOID_ODD,
     &TANH,
@@ -158,7 +158,7 @@ pub static ALL: [&Table; 18] = [
 ];
 
 /// Sigmoid, plain: samples of σ from -8 to 8, ½ apart.
-pub static SIGMOID: Table = Table {
+pub static SIGMOID: PiecewiseTable = PiecewiseTable {
     name: "sigmoid",
     #[rustfmt::skip]
     halfwords: [
@@ -173,7 +173,7 @@ pub static SIGMOID: Table = Table {
 };
 
 /// Sigmoid, high precision: samples of σ - ½ from 0 to 8, ¼ apart; ½ is added in a second pass.
-pub static SIGMOID_ODD: Table = Table {
+pub static SIGMOID_ODD: PiecewiseTable = PiecewiseTable {
     name: "sigmoid_high_precision",
     #[rustfmt::skip]
     halfwords: [
@@ -188,7 +188,7 @@ pub static SIGMOID_ODD: Table = Table {
 };
 
 /// Hyperbolic tangent: samples from 0 to 4, ⅛ apart.
-pub static TANH: Table = Table {
+pub static TANH: PiecewiseTable = PiecewiseTable {
     name: "tanh",
     #[rustfmt::skip]
     halfwords: [
@@ -203,7 +203,7 @@ pub static TANH: Table = Table {
 };
 
 /// GELU: knots fitted to the function, from -4 to 4, ¼ apart (emulator §6.4).
-pub static GELU: Table = Table {
+pub static GELU: PiecewiseTable = PiecewiseTable {
     name: "gelu",
     #[rustfmt::skip]
     halfwords: [
@@ -218,7 +218,7 @@ pub static GELU: Table = Table {
 };
 
 /// SELU: knots from -8 to 0, ¼ apart (emulator §6.4).
-pub static SELU: Table = Table {
+pub static SELU: PiecewiseTable = PiecewiseTable {
     name: "selu",
     #[rustfmt::skip]
     halfwords: [
@@ -233,7 +233,7 @@ pub static SELU: Table = Table {
 };
 
 /// 2ˣ of the fraction of x, 1/32 apart.
-pub static EXP2: Table = Table {
+pub static EXP2: PiecewiseTable = PiecewiseTable {
     name: "exp2",
     #[rustfmt::skip]
     halfwords: [
@@ -248,7 +248,7 @@ pub static EXP2: Table = Table {
 };
 
 /// log₂ of the mantissa in [½, 1), 1/64 apart.
-pub static LOG2: Table = Table {
+pub static LOG2: PiecewiseTable = PiecewiseTable {
     name: "log2",
     #[rustfmt::skip]
     halfwords: [
@@ -263,7 +263,7 @@ pub static LOG2: Table = Table {
 };
 
 /// 1/x of the mantissa in [½, 1), 1/64 apart.
-pub static RECIPROCAL: Table = Table {
+pub static RECIPROCAL: PiecewiseTable = PiecewiseTable {
     name: "reciprocal",
     #[rustfmt::skip]
     halfwords: [
@@ -278,7 +278,7 @@ pub static RECIPROCAL: Table = Table {
 };
 
 /// √x on [½, 2], 1/16 apart; the first eight knots are not used.
-pub static SQRT: Table = Table {
+pub static SQRT: PiecewiseTable = PiecewiseTable {
     name: "sqrt",
     #[rustfmt::skip]
     halfwords: [
@@ -293,7 +293,7 @@ pub static SQRT: Table = Table {
 };
 
 /// 1/√x on [½, 2], 1/16 apart; the first eight knots are not used.
-pub static RSQRT: Table = Table {
+pub static RSQRT: PiecewiseTable = PiecewiseTable {
     name: "rsqrt",
     #[rustfmt::skip]
     halfwords: [
@@ -308,7 +308,7 @@ pub static RSQRT: Table = Table {
 };
 
 /// Arctangent, second part: atan x - atan 2 beyond 2, 2 apart.
-pub static ATAN_FAR: Table = Table {
+pub static ATAN_FAR: PiecewiseTable = PiecewiseTable {
     name: "atan_part1",
     #[rustfmt::skip]
     halfwords: [
@@ -323,7 +323,7 @@ pub static ATAN_FAR: Table = Table {
 };
 
 /// Arctangent, first part: up to 2, 1/16 apart.
-pub static ATAN_NEAR: Table = Table {
+pub static ATAN_NEAR: PiecewiseTable = PiecewiseTable {
     name: "atan_part2",
     #[rustfmt::skip]
     halfwords: [
@@ -338,7 +338,7 @@ pub static ATAN_NEAR: Table = Table {
 };
 
 /// Two lines between 0 and 6.
-pub static RELU6: Table = Table {
+pub static RELU6: PiecewiseTable = PiecewiseTable {
     name: "relu6",
     #[rustfmt::skip]
     halfwords: [
@@ -353,7 +353,7 @@ pub static RELU6: Table = Table {
 };
 
 /// Two lines between -1 and 1.
-pub static HARDTANH: Table = Table {
+pub static HARDTANH: PiecewiseTable = PiecewiseTable {
     name: "hardtanh",
     #[rustfmt::skip]
     halfwords: [
@@ -368,7 +368,7 @@ pub static HARDTANH: Table = Table {
 };
 
 /// Two lines that meet in 0, the left one with slope 0.01.
-pub static LEAKY_RELU: Table = Table {
+pub static LEAKY_RELU: PiecewiseTable = PiecewiseTable {
     name: "leaky_relu_0.01",
     #[rustfmt::skip]
     halfwords: [
@@ -383,7 +383,7 @@ pub static LEAKY_RELU: Table = Table {
 };
 
 /// The sign: a step, odd.
-pub static SIGN: Table = Table {
+pub static SIGN: PiecewiseTable = PiecewiseTable {
     name: "sign",
     #[rustfmt::skip]
     halfwords: [
@@ -398,7 +398,7 @@ pub static SIGN: Table = Table {
 };
 
 /// The whole part (mode 0x63).
-pub static INT: Table = Table {
+pub static INT: PiecewiseTable = PiecewiseTable {
     name: "int",
     #[rustfmt::skip]
     halfwords: [
@@ -413,7 +413,7 @@ pub static INT: Table = Table {
 };
 
 /// The fraction (mode 0x64).
-pub static FRAC: Table = Table {
+pub static FRAC: PiecewiseTable = PiecewiseTable {
     name: "frac",
     #[rustfmt::skip]
     halfwords: [
@@ -434,7 +434,7 @@ mod tests {
     #[test]
     fn knots_are_samples_where_the_table_is_one() {
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-        type Sample<'a> = (&'a Table, usize, &'a dyn Fn(f64) -> f64);
+        type Sample<'a> = (&'a PiecewiseTable, usize, &'a dyn Fn(f64) -> f64);
         let samples: [Sample<'_>; 10] = [
             (&SIGMOID, 0, &|k| sigmoid(-8.0 + k / 2.0)),
             (&SIGMOID_ODD, 0, &|k| sigmoid(k / 4.0) - 0.5),
@@ -458,7 +458,7 @@ mod tests {
     fn errors_are_those_that_were_decoded() {
         // Emulator §6.1: in exact arithmetic tanh 0.0014, the high-precision sigmoid 0.0007, and
         // rounding adds its step.
-        let worst = |table: &Table, f: &dyn Fn(f64) -> f64| {
+        let worst = |table: &PiecewiseTable, f: &dyn Fn(f64) -> f64| {
             (0..=4000)
                 .map(|i| Rounding::Even.f32(i as f32 / 500.0))
                 .map(|x| (f64::from(table.value(Rounding::Away, x)) - f(f64::from(x))).abs())

@@ -8,18 +8,18 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 
-use crate::status::{Failure, Result};
+use crate::status::{CallFailure, Result};
 
 fn check<T>(what: &str, pointer: *const T, count: usize) -> Result<()> {
     if pointer.is_null() {
-        return Err(Failure::argument(format!("`{what}` is null")));
+        return Err(CallFailure::argument(format!("`{what}` is null")));
     }
     if !pointer.is_aligned() {
-        return Err(Failure::argument(format!("`{what}` is not aligned to {} bytes", align_of::<T>())));
+        return Err(CallFailure::argument(format!("`{what}` is not aligned to {} bytes", align_of::<T>())));
     }
     match count.checked_mul(size_of::<T>()) {
         Some(bytes) if isize::try_from(bytes).is_ok() => Ok(()),
-        _ => Err(Failure::argument(format!("`{what}` cannot have {count} elements"))),
+        _ => Err(CallFailure::argument(format!("`{what}` cannot have {count} elements"))),
     }
 }
 
@@ -57,7 +57,7 @@ pub(crate) unsafe fn text<'a>(what: &str, pointer: *const c_char) -> Result<&'a 
     check(what, pointer, 1)?;
     // SAFETY: not null; that a zero byte ends it is the caller's promise.
     let bytes = unsafe { CStr::from_ptr(pointer) };
-    bytes.to_str().map_err(|e| Failure::argument(format!("`{what}` is not UTF-8: {e}")))
+    bytes.to_str().map_err(|e| CallFailure::argument(format!("`{what}` is not UTF-8: {e}")))
 }
 
 /// As [`text`]; null is no text.
@@ -143,8 +143,8 @@ impl TextOut<'_> {
 }
 
 /// A buffer that is too small.
-pub(crate) fn too_small(what: &str, have: usize, needed: usize) -> Failure {
-    Failure {
+pub(crate) fn too_small(what: &str, have: usize, needed: usize) -> CallFailure {
+    CallFailure {
         status: crate::status::FERRANE_BUFFER_TOO_SMALL,
         text: format!("the buffer has {have} {what}, {needed} are needed"),
         remedy: "Ask for the length first: a buffer of size 0 gets only that.",
@@ -153,7 +153,7 @@ pub(crate) fn too_small(what: &str, have: usize, needed: usize) -> Failure {
 
 /// A count that C has as an `int`.
 pub(crate) fn count(what: &str, value: c_int) -> Result<usize> {
-    usize::try_from(value).map_err(|_| Failure::argument(format!("`{what}` is {value}")))
+    usize::try_from(value).map_err(|_| CallFailure::argument(format!("`{what}` is {value}")))
 }
 
 #[cfg(test)]

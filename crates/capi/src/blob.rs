@@ -18,7 +18,7 @@ use ferrane_arith::{Rounding, quantize};
 
 use crate::arg::{self, Out};
 use crate::port::{FerraneDtype, blob_dtype};
-use crate::status::{FERRANE_INVALID_HANDLE, Failure, FerraneStatus, Result, guard};
+use crate::status::{CallFailure, FERRANE_INVALID_HANDLE, FerraneStatus, Result, guard};
 
 /// Elements of one type, for ferrane_blob.
 #[repr(C)]
@@ -53,7 +53,7 @@ pub(crate) fn free_blob(blob: *mut c_void) -> Result<()> {
     if found.is_some() || blob.is_null() {
         return Ok(());
     }
-    Err(Failure {
+    Err(CallFailure {
         status: FERRANE_INVALID_HANDLE,
         text: "no blob of this library lies there, or it was freed".into(),
         remedy: "Free each blob once, with the address that the call gave.",
@@ -64,13 +64,13 @@ pub(crate) fn free_blob(blob: *mut c_void) -> Result<()> {
 pub(crate) fn area(rows: usize, cols: usize) -> Result<usize> {
     // Eight bytes for each value bound all that is made of them.
     let area = rows.checked_mul(cols).filter(|n| *n > 0 && *n <= isize::MAX as usize / 8);
-    area.ok_or_else(|| Failure::argument(format!("a matrix of {rows} × {cols}")))
+    area.ok_or_else(|| CallFailure::argument(format!("a matrix of {rows} × {cols}")))
 }
 
 /// An array of that length, or an error where there is no memory for it.
 fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
-    let failed = |_| Failure::of(ferrane::ErrorKind::OutOfMemory, format!("no memory for {count} values"));
+    let failed = |_| CallFailure::of(ferrane::ErrorKind::OutOfMemory, format!("no memory for {count} values"));
     values.try_reserve_exact(count).map_err(failed)?;
     values.resize(count, value);
     Ok(values)
@@ -112,7 +112,7 @@ impl Matrix<'_> {
     /// belong together.
     pub(crate) fn int8(&self, per_channel: bool, with_scales: bool) -> Result<(Vec<u8>, Vec<f32>, u64)> {
         if let Some(at) = self.values.iter().position(|v| !v.is_finite()) {
-            return Err(Failure::argument(format!("value {at} is {}", self.values[at])));
+            return Err(CallFailure::argument(format!("value {at} is {}", self.values[at])));
         }
         let group = if per_channel { self.cols } else { self.values.len() };
         let (mut codes, mut scales) = (filled(0u8, self.values.len())?, Vec::new());
@@ -122,7 +122,7 @@ impl Matrix<'_> {
             if with_scales {
                 let half = f16::from_f32(scale).max(f16::from_bits(1));
                 if !half.is_finite() {
-                    return Err(Failure::argument(format!("the scale {scale} is beyond fp16")));
+                    return Err(CallFailure::argument(format!("the scale {scale} is beyond fp16")));
                 }
                 scale = half.to_f32();
             }
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn ferrane_blob(
             let data = unsafe { arg::slice("tensors.data", tensor.data.cast::<u8>(), tensor.bytes)? };
             let size = dtype.bytes().unwrap_or(1);
             if !data.len().is_multiple_of(size) {
-                return Err(Failure::argument(format!("{} bytes are no whole elements of {dtype}", data.len())));
+                return Err(CallFailure::argument(format!("{} bytes are no whole elements of {dtype}", data.len())));
             }
             places.push(writer.add(dtype, data, data.len() / size));
         }
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn ferrane_blob_int8(
         let per_channel = match granularity {
             FERRANE_PER_TENSOR => false,
             FERRANE_PER_CHANNEL => true,
-            other => return Err(Failure::argument(format!("{other} is no granularity"))),
+            other => return Err(CallFailure::argument(format!("{other} is no granularity"))),
         };
         // SAFETY: as above.
         let (place, matrix, room) = unsafe {

@@ -14,10 +14,10 @@ use ferrane::{ErrorKind, Port};
 use crate::arg::{self, Out};
 use crate::blob::{self, Matrix};
 use crate::device::init;
-use crate::kernel::{self, ANEKernelHandle, KERNELS, Kernel};
-use crate::port::{FERRANE_INPUT, FERRANE_OUTPUT, Place, packed_bytes};
+use crate::kernel::{self, ANEKernelHandle, KERNELS, LoadedKernel};
+use crate::port::{FERRANE_INPUT, FERRANE_OUTPUT, PortIndex, packed_bytes};
 use crate::run;
-use crate::status::{Failure, Result, guard, guarded};
+use crate::status::{CallFailure, Result, guard, guarded};
 
 /// The name under which a program finds the one blob file of ane_bridge_compile.
 const ONE_FILE: &str = "@model_path/weights/weight.bin";
@@ -25,18 +25,18 @@ const ONE_FILE: &str = "@model_path/weights/weight.bin";
 fn check_sizes(kind: &str, ports: &[Port], sizes: &[usize]) -> Result<()> {
     if ports.len() != sizes.len() {
         let text = format!("{} {kind} sizes for a program of {}", sizes.len(), ports.len());
-        return Err(Failure::of(ErrorKind::Binding, text));
+        return Err(CallFailure::of(ErrorKind::Binding, text));
     }
     match ports.iter().zip(sizes).find(|(port, size)| packed_bytes(port) != **size) {
         None => Ok(()),
         Some((port, size)) => {
             let text = format!("{size} bytes for {kind} `{}`, which has {}", port.name, packed_bytes(port));
-            Err(Failure::of(ErrorKind::Binding, text))
+            Err(CallFailure::of(ErrorKind::Binding, text))
         }
     }
 }
 
-fn checked(mil: &[u8], files: &[(&str, &[u8])], inputs: &[usize], outputs: &[usize]) -> Result<Kernel> {
+fn checked(mil: &[u8], files: &[(&str, &[u8])], inputs: &[usize], outputs: &[usize]) -> Result<LoadedKernel> {
     let kernel = kernel::compile(init(None)?, mil, files)?;
     check_sizes("input", &kernel.procedure.inputs, inputs)?;
     check_sizes("output", &kernel.procedure.outputs, outputs)?;
@@ -48,13 +48,16 @@ fn compile(mil: &[u8], files: &[(&str, &[u8])], inputs: &[usize], outputs: &[usi
 }
 
 /// The input that is the `idx`-th weight of a kernel.
-fn weight(kernel: &Kernel, idx: c_int) -> Result<Place> {
+fn weight(kernel: &LoadedKernel, idx: c_int) -> Result<PortIndex> {
     let index = arg::count("idx", idx)?;
     let before = kernel.procedure.inputs.len().saturating_sub(kernel.weights);
     if index < kernel.weights {
-        return Ok(Place { kind: FERRANE_INPUT, index: before + index });
+        return Ok(PortIndex { kind: FERRANE_INPUT, index: before + index });
     }
-    Err(Failure::of(ErrorKind::Binding, format!("no weight {index}: the kernel was compiled with {}", kernel.weights)))
+    Err(CallFailure::of(
+        ErrorKind::Binding,
+        format!("no weight {index}: the kernel was compiled with {}", kernel.weights),
+    ))
 }
 
 /// Opens the process's device ("emulator", unless ferrane_init chose another). 0, or -1 after a
@@ -176,7 +179,7 @@ pub unsafe extern "C" fn ane_bridge_write_input(
     guard(|| {
         // SAFETY: the caller's promise.
         let data = unsafe { arg::slice("data", data.cast::<u8>(), bytes)? };
-        let place = Place { kind: FERRANE_INPUT, index: arg::count("idx", idx)? };
+        let place = PortIndex { kind: FERRANE_INPUT, index: arg::count("idx", idx)? };
         run::write(&*KERNELS.get(kernel)?, &place, data)
     });
 }
@@ -227,8 +230,8 @@ pub extern "C" fn ane_bridge_copy_io(
 ) {
     guard(|| {
         let (src, dst) = (KERNELS.get(src)?, KERNELS.get(dst)?);
-        let from = Place { kind: FERRANE_OUTPUT, index: arg::count("src_out_idx", src_out_idx)? };
-        let to = Place { kind: FERRANE_INPUT, index: arg::count("dst_in_idx", dst_in_idx)? };
+        let from = PortIndex { kind: FERRANE_OUTPUT, index: arg::count("src_out_idx", src_out_idx)? };
+        let to = PortIndex { kind: FERRANE_INPUT, index: arg::count("dst_in_idx", dst_in_idx)? };
         run::copy(&src, &from, &dst, &to)
     });
 }
@@ -245,7 +248,7 @@ pub unsafe extern "C" fn ane_bridge_read_output(
     guard(|| {
         // SAFETY: the caller's promise.
         let data = unsafe { arg::room("data", data.cast::<u8>(), bytes)? };
-        let place = Place { kind: FERRANE_OUTPUT, index: arg::count("idx", idx)? };
+        let place = PortIndex { kind: FERRANE_OUTPUT, index: arg::count("idx", idx)? };
         run::read(&*KERNELS.get(kernel)?, &place, data)
     });
 }

@@ -7,7 +7,7 @@ use ferrane::Device;
 use ferrane::host::sync::lock;
 
 use crate::arg::{self, Out, TextOut};
-use crate::handle::Table;
+use crate::handle::HandleTable;
 use crate::status::{FerraneStatus, Result, guard};
 
 /// A device. The handle is no address; it may be used from any thread.
@@ -15,7 +15,7 @@ pub struct FerraneDevice {
     _private: [u8; 0],
 }
 
-static DEVICES: Table<Device> = Table::new("device");
+static DEVICES: HandleTable<Device> = HandleTable::new("device");
 
 /// The process's device, with the name that it was opened by.
 static DEFAULT: Mutex<Option<(String, Device)>> = Mutex::new(None);
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn ferrane_device_name(
 #[cfg(test)]
 mod tests {
     use ferrane_device::backend::{Backend, Compiled};
-    use ferrane_device::{CompileOptions, ErrorKind, Layout, Memory, Source};
+    use ferrane_device::{CompileOptions, ErrorKind, Layout, Memory, ProgramSource};
     use ferrane_machine::Profile;
 
     use super::*;
@@ -112,7 +112,7 @@ mod tests {
         fn profile(&self) -> &Profile {
             &self.0
         }
-        fn compile(&self, _: Source<'_>, _: &CompileOptions) -> ferrane_device::Result<Box<dyn Compiled>> {
+        fn compile(&self, _: ProgramSource<'_>, _: &CompileOptions) -> ferrane_device::Result<Box<dyn Compiled>> {
             let none: [u8; 0] = [];
             panic!("there are {} ways to compile", none.len())
         }

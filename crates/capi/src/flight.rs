@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use ferrane::ErrorKind;
 use ferrane::host::sync::lock;
 
-use crate::status::{FERRANE_OK, Failure, FerraneStatus, Result};
+use crate::status::{CallFailure, FERRANE_OK, FerraneStatus, Result};
 
 /// Called once when a submitted run ends, on a thread of the library: with what was given to
 /// ferrane_submit, how the run went, and what failed (empty text if nothing did; valid during the
@@ -44,7 +44,7 @@ impl Callback {
 }
 
 #[derive(Default)]
-struct State {
+struct FlightState {
     /// Submitted runs whose callback has not returned.
     running: usize,
     last: Option<Result<()>>,
@@ -53,12 +53,12 @@ struct State {
 /// The submitted runs of one kernel.
 #[derive(Default)]
 pub(crate) struct Flights {
-    state: Mutex<State>,
+    state: Mutex<FlightState>,
     landed: Condvar,
 }
 
 impl Flights {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FlightState> {
         // Nothing that can panic runs under this lock.
         lock(&self.state)
     }
@@ -77,7 +77,7 @@ impl Flights {
     /// Waits until none is in flight; gives how the last one ended.
     pub(crate) fn wait(&self) -> Result<()> {
         if IN_CALLBACK.get() {
-            return Err(Failure::of(
+            return Err(CallFailure::of(
                 ErrorKind::Busy,
                 "a callback must not wait: what it waits for may be queued behind it",
             ));
@@ -86,7 +86,7 @@ impl Flights {
         while state.running > 0 {
             state = self.landed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.last.clone().unwrap_or_else(|| Err(Failure::argument("nothing was submitted")))
+        state.last.clone().unwrap_or_else(|| Err(CallFailure::argument("nothing was submitted")))
     }
 }
 

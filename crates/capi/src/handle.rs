@@ -8,28 +8,28 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use crate::status::{FERRANE_INVALID_HANDLE, Failure, Result};
+use crate::status::{CallFailure, FERRANE_INVALID_HANDLE, Result};
 
 /// The next number. Small steps from one keep all of them in the pages that no process maps or,
 /// later, make no difference: nothing here follows a handle.
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
 /// What the handles of one kind stand for.
-pub(crate) struct Table<T> {
+pub(crate) struct HandleTable<T> {
     what: &'static str,
     entries: LazyLock<RwLock<HashMap<usize, Arc<T>>>>,
 }
 
-impl<T> Table<T> {
+impl<T> HandleTable<T> {
     /// An empty table; `what` is the kind's name in messages.
-    pub(crate) const fn new(what: &'static str) -> Table<T> {
-        Table { what, entries: LazyLock::new(RwLock::default) }
+    pub(crate) const fn new(what: &'static str) -> HandleTable<T> {
+        HandleTable { what, entries: LazyLock::new(RwLock::default) }
     }
 
     /// A new handle.
     pub(crate) fn insert<H>(&self, value: Arc<T>) -> Result<*mut H> {
         let taken = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
-        let number = taken.map_err(|_| Failure::argument("the process has used up its handles"))?;
+        let number = taken.map_err(|_| CallFailure::argument("the process has used up its handles"))?;
         self.entries.write().unwrap_or_else(PoisonError::into_inner).insert(number, value);
         Ok(std::ptr::without_provenance_mut(number))
     }
@@ -46,9 +46,9 @@ impl<T> Table<T> {
         removed.ok_or_else(|| self.unknown(handle))
     }
 
-    fn unknown<H>(&self, handle: *mut H) -> Failure {
+    fn unknown<H>(&self, handle: *mut H) -> CallFailure {
         let why = if handle.is_null() { "is null" } else { "was freed, or never was one" };
-        Failure {
+        CallFailure {
             status: FERRANE_INVALID_HANDLE,
             text: format!("the {} {why}", self.what),
             remedy: "Use a handle from the call that made it to the call that frees it, once.",
@@ -62,8 +62,8 @@ mod tests {
 
     #[test]
     fn a_number_is_never_given_twice() {
-        static LETTERS: Table<char> = Table::new("letter");
-        static DIGITS: Table<u8> = Table::new("digit");
+        static LETTERS: HandleTable<char> = HandleTable::new("letter");
+        static DIGITS: HandleTable<u8> = HandleTable::new("digit");
         let a: *mut () = LETTERS.insert(Arc::new('a')).unwrap();
         let held = LETTERS.get(a).unwrap();
         assert_eq!(*LETTERS.remove(a).unwrap(), 'a');

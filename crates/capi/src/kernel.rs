@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use ferrane::host::sync::lock;
 use ferrane::mil::Weights;
-use ferrane::{Bindings, CompileOptions, Device, Executable, Port, Procedure, Request, Source, Surface};
+use ferrane::{Bindings, CompileOptions, Device, Executable, Port, Procedure, ProgramSource, Request, Surface};
 
 use crate::arg::{self, Out};
 use crate::device::{FerraneDevice, device};
 use crate::flight::Flights;
-use crate::handle::Table;
-use crate::port::{Place, procedure_ports};
+use crate::handle::HandleTable;
+use crate::port::{PortIndex, procedure_ports};
 use crate::status::{FerraneStatus, Result, guard};
 
 /// A kernel: a compiled and loaded program with memory for its ports. The name is that of the
@@ -34,86 +34,86 @@ pub struct FerraneWeight {
     pub len: usize,
 }
 
-pub(crate) static KERNELS: Table<Kernel> = Table::new("kernel");
+pub(crate) static KERNELS: HandleTable<LoadedKernel> = HandleTable::new("kernel");
 
 /// Successful compiles of the process.
 static COMPILES: AtomicI32 = AtomicI32::new(0);
 
 /// A loaded program, the procedure meant, and what is bound to it.
-pub(crate) struct Kernel {
+pub(crate) struct LoadedKernel {
     device: Device,
     executable: Executable,
     pub procedure: Procedure,
     /// How many of the inputs are weights: the last ones. The bridge's functions for weights count
     /// from the first of them.
     pub weights: usize,
-    bound: Mutex<Arc<Bound>>,
+    bound: Mutex<Arc<BoundSurfaces>>,
     pub flights: Arc<Flights>,
 }
 
 /// Surfaces in the order of the procedure's ports, and the request over them.
-pub(crate) struct Bound {
+pub(crate) struct BoundSurfaces {
     surfaces: Vec<Surface>,
     pub request: Request,
 }
 
-impl Bound {
-    fn new(executable: &Executable, procedure: &Procedure, surfaces: Vec<Surface>) -> Result<Bound> {
+impl BoundSurfaces {
+    fn new(executable: &Executable, procedure: &Procedure, surfaces: Vec<Surface>) -> Result<BoundSurfaces> {
         let start = Bindings::new().procedure(&procedure.name);
         let bind = |bindings: Bindings, (port, surface): (&Port, &Surface)| bindings.bind(&port.name, surface);
         let request = executable.prepare(procedure.ports().zip(&surfaces).fold(start, bind))?;
-        Ok(Bound { surfaces, request })
+        Ok(BoundSurfaces { surfaces, request })
     }
 }
 
-impl Kernel {
-    fn new(device: Device, executable: Executable, procedure: Procedure) -> Result<Kernel> {
+impl LoadedKernel {
+    fn new(device: Device, executable: Executable, procedure: Procedure) -> Result<LoadedKernel> {
         let surfaces = procedure.ports().map(|p| device.surface(&p.layout)).collect::<ferrane::Result<Vec<_>>>()?;
-        let bound = Mutex::new(Arc::new(Bound::new(&executable, &procedure, surfaces)?));
-        Ok(Kernel { device, executable, procedure, weights: 0, bound, flights: Arc::default() })
+        let bound = Mutex::new(Arc::new(BoundSurfaces::new(&executable, &procedure, surfaces)?));
+        Ok(LoadedKernel { device, executable, procedure, weights: 0, bound, flights: Arc::default() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<Bound>> {
+    fn lock(&self) -> MutexGuard<'_, Arc<BoundSurfaces>> {
         // What is bound is replaced as a whole.
         lock(&self.bound)
     }
 
     /// What is bound now.
-    pub(crate) fn bound(&self) -> Arc<Bound> {
+    pub(crate) fn bound(&self) -> Arc<BoundSurfaces> {
         self.lock().clone()
     }
 
     /// The surface at a place.
-    pub(crate) fn surface(&self, place: &Place) -> Result<Surface> {
+    pub(crate) fn surface(&self, place: &PortIndex) -> Result<Surface> {
         let (at, _) = place.find(&self.procedure)?;
         let found = self.lock().surfaces.get(at).cloned();
         found.ok_or_else(|| place.unknown(&self.procedure))
     }
 
     /// Binds another surface at a place.
-    fn rebind(&self, place: &Place, surface: Surface) -> Result<()> {
+    fn rebind(&self, place: &PortIndex, surface: Surface) -> Result<()> {
         let (at, _) = place.find(&self.procedure)?;
         let mut bound = self.lock();
         let mut surfaces = bound.surfaces.clone();
         if let Some(old) = surfaces.get_mut(at) {
             *old = surface;
         }
-        *bound = Arc::new(Bound::new(&self.executable, &self.procedure, surfaces)?);
+        *bound = Arc::new(BoundSurfaces::new(&self.executable, &self.procedure, surfaces)?);
         Ok(())
     }
 }
 
 /// Compiles MIL text with its blob files, loads it, and makes a kernel of its first procedure.
 /// Counts if all went well.
-pub(crate) fn compile(device: Device, mil: &[u8], files: &[(&str, &[u8])]) -> Result<Kernel> {
+pub(crate) fn compile(device: Device, mil: &[u8], files: &[(&str, &[u8])]) -> Result<LoadedKernel> {
     let mut weights = Weights::new();
     for (name, file) in files {
         weights.open_file(name, file.to_vec());
     }
-    let source = Source::Text { mil, weights: &weights };
+    let source = ProgramSource::Text { mil, weights: &weights };
     let executable = device.compile(source, &CompileOptions::default())?.load()?;
     let procedure = procedure_ports(&executable, None)?;
-    let kernel = Kernel::new(device, executable, procedure)?;
+    let kernel = LoadedKernel::new(device, executable, procedure)?;
     COMPILES.fetch_add(1, Ordering::Relaxed);
     Ok(kernel)
 }
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn ferrane_clone(
         let (out, function) = unsafe { (Out::handle("clone", clone)?, arg::optional_text("function", function)?) };
         let kernel = KERNELS.get(kernel)?;
         let procedure = procedure_ports(&kernel.executable, Some(function.unwrap_or(&kernel.procedure.name)))?;
-        let mut made = Kernel::new(kernel.device.clone(), kernel.executable.clone(), procedure)?;
+        let mut made = LoadedKernel::new(kernel.device.clone(), kernel.executable.clone(), procedure)?;
         made.weights = kernel.weights.min(made.procedure.inputs.len());
         out.set(KERNELS.insert(Arc::new(made))?);
         Ok(())
@@ -184,8 +184,8 @@ pub extern "C" fn ferrane_share(
 ) -> FerraneStatus {
     guard(|| {
         let (kernel, from) = (KERNELS.get(kernel)?, KERNELS.get(from)?);
-        let surface = from.surface(&Place { kind: from_kind, index: from_index })?;
-        kernel.rebind(&Place { kind, index }, surface)
+        let surface = from.surface(&PortIndex { kind: from_kind, index: from_index })?;
+        kernel.rebind(&PortIndex { kind, index }, surface)
     })
 }
 

@@ -7,7 +7,7 @@ use ferrane::{ErrorKind, Executable, Port, Procedure};
 
 use crate::arg::{self, Out, TextOut, too_small};
 use crate::kernel::{ANEKernelHandle, KERNELS};
-use crate::status::{Failure, FerraneStatus, Result, guard};
+use crate::status::{CallFailure, FerraneStatus, Result, guard};
 
 /// An input of a kernel.
 pub const FERRANE_INPUT: c_int = 0;
@@ -72,16 +72,16 @@ const DTYPES: [(DataType, FerraneDtype); 15] = [
 /// The element type of that number, if blob files can hold it.
 pub(crate) fn blob_dtype(number: FerraneDtype) -> Result<DataType> {
     let found = DTYPES.iter().find(|(_, n)| *n == number && *n < 100).map(|(dtype, _)| *dtype);
-    found.ok_or_else(|| Failure::argument(format!("{number} is no element type of a blob file with whole bytes")))
+    found.ok_or_else(|| CallFailure::argument(format!("{number} is no element type of a blob file with whole bytes")))
 }
 
 /// A port's kind and index, as C gave them.
-pub(crate) struct Place {
+pub(crate) struct PortIndex {
     pub kind: c_int,
     pub index: usize,
 }
 
-impl Place {
+impl PortIndex {
     /// The port, and its place among all ports of the procedure.
     pub(crate) fn find<'a>(&self, procedure: &'a Procedure) -> Result<(usize, &'a Port)> {
         let before = match self.kind {
@@ -94,14 +94,14 @@ impl Place {
     }
 
     /// The index is out of range.
-    pub(crate) fn unknown(&self, procedure: &Procedure) -> Failure {
+    pub(crate) fn unknown(&self, procedure: &Procedure) -> CallFailure {
         let (kind, ports) = match self.kind {
             FERRANE_INPUT => ("input", &procedure.inputs),
             FERRANE_OUTPUT => ("output", &procedure.outputs),
             _ => ("state", &procedure.states),
         };
         let (index, count, function) = (self.index, ports.len(), &procedure.name);
-        Failure::of(ErrorKind::Binding, format!("no {kind} {index}: `{function}` has {count}"))
+        CallFailure::of(ErrorKind::Binding, format!("no {kind} {index}: `{function}` has {count}"))
     }
 }
 
@@ -110,7 +110,7 @@ fn ports(procedure: &Procedure, kind: c_int) -> Result<&[Port]> {
         FERRANE_INPUT => Ok(&procedure.inputs),
         FERRANE_OUTPUT => Ok(&procedure.outputs),
         FERRANE_STATE => Ok(&procedure.states),
-        _ => Err(Failure::argument(format!("{kind} is no kind of port"))),
+        _ => Err(CallFailure::argument(format!("{kind} is no kind of port"))),
     }
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn procedure_ports(executable: &Executable, name: Option<&str>) -> Re
             .procedures()
             .first()
             .cloned()
-            .ok_or_else(|| Failure::of(ErrorKind::Binding, "the program has no procedure"))?,
+            .ok_or_else(|| CallFailure::of(ErrorKind::Binding, "the program has no procedure"))?,
     };
     Ok(procedure)
 }
@@ -174,10 +174,11 @@ pub unsafe extern "C" fn ferrane_port(
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new("port", port)? };
         let kernel = KERNELS.get(kernel)?;
-        let (_, port) = Place { kind, index }.find(&kernel.procedure)?;
+        let (_, port) = PortIndex { kind, index }.find(&kernel.procedure)?;
         let layout = &port.layout;
         let number = DTYPES.iter().find(|(dtype, _)| *dtype == layout.dtype).map(|(_, number)| *number);
-        let unknown = || Failure::of(ErrorKind::Unsupported, format!("elements of {} have no number", layout.dtype));
+        let unknown =
+            || CallFailure::of(ErrorKind::Unsupported, format!("elements of {} have no number", layout.dtype));
         let dtype = number.ok_or_else(unknown)?;
         let (rank, elements) = (layout.shape.len(), layout.elements());
         out.set(FerranePort { dtype, rank, elements, bytes: packed_bytes(port) });
@@ -199,7 +200,7 @@ pub unsafe extern "C" fn ferrane_port_name(
         // SAFETY: the caller's promise.
         let out = unsafe { TextOut::new(buffer, capacity, length)? };
         let kernel = KERNELS.get(kernel)?;
-        let (_, port) = Place { kind, index }.find(&kernel.procedure)?;
+        let (_, port) = PortIndex { kind, index }.find(&kernel.procedure)?;
         out.set(&port.name)
     })
 }
@@ -218,7 +219,7 @@ pub unsafe extern "C" fn ferrane_port_shape(
         // SAFETY: the caller's promise.
         let room = unsafe { arg::room("shape", shape, capacity)? };
         let kernel = KERNELS.get(kernel)?;
-        let (_, port) = Place { kind, index }.find(&kernel.procedure)?;
+        let (_, port) = PortIndex { kind, index }.find(&kernel.procedure)?;
         let extents = &port.layout.shape;
         let short = || too_small("extents", capacity, extents.len());
         arg::fill(room.get_mut(..extents.len()).ok_or_else(short)?, extents);
@@ -241,7 +242,10 @@ pub unsafe extern "C" fn ferrane_port_index(
         let ports = ports(&kernel.procedure, kind)?;
         let unknown = || {
             let known: Vec<&str> = ports.iter().map(|p| p.name.as_str()).collect();
-            Failure::of(ErrorKind::Binding, format!("no port `{name}` of this kind; there are {}", known.join(", ")))
+            CallFailure::of(
+                ErrorKind::Binding,
+                format!("no port `{name}` of this kind; there are {}", known.join(", ")),
+            )
         };
         out.set(ports.iter().position(|p| p.name == name).ok_or_else(unknown)?);
         Ok(())

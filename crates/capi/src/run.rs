@@ -7,9 +7,9 @@ use ferrane::{ErrorKind, Port};
 
 use crate::arg::{self, Out};
 use crate::flight::{Callback, FerraneDone};
-use crate::kernel::{ANEKernelHandle, KERNELS, Kernel};
-use crate::port::{Place, packed_bytes};
-use crate::status::{Failure, FerraneStatus, Result, guard};
+use crate::kernel::{ANEKernelHandle, KERNELS, LoadedKernel};
+use crate::port::{PortIndex, packed_bytes};
+use crate::status::{CallFailure, FerraneStatus, Result, guard};
 
 fn sized(port: &Port, bytes: usize) -> Result<()> {
     let wanted = packed_bytes(port);
@@ -17,11 +17,11 @@ fn sized(port: &Port, bytes: usize) -> Result<()> {
         return Ok(());
     }
     let text = format!("{bytes} bytes for `{}`, which has {wanted}", port.name);
-    Err(Failure::of(ErrorKind::Binding, text))
+    Err(CallFailure::of(ErrorKind::Binding, text))
 }
 
 /// Copies packed elements into a surface, row by row where the device pads them.
-pub(crate) fn write(kernel: &Kernel, place: &Place, data: &[u8]) -> Result<()> {
+pub(crate) fn write(kernel: &LoadedKernel, place: &PortIndex, data: &[u8]) -> Result<()> {
     sized(place.find(&kernel.procedure)?.1, data.len())?;
     let surface = kernel.surface(place)?;
     let mut access = surface.write()?;
@@ -37,7 +37,7 @@ pub(crate) fn write(kernel: &Kernel, place: &Place, data: &[u8]) -> Result<()> {
 }
 
 /// Copies a surface's elements, packed.
-pub(crate) fn read(kernel: &Kernel, place: &Place, data: &mut [MaybeUninit<u8>]) -> Result<()> {
+pub(crate) fn read(kernel: &LoadedKernel, place: &PortIndex, data: &mut [MaybeUninit<u8>]) -> Result<()> {
     sized(place.find(&kernel.procedure)?.1, data.len())?;
     let surface = kernel.surface(place)?;
     let access = surface.read()?;
@@ -54,7 +54,7 @@ pub(crate) fn read(kernel: &Kernel, place: &Place, data: &mut [MaybeUninit<u8>])
 
 /// Copies a surface's elements to another surface of as many bytes, whose rows may be of other
 /// lengths.
-pub(crate) fn copy(src: &Kernel, from: &Place, dst: &Kernel, to: &Place) -> Result<()> {
+pub(crate) fn copy(src: &LoadedKernel, from: &PortIndex, dst: &LoadedKernel, to: &PortIndex) -> Result<()> {
     let bytes = packed_bytes(from.find(&src.procedure)?.1);
     sized(to.find(&dst.procedure)?.1, bytes)?;
     let mut packed = Vec::with_capacity(bytes);
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn ferrane_write(
     guard(|| {
         // SAFETY: the caller's promise.
         let data = unsafe { arg::slice("data", data.cast::<u8>(), bytes)? };
-        write(&*KERNELS.get(kernel)?, &Place { kind, index }, data)
+        write(&*KERNELS.get(kernel)?, &PortIndex { kind, index }, data)
     })
 }
 
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn ferrane_read(
     guard(|| {
         // SAFETY: the caller's promise.
         let data = unsafe { arg::room("data", data.cast::<u8>(), bytes)? };
-        read(&*KERNELS.get(kernel)?, &Place { kind, index }, data)
+        read(&*KERNELS.get(kernel)?, &PortIndex { kind, index }, data)
     })
 }
 
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn ferrane_write_f32(
     guard(|| {
         // SAFETY: the caller's promise.
         let values = unsafe { arg::slice("values", values, count)? };
-        Ok(KERNELS.get(kernel)?.surface(&Place { kind, index })?.write_f32(values)?)
+        Ok(KERNELS.get(kernel)?.surface(&PortIndex { kind, index })?.write_f32(values)?)
     })
 }
 
@@ -134,10 +134,10 @@ pub unsafe extern "C" fn ferrane_read_f32(
     guard(|| {
         // SAFETY: the caller's promise.
         let values = unsafe { arg::room("values", values, count)? };
-        let surface = KERNELS.get(kernel)?.surface(&Place { kind, index })?;
+        let surface = KERNELS.get(kernel)?.surface(&PortIndex { kind, index })?;
         let elements = surface.layout().elements();
         if elements != count {
-            return Err(Failure::of(ErrorKind::Layout, format!("{count} values for a surface of {elements}")));
+            return Err(CallFailure::of(ErrorKind::Layout, format!("{count} values for a surface of {elements}")));
         }
         arg::fill(values, &surface.read_f32()?);
         Ok(())
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn ferrane_submit(
         let callback = done.map(|done| Callback { done, user });
         let (flight, bound, held) = (kernel.flights.begin(), kernel.bound(), kernel.clone());
         bound.request.submit_then(move |result| {
-            flight.end(result.map(|_| ()).map_err(Failure::from), callback);
+            flight.end(result.map(|_| ()).map_err(CallFailure::from), callback);
             drop(held);
         })?;
         Ok(())

@@ -54,30 +54,34 @@ pub const FERRANE_SYSTEM: FerraneStatus = 614;
 
 /// What failed, ready to be told to C.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CallFailure {
     pub status: FerraneStatus,
     pub text: String,
     pub remedy: &'static str,
 }
 
 /// Result of what stands behind a function.
-pub(crate) type Result<T> = std::result::Result<T, Failure>;
+pub(crate) type Result<T> = std::result::Result<T, CallFailure>;
 
-impl Failure {
+impl CallFailure {
     /// An argument cannot be.
-    pub(crate) fn argument(text: impl Into<String>) -> Failure {
-        Failure { status: FERRANE_INVALID_ARGUMENT, text: text.into(), remedy: "Give what include/ferrane.h asks for." }
+    pub(crate) fn argument(text: impl Into<String>) -> CallFailure {
+        CallFailure {
+            status: FERRANE_INVALID_ARGUMENT,
+            text: text.into(),
+            remedy: "Give what include/ferrane.h asks for.",
+        }
     }
 
     /// A failure of a kind that the seam has too.
-    pub(crate) fn of(kind: ErrorKind, text: impl Into<String>) -> Failure {
+    pub(crate) fn of(kind: ErrorKind, text: impl Into<String>) -> CallFailure {
         Error::new(kind, text).into()
     }
 
-    fn panicked(payload: &(dyn std::any::Any + Send)) -> Failure {
+    fn panicked(payload: &(dyn std::any::Any + Send)) -> CallFailure {
         let said = payload.downcast_ref::<&str>().copied();
         let said = said.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic");
-        Failure {
+        CallFailure {
             status: FERRANE_INTERNAL,
             text: format!("Ferrane failed inside: {said}"),
             remedy: "Report this with the program that was compiled.",
@@ -90,10 +94,10 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
+impl From<Error> for CallFailure {
+    fn from(error: Error) -> CallFailure {
         let number = error.kind().code().strip_prefix('E').and_then(|n| n.parse().ok());
-        Failure { status: number.unwrap_or(FERRANE_SYSTEM), text: error.to_string(), remedy: error.remedy() }
+        CallFailure { status: number.unwrap_or(FERRANE_SYSTEM), text: error.to_string(), remedy: error.remedy() }
     }
 }
 
@@ -113,7 +117,7 @@ thread_local! {
 }
 
 /// Remembers how the call went.
-fn remember(outcome: std::result::Result<(), &Failure>) -> FerraneStatus {
+fn remember(outcome: std::result::Result<(), &CallFailure>) -> FerraneStatus {
     let (status, text, remedy) = match outcome {
         Ok(()) => (FERRANE_OK, CString::default(), CString::default()),
         Err(failure) => (failure.status, failure.c_text(), c_text(failure.remedy)),
@@ -132,7 +136,7 @@ fn run<T>(body: impl FnOnce() -> Result<T>) -> std::result::Result<T, FerraneSta
     // What a body holds across a panic is dropped with it; what it shares is behind locks under
     // which nothing is left half-done (`handle`, `flight`, `kernel`), so nothing broken is seen
     // afterward.
-    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(Failure::panicked(&*payload)));
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(CallFailure::panicked(&*payload)));
     let status = remember(result.as_ref().map(|_| ()));
     result.map_err(|_| status)
 }
@@ -201,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_failure_belongs_to_its_thread() {
-        guard(|| Err(Failure::argument("one\0two")));
+        guard(|| Err(CallFailure::argument("one\0two")));
         std::thread::spawn(|| assert_eq!(last(), (FERRANE_OK, String::new()))).join().expect("no failure");
         assert_eq!(last(), (FERRANE_INVALID_ARGUMENT, "one\u{FFFD}two".into()));
     }
@@ -224,7 +228,7 @@ mod tests {
             (ErrorKind::OutOfMemory, FERRANE_OUT_OF_MEMORY),
             (ErrorKind::System, FERRANE_SYSTEM),
         ] {
-            assert_eq!(Failure::of(kind, "").status, status, "{kind:?}");
+            assert_eq!(CallFailure::of(kind, "").status, status, "{kind:?}");
         }
     }
 }

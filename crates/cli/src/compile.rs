@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ferrane::engine::aot::{Job, Network};
+use ferrane::engine::aot::{CompileJob, Network};
 use ferrane::mil::package::write_text;
 
 use crate::args::Compile;
@@ -34,7 +34,7 @@ pub fn run(args: Compile) -> Result<()> {
 
 /// Compiles in the working folder; gives where the result then lies.
 fn build(args: &Compile, folder: &Path, work: &Path) -> Result<PathBuf> {
-    let job = Job {
+    let job = CompileJob {
         network: network(&args.program, work)?,
         out: work.to_path_buf(),
         architecture: args.target_architecture.clone(),

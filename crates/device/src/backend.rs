@@ -11,7 +11,7 @@ use crate::{Bindings, Call, Error, Foreign, Layout, Memory, Procedure, Result, R
 
 /// What is compiled.
 #[non_exhaustive]
-pub enum Source<'a> {
+pub enum ProgramSource<'a> {
     /// A program.
     Program(&'a Program),
     /// MIL text with its weights.
@@ -139,7 +139,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// An invalid or unsupported program, or a spent budget.
-    fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>>;
+    fn compile(&self, source: ProgramSource<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>>;
     /// Allocates memory that the machine can reach.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ pub trait Backend: Send + Sync {
 pub trait Compiled: Send + Sync {
     /// Identifies program and weights; equal keys mean equal artifacts.
     fn key(&self) -> &str;
-    /// A form that can be stored and given back as [`Source::Compiled`], where there is one.
+    /// A form that can be stored and given back as [`ProgramSource::Compiled`], where there is one.
     fn bytes(&self) -> Option<Vec<u8>>;
     /// Loads it.
     ///

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use ferrane_machine::Profile;
 use ferrane_mil::Program;
 
-use crate::backend::{Backend, CompileOptions, Compiled, Computer, Events, Footprint, Loaded, ProgramState, Source};
+use crate::backend::{
+    Backend, CompileOptions, Compiled, Computer, Events, Footprint, Loaded, ProgramSource, ProgramState,
+};
 use crate::bindings::check;
-use crate::recorder::{Record, Recorder};
+use crate::recorder::{CallRecord, Recorder};
 use crate::{Bindings, Error, ErrorKind, Layout, Request, Result, Surface};
 
 /// A machine that compiles and runs programs. Clones are the same machine.
@@ -39,7 +41,7 @@ impl Device {
     ///
     /// # Errors
     /// An invalid or unsupported program, or a spent budget.
-    pub fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Artifact> {
+    pub fn compile(&self, source: ProgramSource<'_>, options: &CompileOptions) -> Result<Artifact> {
         Ok(Artifact { compiled: Arc::from(self.0.compile(source, options)?), device: self.clone() })
     }
 
@@ -48,7 +50,7 @@ impl Device {
     /// # Errors
     /// As [`Device::compile`] and [`Artifact::load`].
     pub fn load(&self, program: &Program, label: &str) -> Result<Executable> {
-        self.compile(Source::Program(program), &CompileOptions::labeled(label))?.load()
+        self.compile(ProgramSource::Program(program), &CompileOptions::labeled(label))?.load()
     }
 
     /// A surface of that layout, zeroed.
@@ -109,7 +111,7 @@ impl Device {
     }
 
     /// The same machine, with every call across the seam written down.
-    pub fn recorded(&self) -> (Device, Record) {
+    pub fn recorded(&self) -> (Device, CallRecord) {
         let recorder = Recorder::new(self.0.clone());
         let record = recorder.record();
         (Device(Arc::new(recorder)), record)

@@ -33,7 +33,7 @@ mod sync;
 mod tensor;
 
 pub use backend::{
-    Accesses, Backend, CompileOptions, Completion, Computer, Done, Event, Footprint, ProgramState, Source, Stats,
+    Accesses, Backend, CompileOptions, Completion, Computer, Done, Event, Footprint, ProgramSource, ProgramState, Stats,
 };
 pub use bindings::Bindings;
 pub use call::{BoundProcedure, Call, Returned, fits_surfaces};
@@ -41,7 +41,7 @@ pub use error::{Error, ErrorKind, Result, remedy};
 pub use executable::{Artifact, Device, Executable, Port, Procedure};
 pub use layout::Layout;
 pub use options::OpenOptions;
-pub use recorder::Record;
+pub use recorder::CallRecord;
 pub use request::Request;
 pub use submission::Submission;
 pub use surface::{Foreign, Memory, ReadAccess, Surface, WriteAccess};

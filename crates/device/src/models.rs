@@ -17,7 +17,7 @@ use loom::thread;
 use crate::backend::{Accesses, Done, Prepared, Stats};
 use crate::executable::Life;
 use crate::queue::Queue;
-use crate::submission::Slot;
+use crate::submission::CompletionSlot;
 use crate::{Bindings, Error, ErrorKind, Procedure, Request, Result, Submission};
 
 /// Does nothing, on a queue.
@@ -117,7 +117,7 @@ fn a_task_that_asks_is_woken() {
 #[test]
 fn a_task_that_moved_is_woken_where_it_is() {
     loom::model(|| {
-        let slot = Slot::new();
+        let slot = CompletionSlot::new();
         let mut submission = Submission::new(slot.clone());
         let filler = thread::spawn(move || slot.fill(Ok(Stats::default())));
         let elsewhere = Waker::from(Arc::new(Bell(Notify::new())));

@@ -15,28 +15,28 @@ use crate::backend::{Accesses, Completion, Done, Prepared};
 use crate::sync::{Arc, Condvar, Mutex, lock, thread};
 use crate::{Error, ErrorKind};
 
-struct Job {
+struct QueuedRequest {
     request: std::sync::Arc<dyn Prepared>,
     accesses: Accesses,
     done: Done,
 }
 
-struct State {
-    jobs: VecDeque<Job>,
+struct QueueState {
+    jobs: VecDeque<QueuedRequest>,
     /// Queued and running.
     in_flight: usize,
     started: bool,
     closed: bool,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct QueueContext {
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 /// The queue. Dropping it lets the thread finish what is queued and end.
 pub struct Queue {
-    shared: Arc<Shared>,
+    shared: Arc<QueueContext>,
     thread: &'static str,
     depth: usize,
 }
@@ -45,8 +45,8 @@ impl Queue {
     /// A queue for at most `depth` requests (at least one), queued and running, whose thread has
     /// that name.
     pub fn new(thread: &'static str, depth: usize) -> Queue {
-        let state = State { jobs: VecDeque::new(), in_flight: 0, started: false, closed: false };
-        let shared = Shared { state: Mutex::new(state), changed: Condvar::new() };
+        let state = QueueState { jobs: VecDeque::new(), in_flight: 0, started: false, closed: false };
+        let shared = QueueContext { state: Mutex::new(state), changed: Condvar::new() };
         Queue { shared: Arc::new(shared), thread, depth: depth.max(1) }
     }
 
@@ -75,7 +75,7 @@ impl Queue {
             state.started = true;
         }
         state.in_flight += 1;
-        state.jobs.push_back(Job { request, accesses, done });
+        state.jobs.push_back(QueuedRequest { request, accesses, done });
         drop(state);
         self.shared.changed.notify_one();
         Ok(())
@@ -89,7 +89,7 @@ impl Drop for Queue {
     }
 }
 
-fn serve(shared: &Shared) {
+fn serve(shared: &QueueContext) {
     loop {
         let mut state = lock(&shared.state);
         let job = loop {
@@ -102,7 +102,7 @@ fn serve(shared: &Shared) {
             state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         };
         drop(state);
-        let Job { request, mut accesses, done } = job;
+        let QueuedRequest { request, mut accesses, done } = job;
         let result = catch_unwind(AssertUnwindSafe(|| request.evaluate(&mut accesses)))
             .unwrap_or_else(|_| Err(Error::new(ErrorKind::Evaluate, "the backend failed inside; this is a bug")));
         // The program may end here, and with it the device and this queue.
@@ -123,9 +123,9 @@ mod tests {
     use crate::backend::Stats;
 
     /// Waits to be let go, then panics if that is wanted.
-    struct Step(Mutex<Receiver<bool>>);
+    struct BlockedStep(Mutex<Receiver<bool>>);
 
-    impl Prepared for Step {
+    impl Prepared for BlockedStep {
         fn evaluate(&self, _: &mut Accesses) -> Result<Stats> {
             if lock(&self.0).recv_timeout(Duration::from_secs(10)).unwrap_or(true) {
                 panic!("on purpose");
@@ -144,8 +144,8 @@ mod tests {
         let (tell, told) = channel();
         let submit = |queue: &Queue| {
             let (go, gone) = channel();
-            let step: Arc<Step> = Arc::new(Step(Mutex::new(gone)));
-            let held: Weak<Step> = Arc::downgrade(&step);
+            let step: Arc<BlockedStep> = Arc::new(BlockedStep(Mutex::new(gone)));
+            let held: Weak<BlockedStep> = Arc::downgrade(&step);
             let tell = tell.clone();
             let done = move |completion: Completion| {
                 let _ = tell.send((completion.result.map(drop), held.strong_count()));

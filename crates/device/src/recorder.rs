@@ -23,7 +23,7 @@ use ferrane_mil::Program;
 
 use crate::backend::{
     Accesses, Backend, Chaining, CompileOptions, Compiled, Completion, Computer, Done, Event, Events, Loaded, Prepared,
-    ProgramState, Source, Stats,
+    ProgramSource, ProgramState, Stats,
 };
 use crate::{Bindings, Call, Error, Footprint, Foreign, Layout, Memory, Procedure, Result, Returned};
 
@@ -41,9 +41,9 @@ struct Log {
 
 /// What was recorded. Clones are the same record.
 #[derive(Clone, Default)]
-pub struct Record(Arc<Mutex<Log>>);
+pub struct CallRecord(Arc<Mutex<Log>>);
 
-impl Record {
+impl CallRecord {
     fn with<T>(&self, f: impl FnOnce(&mut Log) -> T) -> T {
         f(&mut lock(&self.0))
     }
@@ -132,15 +132,15 @@ impl Log {
 /// A backend that records and passes on.
 pub(crate) struct Recorder {
     inner: Arc<dyn Backend>,
-    record: Record,
+    record: CallRecord,
 }
 
 impl Recorder {
     pub(crate) fn new(inner: Arc<dyn Backend>) -> Recorder {
-        Recorder { inner, record: Record::default() }
+        Recorder { inner, record: CallRecord::default() }
     }
 
-    pub(crate) fn record(&self) -> Record {
+    pub(crate) fn record(&self) -> CallRecord {
         self.record.clone()
     }
 }
@@ -158,14 +158,14 @@ impl Backend for Recorder {
         self.inner.computer()
     }
 
-    fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
+    fn compile(&self, source: ProgramSource<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
         let label = if options.label.is_empty() { "program".to_string() } else { options.label.clone() };
         let what = match &source {
-            Source::Program(p) => {
+            ProgramSource::Program(p) => {
                 format!("program of {}", p.functions.iter().map(|f| f.name.as_str()).collect::<Vec<_>>().join(", "))
             }
-            Source::Text { mil, weights } => format!("text of {} bytes, {} weights", mil.len(), weights.len()),
-            Source::Compiled(bytes) => format!("{} compiled bytes", bytes.len()),
+            ProgramSource::Text { mil, weights } => format!("text of {} bytes, {} weights", mil.len(), weights.len()),
+            ProgramSource::Compiled(bytes) => format!("{} compiled bytes", bytes.len()),
         };
         let inner = self.record.note(format_args!("compile {label}: {what}"), self.inner.compile(source, options))?;
         Ok(Box::new(RecordedCompiled { inner, label, record: self.record.clone() }))
@@ -221,7 +221,7 @@ impl Events for Recorder {
 struct RecordedEvent {
     inner: Arc<dyn Event>,
     this: Weak<RecordedEvent>,
-    record: Record,
+    record: CallRecord,
 }
 
 impl RecordedEvent {
@@ -253,7 +253,7 @@ impl Event for RecordedEvent {
 struct RecordedCompiled {
     inner: Box<dyn Compiled>,
     label: String,
-    record: Record,
+    record: CallRecord,
 }
 
 impl Compiled for RecordedCompiled {
@@ -278,7 +278,7 @@ impl Compiled for RecordedCompiled {
 struct RecordedLoaded {
     inner: Arc<dyn Loaded>,
     label: String,
-    record: Record,
+    record: CallRecord,
 }
 
 impl RecordedLoaded {
@@ -332,7 +332,7 @@ impl Chaining for RecordedLoaded {
 struct RecordedPrepared {
     inner: Arc<dyn Prepared>,
     name: String,
-    record: Record,
+    record: CallRecord,
 }
 
 impl Prepared for RecordedPrepared {

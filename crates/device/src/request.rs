@@ -9,27 +9,27 @@ use std::time::Duration;
 
 use crate::backend::{Accesses, Completion, Prepared, Stats};
 use crate::executable::{Life, Running};
-use crate::submission::Slot;
+use crate::submission::CompletionSlot;
 use crate::sync::{Mutex, lock};
 use crate::{Bindings, Error, ErrorKind, Port, Procedure, Result, Submission, Surface};
 
 /// A surface and the port it is bound to.
-struct Bound {
+struct PortBinding {
     port: String,
     surface: Surface,
 }
 
 struct Single {
     prepared: Arc<dyn Prepared>,
-    inputs: Vec<Bound>,
-    outputs: Vec<Bound>,
-    states: Vec<Bound>,
+    inputs: Vec<PortBinding>,
+    outputs: Vec<PortBinding>,
+    states: Vec<PortBinding>,
     life: Arc<Life>,
     /// Room for guards, kept between runs so that a run allocates nothing.
     spare: Mutex<Accesses>,
 }
 
-enum Body {
+enum RequestKind {
     Single(Single),
     /// Run one after another by the front; the program stays loaded from the first to the last.
     Sequence(Vec<Request>, Arc<Life>),
@@ -37,10 +37,10 @@ enum Body {
 
 /// A procedure with bound surfaces, or a chain of them. Clones are the same request.
 #[derive(Clone)]
-pub struct Request(Arc<Body>);
+pub struct Request(Arc<RequestKind>);
 
-fn gather(ports: &[Port], bindings: &Bindings) -> Vec<Bound> {
-    let bound = |p: &Port| bindings.surface(&p.name).map(|s| Bound { port: p.name.clone(), surface: s.clone() });
+fn gather(ports: &[Port], bindings: &Bindings) -> Vec<PortBinding> {
+    let bound = |p: &Port| bindings.surface(&p.name).map(|s| PortBinding { port: p.name.clone(), surface: s.clone() });
     ports.iter().filter_map(bound).collect()
 }
 
@@ -54,7 +54,14 @@ impl Request {
         let inputs = gather(&procedure.inputs, bindings);
         let outputs = gather(&procedure.outputs, bindings);
         let states = gather(&procedure.states, bindings);
-        Request(Arc::new(Body::Single(Single { prepared, inputs, outputs, states, life, spare: Mutex::default() })))
+        Request(Arc::new(RequestKind::Single(Single {
+            prepared,
+            inputs,
+            outputs,
+            states,
+            life,
+            spare: Mutex::default(),
+        })))
     }
 
     /// A chain that the machine runs as one: each memory once, among the outputs if any step writes
@@ -65,8 +72,8 @@ impl Request {
         steps: &[Bindings],
         life: Arc<Life>,
     ) -> Request {
-        let (mut inputs, mut outputs): (Vec<Bound>, Vec<Bound>) = (Vec::new(), Vec::new());
-        let add = |list: &mut Vec<Bound>, bound: Bound| {
+        let (mut inputs, mut outputs): (Vec<PortBinding>, Vec<PortBinding>) = (Vec::new(), Vec::new());
+        let add = |list: &mut Vec<PortBinding>, bound: PortBinding| {
             if !list.iter().any(|b| b.surface.same_memory(&bound.surface)) {
                 list.push(bound);
             }
@@ -84,17 +91,24 @@ impl Request {
             }
         }
         let states = Vec::new();
-        Request(Arc::new(Body::Single(Single { prepared, inputs, outputs, states, life, spare: Mutex::default() })))
+        Request(Arc::new(RequestKind::Single(Single {
+            prepared,
+            inputs,
+            outputs,
+            states,
+            life,
+            spare: Mutex::default(),
+        })))
     }
 
     pub(crate) fn sequence(steps: Vec<Request>, life: Arc<Life>) -> Request {
-        Request(Arc::new(Body::Sequence(steps, life)))
+        Request(Arc::new(RequestKind::Sequence(steps, life)))
     }
 
     fn enter(&self) -> Result<Running> {
         match &*self.0 {
-            Body::Single(single) => single.life.enter(),
-            Body::Sequence(_, life) => life.enter(),
+            RequestKind::Single(single) => single.life.enter(),
+            RequestKind::Sequence(_, life) => life.enter(),
         }
     }
 
@@ -110,13 +124,13 @@ impl Request {
 
     fn run(&self) -> Result<Stats> {
         match &*self.0 {
-            Body::Single(single) => {
+            RequestKind::Single(single) => {
                 let mut accesses = single.acquire()?;
                 let result = single.prepared.evaluate(&mut accesses);
                 single.put_back(accesses);
                 result
             }
-            Body::Sequence(steps, _) => {
+            RequestKind::Sequence(steps, _) => {
                 let mut total = Stats { hardware: Some(Duration::ZERO), ..Stats::default() };
                 for step in steps {
                     total = total.then(step.run()?);
@@ -133,7 +147,7 @@ impl Request {
     /// [`ErrorKind::Unloaded`], [`ErrorKind::QueueFull`]. Nothing is in flight then and every
     /// surface is free again.
     pub fn submit(&self) -> Result<Submission> {
-        let slot = Slot::new();
+        let slot = CompletionSlot::new();
         let filled = slot.clone();
         self.submit_then(move |result| filled.fill(result))?;
         Ok(Submission::new(slot))
@@ -148,7 +162,7 @@ impl Request {
     pub fn submit_then(&self, done: impl FnOnce(Result<Stats>) + Send + 'static) -> Result<()> {
         let ticket = Ticket { running: Some(self.enter()?), done: Some(Box::new(done)) };
         let submitted = match &*self.0 {
-            Body::Single(_) => {
+            RequestKind::Single(_) => {
                 let shared = Arc::new(Mutex::new(Some(ticket)));
                 let theirs = shared.clone();
                 let then = move |result| {
@@ -157,7 +171,7 @@ impl Request {
                 };
                 self.submit_single(Box::new(then)).map_err(|error| (error, lock(&shared).take()))
             }
-            Body::Sequence(..) => {
+            RequestKind::Sequence(..) => {
                 let total = Stats { hardware: Some(Duration::ZERO), ..Stats::default() };
                 self.submit_from(0, total, ticket)
             }
@@ -171,13 +185,13 @@ impl Request {
     }
 
     fn submit_single(&self, then: Box<dyn FnOnce(Result<Stats>) + Send>) -> Result<()> {
-        let Body::Single(single) = &*self.0 else {
+        let RequestKind::Single(single) = &*self.0 else {
             return Err(Error::new(ErrorKind::System, "a chain inside a chain"));
         };
         let accesses = single.acquire()?;
         let request = self.clone();
         let done = Box::new(move |completion: Completion| {
-            if let Body::Single(single) = &*request.0 {
+            if let RequestKind::Single(single) = &*request.0 {
                 single.put_back(completion.accesses);
             }
             // Whoever waits may drop the program and find nothing of it left.
@@ -192,7 +206,7 @@ impl Request {
 
     /// Submits the steps of a sequence from the `at`-th on; each step's end submits the next.
     fn submit_from(&self, at: usize, total: Stats, ticket: Ticket) -> std::result::Result<(), (Error, Option<Ticket>)> {
-        let Body::Sequence(steps, _) = &*self.0 else { return Ok(()) };
+        let RequestKind::Sequence(steps, _) = &*self.0 else { return Ok(()) };
         let Some(step) = steps.get(at) else {
             ticket.close(Ok(total));
             return Ok(());
@@ -234,8 +248,9 @@ impl Single {
     }
 
     fn fill(&self, accesses: &mut Accesses) -> Result<()> {
-        let busy =
-            |b: &Bound, what: &str| Error::new(ErrorKind::Busy, format!("the surface is {what}")).with_port(&b.port);
+        let busy = |b: &PortBinding, what: &str| {
+            Error::new(ErrorKind::Busy, format!("the surface is {what}")).with_port(&b.port)
+        };
         for b in &self.inputs {
             accesses.inputs.push(b.surface.memory().bytes().try_read().ok_or_else(|| busy(b, "being written"))?);
         }

@@ -15,8 +15,8 @@ use ferrane_host::sync::lock;
 use ferrane_machine::Profile;
 
 use crate::backend::{
-    Accesses, Backend, Chaining, CompileOptions, Compiled, Completion, Done, Event, Events, Loaded, Prepared, Source,
-    Stats,
+    Accesses, Backend, Chaining, CompileOptions, Compiled, Completion, Done, Event, Events, Loaded, Prepared,
+    ProgramSource, Stats,
 };
 use crate::{Bindings, Error, ErrorKind, Layout, Memory, Port, Procedure, Result};
 
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Where a scripted failure happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Stage {
+pub enum FailureStage {
     Compile,
     Load,
     Allocate,
@@ -36,32 +36,32 @@ pub enum Stage {
     Unload,
 }
 
-type Script = Arc<dyn Fn(&Source<'_>) -> Result<Vec<Procedure>> + Send + Sync>;
-type Job = Box<dyn FnOnce() + Send>;
+type Script = Arc<dyn Fn(&ProgramSource<'_>) -> Result<Vec<Procedure>> + Send + Sync>;
+type ScriptedJob = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
-struct State {
-    failures: VecDeque<(Stage, Error)>,
+struct ScriptedState {
+    failures: VecDeque<(FailureStage, Error)>,
     forget: bool,
     held: bool,
     ended: bool,
     /// Submitted and not begun, or begun and not ended.
-    queue: VecDeque<Job>,
+    queue: VecDeque<ScriptedJob>,
     in_flight: usize,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct ScriptedContext {
+    state: Mutex<ScriptedState>,
     changed: Condvar,
     depth: usize,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ScriptedContext {
+    fn lock(&self) -> MutexGuard<'_, ScriptedState> {
         lock(&self.state)
     }
 
-    fn fail(&self, stage: Stage) -> Result<()> {
+    fn fail(&self, stage: FailureStage) -> Result<()> {
         let mut state = self.lock();
         match state.failures.iter().position(|(s, _)| *s == stage).and_then(|i| state.failures.remove(i)) {
             Some((_, error)) => Err(error),
@@ -89,7 +89,7 @@ impl Shared {
 
 /// The strings that a test pulls.
 #[derive(Clone)]
-pub struct Control(Arc<Shared>);
+pub struct Control(Arc<ScriptedContext>);
 
 impl Control {
     /// Keeps submitted requests from starting.
@@ -104,7 +104,7 @@ impl Control {
     }
 
     /// Makes the next call of a stage fail.
-    pub fn fail(&self, stage: Stage, error: Error) {
+    pub fn fail(&self, stage: FailureStage, error: Error) {
         self.0.lock().failures.push_back((stage, error));
     }
 
@@ -116,7 +116,7 @@ impl Control {
 
 /// The backend.
 pub struct Scripted {
-    shared: Arc<Shared>,
+    shared: Arc<ScriptedContext>,
     script: Script,
     profile: Profile,
     chains: bool,
@@ -129,7 +129,9 @@ impl Scripted {
     ///
     /// # Errors
     /// The default profile cannot be had.
-    pub fn new(script: impl Fn(&Source<'_>) -> Result<Vec<Procedure>> + Send + Sync + 'static) -> Result<Scripted> {
+    pub fn new(
+        script: impl Fn(&ProgramSource<'_>) -> Result<Vec<Procedure>> + Send + Sync + 'static,
+    ) -> Result<Scripted> {
         Scripted::with_depth(usize::MAX, script)
     }
 
@@ -139,10 +141,10 @@ impl Scripted {
     /// The default profile cannot be had.
     pub fn with_depth(
         depth: usize,
-        script: impl Fn(&Source<'_>) -> Result<Vec<Procedure>> + Send + Sync + 'static,
+        script: impl Fn(&ProgramSource<'_>) -> Result<Vec<Procedure>> + Send + Sync + 'static,
     ) -> Result<Scripted> {
         let profile = Profile::named(Profile::DEFAULT).map_err(|e| Error::new(ErrorKind::Option, e.to_string()))?;
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), depth });
+        let shared = Arc::new(ScriptedContext { state: Mutex::default(), changed: Condvar::new(), depth });
         let theirs = shared.clone();
         let worker = Some(std::thread::spawn(move || theirs.work()));
         Ok(Scripted { shared, script: Arc::new(script), profile, chains: false, worker })
@@ -186,9 +188,9 @@ pub fn procedure(name: &str, id: u32, inputs: &[(&str, &[usize])], outputs: &[(&
     Ok(Procedure { name: name.into(), id, inputs, outputs, states: Vec::new() })
 }
 
-struct Heap(SharedBytes);
+struct HeapMemory(SharedBytes);
 
-impl Memory for Heap {
+impl Memory for HeapMemory {
     fn bytes(&self) -> &SharedBytes {
         &self.0
     }
@@ -203,22 +205,22 @@ impl Backend for Scripted {
         &self.profile
     }
 
-    fn compile(&self, source: Source<'_>, _options: &CompileOptions) -> Result<Box<dyn Compiled>> {
-        self.shared.fail(Stage::Compile)?;
+    fn compile(&self, source: ProgramSource<'_>, _options: &CompileOptions) -> Result<Box<dyn Compiled>> {
+        self.shared.fail(FailureStage::Compile)?;
         let procedures = (self.script)(&source)?;
         let key = match &source {
-            Source::Program(_) => "program".to_string(),
-            Source::Text { mil, .. } => format!("text of {} bytes", mil.len()),
-            Source::Compiled(bytes) => format!("compiled, {} bytes", bytes.len()),
+            ProgramSource::Program(_) => "program".to_string(),
+            ProgramSource::Text { mil, .. } => format!("text of {} bytes", mil.len()),
+            ProgramSource::Compiled(bytes) => format!("compiled, {} bytes", bytes.len()),
         };
         Ok(Box::new(Program { shared: self.shared.clone(), procedures, key, chains: self.chains }))
     }
 
     fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>> {
-        self.shared.fail(Stage::Allocate)?;
+        self.shared.fail(FailureStage::Allocate)?;
         let bytes = SharedBytes::new(layout.allocation)
             .map_err(|e| Error::new(ErrorKind::OutOfMemory, "no memory for a surface").with_source(e))?;
-        Ok(Arc::new(Heap(bytes)))
+        Ok(Arc::new(HeapMemory(bytes)))
     }
 
     fn events(&self) -> Option<&dyn Events> {
@@ -228,17 +230,17 @@ impl Backend for Scripted {
 
 impl Events for Scripted {
     fn create(&self) -> Result<Arc<dyn Event>> {
-        Ok(Arc::new(Counter::default()))
+        Ok(Arc::new(EventCounter::default()))
     }
 }
 
 #[derive(Default)]
-struct Counter {
+struct EventCounter {
     value: Mutex<u64>,
     raised: Condvar,
 }
 
-impl Event for Counter {
+impl Event for EventCounter {
     fn value(&self) -> u64 {
         *lock(&self.value)
     }
@@ -259,7 +261,7 @@ impl Event for Counter {
 
 #[derive(Clone)]
 struct Program {
-    shared: Arc<Shared>,
+    shared: Arc<ScriptedContext>,
     procedures: Vec<Procedure>,
     key: String,
     chains: bool,
@@ -275,7 +277,7 @@ impl Compiled for Program {
     }
 
     fn load(&self) -> Result<Arc<dyn Loaded>> {
-        self.shared.fail(Stage::Load)?;
+        self.shared.fail(FailureStage::Load)?;
         Ok(Arc::new(self.clone()))
     }
 }
@@ -288,12 +290,12 @@ impl Program {
     }
 
     /// One step, with the guards it uses given by `place`.
-    fn step(&self, bindings: &Bindings, place: impl Fn(&Port) -> Result<Place>) -> Result<Step> {
+    fn step(&self, bindings: &Bindings, place: impl Fn(&Port) -> Result<PortIndex>) -> Result<ScriptedStep> {
         let procedure = self.procedure(bindings)?;
         let places = |ports: &[Port]| ports.iter().map(&place).collect::<Result<Vec<_>>>();
         let (inputs, outputs) = (places(&procedure.inputs)?, places(&procedure.outputs)?);
         let copies = outputs.iter().enumerate().filter_map(|(i, o)| Some((*inputs.get(i % inputs.len().max(1))?, *o)));
-        Ok(Step { copies: copies.collect(), states: places(&procedure.states)?, bindings: bindings.clone() })
+        Ok(ScriptedStep { copies: copies.collect(), states: places(&procedure.states)?, bindings: bindings.clone() })
     }
 }
 
@@ -303,13 +305,13 @@ impl Loaded for Program {
     }
 
     fn prepare(&self, bindings: &Bindings) -> Result<Arc<dyn Prepared>> {
-        self.shared.fail(Stage::Prepare)?;
+        self.shared.fail(FailureStage::Prepare)?;
         let procedure = self.procedure(bindings)?;
         let at = |ports: &[Port], port: &Port| ports.iter().position(|p| p.name == port.name);
         let step = self.step(bindings, |port| {
-            let input = at(&procedure.inputs, port).map(Place::Input);
-            let output = at(&procedure.outputs, port).map(Place::Output);
-            let state = at(&procedure.states, port).map(Place::State);
+            let input = at(&procedure.inputs, port).map(PortIndex::Input);
+            let output = at(&procedure.outputs, port).map(PortIndex::Output);
+            let state = at(&procedure.states, port).map(PortIndex::State);
             input.or(output).or(state).ok_or_else(|| Error::new(ErrorKind::Binding, "no port"))
         })?;
         Ok(Arc::new(Plan { shared: self.shared.clone(), steps: vec![step] }))
@@ -320,18 +322,18 @@ impl Loaded for Program {
     }
 
     fn unload(&self) -> Result<()> {
-        self.shared.fail(Stage::Unload)
+        self.shared.fail(FailureStage::Unload)
     }
 
     fn reload(&self) -> Result<()> {
-        self.shared.fail(Stage::Unload)?;
-        self.shared.fail(Stage::Load)
+        self.shared.fail(FailureStage::Unload)?;
+        self.shared.fail(FailureStage::Load)
     }
 }
 
 impl Chaining for Program {
     fn prepare_chain(&self, steps: &[Bindings]) -> Result<Arc<dyn Prepared>> {
-        self.shared.fail(Stage::Prepare)?;
+        self.shared.fail(FailureStage::Prepare)?;
         let (mut written, mut read): (Vec<SharedBytes>, Vec<SharedBytes>) = (Vec::new(), Vec::new());
         let memory =
             |bindings: &Bindings, port: &Port| bindings.surface(&port.name).map(|s| s.memory().bytes().clone());
@@ -351,8 +353,8 @@ impl Chaining for Program {
         let step = |bindings: &Bindings| {
             self.step(bindings, |port| {
                 let wanted = memory(bindings, port).ok_or_else(|| Error::new(ErrorKind::Binding, "no surface"))?;
-                let output = written.iter().position(|m| m.same(&wanted)).map(Place::Output);
-                let input = || read.iter().position(|m| m.same(&wanted)).map(Place::Input);
+                let output = written.iter().position(|m| m.same(&wanted)).map(PortIndex::Output);
+                let input = || read.iter().position(|m| m.same(&wanted)).map(PortIndex::Input);
                 output.or_else(input).ok_or_else(|| Error::new(ErrorKind::Binding, "no surface"))
             })
         };
@@ -363,35 +365,35 @@ impl Chaining for Program {
 
 /// Where among the guards of a run a surface is.
 #[derive(Clone, Copy)]
-enum Place {
+enum PortIndex {
     Input(usize),
     Output(usize),
     State(usize),
 }
 
-struct Step {
-    copies: Vec<(Place, Place)>,
-    states: Vec<Place>,
+struct ScriptedStep {
+    copies: Vec<(PortIndex, PortIndex)>,
+    states: Vec<PortIndex>,
     bindings: Bindings,
 }
 
 struct Plan {
-    shared: Arc<Shared>,
-    steps: Vec<Step>,
+    shared: Arc<ScriptedContext>,
+    steps: Vec<ScriptedStep>,
 }
 
-fn bytes_mut(accesses: &mut Accesses, place: Place) -> Option<&mut [u8]> {
+fn bytes_mut(accesses: &mut Accesses, place: PortIndex) -> Option<&mut [u8]> {
     match place {
-        Place::Input(_) => None,
-        Place::Output(i) => accesses.outputs.get_mut(i).map(|g| &mut **g),
-        Place::State(i) => accesses.states.get_mut(i).map(|g| &mut **g),
+        PortIndex::Input(_) => None,
+        PortIndex::Output(i) => accesses.outputs.get_mut(i).map(|g| &mut **g),
+        PortIndex::State(i) => accesses.states.get_mut(i).map(|g| &mut **g),
     }
 }
 
 impl Plan {
     fn run(&self, accesses: &mut Accesses) -> Result<Stats> {
         let start = Instant::now();
-        self.shared.fail(Stage::Run)?;
+        self.shared.fail(FailureStage::Run)?;
         for step in &self.steps {
             for (event, value) in step.bindings.waits() {
                 if !event.wait(*value, PATIENCE) {
@@ -400,7 +402,7 @@ impl Plan {
             }
             for &(from, to) in &step.copies {
                 let source = match from {
-                    Place::Input(i) => accesses.inputs.get(i).map(|g| g.to_vec()),
+                    PortIndex::Input(i) => accesses.inputs.get(i).map(|g| g.to_vec()),
                     other => bytes_mut(accesses, other).map(|b| b.to_vec()),
                 };
                 let missing = || Error::new(ErrorKind::Evaluate, "a guard is missing");
@@ -427,7 +429,7 @@ impl Prepared for Plan {
     }
 
     fn submit(self: Arc<Self>, mut accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
-        if let Err(error) = self.shared.fail(Stage::Submit) {
+        if let Err(error) = self.shared.fail(FailureStage::Submit) {
             return Err((error, accesses));
         }
         let mut state = self.shared.lock();

@@ -12,7 +12,7 @@ use crate::backend::Stats;
 use crate::sync::{Arc, Condvar, Mutex, lock};
 use crate::{Error, ErrorKind, Result};
 
-enum State {
+enum SubmissionState {
     /// In flight, with the task that asked last.
     Open(Option<Waker>),
     Filled(Result<Stats>),
@@ -20,12 +20,14 @@ enum State {
     Emptied,
 }
 
-impl State {
+impl SubmissionState {
     /// The result, which is told once.
     fn take(&mut self) -> Option<Result<Stats>> {
-        match std::mem::replace(self, State::Emptied) {
-            State::Filled(result) => Some(result),
-            State::Emptied => Some(Err(Error::new(ErrorKind::System, "how the request ended was already told"))),
+        match std::mem::replace(self, SubmissionState::Emptied) {
+            SubmissionState::Filled(result) => Some(result),
+            SubmissionState::Emptied => {
+                Some(Err(Error::new(ErrorKind::System, "how the request ended was already told")))
+            }
             open => {
                 *self = open;
                 None
@@ -35,20 +37,20 @@ impl State {
 }
 
 /// Where the result goes.
-pub(crate) struct Slot {
-    state: Mutex<State>,
+pub(crate) struct CompletionSlot {
+    state: Mutex<SubmissionState>,
     filled: Condvar,
 }
 
-impl Slot {
-    pub(crate) fn new() -> Arc<Slot> {
-        Arc::new(Slot { state: Mutex::new(State::Open(None)), filled: Condvar::new() })
+impl CompletionSlot {
+    pub(crate) fn new() -> Arc<CompletionSlot> {
+        Arc::new(CompletionSlot { state: Mutex::new(SubmissionState::Open(None)), filled: Condvar::new() })
     }
 
     pub(crate) fn fill(&self, result: Result<Stats>) {
-        let before = std::mem::replace(&mut *lock(&self.state), State::Filled(result));
+        let before = std::mem::replace(&mut *lock(&self.state), SubmissionState::Filled(result));
         self.filled.notify_all();
-        if let State::Open(Some(waker)) = before {
+        if let SubmissionState::Open(Some(waker)) = before {
             waker.wake();
         }
     }
@@ -58,10 +60,10 @@ impl Slot {
 /// of its own, because the thread that ends the request wakes the task. Dropping it leaves the
 /// request running.
 #[must_use = "wait for it, or its failure goes unseen"]
-pub struct Submission(Arc<Slot>);
+pub struct Submission(Arc<CompletionSlot>);
 
 impl Submission {
-    pub(crate) fn new(slot: Arc<Slot>) -> Submission {
+    pub(crate) fn new(slot: Arc<CompletionSlot>) -> Submission {
         Submission(slot)
     }
 
@@ -81,7 +83,7 @@ impl Submission {
 
     /// True when [`Submission::wait`] would return at once.
     pub fn is_done(&self) -> bool {
-        !matches!(*lock(&self.0.state), State::Open(_))
+        !matches!(*lock(&self.0.state), SubmissionState::Open(_))
     }
 }
 
@@ -97,7 +99,7 @@ impl Future for Submission {
         if let Some(result) = state.take() {
             return Poll::Ready(result);
         }
-        let before = std::mem::replace(&mut *state, State::Open(Some(waker)));
+        let before = std::mem::replace(&mut *state, SubmissionState::Open(Some(waker)));
         drop(state);
         drop(before);
         Poll::Pending

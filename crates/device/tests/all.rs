@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use ferrane_device::scripted::{Control, Scripted, Stage, procedure};
+use ferrane_device::scripted::{Control, FailureStage, Scripted, procedure};
 use ferrane_device::{
-    Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Memory, Port, Procedure, Request, Result,
-    Source, Submission, Surface,
+    Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Memory, Port, Procedure, ProgramSource,
+    Request, Result, Submission, Surface,
 };
 use ferrane_host::buffer::SharedBytes;
 use ferrane_mil::{DataType, Weights};
@@ -35,7 +35,7 @@ fn machine() -> (Device, Control, Executable) {
 }
 
 fn load(device: &Device) -> Result<Executable> {
-    let source = Source::Text { mil: b"program(1.3)", weights: &Weights::new() };
+    let source = ProgramSource::Text { mil: b"program(1.3)", weights: &Weights::new() };
     device.compile(source, &CompileOptions::labeled("test"))?.load()
 }
 
@@ -218,25 +218,25 @@ fn failures_of_each_stage_come_through_and_free_the_surfaces() {
         b.x.write().unwrap();
         b.y.write().unwrap();
     };
-    control.fail(Stage::Run, scripted_error());
+    control.fail(FailureStage::Run, scripted_error());
     let error = b.request.evaluate().map(|_| ()).unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Evaluate, Some(0x1d)));
     free();
-    control.fail(Stage::Run, scripted_error());
+    control.fail(FailureStage::Run, scripted_error());
     assert_eq!(kind(b.request.submit().unwrap().wait()), ErrorKind::Evaluate);
     free();
-    control.fail(Stage::Submit, scripted_error());
+    control.fail(FailureStage::Submit, scripted_error());
     assert_eq!(kind(b.request.submit()), ErrorKind::Evaluate);
     free();
     b.request.evaluate().unwrap();
 
-    control.fail(Stage::Compile, Error::new(ErrorKind::CompileBudget, "spent"));
+    control.fail(FailureStage::Compile, Error::new(ErrorKind::CompileBudget, "spent"));
     assert_eq!(kind(load(&device)), ErrorKind::CompileBudget);
-    control.fail(Stage::Load, Error::new(ErrorKind::Load, "no"));
+    control.fail(FailureStage::Load, Error::new(ErrorKind::Load, "no"));
     assert_eq!(kind(load(&device)), ErrorKind::Load);
-    control.fail(Stage::Allocate, Error::new(ErrorKind::OutOfMemory, "no"));
+    control.fail(FailureStage::Allocate, Error::new(ErrorKind::OutOfMemory, "no"));
     assert_eq!(kind(device.surface(b.x.layout())), ErrorKind::OutOfMemory);
-    control.fail(Stage::Prepare, Error::new(ErrorKind::System, "no"));
+    control.fail(FailureStage::Prepare, Error::new(ErrorKind::System, "no"));
     assert_eq!(
         kind(executable.prepare(Bindings::new().bind("x", &b.x).bind("w", &b.w).bind("y", &b.y))),
         ErrorKind::System
@@ -278,7 +278,7 @@ fn a_reload_keeps_requests_and_a_failed_one_ends_them() {
     submission.wait().unwrap();
     executable.reload().unwrap();
     b.request.evaluate().unwrap();
-    control.fail(Stage::Load, Error::new(ErrorKind::Load, "no"));
+    control.fail(FailureStage::Load, Error::new(ErrorKind::Load, "no"));
     assert_eq!(kind(executable.reload()), ErrorKind::Load);
     assert_eq!(kind(b.request.evaluate()), ErrorKind::Unloaded);
     assert_eq!(kind(executable.reload()), ErrorKind::Unloaded);
@@ -303,10 +303,10 @@ fn who_is_told_is_told_once_and_finds_all_free() {
     assert!(told.try_recv().is_err());
     control.release();
     assert_eq!(told.recv().unwrap(), (Ok(()), true));
-    control.fail(Stage::Run, scripted_error());
+    control.fail(FailureStage::Run, scripted_error());
     submit(&a).unwrap();
     assert_eq!(told.recv().unwrap(), (Err(ErrorKind::Evaluate), true));
-    control.fail(Stage::Submit, scripted_error());
+    control.fail(FailureStage::Submit, scripted_error());
     assert_eq!(kind(submit(&a)), ErrorKind::Evaluate);
     control.forget();
     submit(&a).unwrap();
@@ -326,7 +326,7 @@ fn unload_waits_for_nobody_and_ends_all() {
     assert_eq!(kind(executable.unload()), ErrorKind::Busy);
     control.release();
     submission.wait().unwrap();
-    control.fail(Stage::Unload, Error::new(ErrorKind::System, "no"));
+    control.fail(FailureStage::Unload, Error::new(ErrorKind::System, "no"));
     assert_eq!(kind(executable.unload()), ErrorKind::System);
     b.request.evaluate().unwrap();
     executable.unload().unwrap();
@@ -414,11 +414,11 @@ fn chains_run_in_order_with_and_without_a_machine_that_chains() {
             assert_eq!(y.read_f32().unwrap(), [1.0 + i as f32; 32], "chaining: {chaining}");
         }
         // A failure ends the chain and frees all.
-        control.fail(Stage::Run, scripted_error());
+        control.fail(FailureStage::Run, scripted_error());
         assert_eq!(kind(chain.submit().unwrap().wait()), ErrorKind::Evaluate);
-        control.fail(Stage::Run, scripted_error());
+        control.fail(FailureStage::Run, scripted_error());
         assert_eq!(kind(chain.evaluate()), ErrorKind::Evaluate);
-        control.fail(Stage::Submit, scripted_error());
+        control.fail(FailureStage::Submit, scripted_error());
         assert_eq!(kind(chain.submit()), ErrorKind::Evaluate);
         for s in [&x, &h, &y] {
             s.write().unwrap();
@@ -500,21 +500,21 @@ fn procedures_have_ports_of_their_own() {
 #[test]
 fn the_recorder_writes_every_call_and_its_failure() {
     let scripted = Scripted::new(|source| match source {
-        Source::Compiled(_) => Err(Error::new(ErrorKind::InvalidProgram, "not this machine's")),
+        ProgramSource::Compiled(_) => Err(Error::new(ErrorKind::InvalidProgram, "not this machine's")),
         _ => Ok(vec![main_procedure()]),
     });
     let scripted = scripted.unwrap();
     let control = scripted.control();
     let (device, record) = Device::new(scripted).recorded();
     let options = CompileOptions::labeled("bad");
-    assert_eq!(kind(device.compile(Source::Compiled(b"abc"), &options)), ErrorKind::InvalidProgram);
+    assert_eq!(kind(device.compile(ProgramSource::Compiled(b"abc"), &options)), ErrorKind::InvalidProgram);
     let executable = load(&device).unwrap();
     let b = bound(&device, &executable);
     b.request.evaluate().unwrap();
-    control.fail(Stage::Run, scripted_error());
+    control.fail(FailureStage::Run, scripted_error());
     assert_eq!(kind(b.request.evaluate()), ErrorKind::Evaluate);
     b.request.submit().unwrap().wait().unwrap();
-    control.fail(Stage::Submit, Error::new(ErrorKind::QueueFull, "full"));
+    control.fail(FailureStage::Submit, Error::new(ErrorKind::QueueFull, "full"));
     assert_eq!(kind(b.request.submit()), ErrorKind::QueueFull);
     let event = device.events().unwrap().create().unwrap();
     event.signal(2);
@@ -544,7 +544,7 @@ fn the_recorder_writes_every_call_and_its_failure() {
 #[test]
 fn artifacts_can_be_loaded_more_than_once() {
     let device = Device::new(Scripted::new(|_| Ok(vec![main_procedure()])).unwrap());
-    let source = Source::Text { mil: b"program(1.3)", weights: &Weights::new() };
+    let source = ProgramSource::Text { mil: b"program(1.3)", weights: &Weights::new() };
     let artifact = device.compile(source, &CompileOptions::default()).unwrap();
     assert_eq!((artifact.key(), artifact.bytes()), ("text of 12 bytes", None));
     let (one, two) = (artifact.load().unwrap(), artifact.load().unwrap());
@@ -601,7 +601,7 @@ fn a_submission_is_a_future_that_wakes_the_task_that_asked_last() {
 
     // A failure comes the same way, and one that is done at the first question leaves no waker
     // behind.
-    control.fail(Stage::Run, scripted_error());
+    control.fail(FailureStage::Run, scripted_error());
     let mut submission = b.request.submit().unwrap();
     while !submission.is_done() {
         std::thread::yield_now();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrane_arith::Rules;
-use ferrane_device::backend::{Backend, CompileOptions, Compiled, Event, Events, Source};
+use ferrane_device::backend::{Backend, CompileOptions, Compiled, Event, Events, ProgramSource};
 use ferrane_device::queue::Queue;
 use ferrane_device::{Call, Error, ErrorKind, Footprint, Layout, Memory, Result, Returned};
 use ferrane_host::buffer::SharedBytes;
@@ -231,17 +231,17 @@ impl Backend for Emulator {
         &self.options.profile
     }
 
-    fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
+    fn compile(&self, source: ProgramSource<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
         let labeled = |e: Error| refused(if options.label.is_empty() { e } else { e.labeled(&options.label) });
         self.life.begin(FaultStage::Compile).map_err(labeled)?;
         match source {
-            Source::Program(program) => self.compile_program(program, None).map_err(labeled),
-            Source::Text { mil, weights } => {
+            ProgramSource::Program(program) => self.compile_program(program, None).map_err(labeled),
+            ProgramSource::Text { mil, weights } => {
                 let invalid = |e| Error::new(ErrorKind::InvalidProgram, format!("{e}"));
                 let program = parse(mil, weights).map_err(|e| refused(invalid(e)))?;
                 self.compile_program(&program, std::str::from_utf8(mil).ok()).map_err(labeled)
             }
-            Source::Compiled(_) => Err(Error::new(
+            ProgramSource::Compiled(_) => Err(Error::new(
                 ErrorKind::Unsupported,
                 "the emulator stores no compiled programs; compile from the program or its text",
             )),

@@ -38,7 +38,7 @@ mod open;
 pub use ferrane_ane::isolate;
 pub use ferrane_device::{
     Artifact, Bindings, BoundProcedure, Call, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Port,
-    Procedure, Request, Result, Returned, Source, Stats, Submission, Surface, Tensor, Tensors, fits_surfaces,
+    Procedure, ProgramSource, Request, Result, Returned, Stats, Submission, Surface, Tensor, Tensors, fits_surfaces,
 };
 pub use ferrane_diag as diag;
 pub use ferrane_emulator::hwx::Interpreter;

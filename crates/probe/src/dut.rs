@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrane_device::{
-    Artifact, Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Port, Request, Result, Source,
-    Surface,
+    Artifact, Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Port, ProgramSource, Request,
+    Result, Surface,
 };
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 
@@ -161,7 +161,7 @@ impl<'a> DeviceUnderTest<'a> {
     ) -> Result<Artifact> {
         self.check_stop()?;
         let text = program.text(spelling, info)?;
-        let source = Source::Text { mil: text.as_bytes(), weights: &program.weights };
+        let source = ProgramSource::Text { mil: text.as_bytes(), weights: &program.weights };
         let artifact = self.device.compile(source, &CompileOptions::labeled("probe"))?;
         self.compiles += 1;
         Ok(artifact)
@@ -254,7 +254,7 @@ impl<'a> DeviceUnderTest<'a> {
     /// The program's outputs in exact arithmetic.
     pub(crate) fn exact(&self, program: &ProbeProgram, inputs: &[Vec<f32>]) -> Result<Vec<Vec<f32>>> {
         let text = program.text(&Spelling::TRIED[0], BuildInfo::Line)?;
-        let source = Source::Text { mil: text.as_bytes(), weights: &program.weights };
+        let source = ProgramSource::Text { mil: text.as_bytes(), weights: &program.weights };
         let executable = self.oracle.compile(source, &CompileOptions::labeled("oracle"))?.load()?;
         let mut bindings = Bindings::new();
         for ((name, ..), values) in program.inputs.iter().zip(inputs) {

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use ferrane_device::{CompileOptions, Device, Error, Source, Tensors};
+use ferrane_device::{CompileOptions, Device, Error, ProgramSource, Tensors};
 use ferrane_mil::Program;
 use serde::{Deserialize, Serialize};
 
@@ -140,7 +140,7 @@ pub fn run(device: &Device, job: &Job<'_>) -> Result<Ran, Failure> {
     let at = |stage| move |error: Error| Failure::new(stage, &error);
     let clock = Instant::now();
     let artifact = device
-        .compile(Source::Program(job.program), &CompileOptions::labeled(job.label))
+        .compile(ProgramSource::Program(job.program), &CompileOptions::labeled(job.label))
         .map_err(at(Stage::Compile))?;
     let compile = clock.elapsed();
     let clock = Instant::now();

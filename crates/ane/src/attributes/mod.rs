@@ -51,21 +51,21 @@ fn odd(what: impl std::fmt::Display) -> Error {
 }
 
 /// One side of a model's ports: the keys of its parts.
-struct Side {
+struct PortKeys {
     symbols: &'static str,
     names: &'static str,
     alignment: &'static str,
     live: &'static str,
 }
 
-const INPUTS: Side = Side {
+const INPUTS: PortKeys = PortKeys {
     symbols: "ANEFModelInputSymbolIndexArray",
     names: "kANEFModelInputSymbolsArrayKey",
     alignment: "ANEFModelInput16KAlignmentArray",
     live: "LiveInputList",
 };
 
-const OUTPUTS: Side = Side {
+const OUTPUTS: PortKeys = PortKeys {
     symbols: "ANEFModelOutputSymbolIndexArray",
     names: "kANEFModelOutputSymbolsArrayKey",
     alignment: "ANEFModelOutput16KAlignmentArray",
@@ -94,7 +94,7 @@ impl Attributes {
                 [only] => Some(only),
                 several => several.iter().find(|n| n.get("Name").and_then(Tree::text) == Some(full)),
             };
-            let ports = |side: &Side| ports(description, list, network, side);
+            let ports = |side: &PortKeys| ports(description, list, network, side);
             let name = full.split_once('@').map_or(full, |(_, name)| name).to_string();
             let (inputs, outputs) = (ports(&INPUTS)?, ports(&OUTPUTS)?);
             procedures.push(ProcedureAttributes { name, id, inputs, outputs });
@@ -107,7 +107,7 @@ impl Attributes {
     }
 }
 
-fn ports(description: &Tree, procedure: &Tree, network: Option<&Tree>, side: &Side) -> Result<Vec<PortAttributes>> {
+fn ports(description: &Tree, procedure: &Tree, network: Option<&Tree>, side: &PortKeys) -> Result<Vec<PortAttributes>> {
     let list = |tree: &Tree, key: &str| tree.get(key).and_then(Tree::elements).map(<[Tree]>::to_vec);
     let missing = |key: &str| odd(format_args!("no `{key}`"));
     let names = list(description, side.names).ok_or_else(|| missing(side.names))?;

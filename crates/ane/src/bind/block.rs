@@ -1,9 +1,9 @@
 //! Blocks: closures as Objective-C passes them. Only what completion handlers need, by the
 //! published layout of blocks.
 //!
-//! A [`Block`] lies on the stack of the caller; whoever keeps it copies it, which counts what it
+//! A [`HandlerBlock`] lies on the stack of the caller; whoever keeps it copies it, which counts what it
 //! holds, and lets go of that with the copy. The arguments of a request's handler are not
-//! documented, so [`Block::new`] reads none; [`Block::with_status`] reads the first. A caller's
+//! documented, so [`HandlerBlock::new`] reads none; [`HandlerBlock::with_status`] reads the first. A caller's
 //! further arguments do no harm in any calling convention of an engine's machine.
 
 use std::ffi::{c_int, c_ulong, c_void};
@@ -33,7 +33,7 @@ type WithStatus = unsafe extern "C" fn(*const c_void, u32);
 
 /// A block that calls a handler, on the stack.
 #[repr(C)]
-pub struct Block<'a> {
+pub struct HandlerBlock<'a> {
     isa: *const c_void,
     flags: c_int,
     reserved: c_int,
@@ -48,14 +48,15 @@ pub struct Block<'a> {
 pub struct Held(Box<dyn Handler>);
 
 // SAFETY: the encoding of a block.
-unsafe impl RefEncode for Block<'_> {
+unsafe impl RefEncode for HandlerBlock<'_> {
     const ENCODING_REF: Encoding = Encoding::Block;
 }
 
 /// `BLOCK_HAS_COPY_DISPOSE`.
 const COUNTED: c_int = 1 << 25;
 
-static DESCRIPTOR: Descriptor = Descriptor { reserved: 0, size: size_of::<Block<'static>>() as c_ulong, copy, dispose };
+static DESCRIPTOR: Descriptor =
+    Descriptor { reserved: 0, size: size_of::<HandlerBlock<'static>>() as c_ulong, copy, dispose };
 
 #[cfg(target_vendor = "apple")]
 fn on_the_stack() -> *const c_void {
@@ -80,45 +81,53 @@ impl Held {
     }
 }
 
-impl Block<'_> {
+impl HandlerBlock<'_> {
     /// A block that calls a handler; good for as long as the caller has that, or until it is
     /// copied.
-    pub fn new(held: &Arc<Held>) -> Block<'_> {
-        Block::calling(held, invoke)
+    pub fn new(held: &Arc<Held>) -> HandlerBlock<'_> {
+        HandlerBlock::calling(held, invoke)
     }
 
     /// A block whose first argument is a status of 32 bits.
-    pub fn with_status(held: &Arc<Held>) -> Block<'_> {
+    pub fn with_status(held: &Arc<Held>) -> HandlerBlock<'_> {
         // SAFETY: whoever calls a block does so by the type that it was asked for with, which here
         // has the status.
-        Block::calling(held, unsafe { std::mem::transmute::<WithStatus, Invoke>(invoke_with_status) })
+        HandlerBlock::calling(held, unsafe { std::mem::transmute::<WithStatus, Invoke>(invoke_with_status) })
     }
 
-    fn calling(held: &Arc<Held>, invoke: Invoke) -> Block<'_> {
+    fn calling(held: &Arc<Held>, invoke: Invoke) -> HandlerBlock<'_> {
         let descriptor = &raw const DESCRIPTOR;
         let held = Arc::as_ptr(held);
-        Block { isa: on_the_stack(), flags: COUNTED, reserved: 0, invoke, descriptor, held, borrowed: PhantomData }
+        HandlerBlock {
+            isa: on_the_stack(),
+            flags: COUNTED,
+            reserved: 0,
+            invoke,
+            descriptor,
+            held,
+            borrowed: PhantomData,
+        }
     }
 }
 
 unsafe extern "C" fn invoke(block: *const c_void) {
     // SAFETY: called with the block or a copy of it, either of which has a count of the handler.
-    let held = unsafe { &*(*block.cast::<Block<'_>>()).held };
+    let held = unsafe { &*(*block.cast::<HandlerBlock<'_>>()).held };
     held.0.ended(None);
 }
 
 unsafe extern "C" fn invoke_with_status(block: *const c_void, status: u32) {
     // SAFETY: as above.
-    let held = unsafe { &*(*block.cast::<Block<'_>>()).held };
+    let held = unsafe { &*(*block.cast::<HandlerBlock<'_>>()).held };
     held.0.ended(Some(status));
 }
 
 unsafe extern "C" fn copy(_to: *mut c_void, from: *const c_void) {
     // SAFETY: the bytes were copied already; the copy has a count of its own.
-    unsafe { Arc::increment_strong_count((*from.cast::<Block<'_>>()).held) }
+    unsafe { Arc::increment_strong_count((*from.cast::<HandlerBlock<'_>>()).held) }
 }
 
 unsafe extern "C" fn dispose(block: *const c_void) {
     // SAFETY: called once for each copy.
-    unsafe { Arc::decrement_strong_count((*block.cast::<Block<'_>>()).held) }
+    unsafe { Arc::decrement_strong_count((*block.cast::<HandlerBlock<'_>>()).held) }
 }

@@ -12,7 +12,7 @@ use objc2::encode::{Encode, Encoding};
 use super::class;
 use super::foundation::{List, Map, Text, Url};
 use super::object::{Arg, Object};
-use super::{Bound, Method};
+use super::{BoundClass, Method};
 
 /// No block.
 #[derive(Clone, Copy)]

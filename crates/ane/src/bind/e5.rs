@@ -19,7 +19,7 @@ use super::class;
 use super::coreml::{Configuration, Description, Features, PredictionOptions};
 use super::foundation::{List, Map, Text, Url};
 use super::object::{Object, Ret};
-use super::{Bound, Method};
+use super::{BoundClass, Method};
 use crate::system;
 
 /// The C functions of the runtime that are published, by name only: without their arguments nobody

@@ -128,7 +128,7 @@ mod apple {
     }
 
     /// A closure, and then its result.
-    union Slot<F, R> {
+    union CallSlot<F, R> {
         call: ManuallyDrop<F>,
         result: ManuallyDrop<R>,
     }
@@ -136,14 +136,14 @@ mod apple {
     unsafe extern "C-unwind" fn run<F: FnOnce() -> R, R>(context: *mut c_void) {
         // SAFETY: `catch` gives a slot with the closure in it, which is taken once.
         unsafe {
-            let slot = &mut *context.cast::<Slot<F, R>>();
+            let slot = &mut *context.cast::<CallSlot<F, R>>();
             let call = ManuallyDrop::take(&mut slot.call);
             slot.result = ManuallyDrop::new(call());
         }
     }
 
     pub(crate) fn catch<F: FnOnce() -> R, R>(call: F) -> Result<R, Exception> {
-        let mut slot = Slot::<F, R> { call: ManuallyDrop::new(call) };
+        let mut slot = CallSlot::<F, R> { call: ManuallyDrop::new(call) };
         let mut raised: *mut AnyObject = ptr::null_mut();
         // SAFETY: the function calls `run` once with the slot; after 0 the slot holds the result,
         // after 1 the closure has been taken and `raised` is an object with a count for us.

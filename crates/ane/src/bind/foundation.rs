@@ -7,7 +7,7 @@ use objc2::runtime::AnyObject;
 
 use super::method::Method;
 use super::object::{Object, Wrap};
-use super::{Bound, class};
+use super::{BoundClass, class};
 
 class! {
     /// Text.

@@ -26,7 +26,7 @@ mod model;
 mod object;
 mod request;
 
-pub use block::{Block, Handler, Held};
+pub use block::{Handler, HandlerBlock, Held};
 pub use chaining::{Buffer, ChainingRequest, InputBuffersReady, OutputSetEnqueue, OutputSets};
 pub use client::{Client, VirtualClient};
 pub use events::{SharedEvent, SharedEvents, SignalEvent, WaitEvent};
@@ -40,7 +40,7 @@ pub use object::{IoSurface, Object, Wrap};
 pub use request::{PerformanceStats, Request, StatsSurface, SurfaceObject};
 
 /// A class that is bound.
-pub(crate) trait Bound {
+pub(crate) trait BoundClass {
     fn methods() -> Vec<&'static Method>;
 }
 
@@ -128,7 +128,7 @@ macro_rules! class {
                 },)*
             };
 
-            impl $crate::bind::Bound for $name {
+            impl $crate::bind::BoundClass for $name {
                 fn methods() -> Vec<&'static Method> {
                     vec![$(&METHODS.$f),*]
                 }

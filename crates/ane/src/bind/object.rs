@@ -7,7 +7,7 @@ use objc2::encode::{EncodeArgument, EncodeReturn, Encoding, RefEncode};
 use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, Bool};
 
-use super::block::Block;
+use super::block::HandlerBlock;
 use super::exception::Exception;
 use super::method::Method;
 
@@ -161,10 +161,10 @@ impl Arg for &IoSurface {
     }
 }
 
-impl<'a> Arg for &Block<'a> {
-    type Raw = *const Block<'a>;
+impl<'a> Arg for &HandlerBlock<'a> {
+    type Raw = *const HandlerBlock<'a>;
 
-    fn raw(&self) -> *const Block<'a> {
+    fn raw(&self) -> *const HandlerBlock<'a> {
         std::ptr::from_ref(*self)
     }
 }

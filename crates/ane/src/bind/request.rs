@@ -1,6 +1,6 @@
 //! Requests and what they are made of (apple-runtime §2, §6, §7).
 
-use super::block::Block;
+use super::block::HandlerBlock;
 use super::class;
 use super::events::SharedEvents;
 use super::foundation::{Data, List, Number};
@@ -25,7 +25,7 @@ class! {
         /// (published measurements on an M1 Max).
         pub class with_events(inputs: &List, input_symbols: &List, outputs: &List, output_symbols: &List, weights: Option<&Object>, stats: Option<&List>, procedure: &Number, events: &SharedEvents) -> Option<Request> = c"requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:sharedEvents:", "@@:@@@@@@@@";
         /// Whom to tell that an asynchronous evaluation has ended; the block is copied.
-        pub method on_end(handler: &Block<'_>) -> () = c"setCompletionHandler:", "v@:@?";
+        pub method on_end(handler: &HandlerBlock<'_>) -> () = c"setCompletionHandler:", "v@:@?";
     }
 }
 

@@ -9,7 +9,7 @@ use ferrane_mil::boundary::outline;
 use ferrane_mil::package::{WriteOptions, write_package};
 use ferrane_mil::{Function, Program};
 
-use super::Shared;
+use super::E5Context;
 use crate::bind::coreml::{ComputeUnits, Configuration, CoreModel, Description};
 use crate::bind::e5::{Compilation, Container, Engine, Library};
 use crate::bind::foundation::{Map, Text, Url, text};
@@ -107,7 +107,7 @@ impl Assembly {
     ///
     /// # Errors
     /// What Core ML refused with.
-    pub(super) fn new(shared: &Shared, program: Program) -> Result<Assembly> {
+    pub(super) fn new(shared: &E5Context, program: Program) -> Result<Assembly> {
         let mil = ferrane_mil::print(&program).into_bytes();
         let files = program.weights.files();
         let weights: Vec<(String, &[u8])> = files.iter().map(|(path, bytes)| (path.clone(), &bytes[..])).collect();

@@ -25,7 +25,7 @@ use std::ffi::CStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use ferrane_device::backend::{Backend, CompileOptions, Compiled, Loaded, Source};
+use ferrane_device::backend::{Backend, CompileOptions, Compiled, Loaded, ProgramSource};
 use ferrane_device::queue::Queue;
 use ferrane_device::staging::sweep;
 use ferrane_device::{Error, ErrorKind, Layout, Memory, Result};
@@ -64,14 +64,14 @@ const NEEDED: [&CStr; 18] = [
 ];
 
 /// What programs of a device share.
-struct Shared {
+struct E5Context {
     system: &'static System,
     profile: Profile,
     queue: Queue,
     notes: Mutex<Vec<String>>,
 }
 
-impl Shared {
+impl E5Context {
     fn note(&self, note: String) {
         let mut notes = lock(&self.notes);
         if !notes.contains(&note) {
@@ -81,7 +81,7 @@ impl Shared {
 }
 
 /// The engine, reached through the E5 runtime.
-pub(crate) struct E5(Arc<Shared>);
+pub(crate) struct E5(Arc<E5Context>);
 
 impl E5 {
     /// # Errors
@@ -94,7 +94,7 @@ impl E5 {
         writable(&(system.e5_cache)())?;
         sweep(&std::env::temp_dir());
         let queue = Queue::new("ferrane-ane-e5", profile.queue_depth.value);
-        Ok(E5(Arc::new(Shared { system, profile, queue, notes: Mutex::default() })))
+        Ok(E5(Arc::new(E5Context { system, profile, queue, notes: Mutex::default() })))
     }
 }
 
@@ -124,7 +124,7 @@ impl Backend for E5 {
         &self.0.profile
     }
 
-    fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
+    fn compile(&self, source: ProgramSource<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
         let program = &*source::program(&source, &options.label)?;
         let declared = ports::declared(program)?;
         let refused = |e| Error::new(ErrorKind::Unsupported, format!("the E5 path: {e}")).labeled(&options.label);
@@ -143,7 +143,7 @@ impl Backend for E5 {
 }
 
 struct Program {
-    shared: Arc<Shared>,
+    shared: Arc<E5Context>,
     declared: Vec<Declared>,
     assembly: Arc<Assembly>,
 }

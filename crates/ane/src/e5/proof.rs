@@ -19,7 +19,7 @@ use ferrane_device::{Error, Result};
 use ferrane_host::buffer::SharedBytes;
 use ferrane_mil::boundary::{ECHO_INPUT, ECHO_OUTPUT, with_echo};
 
-use super::Shared;
+use super::E5Context;
 use super::assembly::Assembly;
 use super::run::Request;
 use crate::bind::Wrap as _;
@@ -42,7 +42,7 @@ fn no_op(what: &str) -> Error {
 /// # Errors
 /// As an evaluation, and that it did not.
 pub(super) fn first(
-    shared: &Shared,
+    shared: &E5Context,
     assembly: &Assembly,
     function: &str,
     engine: &Engine,
@@ -88,7 +88,7 @@ pub(super) fn first(
 }
 
 /// Runs the program with an echo in it; true if it came back.
-fn echo(shared: &Shared, assembly: &Assembly, function: &str, request: &Request) -> Result<bool> {
+fn echo(shared: &E5Context, assembly: &Assembly, function: &str, request: &Request) -> Result<bool> {
     let odd = |e: String| Error::new(ferrane_device::ErrorKind::System, e);
     let program = with_echo(assembly.program(), function).map_err(|e| odd(e.to_string()))?;
     let index = program.functions.iter().position(|f| f.name == function);

@@ -9,18 +9,18 @@ use ferrane_device::{Bindings, Error, ErrorKind, Port, Procedure, Result};
 use ferrane_host::sync::lock;
 
 use super::assembly::Assembly;
-use super::slot::Slot;
-use super::{Shared, proof};
+use super::slot::PortArray;
+use super::{E5Context, proof};
 use crate::bind::coreml::{FeatureValue, Features, PredictionOptions};
 use crate::bind::e5::Engine;
 use crate::bind::foundation::{Map, map};
 use crate::bind::{Object, Wrap as _};
 
 /// A program with its engines.
-pub(super) struct Running(Arc<State>);
+pub(super) struct Running(Arc<LoadedProgram>);
 
-struct State {
-    shared: Arc<Shared>,
+struct LoadedProgram {
+    shared: Arc<E5Context>,
     assembly: Arc<Assembly>,
     procedures: Vec<Procedure>,
     /// An engine for each procedure, while it is loaded.
@@ -29,7 +29,7 @@ struct State {
     proven: Vec<AtomicBool>,
 }
 
-impl State {
+impl LoadedProgram {
     fn engines(&self) -> std::sync::MutexGuard<'_, Option<Arc<Vec<Engine>>>> {
         lock(&self.engines)
     }
@@ -46,9 +46,9 @@ impl Running {
     ///
     /// # Errors
     /// What Core ML refused with.
-    pub(super) fn new(shared: Arc<Shared>, assembly: Arc<Assembly>, procedures: Vec<Procedure>) -> Result<Running> {
+    pub(super) fn new(shared: Arc<E5Context>, assembly: Arc<Assembly>, procedures: Vec<Procedure>) -> Result<Running> {
         let proven = procedures.iter().map(|_| AtomicBool::new(false)).collect();
-        let state = State { shared, assembly, procedures, engines: Mutex::default(), proven };
+        let state = LoadedProgram { shared, assembly, procedures, engines: Mutex::default(), proven };
         state.load()?;
         Ok(Running(Arc::new(state)))
     }
@@ -71,7 +71,7 @@ impl Loaded for Running {
             let slot = |port: &Port| {
                 let bad = |why: &str| Error::new(ErrorKind::Binding, why).with_port(&port.name);
                 let surface = bindings.surface(&port.name).ok_or_else(|| bad("no surface bound"))?;
-                Slot::new(port, surface)
+                PortArray::new(port, surface)
             };
             ports.iter().map(slot).collect::<Result<Vec<_>>>()
         };
@@ -100,15 +100,15 @@ impl Loaded for Running {
 }
 
 /// The values of slots by name.
-fn values(slots: &[Slot]) -> Result<Map> {
+fn values(slots: &[PortArray]) -> Result<Map> {
     let values = slots.iter().map(|s| Ok((s.port.as_str(), s.value()?.object().clone())));
     map(values.collect::<Result<Vec<_>>>()?)
 }
 
 /// The arrays of a request, bound once.
 pub(super) struct Request {
-    pub(super) inputs: Vec<Slot>,
-    pub(super) outputs: Vec<Slot>,
+    pub(super) inputs: Vec<PortArray>,
+    pub(super) outputs: Vec<PortArray>,
     features: Features,
     options: PredictionOptions,
 }
@@ -144,7 +144,7 @@ impl Request {
 
 /// A request with its program.
 struct Ready {
-    state: Arc<State>,
+    state: Arc<LoadedProgram>,
     index: usize,
     request: Request,
 }
@@ -165,7 +165,7 @@ impl Ready {
         }
         match self.state.proven.get(self.index) {
             Some(proven) if !proven.load(Ordering::Relaxed) => {
-                let State { shared, assembly, procedures, .. } = &*self.state;
+                let LoadedProgram { shared, assembly, procedures, .. } = &*self.state;
                 let function = procedures.get(self.index).map_or("", |p| p.name.as_str());
                 let seen = proof::first(shared, assembly, function, engine, &self.request, accesses)?;
                 proven.store(seen, Ordering::Relaxed);

@@ -15,7 +15,7 @@ use crate::bind::coreml::{ArrayType, FeatureValue, MultiArray, NoBlock};
 use crate::bind::foundation::{List, Number, Text, list, number, text};
 
 /// One port.
-pub(super) struct Slot {
+pub(super) struct PortArray {
     /// Its name.
     pub(super) port: String,
     /// The same for Core ML.
@@ -41,12 +41,12 @@ fn read(list: &List) -> Result<Vec<usize>> {
     list.elements()?.into_iter().map(number).collect()
 }
 
-impl Slot {
+impl PortArray {
     /// For a port bound to a surface.
     ///
     /// # Errors
     /// What Core ML refused with, or there is no memory.
-    pub(super) fn new(port: &Port, surface: &Surface) -> Result<Slot> {
+    pub(super) fn new(port: &Port, surface: &Surface) -> Result<PortArray> {
         let bad = |why: String| Error::new(ErrorKind::Binding, why).with_port(&port.name);
         let Layout { dtype, shape, .. } = surface.layout();
         let wide = port_type(&port.name, &Type::tensor(*dtype, shape)).map_err(|e| bad(e.to_string()))?;
@@ -67,7 +67,7 @@ impl Slot {
         // array.
         let array = MultiArray::over(memory, &numbers(shape)?, array_type as isize, &strides, NoBlock::NIL)?;
         let name = text(&port.name)?;
-        Ok(Slot { port: port.name.clone(), name, surface: surface.clone(), array, dtype: array_type, layout, own })
+        Ok(PortArray { port: port.name.clone(), name, surface: surface.clone(), array, dtype: array_type, layout, own })
     }
 
     /// The array as the value of a port.

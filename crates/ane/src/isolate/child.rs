@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
 use ferrane_device::{
-    Artifact, Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Port, Request, Result, Source, Surface,
+    Artifact, Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Port, ProgramSource, Request, Result,
+    Surface,
 };
 use ferrane_mil::Weights;
 
@@ -104,7 +105,7 @@ impl Child {
             weights.open_file(&path, bytes.to_vec());
         }
         from.end()?;
-        let source = Source::Text { mil, weights: &weights };
+        let source = ProgramSource::Text { mil, weights: &weights };
         let artifact = self.device.compile(source, &CompileOptions::labeled(label))?;
         let mut to = Writing::default();
         to.bytes(artifact.key().as_bytes());

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrane_device::backend::{
-    Accesses, Backend, CompileOptions, Compiled, Done, Loaded, Prepared, ProgramState, Source, Stats,
+    Accesses, Backend, CompileOptions, Compiled, Done, Loaded, Prepared, ProgramSource, ProgramState, Stats,
 };
 use ferrane_device::queue::Queue;
 use ferrane_device::{Bindings, Error, ErrorKind, Layout, Memory, Procedure, Result};
@@ -21,7 +21,7 @@ use super::worker::Worker;
 use super::{Ordering, SERVES};
 use crate::source;
 
-struct Shared {
+struct WorkerContext {
     options: String,
     patience: Duration,
     profile: Profile,
@@ -29,7 +29,7 @@ struct Shared {
     worker: Mutex<Arc<Worker>>,
 }
 
-impl Shared {
+impl WorkerContext {
     /// The child that new programs go to: a fresh one where the last has ended.
     fn worker(&self) -> Result<Arc<Worker>> {
         let mut worker = lock(&self.worker);
@@ -41,7 +41,7 @@ impl Shared {
 }
 
 /// The engine in a child process.
-pub(crate) struct Isolated(Arc<Shared>);
+pub(crate) struct Isolated(Arc<WorkerContext>);
 
 impl Isolated {
     /// Starts the child; `options` are its own.
@@ -52,14 +52,14 @@ impl Isolated {
         }
         let worker = Mutex::new(Arc::new(Worker::start(&options, patience)?));
         let queue = Queue::new("ferrane-isolate", profile.queue_depth.value);
-        Ok(Isolated(Arc::new(Shared { options, patience, profile, queue, worker })))
+        Ok(Isolated(Arc::new(WorkerContext { options, patience, profile, queue, worker })))
     }
 }
 
 /// Plain memory of this process.
-struct Heap(SharedBytes);
+struct HeapMemory(SharedBytes);
 
-impl Memory for Heap {
+impl Memory for HeapMemory {
     fn bytes(&self) -> &SharedBytes {
         &self.0
     }
@@ -74,7 +74,7 @@ impl Backend for Isolated {
         &self.0.profile
     }
 
-    fn compile(&self, source: Source<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
+    fn compile(&self, source: ProgramSource<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>> {
         let (mil, files) = source::parts(&source)?;
         let mut question = Writing::question(Question::Compile);
         question.bytes(options.label.as_bytes());
@@ -91,7 +91,7 @@ impl Backend for Isolated {
 
     fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>> {
         let bytes = SharedBytes::new(layout.allocation);
-        Ok(Arc::new(Heap(bytes.map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?)))
+        Ok(Arc::new(HeapMemory(bytes.map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?)))
     }
 }
 
@@ -126,7 +126,7 @@ impl Drop for Thing {
 
 /// How a program is compiled, in any child.
 struct Recipe {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerContext>,
     question: Vec<u8>,
 }
 

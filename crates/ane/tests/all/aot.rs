@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ferrane_ane::aot::{Job, Network};
+use ferrane_ane::aot::{CompileJob, Network};
 use ferrane_ane_fake::Call;
 use ferrane_device::ErrorKind;
 
@@ -14,7 +14,7 @@ fn a_program_is_compiled_to_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::write(at("model.mil"), text()).unwrap();
-    let job = Job {
+    let job = CompileJob {
         network: Network::Mil(at("model.mil")),
         out: folder.path().into(),
         architecture: Some("h15g".into()),
@@ -30,7 +30,8 @@ fn a_program_is_compiled_to_a_file() {
     // Neither the debugging nor the engine has to be said; a property list goes as it is.
     fs::remove_file(at("model.hwx.debug")).unwrap();
     fs::write(at("net.plist"), "a network").unwrap();
-    let plain = Job { network: Network::Plist(at("net.plist")), architecture: None, debug_mask: None, ..job.clone() };
+    let plain =
+        CompileJob { network: Network::Plist(at("net.plist")), architecture: None, debug_mask: None, ..job.clone() };
     assert_eq!(fs::read(plain.compile().unwrap()).unwrap(), b"host");
     assert!(!at("model.hwx.debug").exists());
 

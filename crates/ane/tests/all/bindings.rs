@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use ferrane_ane::bind::foundation::{List, Map, Url, data, list, map, number, text};
 use ferrane_ane::bind::{
-    Block, Buffer, ChainingRequest, Client, Descriptor, DeviceInfo, Handler, Held, InMemoryModel, InputBuffersReady,
-    IoSurface, Model, Object, OutputSetEnqueue, OutputSets, PerformanceStats, Request, SharedEvent, SharedEvents,
-    SignalEvent, SurfaceObject, SurfacesMapper, WaitEvent, Weight, Wrap as _, table,
+    Buffer, ChainingRequest, Client, Descriptor, DeviceInfo, Handler, HandlerBlock, Held, InMemoryModel,
+    InputBuffersReady, IoSurface, Model, Object, OutputSetEnqueue, OutputSets, PerformanceStats, Request, SharedEvent,
+    SharedEvents, SignalEvent, SurfaceObject, SurfacesMapper, WaitEvent, Weight, Wrap as _, table,
 };
 use ferrane_device::{Error, ErrorKind, Foreign, Result, Surface};
 
@@ -60,7 +60,7 @@ fn a_model_goes_through_its_states() {
     // lives.
     let artifact = device
         .compile(
-            ferrane_device::Source::Text { mil: program().as_bytes(), weights: &ferrane_mil::Weights::new() },
+            ferrane_device::ProgramSource::Text { mil: program().as_bytes(), weights: &ferrane_mil::Weights::new() },
             &ferrane_device::CompileOptions::default(),
         )
         .unwrap();
@@ -187,13 +187,13 @@ fn chaining_has_its_rules() {
     let request =
         Request::with_events(&objects, &index, &objects, &index, None, None, &zero, &events).unwrap().unwrap();
     let mil = program();
-    let source = ferrane_device::Source::Text { mil: mil.as_bytes(), weights: &ferrane_mil::Weights::new() };
+    let source = ferrane_device::ProgramSource::Text { mil: mil.as_bytes(), weights: &ferrane_mil::Weights::new() };
     let staged = device.compile(source, &ferrane_device::CompileOptions::default()).unwrap();
     model.compile(21, &none).unwrap();
     model.load(21, &none).unwrap();
     let error = failure(model.evaluate(21, &none, &request));
     assert!(error.message().contains("completion handler"), "{error}");
-    request.on_end(&Block::new(&Held::new(Silence))).unwrap();
+    request.on_end(&HandlerBlock::new(&Held::new(Silence))).unwrap();
     drop(staged);
 }
 

@@ -9,7 +9,7 @@ use ferrane_ane::bind::foundation::{Text, Url, list, map, text as words};
 use ferrane_ane::bind::{Object, Wrap as _};
 use ferrane_ane::runtime::live;
 use ferrane_ane_fake::{Call, Session, Silence, session};
-use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Executable, ProgramState, Source};
+use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Executable, ProgramSource, ProgramState};
 use ferrane_mil::package::{WriteOptions, write_package};
 use ferrane_mil::{DataType, Weights};
 
@@ -197,7 +197,7 @@ fn what_the_path_cannot_do_is_refused() {
 
     let device = ferrane_ane_fake::open("path=e5").unwrap();
     let options = CompileOptions::default();
-    assert_eq!(failure(device.compile(Source::Compiled(b"abc"), &options)).kind(), ErrorKind::Unsupported);
+    assert_eq!(failure(device.compile(ProgramSource::Compiled(b"abc"), &options)).kind(), ErrorKind::Unsupported);
     assert_eq!(failure(compile(&device, "program(1.3) nonsense")).kind(), ErrorKind::InvalidProgram);
     let unknown = one("identity").replace("[1, 2, 1, 4]", "[1, ?, 1, 4]");
     assert_eq!(failure(compile(&device, &unknown)).kind(), ErrorKind::Unsupported);

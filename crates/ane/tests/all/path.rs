@@ -2,7 +2,7 @@
 
 use ferrane_ane_fake::{Call, Session, session, surface::locks_out};
 use ferrane_device::{
-    Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Foreign, Layout, Result, Source, Surface,
+    Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Foreign, Layout, ProgramSource, Result, Surface,
 };
 use ferrane_mil::{DataType, Weights};
 
@@ -29,7 +29,7 @@ pub fn weights() -> Weights {
 }
 
 pub fn compile(device: &Device, text: &str) -> Result<ferrane_device::Artifact> {
-    device.compile(Source::Text { mil: text.as_bytes(), weights: &weights() }, &CompileOptions::labeled("test"))
+    device.compile(ProgramSource::Text { mil: text.as_bytes(), weights: &weights() }, &CompileOptions::labeled("test"))
 }
 
 fn surface(device: &Device, executable: &Executable, port: &str) -> Surface {
@@ -186,14 +186,14 @@ fn failures_of_the_framework_are_those_of_the_catalog() {
 fn what_the_standard_path_cannot_do_is_refused() {
     let (_fake, device) = open();
     let options = CompileOptions::default();
-    assert_eq!(failure(device.compile(Source::Compiled(b"abc"), &options)).kind(), ErrorKind::Unsupported);
+    assert_eq!(failure(device.compile(ProgramSource::Compiled(b"abc"), &options)).kind(), ErrorKind::Unsupported);
     assert_eq!(failure(compile(&device, "program(1.3) nonsense")).kind(), ErrorKind::InvalidProgram);
-    let not_utf8 = Source::Text { mil: &[0xff, 0xfe], weights: &Weights::new() };
+    let not_utf8 = ProgramSource::Text { mil: &[0xff, 0xfe], weights: &Weights::new() };
     assert_eq!(failure(device.compile(not_utf8, &options)).kind(), ErrorKind::InvalidProgram);
     let mut outside = Weights::new();
     outside.add("@model_path/../w.bin", DataType::Fp16, vec![0u8, 0]);
     let mil = text();
-    let source = Source::Text { mil: mil.as_bytes(), weights: &outside };
+    let source = ProgramSource::Text { mil: mil.as_bytes(), weights: &outside };
     let error = failure(device.compile(source, &options));
     assert_eq!(error.kind(), ErrorKind::InvalidProgram);
 

@@ -7,7 +7,7 @@ use ferrane_ane::bind::{
     Weight,
 };
 use ferrane_ane_fake::Call;
-use ferrane_device::{CompileOptions, Source};
+use ferrane_device::{CompileOptions, ProgramSource};
 use ferrane_mil::Weights;
 
 use crate::bindings::object;
@@ -83,7 +83,10 @@ fn a_model_says_what_it_has_inside() {
     let (_fake, device) = open();
     let none = empty().0;
     let artifact = device
-        .compile(Source::Text { mil: program().as_bytes(), weights: &Weights::new() }, &CompileOptions::default())
+        .compile(
+            ProgramSource::Text { mil: program().as_bytes(), weights: &Weights::new() },
+            &CompileOptions::default(),
+        )
         .unwrap();
     let model = model();
     let inner = model.model().unwrap().unwrap();

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use ferrane::mil::{Function, Program, Type};
 use ferrane::tensor_io::{self, TensorSource, Unnamed};
-use ferrane::{Call, CompileOptions, Device, Source, Tensors, fits_surfaces};
+use ferrane::{Call, CompileOptions, Device, ProgramSource, Tensors, fits_surfaces};
 use serde_json::{Map, Value, json};
 
 use super::machine;
@@ -98,7 +98,7 @@ fn prepared(device: &Device, program: &Program, args: &BenchProgram, call: &Call
         begun = Instant::now();
     };
     let options = CompileOptions::labeled(args.program.display().to_string());
-    let artifact = device.compile(Source::Program(program), &options)?;
+    let artifact = device.compile(ProgramSource::Program(program), &options)?;
     stage("compile_ms");
     let executable = artifact.load()?;
     stage("load_ms");

@@ -1,6 +1,6 @@
 //! What the kernel's stream brings: weights, and tables of functions.
 
-use ferrane_arith::table::Table;
+use ferrane_arith::table::PiecewiseTable;
 use ferrane_device::Result;
 use ferrane_hwx::task::TaskView;
 use ferrane_hwx::weights::{FilterShape, Lanes, TABLE_BYTES};
@@ -23,7 +23,7 @@ pub(super) struct Kernel {
 }
 
 /// A function of each element: its table.
-pub(super) type Function = Box<Table>;
+pub(super) type Function = Box<PiecewiseTable>;
 
 /// The buffer of the kernel's stream.
 fn stream(task: &Task<'_>, buffers: &Buffers) -> Result<usize> {
@@ -133,7 +133,7 @@ pub(super) fn function(task: &Task<'_>, buffers: &Buffers) -> Result<Function> {
     for (half, bytes) in halfwords.iter_mut().zip(bytes.chunks_exact(2)) {
         *half = u16::from_le_bytes([bytes[0], bytes[1]]);
     }
-    let table = Table::read(halfwords);
+    let table = PiecewiseTable::read(halfwords);
     if table.evaluate(ferrane_arith::Rounding::Even, 1.0).is_none() {
         return Err(refuse(&format!(
             "how the mode {:#x} of the table comes to its samples is not known",

@@ -4,7 +4,7 @@
 use ferrane_arith::Rounding;
 use ferrane_device::Result;
 use ferrane_hwx::registers::by_name;
-use ferrane_hwx::task::{Record, Task as Descriptor};
+use ferrane_hwx::task::{RegisterRecord, Task as Descriptor};
 
 use super::decode::Task;
 use super::memory::{Buffers, half, store};
@@ -31,7 +31,7 @@ fn registers([c, h, w]: [u32; 3], more: &[(u32, u32)]) -> Vec<(u32, u32)> {
 /// Runs a task on sources whose rows begin at 0x10, whose channels at 0x40; the result by channels,
 /// rows and columns in memory.
 fn run(set: &[(u32, u32)], sources: [&[&[&[f32]]]; 2], result: [usize; 3]) -> Result<Vec<f32>> {
-    let record = |&(address, word): &(u32, u32)| Record::Dense { address, words: vec![word] };
+    let record = |&(address, word): &(u32, u32)| RegisterRecord::Dense { address, words: vec![word] };
     let descriptor = Descriptor { offset: 0, header: vec![0; 9], records: set.iter().map(record).collect() };
     let mut buffers = Buffers::of_l2();
     buffers.settle();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrane_device::backend::Event;
-use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Layout, Source, Surface};
+use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Layout, ProgramSource, Surface};
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_machine::Profile;
 use ferrane_mil::{Arg, Builder, Constant, DataType, Program, Type, Weights, print};
@@ -50,10 +50,11 @@ fn text_and_program_are_the_same_artifact() {
     let device = emulator(Numerics::Fast);
     let text = print(&program);
     let options = CompileOptions::labeled("doubling");
-    let from_text = device.compile(Source::Text { mil: text.as_bytes(), weights: &Weights::new() }, &options).unwrap();
-    let from_program = device.compile(Source::Program(&program), &options).unwrap();
+    let from_text =
+        device.compile(ProgramSource::Text { mil: text.as_bytes(), weights: &Weights::new() }, &options).unwrap();
+    let from_program = device.compile(ProgramSource::Program(&program), &options).unwrap();
     assert_eq!(from_text.key(), from_program.key());
-    let other = device.compile(Source::Program(&doubling(&[1, 4, 1, 9])), &options).unwrap();
+    let other = device.compile(ProgramSource::Program(&doubling(&[1, 4, 1, 9])), &options).unwrap();
     assert_ne!(other.key(), from_program.key());
     assert!(from_text.load().is_ok() && from_text.bytes().is_none());
 }
@@ -69,7 +70,8 @@ fn weights_count_in_the_key_and_are_snapshotted() {
         b.finish(&[("y", y)]).unwrap()
     };
     let device = emulator(Numerics::Fast);
-    let key = |p: &Program| device.compile(Source::Program(p), &CompileOptions::default()).unwrap().key().to_string();
+    let key =
+        |p: &Program| device.compile(ProgramSource::Program(p), &CompileOptions::default()).unwrap().key().to_string();
     assert_ne!(key(&with(1.0)), key(&with(2.0)));
     let program = with(3.0);
     let (executable, x, y) = surfaces(&device, &program);
@@ -112,12 +114,12 @@ fn wrong_programs_are_errors_with_their_op() {
     assert_eq!(kind_of(&program).0, ErrorKind::InvalidProgram);
     // Text that is none.
     let device = emulator(Numerics::Exact);
-    let source = Source::Text { mil: b"program(1.3) {", weights: &Weights::new() };
+    let source = ProgramSource::Text { mil: b"program(1.3) {", weights: &Weights::new() };
     assert_eq!(
         device.compile(source, &CompileOptions::default()).map(|_| ()).unwrap_err().kind(),
         ErrorKind::InvalidProgram
     );
-    let source = Source::Compiled(b"\x00\x01");
+    let source = ProgramSource::Compiled(b"\x00\x01");
     assert_eq!(
         device.compile(source, &CompileOptions::default()).map(|_| ()).unwrap_err().kind(),
         ErrorKind::Unsupported
@@ -129,7 +131,7 @@ fn errors_carry_the_engines_words() {
     use ferrane_device::catalog::{COMPILER, ENGINE};
     let device = emulator(Numerics::Fast);
     let text = |mil: &[u8]| {
-        let source = Source::Text { mil, weights: &Weights::new() };
+        let source = ProgramSource::Text { mil, weights: &Weights::new() };
         device.compile(source, &CompileOptions::labeled("bad")).map(|_| ()).unwrap_err()
     };
     let words = |e: &ferrane_device::Error| (e.domain().map(str::to_string), e.raw_code(), e.status());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Executable, ProgramState, Source, Surface};
+use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Executable, ProgramSource, ProgramState, Surface};
 use ferrane_emulator::{Emulator, EmulatorOptions, Faults, Limits, ProcessCounts};
 use ferrane_machine::Profile;
 use ferrane_machine::profile::Limit;
@@ -202,7 +202,7 @@ fn a_spent_budget_fails_compiles_and_then_loads_and_a_new_process_has_another() 
     let mut options = enforcing("compile_budget = { value = 3 }\nbudget_returns = { value = false }");
     let device = open(&options);
     let compile =
-        |device: &Device, value| device.compile(Source::Program(&adding(value)), &CompileOptions::labeled("k"));
+        |device: &Device, value| device.compile(ProgramSource::Program(&adding(value)), &CompileOptions::labeled("k"));
     let first = compile(&device, 1.0).unwrap();
     let third = [2.0, 3.0].map(|v| compile(&device, v).unwrap());
     third[0].load().unwrap();
@@ -258,7 +258,7 @@ fn a_budget_that_is_asked_for_needs_no_limits_and_a_warning_fails_nothing() {
 fn so_many_programs_are_loaded_at_a_time() {
     let device = open(&enforcing("max_loaded = { value = 2 }"));
     let mut held = [1.0, 2.0].map(|v| device.load(&adding(v), "").unwrap()).to_vec();
-    let artifact = device.compile(Source::Program(&adding(3.0)), &CompileOptions::default()).unwrap();
+    let artifact = device.compile(ProgramSource::Program(&adding(3.0)), &CompileOptions::default()).unwrap();
     let error = artifact.load().map(drop).unwrap_err();
     assert_eq!((error.kind(), error.raw_code(), error.status()), (ErrorKind::Load, Some(6), Some(0x20004)));
     assert_eq!(artifact.state(), ProgramState::Error);
@@ -273,7 +273,7 @@ fn so_many_programs_are_loaded_at_a_time() {
 #[test]
 fn states_of_a_life() {
     let device = open(&enforcing(""));
-    let artifact = device.compile(Source::Program(&adding(1.0)), &CompileOptions::default()).unwrap();
+    let artifact = device.compile(ProgramSource::Program(&adding(1.0)), &CompileOptions::default()).unwrap();
     assert_eq!(artifact.state(), ProgramState::Compiled);
     let executable = artifact.load().unwrap();
     assert_eq!((artifact.state(), executable.state() as u8), (ProgramState::Loaded, 3));
@@ -298,7 +298,7 @@ fn overwritten_weights_count_after_a_reload_where_the_profile_says_so() {
         let mut options = enforcing(&format!("weights_reload = {{ value = {effective} }}"));
         options.staging = Some(folder.path().into());
         let device = open(&options);
-        let artifact = device.compile(Source::Program(&adding(2.0)), &CompileOptions::default()).unwrap();
+        let artifact = device.compile(ProgramSource::Program(&adding(2.0)), &CompileOptions::default()).unwrap();
         let run = Run::over(&device, artifact.load().unwrap());
         assert_eq!(run.ones().unwrap(), [3.0; 15]);
         let staged = folder.path().join(artifact.key());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::registers::{self, Field, Generation, Register, indexed};
-use crate::task::{Record, Task};
+use crate::task::{RegisterRecord, Task};
 
 /// The records of a descriptor of the compiler for macOS 12: address and words.
 const RECORDS: [(u32, usize); 7] =
@@ -84,7 +84,7 @@ impl Registers {
     /// The descriptor.
     pub(super) fn task(self, offset: usize) -> Task {
         let word = |address: u32| self.words.get(&address).copied().unwrap_or(0);
-        let record = |(address, count): (u32, usize)| Record::Dense {
+        let record = |(address, count): (u32, usize)| RegisterRecord::Dense {
             address,
             words: (0..count as u32).map(|i| word(address + 4 * i)).collect(),
         };

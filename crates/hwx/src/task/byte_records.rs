@@ -5,22 +5,22 @@
 //! of the section, and bits 24:16 of word 1 are its length in words, less one. The chain must go
 //! forward, so it ends.
 
-use super::{Record, Task, header, word};
+use super::{RegisterRecord, Task, header, word};
 use crate::error::{Error, Result};
 use crate::registers::Generation;
 
 /// The most words of a record.
 const MOST: usize = 64;
 
-pub(super) fn encode(record: &Record, words: &mut Vec<u32>) {
+pub(super) fn encode(record: &RegisterRecord, words: &mut Vec<u32>) {
     let count = record.words().len().clamp(1, MOST) as u32;
     words.push((count - 1) << 26 | record.address() & 0x3ff_ffff);
     words.extend_from_slice(record.words());
 }
 
-pub(super) fn fits(record: &Record) -> Result<(), String> {
+pub(super) fn fits(record: &RegisterRecord) -> Result<(), String> {
     let (address, count) = (record.address(), record.words().len());
-    if !matches!(record, Record::Dense { .. }) {
+    if !matches!(record, RegisterRecord::Dense { .. }) {
         return Err("this generation has only dense records".to_string());
     }
     if count == 0 || count > MOST || address > 0x3ff_ffff {
@@ -78,7 +78,7 @@ fn one(generation: &Generation, text: &[u8], offset: usize, length: usize) -> Re
             let message = format!("the record {head:#x}, of {count} words, reaches beyond its descriptor");
             return Err(Error::stream(at, message));
         }
-        records.push(Record::Dense { address: head & 0x3ff_ffff, words });
+        records.push(RegisterRecord::Dense { address: head & 0x3ff_ffff, words });
         at += 4 * (count + 1);
     }
     Ok(Task { offset, header, records })

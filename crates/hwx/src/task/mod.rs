@@ -23,7 +23,7 @@ use crate::registers::{Generation, RecordFormat};
 
 /// Some registers that a descriptor sets together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
+pub enum RegisterRecord {
     /// Consecutive registers.
     Dense {
         /// The byte address of the first.
@@ -60,23 +60,25 @@ pub struct Task {
     /// The words of its header; one more than the generation's number where a bit announces it.
     pub header: Vec<u32>,
     /// Its records.
-    pub records: Vec<Record>,
+    pub records: Vec<RegisterRecord>,
 }
 
-impl Record {
+impl RegisterRecord {
     /// The byte address of its first register.
     pub fn address(&self) -> u32 {
         match self {
-            Record::Dense { address, .. } | Record::Masked { address, .. } | Record::Address { address, .. } => {
-                *address
-            }
+            RegisterRecord::Dense { address, .. }
+            | RegisterRecord::Masked { address, .. }
+            | RegisterRecord::Address { address, .. } => *address,
         }
     }
 
     /// Its values.
     pub fn words(&self) -> &[u32] {
         match self {
-            Record::Dense { words, .. } | Record::Masked { words, .. } | Record::Address { words, .. } => words,
+            RegisterRecord::Dense { words, .. }
+            | RegisterRecord::Masked { words, .. }
+            | RegisterRecord::Address { words, .. } => words,
         }
     }
 
@@ -84,10 +86,10 @@ impl Record {
     pub fn addresses(&self) -> Vec<u32> {
         let first = self.address();
         match self {
-            Record::Dense { words, .. } | Record::Address { words, .. } => {
+            RegisterRecord::Dense { words, .. } | RegisterRecord::Address { words, .. } => {
                 (0..words.len() as u32).map(|i| first.wrapping_add(4 * i)).collect()
             }
-            Record::Masked { mask, .. } => {
+            RegisterRecord::Masked { mask, .. } => {
                 let rest = (0..16).filter(|i| mask >> i & 1 != 0).map(|i| first.wrapping_add(4 * (i + 1)));
                 std::iter::once(first).chain(rest).collect()
             }
@@ -103,7 +105,7 @@ impl Record {
 impl Task {
     /// All registers that it sets, by address. One that is set twice has the later value.
     pub fn registers(&self) -> BTreeMap<u32, u32> {
-        self.records.iter().flat_map(Record::registers).collect()
+        self.records.iter().flat_map(RegisterRecord::registers).collect()
     }
 
     /// What a register holds: what the descriptor sets, or the engine's default where that is
@@ -143,7 +145,7 @@ impl Task {
 }
 
 /// Whether a record can be written, and how it would not.
-pub(crate) fn fits(record: &Record, stream: RecordFormat) -> std::result::Result<(), String> {
+pub(crate) fn fits(record: &RegisterRecord, stream: RecordFormat) -> std::result::Result<(), String> {
     match stream {
         RecordFormat::ByteAddressed => byte_records::fits(record),
         RecordFormat::WordAddressed => packets::fits(record),

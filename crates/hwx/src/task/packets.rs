@@ -9,7 +9,7 @@
 //! length in words, and where they are 0, 16 bytes are skipped: the section begins with such a
 //! frame, {1, 0, 0, 0}.
 
-use super::{Record, Task, header, word};
+use super::{RegisterRecord, Task, header, word};
 use crate::error::{Error, Result};
 use crate::registers::Generation;
 
@@ -18,27 +18,27 @@ pub(crate) const ALIGN: usize = 16;
 /// The most words of a dense record.
 const MOST: usize = 64;
 
-pub(super) fn encode(record: &Record, words: &mut Vec<u32>) {
+pub(super) fn encode(record: &RegisterRecord, words: &mut Vec<u32>) {
     let address = record.address() >> 2 & 0x7fff;
     let count = (record.words().len().clamp(1, MOST) as u32 - 1) << 15;
     words.push(match record {
-        Record::Dense { .. } => count | address,
-        Record::Masked { mask, .. } => 1 << 31 | u32::from(*mask) << 15 | address,
-        Record::Address { slot, .. } => 1 << 29 | u32::from(*slot) << 21 | count | address,
+        RegisterRecord::Dense { .. } => count | address,
+        RegisterRecord::Masked { mask, .. } => 1 << 31 | u32::from(*mask) << 15 | address,
+        RegisterRecord::Address { slot, .. } => 1 << 29 | u32::from(*slot) << 21 | count | address,
     });
     words.extend_from_slice(record.words());
 }
 
-pub(super) fn fits(record: &Record) -> Result<(), String> {
+pub(super) fn fits(record: &RegisterRecord) -> Result<(), String> {
     let (address, count) = (record.address(), record.words().len());
     if address >= 0x8000 << 2 || !address.is_multiple_of(4) {
         return Err("an address is a multiple of 4 below 0x20000".to_string());
     }
     let most = match record {
-        Record::Masked { mask, .. } if count != 1 + mask.count_ones() as usize => {
+        RegisterRecord::Masked { mask, .. } if count != 1 + mask.count_ones() as usize => {
             return Err("a masked record has one word more than bits in its mask".to_string());
         }
-        Record::Masked { .. } => 17,
+        RegisterRecord::Masked { .. } => 17,
         _ => MOST,
     };
     if count == 0 || count > most {
@@ -90,9 +90,9 @@ fn one(generation: &Generation, text: &[u8], offset: usize, length: usize) -> Re
             return Err(Error::stream(at, message));
         }
         let record = match (head >> 31, head >> 29 & 3) {
-            (1, _) => Record::Masked { address, mask: (head >> 15) as u16, words },
-            (_, 1) => Record::Address { address, slot: (head >> 21) as u8, words },
-            (_, 0) if head >> 21 == 0 => Record::Dense { address, words },
+            (1, _) => RegisterRecord::Masked { address, mask: (head >> 15) as u16, words },
+            (_, 1) => RegisterRecord::Address { address, slot: (head >> 21) as u8, words },
+            (_, 0) if head >> 21 == 0 => RegisterRecord::Dense { address, words },
             _ => return Err(Error::stream(at, format!("{head:#x} is no record that is known"))),
         };
         records.push(record);

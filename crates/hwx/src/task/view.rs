@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use half::f16;
 
-use super::{Record, Task};
+use super::{RegisterRecord, Task};
 use crate::registers::{FieldKind, Generation, RecordFormat};
 
 /// What a task does with a buffer.
@@ -98,7 +98,7 @@ impl<'a> TaskView<'a> {
     pub fn slot(&self, block: &str, register: &str) -> Option<u32> {
         let address = self.generation.address(block, register)?;
         self.task.records.iter().find_map(|r| match r {
-            Record::Address { slot, .. } if r.addresses().contains(&address) => Some(u32::from(*slot)),
+            RegisterRecord::Address { slot, .. } if r.addresses().contains(&address) => Some(u32::from(*slot)),
             _ => None,
         })
     }

@@ -10,7 +10,7 @@ use crate::container::{
 use crate::describe::TaskReport;
 use crate::registers::{Field, Generation, Register};
 use crate::spelling::{number, plain, quoted, value};
-use crate::task::{Record, Task};
+use crate::task::{RegisterRecord, Task};
 
 /// Bytes of a line of data.
 const LINE: usize = 32;
@@ -350,13 +350,13 @@ fn one(
         let address = record.address();
         let count = record.words().len();
         let _ = match record {
-            Record::Dense { .. } => writeln!(out, "        dense {address:#x} words {count} {{{block}"),
-            Record::Masked { .. } => writeln!(out, "        masked {address:#x} {{{block}"),
-            Record::Address { slot, .. } => {
+            RegisterRecord::Dense { .. } => writeln!(out, "        dense {address:#x} words {count} {{{block}"),
+            RegisterRecord::Masked { .. } => writeln!(out, "        masked {address:#x} {{{block}"),
+            RegisterRecord::Address { slot, .. } => {
                 writeln!(out, "        address {address:#x} slot {slot} words {count} {{{block}")
             }
         };
-        let all = matches!(record, Record::Masked { .. });
+        let all = matches!(record, RegisterRecord::Masked { .. });
         for (address, word) in record.registers().filter(|(_, word)| all || *word != 0) {
             match generation
                 .register(address)

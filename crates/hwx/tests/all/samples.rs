@@ -244,7 +244,7 @@ fn bindings(hwx: &Hwx) -> Result<(), String> {
         for (section, first) in hwx.task_sections() {
             for task in hwx.tasks(&section, first).map_err(|e| e.to_string())? {
                 for record in &task.records {
-                    if let task::Record::Address { slot, .. } = record {
+                    if let task::RegisterRecord::Address { slot, .. } = record {
                         used.insert(u32::from(*slot));
                     }
                 }

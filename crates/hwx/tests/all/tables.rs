@@ -33,7 +33,7 @@ fn value(table: &FunctionTable, x: f16) -> Option<f16> {
     for (half, bytes) in halfwords.iter_mut().zip(bytes.chunks_exact(2)) {
         *half = u16::from_le_bytes([bytes[0], bytes[1]]);
     }
-    ferrane_arith::table::Table::read(halfwords).evaluate(Rounding::Even, x.to_f32()).map(f16::from_f32)
+    ferrane_arith::table::PiecewiseTable::read(halfwords).evaluate(Rounding::Even, x.to_f32()).map(f16::from_f32)
 }
 
 /// A function and a distance from it.

@@ -73,7 +73,7 @@ fn kernel_section(hwx: &Hwx, generation: &Generation, bindings: &Bindings, task:
         _ => {
             let base = generation.address("KernelDMASrc", "KernelBaseLo")?;
             task.records.iter().find_map(|r| match r {
-                ferrane_hwx::task::Record::Address { slot, .. } if r.addresses().contains(&base) => {
+                ferrane_hwx::task::RegisterRecord::Address { slot, .. } if r.addresses().contains(&base) => {
                     Some((*slot).into())
                 }
                 _ => None,

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Layout, Result, Source};
+use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Layout, ProgramSource, Result};
 use serde_json::{Map, Value, json};
 
 use crate::dut::{DeviceUnderTest, ramp};
@@ -72,7 +72,7 @@ pub(super) fn spread(times: &mut [f64]) -> Value {
 fn timed(dut: &mut DeviceUnderTest<'_>, device: &Device, program: &ProbeProgram) -> Result<Vec<f64>> {
     let spelling = dut.spelling()?;
     let text = program.text(&spelling, BuildInfo::Line)?;
-    let source = Source::Text { mil: text.as_bytes(), weights: &program.weights };
+    let source = ProgramSource::Text { mil: text.as_bytes(), weights: &program.weights };
     let executable = device.compile(source, &CompileOptions::labeled("probe"))?.load()?;
     dut.count_compiles(1);
     let surface = |name: &str| {

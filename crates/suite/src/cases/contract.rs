@@ -8,7 +8,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use ferrane_device::{
-    Bindings, CompileOptions, Device, ErrorKind, Executable, Layout, Request, Result, Source, Surface,
+    Bindings, CompileOptions, Device, ErrorKind, Executable, Layout, ProgramSource, Request, Result, Surface,
 };
 use ferrane_mil::{DataType, Weights};
 
@@ -254,7 +254,7 @@ fn unloaded(device: &Device, _: Rounding) -> Outcome {
 
 fn loaded_twice(device: &Device, _: Rounding) -> Outcome {
     let text = copy();
-    let source = Source::Text { mil: text.as_bytes(), weights: &Weights::new() };
+    let source = ProgramSource::Text { mil: text.as_bytes(), weights: &Weights::new() };
     let artifact = device.compile(source, &CompileOptions::default()).map_err(words)?;
     artifact.load().and_then(|e| e.unload()).map_err(words)?;
     let again = artifact.load().map_err(words)?;
@@ -267,18 +267,18 @@ fn loaded_twice(device: &Device, _: Rounding) -> Outcome {
 fn stored(device: &Device, _: Rounding) -> Outcome {
     let text = copy();
     let options = CompileOptions::default();
-    let compile = |source: Source<'_>| device.compile(source, &options);
-    let one = compile(Source::Text { mil: text.as_bytes(), weights: &Weights::new() }).map_err(words)?;
-    let two = compile(Source::Text { mil: text.as_bytes(), weights: &Weights::new() }).map_err(words)?;
+    let compile = |source: ProgramSource<'_>| device.compile(source, &options);
+    let one = compile(ProgramSource::Text { mil: text.as_bytes(), weights: &Weights::new() }).map_err(words)?;
+    let two = compile(ProgramSource::Text { mil: text.as_bytes(), weights: &Weights::new() }).map_err(words)?;
     expect("keys of equal programs", one.key(), two.key())?;
     let other = copy().replace("identity", "relu");
-    let other = compile(Source::Text { mil: other.as_bytes(), weights: &Weights::new() }).map_err(words)?;
+    let other = compile(ProgramSource::Text { mil: other.as_bytes(), weights: &Weights::new() }).map_err(words)?;
     expect("other programs have the same key", one.key() == other.key(), false)?;
     match one.bytes() {
         // Not every device can store what it compiled.
         None => Ok(()),
         Some(bytes) => {
-            let read = compile(Source::Compiled(&bytes)).map_err(words)?;
+            let read = compile(ProgramSource::Compiled(&bytes)).map_err(words)?;
             expect("key", read.key(), one.key())?;
             read.load().map(|_| ()).map_err(words)
         }
@@ -290,7 +290,7 @@ fn invalid(device: &Device, _: Rounding) -> Outcome {
     for text in ["", "program(1.3)", "\u{1f980}", &undefined] {
         fails(&format!("{text:?}"), load(device, text), ErrorKind::InvalidProgram)?;
     }
-    let bytes = Source::Text { mil: &[0xff, 0x00], weights: &Weights::new() };
+    let bytes = ProgramSource::Text { mil: &[0xff, 0x00], weights: &Weights::new() };
     fails("bytes", device.compile(bytes, &CompileOptions::default()), ErrorKind::InvalidProgram)
 }
 

@@ -3,7 +3,7 @@
 //! *Limits* hold on every device. *Enforced* cases hold on a device that fails what its profile
 //! does not allow; they want a process of their own, for they spend its budget.
 
-use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Layout, Port, Source};
+use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Layout, Port, ProgramSource};
 use ferrane_diag::Severity;
 use ferrane_machine::profile::PortOrder;
 use ferrane_machine::{CheckOptions, check};
@@ -144,7 +144,7 @@ fn loaded(device: &Device, _: Rounding) -> Outcome {
     if !takes(device, &source) {
         return Ok(());
     }
-    let artifact = device.compile(Source::Program(&source), &CompileOptions::default()).map_err(words)?;
+    let artifact = device.compile(ProgramSource::Program(&source), &CompileOptions::default()).map_err(words)?;
     let held = (0..most).map(|_| artifact.load()).collect::<Result<Vec<_>, _>>().map_err(words)?;
     let more = artifact.load().map(drop).map_err(|e| (e.kind(), e.status()));
     expect("one more", more, Err((ErrorKind::Load, Some(0x20004))))?;
@@ -164,7 +164,7 @@ fn budget(device: &Device, _: Rounding) -> Outcome {
     let mut held = Vec::new();
     let refused = (1..=budget + 1).find_map(|number| {
         let source = numbered(number).ok()?;
-        let compiled = device.compile(Source::Program(&source), &CompileOptions::default());
+        let compiled = device.compile(ProgramSource::Program(&source), &CompileOptions::default());
         compiled.map(|artifact| held.push(artifact)).err()
     });
     // What other cases compiled counts as well where nothing is given back.
@@ -173,7 +173,7 @@ fn budget(device: &Device, _: Rounding) -> Outcome {
         expect("compiles", held.len(), budget)?;
         held.clear();
         let source = numbered(0)?;
-        return device.compile(Source::Program(&source), &CompileOptions::default()).map(drop).map_err(words);
+        return device.compile(ProgramSource::Program(&source), &CompileOptions::default()).map(drop).map_err(words);
     }
     let load = held.first().map(|artifact| artifact.load().map(drop).map_err(|e| e.kind()));
     expect("a load after it", load, Some(Err(ErrorKind::CompileBudget)))

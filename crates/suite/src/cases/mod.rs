@@ -9,7 +9,7 @@ mod contract;
 mod limits;
 mod numerics;
 
-use ferrane_device::{Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Result, Source, Surface};
+use ferrane_device::{Bindings, CompileOptions, Device, Error, ErrorKind, Executable, ProgramSource, Result, Surface};
 use ferrane_mil::Weights;
 
 /// What a case promises.
@@ -88,7 +88,7 @@ fn words(error: Error) -> String {
 }
 
 fn load(device: &Device, text: &str) -> Result<Executable> {
-    let source = Source::Text { mil: text.as_bytes(), weights: &Weights::new() };
+    let source = ProgramSource::Text { mil: text.as_bytes(), weights: &Weights::new() };
     device.compile(source, &CompileOptions::labeled("case"))?.load()
 }
 

@@ -18,7 +18,7 @@ pub enum Outputs {
 
 /// One evaluation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Run {
+pub struct RunDirective {
     /// The procedure.
     pub procedure: String,
     /// TensorSource of inputs, by name.
@@ -66,12 +66,12 @@ fn floats(source: &TensorSource, n: usize) -> Result<Vec<f32>, String> {
     tensor.map(|t| t.to_f32()).map_err(|e| e.to_string())
 }
 
-impl Run {
+impl RunDirective {
     /// Reads an expectation.
     ///
     /// # Errors
     /// What is missing.
-    pub fn parse(text: &str) -> Result<Run, String> {
+    pub fn parse(text: &str) -> Result<RunDirective, String> {
         let (call, rest) = text.split_once(')').ok_or("expected `procedure(inputs) ~ outputs`")?;
         let (procedure, inputs) = call.split_once('(').ok_or("expected `procedure(inputs)`")?;
         let rest = rest.trim();
@@ -90,7 +90,7 @@ impl Run {
             true => Outputs::Named(split(outputs, ' ').into_iter().map(named).collect::<Result<_, _>>()?),
         };
         let inputs = split(inputs, ',').into_iter().map(named).collect::<Result<_, _>>()?;
-        Ok(Run { procedure: procedure.trim().to_string(), inputs, exact, outputs })
+        Ok(RunDirective { procedure: procedure.trim().to_string(), inputs, exact, outputs })
     }
 
     /// Compares what came with what the oracle computed, output by output of the same name: `share`
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn reads_and_compares() {
-        let run = Run::parse("main(x=[1, -2.5], w = 3) ~ [2, inf]").unwrap();
+        let run = RunDirective::parse("main(x=[1, -2.5], w = 3) ~ [2, inf]").unwrap();
         let list = values("[1, -2.5]").unwrap();
         assert_eq!(run.inputs, [("x".into(), list), ("w".into(), TensorSource::Fill(3.0))]);
         assert_eq!(run.compare(&[("y", vec![2.001, f32::INFINITY])], None), Ok(()));
@@ -174,18 +174,19 @@ mod tests {
         assert_eq!(run.compare(&[("y", vec![2.005, f32::INFINITY])], Some(0.01)), Ok(()));
         assert!(run.compare(&[("y", vec![2.0])], None).unwrap_err().contains("2 values for the 1 elements"));
         assert!(run.compare(&[("y", vec![]), ("z", vec![])], None).is_err());
-        let run = Run::parse("f() == y=[1, 2] z=3").unwrap();
+        let run = RunDirective::parse("f() == y=[1, 2] z=3").unwrap();
         assert!(run.exact);
         assert_eq!(run.compare(&[("y", vec![1.0, 2.0]), ("z", vec![3.0; 4])], Some(1.0)), Ok(()));
         assert!(run.compare(&[("y", vec![1.0, 2.0]), ("z", vec![3.0005; 4])], Some(1.0)).is_err());
         assert!(run.compare(&[("y", vec![1.0, f32::NAN]), ("z", vec![3.0; 4])], None).is_err());
-        assert!(Run::parse("f() == y=1").unwrap().compare(&[("x", vec![1.0])], None).is_err());
+        assert!(RunDirective::parse("f() == y=1").unwrap().compare(&[("x", vec![1.0])], None).is_err());
     }
 
     #[test]
     fn infinities_are_near_nothing_and_units_follow_the_exponent() {
-        let close =
-            |e: &str, f: f32| Run::parse(&format!("f() ~ {e}")).unwrap().compare(&[("y", vec![f])], None).is_ok();
+        let close = |e: &str, f: f32| {
+            RunDirective::parse(&format!("f() ~ {e}")).unwrap().compare(&[("y", vec![f])], None).is_ok()
+        };
         for (expected, infinite) in [("inf", f32::INFINITY), ("-inf", f32::NEG_INFINITY)] {
             assert!(close(expected, infinite) && !close(expected, -infinite));
             assert!(!close(expected, 65504.0) && !close(expected, f32::NAN) && !close("1", infinite));
@@ -197,13 +198,15 @@ mod tests {
 
     #[test]
     fn random_values_are_stated_by_their_seed_and_compared_with_the_oracle() {
-        let run = Run::parse("main(x=random:1, w=random:2:-4:-3) ~ exact within 1e-3").unwrap();
+        let run = RunDirective::parse("main(x=random:1, w=random:2:-4:-3) ~ exact within 1e-3").unwrap();
         assert_eq!(run.outputs, Outputs::Oracle(1e-3));
         let [x, w] = [&run.inputs[0].1, &run.inputs[1].1].map(|v| floats(v, 1000).unwrap());
         assert!(x.iter().all(|v| (-1.0..1.0).contains(v)) && w.iter().all(|v| (-4.0..-3.0).contains(v)));
         assert!(x.iter().any(|v| *v < -0.9) && x.iter().any(|v| *v > 0.9));
         assert_eq!(x[..10], floats(&values("random:1:-1:1").unwrap(), 10).unwrap());
-        let near = |found: &[f32], oracle: &[f32]| Run::near(1e-3, &[("y", found.to_vec())], &[("y", oracle.to_vec())]);
+        let near = |found: &[f32], oracle: &[f32]| {
+            RunDirective::near(1e-3, &[("y", found.to_vec())], &[("y", oracle.to_vec())])
+        };
         assert_eq!(near(&[1.0, 0.0009], &[1.0, 0.0]), Ok(()));
         assert!(near(&[1.0, 0.0011], &[1.0, 0.0]).unwrap_err().starts_with("y[1] is 0.0011"));
         assert!(near(&[0.0], &[0.0]).is_err() && near(&[1.0, f32::NAN], &[1.0, 0.0]).is_err());
@@ -212,7 +215,7 @@ mod tests {
     #[test]
     fn outputs_are_compared_by_name_whatever_their_order() {
         let (y, z) = (("y", vec![1.0, 2.0]), ("z", vec![3.0]));
-        let near = |found: &[(&str, Vec<f32>)], oracle: &[(&str, Vec<f32>)]| Run::near(1e-3, found, oracle);
+        let near = |found: &[(&str, Vec<f32>)], oracle: &[(&str, Vec<f32>)]| RunDirective::near(1e-3, found, oracle);
         assert_eq!(near(&[z.clone(), y.clone()], &[y.clone(), z.clone()]), Ok(()));
         assert!(
             near(&[("y", vec![3.0]), ("z", vec![1.0, 2.0])], &[y.clone(), z.clone()]).unwrap_err().starts_with("y: 1")
@@ -226,10 +229,10 @@ mod tests {
         for text in
             ["main(x=random:a) ~ 1", "main(x=random:1:2) ~ 1", "main(x=1) ~ exact", "main(x=1) == exact within 1"]
         {
-            assert!(Run::parse(text).is_err(), "{text}");
+            assert!(RunDirective::parse(text).is_err(), "{text}");
         }
         for text in ["main", "main(x) ~ 1", "main(x=a) ~ 1", "main(x=[1) ~ 1", "main(x=1) 2", "main x=1) ~ 2"] {
-            assert!(Run::parse(text).is_err(), "{text}");
+            assert!(RunDirective::parse(text).is_err(), "{text}");
         }
     }
 }

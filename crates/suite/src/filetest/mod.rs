@@ -34,13 +34,13 @@ mod parts;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use ferrane_device::{CompileOptions, Device, Executable, Source, Tensors};
+use ferrane_device::{CompileOptions, Device, Executable, ProgramSource, Tensors};
 use ferrane_diag::Source as Shown;
 use ferrane_mil::text::{Missing, Options};
 use ferrane_mil::{DataType, Program, Strictness, Type, Weights, codes};
 use ferrane_tensor_io::{TensorSource, Unnamed, values};
 
-pub use expect::{Outputs, Run};
+pub use expect::{Outputs, RunDirective};
 pub use parts::bless;
 
 /// One program of a file, read.
@@ -56,7 +56,7 @@ pub struct Filetest {
     program: String,
     weights: Weights,
     expected: Vec<Told>,
-    runs: Vec<(usize, Run)>,
+    runs: Vec<(usize, RunDirective)>,
     /// The text without whole-line comments, if the file is printed as it stands.
     same: Option<String>,
     within: Option<f32>,
@@ -172,7 +172,7 @@ impl Filetest {
                     let (code, part) = (code.to_string(), part.trim().to_string());
                     test.expected.push(Told { line: above, kind, code, part });
                 }
-                "run" => test.runs.push((i + 1, Run::parse(value).map_err(at)?)),
+                "run" => test.runs.push((i + 1, RunDirective::parse(value).map_err(at)?)),
                 _ => return Err(at(format!("unknown key `{key}`"))),
             }
         }
@@ -325,27 +325,27 @@ impl Filetest {
             Ok(executable) => executable,
             Err(why) => return vec![(1, named(device, why))],
         };
-        let one = |run: &Run| -> Result<(), String> {
+        let one = |run: &RunDirective| -> Result<(), String> {
             let found = outputs(&executable, run)?;
             let found: Vec<_> = found.iter().map(|(n, v)| (n.as_str(), v.clone())).collect();
             let Outputs::Oracle(share) = run.outputs else { return run.compare(&found, self.within) };
             let oracle = oracle.ok_or("there is no oracle here")?;
             let wanted = outputs(&self.load(oracle)?, run).map_err(|e| named(oracle, e))?;
-            Run::near(share, &found, &wanted.iter().map(|(n, v)| (n.as_str(), v.clone())).collect::<Vec<_>>())
+            RunDirective::near(share, &found, &wanted.iter().map(|(n, v)| (n.as_str(), v.clone())).collect::<Vec<_>>())
         };
-        let failed = |(line, run): &(usize, Run)| one(run).err().map(|why| (*line, named(device, why)));
+        let failed = |(line, run): &(usize, RunDirective)| one(run).err().map(|why| (*line, named(device, why)));
         self.runs.iter().filter_map(failed).collect()
     }
 
     fn load(&self, device: &Device) -> Result<Executable, String> {
-        let source = Source::Text { mil: self.program.as_bytes(), weights: &self.weights };
+        let source = ProgramSource::Text { mil: self.program.as_bytes(), weights: &self.weights };
         let options = CompileOptions::labeled(self.path.display().to_string());
         device.compile(source, &options).and_then(|a| a.load()).map_err(|e| e.to_string())
     }
 }
 
 /// Evaluates a run: the outputs by name, row-major.
-fn outputs(executable: &Executable, run: &Run) -> Result<Vec<(String, Vec<f32>)>, String> {
+fn outputs(executable: &Executable, run: &RunDirective) -> Result<Vec<(String, Vec<f32>)>, String> {
     let bound = executable.bind(Some(&run.procedure)).map_err(|e| e.to_string())?;
     let types: Vec<Type> =
         bound.procedure().inputs.iter().map(|p| Type::tensor(p.layout.dtype, &p.layout.shape)).collect();

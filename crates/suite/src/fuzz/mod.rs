@@ -24,10 +24,10 @@ pub use recording::recording;
 pub use text::{parse, round_trip};
 
 /// A target's body.
-pub type Body = fn(&[u8]);
+pub type TargetBody = fn(&[u8]);
 
 /// Every target by name; the names are those of the folders of the corpus.
-pub const TARGETS: &[(&str, Body)] = &[
+pub const TARGETS: &[(&str, TargetBody)] = &[
     ("attributes", attributes),
     ("blob", blob),
     ("hwx", hwx),

@@ -69,7 +69,7 @@ impl Element {
 
 /// A tensor of a case.
 #[derive(Clone, Debug)]
-pub struct Tensor {
+pub struct CaseTensor {
     /// Its name in the graph.
     pub name: String,
     /// Element type.
@@ -105,9 +105,9 @@ pub struct Case {
     /// The nodes in order.
     pub nodes: Vec<Node>,
     /// The graph's inputs.
-    pub inputs: Vec<Tensor>,
+    pub inputs: Vec<CaseTensor>,
     /// The graph's outputs with the reference's values.
-    pub outputs: Vec<Tensor>,
+    pub outputs: Vec<CaseTensor>,
     /// How far ONNX's own evaluator is from those values: some were written by hand with few
     /// digits.
     pub spread: f64,
@@ -136,12 +136,12 @@ fn one(name: &str, case: &Value, tensors: &safetensors::SafeTensors<'_>) -> Resu
     let strings = |value: &Value| -> Vec<String> {
         list(value).iter().map(|s| s.as_str().unwrap_or_default().to_string()).collect()
     };
-    let tensor = |entry: &Value| -> Result<Tensor, String> {
+    let tensor = |entry: &Value| -> Result<CaseTensor, String> {
         let text = |key: &str| entry[key].as_str().ok_or(format!("a tensor without {key}"));
         let view = tensors.tensor(text("key")?).map_err(|e| e.to_string())?;
         let element = Element { name: text("onnx_dtype")?.to_string() };
         let values = numbers(view.dtype(), view.data()).ok_or_else(|| format!("elements of {}", element.name))?;
-        Ok(Tensor { name: text("name")?.to_string(), element, shape: view.shape().to_vec(), values })
+        Ok(CaseTensor { name: text("name")?.to_string(), element, shape: view.shape().to_vec(), values })
     };
     let node = |node: &Value| Node {
         op: node["op"].as_str().unwrap_or_default().to_string(),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ferrane_mil::{Arg, Builder, Constant, DataType, MilError, Program, Type, ValueId};
 use serde_json::Value;
 
-use super::case::{Case, Element, Node, Tensor};
+use super::case::{Case, CaseTensor, Element, Node};
 use super::table;
 
 /// Why there is no program.
@@ -46,8 +46,8 @@ pub fn lower(case: &Case) -> Result<Lowered, Refusal> {
     for node in &case.nodes {
         l.node = node;
         let results = match table::find(&node.op) {
-            Some(table::Entry::Lowered(lowering)) => lowering(&mut l)?,
-            Some(table::Entry::Not(reason)) => return Err(Refusal::Unmapped(reason.to_string())),
+            Some(table::OpMapping::Lowered(lowering)) => lowering(&mut l)?,
+            Some(table::OpMapping::Not(reason)) => return Err(Refusal::Unmapped(reason.to_string())),
             None if !node.domain.is_empty() => {
                 return Err(Refusal::Unmapped(format!("`{}` is no operator of ai.onnx", node.op)));
             }
@@ -156,7 +156,7 @@ impl<'a> Lower<'a> {
 
     /// The elements of input `i`, which must be an input of the graph: what MIL wants at compile
     /// time.
-    pub fn known(&self, i: usize) -> Built<&'a Tensor> {
+    pub fn known(&self, i: usize) -> Built<&'a CaseTensor> {
         let name = self.name(i);
         self.case.inputs.iter().find(|t| t.name == name).ok_or_else(|| {
             Refusal::Unmapped(format!("input {i} of `{}` must be known when the program is made", self.node.op))

@@ -27,5 +27,5 @@ mod shape;
 pub mod table;
 mod training;
 
-pub use case::{Case, Element, Node, Read, Tensor, read};
+pub use case::{Case, CaseTensor, Element, Node, Read, read};
 pub use lower::{Lowered, Refusal, lower};

@@ -3,7 +3,7 @@
 
 use ferrane_mil::{Arg, Constant, DataType, ValueId};
 
-use super::case::Tensor;
+use super::case::CaseTensor;
 use super::lower::{Built, Lower, unmapped};
 
 type Results = Built<Vec<Option<ValueId>>>;
@@ -47,14 +47,14 @@ fn frame(l: &mut Lower<'_>) -> Built<Frame> {
 }
 
 /// Row blocks of direction `d` in another order, as one matrix (or a vector, for one column).
-fn rows(t: &Tensor, d: usize, order: &[usize], hidden: usize, columns: usize) -> Vec<f64> {
+fn rows(t: &CaseTensor, d: usize, order: &[usize], hidden: usize, columns: usize) -> Vec<f64> {
     let span = t.values.len() / t.shape[0];
     let all = &t.values[d * span..(d + 1) * span];
     order.iter().flat_map(|&g| &all[g * hidden * columns..(g + 1) * hidden * columns]).copied().collect()
 }
 
 /// Bias of input and of recurrence, added.
-fn summed(t: &Tensor, d: usize, order: &[usize], hidden: usize) -> Vec<f64> {
+fn summed(t: &CaseTensor, d: usize, order: &[usize], hidden: usize) -> Vec<f64> {
     let half = order.len();
     let second: Vec<usize> = order.iter().map(|g| g + half).collect();
     let (a, b) = (rows(t, d, order, hidden, 1), rows(t, d, &second, hidden, 1));

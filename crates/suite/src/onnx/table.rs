@@ -14,14 +14,14 @@ pub(super) type Lowering = fn(&mut Lower<'_>) -> Built<Vec<Option<ValueId>>>;
 
 /// What the table says of an operator.
 #[derive(Clone, Copy)]
-pub(super) enum Entry {
+pub(super) enum OpMapping {
     /// It becomes an op or a short composition.
     Lowered(Lowering),
     /// It does not, because.
     Not(&'static str),
 }
 
-use Entry::{Lowered as L, Not};
+use OpMapping::{Lowered as L, Not};
 
 const BITS: &str = "MIL has no bitwise ops";
 const STRINGS: &str = "MIL computes nothing on strings";
@@ -31,7 +31,7 @@ const RANDOM: &str = "random numbers are not comparable";
 const NO_OP: &str = "MIL has no such op, and no short composition is it";
 
 /// The operators by name, sorted.
-const TABLE: &[(&str, Entry)] = &[
+const TABLE: &[(&str, OpMapping)] = &[
     ("Abs", L(el::abs)),
     ("Acos", L(el::acos)),
     ("Acosh", L(el::acosh)),
@@ -240,7 +240,7 @@ const TABLE: &[(&str, Entry)] = &[
     ("Xor", L(el::xor)),
 ];
 
-pub(super) fn find(op: &str) -> Option<Entry> {
+pub(super) fn find(op: &str) -> Option<OpMapping> {
     TABLE.binary_search_by_key(&op, |(name, _)| name).ok().map(|i| TABLE[i].1)
 }
 
@@ -248,8 +248,8 @@ pub(super) fn find(op: &str) -> Option<Entry> {
 pub fn operators() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
     TABLE.iter().map(|(name, entry)| {
         let reason = match entry {
-            Entry::Lowered(_) => None,
-            Entry::Not(reason) => Some(*reason),
+            OpMapping::Lowered(_) => None,
+            OpMapping::Not(reason) => Some(*reason),
         };
         (*name, reason)
     })

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use ferrane_device::scripted::Scripted;
-use ferrane_device::{Device, Error, ErrorKind, Layout, Port, Procedure, Result, Source};
+use ferrane_device::{Device, Error, ErrorKind, Layout, Port, Procedure, ProgramSource, Result};
 use ferrane_emulator::{Emulator, EmulatorOptions, Limits, Numerics, ProcessCounts};
 use ferrane_machine::Profile;
 use ferrane_mil::{Function, ValueId};
@@ -96,8 +96,8 @@ fn the_engines_backend_with_padded_rows() {
 }
 
 /// Packed ports as the text has them.
-fn packed(source: &Source<'_>) -> Result<Vec<Procedure>> {
-    let Source::Text { mil, weights } = source else {
+fn packed(source: &ProgramSource<'_>) -> Result<Vec<Procedure>> {
+    let ProgramSource::Text { mil, weights } = source else {
         return Err(Error::new(ErrorKind::Unsupported, "the script reads text"));
     };
     let invalid = |e: String| Error::new(ErrorKind::InvalidProgram, e);

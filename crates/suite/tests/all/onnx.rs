@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_mil::Constant;
-use ferrane_suite::onnx::{self, Refusal, Tensor};
+use ferrane_suite::onnx::{self, CaseTensor, Refusal};
 use ferrane_testdata::Suite;
 
 use crate::values::numbers;
@@ -16,7 +16,7 @@ const FP32: f64 = 1e-5;
 /// intermediate result.
 const FP16: f64 = 2e-3;
 
-fn compare(found: &Constant, wanted: &Tensor, spread: f64) -> Result<(), String> {
+fn compare(found: &Constant, wanted: &CaseTensor, spread: f64) -> Result<(), String> {
     let shape = found.ty().shape().ok_or("an output is no tensor")?;
     if shape != wanted.shape {
         return Err(format!("`{}` has shape {shape:?}, not {:?}", wanted.name, wanted.shape));

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use ferrane_device::scripted::{Scripted, procedure};
 use ferrane_device::{
-    Bindings, CompileOptions, Device, Error, ErrorKind, Layout, Port, Procedure, Record, Result, Source, Surface,
+    Bindings, CallRecord, CompileOptions, Device, Error, ErrorKind, Layout, Port, Procedure, ProgramSource, Result,
+    Surface,
 };
 use ferrane_emulator::Numerics;
 use ferrane_mil::{DataType, Weights};
@@ -26,7 +27,7 @@ fn copy(name: &str, x: &str, y: &str) -> String {
 }
 
 fn compile(device: &Device, label: &str, text: &str) -> Result<ferrane_device::Executable> {
-    let source = Source::Text { mil: text.as_bytes(), weights: &Weights::new() };
+    let source = ProgramSource::Text { mil: text.as_bytes(), weights: &Weights::new() };
     device.compile(source, &CompileOptions::labeled(label))?.load()
 }
 
@@ -35,9 +36,12 @@ fn packed(device: &Device) -> Result<Surface> {
 }
 
 /// Runs a sequence on every backend that can; the record must be the same on all.
-fn on_every_backend(sequence: impl Fn(&Device), script: fn(&Source<'_>) -> Result<Vec<Procedure>>) -> Vec<String> {
+fn on_every_backend(
+    sequence: impl Fn(&Device),
+    script: fn(&ProgramSource<'_>) -> Result<Vec<Procedure>>,
+) -> Vec<String> {
     let recorded = |device: Device| -> Vec<String> {
-        let (device, record): (Device, Record) = device.recorded();
+        let (device, record): (Device, CallRecord) = device.recorded();
         sequence(&device);
         record.lines()
     };
@@ -117,7 +121,7 @@ fn plan(device: &Device) {
     assert_eq!(y.read_f32().unwrap(), [4.0; N]);
 }
 
-fn plan_script(_: &Source<'_>) -> Result<Vec<Procedure>> {
+fn plan_script(_: &ProgramSource<'_>) -> Result<Vec<Procedure>> {
     Ok(vec![
         procedure("main", 0, &[("x", &SHAPE)], &[("h", &SHAPE)])?,
         procedure("second", 1, &[("u", &SHAPE)], &[("y", &SHAPE)])?,
@@ -264,9 +268,9 @@ fn anec(nchw: [u64; 4]) -> Vec<u8> {
 
 /// The ports that the Linux driver's header tells: rows and planes with strides of their own,
 /// memory in tiles of 16 KiB.
-fn anec_ports(source: &Source<'_>) -> Result<Vec<Procedure>> {
+fn anec_ports(source: &ProgramSource<'_>) -> Result<Vec<Procedure>> {
     let bad = || Error::new(ErrorKind::InvalidProgram, "no .anec file");
-    let Source::Compiled(file) = source else { return Err(bad()) };
+    let ProgramSource::Compiled(file) = source else { return Err(bad()) };
     let u32_at =
         |at: usize| file.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes).ok_or_else(bad);
     let u64_at =
@@ -299,7 +303,8 @@ fn anec_ports(source: &Source<'_>) -> Result<Vec<Procedure>> {
 fn buffers_and_a_submit_from_an_anec_file() {
     let (device, record) = Device::new(Scripted::new(anec_ports).unwrap()).recorded();
     let file = anec([1, 64, 8, 77]);
-    let program = device.compile(Source::Compiled(&file), &CompileOptions::labeled("anec")).unwrap().load().unwrap();
+    let program =
+        device.compile(ProgramSource::Compiled(&file), &CompileOptions::labeled("anec")).unwrap().load().unwrap();
     let procedure = &program.procedures()[0];
     let (src, dst) = (&procedure.inputs[0], &procedure.outputs[0]);
     assert_eq!((src.symbol, dst.symbol), (5, 4));
@@ -334,6 +339,6 @@ fn buffers_and_a_submit_from_an_anec_file() {
     let small = device.surface(&short).unwrap();
     let error = program.prepare(Bindings::new().bind("src0", &small).bind("dst0", &to)).map(|_| ()).unwrap_err();
     assert_eq!((error.kind(), error.port()), (ErrorKind::Binding, Some("src0")));
-    let cut = device.compile(Source::Compiled(&file[..0x100]), &CompileOptions::default());
+    let cut = device.compile(ProgramSource::Compiled(&file[..0x100]), &CompileOptions::default());
     assert_eq!(cut.map(|_| ()).unwrap_err().kind(), ErrorKind::InvalidProgram);
 }

@@ -7,7 +7,7 @@
 
 use std::sync::Mutex;
 
-use ferrane_device::{CompileOptions, Device, ErrorKind, Executable, Source, Surface, WriteAccess};
+use ferrane_device::{CompileOptions, Device, ErrorKind, Executable, ProgramSource, Surface, WriteAccess};
 use ferrane_host::f16;
 use ferrane_host::sync::lock;
 use ferrane_llm::config::Config;
@@ -62,7 +62,7 @@ impl Kernels {
             let failed = |e: &dyn std::fmt::Display| StepError::Shape(format!("{}: {e}", kernel.name()));
             let (program, layout) = kernels::build(shape, kernel).map_err(|e| failed(&e))?;
             let options = CompileOptions::labeled(kernel.name());
-            let artifact = device.compile(Source::Program(&program), &options).map_err(at(kernel))?;
+            let artifact = device.compile(ProgramSource::Program(&program), &options).map_err(at(kernel))?;
             let executable = artifact.load().or_else(|first| match first.kind() {
                 ErrorKind::Load => artifact.load().inspect(|_| repeated.push(second_try(kernel, &first))),
                 _ => Err(first),

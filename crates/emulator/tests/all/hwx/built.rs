@@ -26,7 +26,7 @@ fn convolution(cin: u32, cout: u32, kernel: [u32; 2], stride: [u32; 2], padding:
     Convolution { cout, weights, kernel, stride, padding, then: None }
 }
 
-fn table_of(table: &tables::Table) -> FunctionTable {
+fn table_of(table: &tables::PiecewiseTable) -> FunctionTable {
     let mut bytes = [0; 128];
     for (place, half) in bytes.chunks_exact_mut(2).zip(table.halfwords()) {
         place.copy_from_slice(&half.to_le_bytes());

@@ -9,7 +9,7 @@ use super::super::tree::{Item, Value};
 use super::Assembler;
 use crate::registers::{Field, Generation, Register, indexed};
 use crate::spelling::encode_float;
-use crate::task::{self, Record, Task};
+use crate::task::{self, RegisterRecord, Task};
 
 /// The most bytes of a section of descriptors.
 const LARGEST: u64 = 1 << 28;
@@ -155,7 +155,7 @@ fn draft(to: &mut Assembler, item: &Item, generation: &'static Generation, offse
 }
 
 /// `dense ADDRESS [words N]`, `masked ADDRESS`, `address ADDRESS slot N [words N]`.
-fn record(to: &mut Assembler, item: &Item, generation: &Generation) -> Option<Record> {
+fn record(to: &mut Assembler, item: &Item, generation: &Generation) -> Option<RegisterRecord> {
     let (first, places) = to.places(item, &["words", "slot"])?;
     let Ok(first) = u32::try_from(first) else {
         to.misfit(item.span, "an address has 32 bits");
@@ -205,7 +205,7 @@ fn record(to: &mut Assembler, item: &Item, generation: &Generation) -> Option<Re
         let mask = values.keys().filter_map(|a| far(*a)?.checked_sub(1)).fold(0u16, |mask, bit| mask | 1 << bit);
         let rest = (0..16).filter(|bit| mask >> bit & 1 != 0).map(|bit| first + 4 * (bit + 1));
         let words = std::iter::once(first).chain(rest).map(|a| values.get(&a).copied().unwrap_or(0)).collect();
-        return Some(Record::Masked { address: first, mask, words });
+        return Some(RegisterRecord::Masked { address: first, mask, words });
     }
     let span = far(last).unwrap_or(0) + 1;
     let count = places[0].unwrap_or(span.into());
@@ -215,10 +215,10 @@ fn record(to: &mut Assembler, item: &Item, generation: &Generation) -> Option<Re
     }
     let words = (0..count as u32).map(|i| values.get(&(first.wrapping_add(4 * i))).copied().unwrap_or(0)).collect();
     if kind == "dense" {
-        return Some(Record::Dense { address: first, words });
+        return Some(RegisterRecord::Dense { address: first, words });
     }
     match places[1].map(u8::try_from) {
-        Some(Ok(slot)) => Some(Record::Address { address: first, slot, words }),
+        Some(Ok(slot)) => Some(RegisterRecord::Address { address: first, slot, words }),
         _ => {
             to.syntax(item.span, "an address record names its BAR: `slot 20`");
             None
