@@ -43,10 +43,10 @@
 //! ```
 //! use ferrane_device::{Bindings, Device};
 //! use ferrane_emulator::{Emulator, EmulatorOptions};
-//! use ferrane_mil::{Builder, DataType, Type};
+//! use ferrane_mil::{Builder, DataType, Opset, Type};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut b = Builder::new("main", "ios18");
+//! let mut b = Builder::new("main", Opset::IOS18);
 //! let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 2, 1, 2]))?;
 //! let y = b.add("double", x, x)?;
 //! let program = b.finish(&[("y", y)])?;

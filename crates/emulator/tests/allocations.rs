@@ -4,7 +4,7 @@
 use ferrane_device::{Bindings, Device};
 use ferrane_emulator::{Emulator, EmulatorOptions};
 use ferrane_host::f16;
-use ferrane_mil::{Builder, Constant, Conv, DataType, MilError, Type, ValueId};
+use ferrane_mil::{Builder, Constant, Conv, DataType, MilError, Opset, ReducedDims, Transpose, Type, ValueId};
 use ferrane_testdata::heap::{self, Counting};
 
 #[global_allocator]
@@ -12,7 +12,7 @@ static ALLOCATOR: Counting = Counting;
 
 /// Allocations of the cheapest of many evaluations: rayon's queues grow by blocks now and then.
 fn allocations(body: impl FnOnce(&mut Builder, ValueId) -> Result<Vec<ValueId>, MilError>) -> usize {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 64, 128, 128])).unwrap();
     let results = body(&mut b, x).unwrap();
     let names: Vec<String> = (0..results.len()).map(|i| format!("y{i}")).collect();
@@ -66,7 +66,7 @@ fn mixture(b: &mut Builder, x: ValueId) -> Result<Vec<ValueId>, MilError> {
     results.push(b.tile("tile", part, &[1, 1, 2, 3])?);
     results.push(b.layer_norm("layer_norm", part, &[-1], None, None, 1e-5)?);
     results.push(b.softmax("columns", part, 1)?);
-    results.push(b.reduce_max("reduce_max", part, &[2, 3], true)?);
+    results.push(b.reduce_max("reduce_max", part, &[2, 3], ReducedDims::Keep)?);
     let is_less = b.op("less", "is_less", [("x", part.into()), ("y", Constant::fp16(0.25).into())])?;
     results.push(b.select("select", is_less, part, Constant::fp16(0.0))?);
     results.push(b.cast("cast", part, DataType::Fp32)?);
@@ -79,15 +79,15 @@ fn an_evaluation_allocates_nothing() {
     let count = allocations(|b, x| {
         let t = b.transpose("t", x, &[0, 2, 1, 3])?;
         let s = b.silu("s", t)?;
-        let sum = b.reduce_sum("sum", s, &[1], true)?;
+        let sum = b.reduce_sum("sum", s, &[1], ReducedDims::Keep)?;
         let m = b.mul("m", s, sum)?;
         let p = b.softmax("p", m, -1)?;
-        let r = b.reduce_mean("r", p, &[-1], true)?;
+        let r = b.reduce_mean("r", p, &[-1], ReducedDims::Keep)?;
         let c = b.sub("c", p, r)?;
         Ok(vec![b.concat("y", &[c, p], 1)?])
     });
     assert_eq!(count, 0);
-    let count = allocations(|b, x| Ok(vec![b.matmul("y", x, x, false, true)?]));
+    let count = allocations(|b, x| Ok(vec![b.matmul("y", x, x, Transpose::Y)?]));
     assert_eq!(count, 0);
     assert_eq!(allocations(mixture), 0);
 }

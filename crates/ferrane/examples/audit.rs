@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use ferrane::Tensor;
 use ferrane::audit::{AuditOptions, audit};
-use ferrane::mil::{Builder, Constant, DataType, Type};
+use ferrane::mil::{Builder, Constant, DataType, Opset, Type};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4]))?;
     let large = b.op("mul", "large", [("x", x.into()), ("y", Constant::fp16(256.0).into())])?;
     // 300 * 256 squared is beyond the largest fp16 number, 65504.

@@ -4,11 +4,11 @@
 
 #![allow(clippy::print_stdout)]
 
-use ferrane::mil::{Builder, DataType, Type};
+use ferrane::mil::{Builder, DataType, Opset, Type};
 use ferrane::{Call, Tensor};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4, 1, 8]))?;
     let w = b.input("w", Type::tensor(DataType::Fp16, &[1, 4, 1, 8]))?;
     let product = b.op("mul", "product", [("x", x.into()), ("y", w.into())])?;

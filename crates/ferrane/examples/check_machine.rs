@@ -3,10 +3,10 @@
 #![allow(clippy::print_stdout)]
 
 use ferrane::machine::{Profile, check};
-use ferrane::mil::{Builder, DataType, Type};
+use ferrane::mil::{Builder, DataType, Opset, Type};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 64, 1, 64]))?;
     let angle = b.op("tan", "angle", [("x", x.into())])?;
     let program = b.finish(&[("angle", angle)])?;

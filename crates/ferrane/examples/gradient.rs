@@ -3,11 +3,11 @@
 #![allow(clippy::print_stdout)]
 
 use ferrane::mil::grad::{VjpOptions, vjp};
-use ferrane::mil::{Builder, DataType, Type};
+use ferrane::mil::{Builder, DataType, Opset, Type};
 use ferrane::{Call, Tensor};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4]))?;
     let y = b.op("mul", "y", [("x", x.into()), ("y", x.into())])?;
     let program = b.finish(&[("y", y)])?;

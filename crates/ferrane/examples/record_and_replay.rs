@@ -3,12 +3,12 @@
 
 #![allow(clippy::print_stdout)]
 
-use ferrane::mil::{Builder, DataType, Type};
+use ferrane::mil::{Builder, DataType, Opset, Type};
 use ferrane::recording::{Job, Recording, read, replay, write_to};
 use ferrane::{Tensor, Tensors};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4, 1, 8]))?;
     let y = b.op("softmax", "y", [("x", x.into()), ("axis", ferrane::mil::Constant::int32(-1).into())])?;
     let program = b.finish(&[("y", y)])?;

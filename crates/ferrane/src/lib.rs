@@ -5,10 +5,10 @@
 //! computer; on a Mac the same program goes to the engine.
 //!
 //! ```
-//! use ferrane::mil::{Builder, DataType, Type};
+//! use ferrane::mil::{Builder, DataType, Opset, Type};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut b = Builder::new("main", "ios18");
+//! let mut b = Builder::new("main", Opset::IOS18);
 //! let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4, 1, 8]))?;
 //! let y = b.op("sigmoid", "y", [("x", x.into())])?;
 //! let program = b.finish(&[("y", y)])?;

@@ -5,11 +5,11 @@
 use std::time::Instant;
 
 use ferrane_machine::{CheckOptions, Profile, check, select};
-use ferrane_mil::{Builder, Constant, DataType, MilError, Program, Type, ValueId};
+use ferrane_mil::{Builder, Constant, DataType, MilError, Opset, Program, Transpose, Type, ValueId};
 
 /// Six ops that run and the constants of their arguments.
 fn layer(b: &mut Builder, x: ValueId) -> Result<ValueId, MilError> {
-    let product = b.matmul("m", x, x, false, true)?;
+    let product = b.matmul("m", x, x, Transpose::Y)?;
     let scaled = b.op("mul", "s", [("x", product.into()), ("y", Constant::fp16(0.125).into())])?;
     let axis = Constant::int32(-1);
     let probs = b.op("softmax", "p", [("x", scaled.into()), ("axis", axis.into())])?;
@@ -19,7 +19,7 @@ fn layer(b: &mut Builder, x: ValueId) -> Result<ValueId, MilError> {
 }
 
 fn program(ops: usize) -> Result<Program, MilError> {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let mut x = b.input("a", Type::tensor(DataType::Fp16, &[1, 4, 64, 64]))?;
     for _ in 0..ops / 13 {
         x = layer(&mut b, x)?;

@@ -63,7 +63,7 @@ pub fn multiarrays(program: &Program) -> Result<Program, MilError> {
 /// # Errors
 /// As [`multiarrays`].
 pub fn outline(function: &Function) -> Result<Program, MilError> {
-    let mut b = Builder::new("main", function.opset_tag());
+    let mut b = Builder::new("main", function.opset()?);
     for input in &function.inputs {
         let value = function.value(*input);
         b.input(&value.name, port_type(&value.name, &value.ty)?)?;

@@ -8,7 +8,7 @@
 //! ```
 //! use ferrane_mil::{Builder, Constant, DataType, Type, Weights, parse, print};
 //!
-//! let mut b = Builder::new("main", "ios18");
+//! let mut b = Builder::new("main", Opset::IOS18);
 //! let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4, 1, 8]))?;
 //! let bytes = vec![0u8; 4 * 4 * 2];
 //! let w = b.weight("w", "@model_path/weights/w.bin", DataType::Fp16, &[4, 4, 1, 1], bytes)?;
@@ -42,7 +42,7 @@ pub mod text;
 mod verify;
 pub mod weights;
 
-pub use build::{Builder, Conv, build_info};
+pub use build::{Builder, Conv, ReducedDims, Transpose, build_info};
 pub use error::MilError;
 pub use eval::Evaluate;
 pub use format::format;

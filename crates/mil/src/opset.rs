@@ -1,6 +1,7 @@
 //! Opsets: versions of the set of ops, and the tags by which programs name them.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::error::MilError;
 
@@ -45,6 +46,17 @@ impl Opset {
     /// Reads `CoreML8`.
     pub fn from_core_ml_name(name: &str) -> Option<Opset> {
         CORE_ML.iter().find(|(_, n)| *n == name).map(|(opset, _)| *opset)
+    }
+}
+
+/// Parses `ios18`.
+impl FromStr for Opset {
+    type Err = MilError;
+
+    /// # Errors
+    /// [`MilError::UnknownOpset`], with the opset that may be meant.
+    fn from_str(name: &str) -> Result<Opset, MilError> {
+        OpsetTag::from(name).require()
     }
 }
 
@@ -121,18 +133,6 @@ impl From<&str> for OpsetTag {
     }
 }
 
-impl From<&String> for OpsetTag {
-    fn from(text: &String) -> OpsetTag {
-        OpsetTag::from(text.as_str())
-    }
-}
-
-impl From<&OpsetTag> for OpsetTag {
-    fn from(tag: &OpsetTag) -> OpsetTag {
-        tag.clone()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +144,16 @@ mod tests {
         }
         assert_eq!(OpsetTag::from("ios26"), OpsetTag::Known(Opset(26)));
         assert_eq!(OpsetTag::from("ios018").known(), None);
+    }
+
+    #[test]
+    fn a_misspelled_opset_is_refused_where_it_is_parsed() {
+        assert_eq!("ios18".parse(), Ok(Opset::IOS18));
+        let error = "iso18".parse::<Opset>().expect_err("no opset");
+        assert_eq!(
+            error.to_string(),
+            "no opset `iso18` (did you mean `ios18`?); the opsets are ios15, ios16, ios17 and ios18"
+        );
     }
 
     #[test]

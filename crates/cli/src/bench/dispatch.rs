@@ -8,7 +8,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use ferrane::mil::{Builder, DataType, Program, Type};
+use ferrane::mil::{Builder, DataType, Opset, Program, Type};
 use ferrane::{Bindings, Request};
 use serde_json::{Map, Value, json};
 
@@ -72,7 +72,7 @@ pub fn run(args: BenchDispatch) -> Result<()> {
 
 /// `y = relu(x)`.
 fn minimal() -> Result<Program> {
-    let mut b = Builder::new("main", "ios16");
+    let mut b = Builder::new("main", Opset::IOS16);
     let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 1, 1, VALUES]))?;
     let y = b.op("relu", "y", [("x", x.into())])?;
     Ok(b.finish(&[("y", y)])?)

@@ -35,10 +35,10 @@
 //!
 //! ```
 //! use ferrane_emulator::audit::{AuditOptions, audit};
-//! use ferrane_mil::{Builder, Constant, DataType, Type};
+//! use ferrane_mil::{Builder, Constant, DataType, Opset, Type};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut b = Builder::new("main", "ios18");
+//! let mut b = Builder::new("main", Opset::IOS18);
 //! let x = b.input("x", Type::tensor(DataType::Fp16, &[2]))?;
 //! let square = b.op("square", "square", [("x", x.into())])?;
 //! let y = b.op("sqrt", "y", [("x", square.into())])?;

@@ -3,7 +3,7 @@
 
 use ferrane_device::{Error, ErrorKind, Result};
 
-use ferrane_mil::{Builder, Constant, Conv, DataType, MilError, Program, Type, ValueId};
+use ferrane_mil::{Builder, Constant, Conv, DataType, MilError, Opset, Program, Transpose, Type, ValueId};
 
 use super::decode::{Op, Step};
 use crate::Emulator;
@@ -24,7 +24,7 @@ pub(super) fn plan(emulator: &Emulator, step: &Step) -> Result<Box<Plan>> {
 }
 
 fn function(step: &Step) -> std::result::Result<Program, MilError> {
-    let mut b = Builder::new("task", "ios18");
+    let mut b = Builder::new("task", Opset::IOS18);
     let fp16 = |shape: &[usize]| Type::tensor(DataType::Fp16, shape);
     let mut sources = Vec::new();
     for (name, span) in ["x", "y"].iter().zip(&step.sources) {
@@ -75,7 +75,7 @@ fn operation(b: &mut Builder, step: &Step, x: ValueId, sources: &[ValueId]) -> s
             let [g, c, h, w] = step.sources[0].extents;
             let kernel = b.input("kernel", Type::tensor(DataType::Fp16, &[g, *outputs, c]))?;
             let flat = b.reshape("flat", x, &[int(&g), int(&c), int(&(h * w))])?;
-            let product = b.matmul("product", kernel, flat, false, false)?;
+            let product = b.matmul("product", kernel, flat, Transpose::Neither)?;
             b.reshape("shaped", product, &[g, *outputs, h, w].map(|n| n as i32))
         }
         Op::Binary(name) | Op::Compare(name) => match sources {

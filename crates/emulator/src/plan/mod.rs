@@ -204,14 +204,14 @@ fn resolve(step: Step, buffers: &[Buffer]) -> Resolved {
 
 #[cfg(test)]
 mod tests {
-    use ferrane_mil::{Builder, Constant, DataType, Type};
+    use ferrane_mil::{Builder, Constant, DataType, Opset, Type};
 
     use super::*;
     use crate::tables::FAST;
 
     /// A plan that adds the largest of `1.5` repeated to its input.
     fn repeated(times: i32) -> Plan {
-        let mut b = Builder::new("main", "ios18");
+        let mut b = Builder::new("main", Opset::IOS18);
         let x = b.input("x", Type::tensor(DataType::Fp16, &[1])).unwrap();
         let one = b.weight("one", "@model_path/w.bin", DataType::Fp16, &[1], vec![0x00, 0x3E]).unwrap();
         let many = b.op("tile", "many", [("x", one.into()), ("reps", Constant::int32s(&[times]).into())]).unwrap();

@@ -1,7 +1,7 @@
 //! Chains: attention, gradients of it and norms run tile by tile, with the bits of their members.
 
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
-use ferrane_mil::{Builder, DataType, MilError, Program, ValueId};
+use ferrane_mil::{Builder, DataType, MilError, Program, ReducedDims, Transpose, ValueId};
 use proptest::prelude::*;
 
 use crate::harness::{Tensor, program, run};
@@ -71,7 +71,7 @@ fn attention(b: &mut Builder, ids: &[ValueId], form: Form, size: [usize; 3]) -> 
     let q = heads(b, "q", ids[0], form, size)?;
     let k = heads(b, "k", ids[1], form, size)?;
     let v = heads(b, "v", ids[2], form, size)?;
-    let scores = b.matmul("scores", q, k, false, true)?;
+    let scores = b.matmul("scores", q, k, Transpose::Y)?;
     let scaled = b.scale("scaled", scores, 1.0 / (dim as f32).sqrt())?;
     let mut made = vec![scores, scaled];
     if let Some(hidden) = form.hidden {
@@ -81,7 +81,7 @@ fn attention(b: &mut Builder, ids: &[ValueId], form: Form, size: [usize; 3]) -> 
     let last = made[made.len() - 1];
     let probs = b.softmax("probs", last, -1)?;
     made.push(probs);
-    let mut out = b.matmul("attn", probs, v, false, false)?;
+    let mut out = b.matmul("attn", probs, v, Transpose::Neither)?;
     if form.joined {
         let perm = if form.channels_first { [0, 1, 3, 2] } else { [0, 2, 1, 3] };
         out = b.transpose("joined", out, &perm)?;
@@ -147,11 +147,11 @@ proptest! {
         let wanted: &[&str] = if n > 1 { &["mul+reduce_sum+mul+matmul"] } else { &["mul+reduce_sum+mul", "matmul"] };
         law(&inputs, wanted, |b, ids| {
             let weighted = b.mul("weighted", ids[0], ids[1])?;
-            let sum = b.reduce_sum("sum", weighted, &[-1], true)?;
+            let sum = b.reduce_sum("sum", weighted, &[-1], ReducedDims::Keep)?;
             let centered = b.sub("centered", ids[1], sum)?;
             let ds = b.mul("ds", ids[0], centered)?;
             let ds = b.scale("scaled", ds, 0.25)?;
-            let dq = b.matmul("dq", ds, ids[2], false, false)?;
+            let dq = b.matmul("dq", ds, ids[2], Transpose::Neither)?;
             Ok(vec![weighted, sum, centered, ds, dq])
         })?;
     }
@@ -165,7 +165,7 @@ proptest! {
         let inputs = [Tensor::random(Fp16, &[1, rows, cols], seed), Tensor::random(Fp16, &[cols], seed ^ 1)];
         law(&inputs, &["mul+reduce_mean+pow+mul"], |b, ids| {
             let squares = b.mul("squares", ids[0], ids[0])?;
-            let mean = b.reduce_mean("mean", squares, &[-1], true)?;
+            let mean = b.reduce_mean("mean", squares, &[-1], ReducedDims::Keep)?;
             let eps = b.scalar_like(mean, 1e-3)?;
             let shifted = b.add("shifted", mean, eps)?;
             let power = b.scalar_like(shifted, -0.5)?;
@@ -201,7 +201,7 @@ fn what_others_read_is_stored_on_the_way() {
         program(&inputs, |b, ids| {
             let made = attention(b, ids, form, size)?;
             // The probabilities are an output and a factor from the other side.
-            let turned = b.matmul("turned", made[3], made[4], true, false)?;
+            let turned = b.matmul("turned", made[3], made[4], Transpose::X)?;
             Ok(if all { [&made[..], &[turned]].concat() } else { vec![made[3], turned] })
         })
     };

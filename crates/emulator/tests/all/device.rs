@@ -7,14 +7,14 @@ use ferrane_device::backend::Event;
 use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Layout, ProgramSource, Surface};
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_machine::Profile;
-use ferrane_mil::{Arg, Builder, Constant, DataType, Program, Type, Weights, print};
+use ferrane_mil::{Arg, Builder, Constant, DataType, Opset, Program, ReducedDims, Type, Weights, print};
 
 use crate::harness::{Tensor, emulator};
 
 use DataType::{Fp16, Fp32, Int32};
 
 fn doubling(shape: &[usize]) -> Program {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(Fp16, shape)).unwrap();
     let y = b.add("y", x, x).unwrap();
     b.finish(&[("y", y)]).unwrap()
@@ -29,7 +29,7 @@ fn surfaces(device: &Device, program: &Program) -> (ferrane_device::Executable, 
 
 #[test]
 fn ports_keep_the_programs_order_and_names() {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let z = b.input("z", Type::tensor(Fp16, &[2, 3])).unwrap();
     let a = b.input("a", Type::tensor(Int32, &[4])).unwrap();
     let (p, q) = (b.relu("p", z).unwrap(), b.add("q", a, a).unwrap());
@@ -62,7 +62,7 @@ fn text_and_program_are_the_same_artifact() {
 #[test]
 fn weights_count_in_the_key_and_are_snapshotted() {
     let with = |value: f32| {
-        let mut b = Builder::new("main", "ios18");
+        let mut b = Builder::new("main", Opset::IOS18);
         let x = b.input("x", Type::tensor(Fp16, &[4])).unwrap();
         let bytes: Vec<u8> = Tensor::new(Fp16, &[4], vec![value.into(); 4]).to_bytes();
         let w = b.weight("w", "@model_path/weights/w.bin", Fp16, &[4], bytes).unwrap();
@@ -151,7 +151,7 @@ fn errors_carry_the_engines_words() {
 #[test]
 fn what_the_emulator_lacks_is_unsupported_with_a_reason() {
     let build = |f: &dyn Fn(&mut Builder)| {
-        let mut b = Builder::new("main", "ios18");
+        let mut b = Builder::new("main", Opset::IOS18);
         f(&mut b);
         let x = b.input("last", Type::tensor(Fp16, &[1])).unwrap();
         let y = b.relu("y", x).unwrap();
@@ -167,14 +167,14 @@ fn what_the_emulator_lacks_is_unsupported_with_a_reason() {
     });
     assert_eq!(kind, ErrorKind::Unsupported);
     // Shapes that nothing can hold.
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(Fp16, &[1 << 20])).unwrap();
     let x = b.reshape("column", x, &[1 << 20, 1]).unwrap();
     let row = b.reshape("row", x, &[1, 1 << 20]).unwrap();
     let huge = b.add("huge", x, row).unwrap();
     let wide = b.reshape("again", huge, &[1 << 20, 1 << 20, 1]).unwrap();
     let cube = b.op("tile", "cube", [("x", wide.into()), ("reps", Constant::int32s(&[1, 1, 1 << 30]).into())]).unwrap();
-    let y = b.reduce_sum("y", cube, &[0, 1, 2], false).unwrap();
+    let y = b.reduce_sum("y", cube, &[0, 1, 2], ReducedDims::Drop).unwrap();
     let (kind, _) = kind_of(&b.finish(&[("y", y)]).unwrap());
     assert!(matches!(kind, ErrorKind::Unsupported | ErrorKind::OutOfMemory), "{kind:?}");
 }
@@ -196,7 +196,7 @@ fn bindings_that_do_not_fit_are_errors() {
 #[test]
 fn indices_out_of_range_fail_the_evaluation() {
     let device = emulator(Numerics::Fast);
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(Fp16, &[3, 2])).unwrap();
     let i = b.input("i", Type::tensor(Int32, &[2])).unwrap();
     let y = b.gather("y", x, i, 0).unwrap();
@@ -325,7 +325,7 @@ fn several_functions_are_several_procedures() {
 
 #[test]
 fn an_output_may_be_an_input_or_a_constant_or_twice_the_same() {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(Fp16, &[2, 2])).unwrap();
     let c = b
         .constant("c", Constant::raw(Fp16, &[2, 2], &Tensor::new(Fp16, &[2, 2], vec![1.0, 2.0, 3.0, 4.0]).to_bytes()))

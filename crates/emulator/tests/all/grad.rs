@@ -3,7 +3,9 @@
 
 use ferrane_emulator::Numerics;
 use ferrane_mil::grad::{GradError, Support, VjpOptions, differentiable, lift_constant, vjp};
-use ferrane_mil::{Builder, Constant, DataType, Program, Type, ValueId, check, parse, print};
+use ferrane_mil::{
+    Builder, Constant, DataType, Opset, Program, ReducedDims, Transpose, Type, ValueId, check, parse, print,
+};
 
 use crate::grad_case::*;
 use crate::harness::{Tensor, close, emulator};
@@ -420,7 +422,7 @@ fn ops_as_in_pytorch() {
 
 /// `linear → gelu → linear`, weights constant.
 fn mlp() -> Program {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let raw = |t: Tensor| Constant::raw(t.dtype, &t.shape, &t.to_bytes());
     let x = b.input("x", Type::tensor(Fp32, &[2, 4])).unwrap();
     let w1 = b.constant("w1", raw(wave(&[6, 4], 2.0))).unwrap();
@@ -463,24 +465,24 @@ fn an_mlp_as_in_pytorch() {
 /// RMSNorm, one head of attention, output projection, residual; weights are inputs.
 #[test]
 fn an_attention_block_as_in_pytorch() {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let shapes: [(&str, &[usize]); 6] =
         [("x", &[3, 4]), ("wq", &[4, 4]), ("wk", &[4, 4]), ("wv", &[4, 4]), ("wo", &[4, 4]), ("g", &[4])];
     let ids: Vec<ValueId> = shapes.iter().map(|(n, s)| b.input(n, Type::tensor(Fp32, s)).unwrap()).collect();
     let build = |b: &mut Builder| -> Result<ValueId, ferrane_mil::MilError> {
         let squares = b.mul("squares", ids[0], ids[0])?;
-        let mean = b.reduce_mean("mean", squares, &[-1], true)?;
+        let mean = b.reduce_mean("mean", squares, &[-1], ReducedDims::Keep)?;
         let root = b.op("rsqrt", "root", [("x", mean.into()), ("epsilon", Constant::fp32(1e-5).into())])?;
         let unit = b.mul("unit", ids[0], root)?;
         let normed = b.mul("normed", unit, ids[5])?;
-        let q = b.matmul("q", normed, ids[1], false, true)?;
-        let k = b.matmul("k", normed, ids[2], false, true)?;
-        let v = b.matmul("v", normed, ids[3], false, true)?;
-        let scores = b.matmul("scores", q, k, false, true)?;
+        let q = b.matmul("q", normed, ids[1], Transpose::Y)?;
+        let k = b.matmul("k", normed, ids[2], Transpose::Y)?;
+        let v = b.matmul("v", normed, ids[3], Transpose::Y)?;
+        let scores = b.matmul("scores", q, k, Transpose::Y)?;
         let scores = b.scale("scaled", scores, 0.5)?;
         let probs = b.softmax("probs", scores, -1)?;
-        let mixed = b.matmul("mixed", probs, v, false, false)?;
-        let out = b.matmul("out", mixed, ids[4], false, true)?;
+        let mixed = b.matmul("mixed", probs, v, Transpose::Neither)?;
+        let out = b.matmul("out", mixed, ids[4], Transpose::Y)?;
         b.add("y", ids[0], out)
     };
     let y = build(&mut b).unwrap();
@@ -530,7 +532,7 @@ fn taps_replace_what_is_computed_again() {
 
 #[test]
 fn an_input_that_no_output_depends_on_has_zeros() {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(Fp32, &[3])).unwrap();
     let z = b.input("z", Type::tensor(Fp16, &[2, 2])).unwrap();
     // `round` passes no cotangent.
@@ -568,7 +570,7 @@ fn refusals_name_the_op_and_the_reason() {
 
 #[test]
 fn half_precision_programs_have_half_precision_gradients() {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(Fp16, &[2, 3])).unwrap();
     let wide = b.cast("wide", x, Fp32).unwrap();
     let y = b.exp("y", wide).unwrap();

@@ -75,7 +75,7 @@ impl Case {
     }
 
     pub fn program(&self) -> Program {
-        let mut b = Builder::new("main", self.opset);
+        let mut b = Builder::new("main", self.opset.parse().unwrap());
         let mut args: Vec<(String, Arg)> = Vec::new();
         let mut list = Vec::new();
         for (name, tensor) in &self.inputs {

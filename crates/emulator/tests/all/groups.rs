@@ -1,7 +1,7 @@
 //! The laws: a group equals its members bit for bit, and nothing depends on the number of threads.
 
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
-use ferrane_mil::{Constant, DataType, MilError, Program, ValueId};
+use ferrane_mil::{Constant, DataType, MilError, Program, ReducedDims, Transpose, ValueId};
 use proptest::prelude::*;
 
 use crate::harness::{BOTH, Tensor, half, program, run};
@@ -115,11 +115,11 @@ fn an_operand_that_closes_a_group_does_not_lead_to_a_wrong_one() {
 fn mixed() -> (Program, Vec<Tensor>) {
     let inputs = vec![Tensor::random(Fp16, &[1, 48, 3, 700], 1), Tensor::random(Fp16, &[1, 48, 700, 64], 2)];
     let program = program(&inputs, |b, ids| {
-        let product = b.matmul("product", ids[0], ids[1], false, false)?;
+        let product = b.matmul("product", ids[0], ids[1], Transpose::Neither)?;
         let soft = b.softmax("soft", ids[0], -1)?;
         let columns = b.softmax("columns", ids[0], 1)?;
-        let down = b.reduce_sum("down", ids[0], &[1], true)?;
-        let across = b.reduce_sum("across", ids[0], &[3], true)?;
+        let down = b.reduce_sum("down", ids[0], &[1], ReducedDims::Keep)?;
+        let across = b.reduce_sum("across", ids[0], &[3], ReducedDims::Keep)?;
         let gate = b.silu("silu", ids[0])?;
         let gate = b.mul("gate", gate, down)?;
         let norm = b.layer_norm("norm", gate, &[1], None, None, 1e-5)?;

@@ -2,7 +2,7 @@
 
 use ferrane_device::{Bindings, Device, Result};
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
-use ferrane_mil::{Arg, Builder, Constant, DataType, Program, Type, ValueId};
+use ferrane_mil::{Arg, Builder, Constant, DataType, Opset, Program, Type, ValueId};
 
 pub const BOTH: [Numerics; 2] = [Numerics::Fast, Numerics::Exact];
 
@@ -126,7 +126,7 @@ pub fn program(
     inputs: &[Tensor],
     body: impl FnOnce(&mut Builder, &[ValueId]) -> std::result::Result<Vec<ValueId>, ferrane_mil::MilError>,
 ) -> Program {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let ids: Vec<ValueId> = inputs
         .iter()
         .enumerate()

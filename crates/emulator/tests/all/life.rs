@@ -6,7 +6,7 @@ use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Executable, Pr
 use ferrane_emulator::{Emulator, EmulatorOptions, Faults, Limits, ProcessCounts};
 use ferrane_machine::Profile;
 use ferrane_machine::profile::Limit;
-use ferrane_mil::{Builder, DataType, Program, Type, Weights, parse};
+use ferrane_mil::{Builder, DataType, Opset, Program, Type, Weights, parse};
 
 use crate::harness::Tensor;
 
@@ -35,7 +35,7 @@ fn with_faults(text: &str) -> Device {
 
 /// Adds a weight to its input, so that each number is another program.
 fn adding(value: f32) -> Program {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(Fp16, &[1, 3, 1, 5])).unwrap();
     let bytes = Tensor::new(Fp16, &[1], vec![value.into()]).to_bytes();
     let w = b.weight("w", "@model_path/weights/w.bin", Fp16, &[1], bytes).unwrap();

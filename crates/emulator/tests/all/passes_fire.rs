@@ -1,6 +1,6 @@
 //! Each pass where it fires and where it must stay silent.
 
-use ferrane_mil::{Arg, Builder, Constant, DataType, MilError, Program, ValueId, print};
+use ferrane_mil::{Arg, Builder, Constant, DataType, MilError, Program, ReducedDims, Transpose, ValueId, print};
 
 use crate::harness::{Tensor, program};
 use crate::passes::{Within, optimize, pipeline, same};
@@ -257,7 +257,7 @@ fn what_is_computed_twice_is_shared() {
         "common_subexpressions",
         &x,
         &|b, v| {
-            let m = b.matmul("m", v[0], v[1], false, true)?;
+            let m = b.matmul("m", v[0], v[1], Transpose::Y)?;
             let args =
                 [("y", v[1].into()), ("x", v[0].into()), ("transpose_y", flag(true)), ("transpose_x", flag(false))];
             let n = b.op("matmul", "n", args)?;
@@ -269,8 +269,8 @@ fn what_is_computed_twice_is_shared() {
     silent("common_subexpressions", &inputs(&[(Fp16, &[3, 3])]), &|b, v| {
         let m = op2(b, "sub", v[0], Constant::fp16(0.0))?;
         let n = op2(b, "sub", v[0], Constant::fp16(-0.0))?;
-        let s = b.reduce_sum("s", v[0], &[0], true)?;
-        let u = b.reduce_sum("u", v[0], &[0, 1], false)?;
+        let s = b.reduce_sum("s", v[0], &[0], ReducedDims::Keep)?;
+        let u = b.reduce_sum("u", v[0], &[0, 1], ReducedDims::Drop)?;
         Ok(vec![m, n, s, u])
     });
 }
@@ -285,7 +285,7 @@ fn constants_fold_but_do_not_grow() {
             let w = b.constant("w", random(Fp16, &[4, 400], 1))?;
             let t = b.transpose("t", w, &[1, 0])?;
             let h = op2(b, "mul", t, Constant::fp16(0.5))?;
-            let y = b.matmul("y", v[0], h, false, true)?;
+            let y = b.matmul("y", v[0], h, Transpose::Y)?;
             Ok(vec![y])
         },
         &["matmul"],

@@ -1,6 +1,6 @@
 //! Passes on random programs: straight lines over small shapes, every pass alone and all together.
 
-use ferrane_mil::{Arg, Builder, Constant, DataType, MilError, ValueId};
+use ferrane_mil::{Arg, Builder, Constant, DataType, MilError, ReducedDims, ValueId};
 use proptest::prelude::*;
 
 use crate::harness::{Tensor, program};
@@ -56,7 +56,12 @@ fn step(b: &mut Builder, values: &[ValueId], (kind, i, j, detail): Draw) -> Resu
             }
             b.slice_by_size("v", x, &begin, &size)
         }
-        10 => b.reduce_mean("v", x, &[pick(shape.len()) as i32], detail % 2 == 0),
+        10 => b.reduce_mean(
+            "v",
+            x,
+            &[pick(shape.len()) as i32],
+            if detail % 2 == 0 { ReducedDims::Keep } else { ReducedDims::Drop },
+        ),
         11 => b.softmax("v", x, pick(shape.len()) as i32),
         12 => {
             let gate = b.sigmoid("gate", x)?;
@@ -98,7 +103,7 @@ fn step(b: &mut Builder, values: &[ValueId], (kind, i, j, detail): Draw) -> Resu
         16 => {
             let k = b.constant("k", random(&[2, 3]))?;
             let t = b.transpose("kt", k, &[1, 0])?;
-            let r = b.reduce_mean("r", t, &[0, 1], false)?;
+            let r = b.reduce_mean("r", t, &[0, 1], ReducedDims::Drop)?;
             b.mul("v", x, r)
         }
         _ => b.op("gelu", "v", [("x", x.into())]),

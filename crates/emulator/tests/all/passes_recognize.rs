@@ -1,6 +1,6 @@
 //! Passes that recognize and decompose, where they fire and where they must stay silent.
 
-use ferrane_mil::{Arg, Builder, Constant, DataType, MilError, ValueId};
+use ferrane_mil::{Arg, Builder, Constant, DataType, MilError, ReducedDims, ValueId};
 
 use crate::harness::{Tensor, program};
 use crate::passes::{Within, optimize, pipeline, same};
@@ -110,7 +110,7 @@ fn rms(b: &mut Builder, x: ValueId, dtype: DataType, axis: i32, form: usize) -> 
         _ => x,
     };
     let mean = match form {
-        0 | 1 => b.reduce_mean("m", square, &[axis], true)?,
+        0 | 1 => b.reduce_mean("m", square, &[axis], ReducedDims::Keep)?,
         4 => {
             let axes = [
                 ("x", x.into()),
@@ -121,11 +121,11 @@ fn rms(b: &mut Builder, x: ValueId, dtype: DataType, axis: i32, form: usize) -> 
             op2(b, "mul", s, n(1.0 / count))?
         }
         3 => {
-            let s = b.reduce_sum("s", square, &[axis], true)?;
+            let s = b.reduce_sum("s", square, &[axis], ReducedDims::Keep)?;
             op2(b, "mul", s, n(1.0 / count))?
         }
         _ => {
-            let s = b.reduce_sum("s", square, &[axis], true)?;
+            let s = b.reduce_sum("s", square, &[axis], ReducedDims::Keep)?;
             op2(b, "real_div", s, n(count))?
         }
     };
@@ -168,7 +168,7 @@ fn norms_are_recognized() {
             for form in 0..5 {
                 let extents: &[usize] = if axis == 1 { &[1, 8, 1, 1] } else { &[6] };
                 let norm = |b: &mut Builder, v: ValueId, over: i32| {
-                    let m = b.reduce_mean("mean", v, &[over], true)?;
+                    let m = b.reduce_mean("mean", v, &[over], ReducedDims::Keep)?;
                     let d = b.op("sub", "d", [("x", v.into()), ("y", m.into())])?;
                     rms(b, d, dtype, axis, form)
                 };
@@ -201,7 +201,7 @@ fn norms_are_recognized() {
         // A mean square that something else reads.
         silent("canonical_rms_norm", &x, &|b, v| {
             let s = op2(b, "mul", v[0], v[0])?;
-            let m = b.reduce_mean("m", s, &[1], true)?;
+            let m = b.reduce_mean("m", s, &[1], ReducedDims::Keep)?;
             let r = b.op("rsqrt", "r", [("x", m.into()), ("epsilon", number(dtype, 0.1).into())])?;
             Ok(vec![op2(b, "mul", v[0], r)?, m])
         });

@@ -1,7 +1,7 @@
 //! The patterns of the ten kernels (training-dynamic §2, §3) against plain loops.
 
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
-use ferrane_mil::{Builder, Constant, DataType, MilError, Program, ValueId};
+use ferrane_mil::{Builder, Constant, DataType, MilError, Program, ReducedDims, Transpose, ValueId};
 
 use crate::harness::{BOTH, Tensor, close, half, program, run};
 
@@ -30,7 +30,7 @@ fn dynamic(
     if flip {
         w = b.transpose("wt", w, &[0, 1, 3, 2])?;
     }
-    let y = b.matmul("y", a, w, false, false)?;
+    let y = b.matmul("y", a, w, Transpose::Neither)?;
     let y = b.transpose("yt", y, &[0, 1, 3, 2])?;
     b.reshape("yr", y, &[1, oc, 1, seq])
 }
@@ -76,7 +76,7 @@ fn feed_forward_writes_its_taps_in_place() {
         let w = b.slice_by_size("w2", ids[0], &[0, 0, 0, 2 * s + 2 * h], &[1, d, 1, h])?;
         let w = b.reshape("w2r", w, &[1, 1, d, h])?;
         let w = b.transpose("w2t", w, &[0, 1, 3, 2])?;
-        let f = b.matmul("ffn", g, w, false, false)?;
+        let f = b.matmul("ffn", g, w, Transpose::Neither)?;
         let f = b.transpose("ft", f, &[0, 1, 3, 2])?;
         let f = b.reshape("fr", f, &[1, d, 1, s])?;
         let alpha = b.constant("alpha", Constant::fp16(0.204124))?;
@@ -150,12 +150,12 @@ fn attention_with_rotation_and_grouped_heads() {
         let v1 = part(b, (h + k) * d, k)?;
         let k2 = b.concat("kt", &[k1, k1], 1)?;
         let v2 = b.concat("vt", &[v1, v1], 1)?;
-        let scores = b.matmul("scores", q, k2, false, true)?;
+        let scores = b.matmul("scores", q, k2, Transpose::Y)?;
         let scores = b.scale("scaled", scores, 1.0 / (hd as f32).sqrt())?;
         let mask = b.constant("mask", raw(&mask))?;
         let scores = b.add("masked", scores, mask)?;
         let probs = b.softmax("probs", scores, -1)?;
-        let out = b.matmul("out", probs, v2, false, false)?;
+        let out = b.matmul("out", probs, v2, Transpose::Neither)?;
         let back = |b: &mut Builder, v: ValueId, n: i32| -> Result<ValueId, MilError> {
             let v = b.transpose("back", v, &[0, 1, 3, 2])?;
             b.reshape("flat", v, &[1, n * d, 1, s])
@@ -222,12 +222,12 @@ fn softmax_backward() {
         let (p, dp) = (rows(b, 0)?, rows(b, h * s)?);
         let (q, k) = (heads_of(b, 2 * h * s)?, heads_of(b, 2 * h * s + h * d)?);
         let pdp = b.mul("pdp", p, dp)?;
-        let sum = b.reduce_sum("sum", pdp, &[-1], true)?;
+        let sum = b.reduce_sum("sum", pdp, &[-1], ReducedDims::Keep)?;
         let centered = b.sub("centered", dp, sum)?;
         let ds = b.mul("ds0", p, centered)?;
         let ds = b.scale("ds", ds, scale)?;
-        let dq = b.matmul("dq", ds, k, false, false)?;
-        let dk = b.matmul("dk", ds, q, true, false)?;
+        let dq = b.matmul("dq", ds, k, Transpose::Neither)?;
+        let dk = b.matmul("dk", ds, q, Transpose::X)?;
         let back = |b: &mut Builder, v: ValueId| -> Result<ValueId, MilError> {
             let v = b.transpose("b", v, &[0, 1, 3, 2])?;
             b.reshape("br", v, &[1, h * d, 1, s])

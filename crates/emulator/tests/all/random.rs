@@ -1,6 +1,6 @@
 //! Random programs: the plan and the interpreter give the same bits.
 
-use ferrane_mil::{Arg, Builder, Constant, DataType, Dim, Program, Type, ValueId};
+use ferrane_mil::{Arg, Builder, Constant, DataType, Dim, Opset, Program, Type, ValueId};
 use proptest::prelude::*;
 
 use crate::harness::{BOTH, Tensor};
@@ -39,7 +39,7 @@ const LARGEST: usize = 4096;
 /// A program over one input of extents `[2, 3, 4]`. A second input of unknown extents keeps it from
 /// being a plan.
 pub fn build(dtype: DataType, steps: &[Step], open: bool) -> Program {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let mut values = vec![b.input("x", Type::tensor(dtype, &[2, 3, 4])).unwrap()];
     if open {
         b.input("open", Type::Tensor { dtype, shape: vec![Dim::Unknown] }).unwrap();

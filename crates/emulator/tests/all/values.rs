@@ -46,7 +46,7 @@ enum Path {
 fn build(case: &Value, tensors: &Tensors<'_>, op: &str, path: Path) -> Result<(Program, Vec<Tensor>), String> {
     let opset = opset(case);
     let def = ops::find(op, opset).ok_or("the registry does not have this op")?;
-    let mut b = Builder::new("main", &format!("ios{}", opset.0));
+    let mut b = Builder::new("main", opset);
     let (mut args, mut inputs): (Vec<(String, Arg)>, Vec<Tensor>) = Default::default();
     let mut input = |b: &mut Builder, name: String, tensor: Tensor| -> Result<ValueId, String> {
         let ty = match path {

@@ -29,7 +29,7 @@
 
 use std::ops::Range;
 
-use ferrane_mil::{Builder, DataType, MilError, Program, Type, ValueId};
+use ferrane_mil::{Builder, DataType, MilError, Opset, Program, ReducedDims, Transpose, Type, ValueId};
 
 use super::quantize::{ONE, WeightType};
 use crate::config::{Config, RopeStyle};
@@ -173,7 +173,7 @@ impl Shape {
             let reason = format!("a window of {queries} positions behind {cached} is none for this model");
             return Err(MilError::Invalid { reason });
         }
-        let mut b = Builder::new("main", "ios18");
+        let mut b = Builder::new("main", Opset::IOS18);
         let mut inputs = Vec::new();
         for (name, dtype, shape) in self.inputs(part) {
             inputs.push((name, b.input(name, Type::tensor(dtype, &shape))?));
@@ -230,13 +230,13 @@ impl Build<'_> {
         let (begin, size) = ([0, 0, of.start, 0], [1, 1, of.len(), width]);
         let weight = self.slice(&format!("w{matrix}_rows"), weight, begin, size)?;
         match self.shape.weights {
-            WeightType::Fp16 => self.b.matmul(name, rows, weight, false, true),
+            WeightType::Fp16 => self.b.matmul(name, rows, weight, Transpose::Y),
             WeightType::Int8 => {
                 let unit = self.input(&format!("u{matrix}"))?;
                 let unit = self.slice(&format!("u{matrix}_rows"), unit, [0, 0, 0, of.start], [1, 1, 1, of.len()])?;
                 let codes = self.b.cast(&format!("w{matrix}_codes"), weight, DataType::Fp16)?;
                 let rows = self.b.scale(&format!("{name}_small"), rows, 1.0 / ONE)?;
-                let product = self.b.matmul(&format!("{name}_codes"), rows, codes, false, true)?;
+                let product = self.b.matmul(&format!("{name}_codes"), rows, codes, Transpose::Y)?;
                 self.b.mul(name, product, unit)
             }
         }
@@ -333,7 +333,7 @@ impl Build<'_> {
         let gain = self.slice("gain_in", gain, [0, first, 0, 0], [1, heads, 1, config.head_dim])?;
         let scaled = self.b.scale("qk_scaled", x, scale)?;
         let squares = self.b.mul("qk_squares", scaled, scaled)?;
-        let mean = self.b.reduce_sum("qk_mean", squares, &[-1], true)?;
+        let mean = self.b.reduce_sum("qk_mean", squares, &[-1], ReducedDims::Keep)?;
         let eps = self.b.scalar_like(mean, eps)?;
         let mean = self.b.add("qk_mean_eps", mean, eps)?;
         let power = self.b.scalar_like(mean, -0.5)?;
@@ -367,14 +367,14 @@ impl Build<'_> {
         let (cached, tall) = (shape.cached, t * c.gqa_ratio());
         let seen = cached + t;
         let q = self.regroup("q_group", q, [1, kv_heads, tall, hd])?;
-        let own = self.b.matmul("scores_own", q, k, false, true)?;
+        let own = self.b.matmul("scores_own", q, k, Transpose::Y)?;
         let cache = [1, kv_heads, cached, hd];
         let scores = match cached {
             0 => own,
             _ => {
                 let keys = self.input("keys")?;
                 let keys = self.slice("keys_in", keys, [0; 4], cache)?;
-                let before = self.b.matmul("scores_before", q, keys, false, true)?;
+                let before = self.b.matmul("scores_before", q, keys, Transpose::Y)?;
                 self.b.concat("scores", &[before, own], 3)?
             }
         };
@@ -392,12 +392,12 @@ impl Build<'_> {
         let probs = self.b.softmax("probs", masked, -1)?;
         let probs = self.regroup("probs_group", probs, [1, kv_heads, tall, seen])?;
         let own = self.slice("probs_own", probs, [0, 0, 0, cached], [1, kv_heads, tall, t])?;
-        let mut attended = self.b.matmul("attn_own", own, v, false, false)?;
+        let mut attended = self.b.matmul("attn_own", own, v, Transpose::Neither)?;
         if cached > 0 {
             let values = self.input("values")?;
             let values = self.slice("values_in", values, [0; 4], cache)?;
             let before = self.slice("probs_before", probs, [0; 4], [1, kv_heads, tall, cached])?;
-            let before = self.b.matmul("attn_before", before, values, false, false)?;
+            let before = self.b.matmul("attn_before", before, values, Transpose::Neither)?;
             attended = self.b.add("attn", before, attended)?;
         }
         self.regroup("attn_heads", attended, [1, heads, t, hd])

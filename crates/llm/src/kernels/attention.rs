@@ -1,6 +1,6 @@
 //! `sdpaFwd`: projections, biases, QK-norm, rotation, masked attention.
 
-use ferrane_mil::{MilError, Program, ValueId};
+use ferrane_mil::{MilError, Program, ReducedDims, Transpose, ValueId};
 
 use super::frame::{Built, Frame, int};
 use super::tables;
@@ -31,10 +31,10 @@ pub(super) fn sdpa_fwd(mut f: Frame<'_>) -> Result<Program, MilError> {
     let k_rope = rotate(&mut f, "k", k_heads, kv_heads, cos, sin)?;
 
     let queries = group(&mut f, "q_group", q_rope)?;
-    let scores = f.b.matmul("scores", queries, k_rope, false, true)?;
+    let scores = f.b.matmul("scores", queries, k_rope, Transpose::Y)?;
     let probs = super::attention_backward::probabilities(&mut f, scores)?;
     let probs = regroup(&mut f, "probs_group", probs)?;
-    let attn = f.b.matmul("attn", probs, v.heads, false, false)?;
+    let attn = f.b.matmul("attn", probs, v.heads, Transpose::Neither)?;
     let attn = ungroup(&mut f, "attn_heads", attn)?;
 
     let attn_out = f.join_heads("attn_out", attn, heads)?;
@@ -50,7 +50,7 @@ pub(super) fn sdpa_fwd(mut f: Frame<'_>) -> Result<Program, MilError> {
 fn project(f: &mut Frame<'_>, rows: ValueId, name: &str, heads: usize) -> Result<Projection, MilError> {
     let (dim, hd) = (f.shape.config.dim, f.shape.config.head_dim);
     let weight = f.matrix(&format!("w{name}"), dim, heads * hd)?;
-    let product = f.b.matmul(&format!("{name}_rows"), rows, weight, false, false)?;
+    let product = f.b.matmul(&format!("{name}_rows"), rows, weight, Transpose::Neither)?;
     let flat = f.columns(name, product, heads * hd)?;
     let split = f.split_heads(name, flat, heads)?;
     if !f.shape.config.qkv_bias {
@@ -71,7 +71,7 @@ fn head_norm(f: &mut Frame<'_>, name: &str, x: ValueId) -> Built {
     let gain = f.region(&format!("{name}_norm"))?;
     let scaled = f.b.scale(&format!("{name}_scaled"), x, scale)?;
     let squares = f.b.mul(&format!("{name}_squares"), scaled, scaled)?;
-    let mean = f.b.reduce_sum(&format!("{name}_mean"), squares, &[-1], true)?;
+    let mean = f.b.reduce_sum(&format!("{name}_mean"), squares, &[-1], ReducedDims::Keep)?;
     let eps = f.b.scalar_like(mean, eps)?;
     let mean = f.b.add(&format!("{name}_mean_eps"), mean, eps)?;
     let power = f.b.scalar_like(mean, -0.5)?;

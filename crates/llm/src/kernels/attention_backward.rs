@@ -4,7 +4,7 @@
 //! CPU adds those of one kv head (training-dynamic §6, 7f–7h). The probabilities are computed
 //! again, not kept.
 
-use ferrane_mil::{MilError, Program, ValueId};
+use ferrane_mil::{MilError, Program, ReducedDims, Transpose, ValueId};
 
 use super::frame::{Built, Frame};
 use super::tables;
@@ -33,10 +33,10 @@ pub(super) fn sdpa_bwd1(mut f: Frame<'_>) -> Result<Program, MilError> {
         f.split_heads(name, x, heads)
     };
     let (q, k, v, da) = (load("q")?, load("k_tiled")?, load("v_tiled")?, load("da")?);
-    let scores = f.b.matmul("scores", q, k, false, true)?;
+    let scores = f.b.matmul("scores", q, k, Transpose::Y)?;
     let probs = probabilities(&mut f, scores)?;
-    let dv = f.b.matmul("dv_heads", probs, da, true, false)?;
-    let dp = f.b.matmul("dp_heads", da, v, false, true)?;
+    let dv = f.b.matmul("dv_heads", probs, da, Transpose::X)?;
+    let dp = f.b.matmul("dp_heads", da, v, Transpose::Y)?;
     let dv = f.join_heads("dv", dv, heads)?;
     let probs = f.reshape("probs_flat", probs, [1, heads * seq, 1, seq])?;
     let dp = f.reshape("dp", dp, [1, heads * seq, 1, seq])?;
@@ -54,12 +54,12 @@ pub(super) fn sdpa_bwd2(mut f: Frame<'_>) -> Result<Program, MilError> {
     let k = f.region("k_tiled")?;
     let k = f.split_heads("k_tiled", k, heads)?;
     let weighted = f.b.mul("probs_dp", probs, dp)?;
-    let sum = f.b.reduce_sum("probs_dp_sum", weighted, &[-1], true)?;
+    let sum = f.b.reduce_sum("probs_dp_sum", weighted, &[-1], ReducedDims::Keep)?;
     let centered = f.b.sub("dp_centred", dp, sum)?;
     let ds = f.b.mul("ds_unscaled", probs, centered)?;
     let ds = f.b.scale("ds", ds, scale(&f))?;
-    let dq = f.b.matmul("dq_heads", ds, k, false, false)?;
-    let dk = f.b.matmul("dk_heads", ds, q, true, false)?;
+    let dq = f.b.matmul("dq_heads", ds, k, Transpose::Neither)?;
+    let dk = f.b.matmul("dk_heads", ds, q, Transpose::X)?;
     let dq = f.join_heads("dq", dq, heads)?;
     let dk = f.join_heads("dk", dk, heads)?;
     f.finish(&[dq, dk])

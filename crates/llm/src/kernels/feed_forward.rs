@@ -3,7 +3,7 @@
 //! SiLU is `h · sigmoid(h)`, as every published kernel has it (mil-text §4). W2 lies as stored, so
 //! that the backward's copy and this one are staged alike; it is transposed here.
 
-use ferrane_mil::{MilError, Program};
+use ferrane_mil::{MilError, Program, Transpose};
 
 use super::frame::Frame;
 use crate::layout::Residual;
@@ -14,8 +14,8 @@ pub(super) fn ffn_fused(mut f: Frame<'_>) -> Result<Program, MilError> {
     let rows = f.rows("x2norm", x, dim)?;
     let w1 = f.matrix("w1", dim, hidden)?;
     let w3 = f.matrix("w3", dim, hidden)?;
-    let h1 = f.b.matmul("h1_rows", rows, w1, false, false)?;
-    let h3 = f.b.matmul("h3_rows", rows, w3, false, false)?;
+    let h1 = f.b.matmul("h1_rows", rows, w1, Transpose::Neither)?;
+    let h3 = f.b.matmul("h3_rows", rows, w3, Transpose::Neither)?;
     let h1 = f.columns("h1", h1, hidden)?;
     let h3 = f.columns("h3", h3, hidden)?;
     let sig = f.b.sigmoid("sig", h1)?;
@@ -25,7 +25,7 @@ pub(super) fn ffn_fused(mut f: Frame<'_>) -> Result<Program, MilError> {
     let gate_rows = f.rows("gate", gate, hidden)?;
     let w2 = f.matrix("w2", dim, hidden)?;
     let w2t = f.swap("w2_t", w2)?;
-    let ffn = f.b.matmul("ffn_rows", gate_rows, w2t, false, false)?;
+    let ffn = f.b.matmul("ffn_rows", gate_rows, w2t, Transpose::Neither)?;
     let ffn = f.columns("ffn", ffn, dim)?;
     let x2 = f.region("x2")?;
     let scaled = f.b.scale("ffn_scaled", ffn, f.shape.config.residual_scale)?;

@@ -1,7 +1,7 @@
 //! What every kernel begins and ends with: inputs declared, regions cut out, taps joined; and the
 //! dynamic product.
 
-use ferrane_mil::{Builder, DataType, MilError, Program, Type, ValueId};
+use ferrane_mil::{Builder, DataType, MilError, Opset, Program, Type, ValueId};
 
 use crate::layout::{Input, KernelLayout, OUTPUT, Region, Shape};
 
@@ -27,7 +27,7 @@ fn ints<const N: usize>(values: [usize; N]) -> [i32; N] {
 impl<'a> Frame<'a> {
     /// Declares the inputs of the layout in its order.
     pub(super) fn new(shape: &'a Shape, layout: &'a KernelLayout) -> Result<Frame<'a>, MilError> {
-        let mut b = Builder::new("main", "ios18");
+        let mut b = Builder::new("main", Opset::IOS18);
         let mut inputs = Vec::new();
         for input in &layout.inputs {
             let ty = Type::tensor(DataType::Fp16, &[1, input.channels, 1, input.width]);

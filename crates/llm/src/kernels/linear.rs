@@ -3,7 +3,7 @@
 //!
 //! Two products (`ffnBwdW13t`, `kvBwd`) are added as rows, before the one transpose back.
 
-use ferrane_mil::{MilError, Program};
+use ferrane_mil::{MilError, Program, Transpose};
 
 use super::frame::Frame;
 use crate::layout::{Content, Region};
@@ -19,7 +19,7 @@ pub(super) fn linear(mut f: Frame<'_>) -> Result<Program, MilError> {
         let x = f.region(a.name)?;
         let rows = f.rows(a.name, x, a.channels)?;
         let matrix = f.matrix(m.name, m.channels, m.len)?;
-        let product = f.b.matmul(&format!("{}_{}", a.name, m.name), rows, matrix, false, false)?;
+        let product = f.b.matmul(&format!("{}_{}", a.name, m.name), rows, matrix, Transpose::Neither)?;
         sum = Some(match sum {
             None => product,
             Some(before) => f.b.add("sum", before, product)?,

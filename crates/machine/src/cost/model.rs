@@ -239,7 +239,7 @@ pub fn predict_function(function: &Function, model: &CostModel) -> Result<Cost, 
 
 #[cfg(test)]
 mod tests {
-    use ferrane_mil::{Builder, Constant, DataType, Type};
+    use ferrane_mil::{Builder, Constant, DataType, Opset, Type};
 
     use super::*;
 
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_program_is_its_floor_and_its_ops() {
-        let mut b = Builder::new("main", "ios18");
+        let mut b = Builder::new("main", Opset::IOS18);
         let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 512, 1, 64])).unwrap();
         let w = b.weight("w", "@model_path/w.bin", DataType::Fp16, &[512, 512, 1, 1], vec![0; 512 * 512 * 2]).unwrap();
         let y = b.conv("y", x, w, None, &Default::default()).unwrap();

@@ -68,11 +68,11 @@ pub fn select(function: &Function, profile: &Profile) -> Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrane_mil::{Builder, DataType, Type};
+    use ferrane_mil::{Builder, DataType, Opset, Type};
 
     #[test]
     fn units_and_work() {
-        let mut b = Builder::new("main", "ios18");
+        let mut b = Builder::new("main", Opset::IOS18);
         let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 8, 1, 64])).unwrap();
         let w = b.input("w", Type::tensor(DataType::Fp16, &[16, 8, 1, 1])).unwrap();
         let y = b.op("conv", "y", [("x", x.into()), ("weight", w.into())]).unwrap();

@@ -6,6 +6,51 @@ use crate::program::{Arg, Constant, DataType, ValueId};
 
 type Built = Result<ValueId, MilError>;
 
+/// Which operands of [`Builder::matmul`] are transposed in their last two axes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transpose {
+    /// `x · y`.
+    #[default]
+    Neither,
+    /// `xᵀ · y`.
+    X,
+    /// `x · yᵀ`.
+    Y,
+    /// `xᵀ · yᵀ`.
+    Both,
+}
+
+impl Transpose {
+    /// From the flags `transpose_x` and `transpose_y`.
+    pub fn from_flags(x: bool, y: bool) -> Transpose {
+        match (x, y) {
+            (false, false) => Transpose::Neither,
+            (true, false) => Transpose::X,
+            (false, true) => Transpose::Y,
+            (true, true) => Transpose::Both,
+        }
+    }
+
+    /// The flag `transpose_x`.
+    pub fn x(self) -> bool {
+        matches!(self, Transpose::X | Transpose::Both)
+    }
+
+    /// The flag `transpose_y`.
+    pub fn y(self) -> bool {
+        matches!(self, Transpose::Y | Transpose::Both)
+    }
+}
+
+/// What becomes of the axes that a reduction sums over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReducedDims {
+    /// They stay, with extent 1.
+    Keep,
+    /// They are removed.
+    Drop,
+}
+
 /// The options of [`Builder::conv`], one entry for each spatial axis (two for `pad`). The default
 /// is a plain 2-D convolution.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,11 +103,11 @@ macro_rules! reduce {
         ///
         /// # Errors
         /// An axis is out of range or double.
-        pub fn $method(&mut self, name: &str, x: ValueId, axes: &[i32], keep_dims: bool) -> Built {
+        pub fn $method(&mut self, name: &str, x: ValueId, axes: &[i32], dims: ReducedDims) -> Built {
             self.op($op, name, [
                 ("x", x.into()),
                 ("axes", Constant::int32s(axes).into()),
-                ("keep_dims", Constant::bool(keep_dims).into()),
+                ("keep_dims", Constant::bool(dims == ReducedDims::Keep).into()),
             ])
         })*
     };
@@ -181,17 +226,17 @@ impl Builder {
 
 /// Products.
 impl Builder {
-    /// `x · y` over the last two axes, either transposed first; the axes before them broadcast.
+    /// `x · y` over the last two axes; the axes before them broadcast.
     ///
     /// # Errors
     /// The inner extents differ.
-    pub fn matmul(&mut self, name: &str, x: ValueId, y: ValueId, transpose_x: bool, transpose_y: bool) -> Built {
+    pub fn matmul(&mut self, name: &str, x: ValueId, y: ValueId, transpose: Transpose) -> Built {
         self.op(
             "matmul",
             name,
             [
-                ("transpose_x", Constant::bool(transpose_x).into()),
-                ("transpose_y", Constant::bool(transpose_y).into()),
+                ("transpose_x", Constant::bool(transpose.x()).into()),
+                ("transpose_y", Constant::bool(transpose.y()).into()),
                 ("x", x.into()),
                 ("y", y.into()),
             ],

@@ -11,6 +11,7 @@ use super::constants::{int, ints};
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
+use crate::build::{ReducedDims, Transpose};
 use crate::program::{Constant, ValueId};
 
 pub(super) const RULES: Table = &[("conv", Rule::Vjp(conv)), ("conv_transpose", Rule::Vjp(conv_transpose))];
@@ -131,7 +132,7 @@ fn conv_transpose(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 fn bias(p: &mut Pullback<'_, '_>, dy: ValueId) -> Result<(), GradError> {
     if p.wants("bias") {
         let axes: Vec<usize> = (0..p.shape(dy)?.len()).filter(|&i| i != 1).collect();
-        let sum = p.reduce("reduce_sum", dy, &axes, false)?;
+        let sum = p.reduce("reduce_sum", dy, &axes, ReducedDims::Drop)?;
         p.give("bias", sum)?;
     }
     Ok(())
@@ -229,7 +230,7 @@ fn correlate(p: &mut Pullback<'_, '_>, map: &Map, long: ValueId, short: ValueId,
     if pointwise && groups == 1 && ls[2..] == ss[2..] {
         let points = ls[2..].iter().product();
         let (a, b) = (p.reshape(short, &[batch, ss[1], points])?, p.reshape(long, &[batch, ls[1], points])?);
-        let d = p.matmul(a, b, false, true)?;
+        let d = p.matmul(a, b, Transpose::Y)?;
         let d = p.sum(d, &[0])?;
         return p.reshape(d, weight);
     }

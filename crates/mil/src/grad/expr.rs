@@ -4,6 +4,7 @@
 use super::constants::{ints, zeros};
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
+use crate::build::{ReducedDims, Transpose};
 use crate::program::{Arg, Constant, DataType, ValueId};
 
 /// Any op.
@@ -135,22 +136,22 @@ impl Pullback<'_, '_> {
 
 /// Sums, products, and the same elements arranged anew.
 impl Pullback<'_, '_> {
-    pub(super) fn reduce(&mut self, op: &str, x: ValueId, axes: &[usize], keep_dims: bool) -> Expr {
-        let keep = Constant::bool(keep_dims);
+    pub(super) fn reduce(&mut self, op: &str, x: ValueId, axes: &[usize], dims: ReducedDims) -> Expr {
+        let keep = Constant::bool(dims == ReducedDims::Keep);
         self.emit(op, [("x", x.into()), ("axes", ints(axes).into()), ("keep_dims", keep.into())])
     }
 
     /// The sum over axes, which stay with extent 1.
     pub(super) fn sum(&mut self, x: ValueId, axes: &[usize]) -> Expr {
-        if axes.is_empty() { Ok(x) } else { self.reduce("reduce_sum", x, axes, true) }
+        if axes.is_empty() { Ok(x) } else { self.reduce("reduce_sum", x, axes, ReducedDims::Keep) }
     }
 
     pub(super) fn mean(&mut self, x: ValueId, axes: &[usize]) -> Expr {
-        if axes.is_empty() { Ok(x) } else { self.reduce("reduce_mean", x, axes, true) }
+        if axes.is_empty() { Ok(x) } else { self.reduce("reduce_mean", x, axes, ReducedDims::Keep) }
     }
 
-    pub(super) fn matmul(&mut self, x: ValueId, y: ValueId, transpose_x: bool, transpose_y: bool) -> Expr {
-        Ok(self.tape.b.matmul(&self.name, x, y, transpose_x, transpose_y)?)
+    pub(super) fn matmul(&mut self, x: ValueId, y: ValueId, transpose: Transpose) -> Expr {
+        Ok(self.tape.b.matmul(&self.name, x, y, transpose)?)
     }
 
     pub(super) fn reshape(&mut self, x: ValueId, shape: &[usize]) -> Expr {

@@ -7,6 +7,7 @@
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
+use crate::build::Transpose;
 use crate::program::ValueId;
 
 const BY_COORDINATES: Rule = Rule::No("samples at computed coordinates");
@@ -106,7 +107,7 @@ fn one_axis(p: &mut Pullback<'_, '_>, d: ValueId, grid: Grid, from: usize, to: u
         return Ok(d);
     }
     let weights = p.tensor_like(d, &[1, to, from], &weights)?;
-    if rows { p.matmul(weights, d, true, false) } else { p.matmul(d, weights, false, false) }
+    if rows { p.matmul(weights, d, Transpose::X) } else { p.matmul(d, weights, Transpose::Neither) }
 }
 
 fn upsample_bilinear(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {

@@ -1,7 +1,7 @@
 //! A constant made an input.
 
 use super::error::GradError;
-use crate::build::Builder;
+use crate::build::{Builder, Transpose};
 use crate::error::MilError;
 use crate::ops;
 use crate::opset::Opset;
@@ -33,8 +33,8 @@ pub fn lift_constant(program: &Program, function: &str, constant: &str) -> Resul
         return Err(missing("is no `const` of the body"));
     };
 
-    let mut b = Builder::over(&source.name, source.opset_tag(), program.weights.clone());
     let opset = source.opset()?;
+    let mut b = Builder::over(&source.name, opset, program.weights.clone());
     let mut map = vec![None; source.values.len()];
     for &input in source.inputs.iter().chain([&lifted]) {
         let value = source.value(input);
@@ -92,7 +92,7 @@ fn open(
     let result = match op.name.as_str() {
         "linear" => {
             let (x, weight) = (here(map, "x").ok_or_else(refuse)?, here(map, "weight").ok_or_else(refuse)?);
-            let product = b.matmul(&name, x, weight, false, true)?;
+            let product = b.matmul(&name, x, weight, Transpose::Y)?;
             match here(map, "bias") {
                 Some(bias) => b.add(&name, product, bias)?,
                 None => product,

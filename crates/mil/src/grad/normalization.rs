@@ -3,6 +3,7 @@
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
+use crate::build::Transpose;
 use crate::program::ValueId;
 
 pub(super) const RULES: Table = &[
@@ -181,14 +182,14 @@ fn local_response_norm(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         (0..channels * channels).map(|i| f32::from(u8::from(near(i / channels, i % channels)))).collect();
     let band = p.tensor_like(x, &[1, channels, channels], &band)?;
     let squares = p.mul(rows, rows)?;
-    let sum = p.matmul(band, squares, false, false)?;
+    let sum = p.matmul(band, squares, Transpose::Neither)?;
     let sum = p.scale(sum, alpha / size as f32)?;
     let sum = p.shift(sum, k)?;
     let power = p.with("pow", sum, -beta)?;
     let direct = p.mul(dy, power)?;
     let weighted = p.mul(direct, rows)?;
     let weighted = p.div(weighted, sum)?;
-    let spread = p.matmul(band, weighted, true, false)?;
+    let spread = p.matmul(band, weighted, Transpose::X)?;
     let spread = p.mul(spread, rows)?;
     let spread = p.scale(spread, -2.0 * alpha * beta / size as f32)?;
     let dx = p.add(direct, spread)?;

@@ -4,6 +4,7 @@ use super::conv::{Map, map, short_to_long};
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
+use crate::build::Transpose;
 use crate::program::{DataType, ValueId};
 
 pub(super) const RULES: Table =
@@ -127,7 +128,7 @@ fn max_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let flat = p.reshape(largest, &[pool.rows, n, points])?;
     let triangle: Vec<f32> = (0..n * n).map(|i| f32::from(u8::from(i % n < i / n))).collect();
     let triangle = p.tensor_like(x, &[1, n, n], &triangle)?;
-    let earlier = p.matmul(triangle, flat, false, false)?;
+    let earlier = p.matmul(triangle, flat, Transpose::Neither)?;
     let earlier = p.reshape(earlier, &pool.shape(n, &pool.short))?;
     let first = p.with("equal", earlier, 0.0)?;
     let first = p.keep(first, largest)?;

@@ -4,6 +4,7 @@ use super::activation::softmax_vjp;
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
+use crate::build::Transpose;
 use crate::program::{Constant, DataType, ValueId};
 
 pub(super) const RULES: Table = &[
@@ -69,10 +70,10 @@ fn product(p: &mut Pullback<'_, '_>, a: ValueId, b: ValueId, ta: bool, tb: bool,
         let rows: usize = sa[..na - 1].iter().product();
         let a = p.reshape(a, &[rows, sa[na - 1]])?;
         let b = p.reshape(b, &[rows, sb[nb - 1]])?;
-        let d = p.matmul(a, b, true, false)?;
+        let d = p.matmul(a, b, Transpose::X)?;
         return p.reshape(d, wanted);
     }
-    p.matmul(a, b, ta, tb)
+    p.matmul(a, b, Transpose::from_flags(ta, tb))
 }
 
 /// `x · weightᵀ + bias`.
@@ -84,7 +85,7 @@ fn linear(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         let weight = p.x("weight")?;
         let weight = p.cast_like(weight, dy)?;
         let flat = p.reshape(dy, &[rows, ws[0]])?;
-        let dx = p.matmul(flat, weight, false, false)?;
+        let dx = p.matmul(flat, weight, Transpose::Neither)?;
         let dx = p.reshape(dx, &xs)?;
         p.give("x", dx)?;
     }
@@ -92,7 +93,7 @@ fn linear(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         let x = p.x("x")?;
         let x = p.reshape(x, &[rows, ws[1]])?;
         let flat = p.reshape(dy, &[rows, ws[0]])?;
-        let d = p.matmul(flat, x, true, false)?;
+        let d = p.matmul(flat, x, Transpose::X)?;
         p.give("weight", d)?;
     }
     if p.wants("bias") {
@@ -134,7 +135,7 @@ fn einsum(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         let other = p.tape.forward(other)?;
         let other_rows = if is_left { summed.len() } else { rows.len() };
         let other = matrices(p, other, others, batch.len(), other_rows)?;
-        let d = if is_left { p.matmul(dz, other, false, true)? } else { p.matmul(other, dz, true, false)? };
+        let d = if is_left { p.matmul(dz, other, Transpose::Y)? } else { p.matmul(other, dz, Transpose::X)? };
         let ordered: Vec<usize> = own.iter().map(|&a| shape[a]).collect();
         let d = p.reshape(d, &ordered)?;
         let mut back = vec![0; own.len()];
@@ -169,7 +170,7 @@ fn attention(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (qs, rank) = (p.shape(q)?, p.shape(q)?.len());
     let scale = 1.0 / (qs[rank - 1] as f32).sqrt();
     let scaled = p.scale(q, scale)?;
-    let mut scores = p.matmul(scaled, k, false, true)?;
+    let mut scores = p.matmul(scaled, k, Transpose::Y)?;
     if p.c.has("attn_mask") {
         let mask = p.x("attn_mask")?;
         scores = match p.dtype(mask) {
@@ -187,25 +188,25 @@ fn attention(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     }
     let probs = p.emit("softmax", [("x", scores.into()), ("axis", Constant::int32(-1).into())])?;
     if p.wants("value") {
-        let dv = p.matmul(probs, dy, true, false)?;
+        let dv = p.matmul(probs, dy, Transpose::X)?;
         p.give("value", dv)?;
     }
     if !["query", "key", "attn_mask"].iter().any(|a| p.wants(a)) {
         return Ok(());
     }
-    let dprobs = p.matmul(dy, v, false, true)?;
+    let dprobs = p.matmul(dy, v, Transpose::Y)?;
     let axis = p.shape(probs)?.len() - 1;
     let ds = softmax_vjp(p, probs, dprobs, axis)?;
     if p.wants("attn_mask") {
         p.give("attn_mask", ds)?;
     }
     if p.wants("query") {
-        let dq = p.matmul(ds, k, false, false)?;
+        let dq = p.matmul(ds, k, Transpose::Neither)?;
         let dq = p.scale(dq, scale)?;
         p.give("query", dq)?;
     }
     if p.wants("key") {
-        let dk = p.matmul(ds, scaled, true, false)?;
+        let dk = p.matmul(ds, scaled, Transpose::X)?;
         p.give("key", dk)?;
     }
     Ok(())

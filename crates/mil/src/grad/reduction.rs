@@ -4,6 +4,7 @@ use super::constants::int;
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
+use crate::build::ReducedDims;
 use crate::program::{Constant, DataType, ValueId};
 
 const PLACES: Rule = Rule::Zero("gives places");
@@ -94,7 +95,7 @@ fn prod(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let diagonal = p.constant(Constant::raw(DataType::Bool, &[1, n, n], &diagonal))?;
     let one = p.tape.b.scalar_like(x, 1.0)?;
     let others = p.select(diagonal, one, rows)?;
-    let others = p.reduce("reduce_prod", others, &[2], false)?;
+    let others = p.reduce("reduce_prod", others, &[2], ReducedDims::Drop)?;
     let dy = p.reshape(dy, &[outer, 1])?;
     let dx = p.mul(others, dy)?;
     let permuted: Vec<usize> = perm.iter().map(|&a| shape[a]).collect();

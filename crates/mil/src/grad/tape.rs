@@ -47,7 +47,7 @@ impl<'s> Tape<'s> {
         let mut active = vec![false; count];
         inputs.iter().for_each(|v| active[v.index()] = true);
         spread(source, &source.body().ops, rules, &mut active);
-        let b = Builder::over(&source.name, source.opset_tag(), weights.clone());
+        let b = Builder::over(&source.name, opset, weights.clone());
         let (forward, adjoint) = (vec![None; count], vec![None; count]);
         Tape { source, weights, opset, rules, b, forward, copied: Vec::new(), adjoint, active }
     }

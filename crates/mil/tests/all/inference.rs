@@ -1,6 +1,6 @@
 //! Shape rules against the shapes that coremltools' own value inference gave.
 
-use ferrane_mil::{Arg, Builder, Constant, DataType};
+use ferrane_mil::{Arg, Builder, Constant, DataType, Opset};
 use ferrane_testdata::Suite;
 use serde_json::Value;
 
@@ -62,8 +62,8 @@ fn result_types_are_those_of_coremltools() {
         let op = case["op"].as_str().unwrap();
         let id = format!("{}:{op}", case["id"]);
         // 4 stands for iOS 13, 9 for iOS 18.
-        let opset = format!("ios{}", case["opset"].as_str().unwrap().parse::<u16>().unwrap() + 9);
-        let mut b = Builder::new("main", &opset);
+        let opset = Opset(case["opset"].as_str().unwrap().parse::<u16>().unwrap() + 9);
+        let mut b = Builder::new("main", opset);
         let mut args = Vec::new();
         let mut readable = true;
         for (name, value) in case["inputs"].as_object().unwrap() {
@@ -100,7 +100,7 @@ fn result_types_are_those_of_coremltools() {
 /// Builds one op over fp16 inputs of these shapes (by argument) and constants; gives the shape of
 /// its result or the reason.
 fn shape_of(op: &str, inputs: &[(&str, &[usize])], constants: &[(&str, Constant)]) -> Result<Vec<usize>, String> {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let mut args: Vec<(&str, Arg)> = Vec::new();
     for (name, shape) in inputs {
         let ty = ferrane_mil::Type::tensor(DataType::Fp16, shape);
@@ -178,7 +178,7 @@ fn unknown_extents_and_overflow() {
     };
     // A mask of known extents may fit a length that is not known; it must not widen what is.
     let attention = |mask: &[Option<usize>]| {
-        let mut b = Builder::new("main", "ios18");
+        let mut b = Builder::new("main", Opset::IOS18);
         let q = b.input("q", unknown(&[Some(1), Some(8), None, Some(16)])).unwrap();
         let k = b.input("k", unknown(&[Some(1), Some(8), Some(7), Some(16)])).unwrap();
         let mask = b.input("mask", unknown(mask)).unwrap();

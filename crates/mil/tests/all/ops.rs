@@ -1,7 +1,7 @@
 //! Types of results against those that coremltools 9.0 infers for the same calls, family by family;
 //! control flow, lists and states against what their ops mean.
 
-use ferrane_mil::{Arg, Builder, Constant, DataType, Dim, Type, Weights, ops, parse};
+use ferrane_mil::{Arg, Builder, Constant, DataType, Dim, Opset, Type, Weights, ops, parse};
 
 fn tensor(text: &str) -> Type {
     let (dtype, shape) = text.trim_end_matches(']').split_once('[').unwrap();
@@ -44,7 +44,7 @@ fn constant(text: &str) -> Constant {
 /// The result types of a call: `name:type` is an input (several joined by `|`), `name=value` a
 /// constant.
 fn call(op: &str, opset: u16, arguments: &str) -> Result<String, String> {
-    let mut b = Builder::new("main", &format!("ios{opset}"));
+    let mut b = Builder::new("main", Opset(opset));
     let mut args: Vec<(&str, Arg)> = Vec::new();
     for argument in arguments.split(' ') {
         let at = argument.find([':', '=']).unwrap();

@@ -10,7 +10,8 @@ use ferrane_mil::package::{
 };
 use ferrane_mil::program::Payload;
 use ferrane_mil::{
-    Builder, Constant, DataType, Dialect, Missing, Options, Program, Type, Types, Weights, parse, parse_with, print,
+    Builder, Constant, DataType, Dialect, Missing, Opset, Options, Program, Type, Types, Weights, parse, parse_with,
+    print,
 };
 use ferrane_testdata::Suite;
 use proptest::prelude::*;
@@ -140,7 +141,7 @@ fn a_neural_network_is_no_program() {
 /// One constant of each element type, inline and long enough for the file, and records in two
 /// files.
 fn program_of_constants(opset: &str) -> Program {
-    let mut b = Builder::new("main", opset);
+    let mut b = Builder::new("main", opset.parse().unwrap());
     let x = b.input("x", Type::tensor(DataType::Fp32, &[2])).unwrap();
     for (dtype, name) in DataType::ALL {
         for n in [0, 1, 5, 13] {
@@ -264,7 +265,7 @@ fn all_that_text_can_say_survives() {
 #[test]
 fn a_description_is_that_of_its_program() {
     let program = program_of_constants("ios16");
-    let mut b = Builder::new("main", "ios16");
+    let mut b = Builder::new("main", Opset::IOS16);
     let x = b.input("another", Type::tensor(DataType::Fp32, &[2])).unwrap();
     let y = b.op("relu", "y", [("x", x.into())]).unwrap();
     let other = Description::of(&b.finish(&[("y", y)]).unwrap()).unwrap();
@@ -313,7 +314,7 @@ fn nothing_is_replaced_unasked() {
 
 #[test]
 fn text_finds_its_weights_beside_it() {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 2, 1, 4])).unwrap();
     let w = b.weight("w", "@model_path/weights/w.bin", DataType::Fp16, &[3, 2, 1, 1], vec![7; 12]).unwrap();
     let y = b.conv("y", x, w, None, &Default::default()).unwrap();
@@ -338,7 +339,7 @@ fn text_finds_its_weights_beside_it() {
     std::fs::write(&path, print(&program).replace("weights/w.bin", "weights/../../w.bin")).unwrap();
     assert!(open(&path).unwrap_err().to_string().contains("leads out of its folder"));
 
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let w = b.weight("w", "@model_path/../w.bin", DataType::Fp16, &[1], vec![0; 2]).unwrap();
     let y = b.op("relu", "y", [("x", w.into())]).unwrap();
     let e = write_text(&b.finish(&[("y", y)]).unwrap(), folder.path().join("b.mil"), false).unwrap_err();
@@ -562,7 +563,7 @@ fn manifests_keep_the_rules() {
 #[test]
 fn a_large_weight_file_opens_at_once() {
     let rows = 1 << 15;
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 1])).unwrap();
     let w = b.weight("w", "@model_path/weights/weight.bin", DataType::Fp16, &[1, 1], vec![0; 2]).unwrap();
     b.op("mul", "unused", [("x", x.into()), ("y", w.into())]).unwrap();

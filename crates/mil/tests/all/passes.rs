@@ -198,7 +198,7 @@ fn new_names_are_free_ones() {
 
 #[test]
 fn weights_that_are_equal_or_unread_are_written_once_or_not() {
-    let mut b = ferrane_mil::Builder::new("main", "ios18");
+    let mut b = ferrane_mil::Builder::new("main", Opset::IOS18);
     let ty = |shape: &[usize]| ferrane_mil::Type::tensor(ferrane_mil::DataType::Fp16, shape);
     let x = b.input("x", ty(&[1, 2, 1, 4])).unwrap();
     let mut weight = |name: &str, byte: u8| {
@@ -276,7 +276,7 @@ proptest::proptest! {
     fn any_program_of_names_survives(edges in proptest::collection::vec((0usize..8, 0usize..40, 0usize..40), 1..60)) {
         // Ops over one type, reading anything before them: every pass that shares and removes has
         // something to do.
-        let mut b = ferrane_mil::Builder::new("main", "ios18");
+        let mut b = ferrane_mil::Builder::new("main", Opset::IOS18);
         let ty = ferrane_mil::Type::tensor(ferrane_mil::DataType::Fp16, &[2, 2]);
         let mut values = vec![b.input("x", ty.clone()).unwrap(), b.input("y", ty).unwrap()];
         for (op, i, j) in edges {

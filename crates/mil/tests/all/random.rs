@@ -1,6 +1,9 @@
 //! Random programs from the builder: they verify, check, and survive text.
 
-use ferrane_mil::{Builder, Constant, DataType, MilError, Program, Type, ValueId, Weights, check, parse, print};
+use ferrane_mil::{
+    Builder, Constant, DataType, MilError, Opset, Program, ReducedDims, Transpose, Type, ValueId, Weights, check,
+    parse, print,
+};
 use proptest::prelude::*;
 
 /// Words that mean a type elsewhere are names like any other.
@@ -27,7 +30,7 @@ fn step(b: &mut Builder, values: &[ValueId], (op, i, j, f): Step) -> Result<Vec<
         2 => b.scale("s", x, f)?,
         3 => b.sigmoid(TYPES[i as usize % TYPES.len()], x)?,
         4 => b.softmax("sm", x, signed)?,
-        5 => b.reduce_sum("r", x, &[signed], j % 2 == 0)?,
+        5 => b.reduce_sum("r", x, &[signed], if j % 2 == 0 { ReducedDims::Keep } else { ReducedDims::Drop })?,
         6 => b.reshape("rs", x, &[-1, 1])?,
         7 => {
             let perm: Vec<i32> = (0..shape.len() as i32).rev().collect();
@@ -38,7 +41,7 @@ fn step(b: &mut Builder, values: &[ValueId], (op, i, j, f): Step) -> Result<Vec<
             let begin: Vec<i32> = shape.iter().map(|&d| i32::from(j) % d as i32).collect();
             b.slice_by_size("sl", x, &begin, &vec![-1; shape.len()])?
         }
-        10 => b.matmul("mm", x, y, i % 2 == 0, j % 2 == 0)?,
+        10 => b.matmul("mm", x, y, Transpose::from_flags(i % 2 == 0, j % 2 == 0))?,
         11 => return b.split("sp", x, &[1, shape.get(axis).map_or(0, |&d| d as i32 - 1)], signed),
         12 => {
             let n: usize = shape.iter().product();
@@ -55,7 +58,7 @@ fn step(b: &mut Builder, values: &[ValueId], (op, i, j, f): Step) -> Result<Vec<
 }
 
 fn build(steps: &[Step]) -> Program {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let mut values = vec![
         b.input("x", Type::tensor(DataType::Fp16, &[1, 4, 2, 3])).unwrap(),
         b.input("y", Type::tensor(DataType::Fp16, &[4, 1, 3])).unwrap(),

@@ -6,7 +6,9 @@ use ferrane_device::ErrorKind;
 use ferrane_emulator::{Emulator, EmulatorOptions};
 use ferrane_host::f16;
 use ferrane_mil::passes::Pipeline;
-use ferrane_mil::{Builder, Constant, DataType, MilError, Program, Type, ValueId, Weights, check, verify};
+use ferrane_mil::{
+    Builder, Constant, DataType, MilError, Opset, Program, ReducedDims, Type, ValueId, Weights, check, verify,
+};
 
 /// Steps of a program at most.
 const STEPS: usize = 32;
@@ -66,7 +68,7 @@ fn one(value: f32) -> u32 {
 
 /// Ops on values chosen by the bytes; steps whose operands do not fit are left out.
 fn program(data: &[u8]) -> Result<Program, MilError> {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let mut values = vec![b.input("x", Type::tensor(DataType::Fp16, &[2, 3]))?];
     for (n, step) in data.chunks_exact(3).take(STEPS).enumerate() {
         let pick = |byte: u8| values[byte as usize % values.len()];
@@ -93,7 +95,7 @@ fn add(b: &mut Builder, name: &str, op: u8, x: ValueId, y: ValueId, n: u8) -> Re
         6 => b.reshape(name, x, &[2, -1]),
         7 => b.cast(name, x, DataType::Fp32),
         8 => b.cast(name, x, DataType::Fp16),
-        9 => b.reduce_sum(name, x, &[i32::from(n) % rank.max(1)], true),
+        9 => b.reduce_sum(name, x, &[i32::from(n) % rank.max(1)], ReducedDims::Keep),
         10 => b.concat(name, &[x, y], 0),
         11 => b.constant(name, Constant::fp16(f32::from(n) / 16.0)),
         12 => b.expand_dims(name, x, &[0]),

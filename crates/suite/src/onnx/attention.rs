@@ -1,6 +1,6 @@
 //! Attention, linear attention, rotary embedding, and the causal convolution beside them.
 
-use ferrane_mil::{DataType, ValueId};
+use ferrane_mil::{DataType, Transpose, ValueId};
 
 use super::lower::{Built, Lower, one, unmapped};
 
@@ -103,7 +103,7 @@ pub(super) fn attention(l: &mut Lower<'_>) -> Results {
         y = l.b.scaled_dot_product_attention("attention", q, k, v, whole)?;
     } else {
         let scaled = l.bin("mul", q, l.num(q, scale))?;
-        let mut s = l.b.matmul("scores", scaled, k, false, true)?;
+        let mut s = l.b.matmul("scores", scaled, k, Transpose::Y)?;
         let mode = l.int("qk_matmul_output_mode", 0);
         scores = s;
         if softcap > 0.0 {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ferrane_mil::{Arg, Builder, Constant, DataType, MilError, Program, Type, ValueId};
+use ferrane_mil::{Arg, Builder, Constant, DataType, MilError, Opset, Program, Type, ValueId};
 use serde_json::Value;
 
 use super::case::{Case, CaseTensor, Element, Node};
@@ -40,7 +40,7 @@ pub struct Lowered {
 /// See [`Refusal`].
 pub fn lower(case: &Case) -> Result<Lowered, Refusal> {
     // From iOS 17 on MIL's suppression has neither a threshold of scores nor the number of boxes.
-    let opset = if case.nodes.iter().any(|n| n.op == "NonMaxSuppression") { "ios16" } else { "ios18" };
+    let opset = if case.nodes.iter().any(|n| n.op == "NonMaxSuppression") { Opset::IOS16 } else { Opset::IOS18 };
     let mut l =
         Lower { b: Builder::new("main", opset), case, node: &case.nodes[0], values: HashMap::new(), given: Vec::new() };
     for node in &case.nodes {

@@ -1,7 +1,7 @@
 //! Recurrent networks. MIL's `rnn` and `lstm` where they say the same; a GRU is unrolled, because
 //! ONNX resets the state before the product and has two biases.
 
-use ferrane_mil::{Arg, Constant, DataType, ValueId};
+use ferrane_mil::{Arg, Constant, DataType, Transpose, ValueId};
 
 use super::case::CaseTensor;
 use super::lower::{Built, Lower, unmapped};
@@ -208,7 +208,7 @@ pub(super) fn gru(l: &mut Lower<'_>) -> Results {
             let width = l.shape(x)?[2];
             let x = l.reshape(x, &[f.batch, width])?;
             let affine = |l: &mut Lower<'_>, v: ValueId, w: ValueId, b: ValueId| -> Built {
-                let p = l.b.matmul("gate", v, w, false, true)?;
+                let p = l.b.matmul("gate", v, w, Transpose::Y)?;
                 l.bin("add", p, b)
             };
             let mut opened = Vec::new();

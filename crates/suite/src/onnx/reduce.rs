@@ -1,6 +1,6 @@
 //! Reductions, arg-reductions, cumulative sums, products of matrices.
 
-use ferrane_mil::{Constant, DataType, ValueId};
+use ferrane_mil::{Constant, DataType, Transpose, ValueId};
 
 use super::lower::{Built, Lower, one, unmapped};
 
@@ -121,7 +121,7 @@ pub(super) fn matmul(l: &mut Lower<'_>) -> Results {
 pub(super) fn gemm(l: &mut Lower<'_>) -> Results {
     let (a, b) = (l.x(0)?, l.x(1)?);
     let (alpha, beta) = (l.float("alpha", 1.0), l.float("beta", 1.0));
-    let mut y = l.b.matmul("product", a, b, l.int("transA", 0) != 0, l.int("transB", 0) != 0)?;
+    let mut y = l.b.matmul("product", a, b, Transpose::from_flags(l.int("transA", 0) != 0, l.int("transB", 0) != 0))?;
     if alpha != 1.0 {
         y = l.bin("mul", y, l.num(y, alpha))?;
     }

@@ -1,7 +1,7 @@
 //! Resizing and sampling of images. Where MIL's sampling modes say the same, its own ops; else each
 //! axis is multiplied by the matrix of its weights.
 
-use ferrane_mil::{Constant, ValueId};
+use ferrane_mil::{Constant, Transpose, ValueId};
 
 use super::lower::{Built, Lower, one, unmapped};
 
@@ -126,10 +126,10 @@ fn along(l: &mut Lower<'_>, x: ValueId, axis: usize, a: &Axis) -> Built {
     let weights = l.tensor(float, &[a.to, a.from], &matrix)?;
     let mut y = if rank == 1 {
         let row = l.reshape(float, &[1, a.from])?;
-        let row = l.b.matmul("resize", row, weights, false, true)?;
+        let row = l.b.matmul("resize", row, weights, Transpose::Y)?;
         l.reshape(row, &[a.to])?
     } else {
-        l.b.matmul("resize", float, weights, false, true)?
+        l.b.matmul("resize", float, weights, Transpose::Y)?
     };
     if outside.contains(&true) {
         let value = f64::from(l.float("extrapolation_value", 0.0));
@@ -300,7 +300,7 @@ pub(super) fn affine_grid(l: &mut Lower<'_>) -> Results {
     }
     let d = extents.len();
     let points = l.tensor(theta, &[1, total, d + 1], &points)?;
-    let grid = l.b.matmul("grid", points, theta, false, true)?;
+    let grid = l.b.matmul("grid", points, theta, Transpose::Y)?;
     let mut shape = vec![size[0]];
     shape.extend(extents);
     shape.push(d);

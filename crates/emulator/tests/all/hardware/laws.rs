@@ -3,7 +3,7 @@
 
 use ferrane_arith::Accumulator;
 use ferrane_emulator::{EmulatorOptions, Rules};
-use ferrane_mil::{Constant, DataType};
+use ferrane_mil::{Constant, DataType, ReducedDims};
 
 use super::{machine, run, with_rules};
 use crate::harness::{self, Tensor};
@@ -86,7 +86,7 @@ fn batch(options: &EmulatorOptions, items: usize) -> Vec<u8> {
         let p = b.softmax("p", a, -1)?;
         let y = b.op("matmul", "y", [("x", p.into()), ("y", h.into())])?;
         let sum = b.op("mul", "s", [("x", y.into()), ("y", y.into())])?;
-        let norm = b.reduce_mean("n", sum, &[-1], true)?;
+        let norm = b.reduce_mean("n", sum, &[-1], ReducedDims::Keep)?;
         Ok(vec![b.op("mul", "out", [("x", y.into()), ("y", norm.into())])?])
     });
     bits(&run(options, &program, &[x, w]).unwrap()[0])

@@ -9,7 +9,7 @@ use ferrane_hwx::builder::{
     BinaryOp, Convolution, ElementFunction, Operation, PoolKind, Pooling, ProgramSpec, TensorSpec, build,
 };
 use ferrane_hwx::table::FunctionTable;
-use ferrane_mil::{Builder, Constant, Conv, DataType, MilError, Program, Type, ValueId};
+use ferrane_mil::{Builder, Constant, Conv, DataType, MilError, Opset, Program, Type, ValueId};
 
 use super::{Numbers, inputs, interpreter, options, run};
 use crate::harness::{Tensor, run_on};
@@ -44,7 +44,7 @@ fn function(b: &mut Builder, f: &ElementFunction, x: ValueId) -> Result<ValueId,
 }
 
 fn mil(network: &ProgramSpec) -> Result<Program, MilError> {
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let mut x = Vec::new();
     for port in &network.inputs {
         x.push(b.input(&port.name, Type::tensor(DataType::Fp16, &port.nchw.map(|n| n as usize)))?);

@@ -11,7 +11,7 @@ use ferrane_hwx::Hwx;
 use ferrane_hwx::container::Direction;
 use ferrane_hwx::describe::{HwxReport, NamedLocation, TaskReport};
 
-use ferrane_mil::{Arg, Builder, Constant, Conv, DataType, MilError, Program, Type, ValueId};
+use ferrane_mil::{Arg, Builder, Constant, Conv, DataType, MilError, Opset, Program, Transpose, Type, ValueId};
 
 use crate::harness::Tensor;
 
@@ -35,7 +35,7 @@ fn op_of(table: &[u8]) -> Option<&'static str> {
 pub fn lift(bytes: &[u8], weights: &[Option<Tensor>]) -> Option<Lifted> {
     let hwx = Hwx::read(bytes).ok()?;
     let report = HwxReport::of(&hwx);
-    let mut b = Builder::new("main", "ios18");
+    let mut b = Builder::new("main", Opset::IOS18);
     let ports = &report.programs.first()?.bindings.ports;
     let mut known: BTreeMap<NamedLocation, ValueId> = BTreeMap::new();
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
@@ -139,7 +139,7 @@ fn one(
     let value = match &task.summary {
         // Weights out of a tensor: a product with it, by groups.
         s if s.contains(" convolution") => match known.get(&normal(task.kernel.as_ref()?.place.as_ref()?)) {
-            Some(kernel) => b.matmul(&format!("product{i}"), *kernel, sources[0], false, true).ok()?,
+            Some(kernel) => b.matmul(&format!("product{i}"), *kernel, sources[0], Transpose::Y).ok()?,
             None => convolution(b, hwx, i, task, sources[0], weights.get(i)?.as_ref()?)?,
         },
         s if s.starts_with("element-wise addition") => binary(b, "add").ok()?,

@@ -81,7 +81,7 @@ impl Case {
     pub fn run(&self, numerics: Numerics) -> Result<Vec<Tensor>> {
         let opset = Opset::from_name(&self.opset).unwrap();
         let def = ops::lookup(&self.op, opset).unwrap();
-        let mut b = Builder::new("main", &self.opset);
+        let mut b = Builder::new("main", opset);
         let (mut inputs, mut arguments) = (Vec::new(), Vec::new());
         for (name, values) in &self.arguments {
             let param = def.param(name).unwrap();

@@ -118,8 +118,9 @@ fn change(case: &mut Case, texts: &[String], n: &mut Numbers) {
 /// The call as a program: operands are inputs with known or unknown extents, or constants. `None`
 /// if its op's rule refuses it.
 fn program(case: &Case, n: &mut Numbers) -> Option<(Program, Vec<(String, Constant)>)> {
-    let def = ops::find(&case.op, Opset::from_name(&case.opset)?)?;
-    let mut b = Builder::new("main", &case.opset);
+    let opset = Opset::from_name(&case.opset)?;
+    let def = ops::find(&case.op, opset)?;
+    let mut b = Builder::new("main", opset);
     let (mut inputs, mut arguments) = (Vec::new(), Vec::new());
     let (open, fixed) = (n.below(3) == 0, n.below(4) == 0);
     for (name, values) in &case.arguments {
