@@ -42,7 +42,7 @@ impl Rules {
     /// of each.
     ///
     /// A partial sum that reaches the ceiling stays infinite. With one tap nothing accumulates: the
-    /// product is exact, and the ceiling that of fp16 (emulator §4).
+    /// product is exact, and the ceiling that of fp16 (numerics §4).
     pub fn dot(&self, taps: usize, term: impl Fn(usize) -> (f32, f32)) -> f64 {
         let term = |i| {
             let (a, b) = term(i);
@@ -175,7 +175,7 @@ impl Rules {
 }
 
 /// One addition inside of a tile: both operands cut to 11 fraction bits of the larger, toward zero
-/// (emulator §3.2).
+/// (numerics §3.2).
 ///
 /// Without branches, so that a loop over it becomes vector code.
 #[inline(always)]
@@ -212,7 +212,7 @@ mod tests {
     use crate::Rounding;
     use proptest::prelude::*;
 
-    /// M1 as emulator §3.2, §4 and §5 have it.
+    /// M1 as numerics §3.2, §4 and §5 have it.
     fn m1() -> Rules {
         Rules {
             accumulator: Accumulator::Tiles,
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn the_grid_moves_small_products() {
         let grid = Rules::published();
-        // Emulator §3.1: 0.0005 is 32.78 units, 0.00025 is 16.39; 0.58 and 1.02 units vanish, 1.55
+        // Numerics §3.1: 0.0005 is 32.78 units, 0.00025 is 16.39; 0.58 and 1.02 units vanish, 1.55
         // become 2.
         let (a, b) = (Rounding::Even.f32(0.0005), Rounding::Even.f32(0.00025));
         assert_eq!((grid.grid_product(1.0, a), grid.grid_product(-1.0, b)), (33.0, -16.0));
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_coarser_grid_gives_the_forward_constant() {
-        // Emulator §3.1: 3.01 units of 2⁻¹⁴ become 3.
+        // Numerics §3.1: 3.01 units of 2⁻¹⁴ become 3.
         let coarse = Rules { grid_bits: 14, ..Rules::published() };
         let a = Rounding::Even.f32(3.01 / 16384.0);
         assert_eq!(coarse.product(&[a; 512], &[1.0; 512], 0.0), 0.09375);
@@ -324,7 +324,7 @@ mod tests {
         // ANEForge: 2049 reads 2050.
         assert_eq!(narrow.reduce_sum(&[1.0; 2049]), 2050.0);
         let even = Rules { rounding: Rounding::Even, ..narrow };
-        // A running fp16 sum stalls where a one is half a step (emulator §3.2).
+        // A running fp16 sum stalls where a one is half a step (numerics §3.2).
         assert_eq!((even.reduce_sum(&[1.0; 16000]), Rules::default().reduce_sum(&[1.0; 16000])), (2048.0, 16000.0));
     }
 

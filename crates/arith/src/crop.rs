@@ -1,4 +1,4 @@
-//! Slices through 16-fold fixed point (emulator §4; C184, C186).
+//! Slices through 16-fold fixed point (numerics §4; C184, C186).
 
 use crate::Rules;
 

@@ -1,4 +1,4 @@
-//! Functions of one number as the engine composes them from tables (emulator §6.2, §6.3).
+//! Functions of one number as the engine composes them from tables (numerics §6.2, §6.3).
 //!
 //! Range reductions split the fp16 exponent off and are exact; each table pass and each operation
 //! between passes rounds.
@@ -44,7 +44,7 @@ const LOG2_E: f32 = 1.442_382_8;
 const LN_2: f32 = 0.693_359_4;
 
 /// What the logarithm's table gives for 0: the fp16 pattern of -∞ read as a number, -2¹⁶. It is why
-/// log 0 is -45440 (emulator §5).
+/// log 0 is -45440 (numerics §5).
 const LOG2_OF_ZERO: f32 = -65536.0;
 
 impl Rules {
@@ -72,7 +72,7 @@ impl Rules {
             Function::Reciprocal => self.reciprocal(f64::from(x)),
             Function::Atan => r.f32(ATAN_NEAR.value(r, x) + ATAN_FAR.value(r, x)),
             // 1 + eˣ overflows from 11.09 on, and the logarithm's table ends in 0 at infinity
-            // (emulator §5, §6.2).
+            // (numerics §5, §6.2).
             Function::Softplus => self.log(r.f32(1.0 + self.exp(x))),
             Function::Softsign => self.result(x * self.reciprocal(f64::from(r.f32(1.0 + x.abs())))),
         })
@@ -88,7 +88,7 @@ impl Rules {
     }
 
     /// 1/x of a number that may be wider than fp16: the softmax divides by a sum that was never
-    /// rounded (emulator §6.2).
+    /// rounded (numerics §6.2).
     pub(crate) fn reciprocal(&self, x: f64) -> f32 {
         reciprocal(self.rounding, &RECIPROCAL, x)
     }
@@ -143,7 +143,7 @@ fn exp2(r: Rounding, table: &PiecewiseTable, x: f32) -> f32 {
 /// The table serves the mantissa. Not rounded at 0, where the result is -2¹⁶.
 fn log2(r: Rounding, table: &PiecewiseTable, x: f32) -> f32 {
     if x < 0.0 {
-        // There is none: indeterminate forms are +0 (emulator §5).
+        // There is none: indeterminate forms are +0 (numerics §5).
         return 0.0;
     }
     if x == 0.0 {
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn chains_of_tables_stay_near_the_function() {
-        // A table's own error is below 0.4 % of the value (emulator §6.1); a chain adds roundings
+        // A table's own error is below 0.4 % of the value (numerics §6.1); a chain adds roundings
         // of 2⁻¹¹. The exponential's argument is rounded after its scale: at 16 that alone is 0.4 %
         // of the result, and the constant's own error as much.
         type Case<'a> = (Function, f32, f32, &'a dyn Fn(f64) -> f64);
@@ -227,7 +227,7 @@ mod tests {
                 let x = Rounding::Even.f32(low + (high - low) * i as f32 / 2000.0);
                 let (got, want) = (f64::from(value(function, x)), f(f64::from(x)));
                 let near = match function {
-                    // Measured near the seam: 0.04 and more (emulator §5).
+                    // Measured near the seam: 0.04 and more (numerics §5).
                     Function::Atan => 0.04,
                     Function::Exp => 0.008 * want,
                     _ => 0.004 * want.abs(),
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn ends_are_those_of_the_tables() {
         let infinity = f32::INFINITY;
-        // Emulator §5.
+        // Numerics §5.
         assert_eq!(value(Function::Log, 0.0), -45440.0);
         assert_eq!(value(Function::Exp, Rounding::Even.f32(11.094)), infinity);
         assert!(value(Function::Exp, half(0x498B)).is_finite());

@@ -4,7 +4,7 @@
 //! for each thing that engines do differently from IEEE arithmetic, or from each other.
 //! `Rules::default()` is the clean engine: fp16 between operations, wide exact sums, functions
 //! rounded once, to nearest even. [`Rules::published`] is the model that reproduces the published
-//! device outputs (emulator §3.1, §6.3, §11). A profile of a machine sets the switches one by one.
+//! device outputs (numerics §3.1, §6.3, §11). A profile of a machine sets the switches one by one.
 //!
 //! Invariants: an fp16 value travels as an `f32` that holds it exactly; every function that makes
 //! one rounds the exact value once, unless its rule is a chain of rounded steps, which its text
@@ -18,10 +18,10 @@
 //! ```
 //! use ferrane_arith::{Function, Rules};
 //! let rules = Rules::published();
-//! // tanh(0.1): the device's table, not the nearest fp16 value (emulator §6.3).
+//! // tanh(0.1): the device's table, not the nearest fp16 value (numerics §6.3).
 //! let x = rules.rounding.f32(0.1);
 //! assert_eq!(rules.function(Function::Tanh, x), Some(ferrane_arith::half(0x2e5d)));
-//! // 32752 passes the accumulator's port, 32768 does not (emulator §4).
+//! // 32752 passes the accumulator's port, 32768 does not (numerics §4).
 //! assert_eq!(rules.product(&[16376.0, 16376.0], &[1.0, 1.0], 0.0), 32752.0);
 //! assert_eq!(rules.product(&[16384.0, 16384.0], &[1.0, 1.0], 0.0), f32::INFINITY);
 //! ```

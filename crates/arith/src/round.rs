@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_tie_at_spacing_two() {
-        // Emulator §2: M1 gives 2048, M5 gives 2050.
+        // Numerics §2: M1 gives 2048, M5 gives 2050.
         assert_eq!((Rounding::Even.f32(2049.0), Rounding::Away.f32(2049.0)), (2048.0, 2050.0));
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{Function, Rounding};
 
-/// How the multiply-accumulate unit adds up products (emulator §3).
+/// How the multiply-accumulate unit adds up products (numerics §3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Accumulator {
     /// Products and sums exact.
@@ -15,7 +15,7 @@ pub enum Accumulator {
     Tiles,
 }
 
-/// What the multiply-accumulate unit does with subnormal operands (emulator §5).
+/// What the multiply-accumulate unit does with subnormal operands (numerics §5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Denormals {
     /// They are numbers like others: M5 (C189).
@@ -25,7 +25,7 @@ pub enum Denormals {
     Flush,
 }
 
-/// How a `reduce_sum` of its own adds up (emulator §2).
+/// How a `reduce_sum` of its own adds up (numerics §2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reduction {
     /// Exactly, rounded once: M1 (C062).
@@ -35,7 +35,7 @@ pub enum Reduction {
     Narrow,
 }
 
-/// Which table a `sigmoid` reads (emulator §6.2, §6.3).
+/// Which table a `sigmoid` reads (numerics §6.2, §6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SigmoidTable {
     /// 33 samples between -8 and 8 (C205).
@@ -45,7 +45,7 @@ pub enum SigmoidTable {
     HighPrecision,
 }
 
-/// What `round` does (emulator §5).
+/// What `round` does (numerics §5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RoundOp {
     /// To the nearest whole number, ties to even (C112).
@@ -60,29 +60,29 @@ pub enum RoundOp {
 /// is a clean engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// How results become fp16 values (emulator §2; C191 to C193, C198, C199).
+    /// How results become fp16 values (numerics §2; C191 to C193, C198, C199).
     pub rounding: Rounding,
-    /// How products are summed (emulator §3; C195, C196).
+    /// How products are summed (numerics §3; C195, C196).
     pub accumulator: Accumulator,
-    /// Fraction bits of the product grid, at most 16 (emulator §3.1). One published vector needs 14
+    /// Fraction bits of the product grid, at most 16 (numerics §3.1). One published vector needs 14
     /// in two of its layers (C197).
     pub grid_bits: u8,
-    /// On the grid, products below so many units vanish: somewhere between 1.02 and 1.55 (emulator
+    /// On the grid, products below so many units vanish: somewhere between 1.02 and 1.55 (numerics
     /// §3.1).
     pub grid_flush: f32,
     /// Sums of two or more products of this magnitude and above become infinite, interior sums too
-    /// (emulator §4; C183). `None`: 2¹⁶.
+    /// (numerics §4; C183). `None`: 2¹⁶.
     pub mac_ceiling: Option<f32>,
-    /// Subnormal operands of products (emulator §5; C188 to C190).
+    /// Subnormal operands of products (numerics §5; C188 to C190).
     pub mac_denormals: Denormals,
-    /// Sums that are no products (emulator §2; C061, C062).
+    /// Sums that are no products (numerics §2; C061, C062).
     pub reduce_sum: Reduction,
     /// A slice of the width axis that does not begin at 0 goes through 16-fold fixed point:
-    /// magnitudes above 4094 become infinite (emulator §4; C184, C185).
+    /// magnitudes above 4094 become infinite (numerics §4; C184, C185).
     pub slice_crop: bool,
-    /// The same happens to what is multiplied by int8 weights (emulator §4; C186).
+    /// The same happens to what is multiplied by int8 weights (numerics §4; C186).
     pub int8_crop: bool,
-    /// Functions come from 33-knot tables (emulator §6; C198); else they are exact and rounded
+    /// Functions come from 33-knot tables (numerics §6; C198); else they are exact and rounded
     /// once.
     pub tables: bool,
     /// The sigmoid's table (C205, C206).
@@ -98,9 +98,9 @@ pub struct Rules {
     /// product (int8 §2; C202).
     pub qdq_defect: bool,
     /// NaN becomes +∞ where it enters, and what has no value (∞-∞, 0·∞, the square root of a
-    /// negative number) is +0 (emulator §5; C187).
+    /// negative number) is +0 (numerics §5; C187).
     pub nan_to_inf: bool,
-    /// `attn_mask` of `scaled_dot_product_attention` has no effect (emulator §1; C074, C075).
+    /// `attn_mask` of `scaled_dot_product_attention` has no effect (numerics §1; C074, C075).
     pub attn_mask_ignored: bool,
 }
 
@@ -131,7 +131,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// The model that reproduces published device outputs bit for bit (emulator §3.1, §6.3, §11):
+    /// The model that reproduces published device outputs bit for bit (numerics §3.1, §6.3, §11):
     /// the product grid under a ceiling of 2¹⁵, tables, ties away from zero.
     pub fn published() -> Rules {
         Rules {
@@ -174,7 +174,7 @@ impl Rules {
         }
     }
 
-    /// a / b: a times the table's reciprocal of b where functions are tables (emulator §6.2,
+    /// a / b: a times the table's reciprocal of b where functions are tables (numerics §6.2,
     /// `binary/div`), else rounded once.
     pub fn divide(&self, a: f32, b: f32) -> f32 {
         match self.function(Function::Reciprocal, b) {

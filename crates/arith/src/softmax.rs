@@ -1,4 +1,4 @@
-//! Softmax as the engine composes it (emulator §6.2).
+//! Softmax as the engine composes it (numerics §6.2).
 
 use crate::Rules;
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn rows_as_published() {
-        // Emulator §5.
+        // Numerics §5.
         let device = Rules::published();
         let mut row = [1000.0, 1.0, 2.0, 3.0];
         device.softmax(&mut row);

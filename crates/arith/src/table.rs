@@ -1,11 +1,11 @@
 //! The 33-knot tables of the activation unit, and how one is read.
 //!
-//! Source: 36 H13 payloads of published compiler output, decoded (emulator §6.1, §6.2). A table is
+//! Source: 36 H13 payloads of published compiler output, decoded (numerics §6.1, §6.2). A table is
 //! 43 halfwords: the ends of its domain and the values there, 33 knots, a line to the left of the
 //! knots and one to the right, the step between knots, and a mode. Rows below follow that layout:
 //! ends, knots, lines and step and mode.
 //!
-//! The one rule of evaluation (emulator §6.3): with t the position inside of a segment, y = r(K +
+//! The one rule of evaluation (numerics §6.3): with t the position inside of a segment, y = r(K +
 //! r(ΔK·t)), where r rounds to fp16.
 
 use crate::{Rounding, half};
@@ -135,7 +135,7 @@ impl PiecewiseTable {
     }
 }
 
-/// Every table, in the order of emulator §6.2.
+/// Every table, in the order of numerics §6.2.
 pub static ALL: [&PiecewiseTable; 18] = [
     &SIGMOID,
     &SIGMOID_ODD,
@@ -202,7 +202,7 @@ pub static TANH: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// GELU: knots fitted to the function, from -4 to 4, ¼ apart (emulator §6.4).
+/// GELU: knots fitted to the function, from -4 to 4, ¼ apart (numerics §6.4).
 pub static GELU: PiecewiseTable = PiecewiseTable {
     name: "gelu",
     #[rustfmt::skip]
@@ -217,7 +217,7 @@ pub static GELU: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// SELU: knots from -8 to 0, ¼ apart (emulator §6.4).
+/// SELU: knots from -8 to 0, ¼ apart (numerics §6.4).
 pub static SELU: PiecewiseTable = PiecewiseTable {
     name: "selu",
     #[rustfmt::skip]
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn errors_are_those_that_were_decoded() {
-        // Emulator §6.1: in exact arithmetic tanh 0.0014, the high-precision sigmoid 0.0007, and
+        // Numerics §6.1: in exact arithmetic tanh 0.0014, the high-precision sigmoid 0.0007, and
         // rounding adds its step.
         let worst = |table: &PiecewiseTable, f: &dyn Fn(f64) -> f64| {
             (0..=4000)

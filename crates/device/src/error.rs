@@ -160,7 +160,7 @@ impl Error {
 
     /// Adds the words that the engine has for this failure, by the id of their row in the
     /// [`catalog`]; kind and message stay. For what is refused before the engine sees it, so that
-    /// it reads as the engine's refusal does (emulator §1). Rows of the compiler without a domain
+    /// it reads as the engine's refusal does (numerics §1). Rows of the compiler without a domain
     /// of their own come with `ANECCompile() FAILED`, so they get its domain and code
     /// (apple-runtime §4).
     #[must_use]

@@ -184,7 +184,7 @@ pub(crate) fn checked(function: &Function, weights: &Weights) -> Result<()> {
     }
 }
 
-/// The error with the words that the engine's compiler has for its kind (emulator §1, apple-runtime
+/// The error with the words that the engine's compiler has for its kind (numerics §1, apple-runtime
 /// §4).
 fn refused(error: Error) -> Error {
     match error.kind() {

@@ -25,7 +25,7 @@
 //! interpreted op by op with the same functions and the same numbers. [`support`] says which op is
 //! executed how; what is not executed is refused at compile, by name and with the reason.
 //!
-//! Weights are snapshotted at compile; input surfaces are read at every evaluation (emulator §1). A
+//! Weights are snapshotted at compile; input surfaces are read at every evaluation (numerics §1). A
 //! state is a port of its own: a plan reads and writes its surface in place, so a failed evaluation
 //! may leave it changed; interpreted functions write states only when they succeed.
 //!

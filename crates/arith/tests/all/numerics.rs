@@ -68,7 +68,7 @@ fn tables_are_the_decoded_ones() {
     suite.finish();
 }
 
-/// M1 as the specifications have it (emulator §2 to §5).
+/// M1 as the specifications have it (numerics §2 to §5).
 fn m1() -> Rules {
     Rules {
         rounding: Rounding::Even,
@@ -180,7 +180,7 @@ fn special_values_are_the_published_ones() {
         }
         let want: Vec<f32> = match output {
             // Of an exact sum of subnormals; the grid model of the same chips does not hold them
-            // (emulator §3.1, open).
+            // (numerics §3.1, open).
             "preserved" => {
                 rules.accumulator = Accumulator::Wide;
                 vec![half(14)]
@@ -202,10 +202,10 @@ fn special_values_are_the_published_ones() {
         let same = got.len() == want.len() && got.iter().zip(&want).all(|(a, b)| a.to_bits() == b.to_bits());
         match (op, chip) {
             ("gelu" | "silu", "M1") if !same => {
-                suite.skip(&id, "the guide's own decode of a table whose knots it does not publish (emulator §6.2)");
+                suite.skip(&id, "the guide's own decode of a table whose knots it does not publish (numerics §6.2)");
             }
             ("softplus", _) if !same && inputs == ["11"] => {
-                suite.skip(&id, "the quoted onset, ln 65504 = 11.09, is not reached (emulator §5)");
+                suite.skip(&id, "the quoted onset, ln 65504 = 11.09, is not reached (numerics §5)");
             }
             _ => suite.case(&id, if same { Ok(()) } else { Err(format!("{got:?}, not {want:?}")) }),
         }

@@ -6,7 +6,7 @@ use super::compare::HALF_MAX;
 use super::{Audit, AuditRow, Cause, Deviation, Note};
 use crate::Numerics;
 
-/// What a crop of the width axis passes (emulator §4).
+/// What a crop of the width axis passes (numerics §4).
 const CROP_END: f64 = 4094.0;
 
 /// Beside this factor nothing is gained by more: products near 1 are far from both ends.

@@ -17,11 +17,11 @@
 //! look at.
 //!
 //! The words: an *ulp* is the distance of fp16 values at the exact value, 2⁻²⁴ below 2⁻¹⁴, also for
-//! values declared otherwise: the engine stores nothing finer (emulator §2), and errors along a
+//! values declared otherwise: the engine stores nothing finer (numerics §2), and errors along a
 //! program become comparable. A correctly rounded result errs by at most ½. Beyond 65504 ulps go on
 //! growing with the exponent. For integers and bools it is 1. *Overflow*: finite in exact, here
 //! infinite or held at the largest value. *Saturation*: an overflow although fp16 could hold the
-//! exact value; sums of products end at 2¹⁵, crops at 4094 (emulator §4). *Underflow*: not zero in
+//! exact value; sums of products end at 2¹⁵, crops at 4094 (numerics §4). *Underflow*: not zero in
 //! exact, zero here. *Subnormal*: not zero and below 2⁻¹⁴.
 //!
 //! Invariants: every tensor that a live op of the body makes has a row, in program order; constants

@@ -27,7 +27,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// A slice is a view, unless the machine sends it through its crop (emulator §4).
+    /// A slice is a view, unless the machine sends it through its crop (numerics §4).
     pub(super) fn slice(&mut self, op: &'a Op, y: ValueId, view: View) -> Result<()> {
         let crops = self.rule(|rules| rules.slice_crop) && self.dtype(y)? == DataType::Fp16;
         if crops && Unit::of(self.function, op) == Unit::Crop {

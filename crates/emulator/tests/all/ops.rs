@@ -176,7 +176,7 @@ fn softmax_on_any_axis() {
             .collect();
         check("softmax", &[("x", x.clone())], &[("axis", Constant::int32(real))], &wanted, 1e-7, grid);
     }
-    // The maximum is subtracted (emulator §5).
+    // The maximum is subtracted (numerics §5).
     let hot = Tensor::new(Fp16, &[4], vec![1000.0, 1.0, 2.0, 3.0]);
     check("softmax", &[("x", hot)], &[("axis", Constant::int32(0))], &[1.0, 0.0, 0.0, 0.0], 0.0, |_| 0.0);
 }

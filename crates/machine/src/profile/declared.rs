@@ -193,7 +193,7 @@ values! {
     runtime_conv_weight_ignored: bool,
     /// On-chip working set of one op; bytes (benchmarks §15).
     working_set: usize,
-    /// Weights of a program that stay on the chip between evaluations; bytes (emulator §10).
+    /// Weights of a program that stay on the chip between evaluations; bytes (numerics §10).
     resident_weights: usize,
     /// Dense weights of a convolution beyond which it runs as several; bytes (mil-text §8).
     kernel_dense: usize,
@@ -257,32 +257,32 @@ values! {
     /// True where a real-time task can be begun (apple-runtime §5).
     real_time_task: bool,
     /// True where the same request gives the same bits, over runs, compiles and places in a batch
-    /// (emulator §9).
+    /// (numerics §9).
     deterministic: bool,
-    /// Rounding of results to fp16 (emulator §2).
+    /// Rounding of results to fp16 (numerics §2).
     rounding: Rounding,
-    /// How products are summed (emulator §3).
+    /// How products are summed (numerics §3).
     accumulator: Accumulator,
-    /// Magnitude from which a sum of products is infinite (emulator §4).
+    /// Magnitude from which a sum of products is infinite (numerics §4).
     mac_ceiling: usize,
-    /// Subnormal operands of products (emulator §5).
+    /// Subnormal operands of products (numerics §5).
     mac_subnormals: Subnormals,
-    /// Width of a stand-alone `reduce_sum` (emulator §2).
+    /// Width of a stand-alone `reduce_sum` (numerics §2).
     reduce_sum: SumWidth,
-    /// Route of a width slice that does not begin at 0 (emulator §4).
+    /// Route of a width slice that does not begin at 0 (numerics §4).
     slice_crop: SliceCrop,
-    /// Table of a user's `sigmoid` (emulator §6.2).
+    /// Table of a user's `sigmoid` (numerics §6.2).
     sigmoid_table: SigmoidTable,
-    /// Table of `gelu` (emulator §6.2).
+    /// Table of `gelu` (numerics §6.2).
     gelu_table: GeluTable,
     /// True where functions are piecewise linear tables and NaN, infinity and zero have the
-    /// engine's own results (emulator §5, §6).
+    /// engine's own results (numerics §5, §6).
     tables: bool,
-    /// What `round` does (emulator §5).
+    /// What `round` does (numerics §5).
     round_op: RoundOp,
     /// True where a multiplication by a scalar after `floor`, `ceil` or `round` is lost.
     round_scale_lost: bool,
-    /// True where `softplus` is 0 from ln 65504 on (emulator §5).
+    /// True where `softplus` is 0 from ln 65504 on (numerics §5).
     softplus_zero: bool,
     /// Ties of `quantize` (int8 §2).
     quantize_rounding: Rounding,

@@ -92,13 +92,13 @@ words! {
         /// Away from zero.
         Away = "away",
     }
-    /// How the multiply-accumulate unit adds (emulator §3).
+    /// How the multiply-accumulate unit adds (numerics §3).
     Accumulator {
         /// fp32 sums of exact products.
         Fp32 = "fp32",
-        /// Products rounded to multiples of 2⁻¹⁶, exact sums (emulator §3.1).
+        /// Products rounded to multiples of 2⁻¹⁶, exact sums (numerics §3.1).
         Grid16 = "grid16",
-        /// Tiles of four lanes that lose low bits, exact sums of tiles (emulator §3.2).
+        /// Tiles of four lanes that lose low bits, exact sums of tiles (numerics §3.2).
         Tile4 = "tile4",
     }
     /// What happens to subnormal fp16 values.
@@ -108,35 +108,35 @@ words! {
         /// They are kept.
         Kept = "kept",
     }
-    /// Width of the sum of a stand-alone `reduce_sum` (emulator §2).
+    /// Width of the sum of a stand-alone `reduce_sum` (numerics §2).
     SumWidth {
         /// fp16 at every addition: integers exact to 2048.
         Narrow = "narrow",
         /// As in a product against ones.
         Wide = "wide",
     }
-    /// The route of a width slice that does not begin at 0 (emulator §4).
+    /// The route of a width slice that does not begin at 0 (numerics §4).
     SliceCrop {
         /// Plain fp16.
         Plain = "plain",
         /// Times 16 in fixed point: beyond 4094 infinite.
         Times16 = "times16",
     }
-    /// The table behind a user's `sigmoid` (emulator §6.2).
+    /// The table behind a user's `sigmoid` (numerics §6.2).
     SigmoidTable {
         /// Step ½ over −8…8.
         Plain = "plain",
         /// Half and an odd part with step ¼.
         HighPrecision = "high-precision",
     }
-    /// The table behind `gelu` (emulator §6.2).
+    /// The table behind `gelu` (numerics §6.2).
     GeluTable {
         /// As decoded from H13 payloads and seen on M5: gelu(0) = −0.00075388.
         Decoded = "decoded",
         /// As ane-guide states for M1: gelu(0) = −0.000543. Its knots are not published.
         Guide = "guide",
     }
-    /// What `round` does (emulator §5).
+    /// What `round` does (numerics §5).
     RoundOp {
         /// To nearest, ties to even, as MIL says.
         NearestEven = "nearest-even",

@@ -215,7 +215,7 @@ pub(super) const VANISH: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::SilentlyWrong,
     claims: &["C190", "C195", "C196", "C203"],
-    explanation: "Products in matmul and convolution are rounded to multiples of 2^-16, and those of about one unit vanish (emulator §3.1). Probabilities of long keys times small values, and gradients without loss scaling, are the victims.",
+    explanation: "Products in matmul and convolution are rounded to multiples of 2^-16, and those of about one unit vanish (numerics §3.1). Probabilities of long keys times small values, and gradients without loss scaling, are the victims.",
     rewrite: "one operand scaled up by a power of two, and the result scaled down behind the product: both are exact",
     run: |cx, out| {
         // Products of 1.02 units vanish, those of 1.55 do not.

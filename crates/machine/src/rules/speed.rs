@@ -44,7 +44,7 @@ pub(super) const RESIDENT: Rule = Rule {
     severity: Severity::Note,
     effect: Effect::Slow,
     claims: &["C034"],
-    explanation: "Weights of a program stay on the chip between evaluations up to about 24 to 32 MB; beyond that they are read anew every time, at 35 to 95 GB/s (emulator §10).",
+    explanation: "Weights of a program stay on the chip between evaluations up to about 24 to 32 MB; beyond that they are read anew every time, at 35 to 95 GB/s (numerics §10).",
     rewrite: "compressed weights where they stream, or several programs on several evaluations",
     run: |cx, out| {
         let most = &cx.profile.resident_weights;

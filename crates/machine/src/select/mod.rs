@@ -3,7 +3,7 @@
 //! Checker, cost model and hardware numerics read a [`Selection`]; none guesses the compiler anew.
 //! It says which unit of the engine runs an op, what the profile knows against it, and how much
 //! arithmetic and traffic the op is when it runs by itself. A selection is a reading of what is
-//! published (mil-text §8, emulator §2, §6, benchmarks §15), not the compiler itself.
+//! published (mil-text §8, numerics §2, §6, benchmarks §15), not the compiler itself.
 
 mod unit;
 mod work;

@@ -42,7 +42,7 @@ impl Hardware {
                     }
                 });
             }
-            // Scale and shift are fp16, and each step rounds (emulator §2).
+            // Scale and shift are fp16, and each step rounds (numerics §2).
             Elementwise::MulAdd => vectorize!({
                 for (((t, &a), &b), &c) in to.iter_mut().zip(a).zip(b).zip(c) {
                     *t = rules.result(rules.result(a * rules.rounding.f32(b)) + rules.rounding.f32(c));
@@ -104,7 +104,7 @@ fn known(rules: &Rules, f: Unary, x: f32) -> Option<f32> {
         Unary::Atan => rules.function(Known::Atan, x)?,
         Unary::Softplus => rules.function(Known::Softplus, x)?,
         Unary::Softsign => rules.function(Known::Softsign, x)?,
-        // The table is fitted to the exact form; no other is published (emulator §6.4).
+        // The table is fitted to the exact form; no other is published (numerics §6.4).
         Unary::GeluExact | Unary::GeluTanh => rules.function(Known::Gelu, x)?,
         Unary::GeluSigmoid => rules.result(x * rules.function(Known::Sigmoid, scaled(x, 1.702))?),
         Unary::Log(epsilon) => rules.function(Known::Log, sum(x, epsilon))?,

@@ -1,4 +1,4 @@
-//! Outputs of a real engine: the static kernels of emulator §11.
+//! Outputs of a real engine: the static kernels of numerics §11.
 //!
 //! The chip is not recorded; their repository's reference machine is an M3 Max under macOS 15.
 
@@ -98,7 +98,7 @@ fn static_kernels_give_the_bits_of_the_device() {
     suite.case("ffnBwd", agree(&found, &backward));
 
     // The forward pass is a constant that one grid does not explain: with 2⁻¹⁶ throughout it is
-    // 0.0625; the device's 0.09375 needs 2⁻¹⁴ in the two convolutions that make h1 and h3 (emulator
+    // 0.0625; the device's 0.09375 needs 2⁻¹⁴ in the two convolutions that make h1 and h3 (numerics
     // §3.1, open). Both are held here.
     let forward = recorded(&outputs.join("fwd_ffn_y_seq256_f32le.bin"));
     let fwd = program(&folder.join("ffn_fwd_taps.mil"));

@@ -92,7 +92,7 @@ fn dots(profile: &str, values: &[f64]) -> Vec<f64> {
 
 #[test]
 fn sums_on_an_m1_lose_what_its_tiles_lose() {
-    // Emulator §3.2.
+    // Numerics §3.2.
     let mut long = vec![1.0; 1025];
     long[0] = 4096.0;
     assert_eq!(dots(M1, &long), [5116.0; 3]);
@@ -110,7 +110,7 @@ fn sums_on_an_m1_lose_what_its_tiles_lose() {
 
 #[test]
 fn the_port_ends_below_two_to_the_fifteen() {
-    // Emulator §4: independent of the number of terms, and an interior partial is lost even if
+    // Numerics §4: independent of the number of terms, and an interior partial is lost even if
     // canceled later.
     for profile in [M1, "m2-pro-macos15-e5rt", "m5-pro-macos27-coreml"] {
         for k in [2, 3, 64, 1000] {
@@ -185,7 +185,7 @@ fn special_values_are_the_published_ones() {
         let same = found.iter().zip(&wanted).all(|(f, w)| f.to_bits() == w.to_bits()) && found.len() == wanted.len();
         match (name, chip) {
             ("gelu" | "silu", "M1") if !same => {
-                suite.skip(&id, "knots of another table, not published (emulator §6.2)")
+                suite.skip(&id, "knots of another table, not published (numerics §6.2)")
             }
             ("softplus", _) if !same && texts == ["11"] => suite.skip(&id, "the quoted onset 11.09 is not reached"),
             _ => suite.case(&id, if same { Ok(()) } else { Err(format!("{found:?}, not {wanted:?}")) }),
@@ -196,7 +196,7 @@ fn special_values_are_the_published_ones() {
 
 #[test]
 fn ties_go_as_the_chip_takes_them() {
-    // Emulator §2: 2049 lies between 2048 and 2050.
+    // Numerics §2: 2049 lies between 2048 and 2050.
     let m5 = "m5-macos26-e5rt";
     assert_eq!((dots(M1, &[2048.0, 1.0]), dots(m5, &[2048.0, 1.0])), (vec![2048.0; 3], vec![2050.0; 3]));
     let add = |profile| one(profile, "add", &[("x", row(&[2048.0])), ("y", row(&[1.0]))], &[]);
@@ -222,7 +222,7 @@ fn codes_of_an_eighth_go_half_away() {
 
 #[test]
 fn what_only_passes_through_is_no_nan_either() {
-    // Emulator §5: NaN becomes infinity at the boundary, also where a program only moves it.
+    // Numerics §5: NaN becomes infinity at the boundary, also where a program only moves it.
     let x = row(&[f64::NAN, -1.0, f64::NAN, 2.0]);
     let found = one(M1, "transpose", &[("x", x)], &[("perm", Constant::int32s(&[3, 2, 1, 0]))]);
     assert_eq!(found, [f64::INFINITY, -1.0, f64::INFINITY, 2.0]);

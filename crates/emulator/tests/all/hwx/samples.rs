@@ -165,7 +165,7 @@ fn samples_agree_with_their_programs_or_say_what_is_not_known() {
             for (numerics, steps) in [
                 (Numerics::Hardware, steps),
                 // Sums of fp32 associate by how a plan lays operands out: at most the last place
-                // between tasks. A table is up to 0.0034 away from its function (emulator §6.1),
+                // between tasks. A table is up to 0.0034 away from its function (numerics §6.1),
                 // seven steps of what is below 1.
                 (Numerics::Fast, steps + if has_table { 8.0 } else { 1.0 }),
             ] {
