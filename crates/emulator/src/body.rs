@@ -7,10 +7,10 @@ use ferrane_device::backend::Accesses;
 use ferrane_device::{Error, ErrorKind, Layout, Port, Procedure, Result};
 use ferrane_mil::{DataType, Function, Weights};
 
-use crate::host::{Tensor, decode};
 use crate::interpret::{self, Bounds, Interpreted};
 use crate::plan::{Plan, Ports};
 use crate::tables::Table;
+use crate::tensor_ops::{Tensor, decode};
 
 /// A function ready to run over surfaces.
 pub(crate) enum Body {

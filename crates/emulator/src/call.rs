@@ -11,10 +11,10 @@ use ferrane_mil::{Constant, Dim, Evaluate, Function, Op, Opset, Program, Type, V
 use crate::Emulator;
 use crate::body::Body;
 use crate::device::checked;
-use crate::host::Tensor;
 use crate::interpret::{self, Interpreted};
 use crate::plan::{Plan, Ports};
 use crate::tables::EXACT;
+use crate::tensor_ops::Tensor;
 
 impl Emulator {
     /// Runs a function on constants: any function, also one whose ports no surface can be made for
@@ -102,7 +102,7 @@ pub(crate) fn evaluate_plan(
     };
     let read = |port: &Port, bytes: &[u8]| {
         let (dtype, shape) = (port.layout.dtype, port.layout.shape.clone());
-        let data = crate::host::decode(dtype, port.layout.elements(), bytes).ok_or_else(busy)?;
+        let data = crate::tensor_ops::decode(dtype, port.layout.elements(), bytes).ok_or_else(busy)?;
         Ok(Arc::new(Tensor { dtype, shape, data }))
     };
     let procedure = &plan.procedure;

@@ -12,15 +12,15 @@
 //!
 //! Under `hardware` the rules hold for fp16 values. What a program types fp32 is computed as `fast`
 //! does: the engine has no such type. Results of ops without published rules (sin, pow, layer_norm,
-//! kernels) are those of `fast` or `exact`, rounded as the machine rounds. Products pass the
+//! tensor ops) are those of `fast` or `exact`, rounded as the machine rounds. Products pass the
 //! machine's accumulator: exact sums of whole numbers, in vector code where no partial sum can
 //! overflow (`ferrane_host::grid`), element by element where one might.
 //!
 //! An evaluation of a plan's own steps reuses its memory: the arena, and the scratch of each
-//! thread; it takes nothing from the heap. Kernels and interpreted functions (below) allocate their
+//! thread; it takes nothing from the heap. Tensor ops and interpreted functions (below) allocate their
 //! values.
 //!
-//! An op that a plan has no steps for is a *kernel*: one function over whole tensors. Functions
+//! An op that a plan has no steps for is a *tensor op*: one routine over whole tensors. Functions
 //! that no plan can express (unknown extents, computed shapes, lists, `cond`, `while_loop`) are
 //! interpreted op by op with the same functions and the same numbers. [`support`] says which op is
 //! executed how; what is not executed is refused at compile, by name and with the reason.
@@ -70,7 +70,6 @@ mod call;
 mod device;
 mod events;
 pub mod faults;
-mod host;
 pub mod hwx;
 mod interpret;
 mod life;
@@ -78,6 +77,7 @@ mod pace;
 mod plan;
 mod support;
 mod tables;
+mod tensor_ops;
 mod timing;
 
 pub use device::{Emulator, EmulatorOptions, Numerics};

@@ -4,7 +4,7 @@
 use ferrane_device::Error;
 use ferrane_mil::{Opset, ops};
 
-use crate::{host, interpret, plan};
+use crate::{interpret, plan, tensor_ops};
 
 /// How the emulator executes an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub fn support(op: &str, opset: Opset) -> Support {
     }
     if op == "const" || plan::has_steps(op) {
         Support::Plan
-    } else if host::kernel(op).is_some() {
+    } else if tensor_ops::tensor_op(op).is_some() {
         Support::TensorOp
     } else if interpret::has_own(op) {
         Support::Interpreter

@@ -1,6 +1,6 @@
 //! Two tensors against each other, summarized. The words are those of the module above.
 
-use crate::host::{Data, Tensor};
+use crate::tensor_ops::{Data, Tensor};
 
 /// Upper ends of the histogram's bins, in ulps: 0 holds exact results, the next correctly rounded
 /// ones. Behind them come a bin for more, and one for what is NaN or infinite on one side only.

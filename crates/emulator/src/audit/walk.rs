@@ -10,8 +10,8 @@ use ferrane_mil::{Constant, DataType, Function, OpId, Program, ValueDef, ValueId
 use super::compare::{Deviation, HALF_MAX, ValueStats};
 use super::{Audit, AuditOptions, AuditRow, Cause, Note, Reading};
 use crate::call::{Bound, found};
-use crate::host::{Data, Tensor};
 use crate::interpret::{Analysis, Cache, Observed};
+use crate::tensor_ops::{Data, Tensor};
 use crate::{Emulator, EmulatorOptions, Numerics};
 
 /// One arithmetic: its emulator, and what its two readings keep.

@@ -36,8 +36,8 @@ use ferrane_mil::{Constant, DataType, Type, Weights};
 
 use crate::Emulator;
 use crate::call::evaluate_plan;
-use crate::host::{Data, Tensor};
 use crate::plan::Plan;
+use crate::tensor_ops::{Data, Tensor};
 use decode::{Op, Step, Task};
 use memory::Buffers;
 

@@ -6,9 +6,9 @@ use ferrane_device::Result;
 use ferrane_mil::{BlockId, Function, Op, OpId, ValueId};
 
 use super::machine::has_own;
-use crate::host::kernel;
 use crate::plan::{changes_state, has_steps};
 use crate::support::refusal;
+use crate::tensor_ops::tensor_op;
 
 /// Liveness of the active body and the blocks in it.
 pub(crate) struct Analysis {
@@ -42,7 +42,7 @@ impl Analysis {
     pub(crate) fn refuse(&self, function: &Function) -> Result<()> {
         for (op, _) in function.ops.iter().zip(&self.live).filter(|(_, live)| **live) {
             let name = &op.name;
-            if name != "const" && !has_steps(name) && kernel(name).is_none() && !has_own(name) {
+            if name != "const" && !has_steps(name) && tensor_op(name).is_none() && !has_own(name) {
                 return Err(refusal(name));
             }
         }

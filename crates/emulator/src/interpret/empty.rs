@@ -5,7 +5,7 @@ use ferrane_mil::{DataType, Op, Type};
 
 use super::machine::failed;
 use super::single::Single;
-use crate::host::{Data, Tensor};
+use crate::tensor_ops::{Data, Tensor};
 
 /// The results of an op with an operand or a result that has no elements. `None` if there is none
 /// such, or if the op can do without the empty operands.

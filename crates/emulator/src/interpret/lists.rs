@@ -8,7 +8,7 @@ use ferrane_mil::{DataType, Op, Type};
 
 use super::broken;
 use super::machine::{List, Machine, Value, failed};
-use crate::host::{Data, Tensor};
+use crate::tensor_ops::{Data, Tensor};
 
 /// Bytes of an element's place.
 const PLACE: usize = size_of::<Option<Arc<Tensor>>>();

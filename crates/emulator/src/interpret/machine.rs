@@ -9,9 +9,9 @@ use ferrane_mil::{Arg, BlockId, DataType, Function, Op, OpId, Opset, Type, Value
 use super::analysis::Analysis;
 use super::single::Single;
 use super::{Bounds, Cache, broken, empty, lock};
-use crate::host::{Call, Tensor, kernel};
 use crate::plan::unsupported;
 use crate::tables::Table;
+use crate::tensor_ops::{Call, Tensor, tensor_op};
 
 /// A value while a function runs.
 #[derive(Clone, Debug)]
@@ -330,14 +330,14 @@ impl<'a> Machine<'a> {
         Ok(vec![Value::Tensor(new)])
     }
 
-    /// The results of an op on tensors: by its kernel, or by a plan of its own. Plans are kept if
+    /// The results of an op on tensors: by its routine, or by a plan of its own. Plans are kept if
     /// the op has an id.
     pub(super) fn compute(&mut self, id: Option<OpId>, op: &Op) -> Result<Vec<Arc<Tensor>>> {
         let single = Single::new(self, op)?;
         let bytes = single.results.iter().map(size).try_fold(0usize, |sum, b| sum.checked_add(b?));
         self.room(op, bytes)?;
-        let mut results = match kernel(&op.name).filter(|_| !single.is_planned) {
-            Some(kernel) => {
+        let mut results = match tensor_op(&op.name).filter(|_| !single.is_planned) {
+            Some(routine) => {
                 let mut operands = Vec::with_capacity(op.args.len());
                 for (name, _) in &op.args {
                     operands.push((name.as_str(), self.arguments(op, name)?));
@@ -348,7 +348,7 @@ impl<'a> Machine<'a> {
                     }
                 }
                 let (results, wide) = (&single.results[..], self.table.wide_sums);
-                kernel(&Call { def: single.def, opset: self.opset, operands, results, wide })?
+                routine(&Call { def: single.def, opset: self.opset, operands, results, wide })?
             }
             None => match empty::results(op, &single)? {
                 Some(results) => results,

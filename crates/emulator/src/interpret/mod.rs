@@ -2,7 +2,7 @@
 //!
 //! A plan wants every extent before it runs. A function with unknown extents, with shapes or slice
 //! bounds that are computed, with lists, `cond` or `while_loop` is run here, op by op, on tensors
-//! of the heap. No op is implemented twice: an op with a kernel calls it, and any other op is
+//! of the heap. No op is implemented twice: a tensor op is called, and any other op is
 //! lowered to a plan of its own as soon as its operands' extents are known (`single`); such plans
 //! are kept for the next time. So the numbers are those of a plan under the same table.
 //!
@@ -27,10 +27,10 @@ use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::sync::lock;
 use ferrane_mil::{Dim, Function, Opset, Type, ValueId, Weights};
 
-use crate::host::Tensor;
 use crate::plan::Plan;
 use crate::plan::view::Storage;
 use crate::tables::Table;
+use crate::tensor_ops::Tensor;
 use machine::{Machine, Value};
 
 pub(crate) use analysis::Analysis;

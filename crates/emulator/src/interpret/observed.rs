@@ -13,8 +13,8 @@ use ferrane_mil::{Function, OpId, ValueDef, ValueId, Weights};
 
 use super::machine::{Machine, Value};
 use super::{Analysis, Bounds, Cache, broken, known_opset, lock};
-use crate::host::Tensor;
 use crate::tables::Table;
+use crate::tensor_ops::Tensor;
 
 /// One arithmetic on its way through a function.
 pub(crate) struct Observed<'a> {

@@ -14,10 +14,10 @@ use ferrane_mil::{Arg, Block, BlockId, DataType, Function, Op, OpId, Opset, Type
 
 use super::machine::{Machine, failed};
 use super::{Key, MAX_PLANS, lock};
-use crate::host::{Tensor, decode, kernel};
 use crate::plan::{Plan, has_steps};
+use crate::tensor_ops::{Tensor, decode, tensor_op};
 
-/// Integers and strings up to so many elements are known to the rule of an op with a kernel.
+/// Integers and strings up to so many elements are known to the rule of an tensor op.
 const MAX_KNOWN: usize = 64;
 
 /// An op with its operands as they are now.
@@ -61,7 +61,7 @@ impl Single {
         let invalid = |e: ferrane_mil::MilError| Error::new(ErrorKind::Evaluate, e.to_string());
         let def = ops::lookup(&op.name, machine.opset).map_err(invalid)?;
         let is_planned = has_steps(&op.name);
-        if !is_planned && kernel(&op.name).is_none() {
+        if !is_planned && tensor_op(&op.name).is_none() {
             return Err(crate::support::refusal(&op.name));
         }
         let mut single = Single {

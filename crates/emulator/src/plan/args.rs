@@ -4,7 +4,7 @@ use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::ops::{self, InferContext, Presence};
 use ferrane_mil::{Arg, Constant, DataType, Function, MilError, Op, Opset, ValueId, Weights};
 
-use crate::host::{Data, Tensor};
+use crate::tensor_ops::{Data, Tensor};
 
 /// The arguments of one op.
 pub(super) struct Args<'a> {

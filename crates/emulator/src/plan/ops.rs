@@ -8,8 +8,8 @@ use super::build::Lowering;
 use super::elementwise::is_elementwise;
 use super::step::{Kind, Nest, Reduce, Reduction};
 use super::view::View;
-use crate::host::kernel;
 use crate::support::refusal;
+use crate::tensor_ops::tensor_op;
 
 /// Most positions along an axis of a pad that mirrors or repeats: the plan lists where each comes
 /// from.
@@ -112,12 +112,12 @@ pub(crate) fn has_steps(name: &str) -> bool {
 }
 
 impl<'a> Lowering<'a> {
-    /// Lowers one op: by steps of the plan, else by its kernel.
+    /// Lowers one op: by steps of the plan, else as a tensor op.
     pub(super) fn lower(&mut self, op: &'a Op) -> Result<()> {
         let args = self.args(op)?;
-        match (lowering(&op.name), kernel(&op.name)) {
+        match (lowering(&op.name), tensor_op(&op.name)) {
             (Some(lower), _) => lower(self, op, &args),
-            (None, Some(kernel)) => self.host(op, &args, kernel),
+            (None, Some(routine)) => self.tensor_op(op, &args, routine),
             (None, None) => Err(refusal(&op.name)),
         }
     }

@@ -9,7 +9,7 @@ use ferrane_host::gemm::BatchOffsets;
 use ferrane_host::{fused, rounded};
 
 use super::chain::Chain;
-use super::host::Host;
+use super::tensor_op::TensorOpStep;
 use super::view::View;
 
 /// Most views a step may read.
@@ -61,8 +61,8 @@ pub(crate) enum Kind {
     GatherAlong { axis: usize },
     /// Several of these over the same rows.
     Chain(Box<Chain>),
-    /// A kernel over whole tensors.
-    Host(Box<Host>),
+    /// A routine over whole tensors.
+    TensorOp(Box<TensorOpStep>),
 }
 
 /// Loops over the places of a result: extents, and strides for each operand (writes first, then

@@ -10,13 +10,13 @@ mod elementwise;
 mod forms;
 mod group;
 pub(crate) mod hardware;
-mod host;
 pub(crate) mod memory;
 mod moves;
 mod nest;
 mod products;
 mod rows;
 mod scratch;
+mod tensor_op;
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use ferrane_device::Result;
 use ferrane_host::{convert, f16, vectorize};
 use ferrane_mil::DataType;
 
-use crate::host::{Data, Tensor};
+use crate::tensor_ops::{Data, Tensor};
 
 use crate::plan::step::{Kind, Step, Unary};
 use crate::plan::view::Storage;
@@ -101,7 +101,7 @@ impl Table {
         }
     }
 
-    /// A kernel's result with the values that its type has.
+    /// A tensor op's result with the values that its type has.
     pub(crate) fn settle(&self, tensor: &mut Tensor, round: bool) {
         if let (true, Some(hardware), DataType::Fp16, Data::Floats(values)) =
             (round, &self.hardware, tensor.dtype, &mut tensor.data)
@@ -156,7 +156,7 @@ impl Table {
                 Kind::Gather { axis, batch_dims } => moves::gather(step, *axis, *batch_dims, &r, bases, w)?,
                 Kind::GatherAlong { axis } => moves::gather_along(step, *axis, &r, bases, w)?,
                 Kind::Chain(chain) => chain::run(self, step, chain, &r, w)?,
-                Kind::Host(call) => host::run(self, step, call, &r, bases, w)?,
+                Kind::TensorOp(call) => tensor_op::run(self, step, call, &r, bases, w)?,
             }
             Ok(())
         })

@@ -4,9 +4,9 @@ use ferrane_device::Result;
 
 use super::super::index::{Walk, strides};
 use super::super::product::Matrix;
-use super::super::{Call, Kernel, Tensor};
+use super::super::{Call, Tensor, TensorOp};
 
-pub(super) const FAMILY: &[(&str, Kernel)] = &[("einsum", einsum)];
+pub(super) const FAMILY: &[(&str, TensorOp)] = &[("einsum", einsum)];
 
 /// An axis by its letter, and its extent.
 type Axis = (char, usize);

@@ -3,9 +3,9 @@
 use ferrane_device::Result;
 
 use super::super::product::Matrix;
-use super::super::{Call, Kernel, Tensor};
+use super::super::{Call, Tensor, TensorOp};
 
-pub(super) const FAMILY: &[(&str, Kernel)] = &[("conv_transpose", conv_transpose)];
+pub(super) const FAMILY: &[(&str, TensorOp)] = &[("conv_transpose", conv_transpose)];
 
 /// One spatial axis.
 #[derive(Clone, Copy)]

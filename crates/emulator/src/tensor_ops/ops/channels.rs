@@ -3,9 +3,9 @@
 use ferrane_device::Result;
 
 use super::super::index::around;
-use super::super::{Call, Data, Kernel, Tensor};
+use super::super::{Call, Data, Tensor, TensorOp};
 
-pub(super) const FAMILY: &[(&str, Kernel)] = &[
+pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("prelu", prelu),
     ("softplus_parametric", softplus_parametric),
     ("local_response_norm", local_response_norm),

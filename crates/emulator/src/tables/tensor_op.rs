@@ -1,4 +1,4 @@
-//! Steps that call a kernel on whole tensors: operands are gathered, results are rounded and
+//! Steps that call a tensor op: operands are gathered, results are rounded and
 //! scattered.
 
 use std::sync::Arc;
@@ -8,33 +8,33 @@ use ferrane_mil::DataType;
 
 use super::Table;
 use super::memory::{Reads, Slice, SliceMut, Writes};
-use crate::host::{Call, Data, Tensor};
-use crate::plan::host::{Host, Operand};
 use crate::plan::step::Step;
+use crate::plan::tensor_op::{TensorOpStep, TensorOperand};
 use crate::plan::view::{View, row_major};
+use crate::tensor_ops::{Call, Data, Tensor};
 
-/// Calls the kernel of a step.
+/// Calls the tensor op of a step.
 pub(super) fn run(
     table: &Table,
     step: &Step,
-    host: &Host,
+    call: &TensorOpStep,
     reads: &Reads<'_>,
     bases: &[usize],
     writes: Writes<'_>,
 ) -> Result<()> {
-    let operand = |o: &Operand| match o {
-        Operand::Known(tensor) => tensor.clone(),
-        Operand::Read(i, dtype) => {
+    let operand = |o: &TensorOperand| match o {
+        TensorOperand::Known(tensor) => tensor.clone(),
+        TensorOperand::Read(i, dtype) => {
             let mut tensor = gather(*dtype, &step.reads[*i], &reads[*i], bases[*i]);
             table.enter_tensor(&mut tensor);
             Arc::new(tensor)
         }
     };
-    let operands = host.operands.iter().map(|(name, list)| (*name, list.iter().map(operand).collect())).collect();
-    let call = Call { def: host.def, opset: host.opset, operands, results: &host.results, wide: table.wide_sums };
-    let results = (host.kernel)(&call)?;
+    let operands = call.operands.iter().map(|(name, list)| (*name, list.iter().map(operand).collect())).collect();
+    let (def, opset, results) = (call.def, call.opset, &call.results[..]);
+    let results = (call.routine)(&Call { def, opset, operands, results, wide: table.wide_sums })?;
     let mut writes = writes;
-    for ((&i, view), slice) in host.kept.iter().zip(&step.writes).zip(&mut writes) {
+    for ((&i, view), slice) in call.kept.iter().zip(&step.writes).zip(&mut writes) {
         let Some(result) = results.get(i).filter(|r| r.shape == view.shape && r.len() == view.elements()) else {
             let shape = results.get(i).map(|r| &r.shape[..]).unwrap_or_default();
             let message = format!("op `{}` gives extents {shape:?}, not {:?} as declared", step.op, view.shape);

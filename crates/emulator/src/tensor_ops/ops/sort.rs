@@ -9,9 +9,9 @@ use ferrane_device::Result;
 use ferrane_mil::DataType;
 
 use super::super::index::around;
-use super::super::{Call, Data, Kernel, Tensor};
+use super::super::{Call, Data, Tensor, TensorOp};
 
-pub(super) const FAMILY: &[(&str, Kernel)] = &[("argsort", argsort), ("topk", topk)];
+pub(super) const FAMILY: &[(&str, TensorOp)] = &[("argsort", argsort), ("topk", topk)];
 
 fn floats(a: f32, b: f32, ascending: bool) -> Ordering {
     match (a.is_nan(), b.is_nan()) {

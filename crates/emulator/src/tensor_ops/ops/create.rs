@@ -4,9 +4,9 @@ use ferrane_device::Result;
 use ferrane_mil::DataType;
 
 use super::super::index::around;
-use super::super::{Call, Data, Kernel, Tensor};
+use super::super::{Call, Data, Tensor, TensorOp};
 
-pub(super) const FAMILY: &[(&str, Kernel)] = &[
+pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("fill", fill),
     ("fill_like", fill_like),
     ("range_1d", range_1d),

@@ -3,10 +3,10 @@
 
 use ferrane_device::Result;
 
-use super::super::{Call, Kernel, Tensor};
+use super::super::{Call, Tensor, TensorOp};
 use super::grid::Sampling;
 
-pub(super) const FAMILY: &[(&str, Kernel)] =
+pub(super) const FAMILY: &[(&str, TensorOp)] =
     &[("crop_resize", crop_resize), ("resample", resample), ("affine", affine)];
 
 /// What lies outside of an image.

@@ -1,4 +1,4 @@
-//! Ops that are computed on whole tensors: one step each, which calls the op's kernel.
+//! Tensor ops in a plan: one step each, which calls the op's routine on whole tensors.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use super::args::{Args, unsupported};
 use super::build::Lowering;
 use super::step::{Kind, MAX_READS, MAX_WRITES};
 use super::view::View;
-use crate::host::{Kernel, Tensor};
+use crate::tensor_ops::{Tensor, TensorOp};
 
-/// A call of a kernel.
+/// A call of a tensor op.
 #[derive(Clone, Debug)]
-pub(crate) struct Host {
-    pub kernel: Kernel,
+pub(crate) struct TensorOpStep {
+    pub routine: TensorOp,
     pub def: &'static ops::OpDef,
     pub opset: Opset,
-    pub operands: Vec<(&'static str, Vec<Operand>)>,
+    pub operands: Vec<(&'static str, Vec<TensorOperand>)>,
     /// The declared types of all results.
     pub results: Vec<Type>,
     /// The result that each write takes.
     pub kept: Vec<usize>,
 }
 
-/// An operand of a kernel.
+/// An operand of a tensor op.
 #[derive(Clone, Debug)]
-pub(crate) enum Operand {
+pub(crate) enum TensorOperand {
     /// A view that the step reads, and its element type.
     Read(usize, DataType),
     /// Known when the plan is made.
@@ -34,8 +34,8 @@ pub(crate) enum Operand {
 }
 
 impl<'a> Lowering<'a> {
-    /// Lowers an op that has a kernel.
-    pub(super) fn host(&mut self, op: &'a Op, args: &Args<'a>, kernel: Kernel) -> Result<()> {
+    /// Lowers a tensor op.
+    pub(super) fn tensor_op(&mut self, op: &'a Op, args: &Args<'a>, routine: TensorOp) -> Result<()> {
         let def = args.def();
         let mut reads: Vec<View> = Vec::new();
         let mut operands = Vec::new();
@@ -46,9 +46,9 @@ impl<'a> Lowering<'a> {
                     None => continue,
                 },
                 Some(Arg::Const(constant)) => vec![self.known(constant)?],
-                Some(Arg::Value(value)) => vec![self.host_operand(*value, &mut reads)?],
+                Some(Arg::Value(value)) => vec![self.tensor_operand(*value, &mut reads)?],
                 Some(Arg::List(values)) => {
-                    values.iter().map(|v| self.host_operand(*v, &mut reads)).collect::<Result<_>>()?
+                    values.iter().map(|v| self.tensor_operand(*v, &mut reads)).collect::<Result<_>>()?
                 }
             };
             operands.push((param.name, given));
@@ -65,23 +65,23 @@ impl<'a> Lowering<'a> {
             let taken: Vec<View> = reads.iter().chain(&writes).cloned().collect();
             writes.push(self.apart(&wanted, &taken));
         }
-        let step = Host { kernel, def, opset: self.opset, operands, results, kept: kept.clone() };
-        self.push(Kind::Host(Box::new(step)), reads, writes.clone())?;
+        let step = TensorOpStep { routine, def, opset: self.opset, operands, results, kept: kept.clone() };
+        self.push(Kind::TensorOp(Box::new(step)), reads, writes.clone())?;
         kept.into_iter().zip(writes).try_for_each(|(i, at)| self.settle(op.outputs[i], at))
     }
 
-    fn host_operand(&mut self, value: ValueId, reads: &mut Vec<View>) -> Result<Operand> {
+    fn tensor_operand(&mut self, value: ValueId, reads: &mut Vec<View>) -> Result<TensorOperand> {
         if let Some(constant) = self.function.constant(value) {
             return self.known(constant);
         }
         reads.push(self.view(value)?);
-        Ok(Operand::Read(reads.len() - 1, self.dtype(value)?))
+        Ok(TensorOperand::Read(reads.len() - 1, self.dtype(value)?))
     }
 
-    fn known(&mut self, constant: &Constant) -> Result<Operand> {
+    fn known(&mut self, constant: &Constant) -> Result<TensorOperand> {
         let tensor = Tensor::from_constant(constant, self.weights)
             .ok_or_else(|| self.fail(format!("has a constant of type {} that cannot be read", constant.ty())))?;
         self.stated += tensor.bytes();
-        Ok(Operand::Known(Arc::new(tensor)))
+        Ok(TensorOperand::Known(Arc::new(tensor)))
     }
 }

@@ -3,9 +3,9 @@
 use ferrane_device::Result;
 
 use super::super::index::{MAX_ELEMENTS, Walk, strides};
-use super::super::{Call, Kernel, Tensor};
+use super::super::{Call, Tensor, TensorOp};
 
-pub(super) const FAMILY: &[(&str, Kernel)] = &[
+pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("depth_to_space", depth_to_space),
     ("space_to_depth", space_to_depth),
     ("pixel_shuffle", pixel_shuffle),

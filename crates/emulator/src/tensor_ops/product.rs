@@ -1,4 +1,4 @@
-//! Matrix products of kernels.
+//! Matrix products of tensor ops.
 
 use ferrane_device::Result;
 use ferrane_host::gemm::{Epilogue, Operand, Output, View, ViewMut, gemm};

@@ -3,9 +3,9 @@
 
 use ferrane_device::Result;
 
-use super::super::{Call, Data, Kernel, Tensor};
+use super::super::{Call, Data, Tensor, TensorOp};
 
-pub(super) const FAMILY: &[(&str, Kernel)] = &[
+pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("constexpr_cast", constexpr_cast),
     ("constexpr_sparse_to_dense", sparse_to_dense),
     ("constexpr_lut_to_sparse", lut_to_sparse),
@@ -135,8 +135,8 @@ mod tests {
     fn run(op: &str, opset: Opset, arguments: &[(&str, Tensor)], results: &[Type]) -> Result<Vec<Tensor>> {
         let def = ops::lookup(op, opset).unwrap();
         let operands = arguments.iter().map(|(name, t)| (*name, vec![t.clone().into()])).collect();
-        let kernel = crate::host::kernel(op).unwrap();
-        kernel(&Call { def, opset, operands, results, wide: false })
+        let routine = crate::tensor_ops::tensor_op(op).unwrap();
+        routine(&Call { def, opset, operands, results, wide: false })
     }
 
     fn ints(dtype: DataType, shape: &[usize], values: &[i64]) -> Tensor {

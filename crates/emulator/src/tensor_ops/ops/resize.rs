@@ -6,10 +6,10 @@
 use ferrane_device::Result;
 
 use super::super::index::around;
-use super::super::{Call, Data, Kernel, Tensor};
+use super::super::{Call, Data, Tensor, TensorOp};
 use super::grid::Sampling;
 
-pub(super) const FAMILY: &[(&str, Kernel)] = &[
+pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("resize", resize),
     ("resize_bilinear", resize_bilinear),
     ("resize_nearest_neighbor", resize_nearest_neighbor),

@@ -6,9 +6,9 @@
 use ferrane_device::Result;
 
 use super::super::product::Matrix;
-use super::super::{Call, Kernel, Tensor};
+use super::super::{Call, Tensor, TensorOp};
 
-pub(super) const FAMILY: &[(&str, Kernel)] = &[("rnn", rnn), ("gru", gru), ("lstm", lstm)];
+pub(super) const FAMILY: &[(&str, TensorOp)] = &[("rnn", rnn), ("gru", gru), ("lstm", lstm)];
 
 /// What is applied to a gate, with the constants of the op of that name (coremltools 9.0).
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! One call of a kernel: its operands by name, with the registry's defaults.
+//! One call of a tensor op: its operands by name, with the registry's defaults.
 
 use std::sync::Arc;
 
@@ -8,6 +8,9 @@ use ferrane_mil::program::Type;
 use ferrane_mil::{Constant, DataType, Opset};
 
 use super::Tensor;
+
+/// Computes the results of one op.
+pub(crate) type TensorOp = fn(&Call<'_>) -> Result<Vec<Tensor>>;
 
 /// The operands of one op. Compile-time arguments are operands like others.
 pub(crate) struct Call<'a> {

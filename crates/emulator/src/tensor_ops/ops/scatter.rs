@@ -9,9 +9,9 @@ use ferrane_device::Result;
 use ferrane_mil::Opset;
 
 use super::super::index::{Walk, around, strides};
-use super::super::{Call, Data, Kernel, Tensor};
+use super::super::{Call, Data, Tensor, TensorOp};
 
-pub(super) const FAMILY: &[(&str, Kernel)] = &[
+pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("scatter", scatter),
     ("scatter_along_axis", scatter_along_axis),
     ("scatter_nd", scatter_nd),

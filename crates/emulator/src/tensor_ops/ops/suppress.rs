@@ -3,9 +3,9 @@
 use ferrane_device::Result;
 use ferrane_mil::DataType;
 
-use super::super::{Call, Kernel, Tensor};
+use super::super::{Call, Tensor, TensorOp};
 
-pub(super) const FAMILY: &[(&str, Kernel)] = &[("non_maximum_suppression", non_maximum_suppression)];
+pub(super) const FAMILY: &[(&str, TensorOp)] = &[("non_maximum_suppression", non_maximum_suppression)];
 
 /// A box by its corners.
 #[derive(Clone, Copy)]

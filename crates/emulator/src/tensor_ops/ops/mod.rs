@@ -1,6 +1,6 @@
-//! The kernels, one file for each op family.
+//! The tensor ops, one file for each op family.
 
-use super::Kernel;
+use super::TensorOp;
 
 mod channels;
 mod constexpr;
@@ -17,8 +17,8 @@ mod scatter;
 mod sort;
 mod suppress;
 
-/// Name and kernel of every op that is computed here.
-pub(super) const FAMILIES: &[&[(&str, Kernel)]] = &[
+/// Name and routine of every op that is computed here.
+pub(super) const FAMILIES: &[&[(&str, TensorOp)]] = &[
     channels::FAMILY,
     constexpr::FAMILY,
     conv_transpose::FAMILY,

@@ -9,9 +9,9 @@
 
 use ferrane_device::Result;
 
-use super::super::{Call, Kernel, Tensor};
+use super::super::{Call, Tensor, TensorOp};
 
-pub(super) const FAMILY: &[(&str, Kernel)] = &[
+pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("random_uniform", random_uniform),
     ("random_normal", random_normal),
     ("random_bernoulli", random_bernoulli),
