@@ -72,6 +72,7 @@ mod events;
 pub mod faults;
 pub mod hwx;
 mod interpret;
+mod ir;
 mod life;
 mod pace;
 mod plan;

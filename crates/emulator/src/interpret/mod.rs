@@ -27,8 +27,8 @@ use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::sync::lock;
 use ferrane_mil::{Dim, Function, Opset, Type, ValueId, Weights};
 
+use crate::ir::Storage;
 use crate::plan::Plan;
-use crate::plan::view::Storage;
 use crate::tables::Table;
 use crate::tensor_ops::Tensor;
 use machine::{Machine, Value};

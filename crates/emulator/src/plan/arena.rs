@@ -3,9 +3,7 @@
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::buffer::ALIGN;
 
-use super::Buffer;
-use super::step::Step;
-use crate::tables::memory::Place;
+use crate::ir::{Buffer, MemorySpace, Step};
 
 fn too_large() -> Error {
     Error::new(ErrorKind::OutOfMemory, "the program's values need more memory than can be addressed")
@@ -31,7 +29,7 @@ pub(super) fn assign(buffers: &mut [Buffer], steps: &[Step]) -> Result<usize> {
         }
     }
     let mut order: Vec<usize> =
-        (0..buffers.len()).filter(|&b| buffers[b].place == Place::Arena && alive[b].is_some()).collect();
+        (0..buffers.len()).filter(|&b| buffers[b].space == MemorySpace::Arena && alive[b].is_some()).collect();
     let mut sizes = vec![0; buffers.len()];
     for &b in &order {
         sizes[b] = size(&buffers[b])?;
@@ -64,7 +62,7 @@ pub(super) fn assign(buffers: &mut [Buffer], steps: &[Step]) -> Result<usize> {
 /// Lays the constants out. Returns their size together.
 pub(super) fn assign_constants(buffers: &mut [Buffer]) -> Result<usize> {
     let mut total = 0usize;
-    for buffer in buffers.iter_mut().filter(|b| b.place == Place::Constant) {
+    for buffer in buffers.iter_mut().filter(|b| b.space == MemorySpace::Constant) {
         buffer.start = total;
         total = total.checked_add(size(buffer)?).ok_or_else(too_large)?;
     }
@@ -74,18 +72,17 @@ pub(super) fn assign_constants(buffers: &mut [Buffer]) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::step::{Kind, Nest};
-    use crate::plan::view::{Storage, View};
+    use crate::ir::{Nest, StepKind, Storage, View};
 
     fn buffer(elements: usize) -> Buffer {
-        Buffer { place: Place::Arena, storage: Storage::U8, elements, sole: true, data: None, start: 0 }
+        Buffer { space: MemorySpace::Arena, storage: Storage::U8, elements, sole: true, data: None, start: 0 }
     }
 
     fn step(reads: &[usize], writes: &[usize]) -> Step {
         let view = |&b: &usize| View::dense(b, Storage::U8, &[1]);
         let nest = Nest { extents: vec![1], strides: vec![vec![1]], divisible: true };
         let (reads, writes) = (reads.iter().map(view).collect(), writes.iter().map(view).collect());
-        Step { op: String::new(), value: String::new(), reads, writes, kind: Kind::Move(nest) }
+        Step { op: String::new(), value: String::new(), reads, writes, kind: StepKind::Move(nest) }
     }
 
     #[test]

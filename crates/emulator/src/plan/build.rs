@@ -3,15 +3,12 @@
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::{Arg, Constant, DataType, Function, Op, Opset, Type, ValueDef, ValueId, Weights};
 
-use super::Buffer;
 use super::args::{Args, floats, unsupported};
 use super::group::{Open, float_move};
 use super::ports::Ports;
 use super::state::changes_state;
-use super::step::{Kind, Nest, Step};
-use super::view::{Storage, View, is_dense, row_major};
+use crate::ir::{Buffer, MemorySpace, Nest, Step, StepKind, Storage, View, is_dense, row_major};
 use crate::tables::Table;
-use crate::tables::memory::Place;
 
 /// Highest rank of a value. `tile` doubles it inside.
 pub(super) const MAX_RANK: usize = 8;
@@ -88,14 +85,14 @@ impl<'a> Lowering<'a> {
         let mut states = procedure.states.iter().enumerate();
         for &value in &self.function.inputs {
             let view = match self.function.value(value).ty {
-                Type::State(_) => states.next().map(|(i, port)| self.surface(Place::State(i), &port.layout)),
-                _ => inputs.next().map(|(i, port)| self.surface(Place::Input(i), &port.layout)),
+                Type::State(_) => states.next().map(|(i, port)| self.surface(MemorySpace::State(i), &port.layout)),
+                _ => inputs.next().map(|(i, port)| self.surface(MemorySpace::Input(i), &port.layout)),
             };
             self.views[value.index()] = view.transpose()?;
         }
         let mut outputs = Vec::new();
         for (i, port) in ports.outputs.iter().filter_map(|&i| Some((i, procedure.outputs.get(i)?))) {
-            outputs.push(self.surface(Place::Output(i), &port.layout)?);
+            outputs.push(self.surface(MemorySpace::Output(i), &port.layout)?);
         }
         self.count_uses();
         self.find_homes(&outputs)?;
@@ -124,7 +121,7 @@ impl<'a> Lowering<'a> {
         Ok(Lowered { buffers: self.buffers, steps: self.steps, initial: self.initial })
     }
 
-    fn surface(&mut self, place: Place, layout: &ferrane_device::Layout) -> Result<View> {
+    fn surface(&mut self, space: MemorySpace, layout: &ferrane_device::Layout) -> Result<View> {
         let storage = Storage::of(layout.dtype).ok_or_else(|| unsupported("main", "a port has no element type"))?;
         check_shape("main", &layout.shape)?;
         let size = storage.bytes();
@@ -135,7 +132,7 @@ impl<'a> Lowering<'a> {
             ));
         }
         let elements = layout.allocation / size;
-        let buffer = self.add(Buffer { place, storage, elements, sole: false, data: None, start: 0 });
+        let buffer = self.add(Buffer { space, storage, elements, sole: false, data: None, start: 0 });
         let mut view = View::dense(buffer, storage, &layout.shape);
         // An extent of 1 is never stepped over: its stride stays the dense one, so that packed
         // ports are dense views.
@@ -209,7 +206,8 @@ impl<'a> Lowering<'a> {
     /// A new buffer for intermediate values.
     pub(super) fn fresh(&mut self, storage: Storage, shape: &[usize], strides: Option<Vec<isize>>) -> View {
         let elements = shape.iter().product();
-        let buffer = self.add(Buffer { place: Place::Arena, storage, elements, sole: true, data: None, start: 0 });
+        let buffer =
+            self.add(Buffer { space: MemorySpace::Arena, storage, elements, sole: true, data: None, start: 0 });
         let strides = strides.filter(|s| is_dense(shape, s)).unwrap_or_else(|| row_major(shape));
         View { buffer, storage, offset: 0, shape: shape.to_vec(), strides }
     }
@@ -218,8 +216,14 @@ impl<'a> Lowering<'a> {
     pub(super) fn constant(&mut self, storage: Storage, shape: &[usize], data: Vec<u8>) -> View {
         let elements = shape.iter().product();
         self.stated += data.len();
-        let buffer =
-            self.add(Buffer { place: Place::Constant, storage, elements, sole: false, data: Some(data), start: 0 });
+        let buffer = self.add(Buffer {
+            space: MemorySpace::Constant,
+            storage,
+            elements,
+            sole: false,
+            data: Some(data),
+            start: 0,
+        });
         View::dense(buffer, storage, shape)
     }
 
@@ -299,26 +303,28 @@ impl<'a> Lowering<'a> {
 
     /// True for values known at compile time.
     pub(super) fn is_constant(&self, view: &View) -> bool {
-        self.buffers[view.buffer].place == Place::Constant
+        self.buffers[view.buffer].space == MemorySpace::Constant
     }
 
     /// Appends a step. A write that overlaps a read or another write goes through a buffer of its
     /// own; a step over constants is run at compile time, unless that would make much more of them
     /// than the program states: a short text may ask for any size, and only an evaluation can
     /// refuse it.
-    pub(super) fn push(&mut self, kind: Kind, reads: Vec<View>, writes: Vec<View>) -> Result<()> {
+    pub(super) fn push(&mut self, kind: StepKind, reads: Vec<View>, writes: Vec<View>) -> Result<()> {
         let (op, value) = self.label.clone();
         let step = Step { op, value, reads, writes, kind };
         let known = step.reads.iter().all(|v| self.is_constant(v));
-        let sole =
-            step.writes.iter().all(|v| self.buffers[v.buffer].sole && self.buffers[v.buffer].place == Place::Arena);
+        let sole = step
+            .writes
+            .iter()
+            .all(|v| self.buffers[v.buffer].sole && self.buffers[v.buffer].space == MemorySpace::Arena);
         let bytes = step.writes.iter().map(|v| self.buffers[v.buffer].bytes()).try_fold(self.folded, |sum, bytes| {
             sum.checked_add(bytes?).filter(|&sum| sum <= FOLD_FLOOR.max(self.stated.saturating_mul(FOLD_TIMES)))
         });
         if let (true, true, Some(bytes)) = (known, sole, bytes) {
             self.folded = bytes;
             for view in &step.writes {
-                self.buffers[view.buffer].place = Place::Constant;
+                self.buffers[view.buffer].space = MemorySpace::Constant;
             }
             self.initial.push(step);
         } else {
@@ -348,10 +354,10 @@ impl<'a> Lowering<'a> {
         }
         if from.storage == to.storage {
             let nest = Nest::new(&to.shape, &[to, from], 1, None);
-            self.push(Kind::Move(nest), vec![from.clone()], vec![to.clone()])
+            self.push(StepKind::Move(nest), vec![from.clone()], vec![to.clone()])
         } else if from.storage.is_float() && to.storage.is_float() {
             let group = float_move(to, from);
-            self.push(Kind::Group(group), vec![from.clone()], vec![to.clone()])
+            self.push(StepKind::Group(group), vec![from.clone()], vec![to.clone()])
         } else {
             Err(self.fail("moves elements between types"))
         }

@@ -13,34 +13,12 @@
 
 use ferrane_host::rounded;
 
-use super::Buffer;
-use super::chain::{At, Chain, Operand, Stage};
-use super::step::{Binary, Elementwise, Group, Reg};
-use super::view::{Storage, View};
+use crate::ir::{
+    Binary, Buffer, Causal, Chain, ChainStage, Elementwise, Group, Reg, SegmentMatrix, Storage, TileLocation, View,
+};
 
 /// Columns are left out in blocks of so many.
 const BLOCK: usize = 64;
-
-/// Which columns each tile of a segment needs.
-#[derive(Clone, Debug)]
-pub(crate) struct Causal {
-    /// For each tile of a segment, how many columns its rows see.
-    pub limits: Vec<usize>,
-    /// What the scores are made of: the largest magnitudes, multiplied, must not be above `bound`.
-    pub factors: [Matrix; 2],
-    pub bound: f32,
-    /// What must be finite: the values.
-    pub finite: Vec<Matrix>,
-}
-
-/// A matrix of each segment, in memory.
-#[derive(Clone, Debug)]
-pub(crate) struct Matrix {
-    pub read: usize,
-    pub operand: Operand,
-    /// Rows and columns.
-    pub size: (usize, usize),
-}
 
 /// The value in a group that only scales the scores, and by how much; then the mask that is added.
 struct Scores {
@@ -55,12 +33,17 @@ struct Scores {
 /// perhaps the product with values.
 pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<Causal> {
     let mut stages = chain.stages.iter();
-    let Stage::Product { lhs, rhs, to, size, scale, bias: None, round: true } = stages.next()? else { return None };
-    let (At::Memory(left), At::Memory(right), At::Slot(slot)) = (lhs.at, rhs.at, to.at) else { return None };
+    let ChainStage::Product { lhs, rhs, to, size, scale, bias: None, round: true } = stages.next()? else {
+        return None;
+    };
+    let (TileLocation::Memory(left), TileLocation::Memory(right), TileLocation::Slot(slot)) = (lhs.at, rhs.at, to.at)
+    else {
+        return None;
+    };
     let depth = size.0;
     let factors = [
-        Matrix { read: left, operand: lhs.clone(), size: (chain.rows, depth) },
-        Matrix { read: right, operand: rhs.clone(), size: (depth, chain.cols) },
+        SegmentMatrix { read: left, operand: lhs.clone(), size: (chain.rows, depth) },
+        SegmentMatrix { read: right, operand: rhs.clone(), size: (depth, chain.cols) },
     ];
     let scale = scale.abs() * depth as f32;
     let mut scores = Scores { slot, scale, peak: scale, mask: None };
@@ -68,26 +51,30 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
     let mut is_softmax = false;
     for stage in stages {
         match stage {
-            Stage::Group { group, operands, .. } if !is_softmax => {
-                let slots: Vec<At> = operands.iter().map(|o| o.at).collect();
+            ChainStage::Group { group, operands, .. } if !is_softmax => {
+                let slots: Vec<TileLocation> = operands.iter().map(|o| o.at).collect();
                 follow(&mut scores, group, &slots)?;
             }
-            Stage::Softmax { from, to, round: true, masked: None }
-                if !is_softmax && from.at == At::Slot(scores.slot) =>
+            ChainStage::Softmax { from, to, round: true, masked: None }
+                if !is_softmax && from.at == TileLocation::Slot(scores.slot) =>
             {
                 (scores.slot, is_softmax) = (*to, true);
             }
-            Stage::Store { from, .. } if is_softmax && *from == scores.slot => {}
-            Stage::Product { lhs, rhs, to, size, .. } if is_softmax && lhs.at == At::Slot(scores.slot) => {
-                let (At::Memory(values), At::Memory(_)) = (rhs.at, to.at) else { return None };
-                finite.push(Matrix { read: values, operand: rhs.clone(), size: (chain.cols, size.1) });
+            ChainStage::Store { from, .. } if is_softmax && *from == scores.slot => {}
+            ChainStage::Product { lhs, rhs, to, size, .. }
+                if is_softmax && lhs.at == TileLocation::Slot(scores.slot) =>
+            {
+                let (TileLocation::Memory(values), TileLocation::Memory(_)) = (rhs.at, to.at) else { return None };
+                finite.push(SegmentMatrix { read: values, operand: rhs.clone(), size: (chain.cols, size.1) });
             }
             _ => return None,
         }
     }
     let mask = &reads[scores.mask.filter(|_| is_softmax)?];
     let operand = chain.stages.iter().find_map(|s| match s {
-        Stage::Group { operands, .. } => operands.iter().find(|o| Some(o.at) == scores.mask.map(At::Memory)),
+        ChainStage::Group { operands, .. } => {
+            operands.iter().find(|o| Some(o.at) == scores.mask.map(TileLocation::Memory))
+        }
         _ => None,
     })?;
     let data = buffers[mask.buffer].data.as_ref()?;
@@ -149,11 +136,11 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
 }
 
 /// Follows the scores through a group. `None` if something else happens to them.
-fn follow(scores: &mut Scores, group: &Group, operands: &[At]) -> Option<()> {
+fn follow(scores: &mut Scores, group: &Group, operands: &[TileLocation]) -> Option<()> {
     let outs = group.stores.len();
     let [store] = group.stores[..] else { return None };
-    let reads: Vec<(At, Reg)> = operands[outs..].iter().copied().zip(group.loads.iter().copied()).collect();
-    let mut value = reads.iter().find(|(at, _)| *at == At::Slot(scores.slot))?.1;
+    let reads: Vec<(TileLocation, Reg)> = operands[outs..].iter().copied().zip(group.loads.iter().copied()).collect();
+    let mut value = reads.iter().find(|(at, _)| *at == TileLocation::Slot(scores.slot))?.1;
     for instruction in &group.instructions {
         let [a, b, c] = instruction.from;
         let other = if a == value { b } else { a };
@@ -170,7 +157,7 @@ fn follow(scores: &mut Scores, group: &Group, operands: &[At]) -> Option<()> {
         }
         value = instruction.to;
     }
-    let At::Slot(slot) = operands[0] else { return None };
+    let TileLocation::Slot(slot) = operands[0] else { return None };
     scores.slot = slot;
     (value == store).then_some(())
 }
@@ -185,7 +172,14 @@ fn plain(op: rounded::Binary) -> Binary {
 
 impl Scores {
     /// One operation of the scores, which stand first if `is_first`, and another register.
-    fn one(&mut self, op: Binary, is_first: bool, other: Reg, group: &Group, reads: &[(At, Reg)]) -> Option<()> {
+    fn one(
+        &mut self,
+        op: Binary,
+        is_first: bool,
+        other: Reg,
+        group: &Group,
+        reads: &[(TileLocation, Reg)],
+    ) -> Option<()> {
         if self.mask.is_some() {
             return None;
         }
@@ -194,7 +188,9 @@ impl Scores {
             (Binary::Mul, Some(c)) => self.scale *= c.abs(),
             (Binary::Div, Some(c)) if is_first => self.scale /= c.abs(),
             (Binary::Add, None) => {
-                let (At::Memory(mask), _) = *reads.iter().find(|(_, reg)| *reg == other)? else { return None };
+                let (TileLocation::Memory(mask), _) = *reads.iter().find(|(_, reg)| *reg == other)? else {
+                    return None;
+                };
                 self.mask = Some(mask);
             }
             _ => return None,

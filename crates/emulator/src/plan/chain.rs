@@ -12,18 +12,16 @@
 //! The one decision: the members are found among the finished steps, by their views. So an op is
 //! lowered in one place, and a table whose rules want the members (`exact`, a machine's) runs them.
 
-use super::Buffer;
-use super::causal::{self, Causal};
-use super::scores::{self, Masked};
-use super::step::{Along, Group, Kind, MAX_READS, MAX_WRITES, Matmul, Reduction, Step};
-use super::view::View;
+use super::causal;
+use super::scores;
+use crate::ir::{
+    Along, Buffer, Chain, ChainOperand, ChainStage, Divide, MAX_READS, MAX_WRITES, Matmul, MemorySpace, Reduction,
+    SLOTS, Step, StepKind, TileLocation, View,
+};
 use crate::tables::Table;
-use crate::tables::memory::Place;
 
 /// Most members of a chain.
 const MEMBERS: usize = 8;
-/// Most slots of a chain.
-pub(crate) const SLOTS: usize = 8;
 /// Fewest rows of a tile, unless a segment has fewer than two such tiles: products of few rows have
 /// kernels of their own, with sums in another order.
 const ROWS: usize = 16;
@@ -36,100 +34,6 @@ const FACTOR: usize = 1 << 17;
 const SEGMENTS: usize = 1 << 14;
 /// Rows times columns up to which a chain may run on one thread.
 const ALONE: usize = 32 * 1024;
-
-/// Steps over the same rows, tile by tile.
-#[derive(Clone, Debug)]
-pub(crate) struct Chain {
-    /// Runs of rows within which every operand has one stride from row to row.
-    pub segments: usize,
-    /// Rows of a segment.
-    pub rows: usize,
-    /// Columns.
-    pub cols: usize,
-    /// Rows of a tile.
-    pub tile: usize,
-    pub divide: Divide,
-    /// What each write of the step is written through.
-    pub outs: Vec<Operand>,
-    /// How many slots there are: tiles of fp32, `tile · cols` each.
-    pub slots: usize,
-    /// Registers of the largest group.
-    pub registers: usize,
-    pub stages: Vec<Stage>,
-    /// Columns that need not be computed because a constant mask hides them.
-    pub causal: Option<Causal>,
-}
-
-/// Along what a chain is cut for threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Divide {
-    /// What different segments write lies apart.
-    Segments,
-    /// What different rows write, of all segments together, lies apart.
-    Rows,
-    /// Neither.
-    Nothing,
-}
-
-/// A matrix of one tile: in a slot, or in memory.
-#[derive(Clone, Debug)]
-pub(crate) struct Operand {
-    pub at: At,
-    /// Where each segment begins in the slice of the read or write; one 0 for a slot.
-    pub offsets: Vec<usize>,
-    pub row: usize,
-    pub col: usize,
-}
-
-/// Where an operand is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
-    Slot(usize),
-    /// A read of the step, or, of results, a write.
-    Memory(usize),
-}
-
-/// What is done to a tile.
-#[derive(Clone, Debug)]
-pub(crate) enum Stage {
-    /// `to = lhs · rhs`; the rows of `lhs` and `to` are the tile's, `rhs` (a read) has one offset
-    /// for each segment.
-    Product {
-        lhs: Operand,
-        rhs: Operand,
-        to: Operand,
-        /// `(depth, columns)`; the chain's columns are the one where the result is a slot, else the
-        /// other.
-        size: (usize, usize),
-        scale: f32,
-        bias: Option<usize>,
-        round: bool,
-    },
-    /// Element-wise; `width` is the chain's columns, or 1. Operands: writes, then reads.
-    Group {
-        group: Group,
-        operands: Vec<Operand>,
-        width: usize,
-    },
-    Softmax {
-        from: Operand,
-        to: usize,
-        round: bool,
-        masked: Option<Masked>,
-    },
-    Reduce {
-        reduction: Reduction,
-        from: Operand,
-        to: usize,
-        round: bool,
-    },
-    /// A slot as somebody else reads it.
-    Store {
-        from: usize,
-        to: Operand,
-        width: usize,
-    },
-}
 
 /// Puts chains in the place of their members.
 pub(super) fn fuse(table: &Table, steps: Vec<Step>, buffers: &[Buffer]) -> Vec<Step> {
@@ -157,9 +61,9 @@ pub(super) fn fuse(table: &Table, steps: Vec<Step>, buffers: &[Buffer]) -> Vec<S
 
 fn is_member(step: &Step) -> bool {
     match &step.kind {
-        Kind::Matmul(_) | Kind::Softmax { .. } => true,
-        Kind::Group(group) => group.joined.is_empty() && step.writes.iter().all(|w| w.storage.is_float()),
-        Kind::Reduce(r) => {
+        StepKind::Matmul(_) | StepKind::Softmax { .. } => true,
+        StepKind::Group(group) => group.joined.is_empty() && step.writes.iter().all(|w| w.storage.is_float()),
+        StepKind::Reduce(r) => {
             matches!(r.reduction, Reduction::Sum | Reduction::Mean | Reduction::Max | Reduction::SumSquare)
         }
         _ => false,
@@ -168,12 +72,12 @@ fn is_member(step: &Step) -> bool {
 
 /// Where the rows of a value lie, however its axes are cut: offset, merged row axes, stride of the
 /// columns.
-type Form = (usize, Vec<(usize, isize)>, isize);
+type RowLayout = (usize, Vec<(usize, isize)>, isize);
 
 /// A result of a member that a later member reads.
 struct Value {
     view: View,
-    form: Form,
+    form: RowLayout,
     width: usize,
     slot: usize,
     /// The last member that reads it.
@@ -214,7 +118,7 @@ fn row_axes(view: &View) -> Vec<(usize, isize)> {
     axes
 }
 
-fn form(view: &View, width: usize) -> Form {
+fn form(view: &View, width: usize) -> RowLayout {
     let col = if width == 1 { 0 } else { view.strides.last().copied().unwrap_or(0) };
     (view.offset, row_axes(view), col)
 }
@@ -247,8 +151,8 @@ impl<'a> Builder<'a> {
         // The widest of the first member's operands: of a reduction the read.
         let first = members.first()?;
         let (rows, cols) = match &first.kind {
-            Kind::Reduce(_) | Kind::Softmax { .. } => size(&first.reads[0])?,
-            Kind::Matmul(product) => (product.batch.len() * product.m, product.n),
+            StepKind::Reduce(_) | StepKind::Softmax { .. } => size(&first.reads[0])?,
+            StepKind::Matmul(product) => (product.batch.len() * product.m, product.n),
             _ => size(&first.writes[0])?,
         };
         let builder = Builder {
@@ -290,7 +194,8 @@ impl<'a> Builder<'a> {
             return None;
         }
         let (divide, outs) = self.divide(&stages)?;
-        let registers = stages.iter().map(|s| if let Stage::Group { group, .. } = s { group.registers } else { 0 });
+        let registers =
+            stages.iter().map(|s| if let ChainStage::Group { group, .. } = s { group.registers } else { 0 });
         let (first, last) = (self.members.first()?, self.members.last()?);
         let mut chain = Chain {
             segments,
@@ -313,14 +218,14 @@ impl<'a> Builder<'a> {
             value: value.clone(),
             reads: self.reads,
             writes: self.writes,
-            kind: Kind::Chain(Box::new(chain)),
+            kind: StepKind::Chain(Box::new(chain)),
         })
     }
 
     /// Whether the rows are the chain's, and how its operands cut them.
     fn cut(&mut self, step: &Step) -> Option<()> {
         let views: Vec<&View> = match &step.kind {
-            Kind::Matmul(product) => {
+            StepKind::Matmul(product) => {
                 if product.batch.len() * product.m != self.rows || product.bias == Some(Along::Rows) {
                     return None;
                 }
@@ -336,7 +241,7 @@ impl<'a> Builder<'a> {
                 self.segment = gcd(self.segment, product.m);
                 return Some(());
             }
-            Kind::Softmax { nest, .. } => {
+            StepKind::Softmax { nest, .. } => {
                 let (x, y) = (&step.reads[0], &step.writes[0]);
                 let inner = nest.depth() - 1;
                 let along = x.shape.len() - 1;
@@ -347,7 +252,7 @@ impl<'a> Builder<'a> {
                 }
                 vec![x, y]
             }
-            Kind::Reduce(reduce) => {
+            StepKind::Reduce(reduce) => {
                 let x = &step.reads[0];
                 let (n, stride) = (*x.shape.last()?, *x.strides.last()?);
                 if reduce.reduced != [(n, stride)] || stride != 1 {
@@ -385,7 +290,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A view in memory as an operand, its slice being the view's span.
-    fn memory(&mut self, view: &View, is_write: bool) -> Option<Operand> {
+    fn memory(&mut self, view: &View, is_write: bool) -> Option<ChainOperand> {
         let list = if is_write { &mut self.writes } else { &mut self.reads };
         let index = list.iter().position(|v| v == view).unwrap_or_else(|| {
             list.push(view.clone());
@@ -407,16 +312,16 @@ impl<'a> Builder<'a> {
         };
         let offsets = (0..self.rows / self.segment).map(offset).collect();
         let col = if view.shape.last() == Some(&1) { 0 } else { *view.strides.last()? };
-        Some(Operand { at: At::Memory(index), offsets, row: row as usize, col: col as usize })
+        Some(ChainOperand { at: TileLocation::Memory(index), offsets, row: row as usize, col: col as usize })
     }
 
-    fn slot(&self, slot: usize, width: usize) -> Operand {
+    fn slot(&self, slot: usize, width: usize) -> ChainOperand {
         let (row, col) = if width == 1 { (1, 0) } else { (self.cols, 1) };
-        Operand { at: At::Slot(slot), offsets: vec![0], row, col }
+        ChainOperand { at: TileLocation::Slot(slot), offsets: vec![0], row, col }
     }
 
     /// Where a member reads a view from.
-    fn source(&mut self, view: &View) -> Option<Operand> {
+    fn source(&mut self, view: &View) -> Option<ChainOperand> {
         match self.value(view) {
             Some(v) => Some(self.slot(self.values[v].slot, self.values[v].width)),
             None if self.broken(view) => None,
@@ -430,7 +335,8 @@ impl<'a> Builder<'a> {
         let reads = |step: &Step| step.reads.iter().any(|r| r.buffer == view.buffer);
         let inside =
             (at + 1..self.members.len()).rev().find(|&m| self.members[m].reads.iter().any(|r| overlap(r, view)));
-        let outside = self.buffers[view.buffer].place != Place::Arena || self.others.iter().any(|step| reads(step));
+        let outside =
+            self.buffers[view.buffer].space != MemorySpace::Arena || self.others.iter().any(|step| reads(step));
         (inside, outside)
     }
 
@@ -444,14 +350,20 @@ impl<'a> Builder<'a> {
     /// The place of a result of member `at`: a slot if a later member reads it or it must be one,
     /// else memory; and the store that brings it to memory as well. The last says that it is
     /// hidden: nobody but members reads it.
-    fn target(&mut self, at: usize, view: &View, width: usize, slot: bool) -> Option<(Operand, Option<Stage>, bool)> {
+    fn target(
+        &mut self,
+        at: usize,
+        view: &View,
+        width: usize,
+        slot: bool,
+    ) -> Option<(ChainOperand, Option<ChainStage>, bool)> {
         let (inside, outside) = self.readers(at, view);
         if inside.is_none() && !slot {
             return Some((self.memory(view, true)?, None, false));
         }
         let number = self.take();
         let store = match outside || inside.is_none() {
-            true => Some(Stage::Store { from: number, to: self.memory(view, true)?, width }),
+            true => Some(ChainStage::Store { from: number, to: self.memory(view, true)?, width }),
             false => None,
         };
         match inside {
@@ -467,14 +379,14 @@ impl<'a> Builder<'a> {
 
     /// Appends the stages of a member. True if it makes or reads a hidden value that is as wide as
     /// the chain.
-    fn stage(&mut self, at: usize, stages: &mut Vec<Stage>) -> Option<bool> {
+    fn stage(&mut self, at: usize, stages: &mut Vec<ChainStage>) -> Option<bool> {
         let step = &self.members[at];
         let read = step.reads.iter().any(|r| self.value(r).is_some());
         let before = self.values.len();
         let hidden = match &step.kind {
-            Kind::Matmul(product) => self.product(at, step, product, stages)?,
-            Kind::Group(group) => {
-                let sources: Option<Vec<Operand>> = step.reads.iter().map(|r| self.source(r)).collect();
+            StepKind::Matmul(product) => self.product(at, step, product, stages)?,
+            StepKind::Group(group) => {
+                let sources: Option<Vec<ChainOperand>> = step.reads.iter().map(|r| self.source(r)).collect();
                 let sources = sources?;
                 let width = step.writes[0].shape.last().copied()?;
                 let (mut operands, mut stores, mut any) = (Vec::new(), Vec::new(), false);
@@ -488,19 +400,19 @@ impl<'a> Builder<'a> {
                     any |= hidden && width > 1;
                 }
                 operands.extend(sources);
-                stages.push(Stage::Group { group: group.clone(), operands, width });
+                stages.push(ChainStage::Group { group: group.clone(), operands, width });
                 stages.extend(stores);
                 any
             }
-            Kind::Softmax { round, .. } => {
+            StepKind::Softmax { round, .. } => {
                 let from = self.source(&step.reads[0])?;
                 let (to, store, hidden) = self.target(at, &step.writes[0], self.cols, true)?;
-                let At::Slot(to) = to.at else { return None };
-                stages.push(Stage::Softmax { from, to, round: *round, masked: None });
+                let TileLocation::Slot(to) = to.at else { return None };
+                stages.push(ChainStage::Softmax { from, to, round: *round, masked: None });
                 stages.extend(store);
                 hidden
             }
-            Kind::Reduce(reduce) => {
+            StepKind::Reduce(reduce) => {
                 let from = self.source(&step.reads[0])?;
                 // Kept or not, the reduced axis has one element.
                 let mut view = step.writes[0].clone();
@@ -509,8 +421,8 @@ impl<'a> Builder<'a> {
                     view.strides.push(1);
                 }
                 let (to, store, _) = self.target(at, &view, 1, true)?;
-                let At::Slot(to) = to.at else { return None };
-                stages.push(Stage::Reduce { reduction: reduce.reduction, from, to, round: reduce.round });
+                let TileLocation::Slot(to) = to.at else { return None };
+                stages.push(ChainStage::Reduce { reduction: reduce.reduction, from, to, round: reduce.round });
                 stages.extend(store);
                 false
             }
@@ -529,7 +441,7 @@ impl<'a> Builder<'a> {
         Some(hidden)
     }
 
-    fn product(&mut self, at: usize, step: &Step, product: &Matmul, stages: &mut Vec<Stage>) -> Option<bool> {
+    fn product(&mut self, at: usize, step: &Step, product: &Matmul, stages: &mut Vec<ChainStage>) -> Option<bool> {
         let Matmul { m, n, k, strides: [left, right, out], .. } = *product;
         let (segment, count) = (self.segment, self.rows / self.segment);
         let rows = |s: usize| (s * segment / m, s * segment % m);
@@ -549,7 +461,7 @@ impl<'a> Builder<'a> {
             };
             let index = number(&mut self.reads, &step.reads[0]);
             let offsets = (0..count).map(offset).collect();
-            Operand { at: At::Memory(index), offsets, row: left.0 as usize, col: left.1 as usize }
+            ChainOperand { at: TileLocation::Memory(index), offsets, row: left.0 as usize, col: left.1 as usize }
         };
         // The second factor is read as a whole.
         if self.broken(&step.reads[1]) || (!reading && self.broken(&step.reads[0])) {
@@ -557,7 +469,8 @@ impl<'a> Builder<'a> {
         }
         let index = number(&mut self.reads, &step.reads[1]);
         let offsets = (0..count).map(|s| product.batch[rows(s).0].rhs).collect();
-        let rhs = Operand { at: At::Memory(index), offsets, row: right.0 as usize, col: right.1 as usize };
+        let rhs =
+            ChainOperand { at: TileLocation::Memory(index), offsets, row: right.0 as usize, col: right.1 as usize };
         let bias = product.bias.map(|_| number(&mut self.reads, &step.reads[2]));
         let (inside, outside) = self.readers(at, &step.writes[0]);
         let (to, store, hidden) = match inside {
@@ -570,11 +483,23 @@ impl<'a> Builder<'a> {
                 };
                 let index = number(&mut self.writes, &step.writes[0]);
                 let offsets = (0..count).map(offset).collect();
-                (Operand { at: At::Memory(index), offsets, row: out.0 as usize, col: out.1 as usize }, None, false)
+                (
+                    ChainOperand { at: TileLocation::Memory(index), offsets, row: out.0 as usize, col: out.1 as usize },
+                    None,
+                    false,
+                )
             }
             None => return None,
         };
-        stages.push(Stage::Product { lhs, rhs, to, size: (k, n), scale: product.scale, bias, round: product.round });
+        stages.push(ChainStage::Product {
+            lhs,
+            rhs,
+            to,
+            size: (k, n),
+            scale: product.scale,
+            bias,
+            round: product.round,
+        });
         stages.extend(store);
         Some(hidden)
     }
@@ -589,26 +514,26 @@ impl<'a> Builder<'a> {
 
     /// Along what the writes may be cut, and through what they are written. `None` if they cannot
     /// and there is too much for one thread.
-    fn divide(&self, stages: &[Stage]) -> Option<(Divide, Vec<Operand>)> {
-        let mut all: Vec<(&Operand, usize)> = Vec::new();
+    fn divide(&self, stages: &[ChainStage]) -> Option<(Divide, Vec<ChainOperand>)> {
+        let mut all: Vec<(&ChainOperand, usize)> = Vec::new();
         for stage in stages {
             match stage {
-                Stage::Product { to, size, .. } => all.push((to, size.1)),
-                Stage::Group { group, operands, width } => {
+                ChainStage::Product { to, size, .. } => all.push((to, size.1)),
+                ChainStage::Group { group, operands, width } => {
                     all.extend(operands[..group.stores.len()].iter().map(|o| (o, *width)));
                 }
-                Stage::Store { to, width, .. } => all.push((to, *width)),
+                ChainStage::Store { to, width, .. } => all.push((to, *width)),
                 _ => {}
             }
         }
-        all.retain(|(o, _)| matches!(o.at, At::Memory(_)));
-        let out = |i: usize| all.iter().find(|(o, _)| o.at == At::Memory(i)).map(|(o, _)| (*o).clone());
-        let outs: Option<Vec<Operand>> = (0..self.writes.len()).map(out).collect();
-        let apart = |&(o, width): &(&Operand, usize)| {
+        all.retain(|(o, _)| matches!(o.at, TileLocation::Memory(_)));
+        let out = |i: usize| all.iter().find(|(o, _)| o.at == TileLocation::Memory(i)).map(|(o, _)| (*o).clone());
+        let outs: Option<Vec<ChainOperand>> = (0..self.writes.len()).map(out).collect();
+        let apart = |&(o, width): &(&ChainOperand, usize)| {
             let reach = (self.segment - 1) * o.row + (width - 1) * o.col;
             o.offsets.windows(2).all(|pair| pair[1] > pair[0] + reach)
         };
-        let rows = |&(o, width): &(&Operand, usize)| {
+        let rows = |&(o, width): &(&ChainOperand, usize)| {
             let low = o.offsets.iter().min().copied().unwrap_or(0);
             let high = o.offsets.iter().max().copied().unwrap_or(0);
             o.row > high - low + (width - 1) * o.col

@@ -5,8 +5,8 @@ use ferrane_mil::{Arg, DataType, Op, ValueId};
 
 use super::args::{Args, floats};
 use super::build::Lowering;
-use super::group::Operand;
-use super::step::{Binary, Compare, Elementwise, IntUnary, Unary};
+use super::group::MemberOperand;
+use crate::ir::{Binary, Compare, Elementwise, IntUnary, Unary};
 
 const UNARY: [&str; 40] = [
     "abs",
@@ -148,13 +148,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// An operand: a value or an inline literal.
-    fn source(&mut self, op: &'a Op, args: &Args<'a>, name: &str) -> Result<Operand> {
+    fn source(&mut self, op: &'a Op, args: &Args<'a>, name: &str) -> Result<MemberOperand> {
         if let Some(operand) = self.other_scale(op, name)? {
             return Ok(operand);
         }
         match args.value(name) {
-            Some(value) => Ok(Operand::Value(value)),
-            None => Ok(Operand::View(self.operand(args, op, name)?)),
+            Some(value) => Ok(MemberOperand::Value(value)),
+            None => Ok(MemberOperand::View(self.operand(args, op, name)?)),
         }
     }
 
@@ -225,12 +225,12 @@ impl<'a> Lowering<'a> {
     fn cast(&mut self, op: &'a Op, args: &Args<'a>, y: ValueId) -> Result<()> {
         let x = self.source(op, args, "x")?;
         let from = match (&x, op.arg("x")) {
-            (Operand::Value(v), _) => self.dtype(*v)?,
+            (MemberOperand::Value(v), _) => self.dtype(*v)?,
             (_, Some(Arg::Const(c))) => c.ty().dtype().unwrap_or(DataType::Fp32),
             _ => DataType::Fp32,
         };
         let to = self.dtype(y)?;
-        if let (Operand::Value(v), DataType::Int8, true) = (&x, from, self.is_factor(y))
+        if let (MemberOperand::Value(v), DataType::Int8, true) = (&x, from, self.is_factor(y))
             && to.is_float()
         {
             // Products take int8 as it is, and every int8 is a number of each float type.
@@ -283,21 +283,21 @@ impl<'a> Lowering<'a> {
     }
 
     /// `scale` or `zero_point`, as fp32 along `axis` of a tensor of that rank, or a scalar.
-    fn per_axis(&mut self, args: &Args<'a>, name: &str, rank: usize, default: f32) -> Result<Operand> {
+    fn per_axis(&mut self, args: &Args<'a>, name: &str, rank: usize, default: f32) -> Result<MemberOperand> {
         if !args.has(name) {
-            return Ok(Operand::float(default));
+            return Ok(MemberOperand::float(default));
         }
         let values = args
             .constant(name)
             .and_then(|c| floats(c, self.weights))
             .ok_or_else(|| args.unsupported(format!("argument `{name}` must be a compile-time constant")))?;
         if let [one] = values.as_slice() {
-            return Ok(Operand::float(*one));
+            return Ok(MemberOperand::float(*one));
         }
         let axis = args.axis("axis", rank)?;
         let mut shape = vec![1; rank];
         shape[axis] = values.len();
-        Ok(Operand::View(self.constant_floats(&shape, &values)))
+        Ok(MemberOperand::View(self.constant_floats(&shape, &values)))
     }
 
     fn quantization(&mut self, op: &'a Op, args: &Args<'a>, y: ValueId) -> Result<()> {
@@ -338,8 +338,8 @@ impl<'a> Lowering<'a> {
             (0..channels).map(|c| (f64::from(beta[c]) - f64::from(mean[c]) * factor(c)) as f32).collect();
         let mut along = vec![1; shape.len()];
         along[1] = channels;
-        let scale = Operand::View(self.constant_floats(&along, &scale));
-        let shift = Operand::View(self.constant_floats(&along, &shift));
+        let scale = MemberOperand::View(self.constant_floats(&along, &scale));
+        let shift = MemberOperand::View(self.constant_floats(&along, &shift));
         self.member(y, Elementwise::MulAdd, &[x, scale, shift], self.table.rounds(dtype))
     }
 }

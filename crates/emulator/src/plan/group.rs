@@ -7,29 +7,28 @@ use ferrane_device::Result;
 use ferrane_mil::ValueId;
 
 use super::build::Lowering;
-use super::forms;
+use super::fused;
 use super::pairs;
-use super::step::{Elementwise, Group, Instruction, Kind, MAX_READS, MAX_WRITES, Nest, Reg};
-use super::view::{Storage, View};
+use crate::ir::{Elementwise, Group, Instruction, MAX_READS, MAX_WRITES, Nest, Reg, StepKind, Storage, View};
 
 /// Where an operand of an element-wise op comes from.
 #[derive(Clone, Debug)]
-pub(super) enum Operand {
+pub(super) enum MemberOperand {
     Value(ValueId),
     View(View),
     /// A float, or the bits of an int32.
     Bits(u32),
 }
 
-impl Operand {
-    pub(super) fn float(value: f32) -> Operand {
-        Operand::Bits(value.to_bits())
+impl MemberOperand {
+    pub(super) fn float(value: f32) -> MemberOperand {
+        MemberOperand::Bits(value.to_bits())
     }
 }
 
 /// Where a member's operand comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Source {
+pub(super) enum MemberSource {
     Member(usize),
     External(usize),
     Bits(u32),
@@ -40,7 +39,7 @@ pub(super) enum Source {
 pub(super) struct Member {
     pub value: ValueId,
     pub op: Elementwise,
-    pub from: [Source; 3],
+    pub from: [MemberSource; 3],
     /// Operands that count.
     pub arity: usize,
     pub round: bool,
@@ -65,7 +64,7 @@ pub(super) fn float_move(to: &View, from: &View) -> Group {
         stores: vec![0],
         joined: Vec::new(),
         registers: 1,
-        form: None,
+        fused: None,
     }
 }
 
@@ -83,13 +82,19 @@ pub(super) fn single(op: Elementwise, to: &View, from: &[&View], round: bool) ->
         stores: vec![result],
         joined: Vec::new(),
         registers: from.len() + 1,
-        form: None,
+        fused: None,
     }
 }
 
 impl Lowering<'_> {
     /// Adds an element-wise op.
-    pub(super) fn member(&mut self, value: ValueId, op: Elementwise, operands: &[Operand], round: bool) -> Result<()> {
+    pub(super) fn member(
+        &mut self,
+        value: ValueId,
+        op: Elementwise,
+        operands: &[MemberOperand],
+        round: bool,
+    ) -> Result<()> {
         let shape = self.shape(value)?;
         let home = |open: &[Open]| open.iter().position(|g| g.shape == shape);
         let member = |open: &[Open], value: ValueId| {
@@ -98,7 +103,7 @@ impl Lowering<'_> {
         // Values of other open groups must be in memory first. That closes those groups, and moves
         // ours in the list, so nothing that names a place in the list is kept across it.
         for operand in operands {
-            if let Operand::Value(v) = operand
+            if let MemberOperand::Value(v) = operand
                 && member(&self.open, *v).is_none()
             {
                 self.view(*v)?;
@@ -107,14 +112,14 @@ impl Lowering<'_> {
         let mut sources = Vec::with_capacity(operands.len());
         for operand in operands {
             sources.push(match operand {
-                Operand::Bits(bits) => Err(Source::Bits(*bits)),
-                Operand::View(view) => Ok(view.broadcast(&shape)),
-                Operand::Value(v) => match member(&self.open, *v) {
-                    Some(member) => Err(Source::Member(member)),
+                MemberOperand::Bits(bits) => Err(MemberSource::Bits(*bits)),
+                MemberOperand::View(view) => Ok(view.broadcast(&shape)),
+                MemberOperand::Value(v) => match member(&self.open, *v) {
+                    Some(member) => Err(MemberSource::Member(member)),
                     None => {
                         let view = self.view(*v)?;
                         match self.scalar(&view) {
-                            Some(bits) => Err(Source::Bits(bits)),
+                            Some(bits) => Err(MemberSource::Bits(bits)),
                             None => Ok(view.broadcast(&shape)),
                         }
                     }
@@ -134,11 +139,11 @@ impl Lowering<'_> {
             home = Some(self.open.len() - 1);
         }
         let Some(group) = home.and_then(|g| self.open.get_mut(g)) else { return Ok(()) };
-        let mut from = [Source::Bits(0); 3];
+        let mut from = [MemberSource::Bits(0); 3];
         for (slot, source) in from.iter_mut().zip(&sources) {
             *slot = match source {
                 Err(source) => *source,
-                Ok(view) => Source::External(match group.externals.iter().position(|v| v == view) {
+                Ok(view) => MemberSource::External(match group.externals.iter().position(|v| v == view) {
                     Some(i) => i,
                     None => {
                         group.externals.push(view.clone());
@@ -194,7 +199,7 @@ impl Lowering<'_> {
         let mut inside = vec![0usize; open.members.len()];
         for member in &open.members {
             for source in &member.from[..member.arity] {
-                if let Source::Member(i) = source {
+                if let MemberSource::Member(i) = source {
                     inside[*i] += 1;
                 }
             }
@@ -228,10 +233,10 @@ impl Lowering<'_> {
         let mut group = assemble(&open, &writes);
         let mut operands = writes.iter().flatten().map(|(_, view)| view).chain(&open.externals);
         if self.table.fuses() && operands.all(|view| view.storage == Storage::F16) {
-            group.form = forms::of(&group);
+            group.fused = fused::of(&group);
         }
         let writes = writes.iter().map(|write| whole(write)).collect();
-        self.push(Kind::Group(group), open.externals, writes)?;
+        self.push(StepKind::Group(group), open.externals, writes)?;
         for (value, at) in homeless {
             self.settle(value, at)?;
         }
@@ -291,7 +296,7 @@ fn assemble(open: &Open, results: &[Vec<(usize, View)>]) -> Group {
     let mut constants: Vec<(Reg, u32)> = Vec::new();
     for member in &open.members {
         for source in &member.from[..member.arity] {
-            if let Source::Bits(bits) = source
+            if let MemberSource::Bits(bits) = source
                 && !constants.iter().any(|(_, b)| b == bits)
             {
                 constants.push(((count + constants.len()) as Reg, *bits));
@@ -300,18 +305,19 @@ fn assemble(open: &Open, results: &[Vec<(usize, View)>]) -> Group {
     }
     // Last reader of each member and external; what is stored is read at the end.
     let end = open.members.len();
-    let last =
-        |wanted: Source| (0..end).rev().find(|&i| open.members[i].from[..open.members[i].arity].contains(&wanted));
+    let last = |wanted: MemberSource| {
+        (0..end).rev().find(|&i| open.members[i].from[..open.members[i].arity].contains(&wanted))
+    };
     let mut free: Vec<Reg> = Vec::new();
     let mut registers = count + constants.len();
     let mut place: Vec<Reg> = Vec::with_capacity(end);
     let mut instructions = Vec::with_capacity(end);
     let still = |e: usize| nest.strides[writes.len() + e].iter().all(|&s| s == 0);
     for (i, member) in open.members.iter().enumerate() {
-        let register = |source: Source| match source {
-            Source::Member(m) => place[m],
-            Source::External(e) => e as Reg,
-            Source::Bits(bits) => constants.iter().find(|(_, b)| *b == bits).map_or(0, |(r, _)| *r),
+        let register = |source: MemberSource| match source {
+            MemberSource::Member(m) => place[m],
+            MemberSource::External(e) => e as Reg,
+            MemberSource::Bits(bits) => constants.iter().find(|(_, b)| *b == bits).map_or(0, |(r, _)| *r),
         };
         let first = member.from[0];
         let from = [0, 1, 2].map(|k| register(if k < member.arity { member.from[k] } else { first }));
@@ -326,10 +332,10 @@ fn assemble(open: &Open, results: &[Vec<(usize, View)>]) -> Group {
             let dead = !member.from[..k].contains(&source)
                 && last(source) == Some(i)
                 && match source {
-                    Source::Member(m) => !stored.contains(&m),
+                    MemberSource::Member(m) => !stored.contains(&m),
                     // Loaded once for all tiles.
-                    Source::External(e) => !still(e),
-                    Source::Bits(_) => false,
+                    MemberSource::External(e) => !still(e),
+                    MemberSource::Bits(_) => false,
                 };
             if dead {
                 free.push(register_of(source, &place));
@@ -339,13 +345,13 @@ fn assemble(open: &Open, results: &[Vec<(usize, View)>]) -> Group {
     }
     let stores = stored.iter().map(|&i| place[i]).collect();
     let loads = (0..count as Reg).collect();
-    Group { nest, loads, constants, instructions, stores, joined, registers, form: None }
+    Group { nest, loads, constants, instructions, stores, joined, registers, fused: None }
 }
 
-fn register_of(source: Source, place: &[Reg]) -> Reg {
+fn register_of(source: MemberSource, place: &[Reg]) -> Reg {
     match source {
-        Source::Member(m) => place[m],
-        Source::External(e) => e as Reg,
-        Source::Bits(_) => 0,
+        MemberSource::Member(m) => place[m],
+        MemberSource::External(e) => e as Reg,
+        MemberSource::Bits(_) => 0,
     }
 }

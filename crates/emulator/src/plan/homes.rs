@@ -10,7 +10,7 @@ use ferrane_mil::{Op, ValueId};
 
 use super::build::Lowering;
 use super::elementwise::is_elementwise;
-use super::view::{Storage, View, is_dense, reshape_strides, row_major};
+use crate::ir::{Storage, View, is_dense, reshape_strides, row_major};
 
 impl<'a> Lowering<'a> {
     pub(super) fn find_homes(&mut self, outputs: &[View]) -> Result<()> {

@@ -8,8 +8,9 @@ use super::args::{Args, floats};
 use super::build::Lowering;
 use super::group::single;
 use super::ops::select;
-use super::step::{Along, Binary, Conv, Elementwise, Kind, Matmul, Nest, Norm, NormForm, Pool, PoolForm, Window};
-use super::view::{Storage, View};
+use crate::ir::{
+    Along, Binary, Conv, Elementwise, Matmul, Nest, Norm, NormForm, Pool, PoolForm, StepKind, Storage, View, Window,
+};
 
 /// Most products of one step; a batch beyond is refused, as its list of offsets would outgrow its
 /// data.
@@ -144,7 +145,7 @@ impl<'a> Lowering<'a> {
             along
         });
         let step = Matmul { m, n, k, strides, batch, scale: after.scale.unwrap_or(1.0), bias, round: after.round };
-        self.push(Kind::Matmul(step), reads, vec![to.clone()])
+        self.push(StepKind::Matmul(step), reads, vec![to.clone()])
     }
 
     /// The view, or its integers as floats: from iOS 17 on a constant side of a product may have
@@ -155,7 +156,7 @@ impl<'a> Lowering<'a> {
         }
         let to = self.fresh(Storage::F32, &view.shape, None);
         let convert = single(Elementwise::IntToFloat, &to, &[&view], false);
-        self.push(Kind::Group(convert), vec![view], vec![to.clone()])?;
+        self.push(StepKind::Group(convert), vec![view], vec![to.clone()])?;
         Ok(to)
     }
 
@@ -188,7 +189,7 @@ impl<'a> Lowering<'a> {
                 (plain, out)
             }
         };
-        self.push(Kind::IntMatmul, vec![x, z], vec![out])?;
+        self.push(StepKind::IntMatmul, vec![x, z], vec![out])?;
         Ok(to)
     }
 
@@ -226,7 +227,7 @@ impl<'a> Lowering<'a> {
                 let bias = self.operand(args, op, "bias")?.broadcast(&shape);
                 let sum = self.fresh(product.storage, &shape, None);
                 let add = single(Elementwise::IntBinary(Binary::Add), &sum, &[&product, &bias], false);
-                self.push(Kind::Group(add), vec![product, bias], vec![sum.clone()])?;
+                self.push(StepKind::Group(add), vec![product, bias], vec![sum.clone()])?;
                 sum
             } else {
                 product
@@ -309,7 +310,7 @@ impl<'a> Lowering<'a> {
         let mut reads = vec![x, weight];
         let step = Conv { groups, window, bias: bias.is_some(), round };
         reads.extend(bias);
-        self.plain(y, reads, Kind::Conv(step))
+        self.plain(y, reads, StepKind::Conv(step))
     }
 
     pub(super) fn pool(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
@@ -324,7 +325,7 @@ impl<'a> Lowering<'a> {
             _ => PoolForm::Average(args.flag("exclude_padding_from_average")?),
         };
         let round = self.table.rounds(self.dtype(y)?);
-        self.plain(y, vec![x], Kind::Pool(Pool { form, window, round }))
+        self.plain(y, vec![x], StepKind::Pool(Pool { form, window, round }))
     }
 
     /// Scores, mask, softmax and the weighted sum in fp32; rounded once, at the end. Under the
@@ -358,12 +359,12 @@ impl<'a> Lowering<'a> {
             };
             let views: Vec<&View> = reads.iter().collect();
             let group = single(instruction, &masked, &views, stored);
-            self.push(Kind::Group(group), reads, vec![masked.clone()])?;
+            self.push(StepKind::Group(group), reads, vec![masked.clone()])?;
             scores = masked;
         }
         let weights = self.fresh(storage, &wide, None);
         let nest = Nest::new(&wide, &[&weights, &scores], 1, Some(rank - 1));
-        self.push(Kind::Softmax { nest, round: stored }, vec![scores], vec![weights.clone()])?;
+        self.push(StepKind::Softmax { nest, round: stored }, vec![scores], vec![weights.clone()])?;
         let to = self.result(y)?;
         let to = self.apart(&to, std::slice::from_ref(&value));
         let round = self.table.rounds(self.dtype(y)?);
@@ -421,7 +422,7 @@ impl<'a> Lowering<'a> {
             outer.extents.iter().zip(&outer.strides[0]).skip(1).map(|(&n, &s)| (n as isize - 1) * s).sum();
         outer.divisible &= outer.strides[0][0] > reach + rest;
         let step = Norm { form, outer, inner, epsilon, gamma, beta, round: self.table.rounds(dtype) };
-        self.push(Kind::Norm(step), reads, vec![to.clone()])?;
+        self.push(StepKind::Norm(step), reads, vec![to.clone()])?;
         self.settle(y, to)
     }
 }

@@ -9,9 +9,8 @@ use ferrane_mil::{Arg, DataType, Op, ValueDef, ValueId};
 
 use super::args::floats;
 use super::build::Lowering;
-use super::group::{Operand, single};
-use super::step::{Elementwise, Kind, Unary};
-use super::view::{Storage, View};
+use super::group::{MemberOperand, single};
+use crate::ir::{Elementwise, StepKind, Storage, Unary, View};
 
 impl<'a> Lowering<'a> {
     /// Whether the table is a machine's whose rules have this switch on.
@@ -31,7 +30,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn slice(&mut self, op: &'a Op, y: ValueId, view: View) -> Result<()> {
         let crops = self.rule(|rules| rules.slice_crop) && self.dtype(y)? == DataType::Fp16;
         if crops && Unit::of(self.function, op) == Unit::Crop {
-            return self.member(y, Elementwise::Unary(Unary::Crop), &[Operand::View(view)], true);
+            return self.member(y, Elementwise::Unary(Unary::Crop), &[MemberOperand::View(view)], true);
         }
         self.alias(y, &view, Some(view.clone()))
     }
@@ -54,13 +53,13 @@ impl<'a> Lowering<'a> {
         }
         let to = self.fresh(Storage::F16, &view.shape.clone(), None);
         let crop = single(Elementwise::Unary(Unary::Crop), &to, &[&view], true);
-        self.push(Kind::Group(crop), vec![view], vec![to.clone()])?;
+        self.push(StepKind::Group(crop), vec![view], vec![to.clone()])?;
         Ok(to)
     }
 
     /// A factor of an element-wise product that the machine dequantizes with the scale of another
     /// quantization of the same product: of the first factor, or of the result (int8 §2).
-    pub(super) fn other_scale(&mut self, op: &'a Op, name: &str) -> Result<Option<Operand>> {
+    pub(super) fn other_scale(&mut self, op: &'a Op, name: &str) -> Result<Option<MemberOperand>> {
         if op.name != "mul" || !self.rule(|rules| rules.qdq_defect) {
             return Ok(None);
         }
@@ -88,7 +87,7 @@ impl<'a> Lowering<'a> {
         let number = |low: &mut Self, v: f32| low.constant_floats(&[], &[v]).broadcast(&codes.shape);
         let reads = [codes.clone(), number(self, *scale), number(self, *zero)];
         let group = single(Elementwise::Dequantize, &to, &[&reads[0], &reads[1], &reads[2]], true);
-        self.push(Kind::Group(group), reads.to_vec(), vec![to.clone()])?;
-        Ok(Some(Operand::View(to)))
+        self.push(StepKind::Group(group), reads.to_vec(), vec![to.clone()])?;
+        Ok(Some(MemberOperand::View(to)))
     }
 }

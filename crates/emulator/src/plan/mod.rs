@@ -12,11 +12,11 @@
 mod arena;
 mod args;
 mod build;
-pub(crate) mod causal;
-pub(crate) mod chain;
+mod causal;
+mod chain;
 mod constexpr;
 mod elementwise;
-mod forms;
+mod fused;
 mod group;
 mod homes;
 mod layers;
@@ -26,14 +26,11 @@ mod pairs;
 mod ports;
 mod scores;
 mod state;
-pub(crate) mod tensor_op;
+mod tensor_op;
 pub(crate) use args::unsupported;
 pub(crate) use ops::has_steps;
 pub(crate) use ports::Ports;
 pub(crate) use state::changes_state;
-
-pub(crate) mod step;
-pub(crate) mod view;
 
 use std::time::{Duration, Instant};
 
@@ -43,10 +40,9 @@ use ferrane_host::buffer::AlignedBuf;
 use ferrane_host::pool;
 use ferrane_mil::{DataType, Function, Weights};
 
+use crate::ir::{Access, Buffer, Step, Storage, View};
 use crate::tables::Table;
-use crate::tables::memory::{Access, Constants, Memory, Place};
-use step::Step;
-use view::Storage;
+use crate::tables::memory::{Constants, Memory};
 
 /// A step with its memory resolved.
 struct Resolved {
@@ -73,27 +69,6 @@ pub(crate) struct Plan {
 /// Bytes that the steps of a plan read and write from which on it may be worth more than one
 /// thread.
 const LARGE: usize = 1 << 20;
-
-/// A buffer while the plan is made.
-#[derive(Clone, Debug)]
-struct Buffer {
-    place: Place,
-    storage: Storage,
-    elements: usize,
-    /// One step writes all of it, so that it may become a constant.
-    sole: bool,
-    /// Bytes of a constant known from the start.
-    data: Option<Vec<u8>>,
-    /// Where it begins in its place, in bytes.
-    start: usize,
-}
-
-impl Buffer {
-    /// `None` where the address space does not reach.
-    fn bytes(&self) -> Option<usize> {
-        self.elements.checked_mul(self.storage.bytes())
-    }
-}
 
 impl Plan {
     /// A plan whose ports hold values as the table stores them, not as surfaces do: nothing is
@@ -188,11 +163,11 @@ fn run(table: &Table, step: &Resolved, memory: &mut Memory<'_>) -> Result<()> {
 }
 
 fn resolve(step: Step, buffers: &[Buffer]) -> Resolved {
-    let access = |v: &view::View| {
+    let access = |v: &View| {
         let (low, high) = v.span();
         let (buffer, size) = (&buffers[v.buffer], v.storage.bytes());
         let (start, end) = (buffer.start + low * size, buffer.start + high * size);
-        Access { place: buffer.place, start, end, storage: v.storage }
+        Access { space: buffer.space, start, end, storage: v.storage }
     };
     Resolved {
         reads: step.reads.iter().map(access).collect(),

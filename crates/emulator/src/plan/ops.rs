@@ -6,8 +6,7 @@ use ferrane_mil::{DataType, Op, ValueDef, ValueId};
 use super::args::Args;
 use super::build::Lowering;
 use super::elementwise::is_elementwise;
-use super::step::{Kind, Nest, Reduce, Reduction};
-use super::view::View;
+use crate::ir::{Nest, Reduce, Reduction, StepKind, View};
 use crate::support::refusal;
 use crate::tensor_ops::tensor_op;
 
@@ -64,7 +63,7 @@ const OPS: &[(&str, Lower)] = &[
     ("gather_along_axis", |l, op, args| {
         let (x, indices) = (l.operand(args, op, "x")?, l.operand(args, op, "indices")?);
         let axis = args.axis("axis", x.shape.len())?;
-        l.plain(op.outputs[0], vec![x, indices], Kind::GatherAlong { axis })
+        l.plain(op.outputs[0], vec![x, indices], StepKind::GatherAlong { axis })
     }),
     ("constexpr_affine_dequantize", |l, op, args| l.constexpr(op, args)),
     ("constexpr_blockwise_shift_scale", |l, op, args| l.constexpr(op, args)),
@@ -81,7 +80,7 @@ const OPS: &[(&str, Lower)] = &[
         let to = l.apart(&to, std::slice::from_ref(&x));
         let nest = Nest::new(&to.shape, &[&to, &x], 1, Some(axis));
         let round = l.table.rounds(l.dtype(y)?);
-        l.push(Kind::Softmax { nest, round }, vec![x], vec![to.clone()])?;
+        l.push(StepKind::Softmax { nest, round }, vec![x], vec![to.clone()])?;
         l.settle(y, to)
     }),
     ("layer_norm", |l, op, args| l.norm(op, args)),
@@ -129,7 +128,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// A step that writes the result as a whole.
-    pub(super) fn plain(&mut self, y: ValueId, reads: Vec<View>, kind: Kind) -> Result<()> {
+    pub(super) fn plain(&mut self, y: ValueId, reads: Vec<View>, kind: StepKind) -> Result<()> {
         let to = self.result(y)?;
         let to = self.apart(&to, &reads);
         self.push(kind, reads, vec![to.clone()])?;
@@ -265,7 +264,7 @@ impl<'a> Lowering<'a> {
             _ => {
                 let dense = self.fresh(x.storage, &shape, None);
                 let split =
-                    View { strides: super::view::row_major(&from.shape), shape: from.shape.clone(), ..dense.clone() };
+                    View { strides: crate::ir::row_major(&from.shape), shape: from.shape.clone(), ..dense.clone() };
                 (dense, split)
             }
         };
@@ -287,7 +286,7 @@ impl<'a> Lowering<'a> {
             let to = self.result(y)?;
             self.buffers[to.buffer].sole = false;
             let nest = Nest::new(&to.shape, &[&to], 1, None);
-            self.push(Kind::Fill(nest, bits), Vec::new(), vec![to.clone()])?;
+            self.push(StepKind::Fill(nest, bits), Vec::new(), vec![to.clone()])?;
             let mut inside = to.clone();
             for axis in 0..shape.len() {
                 inside = inside.sliced(axis, before(axis), 1, x.shape[axis]);
@@ -318,7 +317,7 @@ impl<'a> Lowering<'a> {
             }
             maps.push(map.into_iter().map(|i| i as usize).collect());
         }
-        self.plain(y, vec![x], Kind::Remap(maps))
+        self.plain(y, vec![x], StepKind::Remap(maps))
     }
 
     fn gather(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
@@ -329,7 +328,7 @@ impl<'a> Lowering<'a> {
             Some(dims) => dims.first().copied().unwrap_or(0) as usize,
             None => 0,
         };
-        self.plain(y, vec![x, indices], Kind::Gather { axis, batch_dims })
+        self.plain(y, vec![x, indices], StepKind::Gather { axis, batch_dims })
     }
 
     fn reduce(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
@@ -363,7 +362,7 @@ impl<'a> Lowering<'a> {
             _ => false,
         };
         let step = Reduce { reduction, kept: nest, reduced, round, of_product };
-        self.push(Kind::Reduce(step), vec![x], vec![to.clone()])?;
+        self.push(StepKind::Reduce(step), vec![x], vec![to.clone()])?;
         self.settle(y, to)
     }
 }

@@ -9,8 +9,8 @@
 
 use ferrane_host::rounded;
 
-use super::group::{Member, Source};
-use super::step::{Binary, Elementwise};
+use super::group::{Member, MemberSource};
+use crate::ir::{Binary, Elementwise};
 
 /// What a pair can do.
 fn simple(op: Elementwise) -> Option<rounded::Binary> {
@@ -33,7 +33,7 @@ pub(super) fn join(members: &mut Vec<Member>, stored: &mut [usize]) {
     let mut uses = vec![0usize; members.len()];
     for member in members.iter() {
         for source in &member.from[..member.arity] {
-            if let Source::Member(i) = source {
+            if let MemberSource::Member(i) = source {
                 uses[*i] += 1;
             }
         }
@@ -42,8 +42,8 @@ pub(super) fn join(members: &mut Vec<Member>, stored: &mut [usize]) {
     for at in 0..members.len() {
         let Some(second) = simple(members[at].op).filter(|_| members[at].round) else { continue };
         // A member that nobody else reads.
-        let own = |source: Source| match source {
-            Source::Member(i) if uses[i] == 1 && !stored.contains(&i) && members[i].round => Some(i),
+        let own = |source: MemberSource| match source {
+            MemberSource::Member(i) if uses[i] == 1 && !stored.contains(&i) && members[i].round => Some(i),
             _ => None,
         };
         let found = firsts(second).iter().find_map(|&k| {
@@ -53,8 +53,9 @@ pub(super) fn join(members: &mut Vec<Member>, stored: &mut [usize]) {
         let Some((k, i, first)) = found else { continue };
         let [mut a, mut b, _] = members[i].from;
         let c = members[at].from[1 - k];
-        let function =
-            |source: Source| own(source).filter(|&i| matches!(members[i].op, Elementwise::Unary(f) if !f.exact()));
+        let function = |source: MemberSource| {
+            own(source).filter(|&i| matches!(members[i].op, Elementwise::Unary(f) if !f.exact()))
+        };
         let raw = firsts(first).iter().find_map(|&k| Some((k, function(members[i].from[k])?)));
         if let Some((k, function)) = raw {
             members[function].round = false;
@@ -78,7 +79,7 @@ pub(super) fn join(members: &mut Vec<Member>, stored: &mut [usize]) {
         !gone[at - 1]
     });
     for source in members.iter_mut().flat_map(|m| &mut m.from) {
-        if let Source::Member(i) = source {
+        if let MemberSource::Member(i) = source {
             *i = now[*i];
         }
     }

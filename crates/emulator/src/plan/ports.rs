@@ -6,7 +6,7 @@
 use ferrane_device::{Error, ErrorKind, Layout, Port, Procedure, Result};
 use ferrane_mil::{Function, Type, ValueId};
 
-use super::view::Storage;
+use crate::ir::Storage;
 
 /// A procedure and where the function's own inputs and outputs stand in it. States keep the
 /// function's order.

@@ -9,7 +9,7 @@ use ferrane_mil::{Op, ValueId};
 
 use super::args::Args;
 use super::build::Lowering;
-use super::view::View;
+use crate::ir::View;
 
 /// Ops that are run for what they do to a state, whether or not their result is used.
 pub(crate) fn changes_state(op: &str) -> bool {

@@ -3,35 +3,12 @@
 use std::sync::Arc;
 
 use ferrane_device::Result;
-use ferrane_mil::{Arg, Constant, DataType, Op, Opset, Type, ValueId, ops};
+use ferrane_mil::{Arg, Constant, Op, ValueId};
 
 use super::args::{Args, unsupported};
 use super::build::Lowering;
-use super::step::{Kind, MAX_READS, MAX_WRITES};
-use super::view::View;
+use crate::ir::{MAX_READS, MAX_WRITES, StepKind, TensorOpStep, TensorOperand, View};
 use crate::tensor_ops::{Tensor, TensorOp};
-
-/// A call of a tensor op.
-#[derive(Clone, Debug)]
-pub(crate) struct TensorOpStep {
-    pub routine: TensorOp,
-    pub def: &'static ops::OpDef,
-    pub opset: Opset,
-    pub operands: Vec<(&'static str, Vec<TensorOperand>)>,
-    /// The declared types of all results.
-    pub results: Vec<Type>,
-    /// The result that each write takes.
-    pub kept: Vec<usize>,
-}
-
-/// An operand of a tensor op.
-#[derive(Clone, Debug)]
-pub(crate) enum TensorOperand {
-    /// A view that the step reads, and its element type.
-    Read(usize, DataType),
-    /// Known when the plan is made.
-    Known(Arc<Tensor>),
-}
 
 impl<'a> Lowering<'a> {
     /// Lowers a tensor op.
@@ -66,7 +43,7 @@ impl<'a> Lowering<'a> {
             writes.push(self.apart(&wanted, &taken));
         }
         let step = TensorOpStep { routine, def, opset: self.opset, operands, results, kept: kept.clone() };
-        self.push(Kind::TensorOp(Box::new(step)), reads, writes.clone())?;
+        self.push(StepKind::TensorOp(Box::new(step)), reads, writes.clone())?;
         kept.into_iter().zip(writes).try_for_each(|(i, at)| self.settle(op.outputs[i], at))
     }
 

@@ -13,9 +13,9 @@ use ferrane_host::gemm::{Bias, Epilogue, GemmError, Output, ViewMut, gemm};
 use ferrane_host::sync::{self, lock};
 use ferrane_host::{f16, pool, rounded, vectorize};
 
-use crate::plan::causal::{Causal, Matrix};
-use crate::plan::chain::{At, Chain, Divide, Operand, SLOTS, Stage};
-use crate::plan::step::{Group, MAX_WRITES, Step};
+use crate::ir::{
+    Causal, Chain, ChainOperand, ChainStage, Divide, Group, MAX_WRITES, SLOTS, SegmentMatrix, Step, TileLocation,
+};
 
 use super::group::{self, TILE as REGISTER};
 use super::memory::{Reads, Slice, SliceMut, Writes, no_writes};
@@ -65,7 +65,7 @@ fn is_small(causal: &Causal, segments: usize, reads: &Reads<'_>) -> bool {
     let Causal { factors: [left, right], finite, bound, .. } = causal;
     let elements: usize = [left, right].into_iter().chain(finite).map(|matrix| matrix.size.0 * matrix.size.1).sum();
     let segment = |segment: usize| {
-        let of = |matrix: &Matrix| largest(&reads[matrix.read], matrix, segment);
+        let of = |matrix: &SegmentMatrix| largest(&reads[matrix.read], matrix, segment);
         [of(left), of(right), finite.iter().map(of).fold(0.0, f32::max)]
     };
     let part = |segments: Range<usize>| segments.map(segment).fold([0.0; 3], larger);
@@ -78,8 +78,8 @@ fn larger(a: [f32; 3], b: [f32; 3]) -> [f32; 3] {
 }
 
 /// The largest magnitude of a segment's matrix; infinite where there is a NaN.
-fn largest(slice: &Slice<'_>, matrix: &Matrix, segment: usize) -> f32 {
-    let Operand { offsets, row, col, .. } = &matrix.operand;
+fn largest(slice: &Slice<'_>, matrix: &SegmentMatrix, segment: usize) -> f32 {
+    let ChainOperand { offsets, row, col, .. } = &matrix.operand;
     // Lines whose elements are neighbors; else all between the first and the last one counts.
     let (lines, pitch, length) = match (matrix.size, (*row, *col)) {
         ((rows, cols), (_, 1)) => (rows, *row, cols),
@@ -200,7 +200,7 @@ type Slots<'s> = [&'s mut [f32]; SLOTS];
 impl Tile<'_, '_, '_> {
     fn run(
         &self,
-        stage: &Stage,
+        stage: &ChainStage,
         slots: &mut Slots<'_>,
         writes: &mut Writes<'_>,
         registers: &mut [f32],
@@ -208,12 +208,12 @@ impl Tile<'_, '_, '_> {
         let table = self.job.table;
         let all = self.job.chain.cols;
         match stage {
-            Stage::Product { lhs, rhs, to, size, scale, bias, round } => {
-                let depth = if matches!(lhs.at, At::Slot(_)) { self.cols } else { size.0 };
-                let cols = if matches!(to.at, At::Slot(_)) { self.cols } else { size.1 };
+            ChainStage::Product { lhs, rhs, to, size, scale, bias, round } => {
+                let depth = if matches!(lhs.at, TileLocation::Slot(_)) { self.cols } else { size.0 };
+                let cols = if matches!(to.at, TileLocation::Slot(_)) { self.cols } else { size.1 };
                 let taken = match to.at {
-                    At::Slot(slot) => std::mem::take(&mut slots[slot]),
-                    At::Memory(_) => &mut [],
+                    TileLocation::Slot(slot) => std::mem::take(&mut slots[slot]),
+                    TileLocation::Memory(_) => &mut [],
                 };
                 let result = (|| {
                     let (slice, at) = self.source(lhs, slots);
@@ -227,8 +227,10 @@ impl Tile<'_, '_, '_> {
                     };
                     let (row, col) = (to.row as isize, to.col as isize);
                     let output = match to.at {
-                        At::Slot(_) => Output::F32(ViewMut::new(&mut *taken, self.rows, cols, all as isize, 1)?),
-                        At::Memory(write) => {
+                        TileLocation::Slot(_) => {
+                            Output::F32(ViewMut::new(&mut *taken, self.rows, cols, all as isize, 1)?)
+                        }
+                        TileLocation::Memory(write) => {
                             let at = self.at(to) - self.starts[write];
                             match &mut writes[write] {
                                 SliceMut::F16(s) => Output::F16(ViewMut::new(
@@ -251,13 +253,15 @@ impl Tile<'_, '_, '_> {
                     };
                     gemm(lhs, rhs, output, Epilogue { scale: *scale, bias, round: *round, ..Epilogue::default() })
                 })();
-                if let At::Slot(slot) = to.at {
+                if let TileLocation::Slot(slot) = to.at {
                     slots[slot] = taken;
                 }
                 result?;
             }
-            Stage::Group { group, operands, width } => self.group(group, operands, *width, slots, writes, registers),
-            Stage::Softmax { from, to, round, masked } => {
+            ChainStage::Group { group, operands, width } => {
+                self.group(group, operands, *width, slots, writes, registers)
+            }
+            ChainStage::Softmax { from, to, round, masked } => {
                 let to_slot = std::mem::take(&mut slots[*to]);
                 let (slice, at) = self.source(from, slots);
                 let mask = masked.as_ref().map(|masked| (masked, self.source(&masked.mask, slots)));
@@ -289,7 +293,7 @@ impl Tile<'_, '_, '_> {
                 }
                 slots[*to] = to_slot;
             }
-            Stage::Reduce { reduction, from, to, round } => {
+            ChainStage::Reduce { reduction, from, to, round } => {
                 let to_slot = std::mem::take(&mut slots[*to]);
                 let (slice, at) = self.source(from, slots);
                 let row = &mut registers[..all];
@@ -302,8 +306,8 @@ impl Tile<'_, '_, '_> {
                 }
                 slots[*to] = to_slot;
             }
-            Stage::Store { from, to, width } => {
-                let At::Memory(write) = to.at else { return Ok(()) };
+            ChainStage::Store { from, to, width } => {
+                let TileLocation::Memory(write) = to.at else { return Ok(()) };
                 let at = self.at(to) - self.starts[write];
                 if *width == 1 {
                     rows::store_row(&mut writes[write], at as isize, to.row as isize, &slots[*from][..self.rows]);
@@ -321,23 +325,23 @@ impl Tile<'_, '_, '_> {
     }
 
     /// Where an operand's first element of this tile is, in memory.
-    fn at(&self, operand: &Operand) -> usize {
+    fn at(&self, operand: &ChainOperand) -> usize {
         operand.offsets[self.segment] + self.first * operand.row
     }
 
     /// The tile's rows of an operand: elements, and the first one.
-    fn source<'s>(&'s self, operand: &Operand, slots: &'s Slots<'_>) -> (Slice<'s>, usize) {
+    fn source<'s>(&'s self, operand: &ChainOperand, slots: &'s Slots<'_>) -> (Slice<'s>, usize) {
         match operand.at {
-            At::Slot(slot) => (Slice::F32(&*slots[slot]), 0),
-            At::Memory(read) => (self.job.reads[read], self.at(operand)),
+            TileLocation::Slot(slot) => (Slice::F32(&*slots[slot]), 0),
+            TileLocation::Memory(read) => (self.job.reads[read], self.at(operand)),
         }
     }
 
     /// The second factor of a product, which all tiles of a segment read as a whole.
-    fn matrix(&self, operand: &Operand) -> (Slice<'_>, usize) {
+    fn matrix(&self, operand: &ChainOperand) -> (Slice<'_>, usize) {
         match operand.at {
-            At::Slot(_) => (Slice::None, 0),
-            At::Memory(read) => (self.job.reads[read], operand.offsets[self.segment]),
+            TileLocation::Slot(_) => (Slice::None, 0),
+            TileLocation::Memory(read) => (self.job.reads[read], operand.offsets[self.segment]),
         }
     }
 
@@ -345,7 +349,7 @@ impl Tile<'_, '_, '_> {
     fn group(
         &self,
         group: &Group,
-        operands: &[Operand],
+        operands: &[ChainOperand],
         width: usize,
         slots: &mut Slots<'_>,
         writes: &mut Writes<'_>,
@@ -354,13 +358,13 @@ impl Tile<'_, '_, '_> {
         let (outs, ins) = operands.split_at(group.stores.len());
         let mut taken: [&mut [f32]; MAX_WRITES] = Default::default();
         for (place, out) in taken.iter_mut().zip(outs) {
-            if let At::Slot(slot) = out.at {
+            if let TileLocation::Slot(slot) = out.at {
                 *place = std::mem::take(&mut slots[slot]);
             }
         }
         // A column is a row whose elements are as far apart as rows are.
         let (count, length) = if width == 1 { (1, self.rows) } else { (self.rows, self.cols) };
-        let strides = |o: &Operand| if width == 1 { (0, o.row) } else { (o.row, o.col) };
+        let strides = |o: &ChainOperand| if width == 1 { (0, o.row) } else { (o.row, o.col) };
         let (registers, gather) = registers.split_at_mut(group.registers * REGISTER);
         let gather = &mut gather[..REGISTER];
         let abreast = (REGISTER / length).clamp(1, count);
@@ -389,14 +393,14 @@ impl Tile<'_, '_, '_> {
                         group::store_rows(to, at + first * row + column * col, [row, col], piece, registers);
                     };
                     match operand.at {
-                        At::Slot(_) => put(&mut SliceMut::F32(place), 0),
-                        At::Memory(write) => put(&mut writes[write], self.at(operand) - self.starts[write]),
+                        TileLocation::Slot(_) => put(&mut SliceMut::F32(place), 0),
+                        TileLocation::Memory(write) => put(&mut writes[write], self.at(operand) - self.starts[write]),
                     }
                 }
             }
         }
         for (place, out) in taken.iter_mut().zip(outs) {
-            if let At::Slot(slot) = out.at {
+            if let TileLocation::Slot(slot) = out.at {
                 slots[slot] = std::mem::take(place);
             }
         }

@@ -3,7 +3,7 @@
 
 use ferrane_host::{simd, vectorize};
 
-use crate::plan::step::{Binary, Compare, Elementwise, IntUnary, Unary};
+use crate::ir::{Binary, Compare, Elementwise, IntUnary, Unary};
 
 use super::Table;
 

@@ -8,11 +8,11 @@
 use ferrane_device::Result;
 use ferrane_host::{convert, f16, rounded, simd};
 
-use crate::plan::step::{Binary, Elementwise, Group, Instruction, MAX_WRITES};
+use crate::ir::{Binary, Elementwise, Group, Instruction, MAX_WRITES};
 
 use super::memory::{Reads, Slice, SliceMut, Writes};
 use super::nest::{MAX_OPERANDS, Odometer, divide, runs};
-use super::{Table, elementwise, forms, scratch};
+use super::{Table, elementwise, fused, scratch};
 
 /// Elements of a register.
 pub(crate) const TILE: usize = 1024;
@@ -24,7 +24,7 @@ const GRAIN: usize = 32 * 1024;
 pub(crate) fn run(table: &Table, group: &Group, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) -> Result<()> {
     let (count, tasks) = (group.stores.len() - group.joined.len(), scratch::Tasks::default());
     divide(&group.nest, count, writes, GRAIN, &|first, last, mut writes| {
-        if forms::run(group, reads, bases, &mut writes, first, last) {
+        if fused::run(group, reads, bases, &mut writes, first, last) {
             return;
         }
         // One more register for gathering strided fp16 rows.
@@ -305,4 +305,4 @@ fn store(slice: &mut SliceMut<'_>, at: usize, stride: usize, register: &[f32]) {
     }
 }
 
-const _: () = assert!(crate::plan::step::MAX_READS + MAX_WRITES <= MAX_OPERANDS);
+const _: () = assert!(crate::ir::MAX_READS + MAX_WRITES <= MAX_OPERANDS);

@@ -9,32 +9,7 @@ use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::buffer::{ReadGuard, WriteGuard};
 use ferrane_host::f16;
 
-use crate::plan::step::{MAX_READS, MAX_WRITES};
-use crate::plan::view::Storage;
-
-/// Where a buffer lives during an evaluation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Weights and what was computed from them at compile time.
-    Constant,
-    /// Values of this evaluation.
-    Arena,
-    /// An input surface.
-    Input(usize),
-    /// An output surface.
-    Output(usize),
-    /// A state's surface.
-    State(usize),
-}
-
-/// A range of bytes in a place, and what lies there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Access {
-    pub place: Place,
-    pub start: usize,
-    pub end: usize,
-    pub storage: Storage,
-}
+use crate::ir::{Access, MAX_READS, MAX_WRITES, MemorySpace, Storage};
 
 /// Constants are written while the plan is made and only read later.
 pub(crate) enum Constants<'a> {
@@ -231,7 +206,7 @@ impl<'a> SliceMut<'a> {
 /// Serves the accesses to one buffer whose bytes may be written.
 fn carve<'a>(
     buffer: &'a mut [u8],
-    place: Place,
+    space: MemorySpace,
     reads: &[Access],
     writes: &[Access],
     read_slices: &mut Reads<'a>,
@@ -244,12 +219,12 @@ fn carve<'a>(
         let next = writes
             .iter()
             .enumerate()
-            .filter(|(i, w)| w.place == place && w.start >= position && matches!(write_slices[*i], SliceMut::None))
+            .filter(|(i, w)| w.space == space && w.start >= position && matches!(write_slices[*i], SliceMut::None))
             .min_by_key(|(_, w)| w.start);
         let gap_end = next.map_or(position + rest.len(), |(_, w)| w.start);
         let (gap, after) =
             rest.split_at_mut_checked(gap_end - position).ok_or_else(|| broken("a write leaves its buffer"))?;
-        serve(gap, position, place, reads, read_slices)?;
+        serve(gap, position, space, reads, read_slices)?;
         let Some((i, write)) = next else { return Ok(()) };
         let (slice, after) =
             after.split_at_mut_checked(write.end - write.start).ok_or_else(|| broken("a write leaves its buffer"))?;
@@ -260,9 +235,15 @@ fn carve<'a>(
 }
 
 /// Serves the reads that lie in `bytes`, which start at `position` of the place.
-fn serve<'a>(bytes: &'a [u8], position: usize, place: Place, reads: &[Access], slices: &mut Reads<'a>) -> Result<()> {
+fn serve<'a>(
+    bytes: &'a [u8],
+    position: usize,
+    space: MemorySpace,
+    reads: &[Access],
+    slices: &mut Reads<'a>,
+) -> Result<()> {
     for (read, slice) in reads.iter().zip(slices.iter_mut()) {
-        if read.place == place && read.start >= position && read.end <= position + bytes.len() {
+        if read.space == space && read.start >= position && read.end <= position + bytes.len() {
             *slice = Slice::new(&bytes[read.start - position..read.end - position], read.storage)?;
         }
     }
@@ -282,21 +263,21 @@ impl Memory<'_> {
         }
         let mut read_slices: Reads<'_> = [Slice::None; MAX_READS];
         let mut write_slices = no_writes();
-        carve(self.arena, Place::Arena, reads, writes, &mut read_slices, &mut write_slices)?;
+        carve(self.arena, MemorySpace::Arena, reads, writes, &mut read_slices, &mut write_slices)?;
         match &mut self.constants {
-            Constants::Read(bytes) => serve(bytes, 0, Place::Constant, reads, &mut read_slices)?,
+            Constants::Read(bytes) => serve(bytes, 0, MemorySpace::Constant, reads, &mut read_slices)?,
             Constants::Write(bytes) => {
-                carve(bytes, Place::Constant, reads, writes, &mut read_slices, &mut write_slices)?
+                carve(bytes, MemorySpace::Constant, reads, writes, &mut read_slices, &mut write_slices)?
             }
         }
         for (i, guard) in self.inputs.iter().enumerate() {
-            serve(guard, 0, Place::Input(i), reads, &mut read_slices)?;
+            serve(guard, 0, MemorySpace::Input(i), reads, &mut read_slices)?;
         }
         for (i, guard) in self.outputs.iter_mut().enumerate() {
-            carve(guard, Place::Output(i), reads, writes, &mut read_slices, &mut write_slices)?;
+            carve(guard, MemorySpace::Output(i), reads, writes, &mut read_slices, &mut write_slices)?;
         }
         for (i, guard) in self.states.iter_mut().enumerate() {
-            carve(guard, Place::State(i), reads, writes, &mut read_slices, &mut write_slices)?;
+            carve(guard, MemorySpace::State(i), reads, writes, &mut read_slices, &mut write_slices)?;
         }
         let unserved = read_slices[..reads.len()].iter().any(|s| matches!(s, Slice::None))
             || write_slices[..writes.len()].iter().any(|s| matches!(s, SliceMut::None));

@@ -7,7 +7,7 @@
 
 mod chain;
 mod elementwise;
-mod forms;
+mod fused;
 mod group;
 pub(crate) mod hardware;
 pub(crate) mod memory;
@@ -26,11 +26,10 @@ use ferrane_mil::DataType;
 
 use crate::tensor_ops::{Data, Tensor};
 
-use crate::plan::step::{Kind, Step, Unary};
-use crate::plan::view::Storage;
+use crate::ir::{Access, Step, StepKind, Storage, Unary};
 
 use hardware::Hardware;
-use memory::{Access, Memory};
+use memory::Memory;
 
 /// A set of functions.
 #[derive(Clone)]
@@ -120,7 +119,7 @@ impl Table {
     }
 
     /// True if ops may be computed together: steps over the same rows tile by tile, a group with a
-    /// form in one pass. The oracle and the tables of machines compute them one by one.
+    /// fused loop in one pass. The oracle and the tables of machines compute them one by one.
     pub(crate) fn fuses(&self) -> bool {
         self.half == Storage::F16 && !self.wide_sums && self.hardware.is_none()
     }
@@ -142,21 +141,21 @@ impl Table {
     ) -> Result<()> {
         memory.with(reads, writes, |r, w| {
             match &step.kind {
-                Kind::Group(group) => group::run(self, group, &r, bases, w)?,
-                Kind::Move(nest) => moves::copy(nest, &r, bases, w),
-                Kind::Fill(nest, bits) => moves::fill(nest, *bits, w),
-                Kind::Matmul(product) => products::matmul(self, step, product, &r, w)?,
-                Kind::IntMatmul => products::int_matmul(step, &r, bases, w),
-                Kind::Softmax { nest, round } => rows::softmax(self, nest, *round, &r, bases, w)?,
-                Kind::Reduce(reduce) => rows::reduce(self, reduce, &r, bases, w)?,
-                Kind::Norm(norm) => rows::norm(self, norm, &r, bases, w)?,
-                Kind::Conv(conv) => products::conv(self, step, conv, &r, bases, w)?,
-                Kind::Pool(pool) => moves::pool(self, step, pool, &r, bases, w),
-                Kind::Remap(maps) => moves::remap(step, maps, &r, bases, w),
-                Kind::Gather { axis, batch_dims } => moves::gather(step, *axis, *batch_dims, &r, bases, w)?,
-                Kind::GatherAlong { axis } => moves::gather_along(step, *axis, &r, bases, w)?,
-                Kind::Chain(chain) => chain::run(self, step, chain, &r, w)?,
-                Kind::TensorOp(call) => tensor_op::run(self, step, call, &r, bases, w)?,
+                StepKind::Group(group) => group::run(self, group, &r, bases, w)?,
+                StepKind::Move(nest) => moves::copy(nest, &r, bases, w),
+                StepKind::Fill(nest, bits) => moves::fill(nest, *bits, w),
+                StepKind::Matmul(product) => products::matmul(self, step, product, &r, w)?,
+                StepKind::IntMatmul => products::int_matmul(step, &r, bases, w),
+                StepKind::Softmax { nest, round } => rows::softmax(self, nest, *round, &r, bases, w)?,
+                StepKind::Reduce(reduce) => rows::reduce(self, reduce, &r, bases, w)?,
+                StepKind::Norm(norm) => rows::norm(self, norm, &r, bases, w)?,
+                StepKind::Conv(conv) => products::conv(self, step, conv, &r, bases, w)?,
+                StepKind::Pool(pool) => moves::pool(self, step, pool, &r, bases, w),
+                StepKind::Remap(maps) => moves::remap(step, maps, &r, bases, w),
+                StepKind::Gather { axis, batch_dims } => moves::gather(step, *axis, *batch_dims, &r, bases, w)?,
+                StepKind::GatherAlong { axis } => moves::gather_along(step, *axis, &r, bases, w)?,
+                StepKind::Chain(chain) => chain::run(self, step, chain, &r, w)?,
+                StepKind::TensorOp(call) => tensor_op::run(self, step, call, &r, bases, w)?,
             }
             Ok(())
         })

@@ -4,8 +4,7 @@
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::convert;
 
-use crate::plan::step::{Nest, Pool, PoolForm, Step};
-use crate::plan::view::View;
+use crate::ir::{Nest, Pool, PoolForm, Step, View};
 
 use super::Table;
 use super::memory::{Reads, Slice, SliceMut, Writes};

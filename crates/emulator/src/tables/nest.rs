@@ -5,7 +5,7 @@
 
 use ferrane_host::pool;
 
-use crate::plan::step::{MAX_WRITES, Nest};
+use crate::ir::{MAX_WRITES, Nest};
 
 use super::memory::{Writes, no_writes};
 

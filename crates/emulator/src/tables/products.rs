@@ -4,8 +4,7 @@ use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::gemm::{Bias, Epilogue, GemmError, Operand, Output, View, ViewMut, gemm, gemm_batch};
 use ferrane_host::pool;
 
-use crate::plan::step::{Along, Conv, Matmul, Step};
-use crate::plan::view::View as Tensor;
+use crate::ir::{Along, Conv, Matmul, Step, View as Tensor};
 
 use super::memory::{Reads, Slice, SliceMut, Writes, broken};
 use super::{Table, scratch};
@@ -159,7 +158,7 @@ fn unfold(
     slice: &Slice<'_>,
     x: &Tensor,
     channel: isize,
-    window: &crate::plan::step::Window,
+    window: &crate::ir::Window,
     places: &[usize],
     tap: usize,
     first: usize,

@@ -7,7 +7,7 @@
 use ferrane_device::Result;
 use ferrane_host::{convert, f16, rounded, simd, vectorize};
 
-use crate::plan::step::{Nest, Norm, NormForm, Reduce, Reduction};
+use crate::ir::{Nest, Norm, NormForm, Reduce, Reduction};
 
 use super::memory::{Reads, Slice, SliceMut, Writes};
 use super::nest::{Odometer, divide, runs};

@@ -8,9 +8,7 @@ use ferrane_mil::DataType;
 
 use super::Table;
 use super::memory::{Reads, Slice, SliceMut, Writes};
-use crate::plan::step::Step;
-use crate::plan::tensor_op::{TensorOpStep, TensorOperand};
-use crate::plan::view::{View, row_major};
+use crate::ir::{Step, TensorOpStep, TensorOperand, View, row_major};
 use crate::tensor_ops::{Call, Data, Tensor};
 
 /// Calls the tensor op of a step.

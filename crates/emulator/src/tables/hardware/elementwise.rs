@@ -4,7 +4,7 @@ use ferrane_arith::{Function as Known, Rules, quantize};
 use ferrane_host::{f16, vectorize};
 
 use super::{HALVES, Hardware, index, results};
-use crate::plan::step::{Binary, Elementwise, Instruction, Unary};
+use crate::ir::{Binary, Elementwise, Instruction, Unary};
 use crate::tables::Table;
 use crate::tables::elementwise::{exact_unary, run};
 

@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use ferrane_arith::Rules;
 use ferrane_host::vectorize;
 
-use crate::plan::step::Unary;
+use crate::ir::Unary;
 
 pub(crate) use rows::EXACT;
 pub(crate) use rules::rules;

@@ -8,7 +8,7 @@ use ferrane_host::sync::{self, lock};
 use ferrane_host::{convert, pool, vectorize};
 
 use super::{Hardware, exact};
-use crate::plan::step::Matmul;
+use crate::ir::Matmul;
 use crate::tables::memory::{Reads, Slice, SliceMut};
 use crate::tables::rows::{load_row, store_row};
 use crate::tables::scratch;

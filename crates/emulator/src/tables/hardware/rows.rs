@@ -4,7 +4,7 @@ use ferrane_arith::{Function as Known, Reduction as Sums, Rules};
 use ferrane_host::vectorize;
 
 use super::{Hardware, index, results};
-use crate::plan::step::{Reduce, Reduction, Unary};
+use crate::ir::{Reduce, Reduction, Unary};
 use crate::tables::FAST;
 use crate::tables::rows::{STRIP, combine, reduce_row};
 

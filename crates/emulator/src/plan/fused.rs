@@ -4,7 +4,7 @@
 use ferrane_host::fused::Gate;
 use ferrane_host::rounded;
 
-use super::step::{Binary, Elementwise, Form, Group, Instruction, Reg, Unary};
+use crate::ir::{Binary, Elementwise, FusedLoop, Group, Instruction, Reg, Unary};
 
 /// What a register holds, in terms of the reads by their registers. All but the sigmoid are
 /// rounded.
@@ -19,8 +19,8 @@ enum Term {
     Gate(Gate, [Reg; 2]),
 }
 
-/// The form of a group of fp16 values, if it has one.
-pub(super) fn of(group: &Group) -> Option<Form> {
+/// The fused loop that computes a group of fp16 values, if there is one.
+pub(super) fn of(group: &Group) -> Option<FusedLoop> {
     let inner = group.nest.depth() - 1;
     let side_by_side = group.nest.strides.iter().all(|s| s[inner] == 1 && s.iter().all(|&s| s >= 0));
     if !side_by_side || !group.constants.is_empty() {
@@ -36,10 +36,10 @@ pub(super) fn of(group: &Group) -> Option<Form> {
     let results: Vec<Term> = group.stores.iter().map(|&reg| terms[reg as usize]).collect::<Option<_>>()?;
     let number = |reg: Reg| group.loads.iter().position(|&load| load == reg);
     match (&results[..], &group.joined[..]) {
-        (&[Term::Gate(f, [x, y])], []) => Some(Form::Gate(f, [number(x)?, number(y)?])),
+        (&[Term::Gate(f, [x, y])], []) => Some(FusedLoop::Gate(f, [number(x)?, number(y)?])),
         (&[Term::Total(minus, low), Term::Total(plus, high)], [_]) if minus != plus => {
             let (back, [a, b, cos, sin]) = rotation(minus, low, high)?;
-            Some(Form::Rotation { back, from: [number(a)?, number(b)?, number(cos)?, number(sin)?] })
+            Some(FusedLoop::Rotation { back, from: [number(a)?, number(b)?, number(cos)?, number(sin)?] })
         }
         _ => None,
     }

@@ -1,0 +1,24 @@
+//! What a plan is made of: steps, the views that they read and write, and the buffers of these.
+//!
+//! Only data. [`plan`](crate::plan) makes it, [`tables`](crate::tables) computes it, and neither
+//! needs the other.
+
+mod buffer;
+mod chain;
+mod elementwise;
+mod group;
+mod nest;
+mod step;
+mod structured;
+mod tensor_op;
+mod view;
+
+pub(crate) use buffer::{Access, Buffer, MemorySpace};
+pub(crate) use chain::{Causal, Chain, ChainOperand, ChainStage, Divide, Masked, SLOTS, SegmentMatrix, TileLocation};
+pub(crate) use elementwise::{Binary, Compare, Elementwise, IntUnary, Unary};
+pub(crate) use group::{FusedLoop, Group, Instruction, Reg};
+pub(crate) use nest::Nest;
+pub(crate) use step::{MAX_READS, MAX_WRITES, Step, StepKind};
+pub(crate) use structured::{Along, Conv, Matmul, Norm, NormForm, Pool, PoolForm, Reduce, Reduction, Window};
+pub(crate) use tensor_op::{TensorOpStep, TensorOperand};
+pub(crate) use view::{Storage, View, is_dense, reshape_strides, row_major};

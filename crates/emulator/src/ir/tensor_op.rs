@@ -1,0 +1,29 @@
+//! Calls of tensor ops.
+
+use std::sync::Arc;
+
+use ferrane_mil::{DataType, Opset, Type, ops};
+
+use crate::tensor_ops::{Tensor, TensorOp};
+
+/// A call of a tensor op.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorOpStep {
+    pub routine: TensorOp,
+    pub def: &'static ops::OpDef,
+    pub opset: Opset,
+    pub operands: Vec<(&'static str, Vec<TensorOperand>)>,
+    /// The declared types of all results.
+    pub results: Vec<Type>,
+    /// The result that each write takes.
+    pub kept: Vec<usize>,
+}
+
+/// An operand of a tensor op.
+#[derive(Clone, Debug)]
+pub(crate) enum TensorOperand {
+    /// A view that the step reads, and its element type.
+    Read(usize, DataType),
+    /// Known when the plan is made.
+    Known(Arc<Tensor>),
+}
