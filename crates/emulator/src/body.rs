@@ -7,14 +7,15 @@ use ferrane_device::backend::Accesses;
 use ferrane_device::{Error, ErrorKind, Layout, Port, Procedure, Result};
 use ferrane_mil::{DataType, Function, Weights};
 
+use crate::executable::ExecutablePlan;
 use crate::interpret::{self, Bounds, Interpreted};
-use crate::plan::{Plan, Ports};
+use crate::plan::Ports;
 use crate::tables::Table;
 use crate::tensor_ops::{Tensor, decode};
 
 /// A function ready to run over surfaces.
 pub(crate) enum Body {
-    Plan(Box<Plan>),
+    Plan(Box<ExecutablePlan>),
     Interpreted(Box<Interpreted>, Ports),
 }
 
@@ -30,7 +31,7 @@ impl Body {
         if interpret::is_needed(function) {
             Ok(Body::Interpreted(Box::new(Interpreted::new(function, weights, table, bounds)?), ports))
         } else {
-            let plan = Plan::new(ports, function, weights, table)?;
+            let plan = ExecutablePlan::new(ports, function, weights, table)?;
             if plan.arena_bytes > bounds.memory {
                 let message = format!(
                     "`{}`: an evaluation needs {} bytes and may hold {}",

@@ -11,8 +11,9 @@ use ferrane_mil::{Constant, Dim, Evaluate, Function, Op, Opset, Program, Type, V
 use crate::Emulator;
 use crate::body::Body;
 use crate::device::checked;
+use crate::executable::ExecutablePlan;
 use crate::interpret::{self, Interpreted};
-use crate::plan::{Plan, Ports};
+use crate::plan::Ports;
 use crate::tables::EXACT;
 use crate::tensor_ops::Tensor;
 
@@ -84,7 +85,7 @@ impl Emulator {
 
 /// Runs a plan on tensors of its ports. `most` is how many bytes its outputs may have.
 pub(crate) fn evaluate_plan(
-    plan: &Plan,
+    plan: &ExecutablePlan,
     inputs: Vec<Tensor>,
     states: &mut [Arc<Tensor>],
     most: usize,

@@ -69,6 +69,7 @@ mod body;
 mod call;
 mod device;
 mod events;
+mod executable;
 pub mod faults;
 pub mod hwx;
 mod interpret;

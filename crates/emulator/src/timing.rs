@@ -7,7 +7,8 @@ use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::buffer::{AlignedBuf, SharedBytes};
 use ferrane_mil::{DataType, Program};
 
-use crate::plan::{Plan, Ports};
+use crate::executable::ExecutablePlan;
+use crate::plan::Ports;
 use crate::tables::Table;
 
 /// One step of a plan: a group of element-wise ops, a product, a copy, …
@@ -34,7 +35,7 @@ pub(crate) fn time_steps(table: &Table, program: &Program, runs: usize) -> Resul
         .functions
         .first()
         .ok_or_else(|| Error::new(ErrorKind::InvalidProgram, "the program has no function"))?;
-    let plan = Plan::new(Ports::declared(0, function)?, function, &program.weights, table)?;
+    let plan = ExecutablePlan::new(Ports::declared(0, function)?, function, &program.weights, table)?;
     let mut arena = AlignedBuf::new(plan.arena_bytes).map_err(memory)?;
     let busy = || Error::new(ErrorKind::Busy, "the memory of the timed plan is in use");
     let mut accesses = Accesses::default();

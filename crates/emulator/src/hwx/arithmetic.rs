@@ -9,10 +9,11 @@ use super::decode::{Op, Step};
 use crate::Emulator;
 use crate::body::Body;
 use crate::call::found;
-use crate::plan::{Plan, Ports};
+use crate::executable::ExecutablePlan;
+use crate::plan::Ports;
 
 /// The step as a plan over its sources and, behind them, a kernel out of memory.
-pub(super) fn plan(emulator: &Emulator, step: &Step) -> Result<Box<Plan>> {
+pub(super) fn plan(emulator: &Emulator, step: &Step) -> Result<Box<ExecutablePlan>> {
     let failed = |what: String| Error::new(ErrorKind::Unsupported, format!("task {}: {what}", step.id));
     let program = function(step).map_err(|e| failed(e.to_string()))?;
     let function = found(&program, "task")?;

@@ -36,7 +36,7 @@ use ferrane_mil::{Constant, DataType, Type, Weights};
 
 use crate::Emulator;
 use crate::call::evaluate_plan;
-use crate::plan::Plan;
+use crate::executable::ExecutablePlan;
 use crate::tensor_ops::{Data, Tensor};
 use decode::{Op, Step, Task};
 use memory::Buffers;
@@ -49,7 +49,7 @@ pub struct Interpreter {
     name: String,
     buffers: Buffers,
     ports: Vec<Port>,
-    tasks: Vec<(Step, Box<Plan>)>,
+    tasks: Vec<(Step, Box<ExecutablePlan>)>,
     notes: Vec<String>,
     rounding: Rounding,
     memory: usize,
@@ -193,7 +193,7 @@ impl Interpreter {
         Ok(ports().filter(|(p, _)| !p.is_input).map(output).collect())
     }
 
-    fn run_task(&self, step: &Step, plan: &Plan, bytes: &mut [Vec<u8>]) -> Result<()> {
+    fn run_task(&self, step: &Step, plan: &ExecutablePlan, bytes: &mut [Vec<u8>]) -> Result<()> {
         let mut inputs = Vec::new();
         for span in &step.sources {
             inputs.push(Tensor::floats(DataType::Fp16, &span.extents, memory::load(bytes, span)));

@@ -27,8 +27,8 @@ use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::sync::lock;
 use ferrane_mil::{Dim, Function, Opset, Type, ValueId, Weights};
 
+use crate::executable::ExecutablePlan;
 use crate::ir::Storage;
-use crate::plan::Plan;
 use crate::tables::Table;
 use crate::tensor_ops::Tensor;
 use machine::{Machine, Value};
@@ -58,7 +58,7 @@ type Key = (u32, Vec<Vec<usize>>, Vec<Vec<u8>>);
 pub(crate) struct Cache {
     /// Constants, and results of `constexpr_*` ops.
     constants: Mutex<HashMap<ValueId, Arc<Tensor>>>,
-    plans: Mutex<HashMap<Key, Arc<Plan>>>,
+    plans: Mutex<HashMap<Key, Arc<ExecutablePlan>>>,
 }
 
 /// A function ready to be interpreted.

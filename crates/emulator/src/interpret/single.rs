@@ -14,7 +14,8 @@ use ferrane_mil::{Arg, Block, BlockId, DataType, Function, Op, OpId, Opset, Type
 
 use super::machine::{Machine, failed};
 use super::{Key, MAX_PLANS, lock};
-use crate::plan::{Plan, has_steps};
+use crate::executable::ExecutablePlan;
+use crate::plan::has_steps;
 use crate::tensor_ops::{Tensor, decode, tensor_op};
 
 /// Integers and strings up to so many elements are known to the rule of an tensor op.
@@ -235,7 +236,7 @@ impl Machine<'_> {
             .collect()
     }
 
-    fn plan(&self, single: &Single) -> Result<Plan> {
-        Plan::stored(&single.function, self.weights, self.table)
+    fn plan(&self, single: &Single) -> Result<ExecutablePlan> {
+        ExecutablePlan::stored(&single.function, self.weights, self.table)
     }
 }

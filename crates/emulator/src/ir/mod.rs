@@ -8,6 +8,7 @@ mod chain;
 mod elementwise;
 mod group;
 mod nest;
+mod policy;
 mod step;
 mod structured;
 mod tensor_op;
@@ -18,6 +19,7 @@ pub(crate) use chain::{Causal, Chain, ChainOperand, ChainStage, Divide, Masked, 
 pub(crate) use elementwise::{Binary, Compare, Elementwise, IntUnary, Unary};
 pub(crate) use group::{FusedLoop, Group, Instruction, Reg};
 pub(crate) use nest::Nest;
+pub(crate) use policy::Policy;
 pub(crate) use step::{MAX_READS, MAX_WRITES, Step, StepKind};
 pub(crate) use structured::{Along, Conv, Matmul, Norm, NormForm, Pool, PoolForm, Reduce, Reduction, Window};
 pub(crate) use tensor_op::{TensorOpStep, TensorOperand};

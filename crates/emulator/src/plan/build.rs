@@ -7,8 +7,7 @@ use super::args::{Args, floats, unsupported};
 use super::group::{Open, float_move};
 use super::ports::Ports;
 use super::state::changes_state;
-use crate::ir::{Buffer, MemorySpace, Nest, Step, StepKind, Storage, View, is_dense, row_major};
-use crate::tables::Table;
+use crate::ir::{Buffer, MemorySpace, Nest, Policy, Step, StepKind, Storage, View, is_dense, row_major};
 
 /// Highest rank of a value. `tile` doubles it inside.
 pub(super) const MAX_RANK: usize = 8;
@@ -29,7 +28,7 @@ pub(super) struct Lowered {
 pub(super) struct Lowering<'a> {
     pub function: &'a Function,
     pub weights: &'a Weights,
-    pub table: &'a Table,
+    pub policy: Policy<'a>,
     pub opset: Opset,
     pub buffers: Vec<Buffer>,
     /// Where each value lies, once that is known.
@@ -55,13 +54,13 @@ pub(super) struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    pub(super) fn new(function: &'a Function, weights: &'a Weights, table: &'a Table) -> Result<Lowering<'a>> {
+    pub(super) fn new(function: &'a Function, weights: &'a Weights, policy: Policy<'a>) -> Result<Lowering<'a>> {
         let opset = function.opset().map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))?;
         let count = function.values.len();
         Ok(Lowering {
             function,
             weights,
-            table,
+            policy,
             opset,
             buffers: Vec::new(),
             views: vec![None; count],
@@ -189,7 +188,7 @@ impl<'a> Lowering<'a> {
     /// How a value is stored between ops.
     pub(super) fn storage(&self, value: ValueId) -> Result<Storage> {
         let dtype = self.dtype(value)?;
-        self.table
+        self.policy
             .storage(dtype)
             .ok_or_else(|| self.fail(format!("has values of type {dtype}, which the emulator lacks")))
     }
@@ -286,7 +285,7 @@ impl<'a> Lowering<'a> {
             return Err(self.fail(format!("a constant of type {ty} is no tensor")));
         };
         check_shape(&self.label.0, &shape)?;
-        let storage = self.table.storage(dtype);
+        let storage = self.policy.storage(dtype);
         let missing = || unsupported("const", format!("the elements of a constant of type {ty} are not there"));
         if dtype == DataType::Fp16 && (widen || storage == Some(Storage::F32)) {
             let values = floats(constant, self.weights).ok_or_else(missing)?;

@@ -15,10 +15,9 @@
 use super::causal;
 use super::scores;
 use crate::ir::{
-    Along, Buffer, Chain, ChainOperand, ChainStage, Divide, MAX_READS, MAX_WRITES, Matmul, MemorySpace, Reduction,
-    SLOTS, Step, StepKind, TileLocation, View,
+    Along, Buffer, Chain, ChainOperand, ChainStage, Divide, MAX_READS, MAX_WRITES, Matmul, MemorySpace, Policy,
+    Reduction, SLOTS, Step, StepKind, TileLocation, View,
 };
-use crate::tables::Table;
 
 /// Most members of a chain.
 const MEMBERS: usize = 8;
@@ -36,8 +35,8 @@ const SEGMENTS: usize = 1 << 14;
 const ALONE: usize = 32 * 1024;
 
 /// Puts chains in the place of their members.
-pub(super) fn fuse(table: &Table, steps: Vec<Step>, buffers: &[Buffer]) -> Vec<Step> {
-    if !table.fuses() {
+pub(super) fn fuse(policy: Policy<'_>, steps: Vec<Step>, buffers: &[Buffer]) -> Vec<Step> {
+    if !policy.fuses {
         return steps;
     }
     let mut fused = Vec::with_capacity(steps.len());

@@ -126,7 +126,7 @@ impl<'a> Lowering<'a> {
             let x = self.source(op, args, "x")?;
             let dtype = self.dtype(y)?;
             let instruction = self.unary(name, args, dtype)?;
-            let round = self.table.rounds(dtype) && !keeps_grid(instruction);
+            let round = self.policy.rounds(dtype) && !keeps_grid(instruction);
             return self.member(y, instruction, &[x], round);
         }
         let operands = [self.source(op, args, "x")?, self.source(op, args, "y")?];
@@ -143,7 +143,7 @@ impl<'a> Lowering<'a> {
             (.., Some(f)) => f,
             _ => return Err(args.unsupported("is not implemented by the emulator")),
         };
-        let round = self.table.rounds(self.dtype(y)?) && !keeps_grid(instruction);
+        let round = self.policy.rounds(self.dtype(y)?) && !keeps_grid(instruction);
         self.member(y, instruction, &operands, round)
     }
 
@@ -262,7 +262,7 @@ impl<'a> Lowering<'a> {
             }
         };
         // An fp16 value is one already; what comes from elsewhere is rounded here.
-        let round = self.table.rounds(to) && from != DataType::Fp16;
+        let round = self.policy.rounds(to) && from != DataType::Fp16;
         self.member(y, instruction, &[x], round)
     }
 
@@ -276,7 +276,7 @@ impl<'a> Lowering<'a> {
             _ => 0,
         };
         let ops = || body.ops.iter().map(|&id| self.function.op(id)).filter(|op| self.is_needed(op));
-        self.table.rules().is_none()
+        self.policy.rules.is_none()
             && self.homes[value.index()].is_none()
             && !body.outputs.contains(&value)
             && ops().map(reads).sum::<usize>() == ops().map(factor).sum::<usize>()
@@ -310,7 +310,7 @@ impl<'a> Lowering<'a> {
             return self.member(y, Elementwise::Quantize(low, high), &[x, scale, zero], false);
         }
         // Integers become floats as they are subtracted; both fit fp32 exactly.
-        let round = self.table.rounds(self.dtype(y)?);
+        let round = self.policy.rounds(self.dtype(y)?);
         self.member(y, Elementwise::Dequantize, &[x, scale, zero], round)
     }
 
@@ -340,6 +340,6 @@ impl<'a> Lowering<'a> {
         along[1] = channels;
         let scale = MemberOperand::View(self.constant_floats(&along, &scale));
         let shift = MemberOperand::View(self.constant_floats(&along, &shift));
-        self.member(y, Elementwise::MulAdd, &[x, scale, shift], self.table.rounds(dtype))
+        self.member(y, Elementwise::MulAdd, &[x, scale, shift], self.policy.rounds(dtype))
     }
 }

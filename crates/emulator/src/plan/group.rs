@@ -208,7 +208,7 @@ impl Lowering<'_> {
         let mut stored: Vec<usize> =
             (0..open.members.len()).rev().filter(|&i| self.uses[open.members[i].value.index()] > inside[i]).collect();
         // A table with rules of its own sees every op.
-        if self.table.hardware.is_none() {
+        if self.policy.rules.is_none() {
             pairs::join(&mut open.members, &mut stored);
         }
         // The writes, each with the results that lie in it: where one begins, then those between
@@ -232,7 +232,7 @@ impl Lowering<'_> {
         writes.iter_mut().for_each(|write| write.sort_by_key(|(_, view)| view.offset));
         let mut group = assemble(&open, &writes);
         let mut operands = writes.iter().flatten().map(|(_, view)| view).chain(&open.externals);
-        if self.table.fuses() && operands.all(|view| view.storage == Storage::F16) {
+        if self.policy.fuses && operands.all(|view| view.storage == Storage::F16) {
             group.fused = fused::of(&group);
         }
         let writes = writes.iter().map(|write| whole(write)).collect();

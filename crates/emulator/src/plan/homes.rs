@@ -147,7 +147,7 @@ impl<'a> Lowering<'a> {
             (None, None) => row_major(&shape),
         };
         for value in op.operands() {
-            let float = self.table.storage(self.dtype(value)?).is_some_and(Storage::is_float);
+            let float = self.policy.storage(self.dtype(value)?).is_some_and(Storage::is_float);
             if float && self.is_computed(value) && self.shape(value)? == shape {
                 self.prefer(value, order.clone());
             }

@@ -61,9 +61,9 @@ impl<'a> Lowering<'a> {
         };
         let to = self.apart(&to, &[x.clone(), z.clone()]);
         let to = if self.dtype(y)?.is_float() {
-            let round = self.table.rounds(self.dtype(y)?);
+            let round = self.policy.rounds(self.dtype(y)?);
             // The second factor may be int8: `host::gemm` widens it.
-            let z = if z.storage == Storage::I8 && self.table.rules().is_none() { z } else { self.float(z)? };
+            let z = if z.storage == Storage::I8 && self.policy.rules.is_none() { z } else { self.float(z)? };
             let x = self.float(x)?;
             self.product(&x, &z, to, After { round, ..After::default() })?
         } else {
@@ -219,7 +219,7 @@ impl<'a> Lowering<'a> {
         let to = self.apart(&to, &[x.clone(), weight.clone()]);
         let to = if self.dtype(y)?.is_float() {
             let bias = self.bias(op, args)?.map(|b| (b, Along::Cols));
-            let round = self.table.rounds(self.dtype(y)?);
+            let round = self.policy.rounds(self.dtype(y)?);
             self.product(&x, &swapped(&weight), to, After { bias, round, ..After::default() })?
         } else {
             let product = self.int_product(&x, &swapped(&weight), to)?;
@@ -284,7 +284,7 @@ impl<'a> Lowering<'a> {
         let window = self.window(args, &x.shape[2..], &shape[2..], kernel)?;
         let groups = usize::try_from(args.int("groups")?).unwrap_or(1).max(1);
         let bias = self.bias(op, args)?;
-        let round = self.table.rounds(self.dtype(y)?);
+        let round = self.policy.rounds(self.dtype(y)?);
         let wanted = self.result(y)?;
         let places: usize = shape[2..].iter().product();
         let plain = groups == 1 && weight.shape[2..].iter().all(|&k| k == 1) && x.shape[2..] == shape[2..];
@@ -324,7 +324,7 @@ impl<'a> Lowering<'a> {
             "l2_pool" => PoolForm::L2,
             _ => PoolForm::Average(args.flag("exclude_padding_from_average")?),
         };
-        let round = self.table.rounds(self.dtype(y)?);
+        let round = self.policy.rounds(self.dtype(y)?);
         self.plain(y, vec![x], StepKind::Pool(Pool { form, window, round }))
     }
 
@@ -341,7 +341,7 @@ impl<'a> Lowering<'a> {
         wide.extend([query.shape[rank - 2], key.shape[rank - 2]]);
         let scale = 1.0 / (query.shape[rank - 1] as f32).sqrt();
         // A machine stores scores and weights as it stores everything.
-        let rules = self.table.rules().filter(|_| self.table.rounds(query_type));
+        let rules = self.policy.rules.filter(|_| self.policy.rounds(query_type));
         let (storage, stored) = if rules.is_some() { (Storage::F16, true) } else { (Storage::F32, false) };
         let masked = args.has("attn_mask") && rules.is_none_or(|rules| !rules.attn_mask_ignored);
         let scores = self.fresh(storage, &wide, None);
@@ -367,7 +367,7 @@ impl<'a> Lowering<'a> {
         self.push(StepKind::Softmax { nest, round: stored }, vec![scores], vec![weights.clone()])?;
         let to = self.result(y)?;
         let to = self.apart(&to, std::slice::from_ref(&value));
-        let round = self.table.rounds(self.dtype(y)?);
+        let round = self.policy.rounds(self.dtype(y)?);
         let to = self.product(&weights, &value, to, After { round, ..After::default() })?;
         self.settle(y, to)
     }
@@ -421,7 +421,7 @@ impl<'a> Lowering<'a> {
         let rest: isize =
             outer.extents.iter().zip(&outer.strides[0]).skip(1).map(|(&n, &s)| (n as isize - 1) * s).sum();
         outer.divisible &= outer.strides[0][0] > reach + rest;
-        let step = Norm { form, outer, inner, epsilon, gamma, beta, round: self.table.rounds(dtype) };
+        let step = Norm { form, outer, inner, epsilon, gamma, beta, round: self.policy.rounds(dtype) };
         self.push(StepKind::Norm(step), reads, vec![to.clone()])?;
         self.settle(y, to)
     }

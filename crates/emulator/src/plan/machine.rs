@@ -15,7 +15,7 @@ use crate::ir::{Elementwise, StepKind, Storage, Unary, View};
 impl<'a> Lowering<'a> {
     /// Whether the table is a machine's whose rules have this switch on.
     pub(super) fn rule(&self, switch: impl Fn(&Rules) -> bool) -> bool {
-        self.table.rules().is_some_and(switch)
+        self.policy.rules.is_some_and(switch)
     }
 
     /// The op that makes a value.

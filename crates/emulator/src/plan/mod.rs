@@ -1,4 +1,4 @@
-//! The plan: a function lowered once into steps over buffers.
+//! Lowering: a function becomes steps over buffers, once.
 //!
 //! Invariants: every view lies inside its buffer; a step's writes lie apart from its reads and from
 //! each other; each element of a buffer is written by one step before any step reads it; two arena
@@ -32,183 +32,33 @@ pub(crate) use ops::has_steps;
 pub(crate) use ports::Ports;
 pub(crate) use state::changes_state;
 
-use std::time::{Duration, Instant};
+use ferrane_device::Result;
+use ferrane_mil::{Function, Weights};
 
-use ferrane_device::backend::Accesses;
-use ferrane_device::{Error, ErrorKind, Layout, Procedure, Result};
-use ferrane_host::buffer::AlignedBuf;
-use ferrane_host::pool;
-use ferrane_mil::{DataType, Function, Weights};
+use crate::ir::{Buffer, Policy, Step};
+use build::{Lowered, Lowering};
 
-use crate::ir::{Access, Buffer, Step, Storage, View};
-use crate::tables::Table;
-use crate::tables::memory::{Constants, Memory};
-
-/// A step with its memory resolved.
-struct Resolved {
-    step: Step,
-    reads: Vec<Access>,
-    writes: Vec<Access>,
-    /// Offsets of element 0 of each read in its slice.
-    bases: Vec<usize>,
-}
-
-/// A function ready to run.
-pub(crate) struct Plan {
-    table: Table,
-    steps: Vec<Resolved>,
-    constants: AlignedBuf,
-    /// Bytes that an evaluation needs.
+/// A function as steps, and the buffers that these read and write.
+pub(crate) struct LoweredPlan {
+    pub buffers: Vec<Buffer>,
+    /// What every evaluation runs, in order.
+    pub steps: Vec<Step>,
+    /// What is computed from constants alone, once.
+    pub initial: Vec<Step>,
+    /// Bytes of the arena.
     pub arena_bytes: usize,
-    /// It touches [`LARGE`] bytes or more.
-    large: bool,
-    /// Ports.
-    pub procedure: Procedure,
+    /// Bytes of all constants.
+    pub constant_bytes: usize,
 }
 
-/// Bytes that the steps of a plan read and write from which on it may be worth more than one
-/// thread.
-const LARGE: usize = 1 << 20;
-
-impl Plan {
-    /// A plan whose ports hold values as the table stores them, not as surfaces do: nothing is
-    /// rounded on the way in and out.
-    pub(crate) fn stored(function: &Function, weights: &Weights, table: &Table) -> Result<Plan> {
-        let mut ports = Ports::declared(0, function)?;
-        for port in ports.procedure.inputs.iter_mut().chain(&mut ports.procedure.outputs) {
-            if port.layout.dtype == DataType::Fp16 && table.half == Storage::F32 {
-                port.layout = Layout::packed(DataType::Fp32, &port.layout.shape)?;
-            }
-        }
-        Plan::new(ports, function, weights, table)
-    }
-
-    /// Lowers a function and computes what is constant in it.
-    pub(crate) fn new(ports: Ports, function: &Function, weights: &Weights, table: &Table) -> Result<Plan> {
-        let lowered = build::Lowering::new(function, weights, table)?.run(&ports)?;
-        let build::Lowered { mut buffers, steps, initial } = lowered;
-        let steps = chain::fuse(table, steps, &buffers);
-        let arena_bytes = arena::assign(&mut buffers, &steps)?;
-        let size = arena::assign_constants(&mut buffers)?;
-        let mut constants = AlignedBuf::new(size).map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;
-        for buffer in &mut buffers {
-            if let Some(data) = buffer.data.take() {
-                constants[buffer.start..buffer.start + data.len()].copy_from_slice(&data);
-            }
-        }
-        for step in initial {
-            let resolved = resolve(step, &buffers);
-            let mut memory = Memory {
-                constants: Constants::Write(&mut constants),
-                arena: &mut [],
-                inputs: &[],
-                outputs: &mut [],
-                states: &mut [],
-            };
-            run(table, &resolved, &mut memory)?;
-        }
-        let steps: Vec<_> = steps.into_iter().map(|s| resolve(s, &buffers)).collect();
-        let touched: usize = steps.iter().flat_map(|s| s.reads.iter().chain(&s.writes)).map(|a| a.end - a.start).sum();
-        let large = touched >= LARGE;
-        Ok(Plan { table: table.clone(), steps, constants, arena_bytes, large, procedure: ports.procedure })
-    }
-
-    /// Bytes of its constants.
-    pub(crate) fn constant_bytes(&self) -> usize {
-        self.constants.len()
-    }
-
-    /// Evaluates over bound surfaces, in port order. Allocates nothing of its own.
-    pub(crate) fn evaluate(&self, arena: &mut [u8], accesses: &mut Accesses) -> Result<()> {
-        let mut memory = self.memory(arena, accesses);
-        let mut steps = || self.steps.iter().try_for_each(|step| run(&self.table, step, &mut memory));
-        // From outside of the pool every parallel step would wake its threads and wait for them.
-        if self.large && pool::thread_index().is_none() { pool::scope(|_| steps()) } else { steps() }?;
-        for (port, bytes) in self.procedure.outputs.iter().zip(&mut accesses.outputs) {
-            self.table.leave(port.layout.dtype, bytes);
-        }
-        Ok(())
-    }
-
-    fn memory<'a>(&'a self, arena: &'a mut [u8], accesses: &'a mut Accesses) -> Memory<'a> {
-        Memory {
-            constants: Constants::Read(&self.constants),
-            arena,
-            inputs: &accesses.inputs,
-            outputs: &mut accesses.outputs,
-            states: &mut accesses.states,
-        }
-    }
-
-    /// Evaluates and tells `seen` of each step: op, value, bytes read, bytes written, time.
-    pub(crate) fn timed(
-        &self,
-        arena: &mut [u8],
-        accesses: &mut Accesses,
-        seen: &mut dyn FnMut(&str, &str, usize, usize, Duration),
-    ) -> Result<()> {
-        let mut memory = self.memory(arena, accesses);
-        let bytes = |a: &[Access]| a.iter().map(|a| a.end - a.start).sum();
-        for step in &self.steps {
-            let start = Instant::now();
-            run(&self.table, step, &mut memory)?;
-            seen(&step.step.op, &step.step.value, bytes(&step.reads), bytes(&step.writes), start.elapsed());
-        }
-        Ok(())
-    }
-}
-
-fn run(table: &Table, step: &Resolved, memory: &mut Memory<'_>) -> Result<()> {
-    table.run(&step.step, memory, &step.reads, &step.writes, &step.bases)
-}
-
-fn resolve(step: Step, buffers: &[Buffer]) -> Resolved {
-    let access = |v: &View| {
-        let (low, high) = v.span();
-        let (buffer, size) = (&buffers[v.buffer], v.storage.bytes());
-        let (start, end) = (buffer.start + low * size, buffer.start + high * size);
-        Access { space: buffer.space, start, end, storage: v.storage }
-    };
-    Resolved {
-        reads: step.reads.iter().map(access).collect(),
-        writes: step.writes.iter().map(access).collect(),
-        bases: step.reads.iter().map(|v| v.offset - v.span().0).collect(),
-        step,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use ferrane_mil::{Builder, Constant, DataType, Opset, Type};
-
-    use super::*;
-    use crate::tables::FAST;
-
-    /// A plan that adds the largest of `1.5` repeated to its input.
-    fn repeated(times: i32) -> Plan {
-        let mut b = Builder::new("main", Opset::IOS18);
-        let x = b.input("x", Type::tensor(DataType::Fp16, &[1])).unwrap();
-        let one = b.weight("one", "@model_path/w.bin", DataType::Fp16, &[1], vec![0x00, 0x3E]).unwrap();
-        let many = b.op("tile", "many", [("x", one.into()), ("reps", Constant::int32s(&[times]).into())]).unwrap();
-        let axes = Constant::int32s(&[0]);
-        let args = [("x", many.into()), ("axes", axes.into()), ("keep_dims", Constant::bool(true).into())];
-        let most = b.op("reduce_max", "most", args).unwrap();
-        let y = b.add("y", x, most).unwrap();
-        let program = b.finish(&[("y", y)]).unwrap();
-        let ports = Ports::declared(0, &program.functions[0]).unwrap();
-        Plan::new(ports, &program.functions[0], &program.weights, &FAST).unwrap()
-    }
-
-    #[test]
-    fn constants_are_folded_as_long_as_they_stay_small() {
-        let small = repeated(1000);
-        assert_eq!((small.steps.len(), small.constants.len() >= 2000), (1, true));
-        // As large as a compile may not make them, small enough for a compile that does to fail
-        // this test and no more.
-        let large = repeated(1 << 24);
-        assert!(large.constants.len() < FOLDED && large.arena_bytes >= 1 << 25, "{}", large.constants.len());
-        assert!(large.steps.len() > 1);
-    }
-
-    const FOLDED: usize = 2 << 20;
+/// Lowers a function that passed `verify` and `check`.
+///
+/// # Errors
+/// An op or a type that no plan expresses, or more memory than can be addressed.
+pub(crate) fn lower(ports: &Ports, function: &Function, weights: &Weights, policy: Policy<'_>) -> Result<LoweredPlan> {
+    let Lowered { mut buffers, steps, initial } = Lowering::new(function, weights, policy)?.run(ports)?;
+    let steps = chain::fuse(policy, steps, &buffers);
+    let arena_bytes = arena::assign(&mut buffers, &steps)?;
+    let constant_bytes = arena::assign_constants(&mut buffers)?;
+    Ok(LoweredPlan { buffers, steps, initial, arena_bytes, constant_bytes })
 }

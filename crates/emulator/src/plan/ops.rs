@@ -79,7 +79,7 @@ const OPS: &[(&str, Lower)] = &[
         let to = l.result(y)?;
         let to = l.apart(&to, std::slice::from_ref(&x));
         let nest = Nest::new(&to.shape, &[&to, &x], 1, Some(axis));
-        let round = l.table.rounds(l.dtype(y)?);
+        let round = l.policy.rounds(l.dtype(y)?);
         l.push(StepKind::Softmax { nest, round }, vec![x], vec![to.clone()])?;
         l.settle(y, to)
     }),
@@ -355,7 +355,7 @@ impl<'a> Lowering<'a> {
         if !arg {
             reduced.sort_by_key(|r| std::cmp::Reverse(r.1.unsigned_abs()));
         }
-        let round = self.table.rounds(self.dtype(y)?);
+        let round = self.policy.rounds(self.dtype(y)?);
         let maker = args.value("x").map(|v| self.function.value(v).def);
         let of_product = match maker {
             Some(ValueDef::Op(op, _)) => matches!(self.function.op(op).name.as_str(), "mul" | "square"),

@@ -1,5 +1,7 @@
 //! Element-wise instructions by a machine's rules.
 
+use std::sync::{Arc, PoisonError};
+
 use ferrane_arith::{Function as Known, Rules, quantize};
 use ferrane_host::{f16, vectorize};
 
@@ -9,6 +11,21 @@ use crate::tables::Table;
 use crate::tables::elementwise::{exact_unary, run};
 
 impl Hardware {
+    /// The results of a function, made at its first use.
+    pub(super) fn function(&self, f: Unary) -> Arc<[f32]> {
+        let find = |functions: &[(Unary, Arc<[f32]>)]| functions.iter().find(|(g, _)| *g == f).map(|(_, t)| t.clone());
+        if let Some(found) = find(&self.functions.read().unwrap_or_else(PoisonError::into_inner)) {
+            return found;
+        }
+        let made: Arc<[f32]> = tabulate(&self.rules, f).into();
+        let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have made the same.
+        find(&functions).unwrap_or_else(|| {
+            functions.push((f, made.clone()));
+            made
+        })
+    }
+
     /// Runs one instruction over whole registers, rounding included.
     pub(crate) fn run(&self, table: &Table, instruction: &Instruction, to: &mut [f32], from: [&[f32]; 3]) {
         let rules = &self.rules;
@@ -73,7 +90,7 @@ fn is_short(f: Unary) -> bool {
 }
 
 /// A function of every fp16 value.
-pub(super) fn tabulate(rules: &Rules, f: Unary) -> Vec<f32> {
+fn tabulate(rules: &Rules, f: Unary) -> Vec<f32> {
     let mut from = vec![0.0; HALVES];
     for (bits, x) in from.iter_mut().enumerate() {
         *x = rules.enter(f16::from_bits(bits as u16).to_f32());

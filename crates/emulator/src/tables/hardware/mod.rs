@@ -11,15 +11,17 @@ mod products;
 mod rows;
 mod rules;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use ferrane_arith::Rules;
 use ferrane_host::vectorize;
 
 use crate::ir::Unary;
 
-pub(crate) use rows::EXACT;
 pub(crate) use rules::rules;
+
+/// So many fp16 values have an exact sum in fp64: multiples of 2⁻²⁴ below 2¹⁶.
+pub(crate) const EXACT: usize = 1 << 13;
 
 /// How many fp16 values there are: a table of a function has that many results.
 const HALVES: usize = 1 << 16;
@@ -60,21 +62,6 @@ impl Hardware {
                 *v = rules.enter(*v);
             }
         });
-    }
-
-    /// The results of a function, made at its first use.
-    fn function(&self, f: Unary) -> Arc<[f32]> {
-        let find = |functions: &[(Unary, Arc<[f32]>)]| functions.iter().find(|(g, _)| *g == f).map(|(_, t)| t.clone());
-        if let Some(found) = find(&self.functions.read().unwrap_or_else(PoisonError::into_inner)) {
-            return found;
-        }
-        let made: Arc<[f32]> = elementwise::tabulate(&self.rules, f).into();
-        let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have made the same.
-        find(&functions).unwrap_or_else(|| {
-            functions.push((f, made.clone()));
-            made
-        })
     }
 }
 

@@ -8,9 +8,6 @@ use crate::ir::{Reduce, Reduction, Unary};
 use crate::tables::FAST;
 use crate::tables::rows::{STRIP, combine, reduce_row};
 
-/// So many fp16 values have an exact sum in fp64: multiples of 2⁻²⁴ below 2¹⁶.
-pub(crate) const EXACT: usize = 1 << 13;
-
 impl Hardware {
     /// Softmax of a row of fp16 values.
     pub(crate) fn softmax(&self, row: &mut [f32]) {
