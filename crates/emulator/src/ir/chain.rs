@@ -61,31 +61,14 @@ pub(crate) enum TileLocation {
 /// What is done to a tile.
 #[derive(Clone, Debug)]
 pub(crate) enum ChainStage {
-    /// `to = lhs · rhs`; the rows of `lhs` and `to` are the tile's, `rhs` (a read) has one offset
-    /// for each segment.
-    Product {
-        lhs: ChainOperand,
-        rhs: ChainOperand,
-        to: ChainOperand,
-        /// `(depth, columns)`; the chain's columns are the one where the result is a slot, else the
-        /// other.
-        size: (usize, usize),
-        scale: f32,
-        bias: Option<usize>,
-        round: bool,
-    },
+    Product(ChainProduct),
     /// Element-wise; `width` is the chain's columns, or 1. Operands: writes, then reads.
     Group {
         group: Group,
         operands: Vec<ChainOperand>,
         width: usize,
     },
-    Softmax {
-        from: ChainOperand,
-        to: usize,
-        round: bool,
-        masked: Option<Masked>,
-    },
+    Softmax(ChainSoftmax),
     Reduce {
         reduction: Reduction,
         from: ChainOperand,
@@ -98,6 +81,32 @@ pub(crate) enum ChainStage {
         to: ChainOperand,
         width: usize,
     },
+}
+
+/// `to = lhs · rhs`. The rows of `lhs` and `to` are the tile's; `rhs`, a read, has one offset for
+/// each segment.
+#[derive(Clone, Debug)]
+pub(crate) struct ChainProduct {
+    pub lhs: ChainOperand,
+    pub rhs: ChainOperand,
+    pub to: ChainOperand,
+    /// `(depth, columns)`. If the result is a slot, the columns are the chain's; else the depth is.
+    pub size: (usize, usize),
+    pub scale: f32,
+    /// A read: one fp32 value for each column.
+    pub bias: Option<usize>,
+    pub round: bool,
+}
+
+/// Softmax of each row.
+#[derive(Clone, Debug)]
+pub(crate) struct ChainSoftmax {
+    pub from: ChainOperand,
+    /// The slot of the result.
+    pub to: usize,
+    pub round: bool,
+    /// Scale and mask that are applied first.
+    pub masked: Option<Masked>,
 }
 
 /// Which columns each tile of a segment needs.

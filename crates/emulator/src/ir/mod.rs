@@ -15,7 +15,10 @@ mod tensor_op;
 mod view;
 
 pub(crate) use buffer::{Access, Buffer, MemorySpace};
-pub(crate) use chain::{Causal, Chain, ChainOperand, ChainStage, Divide, Masked, SLOTS, SegmentMatrix, TileLocation};
+pub(crate) use chain::{
+    Causal, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Divide, Masked, SLOTS, SegmentMatrix,
+    TileLocation,
+};
 pub(crate) use elementwise::{Binary, Compare, Elementwise, IntUnary, Unary};
 pub(crate) use group::{FusedLoop, Group, Instruction, Reg};
 pub(crate) use nest::Nest;

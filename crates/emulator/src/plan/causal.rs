@@ -14,7 +14,8 @@
 use ferrane_host::rounded;
 
 use crate::ir::{
-    Binary, Buffer, Causal, Chain, ChainStage, Elementwise, Group, Reg, SegmentMatrix, Storage, TileLocation, View,
+    Binary, Buffer, Causal, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Elementwise, Group, Reg,
+    SegmentMatrix, Storage, TileLocation, View,
 };
 
 /// Columns are left out in blocks of so many.
@@ -33,7 +34,8 @@ struct Scores {
 /// perhaps the product with values.
 pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<Causal> {
     let mut stages = chain.stages.iter();
-    let ChainStage::Product { lhs, rhs, to, size, scale, bias: None, round: true } = stages.next()? else {
+    let ChainStage::Product(ChainProduct { lhs, rhs, to, size, scale, bias: None, round: true }) = stages.next()?
+    else {
         return None;
     };
     let (TileLocation::Memory(left), TileLocation::Memory(right), TileLocation::Slot(slot)) = (lhs.at, rhs.at, to.at)
@@ -55,13 +57,13 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
                 let slots: Vec<TileLocation> = operands.iter().map(|o| o.at).collect();
                 follow(&mut scores, group, &slots)?;
             }
-            ChainStage::Softmax { from, to, round: true, masked: None }
+            ChainStage::Softmax(ChainSoftmax { from, to, round: true, masked: None })
                 if !is_softmax && from.at == TileLocation::Slot(scores.slot) =>
             {
                 (scores.slot, is_softmax) = (*to, true);
             }
             ChainStage::Store { from, .. } if is_softmax && *from == scores.slot => {}
-            ChainStage::Product { lhs, rhs, to, size, .. }
+            ChainStage::Product(ChainProduct { lhs, rhs, to, size, .. })
                 if is_softmax && lhs.at == TileLocation::Slot(scores.slot) =>
             {
                 let (TileLocation::Memory(values), TileLocation::Memory(_)) = (rhs.at, to.at) else { return None };
@@ -77,7 +79,19 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
         }
         _ => None,
     })?;
-    let data = buffers[mask.buffer].data.as_ref()?;
+    let (limits, distance) = limits(chain, mask, operand, buffers[mask.buffer].data.as_ref()?)?;
+    // Scores of a quarter of the distance, on either side, leave half of it, which is far more than
+    // the 104 below which e^x is zero and than what rounding to fp16 can add.
+    let bound = (distance / 4.0 / scores.scale).min(30_000.0 / scores.peak);
+    if !bound.is_finite() {
+        return None;
+    }
+    Some(Causal { limits, factors, bound, finite })
+}
+
+/// How many columns the rows of each tile see, and by how much the mask of a row's best key is above
+/// that of any hidden key. `None` if nothing is hidden, or not by far enough.
+fn limits(chain: &Chain, mask: &View, operand: &ChainOperand, data: &[u8]) -> Option<(Vec<usize>, f32)> {
     let base = mask.offset;
     // The same for all segments.
     if operand.offsets.iter().any(|&o| o != operand.offsets[0]) {
@@ -126,13 +140,7 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
     if limits.iter().all(|&l| l == chain.cols) || !seen.is_finite() || seen.abs() > 1e4 || distance < 1e4 {
         return None;
     }
-    // Scores of a quarter of the distance, on either side, leave half of it, which is far more than
-    // the 104 below which e^x is zero and than what rounding to fp16 can add.
-    let bound = (distance / 4.0 / scores.scale).min(30_000.0 / scores.peak);
-    if !bound.is_finite() {
-        return None;
-    }
-    Some(Causal { limits, factors, bound, finite })
+    Some((limits, distance))
 }
 
 /// Follows the scores through a group. `None` if something else happens to them.

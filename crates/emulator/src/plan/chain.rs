@@ -15,8 +15,8 @@
 use super::causal;
 use super::scores;
 use crate::ir::{
-    Along, Buffer, Chain, ChainOperand, ChainStage, Divide, MAX_READS, MAX_WRITES, Matmul, MemorySpace, Policy,
-    Reduction, SLOTS, Step, StepKind, TileLocation, View,
+    Along, Buffer, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Divide, MAX_READS, MAX_WRITES, Matmul,
+    MemorySpace, Policy, Reduction, SLOTS, Step, StepKind, TileLocation, View,
 };
 
 /// Most members of a chain.
@@ -407,7 +407,7 @@ impl<'a> Builder<'a> {
                 let from = self.source(&step.reads[0])?;
                 let (to, store, hidden) = self.target(at, &step.writes[0], self.cols, true)?;
                 let TileLocation::Slot(to) = to.at else { return None };
-                stages.push(ChainStage::Softmax { from, to, round: *round, masked: None });
+                stages.push(ChainStage::Softmax(ChainSoftmax { from, to, round: *round, masked: None }));
                 stages.extend(store);
                 hidden
             }
@@ -490,15 +490,8 @@ impl<'a> Builder<'a> {
             }
             None => return None,
         };
-        stages.push(ChainStage::Product {
-            lhs,
-            rhs,
-            to,
-            size: (k, n),
-            scale: product.scale,
-            bias,
-            round: product.round,
-        });
+        let (size, scale, round) = ((k, n), product.scale, product.round);
+        stages.push(ChainStage::Product(ChainProduct { lhs, rhs, to, size, scale, bias, round }));
         stages.extend(store);
         Some(hidden)
     }
@@ -517,7 +510,7 @@ impl<'a> Builder<'a> {
         let mut all: Vec<(&ChainOperand, usize)> = Vec::new();
         for stage in stages {
             match stage {
-                ChainStage::Product { to, size, .. } => all.push((to, size.1)),
+                ChainStage::Product(ChainProduct { to, size, .. }) => all.push((to, size.1)),
                 ChainStage::Group { group, operands, width } => {
                     all.extend(operands[..group.stores.len()].iter().map(|o| (o, *width)));
                 }

@@ -6,7 +6,9 @@
 
 use ferrane_host::rounded::Binary;
 
-use crate::ir::{ChainOperand, ChainStage, Elementwise, Group, Masked, Storage, TileLocation, View};
+use crate::ir::{
+    ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Elementwise, Group, Masked, Storage, TileLocation, View,
+};
 
 /// The slot and what becomes of it, if that is all that a group does. `operands` are its write,
 /// then its reads.
@@ -37,9 +39,9 @@ fn scores(group: &Group, operands: &[ChainOperand], reads: &[View]) -> Option<(u
 fn looks(stage: &ChainStage, slot: usize) -> bool {
     let at = |operand: &ChainOperand| operand.at == TileLocation::Slot(slot);
     match stage {
-        ChainStage::Product { lhs, rhs, .. } => at(lhs) || at(rhs),
+        ChainStage::Product(ChainProduct { lhs, rhs, .. }) => at(lhs) || at(rhs),
         ChainStage::Group { group, operands, .. } => operands[group.stores.len()..].iter().any(at),
-        ChainStage::Softmax { from, .. } | ChainStage::Reduce { from, .. } => at(from),
+        ChainStage::Softmax(ChainSoftmax { from, .. }) | ChainStage::Reduce { from, .. } => at(from),
         ChainStage::Store { from, .. } => *from == slot,
     }
 }
@@ -51,22 +53,22 @@ pub(super) fn hand_over(stages: &mut Vec<ChainStage>, reads: &[View]) {
         let (Some((raw, scores)), TileLocation::Slot(masked)) = (scores(group, operands, reads), operands[0].at) else {
             continue;
         };
-        let ChainStage::Softmax { from, to, .. } = &stages[at + 1] else { continue };
+        let ChainStage::Softmax(ChainSoftmax { from, to, .. }) = &stages[at + 1] else { continue };
         // Nobody else looks at either; the softmax goes from one slot to another.
         let others = stages[at + 2..].iter().any(|s| looks(s, masked))
             || (*to != raw && stages[at + 2..].iter().any(|s| looks(s, raw)));
         if from.at != TileLocation::Slot(masked) || *to == masked || others {
             continue;
         }
-        let ChainStage::Product { to: product, .. } = &mut stages[at - 1] else { continue };
+        let ChainStage::Product(ChainProduct { to: product, .. }) = &mut stages[at - 1] else { continue };
         if product.at != TileLocation::Slot(raw) {
             continue;
         }
         // The softmax may write where the raw scores would be; the place of the masked ones is
         // free.
         product.at = TileLocation::Slot(masked);
-        if let ChainStage::Softmax { masked: place, .. } = &mut stages[at + 1] {
-            *place = Some(scores);
+        if let ChainStage::Softmax(softmax) = &mut stages[at + 1] {
+            softmax.masked = Some(scores);
         }
         stages.remove(at);
         return;

@@ -14,7 +14,8 @@ use ferrane_host::sync::{self, lock};
 use ferrane_host::{f16, pool, rounded, vectorize};
 
 use crate::ir::{
-    Causal, Chain, ChainOperand, ChainStage, Divide, Group, MAX_WRITES, SLOTS, SegmentMatrix, Step, TileLocation,
+    Causal, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Divide, Group, MAX_WRITES, Reduction, SLOTS,
+    SegmentMatrix, Step, TileLocation,
 };
 
 use super::group::{self, TILE as REGISTER};
@@ -205,123 +206,149 @@ impl Tile<'_, '_, '_> {
         writes: &mut Writes<'_>,
         registers: &mut [f32],
     ) -> std::result::Result<(), GemmError> {
-        let table = self.job.table;
-        let all = self.job.chain.cols;
         match stage {
-            ChainStage::Product { lhs, rhs, to, size, scale, bias, round } => {
-                let depth = if matches!(lhs.at, TileLocation::Slot(_)) { self.cols } else { size.0 };
-                let cols = if matches!(to.at, TileLocation::Slot(_)) { self.cols } else { size.1 };
-                let taken = match to.at {
-                    TileLocation::Slot(slot) => std::mem::take(&mut slots[slot]),
-                    TileLocation::Memory(_) => &mut [],
-                };
-                let result = (|| {
-                    let (slice, at) = self.source(lhs, slots);
-                    let lhs =
-                        products::operand(&slice.from(at), self.rows, depth, (lhs.row as isize, lhs.col as isize))?;
-                    let (slice, at) = self.matrix(rhs);
-                    let rhs = products::operand(&slice.from(at), depth, cols, (rhs.row as isize, rhs.col as isize))?;
-                    let bias = match bias.map(|b| &self.job.reads[b]) {
-                        Some(Slice::F32(values)) => Some(Bias::Cols(&values[..cols])),
-                        _ => None,
-                    };
-                    let (row, col) = (to.row as isize, to.col as isize);
-                    let output = match to.at {
-                        TileLocation::Slot(_) => {
-                            Output::F32(ViewMut::new(&mut *taken, self.rows, cols, all as isize, 1)?)
-                        }
-                        TileLocation::Memory(write) => {
-                            let at = self.at(to) - self.starts[write];
-                            match &mut writes[write] {
-                                SliceMut::F16(s) => Output::F16(ViewMut::new(
-                                    s.get_mut(at..).unwrap_or_default(),
-                                    self.rows,
-                                    cols,
-                                    row,
-                                    col,
-                                )?),
-                                SliceMut::F32(s) => Output::F32(ViewMut::new(
-                                    s.get_mut(at..).unwrap_or_default(),
-                                    self.rows,
-                                    cols,
-                                    row,
-                                    col,
-                                )?),
-                                _ => return Ok(()),
-                            }
-                        }
-                    };
-                    gemm(lhs, rhs, output, Epilogue { scale: *scale, bias, round: *round, ..Epilogue::default() })
-                })();
-                if let TileLocation::Slot(slot) = to.at {
-                    slots[slot] = taken;
-                }
-                result?;
-            }
+            ChainStage::Product(product) => self.product(product, slots, writes)?,
             ChainStage::Group { group, operands, width } => {
-                self.group(group, operands, *width, slots, writes, registers)
+                self.group(group, operands, *width, slots, writes, registers);
             }
-            ChainStage::Softmax { from, to, round, masked } => {
-                let to_slot = std::mem::take(&mut slots[*to]);
-                let (slice, at) = self.source(from, slots);
-                let mask = masked.as_ref().map(|masked| (masked, self.source(&masked.mask, slots)));
-                // Some rows at a time: a row's factor is known long after its last exponential, and
-                // other rows fill the time.
-                for first in (0..self.rows).step_by(ABREAST) {
-                    let (some, mut sums) = (first..self.rows.min(first + ABREAST), [0.0; ABREAST]);
-                    for (r, sum) in some.clone().zip(&mut sums) {
-                        let row = &mut to_slot[r * all..][..self.cols];
-                        match (slice, &mask) {
-                            (Slice::F32(s), Some((masked, (Slice::F16(mask), first)))) => {
-                                let mask = &mask[first + r * masked.mask.row..][..self.cols];
-                                let from = &s[at + r * from.row..][..self.cols];
-                                let most = rounded::scale_add(row, from, masked.scale, mask);
-                                *sum = rows::exponentials(row, most);
-                            }
-                            (Slice::F32(s), _) if from.col == 1 => {
-                                *sum = rows::exponentials_from(&s[at + r * from.row..][..self.cols], row);
-                            }
-                            _ => {
-                                rows::load_row(&slice, (at + r * from.row) as isize, from.col as isize, row);
-                                *sum = rows::exponentials(row, rows::maximum(row));
-                            }
-                        }
-                    }
-                    for (r, sum) in some.zip(sums) {
-                        rows::scale_row(&mut to_slot[r * all..][..self.cols], 1.0 / sum, *round);
-                    }
-                }
-                slots[*to] = to_slot;
-            }
+            ChainStage::Softmax(softmax) => self.softmax(softmax, slots),
             ChainStage::Reduce { reduction, from, to, round } => {
-                let to_slot = std::mem::take(&mut slots[*to]);
-                let (slice, at) = self.source(from, slots);
-                let row = &mut registers[..all];
-                for (r, value) in to_slot[..self.rows].iter_mut().enumerate() {
-                    rows::load_row(&slice, (at + r * from.row) as isize, from.col as isize, row);
-                    *value = rows::reduce_row(table, *reduction, row);
-                }
-                if *round {
-                    table.round(&mut to_slot[..self.rows]);
-                }
-                slots[*to] = to_slot;
+                self.reduce(*reduction, from, *to, *round, slots, registers);
             }
-            ChainStage::Store { from, to, width } => {
-                let TileLocation::Memory(write) = to.at else { return Ok(()) };
-                let at = self.at(to) - self.starts[write];
-                if *width == 1 {
-                    rows::store_row(&mut writes[write], at as isize, to.row as isize, &slots[*from][..self.rows]);
-                    return Ok(());
-                }
-                for r in 0..self.rows {
-                    let row = &mut slots[*from][r * all..][..all];
-                    // What a mask hides.
-                    row[self.cols..].fill(0.0);
-                    rows::store_row(&mut writes[write], (at + r * to.row) as isize, to.col as isize, row);
-                }
-            }
+            ChainStage::Store { from, to, width } => self.store(&mut *slots[*from], to, *width, writes),
         }
         Ok(())
+    }
+
+    /// A product into a slot or into memory.
+    fn product(
+        &self,
+        product: &ChainProduct,
+        slots: &mut Slots<'_>,
+        writes: &mut Writes<'_>,
+    ) -> std::result::Result<(), GemmError> {
+        let to = &product.to;
+        match to.at {
+            TileLocation::Slot(slot) => {
+                let all = self.job.chain.cols as isize;
+                let taken = std::mem::take(&mut slots[slot]);
+                let result = ViewMut::new(&mut *taken, self.rows, self.cols, all, 1)
+                    .and_then(|output| self.multiply(product, self.cols, slots, Output::F32(output)));
+                slots[slot] = taken;
+                result
+            }
+            TileLocation::Memory(write) => {
+                let at = self.at(to) - self.starts[write];
+                let (rows, cols, row, col) = (self.rows, product.size.1, to.row as isize, to.col as isize);
+                let output = match &mut writes[write] {
+                    SliceMut::F16(s) => {
+                        Output::F16(ViewMut::new(s.get_mut(at..).unwrap_or_default(), rows, cols, row, col)?)
+                    }
+                    SliceMut::F32(s) => {
+                        Output::F32(ViewMut::new(s.get_mut(at..).unwrap_or_default(), rows, cols, row, col)?)
+                    }
+                    _ => return Ok(()),
+                };
+                self.multiply(product, cols, slots, output)
+            }
+        }
+    }
+
+    /// The matrix product of a tile, `cols` columns wide.
+    fn multiply(
+        &self,
+        product: &ChainProduct,
+        cols: usize,
+        slots: &Slots<'_>,
+        output: Output<'_>,
+    ) -> std::result::Result<(), GemmError> {
+        let ChainProduct { lhs, rhs, size, scale, bias, round, .. } = product;
+        let depth = if matches!(lhs.at, TileLocation::Slot(_)) { self.cols } else { size.0 };
+        let (slice, at) = self.source(lhs, slots);
+        let lhs = products::operand(&slice.from(at), self.rows, depth, (lhs.row as isize, lhs.col as isize))?;
+        let (slice, at) = self.matrix(rhs);
+        let rhs = products::operand(&slice.from(at), depth, cols, (rhs.row as isize, rhs.col as isize))?;
+        let bias = match bias.map(|b| &self.job.reads[b]) {
+            Some(Slice::F32(values)) => Some(Bias::Cols(&values[..cols])),
+            _ => None,
+        };
+        gemm(lhs, rhs, output, Epilogue { scale: *scale, bias, round: *round, ..Epilogue::default() })
+    }
+
+    /// Softmax of each row, into a slot.
+    fn softmax(&self, softmax: &ChainSoftmax, slots: &mut Slots<'_>) {
+        let ChainSoftmax { from, to, round, masked } = softmax;
+        let all = self.job.chain.cols;
+        let to_slot = std::mem::take(&mut slots[*to]);
+        let (slice, at) = self.source(from, slots);
+        let mask = masked.as_ref().map(|masked| (masked, self.source(&masked.mask, slots)));
+        // Some rows at a time: a row's factor is known long after its last exponential, and other
+        // rows fill the time.
+        for first in (0..self.rows).step_by(ABREAST) {
+            let (some, mut sums) = (first..self.rows.min(first + ABREAST), [0.0; ABREAST]);
+            for (r, sum) in some.clone().zip(&mut sums) {
+                let row = &mut to_slot[r * all..][..self.cols];
+                match (slice, &mask) {
+                    (Slice::F32(s), Some((masked, (Slice::F16(mask), first)))) => {
+                        let mask = &mask[first + r * masked.mask.row..][..self.cols];
+                        let from = &s[at + r * from.row..][..self.cols];
+                        let most = rounded::scale_add(row, from, masked.scale, mask);
+                        *sum = rows::exponentials(row, most);
+                    }
+                    (Slice::F32(s), _) if from.col == 1 => {
+                        *sum = rows::exponentials_from(&s[at + r * from.row..][..self.cols], row);
+                    }
+                    _ => {
+                        rows::load_row(&slice, (at + r * from.row) as isize, from.col as isize, row);
+                        *sum = rows::exponentials(row, rows::maximum(row));
+                    }
+                }
+            }
+            for (r, sum) in some.zip(sums) {
+                rows::scale_row(&mut to_slot[r * all..][..self.cols], 1.0 / sum, *round);
+            }
+        }
+        slots[*to] = to_slot;
+    }
+
+    /// One value for each row, into a slot. `registers` hold a row.
+    fn reduce(
+        &self,
+        reduction: Reduction,
+        from: &ChainOperand,
+        to: usize,
+        round: bool,
+        slots: &mut Slots<'_>,
+        registers: &mut [f32],
+    ) {
+        let table = self.job.table;
+        let to_slot = std::mem::take(&mut slots[to]);
+        let (slice, at) = self.source(from, slots);
+        let row = &mut registers[..self.job.chain.cols];
+        for (r, value) in to_slot[..self.rows].iter_mut().enumerate() {
+            rows::load_row(&slice, (at + r * from.row) as isize, from.col as isize, row);
+            *value = rows::reduce_row(table, reduction, row);
+        }
+        if round {
+            table.round(&mut to_slot[..self.rows]);
+        }
+        slots[to] = to_slot;
+    }
+
+    /// A slot's rows to memory.
+    fn store(&self, slot: &mut [f32], to: &ChainOperand, width: usize, writes: &mut Writes<'_>) {
+        let TileLocation::Memory(write) = to.at else { return };
+        let at = self.at(to) - self.starts[write];
+        if width == 1 {
+            return rows::store_row(&mut writes[write], at as isize, to.row as isize, &slot[..self.rows]);
+        }
+        let all = self.job.chain.cols;
+        for r in 0..self.rows {
+            let row = &mut slot[r * all..][..all];
+            // What a mask hides.
+            row[self.cols..].fill(0.0);
+            rows::store_row(&mut writes[write], (at + r * to.row) as isize, to.col as isize, row);
+        }
     }
 
     /// Where an operand's first element of this tile is, in memory.
