@@ -10,10 +10,10 @@ use ferrane_mil::{Constant, Dim, Evaluate, Function, Op, Opset, Program, Type, V
 
 use crate::Emulator;
 use crate::body::Body;
-use crate::device::checked;
 use crate::executable::ExecutablePlan;
 use crate::interpret::{self, Interpreted};
 use crate::plan::Ports;
+use crate::refusal::checked;
 use crate::tables::EXACT;
 use crate::tensor_ops::Tensor;
 

@@ -11,13 +11,14 @@ use ferrane_device::{Call, Error, ErrorKind, Footprint, Layout, Memory, Result, 
 use ferrane_host::buffer::SharedBytes;
 use ferrane_machine::Profile;
 use ferrane_machine::profile::Limit;
-use ferrane_mil::{Function, MilError, Program, Weights, check, parse, print, verify};
+use ferrane_mil::{Program, parse, print, verify};
 use sha2::{Digest as _, Sha256};
 
 use crate::events::Counter;
 use crate::faults::{FaultStage, Faults};
 use crate::interpret::{self, Bounds};
 use crate::life::{Artifact, Life, Limits, ProcessCounts, Recipe};
+use crate::refusal::checked;
 use crate::tables::hardware::rules;
 use crate::tables::{EXACT, FAST, Table};
 use crate::timing::{self, StepTime};
@@ -172,15 +173,6 @@ impl Emulator {
             pace: self.options.pace,
         };
         Ok(Box::new(Artifact::compile(recipe, program, text, key(program))?))
-    }
-}
-
-/// The errors of ops against the registry: the first.
-pub(crate) fn checked(function: &Function, weights: &Weights) -> Result<()> {
-    match check(function, weights).into_iter().next() {
-        None => Ok(()),
-        Some((_, error @ MilError::UnknownOp { .. })) => Err(Error::new(ErrorKind::Unsupported, error.to_string())),
-        Some((_, error)) => Err(Error::new(ErrorKind::InvalidProgram, error.to_string())),
     }
 }
 

@@ -77,6 +77,7 @@ mod ir;
 mod life;
 mod pace;
 mod plan;
+mod refusal;
 mod support;
 mod tables;
 mod tensor_ops;

@@ -1,10 +1,9 @@
 //! Which ops are executed, and how. Read off the tables that execute them, so that it cannot say
 //! anything else.
 
-use ferrane_device::Error;
 use ferrane_mil::{Opset, ops};
 
-use crate::{interpret, plan, tensor_ops};
+use crate::{interpret, plan, refusal, tensor_ops};
 
 /// How the emulator executes an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +19,6 @@ pub enum Support {
     Refused(&'static str),
 }
 
-/// Why ops have no numeric meaning that could be executed.
-const REFUSED: &[(&str, &str)] =
-    &[("classify", "it gives a dictionary of class names, which is neither a tensor nor a list of them")];
-
 /// How an op is executed. An op that the opset does not have is refused.
 pub fn support(op: &str, opset: Opset) -> Support {
     if ops::find(op, opset).is_none() {
@@ -36,7 +31,7 @@ pub fn support(op: &str, opset: Opset) -> Support {
     } else if interpret::has_own(op) {
         Support::Interpreter
     } else {
-        Support::Refused(reason(op))
+        Support::Refused(refusal::reason(op))
     }
 }
 
@@ -111,16 +106,4 @@ const MODELED: &[&str] = &[
 /// Whether the hardware table models an op that computes, or only rounds its result.
 pub fn arithmetic(op: &str) -> Arithmetic {
     if MODELED.contains(&op) { Arithmetic::Modeled } else { Arithmetic::Rounded }
-}
-
-fn reason(op: &str) -> &'static str {
-    REFUSED
-        .iter()
-        .find(|(n, _)| *n == op)
-        .map_or("there are neither steps nor a tensor op for it", |(_, reason)| reason)
-}
-
-/// The error of an op that is not executed.
-pub(crate) fn refusal(op: &str) -> Error {
-    plan::unsupported(op, format!("is not implemented by the emulator: {}", reason(op)))
 }

@@ -10,7 +10,7 @@ use ferrane_mil::{Constant, DataType, Function, OpId, Program, ValueDef, ValueId
 use super::compare::{Deviation, HALF_MAX, ValueStats};
 use super::{Audit, AuditOptions, AuditRow, Cause, Note, Reading};
 use crate::call::{Bound, found};
-use crate::interpret::{Analysis, Cache, Observed};
+use crate::interpret::{self, Analysis, Cache, Observed};
 use crate::tensor_ops::{Data, Tensor};
 use crate::{Emulator, EmulatorOptions, Numerics};
 
@@ -77,7 +77,7 @@ pub(super) fn audit(
     let bound = Bound::new(function, &program.weights, given, states)?;
     let inputs: Vec<Arc<Tensor>> = bound.inputs.into_iter().map(Arc::new).collect();
     let analysis = Analysis::new(function);
-    analysis.refuse(function)?;
+    interpret::refuse(function, &analysis)?;
     let selection = select(function, &options.profile);
 
     let reference = Column::new(Numerics::Exact, options);

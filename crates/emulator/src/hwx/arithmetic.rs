@@ -5,7 +5,7 @@ use ferrane_device::{Error, ErrorKind, Result};
 
 use ferrane_mil::{Builder, Constant, Conv, DataType, MilError, Opset, Program, Transpose, Type, ValueId};
 
-use super::decode::{Op, Step};
+use super::step::{Op, TaskStep};
 use crate::Emulator;
 use crate::body::Body;
 use crate::call::found;
@@ -13,7 +13,7 @@ use crate::executable::ExecutablePlan;
 use crate::plan::Ports;
 
 /// The step as a plan over its sources and, behind them, a kernel out of memory.
-pub(super) fn plan(emulator: &Emulator, step: &Step) -> Result<Box<ExecutablePlan>> {
+pub(super) fn plan(emulator: &Emulator, step: &TaskStep) -> Result<Box<ExecutablePlan>> {
     let failed = |what: String| Error::new(ErrorKind::Unsupported, format!("task {}: {what}", step.id));
     let program = function(step).map_err(|e| failed(e.to_string()))?;
     let function = found(&program, "task")?;
@@ -24,7 +24,7 @@ pub(super) fn plan(emulator: &Emulator, step: &Step) -> Result<Box<ExecutablePla
     }
 }
 
-fn function(step: &Step) -> std::result::Result<Program, MilError> {
+fn function(step: &TaskStep) -> std::result::Result<Program, MilError> {
     let mut b = Builder::new("task", Opset::IOS18);
     let fp16 = |shape: &[usize]| Type::tensor(DataType::Fp16, shape);
     let mut sources = Vec::new();
@@ -57,7 +57,12 @@ fn function(step: &Step) -> std::result::Result<Program, MilError> {
     b.finish(&[("result", y)])
 }
 
-fn operation(b: &mut Builder, step: &Step, x: ValueId, sources: &[ValueId]) -> std::result::Result<ValueId, MilError> {
+fn operation(
+    b: &mut Builder,
+    step: &TaskStep,
+    x: ValueId,
+    sources: &[ValueId],
+) -> std::result::Result<ValueId, MilError> {
     let int = |n: &usize| *n as i32;
     match &step.op {
         Op::Copy => Ok(x),

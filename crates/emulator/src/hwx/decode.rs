@@ -1,120 +1,17 @@
 //! One task: from registers to an operation and the places of its operands.
 
-use std::cell::RefCell;
+use ferrane_device::Result;
+use ferrane_hwx::task::OperandRole;
 
-use ferrane_device::{Error, Result};
-use ferrane_hwx::registers::RecordFormat;
-use ferrane_hwx::task::{OperandRole, Task as Descriptor, TaskView};
+use super::kernel;
+use super::memory::Buffers;
+use super::step::{After, MemoryWeights, Op, TaskStep};
+use super::task::Task;
+use crate::refusal::refused;
 
-use super::kernel::{self, Function, Kernel, Weights};
-use super::memory::{Buffers, Span};
-use super::refused;
-
-/// A task's fields, and what is said about them.
-pub(super) struct Task<'a> {
-    pub fields: TaskView<'a>,
-    /// What its result rests on beside checked facts.
-    pub notes: RefCell<Vec<String>>,
-}
-
-/// An operation over tensors `[groups, channels, rows, columns]`.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Op {
-    /// The first source as it is.
-    Copy,
-    /// A convolution with weights out of the file.
-    Conv { weights: Weights, strides: [usize; 2], pad: [usize; 4] },
-    /// Weights out of memory, one matrix for each group, times the channels of the group.
-    Product { outputs: usize },
-    /// Two sources, element by element.
-    Binary(&'static str),
-    /// Two sources, element by element: 1 where it is true, 0 elsewhere.
-    Compare(&'static str),
-    /// One source, element by element.
-    Unary(&'static str),
-    /// Along the columns, or rows and columns.
-    Reduce { name: &'static str, axes: &'static [i32] },
-    /// A window over rows and columns: the op, or `min`, which has none; height and width of the
-    /// window, steps, padding.
-    Pool { form: &'static str, kernel: [usize; 2], strides: [usize; 2], pad: [usize; 4] },
-}
-
-impl Op {
-    /// True for an operation over two sources.
-    pub(super) fn takes_two(&self) -> bool {
-        matches!(self, Op::Binary(_) | Op::Compare(_))
-    }
-}
-
-/// What is done with the result, in this order.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct After {
-    /// The result of a reduction is inverted.
-    pub inverse: bool,
-    /// A factor.
-    pub scale: Option<f32>,
-    /// A summand behind the factor.
-    pub bias: Option<f32>,
-    pub relu: bool,
-    pub function: Option<Function>,
-}
-
-/// A task ready to be planned.
-pub(super) struct Step {
-    pub id: u32,
-    pub op: Op,
-    /// Negative values of the sources become 0 first.
-    pub relu_first: [bool; 2],
-    pub after: After,
-    pub sources: Vec<Span>,
-    /// Where the first source stays in L2.
-    pub kept: Option<Span>,
-    /// Weights out of memory.
-    pub kernel: Option<Kernel>,
-    pub result: Span,
-}
-
-impl<'a> Task<'a> {
-    pub(super) fn new(generation: &'static ferrane_hwx::registers::Generation, task: &'a Descriptor) -> Task<'a> {
-        Task { fields: TaskView::new(generation, task), notes: RefCell::default() }
-    }
-
-    pub(super) fn id(&self) -> u32 {
-        self.fields.head("Identity", "TID").unwrap_or(0)
-    }
-
-    /// An error that names a register and what it holds.
-    pub(super) fn refuse_at(&self, address: u32, why: &str) -> Error {
-        let generation = self.fields.generation();
-        let value = self.fields.set().get(&address).copied().or(generation.register(address).and_then(|r| r.0.default));
-        let value = value.map_or("not set".to_string(), |v| format!("{v:#x}"));
-        refused(format!("task {}: {} ({address:#x}) = {value}: {why}", self.id(), generation.label(address)))
-    }
-
-    /// The same by name.
-    pub(super) fn refuse(&self, block: &str, register: &str, why: &str) -> Error {
-        match self.fields.generation().address(block, register) {
-            Some(address) => self.refuse_at(address, why),
-            None => refused(format!("task {}: {block}.{register}: {why}", self.id())),
-        }
-    }
-
-    /// The first of these registers that the generation has.
-    pub(super) fn either<'n>(&self, names: [&'n str; 2]) -> &'n str {
-        let known = |n: &&&str| self.fields.generation().address("Common", n).is_some();
-        names.iter().find(known).copied().unwrap_or(names[0])
-    }
-
-    pub(super) fn note(&self, what: &str) {
-        self.notes.borrow_mut().push(format!("task {}: {what}", self.id()));
-    }
-
-    pub(super) fn is_old(&self) -> bool {
-        self.fields.generation().record_format == RecordFormat::ByteAddressed
-    }
-
+impl Task<'_> {
     /// The task as a step over these buffers.
-    pub(super) fn step(&self, buffers: &mut Buffers) -> Result<Step> {
+    pub(super) fn step(&self, buffers: &mut Buffers) -> Result<TaskStep> {
         super::rules::check(self)?;
         for (register, field) in
             [("Flags", "TDSkip"), ("KernelBars", "KBE1"), ("KernelBars", "KBE2"), ("KernelBars", "KBE3")]
@@ -159,7 +56,7 @@ impl<'a> Task<'a> {
         let kept = self.kept(source, buffers)?;
         let span = self.result(declared, &op, buffers)?;
         let relu_first = self.relu_first(two)?;
-        Ok(Step { id: self.id(), op, relu_first, after, sources, kept, kernel, result: span })
+        Ok(TaskStep { id: self.id(), op, relu_first, after, sources, kept, kernel, result: span })
     }
 
     /// Whether the sources lose their negative values. H16 has a bit for each, as is reported; H13
@@ -178,10 +75,6 @@ impl<'a> Task<'a> {
             self.note("L2.L2Control: which source loses its negative values is reported, no sample has it");
         }
         Ok(relu)
-    }
-
-    pub(super) fn l2_control(&self) -> &'static str {
-        if self.is_old() { "L2Cfg" } else { "L2Control" }
     }
 
     /// Refuses a register that holds more than nothing.
@@ -220,7 +113,12 @@ impl<'a> Task<'a> {
     }
 
     /// What the convolution engines do.
-    fn convolution(&self, source: [usize; 4], result: [usize; 4], buffers: &Buffers) -> Result<(Op, Option<Kernel>)> {
+    fn convolution(
+        &self,
+        source: [usize; 4],
+        result: [usize; 4],
+        buffers: &Buffers,
+    ) -> Result<(Op, Option<MemoryWeights>)> {
         let fields = &self.fields;
         let mac = |field: &str| fields.field("NE", "MACCfg", field);
         let point = mac("BinaryPoint");

@@ -5,25 +5,9 @@ use ferrane_device::Result;
 use ferrane_hwx::task::TaskView;
 use ferrane_hwx::weights::{FilterShape, Lanes, TABLE_BYTES};
 
-use super::decode::{Op, Task};
 use super::memory::Buffers;
-
-/// Weights of a convolution: fp16 bits, `[Cout, Cin, Kh, Kw]`.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Weights {
-    pub shape: [usize; 4],
-    pub bits: Vec<u16>,
-}
-
-/// Weights out of memory.
-pub(super) struct Kernel {
-    pub buffer: usize,
-    /// The first byte of each, `[groups, outputs, inputs]`.
-    pub places: Vec<usize>,
-}
-
-/// A function of each element: its table.
-pub(super) type Function = Box<PiecewiseTable>;
+use super::step::{FileWeights, Function, MemoryWeights, Op};
+use super::task::Task;
 
 /// The buffer of the kernel's stream.
 fn stream(task: &Task<'_>, buffers: &Buffers) -> Result<usize> {
@@ -39,7 +23,7 @@ pub(super) fn from_memory(fields: &TaskView<'_>, buffers: &Buffers) -> bool {
 }
 
 /// The weights of a convolution out of the file.
-pub(super) fn weights(task: &Task<'_>, buffers: &Buffers) -> Result<Weights> {
+pub(super) fn weights(task: &Task<'_>, buffers: &Buffers) -> Result<FileWeights> {
     let refuse = |e: ferrane_hwx::Error| task.refuse("KernelDMASrc", "CoeffDMAConfig[0]", &e.message);
     let lanes = Lanes::of_task(task.fields.generation(), task.fields.task()).map_err(refuse)?;
     let buffer = &buffers.list[stream(task, buffers)?];
@@ -49,7 +33,7 @@ pub(super) fn weights(task: &Task<'_>, buffers: &Buffers) -> Result<Weights> {
     }
     let FilterShape { cout, cin, kh, kw } = lanes.shape();
     let shape = [cout, cin, kh, kw].map(|n| n as usize);
-    Ok(Weights { shape, bits: weights.iter().map(|w| w.to_bits()).collect() })
+    Ok(FileWeights { shape, bits: weights.iter().map(|w| w.to_bits()).collect() })
 }
 
 /// A product with weights out of memory.
@@ -58,7 +42,7 @@ pub(super) fn product(
     source: [usize; 4],
     result: [usize; 4],
     buffers: &Buffers,
-) -> Result<(Op, Kernel)> {
+) -> Result<(Op, MemoryWeights)> {
     let fields = &task.fields;
     let dma = |name: &str| fields.register("KernelDMASrc", name);
     let refuse = |register: &str, why: &str| task.refuse("KernelDMASrc", register, why);
@@ -91,7 +75,7 @@ pub(super) fn product(
     task.note(
         "KernelDMASrc.KernelGroupStride: one matrix of weights for each group, out of memory (read from samples)",
     );
-    Ok((Op::Product { outputs }, Kernel { buffer, places }))
+    Ok((Op::Product { outputs }, MemoryWeights { buffer, places }))
 }
 
 /// The table of the function behind the result.

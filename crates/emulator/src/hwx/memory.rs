@@ -10,7 +10,7 @@ use ferrane_hwx::Hwx;
 use ferrane_hwx::container::{BarUse, Bindings, Direction, TensorView};
 use ferrane_hwx::surface::SurfaceLayout;
 
-use super::refused;
+use crate::refusal::refused;
 use ferrane_device::{Error, ErrorKind, Result};
 
 /// Bytes of L2 that registers can name: addresses have 21 bits.

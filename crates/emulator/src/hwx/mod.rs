@@ -23,6 +23,8 @@ mod memory;
 mod operands;
 mod planar;
 mod rules;
+mod step;
+mod task;
 #[cfg(test)]
 mod tests;
 
@@ -37,9 +39,11 @@ use ferrane_mil::{Constant, DataType, Type, Weights};
 use crate::Emulator;
 use crate::call::evaluate_plan;
 use crate::executable::ExecutablePlan;
+use crate::refusal::refused;
 use crate::tensor_ops::{Data, Tensor};
-use decode::{Op, Step, Task};
 use memory::Buffers;
+use step::{Op, TaskStep};
+use task::Task;
 
 /// Multiplications, additions and moves that one evaluation may do, so that no file runs for hours.
 const WORK: u64 = 1 << 40;
@@ -49,7 +53,7 @@ pub struct Interpreter {
     name: String,
     buffers: Buffers,
     ports: Vec<Port>,
-    tasks: Vec<(Step, Box<ExecutablePlan>)>,
+    tasks: Vec<(TaskStep, Box<ExecutablePlan>)>,
     notes: Vec<String>,
     rounding: Rounding,
     memory: usize,
@@ -66,11 +70,6 @@ pub struct Port {
     pub is_input: bool,
     /// Batches, channels, rows, columns; its elements are fp16.
     pub shape: [usize; 4],
-}
-
-/// An error of a program that is not run.
-fn refused(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Unsupported, message)
 }
 
 impl Interpreter {
@@ -193,7 +192,7 @@ impl Interpreter {
         Ok(ports().filter(|(p, _)| !p.is_input).map(output).collect())
     }
 
-    fn run_task(&self, step: &Step, plan: &ExecutablePlan, bytes: &mut [Vec<u8>]) -> Result<()> {
+    fn run_task(&self, step: &TaskStep, plan: &ExecutablePlan, bytes: &mut [Vec<u8>]) -> Result<()> {
         let mut inputs = Vec::new();
         for span in &step.sources {
             inputs.push(Tensor::floats(DataType::Fp16, &span.extents, memory::load(bytes, span)));
@@ -221,7 +220,7 @@ impl Interpreter {
 }
 
 /// Operations of a step.
-fn effort(step: &Step) -> u64 {
+fn effort(step: &TaskStep) -> u64 {
     let count = |n: usize| n as u64;
     let elements = |e: &[usize; 4]| e.iter().fold(1u64, |n, e| n.saturating_mul(count(*e)));
     let extents = &step.result.extents;

@@ -3,8 +3,9 @@
 use ferrane_device::{Error, Result};
 use ferrane_hwx::task::{Location, OperandRole};
 
-use super::decode::{Op, Task};
 use super::memory::{Buffers, IN_L2, Span, turned};
+use super::step::Op;
+use super::task::Task;
 
 /// fp16 in a buffer, without the interleave: FmtMode 1, Truncate 3, MemFmt 2; results add two bits
 /// for the padding. The second source of H13 has 0x2030 (spec: hwx.md 2.2, 2.3).

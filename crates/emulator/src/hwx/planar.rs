@@ -5,7 +5,8 @@ use ferrane_device::Result;
 use ferrane_host::f16;
 use ferrane_hwx::task::OperandRole;
 
-use super::decode::{After, Op, Task};
+use super::step::{After, Op};
+use super::task::Task;
 
 impl Task<'_> {
     /// What the planar engine does, and the extents of its result.

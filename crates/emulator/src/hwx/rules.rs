@@ -10,7 +10,7 @@ use ferrane_hwx::task::TaskView;
 
 use ferrane_device::Result;
 
-use super::decode::Task;
+use super::task::Task;
 
 /// What a register may hold.
 struct Rule {

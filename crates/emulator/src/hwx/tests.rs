@@ -6,8 +6,8 @@ use ferrane_device::Result;
 use ferrane_hwx::registers::by_name;
 use ferrane_hwx::task::{RegisterRecord, Task as Descriptor};
 
-use super::decode::Task;
 use super::memory::{Buffers, half, store};
+use super::task::Task;
 use super::{Interpreter, arithmetic};
 use crate::{Emulator, EmulatorOptions};
 

@@ -2,13 +2,9 @@
 
 use std::collections::HashSet;
 
-use ferrane_device::Result;
 use ferrane_mil::{BlockId, Function, Op, OpId, ValueId};
 
-use super::machine::has_own;
-use crate::plan::{changes_state, has_steps};
-use crate::support::refusal;
-use crate::tensor_ops::tensor_op;
+use crate::plan::changes_state;
 
 /// Liveness of the active body and the blocks in it.
 pub(crate) struct Analysis {
@@ -36,17 +32,6 @@ impl Analysis {
 
     pub(super) fn dying(&self, op: OpId) -> &[ValueId] {
         self.dying.get(op.index()).map_or(&[], |v| v)
-    }
-
-    /// Refuses functions with an op that is not executed.
-    pub(crate) fn refuse(&self, function: &Function) -> Result<()> {
-        for (op, _) in function.ops.iter().zip(&self.live).filter(|(_, live)| **live) {
-            let name = &op.name;
-            if name != "const" && !has_steps(name) && tensor_op(name).is_none() && !has_own(name) {
-                return Err(refusal(name));
-            }
-        }
-        Ok(())
     }
 
     fn mark(&mut self, function: &Function, block: BlockId, needed: &mut [bool]) {

@@ -4,8 +4,8 @@
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::{Arg, BlockId, Op};
 
-use super::broken;
-use super::machine::{Machine, Value, failed};
+use super::failure::{broken, failed};
+use super::machine::{Machine, Value};
 
 impl Machine<'_> {
     fn block_of(&self, op: &Op, i: usize) -> Result<BlockId> {

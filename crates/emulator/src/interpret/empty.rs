@@ -1,21 +1,22 @@
 //! Tensors without elements, which a plan has no place for.
 
+use std::sync::Arc;
+
 use ferrane_device::Result;
 use ferrane_mil::{DataType, Op, Type};
 
-use super::machine::failed;
-use super::single::Single;
+use super::failure::failed;
 use crate::tensor_ops::{Data, Tensor};
 
 /// The results of an op with an operand or a result that has no elements. `None` if there is none
 /// such, or if the op can do without the empty operands.
-pub(super) fn results(op: &Op, single: &Single) -> Result<Option<Vec<Tensor>>> {
+pub(super) fn results(op: &Op, results: &[Type], inputs: &[Arc<Tensor>]) -> Result<Option<Vec<Tensor>>> {
     let known = |ty: &Type| ty.dtype().zip(ty.shape());
-    let Some(types) = single.results.iter().map(known).collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let Some(types) = results.iter().map(known).collect::<Option<Vec<_>>>() else { return Ok(None) };
     if types.iter().all(|(_, shape)| shape.contains(&0)) {
         return Ok(Some(types.into_iter().map(|(dtype, shape)| filled(dtype, &shape, 0.0)).collect()));
     }
-    if !single.inputs.iter().any(|t| t.is_empty()) {
+    if !inputs.iter().any(|t| t.is_empty()) {
         return Ok(None);
     }
     // Sums and products of nothing are 0 and 1, whatever is divided by their count is not a number.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ferrane_device::Result;
 use ferrane_mil::{DataType, Op, Type};
 
-use super::broken;
-use super::machine::{List, Machine, Value, failed};
+use super::failure::{broken, failed};
+use super::machine::{List, Machine, Value};
 use crate::tensor_ops::{Data, Tensor};
 
 /// Bytes of an element's place.

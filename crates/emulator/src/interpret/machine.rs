@@ -4,12 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_host::sync::lock;
 use ferrane_mil::{Arg, BlockId, DataType, Function, Op, OpId, Opset, Type, ValueDef, ValueId, Weights};
 
 use super::analysis::Analysis;
+use super::bounds::Bounds;
+use super::cache::Cache;
+use super::empty;
+use super::failure::{broken, failed};
 use super::single::Single;
-use super::{Bounds, Cache, broken, empty, lock};
-use crate::plan::unsupported;
+use crate::plan::has_steps;
+use crate::refusal::{refusal, unsupported};
 use crate::tables::Table;
 use crate::tensor_ops::{Call, Tensor, tensor_op};
 
@@ -71,6 +76,17 @@ const STATES: &[(&str, Own)] = &[
 /// True for ops that only the interpreter runs.
 pub(crate) fn has_own(op: &str) -> bool {
     OWN.iter().any(|(name, _)| *name == op)
+}
+
+/// Refuses functions with a live op that is not executed.
+pub(crate) fn refuse(function: &Function, analysis: &Analysis) -> Result<()> {
+    for i in (0..function.ops.len()).filter(|&i| analysis.is_live(OpId(i as u32))) {
+        let name = &function.ops[i].name;
+        if name != "const" && !has_steps(name) && tensor_op(name).is_none() && !has_own(name) {
+            return Err(refusal(name));
+        }
+    }
+    Ok(())
 }
 
 /// An evaluation.
@@ -350,7 +366,7 @@ impl<'a> Machine<'a> {
                 let (results, wide) = (&single.results[..], self.table.wide_sums);
                 routine(&Call { def: single.def, opset: self.opset, operands, results, wide })?
             }
-            None => match empty::results(op, &single)? {
+            None => match empty::results(op, &single.results, &single.inputs)? {
                 Some(results) => results,
                 None => self.run_plan(id, &single)?,
             },
@@ -369,11 +385,6 @@ impl<'a> Machine<'a> {
         }
         Ok(results.into_iter().map(Arc::new).collect())
     }
-}
-
-/// An error of an op while it runs.
-pub(super) fn failed(op: &Op, reason: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Evaluate, format!("op `{}`: {reason}", op.name))
 }
 
 /// Bytes of a result on the heap; 0 where its extents are not known before, which the op's operands

@@ -13,53 +13,32 @@
 //! failed evaluation leaves them as they were.
 
 mod analysis;
+mod bounds;
+mod cache;
 mod control;
 mod empty;
+mod failure;
 mod lists;
 mod machine;
 mod observed;
 mod single;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ferrane_device::{Error, ErrorKind, Result};
-use ferrane_host::sync::lock;
 use ferrane_mil::{Dim, Function, Opset, Type, ValueId, Weights};
 
-use crate::executable::ExecutablePlan;
 use crate::ir::Storage;
 use crate::tables::Table;
 use crate::tensor_ops::Tensor;
 use machine::{Machine, Value};
 
 pub(crate) use analysis::Analysis;
-pub(crate) use machine::has_own;
+pub(crate) use bounds::Bounds;
+pub(crate) use cache::Cache;
+use failure::{broken, known_opset};
+pub(crate) use machine::{has_own, refuse};
 pub(crate) use observed::Observed;
-
-/// What one evaluation may take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// Bytes of all values that are alive at a time.
-    pub memory: usize,
-    /// Iterations of all loops together.
-    pub iterations: u64,
-}
-
-/// Most plans kept for a function; beyond, all are dropped.
-const MAX_PLANS: usize = 1024;
-
-/// What decides how an op is specialized: which op, the extents of its operands, and the values
-/// that a plan must know.
-type Key = (u32, Vec<Vec<usize>>, Vec<Vec<u8>>);
-
-/// What evaluations of one function share.
-#[derive(Default)]
-pub(crate) struct Cache {
-    /// Constants, and results of `constexpr_*` ops.
-    constants: Mutex<HashMap<ValueId, Arc<Tensor>>>,
-    plans: Mutex<HashMap<Key, Arc<ExecutablePlan>>>,
-}
 
 /// A function ready to be interpreted.
 pub(crate) struct Interpreted {
@@ -79,7 +58,7 @@ impl Interpreted {
     /// An op that the emulator does not execute.
     pub(crate) fn new(function: &Function, weights: &Weights, table: &Table, bounds: Bounds) -> Result<Interpreted> {
         let analysis = Analysis::new(function);
-        analysis.refuse(function)?;
+        refuse(function, &analysis)?;
         let opset = known_opset(function)?;
         let (function, weights, table) = (function.clone(), weights.clone(), table.clone());
         Ok(Interpreted { function, weights, opset, table, bounds, analysis, cache: Cache::default() })
@@ -102,15 +81,6 @@ impl Interpreted {
         *states = std::mem::take(&mut machine.states);
         Ok(outputs)
     }
-}
-
-fn broken(what: &str) -> Error {
-    Error::new(ErrorKind::Evaluate, format!("the program is inconsistent: {what}"))
-}
-
-/// The opset of a function.
-fn known_opset(function: &Function) -> Result<Opset> {
-    function.opset().map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))
 }
 
 /// The results of one op whose operands are compile-time values.

@@ -9,10 +9,14 @@
 use std::sync::Arc;
 
 use ferrane_device::Result;
+use ferrane_host::sync::lock;
 use ferrane_mil::{Function, OpId, ValueDef, ValueId, Weights};
 
+use super::analysis::Analysis;
+use super::bounds::Bounds;
+use super::cache::Cache;
+use super::failure::{broken, known_opset};
 use super::machine::{Machine, Value};
-use super::{Analysis, Bounds, Cache, broken, known_opset, lock};
 use crate::tables::Table;
 use crate::tensor_ops::Tensor;
 
@@ -23,7 +27,7 @@ pub(crate) struct Observed<'a> {
 }
 
 impl<'a> Observed<'a> {
-    /// Before the first op. The function passed `verify`, `check` and [`Analysis::refuse`].
+    /// Before the first op. The function passed `verify`, `check` and [`refuse`](super::refuse).
     pub(crate) fn new(
         function: &'a Function,
         weights: &'a Weights,

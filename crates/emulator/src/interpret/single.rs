@@ -9,11 +9,13 @@ use std::sync::Arc;
 use ferrane_device::backend::Accesses;
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::buffer::{AlignedBuf, AllocError, SharedBytes};
+use ferrane_host::sync::lock;
 use ferrane_mil::ops::{self, InferContext, OpDef, Param, Takes};
 use ferrane_mil::{Arg, Block, BlockId, DataType, Function, Op, OpId, Opset, Type, Value, ValueDef, ValueId};
 
-use super::machine::{Machine, failed};
-use super::{Key, MAX_PLANS, lock};
+use super::cache::{Key, MAX_PLANS};
+use super::failure::failed;
+use super::machine::Machine;
 use crate::executable::ExecutablePlan;
 use crate::plan::has_steps;
 use crate::tensor_ops::{Tensor, decode, tensor_op};
@@ -63,7 +65,7 @@ impl Single {
         let def = ops::lookup(&op.name, machine.opset).map_err(invalid)?;
         let is_planned = has_steps(&op.name);
         if !is_planned && tensor_op(&op.name).is_none() {
-            return Err(crate::support::refusal(&op.name));
+            return Err(crate::refusal::refusal(&op.name));
         }
         let mut single = Single {
             def,

@@ -7,6 +7,7 @@ use ferrane_host::fused;
 
 use super::elementwise::Elementwise;
 use super::nest::Nest;
+use super::view::View;
 
 /// A register of a group.
 pub(crate) type Reg = u8;
@@ -30,6 +31,40 @@ pub(crate) struct Group {
     pub registers: usize,
     /// What the instructions amount to, if it is something for which there is a shorter way.
     pub fused: Option<FusedLoop>,
+}
+
+impl Group {
+    /// A group that only converts.
+    pub(crate) fn conversion(to: &View, from: &View) -> Group {
+        Group {
+            nest: Nest::new(&to.shape, &[to, from], 1, None),
+            loads: vec![0],
+            constants: Vec::new(),
+            instructions: Vec::new(),
+            stores: vec![0],
+            joined: Vec::new(),
+            registers: 1,
+            fused: None,
+        }
+    }
+
+    /// One element-wise op over views, as a group of its own.
+    pub(crate) fn single(op: Elementwise, to: &View, from: &[&View], round: bool) -> Group {
+        let mut operands = vec![to];
+        operands.extend(from);
+        let reg = |i: usize| i.min(from.len() - 1) as Reg;
+        let result = from.len() as Reg;
+        Group {
+            nest: Nest::new(&to.shape, &operands, 1, None),
+            loads: (0..result).collect(),
+            constants: Vec::new(),
+            instructions: vec![Instruction { op, to: result, from: [reg(0), reg(1), reg(2)], round }],
+            stores: vec![result],
+            joined: Vec::new(),
+            registers: from.len() + 1,
+            fused: None,
+        }
+    }
 }
 
 /// A group that is made in one pass over fp16 memory, without registers. All rows are of neighbors;

@@ -5,38 +5,14 @@
 //! evaluation, with its status. What the surfaces of a request decide is judged there (`ports`).
 //! Where limits are only warned of, every finding is a note.
 
-use ferrane_device::{Error, Result};
+use ferrane_device::Result;
 use ferrane_diag::Severity;
 use ferrane_machine::profile::Acceptance;
 use ferrane_machine::{CheckOptions, Effect, Finding, check};
 use ferrane_mil::{Function, Program};
 
+use super::fate::{Failure, Fate};
 use super::{Life, Limits, words};
-
-/// What comes of running a program that compiled.
-#[derive(Default)]
-pub(crate) struct Fate {
-    /// Every evaluation fails so.
-    pub fails: Option<Failure>,
-    /// One evaluation spoils the state of the process.
-    pub poisons: bool,
-}
-
-/// A failure that is told at each evaluation.
-pub(crate) struct Failure {
-    /// `None`: the engine does not come back.
-    status: Option<u32>,
-    why: String,
-}
-
-impl Failure {
-    pub(super) fn error(&self) -> Error {
-        match self.status {
-            Some(status) => words::evaluation(status, &self.why),
-            None => words::timeout(&self.why),
-        }
-    }
-}
 
 impl Life {
     /// Checks a program against the profile; `text` is what it was read from.

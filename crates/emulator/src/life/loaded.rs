@@ -1,76 +1,16 @@
 //! A loaded program.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use ferrane_device::backend::{Loaded, Prepared, ProgramState};
 use ferrane_device::{Bindings, Error, ErrorKind, Procedure, Result};
-use ferrane_host::buffer::AlignedBuf;
+use ferrane_host::sync::lock;
 
-use super::compiled::Shared;
-use super::lock;
 use super::process::Slot;
+use super::program::Shared;
 use super::request::Request;
+use super::resident::{Place, Resident, unloaded};
 use crate::faults::FaultStage;
-
-/// Memory for intermediate values, shared by the programs of a device: there are as many arenas as
-/// evaluations ran at one time, each as large as the largest that ran in it.
-#[derive(Default)]
-pub(crate) struct Arenas {
-    /// Those that no evaluation uses now.
-    free: Mutex<Vec<AlignedBuf>>,
-    bytes: AtomicUsize,
-}
-
-impl Arenas {
-    pub(super) fn take(&self, bytes: usize) -> Result<AlignedBuf> {
-        let mut arena = lock(&self.free).pop().unwrap_or_default();
-        let before = arena.len();
-        let grown = arena.grow(bytes);
-        self.bytes.fetch_sub(before, Ordering::Relaxed);
-        self.bytes.fetch_add(arena.len(), Ordering::Relaxed);
-        grown.map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;
-        Ok(arena)
-    }
-
-    pub(super) fn give(&self, arena: AlignedBuf) {
-        lock(&self.free).push(arena);
-    }
-
-    /// Gives back what no evaluation uses now.
-    fn clear(&self) {
-        let free = std::mem::take(&mut *lock(&self.free));
-        self.bytes.fetch_sub(free.iter().map(|a| a.len()).sum(), Ordering::Relaxed);
-    }
-
-    /// Bytes of all of them.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-}
-
-/// A program on the machine.
-struct Resident {
-    shared: Arc<Shared>,
-    _slot: Slot,
-}
-
-/// What a loaded program and its requests share.
-pub(super) struct Place {
-    /// `None` after an unload.
-    resident: Mutex<Option<Resident>>,
-}
-
-impl Place {
-    /// The program, if it is loaded.
-    pub(super) fn program(&self) -> Result<Arc<Shared>> {
-        self.lock().as_ref().map(|r| r.shared.clone()).ok_or_else(unloaded)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Resident>> {
-        lock(&self.resident)
-    }
-}
 
 /// A loaded program.
 pub(super) struct Ready {
@@ -145,9 +85,4 @@ impl Loaded for Ready {
     fn state(&self) -> ProgramState {
         *lock(&self.state)
     }
-}
-
-/// The error of whatever comes after an unload.
-fn unloaded() -> Error {
-    Error::new(ErrorKind::Unloaded, "the program is unloaded")
 }

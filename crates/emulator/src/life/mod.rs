@@ -16,12 +16,17 @@
 //!
 //! Faults need no limits: they are asked for by name.
 
+mod arenas;
 mod compiled;
+mod fate;
 mod findings;
+mod folder;
 mod loaded;
 mod ports;
 mod process;
+mod program;
 mod request;
+mod resident;
 mod staging;
 mod words;
 
@@ -38,10 +43,12 @@ use ferrane_machine::profile::Limit;
 
 use crate::faults::{Action, FaultStage, Faults, Rule};
 
-pub(crate) use compiled::{Artifact, Recipe};
-use loaded::Arenas;
+use arenas::Arenas;
+pub(crate) use compiled::Artifact;
 pub use process::ProcessCounts;
 use process::{Slot, Ticket};
+pub(crate) use program::Recipe;
+use program::Shared;
 
 /// What becomes of a profile's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -87,7 +94,7 @@ pub(crate) struct Life {
     /// An op has spoilt the state: every evaluation fails.
     poisoned: AtomicBool,
     notes: Mutex<Vec<String>>,
-    programs: Mutex<HashMap<String, Weak<compiled::Shared>>>,
+    programs: Mutex<HashMap<String, Weak<Shared>>>,
     pub(crate) arenas: Arenas,
 }
 

@@ -8,8 +8,8 @@ use ferrane_device::backend::{Accesses, Done, Event, Prepared, Stats};
 use ferrane_device::{Error, ErrorKind, Result};
 
 use super::Life;
-use super::compiled::{Kept, Shared};
-use super::loaded::Place;
+use super::program::{Kept, Shared};
+use super::resident::Place;
 use super::words::{MISMATCH, evaluation};
 use crate::body::{Body, interpret};
 use crate::faults::FaultStage;

@@ -8,7 +8,7 @@
 //! ended.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ferrane_device::staging::Staged;
 use ferrane_device::{Port, Procedure, Result};
@@ -16,57 +16,16 @@ use ferrane_diag::escape_xml;
 use ferrane_mil::weights::Bytes;
 use ferrane_mil::{Program, WeightId, Weights, parse, print};
 
-use super::{Life, words};
+use super::words;
 
 /// Where payloads begin in `data`.
 const PAYLOAD_ALIGNMENT: usize = 64;
 
 /// The files of one program.
 pub(crate) struct Files {
-    staged: Staged,
+    pub staged: Staged,
     /// The weight files as they were compiled.
-    weights: Vec<(String, Bytes)>,
-}
-
-impl Life {
-    /// Where files are staged, if they are: in the folder that was named, else, with limits on a
-    /// machine that wants files, in one of this process among the temporary ones, so that two
-    /// processes with one program do not remove each other's.
-    fn root(&self) -> Option<PathBuf> {
-        let temporary = || std::env::temp_dir().join(format!("ferrane-emulator-{}", std::process::id()));
-        let wanted = self.has_limits() && self.profile.staged_files.value;
-        self.staging.clone().or_else(|| wanted.then(temporary))
-    }
-
-    /// Stages a program's own files.
-    pub(super) fn stage(&self, key: &str, program: &Program) -> Result<Option<Files>> {
-        let Some(root) = self.root() else { return Ok(None) };
-        let weights = program.weights.files();
-        let borrowed: Vec<(String, &[u8])> = weights.iter().map(|(p, b)| (p.clone(), &b[..])).collect();
-        let staged = Staged::new(&root, key, print(program).as_bytes(), &borrowed, self.keeps_files())?;
-        Ok(Some(Files { staged, weights }))
-    }
-
-    /// Whether files stay when nobody needs them any more.
-    pub(super) fn keeps_files(&self) -> bool {
-        self.staging.is_some()
-    }
-
-    /// Whether a load reads the weight files again.
-    pub(super) fn reads_weights(&self) -> bool {
-        self.has_limits() && self.profile.weights_reload.value
-    }
-}
-
-impl Drop for Life {
-    fn drop(&mut self) {
-        if self.staging.is_none()
-            && let Some(root) = self.root()
-        {
-            // Goes only if it is empty: another device may have programs there.
-            let _ = std::fs::remove_dir(root);
-        }
-    }
+    pub weights: Vec<(String, Bytes)>,
 }
 
 /// What a compile adds to a folder.

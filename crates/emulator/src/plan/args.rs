@@ -4,17 +4,13 @@ use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::ops::{self, InferContext, Presence};
 use ferrane_mil::{Arg, Constant, DataType, Function, MilError, Op, Opset, ValueId, Weights};
 
+use crate::refusal::unsupported;
 use crate::tensor_ops::{Data, Tensor};
 
 /// The arguments of one op.
 pub(super) struct Args<'a> {
     context: InferContext<'a>,
     op: &'a Op,
-}
-
-/// An error about an op.
-pub(crate) fn unsupported(op: &str, reason: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("op `{op}`: {reason}"))
 }
 
 fn invalid(error: &MilError) -> Error {

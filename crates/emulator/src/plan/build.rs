@@ -3,11 +3,11 @@
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::{Arg, Constant, DataType, Function, Op, Opset, Type, ValueDef, ValueId, Weights};
 
-use super::args::{Args, floats, unsupported};
-use super::group::{Open, float_move};
+use super::args::{Args, floats};
+use super::member::Open;
 use super::ports::Ports;
-use super::state::changes_state;
-use crate::ir::{Buffer, MemorySpace, Nest, Policy, Step, StepKind, Storage, View, is_dense, row_major};
+use crate::ir::{Buffer, Group, MemorySpace, Nest, Policy, Step, StepKind, Storage, View, is_dense, row_major};
+use crate::refusal::unsupported;
 
 /// Highest rank of a value. `tile` doubles it inside.
 pub(super) const MAX_RANK: usize = 8;
@@ -355,7 +355,7 @@ impl<'a> Lowering<'a> {
             let nest = Nest::new(&to.shape, &[to, from], 1, None);
             self.push(StepKind::Move(nest), vec![from.clone()], vec![to.clone()])
         } else if from.storage.is_float() && to.storage.is_float() {
-            let group = float_move(to, from);
+            let group = Group::conversion(to, from);
             self.push(StepKind::Group(group), vec![from.clone()], vec![to.clone()])
         } else {
             Err(self.fail("moves elements between types"))
@@ -432,6 +432,11 @@ impl<'a> Lowering<'a> {
             _ => false,
         }
     }
+}
+
+/// Ops that are run for what they do to a state, whether or not their result is used.
+pub(crate) fn changes_state(op: &str) -> bool {
+    matches!(op, "coreml_update_state" | "write_state")
 }
 
 fn check_shape(op: &str, shape: &[usize]) -> Result<()> {

@@ -5,7 +5,7 @@ use ferrane_mil::{Arg, DataType, Op, ValueId};
 
 use super::args::{Args, floats};
 use super::build::Lowering;
-use super::group::MemberOperand;
+use super::member::MemberOperand;
 use crate::ir::{Binary, Compare, Elementwise, IntUnary, Unary};
 
 const UNARY: [&str; 40] = [

@@ -8,83 +8,9 @@ use ferrane_mil::ValueId;
 
 use super::build::Lowering;
 use super::fused;
+use super::member::{Member, MemberOperand, MemberSource, Open};
 use super::pairs;
 use crate::ir::{Elementwise, Group, Instruction, MAX_READS, MAX_WRITES, Nest, Reg, StepKind, Storage, View};
-
-/// Where an operand of an element-wise op comes from.
-#[derive(Clone, Debug)]
-pub(super) enum MemberOperand {
-    Value(ValueId),
-    View(View),
-    /// A float, or the bits of an int32.
-    Bits(u32),
-}
-
-impl MemberOperand {
-    pub(super) fn float(value: f32) -> MemberOperand {
-        MemberOperand::Bits(value.to_bits())
-    }
-}
-
-/// Where a member's operand comes from.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum MemberSource {
-    Member(usize),
-    External(usize),
-    Bits(u32),
-}
-
-/// One op of a group.
-#[derive(Clone, Debug)]
-pub(super) struct Member {
-    pub value: ValueId,
-    pub op: Elementwise,
-    pub from: [MemberSource; 3],
-    /// Operands that count.
-    pub arity: usize,
-    pub round: bool,
-}
-
-/// A group that is still open.
-#[derive(Clone, Debug)]
-pub(super) struct Open {
-    shape: Vec<usize>,
-    members: Vec<Member>,
-    externals: Vec<View>,
-    label: (String, String),
-}
-
-/// A group that only converts.
-pub(super) fn float_move(to: &View, from: &View) -> Group {
-    Group {
-        nest: Nest::new(&to.shape, &[to, from], 1, None),
-        loads: vec![0],
-        constants: Vec::new(),
-        instructions: Vec::new(),
-        stores: vec![0],
-        joined: Vec::new(),
-        registers: 1,
-        fused: None,
-    }
-}
-
-/// One element-wise op over views, as a group of its own.
-pub(super) fn single(op: Elementwise, to: &View, from: &[&View], round: bool) -> Group {
-    let mut operands = vec![to];
-    operands.extend(from);
-    let reg = |i: usize| i.min(from.len() - 1) as Reg;
-    let result = from.len() as Reg;
-    Group {
-        nest: Nest::new(&to.shape, &operands, 1, None),
-        loads: (0..result).collect(),
-        constants: Vec::new(),
-        instructions: vec![Instruction { op, to: result, from: [reg(0), reg(1), reg(2)], round }],
-        stores: vec![result],
-        joined: Vec::new(),
-        registers: from.len() + 1,
-        fused: None,
-    }
-}
 
 impl Lowering<'_> {
     /// Adds an element-wise op.

@@ -6,10 +6,10 @@ use ferrane_mil::Op;
 
 use super::args::{Args, floats};
 use super::build::Lowering;
-use super::group::single;
 use super::ops::select;
 use crate::ir::{
-    Along, Binary, Conv, Elementwise, Matmul, Nest, Norm, NormForm, Pool, PoolForm, StepKind, Storage, View, Window,
+    Along, Binary, Conv, Elementwise, Group, Matmul, Nest, Norm, NormForm, Pool, PoolForm, StepKind, Storage, View,
+    Window,
 };
 
 /// Most products of one step; a batch beyond is refused, as its list of offsets would outgrow its
@@ -155,7 +155,7 @@ impl<'a> Lowering<'a> {
             return Ok(view);
         }
         let to = self.fresh(Storage::F32, &view.shape, None);
-        let convert = single(Elementwise::IntToFloat, &to, &[&view], false);
+        let convert = Group::single(Elementwise::IntToFloat, &to, &[&view], false);
         self.push(StepKind::Group(convert), vec![view], vec![to.clone()])?;
         Ok(to)
     }
@@ -226,7 +226,7 @@ impl<'a> Lowering<'a> {
             if args.has("bias") {
                 let bias = self.operand(args, op, "bias")?.broadcast(&shape);
                 let sum = self.fresh(product.storage, &shape, None);
-                let add = single(Elementwise::IntBinary(Binary::Add), &sum, &[&product, &bias], false);
+                let add = Group::single(Elementwise::IntBinary(Binary::Add), &sum, &[&product, &bias], false);
                 self.push(StepKind::Group(add), vec![product, bias], vec![sum.clone()])?;
                 sum
             } else {
@@ -358,7 +358,7 @@ impl<'a> Lowering<'a> {
                 (Elementwise::Select, vec![mask, scores, never])
             };
             let views: Vec<&View> = reads.iter().collect();
-            let group = single(instruction, &masked, &views, stored);
+            let group = Group::single(instruction, &masked, &views, stored);
             self.push(StepKind::Group(group), reads, vec![masked.clone()])?;
             scores = masked;
         }

@@ -9,8 +9,8 @@ use ferrane_mil::{Arg, DataType, Op, ValueDef, ValueId};
 
 use super::args::floats;
 use super::build::Lowering;
-use super::group::{MemberOperand, single};
-use crate::ir::{Elementwise, StepKind, Storage, Unary, View};
+use super::member::MemberOperand;
+use crate::ir::{Elementwise, Group, StepKind, Storage, Unary, View};
 
 impl<'a> Lowering<'a> {
     /// Whether the table is a machine's whose rules have this switch on.
@@ -52,7 +52,7 @@ impl<'a> Lowering<'a> {
             return Ok(view);
         }
         let to = self.fresh(Storage::F16, &view.shape.clone(), None);
-        let crop = single(Elementwise::Unary(Unary::Crop), &to, &[&view], true);
+        let crop = Group::single(Elementwise::Unary(Unary::Crop), &to, &[&view], true);
         self.push(StepKind::Group(crop), vec![view], vec![to.clone()])?;
         Ok(to)
     }
@@ -86,7 +86,7 @@ impl<'a> Lowering<'a> {
         let to = self.fresh(Storage::F16, &codes.shape.clone(), None);
         let number = |low: &mut Self, v: f32| low.constant_floats(&[], &[v]).broadcast(&codes.shape);
         let reads = [codes.clone(), number(self, *scale), number(self, *zero)];
-        let group = single(Elementwise::Dequantize, &to, &[&reads[0], &reads[1], &reads[2]], true);
+        let group = Group::single(Elementwise::Dequantize, &to, &[&reads[0], &reads[1], &reads[2]], true);
         self.push(StepKind::Group(group), reads.to_vec(), vec![to.clone()])?;
         Ok(Some(MemberOperand::View(to)))
     }

@@ -21,16 +21,16 @@ mod group;
 mod homes;
 mod layers;
 mod machine;
+mod member;
 mod ops;
 mod pairs;
 mod ports;
 mod scores;
 mod state;
 mod tensor_op;
-pub(crate) use args::unsupported;
+pub(crate) use build::changes_state;
 pub(crate) use ops::has_steps;
 pub(crate) use ports::Ports;
-pub(crate) use state::changes_state;
 
 use ferrane_device::Result;
 use ferrane_mil::{Function, Weights};

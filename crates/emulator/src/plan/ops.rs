@@ -7,7 +7,7 @@ use super::args::Args;
 use super::build::Lowering;
 use super::elementwise::is_elementwise;
 use crate::ir::{Nest, Reduce, Reduction, StepKind, View};
-use crate::support::refusal;
+use crate::refusal::refusal;
 use crate::tensor_ops::tensor_op;
 
 /// Most positions along an axis of a pad that mirrors or repeats: the plan lists where each comes

@@ -9,7 +9,7 @@
 
 use ferrane_host::rounded;
 
-use super::group::{Member, MemberSource};
+use super::member::{Member, MemberSource};
 use crate::ir::{Binary, Elementwise};
 
 /// What a pair can do.

@@ -11,11 +11,6 @@ use super::args::Args;
 use super::build::Lowering;
 use crate::ir::View;
 
-/// Ops that are run for what they do to a state, whether or not their result is used.
-pub(crate) fn changes_state(op: &str) -> bool {
-    matches!(op, "coreml_update_state" | "write_state")
-}
-
 impl<'a> Lowering<'a> {
     fn state(&self, args: &Args<'a>, name: &str) -> Result<View> {
         let value = args.value(name).and_then(|v| self.views[v.index()].clone());

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use ferrane_device::Result;
 use ferrane_mil::{Arg, Constant, Op, ValueId};
 
-use super::args::{Args, unsupported};
+use super::args::Args;
 use super::build::Lowering;
 use crate::ir::{MAX_READS, MAX_WRITES, StepKind, TensorOpStep, TensorOperand, View};
+use crate::refusal::unsupported;
 use crate::tensor_ops::{Tensor, TensorOp};
 
 impl<'a> Lowering<'a> {
