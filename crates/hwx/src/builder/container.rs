@@ -151,139 +151,201 @@ impl Names {
     }
 }
 
-pub(super) fn assemble(name: &str, inputs: &[PortBuffer], output: &PortBuffer, program: &TaskProgram) -> Result<Hwx> {
-    let mut text: Vec<u8> = Vec::new();
-    for task in &program.tasks {
-        text.resize(task.offset, 0);
-        text.extend(task.encode(RecordFormat::ByteAddressed).iter().flat_map(|w| w.to_le_bytes()));
-    }
-    let constants = &program.constants;
+/// The program in memory: text and constants, then the inputs' buffers, then the output's.
+struct MemoryLayout<'a> {
+    text: Vec<u8>,
+    constants: &'a [u8],
+    /// Bytes from the beginning of the text to the constants.
+    constants_at: u64,
+    /// Bytes of text and constants, rounded up to whole pages.
+    text_pages: u64,
+    /// Each port's buffer with its address, inputs first.
+    buffers: Vec<(&'a PortBuffer, u64)>,
+    /// The number of inputs among `buffers`.
+    inputs: usize,
+}
 
-    // Addresses: text and constants, then inputs, then the output.
-    let constants_at = (text.len() as u64).next_multiple_of(CONSTANTS_ALIGN);
-    let text_pages = (constants_at + constants.len() as u64).next_multiple_of(PAGE);
-    let mut next = BASE + text_pages;
-    let mut addresses = Vec::new();
-    for buffer in inputs.iter().chain([output]) {
-        addresses.push((buffer, next));
-        next += buffer.surface.buffer_bytes();
+impl<'a> MemoryLayout<'a> {
+    fn new(inputs: &'a [PortBuffer], output: &'a PortBuffer, program: &'a TaskProgram) -> Result<MemoryLayout<'a>> {
+        let mut text: Vec<u8> = Vec::new();
+        for task in &program.tasks {
+            text.resize(task.offset, 0);
+            text.extend(task.encode(RecordFormat::ByteAddressed).iter().flat_map(|w| w.to_le_bytes()));
+        }
+        let constants = program.constants.as_slice();
+        let constants_at = (text.len() as u64).next_multiple_of(CONSTANTS_ALIGN);
+        let text_pages = (constants_at + constants.len() as u64).next_multiple_of(PAGE);
+        let mut next = BASE + text_pages;
+        let mut buffers = Vec::new();
+        for buffer in inputs.iter().chain([output]) {
+            buffers.push((buffer, next));
+            next += buffer.surface.buffer_bytes();
+        }
+        // Binding commands have 32 bits for an address.
+        if next > u64::from(u32::MAX) {
+            return Err(Error::request(format!(
+                "the program's tensors and constants end at {next:#x}, beyond 32 bits"
+            )));
+        }
+        Ok(MemoryLayout { text, constants, constants_at, text_pages, buffers, inputs: inputs.len() })
     }
-    // Binding commands have 32 bits for an address.
-    if next > u64::from(u32::MAX) {
-        return Err(Error::request(format!("the program's tensors and constants end at {next:#x}, beyond 32 bits")));
-    }
+}
 
+/// The symbol table: constants, ports, then the descriptions of types.
+fn symbols(layout: &MemoryLayout<'_>, program: &TaskProgram) -> Names {
     // Sections count from 1: text, constants, tensors.
     let mut names = Names::default();
     for (symbol, at) in &program.symbols {
-        names.add(symbol, 0x0f, 2, 2, BASE + constants_at + at);
+        names.add(symbol, 0x0f, 2, 2, BASE + layout.constants_at + at);
     }
-    for ((buffer, address), section) in addresses.iter().zip(3..) {
+    for ((buffer, address), section) in layout.buffers.iter().zip(3..) {
         names.add(&buffer.port.name, 0x0f, section, 2, *address);
     }
     for description in TYPES {
         names.add(description, 0x80, 0, 0, 0);
     }
     let mut number = TYPES.len() + 1;
-    for (buffer, _) in &addresses {
+    for (buffer, _) in &layout.buffers {
         names.add(&stab(buffer, number), 0x20, 0, number as u16, 0);
         number += 5;
     }
-    // Section 2, four bytes long, by its place.
+    names
+}
+
+/// The relocation entries of the text: every one refers to the section of constants.
+fn relocations(program: &TaskProgram) -> Vec<u8> {
+    // Section 2, by its number, four bytes long.
     const CONSTANT: u32 = 0x0500_0002;
     let word = |n: u32| n.to_le_bytes();
-    let relocations: Vec<u8> =
-        program.relocations.iter().flat_map(|at| [word(*at), word(CONSTANT)]).flatten().collect();
+    program.relocations.iter().flat_map(|at| [word(*at), word(CONSTANT)]).flatten().collect()
+}
 
-    // The commands have one length whatever they say, so the places behind them follow from a first
-    // round.
-    let mut commands = Vec::new();
-    let mut places = [0; 4];
-    for _ in 0..2 {
-        let [symbols_at, strings_at, relocations_at, text_at] = places;
-        commands = vec![segment("__PAGEZERO", &[("vmsize", PAGE), ("flags", 4)], &[])?];
-        let relocated = (!relocations.is_empty()).then_some((relocations_at, program.relocations.len() as u64));
-        let section = |name, at: u64, size, align, flags| Sect {
-            name,
-            addr: BASE + at,
-            size,
-            offset: text_at + at,
-            align,
-            relocations: None,
-            flags,
-        };
-        let text_flags = if relocated.is_some() { 0x128 } else { 0x28 };
-        let sections = [
-            Sect { relocations: relocated, ..section("__text", 0, text.len() as u64, 14, text_flags) },
-            section("__const", constants_at, constants.len() as u64, 6, 0x26),
-        ];
-        let numbers = [
-            ("vmaddr", BASE),
-            ("vmsize", text_pages),
-            ("fileoff", text_at),
-            ("filesize", text_pages),
-            ("maxprot", 5),
-            ("initprot", 5),
-            ("flags", if relocated.is_some() { 0 } else { 4 }),
-        ];
-        commands.push(segment("__TEXT", &numbers, &sections)?);
-        for (i, (buffer, address)) in addresses.iter().enumerate() {
-            let (section, flags, protection) =
-                if i < inputs.len() { ("__const", 0x21, 1) } else { ("__data", 0x23, 2) };
-            let size = buffer.surface.buffer_bytes();
-            let numbers = [
-                ("vmaddr", *address),
-                ("vmsize", size),
-                ("maxprot", protection),
-                ("initprot", protection),
-                ("flags", 6),
-            ];
-            let used = Sect {
-                name: section,
-                addr: *address,
-                size: buffer.surface.bytes(),
-                offset: 0,
-                align: 14,
-                relocations: None,
-                flags,
-            };
-            commands.push(segment("__FVMLIB", &numbers, &[used])?);
-        }
-        for (buffer, address) in &addresses {
-            let mut command =
-                with_texts(CommandKind::Fvmlib, CommandKind::Fvmlib.layout().least, &[&buffer.port.name])?;
-            need(command.set("vmaddr", *address))?;
-            commands.push(command);
-        }
-        commands.push(thread(name, constants_at, &addresses, program)?);
-        for (i, (buffer, _)) in addresses.iter().enumerate() {
-            commands.push(tensor(name, buffer, if i < inputs.len() { 1 } else { 2 })?);
-        }
-        let banner = format!("ANEC v1\nferrane_hwx v{}\n\t-t h13\n", env!("CARGO_PKG_VERSION"));
-        commands.push(with_texts(CommandKind::Ident, CommandKind::Ident.layout().least, &[&banner])?);
-        let mut symtab = need(Command::new(CommandKind::Symtab, CommandKind::Symtab.layout().least))?;
-        let numbers = [
-            ("symoff", symbols_at),
-            ("nsyms", (names.entries.len() / Symbol::SIZE) as u64),
-            ("stroff", strings_at),
-            ("strsize", names.strings.len() as u64),
-        ];
-        for (field, value) in numbers {
-            need(symtab.set(field, value))?;
-        }
-        commands.push(symtab);
+/// Offsets in the file of what follows the commands.
+#[derive(Default)]
+struct FileOffsets {
+    symbols: u64,
+    strings: u64,
+    relocations: u64,
+    text: u64,
+}
 
-        let end = (HEADER + commands.iter().map(|c| c.bytes().len()).sum::<usize>()) as u64;
-        let strings = end + names.entries.len() as u64;
-        let relocations_at = (strings + names.strings.len() as u64).next_multiple_of(Relocation::SIZE as u64);
-        places = [end, strings, relocations_at, (relocations_at + relocations.len() as u64).next_multiple_of(PAGE)];
+impl FileOffsets {
+    fn after(commands: &[Command], names: &Names, relocations: &[u8]) -> FileOffsets {
+        let symbols = (HEADER + commands.iter().map(|c| c.bytes().len()).sum::<usize>()) as u64;
+        let strings = symbols + names.entries.len() as u64;
+        let at = (strings + names.strings.len() as u64).next_multiple_of(Relocation::SIZE as u64);
+        let text = (at + relocations.len() as u64).next_multiple_of(PAGE);
+        FileOffsets { symbols, strings, relocations: at, text }
     }
+}
 
-    let [begin, _, _, text_at] = places;
-    let mut body = vec![0; (text_at + text_pages - begin) as usize];
-    let text_and_constants = [(text_at, text.as_slice()), (text_at + constants_at, constants.as_slice())];
-    let names = [(places[0], names.entries.as_slice()), (places[1], &names.strings), (places[2], &relocations)];
-    for (at, bytes) in names.into_iter().chain(text_and_constants) {
+/// The segment of text and constants.
+fn text_segment(layout: &MemoryLayout<'_>, program: &TaskProgram, offsets: &FileOffsets) -> Result<Command> {
+    let count = program.relocations.len() as u64;
+    let relocated = (count > 0).then_some((offsets.relocations, count));
+    let section = |name, at: u64, size, align, flags| Sect {
+        name,
+        addr: BASE + at,
+        size,
+        offset: offsets.text + at,
+        align,
+        relocations: None,
+        flags,
+    };
+    let text_flags = if relocated.is_some() { 0x128 } else { 0x28 };
+    let sections = [
+        Sect { relocations: relocated, ..section("__text", 0, layout.text.len() as u64, 14, text_flags) },
+        section("__const", layout.constants_at, layout.constants.len() as u64, 6, 0x26),
+    ];
+    let numbers = [
+        ("vmaddr", BASE),
+        ("vmsize", layout.text_pages),
+        ("fileoff", offsets.text),
+        ("filesize", layout.text_pages),
+        ("maxprot", 5),
+        ("initprot", 5),
+        ("flags", if relocated.is_some() { 0 } else { 4 }),
+    ];
+    segment("__TEXT", &numbers, &sections)
+}
+
+/// The segment of a port's buffer, which has memory and no bytes in the file.
+fn buffer_segment(buffer: &PortBuffer, address: u64, is_input: bool) -> Result<Command> {
+    let (name, flags, protection) = if is_input { ("__const", 0x21, 1) } else { ("__data", 0x23, 2) };
+    let numbers = [
+        ("vmaddr", address),
+        ("vmsize", buffer.surface.buffer_bytes()),
+        ("maxprot", protection),
+        ("initprot", protection),
+        ("flags", 6),
+    ];
+    let size = buffer.surface.bytes();
+    let used = Sect { name, addr: address, size, offset: 0, align: 14, relocations: None, flags };
+    segment("__FVMLIB", &numbers, &[used])
+}
+
+/// The command that says where symbols and their strings are in the file.
+fn symtab(names: &Names, offsets: &FileOffsets) -> Result<Command> {
+    let mut symtab = need(Command::new(CommandKind::Symtab, CommandKind::Symtab.layout().least))?;
+    let numbers = [
+        ("symoff", offsets.symbols),
+        ("nsyms", (names.entries.len() / Symbol::SIZE) as u64),
+        ("stroff", offsets.strings),
+        ("strsize", names.strings.len() as u64),
+    ];
+    for (field, value) in numbers {
+        need(symtab.set(field, value))?;
+    }
+    Ok(symtab)
+}
+
+/// The load commands, in the compiler's order. Their lengths do not depend on `offsets`.
+fn commands(
+    name: &str,
+    layout: &MemoryLayout<'_>,
+    program: &TaskProgram,
+    names: &Names,
+    offsets: &FileOffsets,
+) -> Result<Vec<Command>> {
+    let mut commands = vec![segment("__PAGEZERO", &[("vmsize", PAGE), ("flags", 4)], &[])?];
+    commands.push(text_segment(layout, program, offsets)?);
+    for (i, (buffer, address)) in layout.buffers.iter().enumerate() {
+        commands.push(buffer_segment(buffer, *address, i < layout.inputs)?);
+    }
+    for (buffer, address) in &layout.buffers {
+        let mut command = with_texts(CommandKind::Fvmlib, CommandKind::Fvmlib.layout().least, &[&buffer.port.name])?;
+        need(command.set("vmaddr", *address))?;
+        commands.push(command);
+    }
+    commands.push(thread(name, layout.constants_at, &layout.buffers, program)?);
+    for (i, (buffer, _)) in layout.buffers.iter().enumerate() {
+        commands.push(tensor(name, buffer, if i < layout.inputs { 1 } else { 2 })?);
+    }
+    let banner = format!("ANEC v1\nferrane_hwx v{}\n\t-t h13\n", env!("CARGO_PKG_VERSION"));
+    commands.push(with_texts(CommandKind::Ident, CommandKind::Ident.layout().least, &[&banner])?);
+    commands.push(symtab(names, offsets)?);
+    Ok(commands)
+}
+
+/// The container: header, commands, symbols, strings, relocations, text and constants.
+pub(super) fn assemble(name: &str, inputs: &[PortBuffer], output: &PortBuffer, program: &TaskProgram) -> Result<Hwx> {
+    let layout = MemoryLayout::new(inputs, output, program)?;
+    let names = symbols(&layout, program);
+    let relocations = relocations(program);
+    // Offsets follow from the lengths of the commands, so a first round with zeros finds them.
+    let draft = commands(name, &layout, program, &names, &FileOffsets::default())?;
+    let offsets = FileOffsets::after(&draft, &names, &relocations);
+    let commands = commands(name, &layout, program, &names, &offsets)?;
+
+    let begin = offsets.symbols;
+    let mut body = vec![0; (offsets.text + layout.text_pages - begin) as usize];
+    for (at, bytes) in [
+        (offsets.symbols, names.entries.as_slice()),
+        (offsets.strings, &names.strings),
+        (offsets.relocations, &relocations),
+        (offsets.text, &layout.text),
+        (offsets.text + layout.constants_at, layout.constants),
+    ] {
         let at = (at - begin) as usize;
         body[at..at + bytes.len()].copy_from_slice(bytes);
     }

@@ -149,6 +149,7 @@ impl CommandKind {
         self.layout().word
     }
 
+    // table
     pub(crate) fn layout(self) -> &'static CommandLayout {
         match self {
             CommandKind::Segment => {
