@@ -1,13 +1,16 @@
-//! `.anec` (also `.ane`): what the Linux driver's library for M1 loads (spec: linux-driver.md 4.1).
+//! `.anec` files (also `.ane`): programs as the Linux driver's library for M1 loads them (spec:
+//! linux-driver.md 4.1).
 //!
-//! A header says the sizes of descriptors and constants, how many tiles of 16 KiB each buffer has,
-//! and the shapes of inputs and outputs; the payload is the descriptors and, at the next multiple
-//! of 16 bytes, the constants. Buffers have fixed places there: 0 the payload, 1 the constants in
-//! it, 2 and 3 memory between tasks, from 4 on the outputs and then the inputs.
+//! The header has the sizes of descriptors and constants, the number of 16 KiB tiles of each
+//! buffer, and the shapes of inputs and outputs. The payload is the descriptors followed, at the
+//! next multiple of 16 bytes, by the constants. Buffer indices are fixed: 0 is the payload, 1 the
+//! constants in it, 2 and 3 scratch memory between tasks; outputs start at 4, and inputs follow
+//! them.
 //!
-//! A compiler may have numbered them otherwise, so [`Anec::from_hwx`] finds each by its name
-//! ([`Bindings`]), gives it its place and writes that into the descriptors. The payload begins at
-//! 0x1000 in files of `anecc`, and at 0x800 where `libane` looks today; [`Anec::read`] takes both.
+//! A compiler may number buffers in another order, so [`Anec::from_hwx`] finds each by its name
+//! ([`Bindings`]), assigns its fixed index and rewrites the descriptors. The payload begins at
+//! 0x1000 in files of `anecc` and at 0x800 where current versions of `libane` expect it;
+//! [`Anec::read`] accepts both.
 
 use std::fmt::Write as _;
 
@@ -19,47 +22,47 @@ use crate::registers::{self, Generation};
 use crate::task::{self, Task};
 use crate::text;
 
-/// Where the payload begins in files of `anecc`.
+/// Offset of the payload in files that `anecc` writes.
 pub const ANECC_PAYLOAD: usize = 0x1000;
-/// Where `libane` looks for the payload.
+/// Offset at which `libane` expects the payload.
 pub const LIBANE_PAYLOAD: usize = 0x800;
-/// Bytes of a tile.
+/// The size of a tile in bytes: 16 KiB.
 pub const TILE_BYTES: u64 = 0x4000;
-/// The index of the first output.
+/// The buffer index of the first output.
 pub const FIRST_PORT: usize = 4;
-/// The end of the header's fields.
+/// The size of the header's fields in bytes.
 const HEADER: usize = 0x6a8;
-/// Inputs and outputs that there may be.
+/// The largest number of inputs and outputs together.
 pub const MAX_PORTS: usize = BUFFERS - FIRST_PORT;
-/// Buffers of a program.
+/// The number of buffers of a program.
 const BUFFERS: usize = 32;
-/// Addresses of a container that is made of a file begin here, as the compiler's do.
+/// The first address of a container made from a file; the same as the compiler's.
 const BASE: u64 = 0x3000_0000;
 
 /// A program for the Linux driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anec {
-    /// Where the payload begins in the file: [`ANECC_PAYLOAD`] or [`LIBANE_PAYLOAD`].
+    /// Offset of the payload in the file: [`ANECC_PAYLOAD`] or [`LIBANE_PAYLOAD`].
     pub payload_at: usize,
-    /// Bytes of the first descriptor.
+    /// The size of the first descriptor in bytes.
     pub first_size: u32,
-    /// How many descriptors there are.
+    /// The number of descriptors.
     pub tasks: u32,
-    /// How many inputs.
+    /// The number of inputs, at most [`MAX_PORTS`] together with the outputs.
     pub inputs: u32,
-    /// How many outputs.
+    /// The number of outputs, at most [`MAX_PORTS`] together with the inputs.
     pub outputs: u32,
-    /// Tiles of each buffer; 0 where there is none.
+    /// The number of tiles of each buffer; 0 for an unused buffer.
     pub tiles: [u32; BUFFERS],
-    /// Of each buffer of an input or output: batches, channels, height, width, and the bytes of a
-    /// plane and of a row.
+    /// For each buffer of an input or output: batches, channels, height, width, bytes per plane and
+    /// bytes per row.
     pub shapes: [[u64; 6]; BUFFERS],
-    /// The descriptors.
+    /// The task descriptors, as the driver passes them to the engine.
     pub text: Vec<u8>,
-    /// The constants.
+    /// The constants: weights and function tables, as one piece.
     pub constants: Vec<u8>,
-    /// What lies between the header and the payload, between descriptors and constants, and behind
-    /// them: zeros, if `anecc` wrote it.
+    /// Padding after the header, after the descriptors and after the constants. Files of `anecc`
+    /// have zeros there.
     rest: [Vec<u8>; 3],
 }
 
@@ -73,7 +76,7 @@ fn number32(file: &[u8], at: usize) -> Result<u32> {
     number(file, at, 4).map(|n| n as u32)
 }
 
-/// Tiles that so many bytes take.
+/// The number of tiles that hold `bytes`, or `None` if it exceeds 32 bits.
 fn tiles(bytes: u64) -> Option<u32> {
     u32::try_from(bytes.div_ceil(TILE_BYTES)).ok()
 }
@@ -82,7 +85,7 @@ impl Anec {
     /// Reads a file.
     ///
     /// # Errors
-    /// E0722 where sizes do not go together or lead out of the file.
+    /// E0722 if sizes contradict each other or reach beyond the file.
     pub fn read(file: &[u8]) -> Result<Anec> {
         let (size, text_size, constants_size) = (number(file, 0, 8)?, number(file, 0x10, 8)?, number(file, 0x18, 8)?);
         let (first_size, count) = (number32(file, 8)?, number32(file, 0xc)?);
@@ -102,11 +105,11 @@ impl Anec {
             return Err(Error::anec(8, message));
         }
         if u64::from(inputs) + u64::from(outputs) > MAX_PORTS as u64 {
-            let message = format!("{inputs} inputs and {outputs} outputs; a program has {MAX_PORTS} at most");
+            let message = format!("{inputs} inputs and {outputs} outputs; a program has at most {MAX_PORTS}");
             return Err(Error::anec(0x20, message));
         }
         let fits = |begins: usize| (file.len().checked_sub(begins)).is_some_and(|room| room as u64 >= size);
-        // A payload begins with a descriptor, so what begins at 0x800 is not all zero.
+        // A payload begins with a descriptor, so a payload at 0x800 is not all zeros.
         let empty =
             file.get(LIBANE_PAYLOAD..ANECC_PAYLOAD.min(file.len())).is_some_and(|gap| gap.iter().all(|b| *b == 0));
         let begins = match (fits(ANECC_PAYLOAD), fits(LIBANE_PAYLOAD)) {
@@ -114,7 +117,7 @@ impl Anec {
             (_, true) if !empty => LIBANE_PAYLOAD,
             _ => {
                 let message = format!(
-                    "the payload has {size:#x} bytes, the file {:#x} behind {LIBANE_PAYLOAD:#x}",
+                    "the payload has {size:#x} bytes, the file {:#x} after {LIBANE_PAYLOAD:#x}",
                     file.len().saturating_sub(LIBANE_PAYLOAD)
                 );
                 return Err(Error::anec(0, message));
@@ -127,7 +130,7 @@ impl Anec {
                 shapes[i][j] = number(file, 0xa8 + 8 * (6 * i + j), 8)?;
             }
         }
-        // Both fit, as was checked.
+        // Checked above: both ends lie in the file.
         let (text_end, end) = (begins + text_size as usize, begins + size as usize);
         let constants_begin = end - constants_size as usize;
         Ok(Anec {
@@ -144,7 +147,7 @@ impl Anec {
         })
     }
 
-    /// The file: what was read, if nothing was changed.
+    /// The bytes of the file; unchanged fields give back the bytes that were read.
     pub fn write(&self) -> Vec<u8> {
         let [before, between, behind] = &self.rest;
         let mut file = Vec::with_capacity(self.payload_at + self.text.len() + self.constants.len() + 16);
@@ -167,12 +170,12 @@ impl Anec {
         file
     }
 
-    /// Bytes of the payload.
+    /// The size of the payload in bytes.
     fn payload_size(&self) -> usize {
         self.text.len().next_multiple_of(16) + self.constants.len()
     }
 
-    /// Descriptors and constants as the engine gets them.
+    /// Descriptors and constants, padded as the engine expects them.
     pub fn payload(&self) -> Vec<u8> {
         self.payload_with(&self.rest[1])
     }
@@ -185,19 +188,19 @@ impl Anec {
         payload
     }
 
-    /// The descriptors, taken apart.
+    /// Decodes the descriptors.
     ///
     /// # Errors
-    /// E0704 where they cannot be followed.
+    /// E0704 if the chain of descriptors is broken.
     pub fn decode(&self) -> Result<Vec<Task>> {
         task::decode(generation()?, &self.text, Some(self.first_size as usize / 4))
     }
 
-    /// The program of a container, its payload beginning at `begins`.
+    /// Converts the program of a container. The payload begins at `begins`.
     ///
     /// # Errors
-    /// E0721 for another engine than H13's, which is the only one that the driver runs this way,
-    /// and for what such a file cannot say. E0704 where the descriptors cannot be followed.
+    /// E0721 if the program is not for H13, the only generation that the driver runs this way, or
+    /// if the file format cannot express it. E0704 if the chain of descriptors is broken.
     pub fn from_hwx(hwx: &Hwx, begins: usize) -> Result<Anec> {
         let generation = generation()?;
         if hwx.subtype != generation.subtype {
@@ -244,8 +247,8 @@ impl Anec {
         Ok(anec)
     }
 
-    /// Gives every buffer of a program its place; the result has the place for each index of the
-    /// container.
+    /// Assigns every buffer of a program its fixed index. The result maps each index of the
+    /// container to it.
     fn place(&mut self, hwx: &Hwx, bindings: &Bindings) -> Result<[Option<u32>; BUFFERS]> {
         let mut places = [None; BUFFERS];
         let mut set = |indices: &[u32], place: usize| {
@@ -277,7 +280,7 @@ impl Anec {
                     return Err(Error::driver(0, message));
                 }
                 BarUse::Scratch(name) => {
-                    // Each keeps its place, if that is one of the two; the compiler's first is 3.
+                    // Sections keep an index of 2 or 3; the compiler's first is 3.
                     let known = scratch.iter().find(|(s, _)| s == name).map(|(_, place)| *place);
                     let free = |place: &u32| scratch.iter().all(|(_, taken)| taken != place);
                     let place = known.or_else(|| [bar.index, 3, 2].into_iter().find(|p| [2, 3].contains(p) && free(p)));
@@ -313,7 +316,7 @@ impl Anec {
         Ok(places)
     }
 
-    /// Writes the places of buffers into a descriptor.
+    /// Rewrites the buffer indices of a descriptor.
     fn renumber(&mut self, generation: &Generation, task: &Task, places: &[Option<u32>; BUFFERS]) -> Result<()> {
         let selects: [(&str, &str, &str); 8] = [
             ("TileBars", "RBase0", "RBE0"),
@@ -349,12 +352,12 @@ impl Anec {
     }
 }
 
-/// The engine that the driver knows.
+/// H13, the generation that the driver supports.
 fn generation() -> Result<&'static Generation> {
     registers::by_name("h13").ok_or_else(|| Error::driver(0, "the table of registers has no H13"))
 }
 
-/// Shape and tiles of a port.
+/// Shape and number of tiles of a port.
 fn shape(port: &PortBinding) -> Result<([u64; 6], u32)> {
     let refused = |what: String| Error::driver(0, format!("{}: {what}", port.name));
     let Some(tensor) = &port.tensor else { return Err(refused("no command says its shape".to_string())) };
@@ -366,20 +369,19 @@ fn shape(port: &PortBinding) -> Result<([u64; 6], u32)> {
     Ok(([n.into(), c.into(), h.into(), w.into(), tensor.plane_stride, tensor.row_stride], tiles.max(1)))
 }
 
-/// Where the descriptors begin in a container that is made here: behind the commands of the most
-/// buffers there can be.
+/// Offset of the descriptors in a container made here: after the commands of the largest number of
+/// buffers.
 const CONTENTS: u64 = 0x4000;
 
 impl Anec {
-    /// A container around the program, with which all that works on containers can look at it.
-    /// Names are not in the file: outputs are called `output0`, `output1` and so on, inputs
-    /// `input0`, `input1`.
+    /// A container around the program, so that code for containers can read it. The file has no
+    /// names: outputs are called `output0`, `output1` and so on, inputs `input0`, `input1`.
     ///
     /// # Errors
-    /// E0721 where the header says of a buffer what no container can.
+    /// E0721 if the header describes a buffer that a container cannot express.
     pub fn to_hwx(&self) -> Result<Hwx> {
         let text = self.container().ok_or_else(|| Error::driver(0, "sizes of buffers that no container has"))?;
-        // The text is made here and has no place that its reader would be told.
+        // The text is generated here, so its positions mean nothing to the caller and are dropped.
         let refused = |problems: Diagnostics| {
             let first = problems.iter().next().map_or_else(String::new, |d| d.message.clone());
             Error::driver(0, format!("no container can say this: {first}"))
@@ -394,12 +396,12 @@ impl Anec {
         Ok(hwx)
     }
 
-    /// Where the constants lie behind the descriptors' beginning in a container.
+    /// Bytes from the descriptors to the constants in a container.
     fn constants_offset(&self) -> u64 {
         (self.text.len() as u64).next_multiple_of(64)
     }
 
-    /// The text of a container without its contents. `None` where a size overflows.
+    /// The text of a container without its contents, or `None` if a size overflows.
     fn container(&self) -> Option<String> {
         let (bytes, constants) = (self.text.len() as u64, self.constants.len() as u64);
         let behind = self.constants_offset();
@@ -430,13 +432,13 @@ impl Anec {
             let name = self.name(index);
             let (segment, section, flags) = match (&name, index) {
                 (None, 2 | 3) => ("__DATA", "__bss", 0x25),
-                // A buffer that the header does not count.
+                // The header's counts do not include this buffer.
                 (None, _) => continue,
                 (Some((1, _)), _) => ("__FVMLIB", "__const", 0x21),
                 (Some(_), _) => ("__FVMLIB", "__data", 0x23),
             };
             let _ = writeln!(bars, "bar {index} = {here:#x}");
-            // Two sections of memory between tasks have two names.
+            // The two scratch sections have different names.
             let section = if index == 2 { "__bss2" } else { section };
             let _ = writeln!(
                 out,
@@ -464,7 +466,7 @@ impl Anec {
         Some(out)
     }
 
-    /// Direction, as containers number it, and name of the buffer at an index.
+    /// Direction (as containers number it) and name of the buffer at an index.
     fn name(&self, index: usize) -> Option<(u32, String)> {
         let at = index.checked_sub(FIRST_PORT)? as u32;
         match at.checked_sub(self.outputs) {

@@ -1,23 +1,27 @@
-//! What the Neural Engine's compiler writes, taken apart and put together again.
+//! Reads, describes, edits and writes the files of the Neural Engine's compiler.
 //!
 //! A compiled program (`.hwx`) is a Mach-O-like [`container`] with load commands, sections and
-//! symbols. Its `__text` is a stream of task descriptors ([`task`]): each sets registers of the
-//! engine and names the buffers it reads and writes by index. What the registers are stands in one
-//! table ([`registers`], `data/registers.txt`); decoding, encoding, names and docs/hwx-registers.md
-//! come from it. [`describe`] says what a program does; [`text`] prints a file and assembles that
-//! text again.
+//! symbols. Its section `__text` is a stream of task descriptors ([`task`]): each sets registers of
+//! the engine and names the buffers that it reads and writes by index. The registers are defined in
+//! one table ([`registers`], `data/registers.txt`), from which decoding, encoding, names and
+//! docs/hwx-registers.md are derived. [`describe`] says what a program does; [`text`] prints a file
+//! and assembles that text again.
 //!
-//! Nothing is lost on the way: a [`Hwx`] keeps every byte, commands that nobody knows included, and
-//! what it says is a view of these bytes. So reading and writing gives the same file, and so does
-//! disassembling and assembling.
+//! # Invariants
 //!
-//! Buffers are found by name: the name's address stands in a binding command, the address in the
-//! program's table of base addresses (BARs), and the index there is what tasks use
-//! ([`container::Bindings`]). Positions mean nothing: compilers differ in the order of inputs and
-//! outputs.
+//! A [`Hwx`] keeps every byte, including unknown commands, and all information about it is a view
+//! of these bytes. So reading and writing reproduces the file, and so does disassembling and
+//! assembling.
 //!
-//! Files are hostile: every offset, length and count is checked before use, and memory is bounded
-//! by the input's length.
+//! Input is hostile: every offset, length and count is checked before use, and memory is bounded by
+//! the length of the input.
+//!
+//! # Buffers
+//!
+//! Buffers are found by name: a binding command maps the name to an address, the program's table of
+//! base addresses (BARs) maps the address to an index, and tasks use that index
+//! ([`container::Bindings`]). Compilers differ in the order of inputs and outputs, so positions are
+//! never used.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,9 @@
-//! The generations of the engine and their registers, from one table.
+//! The generations of the engine and their registers, read from one table.
 //!
-//! The table is data (`data/registers.txt`); its first lines say how it is written. Everything that
-//! knows a register reads it here, so a name, a bit position or a default exists once. A register
-//! that the table does not name is still decoded, printed and assembled, by its address.
+//! The table is data (`data/registers.txt`); its first lines describe its format. Decoder, encoder,
+//! printer and assembler all use it, so each name, bit position and default has a single
+//! definition. A register that is not in the table is still decoded, printed and assembled, by its
+//! address.
 
 use std::sync::OnceLock;
 
@@ -10,20 +11,20 @@ use serde::Serialize;
 
 const DATA: &str = include_str!("../data/registers.txt");
 
-/// How well a fact is known.
+/// How well a fact is supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
-    /// Checked on samples.
+    /// Verified on sample files by tests.
     Verified,
-    /// Reported by somebody, not checked here.
+    /// Published by another project, not verified here.
     Reported,
-    /// Read from samples by its values, a guess.
+    /// Inferred from values in samples: a guess.
     Inferred,
 }
 
 impl Evidence {
-    /// The word for it.
+    /// The word for it in descriptions.
     pub fn name(self) -> &'static str {
         match self {
             Evidence::Verified => "verified",
@@ -33,21 +34,21 @@ impl Evidence {
     }
 }
 
-/// How the records of a descriptor are written.
+/// The encoding of a descriptor's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordFormat {
     /// Runs of words at byte addresses; descriptors are chained by a pointer.
     ByteAddressed,
     /// Dense, masked and address packets at word addresses; descriptors follow each other.
     WordAddressed,
-    /// Not known.
+    /// The encoding is not known.
     Unknown,
 }
 
-/// What a field's number means.
+/// How the bits of a field are interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
-    /// A number.
+    /// An unsigned integer, printed as a number.
     Number,
     /// The bits of an fp16.
     Float16,
@@ -55,140 +56,140 @@ pub enum FieldKind {
     Float19,
     /// The bits of an fp32.
     Float32,
-    /// One of named values; others are numbers.
+    /// An enumeration; values without a name are printed as numbers.
     Named(&'static [(u32, &'static str)]),
 }
 
-/// Some bits of a word.
+/// A bit field of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// The name, unique in its register.
     pub name: &'static str,
-    /// The highest bit.
+    /// The highest bit, from 0 to 31.
     pub hi: u32,
-    /// The lowest bit.
+    /// The lowest bit, from 0 to 31.
     pub lo: u32,
-    /// True if the value keeps its place in the word: addresses and strides, whose lower bits are
-    /// zero.
+    /// True if the value is not shifted: addresses and strides, whose lower bits are zero.
     pub in_place: bool,
-    /// What it means.
+    /// The interpretation of the bits.
     pub kind: FieldKind,
 }
 
 impl Field {
-    /// Its bits in the word.
+    /// The mask of its bits in the word.
     pub fn mask(&self) -> u32 {
         let width = self.hi - self.lo + 1;
         (u32::MAX >> (32 - width)) << self.lo
     }
 
-    /// Its value in a word.
+    /// Extracts the value from a word.
     pub fn get(&self, word: u32) -> u32 {
         if self.in_place { word & self.mask() } else { (word & self.mask()) >> self.lo }
     }
 
-    /// The word with this value; `None` if it does not fit.
+    /// The word with the field set to `value`; `None` if it does not fit.
     pub fn set(&self, word: u32, value: u32) -> Option<u32> {
         let placed = if self.in_place { value } else { value.checked_shl(self.lo)? };
         let back = if self.in_place { placed } else { placed >> self.lo };
         (placed & !self.mask() == 0 && back == value).then_some(word & !self.mask() | placed)
     }
 
-    /// The name of a value.
+    /// The name of an enumeration value, if it has one.
     pub fn word(&self, value: u32) -> Option<&'static str> {
         let FieldKind::Named(names) = self.kind else { return None };
         names.iter().find(|(v, _)| *v == value).map(|(_, name)| *name)
     }
 
-    /// The value of a name.
+    /// The value with this name, if there is one.
     pub fn value(&self, word: &str) -> Option<u32> {
         let FieldKind::Named(names) = self.kind else { return None };
         names.iter().find(|(_, name)| *name == word).map(|(v, _)| *v)
     }
 }
 
-/// A register, or several of one name at consecutive addresses.
+/// A register, or an array of registers at consecutive addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Register {
-    /// Its byte address; in a descriptor's header the index of its word.
+    /// The byte address; for a word of a descriptor's header its index.
     pub address: u32,
-    /// How many there are, four bytes apart.
+    /// The number of elements, 4 bytes from one to the next; 1 for a single register.
     pub count: u32,
-    /// Its name.
+    /// The name, unique in its block.
     pub name: &'static str,
-    /// How well it is known.
+    /// The evidence for its meaning.
     pub evidence: Evidence,
-    /// What it holds where a descriptor does not set it.
+    /// The value if a descriptor does not set it; `None` if that is not known.
     pub default: Option<u32>,
-    /// Its bits.
+    /// The bit fields, without overlap.
     pub fields: Vec<Field>,
-    /// More about it.
+    /// A remark for docs/hwx-registers.md; may be empty.
     pub note: &'static str,
 }
 
 impl Register {
-    /// The field of a name.
+    /// The field with this name, if there is one.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|f| f.name == name)
     }
 
-    /// Its name with the index, if there are several.
+    /// The name, with the index for an array.
     pub fn label(&self, index: u32) -> String {
         if self.count > 1 { format!("{}[{index}]", self.name) } else { self.name.to_string() }
     }
 
-    /// All bits that have a field.
+    /// The mask of all bits that belong to a field.
     pub fn known(&self) -> u32 {
         self.fields.iter().fold(0, |bits, f| bits | f.mask())
     }
 }
 
-/// Registers that belong together.
+/// A group of registers of one hardware unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegisterBlock {
-    /// Its name.
+    /// The name, unique in its generation.
     pub name: &'static str,
-    /// The address of its first register.
+    /// The byte address of its first register.
     pub address: u32,
-    /// Its length in words, where it is known.
+    /// The length in words; `None` if it is not known.
     pub words: Option<u32>,
-    /// Its registers, by address.
+    /// The registers, sorted by address.
     pub registers: Vec<Register>,
 }
 
 /// One generation of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generation {
-    /// Its name, `h13`.
+    /// A name such as `h13`.
     pub name: &'static str,
-    /// `cpusubtype` in the header of a file.
+    /// The `cpusubtype` in the header of a file.
     pub subtype: u32,
-    /// The compiler's number of the descriptor.
+    /// The compiler's version number of the descriptor format.
     pub version: u32,
-    /// What it is sold as; empty if nobody says.
+    /// The chips with this engine; empty if they are not known.
     pub chips: &'static str,
-    /// How descriptors are written.
+    /// The encoding of records.
     pub record_format: RecordFormat,
-    /// Words of a descriptor's header.
+    /// The length of a descriptor's header in words.
     pub header_words: usize,
-    /// Word and bit that announce one more word.
+    /// The word and the bit that announce an additional header word, if any.
     pub extra: Option<(usize, u32)>,
-    /// How well it is known.
+    /// The evidence for the descriptor format.
     pub evidence: Evidence,
-    /// The words of the header; `address` is the index.
+    /// The words of the header; `address` is the word's index.
     pub header: Vec<Register>,
-    /// The registers.
+    /// The register blocks, in the order of the table.
     pub blocks: Vec<RegisterBlock>,
 }
 
 impl Generation {
-    /// The block that an address lies in: the one that begins last before it.
+    /// The block of an address: the one with the highest start at or below it, if it reaches that
+    /// far.
     pub fn block(&self, address: u32) -> Option<&RegisterBlock> {
         let block = self.blocks.iter().filter(|b| b.address <= address).max_by_key(|b| b.address)?;
         block.words.is_none_or(|n| (address - block.address) / 4 < n).then_some(block)
     }
 
-    /// The register at an address, with its index.
+    /// The register at an address, and the index in its array.
     pub fn register(&self, address: u32) -> Option<(&Register, u32)> {
         let block = self.block(address)?;
         let at = block.registers.partition_point(|r| r.address <= address).checked_sub(1)?;
@@ -197,18 +198,18 @@ impl Generation {
         (index < register.count && address.is_multiple_of(4)).then_some((register, index))
     }
 
-    /// The register of a name in a block; `Name[3]` has an index.
+    /// The register with this name in a block, and the index: `Name[3]` has index 3.
     pub fn named(&self, block: &str, name: &str) -> Option<(&Register, u32)> {
         let block = self.blocks.iter().find(|b| b.name == block)?;
         indexed(&block.registers, name)
     }
 
-    /// The address of a register by its name; for names that the table has.
+    /// The address of a register by name, if the table has it.
     pub fn address(&self, block: &str, name: &str) -> Option<u32> {
         self.named(block, name).map(|(r, i)| r.address + 4 * i)
     }
 
-    /// The name of the register at an address, with its block: `Common.ConvCfg`.
+    /// The register at an address as block and name: `Common.ConvCfg`.
     pub fn label(&self, address: u32) -> String {
         match (self.block(address), self.register(address)) {
             (Some(block), Some((r, index))) => format!("{}.{}", block.name, r.label(index)),
@@ -218,7 +219,7 @@ impl Generation {
     }
 }
 
-/// The register of a name, which may carry an index.
+/// The register with this name, which may carry an index.
 pub(crate) fn indexed<'a>(registers: &'a [Register], name: &str) -> Option<(&'a Register, u32)> {
     let (base, index) = match name.strip_suffix(']').and_then(|n| n.split_once('[')) {
         Some((base, index)) => (base, index.parse().ok()?),
@@ -228,26 +229,26 @@ pub(crate) fn indexed<'a>(registers: &'a [Register], name: &str) -> Option<(&'a 
     (index < register.count && (register.count > 1 || base == name)).then_some((register, index))
 }
 
-/// All generations, by subtype.
+/// All generations, sorted by subtype.
 pub fn generations() -> &'static [Generation] {
     static TABLE: OnceLock<Vec<Generation>> = OnceLock::new();
-    // The table is part of the program and a test reads it.
+    // The table is compiled in, and a test reads it, so it is valid.
     TABLE.get_or_init(|| table(DATA).unwrap_or_else(|line| unreachable!("registers.txt: {line}")))
 }
 
-/// The generation of a `cpusubtype`.
+/// The generation with this `cpusubtype`, if it is known.
 pub fn by_subtype(subtype: u32) -> Option<&'static Generation> {
     generations().iter().find(|g| g.subtype == subtype)
 }
 
-/// The generation of a name.
+/// The generation with this name, if it is known.
 pub fn by_name(name: &str) -> Option<&'static Generation> {
     generations().iter().find(|g| g.name == name)
 }
 
 type Names = Vec<(&'static str, &'static [(u32, &'static str)])>;
 
-/// Reads the table; an error is the line that is wrong.
+/// Parses the table; the error is the offending line.
 fn table(text: &'static str) -> Result<Vec<Generation>, &'static str> {
     let mut names: Names = Vec::new();
     let mut all: Vec<Generation> = Vec::new();
@@ -357,7 +358,7 @@ fn register(line: &'static str, names: &Names) -> Option<Register> {
     Some(Register { address: number(address)?, count: count?, name, evidence: evidence(tag)?, default, fields, note })
 }
 
-/// `NAME[HI:LO]`, with `<<` or `:KIND` behind it.
+/// `NAME[HI:LO]`, optionally followed by `<<` or `:KIND`.
 fn field(text: &'static str, names: &Names) -> Option<Field> {
     let (name, rest) = text.split_once('[')?;
     let (bits, kind) = rest.split_once(']')?;

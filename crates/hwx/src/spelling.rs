@@ -1,10 +1,10 @@
-//! How numbers, strings and field values are spelled, in the text of a file and in descriptions.
+//! The spelling of numbers, strings and field values in the text form and in descriptions.
 
 use std::fmt::Write as _;
 
 use crate::registers::{Field, FieldKind};
 
-/// Quotes bytes; what is no text is escaped.
+/// Quotes bytes; bytes that are not printable text are escaped.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     let mut out = String::from("\"");
     for chunk in bytes.utf8_chunks() {
@@ -25,20 +25,20 @@ pub(crate) fn quoted(bytes: &[u8]) -> String {
     out
 }
 
-/// A number as people like it: small ones decimal.
+/// A number in readable form: small ones are decimal, others hexadecimal.
 pub(crate) fn number(n: u64) -> String {
     if n < 10 { n.to_string() } else { format!("{n:#x}") }
 }
 
-/// A name that cannot break a comment's line.
+/// The text without characters that would end a comment's line.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// A field's value, as the assembler reads it.
+/// A field's value as the assembler reads it.
 pub(crate) fn value(field: &Field, value: u32) -> String {
     let float = |f: f64, bits: Option<u32>| {
-        // What cannot be said exactly with a few digits is said in bits.
+        // Floats without a short exact decimal form are written as their bits.
         let text = format!("{f:?}");
         let short = f.is_finite() && text.len() <= 12 && bits == Some(value);
         if short { text } else { format!("{value:#x}") }
@@ -64,7 +64,7 @@ pub(crate) fn value(field: &Field, value: u32) -> String {
     }
 }
 
-/// The bits of a float in a field, if it has one there.
+/// The encoding of a float in a field, if the field holds floats and can represent it.
 pub(crate) fn encode_float(field: &Field, f: f64) -> Option<u32> {
     match field.kind {
         FieldKind::Float16 => Some(half::f16::from_f64(f).to_bits().into()),

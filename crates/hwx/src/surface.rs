@@ -1,31 +1,30 @@
-//! Surfaces: how a tensor lies in memory.
+//! Surfaces: the layout of tensors in memory.
 //!
-//! Rows begin at multiples of 64 bytes, channels (planes) of rows at multiples of 64 bytes, too,
-//! and batches follow each other (spec: hwx.md 3, checked on the tensors of all samples). What a
-//! file says of its tensors counts: [`SurfaceLayout::of_tensor`] takes its strides.
-//! [`SurfaceLayout::tile`] writes a dense tensor into a surface, [`SurfaceLayout::untile`] reads it
-//! back.
+//! Rows and channel planes begin at multiples of 64 bytes, and batches follow each other (spec:
+//! hwx.md 3, verified on the tensors of all samples). Strides in a file take precedence:
+//! [`SurfaceLayout::of_tensor`] uses them. [`SurfaceLayout::tile`] writes a dense tensor into a
+//! surface, [`SurfaceLayout::untile`] reads it back.
 //!
-//! With an interleave of N a plane holds N channels, whose elements stand side by side at each
-//! column. No sample has such a tensor; one has a task that writes memory like this, and kernels
-//! that are read from there lie so (docs/hwx.md).
+//! With an interleave of N, a plane holds N channels whose elements are adjacent at each column. No
+//! sample has such a tensor; one has a task that writes memory in this layout, and kernels read
+//! from there have it too (docs/hwx.md).
 
 use crate::container::TensorView;
 use crate::error::{Error, Result};
 
-/// Rows and planes begin at multiples of this.
+/// Alignment of rows and planes in bytes.
 pub const ALIGN: u64 = 64;
-/// Buffers have a multiple of this many bytes.
+/// The size of a buffer is a multiple of this many bytes.
 pub const PAGE: u64 = 0x4000;
 
-/// Where the elements of a tensor `[N, C, H, W]` are.
+/// The position of each element of a tensor `[N, C, H, W]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SurfaceLayout {
-    /// Batches, channels, height, width.
+    /// The shape `[N, C, H, W]`.
     pub nchw: [u32; 4],
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     pub element: u64,
-    /// Channels of a plane.
+    /// The number of channels that are interleaved in a plane.
     pub interleave: u32,
     /// Bytes from row to row.
     pub row: u64,
@@ -36,7 +35,10 @@ pub struct SurfaceLayout {
 }
 
 impl SurfaceLayout {
-    /// The surface that the compiler gives an fp16 tensor.
+    /// The compiler's layout of an fp16 tensor.
+    ///
+    /// # Errors
+    /// E0705 if the size exceeds the address space.
     pub fn fp16(nchw: [u32; 4]) -> Result<SurfaceLayout> {
         let [_, c, h, w] = nchw.map(u64::from);
         let align = |n: u64| n.checked_next_multiple_of(ALIGN);
@@ -49,8 +51,10 @@ impl SurfaceLayout {
         SurfaceLayout { nchw, element: 2, interleave: 1, row, plane, batch }.checked()
     }
 
-    /// The surface of a tensor of a program. An error if its strides cannot be, or if it has a
-    /// depth: how that lies is not established.
+    /// The layout of a program's tensor.
+    ///
+    /// # Errors
+    /// E0705 if its strides are invalid, or if it has a depth, whose layout is not established.
     pub fn of_tensor(tensor: &TensorView) -> Result<SurfaceLayout> {
         let [n, c, h, w, d] = tensor.nchwd;
         if d > 1 {
@@ -68,7 +72,7 @@ impl SurfaceLayout {
         .checked()
     }
 
-    /// Rows in planes in batches, without overlap, and all of it countable.
+    /// Checks that rows, planes and batches do not overlap and that the size does not overflow.
     fn checked(self) -> Result<SurfaceLayout> {
         let [n, c, h, w] = self.nchw.map(u64::from);
         let fits = |count: u64, inner: u64, outer: u64| count.checked_mul(inner).is_some_and(|bytes| bytes <= outer);
@@ -85,22 +89,22 @@ impl SurfaceLayout {
         Ok(self)
     }
 
-    /// Its bytes.
+    /// The size in bytes, including padding.
     pub fn bytes(&self) -> u64 {
         u64::from(self.nchw[0]) * self.batch
     }
 
-    /// The bytes of a buffer for it.
+    /// The size of a buffer for it, in bytes: whole pages.
     pub fn buffer_bytes(&self) -> u64 {
         self.bytes().next_multiple_of(PAGE)
     }
 
-    /// The bytes of its elements alone.
+    /// The size of its elements without padding, in bytes.
     pub fn dense_bytes(&self) -> u64 {
         self.nchw.iter().fold(self.element, |bytes, n| bytes * u64::from(*n))
     }
 
-    /// Where each row of each channel begins, and the bytes of its elements alone.
+    /// The offset of each row of each channel, and the size of a dense row in bytes.
     fn rows(&self) -> (impl Iterator<Item = usize>, usize) {
         let SurfaceLayout { nchw: [n, c, h, w], element, interleave, row, plane, batch } = *self;
         let side = u64::from(interleave);
@@ -113,7 +117,7 @@ impl SurfaceLayout {
         (rows, (u64::from(w) * element) as usize)
     }
 
-    /// The bytes of an element, and those from column to column.
+    /// The size of an element, and the distance between columns, in bytes.
     fn columns(&self) -> (usize, usize) {
         (self.element as usize, (self.element * u64::from(self.interleave)) as usize)
     }
@@ -126,7 +130,10 @@ impl SurfaceLayout {
         Err(Error::kernel(None, message))
     }
 
-    /// Writes a dense tensor, rows one behind the other, into a surface; all else of it is 0 then.
+    /// Writes a dense row-major tensor into a surface and fills the padding with zeros.
+    ///
+    /// # Errors
+    /// E0705 if a length does not match the layout.
     pub fn tile(&self, dense: &[u8], surface: &mut [u8]) -> Result<()> {
         self.check("a dense tensor", dense.len(), self.dense_bytes())?;
         self.check("a surface", surface.len(), self.bytes())?;
@@ -144,7 +151,10 @@ impl SurfaceLayout {
         Ok(())
     }
 
-    /// Reads a dense tensor from a surface.
+    /// Reads a dense row-major tensor from a surface.
+    ///
+    /// # Errors
+    /// E0705 if the length does not match the layout.
     pub fn untile(&self, surface: &[u8]) -> Result<Vec<u8>> {
         self.check("a surface", surface.len(), self.bytes())?;
         let ((rows, width), (element, column)) = (self.rows(), self.columns());

@@ -1,9 +1,9 @@
-//! Names of kernels in the symbol table.
+//! Names of convolution weights in the symbol table.
 //!
 //! The compiler names each lane of a kernel `K`, 64 hexadecimal digits, `_ne_` and the lane's
 //! number. For a 1×1 convolution of H16 whose weights come from a blob file, the digits are the
-//! SHA-256 of a record of 235 bytes that says where the weights came from and their shape, not what
-//! they are (spec: hwx.md 1.6; checked on every such sample).
+//! SHA-256 of a record of 235 bytes that describes the origin and the shape of the weights, not
+//! their values (spec: hwx.md 1.6; verified on every such sample).
 
 use std::fmt::Write as _;
 
@@ -12,11 +12,13 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 use crate::weights::FilterShape;
 
-/// The name of the kernel without its lane: `K` and the digits.
+/// The name of a kernel without the lane: `K` and the digits.
 ///
-/// `file` is the name of the blob file, `weight.bin`; `data` is where the weights' bytes begin in
-/// it (behind the metadata, so 64 more than the offset in a program's text). Only for 1×1 kernels:
-/// of others the record is not known.
+/// `file` is the name of the blob file, such as `weight.bin`; `data` is the offset of the first
+/// weight in it (after the metadata, so 64 more than the offset in a program's text).
+///
+/// # Errors
+/// E0705 for kernels larger than 1×1, whose record is not known.
 pub fn filter_name(file: &str, data: u64, shape: FilterShape) -> Result<String> {
     if (shape.kh, shape.kw) != (1, 1) {
         return Err(Error::kernel(None, "how the compiler names kernels larger than 1×1 is not known"));
@@ -48,7 +50,7 @@ pub fn filter_name(file: &str, data: u64, shape: FilterShape) -> Result<String> 
     Ok(name)
 }
 
-/// The name of a lane of a kernel.
+/// The symbol of a lane of a kernel.
 pub fn lane_name(kernel: &str, lane: usize) -> String {
     format!("{kernel}_ne_{lane}")
 }

@@ -1,58 +1,58 @@
-//! Tables of functions: what the convolution engines look results up in.
+//! Function tables: piecewise linear functions that the convolution engines evaluate.
 //!
-//! A table is 64 halfwords (spec: hwx.md 2.4): limits of x with the values beyond them, 33 samples
-//! at equal distances, a straight line for each side between samples and limit, the distance, and a
-//! mode. The mode says which x the samples are at, and how x is brought there.
+//! A table is 64 halfwords (spec: hwx.md 2.4): limits of x with the values beyond them, 33
+//! equidistant samples, a line on each side between samples and limit, the distance of the samples,
+//! and a mode. The mode determines where the samples are and how x is reduced to their range.
 //!
-//! Reading and writing are exact for any bytes. How the engine comes from x to a value is
-//! `ferrane_arith::table`'s, which evaluates the halfwords up to the mode.
+//! Reading and writing are exact for any bytes. Evaluation is in `ferrane_arith::table`, which uses
+//! the halfwords up to the mode.
 
 use half::f16;
 
 use crate::error::{Error, Result};
 
-/// Bytes of a table.
+/// The size of a table in bytes.
 pub const BYTES: usize = 128;
-/// Samples of a table.
+/// The number of samples of a table.
 pub const SAMPLES: usize = 33;
-/// Halfwords behind the mode.
+/// The number of halfwords after the mode.
 const REST: usize = 21;
 
-/// A straight line.
+/// A line `slope * x + offset`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinearTail {
-    /// y for each x.
+    /// The change of y per unit of x.
     pub slope: f16,
-    /// y at x = 0.
+    /// The value at x = 0.
     pub offset: f16,
 }
 
-/// A table of a function.
+/// A piecewise linear function, field by field as the engine reads it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FunctionTable {
-    /// At this x and left of it the value is `y_min`; in odd tables of |x|.
+    /// At and below this x the value is `y_min`; odd tables compare |x|.
     pub x_min: f16,
-    /// At this x and right of it the value is `y_max`.
+    /// At and above this x the value is `y_max`.
     pub x_max: f16,
-    /// The value from `x_min` on.
+    /// The value at and below `x_min`.
     pub y_min: f16,
-    /// The value from `x_max` on.
+    /// The value at and above `x_max`.
     pub y_max: f16,
-    /// Values at equal distances.
+    /// The values at equidistant x, in ascending order.
     pub samples: [f16; SAMPLES],
-    /// Between `x_min` and the first sample.
+    /// The line between `x_min` and the first sample.
     pub left: LinearTail,
-    /// Between the last sample and `x_max`.
+    /// The line between the last sample and `x_max`.
     pub right: LinearTail,
-    /// Samples are 2 to the power of minus this apart; 0x40 where that means nothing.
+    /// The step between samples is `2^-distance`; 0x40 in modes without a distance.
     pub distance: u16,
-    /// What the samples are at.
+    /// The position of the samples.
     pub mode: TableMode,
-    /// The halfwords behind the mode, 0 in every sample.
+    /// The halfwords after the mode; 0 in every sample file.
     pub rest: [u16; REST],
 }
 
-/// Where the samples of a table are.
+/// The position of a table's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableMode {
     /// 1: the seventeenth sample is at x = 0.
@@ -61,20 +61,21 @@ pub enum TableMode {
     Negative,
     /// 0x60: the first sample is at x = 0; f(-x) = -f(x).
     Odd,
-    /// 0x0a: the samples are those of 2^x from 0 to 1; the whole part of x is added to the
+    /// 0x0a: the samples are those of 2^x from 0 to 1; the integral part of x is added to the
     /// exponent.
     Exp2,
-    /// Another one: 0xc9 of a logarithm, 0x67 of 1/x, 0xc5 and 0xc6 of roots, 0x63 and 0x64 of
-    /// parts of numbers. How x is brought to the samples is not established.
+    /// Another mode: 0xc9 of a logarithm, 0x67 of 1/x, 0xc5 and 0xc6 of roots, 0x63 and 0x64 of
+    /// integral and fractional parts. The reduction of x is not established.
     Other(u16),
 }
 
-/// What a function is beyond its samples, for [`FunctionTable::centered`] and [`FunctionTable::odd`].
+/// The values of a function beyond its samples, for [`FunctionTable::centered`] and
+/// [`FunctionTable::odd`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tail {
-    /// One value.
+    /// A constant value of y.
     Constant(f64),
-    /// `slope * x + offset`, without an end.
+    /// The line `slope * x + offset`, unbounded.
     Line(f64, f64),
 }
 
@@ -89,7 +90,7 @@ impl TableMode {
         }
     }
 
-    /// Its halfword in a table.
+    /// The halfword that encodes the mode.
     pub fn word(self) -> u16 {
         match self {
             TableMode::Centered => 0x01,
@@ -100,7 +101,7 @@ impl TableMode {
         }
     }
 
-    /// The distance from the first sample to x = 0, in samples.
+    /// The number of samples between the first one and x = 0.
     fn before_zero(self) -> Option<f64> {
         match self {
             TableMode::Centered => Some(16.0),
@@ -112,7 +113,7 @@ impl TableMode {
 }
 
 impl FunctionTable {
-    /// Reads a table.
+    /// Decodes a table; any bytes are valid.
     pub fn decode(bytes: &[u8; BYTES]) -> FunctionTable {
         let word = |i: usize| u16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]);
         let at = |i: usize| f16::from_bits(word(i));
@@ -130,7 +131,7 @@ impl FunctionTable {
         }
     }
 
-    /// Writes it: the bytes that were read, if nothing was changed.
+    /// Encodes the table; an unchanged one gives back the bytes that were decoded.
     pub fn encode(&self) -> [u8; BYTES] {
         let limits = [self.x_min, self.x_max, self.y_min, self.y_max];
         let lines = [self.left.slope, self.left.offset, self.right.slope, self.right.offset];
@@ -143,14 +144,16 @@ impl FunctionTable {
         bytes
     }
 
-    /// A table of a function around 0: samples from `-16 / 2^distance` to `16 / 2^distance`. An
-    /// error if the distance is not 0 to 14 or the function has no number at a sample.
+    /// A table of a function around 0, with samples from `-16 / 2^distance` to `16 / 2^distance`.
+    ///
+    /// # Errors
+    /// E0705 if `distance` exceeds 14 or fp16 cannot hold the function's value at a sample.
     pub fn centered(function: impl Fn(f64) -> f64, distance: u16, left: Tail, right: Tail) -> Result<FunctionTable> {
         FunctionTable::of(TableMode::Centered, function, distance, left, right)
     }
 
-    /// A table of a function with f(-x) = -f(x): samples from 0 to `32 / 2^distance`. Errors as
-    /// [`FunctionTable::centered`].
+    /// A table of a function with f(-x) = -f(x), with samples from 0 to `32 / 2^distance`. Errors
+    /// as [`FunctionTable::centered`].
     pub fn odd(function: impl Fn(f64) -> f64, distance: u16, right: Tail) -> Result<FunctionTable> {
         FunctionTable::of(TableMode::Odd, function, distance, Tail::Constant(0.0), right)
     }
@@ -164,7 +167,10 @@ impl FunctionTable {
     ) -> Result<FunctionTable> {
         let before = mode.before_zero().unwrap_or(0.0);
         if distance > 14 {
-            return Err(Error::kernel(None, format!("samples are 2^-0 to 2^-14 apart, not 2^-{distance}")));
+            return Err(Error::kernel(
+                None,
+                format!("the step between samples is from 2^-14 to 2^-0, not 2^-{distance}"),
+            ));
         }
         let step = 2f64.powi(-i32::from(distance));
         let x = |i: usize| (i as f64 - before) * step;
@@ -172,7 +178,7 @@ impl FunctionTable {
         if let Some(i) = samples.iter().position(|s| !s.is_finite()) {
             return Err(Error::kernel(None, format!("the function has no value at {} that fp16 can hold", x(i))));
         }
-        // A constant begins at the outer sample, a line has no end.
+        // A constant begins at the outermost sample; a line is unbounded.
         let side = |tail: Tail, end: f64, outward: f64| match tail {
             Tail::Constant(y) => (end, y, (0.0, y)),
             Tail::Line(slope, offset) => {

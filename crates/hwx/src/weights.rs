@@ -1,18 +1,19 @@
-//! Weights of a convolution as the engine reads them: sixteen lanes.
+//! The layout of convolution weights as the engine reads them: sixteen lanes.
 //!
-//! Rows of `[Cout][Cin][Kh][Kw]` are taken in passes of at most 512. Of a pass of `n` rows each
-//! lane gets `n / 16` consecutive ones, and one more where its number is less than `n % 16`. In a
-//! pass a lane holds, for each input channel, for each place of the kernel, the weights of its rows
-//! side by side; passes follow each other. A lane is padded with zeros to a multiple of 64 bytes
-//! and has a first byte and a length among the registers. With less than sixteen rows the last
-//! lanes are switched off. Where a function follows a convolution in one task, each lane begins
-//! with the 128 bytes of the function's table ([`crate::table`]).
+//! The output channels (rows) of `[Cout, Cin, Kh, Kw]` are split into passes of at most 512. Of a
+//! pass of `n` rows, each lane gets `n / 16` consecutive ones, and one more if its number is less
+//! than `n % 16`. Within a pass, a lane holds for each input channel and each kernel position the
+//! adjacent weights of its rows; passes follow each other. A lane is padded with zeros to a
+//! multiple of 64 bytes; registers hold its offset and length. With fewer than sixteen rows the
+//! last lanes are disabled. If a function follows the convolution in the same task, each lane
+//! begins with the 128 bytes of the function table ([`crate::table`]).
 //!
-//! How well this is known (spec: hwx.md 2.7): one pass of a 1×1 kernel is checked byte by byte on
-//! samples of H13 and H16. That passes follow each other is reported. The order of the places of a
-//! larger kernel (rows of the kernel, in them columns, inside of the input channel) is a guess: no
-//! sample has such a kernel with weights that are known. Groups, palettes and sparse weights are
-//! refused.
+//! # Evidence
+//!
+//! One pass of a 1×1 kernel is verified byte by byte on samples of H13 and H16 (spec: hwx.md 2.7).
+//! That passes follow each other is reported. The order of kernel positions (row-major, within the
+//! input channel) is a guess: no sample has a larger kernel with known weights. Groups, palettes
+//! and sparse weights are refused.
 
 use std::ops::Range;
 
@@ -22,49 +23,52 @@ use crate::error::{Error, Result};
 use crate::registers::Generation;
 use crate::task::{Task, TaskView};
 
-/// Lanes of a kernel.
+/// The number of lanes of a kernel.
 pub const LANES: usize = 16;
-/// The most rows of a pass.
+/// The largest number of rows of a pass.
 pub const PASS_ROWS: u32 = 512;
-/// Lanes begin and end at multiples of this.
+/// Alignment of lanes in bytes.
 pub const LANE_ALIGN: u64 = 64;
-/// Bytes of a table in front of a lane's weights.
+/// The size in bytes of a function table before a lane's weights.
 pub const TABLE_BYTES: u64 = crate::table::BYTES as u64;
 
 /// The shape of a convolution's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterShape {
-    /// Output channels: rows.
+    /// The number of output channels (rows).
     pub cout: u32,
-    /// Input channels.
+    /// The number of input channels.
     pub cin: u32,
-    /// The kernel's height.
+    /// The height of the kernel.
     pub kh: u32,
-    /// The kernel's width.
+    /// The width of the kernel.
     pub kw: u32,
 }
 
-/// A part of the kernel's buffer that one lane reads.
+/// The part of the kernel's buffer that one lane reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lane {
-    /// Its first byte, from the start of the kernel's buffer.
+    /// Bytes from the start of the kernel's buffer.
     pub offset: u64,
-    /// Its bytes: table, weights, padding. 0 for a lane that is switched off.
+    /// The length in bytes: table, weights and padding. 0 for a disabled lane.
     pub bytes: u64,
 }
 
-/// Where the weights of a convolution lie.
+/// The location of a convolution's weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lanes {
     geometry: FilterShape,
-    /// Bytes in front of each lane's weights: 0 or [`TABLE_BYTES`].
+    /// Bytes before each lane's weights: 0 or [`TABLE_BYTES`].
     front: u64,
     lanes: [Lane; LANES],
 }
 
 impl FilterShape {
-    /// A shape that registers can say: channels from 1 to 131071, a kernel of 1 to 31, and less
-    /// than 4 GiB of weights.
+    /// A shape within the limits of the registers: from 1 to 131071 channels, a kernel of 1 to 31
+    /// in each direction, and less than 4 GiB of weights.
+    ///
+    /// # Errors
+    /// E0705 for any other shape.
     pub fn new(cout: u32, cin: u32, kh: u32, kw: u32) -> Result<FilterShape> {
         let geometry = FilterShape { cout, cin, kh, kw };
         let channels = 1..1 << 17;
@@ -72,7 +76,7 @@ impl FilterShape {
             return Err(Error::kernel(None, format!("a convolution of {cin} to {cout} channels has no weights here")));
         }
         if !(1..32).contains(&kh) || !(1..32).contains(&kw) {
-            return Err(Error::kernel(None, format!("a kernel has 1 to 31 rows and columns, not {kh} and {kw}")));
+            return Err(Error::kernel(None, format!("a kernel has from 1 to 31 rows and columns, not {kh} and {kw}")));
         }
         if u64::from(cout) * geometry.row() * 2 > u64::from(u32::MAX) - LANES as u64 * (LANE_ALIGN + TABLE_BYTES) {
             let shape = format!("[{cout}, {cin}, {kh}, {kw}]");
@@ -81,17 +85,17 @@ impl FilterShape {
         Ok(geometry)
     }
 
-    /// How many weights there are.
+    /// The number of weights.
     pub fn len(&self) -> u64 {
         u64::from(self.cout) * self.row()
     }
 
-    /// True without weights; [`FilterShape::new`] makes no such shape.
+    /// Always false: [`FilterShape::new`] refuses empty shapes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Checks that so many weights are those of the shape.
+    /// Checks the number of weights against the shape.
     fn check(&self, weights: usize) -> Result<()> {
         if weights as u64 == self.len() {
             return Ok(());
@@ -99,12 +103,12 @@ impl FilterShape {
         Err(Error::kernel(None, format!("{weights} weights where the shape has {}", self.len())))
     }
 
-    /// Weights of one output channel.
+    /// The number of weights of one output channel.
     fn row(&self) -> u64 {
         u64::from(self.cin) * u64::from(self.kh) * u64::from(self.kw)
     }
 
-    /// The rows of a lane, pass by pass.
+    /// The rows of a lane, one range per pass.
     pub fn rows(&self, lane: usize) -> impl Iterator<Item = Range<u32>> {
         let (cout, lane, lanes) = (self.cout, lane as u32, LANES as u32);
         (0..cout.div_ceil(PASS_ROWS)).map(move |pass| {
@@ -115,13 +119,13 @@ impl FilterShape {
         })
     }
 
-    /// Bytes of a lane's weights, padding included; 0 for a lane without rows.
+    /// The size of a lane's weights in bytes, including padding; 0 without rows.
     fn lane_bytes(&self, lane: usize) -> u64 {
         let rows: u64 = self.rows(lane).map(|r| r.len() as u64).sum();
         (2 * rows * self.row()).next_multiple_of(LANE_ALIGN)
     }
 
-    /// Calls `visit` with the index in `[Cout][Cin][Kh][Kw]` of each weight of a lane, in the
+    /// Calls `visit` with the index in `[Cout, Cin, Kh, Kw]` of each weight of a lane, in the
     /// lane's order.
     fn walk(&self, lane: usize, mut visit: impl FnMut(usize)) {
         let (row, places) = (self.row() as usize, (self.kh * self.kw) as usize);
@@ -138,8 +142,8 @@ impl FilterShape {
 }
 
 impl Lanes {
-    /// One lane behind the other from the start of a buffer, as the compiler lays them out; with
-    /// `table`, each begins with a table.
+    /// The compiler's layout: lanes follow each other from the start of a buffer. With `table`,
+    /// each begins with a function table.
     pub fn new(geometry: FilterShape, table: bool) -> Lanes {
         let front = if table { TABLE_BYTES } else { 0 };
         let (mut lanes, mut offset) = ([Lane::default(); LANES], 0);
@@ -153,8 +157,11 @@ impl Lanes {
         Lanes { geometry, front, lanes }
     }
 
-    /// What the registers of a task say. An error if the task is no convolution with fp16 weights
-    /// in one group, or if the lanes are not those of its shape.
+    /// The layout that the registers of a task describe.
+    ///
+    /// # Errors
+    /// E0705 if the task is not a convolution with fp16 weights in one group, or its lanes do not
+    /// fit its shape.
     pub fn of_task(generation: &'static Generation, task: &Task) -> Result<Lanes> {
         let fields = TaskView::new(generation, task);
         let groups = ["GroupConvCfg", "NumGroups"].iter().find_map(|r| fields.field("Common", r, "NumGroups"));
@@ -168,8 +175,8 @@ impl Lanes {
         }
     }
 
-    /// What the registers of a task say of its first group. Errors as [`Lanes::of_task`], but for
-    /// the number of groups.
+    /// The layout of the first group that the registers of a task describe. Errors as
+    /// [`Lanes::of_task`], except that any number of groups is accepted.
     pub fn of_group(fields: &TaskView<'_>) -> Result<Lanes> {
         let wrong = |message: String| Error::kernel(Some(fields.task().offset as u64), message);
         let said = |what: &str, found: Option<u32>| found.ok_or_else(|| wrong(format!("the task does not say {what}")));
@@ -191,14 +198,14 @@ impl Lanes {
             .map_err(|e| wrong(format!("the task's registers say what cannot be: {}", e.message)))?;
 
         let dma = |name: &str, i: usize| fields.register("KernelDMASrc", &format!("{name}[{i}]"));
-        // H13 has no base of the kernel but its BAR.
+        // H13 has no base register for the kernel, only its BAR.
         let base = fields.wide("KernelDMASrc", "KernelBase");
         let mut found = Lanes { geometry, front: 0, lanes: [Lane::default(); LANES] };
         let mut fronts = None;
         for i in 0..LANES {
             let (on, wanted) = (dma("CoeffDMAConfig", i).unwrap_or(0) & 1 == 1, geometry.lane_bytes(i));
             if on != (wanted > 0) {
-                let said = if on { "reads weights, though no row is its" } else { "reads no weights" };
+                let said = if on { "reads weights but has no rows" } else { "reads no weights" };
                 return Err(wrong(format!("lane {i} of {} output channels {said}", geometry.cout)));
             }
             if !on {
@@ -224,17 +231,17 @@ impl Lanes {
         self.geometry
     }
 
-    /// True if each lane begins with a table.
+    /// True if each lane begins with a function table.
     pub fn has_table(&self) -> bool {
         self.front != 0
     }
 
-    /// The sixteen lanes; those that are switched off have no bytes.
+    /// The sixteen lanes; disabled ones have length 0.
     pub fn lanes(&self) -> &[Lane; LANES] {
         &self.lanes
     }
 
-    /// Where the last lane ends: bytes from the start of the buffer.
+    /// The end of the last lane, in bytes from the start of the buffer.
     pub fn end(&self) -> u64 {
         self.live().map(|(_, lane)| lane.offset.saturating_add(lane.bytes)).max().unwrap_or(0)
     }
@@ -243,7 +250,7 @@ impl Lanes {
         self.lanes.iter().copied().enumerate().filter(|(_, lane)| lane.bytes > 0)
     }
 
-    /// The bytes of a lane in a buffer.
+    /// The byte range of a lane in a buffer.
     fn range(&self, lane: Lane, length: usize) -> Result<Range<usize>> {
         let end = lane.offset.checked_add(lane.bytes).filter(|end| *end <= length as u64);
         let end = end.ok_or_else(|| {
@@ -253,10 +260,10 @@ impl Lanes {
         Ok(lane.offset as usize..end as usize)
     }
 
-    /// The first byte of each weight `[Cout][Cin][Kh][Kw]`, from the start of the buffer; `None`
-    /// where one is beyond `length` bytes.
+    /// The offset of each weight `[Cout, Cin, Kh, Kw]` in the buffer, in bytes. `None` if one lies
+    /// beyond `length` bytes.
     pub fn places(&self, length: usize) -> Option<Vec<usize>> {
-        // What lies in the buffer is not more than the buffer, before memory is taken.
+        // Checked before memory is allocated: lanes together are at most as long as the buffer.
         let bytes = self.live().try_fold(0u64, |sum, (_, lane)| sum.checked_add(lane.bytes))?;
         if bytes > length as u64 || self.live().any(|(_, lane)| self.range(lane, length).is_err()) {
             return None;
@@ -272,8 +279,12 @@ impl Lanes {
         Some(places)
     }
 
-    /// Writes weights `[Cout][Cin][Kh][Kw]` and, if lanes begin with one, the table into the
-    /// kernel's buffer. What is not a lane's stays as it is.
+    /// Writes weights `[Cout, Cin, Kh, Kw]` and, if lanes begin with one, the function table into
+    /// the kernel's buffer. Bytes outside of lanes are kept.
+    ///
+    /// # Errors
+    /// E0705 for a wrong number of weights, a missing or unexpected table, or a lane outside of the
+    /// buffer.
     pub fn pack_into(
         &self,
         weights: &[f16],
@@ -302,10 +313,13 @@ impl Lanes {
         Ok(())
     }
 
-    /// The weights `[Cout][Cin][Kh][Kw]` in the kernel's buffer.
+    /// Reads the weights `[Cout, Cin, Kh, Kw]` from the kernel's buffer.
+    ///
+    /// # Errors
+    /// E0705 if a lane lies outside of the buffer.
     pub fn unpack(&self, buffer: &[u8]) -> Result<Vec<f16>> {
-        // Lanes inside the buffer, so that a shape that only registers say takes no memory. Lanes
-        // of a task may lie over each other.
+        // Lanes must lie inside the buffer, so registers alone cannot make this allocate much.
+        // Lanes of a task may overlap.
         let bytes: u64 = self.live().map(|(_, lane)| lane.bytes).sum();
         if bytes > buffer.len() as u64 {
             let message = format!("lanes of {bytes:#x} bytes do not lie in a buffer of {:#x}", buffer.len());
@@ -325,7 +339,7 @@ impl Lanes {
         Ok(weights)
     }
 
-    /// The table that the first lane begins with.
+    /// The function table at the beginning of the first lane, if lanes have one.
     pub fn table<'a>(&self, buffer: &'a [u8]) -> Option<&'a [u8; TABLE_BYTES as usize]> {
         let (_, first) = self.live().next().filter(|_| self.has_table())?;
         let range = self.range(first, buffer.len()).ok()?;
@@ -333,7 +347,7 @@ impl Lanes {
     }
 }
 
-/// The bytes of weights `[Cout][Cin][Kh][Kw]`: all lanes one behind the other, without tables.
+/// Packs weights `[Cout, Cin, Kh, Kw]` without function tables: all lanes in sequence.
 ///
 /// ```
 /// use ferrane_hwx::weights::{FilterShape, Lanes, pack};
@@ -347,7 +361,7 @@ impl Lanes {
 /// # Ok::<(), ferrane_hwx::Error>(())
 /// ```
 pub fn pack(weights: &[f16], geometry: FilterShape) -> Result<Vec<u8>> {
-    // Before memory is taken.
+    // Checked before memory is allocated.
     geometry.check(weights.len())?;
     let lanes = Lanes::new(geometry, false);
     let mut bytes = vec![0; lanes.end() as usize];

@@ -1,4 +1,4 @@
-//! The file around tasks and constants, as the compiler for macOS 12 writes it.
+//! The container around tasks and constants, as the compiler for macOS 12 writes it.
 
 use super::tasks::TaskProgram;
 use super::{CONSTANTS_BAR, PortBuffer, TEXT_BAR};
@@ -9,19 +9,19 @@ use crate::error::{Error, Result};
 use crate::registers::RecordFormat;
 use crate::surface::PAGE;
 
-/// Where a program lies in memory.
+/// The first address of a program.
 const BASE: u64 = 0x3000_0000;
-/// Words of a descriptor.
+/// The length of a descriptor in words.
 pub(super) const TASK_WORDS: usize = 157;
-/// Constants begin at a multiple of this.
+/// Alignment of the constants in bytes.
 const CONSTANTS_ALIGN: u64 = 64;
-/// Words of a program's and of a tensor's state.
+/// The state of a program's thread command and of a tensor's, in words.
 const PROGRAM_WORDS: usize = 0x214;
 const TENSOR_WORDS: usize = 0x1e;
-/// fp16 among element types.
+/// The code of fp16 among element types.
 const FP16: u64 = 5;
 
-/// The compiler's descriptions of types, by their numbers from 1.
+/// The compiler's type descriptions; types are numbered from 1.
 const TYPES: [&str; 10] = [
     "void:t1=1",
     "int8:t2=r2;0;127",
@@ -35,8 +35,7 @@ const TYPES: [&str; 10] = [
     "uint6:t10=r1;0;63",
 ];
 
-/// A part of a command has no room; a mistake of this module, or numbers beyond what a file can
-/// say.
+/// A field does not fit into its command: a bug in this module, or numbers beyond the file format.
 fn no_room() -> Error {
     Error::request("the program is larger than a file can say")
 }
@@ -55,7 +54,7 @@ struct Sect {
     flags: u64,
 }
 
-/// A segment: numbers by name, and its sections.
+/// A segment command: its fields by name, and its sections.
 fn segment(name: &str, numbers: &[(&str, u64)], sections: &[Sect]) -> Result<Command> {
     let mut command = need(Command::new(CommandKind::Segment, SECTIONS + SECTION * sections.len()))?;
     need(command.put_text(&StringPlace::Fixed16(8), 8, name.as_bytes()))?;
@@ -76,7 +75,7 @@ fn segment(name: &str, numbers: &[(&str, u64)], sections: &[Sect]) -> Result<Com
     Ok(command)
 }
 
-/// A command with strings behind its numbers, each with a zero, in the order of the layout.
+/// A command followed by zero-terminated strings, in the order of its layout.
 fn with_texts(kind: CommandKind, begin: usize, texts: &[&str]) -> Result<Command> {
     let length: usize = texts.iter().map(|t| t.len() + 1).sum();
     let mut command = need(Command::new(kind, (begin + length).next_multiple_of(8)))?;
@@ -95,7 +94,7 @@ fn tensor(program: &str, buffer: &PortBuffer, direction: u64) -> Result<Command>
     let (name, s) = (buffer.port.name.as_str(), buffer.surface);
     let mut command = with_texts(CommandKind::Tensor, STATE + 4 * TENSOR_WORDS, &[program, name, name])?;
     let [n, c, h, w] = buffer.port.nchw.map(u64::from);
-    // Of an output the compiler counts bytes to the last element.
+    // Of an output, the compiler counts the bytes up to the last element.
     let last = s.bytes() - s.plane + (h - 1) * s.row + s.element * w;
     let used = if direction == 1 { s.bytes() } else { last };
     for (field, value) in [
@@ -119,8 +118,8 @@ fn tensor(program: &str, buffer: &PortBuffer, direction: u64) -> Result<Command>
     Ok(command)
 }
 
-/// `image:t11=ar1;0;1;12=s192n:…`: extents with their strides, each a type of its own; the
-/// element's type at the end.
+/// The debugging entry of a tensor, `image:t11=ar1;0;1;12=s192n:…`: extents with their strides,
+/// each a type with its own number, then the element type.
 fn stab(buffer: &PortBuffer, first: usize) -> String {
     let s = buffer.surface;
     let mut text = format!("{}:t{first}=", buffer.port.name);
@@ -284,7 +283,7 @@ fn buffer_segment(buffer: &PortBuffer, address: u64, is_input: bool) -> Result<C
     segment("__FVMLIB", &numbers, &[used])
 }
 
-/// The command that says where symbols and their strings are in the file.
+/// The command that locates symbols and their strings in the file.
 fn symtab(names: &Names, offsets: &FileOffsets) -> Result<Command> {
     let mut symtab = need(Command::new(CommandKind::Symtab, CommandKind::Symtab.layout().least))?;
     let numbers = [
@@ -362,7 +361,7 @@ pub(super) fn assemble(name: &str, inputs: &[PortBuffer], output: &PortBuffer, p
     })
 }
 
-/// The program: base addresses by index, and its tasks.
+/// The thread command: base addresses by index, and the list of tasks.
 fn thread(name: &str, constants_at: u64, addresses: &[(&PortBuffer, u64)], program: &TaskProgram) -> Result<Command> {
     let mut thread = with_texts(CommandKind::Program1, STATE + 4 * PROGRAM_WORDS, &[name])?;
     let fixed = [(TEXT_BAR, BASE), (CONSTANTS_BAR, BASE + constants_at)];
@@ -378,7 +377,8 @@ fn thread(name: &str, constants_at: u64, addresses: &[(&PortBuffer, u64)], progr
     ] {
         need(thread.set(field, value))?;
     }
-    // What these say is not established; they are the same in all samples of this compiler.
+    // The meaning of these words is not established; all samples of this compiler have these
+    // values.
     for (at, value) in [(0x814, 0xffff), (0x840, 0x11), (0x848, 3)] {
         need(thread.put(STATE + at, 4, value))?;
     }

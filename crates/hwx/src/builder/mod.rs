@@ -1,18 +1,19 @@
-//! Programs made from scratch, for H13.
+//! Builds programs for H13 from scratch.
 //!
-//! A [`ProgramSpec`] names its tensors and its operation; [`build`] gives a whole file: header,
+//! A [`ProgramSpec`] names tensors and one operation. [`build`] makes a complete file: header,
 //! segments, binding commands, tensors, the program with its base addresses, symbols, relocations,
-//! task descriptors and constants. It reads back with [`Hwx::read`], and [`crate::describe`] says
-//! of it what was asked.
+//! task descriptors and constants. [`Hwx::read`] reads it back, and [`crate::describe`] describes
+//! the operation that was asked for.
 //!
-//! How well this is known. For the shapes of the samples (1×1 convolutions, addition, a function of
-//! each element) every register is the compiler's own, but for those that docs/hwx.md lists. What
-//! the samples do not have is made by the meaning of the fields: kernels larger than 1×1, strides
-//! and padding of convolutions, copies (of which a concatenation is made), and most of all pooling,
-//! where only the choice of the mean, the largest or the smallest is established. How the compiler
-//! cuts large tensors into tiles is known for the planar engine only as far as two samples show it;
-//! what does not fit into the engine's memory otherwise is refused. No file made here has met
-//! hardware.
+//! # Evidence
+//!
+//! For the shapes of the samples (1×1 convolutions, addition, element-wise functions) every
+//! register equals the compiler's, except for those listed in docs/hwx.md. Other requests follow
+//! the meaning of the fields: kernels larger than 1×1, strides and padding of convolutions, copies
+//! (a concatenation is made of them), and most of all pooling, where only the choice of mean,
+//! maximum or minimum is established. Tiling of large tensors is known for the planar engine only,
+//! from two samples; other tensors that exceed the engine's memory are refused. No file made here
+//! has run on hardware.
 
 mod container;
 mod registers;
@@ -25,12 +26,12 @@ use crate::error::{Error, Result};
 use crate::surface::SurfaceLayout;
 use crate::table::FunctionTable;
 
-/// A named fp16 tensor.
+/// A named fp16 tensor of shape `[N, C, H, W]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSpec {
-    /// Its name.
+    /// A name of 1 to 255 bytes, unique among the tensors, without zero bytes.
     pub name: String,
-    /// Batches (1), channels, height, width.
+    /// `[N, C, H, W]`; N is 1.
     pub nchw: [u32; 4],
 }
 
@@ -39,93 +40,93 @@ pub struct TensorSpec {
 pub struct ProgramSpec {
     /// The program's name; the compiler writes `net`.
     pub name: String,
-    /// What it reads, in the operation's order.
+    /// The inputs, in the order of the operation.
     pub inputs: Vec<TensorSpec>,
-    /// The name of what it writes; its shape follows ([`ProgramSpec::output_shape`]).
+    /// The name of the output; its shape follows from the inputs ([`ProgramSpec::output_shape`]).
     pub output: String,
-    /// What it does.
+    /// The operation, with its weights and windows.
     pub op: Operation,
 }
 
-/// An operation.
+/// The operation of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
-    /// A convolution of one input.
+    /// A convolution of one input, with weights in the program.
     Convolution(Convolution),
-    /// An operation on the elements of two inputs of one shape.
+    /// An element-wise operation on two inputs of the same shape.
     Elementwise(BinaryOp),
-    /// A function of each element of one input.
+    /// An element-wise function of one input.
     Function(ElementFunction),
-    /// All inputs one behind the other, by channels: a copy of each.
+    /// The inputs concatenated along the channels; each is copied by a task.
     Concat,
-    /// A value for each window of one input.
+    /// A reduction of each window of one input.
     Pool(Pooling),
 }
 
 /// A convolution with fp16 weights in one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Convolution {
-    /// Output channels.
+    /// The number of output channels.
     pub cout: u32,
     /// Weights `[Cout][Cin][Kh][Kw]`.
     pub weights: Vec<f16>,
-    /// The kernel's height and width, 1 to 31.
+    /// Height and width of the kernel, from 1 to 31.
     pub kernel: [u32; 2],
-    /// Steps down and right, 1 to 3.
+    /// Vertical and horizontal stride, from 1 to 3.
     pub stride: [u32; 2],
-    /// Zeros above and below, left and right, 0 to 31.
+    /// Zero padding in rows (above and below) and columns (left and right), from 0 to 31.
     pub padding: [u32; 2],
-    /// What the result goes through.
+    /// The function applied to the result, if any.
     pub then: Option<ElementFunction>,
 }
 
-/// A function of each element.
+/// A function applied to each element of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ElementFunction {
     /// Negative values become 0.
     Relu,
-    /// A table of a function.
+    /// A piecewise linear function with 33 samples.
     Table(Box<FunctionTable>),
 }
 
-/// An operation on two elements.
+/// An element-wise operation on two inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BinaryOp {
-    /// a + b.
+    /// The sum, `a + b`.
     Add,
-    /// a · b.
+    /// The product, `a * b`.
     Mul,
-    /// The larger one.
+    /// The larger of the two.
     Max,
-    /// The smaller one.
+    /// The smaller of the two.
     Min,
-    /// a - b.
+    /// The difference, `a - b`.
     Sub,
 }
 
-/// Windows without padding.
+/// A pooling over windows without padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pooling {
-    /// The value of a window.
+    /// How a window is reduced.
     pub kind: PoolKind,
-    /// Its height and width, 1 to 31.
+    /// Height and width of the window, from 1 to 31.
     pub window: [u32; 2],
-    /// Steps down and right, 1 to 3.
+    /// Vertical and horizontal stride, from 1 to 3.
     pub stride: [u32; 2],
 }
 
-/// The value of a window.
+/// How a window is reduced to one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolKind {
-    /// The mean.
+    /// The mean of the window.
     Avg,
-    /// The largest element.
+    /// The largest element of the window.
     Max,
-    /// The smallest element.
+    /// The smallest element of the window.
     Min,
 }
 
-/// Where windows are: their size, steps and padding, down and right.
+/// The windows of an operation: size, stride and padding, each vertical and horizontal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WindowGeometry {
     size: [u32; 2],
@@ -134,7 +135,7 @@ struct WindowGeometry {
 }
 
 impl WindowGeometry {
-    /// Each element for itself.
+    /// The geometry of an element-wise operation: windows of one element.
     const ONE: WindowGeometry = WindowGeometry { size: [1, 1], stride: [1, 1], padding: [0, 0] };
 
     /// Height and width of the result.
@@ -157,7 +158,10 @@ impl WindowGeometry {
 }
 
 impl ProgramSpec {
-    /// The shape of what it writes. An error if the operation and its inputs do not go together.
+    /// The shape of the output, `[N, C, H, W]`.
+    ///
+    /// # Errors
+    /// E0720 if the operation cannot take these inputs.
     pub fn output_shape(&self) -> Result<[u32; 4]> {
         let count = |wanted: usize| {
             let found = self.inputs.len();
@@ -214,7 +218,7 @@ impl Pooling {
     }
 }
 
-/// A tensor with its surface and the index of its base address.
+/// A tensor with its surface and the index of its base address (BAR).
 #[derive(Clone, Debug)]
 struct PortBuffer {
     port: TensorSpec,
@@ -222,26 +226,26 @@ struct PortBuffer {
     bar: u32,
 }
 
-/// Base addresses: the tasks, the constants, the output, and inputs from here on.
+/// Indices of base addresses: tasks, constants, the output, and inputs from `INPUT_BAR` on.
 const TEXT_BAR: u32 = 0;
 const CONSTANTS_BAR: u32 = 1;
 const OUTPUT_BAR: u32 = 4;
 const INPUT_BAR: u32 = 5;
-/// Indices of base addresses have five bits.
+/// The number of base addresses: an index has five bits.
 const BARS: u32 = 32;
 
-/// Limits of the registers: width and height have 15 bits, channels 17.
+/// Checks the limits of the registers: 15 bits for width and height, 17 for channels.
 fn buffer(port: TensorSpec, bar: u32) -> Result<PortBuffer> {
     let [n, c, h, w] = port.nchw;
     if n != 1 || [c, h, w].contains(&0) || c >= 1 << 17 || h >= 1 << 15 || w >= 1 << 15 {
-        let limits = "a tensor is [1, up to 131071 channels, up to 32767 rows, up to 32767 columns]";
+        let limits = "a tensor is [1, at most 131071 channels, at most 32767 rows, at most 32767 columns]";
         return Err(Error::request(format!("{} is {:?}: {limits}", port.name, port.nchw)));
     }
     if port.name.is_empty() || port.name.len() > 255 || port.name.contains('\0') {
         return Err(Error::request(format!("{:?} is no name: 1 to 255 bytes, none of them 0", port.name)));
     }
     let surface = SurfaceLayout::fp16(port.nchw)?;
-    // Strides and addresses of registers have 32 bits.
+    // Registers hold strides and addresses in 32 bits.
     if surface.bytes() > u64::from(u32::MAX) {
         return Err(Error::request(format!(
             "{} has {:#x} bytes, more than a register can say",
@@ -250,13 +254,15 @@ fn buffer(port: TensorSpec, bar: u32) -> Result<PortBuffer> {
         )));
     }
     if bar >= BARS {
-        return Err(Error::request(format!("a program has {} inputs at most", BARS - INPUT_BAR)));
+        return Err(Error::request(format!("a program has at most {} inputs", BARS - INPUT_BAR)));
     }
     Ok(PortBuffer { port, surface, bar })
 }
 
-/// The file of a program, for H13. An error (E0720) if registers cannot say what is asked, or
-/// nobody knows how it is said.
+/// Builds the file of a program for H13.
+///
+/// # Errors
+/// E0720 if registers cannot express the request, or their encoding of it is not established.
 pub fn build(network: &ProgramSpec) -> Result<Hwx> {
     let output = TensorSpec { name: network.output.clone(), nchw: network.output_shape()? };
     let output = buffer(output, OUTPUT_BAR)?;

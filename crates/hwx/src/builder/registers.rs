@@ -1,4 +1,4 @@
-//! The registers of one descriptor, set by their names.
+//! The registers of one descriptor, set by name.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use crate::error::{Error, Result};
 use crate::registers::{self, Field, Generation, Register, indexed};
 use crate::task::{RegisterRecord, Task};
 
-/// The records of a descriptor of the compiler for macOS 12: address and words.
+/// The records of a descriptor of the compiler for macOS 12: byte address and number of words.
 const RECORDS: [(u32, usize); 7] =
     [(0x1f800, 62), (0, 16), (0x13800, 28), (0x4800, 18), (0x8800, 4), (0xc800, 5), (0x17800, 7)];
 
-/// A descriptor that is being made.
+/// A descriptor under construction.
 pub(super) struct Registers {
     generation: &'static Generation,
     header: Vec<u32>,
     words: BTreeMap<u32, u32>,
 }
 
-/// What the table of registers does not have; a mistake of this module.
+/// The error for a name that the register table lacks: a bug in this module.
 fn unknown(name: &str) -> Error {
     Error::request(format!("the table of registers has no {name}"))
 }
@@ -43,7 +43,7 @@ impl Registers {
         Ok((register, register.address + 4 * index))
     }
 
-    /// Sets fields of a register; those that are not named stay.
+    /// Sets fields of a register; its other fields keep their values.
     pub(super) fn fields(&mut self, block: &str, name: &str, fields: &[(&str, u64)]) -> Result<()> {
         let (register, address) = self.find(block, name)?;
         let mut word = self.words.get(&address).copied().unwrap_or(0);
@@ -54,19 +54,19 @@ impl Registers {
         Ok(())
     }
 
-    /// Sets a whole register.
+    /// Sets a whole register by its name.
     pub(super) fn word(&mut self, block: &str, name: &str, word: u32) -> Result<()> {
         let (_, address) = self.find(block, name)?;
         self.words.insert(address, word);
         Ok(())
     }
 
-    /// Sets a register that has no name.
+    /// Sets a register that has no name in the table.
     pub(super) fn nameless(&mut self, address: u32, word: u32) {
         self.words.insert(address, word);
     }
 
-    /// Sets fields of a word of the header.
+    /// Sets fields of a header word.
     pub(super) fn head(&mut self, name: &str, fields: &[(&str, u64)]) -> Result<()> {
         let (register, _) = indexed(&self.generation.header, name).ok_or_else(|| unknown(name))?;
         let at = register.address as usize;
@@ -76,12 +76,12 @@ impl Registers {
         Ok(())
     }
 
-    /// Sets a whole word of the header.
+    /// Sets a whole header word by its index.
     pub(super) fn head_word(&mut self, index: usize, word: u32) {
         self.header[index] = word;
     }
 
-    /// The descriptor.
+    /// Finishes the descriptor; it begins at byte `offset` of its section.
     pub(super) fn task(self, offset: usize) -> Task {
         let word = |address: u32| self.words.get(&address).copied().unwrap_or(0);
         let record = |(address, count): (u32, usize)| RegisterRecord::Dense {

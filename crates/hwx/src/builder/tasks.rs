@@ -11,30 +11,30 @@ use crate::table::BYTES;
 use crate::task::Task;
 use crate::weights::{FilterShape, LANES, Lanes};
 
-/// Descriptors begin at multiples of this.
+/// Descriptors begin at multiples of this many bytes.
 const SPACING: usize = 0x300;
-/// Where the place of the first lane's weights stands in a descriptor.
+/// Byte of a descriptor that holds the address of the first lane's weights.
 const LANE_ADDRESSES: u32 = 0x74;
-/// The engine's own memory, as far as its registers reach.
+/// The size of the engine's L2 memory in bytes, as far as registers address it.
 const L2: u64 = 1 << 21;
-/// What the planar engine takes of a source at once, in the samples.
+/// Bytes of a source that the planar engine processes at once, in the samples.
 const PLANAR_TILE: u64 = 0x8000;
 
-/// Tasks and constants of a program.
+/// The tasks of a program and its constants.
 pub(super) struct TaskProgram {
     pub tasks: Vec<Task>,
     pub constants: Vec<u8>,
-    /// Names of places in the constants.
+    /// Symbols of the constants with their offsets in bytes.
     pub symbols: Vec<(String, u64)>,
-    /// Bytes of the text that hold places in the constants.
+    /// Byte offsets in the text of the words that hold addresses of constants.
     pub relocations: Vec<u32>,
 }
 
-/// What a task of the convolution engines does.
+/// A task of the convolution engines.
 struct Convolve<'a> {
     source: &'a PortBuffer,
     destination: &'a PortBuffer,
-    /// Bytes from the start of the destination.
+    /// Offset of the result in the destination, in bytes.
     at: u64,
     cout: u32,
     window: WindowGeometry,
@@ -42,15 +42,15 @@ struct Convolve<'a> {
     then: Option<&'a ElementFunction>,
 }
 
-/// What a task of the planar engine does.
+/// A task of the planar engine.
 struct Planar<'a> {
     sources: &'a [PortBuffer],
     destination: &'a PortBuffer,
     window: WindowGeometry,
     config: Vec<(&'static str, u64)>,
-    /// What the result is multiplied by.
+    /// The factor applied to the result.
     scale: f32,
-    /// The kind of task in the register Cfg.
+    /// The task type, a field of the register Cfg.
     kind: u32,
 }
 
@@ -65,11 +65,11 @@ pub(super) fn program(op: &Operation, inputs: &[PortBuffer], output: &PortBuffer
         Operation::Pool(p) => made.tasks.push(pool(p, inputs, output)?.task(0)),
     }
     if made.constants.is_empty() {
-        // The compiler gives a program without constants a page of zeros.
+        // The compiler gives a program without constants one page of zeros.
         made.constants.resize(PAGE as usize, 0);
     }
-    // A lane that reads has the place of what it reads in the first task; lanes that do not are the
-    // last ones.
+    // The first task holds the address of each lane that reads weights; lanes that read none are
+    // the last ones.
     made.relocations = (0..made.symbols.len() as u32).map(|i| LANE_ADDRESSES + 4 * i).collect();
     Ok(made)
 }
@@ -82,14 +82,14 @@ fn convolution(made: &mut TaskProgram, c: &Convolution, source: &PortBuffer, des
         _ => None,
     };
     let lanes = Lanes::new(geometry, table.is_some());
-    // Before memory is taken: the caller's weights are as many as the shape says.
+    // Checked before memory is allocated: the number of weights must match the shape.
     if c.weights.len() as u64 != geometry.len() {
         let message = format!("{} weights where the shape has {}", c.weights.len(), geometry.len());
         return Err(Error::request(message));
     }
     made.constants.resize(lanes.end() as usize, 0);
     lanes.pack_into(&c.weights, table.as_ref(), &mut made.constants)?;
-    // The name that the compiler would give weights that are alone in their file.
+    // The compiler's name for weights that are the only ones in their file.
     let name = symbol::filter_name("weight.bin", 128, geometry).unwrap_or_else(|_| "kernel".to_string());
     let live = lanes.lanes().iter().enumerate().filter(|(_, lane)| lane.bytes > 0);
     made.symbols = live.map(|(i, lane)| (symbol::lane_name(&name, i), lane.offset)).collect();
@@ -134,7 +134,7 @@ fn concat(made: &mut TaskProgram, inputs: &[PortBuffer], destination: &PortBuffe
     Ok(())
 }
 
-/// Where a task stands in its program.
+/// The position of a task in its program.
 struct TaskPosition {
     index: usize,
     last: bool,
@@ -145,8 +145,8 @@ impl TaskPosition {
         TaskPosition { index, last: index + 1 == count }
     }
 
-    /// What the header says of it. Events and exceptions are those of the samples; what they mean
-    /// is not established.
+    /// Sets the header. Events and exceptions have the values of the samples; their meaning is not
+    /// established.
     fn head(&self, to: &mut Registers) -> Result<()> {
         let (first, last) = (self.index == 0, self.last);
         let (id, last_bit) = (self.index as u64, u64::from(last));
@@ -165,7 +165,7 @@ impl TaskPosition {
         let flags = [("SPL", 1), ("TSR", 1), ("TSE", 1), ("SrcLoc", 1), ("DstLoc", 1)];
         to.head("Flags", &flags)?;
         if !last {
-            // All descriptors have one length.
+            // All descriptors have the same length.
             to.head("Size", &[("NextSize", super::container::TASK_WORDS as u64 - 1)])?;
             to.head_word(7, (SPACING * (self.index + 1)) as u32);
         }
@@ -196,7 +196,7 @@ fn common(
     to.fields("Common", "GroupConvCfg", &[("NumGroups", 1), ("UnicastCin", 1)])
 }
 
-/// Tensors in memory: formats, strides, and the first byte of the destination.
+/// Sets the tensors in memory: formats, strides, and the offset of the result.
 fn memory(to: &mut Registers, sources: &[PortBuffer], destination: &PortBuffer, at: u64) -> Result<()> {
     const FP16: [(&str, u64); 4] = [("FmtMode", 1), ("Truncate", 3), ("MemFmt", 2), ("Interleave", 1)];
     to.word("TileDMASrc", "DMAConfig", 0x33881)?;
@@ -219,19 +219,19 @@ fn memory(to: &mut Registers, sources: &[PortBuffer], destination: &PortBuffer, 
     to.fields("TileDMADst", "Fmt", &FP16)
 }
 
-/// One tensor in the engine's memory.
+/// A tensor in the engine's L2 memory.
 #[derive(Clone, Copy)]
 struct Resident {
     base: u64,
     channel: u64,
     row: u64,
-    /// Bytes of all channels of a row, without what keeps rows apart.
+    /// The bytes of one row of all channels, without the gap between rows.
     packed: u64,
 }
 
 impl Resident {
-    /// `columns` of each of `channels` side by side, rows kept apart by `gap` where they would
-    /// begin in the same bank.
+    /// The layout of rows of `columns` elements for each of `channels`. Rows that would begin in
+    /// the same memory bank are separated by `gap` bytes.
     fn of(base: u64, channels: u32, columns: u32, gap: u64) -> Resident {
         let channel = (2 * u64::from(columns)).next_multiple_of(16);
         let packed = u64::from(channels) * channel;
@@ -260,7 +260,7 @@ const SOURCE2: [&str; 5] =
 const RESULT: [&str; 5] =
     ["ResultBase", "ConvResultChannelStride", "ConvResultRowStride", "ResultDepthStride", "ResultGroupStride"];
 
-/// What lies in the engine's memory must fit there.
+/// Checks that a tensor ending at `end` fits into the engine's memory.
 fn fits(end: u64, what: &PortBuffer) -> Result<()> {
     if end < L2 {
         return Ok(());
@@ -272,7 +272,7 @@ fn fits(end: u64, what: &PortBuffer) -> Result<()> {
     Err(Error::request(message))
 }
 
-/// ceil(log2 n).
+/// The base-2 logarithm of `n`, rounded up.
 fn log2(n: u32) -> u64 {
     n.max(1).next_power_of_two().trailing_zeros().into()
 }
@@ -299,9 +299,9 @@ impl Convolve<'_> {
         to.fields("Common", "ConvCfg", &[("OCGSize", group)])?;
         to.fields("Common", "GroupConvCfg", &[("UnicastEn", u64::from(self.kernel.is_none()))])?;
         to.fields("Common", "TileCfg", &[("TileHeight", out_h.into())])?;
-        // Bit 0 is set in every task of these engines. The shapes of work units are those of the
-        // samples nearest in width; what they count is not established. Accumulators are double
-        // where groups of output channels leave room.
+        // Bit 0 is set in every task of these engines. The work units have the shape of the samples
+        // nearest in width; their unit is not established. Accumulators are doubled where groups of
+        // output channels leave room.
         let shape = if out_w > 16 { [1, u64::from(out_h > 1), 1] } else { [4, 4, 4] };
         to.word("Common", "Cfg", 1)?;
         let [preferred, least, most] = shape;
@@ -315,11 +315,12 @@ impl Convolve<'_> {
         to.nameless(0x13840, 0x100);
         to.fields("TileDMADst", "Fmt", &[("ZeroPadLast", 1), ("ZeroPadFirst", 1)])?;
 
-        // What only passes through may be wider than memory: then 64 columns at once.
+        // A source that is only passed through may be wider than the memory: it is processed 64
+        // columns at a time.
         let all = Resident::of(0, cin, w, 0x30);
         let held = if self.kernel.is_none() && all.end(h) > L2 { Resident::of(0, cin, w.min(64), 0x30) } else { all };
         let held_result = Resident::of(held.end(h), cout, out_w, 0x20);
-        // What is not accumulated goes through memory as it comes.
+        // Results that are not accumulated stream through memory.
         fits(if self.kernel.is_some() { held_result.end(out_h) } else { held_result.base }, source)?;
         to.word("L2", "SourceCfg", 0x50_0172)?;
         held.set(&mut to, SOURCE)?;
@@ -334,7 +335,7 @@ impl Convolve<'_> {
         }
 
         self.lanes(&mut to, table)?;
-        // In plain fp16 kernels the number of bits of a palette is 8, and unused.
+        // In plain fp16 kernels the palette width is 8 and unused.
         to.fields("NE", "KernelCfg", &[("PalettizedBits", 8)])?;
         to.word("NE", "MACCfg", 1 << 20)?;
         if self.kernel.is_some() {
@@ -353,10 +354,9 @@ impl Convolve<'_> {
         Ok(to)
     }
 
-    /// The lanes of the kernel, or the one that reads the table.
+    /// Sets the lanes of the kernel, or the one lane that reads the function table.
     fn lanes(&self, to: &mut Registers, table: bool) -> Result<()> {
-        // Bit 7 is set in lanes whether they read or not; a lane that does not read has 64 bytes
-        // nonetheless.
+        // Bit 7 is set in every lane, in use or not. An unused lane still has a length of 64 bytes.
         const OFF: u32 = 0x80;
         const NOTHING: u64 = 0x40;
         to.nameless(0x1f800, 0x40);
@@ -395,7 +395,7 @@ fn pool(pool: &Pooling, sources: &[PortBuffer], destination: &PortBuffer) -> Res
     };
     let count = pool.window.iter().product::<u32>() as f32;
     let scale = if pool.kind == PoolKind::Avg { 1.0 / count } else { 1.0 };
-    // The kind of task is that of a reduction, the nearest thing in a sample.
+    // The task type is that of a reduction, the closest operation in the samples.
     Planar { sources, destination, window: pool.window(), config: vec![("Pool", kind)], scale, kind: 5 }.registers()
 }
 
@@ -415,9 +415,9 @@ impl Planar<'_> {
             to.fields("Common", "ChCfg", &[("Src2Fmt", 2)])?;
         }
 
-        // A patch has 16 to 512 columns, by powers of two; of rows as many as its part of memory
-        // holds. Windows reach into the rows of the next patch, and how that is said is not
-        // established: they need all rows at once.
+        // A patch has 16 to 512 columns, a power of two, and as many rows as its share of memory
+        // holds. Windows reach into the rows of the next patch, and the encoding of that is not
+        // established, so they need all rows at once.
         let columns = w.next_power_of_two().clamp(16, 512);
         let held = Resident::of(0, cin, w.min(columns), 0x20);
         let rows = if self.window == WindowGeometry::ONE {
@@ -440,7 +440,7 @@ impl Planar<'_> {
         let mut end = held.end(rows);
         let second = two.then(|| Resident { base: (end + 0x20).next_multiple_of(64), ..held });
         end = second.map_or(end, |second| second.end(rows));
-        // The result goes through memory behind the sources as it comes.
+        // The result streams through the memory after the sources.
         fits(end, source)?;
         held.set(&mut to, SOURCE)?;
         if let Some(second) = second {

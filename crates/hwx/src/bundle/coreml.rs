@@ -1,5 +1,7 @@
-//! `coremldata.bin` of compiled models (spec: coreml-containers.md 4), known from few samples: what
-//! lies between the parts that are named here was zero there.
+//! `coremldata.bin` of compiled models (spec: coreml-containers.md 4).
+//!
+//! The format is known from few samples; bytes between the parts named here are zero in all of
+//! them.
 
 use prost::Message;
 use serde::Serialize;
@@ -7,7 +9,7 @@ use serde::Serialize;
 use super::{u32_at, u64_at, zero};
 use crate::error::{Error, Result};
 
-/// Kinds of models, by the numbers of the field that holds them in Core ML's message.
+/// Names of model kinds, by their field numbers in Core ML's message.
 const KINDS: &[(u32, &str)] = &[
     (200, "pipeline classifier"),
     (201, "pipeline regressor"),
@@ -17,35 +19,35 @@ const KINDS: &[(u32, &str)] = &[
     (500, "neural network"),
     (502, "ML Program"),
 ];
-/// Where the length of the first string stands.
+/// Offset of the length of the first string.
 const STRING: usize = 0x1c;
-/// Zeros between the specification's number and the description's length.
+/// The number of zero bytes between the specification version and the length of the description.
 const GAP: usize = 28;
-/// Pairs and sections that are read.
+/// The largest number of pairs and sections that are read.
 const MOST: usize = 1 << 16;
 
-/// `coremldata.bin`.
+/// The contents of `coremldata.bin`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ModelHeader {
-    /// What kind of model it is, as Core ML numbers them.
+    /// The kind of model, as a field number of Core ML's message.
     pub kind: u32,
-    /// The same in words, if it is a known one.
+    /// The name of the kind, or `None` for an unknown one.
     pub kind_name: Option<&'static str>,
-    /// The number behind the kind; 5 in the sample.
+    /// The number after the kind; 5 in the sample.
     pub number: u32,
-    /// `generic`.
+    /// The class of the model; `generic` in the sample.
     pub class: String,
-    /// The version of Core ML's specification: 7 for iOS 16.
+    /// The version of Core ML's specification; 7 belongs to iOS 16.
     pub specification: u32,
-    /// Names of its inputs.
+    /// The names of its inputs, in the order of the file.
     pub inputs: Vec<String>,
-    /// Names of its outputs.
+    /// The names of its outputs, in the order of the file.
     pub outputs: Vec<String>,
-    /// What the model says about itself: author, license, version, description and the rest, as far
-    /// as it does.
+    /// The model's metadata as key and value: author, license, version, description and
+    /// user-defined entries.
     pub metadata: Vec<(String, String)>,
-    /// Bytes behind the description.
-    pub behind: usize,
+    /// The number of bytes after the description.
+    pub trailing_bytes: usize,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -68,7 +70,7 @@ struct Metadata {
     others: std::collections::BTreeMap<String, String>,
 }
 
-/// The parts of Core ML's `ModelDescription` that are told.
+/// The fields of Core ML's `ModelDescription` that are read here.
 #[derive(Clone, PartialEq, Message)]
 struct Description {
     #[prost(message, repeated, tag = "1")]
@@ -79,7 +81,7 @@ struct Description {
     metadata: Option<Metadata>,
 }
 
-/// A string behind its length of eight bytes, and what follows it.
+/// The string at `at`, which follows its length of eight bytes, and the offset after it.
 fn string(file: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let length = usize::try_from(u64_at(file, at)?).ok()?;
     let end = at.checked_add(8)?.checked_add(length)?;
@@ -87,7 +89,7 @@ fn string(file: &[u8], at: usize) -> Option<(&[u8], usize)> {
 }
 
 impl ModelHeader {
-    /// True for what begins like one.
+    /// True if the bytes begin like a `coremldata.bin`.
     pub fn is(head: &[u8]) -> bool {
         let kind = u32_at(head, 0).is_some_and(|k| KINDS.iter().any(|(n, _)| *n == k));
         kind && zero(head, 8..STRING) && string(head, STRING).is_some_and(|(s, _)| s.len() < 64 && s.is_ascii())
@@ -96,7 +98,7 @@ impl ModelHeader {
     /// Reads a file.
     ///
     /// # Errors
-    /// E0731 where it is cut off, or its description is none.
+    /// E0731 if the file is truncated or its description is not a Core ML message.
     pub fn read(file: &[u8]) -> Result<ModelHeader> {
         let (Some(kind), Some(number)) = (u32_at(file, 0), u32_at(file, 4)) else {
             return Err(Error::bundle(0, format!("{} bytes are no `coremldata.bin`", file.len())));
@@ -125,23 +127,23 @@ impl ModelHeader {
             inputs: names(description.inputs),
             outputs: names(description.outputs),
             metadata: own.chain(m.others).collect(),
-            behind: file.len() - end,
+            trailing_bytes: file.len() - end,
         })
     }
 }
 
-/// A name and the pairs behind it.
+/// A name and the pairs that follow it.
 pub type AnalyticsSection = (String, Vec<(String, String)>);
 
-/// `analytics/coremldata.bin`: named lists of pairs.
+/// The contents of `analytics/coremldata.bin`: named lists of pairs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ModelAnalytics {
-    /// The lists.
+    /// The lists, in the order of the file.
     pub sections: Vec<AnalyticsSection>,
 }
 
 impl ModelAnalytics {
-    /// True for what begins like one: a length and so many letters.
+    /// True if the bytes begin with a length and that many letters.
     pub fn is(head: &[u8]) -> bool {
         let name = string(head, 0).map(|(name, _)| name);
         name.is_some_and(|n| (4..64).contains(&n.len()) && n.iter().all(u8::is_ascii_alphanumeric))
@@ -151,7 +153,7 @@ impl ModelAnalytics {
     /// Reads a file.
     ///
     /// # Errors
-    /// E0731 where a string or a list reaches beyond it.
+    /// E0731 if a string or a list reaches beyond the file.
     pub fn read(file: &[u8]) -> Result<ModelAnalytics> {
         let (mut sections, mut at, mut seen) = (Vec::new(), 0, 0);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

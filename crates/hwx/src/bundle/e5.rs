@@ -1,9 +1,8 @@
 //! Programs of the E5 runtime, `.e5`: FlatBuffers whose schema is not published (spec: hwx.md 4).
 //!
-//! What is checked is what several people report of the root table: four fields, of which the first
-//! is a list of names, the second a table, the third a list of tables, and the last a number.
-//! Whatever else there is, is told by what it looks like ([`flat`]). Compiled programs are found by
-//! their first bytes, wherever they lie.
+//! Several sources agree on the root table: field 0 is a list of names, field 1 a table, field 2 a
+//! list of tables, field 3 a number. These are checked. Every other field is reported as what it
+//! looks like ([`flat`]). Compiled programs are found by their magic numbers at any offset.
 
 use serde::Serialize;
 
@@ -12,34 +11,34 @@ use super::{is_program, u32_at};
 use crate::container::Hwx;
 use crate::error::Result;
 
-/// Compiled programs in a file that are told.
+/// The largest number of compiled programs reported for a file.
 const MOST: usize = 64;
 
 /// A program of the E5 runtime.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct E5Program {
-    /// Its tables.
+    /// Every table that is reachable from the root.
     pub walk: FlatWalk,
-    /// The format's number, field 3 of the root, if the root is as reported.
+    /// The format version, field 3 of the root; `None` if the root differs from the reports.
     pub version: Option<u32>,
-    /// Names, field 0 of the root.
+    /// The names in field 0 of the root; empty if there are none.
     pub symbols: Vec<String>,
-    /// Entries of the list of sections, field 2 of the root.
+    /// The number of entries in the list of sections, field 2 of the root.
     pub sections: usize,
-    /// Where the root is not what is reported of it.
+    /// Differences between the root and the reports; empty if there are none.
     pub odd: Vec<String>,
-    /// Compiled programs in the file.
+    /// Compiled programs in the file, at most 64.
     pub programs: Vec<EmbeddedProgram>,
 }
 
-/// A compiled program in another file.
+/// A compiled program inside another file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EmbeddedProgram {
-    /// Where it begins.
+    /// Its offset in the file, in bytes.
     pub at: usize,
-    /// The engine it is for, if the program can be read.
+    /// The generation that it is compiled for; `None` if the program cannot be read.
     pub generation: Option<String>,
-    /// Why it cannot be read.
+    /// The reason why it cannot be read, if any.
     pub error: Option<String>,
 }
 
@@ -47,7 +46,7 @@ impl E5Program {
     /// Reads a file.
     ///
     /// # Errors
-    /// E0730 for what is no FlatBuffer.
+    /// E0730 if the file is not a FlatBuffer.
     pub fn read(file: &[u8]) -> Result<E5Program> {
         let walk = flat::walk(file)?;
         let field = |id: usize| walk.tables.first().and_then(|root| root.fields.iter().find(|f| f.id == id));
@@ -69,7 +68,8 @@ impl E5Program {
             _ => 0,
         };
         wanted(2, "list of tables", sections > 0);
-        // A small number may look like an offset as well, to what follows the root for one.
+        // Read as a number however the walk classified it: a small number may also look like an
+        // offset, for example to the bytes after the root.
         let version = field(3).filter(|f| f.room >= 4).and_then(|f| u32_at(file, f.at));
         wanted(3, "number", version.is_some());
         let more = walk.tables.first().map_or(0, |root| root.fields.iter().filter(|f| f.id > 3).count());
@@ -80,12 +80,12 @@ impl E5Program {
     }
 }
 
-/// Compiled programs that begin somewhere in a file, the first few.
+/// The first compiled programs in a file, at most [`MOST`].
 pub fn embedded(file: &[u8]) -> Vec<EmbeddedProgram> {
     let places = (0..file.len().saturating_sub(7)).filter(|at| is_program(&file[*at..(*at + 8)]));
     let mut readable = 0;
     let one = |at: usize| {
-        // A reader copies what it reads, so not for every place that a hostile file may have.
+        // Reading a program copies it, so the number of attempts is bounded against hostile files.
         readable += 1;
         if readable > 4 {
             return EmbeddedProgram { at, generation: None, error: None };

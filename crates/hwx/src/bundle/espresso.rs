@@ -1,4 +1,4 @@
-//! Files of Espresso, the runtime before ML Programs (spec: coreml-containers.md 5).
+//! Files of Espresso, the Core ML runtime before ML Programs (spec: coreml-containers.md 5).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,23 +9,24 @@ use serde_json::Value;
 use super::{u32_at, u64_at};
 use crate::error::{Error, Result};
 
-/// `model.espresso.weights`: blobs by number. Those of odd numbers hold data, those of even ones
-/// pad to 64 bytes.
+/// `model.espresso.weights`: numbered blobs. Blobs with odd numbers hold data, those with even
+/// numbers are padding to 64 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EspressoWeights {
-    /// Number and place of each blob, in the order of the file.
+    /// The number and byte range of each blob, in the order of the file.
     pub blobs: Vec<(u64, Range<usize>)>,
 }
 
 impl EspressoWeights {
-    /// Where the blobs begin, if the table goes with the length.
+    /// The number of blobs and the offset of the first one, if the table agrees with `length`.
     fn begin(head: &[u8], length: u64) -> Option<(u64, u64)> {
         let count = u64_at(head, 0)?;
         let begin = count.checked_mul(16)?.checked_add(8)?;
         (begin <= length).then_some((count, begin))
     }
 
-    /// True if the table's sizes make the file's length, as far as the head has the table.
+    /// True if the sizes in the table add up to the file's length, as far as `head` contains the
+    /// table.
     pub fn is(head: &[u8], length: u64) -> bool {
         let Some((count, begin)) = EspressoWeights::begin(head, length) else { return false };
         if count == 0 {
@@ -39,8 +40,7 @@ impl EspressoWeights {
     /// Reads a file.
     ///
     /// # Errors
-    /// E0731 where the table or a blob reaches beyond the file, or something lies behind the last
-    /// one.
+    /// E0731 if the table or a blob reaches beyond the file, or bytes follow the last blob.
     pub fn read(file: &[u8]) -> Result<EspressoWeights> {
         let Some((count, begin)) = EspressoWeights::begin(file, file.len() as u64) else {
             return Err(Error::bundle(0, "the table of blobs reaches beyond the file"));
@@ -58,22 +58,22 @@ impl EspressoWeights {
             at = end;
         }
         if at != file.len() {
-            return Err(Error::bundle(at, format!("{:#x} bytes lie behind the last blob", file.len() - at)));
+            return Err(Error::bundle(at, format!("{:#x} bytes follow the last blob", file.len() - at)));
         }
         Ok(EspressoWeights { blobs })
     }
 }
 
-/// `model.espresso.net` or `model.espresso.shape`, as far as both are known.
+/// The known parts of `model.espresso.net` or `model.espresso.shape`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EspressoNet {
-    /// The format's number.
+    /// The format version, if the file has one.
     pub version: Option<u64>,
-    /// The file of weights.
+    /// The name of the file of weights, if the file has one.
     pub storage: Option<String>,
-    /// How many layers there are of each type.
+    /// The number of layers of each type.
     pub layers: BTreeMap<String, usize>,
-    /// Batches, channels, height and width of each value.
+    /// The shape `[N, C, H, W]` of each value; `None` for an extent that the file does not give.
     pub shapes: BTreeMap<String, [Option<u64>; 4]>,
 }
 
@@ -81,7 +81,7 @@ impl EspressoNet {
     /// Reads JSON.
     ///
     /// # Errors
-    /// E0731 for what is no JSON, or has neither layers nor shapes.
+    /// E0731 if the file is not JSON, or has neither layers nor shapes.
     pub fn read(file: &[u8]) -> Result<EspressoNet> {
         let all: Value = serde_json::from_slice(file).map_err(|e| Error::bundle(0, format!("no JSON: {e}")))?;
         let mut layers = BTreeMap::new();
@@ -100,22 +100,22 @@ impl EspressoNet {
     }
 }
 
-/// A packed file: what its header says. The data are compressed (LZFSE) and are not unpacked here.
+/// The header of a packed file. The data are compressed (LZFSE) and are not unpacked here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EspressoPacked {
-    /// Bytes of a block.
+    /// The size of a block in bytes.
     pub block: u64,
-    /// Bytes unpacked.
+    /// The size after unpacking, in bytes.
     pub unpacked: u64,
-    /// Bytes packed.
+    /// The packed size, in bytes.
     pub packed: u64,
 }
 
 impl EspressoPacked {
-    /// Reads the header.
+    /// Reads the header of a packed file.
     ///
     /// # Errors
-    /// E0731 where the file ends in it.
+    /// E0731 if the file ends in the header.
     pub fn read(file: &[u8]) -> Result<EspressoPacked> {
         let number = |at| u64_at(file, at).map(u64::swap_bytes);
         match (u32_at(file, 0), number(4), number(12), number(20)) {

@@ -1,16 +1,17 @@
-//! FlatBuffers without a schema.
+//! Reads FlatBuffers without a schema.
 //!
-//! A FlatBuffer is tables of fields, and which field is what stands in a schema that the file does
-//! not have. What does stand there: each table names its vtable, which says where each field lies.
-//! So every table is found and checked from the root on, and every field is told by what it looks
-//! like: an offset whose target is a table, a string, or a vector of these is taken for one,
-//! anything else is bytes. A number may look like an offset by chance, so what is told is what a
-//! file can mean, not what it must.
+//! A FlatBuffer consists of tables of fields; the meaning of a field is in a schema, which the file
+//! does not contain. The file does say where fields are: each table refers to its vtable, which has
+//! the offset of each field. So the walk finds and checks every table from the root on, and
+//! classifies each field by what it looks like: an offset whose target is a table, a string or a
+//! vector of these counts as such, anything else as bytes. A number may look like an offset by
+//! chance, so the result is a possible reading of the file, not the only one.
 //!
-//! Offsets to tables lead forward only, so there are no cycles: an offset of 0, or one that wraps
-//! around, is none. Targets that share bytes with others without being the same are told as
-//! overlaps. Each target is looked at once, and all looking together is bounded by the file's
-//! length ([`FlatWalk::complete`]).
+//! # Bounds
+//!
+//! Offsets to tables lead forward only, so there are no cycles; an offset of 0, or one that wraps
+//! around, is invalid. Targets that partly share bytes are reported as overlaps. Each target is
+//! examined once, and the total work is bounded by the file's length ([`FlatWalk::complete`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -20,76 +21,75 @@ use serde::Serialize;
 use super::u32_at;
 use crate::error::{Error, Result};
 
-/// Steps for each byte of a file, and steps that every file has.
+/// The step budget: steps per byte of the file, and steps that every file gets.
 const STEPS: (usize, usize) = (16, 4096);
-/// Bytes of a string that are kept.
+/// The number of bytes of a string that are kept.
 const SHOWN: usize = 256;
 
-/// What was found.
+/// The tables and vectors of a FlatBuffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlatWalk {
-    /// The four letters behind the root's offset, if they are letters.
+    /// The four letters after the root's offset, if they are letters.
     pub identifier: Option<String>,
-    /// The root table's place.
+    /// The offset of the root table in bytes.
     pub root: usize,
-    /// Every table that was reached, in the order in which it was reached; the first is the root.
+    /// Every reachable table, in the order in which the walk reached it; the first is the root.
     pub tables: Vec<FlatTable>,
-    /// Vectors of bytes that are FlatBuffers themselves: where they begin, their length.
+    /// Offset and length in bytes of each vector of bytes that is itself a FlatBuffer.
     pub nested: Vec<(usize, usize)>,
-    /// Targets that share bytes with another one.
+    /// Descriptions of targets that share bytes with another target.
     pub overlaps: Vec<String>,
-    /// False if looking on would have taken more than the file's length allows.
+    /// False if the walk stopped because its step budget was spent.
     pub complete: bool,
 }
 
-/// A table.
+/// A table of the FlatBuffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlatTable {
-    /// Where it lies.
+    /// Its offset in the file, in bytes.
     pub at: usize,
-    /// Where its vtable lies.
+    /// The offset of its vtable, in bytes.
     pub vtable: usize,
-    /// Its bytes, the vtable's offset included.
+    /// Its size in bytes, including the offset of the vtable.
     pub size: usize,
-    /// How it was reached first: `root`, `root.2[0].1`.
+    /// The first path that reached it: `root`, `root.2[0].1`.
     pub path: String,
-    /// Its fields that are there.
+    /// The fields that are present.
     pub fields: Vec<FlatField>,
 }
 
 /// A field of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlatField {
-    /// Its number in the schema.
+    /// Its index in the schema.
     pub id: usize,
-    /// Where it lies.
+    /// Its offset in the file, in bytes.
     pub at: usize,
-    /// Bytes up to the next field or the table's end: it has no more.
+    /// The largest size that it can have, in bytes: up to the next field or the end of the table.
     pub room: usize,
-    /// What it looks like.
+    /// What its bytes look like.
     pub value: FieldValue,
 }
 
-/// What a field looks like.
+/// What the bytes of a field look like.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FieldValue {
-    /// A number, or bytes; up to eight of them as a number.
+    /// A number or bytes; the first eight bytes at most, as a number.
     Inline(u64),
-    /// A string.
+    /// Text, cut after 256 bytes.
     String(String),
-    /// A table, by its place.
+    /// A table, by its offset.
     Table(usize),
-    /// Tables, by their places.
+    /// A vector of tables, by their offsets.
     Tables(Vec<usize>),
-    /// Strings.
+    /// A vector of strings.
     Strings(Vec<String>),
-    /// A vector of so many bytes that is a FlatBuffer or a compiled program itself: its place and
-    /// length.
+    /// A vector of bytes that is itself a FlatBuffer or a compiled program: offset and length.
     Nested(usize, usize),
 }
 
-/// What an offset leads to.
+/// The target of an offset.
 #[derive(Clone)]
 enum OffsetTarget {
     Nothing,
@@ -105,13 +105,13 @@ fn u16_at(file: &[u8], at: usize) -> Option<usize> {
     Some(u16::from_le_bytes([bytes[0], bytes[1]]).into())
 }
 
-/// Where the offset at `at` leads to: forward, to a multiple of four in the file.
+/// The target of the offset at `at`: forward, in the file, at a multiple of four.
 fn follow(file: &[u8], at: usize) -> Option<usize> {
     let offset = usize::try_from(u32_at(file, at)?).ok()?;
     at.checked_add(offset).filter(|to| offset > 0 && to.is_multiple_of(4) && *to < file.len())
 }
 
-/// Vtable and size of the table at `at`, if one can be there.
+/// Vtable and size of the table at `at`, if the bytes can be a table.
 fn table(file: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
     let back = i64::from(u32_at(file, at)? as i32);
     let vtable = usize::try_from(i64::try_from(at).ok()?.checked_sub(back)?).ok()?;
@@ -126,7 +126,7 @@ fn table(file: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
     fields.into_iter().all(fits).then_some((vtable..end, size))
 }
 
-/// The string at `at`, if one can be there: its length, text and a zero.
+/// The string at `at`, if the bytes can be one: a length, text and a zero.
 fn string(file: &[u8], at: usize) -> Option<(&str, Range<usize>)> {
     let length = usize::try_from(u32_at(file, at)?).ok()?;
     let (start, end) = (at + 4, (at + 4).checked_add(length)?);
@@ -142,7 +142,7 @@ fn kept(text: &str) -> String {
     text.chars().take(SHOWN).collect()
 }
 
-/// True for what begins like a FlatBuffer: the root's offset leads to a table that has fields.
+/// True if the bytes begin like a FlatBuffer: the root's offset leads to a table that has fields.
 pub fn begins(head: &[u8]) -> bool {
     let root = follow(head, 0).filter(|root| *root >= 4);
     root.and_then(|root| table(head, root)).is_some_and(|(vtable, size)| vtable.len() > 4 && size > 4)
@@ -150,20 +150,20 @@ pub fn begins(head: &[u8]) -> bool {
 
 struct Walker<'a> {
     file: &'a [u8],
-    /// Steps that may still be taken.
+    /// The remaining step budget.
     steps: usize,
     targets: BTreeMap<usize, OffsetTarget>,
-    /// Ranges of tables, strings and vectors, by their beginnings.
+    /// The ranges of tables, strings and vectors, by their start.
     ranges: BTreeMap<usize, usize>,
-    /// Tables that were reached and not looked at.
+    /// Tables that were reached but not examined yet.
     open: VecDeque<(usize, String)>,
     known: BTreeSet<usize>,
 }
 
-/// Walks a FlatBuffer from its root on.
+/// Walks a FlatBuffer from its root.
 ///
 /// # Errors
-/// E0730 where no root table is.
+/// E0730 if there is no root table.
 pub fn walk(file: &[u8]) -> Result<FlatWalk> {
     let Some(root) = follow(file, 0).filter(|root| *root >= 4) else {
         return Err(Error::flat(0, "the first four bytes do not lead to a root table"));
@@ -210,7 +210,7 @@ pub fn walk(file: &[u8]) -> Result<FlatWalk> {
 }
 
 impl Walker<'_> {
-    /// Takes so many steps. `None` if there are no more.
+    /// Spends `steps` of the budget, or returns `None` if fewer are left.
     fn spend(&mut self, steps: usize) -> Option<()> {
         self.steps = self.steps.checked_sub(steps)?;
         Some(())
@@ -221,7 +221,7 @@ impl Walker<'_> {
         *end = (*end).max(range.end);
     }
 
-    /// The fields of a table that is one.
+    /// The fields of the table at `at`, if it is one.
     fn look(&mut self, at: usize, path: String) -> Option<FlatTable> {
         let (vtable, size) = table(self.file, at)?;
         self.spend(vtable.len() + size + path.len())?;
@@ -244,7 +244,7 @@ impl Walker<'_> {
         Some(FlatTable { at, vtable: vtable.start, size, path, fields })
     }
 
-    /// What a field looks like.
+    /// Classifies the bytes of a field.
     fn value(&mut self, at: usize, room: usize, path: &str) -> Option<FieldValue> {
         let inline = || {
             let bytes = self.file.get(at..at + room.min(8)).unwrap_or(&[]);
@@ -270,14 +270,14 @@ impl Walker<'_> {
         })
     }
 
-    /// A table that is to be looked at, once.
+    /// Queues a table, once.
     fn reach(&mut self, at: usize, path: String) {
         if self.known.insert(at) {
             self.open.push_back((at, path));
         }
     }
 
-    /// What lies at a place; looked at once, and what it takes is counted each time.
+    /// Classifies a target. The result is cached; its cost is charged for every use.
     fn target(&mut self, at: usize) -> Option<OffsetTarget> {
         self.spend(1)?;
         if let Some(target) = self.targets.get(&at) {
@@ -300,7 +300,7 @@ impl Walker<'_> {
         let file = self.file;
         let count = u32_at(file, at).map_or(0, |n| n as usize);
         let content = at + 4;
-        // Text is the surest: a length, that many characters, a zero.
+        // A string is the most reliable match: a length, that many characters, a zero.
         if count > 0 && count <= file.len().saturating_sub(content) {
             self.spend(count)?;
             if let Some((text, range)) = string(file, at) {
@@ -326,7 +326,8 @@ impl Walker<'_> {
                 }
             }
         }
-        // Bytes are told only where they are something: any number would look like some.
+        // A vector of bytes is reported only if its contents are recognized: any number looks like
+        // one.
         let inner = content.checked_add(count).and_then(|end| file.get(content..end));
         if let Some(inner) = inner.filter(|b| b.len() >= 16) {
             self.spend(64)?;
@@ -341,10 +342,10 @@ impl Walker<'_> {
         Some(OffsetTarget::Nothing)
     }
 
-    /// True if every place passes; each costs what the check says it looked at.
+    /// True if `check` accepts every target; each costs the steps that `check` returns.
     fn all(&mut self, places: &[usize], check: impl Fn(&[u8], usize) -> Option<usize>) -> Option<bool> {
         for at in places {
-            // What fails may have been looked at to the end of a string as well.
+            // A failing check may have read a string to its end, so it costs steps as well.
             let cost = check(self.file, *at);
             self.spend(1 + cost.unwrap_or(0))?;
             if cost.is_none() {

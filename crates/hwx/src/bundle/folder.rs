@@ -1,4 +1,4 @@
-//! Folders of files: what each is.
+//! Classifies the files of a folder.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -6,24 +6,24 @@ use std::path::{Path, PathBuf};
 
 use super::{FileKind, HEAD_BYTES, recognize};
 
-/// Files and folders that are looked at, and folders in folders.
+/// The largest number of files and folders to visit, and the largest depth of folders.
 const MOST: (usize, usize) = (4096, 16);
 
-/// A file that was recognized.
+/// A file of a recognized kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundFile {
-    /// Where it lies, from the folder on.
+    /// Its path, relative to the folder.
     pub path: PathBuf,
-    /// What it is.
+    /// The format, recognized by its contents.
     pub kind: FileKind,
-    /// Its bytes.
+    /// Its size in bytes.
     pub length: u64,
 }
 
-/// What a file of this path is.
+/// Classifies the file at a path. `None` if its kind is not recognized.
 ///
 /// # Errors
-/// Those of reading it.
+/// I/O errors of reading the file.
 pub fn file(path: &Path) -> io::Result<Option<(FileKind, u64)>> {
     let file = fs::File::open(path)?;
     let length = file.metadata()?.len();
@@ -32,11 +32,11 @@ pub fn file(path: &Path) -> io::Result<Option<(FileKind, u64)>> {
     Ok(recognize(&head, length).map(|kind| (kind, length)))
 }
 
-/// The files of a folder and of those in it that are recognized, by their paths; links are not
-/// followed. The flag is true if there is more than was looked at.
+/// The recognized files of a folder and its subfolders, sorted by path; links are not followed. The
+/// flag is true if the limits stopped the scan early.
 ///
 /// # Errors
-/// Those of reading the folder itself; what cannot be read in it is left out.
+/// I/O errors of reading the folder itself; unreadable entries are skipped.
 pub fn scan(folder: &Path) -> io::Result<(Vec<FoundFile>, bool)> {
     let (mut found, mut more, mut seen) = (Vec::new(), false, 0);
     let mut open = vec![(folder.to_path_buf(), 0)];

@@ -1,8 +1,8 @@
-//! What lies around compiled programs: bundles of the E5 runtime, compiled models, and the
-//! compiler's own inputs.
+//! Files that accompany compiled programs: bundles of the E5 runtime, compiled models, and inputs
+//! of the compiler.
 //!
-//! Files are known by their contents ([`recognize`]), never by their names. Of most of these
-//! formats only parts are published; what is not known is told as such and never guessed.
+//! Files are recognized by their contents ([`recognize`]), never by their names. Most of these
+//! formats are published only in part; unknown parts are reported as unknown and never guessed.
 
 pub mod coreml;
 pub mod e5;
@@ -17,10 +17,10 @@ use serde::Serialize;
 use crate::anec;
 use crate::container::{CPU, MAGIC, MAGIC_MACHO};
 
-/// Bytes of a file's beginning that [`recognize`] wants, if the file has them.
+/// The number of bytes from the start of a file that [`recognize`] needs, or all of a shorter file.
 pub const HEAD_BYTES: usize = 0x10000;
 
-/// What a file is.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
@@ -47,7 +47,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// What it is, for people.
+    /// A short description for messages.
     pub fn name(self) -> &'static str {
         match self {
             FileKind::Hwx => "a compiled program (.hwx)",
@@ -64,25 +64,25 @@ impl FileKind {
     }
 }
 
-/// The number of four bytes at `at`.
+/// The little-endian u32 at byte `at`.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..at.checked_add(4)?)?;
     Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// The number of eight bytes at `at`.
+/// The little-endian u64 at byte `at`.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from(u32_at(bytes, at)?) | u64::from(u32_at(bytes, at.checked_add(4)?)?) << 32)
 }
 
-/// True for what begins like a compiled program. The newer magic number is that of every 64-bit
-/// Mach-O; the engine's cputype tells.
+/// True if the bytes begin like a compiled program. The newer magic number is that of every 64-bit
+/// Mach-O file; the engine's cputype decides.
 pub(crate) fn is_program(head: &[u8]) -> bool {
     u32_at(head, 0).is_some_and(|magic| [MAGIC, MAGIC_MACHO].contains(&magic)) && u32_at(head, 4) == Some(CPU)
 }
 
-/// What a file is, by its first bytes ([`HEAD_BYTES`] of them, or all) and its length. `None` for what is
-/// none of these.
+/// Recognizes a file by its first [`HEAD_BYTES`] bytes (or all of them) and its length. `None` if
+/// it is none of these formats.
 pub fn recognize(head: &[u8], length: u64) -> Option<FileKind> {
     let text = head.trim_ascii_start();
     if is_program(head) || u32_at(head, 0) == Some(MAGIC) {
@@ -123,12 +123,12 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|w| w == word)
 }
 
-/// True if there are such bytes and all of them are zero.
+/// True if the range lies in the bytes and is all zeros.
 fn zero(bytes: &[u8], range: std::ops::Range<usize>) -> bool {
     bytes.get(range).is_some_and(|b| b.iter().all(|b| *b == 0))
 }
 
-/// True if the header's sizes go together and with the file's length.
+/// True if the sizes in the header agree with each other and with the file's length.
 fn is_anec(head: &[u8], length: u64) -> bool {
     let numbers: Option<Vec<u64>> = [0, 0x10, 0x18, 0x20].into_iter().map(|at| u64_at(head, at)).collect();
     let Some([size, text, constants, ports]) = numbers.as_deref() else { return false };

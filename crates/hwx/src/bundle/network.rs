@@ -1,4 +1,5 @@
-//! `net.plist`: what the compiler's older entrance reads (spec: coreml-containers.md 5).
+//! `net.plist`: the network description that the compiler's older interface reads (spec:
+//! coreml-containers.md 5).
 
 use std::io::Cursor;
 
@@ -7,62 +8,62 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-/// Lists in lists that a property list may have; those of networks have six.
+/// The largest nesting depth of a property list; those of networks have six levels.
 const DEPTH: usize = 64;
 
-/// The description of networks.
+/// The contents of `net.plist`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NetworkFile {
-    /// The format's version.
+    /// The format version, if the file has one.
     pub version: Option<String>,
-    /// The networks, in the order in which the file lists them.
+    /// The networks, in the order of the file's list.
     pub networks: Vec<NetworkDescription>,
 }
 
-/// A network.
+/// A network with its operations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NetworkDescription {
-    /// Its name.
+    /// The key under which the file describes it.
     pub name: String,
-    /// What it reads.
+    /// The inputs, in the order of the file.
     pub inputs: Vec<NetworkPort>,
-    /// What it writes.
+    /// The outputs, in the order of the file.
     pub outputs: Vec<NetworkPort>,
-    /// Its operations.
+    /// The operations, in the order of the file.
     pub units: Vec<NetworkUnit>,
-    /// Files of weights, by the numbers that units use.
+    /// Paths of weight files; units refer to them by index.
     pub weights: Vec<String>,
-    /// Names that are listed and not described.
+    /// Names that the network lists but the file does not describe.
     pub missing: Vec<String>,
 }
 
-/// An input or an output.
+/// An input or output of a network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NetworkPort {
-    /// Its name.
+    /// The name that units refer to.
     pub name: String,
-    /// Its element type.
+    /// The element type as the file spells it, if it has one.
     pub dtype: Option<String>,
-    /// Batches, channels, height and width of an input; an output says none.
+    /// Batches, channels, height and width of an input; `None` for outputs.
     pub nchw: [Option<u64>; 4],
-    /// What an output is taken from.
+    /// The values that an output is taken from; empty for inputs.
     pub bottom: Vec<String>,
 }
 
-/// An operation.
+/// An operation of a network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NetworkUnit {
-    /// Its name.
+    /// The name that other units refer to.
     pub name: String,
     /// `Conv`, `GOC`, `Neuron`, …
     pub kind: String,
-    /// What it reads.
+    /// The values that it reads.
     pub bottom: Vec<String>,
-    /// Its element type.
+    /// The element type of its result as the file spells it, if it has one.
     pub dtype: Option<String>,
-    /// Channels that it makes.
+    /// The number of output channels, if the file gives it.
     pub channels: Option<u64>,
-    /// Its parameters, those that are no lists, as text.
+    /// Its scalar parameters as text: name and value.
     pub params: Vec<(String, String)>,
 }
 
@@ -70,7 +71,7 @@ fn text(value: Option<&Value>) -> Option<String> {
     value.and_then(Value::as_string).map(str::to_string)
 }
 
-/// A string, or the strings of a list.
+/// The string, or the strings of a list.
 fn texts(value: Option<&Value>) -> Vec<String> {
     match value {
         Some(Value::Array(list)) => list.iter().filter_map(|v| text(Some(v))).collect(),
@@ -78,7 +79,7 @@ fn texts(value: Option<&Value>) -> Vec<String> {
     }
 }
 
-/// A value in a few words.
+/// A scalar value as text.
 fn short(value: &Value) -> Option<String> {
     match value {
         Value::String(s) => Some(s.clone()),
@@ -94,8 +95,7 @@ fn short(value: &Value) -> Option<String> {
     }
 }
 
-/// Takes a value apart, list by list: dropped as it is, one that is very deep would overflow the
-/// stack.
+/// Drops a value list by list: the derived drop of a deeply nested one would overflow the stack.
 fn dismantle(value: Value) {
     let mut open = vec![value];
     while let Some(value) = open.pop() {
@@ -107,7 +107,7 @@ fn dismantle(value: Value) {
     }
 }
 
-/// True if no list is deeper than a network has them.
+/// True if no list is nested deeper than [`DEPTH`].
 fn is_flat(value: &Value) -> bool {
     let mut open = vec![(value, 0)];
     while let Some((value, depth)) = open.pop() {
@@ -123,11 +123,11 @@ fn is_flat(value: &Value) -> bool {
     true
 }
 
-/// Reads a property list in XML. Binary ones are not taken: in them one list may stand in many
-/// places, so a short file may be a very long list.
+/// Reads an XML property list. Binary ones are refused: they can share a list between many places,
+/// so a short file may expand to a very long list.
 ///
 /// # Errors
-/// E0731 for what is none, or lists no networks.
+/// E0731 if the file is not an XML property list, or lists no networks.
 pub fn read(file: &[u8]) -> Result<NetworkFile> {
     if file.starts_with(b"bplist") {
         return Err(Error::bundle(0, "a binary property list; `plutil -convert xml1` makes it XML, which is read"));

@@ -1,8 +1,8 @@
-//! Which buffer an index means.
+//! Resolves the buffer that an index means.
 //!
-//! name (of a tensor, and of a binding command) → address (of the binding command) → index in the
-//! program's table of base addresses. Compilers differ in the order of inputs and outputs, so the
-//! order is never used.
+//! A tensor has a name, a binding command maps the name to an address, and the program's table of
+//! base addresses maps the address to an index. Compilers differ in the order of inputs and
+//! outputs, so positions are never used.
 
 use std::collections::BTreeMap;
 
@@ -14,65 +14,65 @@ use super::{CommandKind, Hwx, ProgramView, TensorView};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// It reads it.
+    /// The program reads the tensor.
     Input,
-    /// It writes it.
+    /// The program writes the tensor.
     Output,
 }
 
-/// A tensor of a program, or a name without one, and where it is.
+/// A tensor of a program with its address and indices. A bound name without a tensor is also one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PortBinding {
-    /// Its name.
+    /// The name that the binding command uses, or the tensor's own if it is not bound.
     pub name: String,
-    /// Its address, if a command binds the name.
+    /// The address from the binding command, if one binds the name.
     pub address: Option<u64>,
-    /// The indices that hold the address.
+    /// The indices of base addresses that hold the address; empty if it is not bound.
     pub bars: Vec<u32>,
-    /// Input or output, as the tensor or its section says.
+    /// Input or output, from the tensor or else from its section.
     pub direction: Option<Direction>,
-    /// The tensor.
+    /// The tensor command, if there is one.
     pub tensor: Option<TensorView>,
 }
 
-/// What lies at a base address.
+/// The contents of memory at a base address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BarUse {
-    /// The tasks.
+    /// The section with the task descriptors.
     Text,
     /// A section of weights or tables.
     Constants(String),
-    /// Memory between tasks.
+    /// Scratch memory between tasks.
     Scratch(String),
-    /// A tensor of the program.
+    /// A tensor that the program reads or writes.
     Port(String),
-    /// Nothing that a command names.
+    /// No command names the address.
     Unknown,
 }
 
-/// A base address of a program.
+/// A base address register (BAR) of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bar {
-    /// Its index; on flavor 4 it counts 32-bit slots.
+    /// Its index; with flavor 4 indices count 32-bit slots.
     pub index: u32,
-    /// The address.
+    /// The address, never 0.
     pub address: u64,
-    /// What lies there.
+    /// What the address holds.
     pub holds: BarUse,
 }
 
 /// The buffers of one program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bindings {
-    /// Its base addresses.
+    /// The base addresses, by index.
     pub bars: Vec<Bar>,
-    /// Its tensors.
+    /// The tensors and bound names.
     pub ports: Vec<PortBinding>,
 }
 
 impl Bindings {
-    /// The buffers of a program.
+    /// Resolves the buffers of a program.
     pub fn of(hwx: &Hwx, program: &ProgramView) -> Bindings {
         let bound: BTreeMap<String, u64> = hwx
             .commands
@@ -129,17 +129,17 @@ impl Bindings {
         Bindings { bars, ports }
     }
 
-    /// What lies at an index.
+    /// The use of the base address at an index, if there is one.
     pub fn holds(&self, index: u32) -> Option<&BarUse> {
         self.bars.iter().find(|b| b.index == index).map(|b| &b.holds)
     }
 
-    /// The port of a name.
+    /// The port with this name, if there is one.
     pub fn port(&self, name: &str) -> Option<&PortBinding> {
         self.ports.iter().find(|p| p.name == name)
     }
 
-    /// The buffer at an index, for people.
+    /// A description of the buffer at an index, for messages.
     pub fn label(&self, index: u32) -> String {
         match self.holds(index) {
             Some(BarUse::Text) => "the tasks".to_string(),

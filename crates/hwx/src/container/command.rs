@@ -1,22 +1,22 @@
-//! One load command: its bytes, and what they say.
+//! A load command: its bytes and access to its fields.
 
 use super::layout::{BARS, CommandKind, NumberField, SECTION, SECTION_SLOTS, SECTIONS, STATE, StringPlace};
 use crate::error::{Error, Result};
 
-/// A load command. Its bytes are kept as they are; fields are read from them and written into them.
+/// A load command. The bytes are kept unchanged; fields are read from and written into them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     bytes: Vec<u8>,
 }
 
-/// A tag with eight bytes at the end of a program's state.
+/// A tag with an eight-byte value at the end of a program's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// What it is: 2 the size of the scratch memory, 7 the longest time of a task (a float).
+    /// Its meaning: 2 is the size of the scratch memory, 7 the longest time of a task (a float).
     pub kind: u32,
-    /// Bytes of its value, 8 throughout.
+    /// The size of its value in bytes; 8 in all samples.
     pub length: u32,
-    /// Its value.
+    /// The value; its encoding depends on `kind`.
     pub value: u64,
 }
 
@@ -33,13 +33,13 @@ fn put(bytes: &mut [u8], at: usize, width: usize, value: u64) -> Option<()> {
     Some(())
 }
 
-/// A list of fields by name.
+/// The field with this name, if there is one.
 fn slot<'a>(slots: &'a [NumberField], name: &str) -> Option<&'a NumberField> {
     slots.iter().find(|s| s.name == name)
 }
 
 impl Command {
-    /// The command at `offset` of a file, whose commands end at `end`.
+    /// Reads the command at `offset` of a file whose commands end at `end`.
     pub(crate) fn read(file: &[u8], offset: usize, end: usize) -> Result<Command> {
         let file = &file[..end];
         let (Some(cmd), Some(size)) = (number(file, offset, 4), number(file, offset + 4, 4)) else {
@@ -54,8 +54,8 @@ impl Command {
         Ok(command)
     }
 
-    /// A command of a kind with `size` bytes, all zero but for its number, size and flavor. `None`
-    /// for [`CommandKind::Other`], which has no number, and where the kind does not fit into `size`.
+    /// A command of `size` bytes that is zero except for its number, size and flavor. `None` for
+    /// [`CommandKind::Other`], which has no number, and if the kind does not fit into `size` bytes.
     pub fn new(kind: CommandKind, size: usize) -> Option<Command> {
         let (cmd, flavor) = kind.number()?;
         let mut command = Command::other(cmd, size).filter(|_| size >= kind.layout().least)?;
@@ -69,7 +69,7 @@ impl Command {
         Some(command)
     }
 
-    /// A command of any number, all zero otherwise. `None` if it could have no such size.
+    /// A command with any number, otherwise zero. `None` if `size` is not a valid command size.
     pub fn other(cmd: u32, size: usize) -> Option<Command> {
         if size < 8 || !size.is_multiple_of(4) || size > u32::MAX as usize {
             return None;
@@ -80,28 +80,28 @@ impl Command {
         Some(command)
     }
 
-    /// Its bytes.
+    /// All bytes of the command, including number and size.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Its number.
+    /// The command number (`cmd`).
     pub fn cmd(&self) -> u32 {
         self.at(0, 4) as u32
     }
 
-    /// Its kind.
+    /// The kind, from the number and the flavor.
     pub fn kind(&self) -> CommandKind {
         CommandKind::of(self.cmd(), number(&self.bytes, 8, 4).map(|n| n as u32))
     }
 
-    /// The number of `width` bytes at byte `at`; 0 outside of the command.
+    /// The number of `width` bytes at byte `at`, or 0 if it lies outside of the command.
     pub fn at(&self, at: usize, width: usize) -> u64 {
         number(&self.bytes, at, width).unwrap_or(0)
     }
 
-    /// Sets the number of `width` bytes at byte `at`. `None` if it does not fit, or if it would
-    /// change the command's size.
+    /// Sets the number of `width` bytes at byte `at`. `None` if it does not fit or would change the
+    /// size of the command.
     pub fn put(&mut self, at: usize, width: usize, value: u64) -> Option<()> {
         let size = self.bytes.len() as u64;
         put(&mut self.bytes, at, width, value)?;
@@ -111,46 +111,46 @@ impl Command {
         Some(())
     }
 
-    /// A field by its name; 0 if there is none.
+    /// The value of a field, or 0 if this kind of command does not have it.
     pub fn get(&self, name: &str) -> u64 {
         slot(self.kind().layout().slots, name).map_or(0, |s| self.at(s.at, s.width))
     }
 
-    /// Sets a field by its name. `None` if there is none, or the value does not fit.
+    /// Sets a field. `None` if this kind of command does not have it or the value does not fit.
     pub fn set(&mut self, name: &str, value: u64) -> Option<()> {
         let slot = slot(self.kind().layout().slots, name)?;
         self.put(slot.at, slot.width, value)
     }
 
-    /// A field of a segment's section by its name; 0 if there is none.
+    /// The value of a field of a segment's section, or 0 if there is none.
     pub fn section(&self, index: usize, name: &str) -> u64 {
         slot(SECTION_SLOTS, name).map_or(0, |s| self.at(SECTIONS + SECTION * index + s.at, s.width))
     }
 
-    /// Sets a field of a segment's section.
+    /// Sets a field of a segment's section. `None` if there is none or the value does not fit.
     pub fn set_section(&mut self, index: usize, name: &str, value: u64) -> Option<()> {
         let slot = slot(SECTION_SLOTS, name)?;
         self.put(SECTIONS + SECTION * index + slot.at, slot.width, value)
     }
 
-    /// A string by its name, without its end.
+    /// The bytes of a string, without its terminator; empty if there is none.
     pub fn text(&self, name: &str) -> &[u8] {
         let text = self.kind().layout().texts.iter().find(|t| t.name == name);
         text.and_then(|t| self.text_at(&t.place)).map_or(&[], |(_, bytes)| bytes)
     }
 
-    /// A string by its name, for people.
+    /// The string as text for messages.
     pub fn name(&self, name: &str) -> String {
         String::from_utf8_lossy(self.text(name)).into_owned()
     }
 
-    /// The sixteen bytes of a name, without the zeros at the end.
+    /// The sixteen-byte name at `at`, without trailing zeros.
     pub fn name16(&self, at: usize) -> &[u8] {
         let bytes = self.bytes.get(at..at.saturating_add(16)).unwrap_or(&[]);
         &bytes[..bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1)]
     }
 
-    /// Where a string begins, and the string. `None` if it lies outside.
+    /// The offset of a string and its bytes. `None` if it lies outside of the command.
     pub(crate) fn text_at(&self, place: &StringPlace) -> Option<(usize, &[u8])> {
         let start = match *place {
             StringPlace::Fixed16(at) => return Some((at, self.name16(at))),
@@ -178,8 +178,8 @@ impl Command {
         Some(())
     }
 
-    /// The base addresses of a program that are not 0, with their indices: whole entries in flavor
-    /// 1, and in flavor 4, whose indices count 32 bits, the even ones.
+    /// The nonzero base addresses of a program with their indices. With flavor 4, whose indices
+    /// count 32-bit slots, the indices are even.
     pub fn bars(&self) -> Vec<(u32, u64)> {
         let step = match self.kind() {
             CommandKind::Program1 => 1,
@@ -190,7 +190,7 @@ impl Command {
         all.filter(|(_, address)| *address != 0).collect()
     }
 
-    /// Where a program's base address of an index stands.
+    /// The byte of the base address with this index.
     pub(crate) fn bar_at(&self, index: u32) -> Option<usize> {
         let entry = match self.kind() {
             CommandKind::Program1 => index,
@@ -200,18 +200,18 @@ impl Command {
         (entry < BARS as u32).then_some(STATE + 8 * entry as usize)
     }
 
-    /// Where a program's tags begin: their number, then 16 bytes each.
+    /// The byte where the tags of a program begin: their number, followed by 16 bytes each.
     pub(crate) fn tags_at(&self) -> Option<usize> {
         let at = match self.kind() {
             CommandKind::Program1 => STATE + 0x850,
             CommandKind::Program4 => STATE + 0x860,
             _ => return None,
         };
-        // Files of old compilers end their state where the number would be.
+        // In files of old compilers the state ends before the number of tags.
         (at + 8 <= self.state_end()).then_some(at)
     }
 
-    /// The tags of a program, if their number goes with the state's length.
+    /// The tags of a program; empty if their number disagrees with the length of the state.
     pub fn tags(&self) -> Vec<Tag> {
         let Some(at) = self.tags_at() else { return Vec::new() };
         let count = self.at(at, 4) as usize;
@@ -225,17 +225,17 @@ impl Command {
         (0..count).map(tag).collect()
     }
 
-    /// Where the state of a thread ends, and its strings begin.
+    /// The byte where the state of a thread ends and its strings begin.
     pub(crate) fn state_end(&self) -> usize {
         usize::try_from(self.at(12, 4)).map_or(usize::MAX, |words| words.saturating_mul(4).saturating_add(STATE))
     }
 
-    /// What is wrong with it.
+    /// Checks the command against its layout.
     fn check(&self) -> Result<(), String> {
         let kind = self.kind();
         let (layout, size) = (kind.layout(), self.bytes.len());
         if size < layout.least {
-            return Err(format!("a {} command has {:#x} bytes at least, not {size:#x}", layout.word, layout.least));
+            return Err(format!("a {} command has at least {:#x} bytes, not {size:#x}", layout.word, layout.least));
         }
         if matches!(kind, CommandKind::Program1 | CommandKind::Program4 | CommandKind::Tensor)
             && self.state_end() > size

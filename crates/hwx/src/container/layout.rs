@@ -1,35 +1,35 @@
-//! Where the fields of load commands lie, as data: reading, writing and the text form come from
-//! these lists.
+//! The fields of load commands, as data: reading, writing and the text form are driven by these
+//! lists.
 
-/// A number in a command.
+/// A numeric field of a command.
 pub(crate) struct NumberField {
-    /// Its name, also in text.
+    /// The name, in code and in the text form.
     pub name: &'static str,
-    /// Its byte in the command.
+    /// The byte where it begins in the command.
     pub at: usize,
-    /// Its bytes: 4 or 8.
+    /// The width in bytes: 4 or 8.
     pub width: usize,
 }
 
-/// A string in a command.
+/// A string field of a command.
 pub(crate) struct StringField {
-    /// Its name, also in text.
+    /// The name, in code and in the text form.
     pub name: &'static str,
-    /// Where the string is.
+    /// How the string is located.
     pub place: StringPlace,
 }
 
-/// Where a string is.
+/// How a string of a command is located.
 pub(crate) enum StringPlace {
-    /// In sixteen bytes at this byte, padded with zeros.
+    /// Sixteen bytes at this byte of the command, padded with zeros.
     Fixed16(usize),
     /// From this byte to the first zero.
     At(usize),
-    /// From the offset that stands in the u32 at this byte, to the first zero.
+    /// From the offset in the u32 at this byte, to the first zero.
     Offset(usize),
 }
 
-/// The kind of a command, as far as it is known.
+/// The kind of a load command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandKind {
     /// `LC_SEGMENT_64`.
@@ -50,17 +50,17 @@ pub enum CommandKind {
     Note,
     /// `LC_SYMTAB`.
     Symtab,
-    /// Anything else; its bytes are kept.
+    /// Any other command; its bytes are kept.
     Other,
 }
 
-/// The layout of a kind.
+/// The fields of one kind of command.
 pub(crate) struct CommandLayout {
-    /// Its name in text.
+    /// The keyword in the text form.
     pub word: &'static str,
     pub slots: &'static [NumberField],
     pub texts: &'static [StringField],
-    /// The bytes that a command of this kind has at least.
+    /// The smallest size of such a command, in bytes.
     pub least: usize,
 }
 
@@ -76,15 +76,15 @@ const fn text(name: &'static str, place: StringPlace) -> StringField {
     StringField { name, place }
 }
 
-/// The state of a thread begins at this byte of its command.
+/// The byte where the state of a thread begins in its command.
 pub(crate) const STATE: usize = 16;
 
-/// A segment's sections begin at this byte.
+/// The byte where the sections of a segment begin.
 pub(crate) const SECTIONS: usize = 72;
-/// Bytes of a section.
+/// The size of a section entry in bytes.
 pub(crate) const SECTION: usize = 80;
 
-/// Base addresses of a program: u64 each.
+/// The number of base addresses of a program, a u64 each.
 pub(crate) const BARS: usize = 256;
 
 pub(crate) const SECTION_SLOTS: &[NumberField] = &[
@@ -98,7 +98,7 @@ pub(crate) const SECTION_SLOTS: &[NumberField] = &[
 ];
 
 impl CommandKind {
-    /// All of them.
+    /// Every kind, in declaration order.
     pub const ALL: [CommandKind; 10] = [
         CommandKind::Segment,
         CommandKind::Fvmlib,
@@ -112,7 +112,7 @@ impl CommandKind {
         CommandKind::Other,
     ];
 
-    /// The kind of a command by its number and, for threads, its flavor.
+    /// The kind for a command number and, for threads, a flavor.
     pub fn of(cmd: u32, flavor: Option<u32>) -> CommandKind {
         match (cmd, flavor) {
             (0x19, _) => CommandKind::Segment,
@@ -128,7 +128,7 @@ impl CommandKind {
         }
     }
 
-    /// The command's number and, for threads, its flavor.
+    /// The command number and, for threads, the flavor; `None` for [`CommandKind::Other`].
     pub fn number(self) -> Option<(u32, Option<u32>)> {
         Some(match self {
             CommandKind::Segment => (0x19, None),
@@ -144,7 +144,7 @@ impl CommandKind {
         })
     }
 
-    /// Its name in text.
+    /// The keyword in the text form.
     pub fn word(self) -> &'static str {
         self.layout().word
     }

@@ -1,9 +1,11 @@
-//! The container: header, load commands, and what lies behind them.
+//! The container: header, load commands, and the contents they refer to.
 //!
-//! A [`Hwx`] is the header's numbers, the commands as bytes ([`Command`]) and the rest of the file
-//! as one run of bytes. Segments, symbols, relocations and bindings are views, made when asked.
-//! [`Hwx::read`] checks what all views rely on: sizes of commands, that each range that a command
-//! names lies in the file behind the commands, and that no two of them overlap.
+//! A [`Hwx`] holds the header's numbers, the commands as bytes ([`Command`]) and the rest of the
+//! file as one run of bytes. Segments, symbols, relocations and bindings are views, computed on
+//! request.
+//!
+//! [`Hwx::read`] checks what all views rely on: the sizes of commands, that each range that a
+//! command names lies in the file after the commands, and that no two ranges overlap.
 
 mod bind;
 mod command;
@@ -23,64 +25,68 @@ pub use view::{ProgramView, Section, Segment, TensorView};
 use crate::error::{Error, Result};
 use crate::registers::{self, Generation};
 
-/// The magic number as the compiler writes it.
+/// The compiler's magic number.
 pub const MAGIC: u32 = 0xbeef_face;
-/// The magic number under the compiler's option `UseNewMachoMagicNumber`: that of 64-bit Mach-O.
+/// The magic number with the compiler option `UseNewMachoMagicNumber`: that of 64-bit Mach-O.
 pub const MAGIC_MACHO: u32 = 0xfeed_facf;
-/// `cputype` of the engine.
+/// The `cputype` of the engine.
 pub const CPU: u32 = 0x80;
-/// Bytes of the header.
+/// The size of the header in bytes.
 pub const HEADER: usize = 32;
 
-/// A compiled program.
+/// A compiled program: a complete `.hwx` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hwx {
-    /// [`MAGIC`] or [`MAGIC_MACHO`].
+    /// The magic number: [`MAGIC`] or [`MAGIC_MACHO`].
     pub magic: u32,
-    /// [`CPU`].
+    /// Always [`CPU`].
     pub cputype: u32,
-    /// The engine's generation ([`registers::by_subtype`]).
+    /// `cpusubtype`: the generation of the engine ([`registers::by_subtype`]).
     pub subtype: u32,
-    /// 2.
+    /// The file type; 2 in all samples.
     pub filetype: u32,
-    /// 0x00200000.
+    /// Flags of the header; 0x00200000 in all samples.
     pub flags: u32,
-    /// 0.
+    /// A reserved word; 0 in all samples.
     pub reserved: u32,
-    /// `sizeofcmds` of the header; it may be more than the commands have.
+    /// `sizeofcmds` of the header in bytes; it may exceed the size of the commands.
     pub commands_size: u32,
-    /// The load commands, in their order.
+    /// The load commands, in the order of the file.
     pub commands: Vec<Command>,
-    /// What follows the commands, to the end of the file.
+    /// The bytes after the commands, up to the end of the file.
     pub body: Vec<u8>,
 }
 
-/// What a range of the file holds.
+/// The kind of content in a range of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A section, by the indices of its command and of the section in it.
+    /// A section: the index of its command, and its index in the segment.
     Section(usize, usize),
-    /// The relocations of a section.
+    /// The relocations of a section, by the same indices.
     Relocations(usize, usize),
     /// The symbols of a symbol table, by the index of its command.
     Symbols(usize),
-    /// Their names.
+    /// The strings of a symbol table, by the index of its command.
     Strings(usize),
     /// The text of a note, by the index of its command.
     Note(usize),
 }
 
-/// A range of the file that a command names.
+/// A range of the file that a command refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRange {
-    /// Bytes of the file.
+    /// Byte offsets in the file.
     pub range: Range<u64>,
-    /// What they hold.
+    /// The content of the range.
     pub content: Content,
 }
 
 impl Hwx {
     /// Reads a file.
+    ///
+    /// # Errors
+    /// E0701 for a bad header, E0702 for a bad load command, E0703 for a range outside of the file
+    /// or an overlap.
     pub fn read(file: &[u8]) -> Result<Hwx> {
         let word = |at: usize| file.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         let words: Option<Vec<u32>> = (0..8).map(|i| word(4 * i)).collect();
@@ -118,7 +124,7 @@ impl Hwx {
         Ok(hwx)
     }
 
-    /// The file: what was read, if nothing was changed.
+    /// The bytes of the file; equal to the bytes that were read unless a field was changed.
     pub fn write(&self) -> Vec<u8> {
         let mut file = Vec::with_capacity(self.body_offset() + self.body.len());
         let count = self.commands.len() as u32;
@@ -141,46 +147,46 @@ impl Hwx {
         file
     }
 
-    /// The generation that it is made for, if it is a known one.
+    /// The generation that the program is compiled for; `None` if it is not known.
     pub fn generation(&self) -> Option<&'static Generation> {
         registers::by_subtype(self.subtype)
     }
 
-    /// Where the body begins in the file.
+    /// The offset of the body in the file.
     pub fn body_offset(&self) -> usize {
         HEADER + self.commands.iter().map(|c| c.bytes().len()).sum::<usize>()
     }
 
-    /// The length of the file.
+    /// The size of the file in bytes.
     pub fn size(&self) -> usize {
         self.body_offset() + self.body.len()
     }
 
-    /// Bytes of the file behind the commands.
+    /// The bytes of a range of the file. `None` if it does not lie after the commands.
     pub fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
         let offset = self.body_offset() as u64;
         let at = |n: u64| n.checked_sub(offset).and_then(|n| usize::try_from(n).ok());
         self.body.get(at(range.start)?..at(range.end)?)
     }
 
-    /// The same, to be changed.
+    /// The same bytes, mutable.
     pub fn bytes_mut(&mut self, range: Range<u64>) -> Option<&mut [u8]> {
         let offset = self.body_offset() as u64;
         let at = |n: u64| n.checked_sub(offset).and_then(|n| usize::try_from(n).ok());
         self.body.get_mut(at(range.start)?..at(range.end)?)
     }
 
-    /// The commands of a kind, with their indices.
+    /// The commands of one kind, with their indices.
     pub fn of_kind(&self, kind: CommandKind) -> impl Iterator<Item = (usize, &Command)> {
         self.commands.iter().enumerate().filter(move |(_, c)| c.kind() == kind)
     }
 
-    /// Where the command of an index begins in the file.
+    /// The offset of the command with this index in the file.
     pub fn command_offset(&self, index: usize) -> usize {
         HEADER + self.commands.iter().take(index).map(|c| c.bytes().len()).sum::<usize>()
     }
 
-    /// The ranges of the file that commands name, by their offsets; empty ones are left out.
+    /// The nonempty ranges that commands refer to, sorted by offset.
     pub fn regions(&self) -> Vec<FileRange> {
         let mut all = Vec::new();
         let mut add = |start: u64, length: u64, content| {
@@ -214,14 +220,14 @@ impl Hwx {
         all
     }
 
-    /// The text of a note.
+    /// The text of a note, or `None` if the command is not a note.
     pub fn note(&self, index: usize) -> Option<&[u8]> {
         let command = self.commands.get(index).filter(|c| c.kind() == CommandKind::Note)?;
         let (start, size) = (command.get("offset"), command.get("size"));
         note_text(command).or_else(|| self.bytes(start..start.checked_add(size)?))
     }
 
-    /// What a region holds, in words.
+    /// A description of a range for messages.
     pub fn describe(&self, content: Content) -> String {
         let section = |command: usize, index: usize| {
             let found = self.commands.get(command).and_then(|c| view::sections(command, c).into_iter().nth(index));
@@ -236,7 +242,7 @@ impl Hwx {
         }
     }
 
-    /// What the views rely on.
+    /// Checks the invariants of the views.
     fn check(&self) -> Result<()> {
         let end = self.size() as u64;
         let regions = self.regions();
@@ -250,7 +256,7 @@ impl Hwx {
                 return Err(Error::range(start, message));
             }
         }
-        // By start, and each ends before the next begins.
+        // Sorted by start: each range must end before the next begins.
         for pair in regions.windows(2) {
             if pair[1].range.start < pair[0].range.end {
                 let what = [self.describe(pair[0].content), self.describe(pair[1].content)];
@@ -272,8 +278,8 @@ impl Hwx {
     }
 }
 
-/// The text of a note that lies in its own command: its offset then counts from the command's first
-/// byte.
+/// The text of a note that lies in its own command: its offset then counts from the start of the
+/// command.
 fn note_text(command: &Command) -> Option<&[u8]> {
     let start = usize::try_from(command.get("offset")).ok().filter(|start| *start >= 40)?;
     let end = start.checked_add(usize::try_from(command.get("size")).ok()?)?;

@@ -1,4 +1,4 @@
-//! SymbolTable, stabs and relocations.
+//! Symbol tables, debugging entries (stabs) and relocations.
 
 use std::borrow::Cow;
 
@@ -9,48 +9,48 @@ use super::{CommandKind, Content, Hwx};
 /// An entry of the symbol table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol<'a> {
-    /// Where its name begins among the names.
+    /// The offset of its name among the strings.
     pub string: u32,
-    /// Its name, without its end; of a stab the whole description. At most 4 KiB of it.
+    /// The name without its terminator, at most 4 KiB of it; for a stab the whole description.
     pub name: &'a [u8],
-    /// 0x0f defined, 0x80 a type, 0x20 a tensor, 0x0e for debugging.
+    /// Its type: 0x0f defined, 0x80 a type, 0x20 a tensor, 0x0e for debugging.
     pub kind: u8,
-    /// Its section, from 1; 0 for none.
+    /// The number of its section, from 1; 0 for none.
     pub section: u8,
-    /// More about it.
+    /// `n_desc`: for a stab of a tensor, the number of its type.
     pub description: u16,
-    /// Its address.
+    /// Its address; 0 for types.
     pub value: u64,
 }
 
-/// A symbol table.
+/// The contents of one `LC_SYMTAB` command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SymbolTable<'a> {
-    /// The index of its command.
+    /// The index of its load command.
     pub command: usize,
-    /// Its entries.
+    /// The entries, in the order of the file.
     pub symbols: Vec<Symbol<'a>>,
 }
 
-/// A word of a section that holds the address of something.
+/// A word of a section that holds an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Relocation {
-    /// The byte of the section.
+    /// The offset of the word in its section.
     pub address: u32,
-    /// Section or symbol, length and flags.
+    /// Packed: section or symbol, length and flags.
     pub info: u32,
 }
 
 impl<'a> Symbol<'a> {
-    /// Bytes of an entry.
+    /// The size of an entry in bytes.
     pub const SIZE: usize = 16;
 
-    /// Its name, for people.
+    /// The name as text for messages.
     pub fn text(&self) -> Cow<'a, str> {
         String::from_utf8_lossy(self.name)
     }
 
-    /// What kind it is, in a word.
+    /// A word for its type.
     pub fn kind_name(&self) -> &'static str {
         match self.kind {
             0x0f => "defined",
@@ -63,15 +63,15 @@ impl<'a> Symbol<'a> {
 }
 
 impl Relocation {
-    /// Bytes of a relocation.
+    /// The size of an entry in bytes.
     pub const SIZE: usize = 8;
 
-    /// The section whose address is meant, from 1.
+    /// The section that the address refers to, from 1.
     pub fn section(&self) -> u32 {
         self.info & 0xff_ffff
     }
 
-    /// Bytes of the address.
+    /// The width of the address in bytes.
     pub fn length(&self) -> u32 {
         1 << (self.info >> 25 & 3)
     }
@@ -83,7 +83,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 }
 
 impl Hwx {
-    /// Its symbol tables; there is one as a rule.
+    /// The symbol tables; normally there is one.
     pub fn symbols(&self) -> Vec<SymbolTable<'_>> {
         let regions = self.regions();
         let bytes = |content| {
@@ -98,7 +98,7 @@ impl Hwx {
         self.of_kind(CommandKind::Symtab).map(|(index, _)| table(index)).collect()
     }
 
-    /// The relocations of a section.
+    /// The relocations of a section, in the order of the file.
     pub fn relocations(&self, section: &super::Section) -> Vec<Relocation> {
         let start = u64::from(section.relocation_offset);
         let range = start..start + u64::from(section.relocations) * Relocation::SIZE as u64;
@@ -109,7 +109,8 @@ impl Hwx {
     }
 }
 
-/// Names are cut here: a hostile table could give every symbol a name that is as long as the file.
+/// Names are cut to this many bytes: a hostile table could give every symbol a name as long as the
+/// file.
 const NAME: usize = 4096;
 
 fn symbol<'a>(entry: &[u8], strings: &'a [u8]) -> Symbol<'a> {

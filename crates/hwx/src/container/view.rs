@@ -1,4 +1,4 @@
-//! Segments, sections, programs and tensors, as the commands say.
+//! Views of segments, sections, programs and tensors, decoded from the commands.
 
 use serde::Serialize;
 
@@ -6,51 +6,51 @@ use super::command::{Command, Tag};
 use super::layout::{CommandKind, SECTION, SECTIONS};
 use super::{Hwx, bind::Direction};
 
-/// A segment.
+/// A segment: a range of memory with its sections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Segment {
-    /// The index of its command.
+    /// The index of its load command.
     pub command: usize,
-    /// Its name, `__TEXT`.
+    /// A name such as `__TEXT`.
     pub name: String,
-    /// Its address.
+    /// The address of its first byte.
     pub vmaddr: u64,
-    /// Its bytes in memory.
+    /// Its size in memory, in bytes.
     pub vmsize: u64,
-    /// Where it lies in the file.
+    /// Its offset in the file.
     pub fileoff: u64,
-    /// Its bytes in the file.
+    /// Its size in the file, in bytes.
     pub filesize: u64,
-    /// What may be done with it: 1 read, 2 write, 4 run.
+    /// Access bits: 1 read, 2 write, 4 execute.
     pub protection: u32,
-    /// Its flags.
+    /// The flags of the command, uninterpreted.
     pub flags: u32,
-    /// Its sections.
+    /// The sections, in the order of the command.
     pub sections: Vec<Section>,
 }
 
-/// A section.
+/// A section of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Section {
-    /// The index of its segment's command.
+    /// The index of its segment's load command.
     pub command: usize,
-    /// Its index in the segment.
+    /// The index in its segment.
     pub index: usize,
-    /// Its segment's name.
+    /// The name of its segment.
     pub segment: String,
-    /// Its name, `__text`.
+    /// A name such as `__text`.
     pub name: String,
-    /// Its address.
+    /// The address of its first byte.
     pub addr: u64,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// Where it lies in the file.
+    /// Its offset in the file; meaningless without content.
     pub offset: u32,
     /// The base-2 logarithm of its alignment.
     pub align: u32,
-    /// Where its relocations lie in the file.
+    /// The offset of its relocations in the file.
     pub relocation_offset: u32,
-    /// How many relocations it has.
+    /// The number of its relocations.
     pub relocations: u32,
     /// Its flags: 0x28 code, 0x26 constants, 0x21 an input, 0x23 an output, 0x25 scratch; 0x100
     /// with relocations.
@@ -58,12 +58,12 @@ pub struct Section {
 }
 
 impl Section {
-    /// Its segment's name and its own, as tasks and bindings are told by: `__TEXT,__const`.
+    /// Segment and section name as tasks and bindings refer to them: `__TEXT,__const`.
     pub fn label(&self) -> String {
         format!("{},{}", self.segment, self.name)
     }
 
-    /// True if it has bytes in the file: inputs, outputs and scratch have none.
+    /// True if the file contains its bytes; inputs, outputs and scratch have none.
     pub fn has_content(&self) -> bool {
         self.offset != 0 && self.size != 0 && !matches!(self.flags & 0xff, 0x21 | 0x23 | 0x25)
     }
@@ -73,76 +73,76 @@ impl Section {
         self.flags & 0xff == 0x28
     }
 
-    /// True if it is memory between tasks.
+    /// True if it is scratch memory between tasks.
     pub fn is_scratch(&self) -> bool {
         self.flags & 0xff == 0x25
     }
 }
 
-/// A program: a list of tasks with a name.
+/// A program: a named list of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramView {
-    /// The index of its command.
+    /// The index of its load command.
     pub command: usize,
-    /// Its name, `net` or `main`.
+    /// A name such as `net` or `main`.
     pub name: String,
-    /// 1 on H13, 4 from H14 on.
+    /// The thread flavor: 1 for H13, 4 from H14 on.
     pub flavor: u32,
     /// The address of its first task.
     pub text_addr: u64,
-    /// Base addresses by index; those of 0 are left out. On flavor 4 an index counts 32-bit slots.
+    /// The nonzero base addresses by index. With flavor 4 an index counts 32-bit slots.
     pub bars: Vec<(u32, u64)>,
-    /// How many tasks it says it has.
+    /// The number of tasks according to the command.
     pub tasks: u32,
-    /// Words of the first task (flavor 1).
+    /// The length of the first task in words (flavor 1 only).
     pub first_task_words: Option<u32>,
-    /// Words of all tasks (flavor 4).
+    /// The length of all tasks in words (flavor 4 only).
     pub text_words: Option<u32>,
-    /// Tagged values at the end of its state.
+    /// The tagged values at the end of its state.
     pub tags: Vec<Tag>,
 }
 
 /// A tensor that a program reads or writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TensorView {
-    /// The index of its command.
+    /// The index of its load command.
     pub command: usize,
-    /// The program it belongs to.
+    /// The name of the program that it belongs to.
     pub procedure: String,
-    /// Its name in the symbol table, `probs@output`.
+    /// The name in the symbol table, such as `probs@output`.
     pub symbol: String,
-    /// Its name alone.
+    /// The name without a suffix.
     pub name: String,
-    /// Input or output; `None` for another number.
+    /// Input or output; `None` for an unknown direction.
     pub direction: Option<Direction>,
-    /// Its element type ([`TensorView::type_name`]).
+    /// The code of the element type ([`TensorView::type_name`]).
     pub element_type: u32,
-    /// Batches, channels, height, width, depth.
+    /// The shape `[N, C, H, W, D]`.
     pub nchwd: [u32; 5],
     /// Bytes from one batch to the next.
     pub batch_stride: u64,
-    /// Bytes from one channel to the next.
+    /// Bytes from one channel plane to the next.
     pub plane_stride: u64,
     /// Bytes from one row to the next.
     pub row_stride: u64,
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     pub element_size: u64,
-    /// Bytes of all.
+    /// The size of the tensor in bytes.
     pub bytes: u64,
-    /// Channels that lie side by side.
+    /// The number of channels that are interleaved in a plane.
     pub interleave: u32,
-    /// Bytes that are used.
+    /// The number of bytes in use, at most `bytes`.
     pub used: u64,
 }
 
-/// Names of element types, by their numbers in tensors and stabs.
+/// Names of element types, by their codes in tensors and stabs.
 const TYPES: [&str; 24] = [
     "", "void", "int8", "uint8", "int16", "fp16", "fp32", "raw10", "lut", "uint4", "uint6", "uint1", "uint2",
     "packed10", "y10", "uint16", "e4m3", "int32", "uint32", "int64", "uint64", "raw12", "y12", "int4",
 ];
 
 impl TensorView {
-    /// The name of its element type.
+    /// The name of its element type, or the code if it has no name.
     pub fn type_name(&self) -> String {
         let known = TYPES.get(self.element_type as usize).filter(|n| !n.is_empty());
         known.map_or_else(|| format!("type{}", self.element_type), |n| n.to_string())
@@ -153,7 +153,7 @@ pub(super) fn sections(index: usize, command: &Command) -> Vec<Section> {
     if command.kind() != CommandKind::Segment {
         return Vec::new();
     }
-    // The command was checked; one that is being built may promise more than it has.
+    // Checked on reading; a command under construction may announce more sections than it has.
     let count = (command.get("nsects") as usize).min((command.bytes().len() - SECTIONS) / SECTION);
     let name = |at: usize| String::from_utf8_lossy(command.name16(at)).into_owned();
     let section = |i: usize| Section {
@@ -173,7 +173,7 @@ pub(super) fn sections(index: usize, command: &Command) -> Vec<Section> {
 }
 
 impl Hwx {
-    /// Its segments.
+    /// The segments, in the order of their commands.
     pub fn segments(&self) -> Vec<Segment> {
         let segment = |(index, c): (usize, &Command)| Segment {
             command: index,
@@ -189,12 +189,12 @@ impl Hwx {
         self.of_kind(CommandKind::Segment).map(segment).collect()
     }
 
-    /// Its sections, in their order; relocations and symbols count them from 1.
+    /// The sections, in the order of the file; relocations and symbols number them from 1.
     pub fn sections(&self) -> Vec<Section> {
         self.of_kind(CommandKind::Segment).flat_map(|(index, c)| sections(index, c)).collect()
     }
 
-    /// The bytes of a section; none for one without content.
+    /// The bytes of a section; empty if it has no content.
     pub fn content(&self, section: &Section) -> &[u8] {
         if !section.has_content() {
             return &[];
@@ -203,7 +203,7 @@ impl Hwx {
         start.checked_add(section.size).and_then(|end| self.bytes(start..end)).unwrap_or(&[])
     }
 
-    /// Its programs.
+    /// The programs, in the order of their commands.
     pub fn programs(&self) -> Vec<ProgramView> {
         let program = |(index, c): (usize, &Command)| {
             let old = c.kind() == CommandKind::Program1;
@@ -223,7 +223,7 @@ impl Hwx {
         self.commands.iter().enumerate().filter(|(_, c)| kinds.contains(&c.kind())).map(program).collect()
     }
 
-    /// The tensors that its programs read and write.
+    /// The tensors of all programs, in the order of their commands.
     pub fn tensors(&self) -> Vec<TensorView> {
         let tensor = |(index, c): (usize, &Command)| TensorView {
             command: index,

@@ -1,8 +1,8 @@
-//! Tasks and buffers as a picture: DOT for Graphviz, and SVG without it.
+//! Tasks and buffers as a picture: DOT for Graphviz, and SVG that needs no other program.
 //!
-//! A task is a box, a buffer a rounded one; an arrow goes from what is read to the task and from
-//! the task to what is written. The engine's own memory is a buffer for each address, so tasks that
-//! hand results on there are connected.
+//! A task is a box, a buffer a rounded box. Arrows lead from the buffers that a task reads to the
+//! task, and from the task to the buffers that it writes. Each address of the engine's own memory
+//! counts as a buffer, so tasks that pass results there are connected.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,17 +11,17 @@ use ferrane_diag::escape_xml;
 
 use super::report::{HwxReport, NamedLocation, TaskReport};
 
-/// Who reads and writes what.
+/// The buffers of a report and the arrows between buffers and tasks.
 struct Graph<'a> {
     tasks: Vec<&'a TaskReport>,
-    /// Names of buffers, and whether they are read and written.
+    /// The name of each buffer, whether a task reads it, and whether a task writes it.
     buffers: Vec<(String, bool, bool)>,
-    /// Buffer and task, and true where the task writes.
+    /// Indices of buffer and task; true for a write.
     arrows: Vec<(usize, usize, bool)>,
 }
 
-/// A buffer's name: offsets into one buffer are the same buffer, addresses in the engine's memory
-/// are not.
+/// The name of the buffer at a location. Offsets into a buffer are the same buffer; each address of
+/// the engine's memory is its own.
 fn name(place: &NamedLocation) -> String {
     match place {
         NamedLocation::Buffer { name, .. } => name.clone(),
@@ -54,7 +54,7 @@ fn graph(report: &HwxReport) -> Graph<'_> {
     graph
 }
 
-/// What a box of a task says: its number and its operation.
+/// The label of a task: its number and operation.
 fn label(i: usize, task: &TaskReport) -> String {
     let operation = task.summary.split_once(": ").map_or(task.summary.as_str(), |(o, _)| o);
     format!("{i}: {operation}")
@@ -80,13 +80,13 @@ pub(super) fn dot(report: &HwxReport) -> String {
     out
 }
 
-/// A line that is too long for its box is cut.
+/// Cuts a line to at most `most` characters.
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most { text.to_string() } else { text.chars().take(most - 1).chain(['…']).collect() }
 }
 
-/// Tasks stand below each other; what is only read stands to the left of them, what is written to
-/// the right.
+/// Tasks are stacked vertically; buffers that are only read are on the left, written ones on the
+/// right.
 pub(super) fn svg(report: &HwxReport) -> String {
     const LEFT: usize = 20;
     const MIDDLE: usize = 300;
@@ -116,7 +116,8 @@ pub(super) fn svg(report: &HwxReport) -> String {
         let row = 20 + STEP * task + HIGH / 2;
         let right = x == RIGHT;
         let (from, to) = (if right { x } else { x + NARROW }, if right { MIDDLE + WIDE } else { MIDDLE });
-        // What is read from the right goes a little lower, so that both ways can be seen.
+        // Reads from the right side are drawn a little lower than writes, so both arrows are
+        // visible.
         let shift = if right && !written { 8 } else { 0 };
         let ends = [(from, y + HIGH / 2 + shift), (to, row + shift)];
         let [a, b] = if *written { [ends[1], ends[0]] } else { ends };

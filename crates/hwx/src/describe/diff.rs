@@ -1,4 +1,4 @@
-//! Where two files differ, by what they say: header, load commands, tensors, buffers, registers of
+//! Differences between two files by meaning: header, load commands, tensors, buffers, registers of
 //! tasks, contents.
 
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ use crate::registers::Register;
 use crate::spelling::plain;
 use crate::task::Task;
 
-/// One difference.
+/// One difference between two files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileDifference {
-    /// Where: `task 0, Common.ConvCfg.Kw`.
+    /// What differs, as a path: `task 0, Common.ConvCfg.Kw`.
     pub place: String,
-    /// What the first file says; `None` where it says nothing.
+    /// The value in the first file; `None` if it has none.
     pub left: Option<String>,
-    /// What the second says.
+    /// The value in the second file; `None` if it has none.
     pub right: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl std::fmt::Display for FileDifference {
 
 type Facts = BTreeMap<String, String>;
 
-/// Compares two lists of facts, in the order of their names.
+/// Compares two lists of facts, sorted by name.
 fn compare(out: &mut Vec<FileDifference>, left: &Facts, right: &Facts) {
     let names: std::collections::BTreeSet<&String> = left.keys().chain(right.keys()).collect();
     for name in names {
@@ -121,7 +121,7 @@ fn buffers(hwx: &Hwx) -> Facts {
     facts
 }
 
-/// The fields of each task of a section.
+/// The register fields of each task of a section, as facts.
 fn tasks(hwx: &Hwx, text: usize) -> Vec<Facts> {
     let found = hwx.task_sections().into_iter().nth(text).and_then(|(section, first)| hwx.tasks(&section, first).ok());
     found.unwrap_or_default().iter().enumerate().map(|(i, task)| fields(hwx, i, task)).collect()
@@ -150,12 +150,12 @@ fn fields(hwx: &Hwx, index: usize, task: &Task) -> Facts {
     facts
 }
 
-/// How many bytes of each other content are not those of the other file.
+/// For each other range, how many bytes differ from the other file.
 fn contents(hwx: &Hwx, other: &Hwx) -> Facts {
     let named = |hwx: &Hwx| -> BTreeMap<String, Vec<u8>> {
         let sections = hwx.sections();
         let name = |r: &FileRange| match r.content {
-            // Descriptors were compared by what they say.
+            // Task descriptors are compared by their fields above.
             Content::Section(c, s) => {
                 let found = sections.iter().find(|x| (x.command, x.index) == (c, s))?;
                 (!found.is_text()).then(|| format!("contents of {},{}", found.segment, found.name))
@@ -181,7 +181,7 @@ fn contents(hwx: &Hwx, other: &Hwx) -> Facts {
                         bytes.iter().zip(b).filter(|(x, y)| x != y).count() + bytes.len().saturating_sub(b.len());
                     let first = bytes.iter().zip(b).position(|(x, y)| x != y).unwrap_or(bytes.len().min(b.len()));
                     let shown: String = bytes.iter().skip(first).take(8).map(|b| format!("{b:02x}")).collect();
-                    format!("{:#x} bytes, {differ} of them other ones, from {first:#x} on: {shown}", bytes.len())
+                    format!("{:#x} bytes, {differ} of them different, from {first:#x} on: {shown}", bytes.len())
                 }
             };
             (plain(&name), text)

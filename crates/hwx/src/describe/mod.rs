@@ -1,5 +1,5 @@
-//! The disassembler: what a program does, in words, as data, as a picture, and as text that
-//! assembles back.
+//! The disassembler: describes a program in prose, as JSON, as a picture, and compares two
+//! programs.
 
 mod diagram;
 mod diff;
@@ -12,28 +12,28 @@ pub use report::{FilterReport, HwxReport, NamedLocation, ProgramReport, TaskOper
 
 use crate::container::Hwx;
 
-/// What a file does, for people.
+/// Describes a file in prose.
 pub fn prose(hwx: &Hwx, detail: Detail) -> String {
     prose::file(hwx, &HwxReport::of(hwx), detail)
 }
 
-/// What a file says, as JSON.
+/// The report about a file as JSON.
 pub fn json(hwx: &Hwx) -> serde_json::Value {
-    // Plain data: strings, numbers, lists and maps of strings.
+    // The report is plain data (strings, numbers, lists, maps of strings), so this cannot fail.
     serde_json::to_value(HwxReport::of(hwx)).unwrap_or_default()
 }
 
-/// Tasks and buffers for Graphviz.
+/// Tasks and buffers as a Graphviz graph.
 pub fn dot(hwx: &Hwx) -> String {
     diagram::dot(&HwxReport::of(hwx))
 }
 
-/// Tasks and buffers as a picture.
+/// Tasks and buffers as an SVG picture.
 pub fn svg(hwx: &Hwx) -> String {
     diagram::svg(&HwxReport::of(hwx))
 }
 
-/// Where two files differ; empty where they say the same.
+/// The differences between two files; empty if they mean the same.
 pub fn diff(left: &Hwx, right: &Hwx) -> Vec<FileDifference> {
     diff::files(left, right)
 }

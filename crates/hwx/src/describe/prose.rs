@@ -1,4 +1,4 @@
-//! What a file does, for people who know nothing of the format.
+//! Describes a file for readers who do not know the format.
 
 use std::fmt::Write as _;
 
@@ -7,14 +7,14 @@ use crate::container::{BarUse, Direction, Hwx};
 use crate::registers::{Generation, Register};
 use crate::spelling::{plain, value};
 
-/// How much is said.
+/// How much detail the description has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Detail {
-    /// Every register that is set, with its fields.
+    /// Includes every register that a task sets, with its fields.
     pub registers: bool,
 }
 
-/// `64 channels of 1×1`, width and height.
+/// A shape as prose: `64 channels of 1×1`, width and height.
 fn shape(shape: &[Option<u32>; 4]) -> String {
     let n = |v: Option<u32>| v.map_or_else(|| "?".to_string(), |v| v.to_string());
     let depth = shape[3].filter(|d| *d > 1).map_or(String::new(), |d| format!("×{d}"));
@@ -40,7 +40,9 @@ pub(super) fn file(hwx: &Hwx, report: &HwxReport, detail: Detail) -> String {
     let _ = writeln!(out, "compiled program for {generation}");
     match report.evidence {
         Some(crate::registers::Evidence::Verified) | None => {}
-        Some(e) => drop(writeln!(out, "  the descriptors of this generation are {}, not checked on samples", e.name())),
+        Some(e) => {
+            drop(writeln!(out, "  the descriptors of this generation are {}, not verified on samples", e.name()))
+        }
     }
     if let Some(compiler) = &report.compiler {
         let _ = writeln!(out, "  by {compiler}");
@@ -85,7 +87,7 @@ pub(super) fn file(hwx: &Hwx, report: &HwxReport, detail: Detail) -> String {
         }
         let said: usize = report.programs.iter().map(|p| p.tasks as usize).sum();
         if text.error.is_none() && report.texts.len() == 1 && said != text.tasks.len() {
-            let _ = writeln!(out, "  the program says {said}, the section has {}", text.tasks.len());
+            let _ = writeln!(out, "  the program announces {said} tasks, the section has {}", text.tasks.len());
         }
         for (i, task) in text.tasks.iter().enumerate() {
             one(&mut out, i, task);
@@ -96,7 +98,7 @@ pub(super) fn file(hwx: &Hwx, report: &HwxReport, detail: Detail) -> String {
     }
     if !report.unknown_commands.is_empty() {
         let list: Vec<String> = report.unknown_commands.iter().map(|c| format!("{c:#x}")).collect();
-        let _ = writeln!(out, "\nload commands that nobody has described, kept as they are: {}", list.join(", "));
+        let _ = writeln!(out, "\nunknown load commands, kept as bytes: {}", list.join(", "));
     }
     out
 }
@@ -105,7 +107,7 @@ fn plural(n: u32) -> &'static str {
     if n == 1 { "" } else { "s" }
 }
 
-/// The lines of a task.
+/// The description of a task, line by line.
 pub(crate) fn lines(task: &TaskReport) -> Vec<String> {
     let mut out = Vec::new();
     let form = |i: usize| task.formats[i].as_deref().map(|f| format!(" {f}")).unwrap_or_default();
@@ -142,7 +144,7 @@ fn registers(out: &mut String, generation: &Generation, task: &TaskReport) {
         let (block, name) = label.split_once('.')?;
         generation.named(block, name).map(|(r, _)| r)
     };
-    // In the order of addresses, by blocks.
+    // In the order of their addresses, grouped by block.
     for block in &generation.blocks {
         let prefix = format!("{}.", block.name);
         for (label, word) in task.registers.iter().filter(|(l, w)| l.starts_with(&prefix) && **w != 0) {

@@ -1,8 +1,8 @@
-//! What a file says, as data: for words, JSON and pictures.
+//! The report about a file: plain data, from which prose, JSON and pictures are made.
 //!
-//! A task is told from its registers alone, by the names of the table, so one function serves all
-//! generations. What a register does not say (it is omitted and has no known default, or its
-//! meaning is not established) is left open, not guessed.
+//! A task is described from its registers alone, by the names of the register table, so one routine
+//! serves all generations. What a register does not determine (it is omitted without a known
+//! default, or its meaning is not established) is left open and never guessed.
 
 use std::collections::BTreeMap;
 
@@ -13,67 +13,68 @@ use crate::registers::{Evidence, RecordFormat};
 use crate::spelling::plain;
 use crate::task::{Location, OperandRole, Task, TaskView};
 
-/// A file.
+/// The report about a file.
 #[derive(Clone, Debug, Serialize)]
 pub struct HwxReport {
-    /// The generation's name, if it is known.
+    /// The name of the generation; `None` if it is unknown.
     pub generation: Option<&'static str>,
     /// `cpusubtype`.
     pub subtype: u32,
-    /// What it is sold as.
+    /// The chips of the generation; empty if they are not known.
     pub chips: &'static str,
-    /// How well the generation's descriptors are known.
+    /// The evidence for the generation's descriptors; `None` for an unknown generation.
     pub evidence: Option<Evidence>,
-    /// The first line of the compiler's banner that names it, and the target behind `-t`.
+    /// The line of the compiler's banner that names the compiler, and the target after `-t`; `None`
+    /// without a banner.
     pub compiler: Option<String>,
-    /// Its segments.
+    /// The segments, in the order of the file.
     pub segments: Vec<Segment>,
-    /// Its programs.
+    /// The programs, in the order of the file.
     pub programs: Vec<ProgramReport>,
-    /// Sections of descriptors.
+    /// The sections of task descriptors.
     pub texts: Vec<TextReport>,
-    /// Numbers of load commands that have no name.
+    /// Command numbers that have no name here; empty if all are known.
     pub unknown_commands: Vec<u32>,
 }
 
-/// A program.
+/// The report about a program.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProgramReport {
-    /// Its name.
+    /// A name such as `net` or `main`.
     pub name: String,
-    /// How many tasks it says it has.
+    /// The number of tasks according to its command.
     pub tasks: u32,
-    /// Its buffers.
+    /// The buffers and their base addresses.
     pub bindings: Bindings,
 }
 
-/// A section of descriptors.
+/// A section of task descriptors.
 #[derive(Clone, Debug, Serialize)]
 pub struct TextReport {
-    /// Its name.
+    /// Segment and section name: `__TEXT,__text`.
     pub section: String,
-    /// Where it lies in the file.
+    /// The offset of the section in the file.
     pub offset: u32,
-    /// Its tasks.
+    /// The decoded tasks; empty if decoding failed.
     pub tasks: Vec<TaskReport>,
-    /// Why it has none.
+    /// The reason why decoding failed, if it did.
     pub error: Option<String>,
 }
 
-/// What a task reads or writes.
+/// The location of an operand, with the buffer's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NamedLocation {
-    /// A buffer, by its name.
+    /// In a buffer of the program.
     Buffer {
         /// The name of a tensor, or of a section.
         name: String,
-        /// Bytes from its start.
+        /// Bytes from the start of the buffer.
         offset: u64,
     },
-    /// The engine's own memory.
+    /// In the engine's L2 memory.
     L2 {
-        /// The address there; `None` where the descriptor leaves it to the default.
+        /// The address in L2; `None` if the descriptor relies on the default.
         address: Option<u32>,
     },
 }
@@ -81,57 +82,58 @@ pub enum NamedLocation {
 /// A source or the destination of a task.
 #[derive(Clone, Debug, Serialize)]
 pub struct TaskOperand {
-    /// Where.
+    /// The memory that is read or written.
     pub place: NamedLocation,
-    /// Bytes from row to row, plane to plane, depth to depth, group to group; as far as the
-    /// descriptor says.
+    /// Bytes from row to row, plane to plane, depth to depth and group to group; `None` where the
+    /// descriptor does not set the stride.
     pub strides: [Option<u32>; 4],
 }
 
 /// The kernel of a convolution.
 #[derive(Clone, Debug, Serialize)]
 pub struct FilterReport {
-    /// Its buffer.
+    /// The start of the buffer with the weights; `None` if no buffer is bound.
     pub place: Option<NamedLocation>,
-    /// Lanes that read weights: their numbers, first bytes and lengths.
+    /// The lanes that read weights: number, offset in bytes and length in bytes.
     pub lanes: Vec<(u32, u32, u32)>,
-    /// How the weights are written.
+    /// The encoding of the weights.
     pub format: String,
 }
 
-/// A task.
+/// The report about a task.
 #[derive(Clone, Debug, Serialize)]
 pub struct TaskReport {
-    /// Its number.
+    /// The task number in the header.
     pub id: u32,
-    /// Where it begins in its section.
+    /// The offset in its section, in bytes.
     pub offset: usize,
-    /// Its length in words.
+    /// The length in words.
     pub words: usize,
-    /// What it does, in one line.
+    /// The operation, in one line.
     pub summary: String,
-    /// `convolution`, `planar`, or `unknown`.
+    /// The engine: `convolution`, `planar` or `unknown`.
     pub engine: &'static str,
-    /// What is read.
+    /// The operands, first source first; empty if the descriptor names none.
     pub sources: Vec<TaskOperand>,
-    /// What is written.
+    /// The result; `None` if the descriptor names none.
     pub destination: Option<TaskOperand>,
-    /// Width, height, channels and depth of the source and of the destination.
+    /// Width, height, channels and depth of the source and of the destination; `None` where
+    /// unknown.
     pub shapes: [[Option<u32>; 4]; 2],
-    /// Element types of source 1, source 2 and destination.
+    /// Element types of source 1, source 2 and destination; `None` where unknown.
     pub formats: [Option<String>; 3],
-    /// The kernel, if weights are read.
+    /// The kernel of a convolution; `None` if no weights are read.
     pub kernel: Option<FilterReport>,
-    /// Where the table of the non-linear function lies, if one is read.
+    /// The location of the function table; `None` if none is read.
     pub table: Option<NamedLocation>,
-    /// What is done with the result, in its order.
+    /// The steps applied to the result, in order.
     pub post: Vec<String>,
-    /// Every register that is set, by its name.
+    /// Every register that the descriptor sets: name to value.
     pub registers: BTreeMap<String, u32>,
 }
 
 impl HwxReport {
-    /// What a file says.
+    /// Reports on a file.
     pub fn of(hwx: &Hwx) -> HwxReport {
         let generation = hwx.generation();
         let programs = hwx.programs();
@@ -155,13 +157,13 @@ impl HwxReport {
         }
     }
 
-    /// All tensors of all programs.
+    /// The tensors of all programs.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorView> {
         self.programs.iter().flat_map(|p| p.bindings.ports.iter().filter_map(|port| port.tensor.as_ref()))
     }
 }
 
-/// `zin_ane_compiler v10.26.6, target h16`.
+/// Compiler and target from the banner: `zin_ane_compiler v10.26.6, target h16`.
 fn banner(hwx: &Hwx) -> Option<String> {
     let (_, command) = hwx.of_kind(CommandKind::Ident).next()?;
     let text = command.name("text");
@@ -170,7 +172,7 @@ fn banner(hwx: &Hwx) -> Option<String> {
     Some(plain(&format!("{compiler}{}", target.map(|t| format!(", target {t}")).unwrap_or_default())))
 }
 
-/// What the tasks of a section do.
+/// Reports on the tasks of a section.
 pub(crate) fn tasks(hwx: &Hwx, section: &Section, tasks: &[Task]) -> Vec<TaskReport> {
     let program = hwx.programs().into_iter().find(|p| p.text_addr == section.addr);
     let bindings = program.map(|p| Bindings::of(hwx, &p)).unwrap_or_default();
@@ -191,7 +193,7 @@ fn text(hwx: &Hwx, section: &Section, first: Option<usize>, bindings: &Bindings)
     TextReport { section: section.label(), offset: section.offset, tasks, error }
 }
 
-/// One task and the buffers that its numbers refer to.
+/// A task and the buffers that its indices refer to.
 struct View<'a> {
     task: TaskView<'a>,
     bindings: &'a Bindings,
@@ -218,7 +220,7 @@ impl View<'_> {
         if lanes.is_empty() {
             return None;
         }
-        // H13 has no base of the kernel but its BAR.
+        // H13 has no base register for the kernel, only its BAR.
         let base = self.task.register("KernelDMASrc", "KernelBaseLo").unwrap_or(0);
         let place = self.task.kernel_bar().map(|bar| self.buffer(bar, base.into()));
         let bits = self.task.field("NE", "KernelCfg", "PalettizedBits");
@@ -232,7 +234,7 @@ impl View<'_> {
         Some(FilterReport { place, lanes, format })
     }
 
-    /// Where the table of the non-linear function lies.
+    /// The location of the function table, if the task reads one.
     fn table(&self) -> Option<NamedLocation> {
         if self.task.word("NE", "MACCfg", "NonlinearMode").as_deref() != Some("table") {
             return None;
@@ -242,7 +244,7 @@ impl View<'_> {
         }
         (self.task.head("KernelBars", "KBE0") == Some(1)).then(|| self.task.head("KernelBars", "KBase0")).flatten().map(
             |bar| {
-                // On H13 the table is what lane 0 begins with.
+                // On H13 the table is at the beginning of lane 0.
                 self.buffer(bar, self.task.register("KernelDMASrc", "CoeffBaseAddr[0]").unwrap_or(0).into())
             },
         )
@@ -335,14 +337,15 @@ impl View<'_> {
                     "min" => "minimum",
                     other => other,
                 };
-                // Over one source it may be a reduction; what tells that is not established.
+                // With one source it may be a reduction; the bits that distinguish the two are not
+                // established.
                 if two {
                     format!("element-wise {op}{kind}")
                 } else {
                     format!("planar operation on one source, {op}{kind}")
                 }
             }
-            None => "operation that the descriptor's header does not tell".to_string(),
+            None => "operation that the descriptor's header does not identify".to_string(),
         }
     }
 
@@ -352,7 +355,7 @@ impl View<'_> {
             [self.operand(OperandRole::Source1), self.operand(OperandRole::Source2)].into_iter().flatten().collect();
         let destination = self.operand(OperandRole::Result);
         let (kernel, table, shapes) = (self.kernel(), self.table(), self.task.shapes());
-        // A table that is read through the lanes is no kernel.
+        // A function table that is read through the lanes is not a kernel.
         let kernel = kernel.filter(|_| self.task.word("NE", "MACCfg", "OpMode").is_none_or(|m| m != "bypass"));
         let operation = self.operation(convolves, kernel.is_some(), sources.len() > 1);
         let names: Vec<String> = sources.iter().map(|s| s.place.to_string()).collect();

@@ -1,15 +1,15 @@
-//! Records at byte addresses (H11 to H13): bits 31:26 are the number of words less one, bits 25:0
-//! the address.
+//! Records at byte addresses (H11 to H13).
 //!
-//! Descriptors are chained: word 7 of a header is the place of the next one in bytes from the start
-//! of the section, and bits 24:16 of word 1 are its length in words, less one. The chain must go
-//! forward, so it ends.
+//! The first word of a record has the number of words minus one in bits 31:26 and the byte address
+//! in bits 25:0. Descriptors are chained: word 7 of a header is the offset of the next descriptor
+//! from the start of the section, in bytes, and bits 24:16 of word 1 are its length in words, minus
+//! one. Decoding requires the chain to go forward, so it ends.
 
 use super::{RegisterRecord, Task, header, word};
 use crate::error::{Error, Result};
 use crate::registers::Generation;
 
-/// The most words of a record.
+/// The largest number of words of a record.
 const MOST: usize = 64;
 
 pub(super) fn encode(record: &RegisterRecord, words: &mut Vec<u32>) {
@@ -24,14 +24,14 @@ pub(super) fn fits(record: &RegisterRecord) -> Result<(), String> {
         return Err("this generation has only dense records".to_string());
     }
     if count == 0 || count > MOST || address > 0x3ff_ffff {
-        return Err(format!("a record has 1 to {MOST} words and an address below 0x4000000"));
+        return Err(format!("a record has from 1 to {MOST} words and an address below 0x4000000"));
     }
     Ok(())
 }
 
-/// The place of the next descriptor and its length in words.
+/// Offset and length in words of the next descriptor.
 fn next(header: &[u32]) -> (usize, usize) {
-    // H11's header has seven words; where its pointer is, nobody says.
+    // H11's header has seven words; the position of its pointer is not known.
     let pointer = header.get(7).map_or(0, |w| *w as usize);
     (pointer, (header.get(1).map_or(0, |w| *w as usize) >> 16 & 0x1ff) + 1)
 }
@@ -49,7 +49,7 @@ pub(super) fn decode(generation: &Generation, text: &[u8], first: Option<usize>)
         }
         if pointer < end || pointer >= text.len() || !pointer.is_multiple_of(4) {
             let message = format!(
-                "the next descriptor, at {pointer:#x}, is not behind this one, which ends at {end:#x}, in its section"
+                "the next descriptor, at {pointer:#x}, does not follow this one, which ends at {end:#x}, in its section"
             );
             return Err(Error::stream(at, message));
         }

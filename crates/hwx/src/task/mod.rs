@@ -1,12 +1,12 @@
-//! Task descriptors: what `__text` holds.
+//! Task descriptors, the contents of `__text`.
 //!
-//! A descriptor is a header of some words and records that set registers. How records are written
-//! depends on the generation ([`RecordFormat`]): runs of words at byte addresses up to H13, and dense,
-//! masked and address packets at word addresses from H14 on. A [`Task`] keeps its records, so
-//! encoding gives the same words again, in the same order.
+//! A descriptor is a header of several words followed by records that set registers. The encoding
+//! of records depends on the generation ([`RecordFormat`]): runs of words at byte addresses up to
+//! H13; dense, masked and address packets at word addresses from H14 on. A [`Task`] keeps its
+//! records, so encoding reproduces the words in the same order.
 //!
-//! Registers that a descriptor does not set have the engine's defaults; they do not keep what the
-//! task before it set ([`Task::register`]).
+//! Registers that a descriptor does not set have the engine's defaults; they do not keep the values
+//! of the previous task ([`Task::register`]).
 
 mod byte_records;
 mod packets;
@@ -21,50 +21,50 @@ use crate::container::{Hwx, Section};
 use crate::error::{Error, Result};
 use crate::registers::{Generation, RecordFormat};
 
-/// Some registers that a descriptor sets together.
+/// A record of a descriptor: it sets one or more registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegisterRecord {
-    /// Consecutive registers.
+    /// Sets consecutive registers to values.
     Dense {
-        /// The byte address of the first.
+        /// The byte address of the first register.
         address: u32,
-        /// Their values.
+        /// The values, one per register.
         words: Vec<u32>,
     },
-    /// A register, and those of the sixteen behind it that the mask has a bit for.
+    /// Sets a register and those of the sixteen after it whose bit is set in the mask.
     Masked {
-        /// The byte address of the first.
+        /// The byte address of the first register.
         address: u32,
-        /// Bit `i` is the register `i + 1` behind the first.
+        /// Bit `i` selects the register `i + 1` after the first.
         mask: u16,
-        /// Their values.
+        /// The values: the first register's, then those of the mask in ascending order.
         words: Vec<u32>,
     },
-    /// Consecutive registers that hold a place in a buffer: what the base address of a BAR is added
-    /// to.
+    /// Sets consecutive registers that hold an offset in a buffer; the engine adds the base address
+    /// of a BAR.
     Address {
-        /// The byte address of the first.
+        /// The byte address of the first register.
         address: u32,
         /// The index of the BAR, counted in 32-bit slots.
         slot: u8,
-        /// Their values.
+        /// The values, one per register.
         words: Vec<u32>,
     },
 }
 
-/// A task descriptor.
+/// A task descriptor: one operation of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Where it begins in its section.
+    /// The offset in its section, in bytes.
     pub offset: usize,
-    /// The words of its header; one more than the generation's number where a bit announces it.
+    /// The words of its header: the generation's number, and one more if a bit announces it.
     pub header: Vec<u32>,
-    /// Its records.
+    /// The records after the header.
     pub records: Vec<RegisterRecord>,
 }
 
 impl RegisterRecord {
-    /// The byte address of its first register.
+    /// The byte address of the first register.
     pub fn address(&self) -> u32 {
         match self {
             RegisterRecord::Dense { address, .. }
@@ -73,7 +73,7 @@ impl RegisterRecord {
         }
     }
 
-    /// Its values.
+    /// The values, one per register.
     pub fn words(&self) -> &[u32] {
         match self {
             RegisterRecord::Dense { words, .. }
@@ -82,7 +82,7 @@ impl RegisterRecord {
         }
     }
 
-    /// The byte addresses of its values.
+    /// The byte address of each value.
     pub fn addresses(&self) -> Vec<u32> {
         let first = self.address();
         match self {
@@ -96,26 +96,27 @@ impl RegisterRecord {
         }
     }
 
-    /// Its registers with their values.
+    /// Address and value of each register that it sets.
     pub fn registers(&self) -> impl Iterator<Item = (u32, u32)> {
         self.addresses().into_iter().zip(self.words().iter().copied())
     }
 }
 
 impl Task {
-    /// All registers that it sets, by address. One that is set twice has the later value.
+    /// All registers that it sets, by byte address. Of several values for a register, the last one
+    /// counts.
     pub fn registers(&self) -> BTreeMap<u32, u32> {
         self.records.iter().flat_map(RegisterRecord::registers).collect()
     }
 
-    /// What a register holds: what the descriptor sets, or the engine's default where that is
-    /// known.
+    /// The value of a register: set by the descriptor, or else the engine's default. `None` if
+    /// neither is known.
     pub fn register(&self, generation: &Generation, address: u32) -> Option<u32> {
         let set = self.records.iter().rev().find_map(|r| r.registers().find(|(a, _)| *a == address));
         set.map(|(_, value)| value).or_else(|| generation.register(address).and_then(|(r, _)| r.default))
     }
 
-    /// Its words.
+    /// Encodes header and records.
     pub fn encode(&self, stream: RecordFormat) -> Vec<u32> {
         let mut words = self.header.clone();
         for record in &self.records {
@@ -127,56 +128,59 @@ impl Task {
         words
     }
 
-    /// Its length in words.
+    /// The length in words.
     pub fn len(&self) -> usize {
         self.header.len() + self.records.iter().map(|r| 1 + r.words().len()).sum::<usize>()
     }
 
-    /// True without any word.
+    /// True if it has no words.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A field of its header by the names of the table.
+    /// The value of a header field, by the names of the register table.
     pub fn head(&self, generation: &Generation, register: &str, field: &str) -> Option<u32> {
         let register = generation.header.iter().find(|r| r.name == register)?;
         Some(register.field(field)?.get(*self.header.get(register.address as usize)?))
     }
 }
 
-/// Whether a record can be written, and how it would not.
+/// Checks that a record can be encoded; the error says why not.
 pub(crate) fn fits(record: &RegisterRecord, stream: RecordFormat) -> std::result::Result<(), String> {
     match stream {
         RecordFormat::ByteAddressed => byte_records::fits(record),
         RecordFormat::WordAddressed => packets::fits(record),
-        RecordFormat::Unknown => Err("nobody has said how this generation writes descriptors".to_string()),
+        RecordFormat::Unknown => Err("the descriptor encoding of this generation is not known".to_string()),
     }
 }
 
-/// The tasks in `text`. `first` is the length of the first one in words, where a generation needs
-/// it said: it stands in the program, not in the text.
+/// Decodes the tasks in `text`. `first` is the length of the first task in words, for generations
+/// that store it in the program instead of the text.
+///
+/// # Errors
+/// E0704 if the chain of descriptors is broken or the encoding is not known.
 pub fn decode(generation: &Generation, text: &[u8], first: Option<usize>) -> Result<Vec<Task>> {
     if text.len() as u64 > u64::from(u32::MAX) {
-        return Err(Error::stream(0, "a section of descriptors has less than 4 GiB"));
+        return Err(Error::stream(0, "a section of descriptors must be smaller than 4 GiB"));
     }
     match generation.record_format {
         RecordFormat::ByteAddressed => byte_records::decode(generation, text, first),
         RecordFormat::WordAddressed => packets::decode(generation, text),
         RecordFormat::Unknown => {
             let message =
-                format!("nobody has said how {} ({}) writes descriptors", generation.name, generation.version);
+                format!("the descriptor encoding of {} ({}) is not known", generation.name, generation.version);
             Err(Error::stream(0, message))
         }
     }
 }
 
-/// The word at byte `at`.
+/// The little-endian word at byte `at`, if the text has it.
 fn word(text: &[u8], at: usize) -> Option<u32> {
     let bytes = text.get(at..at.checked_add(4)?)?;
     Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// The header at byte `at`.
+/// Reads the header at byte `at`.
 fn header(generation: &Generation, text: &[u8], at: usize) -> Result<Vec<u32>> {
     let mut words = Vec::new();
     let count = generation.header_words;
@@ -195,8 +199,8 @@ fn header(generation: &Generation, text: &[u8], at: usize) -> Result<Vec<u32>> {
 }
 
 impl Hwx {
-    /// The sections that hold tasks, each with the length of its first task where a program says
-    /// it.
+    /// The sections that hold tasks, each with the length of its first task in words, if a program
+    /// states it.
     pub fn task_sections(&self) -> Vec<(Section, Option<usize>)> {
         let programs = self.programs();
         let first = |s: &Section| programs.iter().find(|p| p.text_addr == s.addr).and_then(|p| p.first_task_words);
@@ -209,10 +213,13 @@ impl Hwx {
             .collect()
     }
 
-    /// The tasks of a section.
+    /// Decodes the tasks of a section.
+    ///
+    /// # Errors
+    /// E0704 as [`decode`]; offsets count from the start of the file.
     pub fn tasks(&self, section: &Section, first: Option<usize>) -> Result<Vec<Task>> {
         let Some(generation) = self.generation() else {
-            let message = format!("subtype {} is no generation whose descriptors are known", self.subtype);
+            let message = format!("the descriptor encoding of subtype {} is not known", self.subtype);
             return Err(Error::stream(0, message));
         };
         let tasks = decode(generation, self.content(section), first);

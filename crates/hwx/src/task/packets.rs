@@ -1,21 +1,21 @@
 //! Packets at word addresses (from H14 on).
 //!
-//! - Bit 31 clear: dense. Bits 20:15 are the number of words less one, bits 14:0 the word address.
-//! - Bit 31 set: masked. Bits 30:15 say which of the sixteen registers behind the first follow it.
-//! - Bit 29 set and bit 31 clear: as dense, and the words are places in the buffer whose BAR slot
-//!   is bits 28:21.
+//! - Bit 31 clear: dense. Bits 20:15 are the number of words minus one, bits 14:0 the word address.
+//! - Bit 31 set: masked. Bits 30:15 select which of the sixteen registers after the first are set.
+//! - Bit 29 set and bit 31 clear: as dense, and the words are offsets in the buffer whose BAR slot
+//!   is in bits 28:21.
 //!
-//! Descriptors follow each other at multiples of 16 bytes; bits 26:16 of the first word are the
-//! length in words, and where they are 0, 16 bytes are skipped: the section begins with such a
-//! frame, {1, 0, 0, 0}.
+//! Descriptors follow each other at multiples of 16 bytes. Bits 26:16 of the first word are the
+//! length in words; if they are 0, 16 bytes are skipped: every section begins with such a frame,
+//! {1, 0, 0, 0}.
 
 use super::{RegisterRecord, Task, header, word};
 use crate::error::{Error, Result};
 use crate::registers::Generation;
 
-/// Descriptors and the frame begin at multiples of this.
+/// Alignment of descriptors and the frame in bytes.
 pub(crate) const ALIGN: usize = 16;
-/// The most words of a dense record.
+/// The largest number of words of a dense record.
 const MOST: usize = 64;
 
 pub(super) fn encode(record: &RegisterRecord, words: &mut Vec<u32>) {
@@ -42,12 +42,12 @@ pub(super) fn fits(record: &RegisterRecord) -> Result<(), String> {
         _ => MOST,
     };
     if count == 0 || count > most {
-        return Err(format!("a record has 1 to {most} words"));
+        return Err(format!("a record has from 1 to {most} words"));
     }
     Ok(())
 }
 
-/// The length in words that the first word of a descriptor says.
+/// The length of a descriptor in words, from its first word.
 pub(crate) fn length(first: u32) -> usize {
     (first >> 16 & 0x7ff) as usize
 }
@@ -93,7 +93,7 @@ fn one(generation: &Generation, text: &[u8], offset: usize, length: usize) -> Re
             (1, _) => RegisterRecord::Masked { address, mask: (head >> 15) as u16, words },
             (_, 1) => RegisterRecord::Address { address, slot: (head >> 21) as u8, words },
             (_, 0) if head >> 21 == 0 => RegisterRecord::Dense { address, words },
-            _ => return Err(Error::stream(at, format!("{head:#x} is no record that is known"))),
+            _ => return Err(Error::stream(at, format!("{head:#x} is not a known kind of record"))),
         };
         records.push(record);
         at += 4 * (count + 1);

@@ -1,11 +1,11 @@
-//! What a text may leave out because it follows from the rest: sizes, places of strings, the chain
-//! of descriptors, names of symbols. The printer leaves it out, the reader fills it in.
+//! Values that follow from others: sizes, positions of strings, the chain of descriptors, names of
+//! symbols. The printer omits them and the assembler derives them.
 
 use crate::container::{Command, CommandKind, SECTION, SECTIONS, StringPlace, SymbolTable};
 use crate::registers::RecordFormat;
 use crate::task::{self, Task};
 
-/// Where the strings of a command begin that have an offset.
+/// The byte where the strings with an offset begin in a command.
 pub(crate) fn strings_begin(command: &Command) -> usize {
     match command.kind() {
         CommandKind::Program1 | CommandKind::Program4 | CommandKind::Tensor => command.state_end(),
@@ -13,7 +13,7 @@ pub(crate) fn strings_begin(command: &Command) -> usize {
     }
 }
 
-/// The size that a command has if nothing is said of it.
+/// The size of a command without an explicit size.
 pub(crate) fn natural_size(command: &Command) -> usize {
     let kind = command.kind();
     let mut end = strings_begin(command);
@@ -30,16 +30,16 @@ pub(crate) fn natural_size(command: &Command) -> usize {
     end.saturating_add(7) & !7
 }
 
-/// Where a task begins that follows one which ends at `end`, if nothing else is said.
+/// The offset of a task without an explicit one, after a task that ends at `end`.
 pub(crate) fn natural_offset(stream: RecordFormat, end: usize) -> usize {
     match stream {
-        // The frame of 16 bytes comes before the first.
+        // The first descriptor follows the frame of 16 bytes.
         RecordFormat::WordAddressed => end.max(1).next_multiple_of(task::ALIGN),
         _ => end.next_multiple_of(0x100),
     }
 }
 
-/// The header's fields that follow from where tasks lie.
+/// The header fields that follow from the positions of tasks.
 pub(crate) fn chained(
     stream: RecordFormat,
     task: &Task,
@@ -54,7 +54,7 @@ pub(crate) fn chained(
     }
 }
 
-/// True if the names are a zero byte and then those of the symbols in their order.
+/// True if the strings are a zero byte followed by the names of the symbols in order.
 pub(super) fn names_follow(table: &SymbolTable<'_>, strings: &[u8]) -> bool {
     let mut at = 1;
     for symbol in &table.symbols {

@@ -1,8 +1,8 @@
-//! The text of a file: printed, and assembled to the same bytes.
+//! The text form of a file, and its assembler.
 //!
-//! What [`print()`] writes assembles to the file it was written from, byte for byte; a person may
-//! change it before. A text is statements, one on a line or between
-//! `;`; `//` begins a comment. What is not said is 0.
+//! The output of [`print()`] assembles to the same file byte for byte; it can be edited first. A
+//! text consists of statements, one per line or separated by `;`. `//` begins a comment. Bytes
+//! without a statement are 0.
 //!
 //! ```text
 //! hwx {                                  the header
@@ -20,7 +20,7 @@
 //! relocations 0x1148 { relocation 0x74 = 0x5000002 }
 //! bytes 0x4280 { hex "0011aaff"; zeros 0x20 }
 //! tasks 0x4000 {                         descriptors, by the header's generation
-//!     task 0x300 {                       its place in the section; without it, behind the one before
+//!     task 0x300 {                       its offset in the section; without one, after the previous task
 //!         Identity { TID = 1; EON = 1 }  words of its header
 //!         dense 0x0 words 16 {           a record; `masked 0x4104 { … }`, `address 0x4d10 slot 20 words 2 { … }`
 //!             ConvCfg { Kw = 3; Kh = 3 } a register by its fields
@@ -32,11 +32,11 @@
 //! }
 //! ```
 //!
-//! Sizes and places that follow from others may be left out: the size of a command
-//! (`command_size`), `at` behind a string, the place of a task, the number of words of a record
+//! Sizes and positions that follow from others may be omitted: the size of a command
+//! (`command_size`), `at` after a string, the position of a task, the number of words of a record
 //! (`words`), and the length and chain of descriptors (`Words`, `NextSize`, `NextPointer`). The
-//! names of registers, fields and values are those of docs/hwx-registers.md. Places in the file and
-//! sizes of sections are never guessed.
+//! names of registers, fields and values are those of docs/hwx-registers.md. Positions in the file
+//! and sizes of sections are never derived.
 
 mod implied;
 mod print;
@@ -47,15 +47,15 @@ use ferrane_diag::Diagnostics;
 
 use crate::container::Hwx;
 
-/// The text of a file, from which [`assemble`] makes the same bytes.
+/// Prints a file as text, from which [`assemble`] makes the same bytes.
 pub fn print(hwx: &Hwx) -> String {
     print::print(hwx)
 }
 
-/// Makes the file that a text describes.
+/// Assembles the file that a text describes.
 ///
 /// # Errors
-/// Everything that is wrong with the text (E071x), each with its place.
+/// All defects of the text (E071x), each with its span.
 pub fn assemble(text: &str) -> Result<Hwx, Diagnostics> {
     read::file(text)
 }

@@ -1,4 +1,4 @@
-//! The text of a file, complete: what the assembler makes the same bytes of.
+//! Prints the text form of a file completely, so that the assembler reproduces its bytes.
 
 use std::fmt::Write as _;
 
@@ -12,10 +12,10 @@ use crate::registers::{Field, Generation, Register};
 use crate::spelling::{number, plain, quoted, value};
 use crate::task::{RegisterRecord, Task};
 
-/// Bytes of a line of data.
+/// The number of bytes on a line of data.
 const LINE: usize = 32;
 
-/// The whole file.
+/// Prints the whole file.
 pub(super) fn print(hwx: &Hwx) -> String {
     let mut out = String::new();
     let generation = hwx.generation();
@@ -44,8 +44,8 @@ pub(super) fn print(hwx: &Hwx) -> String {
     out
 }
 
-/// A load command by its names; one whose strings and numbers lie over each other, and which names
-/// cannot say, by its words.
+/// Prints a load command by the names of its fields, or by its words if fields overlap, which names
+/// cannot express.
 fn command(out: &mut String, command: &Command) {
     let mut text = String::new();
     named(&mut text, command);
@@ -63,7 +63,7 @@ fn command(out: &mut String, command: &Command) {
 fn named(out: &mut String, command: &Command) {
     let (kind, bytes) = (command.kind(), command.bytes());
     let layout = kind.layout();
-    // Bytes that are said by name.
+    // The bytes that named fields cover.
     let mut said = vec![false; bytes.len()];
     let mut say = |at: usize, length: usize| {
         if let Some(part) = said.get_mut(at..at.saturating_add(length)) {
@@ -141,7 +141,7 @@ fn named(out: &mut String, command: &Command) {
     out.push_str("}\n");
 }
 
-/// What is not 0 and was not said.
+/// Prints the nonzero bytes that named fields do not cover.
 fn rest(out: &mut String, indent: &str, bytes: &[u8], said: &[bool]) {
     for (i, chunk) in bytes.chunks(4).enumerate() {
         let at = 4 * i;
@@ -159,7 +159,7 @@ fn rest(out: &mut String, indent: &str, bytes: &[u8], said: &[bool]) {
     }
 }
 
-/// Everything behind the commands that is not 0, by its place in the file.
+/// Prints everything nonzero after the commands, by offset in the file.
 fn contents(out: &mut String, hwx: &Hwx) {
     let regions = hwx.regions();
     let sections = hwx.sections();
@@ -244,7 +244,7 @@ fn relocations(out: &mut String, hwx: &Hwx, section: &Section, sections: &[Secti
     out.push_str("}\n");
 }
 
-/// Bytes; those at the end that are 0 are left out, for what nothing is said of is 0.
+/// Prints bytes; trailing zeros are omitted because 0 is the default.
 fn data(out: &mut String, hwx: &Hwx, range: std::ops::Range<u64>, what: &str) {
     let Some(bytes) = hwx.bytes(range.clone()) else { return };
     let bytes = &bytes[..bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1)];
@@ -296,15 +296,15 @@ fn tasks(out: &mut String, hwx: &Hwx, section: &Section, first: Option<usize>) {
     rest(&mut text, "    ", bytes, &said);
     text.push_str(&body);
     text.push_str("}\n");
-    // What nobody writes, lengths that say less than there is for example, has no text: then the
-    // bytes are told.
+    // Some sections have no text form, for example if a length covers less than its descriptor has.
+    // They are printed as bytes.
     let made = super::read::tasks(&text, generation).filter(|made| {
         let behind = bytes.get(made.len()..);
         bytes.starts_with(made) && behind.is_some_and(|b| b.iter().all(|b| *b == 0))
     });
     match made {
         Some(_) => out.push_str(&text),
-        None => data(out, hwx, range, &format!("{what}, which no text of tasks says")),
+        None => data(out, hwx, range, &format!("{what}, which task statements cannot express")),
     }
 }
 
@@ -371,7 +371,7 @@ fn one(
     out.push_str("    }\n");
 }
 
-/// A register with its fields.
+/// Prints a register with its fields.
 fn set(out: &mut String, indent: &str, register: &Register, label: &str, word: u32, implied: &dyn Fn(&Field) -> bool) {
     let mut parts: Vec<(&str, String)> = Vec::new();
     for field in register.fields.iter().filter(|f| !implied(f)) {

@@ -1,33 +1,33 @@
-//! The text as a tree of statements, before anything is known of their meaning.
+//! The syntax tree of a text: statements without their meaning.
 
 use ferrane_diag::{Code, Diagnostic, Diagnostics, Span};
 
-/// Blocks in blocks.
+/// The largest nesting depth of blocks.
 const DEPTH: usize = 8;
 
-/// A word of a statement.
+/// A token of a statement.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     /// A name, or a path with dots and indices.
     Word(String),
-    /// A whole number.
+    /// A whole number of at most 64 bits.
     Number(u64),
-    /// A number with a point or an exponent.
+    /// A number with a decimal point or an exponent.
     Float(f64),
-    /// Bytes between quotes.
+    /// The bytes of a quoted string.
     Text(Vec<u8>),
 }
 
 /// A statement: `word word = value word { … }`.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
-    /// Its words before the `=`, or before the block.
+    /// The tokens before the `=` or before the block.
     pub words: Vec<(Value, Span)>,
-    /// Its words behind the `=`.
+    /// The tokens after the `=`.
     pub values: Vec<(Value, Span)>,
-    /// Its block.
+    /// The statements of its block, if it has one.
     pub block: Option<Vec<Item>>,
-    /// All of it but the block.
+    /// The span of the statement without its block.
     pub span: Span,
 }
 
@@ -40,7 +40,7 @@ enum Token {
     End,
 }
 
-/// Reads a text; what is wrong goes into `problems`, and the rest is read all the same.
+/// Parses a text. Errors are added to `problems` and parsing continues.
 pub(super) fn parse(text: &str, problems: &mut Diagnostics) -> Vec<Item> {
     let mut parser = Parser { lexer: Lexer { text, at: 0 }, problems };
     parser.block(0)
@@ -56,7 +56,7 @@ impl Parser<'_, '_> {
         self.problems.push(Diagnostic::error(Code(710), span, message));
     }
 
-    /// Statements up to the end of the block, or of the text.
+    /// Parses statements up to the end of the block or of the text.
     fn block(&mut self, depth: usize) -> Vec<Item> {
         let (mut items, mut item) = (Vec::new(), None::<Item>);
         let mut assigned = false;
@@ -78,17 +78,17 @@ impl Parser<'_, '_> {
                 }
                 Token::Equals => match &item {
                     Some(_) if !assigned => assigned = true,
-                    _ => self.error(span, "`=` stands between a name and its value"),
+                    _ => self.error(span, "`=` must be between a name and its value"),
                 },
                 Token::Open => {
                     if depth == DEPTH {
-                        self.error(span, format!("blocks lie in each other {DEPTH} deep at most"));
+                        self.error(span, format!("blocks nest at most {DEPTH} deep"));
                         return items;
                     }
                     let mut open =
                         item.take().unwrap_or(Item { words: Vec::new(), values: Vec::new(), block: None, span });
                     if open.words.is_empty() || assigned {
-                        self.error(span, "`{` follows the words of a statement");
+                        self.error(span, "`{` must follow the words of a statement");
                     }
                     open.block = Some(self.block(depth + 1));
                     items.push(open);
@@ -97,7 +97,7 @@ impl Parser<'_, '_> {
                 Token::End | Token::Close => {
                     if let Some(done) = item.take() {
                         if assigned && done.values.is_empty() {
-                            self.error(done.span, "a value is missing behind `=`");
+                            self.error(done.span, "a value is missing after `=`");
                         }
                         items.push(done);
                     }
@@ -126,7 +126,7 @@ struct Lexer<'a> {
 }
 
 impl Lexer<'_> {
-    /// The next token; `None` at the end. An error is what is wrong with it.
+    /// The next token, or a message about an invalid one; `None` at the end.
     fn next(&mut self) -> Option<(Result<Token, String>, Span)> {
         let bytes = self.text.as_bytes();
         loop {
@@ -164,7 +164,7 @@ impl Lexer<'_> {
         if length == 0 {
             let c = rest.chars().next().unwrap_or(' ');
             self.at += c.len_utf8();
-            return Err(format!("`{}` begins nothing", c.escape_debug()));
+            return Err(format!("`{}` does not begin a token", c.escape_debug()));
         }
         self.at += length;
         let word = &rest[..length];
@@ -177,7 +177,7 @@ impl Lexer<'_> {
         };
         let float = || word.parse::<f64>().ok().map(Value::Float);
         let value = number.map(Value::Number).or_else(float);
-        value.map(Token::Value).ok_or_else(|| format!("`{word}` is no number of 64 bits"))
+        value.map(Token::Value).ok_or_else(|| format!("`{word}` does not fit into 64 bits"))
     }
 
     fn string(&mut self) -> Result<Token, String> {
@@ -187,7 +187,7 @@ impl Lexer<'_> {
         loop {
             let byte = bytes.get(self.at).copied();
             match byte {
-                None | Some(b'\n') => return Err("a string ends on its line, with `\"`".to_string()),
+                None | Some(b'\n') => return Err("a string must end on its line, with `\"`".to_string()),
                 Some(b'"') => break,
                 Some(b'\\') => {
                     let digit = |i: usize| bytes.get(self.at + i).and_then(|b| (*b as char).to_digit(16));
@@ -200,7 +200,7 @@ impl Lexer<'_> {
                         }
                         _ => {
                             self.at += 1;
-                            return Err(r#"`\` stands before n, t, ", \ or x and two hexadecimal digits"#.to_string());
+                            return Err(r#"`\` must precede n, t, ", \ or x and two hexadecimal digits"#.to_string());
                         }
                     };
                     out.push(byte);

@@ -1,5 +1,5 @@
-//! Files of the Linux driver: what is read is written again, and the buffers of a container get the
-//! places that the driver wants.
+//! Files of the Linux driver: writing reproduces what was read, and the buffers of a container get
+//! the driver's indices.
 
 use ferrane_hwx::anec::{ANECC_PAYLOAD, Anec, FIRST_PORT, LIBANE_PAYLOAD};
 use ferrane_hwx::container::BarUse;
@@ -25,8 +25,8 @@ fn a_header_says_what_the_driver_reads() {
         assert_eq!([word(&file, 0), word(&file, 8), word(&file, 12)], [size as u32, 4 * first.unwrap() as u32, 2]);
         assert_eq!([word(&file, 0x10), word(&file, 0x18)], [text.len() as u32, 0xc0]);
         assert_eq!([word(&file, 0x20), word(&file, 0x24)], [1, 1]);
-        // Tiles of the payload, of the output and of the input; none of the constants, which lie in
-        // the payload.
+        // Tiles of the payload, of the output and of the input; none of the constants, which are
+        // part of the payload.
         let tiles: Vec<u32> = (0..32).map(|i| word(&file, 0x28 + 4 * i)).collect();
         assert_eq!((&tiles[..6], tiles[6..].iter().sum()), (&[1, 0, 0, 0, 1, 1][..], 0u32));
         let shape: Vec<u32> = (0..6).map(|i| word(&file, 0xa8 + 8 * (6 * 5 + i))).collect();
@@ -49,7 +49,7 @@ fn buffers_are_found_by_name_and_renumbered() {
     assert_ne!(text, swapped);
     let hwx = text::assemble(&swapped).unwrap();
     let anec = Anec::from_hwx(&hwx, ANECC_PAYLOAD).unwrap();
-    // The same program, so the same file as of the container that needed no change.
+    // The program is the same, so the file is the one of the container that needed no change.
     assert_eq!(anec, Anec::from_hwx(&Hwx::read(&synthetic::h13()).unwrap(), ANECC_PAYLOAD).unwrap());
     let h13 = registers::by_name("h13").unwrap();
     for task in anec.decode().unwrap() {
@@ -94,7 +94,7 @@ fn broken_files_are_refused() {
     refused(&set(0x20, u32::MAX), "4294967295 inputs");
 }
 
-/// Every program of H13: into a file and back into a container that says the same of each task.
+/// Every program of H13: converted to a file and back, it describes each task the same way.
 #[test]
 fn samples_go_there_and_back() {
     let Some(mut suite) = Suite::open("hwx-anec", "hwx") else { return };
@@ -124,7 +124,8 @@ fn samples_go_there_and_back() {
     suite.finish();
 }
 
-/// A task of the file names, at the driver's places, the buffers that it named in the container.
+/// The tasks of the file refer, at the driver's indices, to the buffers that they had in the
+/// container.
 fn buffers(hwx: &Hwx, anec: &Anec) -> Result<(), String> {
     let h13 = registers::by_name("h13").unwrap();
     let bindings = container::Bindings::of(hwx, &hwx.programs()[0]);
@@ -154,7 +155,7 @@ fn buffers(hwx: &Hwx, anec: &Anec) -> Result<(), String> {
     Ok(())
 }
 
-/// Published payloads under the header that is published for them, at both places.
+/// Published payloads with the header published for them, at both offsets.
 #[test]
 fn published_payloads_are_read() {
     let Some(mut suite) = Suite::open("hwx-anec-payloads", "hwx/eiln") else { return };
@@ -179,7 +180,8 @@ fn published_payloads_are_read() {
                 if (anec.payload_at, tasks.len() as u64) != (begins, number("td_count")) || anec.payload() != payload {
                     return Err(format!("begins at {:#x}, {} tasks", anec.payload_at, tasks.len()));
                 }
-                // The way back finds the same header but for shapes, which the list does not have.
+                // The way back gives the same header except for shapes, which the list does not
+                // contain.
                 let back = Anec::from_hwx(&hwx, begins).map_err(|e| e.to_string())?;
                 let same = back.payload() == payload && (back.inputs, back.outputs) == (anec.inputs, anec.outputs);
                 if same { Ok(()) } else { Err("the way back changes it".to_string()) }

@@ -1,5 +1,5 @@
-//! Programs made from scratch: they say what was asked, and where the compiler made the same one,
-//! they are its own.
+//! Programs built from scratch do what was requested, and equal the compiler's where the compiler
+//! built the same one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,8 @@ fn tasks(hwx: &Hwx) -> Vec<Task> {
     hwx.tasks(&section, first).unwrap()
 }
 
-/// Made, written, read: the same; also through text. What it does, in words.
+/// A built program survives writing and reading, and printing and assembling; the result is its
+/// description.
 fn words(network: &ProgramSpec) -> String {
     let made = build(network).unwrap();
     let read = Hwx::read(&made.write()).unwrap();
@@ -108,7 +109,7 @@ fn words_say_what_was_asked() {
     }
 }
 
-/// What a program of one task of the compiler's was asked, read from it.
+/// The request that would give the compiler's program of one task.
 fn asked(hwx: &Hwx) -> Option<ProgramSpec> {
     let generation = hwx.generation().filter(|g| g.name == "h13")?;
     let task = tasks(hwx).pop().filter(|_| hwx.programs()[0].tasks == 1)?;
@@ -166,7 +167,7 @@ fn operation(generation: &'static registers::Generation, task: &Task, constants:
     }
 }
 
-/// Registers, and bits of them, in which compilers differ from each other, and why.
+/// Registers, and bits of them, in which compilers differ from each other, with the reason.
 const DIFFER: [(u32, u32, &str); 6] = [
     (0x13818, u32::MAX, "the group stride of a source, of no use with one group: some write the depth stride"),
     (0x1382c, u32::MAX, "the same of a second source"),
@@ -176,7 +177,7 @@ const DIFFER: [(u32, u32, &str); 6] = [
     (0x17818, 0x30_0000, "zeros around a row whose length is a multiple of 64 bytes"),
 ];
 
-/// Registers that differ, but for bits that may.
+/// Registers that differ, except for bits that may.
 fn different(found: &Task, wanted: &Task, may: &[(u32, u32, &str)]) -> Vec<String> {
     let (found, wanted) = (found.registers(), wanted.registers());
     let all: BTreeSet<u32> = found.keys().chain(wanted.keys()).copied().collect();
@@ -186,8 +187,8 @@ fn different(found: &Task, wanted: &Task, may: &[(u32, u32, &str)]) -> Vec<Strin
     differ.map(|a| format!("{a:#x}: {:#x}, not {:#x}", of(&found, a), of(&wanted, a))).collect()
 }
 
-/// Every program of H13 with one task that can be asked for: made anew it has the compiler's
-/// registers, all of them, its constants, tensors, addresses and sections.
+/// Every program of H13 with one task that can be requested: built again, it has all of the
+/// compiler's registers, its constants, tensors, addresses and sections.
 #[test]
 fn programs_of_the_compiler() {
     let Some(mut suite) = Suite::open("hwx-build", "hwx") else { return };
@@ -201,7 +202,8 @@ fn programs_of_the_compiler() {
             if !differ.is_empty() {
                 return Err(differ.join("; "));
             }
-            // Word 8 has the indices of buffers: which input gets which is the compiler's choice.
+            // Word 8 has the indices of buffers; their assignment to inputs is the compiler's
+            // choice.
             let two = network.inputs.len() > 1;
             let heads = |t: &Task| {
                 t.header
@@ -244,8 +246,8 @@ fn programs_of_the_compiler() {
     suite.finish();
 }
 
-/// Payloads of another compiler, of large tensors: all registers but those that differ between
-/// compilers.
+/// Payloads of another compiler, with large tensors: all registers except those in which compilers
+/// differ.
 #[test]
 fn payloads_of_the_compiler() {
     let Some(mut suite) = Suite::open("hwx-build-payloads", "hwx/eiln") else { return };
@@ -265,7 +267,7 @@ fn payloads_of_the_compiler() {
             if !differ.is_empty() {
                 return Err(differ.join("; "));
             }
-            // Word 1 has the compiler's estimate of cycles.
+            // Word 1 is the compiler's estimate of cycles.
             let head =
                 |t: &Task| t.header.iter().enumerate().filter(|(i, _)| *i != 1).map(|(_, w)| *w).collect::<Vec<_>>();
             if head(&found) == head(task) {
@@ -279,8 +281,8 @@ fn payloads_of_the_compiler() {
     suite.finish();
 }
 
-/// A product of 64 channels as the compiler for macOS 14 writes it: all of the registers that are
-/// known of it (spec: hwx.md 2.2), but for those that differ between compilers.
+/// A product of 64 channels as the compiler for macOS 14 writes it: all of its known registers
+/// (spec: hwx.md 2.2) except those in which compilers differ.
 #[test]
 fn a_product_has_the_registers_of_another_compiler() {
     let inputs = ["a", "b"].map(|name| port(name, [1, 64, 1, 1]));
@@ -306,7 +308,7 @@ fn a_product_has_the_registers_of_another_compiler() {
     ] {
         assert_eq!(set[&address], wanted, "{address:#x}");
     }
-    // Buffers 5 and 6 for the sources, 4 for the destination; of the sample 4, 5 and 6.
+    // Buffers 5 and 6 for the sources, 4 for the destination; the sample uses 4, 5 and 6.
     assert_eq!((task.header[8], task.header[9]), (0x249a5, 0));
 }
 
@@ -346,7 +348,7 @@ fn what_cannot_be_is_refused() {
 }
 
 proptest! {
-    /// Whatever is asked is made whole or refused.
+    /// Any request is built completely or refused.
     #[test]
     fn any_request_is_made_or_refused(
         shape in (1u32..200, 1u32..80, 1u32..80),

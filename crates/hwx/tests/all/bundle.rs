@@ -1,5 +1,5 @@
-//! Parts of bundles and compiled models. FlatBuffers are built here, byte by byte; the rest is held
-//! against the test data.
+//! Files of bundles and compiled models. FlatBuffers are built here byte by byte; the other formats
+//! are checked against the test data.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::{hostile, samples, synthetic};
 
-/// A FlatBuffer that grows at its end; offsets are filled in when what they lead to is written.
+/// A FlatBuffer that grows at its end; offsets are patched when their targets are written.
 struct Builder(Vec<u8>);
 
 impl Builder {
@@ -24,7 +24,7 @@ impl Builder {
     fn link(&mut self, at: usize, to: usize) {
         self.0[at..at + 4].copy_from_slice(&((to - at) as u32).to_le_bytes());
     }
-    /// A vtable and its table of fields of four bytes; gives the place of the first field.
+    /// Writes a vtable and its table of four-byte fields; returns the position of the first field.
     fn table(&mut self, fields: &[u32]) -> usize {
         let vtable = self.align();
         let slots = [4 + 2 * fields.len() as u16, 4 + 4 * fields.len() as u16];
@@ -46,7 +46,7 @@ impl Builder {
         self.0.push(0);
         at
     }
-    /// A vector of so many offsets, not yet filled; gives the place of the first.
+    /// Writes a vector of `count` unset offsets; returns the position of the first.
     fn vector(&mut self, count: usize) -> usize {
         let at = self.align();
         self.u32(count as u32);
@@ -55,8 +55,8 @@ impl Builder {
     }
 }
 
-/// As reported of E5 programs: a root of four fields at 0x14 with its vtable at 8; names, a table,
-/// two sections, the version. A section holds a program, another one a FlatBuffer.
+/// An E5 program as reported: a root of four fields at 0x14 with its vtable at 8; names, a table,
+/// two sections, the version. One section holds a program, the other a FlatBuffer.
 fn e5(program: &[u8]) -> Vec<u8> {
     let mut b = Builder(vec![0x14, 0, 0, 0, 0, 0, 0, 0]);
     b.0.extend([12, 0, 20, 0, 4, 0, 8, 0, 12, 0, 16, 0]);
@@ -131,11 +131,12 @@ fn what_is_no_flat_buffer_or_an_odd_one_is_told() {
     refused(&changed(0x14, 0x8000_0000), "no table here");
     refused(&changed(8, 0x0014_ffff), "no table here");
     refused(&good[..0x20], "no table here");
-    // The offset of the list of names leads to the sections: then it is no list of names.
+    // With the offset of the list of names pointing at the sections, it is no longer a list of
+    // names.
     let sections = u32::from_le_bytes(good[0x20..0x24].try_into().unwrap());
     let odd = e5::E5Program::read(&changed(0x18, sections + 8)).unwrap();
     assert_eq!(odd.odd, ["field 0 of the root is no list of names"]);
-    // A table that begins in the middle of another: its vtable is the other's.
+    // A table that begins in the middle of another and shares its vtable.
     let mut b = Builder(vec![0; 4]);
     let root = b.table(&[0, 0, 0, 0, 0]);
     b.link(0, root - 4);
@@ -149,15 +150,15 @@ fn what_is_no_flat_buffer_or_an_odd_one_is_told() {
     assert_eq!((walk.tables.len(), walk.overlaps.len()), (2, 1), "{walk:?}");
 }
 
-/// Every field leads to one large list of texts, and every text is long: looking at all of it each
-/// time would take hours.
+/// Every field refers to one large list of long strings: examining it once per field would take
+/// hours.
 #[test]
 fn work_is_bounded_by_the_length() {
     const COUNT: usize = 0x2000;
     let mut b = Builder(vec![0; 4]);
     let root = b.vector(COUNT);
     b.link(0, root);
-    // A table of as many fields as 64 KiB hold, one after the other.
+    // A table with as many fields as 64 KiB hold.
     let mut file = Builder(vec![0; 4]);
     let first = file.table(&vec![0; COUNT]);
     file.link(0, first - 4);
@@ -237,7 +238,7 @@ fn files(suite: &Suite, kind: FileKind) -> Vec<(String, PathBuf, Vec<u8>)> {
     found
 }
 
-/// What kind of file a name says; names of samples are right.
+/// The kind of file that a name stands for; sample files are named correctly.
 fn named(path: &Path) -> Option<FileKind> {
     let name = path.file_name()?.to_str()?;
     Some(match name {
@@ -277,7 +278,7 @@ fn files_are_what_their_names_say() {
 fn headers_of_compiled_models() {
     let Some(mut suite) = Suite::open("coremldata", "mil") else { return };
     for (name, path, bytes) in files(&suite, FileKind::CoremlData) {
-        let text = std::fs::read(path.with_file_name("metadata.json")).expect("metadata beside it");
+        let text = std::fs::read(path.with_file_name("metadata.json")).expect("metadata next to it");
         let metadata: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         let names = |key: &str| -> Vec<String> {
             let list = metadata[0][key].as_array().into_iter().flatten();
@@ -308,8 +309,8 @@ fn headers_of_compiled_models() {
     suite.finish();
 }
 
-/// Networks describe all that they list; where they name a file of weights that lies beside,
-/// kernels begin in one of its blobs.
+/// Networks describe everything that they list; where they name a weight file next to them, kernels
+/// begin in one of its blobs.
 #[test]
 fn networks_and_their_weights() {
     let Some(mut suite) = Suite::open("net-plist", "hwx") else { return };

@@ -1,4 +1,4 @@
-//! What is said of a program: in words, as data, as a picture, and where two differ.
+//! Descriptions of programs: prose, JSON, pictures and differences.
 
 use ferrane_hwx::container::Hwx;
 use ferrane_hwx::describe::{self, Detail, HwxReport, NamedLocation};
@@ -26,7 +26,7 @@ fn words_name_tensors_and_geometry() {
         "reads image: 3 channels of 1×1 fp16, strides row 0x40, plane 0x40, depth 0xc0",
         "weights __TEXT,__const: 1 lane,",
         "writes probs@output: 3 channels of 1×1 fp16",
-        "load commands that nobody has described, kept as they are: 0x77",
+        "unknown load commands, kept as bytes: 0x77",
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
@@ -64,7 +64,7 @@ fn pictures_connect_tasks_and_buffers() {
     for line in ["b0 [shape = box, style = rounded, label = \"image\"]", "b0 -> t0;", "t0 -> b2;", "b1 -> t1;"] {
         assert!(dot.contains(line), "{line} is not in\n{dot}");
     }
-    // A hostile name stays a text.
+    // Markup in a hostile name is escaped.
     let text = text::print(&h13()).replace("\"image\"", "\"<a>&b\\x22\"");
     let odd = text::assemble(&text).unwrap();
     let svg = describe::svg(&odd);
@@ -90,13 +90,13 @@ fn differences_are_told_by_name() {
     }
     assert!(
         told.iter()
-            .any(|t| t.starts_with("contents of __TEXT,__const: 0xc0 bytes, 1 of them other ones, from 0x0 on: 00"))
+            .any(|t| t.starts_with("contents of __TEXT,__const: 0xc0 bytes, 1 of them different, from 0x0 on: 00"))
     );
     assert_eq!(told.len(), 4, "{told:#?}");
 }
 
-/// Of every task of every sample it is said what it does and where it reads and writes; tensors
-/// that a program has are read and written by some task.
+/// Every task of every sample has a description of its operation and operands; a task reads or
+/// writes each tensor of the program.
 #[test]
 fn samples_are_told() {
     let Some(mut suite) = Suite::open("hwx-words", "hwx") else { return };
@@ -107,10 +107,10 @@ fn samples_are_told() {
             let mut met = std::collections::BTreeSet::new();
             for task in report.texts.iter().flat_map(|t| &t.tasks) {
                 if task.engine == "unknown" || task.sources.is_empty() || task.destination.is_none() {
-                    return Err(format!("task {} is not told: {}", task.id, task.summary));
+                    return Err(format!("task {} has no description: {}", task.id, task.summary));
                 }
                 let places = task.sources.iter().chain(&task.destination).map(|o| &o.place);
-                // The second operand of a product of matrices is read as its kernel.
+                // The second operand of a matrix product is read as its kernel.
                 let places = places.chain(task.kernel.iter().filter_map(|k| k.place.as_ref()));
                 met.extend(places.filter_map(|p| match p {
                     NamedLocation::Buffer { name, .. } => Some(name.clone()),
@@ -132,13 +132,13 @@ fn samples_are_told() {
     suite.finish();
 }
 
-/// The outputs in docs/hwx.md are what is said of the samples that they name.
+/// The outputs quoted in docs/hwx.md equal the descriptions of the samples that they name.
 #[test]
 fn documented_outputs_are_what_is_said() {
     let Some(mut suite) = Suite::open("hwx-docs", "hwx") else { return };
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/hwx.md");
     let page = std::fs::read_to_string(path).expect("docs/hwx.md");
-    // A block that begins with the name of a file.
+    // A block that begins with a file name.
     for block in page.split("```text\n").skip(1) {
         let Some((name, said)) = block.split("```").next().and_then(|b| b.split_once('\n')) else { continue };
         let Some(file) = name.strip_prefix("$ ").and_then(|n| n.split(' ').next_back()) else { continue };

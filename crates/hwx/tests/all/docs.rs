@@ -1,4 +1,4 @@
-//! docs/hwx-registers.md is what the table of registers says. `FERRANE_BLESS=1` writes it.
+//! docs/hwx-registers.md equals the register table. `FERRANE_BLESS=1` writes it.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,9 +8,9 @@ use ferrane_hwx::registers::{self, Field, FieldKind, Generation, RecordFormat, R
 const INTRODUCTION: &str = "\
 # Registers of the engine
 
-The words that task descriptors are made of, for each generation, with the names that the text of a compiled program uses. Generated from `crates/hwx/data/registers.txt`, whose head names the sources: `FERRANE_BLESS=1 cargo test -p ferrane-hwx registers_doc`.
+The words of task descriptors, for each generation, with the names that the text of a compiled program uses. Generated from `crates/hwx/data/registers.txt`, whose head names the sources: `FERRANE_BLESS=1 cargo test -p ferrane-hwx registers_doc`.
 
-A field is `Name[high:low]`; one marked *in place* keeps its place in the word, so its value is bytes and its lower bits are zero. *Verified* was checked on samples, *reported* was told by somebody and not checked, *inferred* was read from the values in samples. A register that a descriptor does not set has its default, where that is known; it does not keep what the task before it set. All other bits and registers are kept, printed and assembled by their addresses.
+A field is `Name[high:low]`; one marked *in place* is not shifted, so its value is in bytes and its lower bits are zero. *Verified* facts are checked on samples, *reported* ones are published by another project and not checked, *inferred* ones are read from the values in samples. A register that a descriptor does not set has its default, where that is known; it does not keep the value of the previous task. All other bits and registers are kept, printed and assembled by their addresses.
 ";
 
 fn bits(field: &Field) -> String {
@@ -43,7 +43,7 @@ fn generation(out: &mut String, g: &Generation) {
     let _ = write!(out, "Subtype {}, descriptor version {}{chips}. ", g.subtype, g.version);
     match g.record_format {
         RecordFormat::Unknown => {
-            let _ = writeln!(out, "Nobody has said how its descriptors are written.");
+            let _ = writeln!(out, "The encoding of its descriptors is not known.");
             return;
         }
         RecordFormat::ByteAddressed => out.push_str("Records at byte addresses"),
@@ -97,6 +97,6 @@ fn registers_doc_is_what_the_table_says() {
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(
         found, text,
-        "FERRANE_BLESS=1 cargo test -p ferrane-hwx registers_doc writes docs/hwx-registers.md anew"
+        "FERRANE_BLESS=1 cargo test -p ferrane-hwx registers_doc writes docs/hwx-registers.md again"
     );
 }

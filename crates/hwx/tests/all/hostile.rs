@@ -1,5 +1,5 @@
-//! Files that are broken on purpose: a reader says so, or reads what is there; it never panics and
-//! never takes memory out of proportion.
+//! Corrupted files: a reader refuses them or reads what is there. It never panics, and its memory
+//! stays in proportion to the input.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::{samples, synthetic};
 
-/// Counts what this thread has and had at most.
+/// Counts the current and the peak allocation of this thread.
 struct Counting;
 
 thread_local! {
@@ -21,20 +21,22 @@ thread_local! {
     static MOST: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; the counters are plain numbers of
-// the thread.
+// SAFETY: every call is forwarded unchanged to the system allocator; the counters are plain
+// thread-local integers.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = HELD.try_with(|held| {
             held.set(held.get() + layout.size());
             let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
         });
-        // SAFETY: as the caller promises.
+        // SAFETY: `layout` comes from the caller of `alloc`, which has the same contract as the
+        // system's.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         let _ = HELD.try_with(|held| held.set(held.get().saturating_sub(layout.size())));
-        // SAFETY: as the caller promises.
+        // SAFETY: `pointer` was allocated with `layout` by `alloc` above, so by the system
+        // allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -42,7 +44,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most memory that `work` held at once.
+/// The peak memory of `work` in bytes.
 pub fn most<T>(work: impl FnOnce() -> T) -> (T, usize) {
     HELD.with(|held| held.set(0));
     MOST.with(|most| most.set(0));
@@ -50,7 +52,7 @@ pub fn most<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (done, MOST.with(Cell::get))
 }
 
-/// Reads all that can be read of a file.
+/// Reads everything that can be read of a file.
 fn look(bytes: &[u8]) {
     let Ok(hwx) = Hwx::read(bytes) else { return };
     assert_eq!(hwx.write(), bytes);
@@ -81,8 +83,8 @@ fn look(bytes: &[u8]) {
     describe::svg(&hwx);
 }
 
-/// Descriptors are two words where they are least, and a register has a name of some letters in the
-/// report and in what is made of it: the widest of all is JSON.
+/// The smallest descriptor has two words, and a register becomes a name of several letters in the
+/// report and its renderings, of which JSON is the largest.
 pub fn bound(length: usize) -> usize {
     128 * length + (1 << 20)
 }
@@ -97,7 +99,7 @@ fn originals() -> Vec<Vec<u8>> {
     all
 }
 
-/// A change of a file: bytes of the commands are hit as often as all others together.
+/// A mutation of a file: bytes of the commands are chosen as often as all others together.
 #[derive(Clone, Debug)]
 pub enum Change {
     Set(usize, u8),
@@ -139,7 +141,7 @@ pub fn apply(bytes: &mut Vec<u8>, change: &Change) {
                 b.copy_from_slice(&word.to_le_bytes());
             }
         }
-        // A cut in every file would hide the rest.
+        // If every file were cut, other mutations would never be reached.
         Change::Cut(at) if at % 8 == 0 => bytes.truncate(at % length),
         Change::Cut(_) => {}
         Change::Copy(from, to, n) => {
@@ -195,7 +197,7 @@ fn made_files_are_read_whole() {
         let bindings = Bindings::of(&hwx, &programs[0]);
         let ports: Vec<_> = bindings.ports.iter().map(|p| (p.name.as_str(), p.bars.clone())).collect();
         match programs[0].flavor {
-            // The output stands before the input in this table.
+            // The output comes before the input in this table.
             1 => assert_eq!(ports, [("image", vec![5]), ("probs@output", vec![4])]),
             _ => assert_eq!(ports, [("x", vec![20]), ("y", vec![24])]),
         }
@@ -214,7 +216,7 @@ fn made_files_are_read_whole() {
     assert_eq!(names, ["image", "probs@output", "K00_ne_0"]);
 }
 
-/// What is wrong, and where.
+/// Errors report the defect and its offset.
 #[test]
 fn errors_say_what_and_where() {
     let refused = |change: &dyn Fn(&mut Vec<u8>), code: &str, offset: u64, part: &str| {
@@ -231,9 +233,9 @@ fn errors_say_what_and_where() {
     refused(&word(20, u32::MAX), "E0701", 20, "beyond the file");
     let end = Hwx::read(&synthetic::h13()).unwrap().body_offset() as u64;
     refused(&word(16, 99), "E0702", end, "end before their number");
-    // The second command is the segment __TEXT: its size, its number of sections, the place and the
-    // relocations of __text.
-    refused(&word(0x6c, 12), "E0702", 0x68, "0x48 bytes at least");
+    // The second command is the segment __TEXT: its size, its number of sections, the offset and
+    // the relocations of __text.
+    refused(&word(0x6c, 12), "E0702", 0x68, "at least 0x48 bytes");
     refused(&word(0x6c, 0xe9), "E0702", 0x68, "cannot have 0xe9 bytes");
     refused(&word(0xa8, 3), "E0702", 0x68, "3 sections");
     refused(&word(0xe0, 0x3ff0), "E0703", 0x3ff0, "section __TEXT,__text, 0x3ff0");
@@ -251,16 +253,16 @@ fn errors_say_what_and_where() {
         assert_eq!((error.code.to_string().as_str(), error.offset), ("E0704", Some(offset)), "{error}");
         assert!(error.to_string().contains(part), "{error}");
     };
-    // The pointer of a chain that would never end, or leaves the section; a record that is longer
-    // than its descriptor; the length of the first descriptor.
-    tasks(&word(0x201c, 0x100), 0x2000, "is not behind this one");
+    // A chain pointer that would loop or leave the section; a record longer than its descriptor;
+    // the length of the first descriptor.
+    tasks(&word(0x201c, 0x100), 0x2000, "does not follow this one");
     tasks(&word(0x201c, 0x3000), 0x2000, "the next descriptor, at 0x3000");
     tasks(&word(0x2128 - 4, 0xfc00_0000), 0x2124, "of 64 words, reaches beyond its descriptor");
     tasks(&word(program_state() + 0x808, 4), 0x2000, "no room for its header");
     tasks(&word(program_state() + 0x808, 0x8000), 0x2000, "beyond its section");
 }
 
-/// Where the state of the program begins in the file of H13.
+/// The offset of the program's state in the file of H13.
 fn program_state() -> usize {
     let hwx = Hwx::read(&synthetic::h13()).unwrap();
     hwx.command_offset(hwx.programs()[0].command) + 16

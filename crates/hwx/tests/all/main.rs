@@ -1,4 +1,4 @@
-//! All tests of the crate that need more than one module.
+//! Tests that need more than one module.
 
 mod anec;
 mod builder;

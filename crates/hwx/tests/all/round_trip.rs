@@ -1,4 +1,4 @@
-//! What is disassembled assembles to the same bytes, and what is edited to what was meant.
+//! Disassembling and assembling reproduces the bytes, and an edited text gives the intended file.
 
 use ferrane_hwx::container::{Bindings, Hwx};
 use ferrane_hwx::{registers, text};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::{samples, synthetic};
 
-/// The text of a file and the file that it makes.
+/// The text of a file, which must assemble to the same file.
 fn there_and_back(bytes: &[u8]) -> Result<String, String> {
     let hwx = Hwx::read(bytes).map_err(|e| e.to_string())?;
     let text = text::print(&hwx);
@@ -28,7 +28,7 @@ fn samples_assemble_to_their_bytes() {
     let Some(mut suite) = Suite::open("hwx-text", "hwx") else { return };
     for (name, bytes) in samples::programs(&suite) {
         let done = there_and_back(&bytes).and_then(|text| {
-            // Descriptors are told by their registers, not as bytes.
+            // Descriptors are printed by their registers, not as bytes.
             if text.contains("not decoded") || !text.contains("    task {") {
                 Err("no tasks".to_string())
             } else {
@@ -48,7 +48,7 @@ fn made_files_assemble_to_their_bytes() {
     }
 }
 
-/// What a person would change, in a text that says the rest.
+/// Assembles the file's text with one edit.
 fn edited(bytes: &[u8], from: &str, to: &str) -> Result<Hwx, String> {
     let text = text::print(&Hwx::read(bytes).unwrap());
     assert!(text.contains(from), "{from} is not in\n{text}");
@@ -67,27 +67,27 @@ fn a_field_is_edited() {
     assert_eq!(value(&before), 0x5000_a021);
     for edit in ["ConvCfg { Kw = 3; Kh = 3;", "ConvCfg.Kw = 3\nConvCfg.Kh = 3\nConvCfg {"] {
         let from = if edit.ends_with('{') { "ConvCfg {" } else { "ConvCfg { Kw = 1; Kh = 1;" };
-        // Later statements win, so an assignment before the block has no effect on what the block
-        // says.
+        // The last statement wins, so an assignment before the block has no effect on the fields
+        // that the block sets.
         let wanted = if edit.ends_with('{') { 0x5000_a021 } else { 0x5000_a063 };
         assert_eq!(value(&edited(&synthetic::h13(), from, edit).unwrap()), wanted);
     }
     let changed =
         edited(&synthetic::h13(), "InDepth.Din = 1\n", "InDepth.Din = 1\nConvCfg = 0x5042a063\nConvCfg.Px = 2\n");
-    // The block of ConvCfg stands behind, and says all fields again.
+    // The block of ConvCfg comes later and sets all fields again.
     assert_eq!(value(&changed.unwrap()), 0x5000_a021);
-    // Only a word in the file is another.
+    // Only one word of the file differs.
     let after = edited(&synthetic::h13(), "ConvCfg { Kw = 1;", "ConvCfg { Kw = 3;").unwrap().write();
     let differ: Vec<usize> = (0..after.len()).filter(|i| after[*i] != synthetic::h13()[*i]).collect();
     assert_eq!(differ.len(), 1);
-    // Names of values and floats.
+    // Names of values, and floats.
     let scale = edited(&synthetic::h13(), "PostScale = 1.0", "PostScale = 0.5").unwrap().write();
     assert!(scale.windows(4).any(|w| w == 0x3800u32.to_le_bytes()));
     edited(&synthetic::h13(), "OpMode = conv", "OpMode = bypass").unwrap();
 }
 
-/// A register that is added makes the descriptor longer: the next one moves, and the chain and
-/// lengths follow.
+/// An added register lengthens its descriptor: the next one moves, and chain and lengths are
+/// updated.
 #[test]
 fn a_register_is_added() {
     let longer = |text: String| {
@@ -109,7 +109,7 @@ fn a_register_is_added() {
     assert_eq!(tasks[1].header[9], 0x1234_5678);
 }
 
-/// A text by hand: sizes of commands, places of strings and lengths follow from what is said.
+/// A handwritten text: sizes of commands, positions of strings and lengths are derived.
 #[test]
 fn what_follows_may_be_left_out() {
     let text = r#"
@@ -140,7 +140,7 @@ fn what_follows_may_be_left_out() {
     assert_eq!((tasks[0].header[1] >> 16, tasks[0].header[7], tasks[1].header[7]), (9, 0x100, 0));
 }
 
-/// A short text must not ask for all memory.
+/// A short text must not allocate unbounded memory.
 #[test]
 fn sizes_of_short_texts_are_bounded() {
     let many = format!("hwx {{ subtype = h13 }}\n{}", "command 0x77 { command_size = 0x1000000 }\n".repeat(100));
@@ -161,7 +161,7 @@ fn sizes_of_short_texts_are_bounded() {
     }
 }
 
-/// Every mistake has its place and a way out.
+/// Every error has a span and a remedy.
 #[test]
 fn mistakes_have_their_places() {
     let mistakes = [
@@ -172,19 +172,19 @@ fn mistakes_have_their_places() {
         ("OpMode = conv", "OpMode = convolve", "E0711", "no value of OpMode `convolve`"),
         ("words 62", "words 3", "E0712", "words are too few"),
         ("subtype = h13", "subtype = h31", "E0711", "no generation `h31`"),
-        ("subtype = h13", "", "E0710", "says no `subtype`"),
+        ("subtype = h13", "", "E0710", "has no `subtype`"),
         ("    task {", "    task 0x2 {", "E0710", "a task is"),
         ("\nbytes 0x3000", "\nbytes 0x2000", "E0713", "overlaps"),
         ("\nbytes 0x3000", "\nbytes 0x40", "E0713", "lies in the load commands"),
         ("size = 0x4000\n}", "size = 0x3000\n}", "E0713", "the contents reach to"),
         ("\nsegment {", "\nsegmnet {", "E0711", "no statement `segmnet`"),
-        ("name = \"__TEXT\"", "name = \"__TEXT__TEXT__TEXT\"", "E0712", "no place in the command"),
-        ("magic = 0xbeefface", "magic = 0x1beefface", "E0712", "no number of 32 bits"),
-        ("magic = 0xbeefface", "magic = \"x", "E0710", "a string ends on its line"),
+        ("name = \"__TEXT\"", "name = \"__TEXT__TEXT__TEXT\"", "E0712", "no room for the string"),
+        ("magic = 0xbeefface", "magic = 0x1beefface", "E0712", "does not fit into 32 bits"),
+        ("magic = 0xbeefface", "magic = \"x", "E0710", "a string must end on its line"),
         ("hwx {", "", "E0710", "a text begins with"),
-        ("fvmlib {", "fvmlib {\n    bar 1 = 3", "E0712", "no place in the command"),
-        ("bar 5 = ", "bar 500 = ", "E0712", "no place in the command"),
-        ("nsyms = 3", "nsyms = 300", "E0713", "would not be read"),
+        ("fvmlib {", "fvmlib {\n    bar 1 = 3", "E0712", "no room for this"),
+        ("bar 5 = ", "bar 500 = ", "E0712", "no room for this"),
+        ("nsyms = 3", "nsyms = 300", "E0713", "cannot be read back"),
     ];
     for (from, to, code, part) in mistakes {
         let message = match edited(&synthetic::h13(), from, to) {
@@ -198,7 +198,7 @@ fn mistakes_have_their_places() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-    /// A file that can be read, however odd, comes back from its text.
+    /// A readable file, however odd, survives printing and assembling.
     #[test]
     fn changed_files_come_back(which in any::<bool>(), changes in prop::collection::vec((0usize..0x4000, any::<u8>()), 1..6)) {
         let mut bytes = if which { synthetic::h13() } else { synthetic::h16() };

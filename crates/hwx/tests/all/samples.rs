@@ -1,5 +1,5 @@
-//! Every sample of the test data: what it says is what an independent program decoded, and reading
-//! and writing gives it back.
+//! Every sample of the test data: its description equals that of an independent decoder, and
+//! writing reproduces the file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use ferrane_hwx::task::{self, Task};
 use ferrane_testdata::Suite;
 use serde_json::Value;
 
-/// All files under a folder, in order.
+/// All files under a folder, sorted.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -21,7 +21,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The compiled programs of a folder: files that begin as such.
+/// The compiled programs of a folder, recognized by their first bytes.
 pub fn programs(suite: &Suite) -> Vec<(String, Vec<u8>)> {
     let read = |path: PathBuf| {
         let bytes = std::fs::read(&path).expect("test data can be read");
@@ -32,19 +32,19 @@ pub fn programs(suite: &Suite) -> Vec<(String, Vec<u8>)> {
     files(suite.folder()).into_iter().filter_map(read).collect()
 }
 
-/// A sample's container; a failed case where it cannot be read.
+/// The container of a sample, or a failed case if it cannot be read.
 pub fn read(suite: &mut Suite, name: &str, bytes: &[u8]) -> Option<Hwx> {
     Hwx::read(bytes).map_err(|e| suite.case(name, Err(e.to_string()))).ok()
 }
 
-/// What is expected of payloads without a container, by their names; the suite's folder is theirs.
+/// The expectations for payloads without a container, by name.
 pub fn payloads(suite: &Suite) -> BTreeMap<String, Value> {
     let text = std::fs::read_to_string(suite.folder().join("../EXPECTED_kernels.json")).expect("EXPECTED_kernels.json");
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Descriptors and constants of a payload; `None` for one that is not there. An error where
-/// descriptors cannot be followed.
+/// Descriptors and constants of a payload; `None` if it is absent. An error if the chain of
+/// descriptors is broken.
 pub fn payload(suite: &Suite, name: &str, wanted: &Value) -> Option<(ferrane_hwx::Result<Vec<Task>>, Vec<u8>)> {
     let bytes = std::fs::read(suite.folder().join(name)).ok()?;
     let number = |key: &str| wanted[key].as_u64().expect("a number") as usize;
@@ -61,7 +61,7 @@ fn number(value: &Value) -> u64 {
     }
 }
 
-/// An error where two values differ.
+/// An error if two values differ.
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Result<(), String> {
     if found == wanted { Ok(()) } else { Err(format!("{what}: {found:#x?} and not {wanted:#x?}")) }
 }
@@ -194,7 +194,7 @@ fn tasks(hwx: &Hwx, wanted: &Value) -> Result<(), String> {
             .map(|(k, v)| (u32::from_str_radix(k.trim_start_matches("0x"), 16).unwrap(), number(v) as u32))
             .collect();
         let mut set = found.registers();
-        // Records at byte addresses cover whole blocks; the expectation leaves out what is 0.
+        // Records at byte addresses cover whole blocks; the expectation omits zeros.
         if generation.record_format == RecordFormat::ByteAddressed {
             set.retain(|_, value| *value != 0);
         }
@@ -226,7 +226,7 @@ fn samples_say_what_was_decoded() {
     suite.finish();
 }
 
-/// Every tensor is found by its name, at an index that tasks use.
+/// Every tensor is found by name, at an index that tasks use.
 #[test]
 fn names_lead_to_the_indices_that_tasks_use() {
     let Some(mut suite) = Suite::open("hwx-bindings", "hwx") else { return };

@@ -1,4 +1,4 @@
-//! Surfaces, against the tensors of all samples.
+//! Surface layouts, compared with the tensors of all samples.
 
 use ferrane_hwx::Hwx;
 use ferrane_hwx::container::{BarUse, TensorView};
@@ -83,7 +83,7 @@ proptest! {
         let mut bytes = vec![0xee; surface.buffer_bytes() as usize];
         surface.tile(&dense, &mut bytes).unwrap();
         prop_assert_eq!(surface.untile(&bytes).unwrap(), &dense[..]);
-        // Each element where its strides say, and zeros between.
+        // Each element is at the offset that the strides give, with zeros between.
         let last = ((n - 1) as u64 * surface.batch + (c - 1) as u64 * surface.plane + (h - 1) as u64 * surface.row) as usize;
         prop_assert_eq!(&bytes[last..last + 2 * w as usize], &dense[dense.len() - 2 * w as usize..]);
         let set = bytes.iter().filter(|b| **b != 0).count();

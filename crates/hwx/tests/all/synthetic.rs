@@ -1,6 +1,5 @@
-//! Files made here, so that tests do not depend on the test data: one of H13 with two chained
-//! tasks, one of H16 with every kind of packet. The bytes are written one by one, not by the
-//! crate's own writer.
+//! Files built here byte by byte, without the crate's writer, so that tests do not depend on the
+//! test data: one of H13 with two chained tasks, one of H16 with every kind of packet.
 
 /// Little-endian bytes that grow.
 #[derive(Default)]
@@ -114,7 +113,7 @@ fn program(
     out.command()
 }
 
-/// Header, commands and what lies at offsets.
+/// Header, commands, and contents at their offsets.
 fn file(magic: u32, subtype: u32, commands: &[Vec<u8>], size: usize, contents: &[(usize, Vec<u8>)]) -> Vec<u8> {
     let mut out = Bytes::default();
     let length: usize = commands.iter().map(Vec::len).sum();
@@ -134,7 +133,8 @@ fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-/// A descriptor of H13 with some registers of each block; the conv of 3 channels by a 1×1 kernel.
+/// A descriptor of H13 with some registers of each block: a convolution of 3 channels with a 1×1
+/// kernel.
 fn h13_task(id: u32, last: bool, next: u32, next_words: u32) -> Vec<u32> {
     let mut words =
         vec![id | u32::from(last) << 25, (next_words.max(1) - 1) << 16, 0x422, 0, 0xfff86a, 0, 0x3000_9800, next];
@@ -156,8 +156,8 @@ fn h13_task(id: u32, last: bool, next: u32, next_words: u32) -> Vec<u32> {
     words
 }
 
-/// A program of H13, as macOS 12 writes it: the text first, outputs before inputs among the BARs,
-/// and a command that nobody knows.
+/// A program of H13 as macOS 12 writes it: the text first, outputs before inputs among the BARs,
+/// and an unknown command.
 pub fn h13() -> Vec<u8> {
     let length = h13_task(0, false, 0x300, 1).len() as u32;
     let first = h13_task(0, false, 0x300, length);
@@ -222,8 +222,8 @@ pub fn h13() -> Vec<u8> {
     file(0xbeef_face, 4, &commands, 0x4000, &contents)
 }
 
-/// A program of H16 under the other magic number: a task of the convolution engines, and one of the
-/// planar engine with one more word in its header.
+/// A program of H16 with the other magic number: a task of the convolution engines, and one of the
+/// planar engine with an additional header word.
 pub fn h16() -> Vec<u8> {
     let mut text = vec![1, 0, 0, 0];
     let mut first = vec![0, 0, 0x68, 0, 0xf_f868, 0, 0, 1, 0x5_0001];

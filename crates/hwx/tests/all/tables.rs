@@ -1,4 +1,4 @@
-//! Tables of functions, against those of the compiler and the functions they stand for.
+//! Function tables, compared with the compiler's and with the functions that they approximate.
 
 use ferrane_arith::Rounding;
 use ferrane_hwx::Hwx;
@@ -27,7 +27,7 @@ fn gelu(x: f64) -> f64 {
     x * (0.5 + area / (2.0 * std::f64::consts::PI).sqrt())
 }
 
-/// A table's value, as the engine comes to it.
+/// The value of a table as the engine computes it.
 fn value(table: &FunctionTable, x: f16) -> Option<f16> {
     let (bytes, mut halfwords) = (table.encode(), [0; 43]);
     for (half, bytes) in halfwords.iter_mut().zip(bytes.chunks_exact(2)) {
@@ -36,12 +36,12 @@ fn value(table: &FunctionTable, x: f16) -> Option<f16> {
     ferrane_arith::table::PiecewiseTable::read(halfwords).evaluate(Rounding::Even, x.to_f32()).map(f16::from_f32)
 }
 
-/// A function and a distance from it.
+/// A function and the largest distance from it.
 type Meaning = (fn(f64) -> f64, f64);
 
-/// What a table of a file stands for, and how far from it a table may be: steps of 1/2 to 1/32 with
-/// straight lines between them miss a function by the square of the step over eight times its
-/// curvature.
+/// The function that a table of a file approximates, and the tolerance: linear interpolation with
+/// steps of 1/2 to 1/32 has an error of the square of the step times the second derivative, divided
+/// by eight.
 fn stands_for(file: &str, mode: TableMode) -> Option<Meaning> {
     let has = |part: &str| file.contains(part);
     Some(match mode {
@@ -75,7 +75,7 @@ fn check(file: &str, bytes: &[u8]) -> Result<(), String> {
         if y.is_infinite() || y == f16::ZERO && wanted < 2f64.powi(-24) {
             if wanted > 60000.0 || wanted < 2f64.powi(-24) { continue } else { return Err(format!("{y} at {x}")) }
         }
-        // What fp16 has between its smallest numbers is no fault of the table.
+        // The distance between the smallest fp16 numbers is not an error of the table.
         let scale = if table.mode == TableMode::Exp2 { wanted.max(2f64.powi(-14)) } else { 1f64.max(wanted.abs()) };
         let miss = (y.to_f64() - wanted).abs() / scale;
         if miss > worst.0 {
@@ -119,7 +119,7 @@ fn tables_of_payloads() {
     suite.finish();
 }
 
-/// What is made of a function stands for it as the compiler's tables do.
+/// Built tables approximate their functions as well as the compiler's do.
 #[test]
 fn made_tables_stand_for_their_functions() {
     let near = |table: &FunctionTable, function: fn(f64) -> f64, bound: f64| {
@@ -139,19 +139,19 @@ fn made_tables_stand_for_their_functions() {
     assert_eq!(made.samples[SAMPLES - 1], f16::from_f64(sigmoid(8.0)));
     assert!(FunctionTable::centered(f64::ln, 1, Tail::Constant(0.0), Tail::Constant(1.0)).is_err());
     assert!(FunctionTable::odd(f64::tanh, 15, Tail::Constant(0.0)).is_err());
-    // A mode that nobody has explained is kept.
+    // An unknown mode is kept.
     let other = FunctionTable { mode: TableMode::Other(0x7f), ..made };
     assert!(value(&other, f16::ONE).is_none());
     assert_eq!(FunctionTable::decode(&other.encode()), other);
 }
 
 proptest! {
-    /// Any bytes are a table, and come back.
+    /// Any bytes are a table and survive decoding and encoding.
     #[test]
     fn any_bytes_are_a_table(words in prop::array::uniform32(any::<u32>()), mode in any::<u8>()) {
         let mut bytes = [0; BYTES];
         bytes.chunks_exact_mut(4).zip(words).for_each(|(b, w)| b.copy_from_slice(&w.to_le_bytes()));
-        // Modes and distances that are known as often as all others.
+        // Known modes and distances are as frequent as all others.
         bytes[82..86].copy_from_slice(&[mode % 8, 0, [1, 2, 0x60, 0x0a, mode][usize::from(mode) % 5], 0]);
         let table = FunctionTable::decode(&bytes);
         prop_assert_eq!(table.encode(), bytes);

@@ -1,4 +1,4 @@
-//! Weights in lanes, against the compiler's own bytes.
+//! Weights in lanes, compared with the compiler's bytes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,11 +32,11 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Resu
     if found == wanted { Ok(()) } else { Err(format!("{what}: {found:?}, not {wanted:?}")) }
 }
 
-/// A name, channels, the section, and the bits of weight `i`.
+/// A name, channels, the section, and the bit pattern of weight `i`.
 type Case = (String, u32, Vec<u16>, fn(u32) -> u16);
 
-/// Kernel sections of 1×1 convolutions of C to C channels whose weight `i` is known: what was
-/// packed is the section, and unpacking gives the weights.
+/// Kernel sections of 1×1 convolutions of C to C channels with known weights: packing gives the
+/// section, and unpacking gives the weights.
 #[test]
 fn kernel_sections_of_known_weights() {
     let Some(mut suite) = Suite::open("hwx-weights", "hwx/mil_infer") else { return };
@@ -66,7 +66,7 @@ fn kernel_sections_of_known_weights() {
     suite.finish();
 }
 
-/// The section that the kernel of a task lies in.
+/// The section with the kernel of a task.
 fn kernel_section(hwx: &Hwx, generation: &Generation, bindings: &Bindings, task: &Task) -> Option<Section> {
     let bar = match generation.record_format {
         RecordFormat::ByteAddressed => task.head(generation, "KernelBars", "KBase0")?,
@@ -84,8 +84,8 @@ fn kernel_section(hwx: &Hwx, generation: &Generation, bindings: &Bindings, task:
     hwx.sections().into_iter().find(|s| s.label() == *name)
 }
 
-/// What the makers of samples put in: numbers that count, as bit patterns or as values, with some
-/// zeros in front.
+/// True for the samples' synthetic weights: ascending numbers, as bit patterns or as values, after
+/// some zeros.
 fn counts(weights: &[f16]) -> bool {
     let rest = &weights[weights.iter().position(|w| w.to_bits() != 0).unwrap_or(0).saturating_sub(1)..];
     let bits = rest.windows(2).map(|w| i64::from(w[1].to_bits()) - i64::from(w[0].to_bits()));
@@ -94,8 +94,8 @@ fn counts(weights: &[f16]) -> bool {
     all(bits.map(|s| s as f64).collect()) || all(values.map(f64::from).collect())
 }
 
-/// Every convolution of every sample: the registers' lanes are read, and what is read gives the
-/// same bytes when it is written; all lanes of a section together are the whole section.
+/// Every convolution of every sample: its lanes are decoded, packing reproduces the bytes, and all
+/// lanes of a section together cover it.
 #[test]
 fn convolutions_of_samples() {
     let Some(mut suite) = Suite::open("hwx-weights-samples", "hwx") else { return };
@@ -110,7 +110,7 @@ fn convolutions_of_samples() {
                 let Some(section) = kernel_section(&hwx, generation, &bindings, &task) else { continue };
                 let lanes = match Lanes::of_task(generation, &task) {
                     Ok(lanes) => lanes,
-                    // A table alone is read through the lanes, too.
+                    // A function table alone is also read through the lanes.
                     Err(e) if e.message.contains("no convolution") => continue,
                     Err(e) => {
                         suite.case(&format!("{name}: task at {:#x}", task.offset), Err(e.to_string()));
@@ -130,10 +130,10 @@ fn convolutions_of_samples() {
                         lanes.lanes().map(|l| (l.offset, l.bytes)),
                     )?;
                     *end = lanes.end();
-                    // Weights of one value say nothing about their order.
+                    // Equal weights say nothing about their order.
                     let other = weights.iter().any(|w| *w != weights[0]);
-                    // Kernels of one file count alike; a file with other weights than such ones is
-                    // only written back.
+                    // Kernels of one file have the same kind of weights; of a file with other
+                    // weights only the bytes are checked.
                     let known = *first.get_or_insert(counts(&weights));
                     if other && known { same("the weights count", counts(&weights), true) } else { Ok(()) }
                 };
@@ -150,8 +150,8 @@ fn convolutions_of_samples() {
     suite.finish();
 }
 
-/// Names of kernels of H16: 1×1 convolutions whose weights came from one blob file, one behind the
-/// other with 64 bytes of metadata in front of each. The first weights begin at 128.
+/// Names of kernels of H16: 1×1 convolutions whose weights come from one blob file in sequence,
+/// with 64 bytes of metadata before each. The first weights begin at 128.
 #[test]
 fn kernels_are_named_as_the_compiler_does() {
     let Some(mut suite) = Suite::open("hwx-symbols", "hwx") else { return };
@@ -176,7 +176,7 @@ fn kernels_are_named_as_the_compiler_does() {
     suite.finish();
 }
 
-/// The lanes of a shape behind what was before them, as the compiler lays them out.
+/// The lanes of a shape after previous contents, as the compiler lays them out.
 fn shifted(lanes: &Lanes, start: u64) -> [(u64, u64); LANES] {
     let own = Lanes::new(lanes.shape(), lanes.has_table());
     own.lanes().map(|l| if l.bytes > 0 { (l.offset + start, l.bytes) } else { (0, 0) })
@@ -188,7 +188,7 @@ fn lanes_of_few_and_of_many_rows() {
     let found: Vec<_> = lanes.lanes().iter().map(|l| (l.offset, l.bytes)).collect();
     assert_eq!(found[..4], [(0, 64), (64, 64), (128, 64), (0, 0)]);
     assert_eq!(lanes.end(), 0xc0);
-    // Uneven: 40 rows are three each for the first eight lanes, two for the others.
+    // Uneven: of 40 rows the first eight lanes have three each, the others two.
     let rows = |cout| {
         (0..LANES).map(|l| FilterShape::new(cout, 1, 1, 1).unwrap().rows(l).collect::<Vec<_>>()).collect::<Vec<_>>()
     };
@@ -199,7 +199,7 @@ fn lanes_of_few_and_of_many_rows() {
         (rows(PASS_ROWS + 17)[0].clone(), rows(PASS_ROWS + 17)[1].clone()),
         (vec![0..32, 512..514], vec![32..64, 514..515])
     );
-    // A table in front of each lane.
+    // A function table before the weights of each lane.
     let lanes = Lanes::new(FilterShape::new(64, 64, 1, 1).unwrap(), true);
     assert_eq!((lanes.lanes()[0].bytes, lanes.lanes()[1].offset), (0x280, 0x280));
 }
@@ -231,7 +231,7 @@ fn what_cannot_be_is_refused() {
 }
 
 proptest! {
-    /// Every weight has its place, and one place only.
+    /// Every weight has exactly one position.
     #[test]
     fn unpacking_is_the_inverse(cout in 1u32..600, cin in 1u32..24, kh in 1u32..4, kw in 1u32..4, tables: bool) {
         let geometry = FilterShape::new(cout, cin, kh, kw).unwrap();

@@ -1,24 +1,24 @@
-//! Load commands from text.
+//! Assembles load commands.
 
 use super::super::implied::strings_begin;
 use super::super::tree::{Item, Value};
 use super::Assembler;
 use crate::container::{Command, CommandKind, SECTION, SECTION_SLOTS, SECTIONS, StringPlace};
 
-/// The largest command that is made: what is left of a file's size is for contents.
+/// The size limit of a command in bytes; the rest of a file's limit is for its contents.
 const LARGEST: u64 = 1 << 24;
 
-/// The kind of a statement's word.
+/// The kind of command with this keyword.
 pub(super) fn kind(word: &str) -> Option<CommandKind> {
     CommandKind::ALL.into_iter().find(|k| k.word() == word)
 }
 
-/// The words of all kinds.
+/// The keywords of all kinds.
 pub(super) fn words() -> impl Iterator<Item = &'static str> {
     CommandKind::ALL.into_iter().map(CommandKind::word)
 }
 
-/// The number of a symbol's kind.
+/// The number for the name of a symbol's type.
 pub(super) fn symbol_kind(word: &str) -> Option<u8> {
     Some(match word {
         "defined" => 0x0f,
@@ -29,7 +29,7 @@ pub(super) fn symbol_kind(word: &str) -> Option<u8> {
     })
 }
 
-/// The number behind a word of a statement: `bar 5`, `word 0x850`.
+/// The number after the keyword of a statement, as in `bar 5` and `word 0x850`.
 fn index(item: &Item) -> Option<usize> {
     match item.words.as_slice() {
         [_, (Value::Number(n), _)] => usize::try_from(*n).ok(),
@@ -44,7 +44,7 @@ fn first(item: &Item) -> &str {
     }
 }
 
-/// The size that the statements of a command ask for, and where its state ends.
+/// The size that the statements of a command require, and the byte where its state ends.
 fn size(to: &mut Assembler, item: &Item, kind: CommandKind) -> (usize, usize) {
     let layout = kind.layout();
     let block = || item.block.iter().flatten();
@@ -53,7 +53,7 @@ fn size(to: &mut Assembler, item: &Item, kind: CommandKind) -> (usize, usize) {
     for line in block() {
         let word = first(line);
         if ["count", "command_size"].contains(&word) && to.number(line).is_some_and(|n| n > LARGEST) {
-            to.misfit(line.span, format!("a command has {LARGEST:#x} bytes at most"));
+            to.misfit(line.span, format!("a command has at most {LARGEST:#x} bytes"));
         }
         match word {
             "count" if layout.slots.iter().any(|s| s.name == "count") => {
@@ -84,7 +84,7 @@ fn size(to: &mut Assembler, item: &Item, kind: CommandKind) -> (usize, usize) {
     (said.unwrap_or(end.saturating_add(7) & !7), state)
 }
 
-/// A command of a kind from its statement.
+/// Assembles a command of the given kind from its statement.
 pub(super) fn assemble(to: &mut Assembler, item: &Item, kind: CommandKind) -> Option<Command> {
     let (size, state) = size(to, item, kind);
     if !to.take(size as u64, item.span) {
@@ -113,7 +113,7 @@ pub(super) fn assemble(to: &mut Assembler, item: &Item, kind: CommandKind) -> Op
     }
     let mut strings = None;
     let (mut sections, mut tags) = (0, 0);
-    // Numbers first: the place of strings depends on the length of the state.
+    // Numbers first: the positions of strings depend on the length of the state.
     for line in item.block.iter().flatten().filter(|l| first(l) != "command_size") {
         let word = first(line);
         let done = match word {
@@ -152,13 +152,13 @@ pub(super) fn assemble(to: &mut Assembler, item: &Item, kind: CommandKind) -> Op
             }
         };
         if done.is_none() {
-            to.misfit(line.span, "this has no place in the command, or its number does not fit");
+            to.misfit(line.span, "the command has no room for this, or the number does not fit");
         }
     }
     if kind == CommandKind::Segment {
         command.set("nsects", sections as u64);
     }
-    // In the order of the layout, which is that of the bytes.
+    // In the order of the layout, which is the order of the bytes.
     for text in kind.layout().texts {
         let Some(line) = item.block.iter().flatten().find(|line| first(line) == text.name) else { continue };
         let (bytes, at) = match line.values.as_slice() {
@@ -167,7 +167,7 @@ pub(super) fn assemble(to: &mut Assembler, item: &Item, kind: CommandKind) -> Op
                 (bytes, Some((*at).min(LARGEST) as usize))
             }
             _ => {
-                to.syntax(line.span, "a string stands between quotes, with `at` and its place if that is another");
+                to.syntax(line.span, "a string is quoted, with `at` and its offset where that is not the default");
                 continue;
             }
         };
@@ -177,7 +177,7 @@ pub(super) fn assemble(to: &mut Assembler, item: &Item, kind: CommandKind) -> Op
         };
         let at = at.unwrap_or(natural);
         if command.put_text(&text.place, at, bytes).is_none() {
-            to.misfit(line.span, "the string has no place in the command");
+            to.misfit(line.span, "the command has no room for the string");
         }
         if matches!(text.place, StringPlace::Offset(_)) {
             strings = Some(at + bytes.len() + 1);
@@ -206,7 +206,7 @@ fn section(to: &mut Assembler, command: &mut Command, item: &Item, number: usize
     let base = SECTIONS + SECTION * number;
     for (at, name) in [(base, name), (base + 16, segment)] {
         if command.put_text(&StringPlace::Fixed16(at), at, name).is_none() {
-            to.misfit(item.span, "a name has sixteen bytes at most");
+            to.misfit(item.span, "a name has at most sixteen bytes");
         }
     }
     for line in item.block.iter().flatten() {

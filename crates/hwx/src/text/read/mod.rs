@@ -1,4 +1,4 @@
-//! Reads the text of a file.
+//! Assembles the text form of a file.
 
 mod commands;
 mod tasks;
@@ -12,14 +12,14 @@ use super::tree::{self, Item, Value};
 use crate::container::{CPU, Command, HEADER, Hwx, MAGIC, Symbol};
 use crate::registers::{self, Generation};
 
-/// The longest file that is assembled has so many bytes more than its text: a text of a few letters
-/// must not fill the memory.
+/// An assembled file is at most this many bytes longer than its text, so a short text cannot
+/// exhaust memory.
 const LONGEST: u64 = 256 << 20;
 
-/// Makes the file that a text describes.
+/// Assembles the file that a text describes.
 ///
 /// # Errors
-/// Everything that is wrong with the text (E071x), each with its place.
+/// All defects of the text (E071x), each with its span.
 pub(super) fn file(text: &str) -> Result<Hwx, Diagnostics> {
     let mut problems = Diagnostics::new();
     let items = tree::parse(text, &mut problems);
@@ -30,14 +30,16 @@ pub(super) fn file(text: &str) -> Result<Hwx, Diagnostics> {
     match hwx {
         Some(hwx) if !problems.has_errors() => match Hwx::read(&hwx.write()) {
             Ok(hwx) => Ok(hwx),
-            Err(e) => Err(Diagnostic::error(Code(713), None, format!("the file would not be read: {e}")).into()),
+            Err(e) => {
+                Err(Diagnostic::error(Code(713), None, format!("the assembled file cannot be read back: {e}")).into())
+            }
         },
         _ => Err(problems),
     }
 }
 
-/// What the one statement of a text makes, if it is right: the disassembler makes sure of what it
-/// writes.
+/// Assembles the only statement of a text, if it has no errors. The printer uses it to check its
+/// output.
 fn alone<T>(text: &str, make: impl FnOnce(&mut Assembler, &Item) -> Option<T>) -> Option<T> {
     let mut problems = Diagnostics::new();
     let items = tree::parse(text, &mut problems);
@@ -46,7 +48,7 @@ fn alone<T>(text: &str, make: impl FnOnce(&mut Assembler, &Item) -> Option<T>) -
     make(&mut to, item).filter(|_| to.problems.is_empty())
 }
 
-/// The load command of a text that has nothing else.
+/// Assembles a text that consists of one load command.
 pub(in crate::text) fn command(text: &str) -> Option<Command> {
     alone(text, |to, item| match item.words.first() {
         Some((Value::Word(word), _)) => commands::assemble(to, item, commands::kind(word)?),
@@ -54,22 +56,22 @@ pub(in crate::text) fn command(text: &str) -> Option<Command> {
     })
 }
 
-/// The bytes of `tasks … { … }`, up to the last that is said.
+/// Assembles the contents of `tasks … { … }`, up to the last explicit byte.
 pub(in crate::text) fn tasks(text: &str, generation: &'static Generation) -> Option<Vec<u8>> {
     alone(text, |to, item| to.tasks(item, Some(generation)).map(|content| content.bytes))
 }
 
 struct Assembler {
     problems: Diagnostics,
-    /// Ranges of the file that something was put into.
+    /// The ranges of the file that are filled, with the spans that filled them.
     taken: Vec<(Range<u64>, Span)>,
-    /// Bytes that the file may have.
+    /// The size limit of the file in bytes.
     longest: u64,
-    /// Bytes that commands and contents may still have.
+    /// The bytes left for commands and contents.
     room: u64,
 }
 
-/// A range of the file that is being filled.
+/// A range of the file and the bytes collected for it.
 struct Content {
     start: u64,
     bytes: Vec<u8>,
@@ -90,7 +92,7 @@ impl Assembler {
         self.problems.push(Diagnostic::error(Code(710), span, message));
     }
 
-    /// A name that is none of those that are known here.
+    /// Reports a name that is not one of the known ones.
     fn unknown<'a>(&mut self, what: &str, name: &str, span: Span, known: impl IntoIterator<Item = &'a str>) {
         let mut error = Diagnostic::error(Code(711), span, format!("no {what} `{name}` here"));
         if let Some(near) = nearest(name, known) {
@@ -103,13 +105,13 @@ impl Assembler {
         self.problems.push(Diagnostic::error(Code(712), span, message));
     }
 
-    /// True if there is room for so many bytes more; they are then taken.
+    /// Takes `bytes` from the remaining room; false if there is not enough.
     fn take(&mut self, bytes: u64, span: Span) -> bool {
         match self.room.checked_sub(bytes) {
             Some(room) => self.room = room,
             None => {
                 let message =
-                    format!("with this the file has more bytes than one of such a text may have, {:#x}", self.longest);
+                    format!("with this the file exceeds the size limit for this text, {:#x} bytes", self.longest);
                 self.error(713, span, message);
                 return false;
             }
@@ -117,7 +119,7 @@ impl Assembler {
         true
     }
 
-    /// The one number behind the `=`.
+    /// The one number after the `=`.
     fn number(&mut self, item: &Item) -> Option<u64> {
         match item.values.as_slice() {
             [(Value::Number(n), _)] => Some(*n),
@@ -126,7 +128,7 @@ impl Assembler {
                 None
             }
             [(_, span), ..] => {
-                self.syntax(*span, "one whole number stands here");
+                self.syntax(*span, "expected one whole number");
                 None
             }
         }
@@ -136,7 +138,7 @@ impl Assembler {
         let n = self.number(item)?;
         let small = u32::try_from(n).ok();
         if small.is_none() {
-            self.misfit(item.span, format!("{n:#x} is no number of 32 bits"));
+            self.misfit(item.span, format!("{n:#x} does not fit into 32 bits"));
         }
         small
     }
@@ -203,7 +205,7 @@ impl Assembler {
         for content in contents {
             let range = content.start..content.start + content.bytes.len() as u64;
             if range.start < begin as u64 {
-                let message = format!("{:#x} lies in the load commands, which end at {begin:#x}", range.start);
+                let message = format!("offset {:#x} lies in the load commands, which end at {begin:#x}", range.start);
                 self.error(713, content.span, message);
                 continue;
             }
@@ -217,12 +219,12 @@ impl Assembler {
             |pair: &[(Range<u64>, Span)]| (pair[1].0.start < pair[0].0.end).then(|| (pair[1].1, pair[0].0.clone()));
         let clashes: Vec<_> = self.taken.windows(2).filter_map(clash).collect();
         for (span, other) in clashes {
-            self.error(713, span, format!("what lies here overlaps {:#x} to {:#x}", other.start, other.end));
+            self.error(713, span, format!("this overlaps the bytes from {:#x} to {:#x}", other.start, other.end));
         }
         Some(hwx)
     }
 
-    /// The header; gives the sizes that it says of the file and of the commands.
+    /// Assembles the header; the result is the size of the file and of the commands, if given.
     fn header(&mut self, hwx: &mut Hwx, head: &Item) -> (Option<u64>, Option<u32>) {
         let (mut size, mut commands_size, mut subtype) = (None, None, None);
         for item in head.block.iter().flatten() {
@@ -260,24 +262,24 @@ impl Assembler {
         }
         match subtype {
             Some(subtype) => hwx.subtype = subtype,
-            None => self.syntax(head.span, "the header says no `subtype`"),
+            None => self.syntax(head.span, "the header has no `subtype`"),
         }
         (size, commands_size)
     }
 
-    /// `WORD PLACE [name PLACE]…`: the places, the first without a name.
+    /// Parses `WORD OFFSET [name OFFSET]…`: the offsets, the first without a name.
     fn places(&mut self, item: &Item, names: &[&str]) -> Option<(u64, Vec<Option<u64>>)> {
         let mut found = vec![None; names.len()];
         let mut words = item.words.iter().skip(1);
         let Some((Value::Number(first), _)) = words.next() else {
-            self.syntax(item.span, "a place in the file stands behind the word");
+            self.syntax(item.span, "expected an offset in the file after the word");
             return None;
         };
         while let Some((word, span)) = words.next() {
             let at = names.iter().position(|n| matches!(word, Value::Word(w) if w == n));
             match (at, words.next()) {
                 (Some(at), Some((Value::Number(n), _))) => found[at] = Some(*n),
-                _ => self.syntax(*span, format!("here stand a place and {names:?}, each with a number")),
+                _ => self.syntax(*span, format!("expected an offset, and {names:?} each with a number")),
             }
         }
         Some((*first, found))
@@ -328,7 +330,7 @@ impl Assembler {
                     }
                 };
                 if width < 8 && value >> (8 * width) != 0 {
-                    self.misfit(field.span, format!("{value:#x} has no room in {width} bytes"));
+                    self.misfit(field.span, format!("{value:#x} does not fit into {width} bytes"));
                     continue;
                 }
                 entry[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
@@ -387,7 +389,7 @@ impl Assembler {
     fn tasks(&mut self, item: &Item, generation: Option<&'static Generation>) -> Option<Content> {
         let (start, _) = self.places(item, &[])?;
         let Some(generation) = generation else {
-            self.misfit(item.span, "the header names no generation whose descriptors are known");
+            self.misfit(item.span, "the descriptor encoding of the header's generation is not known");
             return None;
         };
         let bytes = tasks::section(self, item.block.as_deref().unwrap_or(&[]), generation);

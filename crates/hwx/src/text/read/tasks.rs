@@ -1,4 +1,4 @@
-//! Task descriptors from text.
+//! Assembles task descriptors.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use crate::registers::{Field, Generation, Register, indexed};
 use crate::spelling::encode_float;
 use crate::task::{self, RegisterRecord, Task};
 
-/// The most bytes of a section of descriptors.
+/// The size limit of a section of descriptors in bytes.
 const LARGEST: u64 = 1 << 28;
 
-/// A descriptor before its chain is known.
+/// A descriptor whose chain fields are not set yet.
 struct Draft {
     task: Task,
-    /// Fields of its header that were said.
+    /// The header fields that the text sets.
     said: Vec<(&'static str, &'static str)>,
     span: Span,
 }
 
-/// The bytes of a section.
+/// Assembles the bytes of a section.
 pub(super) fn section(to: &mut Assembler, items: &[Item], generation: &'static Generation) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut drafts: Vec<Draft> = Vec::new();
@@ -36,7 +36,7 @@ pub(super) fn section(to: &mut Assembler, items: &[Item], generation: &'static G
                     _ => {
                         to.syntax(
                             item.span,
-                            "a task is `task { … }`, with its place in the section if that is another",
+                            "a task is `task { … }`, with its offset in the section where that is not the default",
                         );
                         continue;
                     }
@@ -57,12 +57,12 @@ pub(super) fn section(to: &mut Assembler, items: &[Item], generation: &'static G
                 let width = if w == "word" { 4 } else { 1 };
                 let value = to.number32(item).unwrap_or(0);
                 if *at > LARGEST || (width == 1 && value > 0xff) {
-                    to.misfit(item.span, "the place or the number is too large");
+                    to.misfit(item.span, "the offset or the number is too large");
                     continue;
                 }
                 put(to, &mut bytes, *at as usize, &value.to_le_bytes()[..width], item.span);
             }
-            _ => to.syntax(item.span, "here stand `task { … }` and `word 0x0 = 1`"),
+            _ => to.syntax(item.span, "expected `task { … }` or `word 0x0 = 1`"),
         }
     }
     for i in 0..drafts.len() {
@@ -71,11 +71,11 @@ pub(super) fn section(to: &mut Assembler, items: &[Item], generation: &'static G
         for (name, field, value) in chained(generation.record_format, &draft.task, behind.first().map(|d| &d.task)) {
             if !draft.said.contains(&(name, field)) && !set(&mut draft.task.header, generation, name, field, value) {
                 let what = format!("{value:#x} does not fit into {name}.{field}");
-                to.misfit(draft.span, format!("{what}: a descriptor is too long, or too far off"));
+                to.misfit(draft.span, format!("{what}: a descriptor is too long or too far away"));
             }
         }
-        // A later task lies behind this one, so the words of both do not meet; those that were set
-        // singly do not either.
+        // Tasks are in ascending order, so their words do not overlap; words that are set
+        // individually must not overlap them either.
         let words: Vec<u8> = draft.task.encode(generation.record_format).iter().flat_map(|w| w.to_le_bytes()).collect();
         let range = draft.task.offset..draft.task.offset + words.len();
         if bytes.get(range.start..).is_some_and(|b| b.iter().take(range.len()).any(|b| *b != 0)) {
@@ -97,7 +97,7 @@ fn put(to: &mut Assembler, bytes: &mut Vec<u8>, at: usize, part: &[u8], span: Sp
     bytes[at..at + part.len()].copy_from_slice(part);
 }
 
-/// Sets a field of the header, if the generation has it; false where the value does not fit.
+/// Sets a header field if the generation has it; false if the value does not fit.
 fn set(header: &mut [u32], generation: &Generation, name: &str, field: &str, value: u32) -> bool {
     let register = generation.header.iter().find(|r| r.name == name);
     let found = register.and_then(|r| Some((header.get_mut(r.address as usize)?, r.field(field)?)));
@@ -226,7 +226,7 @@ fn record(to: &mut Assembler, item: &Item, generation: &Generation) -> Option<Re
     }
 }
 
-/// `Register = 1`, `Register.Field = 1`, or `Register { Field = 1 }`.
+/// Assembles `Register = 1`, `Register.Field = 1` or `Register { Field = 1 }`.
 fn assign(
     to: &mut Assembler,
     line: &Item,
