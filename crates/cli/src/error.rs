@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::flags;
+
 /// Why a command ends without success.
 #[derive(Debug)]
 pub struct Error {
@@ -96,17 +98,18 @@ impl fmt::Display for Error {
 
 impl<E: std::error::Error + 'static> From<E> for Error {
     fn from(error: E) -> Error {
-        let mut text = error.to_string();
+        let mut text = flags::spell(&error);
         let (mut remedy, mut device) = (None, None);
         let mut next: Option<&(dyn std::error::Error + 'static)> = Some(&error);
         while let Some(cause) = next {
-            let words = cause.to_string();
+            let words = flags::spell(cause);
             if !text.contains(&words) {
                 text = format!("{text}: {words}");
             }
             if let Some(error) = cause.downcast_ref::<ferrane::Error>() {
-                (remedy, device) = (Some(error.remedy()), Some(error.kind()));
+                (remedy, device) = (Some(error.remedy().to_string()), Some(error.kind()));
             }
+            remedy = remedy.or_else(|| flags::remedy(cause));
             next = cause.source();
         }
         if let Some(remedy) = remedy {

@@ -30,6 +30,7 @@ mod error;
 mod eval;
 mod explain;
 mod files;
+mod flags;
 mod fmt;
 mod generate;
 mod grad;

@@ -28,3 +28,26 @@ pub fn print(text: impl Display) -> Result<()> {
 pub fn note(text: impl Display) -> bool {
     !writeln!(io::stderr(), "{text}").is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
+
+/// A word as a shell wants it, for commands that are shown: quoted where it must be.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_string()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_needs_it() {
+        assert_eq!(quoted("runs/a-1"), "runs/a-1");
+        assert_eq!(quoted("my runs"), "'my runs'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

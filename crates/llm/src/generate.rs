@@ -1,14 +1,19 @@
 //! Text from a model: ids in, ids out, one at a time, through a device or through the reference.
 //!
-//! Both keep keys and values of what came before. A sequence that would leave the device's context
-//! goes on with the last half of it: positions start at 0 again there ([`crate::decode`]). The
-//! reference goes on as long as asked.
+//! [`NextLogits`] is what both are to a sampler; [`Tokens`] draws ids from it and [`TextGenerator`]
+//! turns text to ids and back around that. Both keep keys and values of what came before. A
+//! sequence that would leave the device's context goes on with the last half of it: positions start
+//! at 0 again there ([`crate::decode`]). The reference goes on as long as asked.
+
+use ferrane_device::Device;
 
 use crate::config::Config;
-use crate::decode;
-use crate::forward::{self, Forward};
-use crate::reference::{self, Decoder, Reference};
+use crate::decode::{self, Decoder, quantize::WeightType};
+use crate::reference::{self, Reference};
 use crate::sample::{self, Sampler};
+use crate::tokenizer::{Stream, Tokenizer};
+use crate::weights::Weights;
+use crate::{forward, model};
 
 /// Why generation stopped.
 #[derive(Debug, thiserror::Error)]
@@ -20,182 +25,254 @@ pub enum Error {
     /// The reference refused a token or the weights.
     #[error(transparent)]
     Reference(#[from] reference::Error),
+    /// The model has no tokenizer.
+    #[error(transparent)]
+    Model(#[from] model::Error),
     /// The logits hold nothing to choose from.
     #[error(transparent)]
     Sample(#[from] sample::Error),
     /// There is no token to begin with.
-    #[error("a prompt needs at least one token, such as the one that begins a text")]
+    #[error("the prompt is empty and the tokenizer has no token that begins a text; give a `prompt`")]
     EmptyPrompt,
+    /// The reference was asked for quantized weights.
+    #[error("the reference computes in fp32; leave `weights_type` out, or choose a device")]
+    ReferenceWeights,
 }
 
-/// What gives the logits of the next token.
-pub enum Generator<'a> {
-    /// Through a device.
-    Device(&'a mut decode::Decoder),
-    /// The reference with its cache of keys and values.
-    Reference(Box<Decoder<'a>>),
-}
+/// One sequence under way that gives the logits of its next token.
+pub trait NextLogits {
+    /// Begins a new sequence.
+    fn clear(&mut self);
 
-impl<'a> Generator<'a> {
-    /// Through a device; a new sequence.
-    pub fn device(decoder: &'a mut decode::Decoder) -> Generator<'a> {
-        decoder.clear();
-        Generator::Device(decoder)
-    }
-
-    /// Through the reference.
-    pub fn reference(model: &Reference<'a>) -> Generator<'a> {
-        Generator::Reference(Box::new(model.decoder()))
-    }
-
-    /// Continues the sequence by tokens and returns the logits `[vocab]` of the one after them.
+    /// Continues the sequence by `tokens` and returns the logits `[vocab]` of the one after them.
     ///
     /// # Errors
     /// [`Error::EmptyPrompt`] without tokens; an id beyond the vocabulary; or the device failed. On
     /// a device the sequence is then what it was before the call.
-    pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
+    fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error>;
+}
+
+impl NextLogits for Decoder {
+    fn clear(&mut self) {
+        Decoder::clear(self);
+    }
+
+    fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
+        match tokens {
+            [] => Err(Error::EmptyPrompt),
+            tokens => Ok(Decoder::feed(self, tokens)?),
+        }
+    }
+}
+
+impl NextLogits for reference::Decoder<'_> {
+    fn clear(&mut self) {
+        reference::Decoder::clear(self);
+    }
+
+    fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
         let Some((&last, before)) = tokens.split_last() else { return Err(Error::EmptyPrompt) };
-        match self {
-            Generator::Device(decoder) => Ok(decoder.feed(tokens)?),
-            Generator::Reference(decoder) => {
-                for &token in before {
-                    decoder.decode(token)?;
-                }
-                Ok(decoder.decode(last)?)
-            }
+        for &token in before {
+            self.decode(token)?;
         }
+        Ok(self.decode(last)?)
     }
+}
 
-    /// Feeds the prompt, then draws up to `steps` tokens and gives each to `emit` as it comes. Ends
-    /// early at a token of `stop` (which is not emitted), or when `emit` returns false. Returns the
-    /// number of tokens emitted.
-    ///
-    /// # Errors
-    /// As [`Generator::feed`]; [`Error::Sample`] when no logit is a number.
-    pub fn generate(
-        &mut self,
+/// The logits of a model: on `device`, or by the fp32 reference without one, which reads only the
+/// weight type of `options`.
+///
+/// # Errors
+/// As [`Decoder::new`] and [`Reference::new`]; [`Error::ReferenceWeights`].
+pub fn next_logits<'a>(
+    config: &'a Config,
+    weights: &'a Weights,
+    device: Option<&Device>,
+    options: decode::Options,
+) -> Result<Box<dyn NextLogits + 'a>, Error> {
+    match device {
+        Some(device) => Ok(Box::new(Decoder::new(device, config, weights, options)?)),
+        None if options.weights != WeightType::Fp16 => Err(Error::ReferenceWeights),
+        None => Ok(Box::new(Reference::new(config, weights)?.decoder())),
+    }
+}
+
+/// The ids that follow a prompt, each drawn when it is asked for. Ends after so many tokens, before
+/// a stop token, or after an error.
+pub struct Tokens<'a> {
+    logits: &'a mut dyn NextLogits,
+    sampler: &'a mut Sampler,
+    stop: &'a [u32],
+    /// Ids that the logits have not seen yet: the prompt, then the last token.
+    feed: Vec<u32>,
+    left: usize,
+}
+
+impl<'a> Tokens<'a> {
+    /// Begins a new sequence with `prompt`, to be continued by at most `count` ids. An id of `stop`
+    /// ends it and is not returned.
+    pub fn new(
+        logits: &'a mut dyn NextLogits,
         prompt: &[u32],
-        steps: usize,
-        sampler: &mut Sampler,
-        stop: &[u32],
-        mut emit: impl FnMut(u32) -> bool,
-    ) -> Result<usize, Error> {
-        let mut emitted = 0;
-        if steps == 0 {
-            return Ok(0);
-        }
-        let mut logits = self.feed(prompt)?;
-        loop {
-            let token = sampler.sample(logits)?;
-            if stop.contains(&token) {
-                return Ok(emitted);
-            }
-            emitted += 1;
-            if !emit(token) || emitted == steps {
-                return Ok(emitted);
-            }
-            logits = self.feed(&[token])?;
-        }
+        count: usize,
+        sampler: &'a mut Sampler,
+        stop: &'a [u32],
+    ) -> Tokens<'a> {
+        logits.clear();
+        Tokens { logits, sampler, stop, feed: prompt.to_vec(), left: count }
+    }
+
+    fn draw(&mut self) -> Result<u32, Error> {
+        let token = self.sampler.sample(self.logits.feed(&self.feed)?)?;
+        self.feed = vec![token];
+        Ok(token)
     }
 }
 
-/// A model that gives logits of whole sequences: for evaluation with the tokens given, not chosen.
-pub trait TeacherForced {
-    /// The configuration.
-    fn config(&self) -> &Config;
-    /// Logits `[tokens.len(), vocab]` of one sequence from position 0.
+impl Iterator for Tokens<'_> {
+    type Item = Result<u32, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let token = self.draw();
+        match &token {
+            Ok(token) if self.stop.contains(token) => {
+                self.left = 0;
+                return None;
+            }
+            Err(_) => self.left = 0,
+            Ok(_) => {}
+        }
+        Some(token)
+    }
+}
+
+/// A piece of generated text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// The token that it comes from. `None` for the last piece, if the text ends in bytes that are
+    /// no whole character.
+    pub id: Option<u32>,
+    /// The text that became certain with this token: empty while a character is incomplete.
+    pub text: String,
+}
+
+/// Continues texts: prompt, sampler, stop tokens, and a stream of pieces.
+///
+/// A prompt begins with the tokenizer's begin token, or its end token if it has no other; both end
+/// what is generated.
+pub struct TextGenerator<'a> {
+    tokenizer: &'a Tokenizer,
+    logits: Box<dyn NextLogits + 'a>,
+    sampler: Sampler,
+    stop: Vec<u32>,
+}
+
+impl<'a> TextGenerator<'a> {
+    /// Text by `tokenizer` from `logits`. [`crate::model::Model::generator`] makes one in a call.
+    pub fn new(tokenizer: &'a Tokenizer, logits: Box<dyn NextLogits + 'a>, sampler: Sampler) -> TextGenerator<'a> {
+        let stop = [tokenizer.bos(), tokenizer.eos()].into_iter().flatten().collect();
+        TextGenerator { tokenizer, logits, sampler, stop }
+    }
+
+    /// The ids of a prompt: the token that begins a text, if there is one, then the text.
     ///
     /// # Errors
-    /// An id beyond the vocabulary, too many tokens for a window, or the device failed.
-    fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error>;
+    /// [`Error::EmptyPrompt`] if that is none at all.
+    pub fn prompt_ids(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let mut ids: Vec<u32> = self.tokenizer.bos().or(self.tokenizer.eos()).into_iter().collect();
+        ids.extend(self.tokenizer.encode(text));
+        if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(ids) }
+    }
 
-    /// Mean cross-entropy of `targets` after `inputs`, in nats per token, summed in f64.
+    /// Continues a text by at most `count` tokens, each computed when it is asked for. The model
+    /// reads the prompt when the first piece is.
     ///
     /// # Errors
-    /// As [`TeacherForced::logits`]; [`Error::Reference`] for targets that do not fit the inputs.
-    fn loss(&mut self, inputs: &[u32], targets: &[u32]) -> Result<f64, Error> {
-        let vocab = self.config().vocab;
-        if inputs.len() != targets.len() || inputs.is_empty() {
-            return Err(reference::Error::Lengths { inputs: inputs.len(), targets: targets.len() }.into());
-        }
-        if let Some((position, &token)) = targets.iter().enumerate().find(|(_, t)| **t as usize >= vocab) {
-            return Err(reference::Error::Token { token, position, vocab }.into());
-        }
-        let logits = self.logits(inputs)?;
-        let losses = logits.chunks_exact(vocab).zip(targets).map(|(row, &target)| {
-            let top = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-            let sum: f64 = row.iter().map(|&v| (f64::from(v) - top).exp()).sum();
-            sum.ln() + top - f64::from(row[target as usize])
-        });
-        Ok(losses.sum::<f64>() / targets.len() as f64)
+    /// As [`TextGenerator::prompt_ids`].
+    pub fn generate(&mut self, prompt: &str, count: usize) -> Result<Text<'_>, Error> {
+        let ids = self.prompt_ids(prompt)?;
+        Ok(self.generate_ids(ids, count))
+    }
+
+    /// Continues a sequence of ids by at most `count` tokens.
+    pub fn generate_ids(&mut self, prompt: Vec<u32>, count: usize) -> Text<'_> {
+        let mut stream = self.tokenizer.stream();
+        let text = prompt.iter().map(|&id| stream.push(id)).collect();
+        let tokens = Tokens::new(&mut *self.logits, &prompt, count, &mut self.sampler, &self.stop);
+        Text { tokens, stream: Some(stream), prompt, prompt_text: text }
     }
 }
 
-impl TeacherForced for Forward {
-    fn config(&self) -> &Config {
-        Forward::config(self)
+/// The pieces that follow a prompt, from [`TextGenerator::generate`].
+pub struct Text<'a> {
+    tokens: Tokens<'a>,
+    /// `None` after the end.
+    stream: Option<Stream<'a>>,
+    prompt: Vec<u32>,
+    prompt_text: String,
+}
+
+impl Text<'_> {
+    /// The ids of the prompt.
+    pub fn prompt_ids(&self) -> &[u32] {
+        &self.prompt
     }
 
-    fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
-        Ok(Forward::logits(self, tokens)?)
+    /// The prompt as its ids spell it. Bytes at its end that are no whole character come with the
+    /// first piece.
+    pub fn prompt_text(&self) -> &str {
+        &self.prompt_text
     }
 }
 
-impl TeacherForced for Reference<'_> {
-    fn config(&self) -> &Config {
-        Reference::config(self)
-    }
+impl Iterator for Text<'_> {
+    type Item = Result<Piece, Error>;
 
-    fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
-        Ok(Reference::logits(self, tokens)?)
+    fn next(&mut self) -> Option<Self::Item> {
+        let stream = self.stream.as_mut()?;
+        match self.tokens.next() {
+            Some(Ok(id)) => Some(Ok(Piece { id: Some(id), text: stream.push(id) })),
+            Some(Err(error)) => Some(Err(error)),
+            None => {
+                let text = self.stream.take()?.finish();
+                (!text.is_empty()).then_some(Ok(Piece { id: None, text }))
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, preset};
-    use crate::weights::{Init, Weights};
-
-    fn model() -> (Config, Weights) {
-        let config = Config { layers: 2, vocab: 32, ..preset("stories260k").unwrap() };
-        let weights = Weights::init(&config, Init::Normal { std: 0.1 }, 3);
-        (config, weights)
-    }
+    use crate::config::preset;
+    use crate::weights::Init;
 
     #[test]
-    fn the_reference_generates_what_its_logits_say() {
-        let (config, weights) = model();
+    fn tokens_are_what_the_logits_say() {
+        let config = Config { layers: 2, vocab: 32, ..preset("stories260k").unwrap() };
+        let weights = Weights::init(&config, Init::Normal { std: 0.1 }, 3);
         let model = Reference::new(&config, &weights).unwrap();
         let mut greedy = Sampler::new(0.0, 0.0, 0).unwrap();
-        let mut ids = vec![1, 5];
-        let emitted = Generator::reference(&model)
-            .generate(&[1, 5], 6, &mut greedy, &[], |id| {
-                ids.push(id);
-                true
-            })
-            .unwrap();
-        assert_eq!((emitted, ids.len()), (6, 8));
+        let mut decoder = model.decoder();
+        let mut run = |steps, stop: &[u32]| -> Vec<u32> {
+            Tokens::new(&mut decoder, &[1, 5], steps, &mut greedy, stop).collect::<Result<_, _>>().unwrap()
+        };
+        // Each run is a sequence of its own.
+        let drawn = run(6, &[]);
+        assert_eq!((drawn.len(), &run(6, &[])), (6, &drawn));
+        let ids: Vec<u32> = [1, 5].iter().chain(&drawn).copied().collect();
         let logits = model.logits(&ids).unwrap();
         for (row, next) in logits.chunks_exact(config.vocab).zip(&ids[1..]).skip(1) {
             assert_eq!(sample::argmax(row), Some(*next));
         }
-        // Stops: by the reader, by a token, by the count.
-        let mut run = |steps, stop: &[u32], answer| {
-            Generator::reference(&model).generate(&[1, 5], steps, &mut greedy, stop, |_| answer).unwrap()
-        };
-        assert_eq!((run(6, &[], false), run(6, &[ids[2]], true), run(0, &[], true)), (1, 0, 0));
-    }
-
-    #[test]
-    fn loss_is_that_of_the_reference() {
-        let (config, weights) = model();
-        let mut model = Reference::new(&config, &weights).unwrap();
-        let (inputs, targets) = ([1, 2, 3, 4], [2, 3, 4, 31]);
-        let direct = model.loss(&inputs, &targets).unwrap();
-        assert!((TeacherForced::loss(&mut model, &inputs, &targets).unwrap() - direct).abs() < 1e-6);
-        assert!(TeacherForced::loss(&mut model, &inputs, &targets[..3]).is_err());
-        assert!(TeacherForced::loss(&mut model, &inputs, &[2, 3, 4, 32]).is_err());
-        assert!(matches!(Generator::reference(&model).feed(&[]), Err(Error::EmptyPrompt)));
+        // Stops: by a token, by the count, after an error.
+        let first = drawn.iter().position(|id| *id == drawn[2]).unwrap();
+        assert_eq!((run(6, &[drawn[2]]), run(0, &[])), (drawn[..first].to_vec(), vec![]));
+        assert!(matches!(decoder.feed(&[]), Err(Error::EmptyPrompt)));
+        let mut refused = Tokens::new(&mut decoder, &[32], 6, &mut greedy, &[]);
+        assert!(matches!(refused.next(), Some(Err(Error::Reference(_)))) && refused.next().is_none());
+        let int8 = decode::Options { weights: WeightType::Int8, ..Default::default() };
+        assert!(matches!(next_logits(&config, &weights, None, int8), Err(Error::ReferenceWeights)));
     }
 }

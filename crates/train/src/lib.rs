@@ -8,6 +8,7 @@
 //! | [`checkpoint`] | what a run needs to go on, written so that a crash loses nothing |
 //! | [`metrics`] | a record an update, the plot of the loss, where the time went |
 //! | [`run`] | the loop over all of these |
+//! | [`session`] | a run built from its options: the way in |
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -16,4 +17,5 @@ pub mod data;
 pub mod metrics;
 pub mod optim;
 pub mod run;
+pub mod session;
 pub mod step;

@@ -15,6 +15,8 @@
 mod event;
 mod options;
 
+use options::changes;
+
 pub use event::{Event, Summary};
 pub use options::{Change, RunOptions};
 
@@ -22,11 +24,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use ferrane_llm::compaction::Compaction;
 use ferrane_llm::config::Config;
 use ferrane_llm::weights::{self, Weights};
 
 use crate::checkpoint::{self, Checkpoint, Snapshot, State, Store};
-use crate::data::{self, Compaction, Ids, Sampler, Split};
+use crate::data::{self, Ids, Sampler, Split};
 use crate::metrics::timeline::{Kind, Tracer};
 use crate::metrics::{self, Efficiency, EngineMemory, Flops, JsonLines, Record, Sink, Timeline, finite};
 use crate::optim::{self, Gradients, LossScale, Moments, Update};
@@ -40,10 +43,10 @@ const GIVE_UP: u64 = 40;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An option makes no run.
-    #[error("--{name} {value}: {reason}")]
+    /// A field of [`RunOptions`] has a value that makes no run.
+    #[error("`{name}` {value}: {reason}")]
     Option {
-        /// Its name on the command line.
+        /// Name of the field.
         name: &'static str,
         /// Its value.
         value: String,
@@ -51,7 +54,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// A new run would write over another.
-    #[error("{}: a run at step {step} is here; go on with --resume, or give another --out", folder.display())]
+    #[error("{}: a run at step {step} is here; resume it, or give another `out`", folder.display())]
     Exists {
         /// The folder.
         folder: PathBuf,
@@ -60,8 +63,8 @@ pub enum Error {
     },
     /// A run cannot go on with other data.
     #[error(
-        "the data are not those that this run was begun with ({found} in place of {expected}, by their hash); to train on \
-         other data begin a new run with --init and the checkpoint's weights"
+        "the data are not those that this run was begun with (their hash is {found}, not {expected}); to train on \
+         other data begin a new run with `init` set to the checkpoint"
     )]
     OtherData {
         /// Start of the hash in the checkpoint.
@@ -72,7 +75,7 @@ pub enum Error {
     /// Nothing finite came of many updates in a row.
     #[error(
         "the run diverged: {skipped} updates in a row were not finite, the last at step {step}; the checkpoint holds the \
-         weights before them: resume with a smaller --lr, or begin again with one if these weights are spoilt already"
+         weights before them: resume with a smaller `lr`, or begin again with one if these weights are damaged already"
     )]
     Diverged {
         /// Updates skipped in a row.
@@ -203,7 +206,7 @@ impl Run {
             let short = |hash: &str| hash.chars().take(12).collect();
             return Err(Error::OtherData { expected: short(&state.data), found: short(&found) });
         }
-        let changes = options.changes(&state.options);
+        let changes = changes(&serde_json::to_value(&options).unwrap_or_default(), &state.options);
         let saved = Some((state.step, path));
         let run = Run::build(options, config, weights, moments, state, store, ids, engine)?;
         Ok(Run { changes, warnings, saved, ..run })
@@ -230,9 +233,10 @@ impl Run {
         };
         let lines = Some(lines.map_err(|source| Error::Io { path, source })?);
         state.options = serde_json::to_value(&options).unwrap_or_default();
-        state.tokenizer = options.tokenizer.as_ref().map(|t| t.display().to_string());
+        state.compaction = engine.vocabulary().filter(|v| !v.is_identity()).cloned();
+        let vocabulary = engine.vocabulary().map_or(config.vocab, Compaction::len);
         Ok(Run {
-            efficiency: Efficiency::new(Flops::new(&config, options.seq, config.vocab)),
+            efficiency: Efficiency::new(Flops::new(&config, options.seq, vocabulary)),
             gradients: Gradients::new(&config),
             sampler: Sampler::from_state(&state.sampler),
             last_loss: None,
@@ -253,12 +257,16 @@ impl Run {
         })
     }
 
-    /// Says which ids the engine's loss runs over: for the count of operations, and for whoever
-    /// uses the weights later.
-    #[must_use]
-    pub fn with_vocabulary(mut self, vocabulary: &Compaction) -> Self {
-        self.efficiency.flops = Flops::new(&self.config, self.options.seq, vocabulary.len());
-        self.state.compaction = (!vocabulary.is_identity()).then(|| vocabulary.clone());
+    /// Writes `options` to the checkpoints instead of the loop's own options, which they contain:
+    /// what a session has to know to resume. `before` are those of the checkpoint that it resumes.
+    pub(crate) fn with_origin(
+        mut self,
+        options: serde_json::Value,
+        tokenizer: Option<String>,
+        before: Option<&serde_json::Value>,
+    ) -> Self {
+        self.changes = before.map_or_else(Vec::new, |before| changes(&options, before));
+        (self.state.options, self.state.tokenizer) = (options, tokenizer);
         self
     }
 
@@ -296,7 +304,7 @@ impl Run {
     }
 
     /// Trains until the last update, or until `stop` is set: then it finishes the micro-step,
-    /// saves, and tells how to go on. At the end it validates, saves, and draws `loss.svg`.
+    /// and saves. At the end it validates, saves, and draws `loss.svg`.
     ///
     /// # Errors
     /// [`Error::Step`] when the engine fails (what was done until then is saved),
@@ -326,8 +334,7 @@ impl Run {
         if !stopped {
             self.plot(events);
         } else {
-            let resume = format!("ferrane train --resume --out {}", quoted(&self.options.out.to_string_lossy()));
-            events(&Event::Stopped { step: self.state.step, resume });
+            events(&Event::Stopped { step: self.state.step, folder: self.options.out.clone() });
         }
         let summary = Summary {
             step: self.state.step,
@@ -558,23 +565,14 @@ impl Run {
 
     fn plot(&self, events: &mut dyn FnMut(&Event)) {
         let root = self.store.root();
-        let title = format!("{}, {} updates", self.options.model.as_deref().unwrap_or("loss"), self.state.step);
+        let model = self.state.options["model"].as_str().unwrap_or("loss");
+        let title = format!("{model}, {} updates", self.state.step);
         let drawn = metrics::read(&root.join("metrics.jsonl"))
             .map_err(|e| e.to_string())
             .and_then(|r| metrics::plot::svg(&root.join("loss.svg"), &title, &r).map_err(|e| e.to_string()));
         if let Err(error) = drawn {
             events(&Event::Warning { text: format!("loss.svg could not be drawn: {error}") });
         }
-    }
-}
-
-/// A word as a shell wants it, for commands that are shown: quoted where it must be.
-pub fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_string()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

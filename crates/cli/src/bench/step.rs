@@ -7,11 +7,11 @@
 use std::time::{Duration, Instant};
 
 use ferrane::host::memory::peak_resident;
+use ferrane::llm::compaction::Compaction;
 use ferrane::llm::config::{Config, preset};
 use ferrane::llm::layout::Shape;
 use ferrane::llm::random::Rng;
 use ferrane::llm::weights::{Init, Weights};
-use ferrane::train::data::Compaction;
 use ferrane::train::metrics::timeline::{Kind, Tracer};
 use ferrane::train::metrics::{Flops, Memory, Timeline};
 use ferrane::train::optim::{AdamW, Gradients, Moments, Update, clip_factor, norms};

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use ferrane::llm::config::Config;
 use ferrane::machine::cost::StepCost;
-use ferrane::train::data::{Compaction, Ids};
 use ferrane::train::metrics::Memory;
-use ferrane::train::run::{Event, RunOptions, Summary, quoted};
+use ferrane::train::run::{Event, Summary};
+use ferrane::train::session::SessionOptions;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::out::{line, note};
+use crate::out::{line, note, quoted};
 use crate::{memory, model};
 
 /// Seconds between plain progress lines.
@@ -25,7 +25,9 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Shows events.
 pub struct Show {
     json: bool,
-    /// Set when nobody reads any more, so that the run saves and ends.
+    options: SessionOptions,
+    device: String,
+    /// Set when no one reads the output any more, so that the run saves and ends.
     stop: Arc<AtomicBool>,
     /// Why standard output could not be written to.
     failure: Option<Error>,
@@ -35,23 +37,13 @@ pub struct Show {
 
 impl Show {
     /// On this process's standard streams.
-    pub fn new(json: bool, stop: Arc<AtomicBool>) -> Show {
-        Show { json, stop, failure: None, bar: None, last_line: None }
+    pub fn new(json: bool, options: &SessionOptions, device: Option<&ferrane::Device>, stop: Arc<AtomicBool>) -> Show {
+        let device = device.map_or_else(|| "the fp32 reference, without a device".to_string(), ferrane::Device::name);
+        Show { json, options: options.clone(), device, stop, failure: None, bar: None, last_line: None }
     }
 
-    /// Says what the run is made of.
-    pub fn parts(
-        &mut self,
-        options: &RunOptions,
-        config: &Config,
-        ids: &Ids,
-        compaction: &Compaction,
-        device: Option<&ferrane::Device>,
-    ) {
-        if self.json {
-            return;
-        }
-        let device = device.map_or_else(|| "the fp32 reference, without a device".to_string(), ferrane::Device::name);
+    /// Prints what the run is made of.
+    fn prepared(&self, config: &Config, tokens: usize, active: usize) {
         self.note(format_args!(
             "model   {:.2} M parameters: dim {}, hidden {}, {} layers, {}/{} heads of {}, vocabulary {}",
             config.parameters() as f64 / 1e6,
@@ -63,29 +55,19 @@ impl Show {
             config.head_dim,
             config.vocab
         ));
-        let active = if compaction.is_identity() {
-            String::new()
-        } else {
-            format!(", {} of {} ids in use", compaction.len(), compaction.vocabulary())
-        };
-        let data = options.data.as_ref().map_or("embedded stories".to_string(), |p| p.display().to_string());
-        self.note(format_args!("data    {data}: {} tokens{active}", ids.len()));
+        let SessionOptions { data, run, .. } = &self.options;
+        let data = data.as_ref().map_or("embedded stories".to_string(), |path| path.display().to_string());
+        let used =
+            if active == config.vocab { String::new() } else { format!(", {active} of {} ids in use", config.vocab) };
+        self.note(format_args!("data    {data}: {tokens} tokens{used}"));
         self.note(format_args!(
             "update  {} windows of {} tokens, {} updates, learning rate {}",
-            options.accum * options.batch,
-            options.seq,
-            options.steps,
-            options.lr
+            run.accum * run.batch,
+            run.seq,
+            run.steps,
+            run.lr
         ));
-        self.note(format_args!("device  {device}"));
-    }
-
-    /// Says what the device holds.
-    pub fn compiled(&mut self, time: Duration, bytes: usize) {
-        if !self.json {
-            let (ms, mb) = (time.as_secs_f64() * 1e3, bytes as f64 / 1e6);
-            self.note(format_args!("kernels 10 compiled in {ms:.0} ms, shared by all layers; surfaces {mb:.1} MB"));
-        }
+        self.note(format_args!("device  {}", self.device));
     }
 
     /// Shows one event.
@@ -93,13 +75,21 @@ impl Show {
         if self.json {
             // Windows are too many to be of use to a reader.
             if !matches!(event, Event::Window { .. }) {
-                let object =
+                let mut object =
                     serde_json::to_value(event).unwrap_or_else(|e| json!({"event": "error", "text": e.to_string()}));
+                if let Event::Stopped { folder, .. } = event {
+                    object["resume"] = resume("ferrane", folder).into();
+                }
                 self.result(object);
             }
             return;
         }
         match event {
+            Event::Prepared { config, tokens, active } => self.prepared(config, *tokens, *active),
+            Event::Compiled { seconds, surface_bytes } => {
+                let (ms, mb) = (seconds * 1e3, *surface_bytes as f64 / 1e6);
+                self.note(format_args!("kernels 10 compiled in {ms:.0} ms, shared by all layers; surfaces {mb:.1} MB"));
+            }
             Event::Started { step, steps, changes, .. } => {
                 if *step > 0 {
                     self.note(format_args!("resume  after update {step}"));
@@ -145,10 +135,10 @@ impl Show {
             }
             Event::Validated { step, loss } => self.line(&format!("update {step:5}  validation loss {loss:.4}")),
             Event::Warning { text } => self.line(&format!("warning: {text}")),
-            Event::Stopped { step, resume } => {
+            Event::Stopped { step, folder } => {
                 self.finish();
-                // As it was called: whoever goes through `cargo run` has no `ferrane` in reach.
-                let resume = resume.strip_prefix("ferrane").map_or(resume.clone(), |rest| model::program() + rest);
+                // As it was called: with `cargo run` there is no `ferrane` on the path.
+                let resume = resume(&model::program(), folder);
                 self.note(format_args!("stopped after update {step}; to go on: {resume}"));
             }
             _ => {}
@@ -262,4 +252,9 @@ impl Show {
 fn minutes(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     if seconds < 60 { format!("{seconds} s") } else { format!("{}:{:02} min", seconds / 60, seconds % 60) }
+}
+
+/// The command that resumes the run in a folder.
+fn resume(program: &str, folder: &Path) -> String {
+    format!("{program} train --resume --out {}", quoted(&folder.to_string_lossy()))
 }

@@ -84,7 +84,7 @@ fn checkpoints_that_cannot_be_loaded() {
     eval("head.safetensors").refused(1, &["head.safetensors"]);
     eval("none").refused(1, &["none: no such checkpoint", "ferrane train"]);
     fs::create_dir(place.path("bare")).unwrap();
-    eval("bare").refused(1, &["bare: no checkpoint found here", "give a run's folder"]);
+    eval("bare").refused(1, &["bare: no weights", "step-000100"]);
 
     // llama2.c: seven numbers, then the weights; dim, hidden, layers, heads, kv heads, vocabulary,
     // length.
@@ -160,11 +160,11 @@ fn folders_that_cannot_take_a_run() {
     let place = Place::new();
     place
         .run(&format!("{TINY} --out none --resume"))
-        .refused(1, &["none: there is no run to resume", "leave --resume out"]);
+        .refused(1, &["none: there is no run to resume", "Leave --resume out"]);
     fs::create_dir(place.path("empty")).unwrap();
     place.run(&format!("{TINY} --out empty --resume")).refused(1, &["empty: there is no run to resume"]);
     place.run(&format!("{TINY} --out run")).ok();
-    let again = ["run: a run at step 3 is here", "go on with --resume, or give another --out"];
+    let again = ["run: a run at step 3 is here", "resume it, or give another --out", "Give --resume"];
     place.run(&format!("{TINY} --out run")).refused(1, &again);
     place.run(&format!("{TINY} --out ids.u16")).refused(1, &["--out ids.u16: this is a file; give a folder"]);
     // Nobody can make a folder below a file, not even the superuser.

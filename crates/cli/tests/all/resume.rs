@@ -172,9 +172,9 @@ fn a_run_is_resumed_from_another_folder_and_paths_are_quoted() {
 fn what_a_run_was_begun_with_stays() {
     let place = Place::new();
     place.run(&line(3, "run", "")).ok();
-    let words = ["the run in run was begun with", "leave --model out"];
+    let words = ["the run in run was begun with", "Leave --model out"];
     place.run("train --resume --out run --model stories15m").refused(1, &words);
-    place.run("train --resume --out run --init run").refused(1, &["was begun with none", "leave --init out"]);
+    place.run("train --resume --out run --init run").refused(1, &["was begun with none", "Leave --init out"]);
     place.write("other.u16", [7, 0].repeat(3000));
     let other = place.run("train --resume --out run --data other.u16 --steps 5");
     other.refused(1, &["the data are not those that this run was begun with", "begin a new run with --init"]);

@@ -109,6 +109,12 @@ pub enum Error {
         /// The preset with the smallest edit distance to it.
         nearest: &'static str,
     },
+    /// A folder without a configuration.
+    #[error("{folder}: the folder has no config.json; give one that has, or a preset ({})", PRESETS.join(", "))]
+    NoConfig {
+        /// The folder.
+        folder: String,
+    },
     /// A Hugging Face configuration that names an architecture without support here.
     #[error("{file}: architecture \"{found}\" is not supported; supported: {}", hf::ARCHITECTURES.join(", "))]
     UnknownArchitecture {
@@ -239,6 +245,23 @@ impl Config {
             _ => Err(invalid("parameters", "the number", &format!("is above the limit of {MAX_PARAMETERS}"))),
         }
     }
+}
+
+/// The configuration of a preset, of a configuration file, or of the `config.json` in a folder. A
+/// folder with the name of a preset does not hide the preset.
+///
+/// # Errors
+/// As [`read`]; [`Error::NoConfig`], [`Error::UnknownPreset`].
+pub fn named(name: &str) -> Result<Config, Error> {
+    let path = Path::new(name);
+    if path.is_file() {
+        return read(path);
+    }
+    if !path.is_dir() || PRESETS.contains(&name) {
+        return preset(name);
+    }
+    let file = path.join("config.json");
+    if file.is_file() { read(&file) } else { Err(Error::NoConfig { folder: name.to_string() }) }
 }
 
 /// Reads a configuration file: a Hugging Face `config.json`, or a [`Config`] as this crate's serde

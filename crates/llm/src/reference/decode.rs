@@ -29,6 +29,16 @@ impl<'a, T: Real> Decoder<'a, T> {
         Decoder { model, table: Table::new(model.config, 0), cache, position: 0, logits }
     }
 
+    /// Begins a new sequence.
+    pub fn clear(&mut self) {
+        for cache in &mut self.cache {
+            cache.keys.clear();
+            cache.values.clear();
+        }
+        self.table = Table::new(self.model.config, 0);
+        self.position = 0;
+    }
+
     /// Number of tokens taken so far.
     pub fn position(&self) -> usize {
         self.position

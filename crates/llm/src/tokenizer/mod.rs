@@ -30,6 +30,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
+use crate::run_folder;
+
 pub use byte_level::PreTokenizer;
 pub use stream::Stream;
 
@@ -127,6 +129,29 @@ impl Tokenizer {
     /// When the file cannot be read, is of no known kind, or is damaged.
     pub fn open(path: impl AsRef<Path>) -> Result<Tokenizer, Error> {
         Tokenizer::open_with(path, &Options::default())
+    }
+
+    /// Opens the tokenizer that lies with a model: in its folder, or for a training run's
+    /// checkpoint (`step-000100`) in the run's folder above it. `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::open`].
+    pub fn find(model: impl AsRef<Path>) -> Result<Option<Tokenizer>, Error> {
+        let model = model.as_ref();
+        let folder = if model.is_dir() { Some(model) } else { model.parent() };
+        // What lies above other folders has nothing to do with them.
+        let of_run = |f: &&Path| f.file_name().is_some_and(|n| run_folder::step_of(&n.to_string_lossy()).is_some());
+        let above = folder.filter(of_run).and_then(Path::parent);
+        for folder in [folder, above].into_iter().flatten() {
+            for name in ["tokenizer.json", "tokenizer.bin", "tokenizer.model", "vocab.json"] {
+                let path = folder.join(name);
+                if path.is_file() {
+                    // `vocab.json` is one file of several, which the folder stands for.
+                    return Tokenizer::open(if name == "vocab.json" { folder } else { &path }).map(Some);
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Opens the vocabulary at `path` as [`Tokenizer::open`] does, with what `options` say instead

@@ -106,11 +106,11 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn io(path: &Path, source: std::io::Error) -> Self {
+    pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
         Error::Io { file: path.display().to_string(), source }
     }
 
-    pub(super) fn format(path: &Path, reason: impl Into<String>) -> Self {
+    pub(crate) fn format(path: &Path, reason: impl Into<String>) -> Self {
         Error::Format { file: path.display().to_string(), reason: reason.into() }
     }
 

@@ -3,6 +3,7 @@
 use super::container::Container;
 use super::{Error, Weights, huggingface, llama2c, native};
 use crate::config::{self, Config};
+use crate::run_folder;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 /// | our safetensors | the configuration in the metadata |
 /// | Hugging Face `.safetensors` | `NAME_config.json` or `config.json` beside it, or `config` |
 /// | Hugging Face `.index.json` | likewise |
+/// | a training run's folder | its newest checkpoint, `step-000100/model.safetensors` |
 /// | a directory | `model.safetensors` of ours, or `config.json` with an index or one `.safetensors` |
 /// | llama2.c `.bin` | everything else whose header and size agree |
 ///
@@ -90,6 +92,11 @@ fn config_beside(path: &Path, config: Option<&Path>) -> Result<PathBuf, Error> {
 }
 
 fn load_folder(folder: &Path, config: Option<&Path>) -> Result<(Config, Weights), Error> {
+    if !folder.join("config.json").is_file()
+        && let Some(model) = run_folder::find_model(folder)?
+    {
+        return load_safetensors(&model, config);
+    }
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(|e| Error::io(folder, e))? {
         names.push(entry.map_err(|e| Error::io(folder, e))?.file_name().to_string_lossy().into_owned());
@@ -111,7 +118,7 @@ fn load_folder(folder: &Path, config: Option<&Path>) -> Result<(Config, Weights)
     let Some(chosen) = chosen else {
         let tried = format!(
             "model.safetensors.index.json, model.safetensors, one other index ({} there) and one other .safetensors \
-             file ({} there)",
+             file ({} there), and the checkpoints of a training run, step-000100 and so on",
             indices.len(),
             files.len()
         );

@@ -11,7 +11,7 @@ use ferrane_llm::config::{Config, preset};
 use ferrane_llm::decode::quantize::{Matrix, WeightType};
 use ferrane_llm::decode::{Decoder, Options};
 use ferrane_llm::forward::{self, Error, Forward};
-use ferrane_llm::generate::Generator;
+use ferrane_llm::generate::Tokens;
 use ferrane_llm::reference::Reference;
 use ferrane_llm::sample::argmax;
 use ferrane_llm::weights::container::Container;
@@ -159,7 +159,7 @@ fn a_sequence_beyond_the_context_goes_on_with_its_last_half() {
     close(decoder.feed(&tokens).unwrap(), &expected(330..400));
     // And many times over.
     let mut sampler = ferrane_llm::sample::Sampler::new(0.0, 0.0, 0).unwrap();
-    let emitted = Generator::device(&mut decoder).generate(&[1], 500, &mut sampler, &[], |_| true).unwrap();
+    let emitted = Tokens::new(&mut decoder, &[1], 500, &mut sampler, &[]).map(Result::unwrap).count();
     assert_eq!(emitted, 500);
 }
 

@@ -9,8 +9,9 @@ use crate::kernels::emulator;
 use ferrane_emulator::Numerics;
 use ferrane_llm::config::Config;
 use ferrane_llm::decode::{self, Decoder};
+use ferrane_llm::evaluate::TeacherForced;
 use ferrane_llm::forward::{Error, Forward, Options};
-use ferrane_llm::generate::{Generator, TeacherForced};
+use ferrane_llm::generate::{NextLogits, Tokens};
 use ferrane_llm::layout::{Residual, WeightForm};
 use ferrane_llm::reference::Reference;
 use ferrane_llm::sample::{Sampler, argmax};
@@ -77,20 +78,16 @@ fn the_device_generates_what_the_reference_does() {
     let device = emulator(Numerics::Exact);
     let mut forward = Forward::new(&device, &config, &weights, 16, Options::default()).unwrap();
     let mut decoder = Decoder::new(&device, &config, &weights, decode::Options::default()).unwrap();
-    let run = |mut generator: Generator<'_>| {
+    let run = |logits: &mut dyn NextLogits| {
         let mut sampler = Sampler::new(0.8, 0.9, 4).unwrap();
-        let mut ids = Vec::new();
-        let emitted = generator.generate(&[1, 2], 12, &mut sampler, &[], |id| {
-            ids.push(id);
-            true
-        });
-        assert_eq!(emitted.unwrap(), 12);
+        let ids: Vec<u32> = Tokens::new(logits, &[1, 2], 12, &mut sampler, &[]).map(Result::unwrap).collect();
+        assert_eq!(ids.len(), 12);
         ids
     };
-    assert_eq!(run(Generator::device(&mut decoder)), run(Generator::reference(&model)));
+    assert_eq!(run(&mut decoder), run(&mut model.decoder()));
     // Longer than the context: it goes on.
     let mut sampler = Sampler::new(0.0, 0.0, 0).unwrap();
-    let emitted = Generator::device(&mut decoder).generate(&[1], 40, &mut sampler, &[], |_| true).unwrap();
+    let emitted = Tokens::new(&mut decoder, &[1], 40, &mut sampler, &[]).map(Result::unwrap).count();
     assert_eq!(emitted, 40);
     let (inputs, targets) = ([1, 2, 3], [2, 3, 4]);
     let through = forward.loss(&inputs, &targets).unwrap();

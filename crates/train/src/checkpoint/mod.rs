@@ -25,4 +25,4 @@ mod store;
 pub use error::Error;
 pub use files::{Disk, Files};
 pub use state::{Digest, State, VERSION};
-pub use store::{Checkpoint, MODEL, OPTIMIZER, STATE, Snapshot, Store, find_model, vocabulary};
+pub use store::{Checkpoint, OPTIMIZER, Snapshot, Store};

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ferrane_llm::compaction::Compaction;
 use serde::{Deserialize, Serialize};
 
-use crate::data::{Compaction, SamplerState};
+use crate::data::SamplerState;
 use crate::metrics::Record;
 use crate::optim::LossScale;
 

@@ -6,20 +6,16 @@ use std::path::{Path, PathBuf};
 
 use ferrane_host::map::Mapped;
 use ferrane_llm::config::Config;
+use ferrane_llm::run_folder::{self, MODEL, STATE, step_name};
 use ferrane_llm::weights::container::{self, Container};
 use ferrane_llm::weights::{TensorRef, Weights, native};
 use sha2::{Digest as _, Sha256};
 
 use super::{Digest, Disk, Error, Files, State, VERSION};
-use crate::data::Compaction;
 use crate::optim::Moments;
 
-/// Name of the weights' file.
-pub const MODEL: &str = "model.safetensors";
 /// Name of the moments' file.
 pub const OPTIMIZER: &str = "optimizer.safetensors";
-/// Name of the file for everything else.
-pub const STATE: &str = "state.json";
 
 /// Start of the names of folders that are being written or removed.
 const TEMPORARY: &str = ".tmp-";
@@ -116,7 +112,7 @@ impl Store {
     /// # Errors
     /// [`Error::Io`].
     pub fn steps(&self) -> Result<Vec<u64>, Error> {
-        steps(&self.root)
+        run_folder::steps(&self.root).map_err(|e| Error::io(&self.root, e))
     }
 
     /// Writes a checkpoint named by its step and removes all but the last two.
@@ -125,13 +121,13 @@ impl Store {
     /// [`Error::Io`] (for instance of a full disk), [`Error::Weights`]. Then the checkpoints that
     /// were there are still there.
     pub fn save(&self, snapshot: &Snapshot<'_>) -> Result<PathBuf, Error> {
-        let target = self.root.join(name(snapshot.state.step));
-        let temporary = self.root.join(format!("{TEMPORARY}{}", name(snapshot.state.step)));
+        let target = self.root.join(step_name(snapshot.state.step));
+        let temporary = self.root.join(format!("{TEMPORARY}{}", step_name(snapshot.state.step)));
         let written = self.write(&temporary, snapshot).and_then(|()| {
             if !target.exists() {
                 return self.rename(&temporary, &target);
             }
-            let aside = self.root.join(format!("{REPLACED}{}", name(snapshot.state.step)));
+            let aside = self.root.join(format!("{REPLACED}{}", step_name(snapshot.state.step)));
             self.rename(&target, &aside)?;
             self.rename(&temporary, &target)?;
             fs::remove_dir_all(&aside).map_err(|e| Error::io(&aside, e))
@@ -143,7 +139,7 @@ impl Store {
         }
         let steps = self.steps()?;
         for step in &steps[..steps.len().saturating_sub(KEEP)] {
-            self.remove(&self.root.join(name(*step)))?;
+            self.remove(&self.root.join(step_name(*step)))?;
         }
         Ok(target)
     }
@@ -220,7 +216,7 @@ impl Store {
     /// # Errors
     /// [`Error::Io`].
     pub fn discard(&self) -> Result<(), Error> {
-        self.steps()?.into_iter().try_for_each(|step| self.remove(&self.root.join(name(step))))
+        self.steps()?.into_iter().try_for_each(|step| self.remove(&self.root.join(step_name(step))))
     }
 
     /// Loads the newest checkpoint. Damaged ones are renamed to `damaged-…` and told of in the
@@ -234,7 +230,7 @@ impl Store {
     pub fn load(&self, expected: Option<&Config>) -> Result<Checkpoint, Error> {
         let mut warnings = Vec::new();
         for step in self.steps()?.into_iter().rev() {
-            let path = self.root.join(name(step));
+            let path = self.root.join(step_name(step));
             match read(&path, expected) {
                 Ok(checkpoint) => {
                     for step in self.steps()?.into_iter().filter(|s| *s > step) {
@@ -253,39 +249,12 @@ impl Store {
     }
 
     fn put_aside(&self, step: u64) -> Result<(), Error> {
-        let aside = self.root.join(format!("damaged-{}", name(step)));
+        let aside = self.root.join(format!("damaged-{}", step_name(step)));
         if aside.exists() {
             fs::remove_dir_all(&aside).map_err(|e| Error::io(&aside, e))?;
         }
-        self.rename(&self.root.join(name(step)), &aside)
+        self.rename(&self.root.join(step_name(step)), &aside)
     }
-}
-
-/// Finds the weights' file of a run's folder (its newest checkpoint), of a checkpoint's folder, or
-/// the file itself; reads nothing and changes nothing.
-///
-/// # Errors
-/// [`Error::None`], [`Error::Io`].
-pub fn find_model(path: &Path) -> Result<PathBuf, Error> {
-    if path.is_file() {
-        return Ok(path.to_path_buf());
-    }
-    let here = path.join(MODEL);
-    if here.is_file() {
-        return Ok(here);
-    }
-    if !path.is_dir() {
-        return Err(Error::None(path.to_path_buf()));
-    }
-    let newest = steps(path)?.into_iter().rev().map(|step| path.join(name(step)).join(MODEL)).find(|p| p.is_file());
-    newest.ok_or_else(|| Error::None(path.to_path_buf()))
-}
-
-/// The ids that the loss of these weights ran over, if they lie in a checkpoint and are not all:
-/// what [`find_model`] found.
-pub fn vocabulary(model: &Path) -> Option<Compaction> {
-    let text = fs::read(model.parent()?.join(STATE)).ok()?;
-    serde_json::from_slice::<State>(&text).ok()?.compaction
 }
 
 /// Reads one checkpoint, checking every file against its hash first.
@@ -360,24 +329,6 @@ impl Write for Hashing<'_> {
 
 fn hex(hash: Sha256) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn name(step: u64) -> String {
-    format!("step-{step:06}")
-}
-
-fn step_of(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("step-")?;
-    if digits.len() < 6 || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse().ok()
-}
-
-fn steps(root: &Path) -> Result<Vec<u64>, Error> {
-    let mut steps: Vec<u64> = entries(root)?.iter().filter_map(|(name, _)| step_of(name)).collect();
-    steps.sort_unstable();
-    Ok(steps)
 }
 
 fn entries(root: &Path) -> Result<Vec<(String, PathBuf)>, Error> {

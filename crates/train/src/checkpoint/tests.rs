@@ -1,7 +1,8 @@
 use super::*;
-use crate::data::{Compaction, SamplerState};
+use crate::data::SamplerState;
 use crate::metrics::Record;
 use crate::optim::LossScale;
+use ferrane_llm::compaction::Compaction;
 use ferrane_llm::config::preset;
 use ferrane_llm::weights::Init;
 use std::sync::Arc;
@@ -66,13 +67,13 @@ fn round_trip_to_the_bit_and_two_kept() {
     assert_eq!((&found.weights, &found.moments, &found.config), (&want.weights, &want.moments, &want.config));
     assert_eq!(found.state, state(4));
     assert!(found.warnings.is_empty());
-    assert_eq!(find_model(folder.path()).unwrap(), folder.path().join("step-000004").join(MODEL));
+    assert_eq!(run_folder::find_model(folder.path()).unwrap().unwrap(), folder.path().join("step-000004").join(MODEL));
     // The same step again replaces.
     Model::new(9).save(&store, 4).unwrap();
     assert_eq!(store.load(None).unwrap().weights, Model::new(9).weights);
     store.discard().unwrap();
     assert!(store.steps().unwrap().is_empty());
-    assert!(matches!(find_model(folder.path()), Err(Error::None(_))));
+    assert_eq!(run_folder::find_model(folder.path()).unwrap(), None);
 }
 
 #[test]
@@ -213,7 +214,7 @@ fn killed_at_any_moment_the_last_checkpoint_loads() {
         // Let it save at least once in this round, then kill it somewhere inside the next few
         // saves.
         let begun = std::time::Instant::now();
-        while steps(folder.path()).unwrap().last().copied().unwrap_or(0) <= last {
+        while run_folder::steps(folder.path()).unwrap().last().copied().unwrap_or(0) <= last {
             assert!(begun.elapsed().as_secs() < 60, "round {round}: no checkpoint within a minute");
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

@@ -26,6 +26,17 @@ pub enum Format {
     U32,
 }
 
+impl Format {
+    /// What a file holds by its extension.
+    pub fn of(path: &Path) -> Format {
+        match path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase().as_str() {
+            "u16" | "bin" => Format::U16,
+            "u32" => Format::U32,
+            _ => Format::Text,
+        }
+    }
+}
+
 impl FromStr for Format {
     type Err = Error;
     fn from_str(name: &str) -> Result<Format, Error> {
@@ -108,11 +119,11 @@ impl Ids {
     /// Every [`Error`] but those of the split and the vocabulary map.
     pub fn open(path: impl AsRef<Path>, source: &Source<'_>) -> Result<Ids, Error> {
         let path = path.as_ref();
-        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
-        let width = match (source.format, extension.as_str()) {
-            (Format::U16, _) | (Format::Auto, "u16" | "bin") => Some(Width::Two),
-            (Format::U32, _) | (Format::Auto, "u32") => Some(Width::Four),
-            _ => None,
+        let format = if source.format == Format::Auto { Format::of(path) } else { source.format };
+        let width = match format {
+            Format::U16 => Some(Width::Two),
+            Format::U32 => Some(Width::Four),
+            Format::Text | Format::Auto => None,
         };
         let ids = match (width, source.tokenizer) {
             (Some(width), _) => Ids::map(path, width)?,

@@ -9,7 +9,6 @@
 //! on the seed and the number of draws alone.
 #![forbid(unsafe_code)]
 
-mod compaction;
 mod ids;
 mod sampler;
 mod split;
@@ -18,7 +17,6 @@ mod text;
 
 use std::path::PathBuf;
 
-pub use compaction::Compaction;
 pub use ids::{Format, Ids, Source};
 pub use sampler::{Sampler, SamplerState};
 pub use split::Split;
@@ -29,7 +27,7 @@ pub use text::{SEPARATOR, documents};
 #[non_exhaustive]
 pub enum Error {
     /// There is no such file.
-    #[error("{}: no such data file; give --data a UTF-8 text, or token ids as .u16, .bin or .u32", .0.display())]
+    #[error("{}: no such data file; give `data` a UTF-8 text, or token ids as .u16, .bin or .u32", .0.display())]
     Missing(PathBuf),
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
@@ -40,10 +38,10 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The file has no ids or no text.
-    #[error("{}: the data file is empty; give --data a file with text or token ids", .0.display())]
+    #[error("{}: the data file is empty; give `data` a file with text or token ids", .0.display())]
     Empty(PathBuf),
     /// Text was given without a tokenizer.
-    #[error("{}: text needs a tokenizer; give --tokenizer, or token ids as .u16, .bin or .u32", .0.display())]
+    #[error("{}: text needs a tokenizer; give `tokenizer`, or token ids as .u16, .bin or .u32", .0.display())]
     NoTokenizer(PathBuf),
     /// The text is not UTF-8.
     #[error(
@@ -90,7 +88,7 @@ pub enum Error {
     /// There is no room for a training and a validation window.
     #[error(
         "{found} token ids are too few: windows of {seq}+1 ids for training and validation need {need}; \
-         give more data or a smaller --seq"
+         give more data or a smaller `seq`"
     )]
     TooShort {
         /// Ids that there are.
@@ -100,12 +98,17 @@ pub enum Error {
         /// Tokens of a sequence.
         seq: usize,
     },
+    /// There is no room for a window to evaluate.
+    #[error("the data have {found} tokens, a window needs {need}; give more text or a smaller `seq`")]
+    NoWindow {
+        /// Ids that there are.
+        found: usize,
+        /// Ids of a window.
+        need: usize,
+    },
     /// The name of a data format is unknown.
     #[error("unknown data format `{0}`; the formats are auto, text, u16 and u32")]
     Format(String),
-    /// A stored vocabulary map is damaged.
-    #[error("a stored vocabulary map is damaged: {0}; restore the checkpoint or train anew")]
-    Compaction(String),
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Error;
 
-/// The training part at the front and the validation part behind it.
+/// The training part at the front and the validation part after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
     /// Positions of the training ids.
@@ -35,12 +35,29 @@ impl Split {
     }
 
     /// The starts of up to `count` evenly spaced validation windows of `seq` + 1 ids: `j · stride`
-    /// behind the start of the validation part, where stride is (ids − seq − 1) / count, rounded
+    /// after the start of the validation part, where stride is (ids − seq − 1) / count, rounded
     /// down. Where that would be 0, every window there is.
     pub fn windows(&self, count: usize, seq: usize) -> Vec<usize> {
         let Some(room) = self.valid.len().checked_sub(seq.saturating_add(1)) else { return Vec::new() };
         let stride = (room / count.max(1)).max(1);
         (0..count.min(room / stride + 1)).map(|j| self.valid.start + j * stride).collect()
+    }
+
+    /// The starts of `count` evenly spaced windows of `seq` + 1 ids in data that are all for
+    /// evaluation; of all that do not overlap if `count` is 0.
+    ///
+    /// # Errors
+    /// [`Error::NoWindow`].
+    pub fn evaluation(ids: usize, seq: usize, count: usize) -> Result<Vec<usize>, Error> {
+        let need = seq.saturating_add(1);
+        if ids < need || seq == 0 {
+            return Err(Error::NoWindow { found: ids, need });
+        }
+        let whole = (ids - 1) / seq;
+        Ok(match count {
+            0 => (0..whole).map(|window| window * seq).collect(),
+            count => Split { train: 0..0, valid: 0..ids }.windows(count.min(whole), seq),
+        })
     }
 
     /// How many places a training window of `seq` + 1 ids can start at.

@@ -223,32 +223,13 @@ fn samplers_cover_and_continue() {
 }
 
 #[test]
-fn compaction() {
-    let ids = Ids::from_slice(&[7, 3, 7, 300, 3]);
-    let map = Compaction::scan(&ids, 400, &[1, 9000]);
-    assert_eq!((map.compact_to_full(), map.len(), map.vocabulary()), (&[1, 3, 7, 300][..], 4, 400));
-    assert_eq!((map.full_to_compact()[3], map.full_to_compact()[4]), (1, -1));
-    assert_eq!(
-        (map.compact(300), map.compact(4), map.compact(9000), map.full(2), map.full(4)),
-        (Some(3), None, None, Some(7), None)
-    );
-    let mut some = [300, 1];
-    map.apply(&mut some).unwrap();
-    assert_eq!(some, [3, 0]);
-    assert_eq!(map.apply(&mut [3, 5]), Err(5));
-    let stored = serde_json::to_string(&map).unwrap();
-    assert_eq!(serde_json::from_str::<Compaction>(&stored).unwrap(), map);
-    let off = Compaction::disabled(4);
-    assert!(off.is_identity() && !map.is_identity() && off.compact(3) == Some(3) && off.compact(4).is_none());
-    assert_eq!(serde_json::from_str::<Compaction>(&serde_json::to_string(&off).unwrap()).unwrap(), off);
-    for damaged in [
-        r#"{"vocabulary":4,"used":[1,1]}"#,
-        r#"{"vocabulary":4,"used":[4]}"#,
-        r#"{"vocabulary":9000000000000,"used":null}"#,
-    ] {
-        let error = serde_json::from_str::<Compaction>(damaged).unwrap_err().to_string();
-        assert!(error.contains("damaged"), "{error}");
-    }
+fn evaluation_windows() {
+    // All windows that fit without overlap, or so many of them, evenly spaced.
+    assert_eq!(Split::evaluation(41, 10, 0).unwrap(), [0, 10, 20, 30]);
+    assert_eq!(Split::evaluation(41, 10, 2).unwrap(), [0, 15]);
+    assert_eq!(Split::evaluation(11, 10, 9).unwrap(), [0]);
+    assert!(matches!(Split::evaluation(10, 10, 0), Err(Error::NoWindow { found: 10, need: 11 })));
+    assert!(matches!(Split::evaluation(10, 0, 0), Err(Error::NoWindow { .. })));
 }
 
 proptest! {

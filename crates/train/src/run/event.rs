@@ -1,7 +1,8 @@
-//! What a run tells while it goes.
+//! What a run reports while it is prepared and trains.
 
 use std::path::PathBuf;
 
+use ferrane_llm::config::Config;
 use serde::Serialize;
 
 use super::Change;
@@ -12,7 +13,25 @@ use crate::metrics::{Efficiency, Record};
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
-    /// The run begins or goes on.
+    /// Data, vocabulary and first weights are there; kernels are compiled next. Emitted by
+    /// [`crate::session`] only.
+    Prepared {
+        /// The model.
+        config: Box<Config>,
+        /// Ids of the data, validation included.
+        tokens: usize,
+        /// Ids of the vocabulary that the loss runs over.
+        active: usize,
+    },
+    /// The kernels are compiled and hold the weights. Emitted by [`crate::session`] only, and not by
+    /// the reference, which has none.
+    Compiled {
+        /// Time of the compiles, in seconds.
+        seconds: f64,
+        /// Bytes of all surfaces.
+        surface_bytes: usize,
+    },
+    /// The run begins or continues.
     Started {
         /// Updates already done.
         step: u64,
@@ -64,8 +83,8 @@ pub enum Event {
     Stopped {
         /// Updates done.
         step: u64,
-        /// The command that goes on from here.
-        resume: String,
+        /// The run's folder, from which it can be resumed.
+        folder: PathBuf,
     },
     /// The run, or this part of it, is over.
     Finished {

@@ -2,27 +2,15 @@
 
 use std::path::PathBuf;
 
-use ferrane_llm::layout::{Residual, WeightForm};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
 use crate::optim::{AdamW, Schedule};
 
-/// What `ferrane train` can be told. The loop itself reads the numbers; model, files and device are
-/// read by whoever makes the parts, and kept here so that a checkpoint says where it came from.
+/// The numbers that the loop reads, and the folder that it writes to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunOptions {
-    /// Preset, or a folder with a configuration.
-    pub model: Option<String>,
-    /// Weights to start from.
-    pub init: Option<PathBuf>,
-    /// Training data.
-    pub data: Option<PathBuf>,
-    /// Tokenizer.
-    pub tokenizer: Option<PathBuf>,
-    /// Name of the device.
-    pub device: String,
     /// Optimizer updates of the whole run, skipped ones included.
     pub steps: u64,
     /// Micro-steps of an update.
@@ -41,39 +29,24 @@ pub struct RunOptions {
     pub clip: f64,
     /// Decoupled decay of matrices and embedding.
     pub weight_decay: f64,
-    /// Where the residual stream lives.
-    pub residual: Residual,
-    /// How weights reach the kernels.
-    pub weights: WeightForm,
-    /// Classifier and loss over the ids that occur in the data only (training-dynamic §9).
-    pub compact: bool,
     /// Seed of the initialization and of the sampler.
     pub seed: u64,
-    /// The run's folder.
+    /// The run's folder: checkpoints, `metrics.jsonl`, `loss.svg`.
     pub out: PathBuf,
-    /// Go on from the newest checkpoint in `out`.
-    pub resume: bool,
-    /// Report as JSON.
-    pub json: bool,
     /// Updates between validations; 0: only at the end.
     pub eval_every: u64,
     /// Validation windows; 0: no validation at all.
     pub eval_windows: usize,
-    /// Updates between checkpoints; 0: no rule.
+    /// Updates between checkpoints; 0: only those that `save_minutes` asks for, and the last.
     pub save_every: u64,
-    /// Minutes between checkpoints; 0: no rule.
+    /// Minutes between checkpoints; 0: only those that `save_every` asks for, and the last.
     pub save_minutes: f64,
 }
 
 impl Default for RunOptions {
-    /// The recipe of the convergence reference, validated and saved now and then.
+    /// The recipe of the convergence reference, with validation and checkpoints at intervals.
     fn default() -> Self {
         RunOptions {
-            model: None,
-            init: None,
-            data: None,
-            tokenizer: None,
-            device: "emulator".into(),
             steps: 1000,
             accum: 8,
             seq: 256,
@@ -83,13 +56,8 @@ impl Default for RunOptions {
             warmup: 100,
             clip: 1.0,
             weight_decay: 0.1,
-            residual: Residual::Fp32,
-            weights: WeightForm::Packed,
-            compact: true,
             seed: 1,
             out: PathBuf::from("runs/default"),
-            resume: false,
-            json: false,
             eval_every: 250,
             eval_windows: 64,
             save_every: 250,
@@ -150,29 +118,30 @@ impl RunOptions {
         }
         let min_lr = self.min_lr.unwrap_or(0.0);
         if !(min_lr >= 0.0 && min_lr <= self.lr) {
-            return refuse("min-lr", &min_lr, "must be between 0 and lr");
+            return refuse("min_lr", &min_lr, "must be between 0 and lr");
         }
         if !(self.clip.is_finite() && self.clip >= 0.0) {
             return refuse("clip", &self.clip, "must be finite and not negative; 0 switches clipping off");
         }
         if !(self.weight_decay.is_finite() && self.weight_decay >= 0.0) {
-            return refuse("weight-decay", &self.weight_decay, "must be finite and not negative");
+            return refuse("weight_decay", &self.weight_decay, "must be finite and not negative");
         }
         Ok(())
     }
+}
 
-    /// Options that differ from those of a checkpoint, by name. Where a run is and how it reports
-    /// does not count.
-    pub fn changes(&self, before: &serde_json::Value) -> Vec<Change> {
-        let now = serde_json::to_value(self).unwrap_or_default();
-        let Some(now) = now.as_object() else { return Vec::new() };
-        let differs = |(name, now): (&String, &serde_json::Value)| {
-            let before = before.get(name).unwrap_or(&serde_json::Value::Null);
-            let counts = !["out", "resume", "json"].contains(&name.as_str());
-            (counts && before != now).then(|| Change { option: name.clone(), before: before.clone(), now: now.clone() })
-        };
-        now.iter().filter_map(differs).collect()
-    }
+/// Fields of `now` that differ from those of `before`, by name. The folder of a run does not count.
+pub(crate) fn changes(now: &serde_json::Value, before: &serde_json::Value) -> Vec<Change> {
+    let Some(now) = now.as_object() else { return Vec::new() };
+    let differs = |(name, now): (&String, &serde_json::Value)| {
+        let before = before.get(name).unwrap_or(&serde_json::Value::Null);
+        (name != "out" && before != now).then(|| Change {
+            option: name.clone(),
+            before: before.clone(),
+            now: now.clone(),
+        })
+    };
+    now.iter().filter_map(differs).collect()
 }
 
 #[cfg(test)]
@@ -190,11 +159,11 @@ mod tests {
             ("accum", |o| o.accum = usize::MAX),
             ("lr", |o| o.lr = f64::NAN),
             ("lr", |o| o.lr = -1.0),
-            ("min-lr", |o| o.min_lr = Some(1.0)),
-            ("min-lr", |o| o.min_lr = Some(f64::NAN)),
+            ("min_lr", |o| o.min_lr = Some(1.0)),
+            ("min_lr", |o| o.min_lr = Some(f64::NAN)),
             ("clip", |o| o.clip = f64::INFINITY),
             ("clip", |o| o.clip = -1.0),
-            ("weight-decay", |o| o.weight_decay = -0.1),
+            ("weight_decay", |o| o.weight_decay = -0.1),
         ];
         RunOptions::default().check().unwrap();
         for (want, change) in cases {
@@ -211,9 +180,10 @@ mod tests {
     fn changes_are_listed_by_name() {
         let before = RunOptions { lr: 1.0 / 3.0, ..RunOptions::default() };
         let stored: serde_json::Value = serde_json::from_str(&serde_json::to_string(&before).unwrap()).unwrap();
-        assert!(RunOptions { out: "x".into(), resume: true, json: true, ..before.clone() }.changes(&stored).is_empty());
+        let changes = |now: RunOptions| super::changes(&serde_json::to_value(now).unwrap(), &stored);
+        assert!(changes(RunOptions { out: "x".into(), ..before.clone() }).is_empty());
         let now = RunOptions { steps: 2000, min_lr: Some(1e-5), ..before };
-        let found: Vec<String> = now.changes(&stored).iter().map(Change::to_string).collect();
+        let found: Vec<String> = changes(now).iter().map(Change::to_string).collect();
         assert_eq!(found, ["steps: 1000 before, 2000 now", "min_lr: null before, 0.00001 now"]);
     }
 }

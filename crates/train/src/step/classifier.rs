@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ferrane_host::gemm::{Epilogue, GemmError, Operand, Output, View, ViewMut, gemm};
 use ferrane_host::{pool, simd};
 
-use crate::data::Compaction;
+use ferrane_llm::compaction::Compaction;
 
 /// Logits of a tile.
 const TILE: usize = 32 * 1024;

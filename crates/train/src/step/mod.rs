@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use ferrane_llm::weights::Weights;
 
-use crate::data::Compaction;
 use crate::metrics::{EngineMemory, Timeline};
 use crate::optim::{Gradients, Update};
+use ferrane_llm::compaction::Compaction;
 
 /// Time of a micro-step by part. Weight gradients overlap the others.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,6 +106,11 @@ pub trait Engine: Send {
 
     /// Records the next micro-steps, as many as the timeline wants.
     fn record(&mut self, _timeline: &Timeline) {}
+
+    /// The ids that the loss runs over; `None` if these are all.
+    fn vocabulary(&self) -> Option<&Compaction> {
+        None
+    }
 
     /// What the engine holds.
     fn memory(&self) -> EngineMemory {

@@ -24,10 +24,10 @@ use super::classifier::{Classifier, Operands};
 use super::cpu;
 use super::kernels::Kernels;
 use super::{Engine, MicroStep, Parts, StepError, check_ids, compact_targets, product_failed, timed};
-use crate::data::Compaction;
 use crate::metrics::timeline::{Kind, Tracer};
 use crate::metrics::{EngineMemory, Timeline};
 use crate::optim::{Gradients, Rows, Share, Update};
+use ferrane_llm::compaction::Compaction;
 
 /// Rows of a table whose compact copy one share of an update writes.
 const SHARE_ROWS: usize = 1024;
@@ -377,6 +377,10 @@ impl Engine for Pipeline {
 
     fn record(&mut self, timeline: &Timeline) {
         self.timeline = Some(timeline.clone());
+    }
+
+    fn vocabulary(&self) -> Option<&Compaction> {
+        Some(&self.vocabulary)
     }
 
     fn memory(&self) -> EngineMemory {

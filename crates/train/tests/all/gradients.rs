@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use ferrane_device::Device;
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
+use ferrane_llm::compaction::Compaction;
 use ferrane_llm::config::Config;
 use ferrane_llm::layout::{Residual, Shape, WeightForm};
 use ferrane_llm::weights::container::Container;
 use ferrane_llm::weights::{Weights, load};
 use ferrane_testdata::Suite;
-use ferrane_train::data::Compaction;
 use ferrane_train::optim::Gradients;
 use ferrane_train::step::{Engine, Pipeline, ReferenceEngine};
 

@@ -5,4 +5,5 @@
 
 mod gradients;
 mod run;
+mod session;
 mod step;

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ferrane_llm::compaction::Compaction;
 use ferrane_llm::config::{Config, Rope, RopeStyle, preset};
 use ferrane_llm::layout::{Residual, Shape, WeightForm};
 use ferrane_llm::random::Rng;
 use ferrane_llm::weights::{Init, Kind, Weights};
 use ferrane_train::checkpoint::Store;
-use ferrane_train::data::{Compaction, Ids};
+use ferrane_train::data::Ids;
 use ferrane_train::run::{Event, Run, RunOptions, Summary};
 use ferrane_train::step::{Engine, Pipeline, ReferenceEngine};
 

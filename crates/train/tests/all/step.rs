@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use ferrane_emulator::Numerics;
+use ferrane_llm::compaction::Compaction;
 use ferrane_llm::config::{Config, Rope, RopeStyle};
 use ferrane_llm::layout::{Kernel, Residual, Shape, WeightForm};
 use ferrane_llm::weights::Weights;
-use ferrane_train::data::Compaction;
 use ferrane_train::metrics::Timeline;
 use ferrane_train::optim::{AdamW, Gradients, Moments, Update, norms};
 use ferrane_train::step::{Engine, Pipeline};

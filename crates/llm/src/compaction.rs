@@ -1,12 +1,17 @@
-//! Vocabulary compaction (training-dynamic §9): the ids that occur get dense numbers, in ascending
-//! order.
+//! Vocabulary compaction (training-dynamic §9): the ids that occur in the training data get dense
+//! numbers, in ascending order.
 //!
-//! The classifier and the loss then have a row for every used id instead of every id; the embedding
-//! keeps all its rows. Disabled, the maps are the identity and callers need no second path.
+//! Training gives the classifier and the loss a row for every used id instead of every id; the
+//! embedding keeps all its rows. Generation and evaluation must then keep to the used ids, because
+//! the rows of the others were never trained. Disabled, the maps are the identity and callers need
+//! no second path.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Error, Ids};
+/// A stored map is damaged.
+#[derive(Debug, thiserror::Error)]
+#[error("a stored vocabulary map is damaged: {0}")]
+pub struct Error(String);
 
 /// The maps between full ids and compact ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,14 +30,9 @@ struct Stored {
 }
 
 impl Compaction {
-    /// Scans all of `ids`, training and validation, once. `keep` are ids that must have a place
-    /// even if they do not occur, such as the begin and end of a sequence. Ids at or beyond
-    /// `vocabulary` are left out.
-    pub fn scan(ids: &Ids, vocabulary: usize, keep: &[u32]) -> Compaction {
-        Compaction::used(ids.iter().chain(keep.iter().copied()), vocabulary)
-    }
-
-    /// The ids that occur in `ids`; those at or beyond `vocabulary` are left out.
+    /// The ids that occur in `ids`, in a vocabulary of `vocabulary` entries. Training chains its
+    /// data, validation included, with ids that must have a place even if they do not occur, such
+    /// as those that begin and end a text. Ids at or beyond `vocabulary` are left out.
     pub fn used(ids: impl IntoIterator<Item = u32>, vocabulary: usize) -> Compaction {
         let mut used = vec![false; vocabulary];
         for id in ids {
@@ -122,17 +122,50 @@ impl TryFrom<Stored> for Compaction {
         // More than any vocabulary has; a table of this size is still small.
         const MOST: usize = 1 << 24;
         if stored.vocabulary > MOST {
-            return Err(Error::Compaction(format!("{} vocabulary entries", stored.vocabulary)));
+            return Err(Error(format!("{} vocabulary entries", stored.vocabulary)));
         }
         let Some(used) = stored.used else { return Ok(Compaction::disabled(stored.vocabulary)) };
         if let Some(pair) = used.windows(2).find(|pair| pair[0] >= pair[1]) {
-            return Err(Error::Compaction(format!("id {} does not follow {}", pair[1], pair[0])));
+            return Err(Error(format!("id {} does not follow {}", pair[1], pair[0])));
         }
         match used.last() {
             Some(&last) if last as usize >= stored.vocabulary => {
-                Err(Error::Compaction(format!("id {last} in a vocabulary of {}", stored.vocabulary)))
+                Err(Error(format!("id {last} in a vocabulary of {}", stored.vocabulary)))
             }
             _ => Ok(Compaction::of(used, stored.vocabulary)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_there_and_back() {
+        let map = Compaction::used([7, 3, 7, 300, 3, 1, 9000], 400);
+        assert_eq!((map.compact_to_full(), map.len(), map.vocabulary()), (&[1, 3, 7, 300][..], 4, 400));
+        assert_eq!((map.full_to_compact()[3], map.full_to_compact()[4]), (1, -1));
+        assert_eq!(
+            (map.compact(300), map.compact(4), map.compact(9000), map.full(2), map.full(4)),
+            (Some(3), None, None, Some(7), None)
+        );
+        let mut some = [300, 1];
+        map.apply(&mut some).unwrap();
+        assert_eq!(some, [3, 0]);
+        assert_eq!(map.apply(&mut [3, 5]), Err(5));
+        let stored = serde_json::to_string(&map).unwrap();
+        assert_eq!(serde_json::from_str::<Compaction>(&stored).unwrap(), map);
+        let off = Compaction::disabled(4);
+        assert!(off.is_identity() && !map.is_identity() && off.compact(3) == Some(3) && off.compact(4).is_none());
+        assert_eq!(serde_json::from_str::<Compaction>(&serde_json::to_string(&off).unwrap()).unwrap(), off);
+        for damaged in [
+            r#"{"vocabulary":4,"used":[1,1]}"#,
+            r#"{"vocabulary":4,"used":[4]}"#,
+            r#"{"vocabulary":9000000000000,"used":null}"#,
+        ] {
+            let error = serde_json::from_str::<Compaction>(damaged).unwrap_err().to_string();
+            assert!(error.contains("damaged"), "{error}");
         }
     }
 }

@@ -1,0 +1,64 @@
+//! From the fields that library errors name to the flags of the command.
+//!
+//! A library writes the name of an option's field in backquotes, `` `min_lr` ``; on the command line it
+//! is `--min-lr`. What only the command knows, such as `--resume`, is added as a remedy.
+
+use std::error::Error;
+
+use ferrane::llm::{config, generate, model, sample};
+use ferrane::train::session::{SessionError, SessionOptions};
+use ferrane::train::{data, run};
+
+/// Fields of the options of `generate` that are none of a session's.
+const GENERATE: [&str; 4] = ["prompt", "weights_type", "top_p", "temperature"];
+
+/// The message with flags in place of fields, for errors of models and training.
+pub fn spell(error: &(dyn Error + 'static)) -> String {
+    let text = error.to_string();
+    let of_options = error.is::<SessionError>()
+        || error.is::<run::Error>()
+        || error.is::<data::Error>()
+        || error.is::<model::Error>()
+        || error.is::<generate::Error>()
+        || error.is::<config::Error>()
+        || error.is::<sample::Error>();
+    if !of_options {
+        return text;
+    }
+    let options = serde_json::to_value(SessionOptions::default()).unwrap_or_default();
+    let fields = options.as_object().into_iter().flat_map(|fields| fields.keys().map(String::as_str));
+    let names = fields.chain(["vocabulary"]).chain(GENERATE);
+    names.fold(text, |text, name| text.replace(&format!("`{name}`"), &format!("--{}", name.replace('_', "-"))))
+}
+
+/// What to type, where the message cannot say it.
+pub fn remedy(error: &(dyn Error + 'static)) -> Option<String> {
+    let session = error.downcast_ref::<SessionError>();
+    let run = error.downcast_ref::<run::Error>();
+    let text = match (session, run, error.downcast_ref::<model::Error>()) {
+        (Some(SessionError::NothingToResume(_)), ..) => "Leave --resume out to begin a run.".to_string(),
+        (Some(SessionError::OtherStart { field, .. }), ..) => {
+            format!("Leave --{field} out, or begin another run with another --out.")
+        }
+        (_, Some(run::Error::Exists { .. }), _) => "Give --resume to continue it.".to_string(),
+        (_, _, Some(model::Error::Missing(_))) => "`ferrane train` makes one.".to_string(),
+        _ => return None,
+    };
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_become_flags() {
+        let refused = run::RunOptions { min_lr: Some(-1.0), ..Default::default() }.check().unwrap_err();
+        assert!(spell(&refused).starts_with("--min-lr -1: must be"), "{}", spell(&refused));
+        let nested = SessionError::from(data::Error::TooShort { found: 1, need: 2, seq: 3 });
+        assert!(spell(&nested).ends_with("a smaller --seq"), "{}", spell(&nested));
+        // Other errors keep their backquotes, whatever they name.
+        let other = ferrane::Error::new(ferrane::ErrorKind::QueueFull, "the port `data`");
+        assert!(spell(&other).contains("`data`"));
+    }
+}

@@ -1,0 +1,324 @@
+//! A run built from its options: data, vocabulary, weights, kernels and loop, each once.
+//!
+//! [`Session::begin`] starts a run in an empty folder and [`Session::resume`] continues the one
+//! that lies there; both end in a [`Session`] that trains until its last update or until it is
+//! asked to stop. Whatever a resumed run needs lies in its folder, the tokenizer too.
+//!
+//! Invariants: the loss runs over the ids that the checkpoints record, because both come from the
+//! engine; a resumed run has the model, the tokenizer and the data that it was begun with; a run
+//! that cannot begin leaves no checkpoint.
+//!
+//! ```no_run
+//! use std::sync::atomic::AtomicBool;
+//!
+//! use ferrane_train::session::{Session, SessionOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut options = SessionOptions::embedded();
+//! options.run.steps = 100;
+//! // `None`: the fp32 reference. `Some(&device)` trains on a device.
+//! let mut session = Session::begin(options, None, &mut |_| {})?;
+//! let summary = session.run(&mut |_| {}, &AtomicBool::new(false))?;
+//! println!("{:?} in {}", summary.validation, summary.checkpoint.display());
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod options;
+mod parts;
+
+pub use error::SessionError;
+pub use options::{MODEL, SessionOptions};
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use ferrane_device::Device;
+use ferrane_llm::compaction::Compaction;
+use ferrane_llm::config::Config;
+use ferrane_llm::decode;
+use ferrane_llm::generate::{self, TextGenerator};
+use ferrane_llm::layout::Shape;
+use ferrane_llm::sample::Sampler;
+use ferrane_llm::tokenizer::Tokenizer;
+use ferrane_llm::weights::Weights;
+
+use crate::checkpoint::{self, Checkpoint, State, Store};
+use crate::data::{Ids, Split};
+use crate::metrics::{EngineMemory, Timeline};
+use crate::run::{self, Event, Run, Summary};
+use crate::step::{Engine, Pipeline, ReferenceEngine};
+
+/// A run with its engine, data and vocabulary.
+pub struct Session {
+    run: Run,
+    shape: Shape,
+    tokenizer: Option<Tokenizer>,
+    device: Option<Device>,
+}
+
+/// A run that lies in a folder, read but not yet resumed. It holds the folder's lock.
+pub struct Stored {
+    options: SessionOptions,
+    store: Store,
+    checkpoint: Checkpoint,
+}
+
+impl Stored {
+    /// Reads the newest whole checkpoint of the run in `folder`.
+    ///
+    /// # Errors
+    /// [`SessionError::NothingToResume`]; [`SessionError::Checkpoint`] if another process uses the folder or no
+    /// checkpoint is whole; [`SessionError::Options`].
+    pub fn open(folder: &Path) -> Result<Stored, SessionError> {
+        let nothing = || SessionError::NothingToResume(folder.to_path_buf());
+        if !folder.is_dir() {
+            return Err(nothing());
+        }
+        let store = Store::open(folder)?;
+        let checkpoint = match store.load(None) {
+            Err(checkpoint::Error::None(_)) => return Err(nothing()),
+            found => found?,
+        };
+        let mut options: SessionOptions = serde_json::from_value(checkpoint.state.options.clone())
+            .map_err(|source| SessionError::Options { file: checkpoint.path.join("state.json"), source })?;
+        options.run.out = folder.to_path_buf();
+        Ok(Stored { options, store, checkpoint })
+    }
+
+    /// The options that the run was begun or last resumed with; `out` is the folder that was
+    /// opened.
+    pub fn options(&self) -> &SessionOptions {
+        &self.options
+    }
+
+    /// Updates done.
+    pub fn step(&self) -> u64 {
+        self.checkpoint.state.step
+    }
+
+    /// Checks that `options` keep the model and the weights that the run was begun with.
+    ///
+    /// # Errors
+    /// [`SessionError::OtherStart`].
+    pub fn check(&self, options: &SessionOptions) -> Result<(), SessionError> {
+        let given = options.clone().absolute();
+        let shown = |path: &Option<std::path::PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        for (field, given, before) in [
+            ("model", given.model.clone(), self.options.model_name()),
+            ("init", shown(&given.init), shown(&self.options.init)),
+        ] {
+            if let Some(given) = given.filter(|given| before.as_ref() != Some(given)) {
+                return Err(SessionError::OtherStart { field, given, before, folder: self.options.run.out.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Resumes the run with `options`, which differ from [`Stored::options`] where the caller wants
+    /// another device or other numbers. Emits [`Event::Prepared`] and [`Event::Compiled`].
+    ///
+    /// # Errors
+    /// As [`Session::begin`], and [`SessionError::OtherStart`], [`SessionError::OtherTokenizer`],
+    /// [`SessionError::Vocabulary`], [`run::Error::OtherData`].
+    pub fn resume(
+        self,
+        options: SessionOptions,
+        device: Option<&Device>,
+        events: &mut dyn FnMut(&Event),
+    ) -> Result<Session, SessionError> {
+        options.run.check()?;
+        self.check(&options)?;
+        let Stored { options: before, store, checkpoint } = self;
+        let kept = Tokenizer::find(store.root())?;
+        // The tokenizer that lies with the run; the file it came from may be gone.
+        let tokenizer = match (&options.tokenizer, &before.tokenizer) {
+            (Some(named), before) if before.as_ref() != Some(named) || kept.is_none() => {
+                let named = Tokenizer::open(named)?;
+                if kept.as_ref().is_some_and(|kept| kept.digest() != named.digest()) {
+                    return Err(SessionError::OtherTokenizer(options.run.out));
+                }
+                Some(named)
+            }
+            _ => kept,
+        };
+        let vocab = checkpoint.config.vocab;
+        let ids = parts::ids(&options, tokenizer.as_ref(), vocab)?;
+        let vocabulary = match &checkpoint.state.compaction {
+            Some(stored) if device.is_none() && !stored.is_identity() => {
+                return Err(SessionError::Vocabulary { active: stored.len(), vocab });
+            }
+            Some(stored) if stored.vocabulary() == vocab => stored.clone(),
+            _ => Compaction::disabled(vocab),
+        };
+        Session::build(options, device, tokenizer, ids, vocabulary, Start::Stored(store, Box::new(checkpoint)), events)
+    }
+}
+
+/// Where the weights of a session come from.
+enum Start {
+    New(Box<Config>, Weights),
+    Stored(Store, Box<Checkpoint>),
+}
+
+impl Session {
+    /// Begins a run in `options.run.out`, on `device` or by the fp32 reference. Emits
+    /// [`Event::Prepared`] and [`Event::Compiled`].
+    ///
+    /// # Errors
+    /// A field that makes no run, a folder that holds one already, and everything that can be wrong
+    /// with model, weights, tokenizer and data, before anything is written; [`SessionError::Step`] if the
+    /// device refuses a kernel.
+    pub fn begin(
+        options: SessionOptions,
+        device: Option<&Device>,
+        events: &mut dyn FnMut(&Event),
+    ) -> Result<Session, SessionError> {
+        let out = &options.run.out;
+        options.run.check()?;
+        if out.is_dir() {
+            if let Some(step) = Store::open(out)?.steps()?.last().copied() {
+                return Err(run::Error::Exists { folder: out.clone(), step }.into());
+            }
+        } else if out.exists() {
+            return Err(SessionError::NotAFolder(out.clone()));
+        }
+        let tokenizer = parts::tokenizer(&options)?;
+        let (config, weights) = parts::model(&options, tokenizer.as_ref())?;
+        let ids = parts::ids(&options, tokenizer.as_ref(), config.vocab)?;
+        let vocabulary = match device {
+            Some(_) if options.compact => {
+                let ends = tokenizer.iter().flat_map(|t| [t.bos(), t.eos()]).flatten();
+                Compaction::used(ids.iter().chain(ends), config.vocab)
+            }
+            _ => Compaction::disabled(config.vocab),
+        };
+        Session::build(options, device, tokenizer, ids, vocabulary, Start::New(Box::new(config), weights), events)
+    }
+
+    /// Resumes the run in `folder` with the options that it was begun with. [`Stored`] changes them.
+    ///
+    /// # Errors
+    /// As [`Stored::open`] and [`Stored::resume`].
+    pub fn resume(
+        folder: impl AsRef<Path>,
+        device: Option<&Device>,
+        events: &mut dyn FnMut(&Event),
+    ) -> Result<Session, SessionError> {
+        let stored = Stored::open(folder.as_ref())?;
+        let options = stored.options().clone();
+        stored.resume(options, device, events)
+    }
+
+    fn build(
+        options: SessionOptions,
+        device: Option<&Device>,
+        tokenizer: Option<Tokenizer>,
+        ids: Ids,
+        vocabulary: Compaction,
+        start: Start,
+        events: &mut dyn FnMut(&Event),
+    ) -> Result<Session, SessionError> {
+        parts::create_folder(&options.run.out)?;
+        // Data that are too short are refused before kernels are compiled for a window that they
+        // cannot fill.
+        Split::new(ids.len(), Split::TRAIN, options.run.seq)?;
+        let (config, weights) = match &start {
+            Start::New(config, weights) => (&**config, weights),
+            Start::Stored(_, checkpoint) => (&checkpoint.config, &checkpoint.weights),
+        };
+        events(&Event::Prepared { config: Box::new(config.clone()), tokens: ids.len(), active: vocabulary.len() });
+        let shape = options.shape(config);
+        let engine: Box<dyn Engine> = match device {
+            None => Box::new(ReferenceEngine::new(config.clone())),
+            Some(device) => {
+                let pipeline = Pipeline::new(device, shape.clone(), vocabulary, weights)?;
+                let seconds = pipeline.compile_time().as_secs_f64();
+                events(&Event::Compiled { seconds, surface_bytes: pipeline.surface_bytes() });
+                Box::new(pipeline)
+            }
+        };
+        let out = options.run.out.clone();
+        let kept = options.absolute();
+        let record = serde_json::to_value(&kept).unwrap_or_default();
+        let source = kept.tokenizer.as_ref().map(|path| path.display().to_string());
+        let run = match start {
+            Start::New(config, weights) => {
+                Run::new(kept.run, *config, weights, ids, engine)?.with_origin(record, source, None)
+            }
+            Start::Stored(store, checkpoint) => {
+                let before = checkpoint.state.options.clone();
+                Run::resume(kept.run, store, *checkpoint, ids, engine)?.with_origin(record, source, Some(&before))
+            }
+        };
+        if let Some(tokenizer) = &tokenizer {
+            keep_tokenizer(tokenizer, &out)?;
+        }
+        Ok(Session { run, shape, tokenizer, device: device.cloned() })
+    }
+
+    /// Trains until the last update, or until `stop` is set ([`Run::run`]).
+    ///
+    /// # Errors
+    /// As [`Run::run`].
+    pub fn run(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Summary, SessionError> {
+        Ok(self.run.run(events, stop)?)
+    }
+
+    /// Records the first micro-steps, as many as the timeline wants.
+    #[must_use]
+    pub fn with_timeline(self, timeline: &Timeline) -> Self {
+        Session { run: self.run.with_timeline(timeline), ..self }
+    }
+
+    /// Text from the model as it is now, on the session's own device. The sampler is restricted to
+    /// the ids that the loss runs over. `None` for data that came without a tokenizer.
+    ///
+    /// # Errors
+    /// As [`generate::next_logits`].
+    pub fn generator(&self, sampler: Sampler) -> Result<Option<TextGenerator<'_>>, SessionError> {
+        let Some(tokenizer) = &self.tokenizer else { return Ok(None) };
+        let sampler = match &self.run.state().compaction {
+            Some(vocabulary) => sampler.only(vocabulary.compact_to_full()),
+            None => sampler,
+        };
+        let options = decode::Options::default();
+        let logits = generate::next_logits(self.run.config(), self.run.weights(), self.device.as_ref(), options)?;
+        Ok(Some(TextGenerator::new(tokenizer, logits, sampler)))
+    }
+
+    /// The configuration of the model.
+    pub fn config(&self) -> &Config {
+        self.run.config()
+    }
+
+    /// The weights as of the last update.
+    pub fn weights(&self) -> &Weights {
+        self.run.weights()
+    }
+
+    /// The state as of the last update, with the ids that the loss runs over.
+    pub fn state(&self) -> &State {
+        self.run.state()
+    }
+
+    /// The shapes of the kernels.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// What the engine holds, in bytes.
+    pub fn memory(&self) -> EngineMemory {
+        self.run.memory()
+    }
+}
+
+/// Saves the tokenizer in the run's folder, where [`Tokenizer::find`] looks for it. A run keeps the
+/// one that it was begun with.
+fn keep_tokenizer(tokenizer: &Tokenizer, out: &Path) -> Result<(), SessionError> {
+    match Tokenizer::find(out)? {
+        Some(found) if found.digest() == tokenizer.digest() => Ok(()),
+        _ => Ok(tokenizer.save(out.join(tokenizer.file_name()))?),
+    }
+}

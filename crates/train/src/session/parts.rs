@@ -1,0 +1,126 @@
+//! The parts of a new run: tokenizer, corpus, configuration and first weights.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ferrane_llm::config::{self, Config};
+use ferrane_llm::model::{self, Model};
+use ferrane_llm::tokenizer::Tokenizer;
+use ferrane_llm::weights::{Init, Weights};
+
+use super::{MODEL, SessionError, SessionOptions};
+use crate::data::{self, Format, Ids, Source, story};
+
+/// Entries of a tokenizer that is trained on a text, at least.
+const VOCABULARY: usize = 512;
+/// Bytes of the text that it is trained on, at most.
+const TOKENIZER_TEXT: usize = 8 << 20;
+
+/// The tokenizer of a new run's data: the one named; with the embedded corpus its own; the one that
+/// lies with the model or its weights; for a text and a new model one that is trained on the text.
+/// `None` for data that are ids.
+pub fn tokenizer(options: &SessionOptions) -> Result<Option<Tokenizer>, SessionError> {
+    if let Some(path) = &options.tokenizer {
+        return Ok(Some(Tokenizer::open(path)?));
+    }
+    let Some(data) = &options.data else {
+        return Ok(Some(story::tokenizer(&corpus())?));
+    };
+    let folder = options.model.as_deref().map(Path::new).filter(|path| path.is_dir());
+    for place in [options.init.as_deref(), folder].into_iter().flatten() {
+        if let Some(tokenizer) = Tokenizer::find(place)? {
+            return Ok(Some(tokenizer));
+        }
+    }
+    if Format::of(data) != Format::Text || options.init.is_some() || !data.is_file() {
+        return Ok(None);
+    }
+    trained_tokenizer(data).map(Some)
+}
+
+/// A vocabulary of byte pairs for a text, from its beginning: twice the size when the text has many
+/// different characters.
+fn trained_tokenizer(path: &Path) -> Result<Tokenizer, SessionError> {
+    let bytes = fs::read(path).map_err(|source| SessionError::Io { file: path.to_path_buf(), source })?;
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|e| data::Error::NotUtf8 { path: path.to_path_buf(), offset: e.valid_up_to() })?;
+    let mut end = text.len().min(TOKENIZER_TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let text = data::documents(&text[..end]).collect::<Vec<_>>().join("\n");
+    let characters = text.chars().collect::<HashSet<char>>().len();
+    // In addition to the characters and the 256 bytes there must be room for pairs.
+    let size = (characters + 256 + VOCABULARY / 4).next_power_of_two().max(VOCABULARY);
+    Ok(Tokenizer::train(&text, size)?)
+}
+
+fn corpus() -> String {
+    story::generate(story::DEFAULT.0, story::DEFAULT.1)
+}
+
+/// Token ids of the data, for a vocabulary of `vocabulary` entries.
+pub fn ids(options: &SessionOptions, tokenizer: Option<&Tokenizer>, vocabulary: usize) -> Result<Ids, SessionError> {
+    let out = &options.run.out;
+    let source = Source { format: Format::Auto, tokenizer, vocabulary, cache: Some(out) };
+    let path = match &options.data {
+        Some(path) => path.clone(),
+        None => embedded_corpus(out)?,
+    };
+    Ok(Ids::open(path, &source)?)
+}
+
+/// Writes the embedded corpus into the run's folder, where one can read what the model learns.
+fn embedded_corpus(out: &Path) -> Result<PathBuf, SessionError> {
+    let path = out.join("stories.txt");
+    let text = corpus();
+    if fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
+        return Ok(path);
+    }
+    create_folder(out)?;
+    fs::write(&path, text).map_err(|source| SessionError::Io { file: path.clone(), source })?;
+    Ok(path)
+}
+
+/// Creates the run's folder.
+pub fn create_folder(out: &Path) -> Result<(), SessionError> {
+    fs::create_dir_all(out).map_err(|source| SessionError::Folder { folder: out.to_path_buf(), source })
+}
+
+/// Configuration and weights of a new run.
+pub fn model(options: &SessionOptions, tokenizer: Option<&Tokenizer>) -> Result<(Config, Weights), SessionError> {
+    let (mut config, weights) = match &options.init {
+        Some(path) => started_from(path, options.model.as_deref(), tokenizer)?,
+        None => {
+            let mut config = config::named(options.model.as_deref().unwrap_or(MODEL))?;
+            if let Some(tokenizer) = tokenizer {
+                config.vocab = tokenizer.vocab_size();
+            }
+            (config, None)
+        }
+    };
+    config.max_seq = config.max_seq.max(options.run.seq);
+    config.validate()?;
+    let weights = weights.unwrap_or_else(|| Weights::init(&config, Init::Normal { std: 0.02 }, options.run.seed));
+    Ok((config, weights))
+}
+
+/// The weights in `path`, checked against the name of their model and against the tokenizer.
+fn started_from(
+    path: &Path,
+    name: Option<&str>,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<(Config, Option<Weights>), SessionError> {
+    let Model { config, weights, .. } = Model::open_without_tokenizer(path)?;
+    let widths = |c: &Config| (c.dim, c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim);
+    if let Some(name) = name
+        && widths(&config::named(name)?) != widths(&config)
+    {
+        return Err(SessionError::Shapes { model: name.to_string(), init: path.to_path_buf() });
+    }
+    if let Some(tokenizer) = tokenizer {
+        model::fits(tokenizer, &config)?;
+    }
+    Ok((config, Some(weights)))
+}

@@ -1,0 +1,149 @@
+//! Sessions: everything from options and files, stopped and resumed with the folder alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ferrane_emulator::Numerics;
+use ferrane_llm::model::Model;
+use ferrane_llm::sample::Sampler;
+use ferrane_train::run::{self, Event, RunOptions};
+use ferrane_train::session::{Session, SessionError, SessionOptions, Stored};
+
+use crate::gradients::emulator;
+use crate::run::tiny;
+
+/// A folder with the configuration of a tiny model and a text of 200 sentences.
+fn place() -> (tempfile::TempDir, SessionOptions) {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, data) = (folder.path().join("tiny.json"), folder.path().join("text.txt"));
+    fs::write(&model, serde_json::to_string(&tiny()).unwrap()).unwrap();
+    let text: String = (0..200).map(|i| format!("The cat sat on mat {}.\n", i % 7)).collect();
+    fs::write(&data, text).unwrap();
+    let run = RunOptions {
+        steps: 6,
+        accum: 2,
+        seq: 12,
+        warmup: 1,
+        eval_windows: 2,
+        out: folder.path().join("run"),
+        ..RunOptions::default()
+    };
+    let model = Some(model.display().to_string());
+    (folder, SessionOptions { model, data: Some(data), run, ..SessionOptions::default() })
+}
+
+fn silent() -> impl FnMut(&Event) {
+    |_: &Event| {}
+}
+
+/// Stops after so many windows.
+fn stopped_after(session: &mut Session, windows: usize) {
+    let (stop, mut seen) = (AtomicBool::new(false), 0);
+    let mut listen = |event: &Event| {
+        seen += usize::from(matches!(event, Event::Window { .. }));
+        stop.store(seen >= windows, Ordering::Relaxed);
+    };
+    assert!(session.run(&mut listen, &stop).unwrap().stopped);
+}
+
+#[test]
+fn a_stopped_session_resumes_from_its_folder_to_the_same_bits() {
+    for device in [None, Some(emulator(Numerics::Fast))] {
+        let (_folder, options) = place();
+        let whole = SessionOptions {
+            run: RunOptions { out: options.run.out.with_file_name("whole"), ..options.run.clone() },
+            ..options.clone()
+        };
+        let mut events = Vec::new();
+        let mut want = Session::begin(whole, device.as_ref(), &mut |e| events.push(e.clone())).unwrap();
+        want.run(&mut silent(), &AtomicBool::new(false)).unwrap();
+        // The text has few ids, and the loss on a device runs over those alone.
+        let Event::Prepared { active, config, tokens } = &events[0] else { panic!("{events:?}") };
+        assert_eq!(*active < config.vocab, device.is_some());
+        assert_eq!(want.state().compaction.as_ref().map(|map| map.len()), device.as_ref().map(|_| *active));
+        assert!(*tokens > 100 && (events.len() == 2) == device.is_some());
+
+        let out = options.run.out.clone();
+        let mut first = Session::begin(options.clone(), device.as_ref(), &mut silent()).unwrap();
+        stopped_after(&mut first, 7);
+        drop(first);
+        // Neither the model's file nor the options are needed any more; the tokenizer lies with the run.
+        fs::remove_file(options.model.unwrap()).unwrap();
+        let mut second = Session::resume(&out, device.as_ref(), &mut silent()).unwrap();
+        assert_eq!(second.state().step, 3);
+        second.run(&mut silent(), &AtomicBool::new(false)).unwrap();
+        assert!(second.weights() == want.weights());
+
+        // What the session generates is what its folder generates.
+        let text = |generator: &mut ferrane_llm::generate::TextGenerator<'_>| -> String {
+            generator.generate("The", 12).unwrap().map(|piece| piece.unwrap().text).collect()
+        };
+        let greedy = || Sampler::new(0.0, 0.0, 1).unwrap();
+        let own = text(&mut second.generator(greedy()).unwrap().unwrap());
+        let model = Model::open(&out).unwrap();
+        assert_eq!(text(&mut model.generator(device.as_ref(), Default::default(), greedy()).unwrap()), own);
+    }
+}
+
+#[test]
+fn what_a_session_was_begun_with_stays() {
+    let (folder, options) = place();
+    let out = options.run.out.clone();
+    assert!(matches!(Stored::open(&out), Err(SessionError::NothingToResume(path)) if path == out));
+    let device = emulator(Numerics::Fast);
+    let mut session = Session::begin(options.clone(), Some(&device), &mut silent()).unwrap();
+    session.run(&mut silent(), &AtomicBool::new(false)).unwrap();
+    drop(session);
+    let again = Session::begin(options.clone(), Some(&device), &mut silent());
+    assert!(matches!(again, Err(SessionError::Run(run::Error::Exists { step: 6, .. }))));
+
+    let resume = |change: &dyn Fn(&mut SessionOptions), device| {
+        let stored = Stored::open(&out).unwrap();
+        assert_eq!((stored.step(), &stored.options().model), (6, &options.model));
+        let mut options = stored.options().clone();
+        change(&mut options);
+        stored.resume(options, device, &mut silent()).map(|_| ())
+    };
+    assert!(resume(&|_| (), Some(&device)).is_ok());
+    let error = resume(&|o| o.model = Some("stories15m".into()), Some(&device)).unwrap_err();
+    assert!(matches!(&error, SessionError::OtherStart { field: "model", .. }), "{error}");
+    let error = resume(&|o| o.init = Some(PathBuf::from("run")), Some(&device)).unwrap_err();
+    assert!(error.to_string().contains("was begun with none"), "{error}");
+    // The loss of this run leaves ids out, which the reference cannot.
+    assert!(matches!(resume(&|_| (), None), Err(SessionError::Vocabulary { .. })));
+    let other = folder.path().join("other.txt");
+    fs::write(&other, "A dog ran.\n".repeat(200)).unwrap();
+    let error = resume(&|o| o.data = Some(other.clone()), Some(&device)).unwrap_err();
+    assert!(matches!(error, SessionError::Run(run::Error::OtherData { .. })), "{error}");
+    let tokenizer = |text: &str| ferrane_llm::tokenizer::Tokenizer::train(text, 300).unwrap();
+    let path = folder.path().join("other.bin");
+    tokenizer("another text").save(&path).unwrap();
+    let error = resume(&|o| o.tokenizer = Some(path.clone()), Some(&device)).unwrap_err();
+    assert!(matches!(error, SessionError::OtherTokenizer(_)), "{error}");
+}
+
+#[test]
+fn options_of_older_checkpoints_are_read() {
+    let stored = r#"{"model":"stories15m","init":null,"data":"/d.txt","tokenizer":null,"device":"emulator?numerics=exact",
+        "steps":7,"accum":3,"seq":64,"lr":0.5,"residual":"fp16","compact":false,"out":"runs/a","resume":true,"json":true}"#;
+    let options: SessionOptions = serde_json::from_str(stored).unwrap();
+    assert_eq!((options.run.steps, options.run.accum, options.run.seq, options.run.lr), (7, 3, 64, 0.5));
+    assert_eq!((options.model.as_deref(), options.compact), (Some("stories15m"), false));
+    assert_eq!(options.run.batch, RunOptions::default().batch);
+    // And every field comes back.
+    let text = serde_json::to_string(&options).unwrap();
+    assert_eq!(serde_json::from_str::<SessionOptions>(&text).unwrap(), options);
+}
+
+#[test]
+fn a_folder_that_cannot_take_a_run() {
+    let (folder, options) = place();
+    let begin = |out: &Path| {
+        let options = SessionOptions { run: RunOptions { out: out.into(), ..options.run.clone() }, ..options.clone() };
+        Session::begin(options, None, &mut silent()).map(|_| ())
+    };
+    let file = folder.path().join("text.txt");
+    assert!(matches!(begin(&file), Err(SessionError::NotAFolder(_))));
+    assert!(matches!(begin(&file.join("run")), Err(SessionError::Folder { .. } | SessionError::Data(_))));
+}
