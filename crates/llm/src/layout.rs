@@ -132,6 +132,109 @@ impl Kernel {
     }
 }
 
+/// What kernels exchange through regions and taps: activations, and gradients of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// Input of attention, normalized.
+    Xnorm,
+    /// Attention's result before the output projection.
+    AttnOut,
+    /// Rotated queries.
+    QRope,
+    /// Rotated keys.
+    KRope,
+    /// Values.
+    V,
+    /// Queries before their norm.
+    QPre,
+    /// Keys before their norm.
+    KPre,
+    /// Output projection.
+    OOut,
+    /// Input of the feed-forward part, normalized.
+    X2norm,
+    /// Residual stream before the feed-forward part.
+    X2,
+    /// Residual stream after the layer.
+    XNext,
+    /// `W1·x`.
+    H1,
+    /// `W3·x`.
+    H3,
+    /// `silu(h1) ∘ h3`.
+    Gate,
+    /// `W2·gate`.
+    Ffn,
+    /// Gradient of `ffn`.
+    Dffn,
+    /// Gradient of `gate`.
+    Dgate,
+    /// Gradient of `h1`.
+    Dh1,
+    /// Gradient of `h3`.
+    Dh3,
+    /// Gradient of a kernel's input.
+    Dx,
+    /// Gradient of `x2`.
+    Dx2,
+    /// Gradient of `attn_out`.
+    Da,
+    /// Rotated queries, as the backward pass reads them.
+    Q,
+    /// Rotated keys, repeated for each query head.
+    KTiled,
+    /// Values, repeated for each query head.
+    VTiled,
+    /// Attention probabilities `[heads · seq, seq]`.
+    Probs,
+    /// Gradient of `probs`.
+    Dp,
+    /// Gradient of `v`, one for each query head.
+    Dv,
+    /// Gradient of the rotated queries.
+    Dq,
+    /// Gradient of the rotated keys, one for each query head.
+    Dk,
+}
+
+impl Activation {
+    /// The name of its region and tap, as the reference trainer spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Activation::Xnorm => "xnorm",
+            Activation::AttnOut => "attn_out",
+            Activation::QRope => "q_rope",
+            Activation::KRope => "k_rope",
+            Activation::V => "v",
+            Activation::QPre => "q_pre",
+            Activation::KPre => "k_pre",
+            Activation::OOut => "o_out",
+            Activation::X2norm => "x2norm",
+            Activation::X2 => "x2",
+            Activation::XNext => "x_next",
+            Activation::H1 => "h1",
+            Activation::H3 => "h3",
+            Activation::Gate => "gate",
+            Activation::Ffn => "ffn",
+            Activation::Dffn => "dffn",
+            Activation::Dgate => "dgate",
+            Activation::Dh1 => "dh1",
+            Activation::Dh3 => "dh3",
+            Activation::Dx => "dx",
+            Activation::Dx2 => "dx2",
+            Activation::Da => "da",
+            Activation::Q => "q",
+            Activation::KTiled => "k_tiled",
+            Activation::VTiled => "v_tiled",
+            Activation::Probs => "probs",
+            Activation::Dp => "dp",
+            Activation::Dv => "dv",
+            Activation::Dq => "dq",
+            Activation::Dk => "dk",
+        }
+    }
+}
+
 /// What is staged in a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Content {
@@ -315,7 +418,7 @@ impl Shape {
         let mut plan = Plan::new(kernel, seq, self.form);
         match kernel {
             Kernel::SdpaFwd => {
-                plan.activations(dim, &["xnorm"]);
+                plan.activations(dim, &[Activation::Xnorm]);
                 plan.weight(Part::Wq, dim, q, true);
                 plan.weight(Part::Wk, dim, kv, true);
                 plan.weight(Part::Wv, dim, kv, true);
@@ -327,60 +430,81 @@ impl Shape {
                     small.extend([(Part::QNorm, 1), (Part::KNorm, 1)]);
                 }
                 plan.small(&small, dim, c.head_dim)?;
-                plan.taps(&[("attn_out", q), ("q_rope", q), ("k_rope", kv), ("v", kv), ("xnorm", dim)]);
+                plan.taps(&[
+                    (Activation::AttnOut, q),
+                    (Activation::QRope, q),
+                    (Activation::KRope, kv),
+                    (Activation::V, kv),
+                    (Activation::Xnorm, dim),
+                ]);
                 if c.qk_norm {
-                    plan.taps(&[("q_pre", q), ("k_pre", kv)]);
+                    plan.taps(&[(Activation::QPre, q), (Activation::KPre, kv)]);
                 }
             }
             Kernel::WoFwd => {
-                plan.activations(q, &["attn_out"]);
+                plan.activations(q, &[Activation::AttnOut]);
                 plan.weight(Part::Wo, q, dim, true);
-                plan.taps(&[("o_out", dim)]);
+                plan.taps(&[(Activation::OOut, dim)]);
             }
             Kernel::FfnFused => {
-                plan.activations(dim, &["x2norm", "x2"]);
+                plan.activations(dim, &[Activation::X2norm, Activation::X2]);
                 plan.weight(Part::W1, dim, hidden, true);
                 plan.weight(Part::W3, dim, hidden, true);
                 plan.weight(Part::W2, dim, hidden, false);
-                plan.taps(&[("x_next", dim), ("h1", hidden), ("h3", hidden), ("gate", hidden)]);
+                plan.taps(&[
+                    (Activation::XNext, dim),
+                    (Activation::H1, hidden),
+                    (Activation::H3, hidden),
+                    (Activation::Gate, hidden),
+                ]);
                 if self.residual == Residual::Fp32 {
-                    plan.taps(&[("ffn", dim)]);
+                    plan.taps(&[(Activation::Ffn, dim)]);
                 }
             }
             Kernel::FfnBwdW2t => {
-                plan.activations(dim, &["dffn"]);
+                plan.activations(dim, &[Activation::Dffn]);
                 plan.weight(Part::W2, dim, hidden, false);
-                plan.taps(&[("dgate", hidden)]);
+                plan.taps(&[(Activation::Dgate, hidden)]);
             }
             Kernel::FfnBwdW13t => {
-                plan.activations(hidden, &["dh1", "dh3"]);
+                plan.activations(hidden, &[Activation::Dh1, Activation::Dh3]);
                 plan.weight(Part::W1, hidden, dim, false);
                 plan.weight(Part::W3, hidden, dim, false);
-                plan.taps(&[("dx", dim)]);
+                plan.taps(&[(Activation::Dx, dim)]);
             }
             Kernel::WotBwd => {
-                plan.activations(dim, &["dx2"]);
+                plan.activations(dim, &[Activation::Dx2]);
                 plan.weight(Part::Wo, dim, q, false);
-                plan.taps(&[("da", q)]);
+                plan.taps(&[(Activation::Da, q)]);
             }
             Kernel::SdpaBwd1 => {
-                plan.channel_blocks(&[("q", q), ("k_tiled", q), ("v_tiled", q), ("da", q)]);
-                plan.taps(&[("dv", q), ("probs", scores), ("dp", scores)]);
+                plan.channel_blocks(&[
+                    (Activation::Q, q),
+                    (Activation::KTiled, q),
+                    (Activation::VTiled, q),
+                    (Activation::Da, q),
+                ]);
+                plan.taps(&[(Activation::Dv, q), (Activation::Probs, scores), (Activation::Dp, scores)]);
             }
             Kernel::SdpaBwd2 => {
-                plan.channel_blocks(&[("probs", scores), ("dp", scores), ("q", q), ("k_tiled", q)]);
-                plan.taps(&[("dq", q), ("dk", q)]);
+                plan.channel_blocks(&[
+                    (Activation::Probs, scores),
+                    (Activation::Dp, scores),
+                    (Activation::Q, q),
+                    (Activation::KTiled, q),
+                ]);
+                plan.taps(&[(Activation::Dq, q), (Activation::Dk, q)]);
             }
             Kernel::QBwd => {
-                plan.activations(q, &["dq"]);
+                plan.activations(q, &[Activation::Dq]);
                 plan.weight(Part::Wq, q, dim, false);
-                plan.taps(&[("dx", dim)]);
+                plan.taps(&[(Activation::Dx, dim)]);
             }
             Kernel::KvBwd => {
-                plan.activations(kv, &["dk", "dv"]);
+                plan.activations(kv, &[Activation::Dk, Activation::Dv]);
                 plan.weight(Part::Wk, kv, dim, false);
                 plan.weight(Part::Wv, kv, dim, false);
-                plan.taps(&[("dx", dim)]);
+                plan.taps(&[(Activation::Dx, dim)]);
             }
         }
         Ok(plan.finish())
@@ -455,9 +579,9 @@ impl Plan {
     }
 
     /// Activations side by side along the last axis, all with the same channels.
-    fn activations(&mut self, channels: usize, names: &[&'static str]) {
+    fn activations(&mut self, channels: usize, activations: &[Activation]) {
         self.channels = channels;
-        for name in names {
+        for name in activations.iter().map(|activation| activation.name()) {
             let content = Content::Activation;
             let (offset, len) = (self.width, self.seq);
             self.regions.push(Region { name, port: ACTIVATIONS, channel: 0, channels, offset, len, content });
@@ -466,9 +590,10 @@ impl Plan {
     }
 
     /// Activations one below the other along the channels.
-    fn channel_blocks(&mut self, blocks: &[(&'static str, usize)]) {
+    fn channel_blocks(&mut self, blocks: &[(Activation, usize)]) {
         self.width = self.seq;
-        for &(name, channels) in blocks {
+        for &(activation, channels) in blocks {
+            let name = activation.name();
             let (channel, len) = (self.channels, self.seq);
             let content = Content::Activation;
             self.regions.push(Region { name, port: ACTIVATIONS, channel, channels, offset: 0, len, content });
@@ -516,10 +641,10 @@ impl Plan {
         }
     }
 
-    fn taps(&mut self, taps: &[(&'static str, usize)]) {
-        for &(name, channels) in taps {
+    fn taps(&mut self, taps: &[(Activation, usize)]) {
+        for &(activation, channels) in taps {
             let channel = self.taps.last().map_or(0, |t| t.channel + t.channels);
-            self.taps.push(Tap { name, channel, channels });
+            self.taps.push(Tap { name: activation.name(), channel, channels });
         }
     }
 

@@ -12,7 +12,7 @@ use ferrane_host::pool;
 
 use crate::config::Config;
 use crate::kernels::{self, KernelError};
-use crate::layout::{Kernel, KernelLayout, LayoutError, Residual, Shape, WeightForm};
+use crate::layout::{Activation, Kernel, KernelLayout, LayoutError, Residual, Shape, WeightForm};
 use crate::norm::rmsnorm_forward;
 use crate::staging::{self, Bound};
 use crate::weights::{self, Weights};
@@ -108,13 +108,19 @@ impl Stage {
     }
 
     /// Writes one activation, runs the kernel with a layer's weights, and reads one tap.
-    fn run(&self, layer: usize, inputs: &[(&str, &[f32])], tap: &str, result: &mut [f32]) -> Result<(), Error> {
+    fn run(
+        &self,
+        layer: usize,
+        inputs: &[(Activation, &[f32])],
+        tap: Activation,
+        result: &mut [f32],
+    ) -> Result<(), Error> {
         let kernel = self.layout.kernel.name();
         let at = |source| Error::Device { kernel, source };
-        let tap = self.layout.tap(tap)?;
+        let tap = self.layout.tap(tap.name())?;
         let bound = &self.layers[layer];
         for (region, values) in inputs {
-            bound.write(self.layout.region(region)?, values).map_err(at)?;
+            bound.write(self.layout.region(region.name())?, values).map_err(at)?;
         }
         bound.request().evaluate().map_err(at)?;
         let access = self.output.read().map_err(at)?;
@@ -214,17 +220,22 @@ impl Forward {
         let mut attended = vec![0.0; config.q_dim() * seq];
         for (layer, (attn_gain, ffn_gain)) in self.gains.iter().enumerate() {
             rmsnorm_forward(&x, attn_gain, seq, eps, &mut normed);
-            self.sdpa.run(layer, &[("xnorm", &normed)], "attn_out", &mut attended)?;
-            self.wo.run(layer, &[("attn_out", &attended)], "o_out", &mut part)?;
+            self.sdpa.run(layer, &[(Activation::Xnorm, &normed)], Activation::AttnOut, &mut attended)?;
+            self.wo.run(layer, &[(Activation::AttnOut, &attended)], Activation::OOut, &mut part)?;
             add_scaled(&mut x, alpha, &part);
             rmsnorm_forward(&x, ffn_gain, seq, eps, &mut normed);
             match self.shape.residual {
                 Residual::Fp32 => {
-                    self.ffn.run(layer, &[("x2norm", &normed)], "ffn", &mut part)?;
+                    self.ffn.run(layer, &[(Activation::X2norm, &normed)], Activation::Ffn, &mut part)?;
                     add_scaled(&mut x, alpha, &part);
                 }
                 Residual::Fp16 => {
-                    self.ffn.run(layer, &[("x2norm", &normed), ("x2", &x)], "x_next", &mut part)?;
+                    self.ffn.run(
+                        layer,
+                        &[(Activation::X2norm, &normed), (Activation::X2, &x)],
+                        Activation::XNext,
+                        &mut part,
+                    )?;
                     std::mem::swap(&mut x, &mut part);
                 }
             }

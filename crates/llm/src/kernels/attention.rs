@@ -5,6 +5,7 @@ use ferrane_mil::{MilError, Program, ReducedDims, Transpose, ValueId};
 use super::frame::{Built, Frame, int};
 use super::tables;
 use crate::config::RopeStyle;
+use crate::layout::Activation;
 
 /// One projection: as `[1, C, 1, seq]`, and as heads `[1, heads, seq, head_dim]`. The bias, if any,
 /// is in both.
@@ -16,7 +17,7 @@ struct Projection {
 pub(super) fn sdpa_fwd(mut f: Frame<'_>) -> Result<Program, MilError> {
     let config = &f.shape.config;
     let (heads, kv_heads, dim) = (config.heads, config.kv_heads, config.dim);
-    let xnorm = f.region("xnorm")?;
+    let xnorm = f.activation(Activation::Xnorm)?;
     let rows = f.rows("xnorm", xnorm, dim)?;
     let q = project(&mut f, rows, "q", heads)?;
     let k = project(&mut f, rows, "k", kv_heads)?;

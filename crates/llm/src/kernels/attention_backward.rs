@@ -8,6 +8,7 @@ use ferrane_mil::{MilError, Program, ReducedDims, Transpose, ValueId};
 
 use super::frame::{Built, Frame};
 use super::tables;
+use crate::layout::Activation;
 
 /// Scores `[1, heads or kv heads, …, seq]` to probabilities `[1, heads, seq, seq]`: scale, mask,
 /// softmax over the keys.
@@ -28,11 +29,12 @@ fn scale(f: &Frame<'_>) -> f32 {
 
 pub(super) fn sdpa_bwd1(mut f: Frame<'_>) -> Result<Program, MilError> {
     let (heads, seq) = (f.shape.config.heads, f.layout.seq);
-    let mut load = |name: &str| {
-        let x = f.region(name)?;
-        f.split_heads(name, x, heads)
+    let mut load = |activation: Activation| {
+        let x = f.activation(activation)?;
+        f.split_heads(activation.name(), x, heads)
     };
-    let (q, k, v, da) = (load("q")?, load("k_tiled")?, load("v_tiled")?, load("da")?);
+    let (q, k, v, da) =
+        (load(Activation::Q)?, load(Activation::KTiled)?, load(Activation::VTiled)?, load(Activation::Da)?);
     let scores = f.b.matmul("scores", q, k, Transpose::Y)?;
     let probs = probabilities(&mut f, scores)?;
     let dv = f.b.matmul("dv_heads", probs, da, Transpose::X)?;
@@ -45,13 +47,13 @@ pub(super) fn sdpa_bwd1(mut f: Frame<'_>) -> Result<Program, MilError> {
 
 pub(super) fn sdpa_bwd2(mut f: Frame<'_>) -> Result<Program, MilError> {
     let (heads, seq) = (f.shape.config.heads, f.layout.seq);
-    let probs = f.region("probs")?;
+    let probs = f.activation(Activation::Probs)?;
     let probs = f.reshape("probs_heads", probs, [1, heads, seq, seq])?;
-    let dp = f.region("dp")?;
+    let dp = f.activation(Activation::Dp)?;
     let dp = f.reshape("dp_heads", dp, [1, heads, seq, seq])?;
-    let q = f.region("q")?;
+    let q = f.activation(Activation::Q)?;
     let q = f.split_heads("q", q, heads)?;
-    let k = f.region("k_tiled")?;
+    let k = f.activation(Activation::KTiled)?;
     let k = f.split_heads("k_tiled", k, heads)?;
     let weighted = f.b.mul("probs_dp", probs, dp)?;
     let sum = f.b.reduce_sum("probs_dp_sum", weighted, &[-1], ReducedDims::Keep)?;

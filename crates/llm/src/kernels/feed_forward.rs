@@ -6,11 +6,11 @@
 use ferrane_mil::{MilError, Program, Transpose};
 
 use super::frame::Frame;
-use crate::layout::Residual;
+use crate::layout::{Activation, Residual};
 
 pub(super) fn ffn_fused(mut f: Frame<'_>) -> Result<Program, MilError> {
     let (dim, hidden) = (f.shape.config.dim, f.shape.config.hidden);
-    let x = f.region("x2norm")?;
+    let x = f.activation(Activation::X2norm)?;
     let rows = f.rows("x2norm", x, dim)?;
     let w1 = f.matrix("w1", dim, hidden)?;
     let w3 = f.matrix("w3", dim, hidden)?;
@@ -27,7 +27,7 @@ pub(super) fn ffn_fused(mut f: Frame<'_>) -> Result<Program, MilError> {
     let w2t = f.swap("w2_t", w2)?;
     let ffn = f.b.matmul("ffn_rows", gate_rows, w2t, Transpose::Neither)?;
     let ffn = f.columns("ffn", ffn, dim)?;
-    let x2 = f.region("x2")?;
+    let x2 = f.activation(Activation::X2)?;
     let scaled = f.b.scale("ffn_scaled", ffn, f.shape.config.residual_scale)?;
     let x_next = f.b.add("x_next", x2, scaled)?;
 

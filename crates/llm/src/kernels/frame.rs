@@ -3,7 +3,7 @@
 
 use ferrane_mil::{Builder, DataType, MilError, Opset, Program, Type, ValueId};
 
-use crate::layout::{Input, KernelLayout, OUTPUT, Region, Shape};
+use crate::layout::{Activation, Input, KernelLayout, OUTPUT, Region, Shape};
 
 pub(super) type Built = Result<ValueId, MilError>;
 
@@ -48,6 +48,11 @@ impl<'a> Frame<'a> {
         let begin = ints([0, region.channel, 0, region.offset]);
         let size = ints([1, region.channels, 1, region.len]);
         self.b.slice_by_size(&format!("{name}_in"), x, &begin, &size)
+    }
+
+    /// The region of an activation.
+    pub(super) fn activation(&mut self, activation: Activation) -> Built {
+        self.region(activation.name())
     }
 
     pub(super) fn reshape(&mut self, name: &str, x: ValueId, shape: [usize; 4]) -> Built {

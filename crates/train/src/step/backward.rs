@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use ferrane_host::{f16, pool};
 use ferrane_llm::config::Config;
-use ferrane_llm::layout::Kernel;
+use ferrane_llm::layout::{Activation, Kernel};
 use ferrane_llm::norm;
 use ferrane_llm::weights::{Layer, Part, Weights};
 
@@ -173,23 +173,23 @@ impl Stream {
         let (run, saved, s, jobs) = (l.run, l.saved, self.s, l.queue.jobs);
         let mut dffn = jobs.take(self.dy.len());
         cpu::scaled(l.config.residual_scale, &self.dy, &mut dffn);
-        timed(&mut parts.staging, || run.write(Kernel::FfnBwdW2t, "dffn", &dffn))?;
+        timed(&mut parts.staging, || run.write(Kernel::FfnBwdW2t, Activation::Dffn, &dffn))?;
         l.product(Part::W2, w2, Rows::Owned(dffn), Rows::Half(&saved.gate));
         timed(&mut parts.device_backward, || run.evaluate(Kernel::FfnBwdW2t))?;
-        timed(&mut parts.staging, || run.read_half(Kernel::FfnBwdW2t, "dgate", &mut self.dgate))?;
+        timed(&mut parts.staging, || run.read_half(Kernel::FfnBwdW2t, Activation::Dgate, &mut self.dgate))?;
         let (mut dh1, mut dh3) = (jobs.take(saved.h1.len()), jobs.take(saved.h3.len()));
         timed(&mut parts.elementwise, || {
             let _span = l.span("SiLU gradient");
             cpu::silu_backward(&self.dgate, &saved.h1, &saved.h3, &mut dh1, &mut dh3);
         });
         timed(&mut parts.staging, || {
-            run.write(Kernel::FfnBwdW13t, "dh1", &dh1)?;
-            run.write(Kernel::FfnBwdW13t, "dh3", &dh3)
+            run.write(Kernel::FfnBwdW13t, Activation::Dh1, &dh1)?;
+            run.write(Kernel::FfnBwdW13t, Activation::Dh3, &dh3)
         })?;
         l.product(Part::W1, w1, Rows::Owned(dh1), Rows::Half(&saved.x2norm));
         l.product(Part::W3, w3, Rows::Owned(dh3), Rows::Half(&saved.x2norm));
         timed(&mut parts.device_backward, || run.evaluate(Kernel::FfnBwdW13t))?;
-        timed(&mut parts.staging, || run.read(Kernel::FfnBwdW13t, "dx", &mut self.dx))?;
+        timed(&mut parts.staging, || run.read(Kernel::FfnBwdW13t, Activation::Dx, &mut self.dx))?;
         timed(&mut parts.elementwise, || {
             let _span = l.span("norm gradient");
             let (gain, eps) = (&l.weights.ffn_norm, l.config.norm_eps);
@@ -211,28 +211,30 @@ impl Stream {
         let (hd, ratio) = (c.head_dim, c.gqa_ratio());
         let mut dattn = jobs.take(self.dx2.len());
         cpu::scaled(c.residual_scale, &self.dx2, &mut dattn);
-        timed(&mut parts.staging, || run.write(Kernel::WotBwd, "dx2", &dattn))?;
+        timed(&mut parts.staging, || run.write(Kernel::WotBwd, Activation::Dx2, &dattn))?;
         l.product(Part::Wo, wo, Rows::Owned(dattn), Rows::Half(&saved.attn_out));
         timed(&mut parts.device_backward, || run.evaluate(Kernel::WotBwd))?;
         timed(&mut parts.staging, || {
-            run.write_half(Kernel::SdpaBwd1, "q", &saved.q)?;
-            run.write_half_tiled(Kernel::SdpaBwd1, "k_tiled", &saved.k, c)?;
-            run.write_half_tiled(Kernel::SdpaBwd1, "v_tiled", &saved.v, c)?;
-            run.copy(Kernel::WotBwd, Kernel::SdpaBwd1, "da")
+            run.write_half(Kernel::SdpaBwd1, Activation::Q, &saved.q)?;
+            run.write_half_tiled(Kernel::SdpaBwd1, Activation::KTiled, &saved.k, c)?;
+            run.write_half_tiled(Kernel::SdpaBwd1, Activation::VTiled, &saved.v, c)?;
+            run.copy(Kernel::WotBwd, Kernel::SdpaBwd1, Activation::Da)
         })?;
         timed(&mut parts.device_backward, || run.evaluate(Kernel::SdpaBwd1))?;
         timed(&mut parts.staging, || {
-            run.copy(Kernel::SdpaBwd1, Kernel::SdpaBwd2, "probs")?;
-            run.copy(Kernel::SdpaBwd1, Kernel::SdpaBwd2, "dp")?;
-            run.write_half(Kernel::SdpaBwd2, "q", &saved.q)?;
-            run.write_half_tiled(Kernel::SdpaBwd2, "k_tiled", &saved.k, c)
+            run.copy(Kernel::SdpaBwd1, Kernel::SdpaBwd2, Activation::Probs)?;
+            run.copy(Kernel::SdpaBwd1, Kernel::SdpaBwd2, Activation::Dp)?;
+            run.write_half(Kernel::SdpaBwd2, Activation::Q, &saved.q)?;
+            run.write_half_tiled(Kernel::SdpaBwd2, Activation::KTiled, &saved.k, c)
         })?;
         timed(&mut parts.device_backward, || run.evaluate(Kernel::SdpaBwd2))?;
         let mut dq = jobs.take(saved.q.len());
         let (mut dk, mut dv) = (jobs.take(saved.k.len()), jobs.take(saved.v.len()));
         timed(&mut parts.staging, || {
-            run.read(Kernel::SdpaBwd2, "dq", &mut dq)?;
-            for (kernel, tap, out) in [(Kernel::SdpaBwd2, "dk", &mut dk), (Kernel::SdpaBwd1, "dv", &mut dv)] {
+            run.read(Kernel::SdpaBwd2, Activation::Dq, &mut dq)?;
+            for (kernel, tap, out) in
+                [(Kernel::SdpaBwd2, Activation::Dk, &mut dk), (Kernel::SdpaBwd1, Activation::Dv, &mut dv)]
+            {
                 run.read(kernel, tap, &mut self.per_query)?;
                 cpu::sum_heads(&self.per_query, out, hd * s, ratio);
             }
@@ -252,9 +254,9 @@ impl Stream {
             }
         });
         timed(&mut parts.staging, || {
-            run.write(Kernel::QBwd, "dq", &dq)?;
-            run.write(Kernel::KvBwd, "dk", &dk)?;
-            run.write(Kernel::KvBwd, "dv", &dv)
+            run.write(Kernel::QBwd, Activation::Dq, &dq)?;
+            run.write(Kernel::KvBwd, Activation::Dk, &dk)?;
+            run.write(Kernel::KvBwd, Activation::Dv, &dv)
         })?;
         for (part, out, d) in [(Part::Wq, wq, dq), (Part::Wk, wk, dk), (Part::Wv, wv, dv)] {
             l.product(part, out, Rows::Owned(d), Rows::Half(&saved.xnorm));
@@ -264,8 +266,8 @@ impl Stream {
             run.evaluate(Kernel::KvBwd)
         })?;
         timed(&mut parts.staging, || {
-            run.read(Kernel::QBwd, "dx", &mut self.dx)?;
-            run.read(Kernel::KvBwd, "dx", &mut self.part)
+            run.read(Kernel::QBwd, Activation::Dx, &mut self.dx)?;
+            run.read(Kernel::KvBwd, Activation::Dx, &mut self.part)
         })?;
         timed(&mut parts.elementwise, || {
             let _span = l.span("norm gradient");

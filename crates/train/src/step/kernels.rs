@@ -12,7 +12,7 @@ use ferrane_host::f16;
 use ferrane_host::sync::lock;
 use ferrane_llm::config::Config;
 use ferrane_llm::kernels;
-use ferrane_llm::layout::{Kernel, KernelLayout, LayoutError, Region, Shape};
+use ferrane_llm::layout::{Activation, Kernel, KernelLayout, LayoutError, Region, Shape};
 use ferrane_llm::staging::{self, Bound};
 use ferrane_llm::weights::{Slot, Weights};
 
@@ -153,7 +153,7 @@ impl Kernels {
     }
 }
 
-/// The ten kernels as one layer sees them. Regions and taps go by name.
+/// The ten kernels as one layer sees them.
 #[derive(Clone, Copy)]
 pub struct LayerRun<'a> {
     kernels: &'a Kernels,
@@ -196,19 +196,19 @@ impl LayerRun<'_> {
     /// Rounds fp32 rows into a region.
     ///
     /// # Errors
-    /// An unknown region, or another size.
-    pub fn write(&self, kernel: Kernel, region: &'static str, values: &[f32]) -> Result<(), StepError> {
-        let _span = self.span(Kind::Staging, region);
-        let region = self.kernels.find(kernel)?.layout.region(region).map_err(layout_failed)?;
+    /// The kernel has no such region, or it has another size.
+    pub fn write(&self, kernel: Kernel, region: Activation, values: &[f32]) -> Result<(), StepError> {
+        let _span = self.span(Kind::Staging, region.name());
+        let region = self.kernels.find(kernel)?.layout.region(region.name()).map_err(layout_failed)?;
         self.bound(kernel)?.write(region, values).map_err(at(kernel))
     }
 
     /// Copies fp16 rows into a region.
     ///
     /// # Errors
-    /// An unknown region, or another size.
-    pub fn write_half(&self, kernel: Kernel, region: &'static str, values: &[f16]) -> Result<(), StepError> {
-        let _span = self.span(Kind::Staging, region);
+    /// The kernel has no such region, or it has another size.
+    pub fn write_half(&self, kernel: Kernel, region: Activation, values: &[f16]) -> Result<(), StepError> {
+        let _span = self.span(Kind::Staging, region.name());
         let (region, mut access) = self.region(kernel, region)?;
         staging::write_region_f16(&mut access, region, values).map_err(at(kernel))
     }
@@ -216,22 +216,22 @@ impl LayerRun<'_> {
     /// Copies fp16 heads into a region, each as often as query heads share it.
     ///
     /// # Errors
-    /// An unknown region, or another size.
+    /// The kernel has no such region, or it has another size.
     pub fn write_half_tiled(
         &self,
         kernel: Kernel,
-        region: &'static str,
+        region: Activation,
         values: &[f16],
         config: &Config,
     ) -> Result<(), StepError> {
-        let _span = self.span(Kind::Staging, region);
+        let _span = self.span(Kind::Staging, region.name());
         let (region, mut access) = self.region(kernel, region)?;
         staging::write_region_tiled(&mut access, region, values, config.head_dim, config.gqa_ratio())
             .map_err(at(kernel))
     }
 
-    fn region(&self, kernel: Kernel, region: &str) -> Result<(&Region, WriteAccess), StepError> {
-        let region = self.kernels.find(kernel)?.layout.region(region).map_err(layout_failed)?;
+    fn region(&self, kernel: Kernel, region: Activation) -> Result<(&Region, WriteAccess), StepError> {
+        let region = self.kernels.find(kernel)?.layout.region(region.name()).map_err(layout_failed)?;
         let access = self.bound(kernel)?.surface(region.port).and_then(Surface::write).map_err(at(kernel))?;
         Ok((region, access))
     }
@@ -239,11 +239,11 @@ impl LayerRun<'_> {
     /// Widens a tap.
     ///
     /// # Errors
-    /// An unknown tap, or another size.
-    pub fn read(&self, kernel: Kernel, tap: &'static str, values: &mut [f32]) -> Result<(), StepError> {
-        let _span = self.span(Kind::Staging, tap);
+    /// The kernel has no such tap, or it has another size.
+    pub fn read(&self, kernel: Kernel, tap: Activation, values: &mut [f32]) -> Result<(), StepError> {
+        let _span = self.span(Kind::Staging, tap.name());
         let loaded = self.kernels.find(kernel)?;
-        let tap = loaded.layout.tap(tap).map_err(layout_failed)?;
+        let tap = loaded.layout.tap(tap.name()).map_err(layout_failed)?;
         let access = loaded.output.read().map_err(at(kernel))?;
         staging::read_tap(&access, tap, values).map_err(at(kernel))
     }
@@ -251,24 +251,24 @@ impl LayerRun<'_> {
     /// Copies a tap.
     ///
     /// # Errors
-    /// An unknown tap, or another size.
-    pub fn read_half(&self, kernel: Kernel, tap: &'static str, values: &mut [f16]) -> Result<(), StepError> {
-        let _span = self.span(Kind::Staging, tap);
+    /// The kernel has no such tap, or it has another size.
+    pub fn read_half(&self, kernel: Kernel, tap: Activation, values: &mut [f16]) -> Result<(), StepError> {
+        let _span = self.span(Kind::Staging, tap.name());
         let loaded = self.kernels.find(kernel)?;
-        let tap = loaded.layout.tap(tap).map_err(layout_failed)?;
+        let tap = loaded.layout.tap(tap.name()).map_err(layout_failed)?;
         let access = loaded.output.read().map_err(at(kernel))?;
         staging::read_tap_f16(&access, tap, values).map_err(at(kernel))
     }
 
-    /// Copies a tap of one kernel into the region of the same name of another.
+    /// Copies a tap of one kernel into the region of another that holds the same activation.
     ///
     /// # Errors
-    /// Unknown names, or different sizes.
-    pub fn copy(&self, from: Kernel, to: Kernel, name: &'static str) -> Result<(), StepError> {
-        let _span = self.span(Kind::Staging, name);
+    /// A kernel without it, or different sizes.
+    pub fn copy(&self, from: Kernel, to: Kernel, activation: Activation) -> Result<(), StepError> {
+        let _span = self.span(Kind::Staging, activation.name());
         let (source, target) = (self.kernels.find(from)?, self.kernels.find(to)?);
-        let tap = source.layout.tap(name).map_err(layout_failed)?;
-        let region = target.layout.region(name).map_err(layout_failed)?;
+        let tap = source.layout.tap(activation.name()).map_err(layout_failed)?;
+        let region = target.layout.region(activation.name()).map_err(layout_failed)?;
         let read = source.output.read().map_err(at(from))?;
         let mut write = self.bound(to)?.surface(region.port).and_then(Surface::write).map_err(at(to))?;
         staging::copy_tap(&read, tap, &mut write, region).map_err(at(to))

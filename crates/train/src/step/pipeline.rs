@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ferrane_device::Device;
 use ferrane_host::{f16, pool};
-use ferrane_llm::layout::{Kernel, Residual, Shape};
+use ferrane_llm::layout::{Activation, Kernel, Residual, Shape};
 use ferrane_llm::norm;
 use ferrane_llm::weights::{Slot, Weights};
 
@@ -194,46 +194,50 @@ impl Pipeline {
                 std::mem::swap(&mut saved.x, &mut scratch.x);
                 norm::rmsnorm_forward_f16(&saved.x, &layer.attn_norm, s, eps, &mut saved.xnorm);
             });
-            timed(&mut parts.staging, || run.write_half(Kernel::SdpaFwd, "xnorm", &saved.xnorm))?;
+            timed(&mut parts.staging, || run.write_half(Kernel::SdpaFwd, Activation::Xnorm, &saved.xnorm))?;
             timed(&mut parts.device_forward, || run.evaluate(Kernel::SdpaFwd))?;
             timed(&mut parts.staging, || {
                 let taps = [
-                    ("attn_out", &mut saved.attn_out),
-                    ("q_rope", &mut saved.q),
-                    ("k_rope", &mut saved.k),
-                    ("v", &mut saved.v),
+                    (Activation::AttnOut, &mut saved.attn_out),
+                    (Activation::QRope, &mut saved.q),
+                    (Activation::KRope, &mut saved.k),
+                    (Activation::V, &mut saved.v),
                 ];
                 for (tap, rows) in taps {
                     run.read_half(Kernel::SdpaFwd, tap, rows)?;
                 }
                 if c.qk_norm {
-                    run.read_half(Kernel::SdpaFwd, "q_pre", &mut saved.q_pre)?;
-                    run.read_half(Kernel::SdpaFwd, "k_pre", &mut saved.k_pre)?;
+                    run.read_half(Kernel::SdpaFwd, Activation::QPre, &mut saved.q_pre)?;
+                    run.read_half(Kernel::SdpaFwd, Activation::KPre, &mut saved.k_pre)?;
                 }
-                run.write_half(Kernel::WoFwd, "attn_out", &saved.attn_out)
+                run.write_half(Kernel::WoFwd, Activation::AttnOut, &saved.attn_out)
             })?;
             timed(&mut parts.device_forward, || run.evaluate(Kernel::WoFwd))?;
-            timed(&mut parts.staging, || run.read(Kernel::WoFwd, "o_out", &mut scratch.tap))?;
+            timed(&mut parts.staging, || run.read(Kernel::WoFwd, Activation::OOut, &mut scratch.tap))?;
             timed(&mut parts.elementwise, || {
                 let _span = elementwise("residual and norm");
                 cpu::add_scaled(&saved.x, alpha, &scratch.tap, &mut saved.x2);
                 norm::rmsnorm_forward_f16(&saved.x2, &layer.ffn_norm, s, eps, &mut saved.x2norm);
             });
             timed(&mut parts.staging, || {
-                run.write_half(Kernel::FfnFused, "x2norm", &saved.x2norm)?;
+                run.write_half(Kernel::FfnFused, Activation::X2norm, &saved.x2norm)?;
                 match shape.residual {
-                    Residual::Fp16 => run.write(Kernel::FfnFused, "x2", &saved.x2),
+                    Residual::Fp16 => run.write(Kernel::FfnFused, Activation::X2, &saved.x2),
                     Residual::Fp32 => Ok(()),
                 }
             })?;
             timed(&mut parts.device_forward, || run.evaluate(Kernel::FfnFused))?;
             timed(&mut parts.staging, || {
-                for (tap, rows) in [("h1", &mut saved.h1), ("h3", &mut saved.h3), ("gate", &mut saved.gate)] {
+                for (tap, rows) in [
+                    (Activation::H1, &mut saved.h1),
+                    (Activation::H3, &mut saved.h3),
+                    (Activation::Gate, &mut saved.gate),
+                ] {
                     run.read_half(Kernel::FfnFused, tap, rows)?;
                 }
                 match shape.residual {
-                    Residual::Fp16 => run.read(Kernel::FfnFused, "x_next", &mut scratch.x),
-                    Residual::Fp32 => run.read(Kernel::FfnFused, "ffn", &mut scratch.tap),
+                    Residual::Fp16 => run.read(Kernel::FfnFused, Activation::XNext, &mut scratch.x),
+                    Residual::Fp32 => run.read(Kernel::FfnFused, Activation::Ffn, &mut scratch.tap),
                 }
             })?;
             if shape.residual == Residual::Fp32 {
