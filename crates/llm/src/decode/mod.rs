@@ -40,7 +40,7 @@ use crate::config::Config;
 use crate::forward::Error;
 use crate::kernels::MASKED;
 use crate::weights::{self, Weights};
-use program::{Part, Shape};
+use program::{DecodeInput, Part, Shape};
 use quantize::{Matrix, ONE, WeightType};
 use rows::{Norm, Sum};
 use window::{Cache, Stage, Staged};
@@ -328,9 +328,10 @@ impl Decoder {
         let [(_, attention), (_, feed_forward)] = places.map(|place| &self.stages[place]);
         let (dim, head, kv, alpha) = (config.dim, config.head_dim, config.kv_dim(), config.residual_scale);
         let norm = |gain| Norm { gain, eps: config.norm_eps };
-        attention.fill("rope", |t, row| row[..head].copy_from_slice(&rotation[(at + t) * head..][..head]))?;
+        attention
+            .fill(DecodeInput::Rope, |t, row| row[..head].copy_from_slice(&rotation[(at + t) * head..][..head]))?;
         let reach = config.sliding_window.unwrap_or(usize::MAX);
-        attention.fill("mask", |t, row| {
+        attention.fill(DecodeInput::Mask, |t, row| {
             row.fill(f16::from_f32(MASKED));
             let first = (at + t + 1).saturating_sub(reach);
             if first < at.min(cached) {
@@ -341,11 +342,11 @@ impl Decoder {
         for layer in layers.clone() {
             let (attn_gain, ffn_gain) = &self.gains[layer];
             if layer == layers.start {
-                attention.write("x", |x, stride| rows::step(stream, None, norm(attn_gain), x, stride))?;
+                attention.write(DecodeInput::X, |x, stride| rows::step(stream, None, norm(attn_gain), x, stride))?;
             }
             attention.run(layer, |y, stride| {
                 let sum = Some(Sum { alpha, y, stride });
-                feed_forward.write("x", |x, stride| rows::step(stream, sum, norm(ffn_gain), x, stride))?;
+                feed_forward.write(DecodeInput::X, |x, stride| rows::step(stream, sum, norm(ffn_gain), x, stride))?;
                 self.caches[layer].append(at, [&y[dim..], &y[dim + kv..]], stride, count, head)
             })?;
             feed_forward.run(layer, |y, stride| {
@@ -354,7 +355,7 @@ impl Decoder {
                     return Ok(());
                 }
                 let (sum, next) = (Some(Sum { alpha, y, stride }), &self.gains[layer + 1].0);
-                attention.write("x", |x, stride| rows::step(stream, sum, norm(next), x, stride))
+                attention.write(DecodeInput::X, |x, stride| rows::step(stream, sum, norm(next), x, stride))
             })?;
         }
         Ok(())
@@ -367,8 +368,8 @@ impl Decoder {
         let Decoder { config, stream, rotation, done, .. } = self;
         let (layer, head, kv, (_, stage)) = (config.layers - 1, config.head_dim, config.kv_dim(), &self.stages[place]);
         let norm = Norm { gain: &self.gains[layer].0, eps: config.norm_eps };
-        stage.fill("rope", |t, row| row[..head].copy_from_slice(&rotation[(*done + t) * head..][..head]))?;
-        stage.write("x", |x, stride| rows::step(stream, None, norm, x, stride))?;
+        stage.fill(DecodeInput::Rope, |t, row| row[..head].copy_from_slice(&rotation[(*done + t) * head..][..head]))?;
+        stage.write(DecodeInput::X, |x, stride| rows::step(stream, None, norm, x, stride))?;
         stage.run(layer, |y, stride| self.caches[layer].append(self.done, [y, &y[kv..]], stride, count, head))
     }
 

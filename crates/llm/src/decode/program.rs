@@ -62,6 +62,84 @@ impl Part {
     }
 }
 
+/// A matrix of a layer as an input has it: stored matrices with the same columns, one below the
+/// other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Matrix {
+    /// Query, key and value projections.
+    Qkv,
+    /// Output projection.
+    O,
+    /// `W1` and `W3`.
+    W13,
+    /// `W2`.
+    W2,
+}
+
+impl Matrix {
+    /// The end of the names of its inputs.
+    fn suffix(self) -> &'static str {
+        match self {
+            Matrix::Qkv => "qkv",
+            Matrix::O => "o",
+            Matrix::W13 => "13",
+            Matrix::W2 => "2",
+        }
+    }
+}
+
+/// An input of the programs. Those of a layer hold its weights or its cache, the others are shared
+/// by all layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DecodeInput {
+    /// The residual stream, normalized; shared.
+    X,
+    /// Cosines and sines of each position; shared.
+    Rope,
+    /// What each query may not see; shared.
+    Mask,
+    /// The cache of keys.
+    Keys,
+    /// The cache of values.
+    Values,
+    /// A matrix: fp16, or the codes of an int8 one.
+    Weight(Matrix),
+    /// The units of the rows of an int8 matrix.
+    Units(Matrix),
+    /// Biases of the projections.
+    Bias,
+    /// Gains of the norms of queries and keys.
+    Gain,
+}
+
+impl DecodeInput {
+    /// The name of the program's parameter.
+    pub fn name(self) -> &'static str {
+        match self {
+            DecodeInput::X => "x",
+            DecodeInput::Rope => "rope",
+            DecodeInput::Mask => "mask",
+            DecodeInput::Keys => "keys",
+            DecodeInput::Values => "values",
+            DecodeInput::Weight(Matrix::Qkv) => "wqkv",
+            DecodeInput::Weight(Matrix::O) => "wo",
+            DecodeInput::Weight(Matrix::W13) => "w13",
+            DecodeInput::Weight(Matrix::W2) => "w2",
+            DecodeInput::Units(Matrix::Qkv) => "uqkv",
+            DecodeInput::Units(Matrix::O) => "uo",
+            DecodeInput::Units(Matrix::W13) => "u13",
+            DecodeInput::Units(Matrix::W2) => "u2",
+            DecodeInput::Bias => "bias",
+            DecodeInput::Gain => "gain",
+        }
+    }
+
+    /// Whether all layers share it.
+    pub fn is_shared(self) -> bool {
+        matches!(self, DecodeInput::X | DecodeInput::Rope | DecodeInput::Mask)
+    }
+}
+
 /// What the programs depend on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
@@ -112,44 +190,51 @@ impl Shape {
 
     /// The inputs of a part in order of declaration, which is their alphabetical order because
     /// engines bind by it (mil-text §6).
-    pub fn inputs(&self, part: Part) -> Vec<(&'static str, DataType, [usize; 4])> {
+    pub fn inputs(&self, part: Part) -> Vec<(DecodeInput, DataType, [usize; 4])> {
         let c = &self.config;
         let (heads, kv_heads, hd, t) = (c.heads, c.kv_heads, c.head_dim, self.queries);
         let half = DataType::Fp16;
-        let mut inputs = vec![("x", half, [1, t, 1, c.dim])];
-        let mut matrix = |weight, unit, rows, cols| match self.weights {
-            WeightType::Fp16 => inputs.push((weight, half, [1, rows, 1, cols])),
-            WeightType::Int8 => {
-                inputs.push((weight, DataType::Int8, [1, rows, 1, cols]));
-                inputs.push((unit, half, [1, 1, 1, rows]));
+        let mut inputs = vec![(DecodeInput::X, half, [1, t, 1, c.dim])];
+        let mut matrix = |matrix, rows, cols| {
+            let weight = DecodeInput::Weight(matrix);
+            match self.weights {
+                WeightType::Fp16 => inputs.push((weight, half, [1, rows, 1, cols])),
+                WeightType::Int8 => {
+                    inputs.push((weight, DataType::Int8, [1, rows, 1, cols]));
+                    inputs.push((DecodeInput::Units(matrix), half, [1, 1, 1, rows]));
+                }
             }
         };
         match part {
             Part::Attention => {
-                matrix("wqkv", "uqkv", c.q_dim() + 2 * c.kv_dim(), c.dim);
-                matrix("wo", "uo", c.dim, c.q_dim());
+                matrix(Matrix::Qkv, c.q_dim() + 2 * c.kv_dim(), c.dim);
+                matrix(Matrix::O, c.dim, c.q_dim());
                 if self.cached > 0 {
                     let cache = [1, kv_heads, self.cached, self.cache_width()];
                     let mask = [1, t, 1, self.mask_width()];
-                    inputs.extend([("keys", half, cache), ("mask", half, mask), ("values", half, cache)]);
+                    inputs.extend([
+                        (DecodeInput::Keys, half, cache),
+                        (DecodeInput::Mask, half, mask),
+                        (DecodeInput::Values, half, cache),
+                    ]);
                 }
             }
             Part::FeedForward => {
-                matrix("w13", "u13", 2 * c.hidden, c.dim);
-                matrix("w2", "u2", c.dim, c.hidden);
+                matrix(Matrix::W13, 2 * c.hidden, c.dim);
+                matrix(Matrix::W2, c.dim, c.hidden);
             }
-            Part::KeysValues => matrix("wqkv", "uqkv", c.q_dim() + 2 * c.kv_dim(), c.dim),
+            Part::KeysValues => matrix(Matrix::Qkv, c.q_dim() + 2 * c.kv_dim(), c.dim),
         }
         if part != Part::FeedForward {
-            inputs.push(("rope", half, [1, t, 1, self.rope_width()]));
+            inputs.push((DecodeInput::Rope, half, [1, t, 1, self.rope_width()]));
             if c.qkv_bias {
-                inputs.push(("bias", half, [1, 1, 1, c.q_dim() + 2 * c.kv_dim()]));
+                inputs.push((DecodeInput::Bias, half, [1, 1, 1, c.q_dim() + 2 * c.kv_dim()]));
             }
             if c.qk_norm {
-                inputs.push(("gain", half, [1, heads + kv_heads, 1, hd]));
+                inputs.push((DecodeInput::Gain, half, [1, heads + kv_heads, 1, hd]));
             }
         }
-        inputs.sort_by_key(|input| input.0);
+        inputs.sort_by_key(|input| input.0.name());
         inputs
     }
 
@@ -175,8 +260,8 @@ impl Shape {
         }
         let mut b = Builder::new("main", Opset::IOS18);
         let mut inputs = Vec::new();
-        for (name, dtype, shape) in self.inputs(part) {
-            inputs.push((name, b.input(name, Type::tensor(dtype, &shape))?));
+        for (input, dtype, shape) in self.inputs(part) {
+            inputs.push((input, b.input(input.name(), Type::tensor(dtype, &shape))?));
         }
         let build = Build { shape: self, b, inputs };
         match part {
@@ -197,13 +282,13 @@ fn int(n: usize) -> i32 {
 struct Build<'a> {
     shape: &'a Shape,
     b: Builder,
-    inputs: Vec<(&'static str, ValueId)>,
+    inputs: Vec<(DecodeInput, ValueId)>,
 }
 
 impl Build<'_> {
-    fn input(&self, name: &str) -> Built {
-        let found = self.inputs.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
-        found.ok_or_else(|| MilError::Invalid { reason: format!("no input `{name}`") })
+    fn input(&self, input: DecodeInput) -> Built {
+        let found = self.inputs.iter().find(|(known, _)| *known == input).map(|(_, value)| *value);
+        found.ok_or_else(|| MilError::Invalid { reason: format!("no input `{}`", input.name()) })
     }
 
     fn reshape(&mut self, name: &str, x: ValueId, shape: [usize; 4]) -> Built {
@@ -221,8 +306,10 @@ impl Build<'_> {
     /// Rows times the rows `of` a matrix: `y[t, o] = Σ_i x[t, i] · w[o, i]`. Codes of int8 weights
     /// count 128ths of their row's unit; the rows are divided by 128 before the product, so that it
     /// stays as small as the result.
-    fn linear(&mut self, name: &str, rows: ValueId, matrix: &str, of: Range<usize>) -> Built {
-        let weight = self.input(&format!("w{matrix}"))?;
+    fn linear(&mut self, name: &str, rows: ValueId, matrix: Matrix, of: Range<usize>) -> Built {
+        let weight = self.input(DecodeInput::Weight(matrix))?;
+        let units = DecodeInput::Units(matrix);
+        let matrix = matrix.suffix();
         let [_, all, _, width] = self.b.shape(weight)?[..] else {
             return Err(MilError::Invalid { reason: format!("`w{matrix}` is no matrix of a layer") });
         };
@@ -232,7 +319,7 @@ impl Build<'_> {
         match self.shape.weights {
             WeightType::Fp16 => self.b.matmul(name, rows, weight, Transpose::Y),
             WeightType::Int8 => {
-                let unit = self.input(&format!("u{matrix}"))?;
+                let unit = self.input(units)?;
                 let unit = self.slice(&format!("u{matrix}_rows"), unit, [0, 0, 0, of.start], [1, 1, 1, of.len()])?;
                 let codes = self.b.cast(&format!("w{matrix}_codes"), weight, DataType::Fp16)?;
                 let rows = self.b.scale(&format!("{name}_small"), rows, 1.0 / ONE)?;
@@ -245,15 +332,15 @@ impl Build<'_> {
     fn feed_forward(mut self) -> Result<Program, MilError> {
         let c = &self.shape.config;
         let (t, dim, hidden) = (self.shape.queries, c.dim, c.hidden);
-        let x = self.input("x")?;
+        let x = self.input(DecodeInput::X)?;
         let rows = self.reshape("x_rows", x, [1, 1, t, dim])?;
-        let both = self.linear("h13", rows, "13", 0..2 * hidden)?;
+        let both = self.linear("h13", rows, Matrix::W13, 0..2 * hidden)?;
         let h1 = self.slice("h1", both, [0; 4], [1, 1, t, hidden])?;
         let h3 = self.slice("h3", both, [0, 0, 0, hidden], [1, 1, t, hidden])?;
         let sig = self.b.sigmoid("sig", h1)?;
         let silu = self.b.mul("silu", h1, sig)?;
         let gate = self.b.mul("gate", silu, h3)?;
-        let out = self.linear("ffn", gate, "2", 0..dim)?;
+        let out = self.linear("ffn", gate, Matrix::W2, 0..dim)?;
         let out = self.reshape(OUTPUT, out, [1, t, 1, dim])?;
         self.b.finish(&[(OUTPUT, out)])
     }
@@ -269,7 +356,7 @@ impl Build<'_> {
         let attended = self.attend(queries, k, v)?;
 
         let attended = self.join_heads("attn_rows", attended, heads)?;
-        let o = self.linear("o", attended, "o", 0..dim)?;
+        let o = self.linear("o", attended, Matrix::O, 0..dim)?;
         let k_rows = self.join_heads("k_rows", k, kv_heads)?;
         let out = self.b.concat("out_rows", &[o, k_rows, v_rows], 3)?;
         let out = self.reshape(OUTPUT, out, [1, t, 1, dim + 2 * kv])?;
@@ -293,11 +380,11 @@ impl Build<'_> {
         let (t, dim, kv, heads) = (self.shape.queries, c.dim, c.kv_dim(), c.heads + c.kv_heads - first);
         let (begin, turned) = (first * c.head_dim, heads * c.head_dim);
         let all = turned + kv;
-        let x = self.input("x")?;
+        let x = self.input(DecodeInput::X)?;
         let rows = self.reshape("x_rows", x, [1, 1, t, dim])?;
-        let mut qkv = self.linear("qkv", rows, "qkv", begin..begin + all)?;
+        let mut qkv = self.linear("qkv", rows, Matrix::Qkv, begin..begin + all)?;
         if c.qkv_bias {
-            let bias = self.input("bias")?;
+            let bias = self.input(DecodeInput::Bias)?;
             let bias = self.slice("bias_in", bias, [0, 0, 0, begin], [1, 1, 1, all])?;
             qkv = self.b.add("qkv_biased", qkv, bias)?;
         }
@@ -329,7 +416,7 @@ impl Build<'_> {
         let config = &self.shape.config;
         let (eps, scale) = (config.norm_eps, 1.0 / (config.head_dim as f32).sqrt());
         let heads = config.heads + config.kv_heads - first;
-        let gain = self.input("gain")?;
+        let gain = self.input(DecodeInput::Gain)?;
         let gain = self.slice("gain_in", gain, [0, first, 0, 0], [1, heads, 1, config.head_dim])?;
         let scaled = self.b.scale("qk_scaled", x, scale)?;
         let squares = self.b.mul("qk_squares", scaled, scaled)?;
@@ -346,7 +433,7 @@ impl Build<'_> {
     fn rotate(&mut self, x: ValueId, heads: usize) -> Built {
         let (t, hd) = (self.shape.queries, self.shape.config.head_dim);
         let (half, angles) = ([1, heads, t, hd / 2], [1, 1, t, hd / 2]);
-        let rope = self.input("rope")?;
+        let rope = self.input(DecodeInput::Rope)?;
         let table = self.reshape("rope_rows", rope, [1, 1, t, self.shape.rope_width()])?;
         let cos = self.slice("rope_cos", table, [0; 4], angles)?;
         let sin = self.slice("rope_sin", table, [0, 0, 0, hd / 2], angles)?;
@@ -372,7 +459,7 @@ impl Build<'_> {
         let scores = match cached {
             0 => own,
             _ => {
-                let keys = self.input("keys")?;
+                let keys = self.input(DecodeInput::Keys)?;
                 let keys = self.slice("keys_in", keys, [0; 4], cache)?;
                 let before = self.b.matmul("scores_before", q, keys, Transpose::Y)?;
                 self.b.concat("scores", &[before, own], 3)?
@@ -383,7 +470,7 @@ impl Build<'_> {
         let mask = match cached {
             0 => kernels::mask(&mut self.b, t, c.sliding_window)?,
             _ => {
-                let mask = self.input("mask")?;
+                let mask = self.input(DecodeInput::Mask)?;
                 let mask = self.reshape("mask_rows", mask, [1, 1, t, shape.mask_width()])?;
                 self.slice("mask_in", mask, [0; 4], [1, 1, t, seen])?
             }
@@ -394,7 +481,7 @@ impl Build<'_> {
         let own = self.slice("probs_own", probs, [0, 0, 0, cached], [1, kv_heads, tall, t])?;
         let mut attended = self.b.matmul("attn_own", own, v, Transpose::Neither)?;
         if cached > 0 {
-            let values = self.input("values")?;
+            let values = self.input(DecodeInput::Values)?;
             let values = self.slice("values_in", values, [0; 4], cache)?;
             let before = self.slice("probs_before", probs, [0; 4], [1, kv_heads, tall, cached])?;
             let before = self.b.matmul("attn_before", before, values, Transpose::Neither)?;

@@ -6,7 +6,7 @@ use ferrane_device::{Bindings, Device, Executable, Layout, ReadAccess, Request, 
 use ferrane_host::{convert, pool};
 use half::f16;
 
-use super::program::{Part, Shape, head_order};
+use super::program::{DecodeInput, Matrix, Part, Shape, head_order};
 use super::quantize::{WeightType, quantize_row};
 use crate::config::Config;
 use crate::forward::Error;
@@ -22,12 +22,12 @@ type DeviceResult<T> = ferrane_device::Result<T>;
 /// The surfaces that hold weights, by layer and input. A program that wants another allocation for
 /// an input (some paths want all inputs of a program alike) gets a copy of its own.
 #[derive(Default)]
-pub(super) struct Staged(Vec<(usize, &'static str, Surface)>);
+pub(super) struct Staged(Vec<(usize, DecodeInput, Surface)>);
 
 impl Staged {
     /// The surface of a weight as a program wants it.
-    fn get(&mut self, device: &Device, layer: usize, name: &'static str, layout: &Layout) -> DeviceResult<Surface> {
-        let same = |entry: &&(usize, &'static str, Surface)| entry.0 == layer && entry.1 == name;
+    fn get(&mut self, device: &Device, layer: usize, input: DecodeInput, layout: &Layout) -> DeviceResult<Surface> {
+        let same = |entry: &&(usize, DecodeInput, Surface)| entry.0 == layer && entry.1 == input;
         let found: Vec<&Surface> = self.0.iter().filter(same).map(|(.., s)| s).collect();
         if let Some(surface) = found.iter().find(|s| s.layout() == layout) {
             return Ok((*surface).clone());
@@ -36,14 +36,15 @@ impl Staged {
         if let Some(other) = found.first() {
             copy_rows(&other.read()?, &mut surface.write()?);
         }
-        self.0.push((layer, name, surface.clone()));
+        self.0.push((layer, input, surface.clone()));
         Ok(surface)
     }
 
     /// Writes every weight, in all surfaces there are.
     pub(super) fn stage(&self, config: &Config, weights: &Weights, types: WeightType) -> Result<(), Error> {
-        for (index, name, surface) in &self.0 {
-            let tensors = tensors(config, &weights.layers[*index], name);
+        for (index, input, surface) in &self.0 {
+            let tensors = tensors(config, &weights.layers[*index], *input);
+            let refused = |row| Error::Quantize { layer: *index, tensor: input.name(), row };
             let at = |source| Error::Device { kernel: "weights", source };
             let mut access = surface.write().map_err(at)?;
             let row_of = |access: &mut WriteAccess, i: usize, values: &[f32]| {
@@ -53,37 +54,33 @@ impl Staged {
                     }
                 }
             };
-            match (name.as_bytes()[0], types) {
-                (b'u', _) => {
+            match (*input, types) {
+                (DecodeInput::Units(_), _) => {
                     let mut units = Vec::new();
                     for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
                         let unit = quantize_row(row, &mut vec![0; row.len()]);
-                        units.push(unit.ok_or(Error::Quantize { layer: *index, tensor: name, row: at })?.to_f32());
+                        units.push(unit.ok_or_else(|| refused(at))?.to_f32());
                     }
                     row_of(&mut access, 0, &units);
                 }
-                (b'w', WeightType::Int8) => {
+                (DecodeInput::Weight(_), WeightType::Int8) => {
                     let mut codes = Vec::new();
                     for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
                         codes.resize(row.len(), 0);
-                        quantize_row(row, &mut codes).ok_or(Error::Quantize {
-                            layer: *index,
-                            tensor: name,
-                            row: at,
-                        })?;
+                        quantize_row(row, &mut codes).ok_or_else(|| refused(at))?;
                         let bytes = access.row_mut(at).unwrap_or_default();
                         for (byte, code) in bytes.iter_mut().zip(&codes) {
                             *byte = *code as u8;
                         }
                     }
                 }
-                (b'w', WeightType::Fp16) => {
+                (DecodeInput::Weight(_), WeightType::Fp16) => {
                     let (words, stride) = rows_of(&mut access);
                     for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
                         convert::f32_to_f16(row, &mut words[at * stride..][..row.len()]);
                     }
                 }
-                (b'b', _) => {
+                (DecodeInput::Bias, _) => {
                     let all: Vec<f32> = tensors.iter().flat_map(|t| t.rows()).flatten().copied().collect();
                     row_of(&mut access, 0, &all);
                 }
@@ -111,7 +108,7 @@ impl Tensor<'_> {
 }
 
 /// The tensors whose rows an input has, one after the other.
-fn tensors<'a>(config: &Config, layer: &'a Layer, input: &str) -> Vec<Tensor<'a>> {
+fn tensors<'a>(config: &Config, layer: &'a Layer, input: DecodeInput) -> Vec<Tensor<'a>> {
     let order = head_order(config);
     let plain = |data: &'a [f32], cols: usize| Tensor { data: data.into(), cols };
     // Rows of heads in the programs' order of pairs.
@@ -127,14 +124,18 @@ fn tensors<'a>(config: &Config, layer: &'a Layer, input: &str) -> Vec<Tensor<'a>
     };
     let of = |data: &'a Option<Vec<f32>>| data.as_deref().unwrap_or_default();
     let dim = config.dim;
-    match &input[1..] {
-        "qkv" => vec![turned(&layer.wq, dim), turned(&layer.wk, dim), plain(&layer.wv, dim)],
-        "o" => vec![plain(&layer.wo, config.q_dim())],
-        "13" => vec![plain(&layer.w1, dim), plain(&layer.w3, dim)],
-        "2" => vec![plain(&layer.w2, config.hidden)],
-        "ias" => vec![turned(of(&layer.bq), 1), turned(of(&layer.bk), 1), plain(of(&layer.bv), 1)],
-        "ain" => vec![gain(of(&layer.q_norm), config.heads), gain(of(&layer.k_norm), config.kv_heads)],
-        _ => Vec::new(),
+    match input {
+        DecodeInput::Weight(Matrix::Qkv) | DecodeInput::Units(Matrix::Qkv) => {
+            vec![turned(&layer.wq, dim), turned(&layer.wk, dim), plain(&layer.wv, dim)]
+        }
+        DecodeInput::Weight(Matrix::O) | DecodeInput::Units(Matrix::O) => vec![plain(&layer.wo, config.q_dim())],
+        DecodeInput::Weight(Matrix::W13) | DecodeInput::Units(Matrix::W13) => {
+            vec![plain(&layer.w1, dim), plain(&layer.w3, dim)]
+        }
+        DecodeInput::Weight(Matrix::W2) | DecodeInput::Units(Matrix::W2) => vec![plain(&layer.w2, config.hidden)],
+        DecodeInput::Bias => vec![turned(of(&layer.bq), 1), turned(of(&layer.bk), 1), plain(of(&layer.bv), 1)],
+        DecodeInput::Gain => vec![gain(of(&layer.q_norm), config.heads), gain(of(&layer.k_norm), config.kv_heads)],
+        DecodeInput::X | DecodeInput::Rope | DecodeInput::Mask | DecodeInput::Keys | DecodeInput::Values => Vec::new(),
     }
 }
 
@@ -239,14 +240,11 @@ impl Cache {
 pub(super) struct Stage {
     part: Part,
     executable: Executable,
-    shared: Vec<(&'static str, Surface)>,
+    shared: Vec<(DecodeInput, Surface)>,
     out: Surface,
     out_width: usize,
     requests: Vec<Request>,
 }
-
-/// Inputs that all layers share.
-const SHARED: [&str; 3] = ["mask", "rope", "x"];
 
 impl Stage {
     pub(super) fn new(device: &Device, shape: &Shape, part: Part) -> Result<Stage, Error> {
@@ -256,17 +254,17 @@ impl Stage {
         let executable = device.load(&program, kernel).map_err(at)?;
         let out = device.surface(&layout_of(device, &executable, OUTPUT).map_err(at)?).map_err(at)?;
         let mut shared = Vec::new();
-        for (name, ..) in shape.inputs(part).into_iter().filter(|input| SHARED.contains(&input.0)) {
-            let layout = layout_of(device, &executable, name).map_err(at)?;
-            shared.push((name, device.surface(&layout).map_err(at)?));
+        for (input, ..) in shape.inputs(part).into_iter().filter(|(input, ..)| input.is_shared()) {
+            let layout = layout_of(device, &executable, input.name()).map_err(at)?;
+            shared.push((input, device.surface(&layout).map_err(at)?));
         }
         Ok(Stage { part, executable, shared, out, out_width: shape.out_width(part), requests: Vec::new() })
     }
 
     /// The layouts of keys and values.
     pub(super) fn cache_layouts(&self, device: &Device) -> Result<[Layout; 2], Error> {
-        let of = |name| layout_of(device, &self.executable, name).map_err(|e| self.error(e));
-        Ok([of("keys")?, of("values")?])
+        let of = |input: DecodeInput| layout_of(device, &self.executable, input.name()).map_err(|e| self.error(e));
+        Ok([of(DecodeInput::Keys)?, of(DecodeInput::Values)?])
     }
 
     fn error(&self, source: ferrane_device::Error) -> Error {
@@ -294,18 +292,18 @@ impl Stage {
         let mut requests = Vec::new();
         for layer in 0..shape.config.layers {
             let mut bindings = Bindings::new().bind(OUTPUT, &self.out);
-            for (name, ..) in shape.inputs(self.part) {
-                let shared = self.shared.iter().find(|(n, _)| *n == name);
-                let surface = match (name, shared, caches.get(layer)) {
+            for (input, ..) in shape.inputs(self.part) {
+                let shared = self.shared.iter().find(|(known, _)| *known == input);
+                let surface = match (input, shared, caches.get(layer)) {
                     (_, Some((_, surface)), _) => surface.clone(),
-                    ("keys", _, Some(cache)) => cache.keys.clone(),
-                    ("values", _, Some(cache)) => cache.values.clone(),
+                    (DecodeInput::Keys, _, Some(cache)) => cache.keys.clone(),
+                    (DecodeInput::Values, _, Some(cache)) => cache.values.clone(),
                     _ => {
-                        let layout = layout_of(device, &self.executable, name).map_err(|e| self.error(e))?;
-                        staged.get(device, layer, name, &layout).map_err(|e| self.error(e))?
+                        let layout = layout_of(device, &self.executable, input.name()).map_err(|e| self.error(e))?;
+                        staged.get(device, layer, input, &layout).map_err(|e| self.error(e))?
                     }
                 };
-                bindings = bindings.bind(name, &surface);
+                bindings = bindings.bind(input.name(), &surface);
             }
             requests.push(self.executable.prepare(bindings).map_err(|e| self.error(e))?);
         }
@@ -320,8 +318,8 @@ impl Stage {
 
     /// Gives the rows of an fp16 input that all layers share to `write`: the words from one row to
     /// the next, a row's width, and all words.
-    fn shared(&self, input: &str, write: impl FnOnce(usize, usize, &mut [f16])) -> Result<(), Error> {
-        let Some((_, surface)) = self.shared.iter().find(|(n, _)| *n == input) else { return Ok(()) };
+    fn shared(&self, input: DecodeInput, write: impl FnOnce(usize, usize, &mut [f16])) -> Result<(), Error> {
+        let Some((_, surface)) = self.shared.iter().find(|(known, _)| *known == input) else { return Ok(()) };
         let mut access = surface.write().map_err(|e| self.error(e))?;
         let width = access.layout().shape.last().copied().unwrap_or(1).max(1);
         let rows = access.layout().elements() / width;
@@ -335,12 +333,12 @@ impl Stage {
 
     /// Has an fp16 input that all layers share written: `write(words, words from one row to the
     /// next)`.
-    pub(super) fn write(&self, input: &str, write: impl FnOnce(&mut [f16], usize)) -> Result<(), Error> {
+    pub(super) fn write(&self, input: DecodeInput, write: impl FnOnce(&mut [f16], usize)) -> Result<(), Error> {
         self.shared(input, |stride, _, words| write(words, stride))
     }
 
     /// The same row by row: `fill(row, words)`.
-    pub(super) fn fill(&self, input: &str, mut fill: impl FnMut(usize, &mut [f16])) -> Result<(), Error> {
+    pub(super) fn fill(&self, input: DecodeInput, mut fill: impl FnMut(usize, &mut [f16])) -> Result<(), Error> {
         self.shared(input, |stride, width, words| {
             words.chunks_mut(stride).enumerate().for_each(|(i, row)| fill(i, &mut row[..width]));
         })
