@@ -42,6 +42,7 @@
 //! `unsafe` is in `bind` (messages), `aot` (the compiler), `e5` (arrays of Core ML), `system` (C
 //! functions), `surface` (shared memory), `device` and `chain` (a surface behind a handle) and
 //! `runtime` (the Objective-C runtime of the feature).
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs)]
 
 pub mod aot;
@@ -304,3 +305,8 @@ mod tests {
         assert_eq!((standard().len(), fenced().len()), (9, 2));
     }
 }
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

@@ -43,3 +43,8 @@ pub use function::Function;
 pub use quantize::{dequantize, quantize};
 pub use round::{Rounding, half};
 pub use rules::{Accumulator, Denormals, Reduction, RoundOp, Rules, SigmoidTable};
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

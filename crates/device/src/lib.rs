@@ -8,6 +8,7 @@
 //!
 //! The one decision: each stage's trait object makes the next one (`Compiled::load`,
 //! `Loaded::prepare`, `Prepared::submit`), so neither callers nor backends ever downcast.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -46,3 +47,8 @@ pub use request::Request;
 pub use submission::Submission;
 pub use surface::{Foreign, Memory, ReadAccess, Surface, WriteAccess};
 pub use tensor::{Tensor, Tensors};
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

@@ -19,3 +19,8 @@ pub use nearest::{closest, did_you_mean, nearest};
 pub use sarif::{Kind, sarif};
 pub use source::{Position, Source, Span};
 pub use xml::escape_xml;
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

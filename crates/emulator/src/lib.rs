@@ -89,3 +89,8 @@ pub use ferrane_arith::Rules;
 pub use life::{Limits, ProcessCounts};
 pub use support::{Arithmetic, Support, arithmetic, support};
 pub use timing::StepTime;
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

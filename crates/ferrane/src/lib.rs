@@ -53,3 +53,8 @@ pub use ferrane_recording as recording;
 pub use ferrane_tensor_io as tensor_io;
 pub use ferrane_train as train;
 pub use open::{DeviceInfo, devices, emulator, open};
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

@@ -42,3 +42,8 @@ pub mod sync;
 
 pub use bytemuck::{Pod, PodCastError};
 pub use half::f16;
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

@@ -44,3 +44,8 @@ pub mod weights;
 pub use container::Hwx;
 pub use error::{Error, Result};
 pub use filters::Filter;
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

@@ -19,3 +19,8 @@ pub mod sample;
 pub mod staging;
 pub mod tokenizer;
 pub mod weights;
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

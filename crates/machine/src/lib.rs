@@ -30,3 +30,8 @@ pub use finding::{Effect, Finding, Fix};
 pub use options::{CheckOptions, InputBounds, InputBoundsError};
 pub use profile::{Profile, ProfileError, Sourced, Subject};
 pub use select::{Selected, Selection, Unit, Work, select};
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

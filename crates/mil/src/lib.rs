@@ -53,3 +53,8 @@ pub use program::{
 pub use text::{Missing, Options, Parsed, Types, parse, parse_with, print};
 pub use verify::{check, check_op, verify};
 pub use weights::{BlobError, Bytes, Strictness, WeightId, Weights};
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

@@ -35,3 +35,8 @@ pub use probe::{ClaimCheck, Expectation, Probe, ProbeCost};
 pub use probes::all_probes;
 pub use program::{BuildInfo, ProbeProgram, Spelling};
 pub use report::{Answer, DoctorReport, JudgedClaim, ReportCounts, Verdict};
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

@@ -28,3 +28,8 @@ pub use recording::Recording;
 pub use replay::{Answer, Replay, replay};
 pub use run::{Failure, Job, Ran, Stage, run};
 pub use summary::Summary;
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

@@ -111,3 +111,8 @@ pub fn write(format: Format, tensors: &Tensors) -> Result<Vec<u8>> {
         Format::Safetensors => safetensors::to_bytes(tensors),
     }
 }
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

@@ -19,3 +19,8 @@ pub mod optim;
 pub mod run;
 pub mod session;
 pub mod step;
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;
