@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::sync::{Arc, Mutex};
 
 use ferrane::Device;
-use ferrane::host::sync::lock;
+use ferrane_host::sync::lock;
 
 use crate::arg::{self, Out, TextOut};
 use crate::handle::HandleTable;

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use ferrane::ErrorKind;
-use ferrane::host::sync::lock;
+use ferrane_host::sync::lock;
 
 use crate::status::{CallFailure, FERRANE_OK, FerraneStatus, Result};
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 
-use ferrane::host::{self, fs::Durability};
+use ferrane_host::{self as host, fs::Durability};
 
 use crate::error::{Error, Result};
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use ferrane::Tensor;
-use ferrane::host::f16;
+use ferrane_host::f16;
 use ferrane::hwx::anec::{ANECC_PAYLOAD, Anec, LIBANE_PAYLOAD};
 use ferrane::hwx::{Filter, Hwx};
 use ferrane::mil::DataType;

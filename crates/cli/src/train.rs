@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferrane::host::memory::peak_resident;
+use ferrane_host::memory::peak_resident;
 use ferrane::llm::sample::Sampler;
 use ferrane::machine::cost::StepCost;
 use ferrane::train::checkpoint;

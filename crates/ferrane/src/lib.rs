@@ -1,11 +1,12 @@
 //! Program the Apple Neural Engine from Rust.
 //!
-//! You write a program in Core ML's Model Intermediate Language ([`mil`]), open a [`Device`] by
-//! name and run it. The default device is the emulator, a software Neural Engine that works on any
+//! A program is written in Core ML's Model Intermediate Language ([`mil`]); a [`Device`] compiles
+//! and runs it. The default device is the emulator, a software Neural Engine that works on any
 //! computer; on a Mac the same program goes to the engine.
 //!
 //! ```
 //! use ferrane::mil::{Builder, DataType, Opset, Type};
+//! use ferrane::{Call, Tensor};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut b = Builder::new("main", Opset::IOS18);
@@ -14,36 +15,71 @@
 //! let program = b.finish(&[("y", y)])?;
 //!
 //! let device = ferrane::open("emulator")?;
-//! let executable = device.load(&program, "sigmoid")?;
-//! let input = device.surface(&executable.port("x")?.layout)?;
-//! let output = device.surface(&executable.port("y")?.layout)?;
-//! input.write_f32(&[0.0; 32])?;
-//! executable.prepare(ferrane::Bindings::new().bind("x", &input).bind("y", &output))?.evaluate()?;
-//! assert_eq!(output.read_f32()?, [0.5; 32]);
+//! let x = Tensor::fp16(&[1, 4, 1, 8], &[0.0; 32])?;
+//! let returned = device.call(&program, Call::new().input("x", x))?;
+//! assert_eq!(returned.get("y")?.to_f32(), [0.5; 32]);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! This crate is the curated surface; the crates below it may change between versions.
+//! # Programs
+//!
+//! [`mil::Builder`] builds a program, [`mil::parse`] reads MIL text, [`mil::package::open`] reads
+//! `.mlpackage`, `.mlmodel` and `.mlmodelc`. [`mil::passes`] transforms a program,
+//! [`mil::grad::vjp`] derives its backward program, [`machine::check()`] reports what an engine
+//! refuses, computes wrongly or runs slowly.
+//!
+//! # Running
+//!
+//! [`open`](open()) opens a device by name and options: `emulator?numerics=exact`,
+//! `emulator?machine=m4-macos15-inmem`, `ane`, `ane-or-emulator`. [`Device::call`] runs a program
+//! once. [`Device::load`] keeps it loaded for [`Executable::call`]; [`Executable::bind`] also keeps
+//! its surfaces; [`Executable::prepare`] binds surfaces of your own, and [`Request::submit`] runs
+//! without waiting.
+//!
+//! # More
+//!
+//! - [`audit`]: which op of a program loses precision, and why.
+//! - [`recording`]: what one machine computed, replayed on another.
+//! - [`llm`] and [`train`]: transformers, generation, training.
+//! - [`hwx`]: the files that Apple's compiler writes; [`Interpreter`] runs them.
+//! - [`probe`]: measures what a machine allows.
+//!
+//! The folder `examples` of this crate has a short program for most of these. The crates below this
+//! one may change between versions; a backend of your own implements the traits of
+//! `ferrane_device::backend`.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
-/// The engine's frameworks on this computer: what they say of themselves, their classes, the
+/// The engine's frameworks on this computer: what they report about themselves, their classes, the
 /// compiler.
 pub mod engine {
     pub use ferrane_ane::{Facts, aot, classes, facts};
 }
 mod open;
 
-pub use ferrane_ane::isolate;
+pub use open::{DeviceInfo, devices, emulator, open};
+
+// The seam: devices, and every type that their methods take or return.
+pub use ferrane_device::backend::Events;
 pub use ferrane_device::{
-    Artifact, Bindings, BoundProcedure, Call, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Port,
-    Procedure, ProgramSource, Request, Result, Returned, Stats, Submission, Surface, Tensor, Tensors, fits_surfaces,
+    Artifact, Bindings, BoundProcedure, Call, CompileOptions, Computer, Device, Error, ErrorKind, Event, Executable,
+    Footprint, Foreign, Layout, Memory, Port, Procedure, ProgramSource, ProgramState, ReadAccess, Record, Request,
+    Result, Returned, Stats, Submission, Surface, Tensor, Tensors, WriteAccess, fits_surfaces, remedy,
 };
+/// IEEE half precision, the elements of [`ReadAccess::f16s`].
+pub use ferrane_host::f16;
+
+// The backends.
+pub use ferrane_ane::isolate;
+pub use ferrane_emulator::hwx::{Interpreter, Port as InterpreterPort};
+pub use ferrane_emulator::{
+    Arithmetic, Emulator, EmulatorOptions, Faults, Limits, Numerics, ProcessCounts, Rules, StepTime, Support,
+    arithmetic, audit, faults, support,
+};
+
+// The libraries, each under its name.
 pub use ferrane_diag as diag;
-pub use ferrane_emulator::hwx::Interpreter;
-pub use ferrane_emulator::{Emulator, Numerics, StepTime, audit, faults};
-pub use ferrane_host as host;
 pub use ferrane_hwx as hwx;
 pub use ferrane_llm as llm;
 pub use ferrane_machine as machine;
@@ -52,7 +88,6 @@ pub use ferrane_probe as probe;
 pub use ferrane_recording as recording;
 pub use ferrane_tensor_io as tensor_io;
 pub use ferrane_train as train;
-pub use open::{DeviceInfo, devices, emulator, open};
 
 /// The examples of the README, run as tests.
 #[cfg(doctest)]

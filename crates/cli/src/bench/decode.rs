@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use ferrane::host::ceiling;
+use ferrane_host::ceiling;
 use ferrane::llm::config::{Config, preset};
 use ferrane::llm::decode::{Decoder, Options};
 use ferrane::llm::random::Rng;

@@ -10,8 +10,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use ferrane::host::gemm::{BatchOffsets, Epilogue, GemmError, Operand, Output, View, ViewMut, gemm_batch};
-use ferrane::host::{ceiling, f16, pool};
+use ferrane_host::gemm::{BatchOffsets, Epilogue, GemmError, Operand, Output, View, ViewMut, gemm_batch};
+use ferrane_host::{ceiling, f16, pool};
 use ferrane::llm::random::Rng;
 use serde_json::{Map, Value, json};
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 /// What a report says of the machine: system, processor, cores, threads that are used, caches.
 pub fn describe() -> Value {
     let Value::Object(mut found) = ferrane::probe::describe_computer(false) else { return Value::Null };
-    found.insert("threads".into(), json!(ferrane::host::pool::threads()));
+    found.insert("threads".into(), json!(ferrane_host::pool::threads()));
     if let Some(cores) = cores(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) {
         found.insert("cores".into(), json!(cores));
     }

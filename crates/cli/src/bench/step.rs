@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use ferrane::host::memory::peak_resident;
+use ferrane_host::memory::peak_resident;
 use ferrane::llm::compaction::Compaction;
 use ferrane::llm::config::{Config, preset};
 use ferrane::llm::layout::Shape;
