@@ -1,46 +1,59 @@
-//! The real Apple Neural Engine behind the device seam.
+//! The real Apple Neural Engine: the backend of `ferrane-device` for Macs.
+//!
+//! ```
+//! match ferrane_ane::open("cache=off") {
+//!     Ok(device) => println!("{}", device.name()),
+//!     Err(error) => assert_eq!(error.kind(), ferrane_device::ErrorKind::Unavailable),
+//! }
+//! ```
+//!
+//! # How a program gets to the engine
 //!
 //! The engine is reached through a private framework of macOS, whose classes are looked up by name
-//! at run time ([`bind`]): nothing is linked against it. A program goes the in-memory path of
-//! apple-runtime §2: text and weights become a *descriptor*, it a *model*; the caller stages the
-//! same files in a directory; then compile, load, evaluate and unload are messages. Surfaces are
-//! IOSurfaces; order, names and strides of ports are what the loaded model reports
+//! at run time ([`bind`]): nothing is linked against it. A program takes the in-memory path of
+//! apple-runtime §2. Text and weights become a *descriptor*, the descriptor a *model*; this crate
+//! stages the same files in a directory; compile, load, evaluate and unload are then messages.
+//! Surfaces are IOSurfaces; order, names and strides of ports are what the loaded model reports
 //! ([`attributes`]).
 //!
-//! The one decision: the same source runs on a Mac and, with the feature `objc-runtime`, over a
-//! framework that somebody defines and injects on any system, so every call is tested where there
-//! is no engine. Without an injection [`open`] says that there is none.
+//! The same source runs on a Mac and, with the feature `objc-runtime`, on any system over a
+//! framework that a test defines and injects, so every call is tested where there is no engine.
+//! Without an injection, [`open`] reports that there is none.
 //!
-//! Options of [`open`]:
+//! No part of this crate has met hardware: it is tested over the fake framework, whose rules are
+//! those that were published.
 //!
-//! - `machine=NAME`, or a report's file: which machine this is; else what the system says of
-//!   itself, else the default profile.
+//! # Options of `open`
+//!
+//! - `machine=NAME`, or the file of a report: the profile of this machine. The default is what the
+//!   system reports about itself, else the default profile.
 //! - `path=inmem|e5`: the in-memory path, or Core ML's E5 runtime (`e5`; apple-runtime §9), which
-//!   wants macOS 15 and a cache folder that can be written. What it was given to run it is seen to
-//!   have run, once for each program. Its ports are slower: it takes fp32, so fp16 is converted on
-//!   both sides. The other options are the in-memory path's.
-//! - `dispatch=standard|realtime|process-request|direct`: the way that requests go (apple-runtime
-//!   §5).
-//! - `cache=off|FOLDER`: where compiled programs are kept; on a Mac `~/Library/Caches/ferrane/ane`
-//!   unless said otherwise.
+//!   needs macOS 15 and a writable cache folder. For each program, the first run checks that the
+//!   runtime ran it. Its ports take fp32, so fp16 is converted on both sides, which is slower. The
+//!   options below apply to the in-memory path only.
+//! - `dispatch=standard|realtime|process-request|direct`: how requests are sent (apple-runtime §5).
+//! - `cache=off|FOLDER`: where compiled programs are kept; the default on a Mac is
+//!   `~/Library/Caches/ferrane/ane`.
 //! - `fences=auto|engine|host`: who waits for the events of requests and raises them; `auto` is the
 //!   engine where the framework and the events allow it, and the host elsewhere.
 //! - `event-timeout=SECONDS`: how long a request waits for its events, and a chain for its end; 60
-//!   unless said otherwise.
-//! - `chain=auto|hardware|off`: whether the steps of a chain go as one request of the engine;
-//!   `auto` takes them one after another where it is refused, and the device's notes say why.
+//!   by default.
+//! - `chain=auto|hardware|off`: whether the steps of a chain are sent as one request of the engine;
+//!   `auto` runs them one after another where the engine refuses the chain, and the device's notes
+//!   give the reason.
 //! - `isolate=off|on|SECONDS`: whether the engine is reached in a child process, and how long one
 //!   answer may take ([`isolate`]).
-//! - `qos=N`: the quality of service of every call, 0 to 63; 21 unless said otherwise, and no other
-//!   was seen to matter.
+//! - `qos=N`: the quality of service of every call, from 0 to 63; 21 by default. No other value was
+//!   seen to matter.
 //!
-//! No part of it has met hardware: it is proven over the fake framework, whose rules are those that
-//! were published.
+//! # Where to look next
 //!
-//! [`aot`] gives a program to the compiler's C function, which makes a file of it.
+//! [`aot`] gives a program to the compiler's C function, which writes a file. [`classes`] lists
+//! every class and method that is bound, [`facts`] what the system reports. docs/ane-bindings.md is
+//! the list with its sources.
 //!
 //! `unsafe` is in `bind` (messages), `aot` (the compiler), `e5` (arrays of Core ML), `system` (C
-//! functions), `surface` (shared memory), `device` and `chain` (a surface behind a handle) and
+//! functions), `surface` (shared memory), `device` and `chain` (a surface through a handle) and
 //! `runtime` (the Objective-C runtime of the feature).
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs)]

@@ -300,11 +300,19 @@ impl Executable {
     /// keeps them.
     ///
     /// ```
-    /// # use ferrane_device::{Executable, Result, Tensor};
-    /// fn sigmoid(executable: &Executable, values: &[f32]) -> Result<Vec<f32>> {
-    ///     let x = Tensor::fp16(&[1, 4, 1, 8], values)?;
-    ///     Ok(executable.call([("x", x)])?.get("y")?.to_f32())
-    /// }
+    /// # use ferrane_device::scripted::{Scripted, procedure};
+    /// # use ferrane_device::{CompileOptions, Device, Source, Tensor};
+    /// # fn main() -> ferrane_device::Result<()> {
+    /// # let copy = procedure("main", 0, &[("x", &[1, 4])], &[("y", &[1, 4])])?;
+    /// # let device = Device::new(Scripted::new(move |_| Ok(vec![copy.clone()]))?);
+    /// # let source = Source::Text { mil: b"program(1.3)", weights: &Default::default() };
+    /// # let executable = device.compile(source, &CompileOptions::labeled("copy"))?.load()?;
+    /// // `executable` is a loaded program that returns its input `x` as `y`.
+    /// let x = Tensor::fp16(&[1, 4], &[1.0, 2.0, 3.0, 0.5])?;
+    /// let returned = executable.call([("x", x)])?;
+    /// assert_eq!(returned.get("y")?.to_f32(), [1.0, 2.0, 3.0, 0.5]);
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors

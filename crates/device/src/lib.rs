@@ -1,13 +1,50 @@
 //! The seam between programs and the machines that run them.
 //!
-//! A safe front ([`Device`], [`Artifact`], [`Executable`], [`Request`], [`Surface`], [`Event`])
-//! stands over thin backends ([`backend`]). What is the same for every machine is done once in
-//! front: names, layouts, completeness of bindings, and the access state of surfaces. The stages
-//! are those of the engine, because each has a cost of its own there: *compile* spends a budget,
-//! *load* takes memory, *prepare* binds surfaces once, *submit* runs.
+//! # Stages
 //!
-//! The one decision: each stage's trait object makes the next one (`Compiled::load`,
-//! `Loaded::prepare`, `Prepared::submit`), so neither callers nor backends ever downcast.
+//! Each stage has a cost of its own on the engine, so each is a type of its own here:
+//!
+//! | stage | from | to | cost |
+//! |---|---|---|---|
+//! | compile | [`Source`] | [`Artifact`] | compile budget |
+//! | load | [`Artifact`] | [`Executable`] | memory of the engine |
+//! | prepare | [`Executable`], [`Bindings`] | [`Request`] | binds surfaces, once |
+//! | evaluate, submit | [`Request`] | [`Stats`], [`Submission`] | one run |
+//!
+//! [`Device::call`] and [`Executable::call`] take the stages in one step and exchange [`Tensor`]s;
+//! [`Executable::bind`] keeps the surfaces between runs.
+//!
+//! ```
+//! use ferrane_device::{Call, Device, Result, Tensor};
+//! use ferrane_mil::Program;
+//!
+//! /// Runs a program of one input `x` and one output `y`, on any device.
+//! fn run(device: &Device, program: &Program, values: &[f32]) -> Result<Vec<f32>> {
+//!     let x = Tensor::fp16(&[1, values.len()], values)?;
+//!     Ok(device.call(program, Call::new().input("x", x))?.get("y")?.to_f32())
+//! }
+//! ```
+//!
+//! # Front and backends
+//!
+//! A safe front ([`Device`], [`Artifact`], [`Executable`], [`Request`], [`Surface`], [`Event`])
+//! stands over thin backends ([`backend`]). The front does once what is the same for every machine:
+//! it checks names, layouts, completeness and aliasing of bindings, and tracks the access state of
+//! surfaces.
+//!
+//! Each stage's trait object makes the next one (`Compiled::load`, `Loaded::prepare`,
+//! `Prepared::submit`), so neither callers nor backends downcast.
+//!
+//! # Errors
+//!
+//! [`Error`] has an [`ErrorKind`] with a stable code, the raw domain, code and status of the
+//! machine, the port, and the cause. [`remedy`] gives the advice for a kind; [`catalog`] maps the
+//! machines' raw errors to kinds.
+//!
+//! # Where to look next
+//!
+//! To write a backend, implement the traits of [`backend`]; [`queue`] and [`staging`] are parts
+//! that backends share. To test a caller without a machine, enable the feature `scripted`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]

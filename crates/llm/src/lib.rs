@@ -1,4 +1,42 @@
-//! Transformers on the device seam: configurations, weights, tokenizers, kernels, generation.
+//! Transformers on the device seam: models, tokenizers, kernels, generation.
+//!
+//! # A model
+//!
+//! [`model::Model::open`] reads the folder of a training run, a llama2.c checkpoint, a safetensors
+//! file or a Hugging Face folder, with its tokenizer. A model continues text on a device, or in the
+//! fp32 reference.
+//!
+//! ```no_run
+//! use ferrane_llm::model::Model;
+//! use ferrane_llm::sample::Sampler;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let model = Model::open("runs/default")?;
+//! let mut generator = model.generator(None, Default::default(), Sampler::new(0.8, 0.9, 1)?)?;
+//! for piece in generator.generate("Once upon a time", 64)? {
+//!     print!("{}", piece?.text);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Its parts are a [`config`] (Llama, Mistral, Qwen2, Qwen3), [`weights`] in fp32 and a
+//! [`tokenizer`]. If the training run covered only some ids, [`compaction`] lists them.
+//!
+//! # How it runs
+//!
+//! A *kernel* is a MIL program that is compiled once and serves every layer, because weights are
+//! inputs. [`kernels`] builds the ten kernels of training for a shape ([`layout`]), [`staging`]
+//! writes weights into their surfaces, [`forward`] runs the forward pass. [`decode`] runs two
+//! programs a layer for one token or a window of tokens, with keys and values in surfaces. [`norm`]
+//! and the classifier run on the CPU.
+//!
+//! [`reference`](mod@reference) is the oracle: the same model in plain fp32, without a device.
+//!
+//! # Text
+//!
+//! [`generate`] turns a prompt into ids and continues them, [`sample`] chooses an id from the logits
+//! with temperature and top-p, [`mod@evaluate`] measures the loss on given text.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

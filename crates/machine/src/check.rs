@@ -21,7 +21,25 @@ use crate::profile::Profile;
 use crate::rules::{self, Context};
 
 /// Checks a program against a machine. Findings come in the order of codes; sort by span to show
-/// them beside a text.
+/// them next to a text.
+///
+/// ```
+/// use ferrane_machine::{Effect, Profile, check};
+/// use ferrane_mil::{Builder, DataType, Type};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut b = Builder::new("main", "ios18");
+/// let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 64, 1, 64]))?;
+/// let y = b.op("tan", "y", [("x", x.into())])?;
+/// let program = b.finish(&[("y", y)])?;
+///
+/// let profile = Profile::find("m4-macos15-inmem")?;
+/// let findings = check(&program, &profile, &Default::default());
+/// let refused = findings.iter().find(|f| f.effect == Effect::REFUSED).ok_or("accepted")?;
+/// assert!(refused.message.contains("`tan`"), "{}", refused.message);
+/// # Ok(())
+/// # }
+/// ```
 pub fn check(program: &Program, profile: &Profile, options: &CheckOptions<'_>) -> Vec<Finding> {
     let mut found = run(program, profile, options);
     if !options.strict {

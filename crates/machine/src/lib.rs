@@ -1,12 +1,46 @@
 //! What a machine allows: claims, profiles, selection, rules and the cost model.
 //!
-//! A [`Claim`] is what somebody found out, with where it applies. A [`Profile`] is a set of typed
-//! values for one chip, operating system and path; each names the claims it rests on and those it
-//! overrules. Profiles are resolved from conditioned TOML overlays: the most specific match wins
-//! and a tie is an error. [`select`](select()) says what the profile's compiler does with each op,
-//! and [`check`](check()) lets the [`rules`] look at a program: each [`Finding`] has a code, what
-//! happens on the machine, the claims behind it, and the way out. [`fix`] applies those that a
-//! program can be given without a person.
+//! A *machine* is a chip with a system version and a path to the engine: `m4-macos15-inmem`.
+//!
+//! # From evidence to findings
+//!
+//! - A [`Claim`] is a published statement about a machine, with its source and where it applies.
+//!   Claims contradict each other, and all are kept ([`claims`]).
+//! - A [`Profile`] is a set of typed values for one machine. Each value names the claims it rests
+//!   on and those it overrules. Values are resolved from TOML overlays with conditions: the overlay
+//!   with most conditions wins, and a tie is an error.
+//! - [`select()`] says what the profile's compiler does with each op: the unit, whether it is
+//!   accepted, how much work it is.
+//! - [`rules`] are functions over the selection and the profile. [`check()`] runs them; each
+//!   [`Finding`] has a code, what happens on the machine ([`Effect`]), the claims, and a rewrite
+//!   that avoids it.
+//! - [`fix`] applies the rewrites that need no decision by the author.
+//!
+//! ```
+//! use ferrane_machine::{Effect, Profile, check};
+//! use ferrane_mil::{Builder, DataType, Type};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut b = Builder::new("main", "ios18");
+//! let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 64, 1, 64]))?;
+//! let y = b.op("tan", "y", [("x", x.into())])?;
+//! let program = b.finish(&[("y", y)])?;
+//!
+//! let findings = check(&program, &Profile::find("m4-macos15-inmem")?, &Default::default());
+//! assert!(findings.iter().any(|f| f.effect == Effect::REFUSED));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Cost
+//!
+//! [`cost`] predicts the time of each op and what bounds it, with few constants fitted to published
+//! measurements (docs/cost-model.md has the errors).
+//!
+//! # Where to look next
+//!
+//! docs/claims.md lists all claims, docs/errors.md all rules with their long explanations
+//! ([`explain`]); both pages are generated from this crate.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

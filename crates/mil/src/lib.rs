@@ -1,9 +1,15 @@
-//! The Model Intermediate Language (MIL) of Core ML: programs, ops, text and weights.
+//! The Model Intermediate Language (MIL) of Core ML: programs, ops, text, packages, weights, passes
+//! and derivatives.
 //!
-//! A [`Program`] is built by [`Builder`], read from text or out of a package, and is immutable at
-//! crate borders. Its values live in one arena per function with typed ids; constants are inline
-//! bytes or a [`WeightId`] into the program's [`Weights`], so no pass or dialect can pair a program
-//! with the wrong file.
+//! # Programs
+//!
+//! A [`Program`] is a list of functions over one store of [`Weights`]. Each function keeps its
+//! values in one arena with typed ids; a constant is inline bytes or a [`WeightId`] into the store,
+//! so no pass or dialect can pair a program with the wrong file. A program does not change once
+//! another crate holds it: [`passes`] and [`grad`] make new ones.
+//!
+//! A program comes from [`Builder`], from text ([`parse`]) or from a container ([`package::open`]),
+//! and leaves as text ([`print`]) or in a container ([`package::write_package`]).
 //!
 //! ```
 //! use ferrane_mil::{Builder, Constant, DataType, Type, Weights, parse, print};
@@ -21,6 +27,26 @@
 //! assert_eq!(print(&again), text);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Checks
+//!
+//! [`verify()`] checks the structure of a program: ids, blocks, names. [`check()`] checks every op
+//! against the registry ([`ops`]): names, types, domains, result types. Ops and opsets that the
+//! registry does not know still parse, print and round-trip; the builder and [`check()`] refuse
+//! them.
+//!
+//! # Transformations
+//!
+//! [`passes::Pipeline`] runs passes, each of which says whether it keeps the bits of the results.
+//! [`grad::vjp`] derives the backward program of a function. [`boundary`] puts casts around a
+//! program for runtimes that take fp32 ports only, [`level`] moves it to an older opset, [`diff`]
+//! compares two programs.
+//!
+//! # Arithmetic
+//!
+//! This crate computes nothing on the elements of constants. What has to compute a value asks an
+//! [`Evaluate`], which `ferrane-emulator` implements, so a folded constant is what the program
+//! would have computed.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

@@ -10,6 +10,32 @@
 //! mapped; ours is only which tensors there are and one JSON text.
 //!
 //! This crate knows the seam and no backend.
+//!
+//! ```
+//! use ferrane_device::{Device, Tensor, Tensors};
+//! use ferrane_emulator::{Emulator, EmulatorOptions};
+//! use ferrane_mil::{Builder, DataType, Type};
+//! use ferrane_recording::{Job, Recording, read, replay, write_to};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut b = Builder::new("main", "ios18");
+//! let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4]))?;
+//! let y = b.op("sigmoid", "y", [("x", x.into())])?;
+//! let program = b.finish(&[("y", y)])?;
+//!
+//! let device = Device::new(Emulator::new(EmulatorOptions::default()));
+//! let inputs = Tensors::from([("x", Tensor::fp16(&[1, 4], &[0.0, 1.0, 2.0, 3.0])?)]);
+//! let states = Tensors::new();
+//! let job = Job { program: &program, function: "main", label: "sigmoid", inputs: &inputs, states: &states, runs: 1 };
+//! let mut file = Vec::new();
+//! write_to(&Recording::record(&device, "emulator", &job)?, &mut file)?;
+//!
+//! // Elsewhere, from the file alone; with a tolerance of 0 the bits must agree.
+//! let recording = read(file)?;
+//! assert!(replay(&recording, &recording.program()?, &device, 0, 1).agrees());
+//! # Ok(())
+//! # }
+//! ```
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

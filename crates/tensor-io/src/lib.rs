@@ -99,6 +99,20 @@ pub fn read(path: impl AsRef<Path>, name: &str) -> Result<Tensor> {
 ///
 /// bf16 and fp8, which NumPy does not have, are written to `.npy` and `.npz` files as fp32.
 ///
+/// ```
+/// use ferrane_device::{Tensor, Tensors};
+/// use ferrane_tensor_io::{Format, read, write};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("batch.npz");
+/// let x = Tensor::fp16(&[2, 2], &[1.0, 2.0, 3.0, 4.0])?;
+/// std::fs::write(&path, write(Format::Npz, &Tensors::from([("x", x.clone())]))?)?;
+/// assert_eq!(read(&path, "x")?, x);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// [`Error::Format`] if the format cannot hold a tensor.
 pub fn write(format: Format, tensors: &Tensors) -> Result<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! `.safetensors` files: a JSON header with types, shapes and offsets, then the bytes.
 //!
-//! Files are read through the crate `safetensors`. They are written here, so that large parts stream
-//! to the file and begin at a multiple of 64 bytes.
+//! Files are read through the crate `safetensors`. They are written here, so that large parts
+//! stream to the file and begin at a multiple of 64 bytes.
 
 use std::io::Write;
 

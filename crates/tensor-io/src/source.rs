@@ -34,8 +34,8 @@ pub enum TensorSource {
 }
 
 impl TensorSource {
-    /// Parses `random:SEED`, `random:SEED:LOW:HIGH`, `zeros`, `ones`, `0.5`, `[1, 2]`, `[[1], [2]]`,
-    /// or the path of a tensor file, after which `:NAME` picks a tensor (`weights.npz:w1`).
+    /// Parses `random:SEED`, `random:SEED:LOW:HIGH`, `zeros`, `ones`, `0.5`, `[1, 2]`, `[[1],
+    /// [2]]`, or the path of a tensor file, after which `:NAME` picks a tensor (`weights.npz:w1`).
     ///
     /// # Errors
     /// [`Error::Text`] for malformed literals or bounds. That a file exists is checked by
@@ -68,8 +68,8 @@ impl TensorSource {
         Ok(TensorSource::File(text.into(), None))
     }
 
-    /// The value for an input: of its element type, and of a shape that fits it. Open extents of the
-    /// type take those of the value.
+    /// The value for an input: of its element type, and of a shape that fits it. Open extents of
+    /// the type take those of the value.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if type or shape do not fit or an open shape is to be filled;

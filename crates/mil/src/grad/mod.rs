@@ -117,6 +117,25 @@ fn rule(op: &str) -> Rule {
 /// output's type). Its outputs: the chosen outputs if asked for, then `d_<input>` for each input
 /// (of the input's type; zeros if no output depends on it).
 ///
+/// ```
+/// use ferrane_mil::grad::{VjpOptions, vjp};
+/// use ferrane_mil::{Builder, DataType, Type};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut b = Builder::new("main", "ios18");
+/// let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4]))?;
+/// let y = b.op("mul", "y", [("x", x.into()), ("y", x.into())])?;
+/// let program = b.finish(&[("y", y)])?;
+///
+/// let backward = vjp(&program, "main", &["y"], &["x"], &VjpOptions::default())?;
+/// let function = &backward.functions[0];
+/// let names = |ids: &[_]| ids.iter().map(|v| function.value(*v).name.clone()).collect::<Vec<_>>();
+/// assert_eq!(names(&function.inputs), ["x", "d_y"]);
+/// assert_eq!(names(&function.body().outputs), ["d_x"]);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// A name that is none, names no tensor of fp16 or fp32 with known extents, or occurs twice; an op
 /// without a rule that a cotangent reaches; an op that cannot be computed again (random draws,

@@ -10,6 +10,26 @@
 //! The one decision: protobuf is only a spelling. The program that is read is the one that the text
 //! of the compiled model would give, up to the order of arguments, and writing it gives the same
 //! message again.
+//!
+//! ```
+//! use ferrane_mil::package::{Form, WriteOptions, open, write_package};
+//! use ferrane_mil::{Builder, DataType, Type};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! let mut b = Builder::new("main", "ios18");
+//! let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4]))?;
+//! let y = b.op("relu", "y", [("x", x.into())])?;
+//! let program = b.finish(&[("y", y)])?;
+//!
+//! let path = folder.path().join("model.mlpackage");
+//! write_package(&program, &path, &WriteOptions::default())?;
+//! let opened = open(&path)?;
+//! assert_eq!(opened.form, Form::Package);
+//! assert_eq!(opened.program.functions[0].ops[0].name, "relu");
+//! # Ok(())
+//! # }
+//! ```
 
 mod decode;
 mod describe;

@@ -13,6 +13,34 @@ use crate::program::Program;
 const ROUNDS: usize = 8;
 
 /// Passes that run one after the other.
+///
+/// ```
+/// use ferrane_mil::passes::Pipeline;
+/// # use ferrane_mil::{Constant, Evaluate, Function, Op, Opset};
+/// use ferrane_mil::{Builder, DataType, Type, Weights};
+///
+/// # struct NoArithmetic;
+/// # impl Evaluate for NoArithmetic {
+/// #     fn evaluate(&self, _: &Function, _: &Op, _: Opset, _: &Weights) -> Result<Vec<Constant>, String> {
+/// #         Err("computes nothing".into())
+/// #     }
+/// # }
+/// # let evaluator = NoArithmetic;
+/// # fn run(evaluator: &dyn Evaluate) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut b = Builder::new("main", "ios18");
+/// let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4]))?;
+/// let same = b.op("identity", "same", [("x", x.into())])?;
+/// let y = b.op("relu", "y", [("x", same.into())])?;
+/// let program = b.finish(&[("y", y)])?;
+///
+/// // `evaluator` folds constants; the emulator of `ferrane-emulator` is one.
+/// let (smaller, report) = Pipeline::simplify().run(&program, evaluator)?;
+/// assert_eq!(report.ops, (2, 1));
+/// assert_eq!(smaller.functions[0].ops[0].name, "relu");
+/// # Ok(())
+/// # }
+/// # run(&evaluator).unwrap();
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Pipeline {
     passes: Vec<Pass>,
