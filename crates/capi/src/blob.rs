@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{LazyLock, Mutex};
 
-use ferrane_host::convert::{f32_to_f16, f32_to_f16_transposed};
-use ferrane_host::f16;
-use ferrane_host::sync::lock;
 use ferrane::mil::DataType;
 use ferrane::mil::weights::blob::Writer;
 use ferrane_arith::{Rounding, quantize};
+use ferrane_host::convert::{f32_to_f16, f32_to_f16_transposed};
+use ferrane_host::f16;
+use ferrane_host::sync::lock;
 
 use crate::arg::{self, Out};
 use crate::port::{FerraneDtype, blob_dtype};

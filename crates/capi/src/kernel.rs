@@ -4,9 +4,9 @@ use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ferrane_host::sync::lock;
 use ferrane::mil::Weights;
 use ferrane::{Bindings, CompileOptions, Device, Executable, Port, Procedure, ProgramSource, Request, Surface};
+use ferrane_host::sync::lock;
 
 use crate::arg::{self, Out};
 use crate::device::{FerraneDevice, device};

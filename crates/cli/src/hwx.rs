@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use ferrane::Tensor;
-use ferrane_host::f16;
 use ferrane::hwx::anec::{ANECC_PAYLOAD, Anec, LIBANE_PAYLOAD};
 use ferrane::hwx::{Filter, Hwx};
 use ferrane::mil::DataType;
 use ferrane::tensor_io::{self, Format};
+use ferrane_host::f16;
 
 use crate::args::{HwxCommand, HwxConvert, HwxPack, HwxUnpack};
 use crate::compiled::{container, is_anec, load, write};

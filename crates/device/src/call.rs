@@ -301,11 +301,11 @@ impl Executable {
     ///
     /// ```
     /// # use ferrane_device::scripted::{Scripted, procedure};
-    /// # use ferrane_device::{CompileOptions, Device, Source, Tensor};
+    /// # use ferrane_device::{CompileOptions, Device, ProgramSource, Tensor};
     /// # fn main() -> ferrane_device::Result<()> {
     /// # let copy = procedure("main", 0, &[("x", &[1, 4])], &[("y", &[1, 4])])?;
     /// # let device = Device::new(Scripted::new(move |_| Ok(vec![copy.clone()]))?);
-    /// # let source = Source::Text { mil: b"program(1.3)", weights: &Default::default() };
+    /// # let source = ProgramSource::Text { mil: b"program(1.3)", weights: &Default::default() };
     /// # let executable = device.compile(source, &CompileOptions::labeled("copy"))?.load()?;
     /// // `executable` is a loaded program that returns its input `x` as `y`.
     /// let x = Tensor::fp16(&[1, 4], &[1.0, 2.0, 3.0, 0.5])?;

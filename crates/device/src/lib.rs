@@ -6,7 +6,7 @@
 //!
 //! | stage | from | to | cost |
 //! |---|---|---|---|
-//! | compile | [`Source`] | [`Artifact`] | compile budget |
+//! | compile | [`ProgramSource`] | [`Artifact`] | compile budget |
 //! | load | [`Artifact`] | [`Executable`] | memory of the engine |
 //! | prepare | [`Executable`], [`Bindings`] | [`Request`] | binds surfaces, once |
 //! | evaluate, submit | [`Request`] | [`Stats`], [`Submission`] | one run |

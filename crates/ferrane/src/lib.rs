@@ -63,8 +63,8 @@ pub use open::{DeviceInfo, devices, emulator, open};
 // The seam: devices, and every type that their methods take or return.
 pub use ferrane_device::backend::Events;
 pub use ferrane_device::{
-    Artifact, Bindings, BoundProcedure, Call, CompileOptions, Computer, Device, Error, ErrorKind, Event, Executable,
-    Footprint, Foreign, Layout, Memory, Port, Procedure, ProgramSource, ProgramState, ReadAccess, Record, Request,
+    Artifact, Bindings, BoundProcedure, Call, CallRecord, CompileOptions, Computer, Device, Error, ErrorKind, Event,
+    Executable, Footprint, Foreign, Layout, Memory, Port, Procedure, ProgramSource, ProgramState, ReadAccess, Request,
     Result, Returned, Stats, Submission, Surface, Tensor, Tensors, WriteAccess, fits_surfaces, remedy,
 };
 /// IEEE half precision, the elements of [`ReadAccess::f16s`].

@@ -18,10 +18,10 @@
 //!
 //! ```
 //! use ferrane_machine::{Effect, Profile, check};
-//! use ferrane_mil::{Builder, DataType, Type};
+//! use ferrane_mil::{Builder, DataType, Opset, Type};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut b = Builder::new("main", "ios18");
+//! let mut b = Builder::new("main", Opset::IOS18);
 //! let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 64, 1, 64]))?;
 //! let y = b.op("tan", "y", [("x", x.into())])?;
 //! let program = b.finish(&[("y", y)])?;

@@ -12,7 +12,7 @@
 //! and leaves as text ([`print`]) or in a container ([`package::write_package`]).
 //!
 //! ```
-//! use ferrane_mil::{Builder, Constant, DataType, Type, Weights, parse, print};
+//! use ferrane_mil::{Builder, Constant, DataType, Opset, Type, Weights, parse, print};
 //!
 //! let mut b = Builder::new("main", Opset::IOS18);
 //! let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4, 1, 8]))?;

@@ -14,11 +14,11 @@
 //! ```
 //! use ferrane_device::{Device, Tensor, Tensors};
 //! use ferrane_emulator::{Emulator, EmulatorOptions};
-//! use ferrane_mil::{Builder, DataType, Type};
+//! use ferrane_mil::{Builder, DataType, Opset, Type};
 //! use ferrane_recording::{Job, Recording, read, replay, write_to};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut b = Builder::new("main", "ios18");
+//! let mut b = Builder::new("main", Opset::IOS18);
 //! let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4]))?;
 //! let y = b.op("sigmoid", "y", [("x", x.into())])?;
 //! let program = b.finish(&[("y", y)])?;

@@ -8,11 +8,11 @@
 
 use std::time::{Duration, Instant};
 
-use ferrane_host::ceiling;
 use ferrane::llm::config::{Config, preset};
 use ferrane::llm::decode::{Decoder, Options};
 use ferrane::llm::random::Rng;
 use ferrane::llm::weights::{Init, Weights};
+use ferrane_host::ceiling;
 use serde_json::json;
 
 use super::machine;

@@ -10,9 +10,9 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use ferrane::llm::random::Rng;
 use ferrane_host::gemm::{BatchOffsets, Epilogue, GemmError, Operand, Output, View, ViewMut, gemm_batch};
 use ferrane_host::{ceiling, f16, pool};
-use ferrane::llm::random::Rng;
 use serde_json::{Map, Value, json};
 
 use super::measure::{self, Repeats, Spread, round, short};

@@ -119,10 +119,10 @@ fn rule(op: &str) -> Rule {
 ///
 /// ```
 /// use ferrane_mil::grad::{VjpOptions, vjp};
-/// use ferrane_mil::{Builder, DataType, Type};
+/// use ferrane_mil::{Builder, DataType, Opset, Type};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let mut b = Builder::new("main", "ios18");
+/// let mut b = Builder::new("main", Opset::IOS18);
 /// let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4]))?;
 /// let y = b.op("mul", "y", [("x", x.into()), ("y", x.into())])?;
 /// let program = b.finish(&[("y", y)])?;

@@ -13,11 +13,11 @@
 //!
 //! ```
 //! use ferrane_mil::package::{Form, WriteOptions, open, write_package};
-//! use ferrane_mil::{Builder, DataType, Type};
+//! use ferrane_mil::{Builder, DataType, Opset, Type};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! let mut b = Builder::new("main", "ios18");
+//! let mut b = Builder::new("main", Opset::IOS18);
 //! let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4]))?;
 //! let y = b.op("relu", "y", [("x", x.into())])?;
 //! let program = b.finish(&[("y", y)])?;

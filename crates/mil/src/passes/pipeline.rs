@@ -16,8 +16,8 @@ const ROUNDS: usize = 8;
 ///
 /// ```
 /// use ferrane_mil::passes::Pipeline;
-/// # use ferrane_mil::{Constant, Evaluate, Function, Op, Opset};
-/// use ferrane_mil::{Builder, DataType, Type, Weights};
+/// # use ferrane_mil::{Constant, Evaluate, Function, Op};
+/// use ferrane_mil::{Builder, DataType, Opset, Type, Weights};
 ///
 /// # struct NoArithmetic;
 /// # impl Evaluate for NoArithmetic {
@@ -27,7 +27,7 @@ const ROUNDS: usize = 8;
 /// # }
 /// # let evaluator = NoArithmetic;
 /// # fn run(evaluator: &dyn Evaluate) -> Result<(), Box<dyn std::error::Error>> {
-/// let mut b = Builder::new("main", "ios18");
+/// let mut b = Builder::new("main", Opset::IOS18);
 /// let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4]))?;
 /// let same = b.op("identity", "same", [("x", x.into())])?;
 /// let y = b.op("relu", "y", [("x", same.into())])?;
