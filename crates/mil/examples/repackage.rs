@@ -1,7 +1,9 @@
 //! Reads a package, a model, a compiled model or MIL text and writes a package, with the
 //! description it was read with.
 //!
-//! `cargo run --example repackage -- IN OUT.mlpackage [IN OUT …]`; what is at OUT is replaced.
+//! `cargo run -p ferrane-mil --example repackage -- IN OUT.mlpackage [IN OUT …]`; what is at OUT is
+//! replaced. `scripts/interop-coremltools.sh` runs it over all test data. It is an example and no
+//! chore of `xtask`, because every chore would then have to build this crate first.
 
 use std::process::ExitCode;
 
@@ -29,7 +31,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-#[allow(clippy::print_stderr)] // The one word that a command has for its user.
+#[allow(clippy::print_stderr)] // This is a program: standard error is where it reports.
 fn fail(reason: String) -> ExitCode {
     eprintln!("{reason}");
     ExitCode::FAILURE

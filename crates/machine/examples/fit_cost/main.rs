@@ -1,4 +1,5 @@
-//! Fits the constants of the cost model to published kernel rows.
+//! Fits the constants of the cost model to published kernel rows. It is an example and no chore of
+//! `xtask`, because every chore would then have to build this crate first.
 //!
 //! ```sh
 //! cargo run -p ferrane-machine --example fit_cost -- published.json            # constants and errors to standard output

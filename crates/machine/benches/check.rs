@@ -1,6 +1,7 @@
-//! Time of a check per op, over a program of 100,000 ops of every kind that the kernels have:
-//! `cargo run --release -p ferrane-machine --example speed`.
-#![allow(clippy::print_stdout)]
+//! Time of a check per op, over a program of 100,000 ops of every kind that the kernels have.
+//!
+//! `cargo bench -p ferrane-machine --bench check`
+#![allow(clippy::print_stdout, reason = "a bench shows its times")]
 
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
-//! Times conversions and functions at the shapes of a 110-million-parameter transformer. Matrix
-//! products: `benches/gemm.rs`.
+//! Conversions and vectorized functions at the shapes of a 110-million-parameter transformer. Matrix
+//! products are in `benches/gemm.rs`.
 //!
-//! `cargo run --release -p ferrane-host --example passes`
-#![allow(clippy::print_stdout)]
+//! `cargo bench -p ferrane-host --bench elementwise`
+#![allow(clippy::print_stdout, reason = "a bench shows its times")]
 
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
-//! Times the ten kernels of a preset on the emulator, beside the bare matrix products in them.
+//! The ten kernels of a preset on the emulator, next to the bare matrix products in them.
 //!
-//! `cargo run --release -p ferrane-suite --example kernel -- [PRESET] [SEQ] [KERNEL]`; with a
-//! kernel's name, its steps too.
-#![allow(clippy::print_stdout)]
+//! `cargo bench -p ferrane-suite --bench kernels -- [PRESET] [SEQ] [KERNEL]`; with the name of a
+//! kernel, also its steps.
+#![allow(clippy::print_stdout, reason = "a bench shows its times")]
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use ferrane_llm::kernels;
 use ferrane_llm::layout::{Kernel, Residual, Shape, WeightForm};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect(); // cargo adds `--bench`
     let preset = args.first().map_or("stories110m", String::as_str);
     let seq = args.get(1).map_or(Ok(256), |s| s.parse())?;
     let config = ferrane_llm::config::preset(preset)?;
