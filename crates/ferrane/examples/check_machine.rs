@@ -1,4 +1,4 @@
-//! Why a program does not run on an engine: `cargo run --example check_machine [MACHINE]`.
+//! Reports why a program does not run on an engine: `cargo run -p ferrane --example check_machine [MACHINE]`.
 
 #![allow(clippy::print_stdout)]
 
@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let machine = std::env::args().nth(1).unwrap_or("m4-macos15-inmem".into());
     let profile = Profile::find(&machine)?;
+    // A finding has a code, what happens on the machine, the published claims, and a way out.
     for finding in check(&program, &profile, &Default::default()) {
         println!("{}: {}", finding.code, finding.message);
         println!("  claims: {}", finding.claims.join(", "));

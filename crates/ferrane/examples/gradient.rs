@@ -1,4 +1,4 @@
-//! The gradient of a program, which is a program: `cargo run --example gradient`.
+//! Derives the backward program of a program and runs it: `cargo run -p ferrane --example gradient`.
 
 #![allow(clippy::print_stdout)]
 

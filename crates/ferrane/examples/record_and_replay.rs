@@ -1,5 +1,5 @@
 //! Records what one device computes and compares another with it:
-//! `cargo run --example record_and_replay`.
+//! `cargo run -p ferrane --example record_and_replay`.
 
 #![allow(clippy::print_stdout)]
 
@@ -18,6 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let states = Tensors::new();
     let job = Job { program: &program, function: "main", label: "softmax", inputs: &inputs, states: &states, runs: 1 };
     let recording = Recording::record(&ferrane::open("emulator")?, "emulator", &job)?;
+    // The recording holds the program, the inputs, the outputs bit for bit, and the machine.
     let mut file = Vec::new();
     write_to(&recording, &mut file)?;
 

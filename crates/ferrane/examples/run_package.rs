@@ -1,4 +1,4 @@
-//! Runs a file with random inputs: `cargo run --example run_package -- model.mlpackage`.
+//! Runs a file with random inputs: `cargo run -p ferrane --example run_package -- model.mlpackage`.
 //!
 //! Takes `.mlpackage`, `.mlmodel`, `.mlmodelc` and MIL text; without an argument a small text.
 
@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => ferrane::mil::parse(TEXT, &ferrane::mil::Weights::new())?,
     };
     let device = ferrane::open("emulator")?;
+    // Every input gets seeded random values of its type and shape.
     let call = arguments(&program.functions[0], &[], Unnamed::Random(1))?;
     for (name, tensor) in device.call(&program, call)?.outputs.iter() {
         let values = tensor.to_f32();

@@ -4,7 +4,7 @@
 //! Numerics, profile, limits, faults and path are options of opening a device, never of a request:
 //! what was compiled under one set of rules is not run under another. Naming a profile enforces its
 //! limits, unless `limits` says otherwise. Faults that no option names come from the environment
-//! variable `FERRANE_FAULTS`, so that a program can be tested as it is.
+//! variable `FERRANE_FAULTS`, so that an unchanged program can be tested.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use ferrane_emulator::{Emulator, EmulatorOptions, Faults, Limits, Numerics};
 use ferrane_machine::Profile;
 use ferrane_machine::profile::Limit;
 
-/// What can be opened, for a list.
+/// A device that can be opened by name.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
     /// The name to open it by.
@@ -48,7 +48,7 @@ const EMULATOR_OPTIONS: [&str; 8] = [
 /// Faults of every emulator that is opened without the option.
 const FAULTS: &str = "FERRANE_FAULTS";
 
-/// Every device that this build knows.
+/// Lists every device that this build knows, available or not.
 pub fn devices() -> Vec<DeviceInfo> {
     let ane = open("ane");
     let emulator = "a software Neural Engine on this computer's CPU; numerics=fast rounds to fp16 at every op, exact is fp32, \
@@ -73,7 +73,7 @@ pub fn devices() -> Vec<DeviceInfo> {
 ///
 /// # Errors
 /// [`ErrorKind::Option`] for an unknown name or option (with the nearest known one),
-/// [`ErrorKind::Unavailable`] for a device that is not here.
+/// [`ErrorKind::Unavailable`] for a device that this computer does not have.
 pub fn open(spec: &str) -> Result<Device> {
     let (name, options) = spec.split_once('?').unwrap_or((spec, ""));
     match name {
@@ -142,7 +142,7 @@ fn emulator_options(text: &str) -> Result<EmulatorOptions> {
     Ok(options)
 }
 
-/// The faults that the environment asks for.
+/// The faults that the environment variable describes.
 fn environment() -> Result<Faults> {
     match std::env::var(FAULTS) {
         Ok(text) => Faults::parse(&text).map_err(|e| e.labeled(FAULTS)),

@@ -85,7 +85,7 @@ impl<'a> DeviceUnderTest<'a> {
         Ok(DeviceUnderTest { open, device, oracle, spelling: None, compiles: 0, stop })
     }
 
-    /// The open device.
+    /// The device that is open; [`DeviceUnderTest::reopen`] replaces it.
     pub fn device(&self) -> &Device {
         &self.device
     }

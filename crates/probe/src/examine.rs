@@ -14,7 +14,7 @@ use crate::report::{Answer, JudgedClaim, Verdict};
 /// A name that is neither a probe nor an experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownProbe {
-    /// The name.
+    /// The name as it was given.
     pub name: String,
     /// The most similar name, if one is similar enough to be a typo.
     pub nearest: Option<&'static str>,

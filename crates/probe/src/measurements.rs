@@ -11,7 +11,7 @@ pub struct Measurements {
 }
 
 impl Measurements {
-    /// No measurements.
+    /// Measurements without a value, a number or an open question.
     pub fn new() -> Measurements {
         Measurements::default()
     }

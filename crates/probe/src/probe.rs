@@ -9,9 +9,9 @@ use crate::measurements::Measurements;
 /// How expensive or dangerous a probe is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProbeCost {
-    /// A few compiles.
+    /// The probe takes a few compiles and less than a second.
     Cheap,
-    /// Many compiles, compiles that fail and have to be waited for, or minutes of time.
+    /// The probe takes many compiles, waits for compiles that fail, or takes minutes.
     Slow,
     /// The probe may poison its process, or does. Such probes run last, and only on request.
     Risky,

@@ -40,7 +40,7 @@ pub enum BuildInfo {
     Line,
     /// With a line break inside.
     Broken,
-    /// Left out.
+    /// Not in the text.
     Absent,
 }
 
@@ -66,7 +66,7 @@ impl ProbeProgram {
         ProbeProgram::default()
     }
 
-    /// Adds an input.
+    /// Adds an input with its name, element type and shape.
     #[must_use]
     pub fn input(mut self, name: &str, dtype: &'static str, shape: &[usize]) -> ProbeProgram {
         self.inputs.push((name.to_string(), dtype, shape.to_vec()));
@@ -157,7 +157,7 @@ impl ProbeProgram {
         self.constant(&tensor("fp16", shape), name, &blob)
     }
 
-    /// Adds outputs.
+    /// Adds values to the outputs, by name.
     #[must_use]
     pub fn output(mut self, names: &[&str]) -> ProbeProgram {
         self.outputs.extend(names.iter().map(|n| (*n).to_string()));

@@ -34,7 +34,7 @@ pub struct JudgedClaim {
 pub struct Answer {
     /// Name of the probe.
     pub name: String,
-    /// The probe's question.
+    /// The question that the probe answers.
     #[serde(default)]
     pub question: String,
     /// Letters of the experiments that the probe repeats.
@@ -109,15 +109,15 @@ pub struct DoctorReport {
 /// Totals over the answers of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReportCounts {
-    /// Probes that ran.
+    /// Number of probes that ran.
     pub probes: usize,
-    /// Values that were measured.
+    /// Number of profile values that were measured.
     pub values: usize,
-    /// Claims that the machine agrees with.
+    /// Number of claims that the machine agrees with.
     pub agree: usize,
-    /// Claims about such machines that the machine contradicts.
+    /// Number of claims about such machines that the machine contradicts.
     pub contradict: usize,
-    /// Probes that left a question open.
+    /// Number of probes that left a question open.
     pub open: usize,
 }
 
@@ -137,7 +137,7 @@ impl DoctorReport {
         }
     }
 
-    /// Adds an answer.
+    /// Appends the answer of a probe.
     pub fn add(&mut self, answer: Answer) {
         self.compiles += answer.compiles;
         self.probes.push(answer);

@@ -1,4 +1,5 @@
-//! Two tensors that should be the same: how many elements are, and how far apart the others are.
+//! Compares two tensors that should be equal: how many elements are, and the distance of the
+//! others.
 
 use ferrane_device::{Tensor, Tensors};
 
@@ -9,25 +10,25 @@ use crate::ulp;
 pub struct Worst {
     /// Its index in each extent.
     pub index: Vec<usize>,
-    /// Its value in the record.
+    /// Its value in the recording.
     pub recorded: f64,
-    /// Its value here.
+    /// Its value on the device of the replay.
     pub here: f64,
 }
 
 /// How an output here differs from the recorded one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Difference {
-    /// The output's name.
+    /// Name of the output or state.
     pub name: String,
-    /// Element type of the record.
+    /// Element type in the recording.
     pub dtype: String,
-    /// Extents of the record.
+    /// Extents in the recording.
     pub shape: Vec<usize>,
-    /// What is different altogether: it is missing here, or has another type or other extents. The
-    /// rest is nought then.
+    /// Why the two cannot be compared: the tensor is missing here, or has another type or other
+    /// extents. All counts are 0 then.
     pub mismatch: Option<String>,
-    /// Elements.
+    /// Number of elements in the recording.
     pub elements: usize,
     /// Elements whose bits are equal.
     pub equal: usize,
@@ -37,13 +38,13 @@ pub struct Difference {
     pub mean_ulp: f64,
     /// Elements that are a NaN on one side only.
     pub unordered: usize,
-    /// Elements beyond the tolerance, those that cannot be compared among them.
+    /// Elements beyond the tolerance, including those that cannot be compared.
     pub beyond: usize,
     /// The largest difference of finite values.
     pub max: f64,
-    /// The largest finite magnitude of the record.
+    /// The largest finite magnitude in the recording.
     pub scale: f64,
-    /// The element with the largest distance; one that cannot be compared before all others.
+    /// The element with the largest distance. One that cannot be compared counts as the furthest.
     pub worst: Option<Worst>,
 }
 
@@ -53,7 +54,7 @@ impl Difference {
         self.beyond as f64 / self.elements.max(1) as f64
     }
 
-    /// The largest difference as a share of the record's largest magnitude.
+    /// The largest difference as a share of the recording's largest magnitude.
     pub fn relative(&self) -> f64 {
         if self.max == 0.0 { 0.0 } else { self.max / self.scale }
     }
@@ -64,8 +65,8 @@ impl Difference {
     }
 }
 
-/// Compares every recorded tensor with the one of its name here. Elements up to `tolerance` units
-/// apart are taken for equal.
+/// Compares every recorded tensor with the tensor of the same name here. Elements whose distance is
+/// at most `tolerance` units in the last place are within the tolerance.
 pub fn all(recorded: &Tensors, here: &Tensors, tolerance: u64) -> Vec<Difference> {
     let one = |(name, tensor): &(String, Tensor)| tensors(name, tensor, here.find(name), tolerance);
     let missing = |(name, tensor): &(String, Tensor)| Difference {
@@ -85,7 +86,7 @@ fn named(name: &str, tensor: &Tensor) -> Difference {
     }
 }
 
-/// Compares two tensors.
+/// Compares a recorded tensor with the one computed here, element by element.
 pub fn tensors(name: &str, recorded: &Tensor, here: Option<&Tensor>, tolerance: u64) -> Difference {
     let mut found = named(name, recorded);
     let Some(here) = here else {

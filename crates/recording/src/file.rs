@@ -1,9 +1,9 @@
 //! A recording as a file: `.safetensors` with one JSON text among its metadata
 //! (docs/recordings.md).
 //!
-//! A file from elsewhere is not trusted. Its sizes are held against its length before anything is
-//! allocated; every tensor that the header names must be there; paths of weights must stay in the
-//! folder that they will be extracted to. What is read is mapped.
+//! Files are not trusted. Their sizes are checked against the length of the file before memory is
+//! allocated, every tensor that the header names must be there, and paths of weights must stay in
+//! the folder that they will be extracted to. Tensors share the mapping of the file.
 
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
@@ -23,54 +23,54 @@ use crate::recording::Recording;
 
 /// The key of the JSON text among the metadata.
 const KEY: &str = "ferrane.trace";
-/// The folder that the text's paths begin with.
+/// What the paths of weight files in MIL text begin with.
 const MODEL: &str = "@model_path/";
 
-/// Why a file is no recording, or a program cannot be in one.
+/// Why a file cannot be read as a recording, or a program cannot be recorded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// The system's own.
+    /// The file cannot be opened, mapped or written.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// No `.safetensors` file, or one that is cut off or contradicts itself.
+    /// Not a `.safetensors` file, or one that is truncated or inconsistent.
     #[error("no recording, or a damaged one: {0}")]
     Container(String),
     /// A `.safetensors` file of another kind.
-    #[error("a .safetensors file, but no recording: its metadata have no `{KEY}`")]
+    #[error("a .safetensors file, but no recording: its metadata has no `{KEY}`")]
     NotARecording,
-    /// A version that is not known here.
+    /// A version of the format that this Ferrane does not read.
     #[error(
-        "a recording of version {found}, and this is Ferrane {}, which reads version {VERSION}; Ferrane {writer} wrote it and reads it",
+        "a recording of version {found}; this is Ferrane {}, which reads version {VERSION}, use Ferrane {writer}, which wrote it",
         env!("CARGO_PKG_VERSION")
     )]
     Version {
-        /// Of the file.
+        /// The version that the file states.
         found: u64,
-        /// The Ferrane that wrote it.
+        /// The version of Ferrane that wrote the file.
         writer: String,
     },
-    /// The JSON text is not right.
-    #[error("its header is not right: {0}")]
+    /// The JSON text is malformed, or lacks a field.
+    #[error("its header is malformed: {0}")]
     Header(String),
-    /// A tensor is missing or is not what it must be.
+    /// A tensor is missing, or has the wrong type or shape.
     #[error("its tensor `{name}` {why}")]
     Tensor {
         /// Its name in the file.
         name: String,
-        /// What is wrong.
+        /// What is wrong, as the end of a sentence about the tensor.
         why: String,
     },
     /// The path of a weight file leads out of the program's folder.
     #[error("the weight file `{0}` lies outside of the program's folder")]
     Path(String),
-    /// The program's text is not right.
-    #[error("the program cannot be traced: {0}")]
+    /// The text of the program is invalid, or does not describe the same program.
+    #[error("the program cannot be recorded: {0}")]
     Text(String),
 }
 
-/// Opens a recording. Its tensors and weights stay in the file, which must not be changed
-/// meanwhile.
+/// Opens a recording. Its tensors and weights share the mapping of the file, which must not change
+/// while they live.
 ///
 /// # Errors
 /// A [`RecordingError`].
@@ -78,7 +78,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Recording, RecordingError> {
     read(Mapped::open(path)?)
 }
 
-/// Reads a recording. What was mapped stays mapped.
+/// Reads a recording from bytes. Tensors and weights share them.
 ///
 /// # Errors
 /// A [`RecordingError`].
@@ -95,7 +95,7 @@ pub fn read(bytes: impl Into<Bytes>) -> Result<Recording, RecordingError> {
         let (from, to) = info.data_offsets;
         let range = start.checked_add(from).zip(start.checked_add(to)).map(|(from, to)| from..to);
         let data = range.and_then(|r| bytes.slice(r)).ok_or_else(|| fail("lies outside of the file"))?;
-        Tensor::new(dtype, info.shape.clone(), data).map_err(|e| fail(&format!("is not right: {e}")))
+        Tensor::new(dtype, info.shape.clone(), data).map_err(|e| fail(&format!("is malformed: {e}")))
     };
     let raw = |name: &str| -> Result<Bytes, RecordingError> {
         let tensor = part(name)?;
@@ -145,12 +145,12 @@ fn header(index: &Metadata) -> Result<Header, RecordingError> {
     let text = index.metadata().as_ref().and_then(|m| m.get(KEY)).ok_or(RecordingError::NotARecording)?;
     let wrong = |e: serde_json::Error| RecordingError::Header(e.to_string());
     let value: Value = serde_json::from_str(text).map_err(wrong)?;
-    // The version first: what else is in there is for that version to say.
+    // The version first: it decides which fields there are.
     let found = value.get("version").and_then(Value::as_u64);
     let found = found.ok_or_else(|| RecordingError::Header("it has no `version`".to_string()))?;
     if found != VERSION {
         let writer = value.get("ferrane").and_then(Value::as_str).unwrap_or("of an unknown version");
-        // A word from elsewhere goes to a terminal.
+        // The text is not trusted, and it may be printed on a terminal.
         let writer = writer.chars().filter(|c| !c.is_control()).take(40).collect();
         return Err(RecordingError::Version { found, writer });
     }
@@ -166,8 +166,7 @@ pub(crate) fn plain(path: &str) -> Result<PathBuf, RecordingError> {
 }
 
 impl Recording {
-    /// The blob files, each under its path relative to the program's folder, which it does not
-    /// leave.
+    /// The blob files with their paths relative to the program's folder. No path leads out of it.
     ///
     /// # Errors
     /// [`RecordingError::Path`].
@@ -179,7 +178,7 @@ impl Recording {
 /// Writes a recording to a file, whole or not at all.
 ///
 /// # Errors
-/// The system's own; a tensor's name is there twice.
+/// [`RecordingError::Io`]; [`RecordingError::Tensor`] if two tensors have one name.
 pub fn write(recording: &Recording, path: &Path) -> Result<(), RecordingError> {
     let mut file = AtomicFile::create(path)?;
     write_to(recording, &mut file)?;
@@ -195,8 +194,8 @@ pub fn write_to(recording: &Recording, out: &mut impl Write) -> Result<(), Recor
     let words = |list: &[u64]| list.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
     let (wall, hardware) = (words(&recording.wall), words(&recording.hardware));
     let runs = |bytes: &[u8]| vec![bytes.len() / 8];
-    // The largest elements first, so that each begins at a multiple of its size; blob files before
-    // all, as they lie in pages.
+    // Blob files come first, because they are mapped by pages; then the tensors with the largest
+    // elements, so that each begins at a multiple of its element size.
     let mut parts: Vec<Entry<'_>> = Vec::new();
     for (path, bytes) in &recording.weights {
         parts.push((format!("weights/{path}"), DataType::UInt8, vec![bytes.len()], bytes));

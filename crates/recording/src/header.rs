@@ -1,34 +1,34 @@
-//! What a recording says in words: the JSON text among the metadata of its file.
+//! The header of a recording: the JSON text in the metadata of its file.
 
 use ferrane_device::Device;
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 
-/// The version of the format that is written here, and the newest that is read.
+/// The version of the format that is written, and the newest that is read.
 pub const VERSION: u64 = 1;
 
-/// Everything of a recording but tensors and program. What a newer writer of the same version adds
-/// is passed over.
+/// Everything in a recording except tensors and program. Fields that a newer Ferrane adds to the
+/// same version are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// Of the format.
+    /// Version of the format, [`VERSION`].
     pub version: u64,
     /// The version of Ferrane that wrote it.
     pub ferrane: String,
-    /// The program.
+    /// File and function that were run.
     pub program: Origin,
-    /// The machine.
+    /// The device, its profile and its computer.
     pub machine: Machine,
     /// Names of the inputs, in the program's order.
     pub inputs: Vec<String>,
     /// Names of the states that were given values.
     pub states: Vec<String>,
-    /// What came of it.
+    /// Whether the program ran, and how it failed if not.
     pub outcome: Outcome,
 }
 
-/// What the program was called.
+/// Where the program came from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The file's name, without its folder.
@@ -37,26 +37,26 @@ pub struct Origin {
     pub function: String,
 }
 
-/// Where it ran.
+/// The machine that a recording was made on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The name that the device was opened by.
     pub device: String,
-    /// What the device calls itself.
+    /// The name that the device reports.
     pub name: String,
-    /// The profile that it was taken for, `m4-macos15-inmem` for example.
+    /// The profile that the device was opened with, for example `m4-macos15-inmem`.
     pub profile: String,
-    /// The computer's chip, in its own words, where the device says so.
+    /// The computer's chip as the system names it; `None` if the device does not report it.
     pub chip: Option<String>,
-    /// The system, `macOS 15.5` for example; of a device that does not say, the kind of system and
-    /// processor that Ferrane was built for.
+    /// The system, for example `macOS 15.5`. If the device does not report it: the kind of system
+    /// and processor that Ferrane was built for.
     pub system: String,
-    /// The system's build, `24F74` for example, where the device says so.
+    /// The system's build, for example `24F74`; `None` if the device does not report it.
     pub build: Option<String>,
 }
 
 impl Machine {
-    /// What a device says of itself; `spec` is the name it was opened by.
+    /// What a device reports about itself; `spec` is the name that it was opened by.
     pub fn of(device: &Device, spec: &str) -> Machine {
         let computer = device.computer();
         let built = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
@@ -70,29 +70,29 @@ impl Machine {
         }
     }
 
-    /// True for an emulator's recording, whose times are those of a processor.
+    /// True if an emulator made the recording, so its times are those of a CPU.
     pub fn emulated(&self) -> bool {
         self.device.split('?').next() == Some("emulator") || self.name.starts_with("emulator")
     }
 }
 
-/// What came of a program.
+/// The outcome of running a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// It ran.
+    /// The program ran on the machine.
     Ran {
         /// Names of the outputs, in the machine's order.
         outputs: Vec<String>,
-        /// Names of the states.
+        /// Names of the states, in the order of [`Recording::left`](crate::Recording::left).
         states: Vec<String>,
-        /// Compiling, in nanoseconds.
+        /// Time that the compile took, in nanoseconds.
         compile_ns: u64,
-        /// Loading, in nanoseconds.
+        /// Time that the load took, in nanoseconds.
         load_ns: u64,
-        /// Outputs and states that a later run gave other bytes, and how many runs did.
+        /// Outputs and states whose bytes differed in a later run, and in how many runs they did.
         unsteady: Vec<(String, usize)>,
     },
-    /// It did not.
+    /// A stage of the machine failed.
     Failed(Failure),
 }

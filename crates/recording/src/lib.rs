@@ -1,13 +1,13 @@
-//! Recordings: what a machine computed for a program, written down so that others can compare.
+//! Recordings: what a machine computed for a program, in a file, to replay and compare elsewhere.
 //!
 //! Few people have every chip. A recording holds a program with its weights, the inputs, the
-//! outputs bit for bit, the times and the machine, or the words with which the machine refused, in
+//! outputs bit for bit, the times and the machine, or the error with which the machine refused, in
 //! one file ([`Recording`], docs/recordings.md). It is replayed on any device ([`replay`]), and
 //! each output is compared in units in the last place of its type ([`ulp`], [`compare`]).
 //!
-//! The one decision: a recording is a `.safetensors` file. The format is documented, read by every
-//! tool of the field, bounded (a header, then bytes that it must account for exactly) and can be
-//! mapped; ours is only which tensors there are and one JSON text.
+//! A recording is a `.safetensors` file, because that format is documented, widely read, bounded (a
+//! header, then bytes that it accounts for exactly) and can be mapped. This crate defines only
+//! which tensors there are, and one JSON text.
 //!
 //! This crate knows the seam and no backend.
 //!

@@ -8,37 +8,38 @@ use crate::RecordingError;
 use crate::header::{Header, Machine, Origin, Outcome, VERSION};
 use crate::run::{Job, run};
 
-/// A program, what was put in, and what a machine made of it. One that was opened from a file
+/// A program, its inputs, and what a machine computed. A recording that was opened from a file
 /// shares the file's mapping.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// What it says in words. Names there are those of the lists below.
+    /// Versions, names, machine and outcome. Its names are those of the lists below.
     pub header: Header,
     /// The program as MIL text.
     pub text: Bytes,
-    /// The blob files, each under the path that the text uses.
+    /// The blob files, each with the path that the text uses.
     pub weights: Vec<(String, Bytes)>,
-    /// Inputs.
+    /// A tensor for each input, in the order of the program.
     pub inputs: Tensors,
-    /// What states began with, where it was given; the others began as zeros.
+    /// Initial values of states; states that are not listed began as zeros.
     pub states: Tensors,
-    /// Outputs of the first run. Empty if it failed, as all that follows.
+    /// Outputs of the first run. Empty if it failed, as are the fields below.
     pub outputs: Tensors,
     /// States after the first run.
     pub left: Tensors,
-    /// Each run as the host saw it, in nanoseconds.
+    /// Time of each run as measured by the host, in nanoseconds.
     pub wall: Vec<u64>,
-    /// Each run on the machine itself, if the machine tells.
+    /// Time of each run on the machine itself, in nanoseconds; empty if the machine does not report
+    /// it.
     pub hardware: Vec<u64>,
 }
 
 impl Recording {
-    /// Runs a job and writes down what comes of it, also a failure. `spec` is the name that the
+    /// Runs a job and records the outcome, which may be a failure. `spec` is the name that the
     /// device was opened by.
     ///
     /// # Errors
-    /// The program cannot be held: a weight is missing, its text does not mean the same program, or
-    /// a weight's path leads out of the program's folder.
+    /// The program cannot be recorded: a weight is missing, its text does not read as the same
+    /// program, or a weight's path leads out of the program's folder.
     pub fn record(device: &Device, spec: &str, job: &Job<'_>) -> Result<Recording, RecordingError> {
         let text = print(job.program);
         let weights = job.program.weights.files();
@@ -67,10 +68,10 @@ impl Recording {
             wall: Vec::new(),
             hardware: Vec::new(),
         };
-        // Before anything is run: what cannot be read again is no evidence.
+        // Checked before the run: a recording that cannot be read again is no evidence.
         recording.weights.iter().try_for_each(|(path, _)| crate::file::plain(path).map(drop))?;
         if print(&recording.program()?) != text {
-            return Err(RecordingError::Text("its text does not mean the same program".to_string()));
+            return Err(RecordingError::Text("its text does not read as the same program".to_string()));
         }
         match run(device, job) {
             Err(failure) => recording.header.outcome = Outcome::Failed(failure),
@@ -93,7 +94,7 @@ impl Recording {
     /// The program. Its weights share the recording's bytes.
     ///
     /// # Errors
-    /// [`RecordingError::Text`]: the text is not right.
+    /// [`RecordingError::Text`]: the text is invalid.
     pub fn program(&self) -> Result<Program, RecordingError> {
         let mut weights = Weights::new();
         self.weights.iter().for_each(|(path, bytes)| weights.open_file(path, bytes.clone()));
@@ -101,11 +102,11 @@ impl Recording {
         let parsed = parse_with(&*self.text, &weights, options);
         parsed.program.ok_or_else(|| {
             let first = parsed.diagnostics.iter().find(|d| d.severity == Severity::Error);
-            RecordingError::Text(first.map_or_else(|| "it is not right".to_string(), |d| d.message.clone()))
+            RecordingError::Text(first.map_or_else(|| "the text is invalid".to_string(), |d| d.message.clone()))
         })
     }
 
-    /// The job that repeats it.
+    /// The job that repeats the recording, `runs` times.
     pub fn job<'a>(&'a self, program: &'a Program, runs: usize) -> Job<'a> {
         let Origin { name, function } = &self.header.program;
         Job { program, function, label: name, inputs: &self.inputs, states: &self.states, runs }

@@ -1,4 +1,4 @@
-//! A recording on another device.
+//! Replays a recording on a device and compares the outcomes.
 
 use ferrane_device::Device;
 use ferrane_machine::cost::{CostModel, predict_function};
@@ -9,33 +9,33 @@ use crate::compare::{self, Difference};
 use crate::run::{Failure, run};
 use crate::{Outcome, Recording};
 
-/// What a device here says to a recorded program.
+/// How the outcome of a replay compares with the recorded one.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// It ran there and here: each output, and then each state.
+    /// The program ran there and here: the differences of each output, then of each state.
     Both(Vec<Difference>),
-    /// It failed there and here; true if with the same words.
+    /// The program failed there and here; true if with the same error.
     Neither(Failure, bool),
-    /// It ran there and fails here.
+    /// The program ran there and fails here.
     There(Failure),
-    /// It failed there and runs here.
+    /// The program failed there and runs here.
     Here,
 }
 
-/// A recording on a device.
+/// The result of replaying a recording.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// What the device calls itself.
+    /// The name that the device reports.
     pub device: String,
-    /// How it compares.
+    /// How the outcome compares with the recorded one.
     pub answer: Answer,
-    /// Each run here as the host saw it, in nanoseconds.
+    /// Time of each run here as measured by the host, in nanoseconds.
     pub wall: Vec<u64>,
 }
 
 impl Replay {
-    /// True if nothing contradicts the record: no element is beyond the tolerance, or both failed
-    /// with the same words.
+    /// True if nothing contradicts the recording: no element is beyond the tolerance, or both
+    /// failed with the same error.
     pub fn agrees(&self) -> bool {
         match &self.answer {
             Answer::Both(list) => list.iter().all(Difference::within),
@@ -45,8 +45,8 @@ impl Replay {
     }
 }
 
-/// Runs a recording's program on its inputs. `program` is [`Recording::program`]; elements up to
-/// `tolerance` units in the last place apart are taken for equal.
+/// Runs a recording's program on its inputs. `program` is [`Recording::program`]; elements whose
+/// distance is at most `tolerance` units in the last place agree.
 pub fn replay(recording: &Recording, program: &Program, device: &Device, tolerance: u64, runs: usize) -> Replay {
     let found = run(device, &recording.job(program, runs));
     let mut wall = Vec::new();
@@ -71,16 +71,16 @@ pub fn replay(recording: &Recording, program: &Program, device: &Device, toleran
 }
 
 impl Recording {
-    /// What the checker says of the program on the recorded machine. `None` if its profile is not
-    /// known here.
+    /// The findings of the checker for the program on the recorded machine. `None` if its profile
+    /// is not known here.
     pub fn findings(&self, program: &Program) -> Option<Vec<Finding>> {
         let profile = Profile::named(&self.header.machine.profile).ok()?;
         let text = std::str::from_utf8(&self.text).ok();
         Some(check(program, &profile, &CheckOptions { text, ..Default::default() }))
     }
 
-    /// What the cost model says a run takes on the recorded machine, in microseconds. `None` where
-    /// it has no constants for the chip, or cannot tell the extents.
+    /// The predicted time of a run on the recorded machine, in microseconds. `None` if the cost
+    /// model has no constants for the chip, or the program has unknown extents.
     pub fn predicted_us(&self, program: &Program) -> Option<f64> {
         let profile = Profile::named(&self.header.machine.profile).ok()?;
         let model = CostModel::for_profile(&profile).ok()?;

@@ -1,9 +1,9 @@
-//! One program on one device, a number of times: what came out, how long it took, or what the
-//! machine said.
+//! Runs one program on one device several times: the outputs and the times, or the error of the
+//! machine.
 //!
-//! Outputs are filled with a pattern before the first run, so one that nobody wrote is seen. States
-//! begin every run with the same bytes, so runs can be compared: a machine is expected to compute
-//! the same each time, and [`Ran::unsteady`] says where it did not.
+//! Outputs are filled with a pattern before the first run, so an output that the machine does not
+//! write is noticed. States begin every run with the same bytes, so runs can be compared: a machine
+//! is expected to compute the same each time, and [`Ran::unsteady`] lists where it did not.
 
 use std::time::{Duration, Instant};
 
@@ -11,61 +11,61 @@ use ferrane_device::{CompileOptions, Device, Error, ProgramSource, Tensors};
 use ferrane_mil::Program;
 use serde::{Deserialize, Serialize};
 
-/// What every byte of an output is before the first run: a NaN in each float type.
+/// The value of every byte of an output before the first run: a NaN in each float type.
 pub(crate) const POISON: u8 = 0xFF;
 
-/// What is run.
+/// A program with its inputs, to be run.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
-    /// The program.
+    /// The program that has the function.
     pub program: &'a Program,
-    /// Its function.
+    /// Name of the function to run.
     pub function: &'a str,
-    /// For messages of the machine.
+    /// The name of the program in messages of the machine.
     pub label: &'a str,
     /// A value for each input, by name.
     pub inputs: &'a Tensors,
-    /// What states begin with; zeros where none is given.
+    /// Initial values of states; states that are not listed begin as zeros.
     pub states: &'a Tensors,
-    /// Evaluations; 0 is 1.
+    /// Number of evaluations; 0 counts as 1.
     pub runs: usize,
 }
 
-/// What a machine did.
+/// What a machine computed, and how long it took.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {
     /// Outputs of the first run in the machine's order.
     pub outputs: Tensors,
     /// States after the first run.
     pub states: Tensors,
-    /// Compiling.
+    /// Time that the compile took.
     pub compile: Duration,
-    /// Loading.
+    /// Time that the load took.
     pub load: Duration,
-    /// Each run as the host saw it, in nanoseconds.
+    /// Time of each run as measured by the host, in nanoseconds.
     pub wall: Vec<u64>,
-    /// Each run on the machine itself, if it says so of every run.
+    /// Time of each run on the machine itself, in nanoseconds; empty unless it reports every run.
     pub hardware: Vec<u64>,
-    /// Outputs and states that a later run gave other bytes, and how many runs did.
+    /// Outputs and states whose bytes differed in a later run, and in how many runs they did.
     pub unsteady: Vec<(String, usize)>,
 }
 
-/// Where in a program's life something failed.
+/// The stage of a program's life that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// Compiling.
+    /// The compile of the program.
     Compile,
-    /// Loading.
+    /// The load of the artifact.
     Load,
-    /// Making and binding surfaces.
+    /// Allocating and binding surfaces.
     Bind,
-    /// An evaluation.
+    /// One of the evaluations.
     Evaluate,
 }
 
 impl Stage {
-    /// Its word in a recording.
+    /// The word for it in the header of a recording.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Compile => "compile",
@@ -76,20 +76,20 @@ impl Stage {
     }
 }
 
-/// What a machine said instead of an answer.
+/// The error of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Where.
+    /// The stage that failed.
     pub stage: Stage,
-    /// Ferrane's code of the kind, `E0602` for example.
+    /// Ferrane's code of the kind of error, for example `E0602`.
     pub kind: String,
-    /// The machine's error domain.
+    /// The machine's error domain, if it has one.
     pub domain: Option<String>,
-    /// Its error code.
+    /// The error code within the domain.
     pub code: Option<i64>,
-    /// Its status word.
+    /// The status word in the error text, if any.
     pub status: Option<u32>,
-    /// The words.
+    /// The text of the error.
     pub message: String,
 }
 
@@ -105,8 +105,8 @@ impl Failure {
         }
     }
 
-    /// True if both say the same of the program: the machine's domain, code and status where both
-    /// have them, and the kind.
+    /// True if both are the same error: of one kind, with equal domain, code and status if both
+    /// have them.
     pub fn agrees(&self, other: &Failure) -> bool {
         fn near<T: PartialEq>(a: &Option<T>, b: &Option<T>) -> bool {
             a.is_none() || b.is_none() || a == b
@@ -132,10 +132,10 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Runs a job.
+/// Compiles, loads and evaluates the program of a job.
 ///
 /// # Errors
-/// What the machine said, whatever stage it was at.
+/// The error of the machine, with its stage.
 pub fn run(device: &Device, job: &Job<'_>) -> Result<Ran, Failure> {
     let at = |stage| move |error: Error| Failure::new(stage, &error);
     let clock = Instant::now();

@@ -1,24 +1,25 @@
-//! What an output looks like: what makes it poor evidence.
+//! A summary of an output, which shows whether it is poor evidence.
 
 use ferrane_device::Tensor;
 
-/// What an output looks like.
+/// Counts over the elements of an output.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Elements.
+    /// Number of elements, whatever their values.
     pub elements: usize,
-    /// NaNs and infinities.
+    /// Number of NaNs and infinities.
     pub not_finite: usize,
-    /// Zeros.
+    /// Number of zeros of either sign.
     pub zeros: usize,
     /// The largest finite magnitude.
     pub largest: f64,
-    /// Every byte is what outputs are filled with before the first run, so nothing wrote it.
+    /// True if every byte is the fill pattern of [`run`](crate::run()): the machine did not write
+    /// it.
     pub untouched: bool,
 }
 
 impl Summary {
-    /// Looks at every element.
+    /// Summarizes a tensor, element by element.
     pub fn of(tensor: &Tensor) -> Summary {
         let mut summary = Summary { elements: tensor.len(), ..Summary::default() };
         for value in tensor.to_f64() {
@@ -33,7 +34,7 @@ impl Summary {
         summary
     }
 
-    /// What makes it poor evidence, in a few words.
+    /// Why the output is poor evidence, in a few words; `None` if it is not.
     pub fn doubt(&self) -> Option<String> {
         match self {
             Summary { elements: 0, .. } => None,

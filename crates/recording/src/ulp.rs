@@ -4,8 +4,8 @@
 //! whatever its sign, the smallest subnormal is 1, and so on up to infinity, which is one beyond
 //! the largest finite value; negative values have the negative numbers. The distance of two values
 //! is the difference of their numbers, so it does not jump at powers of two, counts across zero,
-//! and needs no rounding. Two NaNs are 0 apart; a NaN and a number are not comparable. Integers are
-//! their own numbers.
+//! and needs no rounding. The distance of two NaNs is 0; a NaN and a number are not comparable.
+//! Integers are their own numbers.
 
 use ferrane_mil::DataType;
 
@@ -14,7 +14,7 @@ use ferrane_mil::DataType;
 pub enum Place {
     /// A number, or an infinity.
     At(i128),
-    /// Not a number.
+    /// A NaN of any pattern.
     Nan,
 }
 
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn neighbors_are_one_apart() {
-        // The spacing of fp16 between 1 and 2 is 2^-10, below 1 it is 2^-11; subnormals are 2^-24
-        // apart.
+        // The spacing of fp16 between 1 and 2 is 2^-10, below 1 it is 2^-11, and between subnormals
+        // 2^-24.
         assert_eq!(distance(half(1.0), half(1.0 + 2f64.powi(-10))), Some(1));
         assert_eq!(distance(half(1.0), half(1.0 - 2f64.powi(-11))), Some(1));
         assert_eq!(distance(half(1.0), half(2.0)), Some(1024));

@@ -1,4 +1,4 @@
-//! The arguments of a function, from what a person wrote for each input.
+//! The arguments of a function, from a source for each input.
 
 use ferrane_device::{Call, Tensor, Tensors};
 use ferrane_mil::Function;
@@ -6,7 +6,7 @@ use ferrane_mil::program::Type;
 
 use crate::{Error, Result, TensorSource};
 
-/// What an input gets that no source names. States are left out: they begin as zeros.
+/// The value of an input that no source names. States without a source begin as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unnamed {
     /// [`Error::Missing`].

@@ -43,7 +43,7 @@ pub enum Error {
     /// Any of these, about the value of an input.
     #[error("input `{name}`: {error}")]
     Input {
-        /// The input.
+        /// Name of the input.
         name: String,
         /// What is wrong with its value.
         error: Box<Error>,
@@ -51,7 +51,7 @@ pub enum Error {
     /// Any of these, about a file.
     #[error("{}: {error}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong with it.
         error: Box<Error>,

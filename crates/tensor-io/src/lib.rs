@@ -42,7 +42,7 @@ pub use arguments::{Unnamed, arguments, values};
 pub use error::Error;
 pub use source::TensorSource;
 
-/// A result of this crate.
+/// The result of a fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The formats of tensor files.
@@ -73,8 +73,8 @@ impl Format {
 ///
 /// # Errors
 /// [`Error::Extension`] for another kind of file, [`Error::Io`], [`Error::Format`] for a file that
-/// is damaged or holds element types that MIL has not, [`Error::Unknown`] for a name that is not in
-/// it. All carry the path.
+/// is damaged or holds element types that MIL does not have, [`Error::Unknown`] for a name that is
+/// not in it. All carry the path.
 pub fn read(path: impl AsRef<Path>, name: &str) -> Result<Tensor> {
     let path = path.as_ref();
     let format = Format::of(path).ok_or_else(|| Error::Extension(path.to_path_buf()))?;

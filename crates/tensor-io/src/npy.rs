@@ -25,7 +25,7 @@ fn size(shape: &[usize], width: usize) -> Option<usize> {
 /// What a header says.
 struct Header {
     dtype: DataType,
-    /// Elements are big-endian.
+    /// True if the bytes of each element are in big-endian order.
     swapped: bool,
     /// The first axis varies fastest.
     columns_first: bool,
@@ -66,7 +66,7 @@ pub(crate) fn length(file: &[u8]) -> Result<usize> {
     length.ok_or_else(|| bad(format!("{} {:?} has more bytes than can be addressed", header.dtype, header.shape)))
 }
 
-/// Reads a file.
+/// Reads the tensor of a file.
 pub(crate) fn read(file: &[u8]) -> Result<Tensor> {
     let header = Header::read(file)?;
     let (dtype, shape) = (header.dtype, &header.shape);
@@ -107,7 +107,7 @@ fn code(dtype: DataType) -> Option<&'static str> {
     })
 }
 
-/// Writes a file. Floats that NumPy does not have are written as fp32.
+/// The bytes of a file with the tensor. Floats that NumPy does not have are written as fp32.
 pub(crate) fn write(tensor: &Tensor) -> Result<Vec<u8>> {
     let widened = match code(tensor.dtype()) {
         None => Some(tensor.cast(DataType::Fp32)?),

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 
 /// The bytes begin at a multiple of this.
 const ALIGNMENT: usize = 64;
-/// Names that an error lists.
+/// Number of names that an error lists at most.
 const LISTED: usize = 10;
 
 /// Element types of MIL that a file can hold, and what it calls them.
@@ -42,7 +42,7 @@ pub fn type_name(dtype: DataType) -> Option<&'static str> {
     TYPES.iter().find(|(d, ..)| *d == dtype).map(|(.., name)| *name)
 }
 
-/// The element type that a file means; `None` for types that MIL has not.
+/// The element type that a file means; `None` for types that MIL does not have.
 pub fn element_type(dtype: Dtype) -> Option<DataType> {
     TYPES.iter().find(|(_, d, _)| *d == dtype).map(|(d, ..)| *d)
 }
@@ -57,8 +57,8 @@ pub(crate) fn unknown(name: &str, names: &[&str]) -> Error {
 /// Reads the tensor of that name. It shares the bytes of the file.
 ///
 /// # Errors
-/// [`Error::Format`] for a damaged file or an element type that MIL has not, [`Error::Unknown`] for
-/// another name.
+/// [`Error::Format`] for a damaged file or an element type that MIL does not have,
+/// [`Error::Unknown`] for another name.
 pub fn read(file: impl Into<Bytes>, name: &str) -> Result<Tensor> {
     let file = file.into();
     let broken =
@@ -104,7 +104,7 @@ pub fn to_bytes(tensors: &Tensors) -> Result<Vec<u8>> {
 /// Writes entries in this order, with texts among the metadata.
 ///
 /// # Errors
-/// [`Error::Format`] for a name that is there twice, or a type that the format cannot hold;
+/// [`Error::Format`] for a name that occurs twice, or a type that the format cannot hold;
 /// [`Error::Io`].
 pub fn write(out: &mut impl Write, metadata: &[(&str, &str)], entries: &[Entry<'_>]) -> Result<()> {
     let mut index = Map::new();

@@ -1,4 +1,4 @@
-//! What a person writes for a value: a file, seeded random values, one number, or literals.
+//! The text that describes a value: a file, seeded random values, one number, or literals.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,9 @@ use ferrane_mil::{DataType, Dim};
 
 use crate::{Error, Format, Result, read};
 
-/// Elements that a short text may ask for: 2^32, 16 GiB of fp32.
+/// Number of elements that a short text may request at most: 2^32, 16 GiB of fp32.
 const MOST: usize = 1 << 32;
-/// Levels of nested brackets.
+/// Levels of nested brackets at most.
 const DEPTH: usize = 16;
 
 /// Where the value of an input comes from.
@@ -20,7 +20,7 @@ const DEPTH: usize = 16;
 pub enum TensorSource {
     /// A tensor file, and the name of the tensor if it is not the input's.
     File(PathBuf, Option<String>),
-    /// Uniform draws from the lower bound up to, and without, the upper one.
+    /// Uniform draws, including the lower bound and excluding the upper one.
     Random {
         /// Seed of the generator ([`Rng`]).
         seed: u64,
@@ -177,7 +177,7 @@ fn flat(tensor: &Tensor, ty: &Type) -> Result<Tensor> {
 /// Nested lists of numbers, `true` and `false`, read in one pass.
 #[derive(Default)]
 struct Literal {
-    /// The length of the rows of each level, once one has ended.
+    /// Number of elements in a list of each level, once one list has ended.
     shape: Vec<Option<usize>>,
     /// Elements so far in each list that is open.
     counts: Vec<usize>,

@@ -92,8 +92,8 @@ fn slice(program: ProbeProgram, name: &str, from: i64, to: i64) -> ProbeProgram 
 
 fn slices(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
     let mut found = Measurements::new();
-    // Two slices that begin behind 0: wrong on one class of machines; and a form of rotation,
-    // refused on another.
+    // Two slices that begin after 0, whose results are wrong on one class of machines; and a form
+    // of rotation that another refuses.
     let program = ProbeProgram::new().input("x", "fp16", &SHAPE).op("fp16", &SHAPE, "h", "add(x = x, y = x)");
     let program = slice(slice(program, "p", 32, 64), "q", 16, 48)
         .int("axis", 3)
@@ -103,7 +103,7 @@ fn slices(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
     match dut.judge(&program, &[ramp(ELEMENTS)])? {
         Judgment::Refused(error) => {
             found.raw("refused", error.to_string());
-            // Where concat is refused altogether that says nothing of slices.
+            // If concat itself is refused, the refusal says nothing about slices.
             match dut.try_compile(&super::ops::concat())? {
                 Ok(()) => found.value("rope_width_refused", true),
                 Err(_) => found.leave_open("every concat is refused"),

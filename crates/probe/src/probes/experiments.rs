@@ -53,8 +53,8 @@ fn around(elements: usize, most: f32) -> Vec<f32> {
     (0..elements).map(|i| (((i * 37 + i / 5) % 101) as f32 / 50.0 - 1.0) * most).collect()
 }
 
-/// Runs, compares, times.
-fn told(
+/// Runs a program, compares it with exact arithmetic, and records difference and time.
+fn compared(
     dut: &mut DeviceUnderTest<'_>,
     found: &mut Measurements,
     name: &str,
@@ -133,7 +133,7 @@ fn throughput(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
 
 fn canary(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
     let mut found = Measurements::new();
-    told(dut, &mut found, "conv 256", &convolution(256, 64), &[around(256 * 64, 1.0)])?;
+    compared(dut, &mut found, "conv 256", &convolution(256, 64), &[around(256 * 64, 1.0)])?;
     Ok(found)
 }
 
@@ -159,7 +159,7 @@ fn submission(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
                 result?;
                 waiting -= 1;
             }
-            // A request may be told of a moment before it can be submitted again.
+            // The completion may be reported a moment before the request can be submitted again.
             let request = &bound[i % depth].request;
             loop {
                 let done = done.clone();
@@ -228,7 +228,7 @@ fn kernels(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
         ("layer_norm", "layer_norm(axes = axes, epsilon = e, x = x)"),
     ] {
         let program = back(begin().op("fp16", &shape, "h", call), &shape, "h");
-        told(dut, &mut found, name, &program, &[around(256 * 64, 2.0)])?;
+        compared(dut, &mut found, name, &program, &[around(256 * 64, 2.0)])?;
     }
     Ok(found)
 }
@@ -240,7 +240,7 @@ fn attention(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
     let call = "scaled_dot_product_attention(key = k, query = q, value = v)";
     let program = back(program.op("fp16", &shape, "h", call), &shape, "h");
     let n = 4 * 64 * 32;
-    told(dut, &mut found, "attention", &program, &[around(n, 1.0), ramp(n), around(n, 2.0)])?;
+    compared(dut, &mut found, "attention", &program, &[around(n, 1.0), ramp(n), around(n, 2.0)])?;
     Ok(found)
 }
 
@@ -250,7 +250,7 @@ fn linear(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
         .weight("w", &[16, 32], &around(512, 0.25))
         .weight("b", &[16], &around(16, 1.0))
         .op("fp16", &[64, 16], "h", "linear(bias = b, weight = w, x = x)");
-    told(dut, &mut found, "linear", &back(program, &[64, 16], "h"), &[around(2048, 1.0)])?;
+    compared(dut, &mut found, "linear", &back(program, &[64, 16], "h"), &[around(2048, 1.0)])?;
     Ok(found)
 }
 
@@ -286,7 +286,7 @@ fn block(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
         .op("fp16", &[1, 64, 128], "g", "gelu(mode = mode, x = u)")
         .op("fp16", &row, "d", "linear(weight = w2, x = g)")
         .op("fp16", &row, "h", "add(x = m, y = d)");
-    told(dut, &mut found, "block", &back(program, &row, "h"), &[around(4096, 1.0)])?;
+    compared(dut, &mut found, "block", &back(program, &row, "h"), &[around(4096, 1.0)])?;
     Ok(found)
 }
 
@@ -301,6 +301,6 @@ fn backward(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
         .op("fp32", &[32, 16], "dw", "cast(dtype = fp32, x = dwh)")
         .output(&["dx", "dw"]);
     let inputs = [around(2048, 1.0), around(1024, 1.0), around(512, 0.25)];
-    told(dut, &mut found, "backward", &program, &inputs)?;
+    compared(dut, &mut found, "backward", &program, &inputs)?;
     Ok(found)
 }

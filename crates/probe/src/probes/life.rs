@@ -1,4 +1,4 @@
-//! The life of a program: reloads, repetitions, budgets, ops that spoil the process.
+//! The life of a program: reloads, repetitions, budgets, ops that poison the process.
 
 use std::path::PathBuf;
 
@@ -178,20 +178,20 @@ fn tile(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
     let inputs = [ramp(ELEMENTS)];
     let first = dut.judge(&program, &inputs)?;
     found.raw("tile", format!("{first:?}"));
-    // What runs beside it tells whether it spoilt the process.
+    // Whether another program still runs shows whether the process is poisoned.
     let after = dut.attempt(&plain(), &inputs)?;
-    let spoilt = !matches!(after, Attempt::Ran(_));
+    let poisoned = !matches!(after, Attempt::Ran(_));
     match first {
         Judgment::Refused(_) => {
             found.value("op.tile", "refused");
         }
-        Judgment::Failed(_) if !spoilt => {
+        Judgment::Failed(_) if !poisoned => {
             found.value("op.tile", "fails-at-evaluation");
         }
-        Judgment::Right(_) if !spoilt => {
+        Judgment::Right(_) if !poisoned => {
             found.value("op.tile", "native");
         }
-        _ if spoilt => {
+        _ if poisoned => {
             found.raw("an addition after it", format!("{after:?}")).value("op.tile", "poisons");
         }
         other => {

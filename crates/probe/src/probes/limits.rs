@@ -1,4 +1,4 @@
-//! How long, how wide, how many.
+//! Limits on extents and counts: how long, how wide, how many.
 
 use ferrane_device::Result;
 use serde_json::{Value, json};
@@ -99,9 +99,9 @@ pub(super) const PROBES: &[Probe] = &[
     },
 ];
 
-/// The largest number that compiles, if it is at least the first of the steps and below the last;
-/// the steps are the limits that are claimed, so that most are told by two compiles. `None`: the
-/// last one compiles, too.
+/// The largest number that compiles, if it is at least the first of the steps and below the last.
+/// The steps are the limits that are claimed, so two compiles are enough for most. `None`: the last
+/// one compiles, too.
 fn largest(
     dut: &mut DeviceUnderTest<'_>,
     steps: &[usize],

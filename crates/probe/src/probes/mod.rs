@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 
 use crate::probe::Probe;
 
-/// Every probe.
+/// Every probe, in the order in which they run.
 pub fn all_probes() -> &'static [Probe] {
     static ALL: LazyLock<Vec<Probe>> = LazyLock::new(|| {
         [

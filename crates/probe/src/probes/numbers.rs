@@ -1,7 +1,7 @@
 //! The arithmetic: what happens to halves, small, large and special numbers.
 //!
-//! Where a value chooses between models of the engine's arithmetic, the results are held against
-//! those of `ferrane_arith` under each of them.
+//! Where a value chooses between models of the engine's arithmetic, the results are compared with
+//! those of `ferrane_arith` under each model.
 
 use ferrane_arith::{Function, Rounding, Rules, SigmoidTable};
 use ferrane_device::Result;
@@ -194,7 +194,7 @@ fn accumulator(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
         &[
             // Sixty-four products of a quarter of a grid unit each.
             (vec![power(-9); 64], vec![power(-9); 64]),
-            // Three products beside a large one in a tile: with 11 fraction bits they are gone.
+            // Three products next to a large one in a tile: with 11 fraction bits they are gone.
             (vec![1.0, tiny, tiny, tiny], vec![1.0; 4]),
             (vec![16376.0; 2], vec![1.0; 2]),
             (vec![16384.0; 2], vec![1.0; 2]),
@@ -254,7 +254,7 @@ fn crop(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
         .op("fp16", &[1, 64, 1, 32], "r", "slice_by_size(begin = begin, size = size, x = h)")
         .output(&["r"]);
     let seen = results(dut, &program, &[2500.0])?[0];
-    found.raw("5000 behind a slice", json!(seen.to_string()));
+    found.raw("5000 after a slice", json!(seen.to_string()));
     read(&mut found, "slice_crop", seen, &[(5000.0, "plain"), (f32::INFINITY, "times16")]);
     Ok(found)
 }
@@ -317,7 +317,7 @@ fn tables(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
     match results(dut, &gelu, &[0.0]) {
         Ok(seen) => {
             found.raw("gelu(0)", json!(seen[0]));
-            // The two values that were told, each to the digits it was told with.
+            // The two published values, each to the digits that were published.
             match seen[0] {
                 zero if (zero + 0.000_753_88).abs() < 1e-6 => {
                     found.value("gelu_table", "decoded");

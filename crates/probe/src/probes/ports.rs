@@ -106,7 +106,7 @@ fn order(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
         let seen: Vec<&str> = ports.iter().filter_map(|p| p.name.split('_').next()).collect();
         found.raw(key, json!(ports.iter().map(|p| &p.name).collect::<Vec<_>>()));
         match word(&seen) {
-            // What only the attributes tell may well be the declaration.
+            // An order that only the attributes report may be that of the declaration.
             Some("declaration") if base == "attributes" => found.value(key, "attributes"),
             Some(word) => found.value(key, word),
             None => found.leave_open(format!("{key}: {} is none of the orders that are claimed", seen.join(", "))),
@@ -232,7 +232,7 @@ fn minimum(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
 fn rows(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
     let mut found = Measurements::new();
     let mut strides = Vec::new();
-    // Rows of 66 and 96 bytes tell the powers of two up to a page apart.
+    // Rows of 66 and 96 bytes distinguish the powers of two up to a page.
     for width in [33, 48] {
         let shape = [1, 4, 8, width];
         let program =
@@ -265,7 +265,7 @@ fn rows(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
             found.leave_open(format!("rows of 33 columns: {other:?}"));
         }
     }
-    // So that a machine where nothing runs is not taken for one with odd rows.
+    // So that a machine where nothing runs is not treated as one with odd rows.
     if !matches!(dut.attempt(&plain(), &[ramp(4096)])?, Attempt::Ran(_)) {
         found.leave_open("rows of 64 columns do not run, either");
     }

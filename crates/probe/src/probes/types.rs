@@ -61,7 +61,7 @@ fn output(dtype: &str) -> ProbeProgram {
 
 fn types(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
     let mut found = Measurements::new();
-    // Ports of other types are only seen behind a cast, and most casts only from ios17 on.
+    // Ports of other types show only through a cast, and most casts exist from ios17 on.
     let new = dut.spelling()?.opset != "ios16";
     let works = matches!(dut.judge(&inside("fp32"), &[ramp(ELEMENTS)])?, Judgment::Right(_));
     found.value("cast", works);

@@ -22,7 +22,7 @@ const NOT_ACTED: [&str; 6] = [
     "width_multiple",
 ];
 
-/// Machines of each family, system and path that profiles tell apart.
+/// One machine of each family, system and path that profiles distinguish.
 const MACHINES: [&str; 9] = [
     "m1-macos15-inmem",
     "m1-macos26-inmem",
@@ -48,7 +48,7 @@ fn emulator(profile: &Profile, process: &ProcessCounts) -> Device {
 fn examined(profile: &Profile, names: &[String]) -> DoctorReport {
     let mut report = DoctorReport::new("emulator".into(), profile.subject.name.clone(), json!({}));
     for probe in select_probes(names).unwrap() {
-        // Times are no matter of this test.
+        // This test does not compare times.
         if probe.values.is_empty() || probe.name == "qos" {
             continue;
         }

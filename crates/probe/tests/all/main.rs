@@ -1,3 +1,3 @@
-//! The probes, held against machines that are known: emulators that enforce their profiles.
+//! The probes on machines that are known: emulators that enforce their profiles.
 
 mod machines;

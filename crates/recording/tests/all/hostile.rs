@@ -1,4 +1,4 @@
-//! Files that are no recordings, or only nearly.
+//! Files that are not recordings, and recordings that are damaged.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ fn changed(
     read(safetensors::serialize(views, Some(metadata)).unwrap())
 }
 
-/// As it is.
+/// The file without a change.
 fn same(name: &str) -> Option<(String, Dtype)> {
     let dtype = match name {
         "program" => Dtype::U8,
@@ -94,7 +94,7 @@ fn another_version_says_who_reads_it() {
     assert!(told.contains("reads version 1") && told.contains("Ferrane 9.1.0 wrote it"), "{told}");
     let none = |words: &mut Value| drop(words.as_object_mut().unwrap().remove("version"));
     assert!(matches!(changed(&file(), none, same), Err(RecordingError::Header(_))));
-    // What a later writer adds to this version is passed over.
+    // Fields that a newer writer adds to this version are ignored.
     let more = |words: &mut Value| words["color"] = json!("red");
     assert!(changed(&file(), more, same).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Recordings over the emulator: recorded, written, read, replayed; and files that are no
+//! Recordings over the emulator: made, written, read and replayed; and files that are not
 //! recordings.
 
 mod hostile;
@@ -47,7 +47,7 @@ fn emulator(numerics: Numerics) -> Device {
     device(|o| o.numerics = numerics)
 }
 
-/// One that fails.
+/// An emulator that fails as the faults say.
 fn failing(faults: &str) -> Device {
     device(|o| o.faults = Faults::parse(faults).unwrap())
 }

@@ -28,7 +28,7 @@ fn the_same_device_agrees_to_the_bit() {
     }
 }
 
-/// What a device computes, by the seam alone.
+/// What a device computes, through the seam alone.
 fn direct(device: &Device) -> Vec<u16> {
     let executable = device.load(&product(), "").unwrap();
     let surfaces = device.surfaces(executable.procedure("main").unwrap()).unwrap();
@@ -94,7 +94,7 @@ fn what_is_opened_stays_in_the_file() {
     let recording = record(&emulator(Numerics::Fast), &product(), &input(), 2);
     write(&recording, &path).unwrap();
     let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(names, ["product.anetrace"], "nothing is left beside it");
+    assert_eq!(names, ["product.anetrace"], "no temporary file is left");
     let opened = open(&path).unwrap();
     assert_eq!((&opened.header, &opened.wall), (&recording.header, &recording.wall));
     let mapped = |bytes: &Bytes| matches!(bytes, Bytes::Mapped(_));
