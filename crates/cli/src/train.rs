@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferrane_host::memory::peak_resident;
 use ferrane::llm::sample::Sampler;
 use ferrane::machine::cost::StepCost;
 use ferrane::train::checkpoint;
 use ferrane::train::metrics::Memory;
 use ferrane::train::run::{self, Event};
 use ferrane::train::session::{Session, SessionError, SessionOptions, Stored};
+use ferrane_host::memory::peak_resident;
 
 use crate::args::{Train, Vocabulary};
 use crate::error::{Error, Result};

@@ -1,4 +1,5 @@
-//! Continue a text with a trained model: `cargo run --release -p ferrane --example generate -- FOLDER`.
+//! Continue a text with a trained model: `cargo run --release -p ferrane --example generate --
+//! FOLDER`.
 //!
 //! The folder may be a training run (the example `train` makes one), a Hugging Face folder, or a
 //! llama2.c checkpoint with its tokenizer.

@@ -35,8 +35,8 @@
 //!
 //! # Text
 //!
-//! [`generate`] turns a prompt into ids and continues them, [`sample`] chooses an id from the logits
-//! with temperature and top-p, [`mod@evaluate`] measures the loss on given text.
+//! [`generate`] turns a prompt into ids and continues them, [`sample`] chooses an id from the
+//! logits with temperature and top-p, [`mod@evaluate`] measures the loss on given text.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

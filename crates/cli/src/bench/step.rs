@@ -6,7 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use ferrane_host::memory::peak_resident;
 use ferrane::llm::compaction::Compaction;
 use ferrane::llm::config::{Config, preset};
 use ferrane::llm::layout::Shape;
@@ -16,6 +15,7 @@ use ferrane::train::metrics::timeline::{Kind, Tracer};
 use ferrane::train::metrics::{Flops, Memory, Timeline};
 use ferrane::train::optim::{AdamW, Gradients, Moments, Update, clip_factor, norms};
 use ferrane::train::step::{Engine, Parts, Pipeline, ReferenceEngine};
+use ferrane_host::memory::peak_resident;
 use serde_json::{Map, Value, json};
 
 use super::measure::{self, Spread, round};
