@@ -1,4 +1,6 @@
-//! Finds the op of a program that loses precision: `cargo run -p ferrane --example audit`.
+//! Finds the op of a program that loses precision.
+//!
+//! `cargo run -p ferrane --example audit`
 //!
 //! The audit runs each op in exact, fast and hardware arithmetic and compares the values.
 

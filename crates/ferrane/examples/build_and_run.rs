@@ -1,4 +1,6 @@
-//! Builds a program and runs it: `cargo run -p ferrane --example build_and_run [DEVICE]`.
+//! Builds a program and runs it.
+//!
+//! `cargo run -p ferrane --example build_and_run [DEVICE]`
 //!
 //! DEVICE is a name with options: `emulator` (the default), `emulator?numerics=exact`, `ane`.
 
@@ -19,7 +21,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = ferrane::open(&spec)?;
     let x = Tensor::fp16(&[1, 4, 1, 8], &[2.0; 32])?;
     let w = Tensor::fp16(&[1, 4, 1, 8], &[0.5; 32])?;
-    // `call` compiles, loads, allocates surfaces, writes the inputs, evaluates and reads the outputs.
+    // `call` compiles and loads the program, allocates surfaces, writes the inputs, evaluates, and
+    // reads the outputs.
     let outputs = device.call(&program, Call::new().input("x", x).input("w", w))?;
     println!("{:?}", &outputs.get("y")?.to_f32()[..4]);
     Ok(())

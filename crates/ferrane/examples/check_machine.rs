@@ -1,4 +1,6 @@
-//! Reports why a program does not run on an engine: `cargo run -p ferrane --example check_machine [MACHINE]`.
+//! Reports why a program does not run on an engine.
+//!
+//! `cargo run -p ferrane --example check_machine [MACHINE]`
 
 #![allow(clippy::print_stdout)]
 

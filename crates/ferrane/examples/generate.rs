@@ -1,5 +1,6 @@
-//! Continue a text with a trained model: `cargo run --release -p ferrane --example generate --
-//! FOLDER`.
+//! Continues a text with a trained model.
+//!
+//! `cargo run --release -p ferrane --example generate -- FOLDER`
 //!
 //! The folder may be a training run (the example `train` makes one), a Hugging Face folder, or a
 //! llama2.c checkpoint with its tokenizer.

@@ -1,4 +1,6 @@
-//! Derives the backward program of a program and runs it: `cargo run -p ferrane --example gradient`.
+//! Derives the backward program of a program and runs it.
+//!
+//! `cargo run -p ferrane --example gradient`
 
 #![allow(clippy::print_stdout)]
 

@@ -1,5 +1,6 @@
-//! Records what one device computes and compares another with it:
-//! `cargo run -p ferrane --example record_and_replay`.
+//! Records what one device computes and compares another with it.
+//!
+//! `cargo run -p ferrane --example record_and_replay`
 
 #![allow(clippy::print_stdout)]
 

@@ -1,4 +1,6 @@
-//! Runs a file with random inputs: `cargo run -p ferrane --example run_package -- model.mlpackage`.
+//! Runs a file with random inputs.
+//!
+//! `cargo run -p ferrane --example run_package -- model.mlpackage`
 //!
 //! Takes `.mlpackage`, `.mlmodel`, `.mlmodelc` and MIL text; without an argument a small text.
 

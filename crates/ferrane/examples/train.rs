@@ -1,4 +1,6 @@
-//! Train a small story model: `cargo run --release -p ferrane --example train -- FOLDER`.
+//! Trains a small story model.
+//!
+//! `cargo run --release -p ferrane --example train -- FOLDER`
 //!
 //! Without data of its own a session writes a corpus of simple stories and trains a tokenizer on
 //! it. Stop it at any time: `Session::resume` continues from the folder, bit for bit.
