@@ -56,6 +56,7 @@
 //! functions), `surface` (shared memory), `device` and `chain` (a surface through a handle) and
 //! `runtime` (the Objective-C runtime of the feature).
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 
 pub mod aot;
@@ -318,8 +319,3 @@ mod tests {
         assert_eq!((standard().len(), fenced().len()), (9, 2));
     }
 }
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

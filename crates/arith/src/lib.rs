@@ -25,6 +25,7 @@
 //! assert_eq!(rules.product(&[16376.0, 16376.0], &[1.0, 1.0], 0.0), 32752.0);
 //! assert_eq!(rules.product(&[16384.0, 16384.0], &[1.0, 1.0], 0.0), f32::INFINITY);
 //! ```
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -43,8 +44,3 @@ pub use function::Function;
 pub use quantize::{dequantize, quantize};
 pub use round::{Rounding, half};
 pub use rules::{Accumulator, Denormals, Reduction, RoundOp, Rules, SigmoidTable};
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

@@ -46,6 +46,7 @@
 //! To write a backend, implement the traits of [`backend`]; [`queue`] and [`staging`] are parts
 //! that backends share. To test a caller without a machine, enable the feature `scripted`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -84,8 +85,3 @@ pub use request::Request;
 pub use submission::Submission;
 pub use surface::{Foreign, Memory, ReadAccess, Surface, WriteAccess};
 pub use tensor::{Tensor, Tensors};
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

@@ -4,6 +4,7 @@
 //! shows all that is wrong. A diagnostic knows only byte positions; the [`Source`] turns them into
 //! lines when they are shown. Codes are stable: tests and users refer to them, so a code is never
 //! given a second meaning.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -19,8 +20,3 @@ pub use nearest::{closest, did_you_mean, nearest};
 pub use sarif::{Kind, sarif};
 pub use source::{Position, Source, Span};
 pub use xml::escape_xml;
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

@@ -78,6 +78,7 @@
 //! [`Emulator::call`] runs any function on constants, and the emulator implements
 //! `ferrane_mil::Evaluate` for single ops. [`hwx`] runs compiled programs task by task with the
 //! same tables. [`audit`] reports where a function's numbers leave the exact ones, and why.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -106,8 +107,3 @@ pub use ferrane_arith::Rules;
 pub use life::{Limits, ProcessCounts};
 pub use support::{Arithmetic, Support, arithmetic, support};
 pub use timing::StepTime;
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

@@ -48,6 +48,7 @@
 //! The folder `examples` of this crate has a short program for most of these. The crates below this
 //! one may change between versions; a backend of your own implements the traits of
 //! `ferrane_device::backend`.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -88,8 +89,3 @@ pub use ferrane_probe as probe;
 pub use ferrane_recording as recording;
 pub use ferrane_tensor_io as tensor_io;
 pub use ferrane_train as train;
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

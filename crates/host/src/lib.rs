@@ -23,6 +23,7 @@
 //! | [`fused`] | gates and rotations in one pass over fp16 |
 //! | [`simd`] | run-time dispatch and vectorizable `exp`, `tanh`, `erf`, … |
 //! | [`sync`] | locks that ignore poisoning |
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 
 pub mod buffer;
@@ -42,8 +43,3 @@ pub mod sync;
 
 pub use bytemuck::{Pod, PodCastError};
 pub use half::f16;
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

@@ -48,6 +48,7 @@
 //! files. [`text`] prints a file and assembles the text. [`builder`] makes programs of one
 //! operation. [`anec`] is the format of the Linux driver, [`bundle`] recognizes the files that
 //! surround a compiled program. docs/hwx.md describes the format.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -70,8 +71,3 @@ pub mod weights;
 pub use container::Hwx;
 pub use error::{Error, Result};
 pub use filters::Filter;
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

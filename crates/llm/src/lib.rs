@@ -37,6 +37,7 @@
 //!
 //! [`generate`] turns a prompt into ids and continues them, [`sample`] chooses an id from the
 //! logits with temperature and top-p, [`mod@evaluate`] measures the loss on given text.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -57,8 +58,3 @@ pub mod sample;
 pub mod staging;
 pub mod tokenizer;
 pub mod weights;
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

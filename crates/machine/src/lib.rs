@@ -41,6 +41,7 @@
 //!
 //! docs/claims.md lists all claims, docs/errors.md all rules with their long explanations
 //! ([`explain`]); both pages are generated from this crate.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -64,8 +65,3 @@ pub use finding::{Effect, Finding, Fix};
 pub use options::{CheckOptions, InputBounds, InputBoundsError};
 pub use profile::{Profile, ProfileError, Sourced, Subject};
 pub use select::{Selected, Selection, Unit, Work, select};
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

@@ -47,6 +47,7 @@
 //! This crate computes nothing on the elements of constants. What has to compute a value asks an
 //! [`Evaluate`], which `ferrane-emulator` implements, so a folded constant is what the program
 //! would have computed.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -79,8 +80,3 @@ pub use program::{
 pub use text::{Missing, Options, Parsed, Types, parse, parse_with, print};
 pub use verify::{check, check_op, verify};
 pub use weights::{BlobError, Bytes, Strictness, WeightId, Weights};
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

@@ -15,6 +15,7 @@
 //! from outside (an op that runs natively or as several ops), the profile's value is kept if it
 //! fits. So an emulated machine that enforces its limits is measured as the machine that it
 //! emulates, and a real machine as what it is.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -35,8 +36,3 @@ pub use probe::{ClaimCheck, Expectation, Probe, ProbeCost};
 pub use probes::all_probes;
 pub use program::{BuildInfo, ProbeProgram, Spelling};
 pub use report::{Answer, DoctorReport, JudgedClaim, ReportCounts, Verdict};
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

@@ -36,6 +36,7 @@
 //! # Ok(())
 //! # }
 //! ```
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -54,8 +55,3 @@ pub use recording::Recording;
 pub use replay::{Answer, Replay, replay};
 pub use run::{Failure, Job, Ran, Stage, run};
 pub use summary::Summary;
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

@@ -22,6 +22,7 @@
 //! Sizes in a header are checked against the length of the file before anything is allocated, and
 //! an entry of an `.npz` is decompressed no further than its header says. `.safetensors` files are
 //! mapped: their tensors share the mapping, so the file must not change while they live.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -125,8 +126,3 @@ pub fn write(format: Format, tensors: &Tensors) -> Result<Vec<u8>> {
         Format::Safetensors => safetensors::to_bytes(tensors),
     }
 }
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;

@@ -39,6 +39,7 @@
 //! threads. A non-finite gradient skips the update and lowers the loss scale. A kernel that fails
 //! is loaded again and repeated once; a second failure ends the run with a checkpoint of the last
 //! update.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -49,8 +50,3 @@ pub mod optim;
 pub mod run;
 pub mod session;
 pub mod step;
-
-/// The examples of the README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct ReadmeExamples;
