@@ -5,7 +5,7 @@ use std::fmt;
 use crate::source::Span;
 
 /// The number of a diagnostic, shown as `E0103`. Ranges belong to crates: `mil` has 01xx (syntax),
-/// 02xx (names and types) and 03xx (weights), `target` has 04xx (what a machine does with a
+/// 02xx (names and types) and 03xx (weights), `machine` has 04xx (what a machine does with a
 /// program), `device` 06xx, `hwx` 07xx (compiled programs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Code(pub u16);
@@ -16,14 +16,14 @@ impl fmt::Display for Code {
     }
 }
 
-/// How bad it is.
+/// What a diagnostic means for the text that it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// Worth knowing.
+    /// A fact that needs no change.
     Note,
-    /// Read, but doubtful.
+    /// The text is accepted, but is probably not what its author means.
     Warning,
-    /// Refused.
+    /// The text is rejected.
     Error,
 }
 
@@ -37,43 +37,43 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A further fact, at a place of its own if it has one.
+/// A further fact about a diagnostic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Where.
+    /// The text that the fact is about, if any.
     pub span: Option<Span>,
-    /// What.
+    /// The fact, without a full stop.
     pub message: String,
 }
 
-/// A text that would be right in place of a span.
+/// A replacement that makes the text right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suggestion {
-    /// What to replace.
+    /// The text to replace.
     pub span: Span,
-    /// By what.
+    /// What stands there instead.
     pub replacement: String,
 }
 
-/// One thing that is wrong with a text.
+/// One fault of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Its kind.
+    /// The kind of fault, which `ferrane explain` describes.
     pub code: Code,
-    /// How bad it is.
+    /// Whether the text is rejected for it.
     pub severity: Severity,
-    /// Where.
+    /// The faulty text; `None` if the fault has no place, as a missing function has none.
     pub span: Option<Span>,
-    /// What, in one sentence without a full stop.
+    /// One sentence, in lower case and without a full stop.
     pub message: String,
-    /// More about it.
+    /// Facts that explain the fault, in the order in which they are shown.
     pub notes: Vec<Note>,
-    /// How to mend it.
+    /// How to fix it, if the reader of the text knows.
     pub suggestion: Option<Suggestion>,
 }
 
 impl Diagnostic {
-    /// An error.
+    /// A diagnostic that rejects the text, without notes and suggestion.
     pub fn error(code: Code, span: impl Into<Option<Span>>, message: impl Into<String>) -> Diagnostic {
         Diagnostic {
             code,
@@ -85,18 +85,18 @@ impl Diagnostic {
         }
     }
 
-    /// A warning.
+    /// A diagnostic that does not reject the text, without notes and suggestion.
     pub fn warning(code: Code, span: impl Into<Option<Span>>, message: impl Into<String>) -> Diagnostic {
         Diagnostic { severity: Severity::Warning, ..Diagnostic::error(code, span, message) }
     }
 
-    /// With a further fact.
+    /// Adds a further fact.
     pub fn note(mut self, span: impl Into<Option<Span>>, message: impl Into<String>) -> Diagnostic {
         self.notes.push(Note { span: span.into(), message: message.into() });
         self
     }
 
-    /// With a way to mend it.
+    /// Sets the way to fix it.
     pub fn suggest(mut self, span: Span, replacement: impl Into<String>) -> Diagnostic {
         self.suggestion = Some(Suggestion { span, replacement: replacement.into() });
         self
@@ -113,7 +113,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// All that is wrong with one text, in the order found or [sorted](Diagnostics::sort).
+/// The faults of one text, in the order in which they were found, or [sorted](Diagnostics::sort).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics {
     items: Vec<Diagnostic>,
@@ -121,16 +121,17 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// More are counted, not kept: a file that is broken throughout must not fill the memory.
+    /// The largest number of diagnostics that are kept. Further ones are only counted, so that a
+    /// file that is broken throughout does not fill the memory.
     pub const LIMIT: usize = 200;
 
-    /// None.
+    /// A collection without a diagnostic and with nothing left out.
     pub fn new() -> Diagnostics {
         Diagnostics::default()
     }
 
-    /// Adds one. Beyond [`Diagnostics::LIMIT`] only errors displace: the first error is always
-    /// kept.
+    /// Adds a diagnostic. Beyond [`Diagnostics::LIMIT`] it is only counted, unless it is the first
+    /// error, which replaces the last one that was kept.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         if self.items.len() < Diagnostics::LIMIT {
             self.items.push(diagnostic);
@@ -145,38 +146,38 @@ impl Diagnostics {
         }
     }
 
-    /// Puts them into the order of their places; those without one come last. Those of one place
-    /// keep their order.
+    /// Sorts by the start of the span. Diagnostics without a span come last; the order of those
+    /// with equal starts is kept.
     pub fn sort(&mut self) {
         self.items.sort_by_key(|d| d.span.map_or((true, 0), |s| (false, s.start)));
     }
 
-    /// True if one is an error.
+    /// True if at least one diagnostic rejects the text.
     pub fn has_errors(&self) -> bool {
         self.items.iter().any(|d| d.severity == Severity::Error)
     }
 
-    /// All of them.
+    /// The diagnostics that were kept.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.items.iter()
     }
 
-    /// How many are kept.
+    /// The number of diagnostics that were kept.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// True without any.
+    /// True if no diagnostic was added.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// How many were found beyond the limit.
+    /// The number of diagnostics beyond the limit.
     pub fn left_out(&self) -> usize {
         self.left_out
     }
 
-    /// True when so many were found that going on has no use.
+    /// True once the limit is exceeded: a reader may stop.
     pub fn is_full(&self) -> bool {
         self.left_out > 0
     }
@@ -196,7 +197,8 @@ impl<'a> IntoIterator for &'a Diagnostics {
     }
 }
 
-/// One line for each, without places: for logs. [`Diagnostics::render`] shows them in their text.
+/// One line for each diagnostic, without its place, for logs. [`Diagnostics::render`] shows the
+/// text.
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, d) in self.items.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Source text, spans, codes, diagnostics and their rendering.
 //!
-//! A reader of text collects [`Diagnostic`]s in a [`Diagnostics`] and goes on, so that one pass
-//! shows all that is wrong. A diagnostic knows only byte positions; the [`Source`] turns them into
+//! A reader of text collects [`Diagnostic`]s in a [`Diagnostics`] and continues, so that one pass
+//! finds every fault. A diagnostic knows only byte positions; the [`Source`] turns them into
 //! lines when they are shown. Codes are stable: tests and users refer to them, so a code is never
 //! given a second meaning.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]

@@ -1,12 +1,12 @@
 //! The most similar of some known names, for "did you mean".
 //!
-//! Similarity is the optimal string alignment distance: insertions, deletions, replacements and swaps
-//! of neighbors. It costs time in proportion to the product of the lengths, and names come from
-//! files, so names beyond [`LONGEST`] bytes are not compared: they are no typing mistakes.
+//! Similarity is the optimal string alignment distance: insertions, deletions, replacements and
+//! swaps of neighbors. Its time is proportional to the product of the lengths, and names come from
+//! files. Therefore names of more than [`LONGEST`] bytes are not compared.
 
 use strsim::osa_distance;
 
-/// Bytes of the longest name that is compared.
+/// Length in bytes of the longest name that is compared.
 const LONGEST: usize = 100;
 
 /// The candidate with the smallest edit distance to `name` if it is similar enough to be meant: at

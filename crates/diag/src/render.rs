@@ -1,4 +1,11 @@
 //! Diagnostics in their text: for terminals and as JSON.
+//!
+//! Invariants: the output for one span is bounded, whatever the text; no span causes a panic; no
+//! control character of the text reaches the terminal.
+//!
+//! `annotate-snippets` is not used because it panics on a span outside of the text or inside a
+//! character, and because its output for several spans on one line grows with the line: 2 megabytes
+//! for 200 spans on a line of 1 megabyte.
 
 use std::fmt::Write as _;
 
@@ -7,13 +14,14 @@ use serde_json::{Value, json};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::source::{Source, Span};
 
-/// Characters of a line that are shown at most; inline tensors make lines of megabytes.
+/// Characters of a line that are shown, at most; inline tensors make lines of megabytes.
 const WIDTH: usize = 140;
 
 const RESET: &str = "\x1b[0m";
 
 impl Diagnostics {
-    /// For people: message, place, the line and a mark under it. `color` adds terminal escapes.
+    /// The form for terminals: message, place, the line and a mark under it. `color` adds terminal
+    /// escapes.
     ///
     /// ```text
     /// error E0204: no op `sofmax` in ios18
@@ -34,8 +42,9 @@ impl Diagnostics {
         out
     }
 
-    /// For programs: an array of `{code, severity, message, span, notes, suggestion}`; a span is
-    /// `{file, start, end, line, column}` (bytes; line and column from 1).
+    /// The form for programs: an array of `{code, severity, message, span, notes, suggestion}`. A
+    /// span is `{file, start, end, line, column}`: `start` and `end` in bytes, line and column from
+    /// 1.
     pub fn json(&self, source: &Source) -> Value {
         Value::Array(self.iter().map(|d| as_json(d, source)).collect())
     }
@@ -90,7 +99,8 @@ fn place(out: &mut String, span: Span, source: &Source, color: bool, escape: &st
     let characters = line.chars().count();
     // A window of the line that holds the start of the span.
     let from = if at.column > WIDTH * 3 / 4 { at.column - WIDTH / 4 } else { 0 };
-    let shown: String = line.chars().skip(from).take(WIDTH).collect();
+    let harmless = |c: char| if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
+    let shown: String = line.chars().skip(from).take(WIDTH).map(harmless).collect();
     let marked = span.of(source.text()).lines().next().unwrap_or("").chars().count();
     let column = at.column - 1 - from;
     let marks = marked.clamp(1, shown.chars().count().saturating_sub(column).max(1));
@@ -138,6 +148,9 @@ mod tests {
             let d = Diagnostic::error(Code(1), Span::new(start, end), "m");
             assert!(!Diagnostics::from(d).render(&source, false).is_empty());
         }
+        let escape = Source::new("s", "x\x1b[2Jy");
+        let shown = Diagnostics::from(Diagnostic::error(Code(1), Span::new(0, 1), "m")).render(&escape, false);
+        assert!(shown.contains("x\u{fffd}[2Jy"), "{shown}");
         let empty = Source::new("e", "");
         assert!(!Diagnostics::from(Diagnostic::error(Code(1), Span::new(0, 0), "m")).render(&empty, true).is_empty());
     }

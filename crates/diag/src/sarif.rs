@@ -1,23 +1,23 @@
-//! SARIF 2.1.0: the form in which code-scanning services and editors take results.
+//! SARIF 2.1.0: the format in which code-scanning services and editors accept results.
 
 use serde_json::{Value, json};
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use crate::source::{Source, Span};
 
-/// What a log says about a code besides its results.
+/// The description of a code, which becomes a rule of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind<'a> {
-    /// The code.
+    /// The code that the rule describes.
     pub code: Code,
-    /// In a few words.
+    /// The short description, of a few words.
     pub title: &'a str,
-    /// The long answer.
+    /// The full description, which `ferrane explain` prints too.
     pub text: &'a str,
 }
 
-/// A log of one run of a tool over texts. Codes without a kind are results without a rule; notes of
-/// a diagnostic go into its message, those with a place become related locations.
+/// A log of one run of a tool over texts. The results of a code that is not among `kinds` have no
+/// rule. A note without a span is added to the message; one with a span becomes a related location.
 pub fn sarif(tool: &str, version: &str, kinds: &[Kind<'_>], files: &[(&Source, &Diagnostics)]) -> Value {
     let used = |k: &&Kind<'_>| files.iter().any(|(_, all)| all.iter().any(|d| d.code == k.code));
     let kinds: Vec<&Kind<'_>> = kinds.iter().filter(used).collect();
@@ -97,13 +97,13 @@ fn location(source: &Source, span: Option<Span>, message: Option<&str>) -> Value
     location
 }
 
-/// Lines and columns from 1; the end is behind the last character.
+/// Lines and columns from 1; the end is the column after the last character.
 fn region(source: &Source, span: Span) -> Value {
     let (from, to) = (source.position(span.start), source.position(span.end));
     json!({ "startLine": from.line, "startColumn": from.column, "endLine": to.line, "endColumn": to.column })
 }
 
-/// A path as a relative or absolute reference: what is not allowed in one is escaped.
+/// A path as a URI reference: bytes that a URI does not allow are escaped.
 fn uri(path: &str) -> String {
     let mut out = String::new();
     for byte in path.bytes() {

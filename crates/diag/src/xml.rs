@@ -1,7 +1,7 @@
-//! Text in XML, SVG and HTML.
+//! Escaping of text for XML, SVG and HTML.
 
-/// The text for use inside an element or a quoted attribute. Control characters, most of which XML
-/// does not allow, become question marks.
+/// Escapes a text for use inside an element or a double-quoted attribute. Control characters, most
+/// of which XML does not allow, become question marks.
 pub fn escape_xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

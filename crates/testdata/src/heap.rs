@@ -1,22 +1,21 @@
-//! A heap that counts what is taken from it, for tests that something allocates nothing.
+//! A global allocator that counts allocations, for tests that something allocates nothing.
 //!
-//! Everybody's allocations count, of whichever thread: such a test is a binary of its own, with one
-//! test in it.
+//! The allocations of all threads count, so such a test is a binary of its own with a single test.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's heap, counted. A test makes it its `#[global_allocator]`.
+/// The system's allocator with a counter. A test declares it as its `#[global_allocator]`.
 pub struct Counting;
 
-/// Allocations so far.
+/// The number of allocations since the process started.
 pub fn taken() -> usize {
     TAKEN.load(Ordering::Relaxed)
 }
 
-/// How many allocations `work` makes.
+/// The number of allocations that `work` makes.
 pub fn of(work: impl FnOnce()) -> usize {
     let before = taken();
     work();
@@ -24,16 +23,16 @@ pub fn of(work: impl FnOnce()) -> usize {
 }
 
 #[allow(unsafe_code)]
-// SAFETY: every call goes to the system's heap as it came; counting touches no memory of it.
+// SAFETY: every call is passed to the system's allocator unchanged; the counter is a static.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         TAKEN.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: `layout` has a size that is not zero, as the caller of `alloc` guarantees.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: `place` is from `alloc` above with this `layout`, hence from `System`.
         unsafe { System.dealloc(place, layout) }
     }
 }

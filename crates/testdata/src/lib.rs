@@ -1,8 +1,9 @@
 //! Finds the test data, writes the data report, and counts allocations ([`heap`]).
 //!
-//! Data lie in the folder that `FERRANE_DATA` names, or in `../shared/data` beside the workspace.
-//! Where a folder is absent the suite says so and passes, unless `FERRANE_REQUIRE_DATA=1` turns
-//! absence into a failure. A suite takes the cases that lie there; it never lists them by name.
+//! The data are in the folder that `FERRANE_DATA` names, or in `../shared/data`, next to the
+//! workspace. A suite whose folder is absent says so and passes, unless `FERRANE_REQUIRE_DATA=1`
+//! turns absence into a failure. A suite takes all cases of its folder and never lists them by
+//! name.
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// The root of the test data, if there is one.
+/// The root of the test data; `None` if it is not a folder.
 pub fn root() -> Option<PathBuf> {
     let root = match std::env::var_os("FERRANE_DATA") {
         Some(path) => PathBuf::from(path),
@@ -22,10 +23,10 @@ pub fn root() -> Option<PathBuf> {
     root.is_dir().then_some(root)
 }
 
-/// Speaks to the person who runs the tests. The harness swallows what the print macros of a passing
-/// test write, and a skipped suite must be seen.
+/// Prints a line to standard error. The harness swallows what the print macros of a passing test
+/// write, and a skipped suite must be seen.
 fn say(text: &str) {
-    // Nobody listens: then nothing is lost.
+    // A closed standard error loses a message, which is no reason to fail.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
@@ -54,11 +55,11 @@ struct Line<'a> {
 }
 
 impl Suite {
-    /// Opens the suite `name` over `folder` (relative to the data root). `None`, with a word to the
-    /// reader, where it is absent.
+    /// Opens the suite `name` over `folder`, which is relative to the root of the data. Returns
+    /// `None`, and says so on standard error, if the folder is absent.
     ///
     /// # Panics
-    /// When the folder is absent and `FERRANE_REQUIRE_DATA=1`.
+    /// If the folder is absent and `FERRANE_REQUIRE_DATA=1`.
     pub fn open(name: &str, folder: &str) -> Option<Suite> {
         let found = root().map(|root| root.join(folder)).filter(|path| path.exists());
         if found.is_none() {
@@ -70,13 +71,13 @@ impl Suite {
         Some(Suite { name, folder, cases: 0, passed: 0, skipped: Vec::new(), failures: Vec::new() })
     }
 
-    /// The suite's folder.
+    /// The folder with the cases, which exists.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Counts one case; an error is kept and fails the suite at its end, so that one run shows them
-    /// all.
+    /// Counts one case. An error is kept and fails the suite in [`finish`](Suite::finish), so that
+    /// one run shows all of them.
     pub fn case(&mut self, id: &str, result: Result<(), String>) {
         self.cases += 1;
         match result {
@@ -85,7 +86,7 @@ impl Suite {
         }
     }
 
-    /// Counts a case that was not run.
+    /// Counts a case that was not run, with the reason.
     pub fn skip(&mut self, id: &str, reason: &str) {
         self.cases += 1;
         self.skipped.push(Skipped { id: id.to_string(), reason: reason.to_string() });
@@ -94,7 +95,7 @@ impl Suite {
     /// Writes the report line and fails if a case failed.
     ///
     /// # Panics
-    /// When a case failed, or the report cannot be written.
+    /// If a case failed, or the report cannot be written.
     pub fn finish(self) {
         let line = Line { suite: &self.name, cases: self.cases, passed: self.passed, skipped: &self.skipped };
         let text = serde_json::to_string(&line).expect("plain data");

@@ -4,8 +4,8 @@
 //! library (`rustup target add aarch64-apple-darwin`), that one is used. Else Debian's `rustc-web`
 //! and its sources are unpacked, not installed ([`debian`]), and cargo builds the standard library.
 //! Either way rustup's `rust-lld` links against stubs of the system's libraries ([`sdk`]): text
-//! files that name what a library exports. No stub, no link, so a misspelled symbol cannot hide.
-//! What came out is read again ([`image`]) and held against rules ([`page`]).
+//! files that name what a library exports. A symbol without a stub does not link, so a misspelled
+//! one is found. The linked files are read again ([`image`]) and checked against rules ([`page`]).
 
 mod debian;
 mod image;
@@ -44,11 +44,11 @@ const LIBRARY: &str = "libferrane.0.dylib";
 
 /// One call of `cargo xtask macos`.
 struct Invocation {
-    /// Where compiler, stubs, cargo's files and the result lie.
+    /// The folder of the compiler, the stubs, cargo's files and the result.
     dir: PathBuf,
-    /// The workspace.
+    /// The folder of the workspace's `Cargo.toml`.
     root: PathBuf,
-    /// What is left for cargo.
+    /// The arguments that cargo gets.
     rest: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
 }
 
-/// Where the compiler is from.
+/// The source of the compiler.
 enum Compiler {
     /// The one that cargo uses anyway: on a Mac, or with the target's standard library installed.
     Own {
@@ -104,13 +104,13 @@ impl Compiler {
             Self::Own { .. } => Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())),
             Self::Unpacked(dir) => debian::rustc(dir),
         };
-        let told = output(rustc.arg("--version"))?;
-        told.split_whitespace().nth(1).map(str::to_owned).ok_or_else(|| format!("rustc --version says {told:?}"))
+        let line = output(rustc.arg("--version"))?;
+        line.split_whitespace().nth(1).map(str::to_owned).ok_or_else(|| format!("rustc --version says {line:?}"))
     }
 }
 
 impl Invocation {
-    /// Sees to it that there is a compiler, and stubs.
+    /// Makes a compiler available, and writes the stubs.
     fn compiler(&self) -> Result<Compiler> {
         if cfg!(target_vendor = "apple") {
             return Ok(Compiler::Own { mac: true });
@@ -122,12 +122,12 @@ impl Invocation {
         debian::unpack(&self.dir).map(Compiler::Unpacked)
     }
 
-    /// Runs cargo's `command` for the target, with the caller's arguments behind ours.
+    /// Runs cargo's `command` for the target, with the caller's arguments after ours.
     fn cargo(&self, command: &str, arguments: &[&str]) -> Result<()> {
         let compiler = self.compiler()?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut run = match &compiler {
-            // Clippy comes with its compiler, and cargo finds it beside itself only.
+            // Clippy belongs to its compiler, and cargo looks for it only in its own folder.
             Compiler::Unpacked(dir) if command == "clippy" => Command::new(dir.join("usr/bin/cargo-clippy")),
             _ => Command::new(&cargo),
         };
@@ -187,7 +187,7 @@ fn sysroot() -> Result<PathBuf> {
     output(Command::new("rustc").args(["--print", "sysroot"])).map(|sysroot| Path::new(&sysroot).join("lib/rustlib"))
 }
 
-/// Makes `path` a link to `target`, in place of what lay there.
+/// Makes `path` a link to `target`; a file that was there is replaced.
 fn link(target: &Path, path: &Path) -> Result<()> {
     let made = match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
@@ -199,7 +199,7 @@ fn link(target: &Path, path: &Path) -> Result<()> {
     made.map_err(|e| format!("cannot link {}: {e}", path.display()))
 }
 
-/// What a program prints, without the white space around it.
+/// The standard output of a program, without the white space around it.
 fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let out = command.output().map_err(|e| format!("cannot run {name}: {e}"))?;

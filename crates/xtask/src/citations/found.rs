@@ -117,7 +117,8 @@ fn name(before: &str) -> Naming {
 mod tests {
     use super::*;
 
-    /// The citations of a text with `$` for the section sign and `%` for `#`, as `name mark number line`.
+    /// The citations of a text with `$` for the section sign and `%` for `#`, as `name mark number
+    /// line`.
     fn found(text: &str) -> Vec<String> {
         let name = |citation: &Citation| citation.name.clone().unwrap_or_else(|| "-".to_owned());
         let mark = |citation: &Citation| if citation.mark == Mark::Section { '$' } else { '%' };

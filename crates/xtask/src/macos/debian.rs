@@ -2,7 +2,7 @@
 //!
 //! Debian keeps a newer compiler than its own release has, for building browsers: `rustc-web`, with
 //! the sources of the standard library and with clippy. apt is given lists and a cache of its own,
-//! so nothing on the computer changes, nobody needs to be root, and the archive is the one that
+//! so nothing on the computer changes, no privileges are needed, and the archive is the one that
 //! this computer is set up for. apt checks the signatures.
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::workspace::Result;
 /// The packages by name; what they share is looked up, since its names have versions in them.
 const PACKAGES: [&str; 4] = ["rustc-web", "libstd-rust-web-dev", "rust-web-src", "rust-web-clippy"];
 
-/// What to do where this way is closed.
+/// The end of messages: what to do where apt cannot be used.
 const OTHERWISE: &str = "\
 The compiler for macOS is taken from Debian 12 or newer (or a container of it), through apt, which has to reach its archive. Anywhere
 else `rustup target add aarch64-apple-darwin` gives what is needed, and nothing is fetched then.";
@@ -36,8 +36,8 @@ pub(super) fn unpack(dir: &Path) -> Result<PathBuf> {
         make(&fetched.join(folder))?;
     }
     let apt = Apt { folder: &fetched };
-    // An archive of someone else's that is down must not stop us: whether ours was reached shows in
-    // what follows.
+    // A third party's archive that is down must not stop us; the next step fails if Debian's own
+    // was not reached.
     let lists = output(apt.command("apt-get").args(["-q", "update"]));
     let packages = apt.packages().map_err(|e| match &lists {
         Ok(_) => format!("{e}\n{OTHERWISE}"),

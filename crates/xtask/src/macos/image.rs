@@ -13,26 +13,26 @@ use crate::workspace::Result;
 /// One executable or shared library for arm64.
 #[derive(Clone, Debug)]
 pub(super) struct Image {
-    /// The names of its load commands in order; what they name stands behind.
+    /// The load commands in order: the name of each, then what it names, if anything.
     pub(super) commands: Vec<String>,
-    /// What it is found by, if it is a library.
+    /// The name that a library is looked up by; `None` for an executable.
     pub(super) install_name: Option<String>,
     /// The libraries that are loaded with it, in order.
     pub(super) libraries: Vec<String>,
-    /// The symbols that it takes, by the library that each is taken from. A symbol that is looked
-    /// up everywhere stands under "".
+    /// The imported symbols, by the library that each is taken from; under "" those that are looked
+    /// up in every library.
     pub(super) imports: BTreeMap<String, Vec<String>>,
-    /// What it exports.
+    /// The exported symbols, each with its leading underscore.
     pub(super) exports: Vec<String>,
     /// Each symbol is looked up in its library only.
     pub(super) two_level: bool,
-    /// The oldest system that it says it runs on.
+    /// The version of the oldest system that the file declares to run on.
     pub(super) minimum: Option<String>,
     /// The signature, which macOS demands on arm64.
     pub(super) signature: Option<Signature>,
 }
 
-/// A code signature.
+/// The code signature, as far as the rules read it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Signature {
     /// Made without a certificate, as linkers do.

@@ -14,7 +14,7 @@ use crate::workspace::Result;
 const BEGIN: &str = "<!-- written by `cargo xtask macos imports --bless` -->\n";
 const END: &str = "<!-- end -->\n";
 
-/// Reads what lies in `out`, complains about what breaks a rule, and compares or writes the page.
+/// Reads the files in `out`, reports each broken rule, and compares or writes the page.
 pub(super) fn imports(root: &Path, out: &Path, compiler: &str, bless: bool) -> Result<()> {
     let header = root.join("crates/capi/include/ferrane.h");
     let header = std::fs::read_to_string(&header).map_err(|e| format!("cannot read {}: {e}", header.display()))?;
@@ -60,7 +60,7 @@ pub(super) fn imports(root: &Path, out: &Path, compiler: &str, bless: bool) -> R
         let come = new.iter().filter(|line| !old.contains(line)).map(|line| format!("+ {line}"));
         let changed: Vec<String> = gone.chain(come).collect();
         return Err(format!(
-            "docs/macos.md does not say what the files ask for:\n{}\n`cargo xtask macos imports --bless` writes it anew; read what changed",
+            "docs/macos.md does not say what the files ask for:\n{}\n`cargo xtask macos imports --bless` writes it again; read what changed",
             changed.join("\n")
         ));
     }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_is_told_when_broken() {
+    fn each_broken_rule_is_reported() {
         assert_eq!(breaches(&image()), Vec::<String>::new());
         let engine = "/System/Library/PrivateFrameworks/AppleNeuralEngine.framework/Versions/A/AppleNeuralEngine";
         type Change<'a> = &'a dyn Fn(&mut Image);
@@ -185,11 +185,11 @@ mod tests {
             ("not signed", &|image| image.signature = None),
             ("changed after", &|image| image.signature = Some(Signature { ad_hoc: true, intact: false })),
         ];
-        for (told, change) in broken {
+        for (message, change) in broken {
             let mut image = image();
             change(&mut image);
             let wrong = breaches(&image);
-            assert!(wrong.len() == 1 && wrong[0].contains(told), "{told}: {wrong:?}");
+            assert!(wrong.len() == 1 && wrong[0].contains(message), "{message}: {wrong:?}");
         }
     }
 

@@ -58,7 +58,7 @@ pub(super) fn changed(folder: &Path) -> Option<SystemTime> {
     stubs.filter_map(|path| path.metadata().and_then(|m| m.modified()).ok()).max()
 }
 
-/// Writes the stubs under `folder`, in the place of an SDK.
+/// Writes the stubs under `folder`, which take the place of an SDK.
 pub(super) fn write(folder: &Path) -> Result<()> {
     for library in libraries() {
         let mut names = vec![library.stub()];
@@ -69,7 +69,7 @@ pub(super) fn write(folder: &Path) -> Result<()> {
         for name in names {
             let path = folder.join(name.trim_start_matches('/'));
             let parent = path.parent().unwrap_or(folder);
-            // What has not changed keeps its time, by which `build` knows whether to link anew.
+            // An unchanged file keeps its time, by which `build` decides whether to link again.
             if std::fs::read_to_string(&path).ok().as_deref() != Some(&library.text()) {
                 std::fs::create_dir_all(parent)
                     .and_then(|()| std::fs::write(&path, library.text()))
