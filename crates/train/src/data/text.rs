@@ -1,9 +1,9 @@
 //! Text to ids: documents, and the cache beside the file.
 
 use std::borrow::Cow;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use ferrane_host::fs::{Durability, replace};
 use ferrane_host::pool;
 use ferrane_llm::tokenizer::Tokenizer;
 use sha2::{Digest as _, Sha256};
@@ -85,16 +85,12 @@ fn cache_name(path: &Path, text: &str, tokenizer: &Tokenizer, width: Width) -> S
     format!("{name}.ids-{hash}.{}", width.extension())
 }
 
-/// Writes a whole file or nothing: under a temporary name, synced, renamed.
+/// Replaces the file, unless its folder is write-protected.
 fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Someone with every right could still write here, but was asked not to.
+    // A privileged user could write to a protected folder, which is still protected.
     if std::fs::metadata(folder)?.permissions().readonly() {
         return Err(std::io::ErrorKind::PermissionDenied.into());
     }
-    let mut file = tempfile::Builder::new().prefix(".ids-").tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
-    Ok(())
+    replace(path, bytes, Durability::Synced)
 }
