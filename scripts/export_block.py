@@ -136,7 +136,7 @@ def write_package(path, p):
 
 
 def check(folder, ferrane):
-    """Both files on one input; what they are apart, beside the largest value."""
+    """Runs both files on one input; prints the largest difference and the largest value."""
     import numpy as np
     import onnxruntime
 
@@ -149,10 +149,11 @@ def check(folder, ferrane):
         words = [ferrane, "run", package, "--input", f"x={work}/x.npy", "--output", f"{work}/out"]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
         found = np.load(f"{work}/out/y.npy").astype(np.float32)
-    apart, most = float(np.abs(found - wanted).max()), float(np.abs(wanted).max())
-    print(f"largest difference {apart:.4g}, largest value {most:.4g}")
-    # Some tens of roundings to fp16 on the way, each half of 2^-10 of a value of the residual stream's size.
-    if not apart <= 4e-3 * most:
+    difference, largest = float(np.abs(found - wanted).max()), float(np.abs(wanted).max())
+    print(f"largest difference {difference:.4g}, largest value {largest:.4g}")
+    # Some tens of roundings to fp16, each of half of 2^-10 of a value as large as those of the
+    # residual stream.
+    if not difference <= 4e-3 * largest:
         sys.exit("the two blocks differ")
 
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Runs the stress test of the engine's backend under helgrind: eight threads with 127 requests each in flight, over the fake
-# framework. First a race that is there on purpose, which helgrind must report: else its silence about the rest means nothing.
-# Needs valgrind with its headers, and cc. scripts/helgrind/locks.c says how helgrind learns of Rust's locks.
+# Runs the stress test of the engine's backend under valgrind's helgrind: eight threads over the
+# fake framework, with 127 requests each in flight. Before that it runs a test with an intended
+# race, which helgrind must report; otherwise its silence about the stress test proves nothing.
+# Needs cc, and valgrind with its headers. scripts/helgrind/locks.c declares Rust's locks to
+# helgrind.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,8 +11,8 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 cc -shared -fPIC -O1 -Wall -Werror -o "$out/locks.so" scripts/helgrind/locks.c
 
-# The harness hands over the results of threads of its own by bare atomics, so tests run on its only one.
-# Without optimization the functions that take a lock are functions of their own.
+# The test harness hands over results between threads by atomics alone, so tests run on one thread.
+# Without optimization the functions that acquire a lock have symbols.
 CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/helgrind" CARGO_PROFILE_DEV_OPT_LEVEL=0 \
     cargo test -p ferrane-ane --test all --no-run --message-format=json > "$out/build.json"
 program=$(sed -n 's/.*"executable":"\([^"]*\/all-[^"]*\)".*/\1/p' "$out/build.json" | tail -1)
@@ -21,13 +23,13 @@ check() {
 }
 
 if check --ignored flow::a_race_on_purpose; then
-    echo "helgrind did not see the race that is there on purpose" >&2
+    echo "helgrind does not report the intended race" >&2
     exit 1
 elif ! grep -q "Possible data race" "$out/log"; then
     cat "$out/log" >&2
     exit 1
 fi
-echo "the race on purpose is reported: $(grep -c "Possible data race" "$out/log") places"
+echo "helgrind reports the intended race at $(grep -c "Possible data race" "$out/log") places"
 
 if ! check flow::eight_threads_have_127_requests_each_in_flight; then
     cat "$out/log" >&2

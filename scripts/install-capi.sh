@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Installs the C interface: install-capi.sh [--from FOLDER] PREFIX. Without --from the libraries are built first.
+# usage: install-capi.sh [--from FOLDER] PREFIX Installs the C interface below PREFIX: libraries,
+# header, and the file for pkg-config. The libraries are taken from FOLDER; without --from they are
+# built first.
 set -euo pipefail
 from=
 if [ "${1:-}" = --from ]; then
@@ -17,7 +19,7 @@ fi
 
 cp crates/capi/include/ferrane.h "$prefix/include/"
 cp "$from/libferrane_capi.a" "$prefix/lib/libferrane.a"
-# The shared library lies under the name that programs look it up by; linkers find it under the plain one.
+# Programs look the shared library up by its versioned name, linkers by the plain one.
 if [ -e "$from/libferrane_capi.dylib" ]; then
     cp "$from/libferrane_capi.dylib" "$prefix/lib/libferrane.0.dylib"
     ln -sf libferrane.0.dylib "$prefix/lib/libferrane.dylib"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Core ML tools read what we write: every package of the test data is read and written again, loaded by coremltools 9.0, and
-# compared with the original as coremltools understands both. Arguments: further packages.
+# usage: interop-coremltools.sh [PACKAGE …] Tests that Core ML tools read what Ferrane writes. Every
+# package of the test data, and each PACKAGE, is read and written again; coremltools 9.0 then loads
+# the original and the copy and compares them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 data=${FERRANE_DATA:-../shared/data}

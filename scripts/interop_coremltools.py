@@ -1,7 +1,8 @@
-"""Compares packages in pairs, ours behind the original, as coremltools 9.0 understands them.
+"""Compares pairs of packages, an original and Ferrane's copy, as coremltools 9.0 understands them.
 
-`MLModel` and the reader of MIL protobuf must accept ours, and both programs must have the same functions, inputs, ops in the
-same order with the same operands and constants, and outputs. Names inside a function are cosmetic and are not compared.
+`MLModel` and the reader of MIL protobuf must accept the copy. Both programs must have the same
+functions, inputs, outputs, and ops in the same order with the same operands and constants. Names
+inside a function are cosmetic and are not compared.
 """
 
 import sys
@@ -28,7 +29,7 @@ def constant(value):
 
 
 def kind(var):
-    """Its type; unknown extents are symbols with a name of their own, so only the rank is told."""
+    """The type of a value. Unknown extents are symbols with unique names, so it has only the rank."""
     if types.is_list(var.sym_type):
         return "list", str(var.elem_type)
     return str(var.dtype), len(var.shape or ())

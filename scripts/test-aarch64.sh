@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests of ferrane-host for AArch64 under qemu: the NEON kernels, on a computer that has none. Arguments go to `cargo test`.
-# Needs qemu-user, gcc-aarch64-linux-gnu, and a standard library for the target: that of `rustup target add
-# aarch64-unknown-linux-gnu`, or else one is built with the compiler that `cargo xtask macos setup` fetches (FERRANE_MACOS_DIR).
+# usage: test-aarch64.sh [ARGUMENT …] Runs the tests of ferrane-host, and so of the NEON routines,
+# for AArch64 under qemu. Arguments are passed to `cargo test`. Needs qemu-user,
+# gcc-aarch64-linux-gnu, and a standard library for the target. That is installed by `rustup target
+# add aarch64-unknown-linux-gnu`; otherwise it is built with the compiler that `cargo xtask macos
+# setup` fetches (FERRANE_MACOS_DIR).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=aarch64-unknown-linux-gnu
@@ -30,7 +32,7 @@ if [ ! -d "$(rustc --print target-libdir --target $target)" ]; then
     export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 
-# Linked statically: nothing of the target's is needed to run them.
+# Linked statically, so that they run without libraries of the target.
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static"
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$linker
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$runner

@@ -1,15 +1,18 @@
 /*
- * What orders threads in a Rust program, told to helgrind.
+ * Declares the locks of Rust's standard library to helgrind.
  *
- * Helgrind knows the locks of pthreads. Rust's own are words that are changed by atomic instructions, with a system call only where
- * a thread has to sleep, so helgrind takes everything that they guard for a race. This library is loaded before the program; it
- * wraps the functions of Rust's standard library that take and give back a lock, and says with helgrind's requests: what one thread
- * did before it gave the lock back happens before what the next one does after it took it. Nothing else is ordered: data that is
- * handed over by a bare atomic alone is still reported.
+ * Helgrind knows the locks of pthreads. Rust's locks are words that atomic instructions change, with
+ * a system call only where a thread has to sleep, so helgrind reports everything that they guard as
+ * a race. This library is loaded before the program. It wraps the functions of the standard library
+ * that acquire and release a lock, and declares by helgrind's client requests that what a thread
+ * does before it releases a lock happens before what the next thread does after it acquires it.
+ * Nothing else is ordered: data that is handed over by an atomic alone is still reported.
  *
- * The functions are found by their symbols, which are functions of their own in a build without optimization only, and by what they
- * are passed in registers: a lock by address, a guard by the address of a pair whose first word is the lock, a result by the address
- * where it goes. Where another Rust has other symbols the wrappers find nothing and false reports come back: never silence.
+ * The functions are found by their symbols, which exist only in a build without optimization. Their
+ * arguments are in registers: a lock by its address, a guard by the address of a pair whose first
+ * word is the lock, a result by the address where it is stored. With another version of Rust, whose
+ * symbols may differ, the wrappers find nothing and helgrind reports false races; it never misses
+ * one for that reason.
  *
  * In the patterns Za stands for * and ZZ for Z.
  */
@@ -36,8 +39,8 @@ typedef unsigned long word;
     }
 
 /*
- * Values that are made once and then only read. Whoever comes before one is complete may be the one who makes it, so all of those
- * give, and take when all of them have given.
+ * Values that are made once and then only read. Each thread that arrives before a value is complete
+ * may be the one that makes it, so all of them release, and each acquires after all have released.
  */
 struct once {
     word address;

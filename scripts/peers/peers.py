@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Ferrane beside its peers, in turn: A B A B …; scripts/bench-peers.sh calls it.
+"""Compares Ferrane with other programs ("peers") in turn, A B A B …; scripts/bench-peers.sh calls it.
 
-Each turn is a process of its own that warms up, repeats and tells its median. A ratio is Ferrane's time over the peer's in the same
-round (of speeds, the peer's over Ferrane's), so below 1 Ferrane is faster. The table has the median ratio of all rounds with the
-lowest and the highest, and the medians of both. Peers compute in fp32 unless a row says otherwise, with random weights that are not 0,
-on as many threads as Ferrane.
+Each turn is a process of its own that warms up, repeats and reports its median. A ratio is Ferrane's
+time over the peer's in the same round (of speeds, the peer's over Ferrane's), so below 1 Ferrane is
+faster. The table has the median, lowest and highest ratio of all rounds, and the medians of both.
+Peers compute in fp32 unless a row says otherwise, with random weights that are not 0, on as many
+threads as Ferrane.
 """
 import argparse, json, os, pathlib, platform, shutil, statistics, subprocess, sys
 
@@ -54,7 +55,7 @@ def need(module):
 
 
 def rate(what):
-    """`decode_tokens_per_second` of an answer, or the median of the spread that `ferrane bench decode` tells."""
+    """`decode_tokens_per_second` of an answer, or the median of the spread that `ferrane bench decode` reports."""
     field = "tokens_per_second"
     return lambda x: x[f"{what}_{field}"] if f"{what}_{field}" in x else x[what][f"median_{field}"]
 
@@ -72,7 +73,8 @@ def made(name, make):
     return path
 
 
-# Each comparison gives (name, ours, theirs, rows): two commands, and for each row its name, unit, and the numbers in both answers.
+# Each comparison returns (name, ours, theirs, rows): two commands, and for each row its name, unit
+# and the numbers in both answers.
 
 
 def step(a):

@@ -1,4 +1,5 @@
-//! `candle-decode MODEL.gguf PROMPT TOKENS`: prefill and decode rates of candle's quantized Llama, medians, as JSON.
+//! `candle-decode MODEL.gguf PROMPT TOKENS` prints the median prefill and decode rates of candle's
+//! quantized Llama as JSON.
 
 use std::time::Instant;
 
