@@ -113,6 +113,9 @@ impl Backend for Ane {
         let shared = self.0.clone();
         let key = cache::key(&mil, &weights, &shared.system.chip, &shared.system.build, shared.opened.qos);
         let restored = shared.opened.cache.as_ref().is_some_and(|c| c.restore(&key, staged.folder()));
+        if shared.opened.cache.is_some() {
+            tracing::debug!(target: "ferrane::cache", hit = restored, key, "compiled program");
+        }
         let program = Program {
             staged: Arc::new(staged),
             declared,

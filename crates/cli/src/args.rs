@@ -20,7 +20,7 @@ pub use programs::{
 };
 pub use recording::{Recording, RecordingExtract, RecordingMake, RecordingReplay, RecordingShow};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 /// Program the Apple Neural Engine: read, check, convert and run MIL programs, train and run
 /// transformers, on the engine or on its emulator.
@@ -33,6 +33,9 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Write log lines to standard error; -vv and -vvv write more. RUST_LOG=FILTER selects targets.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
 }
 
 /// What to do.

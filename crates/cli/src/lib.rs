@@ -36,6 +36,7 @@ mod generate;
 mod grad;
 mod hwx;
 mod inspect;
+mod logging;
 mod machine;
 mod memory;
 mod model;
@@ -63,7 +64,21 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Cli::command().mut_subcommand("train", train::describe).mut_subcommand("convert", convert::describe);
     let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|e| e.exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.format(&mut command).exit());
-    let result = match cli.command {
+    let result = logging::start(cli.verbose).and_then(|()| dispatch(cli.command));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_closed() => ExitCode::SUCCESS,
+        Err(error) => {
+            if !error.is_told() {
+                out::note(format_args!("error: {error}"));
+            }
+            ExitCode::from(error.status())
+        }
+    }
+}
+
+fn dispatch(command: Command) -> error::Result<()> {
+    match command {
         Command::Train(args) => train::run(*args),
         Command::Generate(args) => generate::run(args),
         Command::Eval(args) => eval::run(args),
@@ -86,15 +101,5 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Diff(args) => diff::run(args),
         Command::Grad(args) => grad::run(args),
         Command::Recording(args) => recording::run(args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is_closed() => ExitCode::SUCCESS,
-        Err(error) => {
-            if !error.is_told() {
-                out::note(format_args!("error: {error}"));
-            }
-            ExitCode::from(error.status())
-        }
     }
 }

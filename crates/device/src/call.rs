@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use ferrane_mil::{Function, Program};
 
+use crate::log::TARGET;
 use crate::{
     Bindings, Device, Error, ErrorKind, Executable, Layout, Port, Procedure, Request, Result, Stats, Surface, Tensor,
     Tensors,
@@ -344,6 +345,7 @@ impl Device {
         call.function = Some(function.name.clone());
         if !fits_surfaces(function) {
             let begun = Instant::now();
+            let _span = tracing::info_span!(target: TARGET, "call", %label, device = %self.name()).entered();
             if let Some(returned) = self.backend().call(program, &function.name, &call) {
                 let mut returned = returned?;
                 if returned.stats.wall == Duration::ZERO {

@@ -10,6 +10,7 @@ use crate::backend::{
     Backend, CompileOptions, Compiled, Computer, Events, Footprint, Loaded, ProgramSource, ProgramState,
 };
 use crate::bindings::check;
+use crate::log::TARGET;
 use crate::recorder::{CallRecord, Recorder};
 use crate::{Bindings, Error, ErrorKind, Layout, Request, Result, Surface};
 
@@ -42,7 +43,9 @@ impl Device {
     /// # Errors
     /// An invalid or unsupported program, or a spent budget.
     pub fn compile(&self, source: ProgramSource<'_>, options: &CompileOptions) -> Result<Artifact> {
-        Ok(Artifact { compiled: Arc::from(self.0.compile(source, options)?), device: self.clone() })
+        let span = tracing::info_span!(target: TARGET, "compile", label = %options.label, device = %self.name());
+        let compiled = span.in_scope(|| self.0.compile(source, options))?;
+        Ok(Artifact { compiled: Arc::from(compiled), device: self.clone() })
     }
 
     /// Compiles and loads a program.
@@ -146,7 +149,8 @@ impl Artifact {
     /// # Errors
     /// The machine refused.
     pub fn load(&self) -> Result<Executable> {
-        let (loaded, device) = (self.compiled.load()?, self.device.clone());
+        let span = tracing::info_span!(target: TARGET, "load", key = %self.key());
+        let (loaded, device) = (span.in_scope(|| self.compiled.load())?, self.device.clone());
         Ok(Executable(Arc::new(ExecutableInner { loaded, life: Arc::default(), device })))
     }
 }
@@ -290,6 +294,7 @@ impl Executable {
     pub fn prepare(&self, bindings: Bindings) -> Result<Request> {
         let _running = self.0.life.enter()?;
         let procedure = check(self.procedures(), &bindings)?;
+        let _span = tracing::debug_span!(target: TARGET, "prepare", procedure = %procedure.name).entered();
         let prepared = self.0.loaded.prepare(&bindings)?;
         Ok(Request::single(prepared, procedure, &bindings, self.0.life.clone()))
     }
@@ -310,6 +315,7 @@ impl Executable {
             return Err(Error::new(ErrorKind::Binding, "a chain needs a step"));
         }
         let procedures = steps.iter().map(|b| check(self.procedures(), b)).collect::<Result<Vec<_>>>()?;
+        let _span = tracing::debug_span!(target: TARGET, "prepare_chain", steps = steps.len()).entered();
         match self.0.loaded.chaining() {
             Some(chaining) => {
                 let prepared = chaining.prepare_chain(&steps)?;
@@ -340,6 +346,7 @@ impl Executable {
     /// refused: the program is then unloaded.
     pub fn reload(&self) -> Result<()> {
         self.0.life.stop()?;
+        let _span = tracing::info_span!(target: TARGET, "reload").entered();
         // Stays unloaded when it failed: there is nothing to run.
         self.0.loaded.reload()?;
         self.0.life.resume();

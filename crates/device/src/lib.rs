@@ -57,6 +57,7 @@ pub mod catalog;
 mod error;
 mod executable;
 mod layout;
+mod log;
 #[cfg(all(test, loom))]
 mod models;
 mod options;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::backend::{Accesses, Completion, Prepared, Stats};
 use crate::executable::{Life, Running};
+use crate::log::TARGET;
 use crate::submission::CompletionSlot;
 use crate::sync::{Mutex, lock};
 use crate::{Bindings, Error, ErrorKind, Port, Procedure, Result, Submission, Surface};
@@ -119,6 +120,7 @@ impl Request {
     /// failed. A chain ends at the first step that fails.
     pub fn evaluate(&self) -> Result<Stats> {
         let _running = self.enter()?;
+        let _span = tracing::trace_span!(target: TARGET, "evaluate").entered();
         self.run()
     }
 
@@ -161,6 +163,7 @@ impl Request {
     /// As [`Request::submit`]; `done` is not called then.
     pub fn submit_then(&self, done: impl FnOnce(Result<Stats>) + Send + 'static) -> Result<()> {
         let ticket = Ticket { running: Some(self.enter()?), done: Some(Box::new(done)) };
+        let _span = tracing::trace_span!(target: TARGET, "submit").entered();
         let submitted = match &*self.0 {
             RequestKind::Single(_) => {
                 let shared = Arc::new(Mutex::new(Some(ticket)));

@@ -35,6 +35,9 @@ use crate::metrics::{self, Efficiency, EngineMemory, Flops, JsonLines, Record, S
 use crate::optim::{self, Gradients, LossScale, Moments, Update};
 use crate::step::{Engine, StepError};
 
+/// The target of the run's log events, which docs/logging.md lists.
+const TARGET: &str = "ferrane::train";
+
 /// Updates skipped in a row after which a run gives up: the loss scale has then been halved to next
 /// to nothing, and what is not finite is not its doing.
 const GIVE_UP: u64 = 40;
@@ -430,6 +433,8 @@ impl Run {
         };
         let skipped = !norm.is_finite();
         if skipped {
+            let step = self.state.step + 1;
+            tracing::warn!(target: TARGET, step, loss_scale = scale, "update skipped: the gradients are not finite");
             self.gradients.clear();
             self.state.loss_scale.overflow();
             self.state.skipped += 1;
@@ -451,6 +456,7 @@ impl Run {
         self.efficiency.optimizer += optimizer.elapsed().as_secs_f64();
         let loss = (window.accumulated > 0).then(|| window.loss / window.accumulated as f64);
         self.last_loss = loss.or(self.last_loss);
+        tracing::debug!(target: TARGET, step = self.state.step, loss, norm, lr, skipped, "update");
         Ok(Some(Record {
             step: self.state.step,
             loss,
@@ -545,6 +551,7 @@ impl Run {
             return Ok(());
         }
         let begun = Instant::now();
+        let _span = tracing::info_span!(target: TARGET, "checkpoint", step).entered();
         let Run { config, weights, moments, state, .. } = &*self;
         let path = self.store.save(&Snapshot { config, weights, moments, state })?;
         self.efficiency.checkpoints += begun.elapsed().as_secs_f64();

@@ -161,6 +161,7 @@ impl Tokenizer {
     /// As [`Tokenizer::open`].
     pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Tokenizer, Error> {
         let path = find(path.as_ref())?;
+        let _span = tracing::info_span!(target: "ferrane::model", "open_tokenizer", path = %path.display()).entered();
         let bytes = load(&path)?;
         let opened = if llama2c::sniff(&bytes) {
             Tokenizer::from_llama2c(&bytes)

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// [`Error::NotFound`] with what was tried; else as the format's own reader.
 pub fn load(path: &Path, config: Option<&Path>) -> Result<(Config, Weights), Error> {
+    let _span = tracing::info_span!(target: "ferrane::model", "open_weights", path = %path.display()).entered();
     if path.is_dir() {
         return load_folder(path, config);
     }

@@ -59,9 +59,11 @@ pub(super) fn open(path: &Path, text: &[u8], tokenizer: &Tokenizer, folder: Opti
         // A cache that is damaged is made again, not reported.
         let cached = place.is_file().then(|| Ids::map(place, width)).and_then(Result::ok);
         if let Some(ids) = cached.filter(|ids| !ids.is_empty() && ids.check(place, tokenizer.vocab_size()).is_ok()) {
+            tracing::debug!(target: "ferrane::cache", hit = true, path = %place.display(), "ids of a text");
             return Ok(ids);
         }
     }
+    tracing::debug!(target: "ferrane::cache", hit = false, path = %path.display(), "ids of a text");
     let ids = encode(text, tokenizer);
     if ids.is_empty() {
         return Err(Error::Empty(path.to_path_buf()));
