@@ -169,9 +169,10 @@ pub(crate) fn predictions() -> (Option<Silence>, bool) {
     (world.silence, world.ignores_backings)
 }
 
-/// Where the E5 runtime keeps what it compiles.
+/// The folder of the E5 runtime's cache. The fake checks that it can be written, and keeps nothing
+/// in it.
 pub(crate) fn e5_cache() -> PathBuf {
-    world().e5_cache.clone().unwrap_or_else(|| std::env::temp_dir().join("ferrane-fake-caches"))
+    world().e5_cache.clone().unwrap_or_else(std::env::temp_dir)
 }
 
 /// What becomes of chains.

@@ -120,15 +120,10 @@ impl Cache {
 mod tests {
     use super::*;
 
-    fn fresh(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("ferrane-cache-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        folder
-    }
-
     #[test]
     fn an_entry_comes_back_whole_or_not_at_all() {
-        let (root, from, to) = (fresh("root"), fresh("from"), fresh("to"));
+        let place = tempfile::tempdir().unwrap();
+        let [root, from, to] = ["root", "from", "to"].map(|name| place.path().join(name));
         let cache = Cache::new(root.clone());
         assert!(!cache.restore("k", &to));
         write_whole(&from.join("net.plist"), b"net").unwrap();
@@ -147,7 +142,6 @@ mod tests {
         cache.store("k", &from);
         cache.remove("k");
         assert!(!cache.restore("k", &to));
-        [root, from, to].iter().for_each(|f| drop(fs::remove_dir_all(f)));
     }
 
     #[test]

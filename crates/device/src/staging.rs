@@ -44,11 +44,46 @@ fn in_use() -> MutexGuard<'static, Option<HashMap<PathBuf, InUse>>> {
     lock(&IN_USE)
 }
 
+/// The lock under which directories come and go, of all processes. Its file exists only while it is
+/// held.
+struct Gate {
+    path: PathBuf,
+    _file: File,
+}
+
 /// Keeps other processes from making and removing directories until it is dropped.
-fn gate() -> io::Result<File> {
-    let file = OpenOptions::new().create(true).append(true).open(std::env::temp_dir().join(GATE))?;
-    file.lock()?;
-    Ok(file)
+fn gate() -> io::Result<Gate> {
+    let path = std::env::temp_dir().join(GATE);
+    loop {
+        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        file.lock()?;
+        // The process that held the lock removed the file that this one waited for.
+        if is_at(&file, &path)? {
+            return Ok(Gate { path, _file: file });
+        }
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // Elsewhere it cannot be seen whether the path still leads to an open file.
+        if cfg!(unix) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether the path leads to the open file.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt as _;
+    let open = file.metadata()?;
+    Ok(fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (open.dev(), open.ino())))
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> io::Result<bool> {
+    Ok(true)
 }
 
 /// Our file in a directory.
@@ -209,47 +244,48 @@ mod tests {
 
     #[test]
     fn files_are_staged_once_and_removed_with_the_last_owner() {
-        let name = format!("ferrane-staging-{}", std::process::id());
+        let name = "program";
         let weights: [(String, &[u8]); 1] = [("@model_path/weights/deep/w.bin".into(), b"abc")];
-        let root = std::env::temp_dir();
-        let one = Staged::new(&root, &name, b"program", &weights, false).unwrap();
-        let two = Staged::new(&root, &name, b"program", &weights, false).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path();
+        let one = Staged::new(root, name, b"program", &weights, false).unwrap();
+        let two = Staged::new(root, name, b"program", &weights, false).unwrap();
         let folder = one.folder().to_path_buf();
-        assert_eq!(folder, root.join(&name));
+        assert_eq!(folder, root.join(name));
         assert_eq!(fs::read(folder.join("model.mil")).unwrap(), b"program");
         assert_eq!(fs::read(folder.join("weights/deep/w.bin")).unwrap(), b"abc");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 3, "no left-over of an unfinished write");
-        sweep(&root);
+        sweep(root);
         drop(one);
         assert!(folder.exists());
         drop(two);
         assert!(!folder.exists());
-        let kept = Staged::new(&root, &name, b"program", &[], true).unwrap();
+        let kept = Staged::new(root, name, b"program", &[], true).unwrap();
         kept.write("net.plist", b"ports").unwrap();
         assert_eq!((kept.read("net.plist").unwrap(), kept.read("data").unwrap()), (Some(b"ports".to_vec()), None));
         assert_eq!(kept.write("../net.plist", b"").unwrap_err().kind(), ErrorKind::InvalidProgram);
         drop(kept);
         assert!(folder.join("net.plist").exists());
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn what_a_dead_process_left_is_swept_away() {
-        let root = std::env::temp_dir().join(format!("ferrane-sweep-{}", std::process::id()));
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path();
         let (left, foreign) = (root.join("left"), root.join("foreign"));
         fs::create_dir_all(left.join("weights")).unwrap();
         fs::create_dir_all(&foreign).unwrap();
         // No process has this file's lock, whoever has the number.
         fs::write(left.join(format!("{OWNER}1")), b"").unwrap();
-        assert_eq!(sweep(&root), 1);
+        assert_eq!(sweep(root), 1);
         assert!(!left.exists() && foreign.exists());
-        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
     fn a_directory_that_another_process_uses_stays() {
-        let root = std::env::temp_dir().join(format!("ferrane-shared-{}", std::process::id()));
-        let staged = Staged::new(&root, "program", b"program", &[], false).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path();
+        let staged = Staged::new(root, "program", b"program", &[], false).unwrap();
         let folder = staged.folder().to_path_buf();
         // Another opening of the file stands for another process: locks belong to the opening.
         let other = File::create(folder.join(format!("{OWNER}1"))).unwrap();
@@ -257,8 +293,7 @@ mod tests {
         drop(staged);
         assert!(folder.join("model.mil").exists());
         drop(other);
-        assert_eq!(sweep(&root), 1);
-        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(sweep(root), 1);
     }
 
     #[test]

@@ -184,7 +184,8 @@ fn what_the_path_cannot_do_is_refused() {
     for options in ["path=e5&dispatch=direct", "qos=3&path=e5", "path=e5&cache=off", "path=e6"] {
         assert_eq!(refused(options).kind(), ErrorKind::Option, "{options}");
     }
-    let file = std::env::temp_dir().join(format!("ferrane-e5-file-{}", std::process::id()));
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("file");
     fs::write(&file, b"").unwrap();
     fake.e5_cache(file.join("inside"));
     let error = refused("path=e5");
@@ -192,8 +193,7 @@ fn what_the_path_cannot_do_is_refused() {
     assert!(error.message().contains(file.to_str().unwrap()) && error.message().contains("path=inmem"), "{error}");
     // The in-memory path does not care.
     ferrane_ane_fake::open("path=inmem").unwrap();
-    fs::remove_file(&file).unwrap();
-    fake.e5_cache(std::env::temp_dir().join("ferrane-fake-caches"));
+    fake.e5_cache(place.path().to_path_buf());
 
     let device = ferrane_ane_fake::open("path=e5").unwrap();
     let options = CompileOptions::default();
@@ -270,7 +270,8 @@ fn by_hand(folder: &PathBuf) -> (Library, Container, CoreModel, Configuration, C
 #[test]
 fn steps_out_of_order_fail_and_hand_made_operations_are_silent() {
     let (_fake, _device) = open();
-    let folder = std::env::temp_dir().join(format!("ferrane-e5-{}", std::process::id()));
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().to_path_buf();
     let (library, _container, model, configuration, compilation) = by_hand(&folder);
     let description = model.description().unwrap().unwrap();
     let main = words("main").unwrap();
@@ -313,7 +314,6 @@ fn steps_out_of_order_fail_and_hand_made_operations_are_silent() {
     pool.put_back(&stream).unwrap();
     operation.bind(&nothing, &options).unwrap();
     pool.take().unwrap().unwrap().execute(&nothing, &options).unwrap();
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

@@ -64,8 +64,8 @@ fn what_a_crash_left_behind_goes_when_a_device_is_opened() {
 
 #[test]
 fn a_kept_program_is_not_compiled_again() {
-    let cache = std::env::temp_dir().join(format!("ferrane-ane-cache-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&cache);
+    let cache = tempfile::tempdir().unwrap();
+    let cache = cache.path();
     let options = format!("cache={}", cache.display());
     let compiles = |prepare: &dyn Fn(&ferrane_ane_fake::Session)| {
         let fake = session();
@@ -77,7 +77,7 @@ fn a_kept_program_is_not_compiled_again() {
     assert_eq!(compiles(&|_| ()), 0);
     // A spent budget does not matter then.
     assert_eq!(compiles(&|fake| fake.budget(0)), 0);
-    let entry = fs::read_dir(&cache).unwrap().next().unwrap().unwrap().path();
+    let entry = fs::read_dir(cache).unwrap().next().unwrap().unwrap().path();
     fs::write(entry.join("net.plist"), b"damaged").unwrap();
     assert_eq!(compiles(&|_| ()), 1, "a damaged entry is none");
     assert_eq!(compiles(&|_| ()), 0);
@@ -88,7 +88,6 @@ fn a_kept_program_is_not_compiled_again() {
         }
     };
     assert_eq!(compiles(&refuse), 1);
-    fs::remove_dir_all(&cache).unwrap();
 }
 
 #[test]
