@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 
-use ferrane::{ErrorKind, Port};
+use ferrane::{ErrorKind, Port, Surface};
 
 use crate::arg::{self, Out};
 use crate::flight::{Callback, FerraneDone};
@@ -20,20 +20,18 @@ fn sized(port: &Port, bytes: usize) -> Result<()> {
     Err(CallFailure::of(ErrorKind::Binding, text))
 }
 
+/// A surface with fewer bytes than its layout spans, which no device allocates.
+fn short(surface: &Surface) -> CallFailure {
+    let text = format!("a surface of {} bytes is too small for its layout", surface.layout().allocation);
+    CallFailure::of(ErrorKind::Binding, text)
+}
+
 /// Copies packed elements into a surface, row by row where the device pads them.
 pub(crate) fn write(kernel: &LoadedKernel, place: &PortIndex, data: &[u8]) -> Result<()> {
     sized(place.find(&kernel.procedure)?.1, data.len())?;
     let surface = kernel.surface(place)?;
     let mut access = surface.write()?;
-    let mut rest = data;
-    let mut row = 0;
-    while let Some(bytes) = access.row_mut(row) {
-        let Some((now, later)) = rest.split_at_checked(bytes.len()) else { break };
-        bytes.copy_from_slice(now);
-        rest = later;
-        row += 1;
-    }
-    Ok(())
+    surface.layout().unpack(data, access.bytes_mut()).ok_or_else(|| short(&surface))
 }
 
 /// Copies a surface's elements, packed.
@@ -42,14 +40,13 @@ pub(crate) fn read(kernel: &LoadedKernel, place: &PortIndex, data: &mut [MaybeUn
     let surface = kernel.surface(place)?;
     let access = surface.read()?;
     let mut rest = data;
-    let mut row = 0;
-    while let Some(bytes) = access.row(row) {
-        let Some((now, later)) = rest.split_at_mut_checked(bytes.len()) else { break };
-        arg::fill(now, bytes);
-        rest = later;
-        row += 1;
-    }
-    Ok(())
+    let fill = |row: &[u8]| {
+        if let Some((now, later)) = std::mem::take(&mut rest).split_at_mut_checked(row.len()) {
+            arg::fill(now, row);
+            rest = later;
+        }
+    };
+    surface.layout().pack_to(access.bytes(), fill).ok_or_else(|| short(&surface))
 }
 
 /// Copies a surface's elements to another surface of as many bytes, whose rows may be of other
@@ -57,10 +54,9 @@ pub(crate) fn read(kernel: &LoadedKernel, place: &PortIndex, data: &mut [MaybeUn
 pub(crate) fn copy(src: &LoadedKernel, from: &PortIndex, dst: &LoadedKernel, to: &PortIndex) -> Result<()> {
     let bytes = packed_bytes(from.find(&src.procedure)?.1);
     sized(to.find(&dst.procedure)?.1, bytes)?;
-    let mut packed = Vec::with_capacity(bytes);
     let surface = src.surface(from)?;
     let access = surface.read()?;
-    packed.extend((0..).map_while(|row| access.row(row)).flatten());
+    let packed = surface.layout().pack(access.bytes()).ok_or_else(|| short(&surface))?;
     // The two may be one and the same memory.
     drop(access);
     write(dst, to, &packed)

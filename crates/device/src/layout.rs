@@ -114,15 +114,22 @@ impl Layout {
     /// Copies the elements out of a surface's bytes, without the padding between rows. `None` if
     /// there are fewer bytes than the layout spans.
     pub fn pack(&self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let size = self.elements() * self.element_bytes();
-        if self.is_packed() {
-            return bytes.get(..size).map(<[u8]>::to_vec);
-        }
-        let mut packed = Vec::with_capacity(size);
-        for row in (0..).map_while(|i| self.row(i)) {
-            packed.extend_from_slice(bytes.get(row)?);
-        }
+        let mut packed = Vec::with_capacity(self.elements() * self.element_bytes());
+        self.pack_to(bytes, |row| packed.extend_from_slice(row))?;
         Some(packed)
+    }
+
+    /// Passes the elements in a surface's bytes to `sink`, in order and without the padding between
+    /// rows, in as few pieces as possible. `None` if there are fewer bytes than the layout spans.
+    pub fn pack_to(&self, bytes: &[u8], mut sink: impl FnMut(&[u8])) -> Option<()> {
+        if self.is_packed() {
+            sink(bytes.get(..self.elements() * self.element_bytes())?);
+            return Some(());
+        }
+        for row in (0..).map_while(|i| self.row(i)) {
+            sink(bytes.get(row)?);
+        }
+        Some(())
     }
 
     /// Copies packed elements to where they are in a surface's bytes; padding keeps what it holds.

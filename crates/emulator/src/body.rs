@@ -95,26 +95,12 @@ fn packed<'a>(port: &Port, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>> {
     if port.layout.is_packed() {
         return Ok(bytes.into());
     }
-    let mut packed = Vec::with_capacity(port.layout.elements() * port.layout.element_bytes());
-    for range in (0..).map_while(|i| port.layout.row(i)) {
-        packed.extend_from_slice(bytes.get(range).ok_or_else(|| small(port))?);
-    }
-    Ok(packed.into())
+    Ok(port.layout.pack(bytes).ok_or_else(|| small(port))?.into())
 }
 
 /// Writes elements without gaps to where the layout has them.
 fn unpack(port: &Port, packed: &[u8], bytes: &mut [u8]) -> Result<()> {
-    if port.layout.is_packed() {
-        bytes.get_mut(..packed.len()).ok_or_else(|| small(port))?.copy_from_slice(packed);
-        return Ok(());
-    }
-    let mut at = 0;
-    for range in (0..).map_while(|i| port.layout.row(i)) {
-        let (row, next) = (bytes.get_mut(range).ok_or_else(|| small(port))?, at);
-        at += row.len();
-        row.copy_from_slice(packed.get(next..at).ok_or_else(|| small(port))?);
-    }
-    Ok(())
+    port.layout.unpack(packed, bytes).ok_or_else(|| small(port))
 }
 
 fn fits(port: &Port, tensor: &Tensor) -> Result<()> {

@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrane_device::{
-    Artifact, Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Port, ProgramSource, Request,
-    Result, Surface,
+    Artifact, Bindings, Call, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Port, ProgramSource,
+    Request, Result, Surface, Tensor,
 };
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 
@@ -256,20 +256,13 @@ impl<'a> DeviceUnderTest<'a> {
         let text = program.text(&Spelling::TRIED[0], BuildInfo::Line)?;
         let source = ProgramSource::Text { mil: text.as_bytes(), weights: &program.weights };
         let executable = self.oracle.compile(source, &CompileOptions::labeled("oracle"))?.load()?;
-        let mut bindings = Bindings::new();
+        let mut call = Call::new();
         for ((name, ..), values) in program.inputs.iter().zip(inputs) {
-            let surface = self.oracle.surface(&executable.port(name)?.layout)?;
-            surface.write_f32(values)?;
-            bindings = bindings.bind(name, &surface);
+            let layout = &executable.port(name)?.layout;
+            call = call.input(name, Tensor::from_f32(layout.dtype, &layout.shape, values)?);
         }
-        let mut outputs = Vec::new();
-        for name in &program.outputs {
-            let surface = self.oracle.surface(&executable.port(name)?.layout)?;
-            bindings = bindings.bind(name, &surface);
-            outputs.push(surface);
-        }
-        executable.prepare(bindings)?.evaluate()?;
-        outputs.iter().map(Surface::read_f32).collect()
+        let returned = executable.call(call)?;
+        program.outputs.iter().map(|name| Ok(returned.get(name)?.to_f32())).collect()
     }
 
     /// Runs a program and compares its outputs with exact arithmetic.
