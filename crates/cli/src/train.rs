@@ -12,7 +12,7 @@ use ferrane::machine::cost::StepCost;
 use ferrane::train::checkpoint;
 use ferrane::train::metrics::Memory;
 use ferrane::train::run::{self, Event};
-use ferrane::train::session::{Session, SessionError, SessionOptions, Stored};
+use ferrane::train::session::{Session, SessionError, SessionOptions, StoredRun};
 use ferrane_host::memory::peak_resident;
 
 use crate::args::{Train, Vocabulary};
@@ -25,8 +25,8 @@ const SAMPLE: usize = 160;
 
 /// Begins or resumes a run, trains, and shows what came of it.
 pub fn run(args: Train) -> Result<()> {
-    let stored = if args.resume { Some(Stored::open(&args.out)?) } else { None };
-    let options = options(&args, stored.as_ref().map(Stored::options));
+    let stored = if args.resume { Some(StoredRun::open(&args.out)?) } else { None };
+    let options = options(&args, stored.as_ref().map(StoredRun::options));
     // Mistakes in the numbers are reported before any work is done.
     options.run.check()?;
     if let Some(stored) = &stored {
@@ -37,7 +37,7 @@ pub fn run(args: Train) -> Result<()> {
     let timeline = args.timeline.as_deref().map(timeline_file::open).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut show = Show::new(args.json, &options, device.as_ref(), stop.clone());
-    let step = stored.as_ref().map(Stored::step);
+    let step = stored.as_ref().map(StoredRun::step);
     let mut active = 0;
     let mut listen = |event: &Event| {
         if let Event::Prepared { active: ids, .. } = event {

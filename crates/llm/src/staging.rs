@@ -21,20 +21,25 @@ const PER_TASK: usize = 128 * 1024;
 
 /// A layer's input surfaces of one kernel, and the request over them.
 #[derive(Clone)]
-pub struct Bound {
+pub struct LayerInputs {
     /// One surface for each input of the layout, in its order.
     surfaces: Vec<(&'static str, Surface)>,
     /// The kernel with these inputs and the output it was made with.
     request: Request,
 }
 
-impl Bound {
+impl LayerInputs {
     /// Allocates the inputs of a kernel as its loaded program reports them and binds them with
     /// `output`.
     ///
     /// # Errors
     /// No memory, or the device refused the binding.
-    pub fn new(device: &Device, executable: &Executable, layout: &KernelLayout, output: &Surface) -> Result<Bound> {
+    pub fn new(
+        device: &Device,
+        executable: &Executable,
+        layout: &KernelLayout,
+        output: &Surface,
+    ) -> Result<LayerInputs> {
         let mut bindings = Bindings::new().bind(OUTPUT, output);
         let mut surfaces = Vec::new();
         for input in &layout.inputs {
@@ -42,7 +47,7 @@ impl Bound {
             bindings = bindings.bind(input.name, &surface);
             surfaces.push((input.name, surface));
         }
-        Ok(Bound { surfaces, request: executable.prepare(bindings)? })
+        Ok(LayerInputs { surfaces, request: executable.prepare(bindings)? })
     }
 
     /// The surface of an input.
@@ -92,7 +97,7 @@ impl Bound {
 
 /// Where a tensor lies in the words of a surface.
 #[derive(Clone, Copy)]
-struct Place {
+struct WeightRegion {
     part: Part,
     start: usize,
     /// Words from one channel to the next.
@@ -103,9 +108,9 @@ struct Place {
 }
 
 /// The weight regions of one kernel's input surfaces, open to be written piece by piece.
-pub struct OpenWeights(Vec<(WriteAccess, Vec<Place>)>);
+pub struct OpenWeights(Vec<(WriteAccess, Vec<WeightRegion>)>);
 
-impl Bound {
+impl LayerInputs {
     /// Takes the surfaces with weights for writing. Everything is checked here, so that writing
     /// cannot fail.
     ///
@@ -115,15 +120,15 @@ impl Bound {
     pub fn open(&self, layout: &KernelLayout, config: &Config) -> Result<OpenWeights> {
         let mut open = Vec::new();
         for (name, surface) in &self.surfaces {
-            let mut places = Vec::new();
+            let mut weight_regions = Vec::new();
             for (region, part, transposed) in layout.weights().filter(|(r, ..)| r.port == *name) {
                 let Region { channel, channels, offset, len, .. } = *region;
                 let (range, stride) = rectangle(surface.layout(), channel, channels, offset, len)?;
                 count(region.name, part.shape(config).iter().product(), channels * len)?;
-                places.push(Place { part, start: range.start, stride, channels, len, transposed });
+                weight_regions.push(WeightRegion { part, start: range.start, stride, channels, len, transposed });
             }
-            if !places.is_empty() {
-                open.push((surface.write()?, places));
+            if !weight_regions.is_empty() {
+                open.push((surface.write()?, weight_regions));
             }
         }
         Ok(OpenWeights(open))
@@ -133,23 +138,23 @@ impl Bound {
 impl OpenWeights {
     /// The tensors that have a place here.
     pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
-        self.0.iter().flat_map(|(_, places)| places.iter().map(|p| p.part))
+        self.0.iter().flat_map(|(_, weight_regions)| weight_regions.iter().map(|p| p.part))
     }
 
     /// Rounds `values` of a tensor, which begin at its value `at`, into its place. Values without a
     /// place are left out.
     pub fn write(&mut self, part: Part, at: usize, values: &[f32]) {
-        for (access, places) in &mut self.0 {
-            for place in places.iter().filter(|p| p.part == part) {
-                place.write(access.f16s_mut(), at, values);
+        for (access, weight_regions) in &mut self.0 {
+            for region in weight_regions.iter().filter(|p| p.part == part) {
+                region.write(access.f16s_mut(), at, values);
             }
         }
     }
 }
 
-impl Place {
+impl WeightRegion {
     fn write(&self, words: &mut [f16], at: usize, values: &[f32]) {
-        let Place { start, stride, channels, len, transposed, .. } = *self;
+        let WeightRegion { start, stride, channels, len, transposed, .. } = *self;
         // Values of a row of the tensor.
         let row = if transposed { channels } else { len };
         let rows = values.len() / row;

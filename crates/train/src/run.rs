@@ -30,7 +30,7 @@ use ferrane_llm::weights::{self, Weights};
 
 use crate::checkpoint::{self, Checkpoint, Snapshot, State, Store};
 use crate::data::{self, Ids, Sampler, Split};
-use crate::metrics::timeline::{Kind, Tracer};
+use crate::metrics::timeline::{SpanKind, Tracer};
 use crate::metrics::{self, Efficiency, EngineMemory, Flops, JsonLines, Record, Sink, Timeline, finite};
 use crate::optim::{self, Gradients, LossScale, Moments, Update};
 use crate::step::{Engine, StepError};
@@ -423,7 +423,7 @@ impl Run {
         };
         let optimizer = Instant::now();
         let tracer = self.timeline.as_ref().map_or(Tracer::off(), Timeline::update);
-        let span = tracer.span(Kind::Update, "update", None);
+        let span = tracer.span(SpanKind::Update, "update", None);
         let lr = self.options.schedule().rate(self.state.step);
         // What was really accumulated, not what was planned (upstream-defects #10).
         let mean = 1.0 / (window.accumulated.max(1) as f64 * f64::from(scale));

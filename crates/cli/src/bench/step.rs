@@ -11,7 +11,7 @@ use ferrane::llm::config::{Config, preset};
 use ferrane::llm::layout::Shape;
 use ferrane::llm::random::Rng;
 use ferrane::llm::weights::{Init, Weights};
-use ferrane::train::metrics::timeline::{Kind, Tracer};
+use ferrane::train::metrics::timeline::{SpanKind, Tracer};
 use ferrane::train::metrics::{Flops, Memory, Timeline};
 use ferrane::train::optim::{AdamW, Gradients, Moments, Update, clip_factor, norms};
 use ferrane::train::step::{Engine, Parts, Pipeline, ReferenceEngine};
@@ -136,7 +136,7 @@ pub fn steps(
             return Err(Error::new("a measured step was not finite"));
         }
         let begun = Instant::now();
-        let span = timeline.map_or(Tracer::off(), Timeline::update).span(Kind::Update, "update", None);
+        let span = timeline.map_or(Tracer::off(), Timeline::update).span(SpanKind::Update, "update", None);
         let norm = norms(config, &gradients).scaled(1.0 / f64::from(SCALE)).total;
         let factor = clip_factor(norm, 1.0) / f64::from(SCALE);
         let (optimizer, lr) = (AdamW::default(), 1e-4);

@@ -40,10 +40,10 @@ use crate::config::Config;
 use crate::forward::Error;
 use crate::kernels::MASKED;
 use crate::weights::{self, Weights};
-use program::{DecodeInput, Part, Shape};
-use quantize::{Matrix, ONE, WeightType};
+use program::{DecodeInput, DecodeKernel, DecodeShape};
+use quantize::{HostMatrix, ONE, WeightType};
 use rows::{Norm, Sum};
-use window::{Cache, Stage, Staged};
+use window::{Cache, Staged, WindowKernel};
 
 /// Positions in the windows of a prefill.
 const WINDOWS: [usize; 2] = [256, 32];
@@ -79,14 +79,14 @@ pub struct Decoder {
     /// Positions in the window of a single token.
     least: usize,
     staged: Staged,
-    stages: Vec<(Shape, Stage)>,
+    kernels: Vec<(DecodeShape, WindowKernel)>,
     caches: Vec<Cache>,
     /// Positions in each cache.
     cached: usize,
     /// So many positions of the caches may hold rows, of this sequence or of one before.
     written: usize,
-    embed: Matrix,
-    classifier: Option<Matrix>,
+    embed: HostMatrix,
+    classifier: Option<HostMatrix>,
     norm: Vec<f32>,
     gains: Vec<(Vec<f32>, Vec<f32>)>,
     /// Angle per position of each pair.
@@ -117,7 +117,7 @@ impl Decoder {
             return Err(Error::Length { found: 0, seq: config.max_seq });
         }
         let table = |name, values: &[f32]| {
-            let matrix = Matrix::new(values, config.dim, options.weights);
+            let matrix = HostMatrix::new(values, config.dim, options.weights);
             matrix.ok_or(Error::Quantize { layer: 0, tensor: name, row: 0 })
         };
         let half = config.head_dim / 2;
@@ -129,7 +129,7 @@ impl Decoder {
             context,
             least: device.profile().min_queries.value.max(1),
             staged: Staged::default(),
-            stages: Vec::new(),
+            kernels: Vec::new(),
             caches: Vec::new(),
             cached: 0,
             written: 0,
@@ -146,7 +146,7 @@ impl Decoder {
             logits: vec![0.0; config.vocab],
         };
         decoder.grow(1)?;
-        for part in [Part::Attention, Part::FeedForward] {
+        for part in [DecodeKernel::Attention, DecodeKernel::FeedForward] {
             decoder.bound(part, decoder.least, decoder.cached)?;
         }
         decoder.staged.stage(config, weights, options.weights)?;
@@ -248,8 +248,8 @@ impl Decoder {
             return Ok(());
         }
         let cached = bucket(positions);
-        let found = self.program(Part::Attention, self.least, cached)?;
-        let layouts = self.stages[found].1.cache_layouts(&self.device)?;
+        let found = self.program(DecodeKernel::Attention, self.least, cached)?;
+        let layouts = self.kernels[found].1.cache_layouts(&self.device)?;
         let at = |source| Error::Device { kernel: "cache", source };
         let mut caches = Vec::new();
         for layer in 0..self.config.layers {
@@ -259,27 +259,28 @@ impl Decoder {
             }
             caches.push(cache);
         }
-        self.stages.iter_mut().filter(|(shape, _)| shape.cached > 0).for_each(|(_, stage)| stage.unbind());
+        self.kernels.iter_mut().filter(|(shape, _)| shape.cached > 0).for_each(|(_, kernel)| kernel.unbind());
         (self.caches, self.cached, self.written) = (caches, cached, self.done);
         Ok(())
     }
 
     /// The place of a loaded program, which is compiled if it is not there yet.
-    fn program(&mut self, part: Part, queries: usize, cached: usize) -> Result<usize, Error> {
-        let shape = Shape { config: self.config.clone(), queries, cached, weights: self.weights };
-        let stage = Stage::new(&self.device, &shape, part)?;
-        self.stages.push((shape, stage));
-        Ok(self.stages.len() - 1)
+    fn program(&mut self, part: DecodeKernel, queries: usize, cached: usize) -> Result<usize, Error> {
+        let shape = DecodeShape { config: self.config.clone(), queries, cached, weights: self.weights };
+        let kernel = WindowKernel::new(&self.device, &shape, part)?;
+        self.kernels.push((shape, kernel));
+        Ok(self.kernels.len() - 1)
     }
 
     /// The place of a loaded program, every layer's surfaces bound to it.
-    fn bound(&mut self, part: Part, queries: usize, cached: usize) -> Result<usize, Error> {
-        let same = |(s, stage): &(Shape, Stage)| (stage.part(), s.queries, s.cached) == (part, queries, cached);
-        let at = self.stages.iter().position(same);
+    fn bound(&mut self, part: DecodeKernel, queries: usize, cached: usize) -> Result<usize, Error> {
+        let same =
+            |(s, kernel): &(DecodeShape, WindowKernel)| (kernel.part(), s.queries, s.cached) == (part, queries, cached);
+        let at = self.kernels.iter().position(same);
         let at = at.map_or_else(|| self.program(part, queries, cached), Ok)?;
-        let (shape, stage) = &mut self.stages[at];
-        if !stage.is_bound() {
-            stage.bind(&self.device, shape, &mut self.staged, &self.caches)?;
+        let (shape, kernel) = &mut self.kernels[at];
+        if !kernel.is_bound() {
+            kernel.bind(&self.device, shape, &mut self.staged, &self.caches)?;
         }
         Ok(at)
     }
@@ -323,9 +324,10 @@ impl Decoder {
         if layers.is_empty() {
             return Ok(());
         }
-        let places = [self.bound(Part::Attention, queries, cached)?, self.bound(Part::FeedForward, queries, 0)?];
+        let places =
+            [self.bound(DecodeKernel::Attention, queries, cached)?, self.bound(DecodeKernel::FeedForward, queries, 0)?];
         let Decoder { config, stream, rotation, .. } = self;
-        let [(_, attention), (_, feed_forward)] = places.map(|place| &self.stages[place]);
+        let [(_, attention), (_, feed_forward)] = places.map(|place| &self.kernels[place]);
         let (dim, head, kv, alpha) = (config.dim, config.head_dim, config.kv_dim(), config.residual_scale);
         let norm = |gain| Norm { gain, eps: config.norm_eps };
         attention
@@ -364,13 +366,15 @@ impl Decoder {
     /// Appends the last layer's keys and values of the stream's `count` positions, up to whose
     /// window the rotation is there.
     fn keys_values(&mut self, count: usize, queries: usize) -> Result<(), Error> {
-        let place = self.bound(Part::KeysValues, queries, 0)?;
+        let place = self.bound(DecodeKernel::KeysValues, queries, 0)?;
         let Decoder { config, stream, rotation, done, .. } = self;
-        let (layer, head, kv, (_, stage)) = (config.layers - 1, config.head_dim, config.kv_dim(), &self.stages[place]);
+        let (layer, head, kv, (_, kernel)) =
+            (config.layers - 1, config.head_dim, config.kv_dim(), &self.kernels[place]);
         let norm = Norm { gain: &self.gains[layer].0, eps: config.norm_eps };
-        stage.fill(DecodeInput::Rope, |t, row| row[..head].copy_from_slice(&rotation[(*done + t) * head..][..head]))?;
-        stage.write(DecodeInput::X, |x, stride| rows::step(stream, None, norm, x, stride))?;
-        stage.run(layer, |y, stride| self.caches[layer].append(self.done, [y, &y[kv..]], stride, count, head))
+        kernel
+            .fill(DecodeInput::Rope, |t, row| row[..head].copy_from_slice(&rotation[(*done + t) * head..][..head]))?;
+        kernel.write(DecodeInput::X, |x, stride| rows::step(stream, None, norm, x, stride))?;
+        kernel.run(layer, |y, stride| self.caches[layer].append(self.done, [y, &y[kv..]], stride, count, head))
     }
 
     /// Makes the cosines and sines of the first `positions` positions, half a head each, where they
@@ -400,13 +404,13 @@ impl Decoder {
         rows::rms_norm(&self.stream[..dim], norm, |at, values| normed[at..][..values.len()].copy_from_slice(values));
         let matrix = self.classifier.as_ref().unwrap_or(&self.embed);
         let rhs = match matrix {
-            Matrix::Fp16(values) => Operand::F16(View::row_major(values, vocab, dim)?),
-            Matrix::Int8(codes, _) => Operand::I8(View::row_major(codes, vocab, dim)?),
+            HostMatrix::Fp16(values) => Operand::F16(View::row_major(values, vocab, dim)?),
+            HostMatrix::Int8(codes, _) => Operand::I8(View::row_major(codes, vocab, dim)?),
         };
         let lhs = Operand::F32(View::row_major(normed, 1, dim)?);
         let out = Output::F32(ViewMut::row_major(&mut self.logits, 1, vocab)?);
         gemm(lhs, rhs.t(), out, Epilogue::default())?;
-        if let Matrix::Int8(_, units) = matrix {
+        if let HostMatrix::Int8(_, units) = matrix {
             for (logit, unit) in self.logits.iter_mut().zip(units) {
                 *logit *= unit.to_f32() / ONE;
             }

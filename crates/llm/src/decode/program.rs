@@ -41,7 +41,7 @@ const WIDTH: usize = 32;
 
 /// One of the programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum DecodeKernel {
     /// Projections, rotation, attention, output projection.
     Attention,
     /// The feed-forward part.
@@ -51,13 +51,13 @@ pub enum Part {
     KeysValues,
 }
 
-impl Part {
+impl DecodeKernel {
     /// `attnDecode`, `ffnDecode` or `kvDecode`.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Attention => "attnDecode",
-            Part::FeedForward => "ffnDecode",
-            Part::KeysValues => "kvDecode",
+            DecodeKernel::Attention => "attnDecode",
+            DecodeKernel::FeedForward => "ffnDecode",
+            DecodeKernel::KeysValues => "kvDecode",
         }
     }
 }
@@ -65,7 +65,7 @@ impl Part {
 /// A matrix of a layer as an input has it: stored matrices with the same columns, one below the
 /// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Matrix {
+pub enum DecodeMatrix {
     /// Query, key and value projections.
     Qkv,
     /// Output projection.
@@ -76,14 +76,14 @@ pub enum Matrix {
     W2,
 }
 
-impl Matrix {
+impl DecodeMatrix {
     /// The end of the names of its inputs.
     fn suffix(self) -> &'static str {
         match self {
-            Matrix::Qkv => "qkv",
-            Matrix::O => "o",
-            Matrix::W13 => "13",
-            Matrix::W2 => "2",
+            DecodeMatrix::Qkv => "qkv",
+            DecodeMatrix::O => "o",
+            DecodeMatrix::W13 => "13",
+            DecodeMatrix::W2 => "2",
         }
     }
 }
@@ -103,9 +103,9 @@ pub enum DecodeInput {
     /// The cache of values.
     Values,
     /// A matrix: fp16, or the codes of an int8 one.
-    Weight(Matrix),
+    Weight(DecodeMatrix),
     /// The units of the rows of an int8 matrix.
-    Units(Matrix),
+    Units(DecodeMatrix),
     /// Biases of the projections.
     Bias,
     /// Gains of the norms of queries and keys.
@@ -121,14 +121,14 @@ impl DecodeInput {
             DecodeInput::Mask => "mask",
             DecodeInput::Keys => "keys",
             DecodeInput::Values => "values",
-            DecodeInput::Weight(Matrix::Qkv) => "wqkv",
-            DecodeInput::Weight(Matrix::O) => "wo",
-            DecodeInput::Weight(Matrix::W13) => "w13",
-            DecodeInput::Weight(Matrix::W2) => "w2",
-            DecodeInput::Units(Matrix::Qkv) => "uqkv",
-            DecodeInput::Units(Matrix::O) => "uo",
-            DecodeInput::Units(Matrix::W13) => "u13",
-            DecodeInput::Units(Matrix::W2) => "u2",
+            DecodeInput::Weight(DecodeMatrix::Qkv) => "wqkv",
+            DecodeInput::Weight(DecodeMatrix::O) => "wo",
+            DecodeInput::Weight(DecodeMatrix::W13) => "w13",
+            DecodeInput::Weight(DecodeMatrix::W2) => "w2",
+            DecodeInput::Units(DecodeMatrix::Qkv) => "uqkv",
+            DecodeInput::Units(DecodeMatrix::O) => "uo",
+            DecodeInput::Units(DecodeMatrix::W13) => "u13",
+            DecodeInput::Units(DecodeMatrix::W2) => "u2",
             DecodeInput::Bias => "bias",
             DecodeInput::Gain => "gain",
         }
@@ -142,7 +142,7 @@ impl DecodeInput {
 
 /// What the programs depend on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shape {
+pub struct DecodeShape {
     /// The model; must have passed [`Config::validate`].
     pub config: Config,
     /// Positions in a window.
@@ -163,7 +163,7 @@ pub fn head_order(config: &Config) -> Vec<usize> {
     }
 }
 
-impl Shape {
+impl DecodeShape {
     /// Width of the mask: the cache's columns, the window's, and filling.
     pub fn mask_width(&self) -> usize {
         (self.cached + self.queries).next_multiple_of(WIDTH)
@@ -180,17 +180,17 @@ impl Shape {
     }
 
     /// Width of the output of a part.
-    pub fn out_width(&self, part: Part) -> usize {
+    pub fn out_width(&self, part: DecodeKernel) -> usize {
         match part {
-            Part::Attention => self.config.dim + 2 * self.config.kv_dim(),
-            Part::FeedForward => self.config.dim,
-            Part::KeysValues => 2 * self.config.kv_dim(),
+            DecodeKernel::Attention => self.config.dim + 2 * self.config.kv_dim(),
+            DecodeKernel::FeedForward => self.config.dim,
+            DecodeKernel::KeysValues => 2 * self.config.kv_dim(),
         }
     }
 
     /// The inputs of a part in order of declaration, which is their alphabetical order because
     /// engines bind by it (mil-text §6).
-    pub fn inputs(&self, part: Part) -> Vec<(DecodeInput, DataType, [usize; 4])> {
+    pub fn inputs(&self, part: DecodeKernel) -> Vec<(DecodeInput, DataType, [usize; 4])> {
         let c = &self.config;
         let (heads, kv_heads, hd, t) = (c.heads, c.kv_heads, c.head_dim, self.queries);
         let half = DataType::Fp16;
@@ -206,9 +206,9 @@ impl Shape {
             }
         };
         match part {
-            Part::Attention => {
-                matrix(Matrix::Qkv, c.q_dim() + 2 * c.kv_dim(), c.dim);
-                matrix(Matrix::O, c.dim, c.q_dim());
+            DecodeKernel::Attention => {
+                matrix(DecodeMatrix::Qkv, c.q_dim() + 2 * c.kv_dim(), c.dim);
+                matrix(DecodeMatrix::O, c.dim, c.q_dim());
                 if self.cached > 0 {
                     let cache = [1, kv_heads, self.cached, self.cache_width()];
                     let mask = [1, t, 1, self.mask_width()];
@@ -219,13 +219,13 @@ impl Shape {
                     ]);
                 }
             }
-            Part::FeedForward => {
-                matrix(Matrix::W13, 2 * c.hidden, c.dim);
-                matrix(Matrix::W2, c.dim, c.hidden);
+            DecodeKernel::FeedForward => {
+                matrix(DecodeMatrix::W13, 2 * c.hidden, c.dim);
+                matrix(DecodeMatrix::W2, c.dim, c.hidden);
             }
-            Part::KeysValues => matrix(Matrix::Qkv, c.q_dim() + 2 * c.kv_dim(), c.dim),
+            DecodeKernel::KeysValues => matrix(DecodeMatrix::Qkv, c.q_dim() + 2 * c.kv_dim(), c.dim),
         }
-        if part != Part::FeedForward {
+        if part != DecodeKernel::FeedForward {
             inputs.push((DecodeInput::Rope, half, [1, t, 1, self.rope_width()]));
             if c.qkv_bias {
                 inputs.push((DecodeInput::Bias, half, [1, 1, 1, c.q_dim() + 2 * c.kv_dim()]));
@@ -242,7 +242,7 @@ impl Shape {
     ///
     /// # Errors
     /// A size that MIL's shapes, which are int32, do not hold.
-    pub fn build(&self, part: Part) -> Result<Program, MilError> {
+    pub fn build(&self, part: DecodeKernel) -> Result<Program, MilError> {
         let c = &self.config;
         let sizes = [
             self.queries.checked_mul(c.gqa_ratio()),
@@ -265,22 +265,22 @@ impl Shape {
         }
         let build = Build { shape: self, b, inputs };
         match part {
-            Part::Attention => build.attention(),
-            Part::FeedForward => build.feed_forward(),
-            Part::KeysValues => build.keys_values(),
+            DecodeKernel::Attention => build.attention(),
+            DecodeKernel::FeedForward => build.feed_forward(),
+            DecodeKernel::KeysValues => build.keys_values(),
         }
     }
 }
 
 type Built = Result<ValueId, MilError>;
 
-/// A size as MIL's shapes have it; [`Shape::build`] has refused sizes that do not fit.
+/// A size as MIL's shapes have it; [`DecodeShape::build`] has refused sizes that do not fit.
 fn int(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }
 
 struct Build<'a> {
-    shape: &'a Shape,
+    shape: &'a DecodeShape,
     b: Builder,
     inputs: Vec<(DecodeInput, ValueId)>,
 }
@@ -306,7 +306,7 @@ impl Build<'_> {
     /// Rows times the rows `of` a matrix: `y[t, o] = Σ_i x[t, i] · w[o, i]`. Codes of int8 weights
     /// count 128ths of their row's unit; the rows are divided by 128 before the product, so that it
     /// stays as small as the result.
-    fn linear(&mut self, name: &str, rows: ValueId, matrix: Matrix, of: Range<usize>) -> Built {
+    fn linear(&mut self, name: &str, rows: ValueId, matrix: DecodeMatrix, of: Range<usize>) -> Built {
         let weight = self.input(DecodeInput::Weight(matrix))?;
         let units = DecodeInput::Units(matrix);
         let matrix = matrix.suffix();
@@ -334,13 +334,13 @@ impl Build<'_> {
         let (t, dim, hidden) = (self.shape.queries, c.dim, c.hidden);
         let x = self.input(DecodeInput::X)?;
         let rows = self.reshape("x_rows", x, [1, 1, t, dim])?;
-        let both = self.linear("h13", rows, Matrix::W13, 0..2 * hidden)?;
+        let both = self.linear("h13", rows, DecodeMatrix::W13, 0..2 * hidden)?;
         let h1 = self.slice("h1", both, [0; 4], [1, 1, t, hidden])?;
         let h3 = self.slice("h3", both, [0, 0, 0, hidden], [1, 1, t, hidden])?;
         let sig = self.b.sigmoid("sig", h1)?;
         let silu = self.b.mul("silu", h1, sig)?;
         let gate = self.b.mul("gate", silu, h3)?;
-        let out = self.linear("ffn", gate, Matrix::W2, 0..dim)?;
+        let out = self.linear("ffn", gate, DecodeMatrix::W2, 0..dim)?;
         let out = self.reshape(OUTPUT, out, [1, t, 1, dim])?;
         self.b.finish(&[(OUTPUT, out)])
     }
@@ -356,7 +356,7 @@ impl Build<'_> {
         let attended = self.attend(queries, k, v)?;
 
         let attended = self.join_heads("attn_rows", attended, heads)?;
-        let o = self.linear("o", attended, Matrix::O, 0..dim)?;
+        let o = self.linear("o", attended, DecodeMatrix::O, 0..dim)?;
         let k_rows = self.join_heads("k_rows", k, kv_heads)?;
         let out = self.b.concat("out_rows", &[o, k_rows, v_rows], 3)?;
         let out = self.reshape(OUTPUT, out, [1, t, 1, dim + 2 * kv])?;
@@ -382,7 +382,7 @@ impl Build<'_> {
         let all = turned + kv;
         let x = self.input(DecodeInput::X)?;
         let rows = self.reshape("x_rows", x, [1, 1, t, dim])?;
-        let mut qkv = self.linear("qkv", rows, Matrix::Qkv, begin..begin + all)?;
+        let mut qkv = self.linear("qkv", rows, DecodeMatrix::Qkv, begin..begin + all)?;
         if c.qkv_bias {
             let bias = self.input(DecodeInput::Bias)?;
             let bias = self.slice("bias_in", bias, [0, 0, 0, begin], [1, 1, 1, all])?;
@@ -510,8 +510,8 @@ mod tests {
             config.kv_heads = if on(2) { config.heads } else { config.heads / 2 };
             let weights = if on(3) { WeightType::Fp16 } else { WeightType::Int8 };
             for (queries, cached) in [(1, 32), (4, 256), (32, 0)] {
-                let shape = Shape { config: config.clone(), queries, cached, weights };
-                for part in [Part::Attention, Part::FeedForward, Part::KeysValues] {
+                let shape = DecodeShape { config: config.clone(), queries, cached, weights };
+                for part in [DecodeKernel::Attention, DecodeKernel::FeedForward, DecodeKernel::KeysValues] {
                     let program = shape.build(part).unwrap();
                     let main = program.function("main").unwrap();
                     let out = main.value(main.body().outputs[0]);
@@ -532,8 +532,8 @@ mod tests {
     fn sizes_that_mil_cannot_write_are_errors() {
         let config = preset("stories260k").unwrap();
         for (queries, cached) in [(0, 0), (usize::MAX / 2, 0), (1, usize::MAX / 2), (1 << 29, 0)] {
-            let shape = Shape { config: config.clone(), queries, cached, weights: WeightType::Fp16 };
-            assert!(shape.build(Part::Attention).is_err(), "{queries} {cached}");
+            let shape = DecodeShape { config: config.clone(), queries, cached, weights: WeightType::Fp16 };
+            assert!(shape.build(DecodeKernel::Attention).is_err(), "{queries} {cached}");
         }
     }
 }

@@ -62,22 +62,22 @@ pub fn quantize_row(row: &[f32], codes: &mut [i8]) -> Option<f16> {
 
 /// A matrix `[rows, cols]` of the host: the embedding, the classifier.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Matrix {
+pub enum HostMatrix {
     /// fp16 values.
     Fp16(Vec<f16>),
     /// Codes, and a unit for each row.
     Int8(Vec<i8>, Vec<f16>),
 }
 
-impl Matrix {
+impl HostMatrix {
     /// Rounds a matrix with rows of `cols`; `None` where [`quantize_row`] has none.
-    pub fn new(values: &[f32], cols: usize, weights: WeightType) -> Option<Matrix> {
+    pub fn new(values: &[f32], cols: usize, weights: WeightType) -> Option<HostMatrix> {
         let cols = cols.max(1);
         match weights {
             WeightType::Fp16 => {
                 let mut half = vec![f16::ZERO; values.len()];
                 ferrane_host::convert::f32_to_f16(values, &mut half);
-                Some(Matrix::Fp16(half))
+                Some(HostMatrix::Fp16(half))
             }
             WeightType::Int8 => {
                 let mut codes = vec![0i8; values.len()];
@@ -90,7 +90,7 @@ impl Matrix {
                         **unit = quantize_row(from, codes).unwrap_or(f16::NAN);
                     }
                 });
-                (!units.iter().any(|u| u.is_nan())).then_some(Matrix::Int8(codes, units))
+                (!units.iter().any(|u| u.is_nan())).then_some(HostMatrix::Int8(codes, units))
             }
         }
     }
@@ -99,8 +99,8 @@ impl Matrix {
     pub fn row(&self, index: usize, to: &mut [f32]) {
         let range = index * to.len()..(index + 1) * to.len();
         match self {
-            Matrix::Fp16(values) => ferrane_host::convert::f16_to_f32(&values[range], to),
-            Matrix::Int8(codes, units) => {
+            HostMatrix::Fp16(values) => ferrane_host::convert::f16_to_f32(&values[range], to),
+            HostMatrix::Int8(codes, units) => {
                 let step = units[index].to_f32() / ONE;
                 for (to, code) in to.iter_mut().zip(&codes[range]) {
                     *to = f32::from(*code) * step;
@@ -124,7 +124,7 @@ mod tests {
             let mut normal =
                 || (-2.0 * (1.0 - rng.uniform()).ln()).sqrt() * (std::f64::consts::TAU * rng.uniform()).cos();
             let values: Vec<f32> = (0..40 * cols).map(|_| normal() as f32 * spread).collect();
-            let matrix = Matrix::new(&values, cols, WeightType::Int8).unwrap();
+            let matrix = HostMatrix::new(&values, cols, WeightType::Int8).unwrap();
             let (mut wrong, mut squares) = (0.0f64, 0.0f64);
             for (i, row) in values.chunks(cols).enumerate() {
                 let mut back = vec![0.0; cols];
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(codes, [-127, 64, 0]);
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e6] {
             assert_eq!(quantize_row(&[0.0, bad, 1.0], &mut codes), None, "{bad}");
-            assert!(Matrix::new(&[0.0, bad], 1, WeightType::Int8).is_none());
+            assert!(HostMatrix::new(&[0.0, bad], 1, WeightType::Int8).is_none());
         }
         // Magnitudes that fp16 does not know become zeros.
         assert!(quantize_row(&[1e-30, 0.0, -1e-30], &mut codes).is_some());

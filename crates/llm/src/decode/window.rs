@@ -6,7 +6,7 @@ use ferrane_device::{Bindings, Device, Executable, Layout, ReadAccess, Request, 
 use ferrane_host::{convert, pool};
 use half::f16;
 
-use super::program::{DecodeInput, Matrix, Part, Shape, head_order};
+use super::program::{DecodeInput, DecodeKernel, DecodeMatrix, DecodeShape, head_order};
 use super::quantize::{WeightType, quantize_row};
 use crate::config::Config;
 use crate::forward::Error;
@@ -96,43 +96,47 @@ impl Staged {
 }
 
 /// Rows of a tensor as an input wants them: in another order, or one row several times.
-struct Tensor<'a> {
+struct InputRows<'a> {
     data: std::borrow::Cow<'a, [f32]>,
     cols: usize,
 }
 
-impl Tensor<'_> {
+impl InputRows<'_> {
     fn rows(&self) -> std::slice::Chunks<'_, f32> {
         self.data.chunks(self.cols.max(1))
     }
 }
 
 /// The tensors whose rows an input has, one after the other.
-fn tensors<'a>(config: &Config, layer: &'a Layer, input: DecodeInput) -> Vec<Tensor<'a>> {
+fn tensors<'a>(config: &Config, layer: &'a Layer, input: DecodeInput) -> Vec<InputRows<'a>> {
     let order = head_order(config);
-    let plain = |data: &'a [f32], cols: usize| Tensor { data: data.into(), cols };
+    let plain = |data: &'a [f32], cols: usize| InputRows { data: data.into(), cols };
     // Rows of heads in the programs' order of pairs.
     let turned = |data: &'a [f32], cols: usize| {
         let head = config.head_dim * cols;
         let rows = data.chunks(head.max(1)).flat_map(|h| order.iter().map(move |&i| &h[i * cols..][..cols]));
-        Tensor { data: rows.flatten().copied().collect(), cols }
+        InputRows { data: rows.flatten().copied().collect(), cols }
     };
     // A gain stands once for each head.
     let gain = |data: &'a [f32], heads: usize| {
         let one: Vec<f32> = order.iter().map(|&i| data[i]).collect();
-        Tensor { data: one.repeat(heads).into(), cols: config.head_dim }
+        InputRows { data: one.repeat(heads).into(), cols: config.head_dim }
     };
     let of = |data: &'a Option<Vec<f32>>| data.as_deref().unwrap_or_default();
     let dim = config.dim;
     match input {
-        DecodeInput::Weight(Matrix::Qkv) | DecodeInput::Units(Matrix::Qkv) => {
+        DecodeInput::Weight(DecodeMatrix::Qkv) | DecodeInput::Units(DecodeMatrix::Qkv) => {
             vec![turned(&layer.wq, dim), turned(&layer.wk, dim), plain(&layer.wv, dim)]
         }
-        DecodeInput::Weight(Matrix::O) | DecodeInput::Units(Matrix::O) => vec![plain(&layer.wo, config.q_dim())],
-        DecodeInput::Weight(Matrix::W13) | DecodeInput::Units(Matrix::W13) => {
+        DecodeInput::Weight(DecodeMatrix::O) | DecodeInput::Units(DecodeMatrix::O) => {
+            vec![plain(&layer.wo, config.q_dim())]
+        }
+        DecodeInput::Weight(DecodeMatrix::W13) | DecodeInput::Units(DecodeMatrix::W13) => {
             vec![plain(&layer.w1, dim), plain(&layer.w3, dim)]
         }
-        DecodeInput::Weight(Matrix::W2) | DecodeInput::Units(Matrix::W2) => vec![plain(&layer.w2, config.hidden)],
+        DecodeInput::Weight(DecodeMatrix::W2) | DecodeInput::Units(DecodeMatrix::W2) => {
+            vec![plain(&layer.w2, config.hidden)]
+        }
         DecodeInput::Bias => vec![turned(of(&layer.bq), 1), turned(of(&layer.bk), 1), plain(of(&layer.bv), 1)],
         DecodeInput::Gain => vec![gain(of(&layer.q_norm), config.heads), gain(of(&layer.k_norm), config.kv_heads)],
         DecodeInput::X | DecodeInput::Rope | DecodeInput::Mask | DecodeInput::Keys | DecodeInput::Values => Vec::new(),
@@ -237,8 +241,8 @@ impl Cache {
 }
 
 /// A loaded program with what all layers share: its activations and its output.
-pub(super) struct Stage {
-    part: Part,
+pub(super) struct WindowKernel {
+    part: DecodeKernel,
     executable: Executable,
     shared: Vec<(DecodeInput, Surface)>,
     out: Surface,
@@ -246,8 +250,8 @@ pub(super) struct Stage {
     requests: Vec<Request>,
 }
 
-impl Stage {
-    pub(super) fn new(device: &Device, shape: &Shape, part: Part) -> Result<Stage, Error> {
+impl WindowKernel {
+    pub(super) fn new(device: &Device, shape: &DecodeShape, part: DecodeKernel) -> Result<WindowKernel, Error> {
         let kernel = part.name();
         let at = |source| Error::Device { kernel, source };
         let program = shape.build(part).map_err(|source| KernelError::Mil { kernel, source })?;
@@ -258,7 +262,7 @@ impl Stage {
             let layout = layout_of(device, &executable, input.name()).map_err(at)?;
             shared.push((input, device.surface(&layout).map_err(at)?));
         }
-        Ok(Stage { part, executable, shared, out, out_width: shape.out_width(part), requests: Vec::new() })
+        Ok(WindowKernel { part, executable, shared, out, out_width: shape.out_width(part), requests: Vec::new() })
     }
 
     /// The layouts of keys and values.
@@ -272,7 +276,7 @@ impl Stage {
     }
 
     /// Which program it is.
-    pub(super) fn part(&self) -> Part {
+    pub(super) fn part(&self) -> DecodeKernel {
         self.part
     }
 
@@ -285,7 +289,7 @@ impl Stage {
     pub(super) fn bind(
         &mut self,
         device: &Device,
-        shape: &Shape,
+        shape: &DecodeShape,
         staged: &mut Staged,
         caches: &[Cache],
     ) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::kernels::{self, KernelError};
 use crate::layout::{Activation, Kernel, KernelLayout, LayoutError, Residual, Shape, WeightForm};
 use crate::norm::rmsnorm_forward;
-use crate::staging::{self, Bound};
+use crate::staging::{self, LayerInputs};
 use crate::weights::{self, Weights};
 
 /// Elements that one task of an element-wise loop works on.
@@ -84,27 +84,27 @@ pub struct Options {
 }
 
 /// A loaded kernel, the output that all layers share, and each layer's inputs.
-struct Stage {
+struct ForwardKernel {
     layout: KernelLayout,
     output: Surface,
-    layers: Vec<Bound>,
+    layers: Vec<LayerInputs>,
     /// Keeps the program loaded.
     _executable: Executable,
 }
 
-impl Stage {
-    fn new(device: &Device, shape: &Shape, kernel: Kernel, weights: &Weights) -> Result<Stage, Error> {
+impl ForwardKernel {
+    fn new(device: &Device, shape: &Shape, kernel: Kernel, weights: &Weights) -> Result<ForwardKernel, Error> {
         let at = |source| Error::Device { kernel: kernel.name(), source };
         let (program, layout) = kernels::build(shape, kernel)?;
         let executable = device.load(&program, kernel.name()).map_err(at)?;
         let output = staging::output_surface(device, &executable).map_err(at)?;
         let bind = |layer| {
-            let bound = Bound::new(device, &executable, &layout, &output)?;
+            let bound = LayerInputs::new(device, &executable, &layout, &output)?;
             bound.stage(&layout, layer)?;
             Ok(bound)
         };
         let layers = weights.layers.iter().map(bind).collect::<Result<_, _>>().map_err(at)?;
-        Ok(Stage { layout, output, layers, _executable: executable })
+        Ok(ForwardKernel { layout, output, layers, _executable: executable })
     }
 
     /// Writes one activation, runs the kernel with a layer's weights, and reads one tap.
@@ -131,9 +131,9 @@ impl Stage {
 /// A model on a device, ready for windows of up to `seq` tokens.
 pub struct Forward {
     shape: Shape,
-    sdpa: Stage,
-    wo: Stage,
-    ffn: Stage,
+    sdpa: ForwardKernel,
+    wo: ForwardKernel,
+    ffn: ForwardKernel,
     /// What the CPU needs of the weights: the embedding, the classifier, and the norms' gains.
     embed: Vec<f32>,
     classifier: Option<Vec<f32>>,
@@ -158,7 +158,7 @@ impl Forward {
         config.validate().map_err(weights::Error::from)?;
         weights.check(config)?;
         let shape = Shape::new(config.clone(), seq, options.residual, options.form);
-        let stage = |kernel| Stage::new(device, &shape, kernel, weights);
+        let stage = |kernel| ForwardKernel::new(device, &shape, kernel, weights);
         let (sdpa, wo, ffn) = (stage(Kernel::SdpaFwd)?, stage(Kernel::WoFwd)?, stage(Kernel::FfnFused)?);
         Ok(Forward {
             sdpa,

@@ -81,7 +81,7 @@ pub struct Options {
 /// A vocabulary with its encoder and decoder.
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
-    kind: Kind,
+    kind: TokenizerKind,
     pieces: Pieces,
     bos: Option<u32>,
     eos: Option<u32>,
@@ -90,7 +90,7 @@ pub struct Tokenizer {
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum TokenizerKind {
     Llama2c(Box<llama2c::Llama2c>),
     SentencePiece(Box<sentencepiece::SentencePiece>),
     ByteLevel(Box<byte_level::ByteLevel>),
@@ -190,7 +190,7 @@ impl Tokenizer {
         let digest = Sha256::digest(llama2c::write(&vocabulary)).into();
         let kind = llama2c::Llama2c::new(vocabulary);
         let (pieces, bos, eos) = kind.pieces();
-        Tokenizer { kind: Kind::Llama2c(Box::new(kind)), pieces, bos, eos, strips_space: true, digest }
+        Tokenizer { kind: TokenizerKind::Llama2c(Box::new(kind)), pieces, bos, eos, strips_space: true, digest }
     }
 
     /// Reads a SentencePiece `.model`.
@@ -202,13 +202,13 @@ impl Tokenizer {
         let (pieces, bos, eos) = kind.pieces();
         let strips_space = kind.strips_space();
         let digest = Sha256::digest(bytes).into();
-        Ok(Tokenizer { kind: Kind::SentencePiece(Box::new(kind)), pieces, bos, eos, strips_space, digest })
+        Ok(Tokenizer { kind: TokenizerKind::SentencePiece(Box::new(kind)), pieces, bos, eos, strips_space, digest })
     }
 
     fn from_byte_level(kind: byte_level::ByteLevel) -> Tokenizer {
         let (pieces, bos, eos) = kind.pieces();
         let (strips_space, digest) = (kind.strips_space(), kind.digest());
-        Tokenizer { kind: Kind::ByteLevel(Box::new(kind)), pieces, bos, eos, strips_space, digest }
+        Tokenizer { kind: TokenizerKind::ByteLevel(Box::new(kind)), pieces, bos, eos, strips_space, digest }
     }
 
     /// Trains a byte-pair vocabulary of `size` pieces on `text`, in the llama2.c form: `<unk>`,
@@ -231,9 +231,9 @@ impl Tokenizer {
     /// out.
     pub fn encode(&self, text: &str) -> Vec<u32> {
         match &self.kind {
-            Kind::Llama2c(kind) => kind.encode(text),
-            Kind::SentencePiece(kind) => kind.encode(text),
-            Kind::ByteLevel(kind) => kind.encode(text),
+            TokenizerKind::Llama2c(kind) => kind.encode(text),
+            TokenizerKind::SentencePiece(kind) => kind.encode(text),
+            TokenizerKind::ByteLevel(kind) => kind.encode(text),
         }
     }
 
@@ -266,9 +266,9 @@ impl Tokenizer {
     /// The id of a piece as the vocabulary spells it (`<0x0A>`, `▁the`, `Ġthe`, `<|im_end|>`).
     pub fn id_of(&self, piece: &str) -> Option<u32> {
         match &self.kind {
-            Kind::Llama2c(kind) => kind.id_of(piece),
-            Kind::SentencePiece(kind) => kind.id_of(piece),
-            Kind::ByteLevel(kind) => kind.id_of(piece),
+            TokenizerKind::Llama2c(kind) => kind.id_of(piece),
+            TokenizerKind::SentencePiece(kind) => kind.id_of(piece),
+            TokenizerKind::ByteLevel(kind) => kind.id_of(piece),
         }
     }
 
@@ -290,9 +290,9 @@ impl Tokenizer {
     /// The usual name of the file that [`Tokenizer::save`] writes.
     pub fn file_name(&self) -> &'static str {
         match &self.kind {
-            Kind::Llama2c(_) => "tokenizer.bin",
-            Kind::SentencePiece(_) => "tokenizer.model",
-            Kind::ByteLevel(_) => "tokenizer.json",
+            TokenizerKind::Llama2c(_) => "tokenizer.bin",
+            TokenizerKind::SentencePiece(_) => "tokenizer.model",
+            TokenizerKind::ByteLevel(_) => "tokenizer.json",
         }
     }
 
@@ -305,9 +305,9 @@ impl Tokenizer {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         match &self.kind {
-            Kind::Llama2c(kind) => store(path, &llama2c::write(&kind.vocabulary)),
-            Kind::SentencePiece(kind) => store(path, kind.file()),
-            Kind::ByteLevel(kind) => {
+            TokenizerKind::Llama2c(kind) => store(path, &llama2c::write(&kind.vocabulary)),
+            TokenizerKind::SentencePiece(kind) => store(path, kind.file()),
+            TokenizerKind::ByteLevel(kind) => {
                 let (vocabulary, config) = kind.files()?;
                 store(path, vocabulary.as_bytes())?;
                 store(&byte_level::sibling(path, "tokenizer_config.json"), config.as_bytes())

@@ -1,6 +1,6 @@
 //! Fresh weights.
 
-use super::{Kind, Part, Weights};
+use super::{Part, TensorKind, Weights};
 use crate::config::Config;
 use crate::random::{Drand48, Rng};
 use rayon::prelude::*;
@@ -43,9 +43,9 @@ fn normal(weights: &mut Weights, config: &Config, std: f64, seed: u64) {
     let mut jobs: Vec<(u64, f64, &mut [f32])> = Vec::new();
     for (index, tensor) in weights.tensors_mut(config).into_iter().enumerate() {
         match tensor.kind {
-            Kind::Norm => tensor.data.fill(1.0),
-            Kind::Bias => tensor.data.fill(0.0),
-            Kind::Matrix | Kind::Embedding => {
+            TensorKind::Norm => tensor.data.fill(1.0),
+            TensorKind::Bias => tensor.data.fill(0.0),
+            TensorKind::Matrix | TensorKind::Embedding => {
                 let scaled = tensor.name.ends_with(".wo") || tensor.name.ends_with(".w2");
                 let std = if scaled { std * residual } else { std };
                 for (chunk, values) in tensor.data.chunks_mut(CHUNK).enumerate() {
@@ -92,7 +92,7 @@ fn reference(weights: &mut Weights, config: &Config, seed: u32) {
                 fill(values, scale);
             }
         }
-        for (_, values) in layer.parts_mut().into_iter().filter(|(p, _)| p.kind() == Kind::Norm) {
+        for (_, values) in layer.parts_mut().into_iter().filter(|(p, _)| p.kind() == TensorKind::Norm) {
             values.fill(1.0);
         }
     }

@@ -31,7 +31,7 @@ use crate::config::Config;
 
 /// What a tensor is. The kind decides about weight decay and initialization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum TensorKind {
     /// A linear layer's matrix `[out, in]`; also an own classifier.
     Matrix,
     /// The token embedding `[vocab, dim]`.
@@ -97,11 +97,11 @@ impl Part {
     }
 
     /// What the tensor is.
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> TensorKind {
         match self {
-            Part::AttnNorm | Part::QNorm | Part::KNorm | Part::FfnNorm => Kind::Norm,
-            Part::Bq | Part::Bk | Part::Bv => Kind::Bias,
-            _ => Kind::Matrix,
+            Part::AttnNorm | Part::QNorm | Part::KNorm | Part::FfnNorm => TensorKind::Norm,
+            Part::Bq | Part::Bk | Part::Bv => TensorKind::Bias,
+            _ => TensorKind::Matrix,
         }
     }
 
@@ -173,12 +173,12 @@ impl Slot {
     }
 
     /// What the tensor is.
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> TensorKind {
         match self {
-            Slot::Embed => Kind::Embedding,
+            Slot::Embed => TensorKind::Embedding,
             Slot::Layer(_, part) => part.kind(),
-            Slot::Norm => Kind::Norm,
-            Slot::Classifier => Kind::Matrix,
+            Slot::Norm => TensorKind::Norm,
+            Slot::Classifier => TensorKind::Matrix,
         }
     }
 
@@ -244,7 +244,7 @@ pub struct TensorRef<'a, T = f32> {
     /// `embed`, `layers.N.<part>`, `norm` or `classifier`.
     pub name: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: TensorKind,
     /// Its shape; the product is `data.len()` when weights and configuration belong together.
     pub shape: Vec<usize>,
     /// The values, row-major.
@@ -257,7 +257,7 @@ pub struct TensorMut<'a, T = f32> {
     /// `embed`, `layers.N.<part>`, `norm` or `classifier`.
     pub name: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: TensorKind,
     /// Its shape; the product is `data.len()` when weights and configuration belong together.
     pub shape: Vec<usize>,
     /// The values, row-major.

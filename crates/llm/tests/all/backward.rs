@@ -8,7 +8,7 @@ use ferrane_emulator::Numerics;
 use ferrane_llm::kernels;
 use ferrane_llm::layout::{Kernel, KernelLayout, Region, Residual, Shape, WeightForm};
 use ferrane_llm::random::Rng;
-use ferrane_llm::staging::{Bound, output_surface, read_tap};
+use ferrane_llm::staging::{LayerInputs, output_surface, read_tap};
 use ferrane_llm::weights::Layer;
 use ferrane_mil::Program;
 use ferrane_mil::grad::{VjpOptions, vjp};
@@ -29,11 +29,15 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// The surfaces of a kernel with its weights staged and these activations written.
-    fn bound(&self, kernel: Kernel, activations: &[(&str, &[f32])]) -> (KernelLayout, Bound, ferrane_device::Surface) {
+    fn bound(
+        &self,
+        kernel: Kernel,
+        activations: &[(&str, &[f32])],
+    ) -> (KernelLayout, LayerInputs, ferrane_device::Surface) {
         let (program, layout) = kernels::build(self.shape, kernel).unwrap();
         let executable = self.device.load(&program, kernel.name()).unwrap();
         let output = output_surface(self.device, &executable).unwrap();
-        let bound = Bound::new(self.device, &executable, &layout, &output).unwrap();
+        let bound = LayerInputs::new(self.device, &executable, &layout, &output).unwrap();
         bound.stage(&layout, self.layer).unwrap();
         for (name, values) in activations {
             bound.write(layout.region(name).unwrap(), values).unwrap();
@@ -65,7 +69,7 @@ impl Bench<'_> {
         self.run(&backward, &bound, given)
     }
 
-    fn run(&self, program: &Program, staged: &Bound, given: &[(&str, &[f32])]) -> Values {
+    fn run(&self, program: &Program, staged: &LayerInputs, given: &[(&str, &[f32])]) -> Values {
         let executable = self.device.load(program, "vjp").unwrap();
         let mut bindings = Bindings::new();
         for port in &executable.procedures()[0].inputs {

@@ -8,14 +8,14 @@ use crate::kernels::emulator;
 use ferrane_device::Device;
 use ferrane_emulator::{Emulator, EmulatorOptions, Faults, Numerics};
 use ferrane_llm::config::{Config, preset};
-use ferrane_llm::decode::quantize::{Matrix, WeightType};
+use ferrane_llm::decode::quantize::{HostMatrix, WeightType};
 use ferrane_llm::decode::{Decoder, Options};
 use ferrane_llm::forward::{self, Error, Forward};
 use ferrane_llm::generate::Tokens;
 use ferrane_llm::reference::Reference;
 use ferrane_llm::sample::argmax;
 use ferrane_llm::weights::container::Container;
-use ferrane_llm::weights::{Kind, Weights, load};
+use ferrane_llm::weights::{TensorKind, Weights, load};
 use ferrane_testdata::Suite;
 use std::path::Path;
 
@@ -89,9 +89,9 @@ fn the_cache_gives_what_whole_sequences_give() {
 fn rounded(config: &Config, weights: &Weights) -> Weights {
     let mut rounded = weights.clone();
     for tensor in rounded.tensors_mut(config) {
-        if matches!(tensor.kind, Kind::Matrix | Kind::Embedding) {
+        if matches!(tensor.kind, TensorKind::Matrix | TensorKind::Embedding) {
             let cols = *tensor.shape.last().unwrap();
-            let matrix = Matrix::new(tensor.data, cols, WeightType::Int8).unwrap();
+            let matrix = HostMatrix::new(tensor.data, cols, WeightType::Int8).unwrap();
             tensor.data.chunks_mut(cols).enumerate().for_each(|(i, row)| matrix.row(i, row));
         }
     }

@@ -3,7 +3,7 @@
 use crate::gradients::{everything, plain, random_weights};
 use ferrane_llm::config::{Config, RopeStyle};
 use ferrane_llm::weights::container::{self, Container};
-use ferrane_llm::weights::{Error, Init, Kind, Slot, TensorRef, Weights, llama2c, load, load_hf, native};
+use ferrane_llm::weights::{Error, Init, Slot, TensorKind, TensorRef, Weights, llama2c, load, load_hf, native};
 use half::{bf16, f16};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
@@ -221,10 +221,10 @@ fn hugging_face_problems_are_named() {
     assert!(text.contains("q_proj") && text.contains("shape [24, 12], found [12, 24]"), "{text}");
 
     let mut tensors = folder.tensors();
-    tensors.push(TensorRef { name: "model.extra".into(), kind: Kind::Bias, shape: vec![1], data: &[1.0] });
+    tensors.push(TensorRef { name: "model.extra".into(), kind: TensorKind::Bias, shape: vec![1], data: &[1.0] });
     tensors.push(TensorRef {
         name: "model.layers.0.self_attn.rotary_emb.inv_freq".into(),
-        kind: Kind::Bias,
+        kind: TensorKind::Bias,
         shape: vec![1],
         data: &[1.0],
     });
@@ -383,8 +383,8 @@ fn initialization() {
         let n = tensor.data.len() as f64;
         let std = (tensor.data.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / n).sqrt();
         let expected = match tensor.kind {
-            Kind::Norm => 1.0,
-            Kind::Bias => 0.0,
+            TensorKind::Norm => 1.0,
+            TensorKind::Bias => 0.0,
             _ if tensor.name.ends_with(".wo") || tensor.name.ends_with(".w2") => 0.005,
             _ => 0.02,
         };

@@ -13,7 +13,7 @@ pub fn random_weights(config: &Config, seed: u64) -> Weights {
     let mut weights = Weights::zeros(config);
     let mut rng = Rng::new(seed);
     for tensor in weights.tensors_mut(config) {
-        let center = if tensor.kind == ferrane_llm::weights::Kind::Norm { 1.0 } else { 0.0 };
+        let center = if tensor.kind == ferrane_llm::weights::TensorKind::Norm { 1.0 } else { 0.0 };
         tensor.data.iter_mut().for_each(|v| *v = (center + 0.3 * rng.normal()) as f32);
     }
     weights

@@ -7,7 +7,7 @@ use ferrane_llm::config::{Config, RopeStyle};
 use ferrane_llm::kernels;
 use ferrane_llm::layout::{Content, Kernel, Residual, Shape, WeightForm};
 use ferrane_llm::random::Rng;
-use ferrane_llm::staging::{Bound, output_surface, read_tap};
+use ferrane_llm::staging::{LayerInputs, output_surface, read_tap};
 use ferrane_llm::weights::Layer;
 use half::f16;
 use std::collections::HashMap;
@@ -210,7 +210,7 @@ fn error_of(device: &Device, shape: &Shape, kernel: Kernel, seed: u64) -> (f64, 
     let (program, layout) = kernels::build(shape, kernel).unwrap();
     let executable = device.load(&program, kernel.name()).unwrap();
     let output = output_surface(device, &executable).unwrap();
-    let bound = Bound::new(device, &executable, &layout, &output).unwrap();
+    let bound = LayerInputs::new(device, &executable, &layout, &output).unwrap();
     bound.stage(&layout, layer).unwrap();
     let mut rng = Rng::new(seed + 1);
     let mut values = Values::new();

@@ -65,8 +65,12 @@ fn the_programs_of_generation_are_clean_on_the_m4() {
         let config = preset(model).expect("a preset");
         for (queries, cached) in [(1, 128), (1, 768), (4, 1024), (32, 0), (32, 384), (256, 0), (256, 512)] {
             for weights in [WeightType::Fp16, WeightType::Int8] {
-                let shape = decode::Shape { config: config.clone(), queries, cached, weights };
-                for part in [decode::Part::Attention, decode::Part::FeedForward, decode::Part::KeysValues] {
+                let shape = decode::DecodeShape { config: config.clone(), queries, cached, weights };
+                for part in [
+                    decode::DecodeKernel::Attention,
+                    decode::DecodeKernel::FeedForward,
+                    decode::DecodeKernel::KeysValues,
+                ] {
                     let found = clean(findings(&shape.build(part).expect("builds"), "m4-macos15-inmem"));
                     assert_eq!(found, Ok(()), "{model} {} {queries} {cached} {}", part.name(), weights.name());
                 }

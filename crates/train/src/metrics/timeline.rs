@@ -20,7 +20,7 @@ pub const MOST: usize = 1 << 20;
 
 /// What a span is part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SpanKind {
     /// A micro-step or one of its passes.
     Step,
     /// A layer in one of the passes.
@@ -39,17 +39,17 @@ pub enum Kind {
     Update,
 }
 
-impl Kind {
+impl SpanKind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Step => "step",
-            Kind::Layer => "layer",
-            Kind::Device => "device",
-            Kind::Staging => "staging",
-            Kind::Elementwise => "element-wise",
-            Kind::Classifier => "classifier",
-            Kind::WeightGradient => "weight gradient",
-            Kind::Update => "update",
+            SpanKind::Step => "step",
+            SpanKind::Layer => "layer",
+            SpanKind::Device => "device",
+            SpanKind::Staging => "staging",
+            SpanKind::Elementwise => "element-wise",
+            SpanKind::Classifier => "classifier",
+            SpanKind::WeightGradient => "weight gradient",
+            SpanKind::Update => "update",
         }
     }
 }
@@ -57,7 +57,7 @@ impl Kind {
 /// A span that ended; times in nanoseconds since the timeline's start.
 #[derive(Debug, Clone, Copy)]
 struct Ended {
-    kind: Kind,
+    kind: SpanKind,
     name: &'static str,
     layer: Option<u32>,
     /// 0 outside of the pool, else one more than the thread's index in it.
@@ -177,14 +177,14 @@ impl<'a> Tracer<'a> {
 
     /// A span from now until it is dropped.
     #[inline]
-    pub fn span(&self, kind: Kind, name: &'static str, layer: Option<usize>) -> Span<'a> {
+    pub fn span(&self, kind: SpanKind, name: &'static str, layer: Option<usize>) -> Span<'a> {
         Span(self.0.map(|timeline| Open { timeline, kind, name, layer, begin: timeline.now() }))
     }
 }
 
 struct Open<'a> {
     timeline: &'a Timeline,
-    kind: Kind,
+    kind: SpanKind,
     name: &'static str,
     layer: Option<usize>,
     begin: u64,
@@ -213,8 +213,8 @@ mod tests {
         let timeline = Timeline::new(2);
         for round in 0..4 {
             let tracer = timeline.step();
-            let outer = tracer.span(Kind::Step, "micro-step", None);
-            drop(tracer.span(Kind::Device, "woFwd", Some(3)));
+            let outer = tracer.span(SpanKind::Step, "micro-step", None);
+            drop(tracer.span(SpanKind::Device, "woFwd", Some(3)));
             drop(outer);
             assert_eq!((timeline.steps(), timeline.is_full()), ((round + 1).min(2), round >= 1));
         }
@@ -226,6 +226,6 @@ mod tests {
         assert_eq!(names, ["process_name", "thread_name", "micro-step", "woFwd", "micro-step", "woFwd"]);
         assert_eq!((&events[3]["args"]["layer"], &events[3]["cat"]), (&3.into(), &"device".into()));
         assert_eq!(json["otherData"], json!({"micro_steps": 2, "lost_spans": 0}));
-        drop(Tracer::off().span(Kind::Step, "nothing", None));
+        drop(Tracer::off().span(SpanKind::Step, "nothing", None));
     }
 }

@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use ferrane_host::{pool, simd};
 use ferrane_llm::config::Config;
-use ferrane_llm::weights::{self, Kind, Slot, Weights};
+use ferrane_llm::weights::{self, Slot, TensorKind, Weights};
 use serde::{Deserialize, Serialize};
 
 use super::gradients::is_table;
-use super::{CHUNK, Gradients, Moments, Rows};
+use super::{CHUNK, Gradients, Moments, RowSet};
 
 /// AdamW: `w ← w − lr·(m̂ / (√v̂ + eps) + decay·w)` (training-dynamic §8).
 ///
@@ -54,14 +54,14 @@ struct Constants {
 const TILE: usize = 1 << 15;
 
 /// Who takes new weights: the tensor, where in it they begin, and the values.
-pub type Take<'a> = Box<dyn FnMut(Slot, usize, &[f32]) + Send + 'a>;
+pub type RowSink<'a> = Box<dyn FnMut(Slot, usize, &[f32]) + Send + 'a>;
 
 /// A part of an update that one thread does from first to last, and who takes its new weights.
-pub struct Share<'a> {
+pub struct UpdateShare<'a> {
     /// Values of tensors; those of a matrix begin and end with a row. Shares do not overlap.
     pub ranges: Vec<(Slot, Range<usize>)>,
     /// Gets them in order, some whole rows at a time.
-    pub take: Take<'a>,
+    pub take: RowSink<'a>,
 }
 
 /// One update, ready to be made.
@@ -86,7 +86,7 @@ pub struct Update<'a> {
 }
 
 /// A piece of a tensor and of what belongs to it.
-struct Piece<'a> {
+struct TensorPiece<'a> {
     slot: Slot,
     /// Its first value in the tensor.
     at: usize,
@@ -100,23 +100,23 @@ struct Piece<'a> {
     v: &'a mut [f32],
 }
 
-impl<'a> Piece<'a> {
+impl<'a> TensorPiece<'a> {
     /// The first `n` values, taken off.
-    fn cut(&mut self, n: usize) -> Piece<'a> {
+    fn cut(&mut self, n: usize) -> TensorPiece<'a> {
         let (w, g, m, v) =
             (std::mem::take(&mut self.w), self.g, std::mem::take(&mut self.m), std::mem::take(&mut self.v));
         let ((w, w_rest), (g, g_rest)) = (w.split_at_mut(n), g.split_at(n));
         let ((m, m_rest), (v, v_rest)) = (m.split_at_mut(n), v.split_at_mut(n));
-        let first = Piece { w, g, m, v, ..*self };
-        *self = Piece { at: self.at + n, w: w_rest, g: g_rest, m: m_rest, v: v_rest, ..*self };
+        let first = TensorPiece { w, g, m, v, ..*self };
+        *self = TensorPiece { at: self.at + n, w: w_rest, g: g_rest, m: m_rest, v: v_rest, ..*self };
         first
     }
 }
 
 /// Pieces that one thread does in order.
-struct Task<'p, 's> {
-    pieces: Vec<Piece<'p>>,
-    take: Option<Take<'s>>,
+struct UpdateTask<'p, 's> {
+    pieces: Vec<TensorPiece<'p>>,
+    take: Option<RowSink<'s>>,
 }
 
 impl AdamW {
@@ -146,7 +146,7 @@ impl<'a> Update<'a> {
     /// # Errors
     /// [`weights::Error::Mismatch`] when one of the four does not belong to the configuration, or a
     /// share names what is not there; then nothing has changed.
-    pub fn run(self, shares: Vec<Share<'_>>) -> Result<&'a Weights, weights::Error> {
+    pub fn run(self, shares: Vec<UpdateShare<'_>>) -> Result<&'a Weights, weights::Error> {
         let Update { optimizer, config, weights, gradients, moments, lr, factor, count } = self;
         if gradients.is_empty() {
             gradients.sums(config);
@@ -173,11 +173,11 @@ impl<'a> Update<'a> {
         let tensors = weights.tensors_mut(config).into_iter().zip(sums.tensors(config)).zip(m).zip(v);
         for (slot, (((w, g), m), v)) in Slot::list(config).into_iter().zip(tensors) {
             let keep = match w.kind {
-                Kind::Matrix | Kind::Embedding => decayed,
-                Kind::Norm | Kind::Bias => 1.0,
+                TensorKind::Matrix | TensorKind::Embedding => decayed,
+                TensorKind::Norm | TensorKind::Bias => 1.0,
             };
             let row = if w.shape.len() > 1 { w.shape[1..].iter().product::<usize>().max(1) } else { 1 };
-            pieces.push(Piece { slot, at: 0, row, keep, w: w.data, g: g.data, m: m.data, v: v.data });
+            pieces.push(TensorPiece { slot, at: 0, row, keep, w: w.data, g: g.data, m: m.data, v: v.data });
         }
         let mut tasks = tasks(pieces, shares)?;
         pool::for_each_task(&mut tasks, |task| {
@@ -192,22 +192,25 @@ impl<'a> Update<'a> {
 }
 
 /// The tasks of an update: the shares, then what they leave of the tensors in pieces.
-fn tasks<'p, 's>(tensors: Vec<Piece<'p>>, shares: Vec<Share<'s>>) -> Result<Vec<Task<'p, 's>>, weights::Error> {
+fn tasks<'p, 's>(
+    tensors: Vec<TensorPiece<'p>>,
+    shares: Vec<UpdateShare<'s>>,
+) -> Result<Vec<UpdateTask<'p, 's>>, weights::Error> {
     let mut claims: Vec<(Slot, Range<usize>, usize)> = Vec::new();
     let mut tasks = Vec::new();
     for (index, share) in shares.into_iter().enumerate() {
         claims.extend(share.ranges.into_iter().map(|(slot, range)| (slot, range, index)));
-        tasks.push(Task { pieces: Vec::new(), take: Some(share.take) });
+        tasks.push(UpdateTask { pieces: Vec::new(), take: Some(share.take) });
     }
     claims.sort_by_key(|(_, range, _)| range.start);
     let mut rest = Vec::new();
     for mut tensor in tensors {
         let chunk = (CHUNK / tensor.row).max(1) * tensor.row;
-        let mut free = |tensor: &mut Piece<'p>, n: usize| {
+        let mut free = |tensor: &mut TensorPiece<'p>, n: usize| {
             let end = tensor.at + n;
             while tensor.at < end {
                 let piece = tensor.cut(chunk.min(end - tensor.at));
-                rest.push(Task { pieces: vec![piece], take: None });
+                rest.push(UpdateTask { pieces: vec![piece], take: None });
             }
         };
         let (size, own) = (tensor.w.len(), tensor.slot);
@@ -229,7 +232,7 @@ fn tasks<'p, 's>(tensors: Vec<Piece<'p>>, shares: Vec<Share<'s>>) -> Result<Vec<
 }
 
 /// One piece, tile by tile.
-fn run(piece: &mut Piece<'_>, reached: &Rows, c: Constants, take: &mut Option<Take<'_>>) {
+fn run(piece: &mut TensorPiece<'_>, reached: &RowSet, c: Constants, take: &mut Option<RowSink<'_>>) {
     let (row, keep) = (piece.row, piece.keep);
     // Whole rows, and 32 of them where there is room: a line of a transposed fp16 matrix.
     let rows = (TILE / row).max(1);
@@ -416,7 +419,7 @@ mod tests {
         let wrong = |slot, range| {
             let (mut weights, mut gradients) = (weights.clone(), gradients.clone());
             let mut moments = Moments::zeros(&config);
-            let share = Share { ranges: vec![(slot, range)], take: Box::new(|_, _, _| {}) };
+            let share = UpdateShare { ranges: vec![(slot, range)], take: Box::new(|_, _, _| {}) };
             let (optimizer, lr, factor, count) = (AdamW::default(), 1.0, 1.0, 1);
             let (weights, gradients, moments) = (&mut weights, &mut gradients, &mut moments);
             Update { optimizer, config: &config, weights, gradients, moments, lr, factor, count }
@@ -463,7 +466,7 @@ mod tests {
     fn takers_get_every_new_value_once_and_in_order() {
         let config = Config { vocab: 100, dim: 96, heads: 2, head_dim: 48, hidden: 400, ..small() };
         let start = Weights::init(&config, Init::Normal { std: 0.5 }, 1);
-        let run = |shares: Vec<Share<'_>>| {
+        let run = |shares: Vec<UpdateShare<'_>>| {
             let (mut weights, mut moments) = (start.clone(), Moments::zeros(&config));
             let mut gradients = Gradients::from_values(&config, Weights::init(&config, Init::Normal { std: 3.0 }, 5));
             let (optimizer, lr, factor, count) = (AdamW::default(), 1e-2, 1.0, 1);
@@ -477,7 +480,7 @@ mod tests {
         let w1 = Slot::Layer(1, ferrane_llm::weights::Part::W1);
         let (mut one, mut two) = (Vec::new(), Vec::new());
         let mut calls = 0;
-        let first = Share {
+        let first = UpdateShare {
             ranges: vec![(w1, 0..400 * 96)],
             take: Box::new(|slot, at, values| {
                 assert!(slot == w1 && at == one.len() && values.len().is_multiple_of(96));
@@ -485,7 +488,7 @@ mod tests {
                 calls += 1;
             }),
         };
-        let second = Share {
+        let second = UpdateShare {
             ranges: vec![(Slot::Norm, 0..96), (Slot::Embed, 96 * 10..96 * 30)],
             take: Box::new(|slot, at, values| two.push((slot, at, values.to_vec()))),
         };

@@ -15,24 +15,24 @@ use super::CHUNK;
 
 /// A set of rows of the embedding and the classifier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rows(Vec<bool>);
+pub struct RowSet(Vec<bool>);
 
-impl Rows {
+impl RowSet {
     /// No row of a table of so many.
-    pub fn none(rows: usize) -> Rows {
-        Rows(vec![false; rows])
+    pub fn none(rows: usize) -> RowSet {
+        RowSet(vec![false; rows])
     }
 
     /// These rows of a table of so many; what lies beyond it is left out.
-    pub fn of(rows: usize, ids: &[u32]) -> Rows {
-        let mut set = Rows::none(rows);
+    pub fn of(rows: usize, ids: &[u32]) -> RowSet {
+        let mut set = RowSet::none(rows);
         set.add(ids);
         set
     }
 
     /// The rows of two tables that are not zero everywhere.
-    fn not_zero(config: &Config, weights: &Weights) -> Rows {
-        let mut set = Rows::none(config.vocab);
+    fn not_zero(config: &Config, weights: &Weights) -> RowSet {
+        let mut set = RowSet::none(config.vocab);
         let tables = [Some(&weights.embed), weights.classifier.as_ref()];
         for table in tables.into_iter().flatten() {
             for (row, there) in table.chunks_exact(config.dim.max(1)).zip(&mut set.0) {
@@ -51,7 +51,7 @@ impl Rows {
     }
 
     /// Adds the rows of another set.
-    pub fn join(&mut self, other: &Rows) {
+    pub fn join(&mut self, other: &RowSet) {
         self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
     }
 
@@ -91,18 +91,18 @@ pub struct Gradients {
     /// Nothing was added since the start or the last [`Gradients::clear`]; then the values mean
     /// nothing.
     empty: bool,
-    reached: Rows,
+    reached: RowSet,
 }
 
 impl Gradients {
     /// Empty gradients of a model.
     pub fn new(config: &Config) -> Gradients {
-        Gradients { values: Weights::zeros(config), empty: true, reached: Rows::none(config.vocab) }
+        Gradients { values: Weights::zeros(config), empty: true, reached: RowSet::none(config.vocab) }
     }
 
     /// These gradients.
     pub fn from_values(config: &Config, values: Weights) -> Gradients {
-        let reached = Rows::not_zero(config, &values);
+        let reached = RowSet::not_zero(config, &values);
         Gradients { values, empty: false, reached }
     }
 
@@ -117,7 +117,7 @@ impl Gradients {
     }
 
     /// Rows of the tables that may be other than zero.
-    pub fn reached(&self) -> &Rows {
+    pub fn reached(&self) -> &RowSet {
         &self.reached
     }
 
@@ -142,13 +142,13 @@ impl Gradients {
     /// for the tables. Of the table under the classifier `overwritten` are the rows that must be;
     /// the others are zeros, and so is an embedding beside it. `inputs` are rows of the embedding
     /// that are added to. After an error half-way they are of no worth: clear them.
-    pub(crate) fn begin(&mut self, dim: usize, inputs: &[u32], overwritten: &Rows) -> (&mut Weights, bool) {
+    pub(crate) fn begin(&mut self, dim: usize, inputs: &[u32], overwritten: &RowSet) -> (&mut Weights, bool) {
         let first = std::mem::replace(&mut self.empty, false);
         self.reached.join(overwritten);
         self.reached.add(inputs);
         if first {
             let Weights { embed, classifier, .. } = &mut self.values;
-            let zero = |table: &mut [f32], but: Option<&Rows>| {
+            let zero = |table: &mut [f32], but: Option<&RowSet>| {
                 let stale = |row: usize| self.reached.contains(row) && !but.is_some_and(|rows| rows.contains(row));
                 for (row, values) in table.chunks_exact_mut(dim.max(1)).enumerate() {
                     if stale(row) {
@@ -174,7 +174,7 @@ pub struct Moments {
     m: Weights,
     v: Weights,
     /// Rows of the tables whose moments may be other than zero.
-    reached: Rows,
+    reached: RowSet,
 }
 
 /// Two are equal when their values are.
@@ -187,13 +187,13 @@ impl PartialEq for Moments {
 impl Moments {
     /// Before the first update.
     pub fn zeros(config: &Config) -> Self {
-        Moments { m: Weights::zeros(config), v: Weights::zeros(config), reached: Rows::none(config.vocab) }
+        Moments { m: Weights::zeros(config), v: Weights::zeros(config), reached: RowSet::none(config.vocab) }
     }
 
     /// Moments with these values.
     pub fn new(config: &Config, m: Weights, v: Weights) -> Self {
-        let mut reached = Rows::not_zero(config, &m);
-        reached.join(&Rows::not_zero(config, &v));
+        let mut reached = RowSet::not_zero(config, &m);
+        reached.join(&RowSet::not_zero(config, &v));
         Moments { m, v, reached }
     }
 
@@ -208,7 +208,7 @@ impl Moments {
     }
 
     /// Both to be changed, with the rows that were reached; `rows` are reached from now on.
-    pub(super) fn open(&mut self, rows: &Rows) -> (&mut Weights, &mut Weights, &Rows) {
+    pub(super) fn open(&mut self, rows: &RowSet) -> (&mut Weights, &mut Weights, &RowSet) {
         self.reached.join(rows);
         (&mut self.m, &mut self.v, &self.reached)
     }
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn runs_cut_a_range() {
-        let rows = Rows::of(8, &[1, 2, 6, 9]);
+        let rows = RowSet::of(8, &[1, 2, 6, 9]);
         let runs = |range| rows.runs(range).collect::<Vec<_>>();
         assert_eq!(runs(0..8), [(0..1, false), (1..3, true), (3..6, false), (6..7, true), (7..8, false)]);
         assert_eq!(runs(2..6), [(2..3, true), (3..6, false)]);
@@ -233,7 +233,7 @@ mod tests {
         let config = Config { vocab: 6, dim: 2, heads: 1, kv_heads: 1, head_dim: 2, ..preset("stories260k").unwrap() };
         let mut gradients = Gradients::new(&config);
         assert!(gradients.values().is_none());
-        let vocabulary = Rows::of(6, &[1, 4]);
+        let vocabulary = RowSet::of(6, &[1, 4]);
         // Row 3 is reached as an input only; the vocabulary's rows are whoever's who writes them.
         let (values, first) = gradients.begin(2, &[3], &vocabulary);
         assert!(first);

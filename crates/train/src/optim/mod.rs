@@ -14,8 +14,8 @@ mod loss_scale;
 mod norm;
 mod schedule;
 
-pub use adamw::{AdamW, Share, Take, Update};
-pub use gradients::{Gradients, Moments, Rows};
+pub use adamw::{AdamW, RowSink, Update, UpdateShare};
+pub use gradients::{Gradients, Moments, RowSet};
 pub use loss_scale::LossScale;
 pub use norm::{Norms, clip_factor, norms};
 pub use schedule::Schedule;

@@ -2,7 +2,7 @@
 
 use ferrane_host::{pool, simd};
 use ferrane_llm::config::Config;
-use ferrane_llm::weights::{Kind, Slot};
+use ferrane_llm::weights::{Slot, TensorKind};
 
 use super::gradients::is_table;
 use super::{CHUNK, Gradients};
@@ -63,9 +63,9 @@ pub fn norms(config: &Config, gradients: &Gradients) -> Norms {
     let (mut attention, mut ffn, mut rest) = (0.0, 0.0, 0.0);
     for ((tensor, _), sum) in pieces.iter().zip(&sums) {
         *match group(&tensors[*tensor].name, tensors[*tensor].kind) {
-            Group::Attention => &mut attention,
-            Group::Ffn => &mut ffn,
-            Group::Rest => &mut rest,
+            GradientGroup::Attention => &mut attention,
+            GradientGroup::Ffn => &mut ffn,
+            GradientGroup::Rest => &mut rest,
         } += sum;
     }
     Norms {
@@ -82,18 +82,18 @@ pub fn clip_factor(norm: f64, clip: f64) -> f64 {
     if clip > 0.0 && norm > clip { clip / norm } else { 1.0 }
 }
 
-enum Group {
+enum GradientGroup {
     Attention,
     Ffn,
     Rest,
 }
 
-fn group(name: &str, kind: Kind) -> Group {
+fn group(name: &str, kind: TensorKind) -> GradientGroup {
     match name.rsplit('.').next() {
-        Some("w1" | "w2" | "w3") => Group::Ffn,
-        Some("wq" | "wk" | "wv" | "wo" | "q_norm" | "k_norm") => Group::Attention,
-        _ if kind == Kind::Bias => Group::Attention,
-        _ => Group::Rest,
+        Some("w1" | "w2" | "w3") => GradientGroup::Ffn,
+        Some("wq" | "wk" | "wv" | "wo" | "q_norm" | "k_norm") => GradientGroup::Attention,
+        _ if kind == TensorKind::Bias => GradientGroup::Attention,
+        _ => GradientGroup::Rest,
     }
 }
 

@@ -59,19 +59,19 @@ pub struct Session {
 }
 
 /// A run that lies in a folder, read but not yet resumed. It holds the folder's lock.
-pub struct Stored {
+pub struct StoredRun {
     options: SessionOptions,
     store: Store,
     checkpoint: Checkpoint,
 }
 
-impl Stored {
+impl StoredRun {
     /// Reads the newest whole checkpoint of the run in `folder`.
     ///
     /// # Errors
     /// [`SessionError::NothingToResume`]; [`SessionError::Checkpoint`] if another process uses the folder or no
     /// checkpoint is whole; [`SessionError::Options`].
-    pub fn open(folder: &Path) -> Result<Stored, SessionError> {
+    pub fn open(folder: &Path) -> Result<StoredRun, SessionError> {
         let nothing = || SessionError::NothingToResume(folder.to_path_buf());
         if !folder.is_dir() {
             return Err(nothing());
@@ -84,7 +84,7 @@ impl Stored {
         let mut options: SessionOptions = serde_json::from_value(checkpoint.state.options.clone())
             .map_err(|source| SessionError::Options { file: checkpoint.path.join("state.json"), source })?;
         options.run.out = folder.to_path_buf();
-        Ok(Stored { options, store, checkpoint })
+        Ok(StoredRun { options, store, checkpoint })
     }
 
     /// The options that the run was begun or last resumed with; `out` is the folder that was
@@ -116,7 +116,7 @@ impl Stored {
         Ok(())
     }
 
-    /// Resumes the run with `options`, which differ from [`Stored::options`] where the caller wants
+    /// Resumes the run with `options`, which differ from [`StoredRun::options`] where the caller wants
     /// another device or other numbers. Emits [`Event::Prepared`] and [`Event::Compiled`].
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Stored {
     ) -> Result<Session, SessionError> {
         options.run.check()?;
         self.check(&options)?;
-        let Stored { options: before, store, checkpoint } = self;
+        let StoredRun { options: before, store, checkpoint } = self;
         let kept = Tokenizer::find(store.root())?;
         // The tokenizer that lies with the run; the file it came from may be gone.
         let tokenizer = match (&options.tokenizer, &before.tokenizer) {
@@ -152,14 +152,22 @@ impl Stored {
             Some(stored) if stored.vocabulary() == vocab => stored.clone(),
             _ => Compaction::disabled(vocab),
         };
-        Session::build(options, device, tokenizer, ids, vocabulary, Start::Stored(store, Box::new(checkpoint)), events)
+        Session::build(
+            options,
+            device,
+            tokenizer,
+            ids,
+            vocabulary,
+            Start::StoredRun(store, Box::new(checkpoint)),
+            events,
+        )
     }
 }
 
 /// Where the weights of a session come from.
 enum Start {
     New(Box<Config>, Weights),
-    Stored(Store, Box<Checkpoint>),
+    StoredRun(Store, Box<Checkpoint>),
 }
 
 impl Session {
@@ -197,16 +205,16 @@ impl Session {
         Session::build(options, device, tokenizer, ids, vocabulary, Start::New(Box::new(config), weights), events)
     }
 
-    /// Resumes the run in `folder` with the options that it was begun with. [`Stored`] changes them.
+    /// Resumes the run in `folder` with the options that it was begun with. [`StoredRun`] changes them.
     ///
     /// # Errors
-    /// As [`Stored::open`] and [`Stored::resume`].
+    /// As [`StoredRun::open`] and [`StoredRun::resume`].
     pub fn resume(
         folder: impl AsRef<Path>,
         device: Option<&Device>,
         events: &mut dyn FnMut(&Event),
     ) -> Result<Session, SessionError> {
-        let stored = Stored::open(folder.as_ref())?;
+        let stored = StoredRun::open(folder.as_ref())?;
         let options = stored.options().clone();
         stored.resume(options, device, events)
     }
@@ -226,7 +234,7 @@ impl Session {
         Split::new(ids.len(), Split::TRAIN, options.run.seq)?;
         let (config, weights) = match &start {
             Start::New(config, weights) => (&**config, weights),
-            Start::Stored(_, checkpoint) => (&checkpoint.config, &checkpoint.weights),
+            Start::StoredRun(_, checkpoint) => (&checkpoint.config, &checkpoint.weights),
         };
         events(&Event::Prepared { config: Box::new(config.clone()), tokens: ids.len(), active: vocabulary.len() });
         let shape = options.shape(config);
@@ -247,7 +255,7 @@ impl Session {
             Start::New(config, weights) => {
                 Run::new(kept.run, *config, weights, ids, engine)?.with_origin(record, source, None)
             }
-            Start::Stored(store, checkpoint) => {
+            Start::StoredRun(store, checkpoint) => {
                 let before = checkpoint.state.options.clone();
                 Run::resume(kept.run, store, *checkpoint, ids, engine)?.with_origin(record, source, Some(&before))
             }

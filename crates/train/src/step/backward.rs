@@ -13,11 +13,11 @@ use ferrane_llm::norm;
 use ferrane_llm::weights::{Layer, Part, Weights};
 
 use super::cpu::{self, RopeTables};
-use super::gradients::{Jobs, Queue, Rows};
+use super::gradients::{Jobs, ProductRows, Queue};
 use super::kernels::{Kernels, LayerRun};
 use super::pipeline::Saved;
 use super::{Parts, StepError, product_failed, timed};
-use crate::metrics::timeline::{Kind, Tracer};
+use crate::metrics::timeline::{SpanKind, Tracer};
 
 /// What the forward pass left and the backward pass reads.
 #[derive(Clone, Copy)]
@@ -113,7 +113,7 @@ impl Backward {
             let queue = Queue { scope, jobs: &*jobs, tracer: tape.tracer, s, first };
             let result = stream.layers(tape, layers, norm, queue, parts);
             if result.is_ok() {
-                let span = tape.tracer.span(Kind::Classifier, "embedding gradient", None);
+                let span = tape.tracer.span(SpanKind::Classifier, "embedding gradient", None);
                 timed(&mut parts.classifier, || cpu::embed_gradient(&stream.dy, tape.inputs, tape.config.dim, embed));
                 drop(span);
             }
@@ -136,7 +136,7 @@ impl Stream {
         parts: &mut Parts,
     ) -> Result<f32, StepError> {
         let (s, eps) = (self.s, tape.config.norm_eps);
-        let span = tape.tracer.span(Kind::Elementwise, "final norm", None);
+        let span = tape.tracer.span(SpanKind::Elementwise, "final norm", None);
         if queue.first {
             norm_gradient.fill(0.0);
         }
@@ -146,7 +146,7 @@ impl Stream {
         drop(span);
         let max_dy = cpu::max_abs(&self.dy);
         for ((l, saved), gradients) in tape.saved.iter().enumerate().zip(gradients).rev() {
-            let span = tape.tracer.span(Kind::Layer, "layer backward", Some(l));
+            let span = tape.tracer.span(SpanKind::Layer, "layer backward", Some(l));
             let run = tape.kernels.of_layer(l, tape.tracer);
             let layer =
                 LayerTape { config: tape.config, run, weights: &tape.weights.layers[l], saved, index: l, queue };
@@ -174,7 +174,7 @@ impl Stream {
         let mut dffn = jobs.take(self.dy.len());
         cpu::scaled(l.config.residual_scale, &self.dy, &mut dffn);
         timed(&mut parts.staging, || run.write(Kernel::FfnBwdW2t, Activation::Dffn, &dffn))?;
-        l.product(Part::W2, w2, Rows::Owned(dffn), Rows::Half(&saved.gate));
+        l.product(Part::W2, w2, ProductRows::Owned(dffn), ProductRows::Half(&saved.gate));
         timed(&mut parts.device_backward, || run.evaluate(Kernel::FfnBwdW2t))?;
         timed(&mut parts.staging, || run.read_half(Kernel::FfnBwdW2t, Activation::Dgate, &mut self.dgate))?;
         let (mut dh1, mut dh3) = (jobs.take(saved.h1.len()), jobs.take(saved.h3.len()));
@@ -186,8 +186,8 @@ impl Stream {
             run.write(Kernel::FfnBwdW13t, Activation::Dh1, &dh1)?;
             run.write(Kernel::FfnBwdW13t, Activation::Dh3, &dh3)
         })?;
-        l.product(Part::W1, w1, Rows::Owned(dh1), Rows::Half(&saved.x2norm));
-        l.product(Part::W3, w3, Rows::Owned(dh3), Rows::Half(&saved.x2norm));
+        l.product(Part::W1, w1, ProductRows::Owned(dh1), ProductRows::Half(&saved.x2norm));
+        l.product(Part::W3, w3, ProductRows::Owned(dh3), ProductRows::Half(&saved.x2norm));
         timed(&mut parts.device_backward, || run.evaluate(Kernel::FfnBwdW13t))?;
         timed(&mut parts.staging, || run.read(Kernel::FfnBwdW13t, Activation::Dx, &mut self.dx))?;
         timed(&mut parts.elementwise, || {
@@ -212,7 +212,7 @@ impl Stream {
         let mut dattn = jobs.take(self.dx2.len());
         cpu::scaled(c.residual_scale, &self.dx2, &mut dattn);
         timed(&mut parts.staging, || run.write(Kernel::WotBwd, Activation::Dx2, &dattn))?;
-        l.product(Part::Wo, wo, Rows::Owned(dattn), Rows::Half(&saved.attn_out));
+        l.product(Part::Wo, wo, ProductRows::Owned(dattn), ProductRows::Half(&saved.attn_out));
         timed(&mut parts.device_backward, || run.evaluate(Kernel::WotBwd))?;
         timed(&mut parts.staging, || {
             run.write_half(Kernel::SdpaBwd1, Activation::Q, &saved.q)?;
@@ -259,7 +259,7 @@ impl Stream {
             run.write(Kernel::KvBwd, Activation::Dv, &dv)
         })?;
         for (part, out, d) in [(Part::Wq, wq, dq), (Part::Wk, wk, dk), (Part::Wv, wv, dv)] {
-            l.product(part, out, Rows::Owned(d), Rows::Half(&saved.xnorm));
+            l.product(part, out, ProductRows::Owned(d), ProductRows::Half(&saved.xnorm));
         }
         timed(&mut parts.device_backward, || {
             run.evaluate(Kernel::QBwd)?;
@@ -331,11 +331,11 @@ struct LayerTape<'a, 'q> {
 }
 
 impl<'a> LayerTape<'a, '_> {
-    fn product(&self, part: Part, out: &'a mut [f32], lhs: Rows<'a>, rhs: Rows<'a>) {
+    fn product(&self, part: Part, out: &'a mut [f32], lhs: ProductRows<'a>, rhs: ProductRows<'a>) {
         self.queue.product(self.index, part, out, lhs, rhs);
     }
 
     fn span(&self, name: &'static str) -> crate::metrics::timeline::Span<'a> {
-        self.queue.tracer.span(Kind::Elementwise, name, Some(self.index))
+        self.queue.tracer.span(SpanKind::Elementwise, name, Some(self.index))
     }
 }

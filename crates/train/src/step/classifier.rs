@@ -41,11 +41,11 @@ pub struct Classifier {
     wanted: Vec<AtomicU32>,
     /// For each token: the largest logit, and the sum of exponentials relative to it.
     whole: Vec<(f32, f64)>,
-    groups: Vec<Group>,
+    groups: Vec<TileGroup>,
 }
 
 /// Memory of a group of tiles.
-struct Group {
+struct TileGroup {
     /// Its part of the gradient of the stream, `[dim, s]`.
     dx: Vec<f32>,
     /// Gradient of a tile's rows, where the rows lie apart in the model.
@@ -66,7 +66,7 @@ struct Backward<'a> {
     first: usize,
     values: &'a mut [f32],
     factors: &'a [f32],
-    group: &'a mut Group,
+    group: &'a mut TileGroup,
     /// Rows of the gradient, from row `base` of the model's on.
     gradient: &'a mut [f32],
     base: usize,
@@ -89,7 +89,7 @@ impl Classifier {
         let tile = (TILE / s.max(1)).clamp(8, rows.max(8));
         let tiles = rows.div_ceil(tile);
         let per_group = tiles.div_ceil(GROUPS).max(1);
-        let group = |_| Group { dx: vec![0.0; dim * s], dw: Vec::new() };
+        let group = |_| TileGroup { dx: vec![0.0; dim * s], dw: Vec::new() };
         Classifier {
             s,
             dim,

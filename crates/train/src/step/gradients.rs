@@ -16,21 +16,21 @@ use ferrane_host::pool::Scope;
 use ferrane_host::sync::lock;
 use ferrane_llm::weights::Part;
 
-use crate::metrics::timeline::{Kind, Tracer};
+use crate::metrics::timeline::{SpanKind, Tracer};
 
 /// An activation `[channels, S]`.
-pub enum Rows<'a> {
+pub enum ProductRows<'a> {
     /// As the device gave it.
     Half(&'a [f16]),
     /// As the CPU computed it; the buffer goes back to the step afterward.
     Owned(Vec<f32>),
 }
 
-impl Rows<'_> {
+impl ProductRows<'_> {
     fn view(&self, s: usize) -> Result<Operand<'_>, GemmError> {
         Ok(match self {
-            Rows::Half(v) => Operand::F16(View::row_major(v, v.len() / s, s)?),
-            Rows::Owned(v) => Operand::F32(View::row_major(v, v.len() / s, s)?),
+            ProductRows::Half(v) => Operand::F16(View::row_major(v, v.len() / s, s)?),
+            ProductRows::Owned(v) => Operand::F32(View::row_major(v, v.len() / s, s)?),
         })
     }
 }
@@ -91,10 +91,10 @@ pub struct Queue<'q, 'a> {
 impl<'a> Queue<'_, 'a> {
     /// `out = lhs · rhsᵀ`, added to what was accumulated, some time before the scope ends. `out` is
     /// `[rows of lhs, rows of rhs]`.
-    pub fn product(&self, layer: usize, part: Part, out: &'a mut [f32], lhs: Rows<'a>, rhs: Rows<'a>) {
+    pub fn product(&self, layer: usize, part: Part, out: &'a mut [f32], lhs: ProductRows<'a>, rhs: ProductRows<'a>) {
         let Queue { jobs, tracer, s, first, .. } = *self;
         self.scope.spawn(move |_| {
-            let span = tracer.span(Kind::WeightGradient, part.name(), Some(layer));
+            let span = tracer.span(SpanKind::WeightGradient, part.name(), Some(layer));
             let begun = Instant::now();
             if let Err(error) = multiply(out, &lhs, &rhs, s, !first) {
                 *lock(&jobs.failed) = Some(error);
@@ -102,7 +102,7 @@ impl<'a> Queue<'_, 'a> {
             jobs.busy.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
             drop(span);
             for rows in [lhs, rhs] {
-                if let Rows::Owned(buffer) = rows {
+                if let ProductRows::Owned(buffer) = rows {
                     jobs.give(buffer);
                 }
             }
@@ -110,7 +110,13 @@ impl<'a> Queue<'_, 'a> {
     }
 }
 
-fn multiply(out: &mut [f32], lhs: &Rows<'_>, rhs: &Rows<'_>, s: usize, accumulate: bool) -> Result<(), GemmError> {
+fn multiply(
+    out: &mut [f32],
+    lhs: &ProductRows<'_>,
+    rhs: &ProductRows<'_>,
+    s: usize,
+    accumulate: bool,
+) -> Result<(), GemmError> {
     let (lhs, rhs) = (lhs.view(s)?, rhs.view(s)?);
     let out = Output::F32(ViewMut::row_major(out, lhs.shape().0, rhs.shape().0)?);
     gemm(lhs, rhs.t(), out, Epilogue { accumulate, ..Epilogue::default() })
@@ -131,7 +137,7 @@ mod tests {
                 let mut unit = jobs.take(4);
                 unit.copy_from_slice(&[1.0, 0.0, 0.0, 1.0]);
                 let queue = Queue { scope, jobs: &jobs, tracer: Tracer::off(), s: 2, first };
-                queue.product(0, Part::W1, &mut out, Rows::Half(&half), Rows::Owned(unit));
+                queue.product(0, Part::W1, &mut out, ProductRows::Half(&half), ProductRows::Owned(unit));
             });
             assert_eq!(out, want);
         }
@@ -139,7 +145,7 @@ mod tests {
         assert_eq!((jobs.bytes(), jobs.take(3), jobs.take(4).len(), jobs.bytes()), (16, vec![0.0; 3], 4, 0));
         pool::scope(|scope| {
             let queue = Queue { scope, jobs: &jobs, tracer: Tracer::off(), s: 2, first: true };
-            queue.product(0, Part::W1, &mut out[..3], Rows::Half(&half), Rows::Half(&half));
+            queue.product(0, Part::W1, &mut out[..3], ProductRows::Half(&half), ProductRows::Half(&half));
         });
         assert!(jobs.finish().is_err() && jobs.finish().is_ok());
     }

@@ -13,15 +13,15 @@ use ferrane_host::sync::lock;
 use ferrane_llm::config::Config;
 use ferrane_llm::kernels;
 use ferrane_llm::layout::{Activation, Kernel, KernelLayout, LayoutError, Region, Shape};
-use ferrane_llm::staging::{self, Bound};
+use ferrane_llm::staging::{self, LayerInputs};
 use ferrane_llm::weights::{Slot, Weights};
 
 use super::StepError;
-use crate::metrics::timeline::{Kind, Tracer};
-use crate::optim::Share;
+use crate::metrics::timeline::{SpanKind, Tracer};
+use crate::optim::UpdateShare;
 
 /// A kernel: its layout, the loaded program, the output that all layers share.
-struct Loaded {
+struct TrainingKernel {
     layout: KernelLayout,
     executable: Executable,
     output: Surface,
@@ -29,12 +29,12 @@ struct Loaded {
 
 /// All ten, bound to the surfaces of every layer.
 pub struct Kernels {
-    loaded: Vec<Loaded>,
+    loaded: Vec<TrainingKernel>,
     /// Per layer: the eight kernels with weights in their input, each with input surfaces of its
     /// own.
-    layers: Vec<Vec<(Kernel, Bound)>>,
+    layers: Vec<Vec<(Kernel, LayerInputs)>>,
     /// The two without weights, shared by all layers.
-    shared: Vec<(Kernel, Bound)>,
+    shared: Vec<(Kernel, LayerInputs)>,
     /// What went well at the second try.
     repeated: Mutex<Vec<String>>,
 }
@@ -69,13 +69,13 @@ impl Kernels {
             });
             let executable = executable.map_err(at(kernel))?;
             let output = staging::output_surface(device, &executable).map_err(at(kernel))?;
-            loaded.push(Loaded { layout, executable, output });
+            loaded.push(TrainingKernel { layout, executable, output });
         }
-        let bind = |with_weights: bool| -> Result<Vec<(Kernel, Bound)>, StepError> {
+        let bind = |with_weights: bool| -> Result<Vec<(Kernel, LayerInputs)>, StepError> {
             let own = loaded.iter().filter(|k| k.layout.kernel.has_weights() == with_weights);
             let bound = own.map(|k| {
                 let kernel = k.layout.kernel;
-                Ok((kernel, Bound::new(device, &k.executable, &k.layout, &k.output).map_err(at(kernel))?))
+                Ok((kernel, LayerInputs::new(device, &k.executable, &k.layout, &k.output).map_err(at(kernel))?))
             });
             bound.collect()
         };
@@ -91,7 +91,7 @@ impl Kernels {
 
     /// Bytes of all surfaces.
     pub fn surface_bytes(&self) -> usize {
-        let inputs = |k: &Loaded| {
+        let inputs = |k: &TrainingKernel| {
             let copies = if k.layout.kernel.has_weights() { self.layers.len() } else { 1 };
             k.layout.input_bytes() * copies
         };
@@ -117,7 +117,7 @@ impl Kernels {
     ///
     /// # Errors
     /// A surface in use.
-    pub fn shares(&self, config: &Config) -> Result<Vec<Share<'static>>, StepError> {
+    pub fn shares(&self, config: &Config) -> Result<Vec<UpdateShare<'static>>, StepError> {
         let mut shares = Vec::new();
         for (layer, bounds) in self.layers.iter().enumerate() {
             for ffn in [true, false] {
@@ -136,7 +136,7 @@ impl Kernels {
                         open.iter_mut().for_each(|o| o.write(part, at, values));
                     }
                 };
-                shares.push(Share { ranges, take: Box::new(take) });
+                shares.push(UpdateShare { ranges, take: Box::new(take) });
             }
         }
         Ok(shares)
@@ -147,7 +147,7 @@ impl Kernels {
         LayerRun { kernels: self, layer, tracer }
     }
 
-    fn find(&self, kernel: Kernel) -> Result<&Loaded, StepError> {
+    fn find(&self, kernel: Kernel) -> Result<&TrainingKernel, StepError> {
         let missing = || StepError::Shape(format!("{} is not loaded", kernel.name()));
         self.loaded.iter().find(|k| k.layout.kernel == kernel).ok_or_else(missing)
     }
@@ -162,11 +162,11 @@ pub struct LayerRun<'a> {
 }
 
 impl LayerRun<'_> {
-    fn span(&self, kind: Kind, name: &'static str) -> crate::metrics::timeline::Span<'_> {
+    fn span(&self, kind: SpanKind, name: &'static str) -> crate::metrics::timeline::Span<'_> {
         self.tracer.span(kind, name, Some(self.layer))
     }
 
-    fn bound(&self, kernel: Kernel) -> Result<&Bound, StepError> {
+    fn bound(&self, kernel: Kernel) -> Result<&LayerInputs, StepError> {
         let own = self.kernels.layers.get(self.layer).into_iter().flatten();
         let missing = || StepError::Shape(format!("{} is not bound", kernel.name()));
         own.chain(&self.kernels.shared).find(|(k, _)| *k == kernel).map(|(_, b)| b).ok_or_else(missing)
@@ -177,7 +177,7 @@ impl LayerRun<'_> {
     /// # Errors
     /// The evaluation failed, also after its kernel was loaded again.
     pub fn evaluate(&self, kernel: Kernel) -> Result<(), StepError> {
-        let _span = self.span(Kind::Device, kernel.name());
+        let _span = self.span(SpanKind::Device, kernel.name());
         let request = self.bound(kernel)?.request();
         let first = match request.evaluate() {
             Ok(_) => return Ok(()),
@@ -198,7 +198,7 @@ impl LayerRun<'_> {
     /// # Errors
     /// The kernel has no such region, or it has another size.
     pub fn write(&self, kernel: Kernel, region: Activation, values: &[f32]) -> Result<(), StepError> {
-        let _span = self.span(Kind::Staging, region.name());
+        let _span = self.span(SpanKind::Staging, region.name());
         let region = self.kernels.find(kernel)?.layout.region(region.name()).map_err(layout_failed)?;
         self.bound(kernel)?.write(region, values).map_err(at(kernel))
     }
@@ -208,7 +208,7 @@ impl LayerRun<'_> {
     /// # Errors
     /// The kernel has no such region, or it has another size.
     pub fn write_half(&self, kernel: Kernel, region: Activation, values: &[f16]) -> Result<(), StepError> {
-        let _span = self.span(Kind::Staging, region.name());
+        let _span = self.span(SpanKind::Staging, region.name());
         let (region, mut access) = self.region(kernel, region)?;
         staging::write_region_f16(&mut access, region, values).map_err(at(kernel))
     }
@@ -224,7 +224,7 @@ impl LayerRun<'_> {
         values: &[f16],
         config: &Config,
     ) -> Result<(), StepError> {
-        let _span = self.span(Kind::Staging, region.name());
+        let _span = self.span(SpanKind::Staging, region.name());
         let (region, mut access) = self.region(kernel, region)?;
         staging::write_region_tiled(&mut access, region, values, config.head_dim, config.gqa_ratio())
             .map_err(at(kernel))
@@ -241,7 +241,7 @@ impl LayerRun<'_> {
     /// # Errors
     /// The kernel has no such tap, or it has another size.
     pub fn read(&self, kernel: Kernel, tap: Activation, values: &mut [f32]) -> Result<(), StepError> {
-        let _span = self.span(Kind::Staging, tap.name());
+        let _span = self.span(SpanKind::Staging, tap.name());
         let loaded = self.kernels.find(kernel)?;
         let tap = loaded.layout.tap(tap.name()).map_err(layout_failed)?;
         let access = loaded.output.read().map_err(at(kernel))?;
@@ -253,7 +253,7 @@ impl LayerRun<'_> {
     /// # Errors
     /// The kernel has no such tap, or it has another size.
     pub fn read_half(&self, kernel: Kernel, tap: Activation, values: &mut [f16]) -> Result<(), StepError> {
-        let _span = self.span(Kind::Staging, tap.name());
+        let _span = self.span(SpanKind::Staging, tap.name());
         let loaded = self.kernels.find(kernel)?;
         let tap = loaded.layout.tap(tap.name()).map_err(layout_failed)?;
         let access = loaded.output.read().map_err(at(kernel))?;
@@ -265,7 +265,7 @@ impl LayerRun<'_> {
     /// # Errors
     /// A kernel without it, or different sizes.
     pub fn copy(&self, from: Kernel, to: Kernel, activation: Activation) -> Result<(), StepError> {
-        let _span = self.span(Kind::Staging, activation.name());
+        let _span = self.span(SpanKind::Staging, activation.name());
         let (source, target) = (self.kernels.find(from)?, self.kernels.find(to)?);
         let tap = source.layout.tap(activation.name()).map_err(layout_failed)?;
         let region = target.layout.region(activation.name()).map_err(layout_failed)?;

@@ -24,9 +24,9 @@ use super::classifier::{Classifier, Operands};
 use super::cpu;
 use super::kernels::Kernels;
 use super::{Engine, MicroStep, Parts, StepError, check_ids, compact_targets, product_failed, timed};
-use crate::metrics::timeline::{Kind, Tracer};
+use crate::metrics::timeline::{SpanKind, Tracer};
 use crate::metrics::{EngineMemory, Timeline};
-use crate::optim::{Gradients, Rows, Share, Update};
+use crate::optim::{Gradients, RowSet, Update, UpdateShare};
 use ferrane_llm::compaction::Compaction;
 
 /// Rows of a table whose compact copy one share of an update writes.
@@ -76,7 +76,7 @@ pub struct Pipeline {
     shape: Shape,
     vocabulary: Compaction,
     /// The vocabulary's rows.
-    active: Rows,
+    active: RowSet,
     /// Classifier rows of the compact vocabulary, where it is one.
     rows: Vec<f32>,
     classifier: Classifier,
@@ -133,7 +133,7 @@ impl Pipeline {
         let classifier = Classifier::new(vocabulary.len(), c.dim, s);
         let device = device.clone();
         let mut pipeline = Pipeline {
-            active: Rows::of(vocabulary.vocabulary(), vocabulary.compact_to_full()),
+            active: RowSet::of(vocabulary.vocabulary(), vocabulary.compact_to_full()),
             vocabulary,
             rows: Vec::new(),
             classifier,
@@ -185,9 +185,9 @@ impl Pipeline {
         let (s, eps, alpha) = (shape.seq, c.norm_eps, c.residual_scale);
         timed(&mut parts.classifier, || cpu::embed(&weights.embed, inputs, c.dim, &mut scratch.x));
         for (l, (saved, layer)) in saved.iter_mut().zip(&weights.layers).enumerate() {
-            let _layer = tracer.span(Kind::Layer, "layer forward", Some(l));
+            let _layer = tracer.span(SpanKind::Layer, "layer forward", Some(l));
             let run = kernels.of_layer(l, tracer);
-            let elementwise = |name| tracer.span(Kind::Elementwise, name, Some(l));
+            let elementwise = |name| tracer.span(SpanKind::Elementwise, name, Some(l));
             timed(&mut parts.elementwise, || {
                 let _span = elementwise("norm");
                 // What was there is overwritten as a whole before it is read again.
@@ -245,7 +245,7 @@ impl Pipeline {
                 timed(&mut parts.elementwise, || cpu::add_scaled(&saved.x2, alpha, &scratch.tap, &mut scratch.x));
             }
         }
-        let _span = tracer.span(Kind::Classifier, "classifier and loss", None);
+        let _span = tracer.span(SpanKind::Classifier, "classifier and loss", None);
         timed(&mut parts.classifier, || {
             norm::rmsnorm_forward(&scratch.x, &weights.norm, s, eps, &mut scratch.normed);
             let weights = classifier_rows(rows, weights);
@@ -263,7 +263,7 @@ impl Pipeline {
         tracer: Tracer<'_>,
     ) -> Result<MicroStep, StepError> {
         let mut step = MicroStep::default();
-        let forward = tracer.span(Kind::Step, "forward", None);
+        let forward = tracer.span(SpanKind::Step, "forward", None);
         step.loss = self.forward(weights, inputs, tracer, &mut step.parts)?;
         drop(forward);
         if !step.loss.is_finite() {
@@ -272,9 +272,9 @@ impl Pipeline {
         }
         let Pipeline { shape, vocabulary, active, rows, classifier, kernels, saved, forward, backward, .. } = self;
         let config = &shape.config;
-        let _backward = tracer.span(Kind::Step, "backward", None);
+        let _backward = tracer.span(SpanKind::Step, "backward", None);
         let (gradients, first) = gradients.begin(config.dim, inputs, active);
-        let span = tracer.span(Kind::Classifier, "classifier gradient", None);
+        let span = tracer.span(SpanKind::Classifier, "classifier gradient", None);
         timed(&mut step.parts.classifier, || {
             let weights = classifier_rows(rows, weights);
             let of = Operands { weights, normed: &forward.normed, targets: &forward.targets };
@@ -295,7 +295,7 @@ impl Pipeline {
         vocab: usize,
         slot: Slot,
         rows: &'a mut [f32],
-    ) -> Vec<Share<'a>> {
+    ) -> Vec<UpdateShare<'a>> {
         let mut shares = Vec::new();
         let (mut rest, mut done) = (rows, 0);
         for first in (0..vocab).step_by(SHARE_ROWS) {
@@ -312,7 +312,7 @@ impl Pipeline {
                     row.copy_from_slice(&values[(id as usize - rows.start) * dim..][..dim]);
                 }
             };
-            shares.push(Share { ranges: vec![(slot, first * dim..end * dim)], take: Box::new(take) });
+            shares.push(UpdateShare { ranges: vec![(slot, first * dim..end * dim)], take: Box::new(take) });
         }
         shares
     }
@@ -369,7 +369,7 @@ impl Engine for Pipeline {
         let timeline = self.timeline.clone();
         let tracer = timeline.as_ref().map_or(Tracer::off(), Timeline::step);
         pool::scope(|_| {
-            let _span = tracer.span(Kind::Step, "micro-step", None);
+            let _span = tracer.span(SpanKind::Step, "micro-step", None);
             self.step(weights, gradients, inputs, loss_scale, tracer)
         })
     }

@@ -7,7 +7,7 @@ use ferrane_llm::compaction::Compaction;
 use ferrane_llm::config::{Config, Rope, RopeStyle, preset};
 use ferrane_llm::layout::{Residual, Shape, WeightForm};
 use ferrane_llm::random::Rng;
-use ferrane_llm::weights::{Init, Kind, Weights};
+use ferrane_llm::weights::{Init, TensorKind, Weights};
 use ferrane_train::checkpoint::Store;
 use ferrane_train::data::Ids;
 use ferrane_train::run::{Event, Run, RunOptions, Summary};
@@ -96,7 +96,7 @@ fn the_loss_falls_and_a_stopped_run_goes_on_to_the_same_bits() {
 pub fn random_weights(config: &Config) -> Weights {
     let (mut weights, mut rng) = (Weights::zeros(config), Rng::new(5));
     for tensor in weights.tensors_mut(config) {
-        let center = if tensor.kind == Kind::Norm { 1.0 } else { 0.0 };
+        let center = if tensor.kind == TensorKind::Norm { 1.0 } else { 0.0 };
         tensor.data.iter_mut().for_each(|v| *v = (center + 0.3 * rng.normal()) as f32);
     }
     weights

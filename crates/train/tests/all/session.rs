@@ -8,7 +8,7 @@ use ferrane_emulator::Numerics;
 use ferrane_llm::model::Model;
 use ferrane_llm::sample::Sampler;
 use ferrane_train::run::{self, Event, RunOptions};
-use ferrane_train::session::{Session, SessionError, SessionOptions, Stored};
+use ferrane_train::session::{Session, SessionError, SessionOptions, StoredRun};
 
 use crate::gradients::emulator;
 use crate::run::tiny;
@@ -90,7 +90,7 @@ fn a_stopped_session_resumes_from_its_folder_to_the_same_bits() {
 fn what_a_session_was_begun_with_stays() {
     let (folder, options) = place();
     let out = options.run.out.clone();
-    assert!(matches!(Stored::open(&out), Err(SessionError::NothingToResume(path)) if path == out));
+    assert!(matches!(StoredRun::open(&out), Err(SessionError::NothingToResume(path)) if path == out));
     let device = emulator(Numerics::Fast);
     let mut session = Session::begin(options.clone(), Some(&device), &mut silent()).unwrap();
     session.run(&mut silent(), &AtomicBool::new(false)).unwrap();
@@ -99,7 +99,7 @@ fn what_a_session_was_begun_with_stays() {
     assert!(matches!(again, Err(SessionError::Run(run::Error::Exists { step: 6, .. }))));
 
     let resume = |change: &dyn Fn(&mut SessionOptions), device| {
-        let stored = Stored::open(&out).unwrap();
+        let stored = StoredRun::open(&out).unwrap();
         assert_eq!((stored.step(), &stored.options().model), (6, &options.model));
         let mut options = stored.options().clone();
         change(&mut options);
