@@ -93,24 +93,7 @@ impl LayerInputs {
         }
         Ok(())
     }
-}
 
-/// Where a tensor lies in the words of a surface.
-#[derive(Clone, Copy)]
-struct WeightRegion {
-    part: Part,
-    start: usize,
-    /// Words from one channel to the next.
-    stride: usize,
-    channels: usize,
-    len: usize,
-    transposed: bool,
-}
-
-/// The weight regions of one kernel's input surfaces, open to be written piece by piece.
-pub struct OpenWeights(Vec<(WriteAccess, Vec<WeightRegion>)>);
-
-impl LayerInputs {
     /// Takes the surfaces with weights for writing. Everything is checked here, so that writing
     /// cannot fail.
     ///
@@ -134,6 +117,21 @@ impl LayerInputs {
         Ok(OpenWeights(open))
     }
 }
+
+/// Where a tensor lies in the words of a surface.
+#[derive(Clone, Copy)]
+struct WeightRegion {
+    part: Part,
+    start: usize,
+    /// Words from one channel to the next.
+    stride: usize,
+    channels: usize,
+    len: usize,
+    transposed: bool,
+}
+
+/// The weight regions of one kernel's input surfaces, open to be written piece by piece.
+pub struct OpenWeights(Vec<(WriteAccess, Vec<WeightRegion>)>);
 
 impl OpenWeights {
     /// The tensors that have a place here.

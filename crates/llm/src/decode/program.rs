@@ -29,11 +29,12 @@
 
 use std::ops::Range;
 
-use ferrane_mil::{Builder, DataType, MilError, Opset, Program, ReducedDims, Transpose, Type, ValueId};
+use ferrane_mil::{Builder, DataType, MilError, Opset, Program, Transpose, Type, ValueId};
 
 use super::quantize::{ONE, WeightType};
 use crate::config::{Config, RopeStyle};
 use crate::kernels;
+use crate::kernels::ops::{self, OpResult, int};
 use crate::layout::OUTPUT;
 
 /// Rows of surfaces are a multiple of this many elements.
@@ -272,13 +273,6 @@ impl DecodeShape {
     }
 }
 
-type Built = Result<ValueId, MilError>;
-
-/// A size as MIL's shapes have it; [`DecodeShape::build`] has refused sizes that do not fit.
-fn int(n: usize) -> i32 {
-    i32::try_from(n).unwrap_or(i32::MAX)
-}
-
 struct Build<'a> {
     shape: &'a DecodeShape,
     b: Builder,
@@ -286,17 +280,17 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    fn input(&self, input: DecodeInput) -> Built {
+    fn input(&self, input: DecodeInput) -> OpResult {
         let found = self.inputs.iter().find(|(known, _)| *known == input).map(|(_, value)| *value);
         found.ok_or_else(|| MilError::Invalid { reason: format!("no input `{}`", input.name()) })
     }
 
-    fn reshape(&mut self, name: &str, x: ValueId, shape: [usize; 4]) -> Built {
-        self.b.reshape(name, x, &shape.map(int))
+    fn reshape(&mut self, name: &str, x: ValueId, shape: [usize; 4]) -> OpResult {
+        ops::reshape(&mut self.b, name, x, shape)
     }
 
     /// The first `size` elements of each axis from `begin` on, or the value itself.
-    fn slice(&mut self, name: &str, x: ValueId, begin: [usize; 4], size: [usize; 4]) -> Built {
+    fn slice(&mut self, name: &str, x: ValueId, begin: [usize; 4], size: [usize; 4]) -> OpResult {
         if self.b.shape(x)? == size {
             return Ok(x);
         }
@@ -306,7 +300,7 @@ impl Build<'_> {
     /// Rows times the rows `of` a matrix: `y[t, o] = Σ_i x[t, i] · w[o, i]`. Codes of int8 weights
     /// count 128ths of their row's unit; the rows are divided by 128 before the product, so that it
     /// stays as small as the result.
-    fn linear(&mut self, name: &str, rows: ValueId, matrix: DecodeMatrix, of: Range<usize>) -> Built {
+    fn linear(&mut self, name: &str, rows: ValueId, matrix: DecodeMatrix, of: Range<usize>) -> OpResult {
         let weight = self.input(DecodeInput::Weight(matrix))?;
         let units = DecodeInput::Units(matrix);
         let matrix = matrix.suffix();
@@ -350,14 +344,14 @@ impl Build<'_> {
         let (t, hd, heads, kv_heads) = (shape.queries, c.head_dim, c.heads, c.kv_heads);
         let (dim, kv) = (c.dim, c.kv_dim());
         let (qk, v_rows) = self.projections(0)?;
-        let v = self.split_heads("v", v_rows, kv_heads)?;
+        let v = self.rows_to_heads("v", v_rows, kv_heads)?;
         let queries = self.slice("q_rope", qk, [0; 4], [1, heads, t, hd])?;
         let k = self.slice("k_rope", qk, [0, heads, 0, 0], [1, kv_heads, t, hd])?;
         let attended = self.attend(queries, k, v)?;
 
-        let attended = self.join_heads("attn_rows", attended, heads)?;
+        let attended = self.heads_to_rows("attn_rows", attended, heads)?;
         let o = self.linear("o", attended, DecodeMatrix::O, 0..dim)?;
-        let k_rows = self.join_heads("k_rows", k, kv_heads)?;
+        let k_rows = self.heads_to_rows("k_rows", k, kv_heads)?;
         let out = self.b.concat("out_rows", &[o, k_rows, v_rows], 3)?;
         let out = self.reshape(OUTPUT, out, [1, t, 1, dim + 2 * kv])?;
         self.b.finish(&[(OUTPUT, out)])
@@ -367,7 +361,7 @@ impl Build<'_> {
         let c = &self.shape.config;
         let (t, heads, kv_heads, kv) = (self.shape.queries, c.heads, c.kv_heads, c.kv_dim());
         let (k, v_rows) = self.projections(heads)?;
-        let k_rows = self.join_heads("k_rows", k, kv_heads)?;
+        let k_rows = self.heads_to_rows("k_rows", k, kv_heads)?;
         let out = self.b.concat("out_rows", &[k_rows, v_rows], 3)?;
         let out = self.reshape(OUTPUT, out, [1, t, 1, 2 * kv])?;
         self.b.finish(&[(OUTPUT, out)])
@@ -390,47 +384,36 @@ impl Build<'_> {
         }
         let qk = self.slice("qk", qkv, [0; 4], [1, 1, t, turned])?;
         let v_rows = self.slice("v_rows", qkv, [0, 0, 0, turned], [1, 1, t, kv])?;
-        let qk = self.split_heads("qk", qk, heads)?;
+        let qk = self.rows_to_heads("qk", qk, heads)?;
         let qk = if c.qk_norm { self.head_norm(qk, first)? } else { qk };
         Ok((self.rotate(qk, heads)?, v_rows))
     }
 
     /// Rows `[1, 1, t, heads · head_dim]` as `[1, heads, t, head_dim]`.
-    fn split_heads(&mut self, name: &str, x: ValueId, heads: usize) -> Built {
+    fn rows_to_heads(&mut self, name: &str, x: ValueId, heads: usize) -> OpResult {
         let (t, hd) = (self.shape.queries, self.shape.config.head_dim);
         let split = self.reshape(&format!("{name}_split"), x, [1, t, heads, hd])?;
         self.b.transpose(&format!("{name}_heads"), split, &[0, 2, 1, 3])
     }
 
-    /// Back again.
-    fn join_heads(&mut self, name: &str, x: ValueId, heads: usize) -> Built {
+    /// `[1, heads, t, head_dim]` as rows `[1, 1, t, heads · head_dim]`.
+    fn heads_to_rows(&mut self, name: &str, x: ValueId, heads: usize) -> OpResult {
         let (t, hd) = (self.shape.queries, self.shape.config.head_dim);
         let split = self.b.transpose(&format!("{name}_split"), x, &[0, 2, 1, 3])?;
         self.reshape(name, split, [1, 1, t, heads * hd])
     }
 
-    /// RMSNorm over the last axis with the gains of the heads from `first` on. The values are
-    /// scaled by `1/√head_dim` before they are squared: the sum is then the mean, which stays below
-    /// the fp16 limit for heads with a root mean square of up to 255.
-    fn head_norm(&mut self, x: ValueId, first: usize) -> Built {
+    /// RMSNorm of each head, with the gains of the heads from `first` on.
+    fn head_norm(&mut self, x: ValueId, first: usize) -> OpResult {
         let config = &self.shape.config;
-        let (eps, scale) = (config.norm_eps, 1.0 / (config.head_dim as f32).sqrt());
         let heads = config.heads + config.kv_heads - first;
         let gain = self.input(DecodeInput::Gain)?;
         let gain = self.slice("gain_in", gain, [0, first, 0, 0], [1, heads, 1, config.head_dim])?;
-        let scaled = self.b.scale("qk_scaled", x, scale)?;
-        let squares = self.b.mul("qk_squares", scaled, scaled)?;
-        let mean = self.b.reduce_sum("qk_mean", squares, &[-1], ReducedDims::Keep)?;
-        let eps = self.b.scalar_like(mean, eps)?;
-        let mean = self.b.add("qk_mean_eps", mean, eps)?;
-        let power = self.b.scalar_like(mean, -0.5)?;
-        let rms = self.b.pow("qk_inverse_rms", mean, power)?;
-        let normed = self.b.mul("qk_normed", x, rms)?;
-        self.b.mul("qk_gained", normed, gain)
+        ops::head_norm(&mut self.b, config, "qk", x, gain)
     }
 
     /// Turns the halves (a, b) of each head: (a · cos − b · sin, b · cos + a · sin).
-    fn rotate(&mut self, x: ValueId, heads: usize) -> Built {
+    fn rotate(&mut self, x: ValueId, heads: usize) -> OpResult {
         let (t, hd) = (self.shape.queries, self.shape.config.head_dim);
         let (half, angles) = ([1, heads, t, hd / 2], [1, 1, t, hd / 2]);
         let rope = self.input(DecodeInput::Rope)?;
@@ -448,7 +431,7 @@ impl Build<'_> {
 
     /// Attention of the window over the cache and itself. The query heads of one kv head lie side
     /// by side: `[1, heads, t, n]` is `[1, kv_heads, ratio · t, n]`, so nothing is repeated.
-    fn attend(&mut self, q: ValueId, k: ValueId, v: ValueId) -> Built {
+    fn attend(&mut self, q: ValueId, k: ValueId, v: ValueId) -> OpResult {
         let (shape, c) = (self.shape, &self.shape.config);
         let (t, hd, heads, kv_heads) = (shape.queries, c.head_dim, c.heads, c.kv_heads);
         let (cached, tall) = (shape.cached, t * c.gqa_ratio());
@@ -491,7 +474,7 @@ impl Build<'_> {
     }
 
     /// A reshape, unless the shape is that already.
-    fn regroup(&mut self, name: &str, x: ValueId, shape: [usize; 4]) -> Built {
+    fn regroup(&mut self, name: &str, x: ValueId, shape: [usize; 4]) -> OpResult {
         if self.b.shape(x)? == shape { Ok(x) } else { self.reshape(name, x, shape) }
     }
 }

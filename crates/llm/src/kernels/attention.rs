@@ -1,8 +1,9 @@
 //! `sdpaFwd`: projections, biases, QK-norm, rotation, masked attention.
 
-use ferrane_mil::{MilError, Program, ReducedDims, Transpose, ValueId};
+use ferrane_mil::{MilError, Program, Transpose, ValueId};
 
-use super::frame::{Built, Frame, int};
+use super::frame::Frame;
+use super::ops::{self, OpResult, int};
 use super::tables;
 use crate::config::RopeStyle;
 use crate::layout::Activation;
@@ -63,26 +64,13 @@ fn project(f: &mut Frame<'_>, rows: ValueId, name: &str, heads: usize) -> Result
     Ok(Projection { flat, heads: biased })
 }
 
-/// RMSNorm over the last axis with a gain. The values are scaled by `1/√head_dim` before they are
-/// squared: the sum is then the mean, which stays below the fp16 limit for heads with a root mean
-/// square of up to 255.
-fn head_norm(f: &mut Frame<'_>, name: &str, x: ValueId) -> Built {
-    let config = &f.shape.config;
-    let (eps, scale) = (config.norm_eps, 1.0 / (config.head_dim as f32).sqrt());
+fn head_norm(f: &mut Frame<'_>, name: &str, x: ValueId) -> OpResult {
     let gain = f.region(&format!("{name}_norm"))?;
-    let scaled = f.b.scale(&format!("{name}_scaled"), x, scale)?;
-    let squares = f.b.mul(&format!("{name}_squares"), scaled, scaled)?;
-    let mean = f.b.reduce_sum(&format!("{name}_mean"), squares, &[-1], ReducedDims::Keep)?;
-    let eps = f.b.scalar_like(mean, eps)?;
-    let mean = f.b.add(&format!("{name}_mean_eps"), mean, eps)?;
-    let power = f.b.scalar_like(mean, -0.5)?;
-    let rms = f.b.pow(&format!("{name}_inverse_rms"), mean, power)?;
-    let normed = f.b.mul(&format!("{name}_normed"), x, rms)?;
-    f.b.mul(&format!("{name}_gained"), normed, gain)
+    ops::head_norm(&mut f.b, &f.shape.config, name, x, gain)
 }
 
 /// `x · cos + turned · sin`, where each pair (e, o) is turned to (−o, e).
-fn rotate(f: &mut Frame<'_>, name: &str, x: ValueId, heads: usize, cos: ValueId, sin: ValueId) -> Built {
+fn rotate(f: &mut Frame<'_>, name: &str, x: ValueId, heads: usize, cos: ValueId, sin: ValueId) -> OpResult {
     let (hd, seq) = (f.shape.config.head_dim, f.layout.seq);
     let turned = match f.shape.config.rope.style {
         RopeStyle::Interleaved => {
@@ -98,7 +86,7 @@ fn rotate(f: &mut Frame<'_>, name: &str, x: ValueId, heads: usize, cos: ValueId,
 }
 
 /// The second half of the last axis, negated, before the first.
-fn turn(f: &mut Frame<'_>, name: &str, x: ValueId, half: [usize; 4]) -> Built {
+fn turn(f: &mut Frame<'_>, name: &str, x: ValueId, half: [usize; 4]) -> OpResult {
     let size = half.map(int);
     let first = f.b.slice_by_size(&format!("{name}_e"), x, &[0, 0, 0, 0], &size)?;
     let second = f.b.slice_by_size(&format!("{name}_o"), x, &[0, 0, 0, size[3]], &size)?;
@@ -108,7 +96,7 @@ fn turn(f: &mut Frame<'_>, name: &str, x: ValueId, half: [usize; 4]) -> Built {
 
 /// Query heads of one kv head side by side: `[1, heads, seq, n]` as `[1, kv_heads, ratio · seq,
 /// n]`.
-fn group(f: &mut Frame<'_>, name: &str, x: ValueId) -> Built {
+fn group(f: &mut Frame<'_>, name: &str, x: ValueId) -> OpResult {
     let (config, seq) = (&f.shape.config, f.layout.seq);
     if config.gqa_ratio() == 1 {
         return Ok(x);
@@ -117,7 +105,7 @@ fn group(f: &mut Frame<'_>, name: &str, x: ValueId) -> Built {
     f.reshape(name, x, shape)
 }
 
-fn regroup(f: &mut Frame<'_>, name: &str, probs: ValueId) -> Built {
+fn regroup(f: &mut Frame<'_>, name: &str, probs: ValueId) -> OpResult {
     let (config, seq) = (&f.shape.config, f.layout.seq);
     if config.gqa_ratio() == 1 {
         return Ok(probs);
@@ -126,7 +114,7 @@ fn regroup(f: &mut Frame<'_>, name: &str, probs: ValueId) -> Built {
     f.reshape(name, probs, shape)
 }
 
-fn ungroup(f: &mut Frame<'_>, name: &str, x: ValueId) -> Built {
+fn ungroup(f: &mut Frame<'_>, name: &str, x: ValueId) -> OpResult {
     let (config, seq) = (&f.shape.config, f.layout.seq);
     if config.gqa_ratio() == 1 {
         return Ok(x);

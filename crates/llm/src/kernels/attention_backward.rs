@@ -6,13 +6,14 @@
 
 use ferrane_mil::{MilError, Program, ReducedDims, Transpose, ValueId};
 
-use super::frame::{Built, Frame};
+use super::frame::Frame;
+use super::ops::OpResult;
 use super::tables;
 use crate::layout::Activation;
 
 /// Scores `[1, heads or kv heads, …, seq]` to probabilities `[1, heads, seq, seq]`: scale, mask,
 /// softmax over the keys.
-pub(super) fn probabilities(f: &mut Frame<'_>, scores: ValueId) -> Built {
+pub(super) fn probabilities(f: &mut Frame<'_>, scores: ValueId) -> OpResult {
     let (heads, seq) = (f.shape.config.heads, f.layout.seq);
     let mut scaled = f.b.scale("scaled", scores, scale(f))?;
     if f.b.shape(scaled)? != [1, heads, seq, seq] {

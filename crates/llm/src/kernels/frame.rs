@@ -3,9 +3,8 @@
 
 use ferrane_mil::{Builder, DataType, MilError, Opset, Program, Type, ValueId};
 
+use super::ops::{self, OpResult, int};
 use crate::layout::{Activation, Input, KernelLayout, OUTPUT, Region, Shape};
-
-pub(super) type Built = Result<ValueId, MilError>;
 
 /// A program being built, with its layout.
 pub(super) struct Frame<'a> {
@@ -13,15 +12,6 @@ pub(super) struct Frame<'a> {
     pub(super) layout: &'a KernelLayout,
     pub(super) b: Builder,
     inputs: Vec<(Input, ValueId)>,
-}
-
-/// A size as MIL's shapes have it. [`Shape::layout`] has refused sizes that do not fit.
-pub(super) fn int(n: usize) -> i32 {
-    i32::try_from(n).unwrap_or(i32::MAX)
-}
-
-fn ints<const N: usize>(values: [usize; N]) -> [i32; N] {
-    values.map(int)
 }
 
 impl<'a> Frame<'a> {
@@ -38,61 +28,61 @@ impl<'a> Frame<'a> {
 
     /// A region as `[1, channels, 1, len]`: a slice, or the whole input where it is no more than
     /// the region.
-    pub(super) fn region(&mut self, name: &str) -> Built {
+    pub(super) fn region(&mut self, name: &str) -> OpResult {
         let missing = || MilError::Invalid { reason: format!("no region `{name}`") };
         let region: Region = *self.layout.regions.iter().find(|r| r.name == name).ok_or_else(missing)?;
         let (input, x) = *self.inputs.iter().find(|(i, _)| i.name == region.port).ok_or_else(missing)?;
         if (input.channels, input.width) == (region.channels, region.len) {
             return Ok(x);
         }
-        let begin = ints([0, region.channel, 0, region.offset]);
-        let size = ints([1, region.channels, 1, region.len]);
+        let begin = [0, region.channel, 0, region.offset].map(int);
+        let size = [1, region.channels, 1, region.len].map(int);
         self.b.slice_by_size(&format!("{name}_in"), x, &begin, &size)
     }
 
     /// The region of an activation.
-    pub(super) fn activation(&mut self, activation: Activation) -> Built {
+    pub(super) fn activation(&mut self, activation: Activation) -> OpResult {
         self.region(activation.name())
     }
 
-    pub(super) fn reshape(&mut self, name: &str, x: ValueId, shape: [usize; 4]) -> Built {
-        self.b.reshape(name, x, &ints(shape))
+    pub(super) fn reshape(&mut self, name: &str, x: ValueId, shape: [usize; 4]) -> OpResult {
+        ops::reshape(&mut self.b, name, x, shape)
     }
 
     /// The last two axes exchanged.
-    pub(super) fn swap(&mut self, name: &str, x: ValueId) -> Built {
+    pub(super) fn swap(&mut self, name: &str, x: ValueId) -> OpResult {
         self.b.transpose(name, x, &[0, 1, 3, 2])
     }
 
     /// An activation `[1, C, 1, seq]` as rows `[1, 1, seq, C]`.
-    pub(super) fn rows(&mut self, name: &str, x: ValueId, channels: usize) -> Built {
+    pub(super) fn rows(&mut self, name: &str, x: ValueId, channels: usize) -> OpResult {
         let seq = self.layout.seq;
         let flat = self.reshape(&format!("{name}_2d"), x, [1, 1, channels, seq])?;
         self.swap(&format!("{name}_t"), flat)
     }
 
     /// Rows `[1, 1, seq, C]` as an activation `[1, C, 1, seq]`.
-    pub(super) fn columns(&mut self, name: &str, rows: ValueId, channels: usize) -> Built {
+    pub(super) fn columns(&mut self, name: &str, rows: ValueId, channels: usize) -> OpResult {
         let seq = self.layout.seq;
         let flat = self.swap(&format!("{name}_t"), rows)?;
         self.reshape(name, flat, [1, channels, 1, seq])
     }
 
     /// A weight region as a matrix `[1, 1, in, out]`.
-    pub(super) fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Built {
+    pub(super) fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> OpResult {
         let w = self.region(name)?;
         self.reshape(&format!("{name}_2d"), w, [1, 1, rows, cols])
     }
 
     /// An activation `[1, heads · head_dim, 1, seq]` as `[1, heads, seq, head_dim]`.
-    pub(super) fn split_heads(&mut self, name: &str, x: ValueId, heads: usize) -> Built {
+    pub(super) fn split_heads(&mut self, name: &str, x: ValueId, heads: usize) -> OpResult {
         let (hd, seq) = (self.shape.config.head_dim, self.layout.seq);
         let split = self.reshape(&format!("{name}_split"), x, [1, heads, hd, seq])?;
         self.swap(&format!("{name}_heads"), split)
     }
 
     /// `[1, heads, seq, head_dim]` as an activation `[1, heads · head_dim, 1, seq]`.
-    pub(super) fn join_heads(&mut self, name: &str, x: ValueId, heads: usize) -> Built {
+    pub(super) fn join_heads(&mut self, name: &str, x: ValueId, heads: usize) -> OpResult {
         let (hd, seq) = (self.shape.config.head_dim, self.layout.seq);
         let t = self.swap(&format!("{name}_t"), x)?;
         self.reshape(name, t, [1, heads * hd, 1, seq])

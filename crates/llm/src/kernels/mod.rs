@@ -11,6 +11,7 @@
 //! | `attention_backward` | `sdpaBwd1`, `sdpaBwd2` |
 //! | `feed_forward` | `ffnFused` |
 //! | `tables` | mask and rotation tables |
+//! | `frame`, `ops` | inputs, regions and taps; sequences of ops that generation's kernels share |
 //!
 //! Query head `h` reads kv head `h / ratio`, where the reference's forward takes `h mod kv_heads`
 //! (upstream-defects #1). It is done without a copy of keys or values: the `ratio` query heads of
@@ -24,6 +25,7 @@ mod attention_backward;
 mod feed_forward;
 mod frame;
 mod linear;
+pub(crate) mod ops;
 mod tables;
 
 use ferrane_mil::{MilError, Program};

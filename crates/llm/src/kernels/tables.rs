@@ -3,7 +3,8 @@
 use ferrane_mil::{Builder, DataType, MilError, ValueId};
 use half::f16;
 
-use super::frame::{Built, Frame};
+use super::frame::Frame;
+use super::ops::OpResult;
 use crate::config::{Config, RopeStyle};
 
 /// What is added to the score of a key that a query must not see: the largest finite fp16, negated.
@@ -36,7 +37,7 @@ pub fn rope_tables(config: &Config, seq: usize) -> (Vec<f32>, Vec<f32>) {
 }
 
 /// The mask of the first `seq` positions as a constant `[1, 1, seq, seq]`.
-pub(crate) fn mask(b: &mut Builder, seq: usize, window: Option<usize>) -> Built {
+pub(crate) fn mask(b: &mut Builder, seq: usize, window: Option<usize>) -> OpResult {
     blob(b, "mask", [1, 1, seq, seq], &causal_mask(seq, window))
 }
 
@@ -50,7 +51,7 @@ pub(super) fn rope(f: &mut Frame<'_>) -> Result<(ValueId, ValueId), MilError> {
     Ok((cos, sin))
 }
 
-fn blob(b: &mut Builder, name: &str, shape: [usize; 4], values: &[f16]) -> Built {
+fn blob(b: &mut Builder, name: &str, shape: [usize; 4], values: &[f16]) -> OpResult {
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     b.weight(name, &format!("@model_path/weights/{name}.bin"), DataType::Fp16, &shape, bytes)
 }

@@ -1,0 +1,36 @@
+//! Sequences of ops that the kernels of training and of generation have in common. The caller
+//! chooses the names of the values, so that a shared sequence leaves no trace in a program's text.
+
+use ferrane_mil::{Builder, MilError, ReducedDims, ValueId};
+
+use crate::config::Config;
+
+/// The value that a sequence of ops results in.
+pub(crate) type OpResult = Result<ValueId, MilError>;
+
+/// A size as MIL's shapes have it. The builders of kernels have refused sizes that do not fit.
+pub(crate) fn int(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}
+
+/// Reshapes to four axes.
+pub(crate) fn reshape(b: &mut Builder, name: &str, x: ValueId, shape: [usize; 4]) -> OpResult {
+    b.reshape(name, x, &shape.map(int))
+}
+
+/// RMSNorm over the last axis, times `gain`; values are named `name` with a suffix.
+///
+/// The values are scaled by `1/√head_dim` before they are squared. The sum is then the mean, which
+/// stays below the fp16 limit for heads with a root mean square of up to 255.
+pub(crate) fn head_norm(b: &mut Builder, config: &Config, name: &str, x: ValueId, gain: ValueId) -> OpResult {
+    let (eps, scale) = (config.norm_eps, 1.0 / (config.head_dim as f32).sqrt());
+    let scaled = b.scale(&format!("{name}_scaled"), x, scale)?;
+    let squares = b.mul(&format!("{name}_squares"), scaled, scaled)?;
+    let mean = b.reduce_sum(&format!("{name}_mean"), squares, &[-1], ReducedDims::Keep)?;
+    let eps = b.scalar_like(mean, eps)?;
+    let mean = b.add(&format!("{name}_mean_eps"), mean, eps)?;
+    let power = b.scalar_like(mean, -0.5)?;
+    let rms = b.pow(&format!("{name}_inverse_rms"), mean, power)?;
+    let normed = b.mul(&format!("{name}_normed"), x, rms)?;
+    b.mul(&format!("{name}_gained"), normed, gain)
+}
