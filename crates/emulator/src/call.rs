@@ -9,13 +9,13 @@ use ferrane_host::buffer::{AlignedBuf, SharedBytes};
 use ferrane_mil::{Constant, Dim, Evaluate, Function, Op, Opset, Program, Type, ValueId, Weights, verify};
 
 use crate::Emulator;
-use crate::body::Body;
 use crate::executable::ExecutablePlan;
+use crate::function::CompiledFunction;
 use crate::interpret::{self, Interpreted};
 use crate::plan::Ports;
 use crate::refusal::checked;
 use crate::tables::EXACT;
-use crate::tensor_ops::Tensor;
+use crate::tensor_ops::HeapTensor;
 
 impl Emulator {
     /// Runs a function on constants: any function, also one whose ports no surface can be made for
@@ -40,7 +40,8 @@ impl Emulator {
     ) -> Result<Vec<(String, Constant)>> {
         let function = found(program, function)?;
         let weights = &program.weights;
-        let Bound { inputs: given, held, states: mut state } = Bound::new(function, weights, inputs, states)?;
+        let CallArguments { inputs: given, held, states: mut state } =
+            CallArguments::new(function, weights, inputs, states)?;
         let outputs = if interpret::is_needed(function) {
             Interpreted::new(function, weights, self.table(), self.bounds())?.evaluate(given, &mut state)?
         } else {
@@ -74,11 +75,14 @@ impl Emulator {
         &self,
         function: &Function,
         weights: &Weights,
-        inputs: Vec<Tensor>,
-        states: &mut [Arc<Tensor>],
-    ) -> Result<Vec<Arc<Tensor>>> {
-        let body = Body::new(Ports::declared(0, function)?, function, weights, self.table(), self.bounds())?;
-        let Body::Plan(plan) = &body else { return Err(Error::new(ErrorKind::Evaluate, "the function is no plan")) };
+        inputs: Vec<HeapTensor>,
+        states: &mut [Arc<HeapTensor>],
+    ) -> Result<Vec<Arc<HeapTensor>>> {
+        let body =
+            CompiledFunction::new(Ports::declared(0, function)?, function, weights, self.table(), self.bounds())?;
+        let CompiledFunction::Plan(plan) = &body else {
+            return Err(Error::new(ErrorKind::Evaluate, "the function is no plan"));
+        };
         evaluate_plan(plan, inputs, states, self.bounds().memory)
     }
 }
@@ -86,13 +90,13 @@ impl Emulator {
 /// Runs a plan on tensors of its ports. `most` is how many bytes its outputs may have.
 pub(crate) fn evaluate_plan(
     plan: &ExecutablePlan,
-    inputs: Vec<Tensor>,
-    states: &mut [Arc<Tensor>],
+    inputs: Vec<HeapTensor>,
+    states: &mut [Arc<HeapTensor>],
     most: usize,
-) -> Result<Vec<Arc<Tensor>>> {
+) -> Result<Vec<Arc<HeapTensor>>> {
     let memory = |e: ferrane_host::buffer::AllocError| Error::new(ErrorKind::OutOfMemory, e.to_string());
     let busy = || Error::new(ErrorKind::Busy, "memory of the call is in use");
-    let staged = |port: &Port, tensor: Option<&Tensor>| -> Result<SharedBytes> {
+    let staged = |port: &Port, tensor: Option<&HeapTensor>| -> Result<SharedBytes> {
         let bytes = SharedBytes::new(port.layout.allocation).map_err(memory)?;
         if let Some(tensor) = tensor {
             let elements = tensor.to_bytes(port.layout.dtype);
@@ -104,7 +108,7 @@ pub(crate) fn evaluate_plan(
     let read = |port: &Port, bytes: &[u8]| {
         let (dtype, shape) = (port.layout.dtype, port.layout.shape.clone());
         let data = crate::tensor_ops::decode(dtype, port.layout.elements(), bytes).ok_or_else(busy)?;
-        Ok(Arc::new(Tensor { dtype, shape, data }))
+        Ok(Arc::new(HeapTensor { dtype, shape, data }))
     };
     let procedure = &plan.procedure;
     // Here the surfaces are ours as well, and a short text may ask for any extent.
@@ -144,23 +148,23 @@ pub(crate) fn found<'a>(program: &'a Program, function: &str) -> Result<&'a Func
 }
 
 /// The ports of a function with values, in its order.
-pub(crate) struct Bound {
+pub(crate) struct CallArguments {
     /// Of the inputs that are no states.
-    pub inputs: Vec<Tensor>,
+    pub inputs: Vec<HeapTensor>,
     /// Which inputs are states.
     pub held: Vec<ValueId>,
     /// What those begin with.
-    pub states: Vec<Arc<Tensor>>,
+    pub states: Vec<Arc<HeapTensor>>,
 }
 
-impl Bound {
+impl CallArguments {
     /// Finds a value of the port's type for each; a state that is not given begins as zeros.
     pub(crate) fn new(
         function: &Function,
         weights: &Weights,
         inputs: &[(String, Constant)],
         states: &BTreeMap<String, Constant>,
-    ) -> Result<Bound> {
+    ) -> Result<CallArguments> {
         let is_state = |v: ValueId| matches!(function.value(v).ty, Type::State(_));
         let ports: Vec<ValueId> = function.inputs.iter().copied().filter(|&v| !is_state(v)).collect();
         let named = |v: &ValueId, name: &str| function.value(*v).name == name;
@@ -185,7 +189,7 @@ impl Bound {
             };
             state.push(Arc::new(tensor(function, port, &constant, weights)?));
         }
-        Ok(Bound { inputs: given, held, states: state })
+        Ok(CallArguments { inputs: given, held, states: state })
     }
 }
 
@@ -198,7 +202,7 @@ fn declared(function: &Function, port: ValueId) -> &Type {
 }
 
 /// A constant for a port, checked against its type.
-fn tensor(function: &Function, port: ValueId, constant: &Constant, weights: &Weights) -> Result<Tensor> {
+fn tensor(function: &Function, port: ValueId, constant: &Constant, weights: &Weights) -> Result<HeapTensor> {
     let (found, wanted) = (constant.ty(), declared(function, port));
     let fits = match (&found, wanted) {
         (Type::Tensor { dtype: d, shape: s }, Type::Tensor { dtype: e, shape: t }) => {
@@ -206,7 +210,7 @@ fn tensor(function: &Function, port: ValueId, constant: &Constant, weights: &Wei
         }
         _ => false,
     };
-    let tensor = if fits { Tensor::from_constant(constant, weights) } else { None };
+    let tensor = if fits { HeapTensor::from_constant(constant, weights) } else { None };
     tensor.ok_or_else(|| {
         let message = format!("the value is {found}, the port wants {wanted}");
         Error::new(ErrorKind::Binding, message).with_port(&function.value(port).name)

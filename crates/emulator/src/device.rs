@@ -14,7 +14,7 @@ use ferrane_machine::profile::Limit;
 use ferrane_mil::{Program, parse, print, verify};
 use sha2::{Digest as _, Sha256};
 
-use crate::events::Counter;
+use crate::events::EventCounter;
 use crate::faults::{FaultStage, Faults};
 use crate::interpret::{self, Bounds};
 use crate::life::{Artifact, Life, Limits, ProcessCounts, Recipe};
@@ -200,9 +200,9 @@ fn key(program: &Program) -> String {
 }
 
 /// Plain memory.
-struct Heap(SharedBytes);
+struct HeapMemory(SharedBytes);
 
-impl Memory for Heap {
+impl Memory for HeapMemory {
     fn bytes(&self) -> &SharedBytes {
         &self.0
     }
@@ -244,7 +244,7 @@ impl Backend for Emulator {
     fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>> {
         let bytes =
             SharedBytes::new(layout.allocation).map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;
-        Ok(Arc::new(Heap(bytes)))
+        Ok(Arc::new(HeapMemory(bytes)))
     }
 
     fn events(&self) -> Option<&dyn Events> {
@@ -266,6 +266,6 @@ impl Backend for Emulator {
 
 impl Events for Emulator {
     fn create(&self) -> Result<Arc<dyn Event>> {
-        Ok(Arc::new(Counter::default()))
+        Ok(Arc::new(EventCounter::default()))
     }
 }

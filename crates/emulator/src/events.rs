@@ -8,12 +8,12 @@ use ferrane_host::sync::lock;
 
 /// A counter.
 #[derive(Default)]
-pub(crate) struct Counter {
+pub(crate) struct EventCounter {
     value: Mutex<u64>,
     raised: Condvar,
 }
 
-impl Event for Counter {
+impl Event for EventCounter {
     fn value(&self) -> u64 {
         *lock(&self.value)
     }

@@ -83,12 +83,12 @@
 #![forbid(unsafe_code)]
 
 pub mod audit;
-mod body;
 mod call;
 mod device;
 mod events;
 mod executable;
 pub mod faults;
+mod function;
 pub mod hwx;
 mod interpret;
 mod ir;

@@ -1,6 +1,6 @@
 //! Two tensors against each other, summarized. The words are those of the module above.
 
-use crate::tensor_ops::{Data, Tensor};
+use crate::tensor_ops::{Data, HeapTensor};
 
 /// Upper ends of the histogram's bins, in ulps: 0 holds exact results, the next correctly rounded
 /// ones. Behind them come a bin for more, and one for what is NaN or infinite on one side only.
@@ -95,7 +95,7 @@ pub(super) fn ulp(v: f64) -> f64 {
 }
 
 /// The elements as numbers. Strings have none.
-fn values(tensor: &Tensor) -> Box<dyn Iterator<Item = f64> + '_> {
+fn values(tensor: &HeapTensor) -> Box<dyn Iterator<Item = f64> + '_> {
     match &tensor.data {
         Data::Floats(v) => Box::new(v.iter().map(|&v| f64::from(v))),
         Data::Ints(v) => Box::new(v.iter().map(|&v| v as f64)),
@@ -104,7 +104,7 @@ fn values(tensor: &Tensor) -> Box<dyn Iterator<Item = f64> + '_> {
 }
 
 impl ValueStats {
-    pub(super) fn of(tensor: &Tensor) -> ValueStats {
+    pub(super) fn of(tensor: &HeapTensor) -> ValueStats {
         let is_float = matches!(tensor.data, Data::Floats(_));
         let mut span = ValueStats { elements: tensor.len(), ..ValueStats::default() };
         let (mut min, mut max, mut least) = (f64::INFINITY, f64::NEG_INFINITY, f64::INFINITY);
@@ -130,7 +130,7 @@ impl ValueStats {
 
 impl Deviation {
     /// `None` if the shapes differ, or if they hold strings.
-    pub(super) fn of(exact: &Tensor, found: &Tensor) -> Option<Deviation> {
+    pub(super) fn of(exact: &HeapTensor, found: &HeapTensor) -> Option<Deviation> {
         if exact.shape != found.shape || exact.len() != found.len() || matches!(exact.data, Data::Strings(_)) {
             return None;
         }
@@ -211,8 +211,8 @@ mod tests {
 
     use super::*;
 
-    fn floats(v: &[f32]) -> Tensor {
-        Tensor::floats(DataType::Fp16, &[v.len()], v.to_vec())
+    fn floats(v: &[f32]) -> HeapTensor {
+        HeapTensor::floats(DataType::Fp16, &[v.len()], v.to_vec())
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn integers_differ_or_do_not() {
-        let ints = |v: &[i64]| Tensor::ints(DataType::Int32, &[v.len()], v.to_vec());
+        let ints = |v: &[i64]| HeapTensor::ints(DataType::Int32, &[v.len()], v.to_vec());
         let d = Deviation::of(&ints(&[1, 100_000, 3]), &ints(&[1, 100_002, 0])).unwrap();
         assert_eq!((d.differ, d.max, d.max_ulps, d.overflow, d.subnormal), (2, 3.0, 3.0, 0, 0));
         assert_eq!(Deviation::of(&ints(&[1]), &ints(&[1, 2])), None);

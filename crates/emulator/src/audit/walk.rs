@@ -9,9 +9,9 @@ use ferrane_mil::{Constant, DataType, Function, OpId, Program, ValueDef, ValueId
 
 use super::compare::{Deviation, HALF_MAX, ValueStats};
 use super::{Audit, AuditOptions, AuditRow, Cause, Note, Reading};
-use crate::call::{Bound, found};
+use crate::call::{CallArguments, found};
 use crate::interpret::{self, Analysis, Cache, Observed};
-use crate::tensor_ops::{Data, Tensor};
+use crate::tensor_ops::{Data, HeapTensor};
 use crate::{Emulator, EmulatorOptions, Numerics};
 
 /// One arithmetic: its emulator, and what its two readings keep.
@@ -45,8 +45,8 @@ struct Way<'a> {
     function: &'a Function,
     weights: &'a Weights,
     analysis: &'a Analysis,
-    inputs: &'a [Arc<Tensor>],
-    states: &'a [Arc<Tensor>],
+    inputs: &'a [Arc<HeapTensor>],
+    states: &'a [Arc<HeapTensor>],
 }
 
 impl<'a> Pair<'a> {
@@ -74,8 +74,8 @@ pub(super) fn audit(
     options: &AuditOptions,
 ) -> Result<Audit> {
     let function = found(program, function)?;
-    let bound = Bound::new(function, &program.weights, given, states)?;
-    let inputs: Vec<Arc<Tensor>> = bound.inputs.into_iter().map(Arc::new).collect();
+    let bound = CallArguments::new(function, &program.weights, given, states)?;
+    let inputs: Vec<Arc<HeapTensor>> = bound.inputs.into_iter().map(Arc::new).collect();
     let analysis = Analysis::new(function);
     interpret::refuse(function, &analysis)?;
     let selection = select(function, &options.profile);
@@ -110,8 +110,8 @@ pub(super) fn audit(
     for (pair, column) in others.iter().zip(&columns).filter(|(pair, _)| pair.numerics == Numerics::Hardware) {
         let run = column.emulator.call(program, &function.name, given, &mut states.clone())?;
         for (&output, (name, constant)) in function.body().outputs.iter().zip(&run) {
-            let both = Tensor::from_constant(constant, &program.weights).zip(pair.run.tensor(output));
-            let apart = |(run, stepped): (Tensor, Arc<Tensor>)| {
+            let both = HeapTensor::from_constant(constant, &program.weights).zip(pair.run.tensor(output));
+            let apart = |(run, stepped): (HeapTensor, Arc<HeapTensor>)| {
                 // NaN leaves a machine as infinity.
                 let (run, stepped) = (without_nan(run), without_nan(Arc::unwrap_or_clone(stepped)));
                 Deviation::of(&run, &stepped).is_some_and(|d| cause(&d, run.dtype, options.threshold).is_some())
@@ -142,7 +142,7 @@ fn row(
     others: &[Pair<'_>],
 ) -> Option<AuditRow> {
     let (whole, alone) = (exact.run.tensor(output)?, exact.local.tensor(output)?);
-    let compare = |exact: &Tensor, found: Option<Arc<Tensor>>| found.and_then(|f| Deviation::of(exact, &f));
+    let compare = |exact: &HeapTensor, found: Option<Arc<HeapTensor>>| found.and_then(|f| Deviation::of(exact, &f));
     let readings: Vec<Reading> = others
         .iter()
         .map(|pair| {
@@ -176,7 +176,7 @@ fn row(
     })
 }
 
-fn without_nan(mut tensor: Tensor) -> Tensor {
+fn without_nan(mut tensor: HeapTensor) -> HeapTensor {
     if let Data::Floats(values) = &mut tensor.data {
         values.iter_mut().filter(|v| v.is_nan()).for_each(|v| *v = f32::INFINITY);
     }
@@ -217,7 +217,7 @@ fn cause(d: &Deviation, dtype: DataType, threshold: f64) -> Option<Cause> {
 }
 
 /// fp16 values as a local reading is fed with them: on the grid, those beyond it at its end.
-fn rounded(tensor: Arc<Tensor>) -> Arc<Tensor> {
+fn rounded(tensor: Arc<HeapTensor>) -> Arc<HeapTensor> {
     if tensor.dtype != DataType::Fp16 {
         return tensor;
     }

@@ -7,9 +7,9 @@ use ferrane_mil::{Builder, Constant, Conv, DataType, MilError, Opset, Program, T
 
 use super::step::{Op, TaskStep};
 use crate::Emulator;
-use crate::body::Body;
 use crate::call::found;
 use crate::executable::ExecutablePlan;
+use crate::function::CompiledFunction;
 use crate::plan::Ports;
 
 /// The step as a plan over its sources and, behind them, a kernel out of memory.
@@ -18,9 +18,9 @@ pub(super) fn plan(emulator: &Emulator, step: &TaskStep) -> Result<Box<Executabl
     let program = function(step).map_err(|e| failed(e.to_string()))?;
     let function = found(&program, "task")?;
     let ports = Ports::declared(0, function)?;
-    match Body::new(ports, function, &program.weights, emulator.table(), emulator.bounds())? {
-        Body::Plan(plan) => Ok(plan),
-        Body::Interpreted(..) => Err(failed("its arithmetic is no plan".to_string())),
+    match CompiledFunction::new(ports, function, &program.weights, emulator.table(), emulator.bounds())? {
+        CompiledFunction::Plan(plan) => Ok(plan),
+        CompiledFunction::Interpreted(..) => Err(failed("its arithmetic is no plan".to_string())),
     }
 }
 

@@ -40,7 +40,7 @@ use crate::Emulator;
 use crate::call::evaluate_plan;
 use crate::executable::ExecutablePlan;
 use crate::refusal::refused;
-use crate::tensor_ops::{Data, Tensor};
+use crate::tensor_ops::{Data, HeapTensor};
 use memory::Buffers;
 use step::{Op, TaskStep};
 use task::Task;
@@ -178,7 +178,7 @@ impl Interpreter {
             let wrong = |message: String| Error::new(ErrorKind::Binding, message).with_port(&port.name);
             let (_, constant) = given.ok_or_else(|| wrong("no value is given".to_string()))?;
             let wanted = Type::tensor(DataType::Fp16, &port.shape);
-            let tensor = Tensor::from_constant(constant, &Weights::new()).filter(|_| constant.ty() == wanted);
+            let tensor = HeapTensor::from_constant(constant, &Weights::new()).filter(|_| constant.ty() == wanted);
             match tensor.map(|t| t.data) {
                 Some(Data::Floats(values)) => memory::store(&mut bytes, &place.span, values.into_iter()),
                 _ => return Err(wrong(format!("the value is {}, the program wants {wanted}", constant.ty()))),
@@ -187,7 +187,7 @@ impl Interpreter {
         self.tasks.iter().try_for_each(|(step, plan)| self.run_task(step, plan, &mut bytes))?;
         let output = |(port, place): (&Port, &memory::Port)| {
             let values = memory::load(&bytes, &place.span);
-            (port.name.clone(), Tensor::floats(DataType::Fp16, &port.shape, values).to_constant())
+            (port.name.clone(), HeapTensor::floats(DataType::Fp16, &port.shape, values).to_constant())
         };
         Ok(ports().filter(|(p, _)| !p.is_input).map(output).collect())
     }
@@ -195,7 +195,7 @@ impl Interpreter {
     fn run_task(&self, step: &TaskStep, plan: &ExecutablePlan, bytes: &mut [Vec<u8>]) -> Result<()> {
         let mut inputs = Vec::new();
         for span in &step.sources {
-            inputs.push(Tensor::floats(DataType::Fp16, &span.extents, memory::load(bytes, span)));
+            inputs.push(HeapTensor::floats(DataType::Fp16, &span.extents, memory::load(bytes, span)));
         }
         if let (Some(kept), Some(source)) = (&step.kept, inputs.first()) {
             let values = (0..source.len()).map(|i| source.float(i));
@@ -204,10 +204,10 @@ impl Interpreter {
         if let (Some(kernel), Op::Product { outputs }) = (&step.kernel, &step.op) {
             let values = kernel.places.iter().map(|at| memory::half(&bytes[kernel.buffer], *at)).collect();
             let [groups, channels, ..] = step.sources[0].extents;
-            inputs.push(Tensor::floats(DataType::Fp16, &[groups, *outputs, channels], values));
+            inputs.push(HeapTensor::floats(DataType::Fp16, &[groups, *outputs, channels], values));
         }
         let results = evaluate_plan(plan, inputs, &mut [], self.memory)?;
-        let result: &Arc<Tensor> = results.first().ok_or_else(|| refused("a task without a result"))?;
+        let result: &Arc<HeapTensor> = results.first().ok_or_else(|| refused("a task without a result"))?;
         let value = |i: usize| match &step.after.function {
             Some(table) if !result.float(i).is_nan() => {
                 table.evaluate(self.rounding, result.float(i)).unwrap_or(f32::NAN)

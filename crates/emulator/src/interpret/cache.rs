@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use ferrane_mil::ValueId;
 
 use crate::executable::ExecutablePlan;
-use crate::tensor_ops::Tensor;
+use crate::tensor_ops::HeapTensor;
 
 /// Most plans kept for a function; beyond, all are dropped.
 pub(super) const MAX_PLANS: usize = 1024;
@@ -19,6 +19,6 @@ pub(super) type Key = (u32, Vec<Vec<usize>>, Vec<Vec<u8>>);
 #[derive(Default)]
 pub(crate) struct Cache {
     /// Constants, and results of `constexpr_*` ops.
-    pub constants: Mutex<HashMap<ValueId, Arc<Tensor>>>,
+    pub constants: Mutex<HashMap<ValueId, Arc<HeapTensor>>>,
     pub plans: Mutex<HashMap<Key, Arc<ExecutablePlan>>>,
 }

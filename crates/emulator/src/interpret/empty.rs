@@ -6,11 +6,11 @@ use ferrane_device::Result;
 use ferrane_mil::{DataType, Op, Type};
 
 use super::failure::failed;
-use crate::tensor_ops::{Data, Tensor};
+use crate::tensor_ops::{Data, HeapTensor};
 
 /// The results of an op with an operand or a result that has no elements. `None` if there is none
 /// such, or if the op can do without the empty operands.
-pub(super) fn results(op: &Op, results: &[Type], inputs: &[Arc<Tensor>]) -> Result<Option<Vec<Tensor>>> {
+pub(super) fn results(op: &Op, results: &[Type], inputs: &[Arc<HeapTensor>]) -> Result<Option<Vec<HeapTensor>>> {
     let known = |ty: &Type| ty.dtype().zip(ty.shape());
     let Some(types) = results.iter().map(known).collect::<Option<Vec<_>>>() else { return Ok(None) };
     if types.iter().all(|(_, shape)| shape.contains(&0)) {
@@ -30,12 +30,12 @@ pub(super) fn results(op: &Op, results: &[Type], inputs: &[Arc<Tensor>]) -> Resu
     Ok(Some(types.into_iter().map(|(dtype, shape)| filled(dtype, &shape, value)).collect()))
 }
 
-fn filled(dtype: DataType, shape: &[usize], value: f32) -> Tensor {
+fn filled(dtype: DataType, shape: &[usize], value: f32) -> HeapTensor {
     let count = shape.iter().product();
     let data = match dtype {
         DataType::String => Data::Strings(vec![String::new(); count]),
         dtype if dtype.is_float() => Data::Floats(vec![value; count]),
         _ => Data::Ints(vec![value as i64; count]),
     };
-    Tensor { dtype, shape: shape.to_vec(), data }
+    HeapTensor { dtype, shape: shape.to_vec(), data }
 }

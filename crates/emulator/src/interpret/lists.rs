@@ -8,14 +8,14 @@ use ferrane_mil::{DataType, Op, Type};
 
 use super::failure::{broken, failed};
 use super::machine::{List, Machine, Value};
-use crate::tensor_ops::{Data, Tensor};
+use crate::tensor_ops::{Data, HeapTensor};
 
 /// Bytes of an element's place.
-const PLACE: usize = size_of::<Option<Arc<Tensor>>>();
+const PLACE: usize = size_of::<Option<Arc<HeapTensor>>>();
 
 impl List {
     /// Element `i`; one that nobody has written is zero, if its extents are known.
-    fn read(&self, op: &Op, i: i64) -> Result<Arc<Tensor>> {
+    fn read(&self, op: &Op, i: i64) -> Result<Arc<HeapTensor>> {
         let place = usize::try_from(i).ok().and_then(|i| self.elements.get(i));
         let Some(element) = place else {
             return Err(failed(op, format!("index {i} is outside of a list of {}", self.elements.len())));
@@ -25,14 +25,14 @@ impl List {
         }
         match (self.element.dtype(), self.element.shape(), self.element.elements()) {
             (Some(dtype), Some(shape), Some(count)) if dtype.is_float() => {
-                Ok(Arc::new(Tensor::floats(dtype, &shape, vec![0.0; count])))
+                Ok(Arc::new(HeapTensor::floats(dtype, &shape, vec![0.0; count])))
             }
-            (Some(dtype), Some(shape), Some(count)) => Ok(Arc::new(Tensor::ints(dtype, &shape, vec![0; count]))),
+            (Some(dtype), Some(shape), Some(count)) => Ok(Arc::new(HeapTensor::ints(dtype, &shape, vec![0; count]))),
             _ => Err(failed(op, format!("element {i} was never written, and its extents are not declared"))),
         }
     }
 
-    fn write(&mut self, op: &Op, i: i64, tensor: Arc<Tensor>) -> Result<()> {
+    fn write(&mut self, op: &Op, i: i64, tensor: Arc<HeapTensor>) -> Result<()> {
         let length = self.elements.len();
         let at = usize::try_from(i).ok().filter(|&at| at < length || self.grows);
         let Some(at) = at else {
@@ -70,7 +70,7 @@ impl Machine<'_> {
 
     pub(super) fn list_length(&mut self, op: &Op) -> Result<Vec<Value>> {
         let length = self.list(op)?.elements.len();
-        Ok(vec![Value::Tensor(Arc::new(Tensor::ints(DataType::Int32, &[], vec![length as i64])))])
+        Ok(vec![Value::Tensor(Arc::new(HeapTensor::ints(DataType::Int32, &[], vec![length as i64])))])
     }
 
     pub(super) fn list_read(&mut self, op: &Op) -> Result<Vec<Value>> {
@@ -102,9 +102,9 @@ impl Machine<'_> {
         let shape = [&[elements.len()], &inner[..]].concat();
         let stacked = if dtype.is_float() {
             let values = elements.iter().flat_map(|e| (0..e.len()).map(|i| e.float(i))).collect();
-            Tensor::floats(dtype, &shape, values)
+            HeapTensor::floats(dtype, &shape, values)
         } else {
-            Tensor::ints(dtype, &shape, elements.iter().flat_map(|e| (0..e.len()).map(|i| e.int(i))).collect())
+            HeapTensor::ints(dtype, &shape, elements.iter().flat_map(|e| (0..e.len()).map(|i| e.int(i))).collect())
         };
         Ok(vec![Value::Tensor(Arc::new(stacked))])
     }
@@ -135,7 +135,7 @@ impl Machine<'_> {
     }
 }
 
-impl Tensor {
+impl HeapTensor {
     /// True if there is no element.
     pub(crate) fn is_empty(&self) -> bool {
         match &self.data {

@@ -16,12 +16,12 @@ use super::single::Single;
 use crate::plan::has_steps;
 use crate::refusal::{refusal, unsupported};
 use crate::tables::Table;
-use crate::tensor_ops::{Call, Tensor, tensor_op};
+use crate::tensor_ops::{Call, HeapTensor, tensor_op};
 
 /// A value while a function runs.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
-    Tensor(Arc<Tensor>),
+    Tensor(Arc<HeapTensor>),
     List(Arc<List>),
     /// A state of the function, by its position.
     State(usize),
@@ -31,7 +31,7 @@ pub(super) enum Value {
 #[derive(Clone, Debug)]
 pub(super) struct List {
     /// Elements; `None` for those that nobody has written yet.
-    pub elements: Vec<Option<Arc<Tensor>>>,
+    pub elements: Vec<Option<Arc<HeapTensor>>>,
     /// A write behind the end makes it longer.
     pub grows: bool,
     /// What elements are that nobody has written: zeros, if their extents are known.
@@ -99,7 +99,7 @@ pub(super) struct Machine<'a> {
     pub cache: &'a Cache,
     /// Without it nothing is dropped and every op counts.
     pub analysis: Option<&'a Analysis>,
-    pub states: Vec<Arc<Tensor>>,
+    pub states: Vec<Arc<HeapTensor>>,
     values: HashMap<ValueId, Value>,
     /// Bytes of `values`.
     held: usize,
@@ -133,8 +133,8 @@ impl<'a> Machine<'a> {
     /// Binds the inputs of the function, in order, and its states.
     pub(super) fn bind_ports(
         &mut self,
-        mut inputs: impl Iterator<Item = Arc<Tensor>>,
-        states: &[Arc<Tensor>],
+        mut inputs: impl Iterator<Item = Arc<HeapTensor>>,
+        states: &[Arc<HeapTensor>],
     ) -> Result<()> {
         self.states = states.to_vec();
         let mut state = 0;
@@ -284,14 +284,14 @@ impl<'a> Machine<'a> {
         let constant = self.function.constant(id).ok_or_else(|| {
             Error::new(ErrorKind::Evaluate, format!("`{name}` is not known, or is used before it is computed"))
         })?;
-        let tensor = Tensor::from_constant(constant, self.weights)
+        let tensor = HeapTensor::from_constant(constant, self.weights)
             .ok_or_else(|| unsupported("const", format!("`{name}` of type {} cannot be read", constant.ty())))?;
         let tensor = Arc::new(tensor);
         lock(&self.cache.constants).insert(id, tensor.clone());
         Ok(Value::Tensor(tensor))
     }
 
-    pub(super) fn tensor(&self, id: ValueId) -> Result<Arc<Tensor>> {
+    pub(super) fn tensor(&self, id: ValueId) -> Result<Arc<HeapTensor>> {
         match self.value(id)? {
             Value::Tensor(tensor) => Ok(tensor),
             _ => Err(broken(&format!("`{}` is no tensor", self.function.value(id).name))),
@@ -299,19 +299,19 @@ impl<'a> Machine<'a> {
     }
 
     /// The tensors of an argument; none if it is not given.
-    pub(super) fn arguments(&self, op: &Op, name: &str) -> Result<Vec<Arc<Tensor>>> {
+    pub(super) fn arguments(&self, op: &Op, name: &str) -> Result<Vec<Arc<HeapTensor>>> {
         match op.arg(name) {
             None => Ok(Vec::new()),
             Some(Arg::Value(v)) => Ok(vec![self.tensor(*v)?]),
             Some(Arg::List(vs)) => vs.iter().map(|&v| self.tensor(v)).collect(),
-            Some(Arg::Const(c)) => Tensor::from_constant(c, self.weights)
+            Some(Arg::Const(c)) => HeapTensor::from_constant(c, self.weights)
                 .map(|t| vec![Arc::new(t)])
                 .ok_or_else(|| unsupported(&op.name, format!("`{name}` of type {} cannot be read", c.ty()))),
         }
     }
 
     /// The tensor of an argument that must be given.
-    pub(super) fn argument(&self, op: &Op, name: &str) -> Result<Arc<Tensor>> {
+    pub(super) fn argument(&self, op: &Op, name: &str) -> Result<Arc<HeapTensor>> {
         let first = self.arguments(op, name)?.into_iter().next();
         first.ok_or_else(|| unsupported(&op.name, format!("needs the argument `{name}`")))
     }
@@ -348,7 +348,7 @@ impl<'a> Machine<'a> {
 
     /// The results of an op on tensors: by its routine, or by a plan of its own. Plans are kept if
     /// the op has an id.
-    pub(super) fn compute(&mut self, id: Option<OpId>, op: &Op) -> Result<Vec<Arc<Tensor>>> {
+    pub(super) fn compute(&mut self, id: Option<OpId>, op: &Op) -> Result<Vec<Arc<HeapTensor>>> {
         let single = Single::new(self, op)?;
         let bytes = single.results.iter().map(size).try_fold(0usize, |sum, b| sum.checked_add(b?));
         self.room(op, bytes)?;
@@ -359,7 +359,7 @@ impl<'a> Machine<'a> {
                     operands.push((name.as_str(), self.arguments(op, name)?));
                 }
                 for (name, constant) in op.attributes.iter().filter(|_| op.name.starts_with("constexpr_")) {
-                    if let Some(tensor) = Tensor::from_constant(constant, self.weights) {
+                    if let Some(tensor) = HeapTensor::from_constant(constant, self.weights) {
                         operands.push((name.as_str(), vec![Arc::new(tensor)]));
                     }
                 }

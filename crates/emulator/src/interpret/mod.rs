@@ -30,7 +30,7 @@ use ferrane_mil::{Dim, Function, Opset, Type, ValueId, Weights};
 
 use crate::ir::Storage;
 use crate::tables::Table;
-use crate::tensor_ops::Tensor;
+use crate::tensor_ops::HeapTensor;
 use machine::{Machine, Value};
 
 pub(crate) use analysis::Analysis;
@@ -66,7 +66,11 @@ impl Interpreted {
 
     /// Evaluates over tensors in the order of the function's inputs and states; states are changed
     /// if it succeeds.
-    pub(crate) fn evaluate(&self, inputs: Vec<Tensor>, states: &mut Vec<Arc<Tensor>>) -> Result<Vec<Arc<Tensor>>> {
+    pub(crate) fn evaluate(
+        &self,
+        inputs: Vec<HeapTensor>,
+        states: &mut Vec<Arc<HeapTensor>>,
+    ) -> Result<Vec<Arc<HeapTensor>>> {
         let mut machine =
             Machine::new(&self.function, &self.weights, self.opset, &self.table, self.bounds, &self.cache);
         machine.analysis = Some(&self.analysis);
@@ -91,7 +95,7 @@ pub(crate) fn evaluate_op(
     weights: &Weights,
     table: &Table,
     bounds: Bounds,
-) -> Result<Vec<Arc<Tensor>>> {
+) -> Result<Vec<Arc<HeapTensor>>> {
     let cache = Cache::default();
     let mut machine = Machine::new(function, weights, opset, table, bounds, &cache);
     if op.name == "const" {

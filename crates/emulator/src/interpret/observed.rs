@@ -18,7 +18,7 @@ use super::cache::Cache;
 use super::failure::{broken, known_opset};
 use super::machine::{Machine, Value};
 use crate::tables::Table;
-use crate::tensor_ops::Tensor;
+use crate::tensor_ops::HeapTensor;
 
 /// One arithmetic on its way through a function.
 pub(crate) struct Observed<'a> {
@@ -42,7 +42,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Binds the function's inputs and states.
-    pub(crate) fn bind(&mut self, inputs: &[Arc<Tensor>], states: &[Arc<Tensor>]) -> Result<()> {
+    pub(crate) fn bind(&mut self, inputs: &[Arc<HeapTensor>], states: &[Arc<HeapTensor>]) -> Result<()> {
         self.machine.bind_ports(inputs.iter().cloned(), states)
     }
 
@@ -52,7 +52,7 @@ impl<'a> Observed<'a> {
     }
 
     /// A value that a tensor has been bound to.
-    pub(crate) fn tensor(&self, id: ValueId) -> Option<Arc<Tensor>> {
+    pub(crate) fn tensor(&self, id: ValueId) -> Option<Arc<HeapTensor>> {
         self.machine.tensor(id).ok()
     }
 
@@ -62,7 +62,7 @@ impl<'a> Observed<'a> {
         &mut self,
         other: &Observed<'_>,
         op: OpId,
-        change: &impl Fn(Arc<Tensor>) -> Arc<Tensor>,
+        change: &impl Fn(Arc<HeapTensor>) -> Arc<HeapTensor>,
     ) -> Result<()> {
         let function = self.machine.function;
         let folded = function.op(op).name.starts_with("constexpr_");

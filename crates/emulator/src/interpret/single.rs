@@ -18,7 +18,7 @@ use super::failure::failed;
 use super::machine::Machine;
 use crate::executable::ExecutablePlan;
 use crate::plan::has_steps;
-use crate::tensor_ops::{Tensor, decode, tensor_op};
+use crate::tensor_ops::{HeapTensor, decode, tensor_op};
 
 /// Integers and strings up to so many elements are known to the rule of an tensor op.
 const MAX_KNOWN: usize = 64;
@@ -29,7 +29,7 @@ pub(super) struct Single {
     /// The types of the results by the op's rule.
     pub results: Vec<Type>,
     /// What is not constant, in the order of the function's inputs.
-    pub inputs: Vec<Arc<Tensor>>,
+    pub inputs: Vec<Arc<HeapTensor>>,
     /// The op has steps of a plan.
     pub is_planned: bool,
     function: Function,
@@ -122,7 +122,7 @@ impl Single {
         ValueId(self.function.values.len() as u32 - 1)
     }
 
-    fn input(&mut self, name: String, tensor: Arc<Tensor>) -> ValueId {
+    fn input(&mut self, name: String, tensor: Arc<HeapTensor>) -> ValueId {
         let ty = Type::tensor(tensor.dtype, &tensor.shape);
         let id = self.value(name, ty, ValueDef::Input(self.inputs.len() as u32));
         self.function.inputs.push(id);
@@ -176,7 +176,7 @@ impl Single {
     }
 
     fn list(&mut self, machine: &Machine<'_>, op: &Op, name: &str, values: &[ValueId]) -> Result<Arg> {
-        let mut tensors: Vec<Arc<Tensor>> = values.iter().map(|&v| machine.tensor(v)).collect::<Result<_>>()?;
+        let mut tensors: Vec<Arc<HeapTensor>> = values.iter().map(|&v| machine.tensor(v)).collect::<Result<_>>()?;
         // Where others stand beside them, empty operands add nothing to a concat.
         if op.name == "concat" && tensors.iter().any(|t| !t.is_empty()) {
             tensors.retain(|t| !t.is_empty());
@@ -188,7 +188,7 @@ impl Single {
 
 impl Machine<'_> {
     /// Runs an op by a plan for these operands.
-    pub(super) fn run_plan(&mut self, id: Option<OpId>, single: &Single) -> Result<Vec<Tensor>> {
+    pub(super) fn run_plan(&mut self, id: Option<OpId>, single: &Single) -> Result<Vec<HeapTensor>> {
         let plan = match id {
             None => Arc::new(self.plan(single)?),
             Some(id) => {
@@ -233,7 +233,7 @@ impl Machine<'_> {
             .map(|((port, bytes), ty)| {
                 let (dtype, layout) = (ty.dtype().unwrap_or(port.layout.dtype), &port.layout);
                 let data = decode(layout.dtype, layout.elements(), bytes).ok_or_else(busy)?;
-                Ok(Tensor { dtype, shape: layout.shape.clone(), data })
+                Ok(HeapTensor { dtype, shape: layout.shape.clone(), data })
             })
             .collect()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferrane_mil::{DataType, Opset, Type, ops};
 
-use crate::tensor_ops::{Tensor, TensorOp};
+use crate::tensor_ops::{HeapTensor, TensorOp};
 
 /// A call of a tensor op.
 #[derive(Clone, Debug)]
@@ -25,5 +25,5 @@ pub(crate) enum TensorOperand {
     /// A view that the step reads, and its element type.
     Read(usize, DataType),
     /// Known when the plan is made.
-    Known(Arc<Tensor>),
+    Known(Arc<HeapTensor>),
 }

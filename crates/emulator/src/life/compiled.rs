@@ -8,13 +8,13 @@ use ferrane_host::sync::lock;
 use ferrane_mil::Program;
 
 use super::loaded::Ready;
-use super::program::{Recipe, Shared};
+use super::program::{CompiledProgram, Recipe};
 use crate::faults::FaultStage;
 
 /// A compiled program.
 pub(crate) struct Artifact {
     key: String,
-    shared: Arc<Shared>,
+    shared: Arc<CompiledProgram>,
     state: Arc<Mutex<ProgramState>>,
 }
 
@@ -27,7 +27,7 @@ impl Artifact {
         let shared = match known {
             Some(shared) => shared,
             None => {
-                let shared = Arc::new(Shared::new(recipe, program, text, &key)?);
+                let shared = Arc::new(CompiledProgram::new(recipe, program, text, &key)?);
                 let mut programs = lock(&life.programs);
                 programs.retain(|_, program| program.strong_count() > 0);
                 programs.insert(key.clone(), Arc::downgrade(&shared));

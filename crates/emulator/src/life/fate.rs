@@ -8,19 +8,19 @@ use super::words;
 #[derive(Default)]
 pub(crate) struct Fate {
     /// Every evaluation fails so.
-    pub fails: Option<Failure>,
+    pub fails: Option<EvaluationFailure>,
     /// One evaluation spoils the state of the process.
     pub poisons: bool,
 }
 
 /// A failure that is told at each evaluation.
-pub(crate) struct Failure {
+pub(crate) struct EvaluationFailure {
     /// `None`: the engine does not come back.
     pub status: Option<u32>,
     pub why: String,
 }
 
-impl Failure {
+impl EvaluationFailure {
     pub(super) fn error(&self) -> Error {
         match self.status {
             Some(status) => words::evaluation(status, &self.why),

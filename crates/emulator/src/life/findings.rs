@@ -11,7 +11,7 @@ use ferrane_machine::profile::Acceptance;
 use ferrane_machine::{CheckOptions, Effect, Finding, check};
 use ferrane_mil::{Function, Program};
 
-use super::fate::{Failure, Fate};
+use super::fate::{EvaluationFailure, Fate};
 use super::{Life, Limits, words};
 
 impl Life {
@@ -39,9 +39,9 @@ impl Life {
                 effect if effect == Effect::INVALID => return Err(words::invalid_program(&why)),
                 Effect::CompileError { .. } => return Err(words::compile_failed(&why)),
                 Effect::EvaluationError { status } if !poisons && fate.fails.is_none() => {
-                    fate.fails = Some(Failure { status: Some(status), why });
+                    fate.fails = Some(EvaluationFailure { status: Some(status), why });
                 }
-                Effect::Hangs if fate.fails.is_none() => fate.fails = Some(Failure { status: None, why }),
+                Effect::Hangs if fate.fails.is_none() => fate.fails = Some(EvaluationFailure { status: None, why }),
                 _ => {}
             }
         }

@@ -6,25 +6,25 @@ use ferrane_device::backend::{Loaded, Prepared, ProgramState};
 use ferrane_device::{Bindings, Error, ErrorKind, Procedure, Result};
 use ferrane_host::sync::lock;
 
-use super::process::Slot;
-use super::program::Shared;
+use super::process::LoadSlot;
+use super::program::CompiledProgram;
 use super::request::Request;
-use super::resident::{Place, Resident, unloaded};
+use super::resident::{Residency, Resident, unloaded};
 use crate::faults::FaultStage;
 
 /// A loaded program.
 pub(super) struct Ready {
-    shared: Arc<Shared>,
-    place: Arc<Place>,
+    shared: Arc<CompiledProgram>,
+    place: Arc<Residency>,
     state: Mutex<ProgramState>,
     /// That of the artifact it came from.
     artifact: Arc<Mutex<ProgramState>>,
 }
 
 impl Ready {
-    pub(super) fn new(shared: Arc<Shared>, slot: Slot, artifact: Arc<Mutex<ProgramState>>) -> Ready {
+    pub(super) fn new(shared: Arc<CompiledProgram>, slot: LoadSlot, artifact: Arc<Mutex<ProgramState>>) -> Ready {
         let resident = Mutex::new(Some(Resident { shared: shared.clone(), _slot: slot }));
-        let place = Arc::new(Place { resident });
+        let place = Arc::new(Residency { resident });
         Ready { shared, place, state: Mutex::new(ProgramState::Loaded), artifact }
     }
 
@@ -51,15 +51,15 @@ impl Loaded for Ready {
         self.place.program()?;
         let wanted = bindings.procedure_name();
         let procedures = &self.shared.procedures;
-        let body = procedures
+        let function = procedures
             .iter()
             .position(|p| wanted.is_none_or(|n| n == p.name))
             .ok_or_else(|| Error::new(ErrorKind::Binding, format!("no procedure `{}`", wanted.unwrap_or("main"))))?;
         Ok(Arc::new(Request {
             place: self.place.clone(),
             kept: self.shared.kept.clone(),
-            body,
-            misfit: procedures.get(body).and_then(|p| self.shared.life().misfit(p, bindings)),
+            function,
+            misfit: procedures.get(function).and_then(|p| self.shared.life().misfit(p, bindings)),
             waits: bindings.waits().to_vec(),
             signals: bindings.signals().to_vec(),
         }))

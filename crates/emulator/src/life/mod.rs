@@ -46,9 +46,9 @@ use crate::faults::{Action, FaultStage, Faults, Rule};
 use arenas::Arenas;
 pub(crate) use compiled::Artifact;
 pub use process::ProcessCounts;
-use process::{Slot, Ticket};
+use process::{LoadSlot, Ticket};
+use program::CompiledProgram;
 pub(crate) use program::Recipe;
-use program::Shared;
 
 /// What becomes of a profile's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -94,7 +94,7 @@ pub(crate) struct Life {
     /// An op has spoilt the state: every evaluation fails.
     poisoned: AtomicBool,
     notes: Mutex<Vec<String>>,
-    programs: Mutex<HashMap<String, Weak<Shared>>>,
+    programs: Mutex<HashMap<String, Weak<CompiledProgram>>>,
     pub(crate) arenas: Arenas,
 }
 
@@ -131,7 +131,7 @@ impl Life {
     /// Bytes of the constants of all programs in use.
     pub(crate) fn constant_bytes(&self) -> usize {
         let programs: Vec<_> = lock(&self.programs).values().filter_map(Weak::upgrade).collect();
-        programs.iter().flat_map(|p| &p.bodies).map(crate::body::Body::constant_bytes).sum()
+        programs.iter().flat_map(|p| &p.functions).map(crate::function::CompiledFunction::constant_bytes).sum()
     }
 
     /// What the device has to say that failed nothing.
@@ -184,7 +184,7 @@ impl Life {
     }
 
     /// A place for a loaded program.
-    fn slot(&self) -> Result<Slot> {
+    fn slot(&self) -> Result<LoadSlot> {
         if self.process.is_exhausted() && self.budget.is_some_and(|(_, enforced)| enforced) {
             return Err(words::budget_at_load(
                 "a compile was refused for the budget of this process, and loads fail since",

@@ -52,10 +52,10 @@ impl ProcessCounts {
     }
 
     /// Counts a loaded program until the slot is dropped; `None` if there are as many as may be.
-    pub(crate) fn load(&self, limit: Limit) -> Option<Slot> {
+    pub(crate) fn load(&self, limit: Limit) -> Option<LoadSlot> {
         let more = |n: usize| n.checked_add(1).filter(|&n| !limit.exceeded_by(n));
         self.0.loaded.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Slot(self.clone()))
+        Some(LoadSlot(self.clone()))
     }
 }
 
@@ -86,9 +86,9 @@ impl Drop for Ticket {
 
 /// A loaded program.
 #[derive(Debug)]
-pub(crate) struct Slot(ProcessCounts);
+pub(crate) struct LoadSlot(ProcessCounts);
 
-impl Drop for Slot {
+impl Drop for LoadSlot {
     fn drop(&mut self) {
         self.0.0.loaded.fetch_sub(1, Ordering::Relaxed);
     }

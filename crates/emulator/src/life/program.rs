@@ -11,7 +11,7 @@ use super::Life;
 use super::fate::Fate;
 use super::process::Ticket;
 use super::staging::{Files, Products};
-use crate::body::Body;
+use crate::function::CompiledFunction;
 use crate::interpret::Bounds;
 use crate::pace;
 use crate::plan::Ports;
@@ -32,8 +32,8 @@ pub(crate) struct Recipe {
 
 /// What compiled, loaded and prepared programs share. It does not change; a load that finds other
 /// weights makes another.
-pub(crate) struct Shared {
-    pub bodies: Vec<Body>,
+pub(crate) struct CompiledProgram {
+    pub functions: Vec<CompiledFunction>,
     pub procedures: Vec<Procedure>,
     pub kept: Arc<Kept>,
 }
@@ -50,10 +50,10 @@ pub(crate) struct Kept {
     program: Option<Program>,
 }
 
-impl Shared {
-    pub(super) fn new(recipe: Recipe, program: &Program, text: Option<&str>, key: &str) -> Result<Shared> {
+impl CompiledProgram {
+    pub(super) fn new(recipe: Recipe, program: &Program, text: Option<&str>, key: &str) -> Result<CompiledProgram> {
         let fate = recipe.life.judge(program, text)?;
-        let (bodies, procedures) = bodies(&recipe, program)?;
+        let (functions, procedures) = functions(&recipe, program)?;
         let life = &recipe.life;
         let pace = if recipe.pace { pace::least(program, &life.profile)? } else { Vec::new() };
         let files = life.stage(key, program)?;
@@ -68,16 +68,20 @@ impl Shared {
             files.add(products)?;
         }
         let program = (files.is_some() && life.reads_weights()).then(|| program.clone());
-        Ok(Shared { bodies, procedures, kept: Arc::new(Kept { recipe, ticket, fate, pace, files, program }) })
+        Ok(CompiledProgram {
+            functions,
+            procedures,
+            kept: Arc::new(Kept { recipe, ticket, fate, pace, files, program }),
+        })
     }
 
     /// As a load finds it: with the weights that lie in its folder, where the machine reads them
     /// again.
-    pub(super) fn loaded(self: &Arc<Shared>) -> Result<Arc<Shared>> {
+    pub(super) fn loaded(self: &Arc<CompiledProgram>) -> Result<Arc<CompiledProgram>> {
         let (Some(files), Some(program)) = (&self.kept.files, &self.kept.program) else { return Ok(self.clone()) };
         let Some(program) = files.changed(program)? else { return Ok(self.clone()) };
-        let (bodies, procedures) = bodies(&self.kept.recipe, &program)?;
-        Ok(Arc::new(Shared { bodies, procedures, kept: self.kept.clone() }))
+        let (functions, procedures) = functions(&self.kept.recipe, &program)?;
+        Ok(Arc::new(CompiledProgram { functions, procedures, kept: self.kept.clone() }))
     }
 
     pub(super) fn life(&self) -> &Arc<Life> {
@@ -86,17 +90,17 @@ impl Shared {
 }
 
 /// Compiles every function.
-fn bodies(recipe: &Recipe, program: &Program) -> Result<(Vec<Body>, Vec<Procedure>)> {
+fn functions(recipe: &Recipe, program: &Program) -> Result<(Vec<CompiledFunction>, Vec<Procedure>)> {
     let one = |(id, function)| {
         checked(function, &program.weights)?;
         let mut ports = Ports::declared(id as u32, function)?;
         recipe.life.arrange(&mut ports)?;
-        Body::new(ports, function, &program.weights, &recipe.table, recipe.bounds)
+        CompiledFunction::new(ports, function, &program.weights, &recipe.table, recipe.bounds)
     };
-    let bodies = program.functions.iter().enumerate().map(one).collect::<Result<Vec<_>>>()?;
-    if bodies.is_empty() {
+    let functions = program.functions.iter().enumerate().map(one).collect::<Result<Vec<_>>>()?;
+    if functions.is_empty() {
         return Err(Error::new(ErrorKind::InvalidProgram, "the program has no function"));
     }
-    let procedures = bodies.iter().map(|b| b.procedure().clone()).collect();
-    Ok((bodies, procedures))
+    let procedures = functions.iter().map(|b| b.procedure().clone()).collect();
+    Ok((functions, procedures))
 }

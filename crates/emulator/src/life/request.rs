@@ -8,18 +8,18 @@ use ferrane_device::backend::{Accesses, Done, Event, Prepared, Stats};
 use ferrane_device::{Error, ErrorKind, Result};
 
 use super::Life;
-use super::program::{Kept, Shared};
-use super::resident::Place;
+use super::program::{CompiledProgram, Kept};
+use super::resident::Residency;
 use super::words::{MISMATCH, evaluation};
-use crate::body::{Body, interpret};
 use crate::faults::FaultStage;
+use crate::function::{CompiledFunction, interpret};
 use crate::pace;
 
 /// A request.
 pub(super) struct Request {
-    pub place: Arc<Place>,
+    pub place: Arc<Residency>,
     pub kept: Arc<Kept>,
-    pub body: usize,
+    pub function: usize,
     /// Why the machine would not take the surfaces.
     pub misfit: Option<String>,
     pub waits: Vec<(Arc<dyn Event>, u64)>,
@@ -39,16 +39,16 @@ impl Request {
         self.kept.fate.fails.as_ref().map_or(Ok(()), |failure| life.beyond(|| failure.error()))
     }
 
-    fn compute(&self, shared: &Shared, accesses: &mut Accesses) -> Result<()> {
-        match &shared.bodies[self.body] {
-            Body::Plan(plan) => {
+    fn compute(&self, shared: &CompiledProgram, accesses: &mut Accesses) -> Result<()> {
+        match &shared.functions[self.function] {
+            CompiledFunction::Plan(plan) => {
                 let arenas = &shared.life().arenas;
                 let mut arena = arenas.take(plan.arena_bytes)?;
                 let result = plan.evaluate(&mut arena, accesses);
                 arenas.give(arena);
                 result
             }
-            Body::Interpreted(function, ports) => interpret(function, ports, accesses),
+            CompiledFunction::Interpreted(function, ports) => interpret(function, ports, accesses),
         }
     }
 }
@@ -68,10 +68,10 @@ impl Prepared for Request {
         }
         let begun = Instant::now();
         self.compute(&shared, accesses)?;
-        if let Some(least) = self.kept.pace.get(self.body) {
+        if let Some(least) = self.kept.pace.get(self.function) {
             pace::hold(begun, *least);
         }
-        life.corrupt(n, shared.bodies[self.body].procedure(), accesses);
+        life.corrupt(n, shared.functions[self.function].procedure(), accesses);
         if self.kept.fate.poisons {
             life.poisoned.store(true, Ordering::Relaxed);
         }

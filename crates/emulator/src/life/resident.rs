@@ -5,24 +5,24 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::sync::lock;
 
-use super::process::Slot;
-use super::program::Shared;
+use super::process::LoadSlot;
+use super::program::CompiledProgram;
 
 /// A program on the machine.
 pub(super) struct Resident {
-    pub shared: Arc<Shared>,
-    pub _slot: Slot,
+    pub shared: Arc<CompiledProgram>,
+    pub _slot: LoadSlot,
 }
 
 /// What a loaded program and its requests share.
-pub(super) struct Place {
+pub(super) struct Residency {
     /// `None` after an unload.
     pub resident: Mutex<Option<Resident>>,
 }
 
-impl Place {
+impl Residency {
     /// The program, if it is loaded.
-    pub(super) fn program(&self) -> Result<Arc<Shared>> {
+    pub(super) fn program(&self) -> Result<Arc<CompiledProgram>> {
         self.lock().as_ref().map(|r| r.shared.clone()).ok_or_else(unloaded)
     }
 

@@ -5,7 +5,7 @@ use ferrane_mil::ops::{self, InferContext, Presence};
 use ferrane_mil::{Arg, Constant, DataType, Function, MilError, Op, Opset, ValueId, Weights};
 
 use crate::refusal::unsupported;
-use crate::tensor_ops::{Data, Tensor};
+use crate::tensor_ops::{Data, HeapTensor};
 
 /// The arguments of one op.
 pub(super) struct Args<'a> {
@@ -112,7 +112,7 @@ impl<'a> Args<'a> {
 
 /// The elements of a numeric constant as floats.
 pub(super) fn floats(constant: &Constant, weights: &Weights) -> Option<Vec<f32>> {
-    match Tensor::from_constant(constant, weights)?.data {
+    match HeapTensor::from_constant(constant, weights)?.data {
         Data::Floats(values) => Some(values),
         Data::Ints(values) => Some(values.into_iter().map(|v| v as f32).collect()),
         Data::Strings(_) => None,

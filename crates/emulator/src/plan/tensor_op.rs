@@ -9,7 +9,7 @@ use super::args::Args;
 use super::build::Lowering;
 use crate::ir::{MAX_READS, MAX_WRITES, StepKind, TensorOpStep, TensorOperand, View};
 use crate::refusal::unsupported;
-use crate::tensor_ops::{Tensor, TensorOp};
+use crate::tensor_ops::{HeapTensor, TensorOp};
 
 impl<'a> Lowering<'a> {
     /// Lowers a tensor op.
@@ -57,7 +57,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn known(&mut self, constant: &Constant) -> Result<TensorOperand> {
-        let tensor = Tensor::from_constant(constant, self.weights)
+        let tensor = HeapTensor::from_constant(constant, self.weights)
             .ok_or_else(|| self.fail(format!("has a constant of type {} that cannot be read", constant.ty())))?;
         self.stated += tensor.bytes();
         Ok(TensorOperand::Known(Arc::new(tensor)))

@@ -30,7 +30,7 @@ const ABREAST: usize = 4;
 const LANES: usize = 32;
 
 /// What all tasks share.
-struct Job<'a, 'r> {
+struct ChainJob<'a, 'r> {
     table: &'a Table,
     chain: &'a Chain,
     reads: &'a Reads<'r>,
@@ -45,7 +45,7 @@ pub(crate) fn run(table: &Table, step: &Step, chain: &Chain, reads: &Reads<'_>, 
     let small = |causal: &&Causal| is_small(causal, chain.segments, reads);
     let limits = chain.causal.as_ref().filter(small).map(|c| c.limits.as_slice());
     let failed = Mutex::new(None);
-    let job = Job { table, chain, reads, limits, tasks: scratch::Tasks::default(), failed };
+    let job = ChainJob { table, chain, reads, limits, tasks: scratch::Tasks::default(), failed };
     let tiles = chain.rows.div_ceil(chain.tile);
     let (units, cost) = match chain.divide {
         Divide::Segments => (chain.segments, chain.rows * chain.cols),
@@ -120,7 +120,7 @@ fn largest(slice: &Slice<'_>, matrix: &SegmentMatrix, segment: usize) -> f32 {
     if most.is_nan() { f32::INFINITY } else { most }
 }
 
-impl Job<'_, '_> {
+impl ChainJob<'_, '_> {
     /// Cuts units (segments, or tiles of all segments) among tasks, and the writes with them.
     /// `starts` are the elements of each write before its slice.
     fn halve(&self, units: Range<usize>, per_task: usize, writes: Writes<'_>, starts: [usize; MAX_WRITES]) {
@@ -186,7 +186,7 @@ impl Job<'_, '_> {
 
 /// One tile.
 struct Tile<'a, 'j, 'r> {
-    job: &'a Job<'j, 'r>,
+    job: &'a ChainJob<'j, 'r>,
     segment: usize,
     /// Its first row in the segment.
     first: usize,

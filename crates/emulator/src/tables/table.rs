@@ -7,7 +7,7 @@ use ferrane_mil::DataType;
 
 use super::hardware::Hardware;
 use crate::ir::{Policy, Storage, Unary};
-use crate::tensor_ops::{Data, Tensor};
+use crate::tensor_ops::{Data, HeapTensor};
 
 /// A set of functions.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl Table {
     }
 
     /// [`enter`](Self::enter) for a tensor of fp16.
-    pub(crate) fn enter_tensor(&self, tensor: &mut Tensor) {
+    pub(crate) fn enter_tensor(&self, tensor: &mut HeapTensor) {
         if let (DataType::Fp16, Data::Floats(values)) = (tensor.dtype, &mut tensor.data) {
             self.enter(values);
         }
@@ -66,7 +66,7 @@ impl Table {
     }
 
     /// A tensor op's result with the values that its type has.
-    pub(crate) fn settle(&self, tensor: &mut Tensor, round: bool) {
+    pub(crate) fn settle(&self, tensor: &mut HeapTensor, round: bool) {
         if let (true, Some(hardware), DataType::Fp16, Data::Floats(values)) =
             (round, &self.hardware, tensor.dtype, &mut tensor.data)
         {

@@ -9,7 +9,7 @@ use ferrane_mil::DataType;
 use super::Table;
 use super::memory::{Reads, Slice, SliceMut, Writes};
 use crate::ir::{Step, TensorOpStep, TensorOperand, View, row_major};
-use crate::tensor_ops::{Call, Data, Tensor};
+use crate::tensor_ops::{Call, Data, HeapTensor};
 
 /// Calls the tensor op of a step.
 pub(super) fn run(
@@ -65,7 +65,7 @@ fn each(view: &View, base: usize, mut visit: impl FnMut(usize, usize)) {
     }
 }
 
-fn gather(dtype: DataType, view: &View, slice: &Slice<'_>, base: usize) -> Tensor {
+fn gather(dtype: DataType, view: &View, slice: &Slice<'_>, base: usize) -> HeapTensor {
     let count = view.elements();
     let packed = view.strides == row_major(&view.shape);
     if dtype.is_float() {
@@ -74,15 +74,15 @@ fn gather(dtype: DataType, view: &View, slice: &Slice<'_>, base: usize) -> Tenso
             Slice::F32(s) if packed => values.extend_from_slice(&s[base..base + count]),
             _ => each(view, base, |_, at| values.push(slice.float(at))),
         }
-        Tensor::floats(dtype, &view.shape, values)
+        HeapTensor::floats(dtype, &view.shape, values)
     } else {
         let mut values = Vec::with_capacity(count);
         each(view, base, |_, at| values.push(slice.int(at)));
-        Tensor::ints(dtype, &view.shape, values)
+        HeapTensor::ints(dtype, &view.shape, values)
     }
 }
 
-fn scatter(table: &Table, result: &Tensor, view: &View, slice: &mut SliceMut<'_>) {
+fn scatter(table: &Table, result: &HeapTensor, view: &View, slice: &mut SliceMut<'_>) {
     let base = view.offset - view.span().0;
     match &result.data {
         Data::Floats(v) if table.rounds(result.dtype) => {

@@ -7,10 +7,10 @@ use ferrane_mil::ops::{OpDef, Presence};
 use ferrane_mil::program::Type;
 use ferrane_mil::{Constant, DataType, Opset};
 
-use super::Tensor;
+use super::HeapTensor;
 
 /// Computes the results of one op.
-pub(crate) type TensorOp = fn(&Call<'_>) -> Result<Vec<Tensor>>;
+pub(crate) type TensorOp = fn(&Call<'_>) -> Result<Vec<HeapTensor>>;
 
 /// The operands of one op. Compile-time arguments are operands like others.
 pub(crate) struct Call<'a> {
@@ -19,7 +19,7 @@ pub(crate) struct Call<'a> {
     /// The opset of the program: some ops changed their meaning.
     pub opset: Opset,
     /// Operands by argument; several for a list argument.
-    pub operands: Vec<(&'a str, Vec<Arc<Tensor>>)>,
+    pub operands: Vec<(&'a str, Vec<Arc<HeapTensor>>)>,
     /// The declared types of the results; extents may be unknown.
     pub results: &'a [Type],
     /// Sums are fp64.
@@ -33,17 +33,17 @@ impl Call<'_> {
     }
 
     /// An argument, if it is given.
-    pub(crate) fn maybe(&self, name: &str) -> Option<&Tensor> {
+    pub(crate) fn maybe(&self, name: &str) -> Option<&HeapTensor> {
         self.list(name).first().map(|t| &**t)
     }
 
     /// An argument that must be given.
-    pub(crate) fn tensor(&self, name: &str) -> Result<&Tensor> {
+    pub(crate) fn tensor(&self, name: &str) -> Result<&HeapTensor> {
         self.maybe(name).ok_or_else(|| self.fail(format!("needs the argument `{name}`")))
     }
 
     /// The values of a list argument; empty if it is not given.
-    pub(crate) fn list(&self, name: &str) -> &[Arc<Tensor>] {
+    pub(crate) fn list(&self, name: &str) -> &[Arc<HeapTensor>] {
         self.operands.iter().find(|(n, _)| *n == name).map_or(&[], |(_, v)| v)
     }
 

@@ -4,18 +4,18 @@ use ferrane_host::{convert, f16};
 use ferrane_mil::program::Payload;
 use ferrane_mil::{Constant, DataType, Weights, weights};
 
-use super::{Data, Tensor};
+use super::{Data, HeapTensor};
 
-impl Tensor {
+impl HeapTensor {
     /// The elements of a constant. `None` if they are not there, or if it is no tensor.
-    pub(crate) fn from_constant(constant: &Constant, weights: &Weights) -> Option<Tensor> {
+    pub(crate) fn from_constant(constant: &Constant, weights: &Weights) -> Option<HeapTensor> {
         let Constant::Tensor { ty, payload } = constant else { return None };
         let (dtype, shape, count) = (ty.dtype()?, ty.shape()?, ty.elements()?);
         let data = match payload {
             Payload::Strings(strings) => Data::Strings(strings.to_vec()),
             _ => decode(dtype, count, constant.bytes(weights)?)?,
         };
-        let tensor = Tensor { dtype, shape, data };
+        let tensor = HeapTensor { dtype, shape, data };
         (tensor.len() == count).then_some(tensor)
     }
 
@@ -144,17 +144,17 @@ mod tests {
         let bytes = [0x98, 0x0f, 0x61, 0x07];
         let values = [-8, -7, -1, 0, 1, 6, 7];
         assert_eq!(decode(DataType::Int4, 7, &bytes), Some(Data::Ints(values.to_vec())));
-        assert_eq!(Tensor::ints(DataType::Int4, &[7], values.to_vec()).to_bytes(DataType::Int4), bytes);
+        assert_eq!(HeapTensor::ints(DataType::Int4, &[7], values.to_vec()).to_bytes(DataType::Int4), bytes);
         // Three bits cross bytes: 1, 2, 3 are 0b011_010_001.
         assert_eq!(decode(DataType::UInt3, 3, &[0b1101_0001, 0]), Some(Data::Ints(vec![1, 2, 3])));
-        assert_eq!(Tensor::ints(DataType::UInt3, &[3], vec![1, 2, 3]).to_bytes(DataType::UInt3), [0b1101_0001, 0]);
+        assert_eq!(HeapTensor::ints(DataType::UInt3, &[3], vec![1, 2, 3]).to_bytes(DataType::UInt3), [0b1101_0001, 0]);
         assert_eq!(decode(DataType::Int4, 9, &bytes), None);
     }
 
     #[test]
     fn integers_wrap_to_their_type() {
         let wrapped = |dtype, v| {
-            let mut t = Tensor::ints(dtype, &[1], vec![v]);
+            let mut t = HeapTensor::ints(dtype, &[1], vec![v]);
             t.settle(false);
             t.int(0)
         };

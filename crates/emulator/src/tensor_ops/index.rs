@@ -2,7 +2,7 @@
 
 use ferrane_device::Result;
 
-use super::{Call, Data, Tensor};
+use super::{Call, Data, HeapTensor};
 
 /// Most elements of a result whose extents come from values: 2²⁸ fp32 elements are a gigabyte.
 pub(crate) const MAX_ELEMENTS: usize = 1 << 28;
@@ -69,20 +69,20 @@ impl Iterator for Walk {
     }
 }
 
-impl Tensor {
-    /// As [`Tensor::pick`]; `None` is zero.
-    pub(crate) fn pick_or_zero(&self, shape: &[usize], from: impl Iterator<Item = Option<usize>>) -> Tensor {
+impl HeapTensor {
+    /// As [`HeapTensor::pick`]; `None` is zero.
+    pub(crate) fn pick_or_zero(&self, shape: &[usize], from: impl Iterator<Item = Option<usize>>) -> HeapTensor {
         let data = match &self.data {
             Data::Floats(v) => Data::Floats(from.map(|i| i.map_or(0.0, |i| v[i])).collect()),
             Data::Ints(v) => Data::Ints(from.map(|i| i.map_or(0, |i| v[i])).collect()),
             Data::Strings(v) => Data::Strings(from.map(|i| i.map_or_else(String::new, |i| v[i].clone())).collect()),
         };
-        Tensor { dtype: self.dtype, shape: shape.to_vec(), data }
+        HeapTensor { dtype: self.dtype, shape: shape.to_vec(), data }
     }
 
     /// The same elements under another shape of as many.
-    pub(crate) fn reshaped(&self, shape: &[usize]) -> Tensor {
-        Tensor { dtype: self.dtype, shape: shape.to_vec(), data: self.data.clone() }
+    pub(crate) fn reshaped(&self, shape: &[usize]) -> HeapTensor {
+        HeapTensor { dtype: self.dtype, shape: shape.to_vec(), data: self.data.clone() }
     }
 }
 
@@ -116,7 +116,7 @@ impl Call<'_> {
     }
 
     /// An operand of the given rank.
-    pub(crate) fn ranked(&self, name: &str, rank: usize) -> Result<&Tensor> {
+    pub(crate) fn ranked(&self, name: &str, rank: usize) -> Result<&HeapTensor> {
         let tensor = self.tensor(name)?;
         if tensor.shape.len() != rank {
             return Err(self.fail(format!("`{name}` must have rank {rank}, not {}", tensor.shape.len())));
@@ -125,7 +125,7 @@ impl Call<'_> {
     }
 
     /// The elements of a float operand.
-    pub(crate) fn reals<'t>(&self, name: &str, tensor: &'t Tensor) -> Result<&'t [f32]> {
+    pub(crate) fn reals<'t>(&self, name: &str, tensor: &'t HeapTensor) -> Result<&'t [f32]> {
         match &tensor.data {
             Data::Floats(v) => Ok(v),
             _ => Err(self.fail(format!("`{name}` must be of floats"))),

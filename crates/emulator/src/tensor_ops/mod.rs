@@ -4,7 +4,7 @@
 //! Every other op that has a defined numeric meaning is a *tensor op*. A plan calls it as one step;
 //! the interpreter calls it where shapes are known only at run time. So no op is implemented twice.
 //!
-//! Invariants: operands and results are dense and row-major ([`Tensor`]). Floats are computed in
+//! Invariants: operands and results are dense and row-major ([`HeapTensor`]). Floats are computed in
 //! fp32, with sums in fp64 if [`Call::wide`] is set, and are not rounded to fp16: the caller rounds
 //! fp16 values. Integers are `i64`, and the caller wraps them to their type. A tensor op never
 //! panics on its operands: what it cannot compute is an error that names the op.
@@ -18,7 +18,7 @@ mod tensor;
 
 pub(crate) use call::{Call, TensorOp};
 pub(crate) use convert::decode;
-pub(crate) use tensor::{Data, Tensor};
+pub(crate) use tensor::{Data, HeapTensor};
 
 /// The routine of an op. `None` for ops that a plan has steps for, and for those that have no
 /// numeric meaning.

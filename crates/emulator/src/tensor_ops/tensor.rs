@@ -15,23 +15,23 @@ pub(crate) enum Data {
 
 /// A tensor. Invariant: as many elements as the shape says, of the kind that the type says.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Tensor {
+pub(crate) struct HeapTensor {
     pub dtype: DataType,
     pub shape: Vec<usize>,
     pub data: Data,
 }
 
-impl Tensor {
+impl HeapTensor {
     /// A tensor of floats.
-    pub(crate) fn floats(dtype: DataType, shape: &[usize], values: Vec<f32>) -> Tensor {
+    pub(crate) fn floats(dtype: DataType, shape: &[usize], values: Vec<f32>) -> HeapTensor {
         debug_assert_eq!(shape.iter().product::<usize>(), values.len());
-        Tensor { dtype, shape: shape.to_vec(), data: Data::Floats(values) }
+        HeapTensor { dtype, shape: shape.to_vec(), data: Data::Floats(values) }
     }
 
     /// A tensor of integers or bools.
-    pub(crate) fn ints(dtype: DataType, shape: &[usize], values: Vec<i64>) -> Tensor {
+    pub(crate) fn ints(dtype: DataType, shape: &[usize], values: Vec<i64>) -> HeapTensor {
         debug_assert_eq!(shape.iter().product::<usize>(), values.len());
-        Tensor { dtype, shape: shape.to_vec(), data: Data::Ints(values) }
+        HeapTensor { dtype, shape: shape.to_vec(), data: Data::Ints(values) }
     }
 
     /// The number of elements.
@@ -63,12 +63,12 @@ impl Tensor {
 
     /// Elements by their positions, in that order, bit for bit: the one way to move elements of any
     /// type.
-    pub(crate) fn pick(&self, shape: &[usize], from: impl Iterator<Item = usize>) -> Tensor {
+    pub(crate) fn pick(&self, shape: &[usize], from: impl Iterator<Item = usize>) -> HeapTensor {
         let data = match &self.data {
             Data::Floats(v) => Data::Floats(from.map(|i| v[i]).collect()),
             Data::Ints(v) => Data::Ints(from.map(|i| v[i]).collect()),
             Data::Strings(v) => Data::Strings(from.map(|i| v[i].clone()).collect()),
         };
-        Tensor { dtype: self.dtype, shape: shape.to_vec(), data }
+        HeapTensor { dtype: self.dtype, shape: shape.to_vec(), data }
     }
 }

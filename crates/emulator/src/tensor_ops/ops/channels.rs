@@ -3,7 +3,7 @@
 use ferrane_device::Result;
 
 use super::super::index::around;
-use super::super::{Call, Data, Tensor, TensorOp};
+use super::super::{Call, Data, HeapTensor, TensorOp};
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("prelu", prelu),
@@ -13,7 +13,7 @@ pub(super) const FAMILY: &[(&str, TensorOp)] = &[
 ];
 
 /// `f(x, channel)` at every element; the channels are axis 1.
-fn by_channel(call: &Call<'_>, parameters: &[&Tensor], f: impl Fn(f32, usize) -> f32) -> Result<Vec<Tensor>> {
+fn by_channel(call: &Call<'_>, parameters: &[&HeapTensor], f: impl Fn(f32, usize) -> f32) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let values = call.reals("x", x)?;
     if x.shape.len() < 2 {
@@ -24,18 +24,18 @@ fn by_channel(call: &Call<'_>, parameters: &[&Tensor], f: impl Fn(f32, usize) ->
         return Err(call.fail(format!("needs parameters for {channels} channels")));
     }
     let out = values.iter().enumerate().map(|(i, &v)| f(v, i / inner % channels)).collect();
-    Ok(vec![Tensor::floats(x.dtype, &x.shape, out)])
+    Ok(vec![HeapTensor::floats(x.dtype, &x.shape, out)])
 }
 
 /// `prelu` (coremltools 9.0): below 0 scaled by the channel's `alpha`.
-fn prelu(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn prelu(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let alpha = call.tensor("alpha")?;
     by_channel(call, &[alpha], |x, c| if x > 0.0 { x } else { alpha.float(c) * x })
 }
 
 /// `softplus_parametric` (coremltools 9.0): `alpha · ln(1 + e^(beta · x))`, which does not overflow
 /// here.
-fn softplus_parametric(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn softplus_parametric(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (alpha, beta) = (call.tensor("alpha")?, call.tensor("beta")?);
     by_channel(call, &[alpha, beta], |x, c| {
         let z = beta.float(c) * x;
@@ -48,7 +48,7 @@ fn softplus_parametric(call: &Call<'_>) -> Result<Vec<Tensor>> {
 /// window of `size` channels, which begins `size / 2` channels before. The channels are the third
 /// axis from the end: axis 1 of images, but axis 0 of rank 3, as the values that coremltools' test
 /// has for it show.
-fn local_response_norm(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn local_response_norm(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let values = call.reals("x", x)?;
     let axis = x.shape.len().checked_sub(3).ok_or_else(|| call.fail("needs a rank of 3 or more"))?;
@@ -70,12 +70,12 @@ fn local_response_norm(call: &Call<'_>) -> Result<Vec<Tensor>> {
             out.extend(row.iter().zip(&sums).map(|(&v, s)| (f64::from(v) / (k + alpha * s).powf(beta)) as f32));
         }
     }
-    Ok(vec![Tensor::floats(x.dtype, &x.shape, out)])
+    Ok(vec![HeapTensor::floats(x.dtype, &x.shape, out)])
 }
 
 /// `cumsum` (coremltools 9.0): sums of all elements up to each, without itself if `exclusive`, from
 /// the end if `reverse`.
-fn cumsum(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn cumsum(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let axis = call.axis("axis", x.shape.len())?;
     let (exclusive, reverse) = (call.flag("exclusive")?, call.flag("reverse")?);
@@ -98,7 +98,7 @@ fn cumsum(call: &Call<'_>) -> Result<Vec<Tensor>> {
                     };
                 }
             }
-            Ok(vec![Tensor::floats(x.dtype, &x.shape, out)])
+            Ok(vec![HeapTensor::floats(x.dtype, &x.shape, out)])
         }
         Data::Ints(v) => {
             let mut out = vec![0i64; v.len()];
@@ -110,7 +110,7 @@ fn cumsum(call: &Call<'_>) -> Result<Vec<Tensor>> {
                     out[at] = if exclusive { before } else { sum };
                 }
             }
-            Ok(vec![Tensor::ints(x.dtype, &x.shape, out)])
+            Ok(vec![HeapTensor::ints(x.dtype, &x.shape, out)])
         }
         Data::Strings(_) => Err(call.fail("`x` must be of numbers")),
     }

@@ -3,7 +3,7 @@
 
 use ferrane_device::Result;
 
-use super::super::{Call, Data, Tensor, TensorOp};
+use super::super::{Call, Data, HeapTensor, TensorOp};
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("constexpr_cast", constexpr_cast),
@@ -13,10 +13,10 @@ pub(super) const FAMILY: &[(&str, TensorOp)] = &[
 ];
 
 /// `constexpr_cast`: an fp16 weight as fp32 (coremltools 9.0).
-fn constexpr_cast(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn constexpr_cast(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("source_val")?;
     let values = call.reals("source_val", x)?.to_vec();
-    Ok(vec![Tensor::floats(call.dtype(0)?, &x.shape, values)])
+    Ok(vec![HeapTensor::floats(call.dtype(0)?, &x.shape, values)])
 }
 
 /// The place of each set element of a mask among the set ones.
@@ -32,7 +32,7 @@ fn ranks(call: &Call<'_>, mask: impl Iterator<Item = bool>, values: usize) -> Re
 /// `constexpr_sparse_to_dense`: zero where the mask is not set (coremltools 9.0). iOS 16: eight
 /// elements to a byte of the mask, from the lowest bit on, and a shape; iOS 18: a mask of that
 /// shape.
-fn sparse_to_dense(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn sparse_to_dense(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (values, mask) = (call.tensor("nonzero_data")?, call.tensor("mask")?);
     let (shape, ranks) = match call.ints_if("shape") {
         Some(extents) => {
@@ -72,7 +72,7 @@ fn index_of(mut i: usize, shape: &[usize]) -> Vec<usize> {
 /// `constexpr_lut_to_sparse`: indices of the set elements to the palette entries of their block,
 /// which may be vectors along `vector_axis` (coremltools 9.0, iOS 18). Results: the mask, stretched
 /// for vectors, and the values.
-fn lut_to_sparse(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn lut_to_sparse(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (mask, indices) = (call.tensor("indices_mask")?, call.tensor("indices_nonzero_data")?);
     let lut = call.tensor("lut")?;
     let rank = mask.shape.len();
@@ -104,12 +104,12 @@ fn lut_to_sparse(call: &Call<'_>) -> Result<Vec<Tensor>> {
         }
     }
     let values = lut.pick(&[places.len()], places.into_iter());
-    Ok(vec![Tensor { dtype: mask.dtype, shape, data: Data::Ints(set) }, values])
+    Ok(vec![HeapTensor { dtype: mask.dtype, shape, data: Data::Ints(set) }, values])
 }
 
 /// `constexpr_sparse_blockwise_shift_scale`: `(value - offset) · scale`, one of each for every
 /// block (coremltools 9.0, iOS 18). Results: the mask, and the values.
-fn sparse_blockwise_shift_scale(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn sparse_blockwise_shift_scale(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (mask, values, scale) = (call.tensor("data_mask")?, call.tensor("nonzero_data")?, call.tensor("scale")?);
     let offset = call.maybe("offset");
     divides(call, &scale.shape, &mask.shape)?;
@@ -122,7 +122,7 @@ fn sparse_blockwise_shift_scale(call: &Call<'_>) -> Result<Vec<Tensor>> {
         let b = block(&index_of(i, &mask.shape), &mask.shape, &scale.shape);
         (values.float(nth) - offset.map_or(0.0, |o| o.float(b))) * scale.float(b)
     });
-    let shifted = Tensor::floats(scale.dtype, &[values.len()], shifted.collect());
+    let shifted = HeapTensor::floats(scale.dtype, &[values.len()], shifted.collect());
     Ok(vec![mask.clone(), shifted])
 }
 
@@ -132,22 +132,22 @@ mod tests {
 
     use super::*;
 
-    fn run(op: &str, opset: Opset, arguments: &[(&str, Tensor)], results: &[Type]) -> Result<Vec<Tensor>> {
+    fn run(op: &str, opset: Opset, arguments: &[(&str, HeapTensor)], results: &[Type]) -> Result<Vec<HeapTensor>> {
         let def = ops::lookup(op, opset).unwrap();
         let operands = arguments.iter().map(|(name, t)| (*name, vec![t.clone().into()])).collect();
         let routine = crate::tensor_ops::tensor_op(op).unwrap();
         routine(&Call { def, opset, operands, results, wide: false })
     }
 
-    fn ints(dtype: DataType, shape: &[usize], values: &[i64]) -> Tensor {
-        Tensor::ints(dtype, shape, values.to_vec())
+    fn ints(dtype: DataType, shape: &[usize], values: &[i64]) -> HeapTensor {
+        HeapTensor::ints(dtype, shape, values.to_vec())
     }
 
-    fn floats(shape: &[usize], values: &[f32]) -> Tensor {
-        Tensor::floats(DataType::Fp32, shape, values.to_vec())
+    fn floats(shape: &[usize], values: &[f32]) -> HeapTensor {
+        HeapTensor::floats(DataType::Fp32, shape, values.to_vec())
     }
 
-    fn mask() -> Tensor {
+    fn mask() -> HeapTensor {
         ints(DataType::UInt1, &[2, 4], &[1, 1, 0, 0, 1, 0, 1, 1])
     }
 
@@ -183,7 +183,7 @@ mod tests {
     fn shifts_and_scales_of_sparse_values() {
         let values = ints(DataType::Int8, &[5], &[10, 11, -3, 4, 5]);
         let data = [("data_mask", mask()), ("nonzero_data", values)];
-        let with = |more: &[(&str, Tensor)]| {
+        let with = |more: &[(&str, HeapTensor)]| {
             run("constexpr_sparse_blockwise_shift_scale", Opset::IOS18, &[data.as_slice(), more].concat(), &[])
         };
         let offset = ints(DataType::Int8, &[1, 2], &[1, -2]);

@@ -3,7 +3,7 @@
 use ferrane_device::Result;
 
 use super::super::product::Matrix;
-use super::super::{Call, Tensor, TensorOp};
+use super::super::{Call, HeapTensor, TensorOp};
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[("conv_transpose", conv_transpose)];
 
@@ -35,7 +35,7 @@ impl Axis {
 }
 
 /// The spatial axes, from the arguments or their defaults.
-fn axes(call: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Vec<Axis>> {
+fn axes(call: &Call<'_>, x: &HeapTensor, weight: &HeapTensor) -> Result<Vec<Axis>> {
     let spatial = x.shape.len() - 2;
     let list = |name: &str, count: usize, default: i64, least: i64| -> Result<Vec<i64>> {
         let values = call.ints_if(name).unwrap_or_else(|| vec![default; count]);
@@ -79,7 +79,7 @@ fn axes(call: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Vec<Axis>> {
 /// `conv_transpose` (coremltools 9.0): every input adds the kernel, scaled by it, at its place.
 /// `same` keeps `n · stride` elements and of an odd number of elements to drop it drops the greater
 /// part behind. Given an `output_shape`, elements that no input reaches are the bias.
-fn conv_transpose(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn conv_transpose(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (x, weight) = (call.tensor("x")?, call.tensor("weight")?);
     let rank = x.shape.len();
     if !(3..=5).contains(&rank) || weight.shape.len() != rank {
@@ -144,5 +144,5 @@ fn conv_transpose(call: &Call<'_>) -> Result<Vec<Tensor>> {
             }
         }
     }
-    Ok(vec![Tensor::floats(x.dtype, &shape, out)])
+    Ok(vec![HeapTensor::floats(x.dtype, &shape, out)])
 }

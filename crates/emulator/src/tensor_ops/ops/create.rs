@@ -4,7 +4,7 @@ use ferrane_device::Result;
 use ferrane_mil::DataType;
 
 use super::super::index::around;
-use super::super::{Call, Data, Tensor, TensorOp};
+use super::super::{Call, Data, HeapTensor, TensorOp};
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("fill", fill),
@@ -17,37 +17,37 @@ pub(super) const FAMILY: &[(&str, TensorOp)] = &[
 ];
 
 /// The argument `name`, or else a number of the type of the result.
-fn scalar(call: &Call<'_>, name: &str, default: i64) -> Result<Tensor> {
+fn scalar(call: &Call<'_>, name: &str, default: i64) -> Result<HeapTensor> {
     if let Some(value) = call.maybe(name) {
         return if value.len() == 1 { Ok(value.clone()) } else { Err(call.fail(format!("`{name}` must be a scalar"))) };
     }
     let dtype = call.dtype(0)?;
     Ok(if dtype.is_float() {
-        Tensor::floats(dtype, &[], vec![default as f32])
+        HeapTensor::floats(dtype, &[], vec![default as f32])
     } else {
-        Tensor::ints(dtype, &[], vec![default])
+        HeapTensor::ints(dtype, &[], vec![default])
     })
 }
 
 /// `fill`: `value` everywhere (coremltools 9.0).
-fn fill(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn fill(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let shape = call.extents(&call.ints("shape")?)?;
     filled(call, &shape)
 }
 
 /// `fill_like`: `value` in the shape of another tensor (coremltools 9.0, iOS 16).
-fn fill_like(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn fill_like(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     filled(call, &call.tensor("ref_tensor")?.shape)
 }
 
-fn filled(call: &Call<'_>, shape: &[usize]) -> Result<Vec<Tensor>> {
+fn filled(call: &Call<'_>, shape: &[usize]) -> Result<Vec<HeapTensor>> {
     let count = call.elements(shape)?;
     Ok(vec![scalar(call, "value", 0)?.pick(shape, std::iter::repeat_n(0, count))])
 }
 
 /// `range_1d`: `start + i·step` while it is short of `end`, as `numpy.arange` (coremltools 9.0): of
 /// floats, the step is what remains of it after `start` was added.
-fn range_1d(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn range_1d(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (start, end, step) = (call.tensor("start")?, call.tensor("end")?, call.tensor("step")?);
     if [start, end, step].iter().any(|t| t.len() != 1) {
         return Err(call.fail("takes scalars"));
@@ -62,7 +62,7 @@ fn range_1d(call: &Call<'_>) -> Result<Vec<Tensor>> {
         let count = call.elements(&[count as usize])?;
         let delta = (a + s) - a;
         let at = |i: usize| if i == 1 { a + s } else { a + i as f32 * delta };
-        return Ok(vec![Tensor::floats(start.dtype, &[count], (0..count).map(at).collect())]);
+        return Ok(vec![HeapTensor::floats(start.dtype, &[count], (0..count).map(at).collect())]);
     }
     let (a, b, s) = (i128::from(start.int(0)), i128::from(end.int(0)), i128::from(step.int(0)));
     if s == 0 {
@@ -72,12 +72,12 @@ fn range_1d(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let count = if span <= 0 { 0 } else { (span + s.abs() - 1) / s.abs() };
     let count = call.elements(&[usize::try_from(count).unwrap_or(usize::MAX)])?;
     let values = (0..count).map(|i| (a + i as i128 * s) as i64).collect();
-    Ok(vec![Tensor::ints(start.dtype, &[count], values)])
+    Ok(vec![HeapTensor::ints(start.dtype, &[count], values)])
 }
 
 /// `one_hot`: a new axis, `on_value` at the index and `off_value` elsewhere (coremltools 9.0). An
 /// index outside of the axis has no place there.
-fn one_hot(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn one_hot(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let indices = call.tensor("indices")?;
     let depth = call.int("one_hot_vector_size")?;
     let rank = indices.shape.len();
@@ -93,23 +93,23 @@ fn one_hot(call: &Call<'_>) -> Result<Vec<Tensor>> {
     });
     Ok(vec![match (&on.data, &off.data) {
         (Data::Floats(on), Data::Floats(off)) => {
-            Tensor::floats(call.dtype(0)?, &shape, places.map(|hit| if hit { on[0] } else { off[0] }).collect())
+            HeapTensor::floats(call.dtype(0)?, &shape, places.map(|hit| if hit { on[0] } else { off[0] }).collect())
         }
         (Data::Ints(on), Data::Ints(off)) => {
-            Tensor::ints(call.dtype(0)?, &shape, places.map(|hit| if hit { on[0] } else { off[0] }).collect())
+            HeapTensor::ints(call.dtype(0)?, &shape, places.map(|hit| if hit { on[0] } else { off[0] }).collect())
         }
         _ => return Err(call.fail("`on_value` and `off_value` must be of one type")),
     }])
 }
 
 /// `shape`: the extents (coremltools 9.0).
-fn shape(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn shape(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let extents: Vec<i64> = call.tensor("x")?.shape.iter().map(|&d| d as i64).collect();
-    Ok(vec![Tensor::ints(call.dtype(0)?, &[extents.len()], extents)])
+    Ok(vec![HeapTensor::ints(call.dtype(0)?, &[extents.len()], extents)])
 }
 
 /// `non_zero`: the index of each element that is not 0, row-major (coremltools 9.0). NaN is not 0.
-fn non_zero(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn non_zero(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let found: Vec<usize> = match &x.data {
         Data::Floats(v) => (0..v.len()).filter(|&i| v[i] != 0.0).collect(),
@@ -126,12 +126,12 @@ fn non_zero(call: &Call<'_>) -> Result<Vec<Tensor>> {
             rest /= x.shape[axis];
         }
     }
-    Ok(vec![Tensor::ints(DataType::Int32, &[found.len(), rank], rows)])
+    Ok(vec![HeapTensor::ints(DataType::Int32, &[found.len(), rank], rows)])
 }
 
 /// `band_part`: zero outside of a band of the last two axes (coremltools 9.0). What lies outside is
 /// zero whatever it was: masks are cut out of infinities.
-fn band_part(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn band_part(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let (lower, upper) = (call.int("lower")?, call.int("upper")?);
     let &[.., rows, cols] = x.shape.as_slice() else { return Err(call.fail("needs a matrix")) };

@@ -4,7 +4,7 @@ use ferrane_device::Result;
 
 use super::super::index::{Walk, strides};
 use super::super::product::Matrix;
-use super::super::{Call, Tensor, TensorOp};
+use super::super::{Call, HeapTensor, TensorOp};
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[("einsum", einsum)];
 
@@ -13,7 +13,7 @@ type Axis = (char, usize);
 
 /// The values of `x`, whose axes are `letters`, with the axes `order`; an axis that is not there,
 /// or of extent 1, is repeated.
-fn arranged(call: &Call<'_>, x: &Tensor, letters: &[char], order: &[&[Axis]]) -> Result<Vec<f32>> {
+fn arranged(call: &Call<'_>, x: &HeapTensor, letters: &[char], order: &[&[Axis]]) -> Result<Vec<f32>> {
     let values = call.reals("values", x)?;
     let dense = strides(&x.shape);
     let order = order.concat();
@@ -31,7 +31,7 @@ fn arranged(call: &Call<'_>, x: &Tensor, letters: &[char], order: &[&[Axis]]) ->
 /// computed in which a letter is not repeated in one of them and only letters of both are summed;
 /// letters of both that the result has are a batch of matrix products. An extent of 1 meets any
 /// other.
-fn einsum(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn einsum(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let equation: String = call.text("equation")?.split_whitespace().collect();
     let unfit = || call.fail(format!("cannot compute `{equation}`"));
     let [x, y] = call.list("values") else { return Err(unfit()) };
@@ -72,10 +72,10 @@ fn einsum(call: &Call<'_>) -> Result<Vec<Tensor>> {
         let rhs = Matrix::dense(&right[item * k * n..(item + 1) * k * n], k, n);
         call.product(lhs, rhs, &mut values[item * m * n..(item + 1) * m * n])?;
     }
-    let product = Tensor::floats(x.dtype, &shape, values);
+    let product = HeapTensor::floats(x.dtype, &shape, values);
     let wanted: Option<Vec<Axis>> = out.iter().map(|l| axes.iter().find(|axis| axis.0 == *l).copied()).collect();
     let wanted = wanted.ok_or_else(unfit)?;
     let shape: Vec<usize> = wanted.iter().map(|axis| axis.1).collect();
     let values = arranged(call, &product, &letters, &[&wanted])?;
-    Ok(vec![Tensor::floats(x.dtype, &shape, values)])
+    Ok(vec![HeapTensor::floats(x.dtype, &shape, values)])
 }

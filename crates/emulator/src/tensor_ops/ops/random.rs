@@ -9,7 +9,7 @@
 
 use ferrane_device::Result;
 
-use super::super::{Call, Tensor, TensorOp};
+use super::super::{Call, HeapTensor, TensorOp};
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("random_uniform", random_uniform),
@@ -40,15 +40,15 @@ impl Draws {
 }
 
 /// A tensor of the shape asked for, drawn element by element.
-fn drawn(call: &Call<'_>, mut draw: impl FnMut(&mut Draws) -> f32) -> Result<Vec<Tensor>> {
+fn drawn(call: &Call<'_>, mut draw: impl FnMut(&mut Draws) -> f32) -> Result<Vec<HeapTensor>> {
     let shape = call.extents(&call.ints("shape")?)?;
     let mut draws = Draws::of(call)?;
     let values = (0..call.elements(&shape)?).map(|_| draw(&mut draws)).collect();
-    Ok(vec![Tensor::floats(call.dtype(0)?, &shape, values)])
+    Ok(vec![HeapTensor::floats(call.dtype(0)?, &shape, values)])
 }
 
 /// `random_uniform`: in `[low, high)` (coremltools 9.0).
-fn random_uniform(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn random_uniform(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (low, high) = (call.float("low")?, call.float("high")?);
     let (from, span) = (f64::from(low), f64::from(high) - f64::from(low));
     drawn(call, |draws| {
@@ -60,7 +60,7 @@ fn random_uniform(call: &Call<'_>) -> Result<Vec<Tensor>> {
 
 /// `random_normal` (coremltools 9.0), by the transform of Box and Muller: two draws for each
 /// element.
-fn random_normal(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn random_normal(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (mean, deviation) = (f64::from(call.float("mean")?), f64::from(call.float("stddev")?));
     drawn(call, |draws| {
         // 1 - u is never 0.
@@ -71,14 +71,14 @@ fn random_normal(call: &Call<'_>) -> Result<Vec<Tensor>> {
 }
 
 /// `random_bernoulli`: 1 with probability `prob`, else 0 (coremltools 9.0).
-fn random_bernoulli(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn random_bernoulli(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let probability = f64::from(call.float("prob")?);
     drawn(call, |draws| if draws.next() < probability { 1.0 } else { 0.0 })
 }
 
 /// `random_categorical`: `size` indices for each line of logits or probabilities, drawn with
 /// replacement (coremltools 9.0). The probabilities need not add up to 1.
-fn random_categorical(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn random_categorical(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let values = call.reals("x", x)?;
     let Some((&classes, lines)) = x.shape.split_last().filter(|(n, _)| **n > 0) else {
@@ -106,5 +106,5 @@ fn random_categorical(call: &Call<'_>) -> Result<Vec<Tensor>> {
             out.push(bounds.partition_point(|&b| b <= at).min(classes - 1) as f32);
         }
     }
-    Ok(vec![Tensor::floats(x.dtype, &shape, out)])
+    Ok(vec![HeapTensor::floats(x.dtype, &shape, out)])
 }

@@ -3,7 +3,7 @@
 use ferrane_device::Result;
 
 use super::super::index::{MAX_ELEMENTS, Walk, strides};
-use super::super::{Call, Tensor, TensorOp};
+use super::super::{Call, HeapTensor, TensorOp};
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("depth_to_space", depth_to_space),
@@ -20,12 +20,12 @@ pub(super) const FAMILY: &[(&str, TensorOp)] = &[
 ];
 
 /// The elements of `x`, seen with the extents `split`, with those axes in the order `perm`.
-fn permuted(x: &Tensor, split: &[usize], perm: &[usize], shape: &[usize]) -> Vec<Tensor> {
+fn permuted(x: &HeapTensor, split: &[usize], perm: &[usize], shape: &[usize]) -> Vec<HeapTensor> {
     vec![x.pick(shape, Walk::permuted(split, perm))]
 }
 
 /// An image batch `[n, c, h, w]`.
-fn image<'c>(call: &'c Call<'_>) -> Result<(&'c Tensor, [usize; 4])> {
+fn image<'c>(call: &'c Call<'_>) -> Result<(&'c HeapTensor, [usize; 4])> {
     let x = call.ranked("x", 4)?;
     Ok((x, [x.shape[0], x.shape[1], x.shape[2], x.shape[3]]))
 }
@@ -45,14 +45,14 @@ fn square(call: &Call<'_>, b: usize) -> Result<usize> {
 
 /// `depth_to_space`: the block's place is the outer part of the channel (coremltools 9.0;
 /// TensorFlow's order).
-fn depth_to_space(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn depth_to_space(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let ((x, [n, c, h, w]), b) = (image(call)?, call.count("block_size")?);
     let c = part(call, "the channels", c, square(call, b)?)?;
     Ok(permuted(x, &[n, b, b, c, h, w], &[0, 3, 4, 1, 5, 2], &[n, c, h * b, w * b]))
 }
 
 /// `space_to_depth`: the reverse of `depth_to_space` (coremltools 9.0).
-fn space_to_depth(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn space_to_depth(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let ((x, [n, c, h, w]), b) = (image(call)?, call.count("block_size")?);
     let (h, w) = (part(call, "the height", h, b)?, part(call, "the width", w, b)?);
     Ok(permuted(x, &[n, c, h, b, w, b], &[0, 3, 5, 1, 2, 4], &[n, c * square(call, b)?, h, w]))
@@ -60,14 +60,14 @@ fn space_to_depth(call: &Call<'_>) -> Result<Vec<Tensor>> {
 
 /// `pixel_shuffle`: the block's place is the inner part of the channel (coremltools 9.0; PyTorch's
 /// `PixelShuffle`).
-fn pixel_shuffle(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn pixel_shuffle(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let ((x, [n, c, h, w]), f) = (image(call)?, call.count("upscale_factor")?);
     let c = part(call, "the channels", c, square(call, f)?)?;
     Ok(permuted(x, &[n, c, f, f, h, w], &[0, 1, 4, 2, 5, 3], &[n, c, h * f, w * f]))
 }
 
 /// `pixel_unshuffle`: the reverse of `pixel_shuffle` (coremltools 9.0, iOS 16).
-fn pixel_unshuffle(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn pixel_unshuffle(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let ((x, [n, c, h, w]), f) = (image(call)?, call.count("downscale_factor")?);
     let (h, w) = (part(call, "the height", h, f)?, part(call, "the width", w, f)?);
     Ok(permuted(x, &[n, c, h, f, w, f], &[0, 1, 3, 5, 2, 4], &[n, c * square(call, f)?, h, w]))
@@ -91,7 +91,7 @@ fn margins(call: &Call<'_>, values: &[i64]) -> Result<[usize; 4]> {
 }
 
 /// The last two axes without their margins.
-fn cropped(call: &Call<'_>, x: &Tensor, margins: [usize; 4]) -> Result<Tensor> {
+fn cropped(call: &Call<'_>, x: &HeapTensor, margins: [usize; 4]) -> Result<HeapTensor> {
     let rank = x.shape.len();
     if rank < 2 {
         return Err(call.fail("needs a matrix"));
@@ -108,7 +108,7 @@ fn cropped(call: &Call<'_>, x: &Tensor, margins: [usize; 4]) -> Result<Tensor> {
 }
 
 /// `crop`: takes elements off the ends of the last two axes (coremltools 9.0).
-fn crop(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn crop(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let mut amounts = call.ints("crop_height")?;
     amounts.extend(call.ints("crop_width")?);
     Ok(vec![cropped(call, call.tensor("x")?, margins(call, &amounts)?)?])
@@ -116,7 +116,7 @@ fn crop(call: &Call<'_>) -> Result<Vec<Tensor>> {
 
 /// `batch_to_space`: blocks out of the batch, then cropped (coremltools 9.0; TensorFlow's order:
 /// the block is the outer part of the batch).
-fn batch_to_space(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn batch_to_space(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let ((x, [n, c, h, w]), [a, b]) = (image(call)?, blocks(call)?);
     let n = part(call, "the batch", n, a * b)?;
     let whole = x.pick(&[n, c, h * a, w * b], Walk::permuted(&[a, b, n, c, h, w], &[2, 3, 4, 0, 5, 1]));
@@ -124,7 +124,7 @@ fn batch_to_space(call: &Call<'_>) -> Result<Vec<Tensor>> {
 }
 
 /// `space_to_batch`: pads with zeros, then blocks go into the batch (coremltools 9.0).
-fn space_to_batch(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn space_to_batch(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let ((x, [n, c, h, w]), [a, b]) = (image(call)?, blocks(call)?);
     let [top, bottom, left, right] = margins(call, &call.ints("paddings")?)?;
     let (tall, wide) = (h + top + bottom, w + left + right);
@@ -146,7 +146,7 @@ fn slice_bound(at: i64, n: usize) -> usize {
 }
 
 /// `flatten2d`: the axes before `axis`, and the rest (coremltools 9.0).
-fn flatten2d(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn flatten2d(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let (front, back) = x.shape.split_at(slice_bound(call.int("axis")?, x.shape.len()));
     Ok(vec![x.reshaped(&[front.iter().product(), back.iter().product()])])
@@ -154,7 +154,7 @@ fn flatten2d(call: &Call<'_>) -> Result<Vec<Tensor>> {
 
 /// `reshape_like`: a shape put together from parts of other tensors' shapes (coremltools 9.0, iOS
 /// 16).
-fn reshape_like(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn reshape_like(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let lists = ["ref_tensors", "begins", "ends", "end_masks"].map(|name| call.list(name));
     let [others, begins, ends, masks] = lists;
@@ -176,7 +176,7 @@ fn reshape_like(call: &Call<'_>) -> Result<Vec<Tensor>> {
 
 /// `reverse_sequence`: the first `lengths[b]` elements of each sequence backwards (coremltools
 /// 9.0).
-fn reverse_sequence(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn reverse_sequence(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (x, lengths) = (call.tensor("x")?, call.ranked("lengths", 1)?);
     let rank = x.shape.len();
     let (seq, batch) = (call.axis("seq_axis", rank)?, call.axis("batch_axis", rank)?);
@@ -197,7 +197,7 @@ fn reverse_sequence(call: &Call<'_>) -> Result<Vec<Tensor>> {
 }
 
 /// `sliding_windows`: every window along an axis, on a new axis behind it (coremltools 9.0).
-fn sliding_windows(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn sliding_windows(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let axis = call.axis("axis", x.shape.len())?;
     let (size, stride) = (call.count("size")?, call.count("stride")?);

@@ -6,7 +6,7 @@
 use ferrane_device::Result;
 
 use super::super::product::Matrix;
-use super::super::{Call, Tensor, TensorOp};
+use super::super::{Call, HeapTensor, TensorOp};
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[("rnn", rnn), ("gru", gru), ("lstm", lstm)];
 
@@ -146,7 +146,7 @@ struct Trace {
 }
 
 /// The results of a layer: directions side by side.
-fn results(call: &Call<'_>, e: Extents, traces: &[Trace], cells: bool) -> Result<Vec<Tensor>> {
+fn results(call: &Call<'_>, e: Extents, traces: &[Trace], cells: bool) -> Result<Vec<HeapTensor>> {
     let dtype = call.tensor("x")?.dtype;
     let width = traces.len() * e.hidden;
     let beside = |parts: Vec<&[f32]>| -> Vec<f32> {
@@ -159,17 +159,19 @@ fn results(call: &Call<'_>, e: Extents, traces: &[Trace], cells: bool) -> Result
     } else {
         (1, last.clone())
     };
-    let mut out =
-        vec![Tensor::floats(dtype, &[steps, e.batch, width], sequence), Tensor::floats(dtype, &[e.batch, width], last)];
+    let mut out = vec![
+        HeapTensor::floats(dtype, &[steps, e.batch, width], sequence),
+        HeapTensor::floats(dtype, &[e.batch, width], last),
+    ];
     if cells {
         let cell = beside(traces.iter().map(|t| t.cell.as_slice()).collect());
-        out.push(Tensor::floats(dtype, &[e.batch, width], cell));
+        out.push(HeapTensor::floats(dtype, &[e.batch, width], cell));
     }
     Ok(out)
 }
 
 /// `rnn` (coremltools 9.0): `h = activation(W·x + R·h + b)`.
-fn rnn(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn rnn(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let mut layer = Direction::new(call, "", 1, backwards(call)?)?;
     layer.add_bias(call, "bias", 0..0)?;
     let e = layer.extents;
@@ -191,7 +193,7 @@ fn rnn(call: &Call<'_>) -> Result<Vec<Tensor>> {
 /// reset gate scales the state before it meets the weights, `o = activation(W·x + R·(r·h) + b)`, as
 /// the reference of its tests has it; with `reset_after` (iOS 18) what came of it, `o =
 /// activation(W·x + b_input + r·(R·h + b))`, as PyTorch, with which its test compares it.
-fn gru(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn gru(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let mut layer = Direction::new(call, "", 3, backwards(call)?)?;
     let e = layer.extents;
     let after = call.maybe("reset_after").is_some() && call.flag("reset_after")?;
@@ -228,7 +230,7 @@ fn gru(call: &Call<'_>) -> Result<Vec<Tensor>> {
 
 /// `lstm` (coremltools 9.0), gates in the order input, forget, output, cell; peepholes input,
 /// forget, output. The cell state is clipped before the output gate looks at it.
-fn lstm(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn lstm(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let direction = call.text("direction")?;
     let sides: &[(&str, bool)] = match direction.as_str() {
         "forward" => &[("", false)],

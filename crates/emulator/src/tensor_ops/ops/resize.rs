@@ -6,7 +6,7 @@
 use ferrane_device::Result;
 
 use super::super::index::around;
-use super::super::{Call, Data, Tensor, TensorOp};
+use super::super::{Call, Data, HeapTensor, TensorOp};
 use super::grid::Sampling;
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[
@@ -21,7 +21,7 @@ pub(super) const FAMILY: &[(&str, TensorOp)] = &[
 type Tap = (usize, usize, f32);
 
 /// `x` with `m` samples along `axis`, each linear between two elements.
-fn linear(call: &Call<'_>, x: &Tensor, axis: usize, m: usize, at: impl Fn(usize) -> f64) -> Result<Tensor> {
+fn linear(call: &Call<'_>, x: &HeapTensor, axis: usize, m: usize, at: impl Fn(usize) -> f64) -> Result<HeapTensor> {
     let (outer, n, inner) = around(&x.shape, axis);
     let mut shape = x.shape.clone();
     shape[axis] = m;
@@ -47,14 +47,14 @@ fn linear(call: &Call<'_>, x: &Tensor, axis: usize, m: usize, at: impl Fn(usize)
                     }
                 }
             }
-            Ok(Tensor::floats(x.dtype, &shape, out))
+            Ok(HeapTensor::floats(x.dtype, &shape, out))
         }
         _ => Err(call.fail("`x` must be of numbers")),
     }
 }
 
 /// `x` with `m` samples along `axis`, each one of its elements.
-fn nearest(call: &Call<'_>, x: &Tensor, axis: usize, m: usize, at: impl Fn(usize) -> usize) -> Result<Tensor> {
+fn nearest(call: &Call<'_>, x: &HeapTensor, axis: usize, m: usize, at: impl Fn(usize) -> usize) -> Result<HeapTensor> {
     let (outer, n, inner) = around(&x.shape, axis);
     let mut shape = x.shape.clone();
     shape[axis] = m;
@@ -70,7 +70,7 @@ fn nearest(call: &Call<'_>, x: &Tensor, axis: usize, m: usize, at: impl Fn(usize
 }
 
 /// The last two axes: height, width.
-fn plane(call: &Call<'_>, x: &Tensor) -> Result<[usize; 2]> {
+fn plane(call: &Call<'_>, x: &HeapTensor) -> Result<[usize; 2]> {
     let rank = x.shape.len();
     if rank < 3 {
         return Err(call.fail("needs a rank of 3 or more"));
@@ -79,7 +79,7 @@ fn plane(call: &Call<'_>, x: &Tensor) -> Result<[usize; 2]> {
 }
 
 /// `resize_bilinear` (coremltools 9.0).
-fn resize_bilinear(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn resize_bilinear(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let mode = Sampling::of(call)?;
     let mut x = call.tensor("x")?.clone();
     for (axis, name) in plane(call, &x)?.into_iter().zip(["target_size_height", "target_size_width"]) {
@@ -96,7 +96,7 @@ fn middle(i: usize, n: usize, m: usize) -> usize {
 
 /// `resize_nearest_neighbor` (coremltools 9.0): samples are in the middle of the parts, as its
 /// TensorFlow converter uses it for `half_pixel_centers`.
-fn resize_nearest_neighbor(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn resize_nearest_neighbor(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let mut x = call.tensor("x")?.clone();
     for (axis, name) in plane(call, &x)?.into_iter().zip(["target_size_height", "target_size_width"]) {
         let (n, m) = (x.shape[axis], call.count(name)?);
@@ -106,7 +106,7 @@ fn resize_nearest_neighbor(call: &Call<'_>) -> Result<Vec<Tensor>> {
 }
 
 /// The extent of an axis after scaling: as declared, or the scaled extent without its fraction.
-fn scaled(call: &Call<'_>, x: &Tensor, axis: usize, name: &str) -> Result<usize> {
+fn scaled(call: &Call<'_>, x: &HeapTensor, axis: usize, name: &str) -> Result<usize> {
     if let Some(shape) = call.results.first().and_then(|t| t.shape())
         && shape.len() == x.shape.len()
     {
@@ -121,7 +121,7 @@ fn scaled(call: &Call<'_>, x: &Tensor, axis: usize, name: &str) -> Result<usize>
 
 /// `upsample_bilinear` (coremltools 9.0): the spacing follows from the extents, not from the scale.
 /// `half_pixel_centers` (iOS 16) defaults to the opposite of `align_corners`.
-fn upsample_bilinear(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn upsample_bilinear(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let align = call.flag("align_corners")?;
     let half = if call.maybe("half_pixel_centers").is_some() { call.flag("half_pixel_centers")? } else { !align };
     let mode = match (align, half) {
@@ -140,7 +140,7 @@ fn upsample_bilinear(call: &Call<'_>) -> Result<Vec<Tensor>> {
 
 /// `upsample_nearest_neighbor` (coremltools 9.0): sample `i` is element `⌊i · n / m⌋`, as its test
 /// of fractional scales has it.
-fn upsample_nearest_neighbor(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn upsample_nearest_neighbor(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let mut x = call.tensor("x")?.clone();
     for (axis, name) in plane(call, &x)?.into_iter().zip(["scale_factor_height", "scale_factor_width"]) {
         let (n, m) = (x.shape[axis], scaled(call, &x, axis, name)?);
@@ -153,7 +153,7 @@ fn upsample_nearest_neighbor(call: &Call<'_>) -> Result<Vec<Tensor>> {
 /// `shape`, 0 keeps an extent. The nearest element in mode `DEFAULT` is that of
 /// `resize_nearest_neighbor`; in the others, which no source describes, it is the one nearest to
 /// the sample, the upper one of two. Integers are rounded to nearest, ties to even.
-fn resize(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn resize(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let (shape, dims) = (call.extents(&call.ints("shape")?)?, call.int("resized_dims")?);
     let (rank, mode) = (x.shape.len(), Sampling::of(call)?);
@@ -167,7 +167,7 @@ fn resize(call: &Call<'_>) -> Result<Vec<Tensor>> {
     };
     let rounds = by_line && !x.dtype.is_float();
     let mut y = match &x.data {
-        Data::Ints(v) if rounds => Tensor::floats(x.dtype, &x.shape, v.iter().map(|&v| v as f32).collect()),
+        Data::Ints(v) if rounds => HeapTensor::floats(x.dtype, &x.shape, v.iter().map(|&v| v as f32).collect()),
         _ => x.clone(),
     };
     for d in 0..dims {
@@ -186,7 +186,7 @@ fn resize(call: &Call<'_>) -> Result<Vec<Tensor>> {
     if let Data::Floats(v) = &y.data
         && rounds
     {
-        y = Tensor::ints(x.dtype, &y.shape, v.iter().map(|v| v.round_ties_even() as i64).collect());
+        y = HeapTensor::ints(x.dtype, &y.shape, v.iter().map(|v| v.round_ties_even() as i64).collect());
     }
     Ok(vec![y])
 }

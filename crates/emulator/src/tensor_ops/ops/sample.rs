@@ -3,7 +3,7 @@
 
 use ferrane_device::Result;
 
-use super::super::{Call, Tensor, TensorOp};
+use super::super::{Call, HeapTensor, TensorOp};
 use super::grid::Sampling;
 
 pub(super) const FAMILY: &[(&str, TensorOp)] =
@@ -149,7 +149,7 @@ fn sampled(
     images: impl Iterator<Item = (usize, Vec<(f32, f32)>)>,
     bilinear: bool,
     padding: Padding,
-) -> Result<Tensor> {
+) -> Result<HeapTensor> {
     let x = call.ranked("x", 4)?;
     let values = call.reals("x", x)?;
     let &[_, channels, height, width] = x.shape.as_slice() else { return Err(call.fail("needs images")) };
@@ -168,12 +168,12 @@ fn sampled(
             }
         }
     }
-    Ok(Tensor::floats(x.dtype, shape, out))
+    Ok(HeapTensor::floats(x.dtype, shape, out))
 }
 
 /// `resample` (coremltools 9.0): each place has its own coordinates `(x, y)`; PyTorch's
 /// `grid_sample`.
-fn resample(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn resample(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (x, map) = (call.ranked("x", 4)?, call.ranked("coordinates", 4)?);
     let (batch, rows, cols) = (map.shape[0], map.shape[1], map.shape[2]);
     if map.shape[3] != 2 || batch != x.shape[0] {
@@ -196,7 +196,7 @@ fn resample(call: &Call<'_>) -> Result<Vec<Tensor>> {
 /// `affine` (coremltools 9.0): a place `(x, y)` is sampled at `(a0·x + a1·y + a2, b0·x + b1·y +
 /// b2)`, all from -1 to 1; PyTorch's `affine_grid` and `grid_sample`. Coremltools allows aligned
 /// corners and zeros outside only; the others follow PyTorch.
-fn affine(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn affine(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (x, matrix) = (call.ranked("x", 4)?, call.ranked("transform_matrix", 2)?);
     let (batch, height, width) = (x.shape[0], x.shape[2], x.shape[3]);
     if matrix.shape[1] != 6 || (matrix.shape[0] != 1 && matrix.shape[0] != batch) {
@@ -245,7 +245,7 @@ fn corners(mode: &str, b: [f32; 4]) -> Option<[(f32, f32); 2]> {
 /// both included, so its extent for the sampling mode is their distance and 1; it may run
 /// backwards. Boxes are `roi` with or without the image's index up to iOS 16, then `boxes` with
 /// `box_indices`.
-fn crop_resize(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn crop_resize(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.ranked("x", 4)?;
     let (batch, channels, height, width) = (x.shape[0], x.shape[1], x.shape[2], x.shape[3]);
     let (rows, cols) = (call.count("target_height")?, call.count("target_width")?);

@@ -9,7 +9,7 @@ use ferrane_device::Result;
 use ferrane_mil::Opset;
 
 use super::super::index::{Walk, around, strides};
-use super::super::{Call, Data, Tensor, TensorOp};
+use super::super::{Call, Data, HeapTensor, TensorOp};
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("scatter", scatter),
@@ -91,11 +91,11 @@ impl Mode {
 /// Updates of `data`: element `i` of `updates` meets the element at the `i`-th place.
 fn applied(
     call: &Call<'_>,
-    data: &Tensor,
-    updates: &Tensor,
+    data: &HeapTensor,
+    updates: &HeapTensor,
     mode: Mode,
     places: impl Iterator<Item = Result<usize>>,
-) -> Result<Vec<Tensor>> {
+) -> Result<Vec<HeapTensor>> {
     let mut out = data.clone();
     match (&mut out.data, &updates.data) {
         (Data::Floats(out), Data::Floats(new)) => {
@@ -115,7 +115,7 @@ fn applied(
     Ok(vec![out])
 }
 
-fn fits(call: &Call<'_>, updates: &Tensor, shape: &[usize]) -> Result<()> {
+fn fits(call: &Call<'_>, updates: &HeapTensor, shape: &[usize]) -> Result<()> {
     if updates.shape != shape {
         return Err(call.fail(format!("`updates` has shape {:?}, not {shape:?}", updates.shape)));
     }
@@ -124,7 +124,7 @@ fn fits(call: &Call<'_>, updates: &Tensor, shape: &[usize]) -> Result<()> {
 
 /// `scatter`: slices along an axis (coremltools 9.0). `indices` may have any rank; theirs replaces
 /// the axis.
-fn scatter(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn scatter(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (data, indices, updates) = (call.tensor("data")?, call.tensor("indices")?, call.tensor("updates")?);
     let axis = call.axis("axis", data.shape.len())?;
     let mut shape = data.shape.clone();
@@ -142,7 +142,7 @@ fn scatter(call: &Call<'_>) -> Result<Vec<Tensor>> {
 
 /// `scatter_along_axis`: each update has its own index along the axis (coremltools 9.0). Its value
 /// inference knows `update` only; the modes are those of the description.
-fn scatter_along_axis(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn scatter_along_axis(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (data, indices, updates) = (call.tensor("data")?, call.tensor("indices")?, call.tensor("updates")?);
     let axis = call.axis("axis", data.shape.len())?;
     let mut shape = indices.shape.clone();
@@ -165,7 +165,12 @@ fn scatter_along_axis(call: &Call<'_>) -> Result<Vec<Tensor>> {
 
 /// Where each index tuple of the last axis of `indices` points in a tensor of shape `x` whose first
 /// `batch` axes are those of `indices`, and the extents behind it.
-fn tuples<'x>(call: &Call<'_>, x: &'x [usize], indices: &Tensor, batch: usize) -> Result<(Vec<usize>, &'x [usize])> {
+fn tuples<'x>(
+    call: &Call<'_>,
+    x: &'x [usize],
+    indices: &HeapTensor,
+    batch: usize,
+) -> Result<(Vec<usize>, &'x [usize])> {
     let Some((&depth, leads)) = indices.shape.split_last() else {
         return Err(call.fail("`indices` must have an axis"));
     };
@@ -190,7 +195,7 @@ fn tuples<'x>(call: &Call<'_>, x: &'x [usize], indices: &Tensor, batch: usize) -
 }
 
 /// `scatter_nd`: slices at index tuples (coremltools 9.0).
-fn scatter_nd(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn scatter_nd(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (data, indices, updates) = (call.tensor("data")?, call.tensor("indices")?, call.tensor("updates")?);
     let (starts, rest) = tuples(call, &data.shape, indices, 0)?;
     let mut shape = indices.shape[..indices.shape.len() - 1].to_vec();
@@ -201,7 +206,7 @@ fn scatter_nd(call: &Call<'_>) -> Result<Vec<Tensor>> {
 }
 
 /// `gather_nd`: slices at index tuples, in batches from iOS 16 on (coremltools 9.0).
-fn gather_nd(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn gather_nd(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (x, indices) = (call.tensor("x")?, call.tensor("indices")?);
     let batch = if call.def.param("batch_dims").is_some() { call.int("batch_dims")? } else { 0 };
     let batch = usize::try_from(batch).map_err(|_| call.fail("negative `batch_dims`"))?;
@@ -230,7 +235,7 @@ fn slice(call: &Call<'_>, n: usize, begin: Option<i64>, end: Option<i64>, step: 
 
 /// `slice_update`: writes a strided slice (coremltools 9.0, iOS 18). The slice is read as
 /// `slice_by_index` reads it: a squeezed axis is the one place at `begin`.
-fn slice_update(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn slice_update(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (x, update) = (call.tensor("x")?, call.tensor("update")?);
     let rank = x.shape.len();
     let list = |name: &str, default: i64| -> Result<Vec<i64>> {

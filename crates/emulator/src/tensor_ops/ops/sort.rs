@@ -9,7 +9,7 @@ use ferrane_device::Result;
 use ferrane_mil::DataType;
 
 use super::super::index::around;
-use super::super::{Call, Data, Tensor, TensorOp};
+use super::super::{Call, Data, HeapTensor, TensorOp};
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[("argsort", argsort), ("topk", topk)];
 
@@ -23,7 +23,7 @@ fn floats(a: f32, b: f32, ascending: bool) -> Ordering {
 
 /// The first `k` indices of each line along `axis`, sorted; laid out as the tensor is, with `k`
 /// along the axis.
-fn order(call: &Call<'_>, x: &Tensor, axis: usize, k: usize, ascending: bool) -> Result<Vec<i64>> {
+fn order(call: &Call<'_>, x: &HeapTensor, axis: usize, k: usize, ascending: bool) -> Result<Vec<i64>> {
     let (outer, n, inner) = around(&x.shape, axis);
     let mut out = vec![0i64; outer * k * inner];
     let mut line: Vec<usize> = Vec::with_capacity(n);
@@ -47,16 +47,16 @@ fn order(call: &Call<'_>, x: &Tensor, axis: usize, k: usize, ascending: bool) ->
 }
 
 /// `argsort`: the indices that sort each line (coremltools 9.0).
-fn argsort(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn argsort(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let axis = call.axis("axis", x.shape.len())?;
     let indices = order(call, x, axis, x.shape[axis], call.flag("ascending")?)?;
-    Ok(vec![Tensor::ints(DataType::Int32, &x.shape, indices)])
+    Ok(vec![HeapTensor::ints(DataType::Int32, &x.shape, indices)])
 }
 
 /// `topk`: the first `k` of each sorted line, and their indices (coremltools 9.0). `k` of -1 takes
 /// all (iOS 17). They are sorted whether `sort` asks for it or not: without it any order is right.
-fn topk(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn topk(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let axis = call.axis("axis", x.shape.len())?;
     let n = x.shape[axis];
@@ -74,7 +74,7 @@ fn topk(call: &Call<'_>) -> Result<Vec<Tensor>> {
     let places = indices.iter().enumerate().map(|(at, &p)| (at / (k * inner) * n + p as usize) * inner + at % inner);
     let mut results = vec![x.pick(&shape, places)];
     if call.results.len() > 1 {
-        results.push(Tensor::ints(call.dtype(1)?, &shape, indices));
+        results.push(HeapTensor::ints(call.dtype(1)?, &shape, indices));
     }
     Ok(results)
 }

@@ -3,7 +3,7 @@
 use ferrane_device::Result;
 use ferrane_mil::DataType;
 
-use super::super::{Call, Tensor, TensorOp};
+use super::super::{Call, HeapTensor, TensorOp};
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[("non_maximum_suppression", non_maximum_suppression)];
 
@@ -40,11 +40,11 @@ impl Corners {
 /// leaves none the best box is chosen all the same, as the reference of coremltools' tests has it.
 /// Places that are left over hold boxes and scores of 0 and the index -1. From iOS 17 on the number
 /// of boxes is the last axis.
-fn non_maximum_suppression(call: &Call<'_>) -> Result<Vec<Tensor>> {
+fn non_maximum_suppression(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (boxes, scores) = (call.ranked("boxes", 3)?, call.ranked("scores", 3)?);
     let (all_boxes, all_scores) = (call.reals("boxes", boxes)?, call.reals("scores", scores)?);
     let by_column = call.def.param("score_threshold").is_none();
-    let split = |t: &Tensor| {
+    let split = |t: &HeapTensor| {
         if by_column { (t.shape[0], t.shape[2], t.shape[1]) } else { (t.shape[0], t.shape[1], t.shape[2]) }
     };
     let ((batch, count, sides), (score_batch, score_count, classes)) = (split(boxes), split(scores));
@@ -108,12 +108,12 @@ fn non_maximum_suppression(call: &Call<'_>) -> Result<Vec<Tensor>> {
     }
     let shape = |parts: usize| if by_column { [batch, parts, room] } else { [batch, room, parts] };
     let mut results = vec![
-        Tensor::floats(boxes.dtype, &shape(4), out_boxes),
-        Tensor::floats(scores.dtype, &shape(classes), out_scores),
-        Tensor::ints(DataType::Int32, &[batch, room], out_indices),
+        HeapTensor::floats(boxes.dtype, &shape(4), out_boxes),
+        HeapTensor::floats(scores.dtype, &shape(classes), out_scores),
+        HeapTensor::ints(DataType::Int32, &[batch, room], out_indices),
     ];
     if !by_column {
-        results.push(Tensor::ints(DataType::Int32, &[batch], found));
+        results.push(HeapTensor::ints(DataType::Int32, &[batch], found));
     }
     Ok(results)
 }

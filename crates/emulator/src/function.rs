@@ -11,15 +11,15 @@ use crate::executable::ExecutablePlan;
 use crate::interpret::{self, Bounds, Interpreted};
 use crate::plan::Ports;
 use crate::tables::Table;
-use crate::tensor_ops::{Tensor, decode};
+use crate::tensor_ops::{HeapTensor, decode};
 
 /// A function ready to run over surfaces.
-pub(crate) enum Body {
+pub(crate) enum CompiledFunction {
     Plan(Box<ExecutablePlan>),
     Interpreted(Box<Interpreted>, Ports),
 }
 
-impl Body {
+impl CompiledFunction {
     /// Compiles a function that passed `verify` and `check`.
     pub(crate) fn new(
         ports: Ports,
@@ -27,9 +27,9 @@ impl Body {
         weights: &Weights,
         table: &Table,
         bounds: Bounds,
-    ) -> Result<Body> {
+    ) -> Result<CompiledFunction> {
         if interpret::is_needed(function) {
-            Ok(Body::Interpreted(Box::new(Interpreted::new(function, weights, table, bounds)?), ports))
+            Ok(CompiledFunction::Interpreted(Box::new(Interpreted::new(function, weights, table, bounds)?), ports))
         } else {
             let plan = ExecutablePlan::new(ports, function, weights, table)?;
             if plan.arena_bytes > bounds.memory {
@@ -39,22 +39,22 @@ impl Body {
                 );
                 return Err(Error::new(ErrorKind::OutOfMemory, message));
             }
-            Ok(Body::Plan(Box::new(plan)))
+            Ok(CompiledFunction::Plan(Box::new(plan)))
         }
     }
 
     /// Bytes of the constants that lie ready for an evaluation.
     pub(crate) fn constant_bytes(&self) -> usize {
         match self {
-            Body::Plan(plan) => plan.constant_bytes(),
-            Body::Interpreted(..) => 0,
+            CompiledFunction::Plan(plan) => plan.constant_bytes(),
+            CompiledFunction::Interpreted(..) => 0,
         }
     }
 
     pub(crate) fn procedure(&self) -> &Procedure {
         match self {
-            Body::Plan(plan) => &plan.procedure,
-            Body::Interpreted(_, ports) => &ports.procedure,
+            CompiledFunction::Plan(plan) => &plan.procedure,
+            CompiledFunction::Interpreted(_, ports) => &ports.procedure,
         }
     }
 }
@@ -66,7 +66,7 @@ pub(crate) fn interpret(function: &Interpreted, ports: &Ports, accesses: &mut Ac
         let Layout { dtype, shape, .. } = &port.layout;
         let bytes = packed(port, bytes)?;
         let data = decode(*dtype, port.layout.elements(), &bytes).ok_or_else(|| small(port))?;
-        Ok(Tensor { dtype: *dtype, shape: shape.clone(), data })
+        Ok(HeapTensor { dtype: *dtype, shape: shape.clone(), data })
     };
     let given: Vec<_> = procedure.inputs.iter().zip(&accesses.inputs).collect();
     let inputs = ports.inputs.iter().filter_map(|&i| given.get(i)).map(|(port, guard)| read(port, guard));
@@ -103,7 +103,7 @@ fn unpack(port: &Port, packed: &[u8], bytes: &mut [u8]) -> Result<()> {
     port.layout.unpack(packed, bytes).ok_or_else(|| small(port))
 }
 
-fn fits(port: &Port, tensor: &Tensor) -> Result<()> {
+fn fits(port: &Port, tensor: &HeapTensor) -> Result<()> {
     let (dtype, shape): (DataType, &[usize]) = (port.layout.dtype, &port.layout.shape);
     if tensor.dtype == dtype && tensor.shape == shape {
         return Ok(());
