@@ -1,7 +1,7 @@
 //! The kinds of steps that a plan is made of, each by itself, at the sizes of stories110m with 256
 //! tokens.
 //!
-//! `cargo bench -p ferrane-emulator --bench steps`; a word behind `--` selects (`softmax`). Each is
+//! `cargo bench -p ferrane-emulator --bench steps`; a word after `--` selects (`softmax`). Each is
 //! a program, evaluated as a prepared request on inputs between -1 and 1; the throughput counts the
 //! bytes of its ports once. RAYON_NUM_THREADS=1 measures one thread. Matrix products by themselves
 //! are measured in `ferrane-host`.

@@ -1,4 +1,4 @@
-//! Functions and single ops on constants: where no surface is needed or possible.
+//! Calls on constants: functions and single ops for which no surface is needed or possible.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::tables::EXACT;
 use crate::tensor_ops::HeapTensor;
 
 impl Emulator {
-    /// Runs a function on constants: any function, also one whose ports no surface can be made for
-    /// (unknown extents, extents 0, 64-bit integers).
+    /// Runs a function on constants: any function, even one for whose ports no surface can be
+    /// allocated (unknown extents, extents of 0, 64-bit integers).
     ///
-    /// Inputs are named; their element types are those of the ports, their extents fit what the
-    /// ports say. A state that is not in `states` begins as zeros; `states` holds all states of the
-    /// function afterward. Outputs come in the function's order.
+    /// Inputs are named; their element types are those of the ports, and their extents match what
+    /// the ports declare. A state that is not in `states` begins as zeros; `states` holds all
+    /// states of the function afterward. Outputs come in the function's order.
     ///
-    /// The function is checked and compiled at every call: what is run often and has fixed extents
-    /// is better loaded through a `Device`.
+    /// The function is checked and compiled at every call. Load a function that runs often and has
+    /// fixed extents through a `Device` instead.
     ///
     /// # Errors
-    /// As compiling; [`ErrorKind::Binding`] for an input or state that is missing, unknown or of
-    /// another type; as evaluating. After an error `states` is as it was.
+    /// As compiling; [`ErrorKind::Binding`] for an input or state that is missing, unknown or of a
+    /// different type; as evaluating. After an error `states` is as it was.
     pub fn call(
         &self,
         program: &Program,
@@ -52,7 +52,7 @@ impl Emulator {
         Ok(function.body().outputs.iter().map(name).zip(outputs.iter().map(|t| t.to_constant())).collect())
     }
 
-    /// [`Emulator::call`] for the front of the device.
+    /// [`Emulator::call`] for the front of the seam, `ferrane_device::Device::call`.
     pub(crate) fn call_tensors(&self, program: &Program, function: &str, call: &Call) -> Result<Returned> {
         let constants = |tensors: &Tensors| -> Vec<(String, Constant)> {
             tensors.iter().map(|(name, tensor)| (name.clone(), tensor.to_constant())).collect()
@@ -81,13 +81,13 @@ impl Emulator {
         let body =
             CompiledFunction::new(Ports::declared(0, function)?, function, weights, self.table(), self.bounds())?;
         let CompiledFunction::Plan(plan) = &body else {
-            return Err(Error::new(ErrorKind::Evaluate, "the function is no plan"));
+            return Err(Error::new(ErrorKind::Evaluate, "the function is not a plan"));
         };
         evaluate_plan(plan, inputs, states, self.bounds().memory)
     }
 }
 
-/// Runs a plan on tensors of its ports. `most` is how many bytes its outputs may have.
+/// Runs a plan on tensors of its ports. Its outputs may have at most `most` bytes in all.
 pub(crate) fn evaluate_plan(
     plan: &ExecutablePlan,
     inputs: Vec<HeapTensor>,
@@ -111,7 +111,7 @@ pub(crate) fn evaluate_plan(
         Ok(Arc::new(HeapTensor { dtype, shape, data }))
     };
     let procedure = &plan.procedure;
-    // Here the surfaces are ours as well, and a short text may ask for any extent.
+    // The call allocates the outputs itself, and a short text may declare any extent.
     let made: usize = procedure.outputs.iter().map(|port| port.layout.allocation).fold(0, usize::saturating_add);
     if made > most {
         let message = format!("the outputs have {made} bytes; an evaluation may hold {most}");

@@ -27,20 +27,20 @@ use crate::timing::{self, StepTime};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Numerics {
-    /// fp16 values between ops, fp32 within; sums and products accumulate in fp32 and are rounded
-    /// once, to nearest even.
+    /// fp16 values between ops, fp32 within an op; sums and products accumulate in fp32 and are
+    /// rounded once, to nearest even.
     #[default]
     Fast,
     /// fp32 throughout: fp16 surfaces are widened when read and rounded when written. The oracle.
     Exact,
     /// The arithmetic of the profile's machine, as far as it is published: its rounding,
     /// accumulator, function tables, special values and defects. [`arithmetic`](crate::arithmetic)
-    /// says for which ops.
+    /// says for which ops it is.
     Hardware,
 }
 
 impl Numerics {
-    /// The word of options and reports.
+    /// The word that options and reports use: `fast`.
     pub fn name(self) -> &'static str {
         match self {
             Numerics::Fast => "fast",
@@ -54,37 +54,38 @@ impl Numerics {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EmulatorOptions {
-    /// The arithmetic.
+    /// How values are computed and rounded.
     pub numerics: Numerics,
-    /// The machine that is emulated; it gives the queue's depth, the limits and, under
-    /// [`Numerics::Hardware`], the arithmetic.
+    /// The machine that is emulated; its profile determines the queue's depth, the limits and,
+    /// under [`Numerics::Hardware`], the arithmetic.
     pub profile: Profile,
-    /// Under [`Numerics::Hardware`], rules in place of the profile's.
+    /// Under [`Numerics::Hardware`], rules instead of the profile's.
     pub rules: Option<Rules>,
-    /// What becomes of the profile's limits.
+    /// What happens at the profile's limits.
     pub limits: Limits,
-    /// Compiles that the process may do; `None` leaves it to the profile where limits count. One
-    /// that is given is enforced without limits, too.
+    /// Compiles that the process may do. With `None`, the profile's budget holds if limits are on.
+    /// A given budget is enforced even if limits are off.
     pub budget: Option<Limit>,
     /// Where the files of compiled programs are kept: `DIR/KEY/{model.mil, weights/, net.plist,
-    /// data}`. A program whose folder is whole is not charged to the budget. `None` keeps nothing;
-    /// with limits the files lie among the temporary ones as long as they are needed.
+    /// data}`. A program whose folder is complete is not charged to the budget. `None` keeps
+    /// nothing; with limits, the files are in the system's temporary folder for as long as they are
+    /// needed.
     pub staging: Option<PathBuf>,
-    /// Faults on purpose.
+    /// Faults to inject; see [`faults`](crate::faults).
     pub faults: Faults,
     /// An evaluation takes at least as long as the profile's cost model predicts.
     pub pace: bool,
-    /// The counts of the process: its own, or fresh ones, as after a restart.
+    /// The counts of the process: the current one's, or new ones, as after a restart.
     pub process: ProcessCounts,
-    /// Bytes that the values of one evaluation may hold at a time, constants and surfaces not
-    /// counted. A plan that needs more is refused at compile, an interpreted op that would make
-    /// more when it comes to it: [`ErrorKind::OutOfMemory`].
+    /// Bytes that the values of one evaluation may occupy at a time, without constants and
+    /// surfaces. A plan that needs more is refused at compile; an interpreted op that needs more
+    /// fails when it runs: [`ErrorKind::OutOfMemory`].
     pub memory: usize,
-    /// Iterations that all loops of one evaluation may take together, so that a loop that does not
-    /// end is an error.
+    /// Iterations that all loops of one evaluation may take together, so that an endless loop is an
+    /// error.
     pub iterations: u64,
     /// How long a request waits for an event before it fails. Submitted requests run in order, so
-    /// those behind it wait as long.
+    /// later ones wait as long.
     pub event_timeout: Duration,
 }
 
@@ -109,14 +110,14 @@ impl Default for EmulatorOptions {
     }
 }
 
-/// The default profile.
+/// The built-in profile that [`Profile::DEFAULT`] names.
 #[allow(clippy::expect_used)]
 fn default_profile() -> Profile {
-    // Built in, and held by a test of its own crate and of this one.
+    // It is built in, and tests of this crate and of `machine` resolve it.
     Profile::named(Profile::DEFAULT).expect("the default profile resolves")
 }
 
-/// A software Neural Engine. See the crate's documentation for what it does and does not do.
+/// A software Neural Engine. The crate's documentation says what it does and does not do.
 pub struct Emulator {
     options: EmulatorOptions,
     table: Table,
@@ -138,8 +139,8 @@ impl Emulator {
         Emulator { options, table, queue, life }
     }
 
-    /// Runs the program's first function over small numbers and says how long each step took at
-    /// best, for looking into what a program costs here.
+    /// Runs the program's first function over small numbers and returns the shortest time of each
+    /// step, to find out where a program spends its time on this host.
     ///
     /// # Errors
     /// As compiling and evaluating it.
@@ -176,8 +177,8 @@ impl Emulator {
     }
 }
 
-/// The error with the words that the engine's compiler has for its kind (numerics §1, apple-runtime
-/// §4).
+/// The error with the message that the engine's compiler has for its kind (numerics §1,
+/// apple-runtime §4).
 fn refused(error: Error) -> Error {
     match error.kind() {
         _ if error.domain().is_some() => error,
@@ -199,7 +200,7 @@ fn key(program: &Program) -> String {
     hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Plain memory.
+/// A surface in ordinary memory.
 struct HeapMemory(SharedBytes);
 
 impl Memory for HeapMemory {

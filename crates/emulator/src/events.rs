@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ferrane_device::backend::Event;
 use ferrane_host::sync::lock;
 
-/// A counter.
+/// A value that only grows; waiters block on the condition variable.
 #[derive(Default)]
 pub(crate) struct EventCounter {
     value: Mutex<u64>,

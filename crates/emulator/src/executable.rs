@@ -1,7 +1,8 @@
-//! A lowered function with its constants, its memory resolved and the table that runs it.
+//! Executable plans: a lowered function with its constants, its memory resolved, and the table that
+//! runs it.
 //!
-//! Invariant: the plan's own steps allocate nothing in an evaluation. The arena and the surfaces are
-//! the caller's; only tensor ops make their values on the heap.
+//! Invariant: the plan's own steps allocate nothing in an evaluation. The arena and the surfaces
+//! are the caller's; only tensor ops allocate their values.
 
 use std::time::{Duration, Instant};
 
@@ -30,16 +31,16 @@ pub(crate) struct ExecutablePlan {
     table: Table,
     steps: Vec<Resolved>,
     constants: AlignedBuf,
-    /// Bytes that an evaluation needs.
+    /// Bytes of the arena that an evaluation needs.
     pub arena_bytes: usize,
-    /// It touches [`LARGE`] bytes or more.
+    /// Its steps touch at least [`LARGE`] bytes.
     large: bool,
-    /// Ports.
+    /// The function as the device reports it: name and ports.
     pub procedure: Procedure,
 }
 
-/// Bytes that the steps of a plan read and write from which on it may be worth more than one
-/// thread.
+/// Bytes that the steps of a plan read and write together, from which on more than one thread may
+/// pay off.
 const LARGE: usize = 1 << 20;
 
 impl ExecutablePlan {
@@ -55,7 +56,7 @@ impl ExecutablePlan {
         ExecutablePlan::new(ports, function, weights, table)
     }
 
-    /// Lowers a function and computes what is constant in it.
+    /// Lowers a function and computes its constants.
     pub(crate) fn new(ports: Ports, function: &Function, weights: &Weights, table: &Table) -> Result<ExecutablePlan> {
         let lowered = plan::lower(&ports, function, weights, table.policy())?;
         let LoweredPlan { mut buffers, steps, initial, arena_bytes, constant_bytes } = lowered;
@@ -83,16 +84,16 @@ impl ExecutablePlan {
         Ok(ExecutablePlan { table: table.clone(), steps, constants, arena_bytes, large, procedure: ports.procedure })
     }
 
-    /// Bytes of its constants.
+    /// Bytes of all constants of the plan.
     pub(crate) fn constant_bytes(&self) -> usize {
         self.constants.len()
     }
 
-    /// Evaluates over bound surfaces, in port order. Allocates nothing of its own.
+    /// Evaluates over bound surfaces, in port order.
     pub(crate) fn evaluate(&self, arena: &mut [u8], accesses: &mut Accesses) -> Result<()> {
         let mut memory = self.memory(arena, accesses);
         let mut steps = || self.steps.iter().try_for_each(|step| run(&self.table, step, &mut memory));
-        // From outside of the pool every parallel step would wake its threads and wait for them.
+        // Outside of the pool, every parallel step would wake the pool's threads and wait for them.
         if self.large && pool::thread_index().is_none() { pool::scope(|_| steps()) } else { steps() }?;
         for (port, bytes) in self.procedure.outputs.iter().zip(&mut accesses.outputs) {
             self.table.leave(port.layout.dtype, bytes);
@@ -110,7 +111,8 @@ impl ExecutablePlan {
         }
     }
 
-    /// Evaluates and tells `seen` of each step: op, value, bytes read, bytes written, time.
+    /// Evaluates and calls `seen` for each step with its op, value, bytes read, bytes written and
+    /// time.
     pub(crate) fn timed(
         &self,
         arena: &mut [u8],
@@ -173,8 +175,8 @@ mod tests {
     fn constants_are_folded_as_long_as_they_stay_small() {
         let small = repeated(1000);
         assert_eq!((small.steps.len(), small.constants.len() >= 2000), (1, true));
-        // As large as a compile may not make them, small enough for a compile that does to fail
-        // this test and no more.
+        // More than a compile may fold, but small enough that a compile that does fold it only
+        // fails this test.
         let large = repeated(1 << 24);
         assert!(large.constants.len() < FOLDED && large.arena_bytes >= 1 << 25, "{}", large.constants.len());
         assert!(large.steps.len() > 1);

@@ -1,9 +1,9 @@
-//! Faults on purpose, so that a program that uses the engine can test its own recovery.
+//! Fault injection, so that a program that uses the engine can test its own recovery.
 //!
-//! A fault says at which compile, load or evaluation of an opened emulator what goes wrong. Each
-//! stage is counted by itself from 1, in the order in which calls begin; a reload counts as a load,
-//! and a repeated evaluation as another one. So the same calls meet the same faults in every run;
-//! only calls from several threads at once may change places. Faults need no limits and no profile.
+//! A fault names a compile, load or evaluation of an opened emulator, and what goes wrong with it.
+//! Each stage is counted separately from 1, in the order in which calls begin; a reload counts as a
+//! load, and a repeated evaluation as another one. So the same calls meet the same faults in every
+//! run, unless several threads call at once. Faults need no limits and no profile.
 //!
 //! ```text
 //! faults = rule { ";" rule }
@@ -19,8 +19,8 @@
 //! ```
 //!
 //! `evaluate:7=0x1d; load:from 3=fail; compile:every 5=delay 20ms` is an example. Several rules may
-//! meet one call: delays add up and the first failure is the one that is told. Failures have the
-//! engine's own words, followed by the rule that made them.
+//! apply to one call: delays add up, and the first failure is reported. Failures have the engine's
+//! own message, followed by the rule that caused them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use ferrane_device::{Error, ErrorKind, Result};
 
-/// What a text of faults looks like, for messages and help.
+/// The syntax of a list of faults, for messages and help.
 pub const GRAMMAR: &str = "expected `STAGE:WHEN=ACTION; ...`, `ports=reverse` or `budget=N`; STAGE is compile, load or evaluate; WHEN is N, \
                        every N or from N, counted from 1; ACTION is fail, kill, delay N us|ms|s, invalid (compile), budget (compile, \
                        load), 0xSTATUS (load, evaluate), corrupt [0xMASK] or nan (evaluate)";
@@ -37,9 +37,9 @@ pub const GRAMMAR: &str = "expected `STAGE:WHEN=ACTION; ...`, `ports=reverse` or
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FaultStage {
-    /// A compile.
+    /// A compile of a program.
     Compile,
-    /// A load, or the load of a reload.
+    /// A load, also the one of a reload.
     Load,
     /// An evaluation, submitted or not.
     Evaluate,
@@ -49,15 +49,15 @@ pub enum FaultStage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum When {
-    /// One.
+    /// The call with this number.
     Nth(u64),
-    /// One in so many.
+    /// Every call whose number is a multiple of this.
     Every(u64),
-    /// That one and all after it.
+    /// The call with this number and all later ones.
     From(u64),
 }
 
-/// What happens.
+/// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Action {
@@ -66,18 +66,18 @@ pub enum Action {
     Fail,
     /// A compile fails with `InvalidMILProgram`.
     Invalid,
-    /// A compile or load fails as it does when the compile budget is spent.
+    /// A compile or load fails as if the compile budget were spent.
     Budget,
     /// A load or evaluation fails with this status word.
     Status(u32),
-    /// The call takes longer.
+    /// The call is delayed by this time.
     Delay(Duration),
     /// An evaluation succeeds, and these bits of one element of an output are flipped.
     Corrupt(u32),
     /// An evaluation succeeds, and one element of an output is not a number; an integer has all
     /// bits set.
     Nan,
-    /// The process ends at once, as by an abort.
+    /// The process aborts, as if it had crashed.
     Kill,
 }
 
@@ -89,19 +89,19 @@ pub(crate) struct Rule {
     pub action: Action,
 }
 
-/// Faults of a device. The default has none. See the grammar above; `Display` gives a text that
-/// reads back as the same faults.
+/// The faults of a device; the default has none. `Display` writes them in the grammar of the
+/// module, and [`Faults::parse`] reads them back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     pub(crate) rules: Vec<Rule>,
-    /// Ports of compiled programs come in the opposite order.
+    /// Ports of compiled programs are in reverse order.
     pub(crate) reversed: bool,
-    /// The compile budget, whatever limits say.
+    /// The compile budget, whatever the limits are.
     pub(crate) budget: Option<usize>,
 }
 
 impl Faults {
-    /// Reads a text of faults; an empty one has none.
+    /// Parses a list of faults; an empty text has none.
     ///
     /// # Errors
     /// [`ErrorKind::Option`] with the rule at fault and the grammar.
@@ -128,7 +128,7 @@ impl Faults {
     /// The same faults and one more.
     ///
     /// # Errors
-    /// [`ErrorKind::Option`] for an action that the stage does not have, or a count of 0.
+    /// [`ErrorKind::Option`] for an action that the stage does not support, or a count of 0.
     pub fn with(mut self, stage: FaultStage, when: When, action: Action) -> Result<Faults> {
         let fits = match action {
             Action::Fail | Action::Delay(_) | Action::Kill => true,
@@ -146,12 +146,12 @@ impl Faults {
         Ok(self)
     }
 
-    /// Whether anything happens in a stage at all.
+    /// Whether any fault names this stage.
     pub(crate) fn touch(&self, stage: FaultStage) -> bool {
         self.rules.iter().any(|r| r.stage == stage)
     }
 
-    /// What happens at the `n`-th call of a stage.
+    /// The faults of the `n`-th call of a stage.
     pub(crate) fn at(&self, stage: FaultStage, n: u64) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(move |r| r.stage == stage && r.when.meets(n))
     }

@@ -1,4 +1,4 @@
-//! What a function is compiled to: a plan, or the function itself for the interpreter.
+//! A compiled function: a plan, or the function itself for the interpreter.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl CompiledFunction {
         }
     }
 
-    /// Bytes of the constants that lie ready for an evaluation.
+    /// Bytes of the constants that a plan holds; an interpreted function holds none.
     pub(crate) fn constant_bytes(&self) -> usize {
         match self {
             CompiledFunction::Plan(plan) => plan.constant_bytes(),
@@ -98,7 +98,7 @@ fn packed<'a>(port: &Port, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>> {
     Ok(port.layout.pack(bytes).ok_or_else(|| small(port))?.into())
 }
 
-/// Writes elements without gaps to where the layout has them.
+/// Writes packed elements to the rows of a layout.
 fn unpack(port: &Port, packed: &[u8], bytes: &mut [u8]) -> Result<()> {
     port.layout.unpack(packed, bytes).ok_or_else(|| small(port))
 }

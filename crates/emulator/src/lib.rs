@@ -1,6 +1,6 @@
 //! A software Apple Neural Engine: a backend of `ferrane-device` that works on any computer.
 //!
-//! [`Emulator`] compiles MIL programs into plans and runs them on the CPU; surfaces are plain
+//! [`Emulator`] compiles MIL programs into plans and runs them on the CPU; surfaces are ordinary
 //! memory.
 //!
 //! ```
@@ -34,7 +34,7 @@
 //!   published (`ferrane_arith`); [`arithmetic`] says for which ops.
 //!
 //! Under every table, a fused group equals its members bit for bit, and a sum has one order for
-//! each plan, whatever the number of threads. The order is not one for each shape: sums down
+//! each plan, whatever the number of threads. The order is not fixed for each shape: sums down
 //! columns and sums along rows associate differently, and the plan's layout of the operand decides
 //! which of the two it is.
 //!
@@ -56,7 +56,7 @@
 //! - Functions that no plan can express (unknown extents, computed shapes, lists, `cond`,
 //!   `while_loop`) are *interpreted* op by op, with the same routines and the same numbers.
 //!
-//! Weights are snapshotted at compile; input surfaces are read at every evaluation (numerics §1). A
+//! Weights are copied at compile; input surfaces are read at every evaluation (numerics §1). A
 //! state is a port of its own. A plan reads and writes a state's surface in place, so a failed
 //! evaluation may leave it changed; interpreted functions write states only when they succeed.
 //!
@@ -77,7 +77,7 @@
 //!
 //! [`Emulator::call`] runs any function on constants, and the emulator implements
 //! `ferrane_mil::Evaluate` for single ops. [`hwx`] runs compiled programs task by task with the
-//! same tables. [`audit`] reports where a function's numbers leave the exact ones, and why.
+//! same tables. [`audit`] reports where a function's numbers deviate from the exact ones, and why.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]

@@ -1,5 +1,4 @@
-//! Evaluations that take as long as on the machine: the predicted time is waited for when the
-//! result is there sooner.
+//! Pacing: an evaluation that is faster than the machine waits until the predicted time has passed.
 
 use std::time::{Duration, Instant};
 
@@ -8,19 +7,19 @@ use ferrane_machine::Profile;
 use ferrane_machine::cost::{CostModel, predict_function};
 use ferrane_mil::Program;
 
-/// The time of an evaluation of each function on the profile's machine. Nothing is waited for where
-/// it depends on what the function is given.
+/// The predicted time of an evaluation of each function on the profile's machine; zero if it
+/// depends on the arguments.
 ///
 /// # Errors
 /// The profile's chip has no cost model.
 pub(crate) fn least(program: &Program, profile: &Profile) -> Result<Vec<Duration>> {
     let model = CostModel::for_profile(profile).map_err(|e| Error::new(ErrorKind::Option, format!("pace: {e}")))?;
     let time = |function| predict_function(function, &model).map_or(0.0, |cost| cost.total_us / 1e6);
-    // A time beyond what a duration holds is none that anyone would wait for.
+    // A time that no `Duration` can hold is not worth waiting for.
     Ok(program.functions.iter().map(|f| Duration::try_from_secs_f64(time(f)).unwrap_or_default()).collect())
 }
 
-/// Waits until so much time has gone by.
+/// Sleeps until `least` has passed since `start`.
 pub(crate) fn hold(begun: Instant, least: Duration) {
     let rest = least.saturating_sub(begun.elapsed());
     if !rest.is_zero() {

@@ -1,9 +1,9 @@
-//! Errors of programs that the emulator does not run.
+//! Errors for programs that the emulator does not run.
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::{Function, MilError, Weights, check};
 
-/// Why ops have no numeric meaning that could be executed.
+/// Ops without a numeric meaning that could be executed, and why.
 const REFUSED: &[(&str, &str)] =
     &[("classify", "it gives a dictionary of class names, which is neither a tensor nor a list of them")];
 
@@ -20,12 +20,12 @@ pub(crate) fn unsupported(op: &str, reason: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Unsupported, format!("op `{op}`: {reason}"))
 }
 
-/// An error of a program that is not run.
+/// The error for a compiled program that is not run.
 pub(crate) fn refused(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// The error of an op that is not executed.
+/// The error for an op that is not executed.
 pub(crate) fn refusal(op: &str) -> Error {
     unsupported(op, format!("is not implemented by the emulator: {}", reason(op)))
 }

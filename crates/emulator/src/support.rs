@@ -1,5 +1,5 @@
-//! Which ops are executed, and how. Read off the tables that execute them, so that it cannot say
-//! anything else.
+//! Which ops are executed, and how. The answers come from the tables that execute the ops, so the
+//! two cannot disagree.
 
 use ferrane_mil::{Opset, ops};
 
@@ -13,9 +13,9 @@ pub enum Support {
     Plan,
     /// By one function over whole tensors, in a plan or out of it.
     TensorOp,
-    /// Only where the function is interpreted: control flow and lists.
+    /// Only in interpreted functions: control flow and lists.
     Interpreter,
-    /// Not at all; why.
+    /// Not at all, with the reason.
     Refused(&'static str),
 }
 
@@ -41,12 +41,12 @@ pub fn support(op: &str, opset: Opset) -> Support {
 pub enum Arithmetic {
     /// Computed by published rules of the machine.
     Modeled,
-    /// Computed as `fast` or `exact` does and rounded as the machine rounds: what it does inside is
-    /// not published.
+    /// Computed as under `fast` or `exact`, and rounded as the machine rounds: how the machine
+    /// computes it is not published.
     Rounded,
 }
 
-/// Ops that arithmetic rules are published for. What only moves, compares or selects is the same
+/// Ops for which arithmetic rules are published. Ops that only move, compare or select are the same
 /// under every table.
 const MODELED: &[&str] = &[
     "add",
@@ -103,7 +103,7 @@ const MODELED: &[&str] = &[
     "slice_by_index",
 ];
 
-/// Whether the hardware table models an op that computes, or only rounds its result.
+/// Whether the hardware table models the arithmetic of an op, or only rounds its result.
 pub fn arithmetic(op: &str) -> Arithmetic {
     if MODELED.contains(&op) { Arithmetic::Modeled } else { Arithmetic::Rounded }
 }

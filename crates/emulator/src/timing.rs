@@ -15,15 +15,15 @@ use crate::tables::Table;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StepTime {
-    /// The MIL op, of a group the last one.
+    /// The MIL op; for a group, its last one.
     pub op: String,
-    /// The value it makes.
+    /// The value that it computes.
     pub value: String,
     /// Bytes between the first and the last element read, all operands together.
     pub read: usize,
-    /// The same of what is written.
+    /// The same for what it writes.
     pub written: usize,
-    /// Its shortest time.
+    /// The shortest of its times over all runs.
     pub wall: Duration,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn time_steps(table: &Table, program: &Program, runs: usize) -> Resul
         let bytes = SharedBytes::new(port.layout.allocation).map_err(memory)?;
         let mut guard = bytes.try_write().ok_or_else(busy)?;
         match port.layout.dtype {
-            // A few magnitudes below 1, both signs; zeros would time nothing real.
+            // A few magnitudes below 1, both signs; zeros would not be representative.
             DataType::Fp16 => {
                 for (i, b) in guard.chunks_exact_mut(2).enumerate() {
                     let v = ((i * 7919 % 2003) as f32 - 1001.0) * 2e-4;

@@ -186,7 +186,7 @@ refused with its task and register; readings that rest on samples are noted (doc
 
 With --audit every op runs under exact, fast and hardware arithmetic, and each value is compared with the exact one: `alone` is the op by
 itself on exact operands rounded to fp16, so it names the op that breaks the numbers; `run` is the op at its place, victims included.
-Both are in ulps (steps of fp16) of the value's largest exact magnitude: 0.5 is one rounding. An op parts from exact where it
+Both are in ulps (steps of fp16) of the value's largest exact magnitude: 0.5 is one rounding. An op deviates from exact where it
 overflows, makes NaN or infinity of a number, changes an integer, or errs by more than --threshold. Exit status 0 whatever is found.
 With --json one object: `program`, `function`, `profile`, `threshold`, `numerics`, `bins` (upper ends of the histogram, in ulps),
 `summary`, `joined` (outputs that a hardware run gives otherwise than its ops one by one), `first` and `worst` (by arithmetic: the first value that parts, the one that errs most), and `values`, in program order:

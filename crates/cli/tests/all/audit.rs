@@ -188,7 +188,7 @@ fn the_machine_is_the_profiles() {
     let place = Place::new();
     place.write("scores.mil", SCORES);
     let out = place.run("run scores.mil --audit -i q=72 -i k=64 --machine m5").ok().out;
-    assert!(out.contains("fast: no op parts from exact by itself"), "{out}");
+    assert!(out.contains("fast: no op deviates from exact by itself"), "{out}");
     for words in ["hardware: matmul `scores` overflows: 16 of 16", "on m5-", "ends at 32768; exact values reach 36864"]
     {
         assert!(out.contains(words), "no `{words}` in {out}");
@@ -204,8 +204,8 @@ fn the_machine_is_the_profiles() {
 fn a_program_that_is_fine_is_said_to_be() {
     let place = place();
     let out = place.run("run square.mil --audit -i x=random:1").ok().out;
-    assert!(out.contains("fast: no op parts from exact by itself"), "{out}");
-    assert!(out.contains("hardware: no op parts from exact by itself"), "{out}");
+    assert!(out.contains("fast: no op deviates from exact by itself"), "{out}");
+    assert!(out.contains("hardware: no op deviates from exact by itself"), "{out}");
     assert!(!out.contains("first") && out.contains("worst"), "{out}");
 }
 

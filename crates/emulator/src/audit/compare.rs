@@ -1,94 +1,98 @@
-//! Two tensors against each other, summarized. The words are those of the module above.
+//! Summaries of how two tensors differ. The terms are defined in the module `audit`.
 
 use crate::tensor_ops::{Data, HeapTensor};
 
-/// Upper ends of the histogram's bins, in ulps: 0 holds exact results, the next correctly rounded
-/// ones. Behind them come a bin for more, and one for what is NaN or infinite on one side only.
+/// Upper ends of the histogram's bins, in ulps: 0 holds exact results, the next bin correctly
+/// rounded ones. Two more bins follow: larger errors, and elements that are NaN or infinite on one
+/// side only.
 pub const BINS: [f64; 13] = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
 /// The largest fp16 value.
 pub(super) const HALF_MAX: f64 = 65504.0;
 
-/// From here on fp16 rounds to infinity.
+/// The magnitude from which on fp16 rounds to infinity.
 const HALF_END: f64 = 65520.0;
 
 /// The smallest normal fp16 value, 2⁻¹⁴.
 pub(super) const HALF_NORMAL: f64 = 6.103_515_625e-5;
 
-/// What a tensor holds. NaN and infinities are in no extreme.
+/// Statistics of a tensor. Extremes do not count NaN and infinities.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ValueStats {
-    /// Elements.
+    /// Number of elements, finite or not.
     pub elements: usize,
-    /// The smallest value; 0 where none is finite.
+    /// The smallest finite value; 0 if no value is finite.
     pub min: f64,
-    /// The largest value.
+    /// The largest finite value; 0 if no value is finite.
     pub max: f64,
-    /// The largest magnitude.
+    /// The largest finite magnitude; 0 if no value is finite.
     pub peak: f64,
-    /// The smallest magnitude that is not zero; 0 where there is none.
+    /// The smallest nonzero magnitude; 0 if there is none.
     pub least: f64,
-    /// Magnitudes that fp16 rounds to infinity.
+    /// Number of elements that fp16 rounds to infinity.
     pub beyond: usize,
-    /// Not zero and below 2⁻¹⁴.
+    /// Number of nonzero elements below 2⁻¹⁴.
     pub subnormal: usize,
-    /// NaN or infinite.
+    /// Number of elements that are NaN or infinite.
     pub not_finite: usize,
 }
 
-/// The element that tells most: where something is infinite or NaN on one side the first of those,
-/// else the one with the largest error.
+/// The element to look at: the first one that is infinite or NaN on one side only, else the one
+/// with the largest error.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Worst {
-    /// Where it is.
+    /// Its index along each axis.
     pub index: Vec<usize>,
-    /// What it should be.
+    /// The value that `exact` computes for it.
     pub exact: f64,
-    /// What it is.
+    /// The value that was found.
     pub found: f64,
 }
 
-/// How far a tensor is from the exact one. Errors are those of elements that are finite on both
+/// How far a tensor is from the exact one. Errors count only elements that are finite on both
 /// sides.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Deviation {
-    /// Elements.
+    /// Number of elements, finite or not.
     pub elements: usize,
     /// The largest absolute error.
     pub max: f64,
-    /// The root of the mean squared error.
+    /// The root mean squared error.
     pub rms: f64,
-    /// `rms` over the root mean square of the exact values; 0 where there is no error.
+    /// `rms` over the root mean square of the exact values; 0 if there is no error.
     pub relative: f64,
     /// The largest error in ulps of its own element: large where terms cancel.
     pub max_ulps: f64,
-    /// The largest error in ulps of the largest exact magnitude: what counts for the tensor as a
+    /// The largest error in ulps of the largest exact magnitude: the measure for the tensor as a
     /// whole.
     pub peak_ulps: f64,
-    /// Elements by their error in their own ulps: [`BINS`], more, not finite on one side.
+    /// Number of elements by their error in their own ulps: [`BINS`], larger errors, not finite on
+    /// one side.
     pub histogram: [usize; BINS.len() + 2],
-    /// Finite in exact; here infinite or held at the largest value.
+    /// Number of elements that are finite in exact, and here infinite or clamped to the largest
+    /// value.
     pub overflow: usize,
-    /// Those of them whose exact value fp16 holds.
+    /// How many of them have an exact value that fp16 can hold.
     pub saturated: usize,
-    /// NaN or infinite in exact and another thing here, or NaN here only.
+    /// Number of elements that are NaN or infinite in exact and something else here, or NaN only
+    /// here.
     pub special: usize,
-    /// Not zero in exact, zero here.
+    /// Number of elements that are nonzero in exact and zero here.
     pub underflow: usize,
     /// The largest exact magnitude among those.
     pub vanished: f64,
-    /// Not zero here and below 2⁻¹⁴.
+    /// Number of nonzero elements below 2⁻¹⁴ here.
     pub subnormal: usize,
-    /// Elements that are not the exact ones; of integers and bools, how many are wrong.
+    /// Number of elements that differ from the exact ones.
     pub differ: usize,
-    /// The element to look at; none where nothing differs.
+    /// The element to look at. `None` if nothing differs.
     pub worst: Option<Worst>,
 }
 
-/// The distance of fp16 values at a magnitude.
+/// The distance between neighboring fp16 values at a magnitude.
 pub(super) fn ulp(v: f64) -> f64 {
     let exponent = ((v.to_bits() >> 52 & 0x7FF) as i32 - 1023).max(-14);
     2f64.powi(exponent - 10)
@@ -137,7 +141,8 @@ impl Deviation {
         let is_float = matches!(exact.data, Data::Floats(_));
         let mut d = Deviation { elements: exact.len(), ..Deviation::default() };
         let (mut squares, mut exact_squares, mut pairs, mut peak) = (0f64, 0f64, 0usize, 0f64);
-        // The place and the error of the element to look at; an infinite error is never replaced.
+        // The place and the error of the element to look at; an infinite error is never replaced by
+        // a later one.
         let mut worst: Option<(usize, f64, f64, f64)> = None;
         for (i, (e, f)) in values(exact).zip(values(found)).enumerate() {
             d.subnormal += usize::from(is_float && f != 0.0 && f.abs() < HALF_NORMAL);
@@ -194,7 +199,7 @@ impl Deviation {
     }
 }
 
-/// The place of a row-major element.
+/// The index of an element along each axis.
 fn index(shape: &[usize], mut at: usize) -> Vec<usize> {
     let mut index = vec![0; shape.len()];
     for (place, &extent) in index.iter_mut().zip(shape).rev() {
@@ -218,7 +223,7 @@ mod tests {
     #[test]
     fn ulps_are_those_of_fp16() {
         // 1 to 2 has 1024 steps; 2048 to 4096 goes by 2; below 2^-14 all steps are 2^-24; above
-        // 65504 they go on growing.
+        // 65504 they continue to grow.
         for (v, want) in [(1.0, -10), (1.99, -10), (-2.0, -9), (2048.0, 1), (65504.0, 5), (65536.0, 6), (1e-5, -24)] {
             assert_eq!(ulp(v), 2f64.powi(want), "{v}");
         }

@@ -1,4 +1,4 @@
-//! Plain words: what happened, where, and what helps.
+//! The sentences of a report: what happened, where, and what helps.
 
 use ferrane_machine::Unit;
 
@@ -6,10 +6,10 @@ use super::compare::HALF_MAX;
 use super::{Audit, AuditRow, Cause, Deviation, Note};
 use crate::Numerics;
 
-/// What a crop of the width axis passes (numerics §4).
+/// The largest magnitude that a crop of the width axis passes (numerics §4).
 const CROP_END: f64 = 4094.0;
 
-/// Beside this factor nothing is gained by more: products near 1 are far from both ends.
+/// A larger factor than this gains nothing: products near 1 are far from both ends of fp16.
 const MOST_GAIN: f64 = 1024.0;
 
 /// The sentence about one arithmetic.
@@ -36,7 +36,7 @@ pub(super) fn summary(audit: &Audit, numerics: usize) -> String {
             }
             None => String::new(),
         };
-        return format!("{name}: no op parts from exact by itself{worst}{drift}.{end}");
+        return format!("{name}: no op deviates from exact by itself{worst}{drift}.{end}");
     };
     let found = row.readings.get(numerics).and_then(|r| Some((r.cause?, r.local.as_ref())));
     let what = match found {
@@ -50,8 +50,8 @@ fn title(row: &AuditRow) -> String {
     format!("{} `{}`", row.op, row.value)
 }
 
-/// What was lost to zero last before a value: little beside what its tensor holds, and all to a
-/// logarithm or a quotient.
+/// The last loss to zero before a value: small compared with the tensor it is in, but decisive for
+/// a logarithm or a quotient.
 fn lost(audit: &Audit, numerics: usize, before: &AuditRow) -> String {
     let lost = |row: &&AuditRow| {
         let local = row.readings.get(numerics).and_then(|r| r.local.as_ref());
@@ -74,7 +74,7 @@ fn said(audit: &Audit, numerics: usize, row: &AuditRow, cause: Cause, d: &Deviat
             smaller(peak, HALF_MAX, false)
         ),
         Cause::Saturation if hardware && row.note == Some(Note::Int8Crop) && peak < audit.mac_ceiling => format!(
-            "overflows: {} of {n} elements are infinite on {}: beside int8 weights operands beyond {CROP_END} are infinite, and sums \
+            "overflows: {} of {n} elements are infinite on {}: next to int8 weights, operands beyond {CROP_END} are infinite, and sums \
              from {} on; exact values reach {}. Scale the operand by a power of two below 1 before it, and the result back after it.",
             d.overflow,
             audit.profile,
@@ -153,7 +153,7 @@ fn smaller(peak: f64, end: f64, back: bool) -> String {
     }
 }
 
-/// A power of two that brings `peak` up to about 1, as far as that is of use.
+/// A power of two that brings `peak` up to about 1, at most `MOST_GAIN`.
 fn larger(peak: f64) -> String {
     let mut factor = 2f64;
     while peak * factor < 0.5 && factor < MOST_GAIN {
@@ -164,7 +164,7 @@ fn larger(peak: f64) -> String {
     )
 }
 
-/// What becomes of the function's outputs.
+/// How far the function's outputs deviate.
 fn outputs(audit: &Audit, numerics: usize) -> String {
     let mut text = String::new();
     if audit.numerics.get(numerics).is_some_and(|n| is_hardware(*n)) && !audit.joined.is_empty() {
@@ -190,7 +190,7 @@ fn outputs(audit: &Audit, numerics: usize) -> String {
     text
 }
 
-/// A number with three digits that count, as a person writes it: `41200`, `0.5`, `1.2e-5`.
+/// A number with three significant digits, as a person writes it: `41200`, `0.5`, `1.2e-5`.
 pub fn short(v: f64) -> String {
     if !v.is_finite() || v == 0.0 {
         return format!("{v}");

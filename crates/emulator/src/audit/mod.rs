@@ -1,37 +1,39 @@
 //! The numerics report: where, and why, a program's numbers leave the exact ones.
 //!
-//! [`audit`] runs a function op by op under `exact` and, beside it, under each arithmetic of
-//! [`AuditOptions::numerics`], and compares every tensor that an op makes. There are two readings
-//! of each:
+//! [`audit`] runs a function op by op under `exact` and under each arithmetic of
+//! [`AuditOptions::numerics`], and compares every tensor that an op computes. There are two
+//! readings of each tensor:
 //!
 //! - *accumulated*: the arithmetic runs the whole function; its value is compared with that of
-//!   `exact`, which runs it in fp32. This is what a user of the program sees, victims included.
-//! - *local*: the op alone, its operands those of `exact` rounded to fp16, compared with what
-//!   `exact` makes of the same operands. This is what the op itself does, so it names the cause and
-//!   not its victims. Operands beyond fp16 are taken at its largest value: an overflow is charged
-//!   to the op that made it.
+//!   `exact`, which runs it in fp32. This is what a user of the program sees, including errors that
+//!   earlier ops caused.
+//! - *local*: the op by itself, on the operands of `exact` rounded to fp16, compared with the
+//!   result of `exact` for the same operands. This is what the op itself does, so it names the
+//!   cause and not later ops that suffer from it. Operands beyond fp16 are replaced by its largest
+//!   value, so that an overflow is charged to the op that caused it.
 //!
-//! An op *parts* from exact where its local reading overflows, is NaN or infinite against a number,
-//! differs in an integer, or errs by more than [`AuditOptions::threshold`] ulps of the largest
-//! exact magnitude ([`Deviation::peak_ulps`]). The first such op in program order is the one to
-//! look at.
+//! An op *deviates* from exact where its local reading overflows, is NaN or infinite against a
+//! number, differs in an integer, or errs by more than [`AuditOptions::threshold`] ulps of the
+//! largest exact magnitude ([`Deviation::peak_ulps`]). The first such op in program order is where
+//! to start.
 //!
-//! The words: an *ulp* is the distance of fp16 values at the exact value, 2⁻²⁴ below 2⁻¹⁴, also for
-//! values declared otherwise: the engine stores nothing finer (numerics §2), and errors along a
-//! program become comparable. A correctly rounded result errs by at most ½. Beyond 65504 ulps go on
-//! growing with the exponent. For integers and bools it is 1. *Overflow*: finite in exact, here
-//! infinite or held at the largest value. *Saturation*: an overflow although fp16 could hold the
-//! exact value; sums of products end at 2¹⁵, crops at 4094 (numerics §4). *Underflow*: not zero in
-//! exact, zero here. *Subnormal*: not zero and below 2⁻¹⁴.
+//! The terms: an *ulp* is the distance between neighboring fp16 values at the exact value (2⁻²⁴
+//! below 2⁻¹⁴), also for values of other float types: the engine stores nothing finer (numerics
+//! §2), and errors along a program become comparable. A correctly rounded result errs by at most ½
+//! ulp. Beyond 65504 the ulp continues to grow with the exponent. For integers and bools it is 1.
+//! *Overflow*: finite in exact, here infinite or clamped to the largest value. *Saturation*: an
+//! overflow although fp16 could hold the exact value; sums of products are limited to 2¹⁵, crops to
+//! 4094 (numerics §4). *Underflow*: nonzero in exact, zero here. *Subnormal*: nonzero and below
+//! 2⁻¹⁴.
 //!
-//! Invariants: every tensor that a live op of the body makes has a row, in program order; constants
-//! have none (ops that unpack weights do). No fusion hides a value, since ops run one by one; a
-//! fused group equals its members bit for bit, so these are the values of a run, but for the order
-//! of sums in `fast`, which a plan may choose otherwise. Where a machine treats ops otherwise
-//! because of those around them, as with the scales of two quantizations (int8 §2), one by one
-//! shows nothing: then the outputs are not those of a run, and [`Audit::joined`] names them. Ops
-//! with blocks count as one op. Values are dropped when no later op needs them, and rows hold
-//! counts: memory does not grow with the number of ops.
+//! Invariants: every tensor that a live op of the body computes has a row, in program order;
+//! constants have none (ops that unpack weights do). No fusion hides a value, since ops run one by
+//! one. A fused group equals its members bit for bit, so these are the values of a run, except for
+//! the order of sums under `fast`, which a plan may choose differently. Some machines treat an op
+//! differently because of its neighbors, as with the scales of two quantizations (int8 §2). Running
+//! ops one by one cannot show that: the outputs then differ from those of a run, and
+//! [`Audit::joined`] names them. Ops with blocks count as one op. Values are dropped when no later
+//! op needs them, and rows hold counts, so memory does not grow with the number of ops.
 //!
 //! ```
 //! use ferrane_emulator::audit::{AuditOptions, audit};
@@ -68,7 +70,7 @@ pub use explain::short;
 
 use crate::{EmulatorOptions, Numerics};
 
-/// What is compared, and when an op is said to part.
+/// What is compared, and from which error on an op deviates.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AuditOptions {
@@ -76,18 +78,18 @@ pub struct AuditOptions {
     pub numerics: Vec<Numerics>,
     /// The machine of `hardware`.
     pub profile: Profile,
-    /// Most ulps of the largest exact magnitude that an op may err by. 16 is about one part in a
-    /// hundred.
+    /// The largest error of an op that does not count as a deviation, in ulps of the largest exact
+    /// magnitude. 16 ulps are about one part in a hundred.
     pub threshold: f64,
-    /// Bytes that the values of one arithmetic may hold at a time; there are two sets for each, and
-    /// two of `exact`.
+    /// Bytes that the values of one arithmetic may occupy at a time. There are two sets of values
+    /// for each arithmetic, and two for `exact`.
     pub memory: usize,
-    /// Iterations of all loops under one arithmetic.
+    /// Iterations that all loops together may take under one arithmetic.
     pub iterations: u64,
 }
 
 impl Default for AuditOptions {
-    /// Every arithmetic but `exact`, 16 ulps, and what [`EmulatorOptions::default`] says.
+    /// Every arithmetic except `exact`, 16 ulps, and the rest from [`EmulatorOptions::default`].
     fn default() -> AuditOptions {
         let EmulatorOptions { profile, memory, iterations, .. } = EmulatorOptions::default();
         AuditOptions {
@@ -100,7 +102,7 @@ impl Default for AuditOptions {
     }
 }
 
-/// Why an op parts from exact; the gravest reason.
+/// Why an op deviates from exact: the most serious reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
@@ -108,20 +110,20 @@ pub enum Cause {
     Overflow,
     /// fp16 holds the exact value; the unit that computes it does not.
     Saturation,
-    /// NaN or infinite where the other is not.
+    /// One value is NaN or infinite where the other is not.
     Special,
-    /// The result has other extents.
+    /// The result has different extents.
     Shape,
-    /// An integer or bool is another.
+    /// An integer or bool differs.
     Integer,
-    /// What is lost are numbers that become zero.
+    /// The error consists of numbers that become zero.
     Underflow,
-    /// More ulps than the threshold.
+    /// The error exceeds the threshold.
     Error,
 }
 
 impl Cause {
-    /// One word.
+    /// The word that reports and JSON use: `overflow`.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Overflow => "overflow",
@@ -135,13 +137,13 @@ impl Cause {
     }
 }
 
-/// What to know about a value.
+/// A remark on how a value was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Note {
-    /// The op has blocks, whose ops count with it.
+    /// The op has blocks, whose ops count as part of it.
     Blocks,
-    /// Its extents are computed, and are not the exact ones.
+    /// Its extents are computed at run time and differ from the exact ones.
     Extents,
     /// An operand goes through the crop's encoding, because the other one is an int8 weight (int8
     /// §3).
@@ -149,7 +151,7 @@ pub enum Note {
 }
 
 impl Note {
-    /// In words.
+    /// A phrase for reports.
     pub fn text(self) -> &'static str {
         match self {
             Note::Blocks => "with the ops of its blocks, as one op",
@@ -163,69 +165,70 @@ impl Note {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Reading {
-    /// The op alone. `None` where its result has another shape than the exact one.
+    /// The op by itself. `None` if the shape of its result differs from the exact one.
     pub local: Option<Deviation>,
-    /// The op at its place in a run. `None` as above: extents that are computed may differ.
+    /// The op in its place in a run. `None` as above: computed extents may differ.
     pub accumulated: Option<Deviation>,
-    /// Why the op parts from exact, if it does.
+    /// Why the op deviates from exact, if it does.
     pub cause: Option<Cause>,
 }
 
-/// One value that an op makes.
+/// One value that an op computes.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AuditRow {
-    /// Which op of the function's body, constants counted.
+    /// Position of the op in the function's body, constants counted.
     pub place: usize,
-    /// The MIL op.
+    /// Name of the MIL op that computes it.
     pub op: String,
-    /// The value's name.
+    /// Name of the value in the program.
     pub value: String,
-    /// Its element type.
+    /// Element type of the exact value.
     pub dtype: DataType,
-    /// Its extents.
+    /// Extents of the exact value.
     pub shape: Vec<usize>,
     /// The unit that runs the op.
     pub unit: Unit,
     /// True for an output of the function.
     pub is_output: bool,
-    /// What to know about how it was read.
+    /// A remark on how it was read, if any.
     pub note: Option<Note>,
     /// The exact values of a whole run.
     pub exact: ValueStats,
-    /// One reading for each arithmetic.
+    /// One reading for each arithmetic, in the order of [`Audit::numerics`].
     pub readings: Vec<Reading>,
 }
 
-/// A numerics report.
+/// A numerics report on one function.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Audit {
-    /// The function.
+    /// Name of the function.
     pub function: String,
-    /// The profile's name.
+    /// Name of the profile, `m4-macos15-inmem`.
     pub profile: String,
     /// The arithmetics, in the order of each row's readings.
     pub numerics: Vec<Numerics>,
-    /// Most ulps of the largest exact magnitude that an op may err by.
+    /// The largest error that does not count as a deviation, in ulps of the largest exact
+    /// magnitude.
     pub threshold: f64,
-    /// Magnitude from which the profile's sums of products are infinite.
+    /// Magnitude from which on the profile's sums of products are infinite.
     pub mac_ceiling: f64,
-    /// Outputs that a run under [`Numerics::Hardware`] gives otherwise than its ops one by one: the
-    /// machine joins ops there.
+    /// Outputs whose values under [`Numerics::Hardware`] differ between a run and its ops one by
+    /// one, because the machine joins ops there.
     pub joined: Vec<String>,
     /// Every value, in program order.
     pub rows: Vec<AuditRow>,
 }
 
 impl Audit {
-    /// The first op that parts from exact under an arithmetic.
+    /// The first op that deviates from exact under an arithmetic.
     pub fn first(&self, numerics: usize) -> Option<&AuditRow> {
         self.rows.iter().find(|row| row.readings.get(numerics).is_some_and(|r| r.cause.is_some()))
     }
 
     /// The row whose local error is largest under an arithmetic, in ulps of its largest magnitude;
-    /// the first of equals. `None` where nothing errs.
+    /// the first of equals. `None` if nothing errs.
     pub fn worst(&self, numerics: usize) -> Option<&AuditRow> {
         let error =
             |row: &AuditRow| row.readings.get(numerics).and_then(|r| r.local.as_ref()).map_or(0.0, |d| d.peak_ulps);
@@ -233,15 +236,15 @@ impl Audit {
         self.rows.iter().find(|row| most > 0.0 && error(row) == most)
     }
 
-    /// For each arithmetic in plain words: the first op that parts, why, and what to do about it.
+    /// One sentence for each arithmetic: the first op that deviates, why, and what to do about it.
     pub fn summary(&self) -> Vec<String> {
         (0..self.numerics.len()).map(|i| explain::summary(self, i)).collect()
     }
 }
 
-/// Runs a function on constants under `exact` and others, and compares every value. Inputs and
-/// states are given as to [`Emulator::call`](crate::Emulator::call); the states of each arithmetic
-/// go their own way.
+/// Runs a function on constants under `exact` and other arithmetics, and compares every value.
+/// Inputs and states are those of [`Emulator::call`](crate::Emulator::call); each arithmetic has
+/// its own copy of the states.
 ///
 /// # Errors
 /// As [`Emulator::call`](crate::Emulator::call), under any of the arithmetics.

@@ -1,4 +1,4 @@
-//! The arithmetics on their way through the function, side by side.
+//! Runs the arithmetics through the function in lockstep, op by op.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::interpret::{self, Analysis, Cache, Observed};
 use crate::tensor_ops::{Data, HeapTensor};
 use crate::{Emulator, EmulatorOptions, Numerics};
 
-/// One arithmetic: its emulator, and what its two readings keep.
+/// One arithmetic: its emulator, and the caches of its two readings.
 struct Column {
     numerics: Numerics,
     emulator: Emulator,
@@ -33,14 +33,14 @@ impl Column {
 /// The two readings of one arithmetic, running.
 struct Pair<'a> {
     numerics: Numerics,
-    /// The whole function. Of `exact`: what every value should be.
+    /// The whole function. For `exact`, what every value should be.
     run: Observed<'a>,
-    /// Fed with the rounded values of `exact` before each op. Of `exact`: what a local result
-    /// should be.
+    /// Gets the rounded values of `exact` before each op. For `exact`, what a local result should
+    /// be.
     local: Observed<'a>,
 }
 
-/// What they all run.
+/// What all of them run.
 struct Way<'a> {
     function: &'a Function,
     weights: &'a Weights,
@@ -112,7 +112,7 @@ pub(super) fn audit(
         for (&output, (name, constant)) in function.body().outputs.iter().zip(&run) {
             let both = HeapTensor::from_constant(constant, &program.weights).zip(pair.run.tensor(output));
             let apart = |(run, stepped): (HeapTensor, Arc<HeapTensor>)| {
-                // NaN leaves a machine as infinity.
+                // A machine returns NaN as infinity.
                 let (run, stepped) = (without_nan(run), without_nan(Arc::unwrap_or_clone(stepped)));
                 Deviation::of(&run, &stepped).is_some_and(|d| cause(&d, run.dtype, options.threshold).is_some())
             };
@@ -132,7 +132,7 @@ pub(super) fn audit(
     })
 }
 
-/// What is told of one value; nothing of lists.
+/// The row of one value. `None` for lists.
 fn row(
     function: &Function,
     (place, id, output): (usize, OpId, ValueId),
@@ -183,8 +183,7 @@ fn without_nan(mut tensor: HeapTensor) -> HeapTensor {
     tensor
 }
 
-/// True if an operand is unpacked from 8-bit numbers, for the profiles whose machines then crop the
-/// other one.
+/// True if an operand is unpacked from 8-bit numbers: some machines then crop the other operand.
 fn is_beside_int8(function: &Function, op: OpId) -> bool {
     function.op(op).operands().any(|value| {
         let ValueDef::Op(maker, _) = function.value(value).def else { return false };
@@ -197,7 +196,7 @@ fn is_beside_int8(function: &Function, op: OpId) -> bool {
     })
 }
 
-/// Why a local reading parts from exact.
+/// Why a local reading deviates from exact.
 fn cause(d: &Deviation, dtype: DataType, threshold: f64) -> Option<Cause> {
     if d.overflow > d.saturated {
         Some(Cause::Overflow)
@@ -216,7 +215,7 @@ fn cause(d: &Deviation, dtype: DataType, threshold: f64) -> Option<Cause> {
     }
 }
 
-/// fp16 values as a local reading is fed with them: on the grid, those beyond it at its end.
+/// The operands of a local reading: fp16 values on the grid, and those beyond it at its end.
 fn rounded(tensor: Arc<HeapTensor>) -> Arc<HeapTensor> {
     if tensor.dtype != DataType::Fp16 {
         return tensor;

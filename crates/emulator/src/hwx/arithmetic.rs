@@ -1,5 +1,5 @@
-//! A step's arithmetic: a MIL function of its own, planned as any other, so that a compiled program
-//! has the numbers of the table that the emulator was opened with.
+//! The arithmetic of a task: a MIL function of its own, lowered like any other, so that a compiled
+//! program has the numbers of the emulator's table.
 
 use ferrane_device::{Error, ErrorKind, Result};
 
@@ -12,7 +12,7 @@ use crate::executable::ExecutablePlan;
 use crate::function::CompiledFunction;
 use crate::plan::Ports;
 
-/// The step as a plan over its sources and, behind them, a kernel out of memory.
+/// The task as a plan over its sources and, after them, weights from memory, if any.
 pub(super) fn plan(emulator: &Emulator, step: &TaskStep) -> Result<Box<ExecutablePlan>> {
     let failed = |what: String| Error::new(ErrorKind::Unsupported, format!("task {}: {what}", step.id));
     let program = function(step).map_err(|e| failed(e.to_string()))?;
@@ -20,7 +20,7 @@ pub(super) fn plan(emulator: &Emulator, step: &TaskStep) -> Result<Box<Executabl
     let ports = Ports::declared(0, function)?;
     match CompiledFunction::new(ports, function, &program.weights, emulator.table(), emulator.bounds())? {
         CompiledFunction::Plan(plan) => Ok(plan),
-        CompiledFunction::Interpreted(..) => Err(failed("its arithmetic is no plan".to_string())),
+        CompiledFunction::Interpreted(..) => Err(failed("its arithmetic is not a plan".to_string())),
     }
 }
 
@@ -95,7 +95,7 @@ fn operation(
         Op::Pool { form, kernel, strides, pad } => {
             let pair = |n: &[usize; 2]| Constant::int32s(&n.map(|n| n as i32));
             let minus = |b: &mut Builder, name: &str, v: ValueId| b.scale(name, v, -1.0);
-            // The smallest is the largest of the others, exactly.
+            // The minimum is the negated maximum of the negated values, exactly.
             let (form, x) = if *form == "min" { ("max_pool", minus(b, "turned", x)?) } else { (*form, x) };
             let mut args = vec![
                 ("x", x.into()),

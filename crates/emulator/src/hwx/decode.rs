@@ -1,4 +1,4 @@
-//! One task: from registers to an operation and the places of its operands.
+//! Decodes a task: from registers to an operation and the locations of its operands.
 
 use ferrane_device::Result;
 use ferrane_hwx::task::OperandRole;
@@ -59,7 +59,7 @@ impl Task<'_> {
         Ok(TaskStep { id: self.id(), op, relu_first, after, sources, kept, kernel, result: span })
     }
 
-    /// Whether the sources lose their negative values. H16 has a bit for each, as is reported; H13
+    /// Whether negative values of the sources become 0. H16 is reported to have a bit for each; H13
     /// has one bit.
     fn relu_first(&self, two: bool) -> Result<[bool; 2]> {
         let bit = |field| self.fields.field("L2", self.l2_control(), field) == Some(1);
@@ -77,7 +77,7 @@ impl Task<'_> {
         Ok(relu)
     }
 
-    /// Refuses a register that holds more than nothing.
+    /// Refuses a nonzero register.
     fn idle(&self, block: &str, register: &str, why: &str) -> Result<()> {
         match self.fields.register(block, register) {
             None | Some(0) => Ok(()),
@@ -112,7 +112,7 @@ impl Task<'_> {
         Ok(all)
     }
 
-    /// What the convolution engines do.
+    /// The operation of the convolution engines.
     fn convolution(
         &self,
         source: [usize; 4],
@@ -177,13 +177,13 @@ impl Task<'_> {
         Ok((Op::Conv { weights, strides: [sy, sx], pad: [py, below, px, right] }, None))
     }
 
-    /// Width, height and strides of the window; `None` where a stride is none.
+    /// Width, height and strides of the window; `None` if one of them is 0.
     pub(super) fn window(&self) -> Option<[usize; 4]> {
         let window = ["Kw", "Kh", "Sx", "Sy"].map(|f| self.fields.field("Common", "ConvCfg", f).unwrap_or(0) as usize);
         window.iter().all(|n| *n > 0).then_some(window)
     }
 
-    /// What has to be padded behind an axis so that the result has its extent.
+    /// The padding at the end of an axis that gives the result its extent.
     pub(super) fn behind(
         &self,
         extent: usize,

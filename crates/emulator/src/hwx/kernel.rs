@@ -1,4 +1,4 @@
-//! What the kernel's stream brings: weights, and tables of functions.
+//! The kernel's stream of a task: weights, and tables of functions.
 
 use ferrane_arith::table::PiecewiseTable;
 use ferrane_device::Result;
@@ -12,17 +12,17 @@ use super::task::Task;
 /// The buffer of the kernel's stream.
 fn stream(task: &Task<'_>, buffers: &Buffers) -> Result<usize> {
     let buffer = task.fields.kernel_bar().and_then(|bar| buffers.at(bar));
-    buffer.ok_or_else(|| task.refuse("KernelDMASrc", "CoeffDMAConfig[0]", "the kernel's BAR is no buffer"))
+    buffer.ok_or_else(|| task.refuse("KernelDMASrc", "CoeffDMAConfig[0]", "the kernel's BAR is not a buffer"))
 }
 
-/// True if the weights come out of a buffer that the file does not hold: a tensor, or what another
-/// task wrote.
+/// True if the weights come from a buffer without content in the file: a tensor, or the result of
+/// another task.
 pub(super) fn from_memory(fields: &TaskView<'_>, buffers: &Buffers) -> bool {
     let buffer = fields.kernel_bar().and_then(|bar| buffers.at(bar));
     buffer.is_some_and(|b| buffers.list[b].content.is_empty())
 }
 
-/// The weights of a convolution out of the file.
+/// The weights of a convolution, from the file.
 pub(super) fn weights(task: &Task<'_>, buffers: &Buffers) -> Result<FileWeights> {
     let refuse = |e: ferrane_hwx::Error| task.refuse("KernelDMASrc", "CoeffDMAConfig[0]", &e.message);
     let lanes = Lanes::of_task(task.fields.generation(), task.fields.task()).map_err(refuse)?;
@@ -36,7 +36,7 @@ pub(super) fn weights(task: &Task<'_>, buffers: &Buffers) -> Result<FileWeights>
     Ok(FileWeights { shape, bits: weights.iter().map(|w| w.to_bits()).collect() })
 }
 
-/// A product with weights out of memory.
+/// A product with weights from memory.
 pub(super) fn product(
     task: &Task<'_>,
     source: [usize; 4],
@@ -66,7 +66,7 @@ pub(super) fn product(
         Some(step) if step > 0 && step.is_multiple_of(2) => step as usize,
         _ => return Err(refuse("KernelGroupStride", "it is not said, or 0, and what that means is not known")),
     };
-    // Groups may lie over each other, but there are not more weights than halfwords.
+    // Groups may overlap, but there are at most as many weights as halfwords.
     groups.checked_mul(first.len()).filter(|n| *n <= bytes / 2).ok_or_else(absent)?;
     let last = first.iter().max().and_then(|at| at.checked_add((groups - 1).checked_mul(step)?)?.checked_add(2));
     last.filter(|end| *end <= bytes).ok_or_else(absent)?;
@@ -78,7 +78,7 @@ pub(super) fn product(
     Ok((Op::Product { outputs }, MemoryWeights { buffer, places }))
 }
 
-/// The table of the function behind the result.
+/// The table of the function that is applied to the result.
 pub(super) fn function(task: &Task<'_>, buffers: &Buffers) -> Result<Function> {
     let fields = &task.fields;
     let bypass = fields.word("NE", "MACCfg", "OpMode").as_deref() == Some("bypass");
@@ -106,7 +106,7 @@ pub(super) fn function(task: &Task<'_>, buffers: &Buffers) -> Result<Function> {
         }
     };
     let refuse = |why: &str| task.refuse("KernelDMASrc", register, why);
-    let content = buffer.map(|b| &buffers.list[b].content).ok_or_else(|| refuse("its BAR is no buffer"))?;
+    let content = buffer.map(|b| &buffers.list[b].content).ok_or_else(|| refuse("its BAR is not a buffer"))?;
     let size = size.map(u64::from);
     if size.is_none_or(|size| size < TABLE_BYTES || (bypass && size != TABLE_BYTES)) {
         return Err(refuse("a table has 0x80 bytes"));

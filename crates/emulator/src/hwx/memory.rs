@@ -1,9 +1,8 @@
-//! The buffers of a program, and where in them an operand lies.
+//! The buffers of a program, and the locations of operands in them.
 //!
-//! Memory is bytes, as on the machine: what one task hands to the next is found by its address,
-//! whatever the task called it. While a program is made ready it is known of each byte whether
-//! something has been written there; reading what nothing wrote is an error then, so evaluations
-//! need not look.
+//! Memory is bytes, as on the machine: a task finds the result of another by its address. While a
+//! program is prepared, each halfword is marked once it is written, and reading an unmarked one is
+//! an error. So evaluations need not check.
 
 use ferrane_host::f16;
 use ferrane_hwx::Hwx;
@@ -15,20 +14,20 @@ use ferrane_device::{Error, ErrorKind, Result};
 
 /// Bytes of L2 that registers can name: addresses have 21 bits.
 const L2: usize = 1 << 21;
-/// Bytes that all buffers without content in the file may have together.
+/// The most bytes of all buffers without content in the file together.
 const MOST: u64 = 1 << 30;
-/// The number of the buffer that is L2.
+/// Index of the buffer for L2.
 pub(super) const IN_L2: usize = 0;
 
 /// A buffer of a program.
 pub(super) struct Buffer {
-    /// What it is called.
+    /// Name of the buffer, for messages.
     pub name: String,
-    /// Its first bytes; the others are zeros.
+    /// The first bytes of the buffer; the rest is zeros.
     pub content: Vec<u8>,
-    /// Its length.
+    /// Bytes that tasks may address.
     pub bytes: usize,
-    /// While the program is made ready: which halfwords were written; `None` where all were.
+    /// While the program is prepared: which halfwords were written; `None` if all count as written.
     written: Option<Vec<bool>>,
     /// Tasks may write it.
     writable: bool,
@@ -37,36 +36,36 @@ pub(super) struct Buffer {
 /// A tensor of the program.
 pub(super) struct Port {
     pub tensor: TensorView,
-    /// Its extents without those behind the fourth: batches, channels, rows, columns.
+    /// The first four extents: batches, channels, rows, columns.
     pub shape: [usize; 4],
     pub direction: Direction,
     pub span: Span,
 }
 
-/// All buffers, and which of them an index means.
+/// All buffers, and the base address registers that refer to them.
 pub(super) struct Buffers {
     pub list: Vec<Buffer>,
     bars: Vec<(u32, usize)>,
     pub ports: Vec<Port>,
 }
 
-/// Where the fp16 elements of an operand lie: groups, channels, rows, columns.
+/// The location of an operand's fp16 elements: groups, channels, rows, columns.
 #[derive(Clone, Debug)]
 pub(super) struct Span {
     pub buffer: usize,
     pub base: usize,
-    /// As a task sees it.
+    /// Extents as the task sees them.
     pub extents: [usize; 4],
-    /// Bytes from group to group, plane to plane, row to row, as it lies in memory.
+    /// Strides in memory, in bytes: from group to group, plane to plane, row to row.
     pub strides: [usize; 3],
-    /// Channels of a plane: they stand side by side at each column.
+    /// Channels of a plane, interleaved at each column.
     pub interleave: usize,
-    /// Channels lie as columns and columns as channels.
+    /// In memory, channels and columns are exchanged.
     pub turned: bool,
 }
 
 impl Span {
-    /// The number of its elements; `None` where that is no number.
+    /// Number of elements; `None` on overflow.
     pub(super) fn elements(&self) -> Option<usize> {
         self.extents.iter().try_fold(1usize, |n, e| n.checked_mul(*e))
     }
@@ -76,7 +75,7 @@ impl Span {
         turned(self.extents, self.turned)
     }
 
-    /// The byte behind its last plane's last column; `None` where that is no number.
+    /// One past the last byte; `None` on overflow.
     pub(super) fn end(&self) -> Option<usize> {
         let [g, c, h, w] = self.lying().map(|e| e.saturating_sub(1));
         let side = c.min(self.interleave.saturating_sub(1));
@@ -86,7 +85,7 @@ impl Span {
         last.checked_add(w.checked_mul(self.interleave.checked_mul(2)?)?)?.checked_add(2)
     }
 
-    /// The first byte of each element, in the order of the extents.
+    /// The byte offset of each element, in the order of the extents.
     pub(super) fn places(&self) -> impl Iterator<Item = usize> + '_ {
         let [groups, channels, rows, columns] = self.extents;
         let [sg, sp, sh] = self.strides;
@@ -111,7 +110,7 @@ pub(super) fn turned([g, c, h, w]: [usize; 4], turned: bool) -> [usize; 4] {
 }
 
 impl Buffers {
-    /// L2 alone.
+    /// Only L2.
     pub(super) fn of_l2() -> Buffers {
         let l2 = Buffer {
             name: "L2".into(),
@@ -171,7 +170,7 @@ impl Buffers {
         Ok(all)
     }
 
-    /// The buffer that an index means.
+    /// The buffer that a base address register refers to.
     pub(super) fn at(&self, bar: u32) -> Option<usize> {
         self.bars.iter().find(|(index, _)| *index == bar).map(|(_, buffer)| *buffer)
     }
@@ -187,10 +186,10 @@ impl Buffers {
             )));
         }
         let surface = SurfaceLayout::of_tensor(tensor).map_err(|e| wrong(e.to_string()))?;
-        // A batch is a group of the tasks.
+        // A batch of the tensor is a group of the tasks.
         let [n, c, h, w] = surface.nchw.map(|n| n as usize);
         let Some(direction) = tensor.direction else { return Err(wrong("neither input nor output".into())) };
-        // Surfaces are bounded by the addresses that there are.
+        // `SurfaceLayout` bounds the strides by the address space.
         let strides = [surface.batch, surface.plane, surface.row].map(|stride| stride as usize);
         let interleave = surface.interleave as usize;
         let span = Span { buffer, base: 0, extents: [n, c, h, w], strides, interleave, turned: false };
@@ -203,7 +202,7 @@ impl Buffers {
         Ok(Port { tensor: tensor.clone(), shape: span.extents, direction, span })
     }
 
-    /// Checks that an operand lies in its buffer and that all of it was written.
+    /// Checks that an operand lies in its buffer and was written completely.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -212,10 +211,10 @@ impl Buffers {
         self.written(span.buffer, span.places())
     }
 
-    /// Checks that these places of a buffer were written.
+    /// Checks that the halfwords at these offsets of a buffer were written.
     ///
     /// # Errors
-    /// Which was not.
+    /// The first one that was not.
     pub(super) fn written(
         &self,
         buffer: usize,
@@ -224,12 +223,12 @@ impl Buffers {
         let buffer = &self.list[buffer];
         let Some(written) = &buffer.written else { return Ok(()) };
         match places.find(|at| !written.get(at / 2).copied().unwrap_or(false)) {
-            Some(at) => Err(format!("nothing has written {} at {at:#x}", buffer.name)),
+            Some(at) => Err(format!("no task has written {} at {at:#x}", buffer.name)),
             None => Ok(()),
         }
     }
 
-    /// Checks that a result lies in its buffer, no element over another, and takes it for written.
+    /// Checks that a result lies in a writable buffer, and marks it as written.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -237,7 +236,7 @@ impl Buffers {
         self.inside(span)?;
         let buffer = &mut self.list[span.buffer];
         if !buffer.writable {
-            return Err(format!("{} is not for writing", buffer.name));
+            return Err(format!("{} is not writable", buffer.name));
         }
         if let Some(written) = &mut buffer.written {
             span.places().for_each(|at| {
@@ -252,7 +251,7 @@ impl Buffers {
     fn inside(&self, span: &Span) -> std::result::Result<(), String> {
         let buffer = &self.list[span.buffer];
         let fits = span.end().is_some_and(|end| end <= buffer.bytes) && span.base.is_multiple_of(2);
-        // Strides may lie over each other, but there are not more elements than halfwords.
+        // Strides may overlap, but there are at most as many elements as halfwords.
         let few = span.elements().is_some_and(|n| n <= buffer.bytes / 2);
         if fits && few {
             return Ok(());
@@ -262,12 +261,12 @@ impl Buffers {
         Err(format!("{what} do not lie in {}, {:#x} bytes", buffer.name, buffer.bytes))
     }
 
-    /// What is known while the program is made ready is not needed any more.
+    /// Drops the marks, which are only needed while the program is prepared.
     pub(super) fn settle(&mut self) {
         self.list.iter_mut().for_each(|b| b.written = None);
     }
 
-    /// The bytes of all buffers as an evaluation begins.
+    /// The bytes of all buffers at the start of an evaluation.
     pub(super) fn fresh(&self) -> Vec<Vec<u8>> {
         let fresh = |b: &Buffer| {
             let mut bytes = vec![0; b.bytes];

@@ -1,20 +1,19 @@
 //! Compiled programs (`.hwx`), run on the CPU from their registers, weights and tables alone.
 //!
-//! A second source of plans. Each task is decoded (`decode`) into an operation and the places of
-//! its operands; its arithmetic becomes a plan of its own (`arithmetic`), so all numbers come from
-//! the emulator's tables, and its memory is bytes at the addresses that the registers say
-//! (`memory`), so tasks hand values over as they do on the engine: through buffers and through L2,
-//! by address.
+//! They are a second source of plans. Each task is decoded (`decode`) into an operation and the
+//! addresses of its operands. Its arithmetic becomes a plan of its own (`arithmetic`), so all
+//! numbers come from the emulator's tables. Its memory is bytes at the addresses in the registers
+//! (`memory`), so tasks pass values as on the engine: through buffers and through L2, by address.
 //!
-//! Nothing is guessed. A register that holds something nobody has described, a stride that is left
-//! out where it counts, a place that nothing has written: each refuses the program, with the task
-//! and the register ([`Interpreter::new`]). What is run but rests on a reading of samples and not
-//! on a checked fact is told ([`Interpreter::notes`]). docs/hwx.md says what is known.
+//! Nothing is guessed. An undescribed value of a register, a missing stride that matters, or a read
+//! of bytes that no task has written refuses the program, with the task and the register
+//! ([`Interpreter::new`]). Behavior that is inferred from samples, and is not a checked fact, is
+//! listed by [`Interpreter::notes`]. docs/hwx.md says what is known.
 //!
-//! Files are hostile: places, extents and weights are bounded by the buffers that they lie in, and
-//! these by a fixed size.
+//! Files may be hostile: addresses, extents and weights are bounded by the buffers that they lie
+//! in, and buffers by a fixed size.
 //!
-//! No result of this has been compared with a machine.
+//! No result of this module has been compared with a machine.
 
 mod arithmetic;
 mod decode;
@@ -45,7 +44,7 @@ use memory::Buffers;
 use step::{Op, TaskStep};
 use task::Task;
 
-/// Multiplications, additions and moves that one evaluation may do, so that no file runs for hours.
+/// The most multiplications, additions and moves of one evaluation, so that no file runs for hours.
 const WORK: u64 = 1 << 40;
 
 /// A compiled program, ready to run.
@@ -62,24 +61,24 @@ pub struct Interpreter {
 /// A tensor of a compiled program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its name.
+    /// Name of the tensor; its symbol if the file has none.
     pub name: String,
-    /// Its name among the symbols, `probs@output`; it may be used as well.
+    /// Name of the symbol, `probs@output`; inputs may be given by it as well.
     pub symbol: String,
-    /// True for one that is read.
+    /// True for an input.
     pub is_input: bool,
-    /// Batches, channels, rows, columns; its elements are fp16.
+    /// Extents `[N, C, H, W]`; the elements are fp16.
     pub shape: [usize; 4],
 }
 
 impl Interpreter {
-    /// Makes a program of a file ready, with the arithmetic of an emulator; without a name, the
-    /// first one.
+    /// Prepares a program of a file, with the arithmetic of an emulator. Without a name, it is the
+    /// first program of the file.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for what is not run: the message names the task and the register.
-    /// [`ErrorKind::Binding`] if there is no such program, [`ErrorKind::OutOfMemory`] if it needs
-    /// more than the emulator may use.
+    /// [`ErrorKind::Unsupported`] for a program that is not run: the message names the task and the
+    /// register. [`ErrorKind::Binding`] if there is no such program, [`ErrorKind::OutOfMemory`] if
+    /// it needs more than the emulator may use.
     pub fn new(emulator: &Emulator, hwx: &Hwx, program: Option<&str>) -> Result<Interpreter> {
         let programs = hwx.programs();
         let found = programs.iter().find(|p| program.is_none_or(|name| p.name == name));
@@ -141,31 +140,31 @@ impl Interpreter {
         })
     }
 
-    /// The program's name.
+    /// Name of the program in the file.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The tensors that it reads.
+    /// The tensors that the program reads.
     pub fn inputs(&self) -> impl Iterator<Item = &Port> {
         self.ports.iter().filter(|p| p.is_input)
     }
 
-    /// The tensors that it writes.
+    /// The tensors that the program writes.
     pub fn outputs(&self) -> impl Iterator<Item = &Port> {
         self.ports.iter().filter(|p| !p.is_input)
     }
 
-    /// What its results rest on that is read from samples or reported, and not checked: one
+    /// The unchecked assumptions on which its results rest, inferred from samples or reported: one
     /// sentence each, with the task.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Runs it on values of its inputs, by name; outputs come in the file's order.
+    /// Runs the program on values of its inputs, by name. Outputs are in the file's order.
     ///
     /// # Errors
-    /// [`ErrorKind::Binding`] for an input that is missing, unknown, or of another type or shape.
+    /// [`ErrorKind::Binding`] for an input that is missing, unknown, or of a wrong type or shape.
     pub fn run(&self, inputs: &[(String, Constant)]) -> Result<Vec<(String, Constant)>> {
         let is = |port: &Port, name: &str| port.name == name || port.symbol == name;
         if let Some((name, _)) = inputs.iter().find(|(name, _)| !self.inputs().any(|p| is(p, name))) {
@@ -181,7 +180,7 @@ impl Interpreter {
             let tensor = HeapTensor::from_constant(constant, &Weights::new()).filter(|_| constant.ty() == wanted);
             match tensor.map(|t| t.data) {
                 Some(Data::Floats(values)) => memory::store(&mut bytes, &place.span, values.into_iter()),
-                _ => return Err(wrong(format!("the value is {}, the program wants {wanted}", constant.ty()))),
+                _ => return Err(wrong(format!("the value is {}, the program expects {wanted}", constant.ty()))),
             }
         }
         self.tasks.iter().try_for_each(|(step, plan)| self.run_task(step, plan, &mut bytes))?;
@@ -207,7 +206,7 @@ impl Interpreter {
             inputs.push(HeapTensor::floats(DataType::Fp16, &[groups, *outputs, channels], values));
         }
         let results = evaluate_plan(plan, inputs, &mut [], self.memory)?;
-        let result: &Arc<HeapTensor> = results.first().ok_or_else(|| refused("a task without a result"))?;
+        let result: &Arc<HeapTensor> = results.first().ok_or_else(|| refused("a task has no result"))?;
         let value = |i: usize| match &step.after.function {
             Some(table) if !result.float(i).is_nan() => {
                 table.evaluate(self.rounding, result.float(i)).unwrap_or(f32::NAN)
@@ -219,7 +218,7 @@ impl Interpreter {
     }
 }
 
-/// Operations of a step.
+/// Number of operations of a step.
 fn effort(step: &TaskStep) -> u64 {
     let count = |n: usize| n as u64;
     let elements = |e: &[usize; 4]| e.iter().fold(1u64, |n, e| n.saturating_mul(count(*e)));

@@ -1,4 +1,4 @@
-//! Where the operands of a task lie, and how they are read and written there.
+//! The locations of a task's operands, and how they are read and written.
 
 use ferrane_device::{Error, Result};
 use ferrane_hwx::task::{Location, OperandRole};
@@ -15,10 +15,9 @@ const INTERLEAVE: u32 = 0xf << 24;
 
 /// How the planar engine sees a source.
 struct View {
-    /// It has one element along these axes, and is spread over all: groups, channels, rows,
-    /// columns.
+    /// It has one element along these axes (groups, channels, rows, columns) and is broadcast.
     spread: [bool; 4],
-    /// Channels lie as columns and columns as channels.
+    /// Channels and columns are exchanged.
     turned: bool,
 }
 
@@ -44,7 +43,7 @@ impl Task<'_> {
         self.fields.field("Common", "PEBroadcast", field).unwrap_or(0)
     }
 
-    /// How a source is seen.
+    /// The planar engine's view of a source.
     fn view(&self, role: OperandRole, extents: [usize; 4], op: &Op) -> Result<View> {
         let (axes, turned) = match role {
             OperandRole::Source2 => ("Src2Broadcast", "Src2Transpose"),
@@ -78,15 +77,15 @@ impl Task<'_> {
         let cfg = |field: &str| self.fields.field("Common", "Cfg", field) == Some(1);
         let convolves = self.fields.convolves() == Some(true);
         let turned = cfg("ResultTranspose");
-        // The second is reported to say which engines get rows first. Weights of the file are dealt
-        // to them; no sample has both.
+        // The second bit is reported to control which engines get rows first. Weights from the file
+        // are distributed to the engines; no sample has both.
         let filled = cfg("FillLowerNEFirst");
         if (turned || filled) && !convolves || filled && matches!(op, Op::Conv { .. }) {
             return Err(self.refuse("Common", "Cfg", "what its bits 28 and 29 do to a result here is not known"));
         }
         if turned {
-            // Bytes only go on being the same tensor if columns become channels: five tasks of four
-            // samples, three of them with the way back.
+            // In five tasks of four samples, bytes remain the same tensor only if columns become
+            // channels; three of the tasks have the inverse, too.
             self.note(
                 "Common.Cfg.ResultTranspose: channels and columns are exchanged (reported, and read from samples)",
             );
@@ -98,7 +97,8 @@ impl Task<'_> {
         Ok(turned || planar)
     }
 
-    /// Where the first source stays in L2 when it comes out of a buffer, if it does: SourceType 1.
+    /// The location in L2 of a first source that is read from a buffer and kept in L2, if it is:
+    /// SourceType 1.
     pub(super) fn kept(&self, extents: [usize; 4], buffers: &mut Buffers) -> Result<Option<Span>> {
         let register = if self.is_old() { "SourceCfg" } else { "Source1Cfg" };
         let comes = matches!(self.fields.location(OperandRole::Source1), Some(Location::Buffer { .. }));
@@ -145,18 +145,18 @@ impl Task<'_> {
         self.refuse(block, register, why)
     }
 
-    /// Where an operand of these extents lies.
+    /// The location of an operand with these extents.
     fn span(&self, role: OperandRole, extents: [usize; 4], is_turned: bool, buffers: &Buffers) -> Result<Span> {
         let old = self.is_old();
         let location = self.fields.location(role);
         let location = location.ok_or_else(|| self.misplaced(role, "nothing says where it lies"))?;
         self.configured(role, location)?;
         let (buffer, base, interleave) = match location {
-            // Where nothing is said the address is 0: what chains of tasks leave there is read from
-            // there.
+            // Without an address it is 0: chains of tasks write and read there.
             Location::L2 { address } => (IN_L2, u64::from(address.unwrap_or(0)), 1),
             Location::Buffer { bar, offset } => {
-                let buffer = buffers.at(bar).ok_or_else(|| self.misplaced(role, &format!("BAR {bar} is no buffer")))?;
+                let buffer =
+                    buffers.at(bar).ok_or_else(|| self.misplaced(role, &format!("BAR {bar} is not a buffer")))?;
                 (buffer, offset, self.interleave(role)?)
             }
         };
@@ -185,7 +185,7 @@ impl Task<'_> {
         };
         let planes = channels.div_ceil(interleave);
         let strides = [stride(3, groups)?, stride(1, planes)?, stride(0, rows)?];
-        // The reading of the bits is checked against what the compiler said: a row ends before the
+        // The interpretation of the bits is checked against the strides: a row must end before the
         // next plane begins.
         let row = columns.saturating_mul(2 * interleave);
         if (is_turned || interleave > 1) && planes > 1 && strides[1] < row {
@@ -207,10 +207,10 @@ impl Task<'_> {
             return Err(self.refuse(block, register, "only fp16 is run"));
         }
         let said = self.fields.field(block, register, "Interleave").unwrap_or(0);
-        // L2 is told as well. One register of H13 speaks of both sources.
+        // L2's register has the interleave as well. H13 has one register for both sources.
         let told = self.l2_field(role, "DMAInterleave").filter(|_| !(old && role == OperandRole::Source2));
         if said > 1 && told.is_some_and(|told| told != said) {
-            return Err(self.refuse(block, register, "L2 is told another interleave"));
+            return Err(self.refuse(block, register, "L2 has a different interleave"));
         }
         if said > 1 {
             self.note(&format!("{block}.{register}: channels stand side by side in planes (read from one sample)"));
@@ -218,7 +218,7 @@ impl Task<'_> {
         Ok(said.max(1) as usize)
     }
 
-    /// The register of L2 that says what an operand is.
+    /// The register of L2 that describes an operand.
     fn l2_register(&self, role: OperandRole) -> &'static str {
         match role {
             // H13 has one for both sources.
@@ -233,7 +233,7 @@ impl Task<'_> {
         self.fields.field("L2", self.l2_register(role), field)
     }
 
-    /// Checks what L2's configuration says about an operand against where it lies.
+    /// Checks L2's configuration of an operand against its location.
     fn configured(&self, role: OperandRole, location: Location) -> Result<()> {
         if self.is_old() && role == OperandRole::Source2 {
             return Ok(());

@@ -1,5 +1,5 @@
-//! What the planar engine does: two sources element by element, sums and extremes, windows, copies;
-//! factor and summand behind them.
+//! The planar engine: element-wise operations of two sources, reductions, windows, copies, each
+//! followed by a factor and a summand.
 
 use ferrane_device::Result;
 use ferrane_host::f16;
@@ -9,7 +9,7 @@ use super::step::{After, Op};
 use super::task::Task;
 
 impl Task<'_> {
-    /// What the planar engine does, and the extents of its result.
+    /// The operation of the planar engine, and the extents of its result.
     pub(super) fn planar(&self, source: [usize; 4], result: [usize; 4]) -> Result<(Op, [usize; 4])> {
         let fields = &self.fields;
         let pe = |field: &str| fields.field("PE", "PECfg", field).unwrap_or(0);
@@ -23,7 +23,7 @@ impl Task<'_> {
         if first != 0 {
             return Err(refuse("this Src1 is not known"));
         }
-        // H13 has the field in the same bits, without a name.
+        // H13 has the same field, but it has no name there.
         let kind = fields.register("Common", "Cfg").unwrap_or(0) >> 4 & 0xf;
         let kind_refused = || Err(self.refuse("Common", "Cfg", "this task type of the planar engine is not known"));
         match (kind, pool, second) {
@@ -62,9 +62,8 @@ impl Task<'_> {
         }
     }
 
-    /// One value of all columns. A plane of several rows is reported to become one value as well,
-    /// where its mean is wanted; of the other reductions nothing says whether they stop at the end
-    /// of a row.
+    /// A reduction along the columns. A mean is reported to reduce a plane of several rows to one
+    /// value; for other reductions it is not known whether they stop at the end of a row.
     fn reduction(&self, pool: u32, op: u32, source: [usize; 4], result: [usize; 4]) -> Result<(Op, [usize; 4])> {
         let [g, c, h, w] = source;
         self.single_window()?;
@@ -90,7 +89,7 @@ impl Task<'_> {
                 return Err(self.refuse(
                     "Common",
                     register,
-                    "whether a reduction goes on from row to row is not known",
+                    "whether a reduction continues from row to row is not known",
                 ));
             }
             _ => return Err(self.refuse("PE", "PECfg", "this reduction is not known")),
@@ -104,12 +103,13 @@ impl Task<'_> {
         Ok(found)
     }
 
-    /// The factor of the result; 1 where it is left out.
+    /// The factor of the result; 1 if the register is not set.
     fn final_scale(&self) -> f32 {
         self.fields.float("PE", "PEFinalScale", "Scale").map_or(1.0, |v| v as f32)
     }
 
-    /// A window, whose kind is established, and whose place is read as that of a convolution.
+    /// A pooling. Its kind is established; its position is assumed to be that of a convolution's
+    /// window.
     fn pool(&self, pool: u32, op: u32, source: [usize; 4], result: [usize; 4]) -> Result<(Op, [usize; 4])> {
         let refuse = |why: &str| self.refuse("Common", "ConvCfg", why);
         let [w, h, sx, sy] = self.window().ok_or_else(|| refuse("a window or stride of 0 is not known"))?;
@@ -117,13 +117,13 @@ impl Task<'_> {
         let right = self.behind(source[3], w, sx, px, result[3])?;
         let pad = [py, self.behind(source[2], h, sy, py, result[2])?, px, right];
         let mode = self.fields.field("L2", self.l2_control(), "PaddingMode").unwrap_or(0);
-        // Zeros count in a mean; samples have mode 1 with the largest of a row, to which nothing
-        // may be added.
+        // An average counts the zeros. Samples have mode 1 with a maximum, where padding must not
+        // add a value.
         if pad != [0; 4] && !matches!((pool, mode), (1, 0) | (2, 1)) {
-            return Err(refuse("what windows beyond the edges see is not known"));
+            return Err(refuse("what windows read beyond the edges is not known"));
         }
         if op != 0 || result[..2] != source[..2] {
-            return Err(self.refuse("PE", "PECfg", "a window is taken of each channel for itself"));
+            return Err(self.refuse("PE", "PECfg", "a window is applied to each channel separately"));
         }
         let form = match pool {
             1 => "avg_pool",
@@ -134,8 +134,8 @@ impl Task<'_> {
         Ok((Op::Pool { form, kernel: [h, w], strides: [sy, sx], pad }, result))
     }
 
-    /// The op of a comparison, if this is one. H13's conditions are reported otherwise, so only the
-    /// magnitude is taken there.
+    /// The op of a comparison, if this is one. H13's conditions are reported to differ, so only
+    /// H16's are decoded.
     fn comparison(&self) -> Option<&'static str> {
         let names = [
             ("lt", "less"),
@@ -166,8 +166,7 @@ impl Task<'_> {
             (("PEBias", "Bias"), ("PEScale", "Scale"))
         };
         let float = |(register, field): (&str, &str), neutral: f32| {
-            // What a descriptor of H16 does not set is neutral: sources are added and multiplied
-            // without it.
+            // A register that a descriptor of H16 does not set is neutral.
             fields.float("PE", register, field).map_or(neutral, |v| v as f32)
         };
         for (register, field, neutral) in [("PEPreScale", "PreScale", 1.0), ("PEEpsilon", "Epsilon", 0.0)] {
@@ -175,7 +174,7 @@ impl Task<'_> {
                 return Err(self.refuse("PE", register, "when it takes effect is not known"));
             }
         }
-        // A mean is the sum times this.
+        // A mean is the sum times this factor.
         let end = self.final_scale();
         let taken = match op {
             Op::Pool { form: "avg_pool", kernel: [h, w], .. } => is_part(end, h * w),
@@ -191,7 +190,7 @@ impl Task<'_> {
                 return Err(self.refuse(
                     "PE",
                     register,
-                    "a factor or summand that is no finite fp16 value is not known",
+                    "a factor or summand that is not a finite fp16 value is not known",
                 ));
             }
         }
@@ -203,10 +202,10 @@ impl Task<'_> {
         match (fields.field("PE", "PECfg", "Nonlinear").unwrap_or(0), op) {
             (0, _) => {}
             (1, Op::Reduce { name: "reduce_sum", .. }) if after == After::default() => {
-                // Reported as ReLU; but in softmax samples the sum of the powers has it, and the
-                // product with it is the result.
+                // Reported as ReLU; but in softmax samples the sum of exponentials has it, and the
+                // result is the product with it.
                 self.note(
-                    "PE.PECfg: Nonlinear 1 behind a sum inverts it (read from the softmax samples; ReLU is reported)",
+                    "PE.PECfg: Nonlinear 1 after a sum inverts it (read from the softmax samples; ReLU is reported)",
                 );
                 after.inverse = true;
             }
@@ -222,7 +221,8 @@ impl Task<'_> {
     }
 }
 
-/// True for a factor that makes a mean of a sum of so many: fp32, or what H16 keeps of it.
+/// True if the factor turns a sum of `count` elements into their mean: `1 / count` in fp32, or with
+/// H16's shorter mantissa.
 fn is_part(factor: f32, count: usize) -> bool {
     let part = 1.0 / count as f32;
     count > 1 && (factor == part || factor.to_bits() == part.to_bits() & !0x1fff)

@@ -1,9 +1,8 @@
 //! Which registers a task may set.
 //!
-//! A task is run only if every bit that it sets is one that the interpreter reads, one that changes
-//! no result (where values are cached, when tasks may begin, what is counted), or one that a task
-//! of the same kind always sets. So a bit that nobody has described stops a program, instead of a
-//! result without it.
+//! A task runs only if every bit that it sets is one that the interpreter reads, one that changes
+//! no result (caching, scheduling, counters), or one that tasks of the same kind always set. So an
+//! undescribed bit refuses the program instead of giving a wrong result.
 
 use ferrane_hwx::registers::{Generation, RecordFormat};
 use ferrane_hwx::task::TaskView;
@@ -12,15 +11,15 @@ use ferrane_device::Result;
 
 use super::task::Task;
 
-/// What a register may hold.
+/// The values that a register may hold.
 struct Rule {
-    /// The address of the first.
+    /// Address of the first register.
     address: u32,
-    /// How many there are.
+    /// How many consecutive registers the rule covers.
     count: u32,
-    /// Fields that are read or change no result; `*` for all bits.
+    /// Names of fields that are read or change no result; `*` for all bits.
     free: &'static str,
-    /// Values of all other bits together, besides 0.
+    /// Allowed values of all other bits together, besides 0.
     rest: &'static [u32],
 }
 
@@ -28,15 +27,14 @@ const fn rule(address: u32, count: u32, free: &'static str, rest: &'static [u32]
     Rule { address, count, free, rest }
 }
 
-/// Field names of a source's or result's configuration in L2: where it comes from, what it waits
-/// for, which memory is shared.
+/// Fields of a source's or result's configuration in L2: origin, dependencies, shared memory.
 const L2_CFG: &str = "SourceType ResultType Dependent AliasConvSrc AliasConvRslt AliasPlanarSrc AliasPlanarRslt DMAFmt \
                       DMAInterleave L2BfrMode";
 const PE_BROADCAST: &str = "Src1Broadcast Src2Broadcast Src1Transpose Src2Transpose ResultTranspose";
 const NE_KERNEL: &str = "KernelFmt PalettizedBits Align";
 const NE_MAC: &str = "OpMode KernelMode BinaryPoint NonlinearMode";
 
-/// Task types of H13 with the two bits below them.
+/// Task types of H13, with the two bits below them.
 const H13_TYPES: &[u32] = &[1, 2, 3, 0x11, 0x12, 0x13, 0x21, 0x22, 0x23, 0x31, 0x32, 0x33, 0x51, 0x52, 0x53];
 
 /// H13 (spec: hwx.md 2.2: the table, observed values).
@@ -136,8 +134,7 @@ const H16: &[Rule] = &[
     rule(0x5900, 12, "*", &[]),
 ];
 
-/// The rules of a generation; `None` where its registers are not known well enough to run a
-/// program.
+/// The rules of a generation; `None` if its registers are not known well enough to run a program.
 fn rules(generation: &Generation) -> Option<&'static [Rule]> {
     match (generation.name, generation.record_format) {
         ("h13", RecordFormat::ByteAddressed) => Some(H13),
@@ -151,13 +148,13 @@ pub(super) fn runs(generation: &Generation) -> bool {
     rules(generation).is_some()
 }
 
-/// Refuses the first register that holds something nobody has described.
+/// Refuses the first register with an undescribed value.
 pub(super) fn check(task: &Task<'_>) -> Result<()> {
     let fields: &TaskView<'_> = &task.fields;
     let generation = fields.generation();
     let rules = rules(generation).unwrap_or_default();
     for (&address, &word) in fields.set() {
-        // The planar engine's tasks carry settings of the other one.
+        // Tasks of the planar engine carry settings of the convolution engines.
         let idle = fields.convolves() == Some(false) && generation.block(address).is_some_and(|b| b.name == "NE");
         if word == 0 || idle {
             continue;

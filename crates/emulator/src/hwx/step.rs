@@ -1,4 +1,4 @@
-//! What a task does: its operation, and the places of its operands.
+//! A decoded task: its operation, and the locations of its operands.
 
 use ferrane_arith::table::PiecewiseTable;
 
@@ -7,22 +7,22 @@ use super::memory::Span;
 /// An operation over tensors `[groups, channels, rows, columns]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Op {
-    /// The first source as it is.
+    /// Copies the first source.
     Copy,
-    /// A convolution with weights out of the file.
+    /// A convolution with weights from the file.
     Conv { weights: FileWeights, strides: [usize; 2], pad: [usize; 4] },
-    /// FileWeights out of memory, one matrix for each group, times the channels of the group.
+    /// FileWeights from memory, one matrix for each group, times the channels of the group.
     Product { outputs: usize },
-    /// Two sources, element by element.
+    /// A binary MIL op on two sources, element by element.
     Binary(&'static str),
-    /// Two sources, element by element: 1 where it is true, 0 elsewhere.
+    /// A comparison of two sources, element by element: 1 where it holds, else 0.
     Compare(&'static str),
-    /// One source, element by element.
+    /// A unary MIL op on one source, element by element.
     Unary(&'static str),
-    /// Along the columns, or rows and columns.
+    /// A reduction along the columns, or along rows and columns.
     Reduce { name: &'static str, axes: &'static [i32] },
-    /// A window over rows and columns: the op, or `min`, which has none; height and width of the
-    /// window, steps, padding.
+    /// A pooling over rows and columns: the MIL op, or `min`, for which there is none; height and
+    /// width of the window, strides, padding.
     Pool { form: &'static str, kernel: [usize; 2], strides: [usize; 2], pad: [usize; 4] },
 }
 
@@ -33,30 +33,30 @@ impl Op {
     }
 }
 
-/// What is done with the result, in this order.
+/// Operations on the result, in this order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct After {
-    /// The result of a reduction is inverted.
+    /// Inverts the result of a reduction.
     pub inverse: bool,
-    /// A factor.
+    /// Multiplies by this factor.
     pub scale: Option<f32>,
-    /// A summand behind the factor.
+    /// Adds this after the factor.
     pub bias: Option<f32>,
     pub relu: bool,
     pub function: Option<Function>,
 }
 
-/// A task ready to be planned.
+/// A task that is ready to be planned.
 pub(super) struct TaskStep {
     pub id: u32,
     pub op: Op,
-    /// Negative values of the sources become 0 first.
+    /// For each source, whether negative values become 0 first.
     pub relu_first: [bool; 2],
     pub after: After,
     pub sources: Vec<Span>,
-    /// Where the first source stays in L2.
+    /// Location in L2 where the first source is kept, if it is.
     pub kept: Option<Span>,
-    /// FileWeights out of memory.
+    /// FileWeights from memory, if any.
     pub kernel: Option<MemoryWeights>,
     pub result: Span,
 }
@@ -68,10 +68,10 @@ pub(super) struct FileWeights {
     pub bits: Vec<u16>,
 }
 
-/// FileWeights out of memory.
+/// FileWeights from memory, if any.
 pub(super) struct MemoryWeights {
     pub buffer: usize,
-    /// The first byte of each, `[groups, outputs, inputs]`.
+    /// Byte offset of each weight, `[groups, outputs, inputs]`.
     pub places: Vec<usize>,
 }
 

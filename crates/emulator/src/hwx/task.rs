@@ -1,4 +1,4 @@
-//! The registers of a task, and what is said about them.
+//! The registers of a task, and notes and errors about them.
 
 use std::cell::RefCell;
 
@@ -8,10 +8,10 @@ use ferrane_hwx::task::{Task as Descriptor, TaskView};
 
 use crate::refusal::refused;
 
-/// A task's fields, and what is said about them.
+/// The fields of a task, and the notes on its result.
 pub(super) struct Task<'a> {
     pub fields: TaskView<'a>,
-    /// What its result rests on beside checked facts.
+    /// The unchecked assumptions on which its result rests.
     pub notes: RefCell<Vec<String>>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Task<'a> {
         refused(format!("task {}: {} ({address:#x}) = {value}: {why}", self.id(), generation.label(address)))
     }
 
-    /// The same by name.
+    /// Like [`refuse_at`](Self::refuse_at), by name.
     pub(super) fn refuse(&self, block: &str, register: &str, why: &str) -> Error {
         match self.fields.generation().address(block, register) {
             Some(address) => self.refuse_at(address, why),

@@ -1,5 +1,5 @@
-//! Single tasks of the planar engine on H16, from their registers: what its bits do to values that
-//! lie in L2.
+//! Single tasks of the planar engine on H16, from their registers: what its bits do to values in
+//! L2.
 
 use ferrane_arith::Rounding;
 use ferrane_device::Result;
@@ -75,7 +75,7 @@ const EXTENTS: [u32; 3] = [2, 1, 4];
 #[test]
 fn sources_are_spread_and_turned() {
     let add = |bits: u32, y| run(&registers(EXTENTS, &[TWO, ADD, (0x48, bits)]), [X, y], [2, 1, 4]).unwrap();
-    // One column, one channel, both, and a row that is taken for channels.
+    // One column, one channel, both, and a row that is treated as channels.
     assert_eq!(add(0x10, &[&[&[10.0]], &[&[20.0]]]), [11.0, 8.0, 13.0, 14.0, 25.0, 26.0, 13.0, 28.0]);
     assert_eq!(add(0x80, &[&[&[10.0, 20.0, 30.0, 40.0]]]), [11.0, 18.0, 33.0, 44.0, 15.0, 26.0, 23.0, 48.0]);
     assert_eq!(add(0x90, &[&[&[10.0]]]), [11.0, 8.0, 13.0, 14.0, 15.0, 16.0, 3.0, 18.0]);
@@ -94,7 +94,7 @@ fn results_are_turned() {
     let set = registers(EXTENTS, &[TWO, ADD, (0x48, 0x400)]);
     let found = run(&set, [X, X], [4, 1, 2]).unwrap();
     assert_eq!(found, [2.0, 10.0, -4.0, 12.0, 6.0, -14.0, 8.0, 16.0]);
-    // The sums of the rows, side by side.
+    // The sums of all rows.
     let set = registers(EXTENTS, &[(0x3c, 0x50), (0x4500, 0), (0x48, 0x400)]);
     assert_eq!(run(&set, [X, &[]], [1, 1, 2]).unwrap(), [6.0, 12.0]);
 }
@@ -135,10 +135,11 @@ fn planes_become_means_and_windows_see_their_edges() {
     let mean = registers([2, 2, 2], &[(0x3c, 0x50), (0x4500, 0), (0x4514, quarter)]);
     let found = run(&mean, [x, &[]], [2, 1, 1]).unwrap();
     assert_eq!(found, [-3.0, 5.0]);
-    // Whether a sum goes on from row to row is not said.
+    // Whether a sum continues from row to row is not known.
     let sum = registers([2, 2, 2], &[(0x3c, 0x50), (0x4500, 0)]);
     assert!(run(&sum, [x, &[]], [2, 1, 1]).unwrap_err().message().contains("Common.InHeight (0x8) = 0x2"));
-    // Windows of 2×2, one column and row beyond the left and upper edge, and none behind.
+    // Windows of 2×2, one column and row beyond the left and upper edge, and none at the other
+    // edges.
     let window = 0x5000_0000 | 2 | 2 << 6 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 22;
     let max = |mode: u32| registers([2, 2, 2], &[(0x3c, 0x10), (0x28, window), (0x4500, 2), (0x4100, mode << 2)]);
     assert_eq!(run(&max(1), [x, &[]], [2, 2, 2]).unwrap(), [-1.0, -1.0, -1.0, -1.0, 8.0, 8.0, 8.0, 8.0]);
@@ -151,7 +152,7 @@ fn planes_become_means_and_windows_see_their_edges() {
 #[test]
 fn what_is_not_known_is_refused() {
     let cases: [(&[(u32, u32)], &str); 4] = [
-        // Both sources have one column, and the only one has.
+        // Both sources have one column; the only source has one.
         (&[TWO, ADD, (0x48, 0x11)], "Common.PEBroadcast (0x48) = 0x11"),
         (&[(0x3c, 0x20), (0x48, 1)], "Common.PEBroadcast (0x48) = 0x1"),
         // A bit without a name, and the transposition of the other engine.

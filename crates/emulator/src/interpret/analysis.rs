@@ -1,4 +1,4 @@
-//! What is known about a function before it runs: which ops count, and where values end.
+//! Liveness of a function: which ops are needed, and where values are last read.
 
 use std::collections::HashSet;
 
@@ -8,9 +8,9 @@ use crate::plan::changes_state;
 
 /// Liveness of the active body and the blocks in it.
 pub(crate) struct Analysis {
-    /// By op: a result, or a state, depends on it.
+    /// By op: an output or a state depends on it.
     live: Vec<bool>,
-    /// By op: values of the op's own block that nobody reads after it.
+    /// By op: values of the op's block that no later op reads.
     dying: Vec<Vec<ValueId>>,
 }
 
@@ -54,8 +54,8 @@ impl Analysis {
         }
     }
 
-    /// Finds the last reader of each value of a block. `read` gathers what the block and those in
-    /// it read.
+    /// Finds the last reader of each value of a block. `read` collects the outer values that the
+    /// block and nested blocks read.
     fn end(&mut self, function: &Function, id: BlockId, read: &mut HashSet<ValueId>) {
         let block = function.block(id);
         let mut own: HashSet<ValueId> = block.inputs.iter().copied().collect();

@@ -1,10 +1,10 @@
 //! Limits of one evaluation.
 
-/// What one evaluation may take.
+/// The limits of one evaluation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Bytes of all values that are alive at a time.
+    /// The most bytes of all values that are live at a time.
     pub memory: usize,
-    /// Iterations of all loops together.
+    /// The most iterations of all loops together.
     pub iterations: u64,
 }

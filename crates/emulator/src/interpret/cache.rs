@@ -1,4 +1,4 @@
-//! What evaluations of one function share.
+//! Constants and plans that the evaluations of one function share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,14 +8,14 @@ use ferrane_mil::ValueId;
 use crate::executable::ExecutablePlan;
 use crate::tensor_ops::HeapTensor;
 
-/// Most plans kept for a function; beyond, all are dropped.
+/// The most plans that are kept for a function; one more drops all of them.
 pub(super) const MAX_PLANS: usize = 1024;
 
-/// What decides how an op is specialized: which op, the extents of its operands, and the values
-/// that a plan must know.
+/// The key of an op's plan: which op, the extents of its operands, and the values that the plan
+/// must know.
 pub(super) type Key = (u32, Vec<Vec<usize>>, Vec<Vec<u8>>);
 
-/// What evaluations of one function share.
+/// Constants and plans that the evaluations of one function share.
 #[derive(Default)]
 pub(crate) struct Cache {
     /// Constants, and results of `constexpr_*` ops.

@@ -1,5 +1,5 @@
-//! Control flow. Blocks are `(true, false)` of `cond` and `(condition, body)` of `while_loop`
-//! (coremltools 9.0, coreml-containers).
+//! Control flow. The blocks of `cond` are `(true, false)`, those of `while_loop` are `(condition,
+//! body)` (coremltools 9.0, coreml-containers).
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::{Arg, BlockId, Op};
@@ -12,14 +12,13 @@ impl Machine<'_> {
         op.blocks.get(i).copied().ok_or_else(|| broken(&format!("op `{}` lacks a block", op.name)))
     }
 
-    /// The results of the block that the predicate chooses.
+    /// Runs the block that the predicate chooses.
     pub(super) fn cond(&mut self, op: &Op) -> Result<Vec<Value>> {
         let chosen = usize::from(self.number(op, "pred")? == 0);
         self.block(self.block_of(op, chosen)?)
     }
 
-    /// Runs the body as long as the condition holds; both see the loop's variables as their
-    /// parameters.
+    /// Runs the body while the condition holds. Both blocks get the loop's variables as parameters.
     pub(super) fn while_loop(&mut self, op: &Op) -> Result<Vec<Value>> {
         let (condition, body) = (self.block_of(op, 0)?, self.block_of(op, 1)?);
         let mut variables: Vec<Value> = match op.arg("loop_vars") {
@@ -39,7 +38,8 @@ impl Machine<'_> {
             self.iterations += 1;
             if self.iterations > self.bounds.iterations {
                 let limit = self.bounds.iterations;
-                let message = format!("op `while_loop`: the loops of an evaluation may take {limit} iterations");
+                let message =
+                    format!("op `while_loop`: the loops of an evaluation may take at most {limit} iterations");
                 return Err(Error::new(ErrorKind::Evaluate, message));
             }
             self.enter(body, &variables)?;

@@ -1,4 +1,4 @@
-//! Tensors without elements, which a plan has no place for.
+//! Ops with empty tensors, which a plan cannot represent.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use ferrane_mil::{DataType, Op, Type};
 use super::failure::failed;
 use crate::tensor_ops::{Data, HeapTensor};
 
-/// The results of an op with an operand or a result that has no elements. `None` if there is none
-/// such, or if the op can do without the empty operands.
+/// The results of an op with an operand or a result that has no elements. `None` if there is no
+/// such operand or result.
 pub(super) fn results(op: &Op, results: &[Type], inputs: &[Arc<HeapTensor>]) -> Result<Option<Vec<HeapTensor>>> {
     let known = |ty: &Type| ty.dtype().zip(ty.shape());
     let Some(types) = results.iter().map(known).collect::<Option<Vec<_>>>() else { return Ok(None) };
@@ -19,7 +19,7 @@ pub(super) fn results(op: &Op, results: &[Type], inputs: &[Arc<HeapTensor>]) -> 
     if !inputs.iter().any(|t| t.is_empty()) {
         return Ok(None);
     }
-    // Sums and products of nothing are 0 and 1, whatever is divided by their count is not a number.
+    // An empty sum is 0, an empty product is 1, and an average of nothing is NaN.
     let value = match op.name.as_str() {
         "reduce_sum" | "reduce_sum_square" | "reduce_l1_norm" | "reduce_l2_norm" | "matmul" => 0.0,
         "reduce_prod" => 1.0,

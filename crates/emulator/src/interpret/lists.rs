@@ -1,5 +1,4 @@
-//! Lists of tensors. A list is a value: writing gives a new one, which shares the elements that
-//! stay.
+//! Lists of tensors. A list is a value: a write makes a new list, which shares the other elements.
 
 use std::sync::Arc;
 
@@ -10,11 +9,11 @@ use super::failure::{broken, failed};
 use super::machine::{List, Machine, Value};
 use crate::tensor_ops::{Data, HeapTensor};
 
-/// Bytes of an element's place.
+/// Bytes of an element's entry.
 const PLACE: usize = size_of::<Option<Arc<HeapTensor>>>();
 
 impl List {
-    /// Element `i`; one that nobody has written is zero, if its extents are known.
+    /// Element `i`; an element that was not written is zero, if its extents are known.
     fn read(&self, op: &Op, i: i64) -> Result<Arc<HeapTensor>> {
         let place = usize::try_from(i).ok().and_then(|i| self.elements.get(i));
         let Some(element) = place else {
@@ -50,7 +49,7 @@ impl Machine<'_> {
     fn list(&self, op: &Op) -> Result<Arc<List>> {
         match self.function.arg_value(op, "ls").map(|v| self.value(v)).transpose()? {
             Some(Value::List(list)) => Ok(list),
-            _ => Err(broken("`ls` is no list")),
+            _ => Err(broken("`ls` is not a list")),
         }
     }
 
@@ -60,10 +59,10 @@ impl Machine<'_> {
         let count = usize::try_from(length).map_err(|_| failed(op, format!("a length of {length}")))?;
         self.room(op, count.checked_mul(PLACE))?;
         let Some(Type::List { element, .. }) = op.outputs.first().map(|&y| &self.function.value(y).ty) else {
-            return Err(broken("`make_list` gives no list"));
+            return Err(broken("the result of `make_list` is not a list"));
         };
         let element = (**element).clone();
-        // Zeros are made when they are read.
+        // Zeros are allocated when they are read.
         self.room(op, element.elements().and_then(|n| n.checked_mul(8)).or(element.shape().is_none().then_some(0)))?;
         Ok(vec![Value::List(Arc::new(List { elements: vec![None; count], grows, element }))])
     }
@@ -113,7 +112,10 @@ impl Machine<'_> {
     pub(super) fn list_scatter(&mut self, op: &Op) -> Result<Vec<Value>> {
         let (indices, value) = (self.argument(op, "indices")?, self.argument(op, "value")?);
         let Some((&rows, inner)) = value.shape.split_first().filter(|(n, _)| **n == indices.len()) else {
-            return Err(failed(op, format!("{:?} is no slice for each of {} indices", value.shape, indices.len())));
+            return Err(failed(
+                op,
+                format!("{:?} is not one slice for each of {} indices", value.shape, indices.len()),
+            ));
         };
         self.room(op, Some(value.bytes()))?;
         let furthest = (0..rows).map(|i| indices.int(i)).max().unwrap_or(0);
@@ -126,7 +128,7 @@ impl Machine<'_> {
         Ok(vec![Value::List(Arc::new(list))])
     }
 
-    /// A list of one's own that may be written up to an index.
+    /// A copy of the list that may be written up to an index.
     fn owned(&self, op: &Op, index: i64) -> Result<List> {
         let list = self.list(op)?;
         let places = list.elements.len().max(usize::try_from(index).map_or(0, |i| i.saturating_add(1)));

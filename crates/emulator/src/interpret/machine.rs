@@ -30,11 +30,12 @@ pub(super) enum Value {
 /// A list of tensors.
 #[derive(Clone, Debug)]
 pub(super) struct List {
-    /// Elements; `None` for those that nobody has written yet.
+    /// The elements; `None` for those that were not written yet.
     pub elements: Vec<Option<Arc<HeapTensor>>>,
-    /// A write behind the end makes it longer.
+    /// A write after the end grows the list.
     pub grows: bool,
-    /// What elements are that nobody has written: zeros, if their extents are known.
+    /// The type of elements. An element that was not written reads as zeros if its extents are
+    /// known.
     pub element: Type,
 }
 
@@ -48,7 +49,7 @@ impl Value {
     }
 }
 
-/// An op that is run here and nowhere else, or on values that are no tensors.
+/// An op that only the interpreter runs, or that works on values that are not tensors.
 type Own = fn(&mut Machine<'_>, &Op) -> Result<Vec<Value>>;
 
 /// Ops that only the interpreter runs.
@@ -63,7 +64,7 @@ const OWN: &[(&str, Own)] = &[
     ("list_scatter", |m, op| m.list_scatter(op)),
 ];
 
-/// Ops on states: here for functions that are interpreted; a plan has its own way.
+/// Ops on states, for functions that are interpreted; plans lower them in `plan::state`.
 const STATES: &[(&str, Own)] = &[
     ("read_state", |m, op| {
         let state = m.state(op, "input")?;
@@ -89,7 +90,7 @@ pub(crate) fn refuse(function: &Function, analysis: &Analysis) -> Result<()> {
     Ok(())
 }
 
-/// An evaluation.
+/// The state of one evaluation.
 pub(super) struct Machine<'a> {
     pub function: &'a Function,
     pub weights: &'a Weights,
@@ -97,7 +98,7 @@ pub(super) struct Machine<'a> {
     pub table: &'a Table,
     pub bounds: Bounds,
     pub cache: &'a Cache,
-    /// Without it nothing is dropped and every op counts.
+    /// Liveness. Without it, no value is dropped and every op is live.
     pub analysis: Option<&'a Analysis>,
     pub states: Vec<Arc<HeapTensor>>,
     values: HashMap<ValueId, Value>,
@@ -170,7 +171,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Refuses to make `bytes` more if that is too much.
+    /// Refuses to allocate `bytes` more if that exceeds the limit; `None` is more than can be
+    /// addressed.
     pub(super) fn room(&self, op: &Op, bytes: Option<usize>) -> Result<()> {
         let total = bytes.and_then(|b| b.checked_add(self.held));
         if total.is_some_and(|t| t <= self.bounds.memory) {
@@ -178,13 +180,13 @@ impl<'a> Machine<'a> {
         }
         let wanted = bytes.map_or("more bytes than can be addressed".into(), |b| format!("{b} bytes"));
         let message = format!(
-            "op `{}` would make {wanted} beside the {} that are held; an evaluation may hold {}",
+            "op `{}` needs {wanted} in addition to the {} that values occupy; an evaluation may use at most {}",
             op.name, self.held, self.bounds.memory
         );
         Err(Error::new(ErrorKind::OutOfMemory, message))
     }
 
-    /// Runs the ops of a block, whose parameters are bound, and gives its results.
+    /// Runs the ops of a block, whose parameters are bound, and returns its results.
     pub(super) fn block(&mut self, id: BlockId) -> Result<Vec<Value>> {
         let function = self.function;
         let block = function.block(id);
@@ -219,14 +221,14 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Runs an op that is live and no constant. Its operands stay.
+    /// Runs a live op that is not a constant. Its operands stay bound.
     pub(super) fn step(&mut self, id: OpId) -> Result<()> {
         let function = self.function;
         let op = function.op(id);
         if let Some((_, own)) = OWN.iter().chain(STATES).find(|(name, _)| *name == op.name) {
             let results = own(self, op)?;
             if results.len() != op.outputs.len() && !op.outputs.is_empty() {
-                return Err(broken(&format!("op `{}` has another number of results", op.name)));
+                return Err(broken(&format!("op `{}` has a wrong number of results", op.name)));
             }
             for (&output, value) in op.outputs.iter().zip(results) {
                 self.bind(output, value);
@@ -262,8 +264,8 @@ impl<'a> Machine<'a> {
             if let ValueDef::Op(id, _) = function.value(value).def {
                 let source = function.op(id);
                 if source.name.starts_with("constexpr_") {
-                    // Their operands are literals and constants, or others of their kind, which
-                    // stand before them.
+                    // Their operands are literals, constants, or results of earlier `constexpr_*`
+                    // ops.
                     self.constant_operands(source)?;
                     self.constexpr(source)?;
                 }
@@ -272,7 +274,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// What a value is now.
+    /// The current content of a value.
     pub(super) fn value(&self, id: ValueId) -> Result<Value> {
         if let Some(value) = self.values.get(&id) {
             return Ok(value.clone());
@@ -294,7 +296,7 @@ impl<'a> Machine<'a> {
     pub(super) fn tensor(&self, id: ValueId) -> Result<Arc<HeapTensor>> {
         match self.value(id)? {
             Value::Tensor(tensor) => Ok(tensor),
-            _ => Err(broken(&format!("`{}` is no tensor", self.function.value(id).name))),
+            _ => Err(broken(&format!("`{}` is not a tensor", self.function.value(id).name))),
         }
     }
 
@@ -330,7 +332,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A state holds what its surface can: fp16 values are rounded under every table.
+    /// Writes a state. A state holds what its surface can: fp16 values are rounded under every
+    /// table.
     fn update_state(&mut self, op: &Op, state: &str, value: &str) -> Result<Vec<Value>> {
         let at = self.state(op, state)?;
         let mut new = self.argument(op, value)?;
@@ -346,8 +349,8 @@ impl<'a> Machine<'a> {
         Ok(vec![Value::Tensor(new)])
     }
 
-    /// The results of an op on tensors: by its routine, or by a plan of its own. Plans are kept if
-    /// the op has an id.
+    /// The results of an op on tensors: by its tensor op, or by a plan of its own. The plan is
+    /// cached if `id` is given.
     pub(super) fn compute(&mut self, id: Option<OpId>, op: &Op) -> Result<Vec<Arc<HeapTensor>>> {
         let single = Single::new(self, op)?;
         let bytes = single.results.iter().map(size).try_fold(0usize, |sum, b| sum.checked_add(b?));
@@ -372,7 +375,7 @@ impl<'a> Machine<'a> {
             },
         };
         if results.len() != single.results.len() {
-            return Err(broken(&format!("op `{}` has another number of results", op.name)));
+            return Err(broken(&format!("op `{}` has a wrong number of results", op.name)));
         }
         for (tensor, ty) in results.iter_mut().zip(&single.results) {
             let fits = ty.dtype() == Some(tensor.dtype) && ty.shape().is_none_or(|s| s == tensor.shape);
@@ -387,8 +390,8 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Bytes of a result on the heap; 0 where its extents are not known before, which the op's operands
-/// bound then. `None` if there are more than can be counted.
+/// Bytes of a result on the heap; 0 if its extents are unknown, because the op's operands bound it
+/// then. `None` if the number does not fit a `usize`.
 fn size(ty: &Type) -> Option<usize> {
     match ty.shape() {
         Some(_) => {

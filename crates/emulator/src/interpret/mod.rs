@@ -1,14 +1,14 @@
 //! The interpreter: functions that no plan can express.
 //!
-//! A plan wants every extent before it runs. A function with unknown extents, with shapes or slice
-//! bounds that are computed, with lists, `cond` or `while_loop` is run here, op by op, on tensors
-//! of the heap. No op is implemented twice: a tensor op is called, and any other op is
-//! lowered to a plan of its own as soon as its operands' extents are known (`single`); such plans
-//! are kept for the next time. So the numbers are those of a plan under the same table.
+//! A plan needs every extent before it runs. A function with unknown extents, computed shapes or
+//! slice bounds, lists, `cond` or `while_loop` runs here, op by op, on tensors on the heap. No op
+//! is implemented twice: a tensor op is called, and any other op is lowered to a plan of its own as
+//! soon as its operands' extents are known (`single`); such plans are cached. So the numbers are
+//! those of a plan under the same table.
 //!
 //! Invariants: a value is bound before it is read (`ferrane_mil::verify`); values are dropped after
-//! their last use (`analysis`); the bytes of all bound values stay below [`Bounds::memory`], which
-//! is checked before an op runs; the iterations of all loops of an evaluation stay below
+//! their last use (`analysis`); the bytes of all bound values are at most [`Bounds::memory`], which
+//! is checked before an op runs; the iterations of all loops of an evaluation are at most
 //! [`Bounds::iterations`]. States are written back by the caller after the last op, so that a
 //! failed evaluation leaves them as they were.
 
@@ -64,7 +64,7 @@ impl Interpreted {
         Ok(Interpreted { function, weights, opset, table, bounds, analysis, cache: Cache::default() })
     }
 
-    /// Evaluates over tensors in the order of the function's inputs and states; states are changed
+    /// Evaluates over tensors in the order of the function's inputs and states. States change only
     /// if it succeeds.
     pub(crate) fn evaluate(
         &self,
@@ -142,7 +142,7 @@ mod tests {
         is_needed(&program.functions[0])
     }
 
-    /// Values and states of any type are data, not places: a plan need not know them.
+    /// A plan can copy values and states of any type without knowing their contents.
     #[test]
     fn copies_and_states_need_no_interpreter() {
         let copies = r#"

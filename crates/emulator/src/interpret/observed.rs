@@ -1,10 +1,8 @@
-//! A function run op by op under the eyes of a caller, who sees every value and may put another in
-//! its place.
+//! Observed evaluation: a function runs op by op, and the caller reads and may replace every value.
 //!
-//! Values live until [`Observed::leave`] says that the op is done with: so an op's operands and all
-//! its results, also those that nobody reads, are there between a step and its end. Plans of ops
-//! that are done with are not kept, nor are constants that were read: what is held is the values
-//! that later ops need.
+//! Values live until the caller leaves the op with [`Observed::leave`]. So between the two calls an
+//! op's operands and all its results are available, even results that no op reads. Plans and
+//! constants of earlier ops are not kept: only values that later ops need occupy memory.
 
 use std::sync::Arc;
 
@@ -20,7 +18,7 @@ use super::machine::{Machine, Value};
 use crate::tables::Table;
 use crate::tensor_ops::HeapTensor;
 
-/// One arithmetic on its way through a function.
+/// One arithmetic in the middle of a function.
 pub(crate) struct Observed<'a> {
     machine: Machine<'a>,
     analysis: &'a Analysis,
@@ -46,18 +44,17 @@ impl<'a> Observed<'a> {
         self.machine.bind_ports(inputs.iter().cloned(), states)
     }
 
-    /// Runs a live op of the body that is no constant.
+    /// Runs a live op of the body that is not a constant.
     pub(crate) fn step(&mut self, op: OpId) -> Result<()> {
         self.machine.step(op)
     }
 
-    /// A value that a tensor has been bound to.
+    /// The tensor of a value, if it has one.
     pub(crate) fn tensor(&self, id: ValueId) -> Option<Arc<HeapTensor>> {
         self.machine.tensor(id).ok()
     }
 
-    /// Puts the results of an op as another arithmetic has them in the place of its own, and the
-    /// states.
+    /// Replaces the results of an op, and the states, with those of another arithmetic.
     pub(crate) fn follow(
         &mut self,
         other: &Observed<'_>,
@@ -84,7 +81,7 @@ impl<'a> Observed<'a> {
         Ok(())
     }
 
-    /// Drops what no later op needs.
+    /// Drops the values that no later op needs.
     pub(crate) fn leave(&mut self, op: OpId) {
         let (function, cache) = (self.machine.function, self.machine.cache);
         lock(&cache.plans).clear();

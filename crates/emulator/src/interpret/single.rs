@@ -1,8 +1,9 @@
-//! One op as a function of its own: what its rule says about these operands, and a plan for them.
+//! One op as a function of its own: the types of its results for these operands, and a plan for
+//! them.
 //!
-//! An argument becomes a constant of that function where the plan must know its value (begin and
-//! end of a slice, the extents of a reshape) and where the program states it; everything else
-//! becomes an input. So a plan serves every call with the same extents and the same known values.
+//! An argument becomes a constant of that function if the plan must know its value (begin and end
+//! of a slice, the extents of a reshape) or if the program states it; every other argument becomes
+//! an input. So one plan serves all calls with the same extents and the same known values.
 
 use std::sync::Arc;
 
@@ -20,26 +21,27 @@ use crate::executable::ExecutablePlan;
 use crate::plan::has_steps;
 use crate::tensor_ops::{HeapTensor, decode, tensor_op};
 
-/// Integers and strings up to so many elements are known to the rule of an tensor op.
+/// Integers and strings of at most this many elements are constants to the type rule of a tensor
+/// op.
 const MAX_KNOWN: usize = 64;
 
-/// An op with its operands as they are now.
+/// An op with its current operands.
 pub(super) struct Single {
     pub def: &'static OpDef,
-    /// The types of the results by the op's rule.
+    /// The types of the results, by the op's type rule.
     pub results: Vec<Type>,
-    /// What is not constant, in the order of the function's inputs.
+    /// The operands that are not constant, in the order of the function's inputs.
     pub inputs: Vec<Arc<HeapTensor>>,
     /// The op has steps of a plan.
     pub is_planned: bool,
     function: Function,
-    /// Bytes of the constants that the program does not state.
+    /// The bytes of constants that the program does not state.
     known: Vec<Vec<u8>>,
 }
 
-/// True for an argument whose value decides about extents or places: whole numbers that are no
-/// data. Where the signature allows floats as well, or anything, or bytes only (codes to
-/// dequantize), or calls them indices, they are data.
+/// True for an argument whose value determines extents or positions: integers that are not data.
+/// Integers are data if the signature also allows floats or any type, if it allows only bytes
+/// (codes to dequantize), or if it calls them indices.
 fn shapes(param: &Param) -> bool {
     let whole = |d: &DataType| d.is_int() || *d == DataType::String;
     let codes = |d: &DataType| matches!(d, DataType::Int8 | DataType::UInt8);
@@ -75,8 +77,7 @@ impl Single {
             function: Function {
                 name: op.name.clone(),
                 bodies: vec![(machine.opset.into(), BlockId(0))],
-                // The op itself, once its operands are there; weights as the program packs them
-                // stand behind it.
+                // The op itself comes first; its operands are added below. Packed weights follow.
                 ops: vec![Op {
                     name: op.name.clone(),
                     args: Vec::new(),
@@ -153,8 +154,8 @@ impl Single {
         Ok(Arg::Value(self.input(name.to_string(), tensor)))
     }
 
-    /// A weight as the program packs it, where a machine treats what stands beside it by how it is
-    /// packed (int8 §3).
+    /// A weight as the program packs it, for machines that treat the other factor by how the weight
+    /// is packed (int8 §3).
     fn packed(&mut self, machine: &Machine<'_>, value: ValueId) -> Option<ValueId> {
         let matters = self.is_planned && machine.table.rules().is_some_and(|rules| rules.int8_crop);
         let ValueDef::Op(id, 0) = machine.function.value(value).def else { return None };
@@ -177,7 +178,7 @@ impl Single {
 
     fn list(&mut self, machine: &Machine<'_>, op: &Op, name: &str, values: &[ValueId]) -> Result<Arg> {
         let mut tensors: Vec<Arc<HeapTensor>> = values.iter().map(|&v| machine.tensor(v)).collect::<Result<_>>()?;
-        // Where others stand beside them, empty operands add nothing to a concat.
+        // Empty operands add nothing to a concat of others.
         if op.name == "concat" && tensors.iter().any(|t| !t.is_empty()) {
             tensors.retain(|t| !t.is_empty());
         }

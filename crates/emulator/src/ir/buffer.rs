@@ -1,23 +1,23 @@
-//! Buffers: where the values of a plan live.
+//! Buffers: the memory of a plan's values.
 
 use super::view::Storage;
 
-/// Where a buffer lives during an evaluation.
+/// The memory that a buffer is in during an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemorySpace {
-    /// Weights and what was computed from them at compile time.
+    /// Weights, and what is computed from them at compile time.
     Constant,
-    /// Values of this evaluation.
+    /// Intermediate values of one evaluation.
     Arena,
-    /// An input surface.
+    /// The surface of an input, by its position among the procedure's inputs.
     Input(usize),
-    /// An output surface.
+    /// The surface of an output, by its position among the procedure's outputs.
     Output(usize),
-    /// A state's surface.
+    /// The surface of a state, by its position among the procedure's states.
     State(usize),
 }
 
-/// A range of bytes in a place, and what lies there.
+/// A range of bytes in a memory space, and how its elements are stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access {
     pub space: MemorySpace,
@@ -32,16 +32,16 @@ pub(crate) struct Buffer {
     pub space: MemorySpace,
     pub storage: Storage,
     pub elements: usize,
-    /// One step writes all of it, so that it may become a constant.
+    /// A single step writes all of it, so it may become a constant.
     pub sole: bool,
-    /// Bytes of a constant known from the start.
+    /// The bytes of a constant that the program states.
     pub data: Option<Vec<u8>>,
-    /// Where it begins in its place, in bytes.
+    /// Offset in its memory space, in bytes.
     pub start: usize,
 }
 
 impl Buffer {
-    /// `None` where the address space does not reach.
+    /// Size in bytes; `None` if it exceeds the address space.
     pub(crate) fn bytes(&self) -> Option<usize> {
         self.elements.checked_mul(self.storage.bytes())
     }

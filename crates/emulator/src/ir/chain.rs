@@ -3,66 +3,67 @@
 use super::group::Group;
 use super::structured::Reduction;
 
-/// Most slots of a chain.
+/// The most slots that a chain may have.
 pub(crate) const SLOTS: usize = 8;
 
 /// Steps over the same rows, tile by tile.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
-    /// Runs of rows within which every operand has one stride from row to row.
+    /// Number of segments: runs of rows within which every operand has a single row stride.
     pub segments: usize,
-    /// Rows of a segment.
+    /// Rows in a segment.
     pub rows: usize,
-    /// Columns.
+    /// Columns of every stage that is not reduced to one column.
     pub cols: usize,
-    /// Rows of a tile.
+    /// Rows in a tile; the last tile of a segment may have fewer.
     pub tile: usize,
     pub divide: Divide,
-    /// What each write of the step is written through.
+    /// For each write of the step, an operand that writes it.
     pub outs: Vec<ChainOperand>,
-    /// How many slots there are: tiles of fp32, `tile · cols` each.
+    /// Number of slots: tiles of fp32, `tile · cols` elements each.
     pub slots: usize,
-    /// Registers of the largest group.
+    /// Number of registers of the largest group.
     pub registers: usize,
     pub stages: Vec<ChainStage>,
-    /// Columns that need not be computed because a constant mask hides them.
+    /// The columns that a constant mask hides, if it hides any.
     pub causal: Option<Causal>,
 }
 
-/// Along what a chain is cut for threads.
+/// How a chain is divided among threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Divide {
-    /// What different segments write lies apart.
+    /// By segments: no two segments write overlapping ranges.
     Segments,
-    /// What different rows write, of all segments together, lies apart.
+    /// By rows of all segments together: no two rows write overlapping ranges.
     Rows,
-    /// Neither.
+    /// The chain runs on one thread.
     Nothing,
 }
 
-/// A matrix of one tile: in a slot, or in memory.
+/// A matrix that a stage reads or writes, tile by tile: in a slot or in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct ChainOperand {
     pub at: TileLocation,
-    /// Where each segment begins in the slice of the read or write; one 0 for a slot.
+    /// Element offset of each segment in the slice of the read or write; a single 0 for a slot.
     pub offsets: Vec<usize>,
     pub row: usize,
     pub col: usize,
 }
 
-/// Where an operand is.
+/// Where the matrix of an operand is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TileLocation {
     Slot(usize),
-    /// A read of the step, or, of results, a write.
+    /// A read of the step or, for results, a write.
     Memory(usize),
 }
 
-/// What is done to a tile.
+/// One operation on a tile.
 #[derive(Clone, Debug)]
 pub(crate) enum ChainStage {
     Product(ChainProduct),
-    /// Element-wise; `width` is the chain's columns, or 1. Operands: writes, then reads.
+    /// An element-wise group. `width` is the chain's columns, or 1. Operands are writes, then
+    /// reads.
     Group {
         group: Group,
         operands: Vec<ChainOperand>,
@@ -75,7 +76,7 @@ pub(crate) enum ChainStage {
         to: usize,
         round: bool,
     },
-    /// A slot as somebody else reads it.
+    /// Copies a slot to memory, for steps outside of the chain.
     Store {
         from: usize,
         to: ChainOperand,
@@ -90,10 +91,11 @@ pub(crate) struct ChainProduct {
     pub lhs: ChainOperand,
     pub rhs: ChainOperand,
     pub to: ChainOperand,
-    /// `(depth, columns)`. If the result is a slot, the columns are the chain's; else the depth is.
+    /// `(depth, columns)`. The chain's columns are the columns if the result is a slot, else the
+    /// depth.
     pub size: (usize, usize),
     pub scale: f32,
-    /// A read: one fp32 value for each column.
+    /// The read that holds one fp32 value for each column, if any.
     pub bias: Option<usize>,
     pub round: bool,
 }
@@ -109,31 +111,31 @@ pub(crate) struct ChainSoftmax {
     pub masked: Option<Masked>,
 }
 
-/// Which columns each tile of a segment needs.
+/// The columns that each tile of a segment needs under a constant mask.
 #[derive(Clone, Debug)]
 pub(crate) struct Causal {
-    /// For each tile of a segment, how many columns its rows see.
+    /// For each tile of a segment, the number of columns that its rows see.
     pub limits: Vec<usize>,
-    /// What the scores are made of: the largest magnitudes, multiplied, must not be above `bound`.
+    /// The factors of the scores: the product of their largest magnitudes must be at most `bound`.
     pub factors: [SegmentMatrix; 2],
     pub bound: f32,
-    /// What must be finite: the values.
+    /// Matrices that must be finite: the values.
     pub finite: Vec<SegmentMatrix>,
 }
 
-/// A matrix of each segment, in memory.
+/// A matrix of each segment that is read from memory.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentMatrix {
     pub read: usize,
     pub operand: ChainOperand,
-    /// Rows and columns.
+    /// Rows and columns in a segment.
     pub size: (usize, usize),
 }
 
-/// What becomes of scores before their softmax: `round(round(score · scale) + mask)`.
+/// What is applied to scores before their softmax: `round(round(score · scale) + mask)`.
 #[derive(Clone, Debug)]
 pub(crate) struct Masked {
     pub scale: f32,
-    /// A read in fp16, whose columns are neighbors.
+    /// An fp16 read with a column stride of 1.
     pub mask: ChainOperand,
 }

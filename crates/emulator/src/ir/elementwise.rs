@@ -5,32 +5,32 @@ use ferrane_host::rounded;
 /// Element-wise operations. Registers hold fp32, or int32 for every integer and bool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Elementwise {
-    /// One float.
+    /// A function of one float.
     Unary(Unary),
-    /// Two floats.
+    /// A function of two floats.
     Binary(Binary),
-    /// Two floats to a bool.
+    /// A comparison of two floats.
     Compare(Compare),
     /// `a · b + c`: product and sum in fp32, rounded to fp16 once, at the end.
     MulAdd,
-    /// `(a first b) second c`, a sum, difference or product each, rounded after each; with the flag
-    /// `a` is rounded before.
+    /// `(a first b) second c`, a sum, difference or product each, rounded after each; if the flag
+    /// is set, `a` is rounded first.
     Pair([rounded::Binary; 2], bool),
-    /// `(a - c) · b` of an integer a, rounded once.
+    /// `(a - c) · b` for an integer `a`, rounded once.
     Dequantize,
     /// `round(a / b) + c` saturated to the range.
     Quantize(i32, i32),
-    /// A float or integer where the first register is not 0, else the other.
+    /// The second register where the first is not 0, else the third.
     Select,
     IntUnary(IntUnary),
     IntBinary(Binary),
     IntCompare(Compare),
-    /// Toward zero, saturated to the range; NaN is 0.
+    /// Truncates toward zero and saturates to the range; NaN becomes 0.
     FloatToInt(i32, i32),
     /// 1 unless zero.
     FloatToBool,
     IntToFloat,
-    /// Wraps to so many bits, signed or not.
+    /// Wraps to this number of bits; the flag says whether the result is signed.
     IntToInt(u8, bool),
     IntToBool,
     And,
@@ -84,12 +84,12 @@ pub(crate) enum Unary {
     GeluExact,
     GeluTanh,
     GeluSigmoid,
-    /// Through the crop of width slices, under the rules of a machine.
+    /// The crop of width slices, under the rules of a machine.
     Crop,
 }
 
 impl Unary {
-    /// Of an fp16 value the result is one too, so that rounding changes nothing.
+    /// True if the result for an fp16 value is an fp16 value, so that rounding changes nothing.
     pub(crate) fn exact(self) -> bool {
         use Unary::*;
         matches!(self, Identity | Abs | Sign | Floor | Ceil | Relu)
@@ -110,7 +110,7 @@ pub(crate) enum Binary {
     Min,
 }
 
-/// Comparisons.
+/// Two values to a bool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compare {
     Equal,

@@ -1,7 +1,7 @@
 //! Groups: element-wise ops of one shape, computed in one pass.
 //!
-//! A group is a straight-line program over registers, run tile by tile, so that no member's result
-//! is stored but those that other steps read. `round` marks where an fp16 value is made.
+//! A group is a straight-line program over registers, run tile by tile, so that only results that
+//! other steps read are stored. `round` marks each instruction whose result is an fp16 value.
 
 use ferrane_host::fused;
 
@@ -15,26 +15,26 @@ pub(crate) type Reg = u8;
 /// A group: load, compute, store, for each tile.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
-    /// Operands: writes, then reads.
+    /// The loops; operands are writes, then reads.
     pub nest: Nest,
     /// Registers that the reads are loaded into.
     pub loads: Vec<Reg>,
-    /// Registers that hold one value throughout, by its bits.
+    /// Registers that hold a constant, with its bits.
     pub constants: Vec<(Reg, u32)>,
     pub instructions: Vec<Instruction>,
-    /// Registers that results are stored from: one for each write, then those of `joined`.
+    /// Registers whose contents are stored: one for each write, then those of `joined`.
     pub stores: Vec<Reg>,
-    /// Results that lie between the elements of a write: which one, and how far behind its first
-    /// element theirs is.
+    /// Results that interleave with a write: the write, and the offset of their first element from
+    /// its first.
     pub joined: Vec<(usize, usize)>,
-    /// How many registers there are.
+    /// Registers that an evaluation needs, 4 bytes for each element of a tile.
     pub registers: usize,
-    /// What the instructions amount to, if it is something for which there is a shorter way.
+    /// The fused loop that computes the same, if there is one.
     pub fused: Option<FusedLoop>,
 }
 
 impl Group {
-    /// A group that only converts.
+    /// A group that only converts between storages.
     pub(crate) fn conversion(to: &View, from: &View) -> Group {
         Group {
             nest: Nest::new(&to.shape, &[to, from], 1, None),
@@ -67,18 +67,18 @@ impl Group {
     }
 }
 
-/// A group that is made in one pass over fp16 memory, without registers. All rows are of neighbors;
-/// its reads go by their number.
+/// A loop that computes a whole group in one pass over fp16 memory, without registers. All operands
+/// have unit stride along a row; reads are named by their index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FusedLoop {
-    /// A function of the first, times the second.
+    /// A function of the first read, times the second.
     Gate(fused::Gate, [usize; 2]),
-    /// Pairs `(a, b)`, turned by the angles whose cosine and sine come next, or back. The two
-    /// results are joined.
+    /// Rotates pairs `(a, b)` by angles with the given cosine and sine, or back. Reads are a, b,
+    /// cosine, sine. The two results are joined.
     Rotation { back: bool, from: [usize; 4] },
 }
 
-/// One element-wise operation over registers. Unused operands repeat the first.
+/// One element-wise operation over registers. Unused operands repeat the first one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Instruction {
     pub op: Elementwise,

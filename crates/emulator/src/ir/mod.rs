@@ -1,7 +1,8 @@
-//! What a plan is made of: steps, the views that they read and write, and the buffers of these.
+//! The intermediate representation of plans: steps, the views that they read and write, and the
+//! buffers of the views.
 //!
-//! Only data. [`plan`](crate::plan) makes it, [`tables`](crate::tables) computes it, and neither
-//! needs the other.
+//! It is only data. [`plan`](crate::plan) produces it and [`tables`](crate::tables) computes it, so
+//! neither needs the other.
 
 mod buffer;
 mod chain;

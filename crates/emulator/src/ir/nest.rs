@@ -1,15 +1,15 @@
-//! Nests: the loops of a step.
+//! Loop nests: how a step visits the elements of its operands.
 
 use super::view::View;
 
-/// Loops over the places of a result: extents, and strides for each operand (writes first, then
-/// reads), outermost first.
+/// Loops over the elements of a result: extents, and strides for each operand (writes first, then
+/// reads), outermost loop first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Nest {
     pub extents: Vec<usize>,
     /// `strides[operand][loop]`.
     pub strides: Vec<Vec<isize>>,
-    /// The writes may be cut along the outermost loop: what different indices write lies apart.
+    /// The writes may be cut along the outermost loop: different indices write disjoint ranges.
     pub divisible: bool,
 }
 

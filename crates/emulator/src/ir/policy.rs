@@ -5,8 +5,7 @@ use ferrane_mil::DataType;
 
 use super::view::Storage;
 
-/// The few facts about a table on which the form of a plan depends. How a step computes is none of
-/// them.
+/// The few facts about a table on which a plan depends. How steps compute is not among them.
 #[derive(Clone, Copy)]
 pub(crate) struct Policy<'a> {
     /// How fp16 values are stored between ops: as fp16 or, for the oracle, as fp32.

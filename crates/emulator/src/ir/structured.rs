@@ -1,4 +1,4 @@
-//! Steps that are more than element-wise: products, reductions, normalizations, windows.
+//! Operations of steps beyond element-wise ones: products, reductions, normalizations, windows.
 
 use ferrane_host::gemm::BatchOffsets;
 
@@ -12,7 +12,7 @@ pub(crate) struct Matmul {
     pub k: usize,
     /// Row and column stride of lhs, rhs, out.
     pub strides: [(isize, isize); 3],
-    /// From the lowest element of each operand.
+    /// Offsets of each product, from the lowest element of each operand.
     pub batch: Vec<BatchOffsets>,
     pub scale: f32,
     /// Read 2 is a dense fp32 bias: one value for each row, or each column.
@@ -20,7 +20,7 @@ pub(crate) struct Matmul {
     pub round: bool,
 }
 
-/// Rows or columns.
+/// The axis of a matrix along which a vector lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Along {
     Rows,
@@ -44,27 +44,27 @@ pub(crate) enum Reduction {
     ArgMin,
 }
 
-/// A reduction: write 0 over `kept`, read 0 over `kept` and, at each place, over `reduced`.
+/// A reduction: write 0 is indexed by `kept`; read 0 by `kept` and, for each result, by `reduced`.
 #[derive(Clone, Debug)]
 pub(crate) struct Reduce {
     pub reduction: Reduction,
-    /// Operands: write, read.
+    /// The loops over results; operands are the write, then the read.
     pub kept: Nest,
     /// Extents and strides of the reduced axes of the read, in its memory order.
     pub reduced: Vec<(usize, isize)>,
     pub round: bool,
-    /// The operand is a product made for this sum only: together they are a matrix product against
+    /// The operand is a product computed only for this sum: together they are a matrix product with
     /// ones.
     pub of_product: bool,
 }
 
-/// A normalization.
+/// A normalization over some axes, with optional gamma and beta.
 #[derive(Clone, Debug)]
 pub(crate) struct Norm {
     pub form: NormForm,
-    /// The axes that are not normalized: write, then reads.
+    /// The loops over axes that are not normalized; operands are the write, then reads.
     pub outer: Nest,
-    /// The normalized axes, every one: extents and strides for write and reads.
+    /// The loops over all normalized axes; operands are the write, then reads.
     pub inner: Nest,
     pub epsilon: f32,
     pub gamma: bool,
@@ -72,7 +72,7 @@ pub(crate) struct Norm {
     pub round: bool,
 }
 
-/// Which normalization.
+/// The formula of a normalization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NormForm {
     /// `(x - mean) / sqrt(variance + epsilon)`.
@@ -96,13 +96,13 @@ pub(crate) struct Window {
     pub kernel: Vec<usize>,
     pub strides: Vec<usize>,
     pub dilations: Vec<usize>,
-    /// Before each axis.
+    /// Padding before each axis.
     pub pad: Vec<usize>,
-    /// Before plus after each axis plus extent.
+    /// Extent of each axis including the padding on both sides.
     pub padded: Vec<usize>,
 }
 
-/// A pooling.
+/// Pooling over a sliding window.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     pub form: PoolForm,
@@ -110,11 +110,11 @@ pub(crate) struct Pool {
     pub round: bool,
 }
 
-/// Which pooling.
+/// The function of a pooling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolForm {
     Max,
-    /// Whether padding is left out of the count.
+    /// An average; the flag excludes padding from the count.
     Average(bool),
     L2,
 }

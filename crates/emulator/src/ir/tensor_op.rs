@@ -15,15 +15,15 @@ pub(crate) struct TensorOpStep {
     pub operands: Vec<(&'static str, Vec<TensorOperand>)>,
     /// The declared types of all results.
     pub results: Vec<Type>,
-    /// The result that each write takes.
+    /// For each write, the index of its result.
     pub kept: Vec<usize>,
 }
 
 /// An operand of a tensor op.
 #[derive(Clone, Debug)]
 pub(crate) enum TensorOperand {
-    /// A view that the step reads, and its element type.
+    /// A read of the step, and its element type.
     Read(usize, DataType),
-    /// Known when the plan is made.
+    /// A value that is known when the plan is made.
     Known(Arc<HeapTensor>),
 }

@@ -1,13 +1,13 @@
-//! Views: where the elements of a value lie in a buffer.
+//! Views: where the elements of a value are in a buffer.
 //!
 //! Invariant: a view's elements lie inside its buffer. Reshapes, transposes, slices and broadcasts
-//! change the view only; where no strides can express the result the function says so, and the plan
-//! copies.
+//! change only the view. If strides cannot express the result, the function returns `None` and the
+//! plan copies.
 
 use ferrane_mil::DataType;
 
-/// How an element is stored. fp16 values are fp16 or fp32 as the table says; everything else is
-/// stored as what it is.
+/// How an element is stored. fp16 values are stored as fp16 or fp32, as the policy says; every
+/// other type is stored as itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Storage {
     F16,
@@ -17,13 +17,13 @@ pub(crate) enum Storage {
     I16,
     U16,
     I8,
-    /// Also bool.
+    /// One byte, unsigned; also for bools (0 or 1).
     U8,
 }
 
 impl Storage {
-    /// The storage of a data type as surfaces hold it. `None` for types that the emulator has no
-    /// elements of.
+    /// The storage of a data type as surfaces hold it. `None` for types whose elements no step
+    /// handles.
     pub(crate) fn of(dtype: DataType) -> Option<Storage> {
         Some(match dtype {
             DataType::Fp16 => Storage::F16,
@@ -88,7 +88,7 @@ pub(crate) fn reshape_strides(shape: &[usize], strides: &[isize], wanted: &[usiz
             axis += 1;
             continue;
         }
-        // A run of old axes and a run of new ones with the same number of elements.
+        // A run of old axes and a run of new axes with the same number of elements.
         let (first_old, first_new) = (next, axis);
         let (mut have, mut want) = (old.get(next)?.0, wanted[axis]);
         next += 1;
@@ -102,7 +102,7 @@ pub(crate) fn reshape_strides(shape: &[usize], strides: &[isize], wanted: &[usiz
                 axis += 1;
             }
         }
-        // The old run must be one line.
+        // The old run must have a single stride.
         for pair in old[first_old..next].windows(2) {
             if pair[0].1 != pair[1].1 * pair[1].0 as isize {
                 return None;
@@ -142,7 +142,7 @@ impl View {
         }
     }
 
-    /// `count` indices of an axis from `begin` on, `step` apart.
+    /// `count` indices of an axis, from `begin` on in steps of `step`.
     pub(crate) fn sliced(&self, axis: usize, begin: usize, step: isize, count: usize) -> View {
         let mut view = self.clone();
         view.offset = view.offset.wrapping_add_signed(begin as isize * self.strides[axis]);
@@ -156,7 +156,7 @@ impl View {
         View { shape: Vec::new(), strides: Vec::new(), ..self.clone() }
     }
 
-    /// Repeated to a shape by numpy's rules, which the caller has checked.
+    /// Broadcast to a shape by numpy's rules. The caller has checked that they allow it.
     pub(crate) fn broadcast(&self, shape: &[usize]) -> View {
         let lead = shape.len() - self.shape.len();
         let strides = (0..shape.len())
@@ -168,8 +168,8 @@ impl View {
         View { shape: shape.to_vec(), strides, ..self.clone() }
     }
 
-    /// First and one past the last element touched, from the buffer's start. Empty views touch `(0,
-    /// 0)`.
+    /// The range of elements that the view touches, from the first to one past the last, counted
+    /// from the buffer's start. Empty views touch `(0, 0)`.
     pub(crate) fn span(&self) -> (usize, usize) {
         if self.elements() == 0 {
             return (0, 0);
@@ -186,7 +186,7 @@ impl View {
         (low as usize, high as usize + 1)
     }
 
-    /// True if it is the view of the same elements in the same order.
+    /// True if both views have the same elements in the same order.
     pub(crate) fn same_elements(&self, other: &View) -> bool {
         self.buffer == other.buffer
             && self.storage == other.storage
@@ -196,8 +196,7 @@ impl View {
     }
 }
 
-/// The permuted dense strides with the order of `strides`, if these are a dense arrangement of
-/// `shape` already.
+/// True if `strides` arrange `shape` densely, in any order of the axes.
 pub(crate) fn is_dense(shape: &[usize], strides: &[isize]) -> bool {
     let mut axes: Vec<(isize, usize)> =
         strides.iter().copied().zip(shape.iter().copied()).filter(|&(_, n)| n != 1).collect();
@@ -220,7 +219,7 @@ mod tests {
     fn reshapes_keep_lines_only() {
         assert_eq!(reshape_strides(&[2, 3, 4], &[12, 4, 1], &[6, 4]), Some(vec![4, 1]));
         assert_eq!(reshape_strides(&[2, 3, 4], &[12, 4, 1], &[1, 24]), Some(vec![0, 1]));
-        // A transposed matrix is no line.
+        // A transposed matrix has no single stride.
         assert_eq!(reshape_strides(&[3, 4], &[1, 3], &[12]), None);
         // Splitting an axis always works.
         assert_eq!(reshape_strides(&[12, 5], &[1, 12], &[3, 4, 5]), Some(vec![4, 1, 12]));

@@ -8,10 +8,10 @@ use ferrane_host::buffer::AlignedBuf;
 use ferrane_host::sync::lock;
 
 /// Memory for intermediate values, shared by the programs of a device: there are as many arenas as
-/// evaluations ran at one time, each as large as the largest that ran in it.
+/// evaluations that ran at the same time, each as large as the largest evaluation that used it.
 #[derive(Default)]
 pub(crate) struct Arenas {
-    /// Those that no evaluation uses now.
+    /// The arenas that no evaluation uses now.
     free: Mutex<Vec<AlignedBuf>>,
     bytes: AtomicUsize,
 }
@@ -31,13 +31,13 @@ impl Arenas {
         lock(&self.free).push(arena);
     }
 
-    /// Gives back what no evaluation uses now.
+    /// Frees the arenas that no evaluation uses now.
     pub(super) fn clear(&self) {
         let free = std::mem::take(&mut *lock(&self.free));
         self.bytes.fetch_sub(free.iter().map(|a| a.len()).sum(), Ordering::Relaxed);
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all arenas.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

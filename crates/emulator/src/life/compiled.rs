@@ -1,4 +1,4 @@
-//! A compiled program and what comes of it.
+//! The artifact of a compile, which loads programs.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use super::loaded::Ready;
 use super::program::{CompiledProgram, Recipe};
 use crate::faults::FaultStage;
 
-/// A compiled program.
+/// A compiled program with its key; the backend's side of `ferrane_device::Artifact`.
 pub(crate) struct Artifact {
     key: String,
     shared: Arc<CompiledProgram>,
@@ -19,8 +19,8 @@ pub(crate) struct Artifact {
 }
 
 impl Artifact {
-    /// Compiles a verified program; `text` is what it was read from. One with that key that is
-    /// still in use is not compiled, and not charged, again.
+    /// Compiles a verified program; `text` is the text that it was read from, if any. A program
+    /// with the same key that is still in use is neither compiled nor charged again.
     pub(crate) fn compile(recipe: Recipe, program: &Program, text: Option<&str>, key: String) -> Result<Artifact> {
         let life = recipe.life.clone();
         let known = lock(&life.programs).get(&key).and_then(std::sync::Weak::upgrade);

@@ -1,21 +1,21 @@
-//! What every evaluation of a program meets on the machine.
+//! The fate of a program on the machine: what every evaluation of it meets.
 
 use ferrane_device::Error;
 
 use super::words;
 
-/// What comes of running a program that compiled.
+/// The outcome of evaluating a program that compiled.
 #[derive(Default)]
 pub(crate) struct Fate {
-    /// Every evaluation fails so.
+    /// The failure of every evaluation, if any.
     pub fails: Option<EvaluationFailure>,
-    /// One evaluation spoils the state of the process.
+    /// An evaluation poisons the process.
     pub poisons: bool,
 }
 
-/// A failure that is told at each evaluation.
+/// A failure of each evaluation.
 pub(crate) struct EvaluationFailure {
-    /// `None`: the engine does not come back.
+    /// The status word; `None` if the engine hangs.
     pub status: Option<u32>,
     pub why: String,
 }

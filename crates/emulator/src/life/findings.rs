@@ -1,9 +1,9 @@
-//! What the profile's compiler and engine would say to a program, as `ferrane_machine::check` finds
-//! it.
+//! How the profile's compiler and engine would respond to a program, as `ferrane_machine::check`
+//! finds it.
 //!
-//! Findings that are errors are the machine's: of the compile, with its text, or of every
-//! evaluation, with its status. What the surfaces of a request decide is judged there (`ports`).
-//! Where limits are only warned of, every finding is a note.
+//! Findings that are errors fail as on the machine: the compile, with its message, or every
+//! evaluation, with its status. What depends on the surfaces of a request is checked in `ports`.
+//! With `Limits::Warn`, every finding is only a note.
 
 use ferrane_device::Result;
 use ferrane_diag::Severity;
@@ -48,7 +48,7 @@ impl Life {
         Ok(fate)
     }
 
-    /// Whether a finding is about an op that spoils the state of the process.
+    /// Whether a finding is about an op that poisons the process.
     fn poisons(&self, program: &Program, finding: &Finding) -> bool {
         let function: Option<&Function> = finding.function.and_then(|i| program.functions.get(i));
         let op = function.zip(finding.op).and_then(|(f, op)| f.ops.get(op.index()));
@@ -56,7 +56,7 @@ impl Life {
     }
 }
 
-/// A finding in a line: its code, what it says, and the way out.
+/// A finding in one line: code, message and remedy.
 fn why(finding: &Finding) -> String {
     let rewrite = finding.rewrite.as_ref().map(|r| format!("; instead: {r}")).unwrap_or_default();
     format!("{} {}{rewrite}", finding.code, finding.message)

@@ -1,4 +1,4 @@
-//! Where the files of programs are staged, if they are.
+//! The folder in which the files of programs are staged.
 
 use std::path::PathBuf;
 
@@ -10,9 +10,9 @@ use super::Life;
 use super::staging::Files;
 
 impl Life {
-    /// Where files are staged, if they are: in the folder that was named, else, with limits on a
-    /// machine that wants files, in one of this process among the temporary ones, so that two
-    /// processes with one program do not remove each other's.
+    /// The folder for staged files, if any: the one that the options name; else, with the limits of
+    /// a machine that requires files, a temporary folder of this process, so that two processes
+    /// with one program do not remove each other's files.
     fn root(&self) -> Option<PathBuf> {
         let temporary = || std::env::temp_dir().join(format!("ferrane-emulator-{}", std::process::id()));
         let wanted = self.has_limits() && self.profile.staged_files.value;
@@ -28,7 +28,7 @@ impl Life {
         Ok(Some(Files { staged, weights }))
     }
 
-    /// Whether files stay when nobody needs them any more.
+    /// Whether files stay after their program is dropped.
     pub(super) fn keeps_files(&self) -> bool {
         self.staging.is_some()
     }
@@ -44,7 +44,7 @@ impl Drop for Life {
         if self.staging.is_none()
             && let Some(root) = self.root()
         {
-            // Goes only if it is empty: another device may have programs there.
+            // Removes the folder only if it is empty: another device may have programs there.
             let _ = std::fs::remove_dir(root);
         }
     }

@@ -1,4 +1,4 @@
-//! A loaded program.
+//! Loaded programs: prepare, unload, reload.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,12 +12,12 @@ use super::request::Request;
 use super::resident::{Residency, Resident, unloaded};
 use crate::faults::FaultStage;
 
-/// A loaded program.
+/// A loaded program, until it is unloaded.
 pub(super) struct Ready {
     shared: Arc<CompiledProgram>,
     place: Arc<Residency>,
     state: Mutex<ProgramState>,
-    /// That of the artifact it came from.
+    /// The state of the artifact that it was loaded from.
     artifact: Arc<Mutex<ProgramState>>,
 }
 

@@ -1,20 +1,20 @@
-//! The life of a program as the engine has it: compiled, loaded, prepared, run, unloaded, and what
-//! refuses each of these.
+//! The life of a program as on the engine: compiled, loaded, prepared, run, unloaded, and what
+//! refuses each step.
 //!
-//! [`Limits`] say whether a profile's limits fail a call, are noted, or are of no concern; they are
-//! apart from numerics. With limits, in the order of a life:
+//! [`Limits`] say whether a call beyond a profile's limit fails, is noted, or is ignored; they are
+//! independent of numerics. With limits on, in order:
 //!
-//! - *compile*: what the profile's check finds fails with its words (`findings`); the files are
-//!   staged (`staging`), a program known by its key is not compiled again, each other one is
-//!   charged to the budget of its process (`process`); ports come in the order and with the rows
-//!   that the profile's compiler gives them (`ports`);
-//! - *load*: so many programs at a time; overwritten weight files count or do not, as the profile
-//!   says;
-//! - *evaluate*: surfaces have the sizes that the profile wants, or status 0x1d; a program that
-//!   compiles and fails on the machine fails here; an op that spoils the state of the process
-//!   spoils all later evaluations, until the device is opened again.
+//! - *compile*: errors that the profile's check finds fail with the machine's message (`findings`);
+//!   the files are staged (`staging`); a program whose key is known is not compiled again, and
+//!   every other one is charged to the budget of its process (`process`); ports have the order and
+//!   the row padding of the profile's compiler (`ports`);
+//! - *load*: the number of loaded programs is limited; overwritten weight files are read again if
+//!   the profile says so;
+//! - *evaluate*: surfaces of other sizes than the profile requires fail with status 0x1d; a program
+//!   that compiles and fails on the machine fails here; an op that poisons the process makes all
+//!   later evaluations fail, until the device is opened again.
 //!
-//! Faults need no limits: they are asked for by name.
+//! Faults need no limits: they are requested by name.
 
 mod arenas;
 mod compiled;
@@ -50,22 +50,22 @@ use process::{LoadSlot, Ticket};
 use program::CompiledProgram;
 pub(crate) use program::Recipe;
 
-/// What becomes of a profile's limits.
+/// What happens at a profile's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Limits {
-    /// They are of no concern: whatever can be computed is. Ports are packed and in the program's
-    /// order.
+    /// Limits are ignored: everything that can be computed is computed. Ports are packed and in the
+    /// program's order.
     #[default]
     Off,
-    /// What would fail on the machine is noted (`Device::notes`) and done.
+    /// A call that would fail on the machine succeeds and is noted (`Device::notes`).
     Warn,
-    /// What fails on the machine fails here, with the machine's words.
+    /// A call that fails on the machine fails here, with the machine's message.
     Enforce,
 }
 
 impl Limits {
-    /// The word of options.
+    /// The word that options use: `enforce`.
     pub fn name(self) -> &'static str {
         match self {
             Limits::Off => "off",
@@ -75,23 +75,23 @@ impl Limits {
     }
 }
 
-/// Remarks that are kept; what comes after them is more of the same.
+/// The most notes that are kept; later ones are dropped.
 const MOST_NOTES: usize = 256;
 
-/// What the programs of one opened device share.
+/// The state that the programs of one opened device share.
 pub(crate) struct Life {
     profile: Profile,
     limits: Limits,
-    /// The budget, and whether it is enforced; `None` where nobody counts.
+    /// The compile budget, and whether it is enforced; `None` if compiles are not counted.
     budget: Option<(Limit, bool)>,
     process: ProcessCounts,
-    /// Where files are kept, if they are.
+    /// The folder in which files are kept, if they are.
     staging: Option<PathBuf>,
     faults: Faults,
     compiles: AtomicU64,
     loads: AtomicU64,
     evaluations: AtomicU64,
-    /// An op has spoilt the state: every evaluation fails.
+    /// An op has poisoned the process: every evaluation fails.
     poisoned: AtomicBool,
     notes: Mutex<Vec<String>>,
     programs: Mutex<HashMap<String, Weak<CompiledProgram>>>,
@@ -107,7 +107,7 @@ impl Life {
         faults: Faults,
         process: ProcessCounts,
     ) -> Life {
-        // A budget that somebody asks for holds without limits, too.
+        // A budget that the options or the faults give holds even if limits are off.
         let asked = faults.budget.map(|n| (Limit(Some(n)), true));
         let asked = asked.or_else(|| budget.map(|limit| (limit, limits != Limits::Warn)));
         let own = (limits != Limits::Off).then_some((profile.compile_budget.value, limits == Limits::Enforce));
@@ -134,7 +134,7 @@ impl Life {
         programs.iter().flat_map(|p| &p.functions).map(crate::function::CompiledFunction::constant_bytes).sum()
     }
 
-    /// What the device has to say that failed nothing.
+    /// Notes on calls that would have failed on the machine.
     pub(crate) fn notes(&self) -> Vec<String> {
         lock(&self.notes).clone()
     }
@@ -146,12 +146,12 @@ impl Life {
         }
     }
 
-    /// Whether limits matter at all.
+    /// Whether limits are on.
     pub(crate) fn has_limits(&self) -> bool {
         self.limits != Limits::Off
     }
 
-    /// A limit that a call is beyond: an error, a note, or nothing.
+    /// Handles a call beyond a limit: an error, a note, or nothing.
     ///
     /// # Errors
     /// The error, where limits are enforced.
@@ -183,7 +183,7 @@ impl Life {
         Ok(self.process.compile(Limit(None), returns))
     }
 
-    /// A place for a loaded program.
+    /// Takes a slot for a loaded program.
     fn slot(&self) -> Result<LoadSlot> {
         if self.process.is_exhausted() && self.budget.is_some_and(|(_, enforced)| enforced) {
             return Err(words::budget_at_load(
@@ -199,7 +199,8 @@ impl Life {
         self.process.load(Limit(None)).ok_or_else(|| words::load(words::LOAD, &why))
     }
 
-    /// Counts a call of a stage and lets happen what the faults say; gives the call's number.
+    /// Counts a call of a stage and injects its faults. Returns the call's number, 0 if no fault
+    /// names the stage.
     ///
     /// # Errors
     /// The first failure among them.
@@ -225,7 +226,7 @@ impl Life {
         failure.map_or(Ok(n), Err)
     }
 
-    /// Spoils the outputs of the `n`-th evaluation as the faults say.
+    /// Corrupts the outputs of the `n`-th evaluation as the faults say.
     fn corrupt(&self, n: u64, procedure: &Procedure, accesses: &mut Accesses) {
         if n == 0 {
             return;
@@ -245,11 +246,11 @@ impl Life {
     }
 }
 
-/// Changes the bytes of one element, which `n` decides.
+/// Changes the bytes of one element, which `n` determines.
 fn each_byte(port: &Port, bytes: &mut [u8], n: u64, change: impl Fn(usize, &mut u8)) {
     let (layout, size) = (&port.layout, port.layout.element_bytes());
     let width = layout.shape.last().copied().unwrap_or(1).max(1);
-    // Neighboring evaluations touch elements far apart (the golden ratio's multiplier).
+    // Consecutive evaluations touch distant elements (the multiplier of Fibonacci hashing).
     let chosen = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (layout.elements().max(1) as u64);
     let (row, column) = (chosen as usize / width, chosen as usize % width);
     let Some(start) = layout.row(row).map(|r| r.start + column * size) else { return };
@@ -258,7 +259,7 @@ fn each_byte(port: &Port, bytes: &mut [u8], n: u64, change: impl Fn(usize, &mut 
     }
 }
 
-/// The failure that a rule makes.
+/// The failure that a rule injects.
 fn failed(rule: &Rule, action: Action) -> Error {
     let why = format!("fault `{rule}`");
     match (rule.stage, action) {

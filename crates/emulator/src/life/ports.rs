@@ -1,4 +1,5 @@
-//! Ports as the profile's compiler would give them, and the surfaces that the machine takes.
+//! Ports as the profile's compiler would order and pad them, and the surfaces that the machine
+//! accepts.
 
 use ferrane_device::{Bindings, Port, Procedure, Result};
 use ferrane_machine::profile::PortOrder;
@@ -7,8 +8,7 @@ use super::Life;
 use crate::plan::Ports;
 
 impl Life {
-    /// Orders ports and pads rows as the profile says; without limits they stay as the program has
-    /// them.
+    /// Orders ports and pads rows as the profile says. Without limits they stay as in the program.
     pub(crate) fn arrange(&self, ports: &mut Ports) -> Result<()> {
         if self.has_limits() {
             let (inputs, outputs) = (self.profile.input_order.value, self.profile.output_order.value);
@@ -52,7 +52,7 @@ fn order(ports: &mut [&Port], order: PortOrder) {
         PortOrder::Alphabetical => ports.sort_by(|a, b| a.name.cmp(&b.name)),
         PortOrder::AscendingSize => ports.sort_by_key(|p| p.layout.allocation),
         PortOrder::DescendingSize => ports.sort_by_key(|p| std::cmp::Reverse(p.layout.allocation)),
-        // What the attributes say is up to the compiler; ours keeps the program's order.
+        // The attributes are up to the compiler; this one keeps the program's order.
         _ => {}
     }
 }

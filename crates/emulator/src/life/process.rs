@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use ferrane_machine::profile::Limit;
 
-/// The counts of a process. Clones count together. A fresh one is what a restarted process has.
+/// The counts of a process, shared by clones. `default()` gives the counts of a restarted process.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessCounts(Arc<Counts>);
 
@@ -13,19 +13,19 @@ pub struct ProcessCounts(Arc<Counts>);
 struct Counts {
     compiles: AtomicUsize,
     loaded: AtomicUsize,
-    /// A compile was refused for the budget. From then on loads fail, too.
+    /// A compile was refused for the budget. Since then loads fail, too.
     exhausted: AtomicBool,
 }
 
 static THIS: LazyLock<ProcessCounts> = LazyLock::new(ProcessCounts::default);
 
 impl ProcessCounts {
-    /// The counts of the process that runs this.
+    /// The counts of the current process.
     pub fn this() -> ProcessCounts {
         THIS.clone()
     }
 
-    /// Compiles that the budget holds against the process now.
+    /// Compiles that count against the budget now.
     pub fn compiles(&self) -> usize {
         self.0.compiles.load(Ordering::Relaxed)
     }
@@ -35,7 +35,7 @@ impl ProcessCounts {
         self.0.loaded.load(Ordering::Relaxed)
     }
 
-    /// Whether a compile was refused for the budget and nothing was given back since.
+    /// Whether a compile was refused for the budget, with no compile returned since.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.0.exhausted.load(Ordering::Relaxed)
     }
@@ -44,14 +44,14 @@ impl ProcessCounts {
         self.0.exhausted.store(true, Ordering::Relaxed);
     }
 
-    /// Takes a compile out of the budget; `None` if there is none left.
+    /// Charges a compile to the budget; `None` if the budget is spent.
     pub(crate) fn compile(&self, budget: Limit, returns: bool) -> Option<Ticket> {
         let more = |n: usize| n.checked_add(1).filter(|&n| !budget.exceeded_by(n));
         self.0.compiles.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(Ticket { process: self.clone(), returns, held: AtomicBool::new(true) })
     }
 
-    /// Counts a loaded program until the slot is dropped; `None` if there are as many as may be.
+    /// Counts a loaded program until the slot is dropped; `None` if the limit is reached.
     pub(crate) fn load(&self, limit: Limit) -> Option<LoadSlot> {
         let more = |n: usize| n.checked_add(1).filter(|&n| !limit.exceeded_by(n));
         self.0.loaded.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -63,13 +63,13 @@ impl ProcessCounts {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     process: ProcessCounts,
-    /// Unloading gives the compile back.
+    /// Unloading returns the compile to the budget.
     returns: bool,
     held: AtomicBool,
 }
 
 impl Ticket {
-    /// The program is off the machine: gives its compile back where the machine does so.
+    /// The program was unloaded: returns its compile to the budget on machines that do so.
     pub(crate) fn unloaded(&self) {
         if self.returns && self.held.swap(false, Ordering::Relaxed) {
             self.process.0.compiles.fetch_sub(1, Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Drop for Ticket {
     }
 }
 
-/// A loaded program.
+/// The place of a loaded program among those that the machine has room for; released on drop.
 #[derive(Debug)]
 pub(crate) struct LoadSlot(ProcessCounts);
 

@@ -1,4 +1,4 @@
-//! What is kept of a compiled program.
+//! Compiled programs, and what they keep across loads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::plan::Ports;
 use crate::refusal::checked;
 use crate::tables::Table;
 
-/// How a device compiles and runs.
+/// How a device compiles and runs programs.
 #[derive(Clone)]
 pub(crate) struct Recipe {
     pub life: Arc<Life>,
@@ -26,26 +26,26 @@ pub(crate) struct Recipe {
     pub timeout: Duration,
     pub table: Table,
     pub bounds: Bounds,
-    /// Whether evaluations take as long as on the machine.
+    /// Whether evaluations take at least as long as on the machine.
     pub pace: bool,
 }
 
-/// What compiled, loaded and prepared programs share. It does not change; a load that finds other
-/// weights makes another.
+/// A compiled program, shared by its artifact, its loads and its requests. It is immutable: a load
+/// that finds other weights makes a new one.
 pub(crate) struct CompiledProgram {
     pub functions: Vec<CompiledFunction>,
     pub procedures: Vec<Procedure>,
     pub kept: Arc<Kept>,
 }
 
-/// What a program keeps whatever its weights become.
+/// The parts of a program that do not depend on its weights.
 pub(crate) struct Kept {
     pub recipe: Recipe,
     pub ticket: Option<Ticket>,
     pub fate: Fate,
-    /// The least time of an evaluation, for each function; empty without a pace.
+    /// The least time of an evaluation of each function; empty without pacing.
     pub pace: Vec<Duration>,
-    /// Its files, and the program to read them for again.
+    /// The staged files, if any, and the program that is compiled again from them.
     files: Option<Files>,
     program: Option<Program>,
 }
@@ -59,8 +59,8 @@ impl CompiledProgram {
         let files = life.stage(key, program)?;
         let products = files.as_ref().map(|_| Products::new(key, program, &procedures));
         let staged = files.as_ref().zip(products.as_ref());
-        // Temporary files are those of a program in use, maybe another device's; only kept ones are
-        // a compile of before.
+        // Temporary files belong to a program in use, perhaps of another device; only kept files
+        // prove an earlier compile.
         let kept = staged.filter(|_| life.keeps_files());
         let before = kept.map_or(Ok(false), |(files, products)| files.hold(products))?;
         let ticket = if before { None } else { life.charge()? };
@@ -75,7 +75,7 @@ impl CompiledProgram {
         })
     }
 
-    /// As a load finds it: with the weights that lie in its folder, where the machine reads them
+    /// The program as a load finds it: with the weights in its folder, if the machine reads them
     /// again.
     pub(super) fn loaded(self: &Arc<CompiledProgram>) -> Result<Arc<CompiledProgram>> {
         let (Some(files), Some(program)) = (&self.kept.files, &self.kept.program) else { return Ok(self.clone()) };
@@ -89,7 +89,7 @@ impl CompiledProgram {
     }
 }
 
-/// Compiles every function.
+/// Compiles every function, with the ports that the machine gives it.
 fn functions(recipe: &Recipe, program: &Program) -> Result<(Vec<CompiledFunction>, Vec<Procedure>)> {
     let one = |(id, function)| {
         checked(function, &program.weights)?;

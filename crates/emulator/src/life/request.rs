@@ -15,22 +15,22 @@ use crate::faults::FaultStage;
 use crate::function::{CompiledFunction, interpret};
 use crate::pace;
 
-/// A request.
+/// A procedure that is ready to run over bound surfaces.
 pub(super) struct Request {
     pub place: Arc<Residency>,
     pub kept: Arc<Kept>,
     pub function: usize,
-    /// Why the machine would not take the surfaces.
+    /// Why the machine would refuse the surfaces, if it would.
     pub misfit: Option<String>,
     pub waits: Vec<(Arc<dyn Event>, u64)>,
     pub signals: Vec<(Arc<dyn Event>, u64)>,
 }
 
 impl Request {
-    /// What fails before anything runs.
+    /// Fails if the machine would refuse to run.
     fn permitted(&self, life: &Life) -> Result<()> {
         if life.poisoned.load(Ordering::Relaxed) {
-            let why = "an evaluation before this one spoilt the state of the process; open the device again";
+            let why = "an earlier evaluation poisoned the process; open the device again";
             life.beyond(|| evaluation(MISMATCH, why))?;
         }
         if let Some(why) = &self.misfit {

@@ -1,4 +1,4 @@
-//! Whether a program is on the machine.
+//! Residency: whether a program is on the machine.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,7 +14,7 @@ pub(super) struct Resident {
     pub _slot: LoadSlot,
 }
 
-/// What a loaded program and its requests share.
+/// The residency of a loaded program, shared with its requests.
 pub(super) struct Residency {
     /// `None` after an unload.
     pub resident: Mutex<Option<Resident>>,
@@ -31,7 +31,7 @@ impl Residency {
     }
 }
 
-/// The error of whatever comes after an unload.
+/// The error for any call after an unload.
 pub(super) fn unloaded() -> Error {
     Error::new(ErrorKind::Unloaded, "the program is unloaded")
 }

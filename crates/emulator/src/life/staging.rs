@@ -1,11 +1,10 @@
-//! The folder of a compiled program: `model.mil`, `weights/`, `net.plist`, and `data` where there
-//! are weights (apple-runtime §2).
+//! The folder of a compiled program: `model.mil`, `weights/`, `net.plist`, and `data` if there are
+//! weights (apple-runtime §2).
 //!
 //! `net.plist` names the program and its ports as the engine's model attributes do (apple-runtime
 //! §11); `data` holds the payloads of the weights in the order of the store, each at a multiple of
-//! 64 bytes. A kept folder whose `net.plist` and `data` are those of the program stands for a
-//! compile that was done before, so that a restarted process goes on where the budget of another
-//! ended.
+//! 64 bytes. A kept folder whose `net.plist` and `data` match the program proves an earlier
+//! compile, so a restarted process continues where the budget of another ended.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,7 +17,7 @@ use ferrane_mil::{Program, WeightId, Weights, parse, print};
 
 use super::words;
 
-/// Where payloads begin in `data`.
+/// Alignment of payloads in `data`, in bytes.
 const PAYLOAD_ALIGNMENT: usize = 64;
 
 /// The files of one program.
@@ -28,7 +27,7 @@ pub(crate) struct Files {
     pub weights: Vec<(String, Bytes)>,
 }
 
-/// What a compile adds to a folder.
+/// The files that a compile adds to a folder.
 pub(super) struct Products {
     attributes: String,
     data: Vec<u8>,
@@ -41,28 +40,28 @@ impl Products {
 }
 
 impl Files {
-    /// Whether a compile has been here before.
+    /// Whether the folder has the files of an earlier compile of the program.
     pub(super) fn hold(&self, products: &Products) -> Result<bool> {
         let holds = |name: &str, bytes: &[u8]| Ok(self.staged.read(name)?.is_some_and(|found| found == bytes));
         Ok(holds("net.plist", products.attributes.as_bytes())?
             && (products.data.is_empty() || holds("data", &products.data)?))
     }
 
-    /// Adds what a compile made.
+    /// Writes the files of a compile.
     pub(super) fn add(&self, products: &Products) -> Result<()> {
         if !products.data.is_empty() {
             self.staged.write("data", &products.data)?;
         }
-        // Last: a folder that has it is whole.
+        // This file comes last: a folder that has it is complete.
         self.staged.write("net.plist", products.attributes.as_bytes())
     }
 
-    /// The folder.
+    /// Path of the folder.
     pub(super) fn folder(&self) -> &Path {
         self.staged.folder()
     }
 
-    /// The program with the weight files as they are now; `None` if they are as they were.
+    /// The program with the current weight files; `None` if they are unchanged.
     ///
     /// # Errors
     /// A file is missing or does not hold the program's weights: status 0x20004.

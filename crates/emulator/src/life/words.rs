@@ -1,17 +1,18 @@
-//! Failures in the engine's own words (apple-runtime §4), each with the reason behind it.
+//! Failures with the engine's own messages (apple-runtime §4), each followed by its reason.
 
 use ferrane_device::catalog::{COMPILER, ENGINE};
 use ferrane_device::{Error, ErrorKind};
 
-/// Status of an evaluation whose surfaces the program did not expect, and of every one after the
-/// state of a process is spoilt.
+/// Status of an evaluation whose surfaces the program did not expect, and of every evaluation of a
+/// poisoned process.
 pub(crate) const MISMATCH: u32 = 0x1d;
-/// Status of an evaluation that failed inside; injected only, for no published limit has it.
+/// Status of an evaluation that failed inside; only injected, because no published limit leads to
+/// it.
 pub(crate) const INFERENCE: u32 = 0x16;
 /// Status of a load that failed.
 pub(crate) const LOAD: u32 = 0x20004;
 
-/// The compiler has no way to run the program.
+/// The compiler cannot map the program to the engine.
 pub(crate) fn compile_failed(why: &str) -> Error {
     Error::from_raw(COMPILER, 1, &format!("_ANECompiler : ANECCompile() FAILED: err=(CompilationFailure): {why}"))
 }
@@ -21,7 +22,7 @@ pub(crate) fn invalid_program(why: &str) -> Error {
     Error::from_raw(COMPILER, 1, &format!("_ANECompiler : ANECCompile() FAILED: err=(InvalidMILProgram): {why}"))
 }
 
-/// The budget is spent. The engine has no words for it: its compiles just fail.
+/// The budget is spent. The engine has no message for it: its compiles fail with an empty error.
 pub(crate) fn budget(why: &str) -> Error {
     let message = format!("_ANECompiler : ANECCompile() FAILED: err=(): {why}");
     Error::new(ErrorKind::CompileBudget, message).with_raw(COMPILER, 1, None)
@@ -42,7 +43,7 @@ pub(crate) fn load(status: u32, why: &str) -> Error {
     }
 }
 
-/// An evaluation failed.
+/// An evaluation failed with this status.
 pub(crate) fn evaluation(status: u32, why: &str) -> Error {
     let text = format!(
         "processRequest:model:qos:qIndex:modelStringID:options:returnValue:error:: ANEProgramProcessRequestDirect() Failed with \
@@ -51,7 +52,7 @@ pub(crate) fn evaluation(status: u32, why: &str) -> Error {
     Error::from_raw(ENGINE, 8, &text)
 }
 
-/// The engine does not come back and the driver gives up (apple-runtime §14).
+/// The engine hangs and the driver gives up (apple-runtime §14).
 pub(crate) fn timeout(why: &str) -> Error {
     Error::from_raw(ENGINE, 0xe000_0404, &format!("the engine did not answer: {why}"))
 }

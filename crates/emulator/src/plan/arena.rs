@@ -1,4 +1,4 @@
-//! Places for buffers: the arena by live ranges, constants one after the other.
+//! Memory layout: the arena is assigned by live ranges, constants are laid out one after the other.
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::buffer::ALIGN;
@@ -9,17 +9,17 @@ fn too_large() -> Error {
     Error::new(ErrorKind::OutOfMemory, "the program's values need more memory than can be addressed")
 }
 
-/// Bytes of a buffer, in whole lines so that neighbors share none.
+/// Bytes of a buffer, rounded up to whole cache lines so that neighbors share none.
 fn size(buffer: &Buffer) -> Result<usize> {
     let bytes = buffer.bytes().and_then(|b| b.max(1).checked_next_multiple_of(ALIGN));
     bytes.filter(|&b| b <= isize::MAX as usize).ok_or_else(too_large)
 }
 
-/// Gives each arena buffer its place; buffers that are never alive together share. Returns the
-/// arena's size.
+/// Assigns each arena buffer its offset; buffers that are never live together may overlap. Returns
+/// the arena's size in bytes.
 ///
-/// Large buffers first, each at the lowest place where it fits: simple, and near the optimum for
-/// layered programs.
+/// Large buffers come first, each at the lowest offset where it fits. This is simple, and close to
+/// the optimum for layered programs.
 pub(super) fn assign(buffers: &mut [Buffer], steps: &[Step]) -> Result<usize> {
     let mut alive: Vec<Option<(usize, usize)>> = vec![None; buffers.len()];
     for (at, step) in steps.iter().enumerate() {
@@ -59,7 +59,7 @@ pub(super) fn assign(buffers: &mut [Buffer], steps: &[Step]) -> Result<usize> {
     Ok(total)
 }
 
-/// Lays the constants out. Returns their size together.
+/// Lays out the constants. Returns their total size in bytes.
 pub(super) fn assign_constants(buffers: &mut [Buffer]) -> Result<usize> {
     let mut total = 0usize;
     for buffer in buffers.iter_mut().filter(|b| b.space == MemorySpace::Constant) {

@@ -28,7 +28,7 @@ impl<'a> Args<'a> {
         self.context.def
     }
 
-    /// An argument that stands among the attributes: those of `constexpr_*` ops do, up to iOS 17.
+    /// An argument that is an attribute, as those of `constexpr_*` ops are up to iOS 17.
     pub(super) fn attribute(&self, name: &str) -> Option<&'a Constant> {
         self.op.attribute(name).filter(|_| self.op.name.starts_with("constexpr_"))
     }
@@ -41,7 +41,7 @@ impl<'a> Args<'a> {
         self.context.has(name)
     }
 
-    /// A value argument, if it is given as one.
+    /// The value of an argument that is one value.
     pub(super) fn value(&self, name: &str) -> Option<ValueId> {
         match self.op.arg(name)? {
             Arg::Value(v) => Some(*v),
@@ -59,7 +59,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// The constant behind an argument or attribute.
+    /// The constant that an argument or attribute refers to.
     pub(super) fn constant(&self, name: &str) -> Option<&'a Constant> {
         self.context.constant(name)
     }

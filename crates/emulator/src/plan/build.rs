@@ -9,19 +9,20 @@ use super::ports::Ports;
 use crate::ir::{Buffer, Group, MemorySpace, Nest, Policy, Step, StepKind, Storage, View, is_dense, row_major};
 use crate::refusal::unsupported;
 
-/// Highest rank of a value. `tile` doubles it inside.
+/// The highest rank of a value. Lowering a `tile` doubles it internally.
 pub(super) const MAX_RANK: usize = 8;
 
-/// What may be computed from constants at compile time, all together: so many bytes, or so many
-/// times what the program states. Widening and a new order of every weight stay well below.
+/// Limits on constant folding: the folded constants of a function may have at most the larger of
+/// `FOLD_FLOOR` bytes and `FOLD_TIMES` times the constants that the program states. Widening and
+/// reordering every weight stay well below.
 const FOLD_FLOOR: usize = 1 << 20;
 const FOLD_TIMES: usize = 8;
 
-/// What a lowering gives.
+/// The result of a lowering.
 pub(super) struct Lowered {
     pub buffers: Vec<Buffer>,
     pub steps: Vec<Step>,
-    /// Steps that depend on constants only, to be run once.
+    /// Steps that depend only on constants, to be run once.
     pub initial: Vec<Step>,
 }
 
@@ -31,25 +32,25 @@ pub(super) struct Lowering<'a> {
     pub policy: Policy<'a>,
     pub opset: Opset,
     pub buffers: Vec<Buffer>,
-    /// Where each value lies, once that is known.
+    /// The view of each value, once it is known.
     pub views: Vec<Option<View>>,
-    /// Where a value is to be computed because it must be there in the end.
+    /// The home of each value: the view where it must end up, if any.
     pub homes: Vec<Option<View>>,
-    /// Dense strides that suit a value's readers, where it has no home.
+    /// Dense strides that suit the readers of a value without a home.
     pub orders: Vec<Option<Vec<isize>>>,
-    /// How often each value is read, outputs included.
+    /// Number of readers of each value, including the function's outputs.
     pub uses: Vec<usize>,
     /// fp32 copies of constant operands of products.
     pub wide: Vec<(View, View)>,
     pub open: Vec<Open>,
     pub steps: Vec<Step>,
     pub initial: Vec<Step>,
-    /// Bytes of the constants that the program states, and of those computed from them.
+    /// Bytes of the constants that the program states.
     pub stated: usize,
     folded: usize,
-    /// The position in the body of the op being lowered.
+    /// Position in the body of the op that is being lowered.
     pub at: usize,
-    /// The op being lowered and its first result, for messages.
+    /// The op that is being lowered and its first result, for messages.
     pub label: (String, String),
 }
 
@@ -127,14 +128,14 @@ impl<'a> Lowering<'a> {
         if layout.strides.iter().any(|stride| stride % size != 0) {
             return Err(unsupported(
                 "main",
-                format!("rows of a port are {:?} bytes apart, which splits elements", layout.strides),
+                format!("the strides of a port, {:?} bytes, split elements", layout.strides),
             ));
         }
         let elements = layout.allocation / size;
         let buffer = self.add(Buffer { space, storage, elements, sole: false, data: None, start: 0 });
         let mut view = View::dense(buffer, storage, &layout.shape);
-        // An extent of 1 is never stepped over: its stride stays the dense one, so that packed
-        // ports are dense views.
+        // The stride of an extent of 1 is never used: it stays the dense one, so that packed ports
+        // are dense views.
         for ((stride, &bytes), &extent) in view.strides.iter_mut().zip(&layout.strides).zip(&layout.shape) {
             if extent > 1 {
                 *stride = (bytes / size) as isize;
@@ -143,7 +144,7 @@ impl<'a> Lowering<'a> {
         Ok(view)
     }
 
-    /// Uses by ops that are needed, directly or not, for an output.
+    /// Counts the uses by ops that an output depends on, directly or not.
     fn count_uses(&mut self) {
         let body = self.function.body();
         for output in &body.outputs {
@@ -152,7 +153,7 @@ impl<'a> Lowering<'a> {
         for &id in body.ops.iter().rev() {
             let op = self.function.op(id);
             if self.is_needed(op) {
-                // Codes that may be dequantized once more have a place in memory.
+                // Codes that may be dequantized a second time need memory of their own.
                 let again = op.name == "dequantize" && self.rule(|rules| rules.qdq_defect);
                 for value in op.operands() {
                     self.uses[value.index()] += 1 + usize::from(again);
@@ -161,7 +162,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// True for ops that an output or a state depends on.
+    /// True for an op that an output or a state depends on.
     pub(super) fn is_needed(&self, op: &Op) -> bool {
         changes_state(&op.name) || op.outputs.iter().any(|v| self.uses[v.index()] > 0)
     }
@@ -211,7 +212,7 @@ impl<'a> Lowering<'a> {
         View { buffer, storage, offset: 0, shape: shape.to_vec(), strides }
     }
 
-    /// A constant buffer.
+    /// A new buffer with the bytes of a constant.
     pub(super) fn constant(&mut self, storage: Storage, shape: &[usize], data: Vec<u8>) -> View {
         let elements = shape.iter().product();
         self.stated += data.len();
@@ -230,7 +231,7 @@ impl<'a> Lowering<'a> {
         self.constant(Storage::F32, shape, bytemuck::cast_slice(values).to_vec())
     }
 
-    /// Where a value is to be written: its home, or a new buffer.
+    /// The view that a value is to be written to: its home, or a new buffer.
     pub(super) fn result(&mut self, value: ValueId) -> Result<View> {
         if let Some(home) = &self.homes[value.index()] {
             return Ok(home.clone());
@@ -240,7 +241,7 @@ impl<'a> Lowering<'a> {
         Ok(self.fresh(storage, &shape, order))
     }
 
-    /// Where a value lies. Emits what is still to be computed for it.
+    /// The view of a value. Emits the open group that computes it, if any.
     pub(super) fn view(&mut self, value: ValueId) -> Result<View> {
         self.flush_for(value)?;
         if let Some(view) = &self.views[value.index()] {
@@ -267,7 +268,8 @@ impl<'a> Lowering<'a> {
     }
 
     fn stage(&mut self, value: ValueId, constant: &Constant) -> Result<View> {
-        // Weights of products are kept as fp32: the product would widen them at every evaluation.
+        // Weights of products are kept as fp32: otherwise the product would widen them at every
+        // evaluation.
         let product = |op: &Op| matches!(op.name.as_str(), "matmul" | "linear" | "conv");
         let ops = &self.function.body().ops;
         let large = constant.ty().elements().is_some_and(|n| n >= 1024);
@@ -282,7 +284,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn stage_as(&mut self, constant: &Constant, widen: bool) -> Result<View> {
         let ty = constant.ty();
         let (Some(dtype), Some(shape)) = (ty.dtype(), ty.shape()) else {
-            return Err(self.fail(format!("a constant of type {ty} is no tensor")));
+            return Err(self.fail(format!("a constant of type {ty} is not a tensor")));
         };
         check_shape(&self.label.0, &shape)?;
         let storage = self.policy.storage(dtype);
@@ -305,10 +307,9 @@ impl<'a> Lowering<'a> {
         self.buffers[view.buffer].space == MemorySpace::Constant
     }
 
-    /// Appends a step. A write that overlaps a read or another write goes through a buffer of its
-    /// own; a step over constants is run at compile time, unless that would make much more of them
-    /// than the program states: a short text may ask for any size, and only an evaluation can
-    /// refuse it.
+    /// Appends a step. A step that reads only constants runs at compile time, unless that would
+    /// make much larger constants than the program states: a short text may declare any size, and
+    /// only an evaluation can refuse it.
     pub(super) fn push(&mut self, kind: StepKind, reads: Vec<View>, writes: Vec<View>) -> Result<()> {
         let (op, value) = self.label.clone();
         let step = Step { op, value, reads, writes, kind };
@@ -344,8 +345,8 @@ impl<'a> Lowering<'a> {
 
     /// Copies elements, converting floats.
     pub(super) fn copy(&mut self, from: &View, to: &View) -> Result<()> {
-        // Slots that interleave in one buffer (a value that stands twice in a concat along the last
-        // axis) go around.
+        // Slots that interleave in one buffer (a value that occurs twice in a concat along the last
+        // axis) are copied through a third buffer.
         let around = self.apart(to, std::slice::from_ref(from));
         if around.buffer != to.buffer {
             self.copy(from, &around)?;
@@ -389,7 +390,7 @@ impl<'a> Lowering<'a> {
         Ok(to)
     }
 
-    /// Says where a value is that was written to `at`, and brings it home if `at` is elsewhere.
+    /// Records that a value was written to `at`, and copies it to its home if that is elsewhere.
     pub(super) fn settle(&mut self, value: ValueId, at: View) -> Result<()> {
         let at = match self.homes[value.index()].clone() {
             Some(home) if !home.same_elements(&at) => {
@@ -402,8 +403,8 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// A value that is another view of `source`, through `alias`; a copy where strides cannot
-    /// express it, reading the elements of `source` in their order.
+    /// Defines a value as a view of `source`: `alias`, or a copy of the elements of `source` in
+    /// order if strides cannot express it.
     pub(super) fn alias(&mut self, value: ValueId, source: &View, alias: Option<View>) -> Result<()> {
         if let Some(alias) = alias {
             return self.settle(value, alias);
@@ -422,7 +423,8 @@ impl<'a> Lowering<'a> {
         self.settle(value, to)
     }
 
-    /// True if a value is computed by an op of this function: it may be written where we like.
+    /// True if a value is computed by an op of this function: the lowering may choose where it is
+    /// written.
     pub(super) fn is_computed(&self, value: ValueId) -> bool {
         match self.function.value(value).def {
             ValueDef::Op(op, _) => {
@@ -434,7 +436,7 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// Ops that are run for what they do to a state, whether or not their result is used.
+/// True for ops that run for their effect on a state, even if their result is unused.
 pub(crate) fn changes_state(op: &str) -> bool {
     matches!(op, "coreml_update_state" | "write_state")
 }

@@ -1,15 +1,14 @@
-//! What a constant mask hides.
+//! Columns of attention scores that a constant mask hides.
 //!
-//! Attention adds a large negative number to the score of a key that a query must not see. Behind
+//! Attention adds a large negative number to the score of a key that a query must not see. After
 //! the last key that a tile of queries sees, every probability is `e^x` of a large negative `x`,
-//! which is exactly zero. Those columns are left out of the scores, of the softmax and of the
+//! which is exactly zero. Those columns are skipped in the scores, in the softmax and in the
 //! product with the values.
 //!
-//! Invariant: leaving them out changes no bit. That holds while the scores are small beside the
-//! mask and nothing is NaN or infinite: then a hidden probability is +0, adding it to a sum changes
-//! nothing, and so does adding its product with a finite value. Whether it is so is seen at every
-//! evaluation from the largest magnitudes of the factors; where it is not, all columns are
-//! computed.
+//! Invariant: skipping them changes no bit. That holds while the scores are small compared with the
+//! mask and nothing is NaN or infinite: then a hidden probability is +0, and adding it to a sum, or
+//! adding its product with a finite value, changes nothing. Every evaluation checks this condition
+//! by the largest magnitudes of the factors; if it does not hold, all columns are computed.
 
 use ferrane_host::rounded;
 
@@ -18,20 +17,20 @@ use crate::ir::{
     SegmentMatrix, Storage, TileLocation, View,
 };
 
-/// Columns are left out in blocks of so many.
+/// Columns are skipped in blocks of this size.
 const BLOCK: usize = 64;
 
-/// The value in a group that only scales the scores, and by how much; then the mask that is added.
+/// The scores on their way to the softmax.
 struct Scores {
     slot: usize,
     scale: f32,
-    /// The largest scale on the way: nothing may overflow fp16.
+    /// The largest scale so far: no scaled score may overflow fp16.
     peak: f32,
     mask: Option<usize>,
 }
 
-/// What the mask of a chain hides: the chain is scores, scaling, a constant mask, softmax, and
-/// perhaps the product with values.
+/// The columns that the mask of a chain hides. The chain must consist of scores, scaling, a
+/// constant mask, a softmax, and optionally the product with values.
 pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<Causal> {
     let mut stages = chain.stages.iter();
     let ChainStage::Product(ChainProduct { lhs, rhs, to, size, scale, bias: None, round: true }) = stages.next()?
@@ -89,11 +88,12 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
     Some(Causal { limits, factors, bound, finite })
 }
 
-/// How many columns the rows of each tile see, and by how much the mask of a row's best key is above
-/// that of any hidden key. `None` if nothing is hidden, or not by far enough.
+/// For each tile, the number of columns that its rows see; and the distance between the mask of a
+/// row's best key and that of any hidden key. `None` if nothing is hidden, or the distance is too
+/// small.
 fn limits(chain: &Chain, mask: &View, operand: &ChainOperand, data: &[u8]) -> Option<(Vec<usize>, f32)> {
     let base = mask.offset;
-    // The same for all segments.
+    // The mask must be the same for all segments.
     if operand.offsets.iter().any(|&o| o != operand.offsets[0]) {
         return None;
     }
@@ -112,7 +112,7 @@ fn limits(chain: &Chain, mask: &View, operand: &ChainOperand, data: &[u8]) -> Op
         }
     };
     let mut limits = Vec::new();
-    // The least that a row's best key has, and the most that a hidden one has.
+    // The smallest mask of a row's best key, and the largest mask of a hidden key.
     let (mut seen, mut hidden) = (f32::INFINITY, f32::NEG_INFINITY);
     for first in (0..chain.rows).step_by(chain.tile) {
         let mut limit = BLOCK.min(chain.cols);
@@ -143,7 +143,7 @@ fn limits(chain: &Chain, mask: &View, operand: &ChainOperand, data: &[u8]) -> Op
     Some((limits, distance))
 }
 
-/// Follows the scores through a group. `None` if something else happens to them.
+/// Follows the scores through a group. `None` if the group does anything but scale and mask them.
 fn follow(scores: &mut Scores, group: &Group, operands: &[TileLocation]) -> Option<()> {
     let outs = group.stores.len();
     let [store] = group.stores[..] else { return None };
@@ -179,7 +179,7 @@ fn plain(op: rounded::Binary) -> Binary {
 }
 
 impl Scores {
-    /// One operation of the scores, which stand first if `is_first`, and another register.
+    /// Applies one operation with another register; the scores are its first operand if `is_first`.
     fn one(
         &mut self,
         op: Binary,

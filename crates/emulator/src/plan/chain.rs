@@ -1,16 +1,17 @@
 //! Chains: products, element-wise groups, softmax and sums over the same rows, run tile by tile.
 //!
-//! Attention is `softmax(scale · Q Kᵀ + mask) V`: five steps over a matrix of scores that nobody
-//! else wants. A chain runs all of them on a few rows before it goes on to the next, so that the
-//! scores live in a tile in the first cache. The same holds for the gradient of a softmax and for
-//! RMSNorm. What somebody else reads is stored on the way.
+//! Attention is `softmax(scale · Q Kᵀ + mask) V`: five steps over a matrix of scores that no other
+//! step reads. A chain runs all of them on a few rows before it continues with the next rows, so
+//! the scores stay in a tile in the L1 cache. The same holds for the gradient of a softmax and for
+//! RMSNorm. Results that steps outside of the chain read are stored on the way.
 //!
 //! Invariants: every member works on `segments · rows` rows in the same order; a member reads an
 //! earlier member's rows only as they were written; each stage computes an element as its member
 //! would, so a chain equals its members bit for bit.
 //!
-//! The one decision: the members are found among the finished steps, by their views. So an op is
-//! lowered in one place, and a table whose rules want the members (`exact`, a machine's) runs them.
+//! The members are found among the finished steps, by their views. So each op is lowered in one
+//! place, and tables that must run the members one by one (`exact`, a machine's) run them
+//! unchanged.
 
 use super::causal;
 use super::scores;
@@ -19,22 +20,22 @@ use crate::ir::{
     MemorySpace, Policy, Reduction, SLOTS, Step, StepKind, TileLocation, View,
 };
 
-/// Most members of a chain.
+/// The most members that a chain may have.
 const MEMBERS: usize = 8;
 /// Fewest rows of a tile, unless a segment has fewer than two such tiles: products of few rows have
-/// kernels of their own, with sums in another order.
+/// microkernels of their own, with sums in another order.
 const ROWS: usize = 16;
-/// Elements of a tile that stay in the near caches beside what else a stage touches; a product
-/// packs its second factor for each tile.
+/// Elements of a tile: small enough to stay in the near caches together with what else a stage
+/// touches, but large, because a product packs its second factor for each tile.
 const TILE: usize = 16 * 1024;
-/// Most elements of the second factor of a product.
+/// The most elements of the second factor of a product.
 const FACTOR: usize = 1 << 17;
-/// Most segments: each has an offset for each operand.
+/// The most segments: each has an offset for each operand.
 const SEGMENTS: usize = 1 << 14;
-/// Rows times columns up to which a chain may run on one thread.
+/// The most rows times columns for which a chain may run on one thread.
 const ALONE: usize = 32 * 1024;
 
-/// Puts chains in the place of their members.
+/// Replaces the members of each chain by the chain.
 pub(super) fn fuse(policy: Policy<'_>, steps: Vec<Step>, buffers: &[Buffer]) -> Vec<Step> {
     if !policy.fuses {
         return steps;
@@ -69,8 +70,8 @@ fn is_member(step: &Step) -> bool {
     }
 }
 
-/// Where the rows of a value lie, however its axes are cut: offset, merged row axes, stride of the
-/// columns.
+/// The layout of a value's rows, independent of how its axes are split: offset, merged row axes,
+/// column stride.
 type RowLayout = (usize, Vec<(usize, isize)>, isize);
 
 /// A result of a member that a later member reads.
@@ -103,7 +104,7 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The rows of a view whose last axis are the columns: extents and strides, merged, outermost
+/// The row axes of a view, which are all but the last: extents and strides, merged, outermost
 /// first.
 fn row_axes(view: &View) -> Vec<(usize, isize)> {
     let mut axes: Vec<(usize, isize)> = Vec::new();
@@ -127,7 +128,8 @@ fn overlap(a: &View, b: &View) -> bool {
     a.buffer == b.buffer && x.0 < y.1 && y.0 < x.1
 }
 
-/// Rows of a tile: as many as stay near, the last tile not much smaller than the others.
+/// Rows of a tile: as many as fit the near caches, but so that the last tile is not much smaller
+/// than the others.
 fn tile(rows: usize, cols: usize) -> usize {
     let wanted = (TILE / cols).max(ROWS).min(rows);
     (1..=rows.div_ceil(wanted))
@@ -137,7 +139,7 @@ fn tile(rows: usize, cols: usize) -> usize {
         .unwrap_or(rows)
 }
 
-/// Rows and columns of a view: its last axis are the columns.
+/// Rows and columns of a view; the last axis is the columns.
 fn size(view: &View) -> Option<(usize, usize)> {
     let (&cols, rows) = view.shape.split_last()?;
     Some((rows.iter().product(), cols))
@@ -147,7 +149,7 @@ impl<'a> Builder<'a> {
     fn new(steps: &'a [Step], at: usize, n: usize, buffers: &'a [Buffer]) -> Option<Builder<'a>> {
         let members = &steps[at..at + n];
         let others = steps[..at].iter().chain(&steps[at + n..]).collect();
-        // The widest of the first member's operands: of a reduction the read.
+        // The widest of the first member's operands: for a reduction, the read.
         let first = members.first()?;
         let (rows, cols) = match &first.kind {
             StepKind::Reduce(_) | StepKind::Softmax { .. } => size(&first.reads[0])?,
@@ -170,7 +172,7 @@ impl<'a> Builder<'a> {
         (rows >= ROWS && cols >= ROWS).then_some(builder)
     }
 
-    /// The chain of all members, if they are one.
+    /// The chain of all members, if they form one.
     fn chain(mut self) -> Option<Step> {
         for step in self.members {
             self.cut(step)?;
@@ -185,7 +187,7 @@ impl<'a> Builder<'a> {
         for at in 0..self.members.len() {
             hidden |= self.stage(at, &mut stages)?;
         }
-        // Something must be saved.
+        // A chain must avoid storing at least one wide value.
         if !hidden || self.reads.len() > MAX_READS || self.writes.len() > MAX_WRITES || self.slots > SLOTS {
             return None;
         }
@@ -221,19 +223,19 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Whether the rows are the chain's, and how its operands cut them.
+    /// Checks that a member has the chain's rows, and shortens segments to fit its operands.
     fn cut(&mut self, step: &Step) -> Option<()> {
         let views: Vec<&View> = match &step.kind {
             StepKind::Matmul(product) => {
                 if product.batch.len() * product.m != self.rows || product.bias == Some(Along::Rows) {
                     return None;
                 }
-                // Each tile packs the second factor anew: it must be small, as those of attention
-                // are.
+                // Each tile packs the second factor again, so it must be small, as those of
+                // attention are.
                 if product.batch.len() < 2 || product.k * product.n > FACTOR {
                     return None;
                 }
-                // Products of few rows have an order of their own.
+                // Products of few rows sum in an order of their own.
                 if product.m < ROWS || product.strides.iter().any(|s| s.0 < 0 || s.1 < 0) {
                     return None;
                 }
@@ -273,7 +275,7 @@ impl<'a> Builder<'a> {
         Some(())
     }
 
-    /// The value that a view reads: the slot's width is 1 where it is repeated along the columns.
+    /// The value that a view reads. A value of width 1 may be repeated along the columns.
     fn value(&self, view: &View) -> Option<usize> {
         self.values.iter().position(|v| {
             let repeats = v.width == 1 && view.strides.last() == Some(&0);
@@ -282,13 +284,13 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Whether a view that is no value's has elements of one: then it needs memory that is not
-    /// there yet.
+    /// Whether a view that is not the view of a value overlaps one: it would read memory that is
+    /// not written yet.
     fn broken(&self, view: &View) -> bool {
         self.values.iter().any(|v| overlap(&v.view, view))
     }
 
-    /// A view in memory as an operand, its slice being the view's span.
+    /// An operand for a view in memory; its slice is the view's span.
     fn memory(&mut self, view: &View, is_write: bool) -> Option<ChainOperand> {
         let list = if is_write { &mut self.writes } else { &mut self.reads };
         let index = list.iter().position(|v| v == view).unwrap_or_else(|| {
@@ -319,7 +321,7 @@ impl<'a> Builder<'a> {
         ChainOperand { at: TileLocation::Slot(slot), offsets: vec![0], row, col }
     }
 
-    /// Where a member reads a view from.
+    /// The operand through which a member reads a view.
     fn source(&mut self, view: &View) -> Option<ChainOperand> {
         match self.value(view) {
             Some(v) => Some(self.slot(self.values[v].slot, self.values[v].width)),
@@ -328,8 +330,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Whether members after `at` read what `view` holds, the last of them, and whether anybody
-    /// else does.
+    /// The last member after `at` that reads the elements of `view`, if any, and whether a step
+    /// outside of the chain reads them.
     fn readers(&self, at: usize, view: &View) -> (Option<usize>, bool) {
         let reads = |step: &Step| step.reads.iter().any(|r| r.buffer == view.buffer);
         let inside =
@@ -346,9 +348,9 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The place of a result of member `at`: a slot if a later member reads it or it must be one,
-    /// else memory; and the store that brings it to memory as well. The last says that it is
-    /// hidden: nobody but members reads it.
+    /// The operand for a result of member `at`: a slot if a later member reads it or if `slot` is
+    /// set, else memory. Then the stage that also stores it to memory, if necessary, and whether
+    /// the result is hidden, that is, only members read it.
     fn target(
         &mut self,
         at: usize,
@@ -376,8 +378,8 @@ impl<'a> Builder<'a> {
         Some((self.slot(number, width), store, hidden))
     }
 
-    /// Appends the stages of a member. True if it makes or reads a hidden value that is as wide as
-    /// the chain.
+    /// Appends the stages of a member. True if it produces a hidden value that is as wide as the
+    /// chain.
     fn stage(&mut self, at: usize, stages: &mut Vec<ChainStage>) -> Option<bool> {
         let step = &self.members[at];
         let read = step.reads.iter().any(|r| self.value(r).is_some());
@@ -413,7 +415,7 @@ impl<'a> Builder<'a> {
             }
             StepKind::Reduce(reduce) => {
                 let from = self.source(&step.reads[0])?;
-                // Kept or not, the reduced axis has one element.
+                // Whether or not it is kept, the reduced axis has one element.
                 let mut view = step.writes[0].clone();
                 if size(&view)?.1 != 1 || view.shape.len() < step.reads[0].shape.len() {
                     view.shape.push(1);
@@ -427,7 +429,7 @@ impl<'a> Builder<'a> {
             }
             _ => return None,
         };
-        // Every member belongs: it reads a value of another or makes one.
+        // Every member must read a value of another member or produce one.
         if !read && self.values.len() == before {
             return None;
         }
@@ -462,7 +464,7 @@ impl<'a> Builder<'a> {
             let offsets = (0..count).map(offset).collect();
             ChainOperand { at: TileLocation::Memory(index), offsets, row: left.0 as usize, col: left.1 as usize }
         };
-        // The second factor is read as a whole.
+        // The second factor is read whole.
         if self.broken(&step.reads[1]) || (!reading && self.broken(&step.reads[0])) {
             return None;
         }
@@ -504,8 +506,8 @@ impl<'a> Builder<'a> {
             .any(|(i, w)| self.reads.iter().any(|r| overlap(w, r)) || self.writes[..i].iter().any(|o| overlap(w, o)))
     }
 
-    /// Along what the writes may be cut, and through what they are written. `None` if they cannot
-    /// and there is too much for one thread.
+    /// How the writes may be cut, and an operand for each write. `None` if they cannot be cut and
+    /// there is too much work for one thread.
     fn divide(&self, stages: &[ChainStage]) -> Option<(Divide, Vec<ChainOperand>)> {
         let mut all: Vec<(&ChainOperand, usize)> = Vec::new();
         for stage in stages {

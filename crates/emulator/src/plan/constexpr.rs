@@ -1,5 +1,5 @@
-//! `constexpr_*` ops: weights that are stored small. They are unpacked here, once, when the program
-//! is compiled.
+//! `constexpr_*` ops: compressed weights, which are decompressed once, when the program is
+//! compiled.
 
 use ferrane_device::Result;
 use ferrane_mil::{DataType, Op, weights};
@@ -26,7 +26,7 @@ impl<'a> Lowering<'a> {
         let view = if dtype.is_float() {
             self.constant_floats(&shape, &values)
         } else {
-            // A palette of integers gives integers, which their readers take from integer storage.
+            // A palette of integers gives integers, which are kept in integer storage.
             let storage = self.storage(y)?;
             let bytes =
                 values.iter().flat_map(|&v| (v as i64).to_le_bytes().into_iter().take(storage.bytes())).collect();
@@ -117,7 +117,7 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// The block, row-major among `blocks`, that an element lies in.
+/// The block of an element, row-major among `blocks`.
 fn block_of(index: &[usize], shape: &[usize], blocks: &[usize]) -> usize {
     let coordinates = index.iter().zip(shape).zip(blocks).map(|((i, n), b)| i / (n / b));
     coordinates.zip(blocks).fold(0, |n, (c, b)| n * b + c)

@@ -1,4 +1,4 @@
-//! Element-wise ops of MIL as instructions.
+//! Lowers the element-wise ops of MIL to instructions.
 
 use ferrane_device::Result;
 use ferrane_mil::{Arg, DataType, Op, ValueId};
@@ -96,7 +96,7 @@ pub(super) fn is_elementwise(name: &str) -> bool {
         || matches!(name, "select" | "cast" | "quantize" | "dequantize" | "batch_norm")
 }
 
-/// Results that are fp16 values already when their operands are.
+/// True if the result is an fp16 value whenever the operands are.
 fn keeps_grid(op: Elementwise) -> bool {
     match op {
         Elementwise::Unary(f) => f.exact(),
@@ -233,7 +233,7 @@ impl<'a> Lowering<'a> {
         if let (MemberOperand::Value(v), DataType::Int8, true) = (&x, from, self.is_factor(y))
             && to.is_float()
         {
-            // Products take int8 as it is, and every int8 is a number of each float type.
+            // Products take int8 operands directly, and every float type can hold every int8.
             let codes = self.view(*v)?;
             return self.settle(y, codes);
         }
@@ -261,13 +261,13 @@ impl<'a> Lowering<'a> {
                 Elementwise::IntToInt(to.bits().unwrap_or(32) as u8, signed)
             }
         };
-        // An fp16 value is one already; what comes from elsewhere is rounded here.
+        // An fp16 value needs no rounding; other values are rounded here.
         let round = self.policy.rounds(to) && from != DataType::Fp16;
         self.member(y, instruction, &[x], round)
     }
 
-    /// True if every reader of a value is a product that multiplies by it, under a table that
-    /// multiplies in fp32.
+    /// True if every reader of a value is a product that multiplies by it, and no machine's rules
+    /// apply.
     fn is_factor(&self, value: ValueId) -> bool {
         let body = self.function.body();
         let reads = |op: &Op| op.operands().filter(|v| *v == value).count();
@@ -309,12 +309,12 @@ impl<'a> Lowering<'a> {
             let (low, high) = if self.dtype(y)? == DataType::Int8 { (-128, 127) } else { (0, 255) };
             return self.member(y, Elementwise::Quantize(low, high), &[x, scale, zero], false);
         }
-        // Integers become floats as they are subtracted; both fit fp32 exactly.
+        // Integers are converted to floats by the subtraction; fp32 holds both exactly.
         let round = self.policy.rounds(self.dtype(y)?);
         self.member(y, Elementwise::Dequantize, &[x, scale, zero], round)
     }
 
-    /// Folded to one multiply-add for each channel.
+    /// Folds the op to one multiply-add for each channel.
     fn batch_norm(&mut self, op: &'a Op, args: &Args<'a>, y: ValueId) -> Result<()> {
         let x = self.source(op, args, "x")?;
         let shape = self.shape(y)?;

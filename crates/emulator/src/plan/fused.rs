@@ -1,18 +1,17 @@
-//! Forms: groups that every transformer has, found by what their instructions compute, whatever the
-//! order.
+//! Recognizes groups that every transformer has by what their instructions compute, in any order.
 
 use ferrane_host::fused::Gate;
 use ferrane_host::rounded;
 
 use crate::ir::{Binary, Elementwise, FusedLoop, Group, Instruction, Reg, Unary};
 
-/// What a register holds, in terms of the reads by their registers. All but the sigmoid are
-/// rounded.
+/// The content of a register as a term over the registers of reads. All terms except the sigmoid
+/// are rounded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Term {
     Read(Reg),
     Product([Reg; 2]),
-    /// The first product plus, or with the flag minus, the second.
+    /// The first product plus the second, or minus if the flag is set.
     Total(bool, [[Reg; 2]; 2]),
     Sigmoid(Reg),
     Silu(Reg),
@@ -81,8 +80,9 @@ fn term(instruction: &Instruction, terms: &[Option<Term>]) -> Option<Term> {
     })
 }
 
-/// `[a, b, cos, sin]` and whether it goes back, if these sums of products are a rotation: the first
-/// is `a · cos - b · sin`, the second `b · cos + a · sin`, or both have the other sign.
+/// `[a, b, cos, sin]` and whether the rotation is an inverse one, if these sums of products are a
+/// rotation: the first is `a · cos - b · sin`, the second `b · cos + a · sin`, or both have the
+/// other sign.
 fn rotation(minus: bool, low: [[Reg; 2]; 2], high: [[Reg; 2]; 2]) -> Option<(bool, [Reg; 4])> {
     let either = |[a, b]: [Reg; 2]| [[a, b], [b, a]];
     let same = |a: [Reg; 2], b: [Reg; 2]| a == b || a == [b[1], b[0]];
@@ -105,7 +105,7 @@ fn rotation(minus: bool, low: [[Reg; 2]; 2], high: [[Reg; 2]; 2]) -> Option<(boo
 mod tests {
     use super::*;
 
-    /// A sum of two products with its order taken away where it does not matter.
+    /// A sum of two products in a canonical order.
     fn plain(minus: bool, total: [[Reg; 2]; 2]) -> (bool, [[Reg; 2]; 2]) {
         let mut total = total.map(|[a, b]| [a.min(b), a.max(b)]);
         if !minus {

@@ -1,7 +1,7 @@
-//! Groups: element-wise ops of one shape gathered while the ops between them allow it.
+//! Groups: element-wise ops of one shape are collected while the ops between them allow it.
 //!
-//! A group stays open until somebody needs a member's value in memory. Members that only members
-//! read never get memory.
+//! A group stays open until an op outside of it needs a member's value in memory. Members that only
+//! other members read never get memory.
 
 use ferrane_device::Result;
 use ferrane_mil::ValueId;
@@ -26,8 +26,8 @@ impl Lowering<'_> {
         let member = |open: &[Open], value: ValueId| {
             home(open).and_then(|g| open[g].members.iter().position(|m| m.value == value))
         };
-        // Values of other open groups must be in memory first. That closes those groups, and moves
-        // ours in the list, so nothing that names a place in the list is kept across it.
+        // Values of other open groups must be in memory first. That closes those groups and changes
+        // indices into the list, so no index is kept across it.
         for operand in operands {
             if let MemberOperand::Value(v) = operand
                 && member(&self.open, *v).is_none()
@@ -83,7 +83,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The bits of a constant of one element.
+    /// The bits of a constant that has one element.
     fn scalar(&self, view: &View) -> Option<u32> {
         let data = self.buffers[view.buffer].data.as_ref()?;
         if view.elements() != 1 {
@@ -111,7 +111,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Emits every group.
+    /// Closes and emits every open group.
     pub(super) fn flush_all(&mut self) -> Result<()> {
         while !self.open.is_empty() {
             self.flush(0)?;
@@ -130,15 +130,15 @@ impl Lowering<'_> {
                 }
             }
         }
-        // The last result leads: its memory order is the order of the loops.
+        // The last result comes first: its memory order becomes the order of the loops.
         let mut stored: Vec<usize> =
             (0..open.members.len()).rev().filter(|&i| self.uses[open.members[i].value.index()] > inside[i]).collect();
-        // A table with rules of its own sees every op.
+        // A machine's rules apply to every op, so none may be joined.
         if self.policy.rules.is_none() {
             pairs::join(&mut open.members, &mut stored);
         }
-        // The writes, each with the results that lie in it: where one begins, then those between
-        // its elements.
+        // The writes, each with its results: the one that starts it, then those that interleave
+        // with it.
         let mut writes: Vec<Vec<(usize, View)>> = Vec::new();
         let mut homeless = Vec::new();
         for &i in &stored {
@@ -171,7 +171,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether two views have the same form, and elements that lie between each other's.
+/// Whether two views have the same shape and strides, and their elements interleave.
 fn interleaves(a: &View, b: &View) -> bool {
     let apart = a.offset.abs_diff(b.offset) as isize;
     if (a.buffer, a.storage, &a.shape, &a.strides) != (b.buffer, b.storage, &b.shape, &b.strides) || apart == 0 {
@@ -180,8 +180,8 @@ fn interleaves(a: &View, b: &View) -> bool {
     let mut axes: Vec<(isize, isize)> =
         a.strides.iter().zip(&a.shape).filter(|(_, n)| **n != 1).map(|(&s, &n)| (s, n as isize)).collect();
     axes.sort_unstable();
-    // The other's elements lie in the gap behind what is below an axis, and everything above goes
-    // in steps of that axis.
+    // The other view's elements lie in the gap after everything below an axis, and all outer
+    // strides are multiples of that axis's stride.
     let mut reach = 0;
     for (at, &(stride, extent)) in axes.iter().enumerate() {
         if stride <= reach {
@@ -195,8 +195,7 @@ fn interleaves(a: &View, b: &View) -> bool {
     false
 }
 
-/// A view over everything between the first element of one and the last of another of the same
-/// form.
+/// A view from the first element of the first result to the last element of the last one.
 fn whole(write: &[(usize, View)]) -> View {
     let (first, last) = (&write[0].1, &write[write.len() - 1].1);
     let mut view = first.clone();
@@ -207,7 +206,7 @@ fn whole(write: &[(usize, View)]) -> View {
     view
 }
 
-/// Gives registers and writes the instructions.
+/// Allocates registers and emits the instructions.
 fn assemble(open: &Open, results: &[Vec<(usize, View)>]) -> Group {
     let guests = || results.iter().enumerate().flat_map(|(w, write)| write[1..].iter().map(move |guest| (w, guest)));
     let all: Vec<&(usize, View)> = results.iter().map(|write| &write[0]).chain(guests().map(|g| g.1)).collect();
@@ -229,7 +228,7 @@ fn assemble(open: &Open, results: &[Vec<(usize, View)>]) -> Group {
             }
         }
     }
-    // Last reader of each member and external; what is stored is read at the end.
+    // Last reader of each member and external; stored results are read at the end.
     let end = open.members.len();
     let last = |wanted: MemberSource| {
         (0..end).rev().find(|&i| open.members[i].from[..open.members[i].arity].contains(&wanted))
@@ -267,7 +266,7 @@ fn assemble(open: &Open, results: &[Vec<(usize, View)>]) -> Group {
                 free.push(register_of(source, &place));
             }
         }
-        // A member nobody reads and nobody stores cannot be: its use count is its readers'.
+        // Every member is read or stored: its use count is the number of its readers.
     }
     let stores = stored.iter().map(|&i| place[i]).collect();
     let loads = (0..count as Reg).collect();

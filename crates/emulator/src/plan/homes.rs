@@ -1,9 +1,9 @@
-//! Homes: where values are computed so that nothing is copied later.
+//! Homes: chooses where values are computed, so that nothing is copied later.
 //!
-//! A walk from the outputs back. An output's home is its surface. A concat gets a buffer (or its
-//! own home) and gives each operand a slot of it. Reshapes and transposes hand their home to their
-//! operand, turned around. Where a value has no home but its readers go through memory in some
-//! order, that order is handed back the same way, so that chains agree on a layout.
+//! The walk goes backward from the outputs. An output's home is its surface. A concat uses its
+//! home, or a new buffer, and gives each operand a slot of it. Reshapes and transposes pass their
+//! home to their operand, inverted. If a value has no home but its readers traverse memory in some
+//! order, that order is passed back the same way, so that sequences of ops agree on a layout.
 
 use ferrane_device::Result;
 use ferrane_mil::{Op, ValueId};
@@ -35,7 +35,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// Gives a value a home if it can take one.
+    /// Gives a value a home, if it can have one.
     fn offer(&mut self, value: ValueId, home: View) -> Result<()> {
         let i = value.index();
         // A home in another storage (exact values in an fp16 surface) must not be read again.
@@ -112,7 +112,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// The part of a concat's place that belongs to each operand.
+    /// The slot of each operand in a concat's result.
     pub(super) fn concat_slots(
         &self,
         home: &View,
@@ -137,7 +137,7 @@ impl<'a> Lowering<'a> {
         Ok(slots)
     }
 
-    /// Hands the order of an element-wise result to the operands of the same shape.
+    /// Passes the order of an element-wise result to the operands of the same shape.
     fn suggest(&mut self, op: &'a Op) -> Result<()> {
         let Some(&y) = op.outputs.first() else { return Ok(()) };
         let shape = self.shape(y)?;
@@ -160,7 +160,7 @@ impl<'a> Lowering<'a> {
 fn compact(shape: &[usize], strides: &[isize]) -> Vec<isize> {
     let mut axes: Vec<usize> = (0..shape.len()).collect();
     axes.sort_by_key(|&a| std::cmp::Reverse(strides[a]));
-    // Axes of extent 1 may stand anywhere; they keep their place.
+    // Axes of extent 1 may have any stride; they keep 1.
     let mut dense = vec![1isize; shape.len()];
     let mut span = 1isize;
     for &axis in axes.iter().rev().filter(|&&a| shape[a] != 1) {

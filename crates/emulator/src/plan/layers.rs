@@ -12,12 +12,12 @@ use crate::ir::{
     Window,
 };
 
-/// Most products of one step; a batch beyond is refused, as its list of offsets would outgrow its
-/// data.
+/// The most products of one step. A larger batch is refused, because its list of offsets would
+/// outgrow its data.
 const MAX_BATCH: usize = 1 << 22;
 
-/// Most taps of a window and the largest padded extent: what sums and differences of positions hold
-/// without wrapping.
+/// The most taps of a window, and the largest padded extent: sums and differences of positions do
+/// not wrap.
 const MAX_REACH: usize = isize::MAX as usize / 16;
 
 /// What follows a product.
@@ -55,7 +55,7 @@ impl<'a> Lowering<'a> {
             shape.push(1);
         }
         let wanted = self.result(y)?;
-        // Axes of extent 1 come and go without moving anything.
+        // Adding or removing axes of extent 1 moves no elements.
         let Some(to) = wanted.reshaped(&shape) else {
             return Err(args.unsupported("a result of this layout"));
         };
@@ -74,9 +74,9 @@ impl<'a> Lowering<'a> {
         self.settle(y, at)
     }
 
-    /// `to = x · z` over the last two axes, the others broadcast. Returns where the product is:
-    /// `to`, or a new buffer where `to` has no two strides for the product's rows and columns that
-    /// stand apart.
+    /// `to = x · z` over the last two axes; the others are broadcast. Returns the view of the
+    /// product: `to`, or a new buffer if `to` has no two strides that keep the product's rows or
+    /// columns disjoint.
     fn product(&mut self, x: &View, z: &View, to: View, after: After) -> Result<View> {
         let (x, z) = (self.widened(x)?, self.widened(z)?);
         let rank = to.shape.len();
@@ -90,7 +90,7 @@ impl<'a> Lowering<'a> {
             v.broadcast(&shape)
         };
         let (x, z) = (over(&x, m, k), over(&z, k, n));
-        // A batch that multiplies by one and the same matrix is one tall product.
+        // A batch that multiplies by the same matrix is one tall product.
         let batch: usize = lead.iter().product();
         let shared = batch > 1 && lead.iter().zip(&z.strides).all(|(&d, &s)| d == 1 || s == 0);
         if shared
@@ -148,8 +148,8 @@ impl<'a> Lowering<'a> {
         self.push(StepKind::Matmul(step), reads, vec![to.clone()])
     }
 
-    /// The view, or its integers as floats: from iOS 17 on a constant side of a product may have
-    /// another element type.
+    /// The view, with integers converted to floats: from iOS 17 on, a constant factor of a product
+    /// may have another element type.
     fn float(&mut self, view: View) -> Result<View> {
         if view.storage.is_float() {
             return Ok(view);
@@ -160,7 +160,7 @@ impl<'a> Lowering<'a> {
         Ok(to)
     }
 
-    /// As `product`, of integers: a new buffer where the leading axes of `to` do not make one
+    /// Like `product`, for integers: a new buffer if the leading axes of `to` do not merge into one
     /// batch.
     fn int_product(&mut self, x: &View, z: &View, to: View) -> Result<View> {
         let rank = to.shape.len();
@@ -241,7 +241,7 @@ impl<'a> Lowering<'a> {
     fn window(&self, args: &Args<'a>, x: &[usize], out: &[usize], kernel: Vec<usize>) -> Result<Window> {
         let n = kernel.len();
         let large = || args.unsupported(format!("a window of {kernel:?} is too large"));
-        // Kernels count their taps, so there must be a number of them.
+        // The number of taps must fit a `usize`.
         kernel.iter().try_fold(1usize, |taps, &k| taps.checked_mul(k)).filter(|&t| t <= MAX_REACH).ok_or_else(large)?;
         let read = |name: &str, default: usize, count: usize| -> Result<Vec<usize>> {
             let given = args.ints_if(name)?.unwrap_or_else(|| vec![default as i64; count]);
@@ -263,7 +263,7 @@ impl<'a> Lowering<'a> {
                     let reach = (kernel[axis] - 1).saturating_mul(dilations[axis]).saturating_add(1);
                     let first = (out[axis] - 1).saturating_mul(strides[axis]);
                     let total = first.saturating_add(reach).saturating_sub(x[axis]);
-                    // The odd one goes behind, or before with `same_lower`.
+                    // An odd element of padding goes at the end, or at the start with `same_lower`.
                     pad[axis] = if pad_type == "same" { total / 2 } else { total - total / 2 };
                     padded[axis] = padded[axis].saturating_add(total);
                 }
@@ -329,7 +329,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Scores, mask, softmax and the weighted sum in fp32; rounded once, at the end. Under the
-    /// rules of a machine each is a step of its own, with fp16 between them.
+    /// rules of a machine each is a step of its own, with fp16 values between them.
     pub(super) fn attention(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
         let y = op.outputs[0];
         let query = self.operand(args, op, "query")?;
@@ -340,7 +340,7 @@ impl<'a> Lowering<'a> {
         let mut wide = shape[..rank - 2].to_vec();
         wide.extend([query.shape[rank - 2], key.shape[rank - 2]]);
         let scale = 1.0 / (query.shape[rank - 1] as f32).sqrt();
-        // A machine stores scores and weights as it stores everything.
+        // A machine stores scores and weights as fp16, like all values.
         let rules = self.policy.rules.filter(|_| self.policy.rounds(query_type));
         let (storage, stored) = if rules.is_some() { (Storage::F16, true) } else { (Storage::F32, false) };
         let masked = args.has("attn_mask") && rules.is_none_or(|rules| !rules.attn_mask_ignored);
@@ -353,7 +353,7 @@ impl<'a> Lowering<'a> {
             let (instruction, reads) = if mask.storage.is_float() {
                 (Elementwise::Binary(Binary::Add), vec![scores, mask])
             } else {
-                // Where the mask is false nothing is seen.
+                // Where the mask is false, the key is hidden.
                 let never = self.constant_floats(&[], &[f32::NEG_INFINITY]).broadcast(&wide);
                 (Elementwise::Select, vec![mask, scores, never])
             };
@@ -372,7 +372,7 @@ impl<'a> Lowering<'a> {
         self.settle(y, to)
     }
 
-    /// gamma or beta seen over the whole of x: its axes at `axes`, repeated along the others.
+    /// gamma or beta broadcast to the shape of x: its axes at `axes`, repeated along the others.
     fn spread(&mut self, op: &'a Op, args: &Args<'a>, name: &str, axes: &[usize], shape: &[usize]) -> Result<View> {
         let view = self.operand(args, op, name)?;
         let mut strides = vec![0; shape.len()];
@@ -396,7 +396,7 @@ impl<'a> Lowering<'a> {
                 (NormForm::Layer, axes.clone(), axes)
             }
             "instance_norm" => (NormForm::Layer, (2..rank).collect(), vec![1]),
-            // Over the last three axes, as Core ML has it.
+            // Over the last three axes, as in Core ML.
             _ => (NormForm::L2, (rank - 3..rank).collect(), Vec::new()),
         };
         let epsilon = args.float("epsilon", dtype)?;
@@ -416,7 +416,7 @@ impl<'a> Lowering<'a> {
         };
         let kept: Vec<usize> = (0..rank).filter(|a| !axes.contains(a)).collect();
         let (mut outer, inner) = (nest(&kept), nest(&axes));
-        // Blocks that interleave in memory cannot be handed to different threads.
+        // Blocks that interleave in memory cannot be divided among threads.
         let reach: isize = inner.extents.iter().zip(&inner.strides[0]).map(|(&n, &s)| (n as isize - 1) * s).sum();
         let rest: isize =
             outer.extents.iter().zip(&outer.strides[0]).skip(1).map(|(&n, &s)| (n as isize - 1) * s).sum();
@@ -436,8 +436,8 @@ fn swapped(view: &View) -> View {
     view
 }
 
-/// True if the last two axes are a matrix whose rows or columns stand apart, as products want their
-/// output.
+/// True if the last two axes are a matrix whose rows or columns are disjoint, as products require
+/// of their output.
 fn separate(view: &View) -> bool {
     let rank = view.shape.len();
     let (m, n) = (view.shape[rank - 2] as isize, view.shape[rank - 1] as isize);

@@ -1,6 +1,7 @@
-//! What a machine does to an op beside rounding: detours through other number formats, and defects.
+//! What a machine does to an op besides rounding it: conversions through other number formats, and
+//! defects.
 //!
-//! Everything here hangs on a switch of the table's rules; without rules nothing happens.
+//! Everything here depends on a switch of the policy's rules; without rules, nothing changes.
 
 use ferrane_arith::Rules;
 use ferrane_device::Result;
@@ -13,12 +14,12 @@ use super::member::MemberOperand;
 use crate::ir::{Elementwise, Group, StepKind, Storage, Unary, View};
 
 impl<'a> Lowering<'a> {
-    /// Whether the table is a machine's whose rules have this switch on.
+    /// Whether the policy has a machine's rules with this switch on.
     pub(super) fn rule(&self, switch: impl Fn(&Rules) -> bool) -> bool {
         self.policy.rules.is_some_and(switch)
     }
 
-    /// The op that makes a value.
+    /// The op that computes a value.
     fn maker(&self, value: Option<ValueId>) -> Option<&'a Op> {
         match self.function.value(value?).def {
             ValueDef::Op(op, _) => Some(self.function.op(op)),

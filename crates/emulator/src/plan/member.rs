@@ -9,7 +9,7 @@ use crate::ir::{Elementwise, View};
 pub(super) enum MemberOperand {
     Value(ValueId),
     View(View),
-    /// A float, or the bits of an int32.
+    /// The bits of a float or an int32.
     Bits(u32),
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Member {
     pub value: ValueId,
     pub op: Elementwise,
     pub from: [MemberSource; 3],
-    /// Operands that count.
+    /// Number of operands in `from` that the op reads.
     pub arity: usize,
     pub round: bool,
 }

@@ -1,13 +1,13 @@
-//! Lowering: a function becomes steps over buffers, once.
+//! Lowering: from a function to steps over buffers.
 //!
-//! Invariants: every view lies inside its buffer; a step's writes lie apart from its reads and from
-//! each other; each element of a buffer is written by one step before any step reads it; two arena
-//! buffers that are alive at the same step do not overlap.
+//! Invariants: every view lies inside its buffer; a step's writes are disjoint from its reads and
+//! from each other; each element of a buffer is written by one step before any step reads it; two
+//! arena buffers that are live at the same step do not overlap.
 //!
-//! The one decision: *homes*. A value whose place in the end is an output surface or a slot of a
-//! concat is computed there at once, through reshapes and transposes (`homes`), so that the dynamic
-//! matmul of training-dynamic §2 writes its product transposed into the output and nothing is
-//! copied. What cannot be expressed by strides becomes a copy.
+//! The main decision is *homes* (`homes`). A value that ends up in an output surface or in a slot
+//! of a concat is computed there directly, through reshapes and transposes. So the dynamic matmul
+//! of training-dynamic §2 writes its product transposed into the output, and nothing is copied.
+//! Whatever strides cannot express becomes a copy.
 
 mod arena;
 mod args;
@@ -41,9 +41,9 @@ use build::{Lowered, Lowering};
 /// A function as steps, and the buffers that these read and write.
 pub(crate) struct LoweredPlan {
     pub buffers: Vec<Buffer>,
-    /// What every evaluation runs, in order.
+    /// The steps of every evaluation, in order.
     pub steps: Vec<Step>,
-    /// What is computed from constants alone, once.
+    /// Steps that depend only on constants; they run once.
     pub initial: Vec<Step>,
     /// Bytes of the arena.
     pub arena_bytes: usize,

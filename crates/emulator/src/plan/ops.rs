@@ -1,4 +1,4 @@
-//! Lowers each op: views where strides can say it, copies where they cannot.
+//! Lowers each op: to a view if strides can express it, else to a copy.
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::{DataType, Op, ValueDef, ValueId};
@@ -10,11 +10,11 @@ use crate::ir::{Nest, Reduce, Reduction, StepKind, View};
 use crate::refusal::refusal;
 use crate::tensor_ops::tensor_op;
 
-/// Most positions along an axis of a pad that mirrors or repeats: the plan lists where each comes
-/// from.
+/// The most positions along an axis of a `pad` that mirrors or repeats: the plan lists the source
+/// of each.
 const MAX_MAP: usize = 1 << 24;
 
-/// A view of some of the axes only.
+/// A view of some of the axes.
 pub(super) fn select(view: &View, axes: &[usize]) -> View {
     View {
         shape: axes.iter().map(|&a| view.shape[a]).collect(),
@@ -23,10 +23,10 @@ pub(super) fn select(view: &View, axes: &[usize]) -> View {
     }
 }
 
-/// Lowers one op.
+/// The function that lowers one op.
 type Lower = for<'a> fn(&mut Lowering<'a>, &'a Op, &Args<'a>) -> Result<()>;
 
-/// The ops that a plan has steps or views for, beside the element-wise ones and the reductions.
+/// The ops that a plan has steps or views for, except element-wise ops and reductions.
 const OPS: &[(&str, Lower)] = &[
     ("identity", |l, op, args| {
         let x = l.operand(args, op, "x")?;
@@ -225,7 +225,7 @@ impl<'a> Lowering<'a> {
         self.settle(y, to)
     }
 
-    /// Brings values to their slots, those that are not there already.
+    /// Copies values to their slots, except those that are already there.
     fn fill_slots(&mut self, values: &[ValueId], slots: &[View]) -> Result<()> {
         for (&value, slot) in values.iter().zip(slots) {
             let view = self.view(value)?;
@@ -248,7 +248,7 @@ impl<'a> Lowering<'a> {
         self.settle(y, to)
     }
 
-    /// A copy from a view that repeats along new axes.
+    /// A copy from a view that is repeated along new axes.
     fn tile(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
         let y = op.outputs[0];
         let x = self.operand(args, op, "x")?;
@@ -305,7 +305,7 @@ impl<'a> Lowering<'a> {
                 let at = i as i64 - before(axis) as i64;
                 match mode.as_str() {
                     "replicate" => at.clamp(0, extent - 1),
-                    // Mirrored without repeating the edge.
+                    // Mirrors without repeating the edge.
                     _ if at < 0 => -at,
                     _ if at >= extent => 2 * (extent - 1) - at,
                     _ => at,

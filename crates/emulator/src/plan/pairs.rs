@@ -1,18 +1,19 @@
-//! Pairs: two roundings of a group in one pass over its registers.
+//! Pairs: two instructions of a group, with their roundings, in one pass over the registers.
 //!
-//! Most groups are chains of sums and products: a rotation, a gate, scores that are scaled and
-//! masked. An instruction reads and writes whole registers, so one for two ops takes half the time.
-//! Where the first factor comes from a function, its rounding goes into the pair as well.
+//! Most groups are sequences of sums and products: a rotation, a gate, scores that are scaled and
+//! masked. An instruction reads and writes whole registers, so one instruction for two ops takes
+//! half the time. If the first factor is the result of a function, its rounding moves into the pair
+//! as well.
 //!
-//! Invariant: every value is rounded where its op would round it, so nothing changes but the number
-//! of passes.
+//! Invariant: every value is rounded where its op would round it, so only the number of passes
+//! changes.
 
 use ferrane_host::rounded;
 
 use super::member::{Member, MemberSource};
 use crate::ir::{Binary, Elementwise};
 
-/// What a pair can do.
+/// The operations that a pair supports.
 fn simple(op: Elementwise) -> Option<rounded::Binary> {
     match op {
         Elementwise::Binary(Binary::Add) => Some(rounded::Binary::Add),
@@ -22,13 +23,13 @@ fn simple(op: Elementwise) -> Option<rounded::Binary> {
     }
 }
 
-/// The operands that may stand first.
+/// The operands that may be the first one.
 fn firsts(op: rounded::Binary) -> &'static [usize] {
     if op == rounded::Binary::Sub { &[0] } else { &[0, 1] }
 }
 
-/// Makes pairs of members, of which those in `stored` are wanted elsewhere; their places are kept
-/// up to date.
+/// Joins pairs of members. Members in `stored` are read outside of the group and are kept; their
+/// indices are updated.
 pub(super) fn join(members: &mut Vec<Member>, stored: &mut [usize]) {
     let mut uses = vec![0usize; members.len()];
     for member in members.iter() {
@@ -41,7 +42,7 @@ pub(super) fn join(members: &mut Vec<Member>, stored: &mut [usize]) {
     let mut gone = vec![false; members.len()];
     for at in 0..members.len() {
         let Some(second) = simple(members[at].op).filter(|_| members[at].round) else { continue };
-        // A member that nobody else reads.
+        // A member that no other op reads.
         let own = |source: MemberSource| match source {
             MemberSource::Member(i) if uses[i] == 1 && !stored.contains(&i) && members[i].round => Some(i),
             _ => None,

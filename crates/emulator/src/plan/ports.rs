@@ -1,18 +1,19 @@
-//! The ports of a function, and their place in the procedure that the compiled program reports.
+//! The ports of a function, and their positions in the procedure that the compiled program reports.
 //!
-//! A machine may order ports in its own way and pad their rows, so neither is taken from the
-//! program: a plan looks up where each of the function's inputs and outputs stands.
+//! A machine may order ports in its own way and pad their rows, so a plan looks up the position and
+//! the layout of each port instead of taking them from the program.
 
 use ferrane_device::{Error, ErrorKind, Layout, Port, Procedure, Result};
 use ferrane_mil::{Function, Type, ValueId};
 
 use crate::ir::Storage;
 
-/// A procedure and where the function's own inputs and outputs stand in it. States keep the
+/// A procedure, and the positions of the function's inputs and outputs in it. States keep the
 /// function's order.
 pub(crate) struct Ports {
     pub procedure: Procedure,
-    /// For each input of the function that is no state, its position among the procedure's inputs.
+    /// For each input of the function that is not a state, its position among the procedure's
+    /// inputs.
     pub inputs: Vec<usize>,
     /// The same for outputs.
     pub outputs: Vec<usize>,
@@ -34,8 +35,7 @@ impl Ports {
         Ok(Ports { inputs: inputs.collect(), outputs: outputs.collect(), procedure })
     }
 
-    /// Puts inputs and outputs into another order, each given as a function that sorts them. Symbol
-    /// indices follow the new order.
+    /// Reorders inputs and outputs with the given functions. Symbol indices follow the new order.
     pub(crate) fn sort(&mut self, inputs: impl FnOnce(&mut [&Port]), outputs: impl FnOnce(&mut [&Port])) {
         sort(&mut self.procedure.inputs, &mut self.inputs, inputs);
         sort(&mut self.procedure.outputs, &mut self.outputs, outputs);
@@ -52,7 +52,7 @@ impl Ports {
     }
 }
 
-/// Sorts ports; symbols stand for the positions that they had.
+/// Sorts ports. Before the call, symbols are positions.
 fn sort(ports: &mut Vec<Port>, places: &mut [usize], by: impl FnOnce(&mut [&Port])) {
     let mut sorted: Vec<&Port> = ports.iter().collect();
     by(&mut sorted);
@@ -72,7 +72,7 @@ fn port(function: &Function, symbol: usize, value: ValueId) -> Result<Port> {
         let message = format!("no surface can hold a value of type {}: {reason}", value.ty);
         Err(Error::new(ErrorKind::Unsupported, message).with_port(&value.name))
     };
-    let Some(dtype) = value.ty.dtype() else { return refused("it is no tensor") };
+    let Some(dtype) = value.ty.dtype() else { return refused("it is not a tensor") };
     if Storage::of(dtype).is_none() {
         return refused("the element type is not one of a surface");
     }

@@ -1,8 +1,8 @@
-//! Scores: scaling and mask of a softmax, in the pass that finds its largest element.
+//! Scores: moves scale and mask of a softmax into the pass that finds its largest element.
 //!
-//! In attention a chain scales the scores, adds a mask and takes the softmax. As stages of their
-//! own that is a pass over a register for each operand and result; here the softmax does it where
-//! it looks for the largest element of a row.
+//! In attention a chain scales the scores, adds a mask and takes the softmax. As separate stages
+//! that would be a pass over registers for each operand and result; here the softmax applies both
+//! while it searches for the largest element of a row.
 
 use ferrane_host::rounded::Binary;
 
@@ -10,8 +10,8 @@ use crate::ir::{
     ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Elementwise, Group, Masked, Storage, TileLocation, View,
 };
 
-/// The slot and what becomes of it, if that is all that a group does. `operands` are its write,
-/// then its reads.
+/// The slot of the scores, with scale and mask, if the group does nothing else. `operands` are its
+/// write, then its reads.
 fn scores(group: &Group, operands: &[ChainOperand], reads: &[View]) -> Option<(usize, Masked)> {
     let ([instruction], [store], true) = (&group.instructions[..], &group.stores[..], group.joined.is_empty()) else {
         return None;
@@ -46,7 +46,7 @@ fn looks(stage: &ChainStage, slot: usize) -> bool {
     }
 }
 
-/// Gives scaling and mask to the softmax that follows them.
+/// Moves scale and mask into the softmax that follows them.
 pub(super) fn hand_over(stages: &mut Vec<ChainStage>, reads: &[View]) {
     for at in 1..stages.len().saturating_sub(1) {
         let ChainStage::Group { group, operands, .. } = &stages[at] else { continue };
@@ -54,7 +54,7 @@ pub(super) fn hand_over(stages: &mut Vec<ChainStage>, reads: &[View]) {
             continue;
         };
         let ChainStage::Softmax(ChainSoftmax { from, to, .. }) = &stages[at + 1] else { continue };
-        // Nobody else looks at either; the softmax goes from one slot to another.
+        // No later stage may read either slot, and the softmax must write another slot.
         let others = stages[at + 2..].iter().any(|s| looks(s, masked))
             || (*to != raw && stages[at + 2..].iter().any(|s| looks(s, raw)));
         if from.at != TileLocation::Slot(masked) || *to == masked || others {
@@ -64,8 +64,8 @@ pub(super) fn hand_over(stages: &mut Vec<ChainStage>, reads: &[View]) {
         if product.at != TileLocation::Slot(raw) {
             continue;
         }
-        // The softmax may write where the raw scores would be; the place of the masked ones is
-        // free.
+        // The raw scores go to the slot of the masked ones, because the softmax may write to their
+        // own slot.
         product.at = TileLocation::Slot(masked);
         if let ChainStage::Softmax(softmax) = &mut stages[at + 1] {
             softmax.masked = Some(scores);

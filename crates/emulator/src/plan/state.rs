@@ -1,8 +1,8 @@
 //! States: tensors that outlive an evaluation, read and written in the order of the block.
 //!
 //! A value read from a state is a view of its surface, so that nothing is copied. Before the state
-//! changes, what is still needed of the old content is copied out. A new value is written to the
-//! surface as a whole. So a failed evaluation may leave states changed.
+//! changes, old content that is still needed is copied. A new value overwrites the whole surface.
+//! So a failed evaluation may leave states changed.
 
 use ferrane_device::Result;
 use ferrane_mil::{Op, ValueId};
@@ -22,8 +22,7 @@ impl<'a> Lowering<'a> {
         self.alias(op.outputs[0], &state, Some(state.clone()))
     }
 
-    /// Writes the argument `new` to the state; the result, if there is one, is what the state holds
-    /// then.
+    /// Writes the argument `new` to the state. The result, if any, is the new content of the state.
     pub(super) fn update_state(&mut self, op: &'a Op, args: &Args<'a>, new: &str) -> Result<()> {
         let state = self.state(args, if new == "data" { "input" } else { "state" })?;
         let value = self.operand(args, op, new)?;
@@ -46,7 +45,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Values that lie in a buffer and are read after the op being lowered.
+    /// Values in a buffer that ops after the current one read.
     fn read_later(&self, buffer: usize) -> Vec<ValueId> {
         let body = self.function.body();
         let lies = |v: &ValueId| {

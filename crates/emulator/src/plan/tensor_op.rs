@@ -1,4 +1,4 @@
-//! Tensor ops in a plan: one step each, which calls the op's routine on whole tensors.
+//! Lowers tensor ops: one step each, which calls the op's routine on whole tensors.
 
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 //!
 //! A slot holds a tile of fp32 values, rounded to fp16 where a member's result would be. Stages use
 //! the functions of their members: the same products, the same instructions over registers, the
-//! same order along a row. Tiles are worked on by one thread each; where they are cut depends on
-//! the shapes alone.
+//! same order along a row. Each tile is computed by one thread; where tiles are cut depends only on
+//! the shapes.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -22,25 +22,25 @@ use super::group::{self, TILE as REGISTER};
 use super::memory::{Reads, Slice, SliceMut, Writes, no_writes};
 use super::{Table, products, rows, scratch};
 
-/// Elements of a task.
+/// The least number of elements of a task.
 const GRAIN: usize = 32 * 1024;
-/// Rows of a softmax that are worked on side by side.
+/// Rows of a softmax that are computed together.
 const ABREAST: usize = 4;
-/// Numbers that are compared side by side.
+/// Lanes of a maximum.
 const LANES: usize = 32;
 
-/// What all tasks share.
+/// The state that all tasks of a chain share.
 struct ChainJob<'a, 'r> {
     table: &'a Table,
     chain: &'a Chain,
     reads: &'a Reads<'r>,
-    /// How many columns the tiles of a segment need, if some need less than all.
+    /// The number of columns that each tile of a segment needs, if some need fewer than all.
     limits: Option<&'a [usize]>,
     tasks: scratch::Tasks,
     failed: Mutex<Option<GemmError>>,
 }
 
-/// Runs a chain.
+/// Runs a chain, its tiles divided among threads.
 pub(crate) fn run(table: &Table, step: &Step, chain: &Chain, reads: &Reads<'_>, writes: Writes<'_>) -> Result<()> {
     let small = |causal: &&Causal| is_small(causal, chain.segments, reads);
     let limits = chain.causal.as_ref().filter(small).map(|c| c.limits.as_slice());
@@ -60,8 +60,8 @@ pub(crate) fn run(table: &Table, step: &Step, chain: &Chain, reads: &Reads<'_>, 
     }
 }
 
-/// Whether the scores are so small beside the mask that what it hides is exactly zero. The threads
-/// look at the segments that they will work on.
+/// Whether the scores are small enough, compared with the mask, that hidden probabilities are
+/// exactly zero. Each thread checks the segments that it will compute.
 fn is_small(causal: &Causal, segments: usize, reads: &Reads<'_>) -> bool {
     let Causal { factors: [left, right], finite, bound, .. } = causal;
     let elements: usize = [left, right].into_iter().chain(finite).map(|matrix| matrix.size.0 * matrix.size.1).sum();
@@ -81,13 +81,15 @@ fn larger(a: [f32; 3], b: [f32; 3]) -> [f32; 3] {
 /// The largest magnitude of a segment's matrix; infinite where there is a NaN.
 fn largest(slice: &Slice<'_>, matrix: &SegmentMatrix, segment: usize) -> f32 {
     let ChainOperand { offsets, row, col, .. } = &matrix.operand;
-    // Lines whose elements are neighbors; else all between the first and the last one counts.
+    // Lines with unit stride if there are any; else all elements from the first to the last one
+    // count.
     let (lines, pitch, length) = match (matrix.size, (*row, *col)) {
         ((rows, cols), (_, 1)) => (rows, *row, cols),
         ((rows, cols), (1, _)) => (cols, *col, rows),
         ((rows, cols), _) => (1, 1, rows.saturating_sub(1) * row + cols.saturating_sub(1) * col + 1),
     };
-    // The bits of a float without its sign are in the order of the magnitudes, NaN behind infinity.
+    // Without the sign, the bits of floats have the order of their magnitudes, with NaN above
+    // infinity.
     macro_rules! most {
         ($bits:expr, $type:ty, $sign:expr) => {{
             let bits: &[$type] = &$bits[offsets[segment]..];
@@ -121,8 +123,8 @@ fn largest(slice: &Slice<'_>, matrix: &SegmentMatrix, segment: usize) -> f32 {
 }
 
 impl ChainJob<'_, '_> {
-    /// Cuts units (segments, or tiles of all segments) among tasks, and the writes with them.
-    /// `starts` are the elements of each write before its slice.
+    /// Divides units (segments, or tiles of all segments) among tasks, and cuts the writes
+    /// accordingly. `starts` is the number of elements of each write before its slice.
     fn halve(&self, units: Range<usize>, per_task: usize, writes: Writes<'_>, starts: [usize; MAX_WRITES]) {
         let tasks = units.len().div_ceil(per_task);
         if tasks <= 1 {
@@ -184,14 +186,14 @@ impl ChainJob<'_, '_> {
     }
 }
 
-/// One tile.
+/// One tile of a segment, and the memory that its task may write.
 struct Tile<'a, 'j, 'r> {
     job: &'a ChainJob<'j, 'r>,
     segment: usize,
     /// Its first row in the segment.
     first: usize,
     rows: usize,
-    /// Columns that are needed.
+    /// Columns that are computed.
     cols: usize,
     starts: &'a [usize; MAX_WRITES],
 }
@@ -282,8 +284,7 @@ impl Tile<'_, '_, '_> {
         let to_slot = std::mem::take(&mut slots[*to]);
         let (slice, at) = self.source(from, slots);
         let mask = masked.as_ref().map(|masked| (masked, self.source(&masked.mask, slots)));
-        // Some rows at a time: a row's factor is known long after its last exponential, and other
-        // rows fill the time.
+        // Several rows at a time: a row's factor has a long latency, which the other rows hide.
         for first in (0..self.rows).step_by(ABREAST) {
             let (some, mut sums) = (first..self.rows.min(first + ABREAST), [0.0; ABREAST]);
             for (r, sum) in some.clone().zip(&mut sums) {
@@ -311,7 +312,7 @@ impl Tile<'_, '_, '_> {
         slots[*to] = to_slot;
     }
 
-    /// One value for each row, into a slot. `registers` hold a row.
+    /// One value for each row, into a slot. `registers` has room for a row.
     fn reduce(
         &self,
         reduction: Reduction,
@@ -335,7 +336,7 @@ impl Tile<'_, '_, '_> {
         slots[to] = to_slot;
     }
 
-    /// A slot's rows to memory.
+    /// Copies a slot's rows to memory.
     fn store(&self, slot: &mut [f32], to: &ChainOperand, width: usize, writes: &mut Writes<'_>) {
         let TileLocation::Memory(write) = to.at else { return };
         let at = self.at(to) - self.starts[write];
@@ -345,18 +346,18 @@ impl Tile<'_, '_, '_> {
         let all = self.job.chain.cols;
         for r in 0..self.rows {
             let row = &mut slot[r * all..][..all];
-            // What a mask hides.
+            // Columns that a mask hides.
             row[self.cols..].fill(0.0);
             rows::store_row(&mut writes[write], (at + r * to.row) as isize, to.col as isize, row);
         }
     }
 
-    /// Where an operand's first element of this tile is, in memory.
+    /// Offset in memory of an operand's first element of this tile.
     fn at(&self, operand: &ChainOperand) -> usize {
         operand.offsets[self.segment] + self.first * operand.row
     }
 
-    /// The tile's rows of an operand: elements, and the first one.
+    /// The tile's rows of an operand: a slice, and the offset of the first element.
     fn source<'s>(&'s self, operand: &ChainOperand, slots: &'s Slots<'_>) -> (Slice<'s>, usize) {
         match operand.at {
             TileLocation::Slot(slot) => (Slice::F32(&*slots[slot]), 0),
@@ -389,7 +390,7 @@ impl Tile<'_, '_, '_> {
                 *place = std::mem::take(&mut slots[slot]);
             }
         }
-        // A column is a row whose elements are as far apart as rows are.
+        // A column is treated as a row with the row stride.
         let (count, length) = if width == 1 { (1, self.rows) } else { (self.rows, self.cols) };
         let strides = |o: &ChainOperand| if width == 1 { (0, o.row) } else { (o.row, o.col) };
         let (registers, gather) = registers.split_at_mut(group.registers * REGISTER);

@@ -1,4 +1,4 @@
-//! Element-wise arithmetic over registers. Integers and bools ride in the same registers as int32
+//! Element-wise arithmetic over registers. Integers and bools use the same registers, as int32
 //! bits.
 
 use ferrane_host::{simd, vectorize};
@@ -138,7 +138,7 @@ fn scalar(to: &mut [i32], a: &[i32], b: &[i32], f: impl Fn(i32, i32) -> i32) {
     }
 }
 
-/// Toward minus infinity; the one overflow wraps.
+/// Rounds toward minus infinity; the only overflow wraps.
 fn floor_div(a: i32, b: i32) -> i32 {
     let q = a.wrapping_div(b);
     if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
@@ -155,7 +155,8 @@ fn binary(f: Binary, to: &mut [f32], a: &[f32], b: &[f32]) {
         Binary::Max => map!(to, a, b => if a > b || a.is_nan() { a } else { b }),
         Binary::Min => map!(to, a, b => if a < b || a.is_nan() { a } else { b }),
         Binary::Pow => {
-            // Mostly one exponent for all; then the vector form of what `pow` does for it.
+            // Usually all exponents are equal; then a vector loop computes what `pow` does for that
+            // exponent.
             let same = b.first().filter(|&&first| b.iter().all(|&e| e == first)).copied();
             match same {
                 Some(2.0) => map!(to, a => a * a),
@@ -172,8 +173,8 @@ fn binary(f: Binary, to: &mut [f32], a: &[f32], b: &[f32]) {
     }
 }
 
-/// aᵇ. The common exponents (RMSNorm's -0.5 among them) have a form of their own, for one element
-/// as for a register.
+/// aᵇ. Common exponents, such as RMSNorm's -0.5, are special cases, with the same result for one
+/// element as for a register.
 fn pow(a: f32, b: f32) -> f32 {
     match b {
         2.0 => a * a,
@@ -198,8 +199,8 @@ fn compare(f: Compare, to: &mut [i32], a: &[f32], b: &[f32]) {
 /// √(2/π).
 const SQRT_2_OVER_PI: f32 = 0.797_884_6;
 
-/// The functions of `fast`: fp32, vectorized where they matter; errors far below half a unit of
-/// fp16.
+/// The functions of `fast`: fp32, vectorized where they matter; errors are far below half an fp16
+/// ulp.
 pub(crate) fn fast_unary(f: Unary, to: &mut [f32], a: &[f32]) {
     match f {
         Unary::Exp => map!(to, a => simd::exp(a)),
@@ -309,7 +310,7 @@ fn plain_unary(f: Unary, to: &mut [f32], a: &[f32]) {
     }
 }
 
-/// NaN passes.
+/// Like `f32::clamp`, but without a panic if `low > high`; NaN stays NaN.
 #[inline(always)]
 fn clamp(a: f32, low: f32, high: f32) -> f32 {
     let a = if a < low { low } else { a };

@@ -7,8 +7,8 @@ use crate::ir::{FusedLoop, Group};
 use super::memory::{Reads, Slice, SliceMut, Writes};
 use super::nest::{Odometer, runs};
 
-/// Makes a piece of the outermost loop, as [`super::group`] would; false if the group has no fused
-/// loop.
+/// Computes a piece of the outermost loop, as [`super::group`] would. False if the group has no
+/// fused loop.
 pub(super) fn run(
     group: &Group,
     reads: &Reads<'_>,

@@ -1,9 +1,9 @@
 //! Element-wise groups: tiles of registers.
 //!
 //! A tile is a row, a piece of a row, or several short rows. Its reads are widened into fp32 (or
-//! int32) registers, the instructions run over whole registers, and the stores narrow. Rounding to
-//! fp16 happens in registers after each instruction that makes an fp16 value, which is why a group
-//! equals its members bit for bit.
+//! int32) registers, the instructions run over whole registers, and the stores narrow. Each
+//! instruction whose result is an fp16 value rounds it in the register, so a group equals its
+//! members bit for bit.
 
 use ferrane_device::Result;
 use ferrane_host::{convert, f16, rounded, simd};
@@ -16,7 +16,7 @@ use super::{Table, elementwise, fused, scratch};
 
 /// Elements of a register.
 pub(crate) const TILE: usize = 1024;
-/// Elements of a task: large enough to pay for the hand-over, small enough for two threads to share
+/// Elements of a task: large enough to pay for the dispatch, small enough for two threads to share
 /// a small tensor.
 const GRAIN: usize = 32 * 1024;
 
@@ -56,7 +56,7 @@ fn piece(
     let inner = nest.depth() - 1;
     let (rows, row) = runs(nest, inner, first, last);
     let mut place = Odometer::new(nest, outs, first, bases);
-    // What does not change from tile to tile is loaded once.
+    // Operands that are the same for all tiles are loaded once.
     let still = |i: usize| nest.strides[outs + i].iter().all(|&s| s == 0);
     for (i, &reg) in group.loads.iter().enumerate().filter(|(i, _)| still(*i)) {
         let register = &mut registers[reg as usize * TILE..][..TILE];
@@ -83,7 +83,7 @@ fn piece(
                 place.skip(nest, inner, run);
                 r += run;
             }
-            // What the next tile of long rows reads comes while this one computes.
+            // Prefetches what the next tile of long rows reads.
             if column + TILE < row {
                 ask(group, reads, &start, column + TILE, row);
             } else if row >= TILE && done + here < rows {
@@ -110,7 +110,7 @@ fn piece(
     }
 }
 
-/// Asks for what a tile of one row reads from `column` on where its elements lie side by side.
+/// Prefetches what a tile of one row reads from `column` on, for operands with unit stride.
 fn ask(group: &Group, reads: &Reads<'_>, place: &Odometer, column: usize, row: usize) {
     let (nest, outs, length) = (&group.nest, group.stores.len(), (row - column).min(TILE));
     for i in (0..group.loads.len()).filter(|i| nest.strides[outs + i].last() == Some(&1)) {
@@ -163,7 +163,7 @@ fn load(table: &Table, slice: &Slice<'_>, at: isize, stride: isize, register: &m
     }
 }
 
-/// [`load`] of rows of `length` elements that lie `pitch` apart.
+/// [`load`] of rows of `length` elements, `pitch` elements from row to row.
 pub(super) fn load_rows(
     table: &Table,
     slice: &Slice<'_>,
@@ -244,7 +244,7 @@ fn strided<T: Copy>(source: &[T], at: usize, stride: isize, to: &mut [T]) {
     }
 }
 
-/// [`store`] of rows of `length` elements that lie `pitch` apart.
+/// [`store`] of rows of `length` elements, `pitch` elements from row to row.
 pub(super) fn store_rows(
     slice: &mut SliceMut<'_>,
     at: usize,

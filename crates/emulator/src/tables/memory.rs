@@ -1,9 +1,9 @@
 //! The memory of one evaluation, and typed slices of it for one step.
 //!
-//! A step reads and writes ranges of buffers. What it writes is cut out of the buffers as exclusive
-//! slices, what it reads lies in the gaps between; so no copy and no `unsafe` is needed although
-//! inputs, outputs and constants share a few large buffers. The plan has made sure that a step's
-//! writes lie apart from its reads; a range that does not is an error here, never a wrong read.
+//! A step reads and writes ranges of buffers. Its writes are split off the buffers as exclusive
+//! slices, and its reads are slices of the gaps between them. So neither copies nor `unsafe` are
+//! necessary, although values share a few large buffers. The plan guarantees that a step's writes
+//! are disjoint from its reads; a range that is not is an error here, never a wrong read.
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::buffer::{ReadGuard, WriteGuard};
@@ -11,13 +11,13 @@ use ferrane_host::f16;
 
 use crate::ir::{Access, MAX_READS, MAX_WRITES, MemorySpace, Storage};
 
-/// Constants are written while the plan is made and only read later.
+/// Constants are written while the plan is made, and only read later.
 pub(crate) enum Constants<'a> {
     Read(&'a [u8]),
     Write(&'a mut [u8]),
 }
 
-/// Everything a step may touch.
+/// All memory that a step may touch.
 pub(crate) struct Memory<'a> {
     pub constants: Constants<'a>,
     pub arena: &'a mut [u8],
@@ -26,7 +26,7 @@ pub(crate) struct Memory<'a> {
     pub states: &'a mut [WriteGuard],
 }
 
-/// Elements to read.
+/// A typed slice that a step reads; `None` for an unused operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Slice<'a> {
     None,
@@ -40,7 +40,7 @@ pub(crate) enum Slice<'a> {
     U8(&'a [u8]),
 }
 
-/// Elements to write.
+/// A typed slice that a step writes; `None` for an unused operand.
 #[derive(Debug)]
 pub(crate) enum SliceMut<'a> {
     None,
@@ -84,7 +84,7 @@ impl<'a> Slice<'a> {
         })
     }
 
-    /// The elements from one on.
+    /// The elements from index `at` on.
     pub(crate) fn from(self, at: usize) -> Slice<'a> {
         macro_rules! cut {
             ($s:expr, $v:ident) => {
@@ -146,7 +146,7 @@ impl<'a> SliceMut<'a> {
         })
     }
 
-    /// Cuts the elements in two.
+    /// Splits the elements at an index.
     pub(crate) fn split_at(self, at: usize) -> (SliceMut<'a>, SliceMut<'a>) {
         macro_rules! cut {
             ($s:expr, $v:ident) => {{
@@ -203,7 +203,7 @@ impl<'a> SliceMut<'a> {
     }
 }
 
-/// Serves the accesses to one buffer whose bytes may be written.
+/// Resolves the accesses to one buffer whose bytes may be written.
 fn carve<'a>(
     buffer: &'a mut [u8],
     space: MemorySpace,
@@ -234,7 +234,7 @@ fn carve<'a>(
     }
 }
 
-/// Serves the reads that lie in `bytes`, which start at `position` of the place.
+/// Resolves the reads that lie in `bytes`, which start at `position` of the memory space.
 fn serve<'a>(
     bytes: &'a [u8],
     position: usize,

@@ -1,9 +1,9 @@
 //! Tables: the functions of a plan's steps, one set for each numerics.
 //!
-//! All tables compute in fp32. `exact` keeps fp32 between ops and sums in fp64 where a sum is ours
-//! (the oracle); `fast` stores fp16 values as fp16 and rounds once, to nearest even, where an op
-//! makes one; `hardware` does so with the rules of a machine ([`hardware`]). Integers and bools are
-//! exact in all.
+//! All tables compute in fp32. `exact` keeps fp32 between ops and accumulates the sums that this
+//! module computes in fp64 (it is the oracle); `fast` stores fp16 values as fp16 and rounds once,
+//! to nearest even, where an op produces one; `hardware` does so with the rules of a machine
+//! ([`hardware`]). Integers and bools are exact under all tables.
 
 mod chain;
 mod elementwise;
@@ -30,7 +30,7 @@ use memory::Memory;
 
 pub(crate) use table::Table;
 
-/// fp16 at op boundaries, fp32 within.
+/// fp16 at op boundaries, fp32 within an op.
 pub(crate) static FAST: Table =
     Table { half: Storage::F16, wide_sums: false, unary: elementwise::fast_unary, hardware: None };
 

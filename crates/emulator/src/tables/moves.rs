@@ -1,5 +1,4 @@
-//! Steps that move elements, and pooling: no arithmetic that a table could choose, one kernel for
-//! all.
+//! Steps that move elements, and pooling: all tables share these routines.
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::convert;
@@ -13,7 +12,7 @@ use super::nest::{Odometer, divide, runs};
 /// Elements of a task.
 const GRAIN: usize = 64 * 1024;
 
-/// The same elements elsewhere, bit for bit.
+/// Copies elements, bit for bit.
 pub(crate) fn copy(nest: &Nest, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
     let inner = nest.depth() - 1;
     divide(nest, 1, writes, GRAIN, &|first, last, mut writes| {
@@ -39,8 +38,8 @@ pub(crate) fn copy(nest: &Nest, reads: &Reads<'_>, bases: &[usize], writes: Writ
     });
 }
 
-/// A copy whose two innermost loops exchange rows and columns, of elements of 16 bits. False if it
-/// is none.
+/// A copy of 16-bit elements whose two innermost loops transpose rows and columns. False if the
+/// copy is not of this form.
 fn transpose(
     nest: &Nest,
     first: usize,
@@ -55,7 +54,7 @@ fn transpose(
     let (SliceMut::F16(to), Slice::F16(from)) = (write, &reads[0]) else { return false };
     let cols = nest.extents[outer + 1];
     let (matrices, rows) = runs(nest, outer, first, last);
-    // As many elements of one as of the other, none of them twice.
+    // Both have the same number of elements, each of them once.
     if pitch < cols as isize || source_pitch < rows as isize {
         return false;
     }
@@ -107,7 +106,7 @@ fn copy_row(
     }
 }
 
-/// One element everywhere.
+/// Writes one element everywhere, given by its bytes.
 pub(crate) fn fill(nest: &Nest, bits: [u8; 4], writes: Writes<'_>) {
     let float = f32::from_le_bytes(bits);
     let int = i64::from(i32::from_le_bytes(bits));
@@ -124,8 +123,8 @@ pub(crate) fn fill(nest: &Nest, bits: [u8; 4], writes: Writes<'_>) {
     });
 }
 
-/// Calls `visit(index, offset)` for each place of some axes, row-major; offsets count from the
-/// first.
+/// Calls `visit(index, offset)` for each index of some axes, row-major; offsets count from the
+/// first element.
 fn places((shape, strides): (&[usize], &[isize]), mut visit: impl FnMut(&[usize], isize)) {
     let rank = shape.len();
     let mut index = [0usize; super::nest::MAX_LOOPS];
@@ -149,7 +148,7 @@ fn axes(view: &View, first: usize, end: usize) -> (&[usize], &[isize]) {
     (&view.shape[first..end], &view.strides[first..end])
 }
 
-/// The stride of some axes taken as one row, if they lie so.
+/// The stride of some axes as one merged row, if they can be merged.
 fn row_stride((shape, strides): (&[usize], &[isize])) -> Option<isize> {
     let mut row: Option<(usize, isize)> = None;
     for (&n, &stride) in shape.iter().zip(strides).rev().filter(|(n, _)| **n != 1) {
@@ -193,7 +192,7 @@ pub(crate) fn gather(
     let (x, indices, out) = (&step.reads[0], &step.reads[1], &step.writes[0]);
     let [mut write, ..] = writes;
     let picked = indices.shape.len() - batch_dims;
-    // Slices behind the axis are moved as rows where they lie side by side.
+    // Inner slices with unit stride are copied as rows.
     let tail = axes(x, axis + 1, x.shape.len());
     let (heads, ends) = (axes(out, 0, axis + picked), axes(out, axis + picked, out.shape.len()));
     let row: usize = tail.0.iter().product();
@@ -252,8 +251,8 @@ pub(crate) fn gather_along(
     result
 }
 
-/// Pooling, place by place. Only the taps inside of the input are visited, however large the window
-/// is.
+/// Pooling, one result at a time. Only taps inside of the input are visited, however large the
+/// window is.
 pub(crate) fn pool(table: &Table, step: &Step, pool: &Pool, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
     let (x, out) = (&step.reads[0], &step.writes[0]);
     let [mut write, ..] = writes;

@@ -1,7 +1,7 @@
-//! Walks a nest: in parallel along its outermost loop, place by place inside.
+//! Walks a loop nest: in parallel along its outermost loop, element by element inside.
 //!
 //! The writes are cut where the outermost loop is cut, so each task owns what it writes. The cuts
-//! depend on the shape alone.
+//! depend only on the shape.
 
 use ferrane_host::pool;
 
@@ -9,9 +9,9 @@ use crate::ir::{MAX_WRITES, Nest};
 
 use super::memory::{Writes, no_writes};
 
-/// Operands of a nest, at most.
+/// The most operands of a nest.
 pub(crate) const MAX_OPERANDS: usize = 28;
-/// Loops of a nest, at most; the plan refuses higher ranks.
+/// The most loops of a nest; the plan refuses higher ranks.
 pub(crate) const MAX_LOOPS: usize = 16;
 
 /// Calls `task(first, last, writes)` for pieces of the outermost loop with about `grain` elements
@@ -53,8 +53,8 @@ fn halve(
     );
 }
 
-/// How often a piece of the outermost loop goes through loop `at`, and how many indices it has
-/// there.
+/// How often a piece of the outermost loop runs loop `at`, and how many indices that loop has in
+/// the piece.
 pub(crate) fn runs(nest: &Nest, at: usize, first: usize, last: usize) -> (usize, usize) {
     match at {
         // The piece itself.
@@ -63,7 +63,7 @@ pub(crate) fn runs(nest: &Nest, at: usize, first: usize, last: usize) -> (usize,
     }
 }
 
-/// A position in the loops of a nest but its last `skip`, with the offset of each operand.
+/// A position in the outer loops of a nest, with the offset of each operand.
 ///
 /// Writes count from the piece's first index, reads from the buffer's lowest element (`base`).
 #[derive(Clone, Copy)]
@@ -85,7 +85,8 @@ impl Odometer {
         Odometer { index, offsets }
     }
 
-    /// How many places from this one on differ in the last of the first `loops` loops only.
+    /// The number of positions from this one on that differ only in the last of the first `loops`
+    /// loops.
     pub(crate) fn run(&self, nest: &Nest, loops: usize) -> usize {
         match loops {
             // The outermost loop never wraps.
@@ -94,7 +95,7 @@ impl Odometer {
         }
     }
 
-    /// To the place `count` further; there is a run of so many.
+    /// Advances by `count` positions, at most [`run`](Self::run) of them.
     pub(crate) fn skip(&mut self, nest: &Nest, loops: usize, count: usize) {
         if loops == 0 || count == 0 {
             return;
@@ -107,11 +108,11 @@ impl Odometer {
         self.advance(nest, loops);
     }
 
-    /// To the next place of the first `loops` loops.
+    /// Advances to the next position of the first `loops` loops.
     pub(crate) fn advance(&mut self, nest: &Nest, loops: usize) {
         for axis in (0..loops).rev() {
             self.index[axis] += 1;
-            // The outermost loop never wraps: the piece's end is the caller's to know.
+            // The outermost loop never wraps: the caller knows where the piece ends.
             if axis == 0 || self.index[axis] < nest.extents[axis] {
                 for (offset, strides) in self.offsets.iter_mut().zip(&nest.strides) {
                     *offset += strides[axis];

@@ -1,4 +1,4 @@
-//! Matrix products and convolutions, through the one door `ferrane_host::gemm`.
+//! Matrix products and convolutions, all through `ferrane_host::gemm`.
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::gemm::{Bias, Epilogue, GemmError, Operand, Output, View, ViewMut, gemm, gemm_batch};
@@ -29,7 +29,7 @@ pub(super) fn operand<'a>(
     })
 }
 
-/// Float products.
+/// Runs a batch of float products.
 pub(crate) fn matmul(
     table: &Table,
     step: &Step,
@@ -62,7 +62,7 @@ pub(crate) fn matmul(
     run().map_err(|e| failed(step, &e))
 }
 
-/// Integer products, wrapping.
+/// Runs a batch of int32 products; sums wrap.
 pub(crate) fn int_matmul(step: &Step, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
     let (x, y, out) = (&step.reads[0], &step.reads[1], &step.writes[0]);
     let [mut write, ..] = writes;
@@ -84,12 +84,12 @@ pub(crate) fn int_matmul(step: &Step, reads: &Reads<'_>, bases: &[usize], writes
     }
 }
 
-/// Most elements of unfolded input at a time.
+/// The most elements of unfolded input at a time.
 const UNFOLDED: usize = 4 << 20;
 
-/// Convolution by unfolding: for each image and group, the input under the kernel at some output
-/// places becomes the columns of a matrix. Reads x `[N, C, …]`, weight `[O, C/groups, …]`, and a
-/// dense fp32 bias.
+/// Convolution by unfolding (im2col): for each image and group, the input under the filter at some
+/// output positions becomes the columns of a matrix. Reads x `[N, C, …]`, weight `[O, C/groups,
+/// …]`, and a dense fp32 bias.
 pub(crate) fn conv(
     table: &Table,
     step: &Step,
@@ -118,7 +118,7 @@ pub(crate) fn conv(
                 let channel = |c: usize| {
                     bases[0] as isize + image as isize * x.strides[0] + (group * per_group + c) as isize * x.strides[1]
                 };
-                // Dense [O, k]: the plan saw to it.
+                // Dense [O, k]: the plan guarantees it.
                 let weights = reads[1].from(bases[1] + group * outputs * k);
                 for first in (0..places).step_by(chunk) {
                     let count = chunk.min(places - first);
@@ -153,7 +153,8 @@ pub(crate) fn conv(
     })?
 }
 
-/// One kernel tap of one channel at output places `first…`: zero outside of the input.
+/// One tap of the filter for one channel, at output positions from `first` on: zero outside of the
+/// input.
 fn unfold(
     slice: &Slice<'_>,
     x: &Tensor,
@@ -206,7 +207,7 @@ fn unfold(
     }
 }
 
-/// Stores results at output places `first…` of one channel.
+/// Stores results of one channel at output positions from `first` on.
 fn scatter(write: &mut SliceMut<'_>, out: &Tensor, base: isize, spatial: usize, first: usize, row: &[f32]) {
     let last = spatial - 1;
     let width = out.shape[2 + last];

@@ -1,8 +1,8 @@
 //! Steps that work row by row: softmax, reductions, normalizations.
 //!
-//! A row is gathered into fp32 scratch, worked on there, and stored. Sums have one order for each
-//! plan: along a row sixteen lanes, then the lanes in sequence; down columns that lie side by side
-//! (`strip`) one after the other. In the table `exact` they are fp64.
+//! A row is gathered into fp32 scratch, computed there, and stored. Sums have one order for each
+//! plan: along a row, sixteen lanes and then the lanes in sequence; down neighboring columns
+//! (`strip`), row after row. Under `exact` they accumulate in fp64.
 
 use ferrane_device::Result;
 use ferrane_host::{convert, f16, rounded, simd, vectorize};
@@ -13,7 +13,7 @@ use super::memory::{Reads, Slice, SliceMut, Writes};
 use super::nest::{Odometer, divide, runs};
 use super::{Table, hardware, scratch};
 
-/// Elements of a task.
+/// The least number of elements of a task.
 const GRAIN: usize = 32 * 1024;
 const LANES: usize = 16;
 
@@ -40,7 +40,7 @@ pub(crate) fn load_row(slice: &Slice<'_>, at: isize, stride: isize, row: &mut [f
     }
 }
 
-/// Narrows a row into strided places.
+/// Narrows a row into strided memory.
 pub(crate) fn store_row(slice: &mut SliceMut<'_>, at: isize, stride: isize, row: &[f32]) {
     let start = at as usize;
     match slice {
@@ -56,9 +56,9 @@ pub(crate) fn store_row(slice: &mut SliceMut<'_>, at: isize, stride: isize, row:
 
 /// The sum of `f` over a row, in one order for each length.
 ///
-/// Here and below running values are made inside the vector code and handed out, and what is left
-/// of a row has values of its own: from outside, or where single ones are meant, they would be
-/// memory that every step writes and reads again.
+/// Here and below, accumulators are local to the vector code and returned from it, and the rest of
+/// a row has accumulators of its own. Otherwise the compiler keeps them in memory and loads and
+/// stores them in every iteration.
 macro_rules! lanes {
     ($row:expr, $v:ident => $f:expr) => {{
         let row: &[f32] = $row;
@@ -84,7 +84,7 @@ macro_rules! lanes {
     }};
 }
 
-/// The sum of a row as a table makes it.
+/// The sum of a row under a table.
 pub(crate) fn sum(table: &Table, row: &[f32]) -> f32 {
     if table.wide_sums { row.iter().map(|&v| f64::from(v)).sum::<f64>() as f32 } else { lanes!(row, v => v) }
 }
@@ -103,7 +103,7 @@ fn largest(row: &[f32]) -> f32 {
         let (blocks, rest) = row.as_chunks::<LANES>();
         for block in blocks {
             for i in 0..LANES {
-                // NaN wins, so that it is seen.
+                // NaN wins, so that it propagates.
                 lanes[i] = if block[i] > lanes[i] || block[i].is_nan() { block[i] } else { lanes[i] };
             }
         }
@@ -163,7 +163,7 @@ pub(crate) fn exponentials(row: &mut [f32], max: f32) -> f32 {
     lanes.iter().sum::<f32>()
 }
 
-/// [`exponentials`] of fp32 sums from one row to another, whose largest element is looked for.
+/// [`exponentials`] from one row to another, with the maximum of the first.
 pub(crate) fn exponentials_from(from: &[f32], row: &mut [f32]) -> f32 {
     let max = maximum(from);
     let lanes = vectorize!({
@@ -199,7 +199,7 @@ pub(crate) fn scale_row(row: &mut [f32], scale: f32, round: bool) {
     });
 }
 
-/// The largest element. A NaN may be overlooked: the softmax of its row is NaN by its sum.
+/// The largest element. A NaN may be missed: the softmax of its row is NaN anyway, through its sum.
 pub(crate) fn maximum(row: &[f32]) -> f32 {
     let lanes = vectorize!({
         let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -271,7 +271,7 @@ fn rows(
     tasks.end()
 }
 
-/// The row of everything below one place of a reduction, into scratch, in a fixed order.
+/// Gathers all elements that are reduced to one result into a row, in a fixed order.
 fn gather(slice: &Slice<'_>, at: isize, reduced: &[(usize, isize)], row: &mut [f32]) {
     match reduced {
         [] => load_row(slice, at, 1, row),
@@ -285,10 +285,10 @@ fn gather(slice: &Slice<'_>, at: isize, reduced: &[(usize, isize)], row: &mut [f
     }
 }
 
-/// Columns worked on side by side when the reduced axes are not the innermost.
+/// Columns that are reduced together if the reduced axes are not the innermost.
 pub(super) const STRIP: usize = 256;
 
-/// A reduction.
+/// Runs a reduction, its results divided among threads.
 pub(crate) fn reduce(
     table: &Table,
     step: &Reduce,
@@ -301,7 +301,7 @@ pub(crate) fn reduce(
     let inner = nest.depth() - 1;
     let float = matches!(reads[0], Slice::F16(_) | Slice::F32(_));
     let arg = matches!(step.reduction, Reduction::ArgMax | Reduction::ArgMin);
-    // Summing down columns: rows of places that lie side by side are added up as vectors.
+    // Reducing down columns: neighboring results are accumulated as vectors, row after row.
     let strips = float
         && !arg
         && nest.strides[1][inner] == 1
@@ -362,7 +362,7 @@ pub(crate) fn reduce(
     tasks.end()
 }
 
-/// Adds up (or compares) whole rows of `width` places, row after row.
+/// Reduces `width` neighboring columns, row after row.
 fn strip(
     table: &Table,
     step: &Reduce,
@@ -394,7 +394,7 @@ fn strip(
     store_row(write, out, out_stride, sums);
 }
 
-/// Calls `visit(n, row)` with each of the `length` rows below a place, `width` elements wide.
+/// Calls `visit(n, row)` for each of the `length` rows that are reduced, `width` elements wide.
 fn each_row(
     slice: &Slice<'_>,
     at: isize,
@@ -423,7 +423,7 @@ fn each_row(
     }
 }
 
-/// One more row into what was reduced so far.
+/// Combines one more row with the results so far.
 pub(super) fn combine(reduction: Reduction, is_first: bool, sums: &mut [f32], row: &[f32]) {
     match reduction {
         _ if is_first => {
@@ -470,7 +470,7 @@ pub(super) fn reduce_row(table: &Table, reduction: Reduction, row: &mut [f32]) -
         Reduction::LogSum => sum(table, row).ln(),
         Reduction::LogSumExp => {
             let max = largest(row);
-            // An infinite maximum is the result: nothing can be taken away from it.
+            // An infinite maximum is the result: subtracting it would give NaN.
             if !max.is_finite() {
                 return max;
             }
@@ -481,7 +481,7 @@ pub(super) fn reduce_row(table: &Table, reduction: Reduction, row: &mut [f32]) -
     }
 }
 
-/// The first index of the largest or smallest.
+/// The first index of the largest or smallest element.
 fn argument(reduction: Reduction, row: &[f32]) -> usize {
     let better = |a: f32, b: f32| if reduction == Reduction::ArgMax { a > b } else { a < b };
     let mut best = 0;
@@ -521,7 +521,7 @@ fn reduce_ints(reduction: Reduction, slice: &Slice<'_>, at: isize, reduced: &[(u
     }
 }
 
-/// A normalization: the block of each outer place is gathered, normalized, scaled and shifted, and
+/// Runs a normalization: the block of each outer index is gathered, normalized, scaled, shifted and
 /// stored.
 pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) -> Result<()> {
     let tasks = scratch::Tasks::default();
@@ -536,8 +536,8 @@ pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize
                 spread(&step.inner, 1, place.offsets[1], block, &reads[0]);
                 table.enter(block);
                 match step.form {
-                    // fp32 values are computed in fp64: where gamma and beta are large and cancel,
-                    // the rounding of the normalized value shows.
+                    // fp32 values are computed in fp64: if gamma and beta are large and cancel, the
+                    // rounding of the normalized value would show.
                     NormForm::Layer => layer(table, table.wide_sums || !step.round, block, step.epsilon),
                     NormForm::L2 => {
                         let scale = 1.0 / (sum_square(table, block) + step.epsilon).sqrt();

@@ -1,4 +1,5 @@
-//! Scratch of a thread: grown once, then reused, so that an evaluation allocates nothing.
+//! Scratch memory of each thread: grown once and then reused, so that an evaluation allocates
+//! nothing.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ thread_local! {
 /// Calls `body` with `len` floats of arbitrary content. Calls may nest.
 ///
 /// # Errors
-/// [`ErrorKind::OutOfMemory`]; `body` is not called then.
+/// [`ErrorKind::OutOfMemory`]; then `body` is not called.
 pub(crate) fn with<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) -> Result<R> {
     let mut memory = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
     let more = len.saturating_sub(memory.len());
@@ -29,22 +30,22 @@ fn missing() -> Error {
     Error::new(ErrorKind::OutOfMemory, "no memory for a step's scratch")
 }
 
-/// Whether all tasks of a step had their scratch.
+/// Records whether all tasks of a step got their scratch.
 #[derive(Default)]
 pub(crate) struct Tasks(AtomicBool);
 
 impl Tasks {
-    /// [`with`] in a task.
+    /// [`with`], called in a task; a failure is recorded.
     pub(crate) fn with(&self, len: usize, body: impl FnOnce(&mut [f32])) {
         if with(len, body).is_err() {
             self.0.store(true, Ordering::Relaxed);
         }
     }
 
-    /// After the last task.
+    /// Call this after the last task.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`] if a task had none.
+    /// [`ErrorKind::OutOfMemory`] if a task got no scratch.
     pub(crate) fn end(self) -> Result<()> {
         if self.0.into_inner() { Err(missing()) } else { Ok(()) }
     }

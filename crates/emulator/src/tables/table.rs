@@ -1,4 +1,4 @@
-//! A table: how values are computed, rounded and stored.
+//! Tables: how values are computed, rounded and stored.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use super::hardware::Hardware;
 use crate::ir::{Policy, Storage, Unary};
 use crate::tensor_ops::{Data, HeapTensor};
 
-/// A set of functions.
+/// The functions of one numerics.
 #[derive(Clone)]
 pub(crate) struct Table {
     /// How fp16 values are stored between ops.
     pub half: Storage,
-    /// Sums are fp64.
+    /// Sums accumulate in fp64.
     pub wide_sums: bool,
-    /// Functions of one float.
+    /// The function that computes a [`Unary`] over a slice.
     pub unary: fn(Unary, &mut [f32], &[f32]),
-    /// The machine whose rules hold for fp16 values.
+    /// The machine whose rules apply to fp16 values, if any.
     pub hardware: Option<Arc<Hardware>>,
 }
 
 impl Table {
-    /// The rules of the machine, if the table is one's.
+    /// The rules of the machine, if the table follows one.
     pub(crate) fn rules(&self) -> Option<&ferrane_arith::Rules> {
         self.hardware.as_ref().map(|h| &h.rules)
     }
 
-    /// Rounds what an op made to fp16.
+    /// Rounds results of an op to fp16.
     pub(crate) fn round(&self, values: &mut [f32]) {
         match &self.hardware {
             Some(hardware) => hardware.round(values),
@@ -36,8 +36,8 @@ impl Table {
         }
     }
 
-    /// fp16 values as they come from memory: under a machine's rules a NaN that came in is
-    /// something else.
+    /// Canonicalizes fp16 values as the machine does when it loads them: some machines turn NaN
+    /// into infinity.
     pub(crate) fn enter(&self, values: &mut [f32]) {
         if let Some(hardware) = &self.hardware {
             hardware.enter(values);
@@ -51,7 +51,7 @@ impl Table {
         }
     }
 
-    /// What a port gives out: values that were only moved have not been through
+    /// Canonicalizes the bytes of an output port: values that were only moved have not been through
     /// [`enter`](Self::enter).
     pub(crate) fn leave(&self, dtype: DataType, bytes: &mut [u8]) {
         let is_machine = self.hardware.as_ref().is_some_and(|h| h.rules.nan_to_inf);
@@ -65,7 +65,7 @@ impl Table {
         }
     }
 
-    /// A tensor op's result with the values that its type has.
+    /// Rounds and wraps a tensor op's result to its element type.
     pub(crate) fn settle(&self, tensor: &mut HeapTensor, round: bool) {
         if let (true, Some(hardware), DataType::Fp16, Data::Floats(values)) =
             (round, &self.hardware, tensor.dtype, &mut tensor.data)
@@ -81,7 +81,7 @@ impl Table {
         Policy { half: self.half, fuses, rules: self.rules() }
     }
 
-    /// True if a result of that type is rounded to fp16 where it is made.
+    /// True if a result of that type is rounded to fp16 by the step that computes it.
     pub(crate) fn rounds(&self, dtype: DataType) -> bool {
         self.policy().rounds(dtype)
     }

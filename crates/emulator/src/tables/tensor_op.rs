@@ -35,7 +35,7 @@ pub(super) fn run(
     for ((&i, view), slice) in call.kept.iter().zip(&step.writes).zip(&mut writes) {
         let Some(result) = results.get(i).filter(|r| r.shape == view.shape && r.len() == view.elements()) else {
             let shape = results.get(i).map(|r| &r.shape[..]).unwrap_or_default();
-            let message = format!("op `{}` gives extents {shape:?}, not {:?} as declared", step.op, view.shape);
+            let message = format!("op `{}` returns extents {shape:?}, not {:?} as declared", step.op, view.shape);
             return Err(Error::new(ErrorKind::Evaluate, message));
         };
         scatter(table, result, view, slice);
@@ -43,7 +43,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Calls `visit` with the offset of each element from the lowest one, row-major.
+/// Calls `visit` with the index of each element, row-major, and its offset from the lowest element.
 fn each(view: &View, base: usize, mut visit: impl FnMut(usize, usize)) {
     let Some((&row, outer)) = view.shape.split_last() else { return visit(0, base) };
     let stride = view.strides[outer.len()];
@@ -86,7 +86,7 @@ fn scatter(table: &Table, result: &HeapTensor, view: &View, slice: &mut SliceMut
     let base = view.offset - view.span().0;
     match &result.data {
         Data::Floats(v) if table.rounds(result.dtype) => {
-            // Into fp16 memory the store rounds; a wider place gets the fp16 value.
+            // A store to fp16 memory rounds; wider memory gets the fp16 value.
             let round = |v: f32| {
                 let mut v = [v];
                 table.round(&mut v);

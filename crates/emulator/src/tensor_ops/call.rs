@@ -9,20 +9,20 @@ use ferrane_mil::{Constant, DataType, Opset};
 
 use super::HeapTensor;
 
-/// Computes the results of one op.
+/// The routine of a tensor op: computes the results of one call.
 pub(crate) type TensorOp = fn(&Call<'_>) -> Result<Vec<HeapTensor>>;
 
-/// The operands of one op. Compile-time arguments are operands like others.
+/// The operands of one op. Compile-time arguments are operands, too.
 pub(crate) struct Call<'a> {
-    /// The signature.
+    /// The op's signature in the registry.
     pub def: &'static OpDef,
-    /// The opset of the program: some ops changed their meaning.
+    /// The opset of the program: the meaning of some ops depends on it.
     pub opset: Opset,
     /// Operands by argument; several for a list argument.
     pub operands: Vec<(&'a str, Vec<Arc<HeapTensor>>)>,
     /// The declared types of the results; extents may be unknown.
     pub results: &'a [Type],
-    /// Sums are fp64.
+    /// Sums accumulate in fp64.
     pub wide: bool,
 }
 
@@ -66,7 +66,7 @@ impl Call<'_> {
         }
     }
 
-    /// Integers, if given.
+    /// Integers; `None` if the argument is not given.
     pub(crate) fn ints_if(&self, name: &str) -> Option<Vec<i64>> {
         self.maybe(name).map(|t| (0..t.len()).map(|i| t.int(i)).collect())
     }

@@ -7,7 +7,7 @@ use ferrane_mil::{Constant, DataType, Weights, weights};
 use super::{Data, HeapTensor};
 
 impl HeapTensor {
-    /// The elements of a constant. `None` if they are not there, or if it is no tensor.
+    /// The elements of a constant. `None` if they are missing, or if the constant is not a tensor.
     pub(crate) fn from_constant(constant: &Constant, weights: &Weights) -> Option<HeapTensor> {
         let Constant::Tensor { ty, payload } = constant else { return None };
         let (dtype, shape, count) = (ty.dtype()?, ty.shape()?, ty.elements()?);
@@ -46,8 +46,8 @@ impl HeapTensor {
         }
     }
 
-    /// What the values are as values of their element type: integers wrapped, fp16 on its grid if
-    /// `round`.
+    /// Converts the values to values of their element type: integers are wrapped, and fp16 is
+    /// rounded if `round`.
     pub(crate) fn settle(&mut self, round: bool) {
         let dtype = self.dtype;
         match &mut self.data {

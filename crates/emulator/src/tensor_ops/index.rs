@@ -4,10 +4,10 @@ use ferrane_device::Result;
 
 use super::{Call, Data, HeapTensor};
 
-/// Most elements of a result whose extents come from values: 2²⁸ fp32 elements are a gigabyte.
+/// The most elements of a result whose extents come from values: 2²⁸ fp32 elements are 1 GiB.
 pub(crate) const MAX_ELEMENTS: usize = 1 << 28;
 
-/// Row-major strides.
+/// Row-major strides of a shape, in elements.
 pub(crate) fn strides(shape: &[usize]) -> Vec<isize> {
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
@@ -16,7 +16,8 @@ pub(crate) fn strides(shape: &[usize]) -> Vec<isize> {
     strides
 }
 
-/// The elements before an axis, along it, and behind it.
+/// The number of elements before an axis, along it, and after it: a tensor as `[outer, axis,
+/// inner]`.
 pub(crate) fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
     (shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product())
 }
@@ -31,7 +32,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// A walk from `start`. Every position must be one of the tensor that is walked.
+    /// A walk from `start`. Every position must lie in the tensor that is walked.
     pub(crate) fn new(shape: &[usize], strides: &[isize], start: isize) -> Walk {
         let left = shape.iter().product();
         Walk { shape: shape.to_vec(), strides: strides.to_vec(), index: vec![0; shape.len()], at: start, left }
@@ -70,7 +71,7 @@ impl Iterator for Walk {
 }
 
 impl HeapTensor {
-    /// As [`HeapTensor::pick`]; `None` is zero.
+    /// Like [`HeapTensor::pick`]; `None` gives zero.
     pub(crate) fn pick_or_zero(&self, shape: &[usize], from: impl Iterator<Item = Option<usize>>) -> HeapTensor {
         let data = match &self.data {
             Data::Floats(v) => Data::Floats(from.map(|i| i.map_or(0.0, |i| v[i])).collect()),
@@ -80,7 +81,7 @@ impl HeapTensor {
         HeapTensor { dtype: self.dtype, shape: shape.to_vec(), data }
     }
 
-    /// The same elements under another shape of as many.
+    /// The same elements with another shape of the same size.
     pub(crate) fn reshaped(&self, shape: &[usize]) -> HeapTensor {
         HeapTensor { dtype: self.dtype, shape: shape.to_vec(), data: self.data.clone() }
     }
@@ -90,7 +91,8 @@ impl Call<'_> {
     /// The number of elements of a result, if it may be allocated.
     pub(crate) fn elements(&self, shape: &[usize]) -> Result<usize> {
         let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-        // An extent of 0 does not make the others free: positions are counted along each.
+        // An extent of 0 does not lift the limit for the others: positions are counted along each
+        // axis.
         let reach = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
         match (count, reach) {
             (Some(count), Some(reach)) if reach <= MAX_ELEMENTS => Ok(count),
@@ -98,15 +100,15 @@ impl Call<'_> {
         }
     }
 
-    /// Extents out of integers.
+    /// Converts integers to extents, within the limit of [`elements`](Self::elements).
     pub(crate) fn extents(&self, values: &[i64]) -> Result<Vec<usize>> {
         let extents = values.iter().map(|&v| usize::try_from(v).ok()).collect::<Option<Vec<_>>>();
-        let extents = extents.ok_or_else(|| self.fail(format!("{values:?} is no shape")))?;
+        let extents = extents.ok_or_else(|| self.fail(format!("{values:?} is not a shape")))?;
         self.elements(&extents)?;
         Ok(extents)
     }
 
-    /// One argument that must be at least 1, and small enough to count with.
+    /// An integer argument from 1 to [`MAX_ELEMENTS`].
     pub(crate) fn count(&self, name: &str) -> Result<usize> {
         let value = self.int(name)?;
         usize::try_from(value)
@@ -128,11 +130,11 @@ impl Call<'_> {
     pub(crate) fn reals<'t>(&self, name: &str, tensor: &'t HeapTensor) -> Result<&'t [f32]> {
         match &tensor.data {
             Data::Floats(v) => Ok(v),
-            _ => Err(self.fail(format!("`{name}` must be of floats"))),
+            _ => Err(self.fail(format!("`{name}` must have float elements"))),
         }
     }
 
-    /// A float argument of this signature, or `default` where this opset has no such argument.
+    /// A float argument, or `default` if this opset's signature has no such argument.
     pub(crate) fn float_or(&self, name: &str, default: f32) -> Result<f32> {
         if self.maybe(name).is_none() && self.def.param(name).is_none() { Ok(default) } else { self.float(name) }
     }

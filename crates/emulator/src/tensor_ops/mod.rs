@@ -4,10 +4,10 @@
 //! Every other op that has a defined numeric meaning is a *tensor op*. A plan calls it as one step;
 //! the interpreter calls it where shapes are known only at run time. So no op is implemented twice.
 //!
-//! Invariants: operands and results are dense and row-major ([`HeapTensor`]). Floats are computed in
-//! fp32, with sums in fp64 if [`Call::wide`] is set, and are not rounded to fp16: the caller rounds
-//! fp16 values. Integers are `i64`, and the caller wraps them to their type. A tensor op never
-//! panics on its operands: what it cannot compute is an error that names the op.
+//! Invariants: operands and results are dense and row-major ([`HeapTensor`]). Floats are computed
+//! in fp32, with sums in fp64 if [`Call::wide`] is set, and are not rounded to fp16: the caller
+//! rounds fp16 values. Integers are `i64`, and the caller wraps them to their type. A tensor op
+//! never panics on its operands: what it cannot compute is an error that names the op.
 
 mod call;
 mod convert;

@@ -5,7 +5,7 @@ use ferrane_host::gemm::{Epilogue, Operand, Output, View, ViewMut, gemm};
 
 use super::Call;
 
-/// A matrix in a slice: where it begins, its extents and strides.
+/// A matrix in a slice: extents and strides.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a> {
     data: &'a [f32],
@@ -25,14 +25,14 @@ impl<'a> Matrix<'a> {
         Matrix::new(data, rows, cols, (cols, 1))
     }
 
-    /// The transposed matrix; nothing moves.
+    /// The transposed matrix, by its strides.
     pub(crate) fn t(self) -> Matrix<'a> {
         Matrix { rows: self.cols, cols: self.rows, strides: (self.strides.1, self.strides.0), ..self }
     }
 }
 
 impl Call<'_> {
-    /// `a · b` into dense rows. Sums are fp64 where the call says so.
+    /// `a · b` into dense rows. Sums accumulate in fp64 if [`Call::wide`] is set.
     pub(crate) fn product(&self, a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) -> Result<()> {
         let (m, n, k) = (a.rows, b.cols, a.cols);
         if m == 0 || n == 0 || k == 0 {

@@ -1,19 +1,19 @@
-//! A tensor on the heap: dense, row-major.
+//! Tensors on the heap: dense, row-major, with elements widened to fp32 or `i64`.
 
 use ferrane_mil::DataType;
 
-/// The elements, row-major.
+/// The elements of a tensor, row-major, widened.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Data {
-    /// Of any float type.
+    /// Elements of any float type.
     Floats(Vec<f32>),
-    /// Of any integer type, and of bool (0 or 1).
+    /// Elements of any integer type, or bools (0 or 1).
     Ints(Vec<i64>),
-    /// Of string.
+    /// Elements of type string.
     Strings(Vec<String>),
 }
 
-/// A tensor. Invariant: as many elements as the shape says, of the kind that the type says.
+/// A tensor. Invariant: the number of elements matches the shape, and their kind matches the type.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HeapTensor {
     pub dtype: DataType,
@@ -61,8 +61,7 @@ impl HeapTensor {
         }
     }
 
-    /// Elements by their positions, in that order, bit for bit: the one way to move elements of any
-    /// type.
+    /// The elements at the given positions, bit for bit: how ops move elements of any type.
     pub(crate) fn pick(&self, shape: &[usize], from: impl Iterator<Item = usize>) -> HeapTensor {
         let data = match &self.data {
             Data::Floats(v) => Data::Floats(from.map(|i| v[i]).collect()),

@@ -152,7 +152,7 @@ fn a_program_that_is_fine_parts_nowhere_and_its_values_are_those_of_a_run() {
     let worst = found.rows[4].readings[0].accumulated.as_ref().unwrap().worst.clone().unwrap();
     let at = worst.index.iter().zip(&[256, 64, 8, 1]).map(|(i, s)| i * s).sum::<usize>();
     assert_eq!(outputs[0].values[at], worst.found);
-    assert!(found.summary()[0].starts_with("fast: no op parts from exact by itself"), "{}", found.summary()[0]);
+    assert!(found.summary()[0].starts_with("fast: no op deviates from exact by itself"), "{}", found.summary()[0]);
     // Twice the same, to the bit.
     assert_eq!(fast(&program, &given), found);
     assert_eq!(found.rows[0].unit, Unit::Mac);
@@ -414,7 +414,7 @@ fn what_stands_beside_int8_weights_ends_at_4094_on_hardware() {
         assert_eq!((w.note, y.note), (None, Some(Note::Int8Crop)));
         assert_eq!((w.readings[0].cause, y.readings[0].cause), (None, Some(Cause::Saturation)), "{product}");
         let summary = &found.summary()[0];
-        assert!(summary.contains("beside int8 weights operands beyond 4094 are infinite"), "{summary}");
+        assert!(summary.contains("next to int8 weights, operands beyond 4094 are infinite"), "{summary}");
         // One by one and in a run alike.
         assert_eq!(found.joined, [""; 0]);
         assert_eq!(hardware(&program, &[("x", fp16(&[1, 2], &[4000.0, 1.0]))], "m4").first(0), None);

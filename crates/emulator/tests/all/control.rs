@@ -146,7 +146,7 @@ fn lists_are_values() {
     );
     let run = |at| call(Numerics::Fast, &program, &[("x", fp32(&[5.0, 7.0])), ("at", Constant::int32(at))]);
     let found = run(3).unwrap();
-    // What nobody wrote is zero; a write makes a new list.
+    // An element that was not written is zero; a write makes a new list.
     assert_eq!(found[0].values, [5.0, 7.0, 0.0, 0.0]);
     assert_eq!((&found[1].values[..], found[2].values[0], found[3].values[0]), (&[5.0, 7.0][..], 1.0, 4.0));
     for wrong in [4, -1] {

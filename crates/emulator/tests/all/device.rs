@@ -235,7 +235,7 @@ fn a_chain_of_requests_runs_in_order_and_the_queue_has_an_end() {
     let layout = executable.port("x").unwrap().layout.clone();
     let gate = device.events().unwrap().create().unwrap();
     let mut chain = Vec::new();
-    // The first waits for the gate; all others queue behind it.
+    // The first waits for the gate; all others queue after it.
     for i in 0..=depth {
         let (x, y) = (device.surface(&layout).unwrap(), device.surface(&layout).unwrap());
         x.write_f32(&[i as f32; 4]).unwrap();

@@ -43,7 +43,7 @@ fn graph(inputs: &[Tensor], nodes: &[Node], taps: &[usize], all: bool) -> Progra
     })
 }
 
-/// Bits, with one NaN for all: which NaN comes out of an operation is nobody's promise.
+/// Bits, with one NaN for all: which NaN an operation returns is not specified.
 fn bits(t: &Tensor) -> Vec<u64> {
     t.values.iter().map(|v| if v.is_nan() { u64::MAX } else { v.to_bits() }).collect()
 }
@@ -152,8 +152,8 @@ fn results_do_not_depend_on_the_number_of_threads() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// A rotation writes the halves of a row, each computed from both: one step, nothing beside the
-    /// result is stored.
+    /// A rotation writes the halves of a row, each computed from both: one step, which stores
+    /// nothing but the result.
     #[test]
     fn parts_of_a_row_are_written_side_by_side(
         parts in 2..5usize,
@@ -197,7 +197,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 80, ..ProptestConfig::default() })]
 
-    /// What has a pass of its own over memory, beside the same whose members are outputs, too, and
+    /// Groups with a fused loop, compared with the same groups whose members are outputs, too, and
     /// so are stored one by one.
     #[test]
     fn a_gate_and_a_rotation_equal_their_members(

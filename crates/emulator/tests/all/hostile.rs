@@ -28,7 +28,7 @@ fn pooled(op: &str, shape: &[usize], kernel: &[i32]) -> Vec<Result<Vec<f64>, Err
 
 #[test]
 fn windows_far_larger_than_their_input() {
-    // Two of these have more taps than anybody can visit, all of them see the whole input.
+    // Two of these have more taps than can be visited; all of them cover the whole input.
     let kernel = [i32::MAX, i32::MAX];
     let shape = [1, 1, 2, 3];
     for found in

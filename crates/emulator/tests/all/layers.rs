@@ -43,7 +43,7 @@ fn normalizations() {
     check("batch_norm", &[("x", x)], &constants, &wanted, 1e-5, |_| 1e-5);
 }
 
-/// The plainest convolution.
+/// A convolution by its definition, in fp64.
 fn convolve(x: &Tensor, w: &Tensor, o: &Conv, out: &[usize]) -> Vec<f64> {
     let groups = o.groups as usize;
     let per_group = w.shape[0] / groups;

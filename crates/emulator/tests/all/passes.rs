@@ -124,7 +124,7 @@ pub fn random_inputs(program: &Program, seed: u64) -> Option<Vec<Tensor>> {
     types.collect()
 }
 
-/// A published program with weights: random ones where the text names some that nobody has.
+/// A published program with weights: random ones if the text names missing files.
 fn published(text: &str) -> Option<Program> {
     let options = ferrane_mil::Options { missing: Missing::Keep, ..Default::default() };
     let mut program = parse_with(text, &Weights::new(), options).program?;

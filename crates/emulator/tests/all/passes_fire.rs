@@ -161,7 +161,7 @@ fn moves_that_move_nothing_go() {
         ("end_mask", Constant::raw(DataType::Bool, &[4], &[0, 1, 0, 0]).into()),
     ];
     silent("identity", &x, &with("slice_by_index", backwards));
-    // An output that is an input is copied by somebody.
+    // An output that is an input needs a copy.
     silent("identity", &x, &|b, v| Ok(vec![op1(b, "identity", v[0])?]));
 }
 
@@ -196,7 +196,7 @@ fn transposes_join_and_cancel() {
         &["transpose", "relu"],
         Within::Bits,
     );
-    // Behind element-wise ops, over two operands and a number.
+    // After element-wise ops, over two operands and a number.
     fires(
         "transposes",
         &x,

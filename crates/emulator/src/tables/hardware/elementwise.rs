@@ -11,7 +11,7 @@ use crate::tables::Table;
 use crate::tables::elementwise::{exact_unary, run};
 
 impl Hardware {
-    /// The results of a function, made at its first use.
+    /// The results of a function, computed at its first use.
     pub(super) fn function(&self, f: Unary) -> Arc<[f32]> {
         let find = |functions: &[(Unary, Arc<[f32]>)]| functions.iter().find(|(g, _)| *g == f).map(|(_, t)| t.clone());
         if let Some(found) = find(&self.functions.read().unwrap_or_else(PoisonError::into_inner)) {
@@ -19,7 +19,7 @@ impl Hardware {
         }
         let made: Arc<[f32]> = tabulate(&self.rules, f).into();
         let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have made the same.
+        // Another thread may have computed the same function.
         find(&functions).unwrap_or_else(|| {
             functions.push((f, made.clone()));
             made
@@ -37,7 +37,7 @@ impl Hardware {
                     *t = quantize(rules.quantize, a, b, c, low, high);
                 }
             }
-            // What is not rounded is fp32, an integer, or exact.
+            // An instruction without rounding is fp32, integer or exact.
             op if !instruction.round => run(table, op, to, from),
             Elementwise::Unary(Unary::Identity) => {
                 vectorize!({
@@ -89,7 +89,7 @@ fn is_short(f: Unary) -> bool {
     matches!(f, Abs | Sign | Square | Floor | Ceil | Relu | Clip(..) | Threshold(_) | Relu6 | ThresholdedRelu(_))
 }
 
-/// A function of every fp16 value.
+/// The results of a function for every fp16 value.
 fn tabulate(rules: &Rules, f: Unary) -> Vec<f32> {
     let mut from = vec![0.0; HALVES];
     for (bits, x) in from.iter_mut().enumerate() {
@@ -105,8 +105,7 @@ fn tabulate(rules: &Rules, f: Unary) -> Vec<f32> {
     to
 }
 
-/// A function as the rules compose it; none if they say no more than how its exact result is
-/// rounded.
+/// A function as the rules compose it. `None` if they only say how its exact result is rounded.
 fn known(rules: &Rules, f: Unary, x: f32) -> Option<f32> {
     let r = |x| rules.rounding.f32(x);
     let sum = |x: f32, y: f32| rules.result(x + r(y));

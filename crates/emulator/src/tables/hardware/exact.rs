@@ -1,12 +1,12 @@
-//! Exact sums of products, and of tiles of four: the accumulators that are no grid.
+//! Exact sums of products, and of tiles of four: the accumulators without a grid.
 //!
-//! A product of fp16 values is a multiple of 2⁻⁴⁸; sums below 2¹⁵ fit 64 bits. The caller has seen
-//! that they stay below.
+//! A product of fp16 values is a multiple of 2⁻⁴⁸; sums below 2¹⁵ fit 64 bits. The caller has
+//! checked that they stay below.
 
 use ferrane_arith::aligned_add;
 use ferrane_host::vectorize;
 
-/// Columns worked on side by side.
+/// Columns that are computed together.
 const COLS: usize = 16;
 /// Units of a sum in one.
 const UNITS: f64 = (1u64 << 48) as f64;
@@ -28,7 +28,7 @@ pub(super) fn row(is_tiled: bool, lhs: &[f32], rhs: &[f32], n: usize, mut visit:
     }
 }
 
-/// `width` elements of a line from `first` on; zeros behind.
+/// `width` elements of a line from `first` on, padded with zeros.
 #[inline(always)]
 fn line(rhs: &[f32], at: usize, width: usize) -> [f32; COLS] {
     let mut line = [0.0; COLS];

@@ -1,9 +1,9 @@
 //! The arithmetic of a machine: [`ferrane_arith`] over rows, registers and matrices.
 //!
-//! It holds for fp16 values; what a program types fp32 is computed as `fast` does, because the
-//! engine has no such type. Functions of one fp16 value have 65,536 results: they are made once, by
-//! the scalar rules, and looked up from then on. Products go through `ferrane_host::grid`; where a
-//! partial sum might overflow, the scalar rules decide element by element.
+//! It applies to fp16 values; values that a program types fp32 are computed as under `fast`,
+//! because the engine has no such type. A function of one fp16 value has 65,536 results: the scalar
+//! rules compute them once, and then they are looked up. Products go through `ferrane_host::grid`;
+//! where a partial sum might overflow, the scalar rules decide element by element.
 
 mod elementwise;
 mod exact;
@@ -20,20 +20,19 @@ use crate::ir::Unary;
 
 pub(crate) use rules::rules;
 
-/// So many fp16 values have an exact sum in fp64: multiples of 2⁻²⁴ below 2¹⁶.
+/// The number of fp16 values that have an exact sum in fp64: they are multiples of 2⁻²⁴ below 2¹⁶.
 pub(crate) const EXACT: usize = 1 << 13;
 
-/// How many fp16 values there are: a table of a function has that many results.
+/// Number of fp16 values, and so of the results of a function.
 const HALVES: usize = 1 << 16;
 
-/// The results of a function as an array: then no index can be out of range, and a loop becomes
-/// vector code.
+/// The results of a function as an array: no index can be out of range then, and loops vectorize.
 fn results(function: &[f32]) -> &[f32; HALVES] {
     const NONE: &[f32; HALVES] = &[0.0; HALVES];
     function.try_into().unwrap_or(NONE)
 }
 
-/// A machine's rules, and what was computed from them.
+/// A machine's rules, and the functions that were computed from them.
 pub(crate) struct Hardware {
     pub rules: Rules,
     functions: RwLock<Vec<(Unary, Arc<[f32]>)>>,

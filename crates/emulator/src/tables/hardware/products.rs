@@ -13,13 +13,13 @@ use crate::tables::memory::{Reads, Slice, SliceMut};
 use crate::tables::rows::{load_row, store_row};
 use crate::tables::scratch;
 
-/// Most elements of the results of products that are computed side by side.
+/// The most elements of the results of products that run in parallel.
 const TOGETHER: usize = 4 << 20;
-/// Multiply-adds up to which products are computed side by side, one thread each.
+/// The most multiply-adds of products that run in parallel, one thread each.
 const SMALL: usize = 1 << 21;
-/// Elements that one task finishes.
+/// Elements of the epilogue of one task.
 const FINISH: usize = 1 << 15;
-/// Up to so many taps the fp32 sums of squares are right to 1 %.
+/// The most taps for which fp32 sums of squares are accurate to 1 %.
 const BOUNDED: usize = 1 << 16;
 
 /// What follows a product: `r(scale · r(sum + bias))`.
@@ -39,7 +39,7 @@ impl After<'_> {
     }
 }
 
-/// A matrix in memory: where element (0, 0) lies, rows and columns, and their strides.
+/// A matrix in memory: offset of element (0, 0), extents and strides.
 #[derive(Clone, Copy)]
 struct Matrix<'a, 'b> {
     slice: &'b Slice<'a>,
@@ -97,7 +97,7 @@ fn missing(error: ferrane_host::buffer::AllocError) -> Error {
 }
 
 impl Hardware {
-    /// The products of one step, rounded.
+    /// Computes the products of one step, rounded.
     pub(crate) fn matmul(
         &self,
         step: &Matmul,
@@ -106,8 +106,7 @@ impl Hardware {
         write: &mut SliceMut<'_>,
     ) -> Result<()> {
         let Matmul { k, strides: [left, right, out], .. } = *step;
-        // A result whose columns lie side by side is made as its transpose: rows are stored as
-        // rows.
+        // A column-major result is computed as its transpose, so that rows are stored as rows.
         let turned = out.1 != 1 && out.0 == 1;
         let (m, n, out) = if turned { (step.n, step.m, (out.1, out.0)) } else { (step.m, step.n, out) };
         let after = After {
@@ -206,7 +205,7 @@ impl Hardware {
         }
     }
 
-    /// `product` through the accumulators that are no grid.
+    /// `product` for accumulators without a grid.
     fn exact(&self, lhs: &[f32], rhs: &[f32], to: &mut [f32], [m, k, n]: [usize; 3], after: After<'_>) -> Result<()> {
         let rules = &self.rules;
         let is_tiled = rules.accumulator == Accumulator::Tiles;
@@ -292,7 +291,7 @@ fn stored(rules: &Rules, k: usize, sum: f64, bias: f32, scale: f32) -> f32 {
     if scale == 1.0 { value } else { rules.result(value * rules.rounding.f32(scale)) }
 }
 
-/// True where no partial sum can overflow, from sums of squares in fp32.
+/// True if sums of squares in fp32 show that no partial sum can overflow.
 fn sure(rules: &Rules, k: usize, row: f32, col: f32) -> bool {
     k <= BOUNDED && rules.cannot_overflow(k, (f64::from(row) * 1.01, f64::from(col) * 1.01))
 }

@@ -24,7 +24,7 @@ impl Hardware {
     pub(crate) fn reduce(&self, step: &Reduce, row: &mut [f32]) -> f32 {
         self.enter(row);
         let rules = &self.rules;
-        // A product and its sum are one matrix product against ones: the sum is wide (numerics §2).
+        // A product and its sum are one matrix product with ones: the sum is wide (numerics §2).
         let wide = Rules { reduce_sum: Sums::Wide, ..rules.clone() };
         let sum = |row: &[f32]| if step.of_product { wide.reduce_sum(row) } else { rules.reduce_sum(row) };
         let count = row.len() as f32;
@@ -51,8 +51,7 @@ impl Hardware {
         }
     }
 
-    /// Reductions of columns that lie side by side, row after row: `rows` gives the rows to its
-    /// visitor.
+    /// Reduces neighboring columns, row after row: `rows` calls its visitor with each row.
     pub(crate) fn columns(
         &self,
         step: &Reduce,

@@ -3,7 +3,7 @@
 use ferrane_arith::{Accumulator, Denormals, Reduction, RoundOp, Rounding, Rules, SigmoidTable};
 use ferrane_machine::{Profile, profile};
 
-/// What a profile says about arithmetic, as switches.
+/// The values of a profile about arithmetic, as switches.
 pub(crate) fn rules(profile: &Profile) -> Rules {
     let rounding = |value| match value {
         profile::Rounding::Even => Rounding::Even,

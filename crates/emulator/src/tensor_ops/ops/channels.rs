@@ -27,14 +27,14 @@ fn by_channel(call: &Call<'_>, parameters: &[&HeapTensor], f: impl Fn(f32, usize
     Ok(vec![HeapTensor::floats(x.dtype, &x.shape, out)])
 }
 
-/// `prelu` (coremltools 9.0): below 0 scaled by the channel's `alpha`.
+/// `prelu` (coremltools 9.0): values below 0 are scaled by the channel's `alpha`.
 fn prelu(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let alpha = call.tensor("alpha")?;
     by_channel(call, &[alpha], |x, c| if x > 0.0 { x } else { alpha.float(c) * x })
 }
 
-/// `softplus_parametric` (coremltools 9.0): `alpha · ln(1 + e^(beta · x))`, which does not overflow
-/// here.
+/// `softplus_parametric` (coremltools 9.0): `alpha · ln(1 + e^(beta · x))`, in a form that does not
+/// overflow.
 fn softplus_parametric(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (alpha, beta) = (call.tensor("alpha")?, call.tensor("beta")?);
     by_channel(call, &[alpha, beta], |x, c| {
@@ -45,9 +45,9 @@ fn softplus_parametric(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
 }
 
 /// `local_response_norm` (coremltools 9.0; PyTorch's): `x / (k + alpha/size · Σx²)^beta` over a
-/// window of `size` channels, which begins `size / 2` channels before. The channels are the third
-/// axis from the end: axis 1 of images, but axis 0 of rank 3, as the values that coremltools' test
-/// has for it show.
+/// window of `size` channels, which starts `size / 2` channels earlier. The channels are the third
+/// axis from the end: axis 1 of images, but axis 0 of rank 3, as the expected values of
+/// coremltools' test show.
 fn local_response_norm(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let values = call.reals("x", x)?;
@@ -73,14 +73,14 @@ fn local_response_norm(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![HeapTensor::floats(x.dtype, &x.shape, out)])
 }
 
-/// `cumsum` (coremltools 9.0): sums of all elements up to each, without itself if `exclusive`, from
-/// the end if `reverse`.
+/// `cumsum` (coremltools 9.0): for each element the sum of all elements up to it, without itself if
+/// `exclusive`, from the end if `reverse`.
 fn cumsum(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let axis = call.axis("axis", x.shape.len())?;
     let (exclusive, reverse) = (call.flag("exclusive")?, call.flag("reverse")?);
     let (outer, n, inner) = around(&x.shape, axis);
-    // Each line in the order it is summed.
+    // The lines along the axis.
     let lines = (0..outer).flat_map(|o| (0..inner).map(move |i| o * n * inner + i));
     let place = |line: usize, p: usize| line + if reverse { n - 1 - p } else { p } * inner;
     match &x.data {
@@ -112,6 +112,6 @@ fn cumsum(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
             }
             Ok(vec![HeapTensor::ints(x.dtype, &x.shape, out)])
         }
-        Data::Strings(_) => Err(call.fail("`x` must be of numbers")),
+        Data::Strings(_) => Err(call.fail("`x` must have numeric elements")),
     }
 }

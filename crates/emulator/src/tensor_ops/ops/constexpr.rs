@@ -1,5 +1,4 @@
-//! `constexpr_*` ops of sparse weights: values for the elements that a mask has, in row-major
-//! order.
+//! `constexpr_*` ops of sparse weights: values for the set elements of a mask, in row-major order.
 
 use ferrane_device::Result;
 
@@ -19,7 +18,7 @@ fn constexpr_cast(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![HeapTensor::floats(call.dtype(0)?, &x.shape, values)])
 }
 
-/// The place of each set element of a mask among the set ones.
+/// The position of each set element of a mask among the set elements.
 fn ranks(call: &Call<'_>, mask: impl Iterator<Item = bool>, values: usize) -> Result<Vec<Option<usize>>> {
     let mut count = 0;
     let ranks: Vec<Option<usize>> = mask.map(|set| set.then(|| (count, count += 1).0)).collect();
@@ -29,9 +28,9 @@ fn ranks(call: &Call<'_>, mask: impl Iterator<Item = bool>, values: usize) -> Re
     Ok(ranks)
 }
 
-/// `constexpr_sparse_to_dense`: zero where the mask is not set (coremltools 9.0). iOS 16: eight
-/// elements to a byte of the mask, from the lowest bit on, and a shape; iOS 18: a mask of that
-/// shape.
+/// `constexpr_sparse_to_dense`: zero where the mask is not set (coremltools 9.0). In iOS 16 the
+/// mask has eight elements in each byte, from the lowest bit up, and there is a `shape`; in iOS 18
+/// the mask has the shape of the result.
 fn sparse_to_dense(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (values, mask) = (call.tensor("nonzero_data")?, call.tensor("mask")?);
     let (shape, ranks) = match call.ints_if("shape") {
@@ -49,12 +48,12 @@ fn sparse_to_dense(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![values.pick_or_zero(&shape, ranks.into_iter())])
 }
 
-/// Which block, row-major among `blocks`, an element lies in.
+/// The block of an element, row-major among `blocks`.
 fn block(index: &[usize], shape: &[usize], blocks: &[usize]) -> usize {
     index.iter().zip(shape).zip(blocks).fold(0, |at, ((&i, &n), &b)| at * b + i / (n / b))
 }
 
-/// That `blocks` cuts `shape` into whole blocks.
+/// Checks that `blocks` divides `shape` into whole blocks.
 fn divides(call: &Call<'_>, blocks: &[usize], shape: &[usize]) -> Result<()> {
     let whole = blocks.len() == shape.len() && shape.iter().zip(blocks).all(|(&n, &b)| b > 0 && n % b == 0);
     if whole { Ok(()) } else { Err(call.fail(format!("{blocks:?} blocks of shape {shape:?}"))) }
@@ -70,7 +69,7 @@ fn index_of(mut i: usize, shape: &[usize]) -> Vec<usize> {
 }
 
 /// `constexpr_lut_to_sparse`: indices of the set elements to the palette entries of their block,
-/// which may be vectors along `vector_axis` (coremltools 9.0, iOS 18). Results: the mask, stretched
+/// which may be vectors along `vector_axis` (coremltools 9.0, iOS 18). Results: the mask, repeated
 /// for vectors, and the values.
 fn lut_to_sparse(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (mask, indices) = (call.tensor("indices_mask")?, call.tensor("indices_nonzero_data")?);
@@ -151,7 +150,7 @@ mod tests {
         ints(DataType::UInt1, &[2, 4], &[1, 1, 0, 0, 1, 0, 1, 1])
     }
 
-    /// As `decompress` of coremltools 9.0 gives it.
+    /// Expected values from `decompress` of coremltools 9.0.
     #[test]
     fn palettes_of_sparse_indices() {
         let arguments = |lut: &[usize], axis: Option<i64>| {
@@ -173,12 +172,12 @@ mod tests {
         let found = arguments(&[1, 2, 2, 2], Some(-1)).unwrap();
         assert_eq!(found[0], ints(DataType::UInt1, &[2, 8], &[1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 1]));
         assert_eq!(found[1], floats(&[10], &[1.0, 2.0, 3.0, 4.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]));
-        // Vectors without their axis; blocks that do not divide the mask.
+        // Vectors without an axis; blocks that do not divide the mask.
         assert!(arguments(&[1, 2, 2, 2], None).is_err());
         assert!(arguments(&[1, 3, 2, 1], None).is_err());
     }
 
-    /// As `decompress` of coremltools 9.0 gives it.
+    /// Expected values from `decompress` of coremltools 9.0.
     #[test]
     fn shifts_and_scales_of_sparse_values() {
         let values = ints(DataType::Int8, &[5], &[10, 11, -3, 4, 5]);
@@ -201,7 +200,7 @@ mod tests {
         let op = "constexpr_sparse_to_dense";
         let found = run(op, Opset::IOS18, &[("nonzero_data", values.clone()), ("mask", mask())], &[]).unwrap();
         assert_eq!(found, std::slice::from_ref(&wanted));
-        // iOS 16: the same mask from the lowest bit of a byte on.
+        // iOS 16: the same mask, packed from the lowest bit of each byte.
         let packed = |bits: i64| {
             let mask = ints(DataType::UInt8, &[1], &[bits]);
             let shape = ints(DataType::UInt32, &[2], &[2, 4]);

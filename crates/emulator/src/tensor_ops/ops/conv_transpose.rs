@@ -7,7 +7,7 @@ use super::super::{Call, HeapTensor, TensorOp};
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[("conv_transpose", conv_transpose)];
 
-/// One spatial axis.
+/// Extents and parameters of one spatial axis.
 #[derive(Clone, Copy)]
 struct Axis {
     n: usize,
@@ -20,11 +20,11 @@ struct Axis {
 }
 
 impl Axis {
-    /// An axis that is not there.
+    /// An axis that the operand does not have.
     const NONE: Axis = Axis { n: 1, kernel: 1, stride: 1, dilation: 1, before: 0, out: 1 };
 
-    /// The inputs that a tap adds to the result, and where the first one of them goes; one `stride`
-    /// lies between two.
+    /// The inputs that a tap adds to the result, and the position of the first one in the result;
+    /// the step between two is `stride`.
     fn reach(&self, tap: usize) -> (std::ops::Range<usize>, usize) {
         let shift = tap * self.dilation;
         // Input i goes to i · stride + shift - before, which must lie in 0..out.
@@ -39,7 +39,7 @@ fn axes(call: &Call<'_>, x: &HeapTensor, weight: &HeapTensor) -> Result<Vec<Axis
     let spatial = x.shape.len() - 2;
     let list = |name: &str, count: usize, default: i64, least: i64| -> Result<Vec<i64>> {
         let values = call.ints_if(name).unwrap_or_else(|| vec![default; count]);
-        // Extents and strides beyond this have no result that fits memory.
+        // Larger extents and strides have no result that fits in memory.
         let fits = values.len() == count && values.iter().all(|v| (least..=i64::from(i32::MAX)).contains(v));
         if fits { Ok(values) } else { Err(call.fail(format!("`{name}` cannot be {values:?}"))) }
     };
@@ -76,9 +76,9 @@ fn axes(call: &Call<'_>, x: &HeapTensor, weight: &HeapTensor) -> Result<Vec<Axis
     Ok(axes)
 }
 
-/// `conv_transpose` (coremltools 9.0): every input adds the kernel, scaled by it, at its place.
-/// `same` keeps `n · stride` elements and of an odd number of elements to drop it drops the greater
-/// part behind. Given an `output_shape`, elements that no input reaches are the bias.
+/// `conv_transpose` (coremltools 9.0): every input adds the filter, scaled by it, at its position.
+/// `same` keeps `n · stride` elements; if it drops an odd number, it drops more at the end. With an
+/// `output_shape`, elements that no input reaches are the bias.
 fn conv_transpose(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (x, weight) = (call.tensor("x")?, call.tensor("weight")?);
     let rank = x.shape.len();
@@ -110,7 +110,7 @@ fn conv_transpose(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (places, area, taps) = (za.n * ya.n * xa.n, za.out * ya.out * xa.out, za.kernel * ya.kernel * xa.kernel);
     let (from_each, to_each) = (from / groups, weight.shape[1]);
     let mut out = Vec::with_capacity(total);
-    // The taps' products are added up in fp64, so their order does not show.
+    // The products of the taps are summed in fp64, so their order does not matter.
     let mut sums = vec![0.0f64; to_each * area];
     let mut part = vec![0.0f32; call.elements(&[to_each, places])?];
     for image in 0..batch {

@@ -16,7 +16,7 @@ pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("band_part", band_part),
 ];
 
-/// The argument `name`, or else a number of the type of the result.
+/// The argument `name`, or a default number of the result's type.
 fn scalar(call: &Call<'_>, name: &str, default: i64) -> Result<HeapTensor> {
     if let Some(value) = call.maybe(name) {
         return if value.len() == 1 { Ok(value.clone()) } else { Err(call.fail(format!("`{name}` must be a scalar"))) };
@@ -45,8 +45,8 @@ fn filled(call: &Call<'_>, shape: &[usize]) -> Result<Vec<HeapTensor>> {
     Ok(vec![scalar(call, "value", 0)?.pick(shape, std::iter::repeat_n(0, count))])
 }
 
-/// `range_1d`: `start + i·step` while it is short of `end`, as `numpy.arange` (coremltools 9.0): of
-/// floats, the step is what remains of it after `start` was added.
+/// `range_1d`: `start + i·step` while it is before `end`, as `numpy.arange` (coremltools 9.0). For
+/// floats the effective step is `(start + step) - start`.
 fn range_1d(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (start, end, step) = (call.tensor("start")?, call.tensor("end")?, call.tensor("step")?);
     if [start, end, step].iter().any(|t| t.len() != 1) {
@@ -76,7 +76,7 @@ fn range_1d(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
 }
 
 /// `one_hot`: a new axis, `on_value` at the index and `off_value` elsewhere (coremltools 9.0). An
-/// index outside of the axis has no place there.
+/// index outside of the axis sets no element.
 fn one_hot(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let indices = call.tensor("indices")?;
     let depth = call.int("one_hot_vector_size")?;
@@ -98,7 +98,7 @@ fn one_hot(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
         (Data::Ints(on), Data::Ints(off)) => {
             HeapTensor::ints(call.dtype(0)?, &shape, places.map(|hit| if hit { on[0] } else { off[0] }).collect())
         }
-        _ => return Err(call.fail("`on_value` and `off_value` must be of one type")),
+        _ => return Err(call.fail("`on_value` and `off_value` must have the same type")),
     }])
 }
 
@@ -114,7 +114,7 @@ fn non_zero(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let found: Vec<usize> = match &x.data {
         Data::Floats(v) => (0..v.len()).filter(|&i| v[i] != 0.0).collect(),
         Data::Ints(v) => (0..v.len()).filter(|&i| v[i] != 0).collect(),
-        Data::Strings(_) => return Err(call.fail("`x` must be of numbers")),
+        Data::Strings(_) => return Err(call.fail("`x` must have numeric elements")),
     };
     let rank = x.shape.len();
     call.elements(&[found.len(), rank])?;
@@ -129,8 +129,8 @@ fn non_zero(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![HeapTensor::ints(DataType::Int32, &[found.len(), rank], rows)])
 }
 
-/// `band_part`: zero outside of a band of the last two axes (coremltools 9.0). What lies outside is
-/// zero whatever it was: masks are cut out of infinities.
+/// `band_part`: zero outside of a band of the last two axes (coremltools 9.0). An element outside
+/// is zero even if it was infinite: masks are cut out of infinities.
 fn band_part(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let (lower, upper) = (call.int("lower")?, call.int("upper")?);

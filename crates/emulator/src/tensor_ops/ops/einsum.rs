@@ -11,8 +11,8 @@ pub(super) const FAMILY: &[(&str, TensorOp)] = &[("einsum", einsum)];
 /// An axis by its letter, and its extent.
 type Axis = (char, usize);
 
-/// The values of `x`, whose axes are `letters`, with the axes `order`; an axis that is not there,
-/// or of extent 1, is repeated.
+/// The values of `x`, whose axes are `letters`, permuted to the axes `order`; an axis that is
+/// missing or has extent 1 is repeated.
 fn arranged(call: &Call<'_>, x: &HeapTensor, letters: &[char], order: &[&[Axis]]) -> Result<Vec<f32>> {
     let values = call.reals("values", x)?;
     let dense = strides(&x.shape);
@@ -28,9 +28,9 @@ fn arranged(call: &Call<'_>, x: &HeapTensor, letters: &[char], order: &[&[Axis]]
 }
 
 /// `einsum` (coremltools 9.0: `nchw,nwhu->nchu` and `chw,whr->chr`). Any product of two operands is
-/// computed in which a letter is not repeated in one of them and only letters of both are summed;
-/// letters of both that the result has are a batch of matrix products. An extent of 1 meets any
-/// other.
+/// supported in which no operand repeats a letter and only letters of both operands are summed.
+/// Letters of both operands that are also in the result index a batch of matrix products. An extent
+/// of 1 is broadcast.
 fn einsum(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let equation: String = call.text("equation")?.split_whitespace().collect();
     let unfit = || call.fail(format!("cannot compute `{equation}`"));

@@ -1,10 +1,10 @@
-//! Where the samples of a resized axis lie.
+//! Positions of the samples of a resized axis.
 
 use ferrane_device::Result;
 
 use super::super::Call;
 
-/// How samples are spread over an axis (coremltools 9.0, `resize_bilinear`).
+/// How samples are distributed over an axis (coremltools 9.0, `resize_bilinear`).
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Sampling {
     /// First on first, last on last; a single sample on the first.
@@ -32,8 +32,8 @@ impl Sampling {
         })
     }
 
-    /// Where sample `i` of `m` lies on an axis of `n` elements, which need not be whole: `0..=n -
-    /// 1`.
+    /// The position of sample `i` of `m` on an axis of `n` elements, from 0 to `n - 1`; it need not
+    /// be an integer.
     pub(super) fn at(self, i: usize, n: f64, m: usize) -> f64 {
         let (i, count) = (i as f64, m as f64);
         let point = match self {
@@ -45,7 +45,7 @@ impl Sampling {
             Sampling::OffsetCorners => (i + 0.5) * (n - 1.0).max(1.0) / count,
             Sampling::UnalignCorners => (i + 0.5) * n / count - 0.5,
         };
-        // Not `clamp`, which panics where `n` is not a number.
+        // Not `clamp`, which panics if `n` is NaN.
         point.max(0.0).min(n - 1.0)
     }
 }

@@ -4,8 +4,8 @@
 //! do not. The generator here is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
 //! number generators", OOPSLA 2014), started at the seed as a signed 64-bit integer; a draw is the
 //! upper 53 bits of an output over 2⁵³. The same seed gives the same numbers in every run. A
-//! negative seed, which asks Core ML for other numbers each time, is a seed like any other, so that
-//! runs can be compared.
+//! negative seed, with which Core ML returns different numbers each time, is a seed like any other
+//! here, so that runs can be compared.
 
 use ferrane_device::Result;
 
@@ -18,7 +18,7 @@ pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("random_categorical", random_categorical),
 ];
 
-/// The generator.
+/// The state of SplitMix64.
 struct Draws(u64);
 
 impl Draws {
@@ -33,13 +33,13 @@ impl Draws {
         z ^ (z >> 31)
     }
 
-    /// In `[0, 1)`.
+    /// A number in `[0, 1)`.
     fn next(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
-/// A tensor of the shape asked for, drawn element by element.
+/// A tensor of the requested shape, drawn element by element.
 fn drawn(call: &Call<'_>, mut draw: impl FnMut(&mut Draws) -> f32) -> Result<Vec<HeapTensor>> {
     let shape = call.extents(&call.ints("shape")?)?;
     let mut draws = Draws::of(call)?;
@@ -53,7 +53,7 @@ fn random_uniform(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (from, span) = (f64::from(low), f64::from(high) - f64::from(low));
     drawn(call, |draws| {
         let value = (from + draws.next() * span) as f32;
-        // Rounding may reach the end, which is not in the interval.
+        // Rounding may give `high`, which is outside of the interval.
         if value >= high && high > low { high.next_down() } else { value }
     })
 }
@@ -101,8 +101,8 @@ fn random_categorical(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
         let bounds: Vec<f64> = line.iter().map(|v| (sum += weight(v), sum).1).collect();
         for _ in 0..size {
             let at = draws.next() * sum;
-            // The first class whose share ends behind the draw; what is not a number chooses the
-            // last.
+            // The first class whose cumulative probability is above the draw; NaN chooses the last
+            // class.
             out.push(bounds.partition_point(|&b| b <= at).min(classes - 1) as f32);
         }
     }

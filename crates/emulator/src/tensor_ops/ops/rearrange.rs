@@ -19,7 +19,7 @@ pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("sliding_windows", sliding_windows),
 ];
 
-/// The elements of `x`, seen with the extents `split`, with those axes in the order `perm`.
+/// The elements of `x`, reshaped to the extents `split` and permuted by `perm`.
 fn permuted(x: &HeapTensor, split: &[usize], perm: &[usize], shape: &[usize]) -> Vec<HeapTensor> {
     vec![x.pick(shape, Walk::permuted(split, perm))]
 }
@@ -30,7 +30,7 @@ fn image<'c>(call: &'c Call<'_>) -> Result<(&'c HeapTensor, [usize; 4])> {
     Ok((x, [x.shape[0], x.shape[1], x.shape[2], x.shape[3]]))
 }
 
-/// `n / by`, if it divides.
+/// `n / by`, if `by` divides `n`.
 fn part(call: &Call<'_>, what: &str, n: usize, by: usize) -> Result<usize> {
     if !n.is_multiple_of(by) {
         return Err(call.fail(format!("{what} {n} is not divisible by {by}")));
@@ -43,7 +43,7 @@ fn square(call: &Call<'_>, b: usize) -> Result<usize> {
     b.checked_mul(b).ok_or_else(|| call.fail(format!("a block of {b} is too large")))
 }
 
-/// `depth_to_space`: the block's place is the outer part of the channel (coremltools 9.0;
+/// `depth_to_space`: the position in the block is the outer part of the channel (coremltools 9.0;
 /// TensorFlow's order).
 fn depth_to_space(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let ((x, [n, c, h, w]), b) = (image(call)?, call.count("block_size")?);
@@ -58,8 +58,8 @@ fn space_to_depth(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(permuted(x, &[n, c, h, b, w, b], &[0, 3, 5, 1, 2, 4], &[n, c * square(call, b)?, h, w]))
 }
 
-/// `pixel_shuffle`: the block's place is the inner part of the channel (coremltools 9.0; PyTorch's
-/// `PixelShuffle`).
+/// `pixel_shuffle`: the position in the block is the inner part of the channel (coremltools 9.0;
+/// PyTorch's `PixelShuffle`).
 fn pixel_shuffle(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let ((x, [n, c, h, w]), f) = (image(call)?, call.count("upscale_factor")?);
     let c = part(call, "the channels", c, square(call, f)?)?;
@@ -73,7 +73,7 @@ fn pixel_unshuffle(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(permuted(x, &[n, c, h, f, w, f], &[0, 1, 3, 5, 2, 4], &[n, c * square(call, f)?, h, w]))
 }
 
-/// A pair of extents at least 1.
+/// A pair of extents of at least 1.
 fn blocks(call: &Call<'_>) -> Result<[usize; 2]> {
     match call.extents(&call.ints("block_shape")?)?.as_slice() {
         &[a, b] if a > 0 && b > 0 => Ok([a, b]),
@@ -81,7 +81,7 @@ fn blocks(call: &Call<'_>) -> Result<[usize; 2]> {
     }
 }
 
-/// Four amounts: before and behind, of height and of width.
+/// Four amounts: before and after the height, before and after the width.
 fn margins(call: &Call<'_>, values: &[i64]) -> Result<[usize; 4]> {
     let fits = |v: &i64| usize::try_from(*v).ok().filter(|&v| v <= MAX_ELEMENTS);
     match values.iter().map(fits).collect::<Option<Vec<_>>>().as_deref() {
@@ -107,15 +107,15 @@ fn cropped(call: &Call<'_>, x: &HeapTensor, margins: [usize; 4]) -> Result<HeapT
     Ok(x.pick(&shape, Walk::new(&shape, &strides(&x.shape), start)))
 }
 
-/// `crop`: takes elements off the ends of the last two axes (coremltools 9.0).
+/// `crop`: removes elements from the ends of the last two axes (coremltools 9.0).
 fn crop(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let mut amounts = call.ints("crop_height")?;
     amounts.extend(call.ints("crop_width")?);
     Ok(vec![cropped(call, call.tensor("x")?, margins(call, &amounts)?)?])
 }
 
-/// `batch_to_space`: blocks out of the batch, then cropped (coremltools 9.0; TensorFlow's order:
-/// the block is the outer part of the batch).
+/// `batch_to_space`: moves blocks out of the batch, then crops (coremltools 9.0; TensorFlow's
+/// order: the block is the outer part of the batch).
 fn batch_to_space(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let ((x, [n, c, h, w]), [a, b]) = (image(call)?, blocks(call)?);
     let n = part(call, "the batch", n, a * b)?;
@@ -123,7 +123,7 @@ fn batch_to_space(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![cropped(call, &whole, margins(call, &call.ints("crops")?)?)?])
 }
 
-/// `space_to_batch`: pads with zeros, then blocks go into the batch (coremltools 9.0).
+/// `space_to_batch`: pads with zeros, then moves blocks into the batch (coremltools 9.0).
 fn space_to_batch(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let ((x, [n, c, h, w]), [a, b]) = (image(call)?, blocks(call)?);
     let [top, bottom, left, right] = margins(call, &call.ints("paddings")?)?;
@@ -138,8 +138,8 @@ fn space_to_batch(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![x.pick_or_zero(&[n * a * b, c, rows, cols], places)])
 }
 
-/// A position in a list of `n` as Python's slices read it: negative ones count from the end, and it
-/// is moved into `0..=n`.
+/// A position in a list of `n` as Python's slices read it: a negative one counts from the end, and
+/// the result is clamped to `0..=n`.
 fn slice_bound(at: i64, n: usize) -> usize {
     let n = n as i64;
     (if at < 0 { at.saturating_add(n) } else { at }).clamp(0, n) as usize
@@ -152,8 +152,7 @@ fn flatten2d(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![x.reshaped(&[front.iter().product(), back.iter().product()])])
 }
 
-/// `reshape_like`: a shape put together from parts of other tensors' shapes (coremltools 9.0, iOS
-/// 16).
+/// `reshape_like`: a shape composed of parts of other tensors' shapes (coremltools 9.0, iOS 16).
 fn reshape_like(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let lists = ["ref_tensors", "begins", "ends", "end_masks"].map(|name| call.list(name));
@@ -196,7 +195,7 @@ fn reverse_sequence(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![x.pick(&x.shape, places)])
 }
 
-/// `sliding_windows`: every window along an axis, on a new axis behind it (coremltools 9.0).
+/// `sliding_windows`: every window along an axis, on a new axis after it (coremltools 9.0).
 fn sliding_windows(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let axis = call.axis("axis", x.shape.len())?;

@@ -1,7 +1,7 @@
 //! Recurrent layers over sequences `[s, b, i]`.
 //!
-//! The products of all inputs with the input weights are one product before the loop; each step
-//! then adds one with the recurrent weights.
+//! All inputs are multiplied by the input weights in one product before the loop; each step then
+//! adds a product with the recurrent weights.
 
 use ferrane_device::Result;
 
@@ -10,7 +10,7 @@ use super::super::{Call, HeapTensor, TensorOp};
 
 pub(super) const FAMILY: &[(&str, TensorOp)] = &[("rnn", rnn), ("gru", gru), ("lstm", lstm)];
 
-/// What is applied to a gate, with the constants of the op of that name (coremltools 9.0).
+/// The activation of a gate, with the constants of the op of that name (coremltools 9.0).
 #[derive(Clone, Copy)]
 enum Activation {
     Tanh,
@@ -89,8 +89,8 @@ impl<'c> Direction<'c> {
         Ok(Direction { extents, inputs, recurrent, backwards })
     }
 
-    /// Adds a bias of all gates to the inputs, if it is given. What `held` has of it is left out
-    /// and returned.
+    /// Adds a bias of all gates to the inputs, if it is given. The part in `held` is not added but
+    /// returned.
     fn add_bias(&mut self, call: &Call<'_>, name: &str, held: std::ops::Range<usize>) -> Result<Vec<f32>> {
         let Some(bias) = call.maybe(name) else { return Ok(vec![0.0; held.len()]) };
         let (mut bias, rows) = (call.reals(name, bias)?.to_vec(), self.extents.rows);
@@ -105,7 +105,7 @@ impl<'c> Direction<'c> {
         Ok(kept)
     }
 
-    /// Steps in the order they are taken.
+    /// The steps of the sequence, in processing order.
     fn order(&self) -> impl Iterator<Item = usize> + use<> {
         let (steps, backwards) = (self.extents.steps, self.backwards);
         (0..steps).map(move |i| if backwards { steps - 1 - i } else { i })
@@ -137,15 +137,15 @@ fn backwards(call: &Call<'_>) -> Result<bool> {
     }
 }
 
-/// What a direction leaves: the hidden state of every step in sequence order, the last one, and the
-/// last cell state if it has one.
+/// The results of a direction: the hidden state of every step in sequence order, the last one, and
+/// the last cell state, if any.
 struct Trace {
     sequence: Vec<f32>,
     hidden: Vec<f32>,
     cell: Vec<f32>,
 }
 
-/// The results of a layer: directions side by side.
+/// The results of a layer: its directions, concatenated.
 fn results(call: &Call<'_>, e: Extents, traces: &[Trace], cells: bool) -> Result<Vec<HeapTensor>> {
     let dtype = call.tensor("x")?.dtype;
     let width = traces.len() * e.hidden;
@@ -190,9 +190,10 @@ fn rnn(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
 }
 
 /// `gru` (coremltools 9.0), gates in the order reset, output, update: `h = (1 - z)·o + z·h`. The
-/// reset gate scales the state before it meets the weights, `o = activation(W·x + R·(r·h) + b)`, as
-/// the reference of its tests has it; with `reset_after` (iOS 18) what came of it, `o =
-/// activation(W·x + b_input + r·(R·h + b))`, as PyTorch, with which its test compares it.
+/// reset gate scales the state before the product with the weights, `o = activation(W·x + R·(r·h) +
+/// b)`, as in the reference of coremltools' tests; with `reset_after` (iOS 18) it scales the
+/// product, `o = activation(W·x + b_input + r·(R·h + b))`, as in PyTorch, with which coremltools'
+/// test compares it.
 fn gru(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let mut layer = Direction::new(call, "", 3, backwards(call)?)?;
     let e = layer.extents;
@@ -229,7 +230,7 @@ fn gru(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
 }
 
 /// `lstm` (coremltools 9.0), gates in the order input, forget, output, cell; peepholes input,
-/// forget, output. The cell state is clipped before the output gate looks at it.
+/// forget, output. The cell state is clipped before the output gate reads it.
 fn lstm(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let direction = call.text("direction")?;
     let sides: &[(&str, bool)] = match direction.as_str() {
@@ -266,7 +267,7 @@ fn lstm_side(call: &Call<'_>, layer: &Direction<'_>, suffix: &str, mut h: Vec<f3
         None => &none,
     };
     if peephole.len() != none.len() || clip.is_nan() {
-        return Err(call.fail("`peephole` or `clip` is not what it should be"));
+        return Err(call.fail("`peephole` has a wrong shape, or `clip` is NaN"));
     }
     let (size, mut next) = (e.batch * e.hidden, vec![0.0f32; e.batch * e.rows]);
     let mut sequence = vec![0.0f32; e.steps * size];
@@ -279,7 +280,7 @@ fn lstm_side(call: &Call<'_>, layer: &Direction<'_>, suffix: &str, mut h: Vec<f3
             };
             let peep = |g: usize, c: f32| {
                 let p = peephole[g * e.hidden + k];
-                // No peephole is no term, whatever the state is.
+                // Without a peephole there is no term, even if the state is NaN or infinite.
                 if p == 0.0 { 0.0 } else { p * c }
             };
             let (input, forget) = (gate.at(sum(0) + peep(0, c[i])), gate.at(sum(1) + peep(1, c[i])));

@@ -1,7 +1,7 @@
-//! Resizing along axes: linear between two elements, or the nearest.
+//! Resizing along axes: linear interpolation, or the nearest element.
 //!
-//! The axes are resized one after the other. A sample that lies on an element is that element,
-//! whatever its neighbor is.
+//! The axes are resized one after the other. A sample at the position of an element is that
+//! element, even if its neighbor is NaN or infinite.
 
 use ferrane_device::Result;
 
@@ -20,7 +20,7 @@ pub(super) const FAMILY: &[(&str, TensorOp)] = &[
 /// A sample: two elements and the weight of the second.
 type Tap = (usize, usize, f32);
 
-/// `x` with `m` samples along `axis`, each linear between two elements.
+/// `x` with `m` samples along `axis`, each interpolated between two elements.
 fn linear(call: &Call<'_>, x: &HeapTensor, axis: usize, m: usize, at: impl Fn(usize) -> f64) -> Result<HeapTensor> {
     let (outer, n, inner) = around(&x.shape, axis);
     let mut shape = x.shape.clone();
@@ -49,7 +49,7 @@ fn linear(call: &Call<'_>, x: &HeapTensor, axis: usize, m: usize, at: impl Fn(us
             }
             Ok(HeapTensor::floats(x.dtype, &shape, out))
         }
-        _ => Err(call.fail("`x` must be of numbers")),
+        _ => Err(call.fail("`x` must have numeric elements")),
     }
 }
 
@@ -89,13 +89,13 @@ fn resize_bilinear(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![x])
 }
 
-/// The element in whose span the middle of part `i` of `m` lies: `⌊(i + ½) · n / m⌋`.
+/// The element that contains the middle of part `i` of `m`: `⌊(i + ½) · n / m⌋`.
 fn middle(i: usize, n: usize, m: usize) -> usize {
     ((2 * i as u128 + 1) * n as u128 / (2 * m as u128)) as usize
 }
 
-/// `resize_nearest_neighbor` (coremltools 9.0): samples are in the middle of the parts, as its
-/// TensorFlow converter uses it for `half_pixel_centers`.
+/// `resize_nearest_neighbor` (coremltools 9.0): samples are in the middle of the parts:
+/// coremltools' TensorFlow converter uses the op for `half_pixel_centers`.
 fn resize_nearest_neighbor(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let mut x = call.tensor("x")?.clone();
     for (axis, name) in plane(call, &x)?.into_iter().zip(["target_size_height", "target_size_width"]) {
@@ -105,7 +105,7 @@ fn resize_nearest_neighbor(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![x])
 }
 
-/// The extent of an axis after scaling: as declared, or the scaled extent without its fraction.
+/// The extent of an axis after scaling: the declared one, or the scaled extent rounded down.
 fn scaled(call: &Call<'_>, x: &HeapTensor, axis: usize, name: &str) -> Result<usize> {
     if let Some(shape) = call.results.first().and_then(|t| t.shape())
         && shape.len() == x.shape.len()
@@ -138,8 +138,8 @@ fn upsample_bilinear(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![x])
 }
 
-/// `upsample_nearest_neighbor` (coremltools 9.0): sample `i` is element `⌊i · n / m⌋`, as its test
-/// of fractional scales has it.
+/// `upsample_nearest_neighbor` (coremltools 9.0): sample `i` is element `⌊i · n / m⌋`, as in
+/// coremltools' test of fractional scales.
 fn upsample_nearest_neighbor(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let mut x = call.tensor("x")?.clone();
     for (axis, name) in plane(call, &x)?.into_iter().zip(["scale_factor_height", "scale_factor_width"]) {
@@ -151,8 +151,8 @@ fn upsample_nearest_neighbor(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
 
 /// `resize` (coremltools 9.0, iOS 17): the last `resized_dims` axes take the last extents of
 /// `shape`, 0 keeps an extent. The nearest element in mode `DEFAULT` is that of
-/// `resize_nearest_neighbor`; in the others, which no source describes, it is the one nearest to
-/// the sample, the upper one of two. Integers are rounded to nearest, ties to even.
+/// `resize_nearest_neighbor`; in the other modes, which no source describes, it is the one nearest
+/// to the sample; of two, the upper one. Integers are rounded to nearest, ties to even.
 fn resize(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let (shape, dims) = (call.extents(&call.ints("shape")?)?, call.int("resized_dims")?);

@@ -1,5 +1,4 @@
-//! Images sampled at points that are computed: regions of interest, coordinate maps, affine
-//! transforms.
+//! Sampling of images at computed points: regions of interest, coordinate maps, affine transforms.
 
 use ferrane_device::Result;
 
@@ -9,12 +8,12 @@ use super::grid::Sampling;
 pub(super) const FAMILY: &[(&str, TensorOp)] =
     &[("crop_resize", crop_resize), ("resample", resample), ("affine", affine)];
 
-/// What lies outside of an image.
+/// The values outside of an image.
 #[derive(Clone, Copy)]
 enum Padding {
-    /// One value.
+    /// The same constant everywhere.
     Constant(f32),
-    /// The edge.
+    /// The nearest edge element.
     Border,
     /// The image mirrored at the middle of its edge elements.
     Reflection,
@@ -23,7 +22,7 @@ enum Padding {
 }
 
 impl Padding {
-    /// A coordinate moved into the image of `n`, where the padding does that.
+    /// A coordinate moved into an axis of `n` elements, if the padding does that.
     fn moved(self, at: f32, n: usize) -> f32 {
         let last = n as f32 - 1.0;
         let at = match self {
@@ -32,7 +31,7 @@ impl Padding {
             Padding::Reflection => mirrored(at, 0.0, last),
             Padding::Symmetric => mirrored(at, -0.5, n as f32),
         };
-        // In this order what is not a number becomes 0.
+        // In this order, NaN becomes 0.
         at.max(0.0).min(last)
     }
 }
@@ -54,14 +53,14 @@ struct Plane<'v> {
 }
 
 impl Plane<'_> {
-    /// The element there, if it is inside.
+    /// The element at a position, if it is inside.
     fn element(&self, y: i64, x: i64) -> Option<f32> {
         let (y, x) = (usize::try_from(y).ok()?, usize::try_from(x).ok()?);
         (y < self.height && x < self.width).then(|| self.values[y * self.width + x])
     }
 
-    /// Bilinear between four elements; those outside are `outside`. Elements of weight 0 do not
-    /// count.
+    /// Bilinear between four elements; elements outside of the image are `outside`. Elements of
+    /// weight 0 are not read.
     fn bilinear(&self, y: f32, x: f32, outside: f32) -> f32 {
         if !y.is_finite() || !x.is_finite() {
             return outside;
@@ -80,7 +79,7 @@ impl Plane<'_> {
         sum
     }
 
-    /// The nearest element, of two the one with the even coordinate.
+    /// The nearest element, of two, the one with the even coordinate.
     fn nearest(&self, y: f32, x: f32, outside: f32) -> f32 {
         if !y.is_finite() || !x.is_finite() {
             return outside;
@@ -89,10 +88,10 @@ impl Plane<'_> {
     }
 }
 
-/// How coordinates are counted.
+/// The unit of coordinates.
 #[derive(Clone, Copy)]
 enum Coordinates {
-    /// In elements.
+    /// Coordinates count elements, from 0.
     Elements,
     /// From 0 to 1 between the ends.
     ZeroToOne,
@@ -110,8 +109,8 @@ impl Coordinates {
         })
     }
 
-    /// A coordinate in elements of an axis of `n`. The ends are the middles of the edge elements
-    /// where corners are aligned, else their outer edges.
+    /// A coordinate in elements of an axis of `n`. With aligned corners the ends are the centers of
+    /// the edge elements, else their outer edges.
     fn elements(self, at: f32, n: usize, align: bool) -> f32 {
         let n = n as f32;
         let share = match self {
@@ -171,7 +170,7 @@ fn sampled(
     Ok(HeapTensor::floats(x.dtype, shape, out))
 }
 
-/// `resample` (coremltools 9.0): each place has its own coordinates `(x, y)`; PyTorch's
+/// `resample` (coremltools 9.0): each result has its own coordinates `(x, y)`, as in PyTorch's
 /// `grid_sample`.
 fn resample(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (x, map) = (call.ranked("x", 4)?, call.ranked("coordinates", 4)?);
@@ -193,9 +192,9 @@ fn resample(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![sampled(call, &shape, images, bilinear_mode(call)?, padding(call)?)?])
 }
 
-/// `affine` (coremltools 9.0): a place `(x, y)` is sampled at `(a0·x + a1·y + a2, b0·x + b1·y +
-/// b2)`, all from -1 to 1; PyTorch's `affine_grid` and `grid_sample`. Coremltools allows aligned
-/// corners and zeros outside only; the others follow PyTorch.
+/// `affine` (coremltools 9.0): a result at `(x, y)` is sampled at `(a0·x + a1·y + a2, b0·x + b1·y +
+/// b2)`, all from -1 to 1, as in PyTorch's `affine_grid` and `grid_sample`. coremltools allows only
+/// aligned corners and zeros outside; other arguments follow PyTorch.
 fn affine(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (x, matrix) = (call.ranked("x", 4)?, call.ranked("transform_matrix", 2)?);
     let (batch, height, width) = (x.shape[0], x.shape[2], x.shape[3]);
@@ -227,7 +226,7 @@ fn affine(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![sampled(call, &shape, images, bilinear_mode(call)?, padding(call)?)?])
 }
 
-/// A box: where it starts and ends, of height and of width.
+/// A box: start and end of height and of width.
 fn corners(mode: &str, b: [f32; 4]) -> Option<[(f32, f32); 2]> {
     let [p, q, r, s] = b;
     let around = |middle: f32, size: f32| (middle - size / 2.0, middle + size / 2.0);
@@ -242,9 +241,9 @@ fn corners(mode: &str, b: [f32; 4]) -> Option<[(f32, f32); 2]> {
 
 /// `crop_resize` (coremltools 9.0): boxes resized to one size, `pad_value` where a sample leaves
 /// the image (TensorFlow's `crop_and_resize`). A box covers the elements from its start to its end,
-/// both included, so its extent for the sampling mode is their distance and 1; it may run
-/// backwards. Boxes are `roi` with or without the image's index up to iOS 16, then `boxes` with
-/// `box_indices`.
+/// both included, so its extent for the sampling mode is their distance plus 1; the end may be
+/// before the start. The boxes are `roi`, with or without the image's index, up to iOS 16, and
+/// `boxes` with `box_indices` later.
 fn crop_resize(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.ranked("x", 4)?;
     let (batch, channels, height, width) = (x.shape[0], x.shape[1], x.shape[2], x.shape[3]);
@@ -276,7 +275,7 @@ fn crop_resize(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
         (false, 4) => vec![count, batch, channels, rows, cols],
         (false, _) => vec![count, 1, channels, rows, cols],
     };
-    // The points of a box are listed, so they count even where there is no channel.
+    // The points of a box are listed, so they are limited even if there is no channel.
     call.elements(&[count, if each == 4 && !new { batch } else { 1 }, channels.max(1), rows, cols])?;
     let mut jobs = Vec::new();
     for n in 0..count {
@@ -290,7 +289,7 @@ fn crop_resize(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
         };
         let (ys, xs) = (line(tall, scales[0], rows), line(wide, scales[1], cols));
         let points = ys.iter().flat_map(|&y| xs.iter().map(move |&x| (y, x))).map(|(y, x)| {
-            // Beyond the edge elements there is nothing to be half way to.
+            // Beyond the edge elements there is no neighbor to interpolate with.
             let inside = y >= 0.0 && y <= height as f32 - 1.0 && x >= 0.0 && x <= width as f32 - 1.0;
             if inside { (y, x) } else { (f32::INFINITY, f32::INFINITY) }
         });

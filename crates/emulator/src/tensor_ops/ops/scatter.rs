@@ -1,9 +1,9 @@
 //! Reads and writes at indices.
 //!
 //! A negative index counts from the end. From iOS 17 on the signature calls it out of range: it is
-//! an error where the program asks for validation, and means the same as before where it does not.
-//! An index beyond the axis is an error in every opset: what it reads or writes is not defined.
-//! Updates of one place are applied in the order of the indices.
+//! an error if the program requests validation, and otherwise means the same as before. An index
+//! beyond the axis is an error in every opset, because its result is not defined. Updates of one
+//! element are applied in the order of the indices.
 
 use ferrane_device::Result;
 use ferrane_mil::Opset;
@@ -34,7 +34,7 @@ fn checked(call: &Call<'_>, index: i64, extent: usize, strict: bool) -> Result<u
     Ok(found as usize)
 }
 
-/// How an update meets what is there.
+/// How an update is combined with an element.
 #[derive(Clone, Copy)]
 enum Mode {
     Update,
@@ -67,7 +67,7 @@ impl Mode {
             Mode::Sub => old - new,
             Mode::Mul => old * new,
             Mode::Div => old / new,
-            // NaN stays, as numpy's maximum has it.
+            // NaN propagates, as in numpy's maximum.
             Mode::Max if old.is_nan() || old >= new => old,
             Mode::Min if old.is_nan() || old <= new => old,
             Mode::Max | Mode::Min => new,
@@ -80,7 +80,7 @@ impl Mode {
             Mode::Add => old.wrapping_add(new),
             Mode::Sub => old.wrapping_sub(new),
             Mode::Mul => old.wrapping_mul(new),
-            // Toward zero; by zero it is 0, as `real_div` has it.
+            // Rounds toward zero; division by zero gives 0, as in `real_div`.
             Mode::Div => old.checked_div(new).unwrap_or(0),
             Mode::Max => old.max(new),
             Mode::Min => old.min(new),
@@ -88,7 +88,7 @@ impl Mode {
     }
 }
 
-/// Updates of `data`: element `i` of `updates` meets the element at the `i`-th place.
+/// Updates `data`: element `i` of `updates` is combined with the element at the `i`-th position.
 fn applied(
     call: &Call<'_>,
     data: &HeapTensor,
@@ -110,7 +110,7 @@ fn applied(
                 out[place] = mode.ints(out[place], v);
             }
         }
-        _ => return Err(call.fail("`updates` must be of the type of the data")),
+        _ => return Err(call.fail("`updates` must have the type of the data")),
     }
     Ok(vec![out])
 }
@@ -122,7 +122,7 @@ fn fits(call: &Call<'_>, updates: &HeapTensor, shape: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// `scatter`: slices along an axis (coremltools 9.0). `indices` may have any rank; theirs replaces
+/// `scatter`: slices along an axis (coremltools 9.0). `indices` may have any rank; its axes replace
 /// the axis.
 fn scatter(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (data, indices, updates) = (call.tensor("data")?, call.tensor("indices")?, call.tensor("updates")?);
@@ -140,8 +140,9 @@ fn scatter(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     applied(call, data, updates, Mode::of(call)?, places)
 }
 
-/// `scatter_along_axis`: each update has its own index along the axis (coremltools 9.0). Its value
-/// inference knows `update` only; the modes are those of the description.
+/// `scatter_along_axis`: each update has its own index along the axis (coremltools 9.0).
+/// coremltools' value inference supports only `update`; the other modes follow the op's
+/// description.
 fn scatter_along_axis(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (data, indices, updates) = (call.tensor("data")?, call.tensor("indices")?, call.tensor("updates")?);
     let axis = call.axis("axis", data.shape.len())?;
@@ -163,8 +164,8 @@ fn scatter_along_axis(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     applied(call, data, updates, Mode::of(call)?, places)
 }
 
-/// Where each index tuple of the last axis of `indices` points in a tensor of shape `x` whose first
-/// `batch` axes are those of `indices`, and the extents behind it.
+/// The offset of each index tuple (the last axis of `indices`) in a tensor of shape `x` whose first
+/// `batch` axes are those of `indices`, and the extents after the indexed axes.
 fn tuples<'x>(
     call: &Call<'_>,
     x: &'x [usize],
@@ -218,7 +219,7 @@ fn gather_nd(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     Ok(vec![x.pick(&shape, (0..count).map(|i| starts[i / row] + i % row))])
 }
 
-/// Python's slice of an axis of `n`: where it begins, and how many steps it makes.
+/// Python's slice of an axis of `n`: its first index and its number of steps.
 fn slice(call: &Call<'_>, n: usize, begin: Option<i64>, end: Option<i64>, step: i64) -> Result<(i64, usize)> {
     if step == 0 {
         return Err(call.fail("a stride of 0"));
@@ -233,8 +234,8 @@ fn slice(call: &Call<'_>, n: usize, begin: Option<i64>, end: Option<i64>, step: 
     Ok((begin, if span <= 0 { 0 } else { (span as u64).div_ceil(step) as usize }))
 }
 
-/// `slice_update`: writes a strided slice (coremltools 9.0, iOS 18). The slice is read as
-/// `slice_by_index` reads it: a squeezed axis is the one place at `begin`.
+/// `slice_update`: writes a strided slice (coremltools 9.0, iOS 18). The slice means the same as in
+/// `slice_by_index`: a squeezed axis is the element at `begin`.
 fn slice_update(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (x, update) = (call.tensor("x")?, call.tensor("update")?);
     let rank = x.shape.len();
@@ -257,7 +258,7 @@ fn slice_update(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
         let (first, count) = slice(call, x.shape[a], first, last, stride[a])?;
         start += if count > 0 { first as isize * dense[a] } else { 0 };
         shape.push(count);
-        // With one step or none the stride is never taken, however large it is.
+        // With at most one step the stride is never added, however large it is.
         steps.push(if count > 1 { stride[a] as isize * dense[a] } else { 0 });
     }
     let count: usize = shape.iter().product();

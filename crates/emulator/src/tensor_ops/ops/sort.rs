@@ -1,7 +1,7 @@
 //! Sorting along an axis.
 //!
-//! Equal elements keep their order, so the lower index comes first, descending too. NaN comes last,
-//! as numpy sorts it.
+//! Sorting is stable: of equal elements the lower index comes first, also in descending order. NaN
+//! comes last, as in numpy.
 
 use std::cmp::Ordering;
 
@@ -21,8 +21,8 @@ fn floats(a: f32, b: f32, ascending: bool) -> Ordering {
     }
 }
 
-/// The first `k` indices of each line along `axis`, sorted; laid out as the tensor is, with `k`
-/// along the axis.
+/// The first `k` indices of each line along `axis`, sorted; with the layout of the tensor and `k`
+/// elements along the axis.
 fn order(call: &Call<'_>, x: &HeapTensor, axis: usize, k: usize, ascending: bool) -> Result<Vec<i64>> {
     let (outer, n, inner) = around(&x.shape, axis);
     let mut out = vec![0i64; outer * k * inner];
@@ -36,7 +36,7 @@ fn order(call: &Call<'_>, x: &HeapTensor, axis: usize, k: usize, ascending: bool
                 Data::Floats(v) => line.sort_by(|&a, &b| floats(v[at(a)], v[at(b)], ascending)),
                 Data::Ints(v) if ascending => line.sort_by_key(|&a| v[at(a)]),
                 Data::Ints(v) => line.sort_by_key(|&a| std::cmp::Reverse(v[at(a)])),
-                Data::Strings(_) => return Err(call.fail("`x` must be of numbers")),
+                Data::Strings(_) => return Err(call.fail("`x` must have numeric elements")),
             }
             for (p, &index) in line.iter().take(k).enumerate() {
                 out[(o * k + p) * inner + i] = index as i64;
@@ -55,7 +55,7 @@ fn argsort(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
 }
 
 /// `topk`: the first `k` of each sorted line, and their indices (coremltools 9.0). `k` of -1 takes
-/// all (iOS 17). They are sorted whether `sort` asks for it or not: without it any order is right.
+/// all (iOS 17). They are sorted even without `sort`, because any order is allowed then.
 fn topk(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let x = call.tensor("x")?;
     let axis = call.axis("axis", x.shape.len())?;

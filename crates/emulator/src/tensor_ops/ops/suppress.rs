@@ -21,7 +21,7 @@ impl Corners {
         (self.right - self.left) * (self.top - self.bottom)
     }
 
-    /// Intersection over union. A box without area overlaps with nothing.
+    /// Intersection over union. A box without area overlaps with no other.
     fn overlap(&self, other: &Corners) -> f32 {
         let (a, b) = (self.area(), other.area());
         if a <= 0.0 || b <= 0.0 {
@@ -36,10 +36,10 @@ impl Corners {
 
 /// `non_maximum_suppression` (coremltools 9.0): boxes by descending score, without those that
 /// overlap a chosen one. A box counts by its best class; with `per_class_suppression` only boxes of
-/// its class suppress it. Up to iOS 16 boxes below `score_threshold` are left out, but if that
-/// leaves none the best box is chosen all the same, as the reference of coremltools' tests has it.
-/// Places that are left over hold boxes and scores of 0 and the index -1. From iOS 17 on the number
-/// of boxes is the last axis.
+/// its class suppress it. Up to iOS 16, boxes below `score_threshold` are dropped; if no box
+/// remains, the best one is chosen anyway, as in the reference of coremltools' tests. Unused
+/// entries have boxes and scores of 0 and the index -1. From iOS 17 on the number of boxes is the
+/// last axis.
 fn non_maximum_suppression(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (boxes, scores) = (call.ranked("boxes", 3)?, call.ranked("scores", 3)?);
     let (all_boxes, all_scores) = (call.reals("boxes", boxes)?, call.reals("scores", scores)?);
@@ -79,7 +79,7 @@ fn non_maximum_suppression(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
             })
             .collect();
         let mut order: Vec<usize> = (0..count).collect();
-        // What is not a number comes last.
+        // NaN comes last.
         let key = |n: usize| if best[n].0.is_nan() { f32::NEG_INFINITY } else { best[n].0 };
         order.sort_by(|&p, &q| key(q).partial_cmp(&key(p)).unwrap_or(std::cmp::Ordering::Equal));
         let mut chosen: Vec<usize> = Vec::new();

@@ -1,5 +1,4 @@
-//! Files that `ferrane_hwx::builder` makes: run, and compared with the MIL program of what was asked
-//! for.
+//! Files that `ferrane_hwx::builder` makes, run and compared with the equivalent MIL program.
 
 use ferrane_arith::table as tables;
 use ferrane_device::Device;
@@ -34,7 +33,7 @@ fn table_of(table: &tables::PiecewiseTable) -> FunctionTable {
     FunctionTable::decode(&bytes)
 }
 
-/// The function behind an operation as an op.
+/// The function after an operation, as an op.
 fn function(b: &mut Builder, f: &ElementFunction, x: ValueId) -> Result<ValueId, MilError> {
     match f {
         ElementFunction::Relu => b.op("relu", "then", [("x", x.into())]),
@@ -131,9 +130,9 @@ fn networks() -> Vec<ProgramSpec> {
     all
 }
 
-/// Under the engine's arithmetic sums are exact and both sides round at the same places: not a step
-/// apart. Under fp32 arithmetic a sum may round otherwise where the plan lays it out otherwise, and
-/// a table is no function, so only the former is compared.
+/// Under the engine's arithmetic sums are exact and both sides round in the same places, so results
+/// are equal. Under fp32 arithmetic a sum may round differently if the plan chooses another layout,
+/// and a table only approximates its function, so only the former is compared.
 #[test]
 fn built_files_compute_what_was_asked() {
     for (i, network) in networks().iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A compiled program as MIL: what its tasks do to tensors, without a word about where these lie.
+//! A compiled program as MIL: what its tasks do to tensors, independent of their addresses.
 //!
 //! It reads only the report's words and the shapes of the tensors. Tasks that move a value vanish:
 //! a convolution over channels is one over the channels of the tensors, however the file turns them
@@ -55,11 +55,11 @@ pub fn lift(bytes: &[u8], weights: &[Option<Tensor>]) -> Option<Lifted> {
     if tasks.iter().all(|t| passes(t) && t.post.is_empty()) {
         return None;
     }
-    // The same sums, exact in any order, and the same roundings between tasks: no step apart.
+    // The same sums, exact in any order, and the same roundings between tasks: results are equal.
     let (mut steps, mut i) = (0.0, 0);
     while let Some(task) = tasks.get(i) {
         let (value, last) = match softmax(&mut b, &tasks[i..], i, &known) {
-            // The op's sum is not rounded, the task's is: half a step, and as much again behind the
+            // The op's sum is not rounded, the task's is: half a step, and another half after the
             // reciprocal and the product.
             Some(value) => {
                 steps += 2.0;
@@ -168,7 +168,7 @@ fn convolution(
     let field = |name: &str| register.field(name).map(|f| f.get(word) as i32);
     let [rows, columns] = [2, 3].map(|axis| weights.shape[axis] as i32);
     let (sx, sy, px, py) = (field("Sx")?, field("Sy")?, field("Px")?, field("Py")?);
-    // What is missing behind so that the result has its extent.
+    // The padding at the end that gives the result its extent.
     let [[w, h, ..], [wout, hout, ..]] = task.shapes.map(|s| s.map(|n| n.unwrap_or(1) as i32));
     let behind = |n: i32, k: i32, s: i32, p: i32, out: i32| ((out - 1) * s + k - n - p).max(0);
     let pad = vec![py, behind(h, rows, sy, py, hout), px, behind(w, columns, sx, px, wout)];

@@ -54,8 +54,8 @@ fn kind(report: &HwxReport) -> Option<(&'static str, &'static str)> {
     kinds.iter().find(|(_, words)| all(words)).map(|(kind, _)| (generation, *kind))
 }
 
-/// The text that a file was compiled from, with these weights in its order, where the test data
-/// have it: under `mil` beside `hwx`, of the same name without what is behind its last `_`.
+/// The text that a file was compiled from, with these weights in its order, if the test data have
+/// it: in the folder `mil` next to `hwx`, under the same name up to its last `_`.
 fn source(suite: &Suite, name: &str, weights: &[Option<Tensor>]) -> Option<Program> {
     let path = suite.folder().parent()?.join("mil").join(name).with_extension("");
     let stem = path.file_name()?.to_str()?;
@@ -104,7 +104,7 @@ fn compare(found: &[(String, Tensor)], wanted: &[(String, Tensor)], by_name: boo
         }
         let apart = steps_apart(found, wanted);
         if apart > steps {
-            return Err(format!("{output}: {apart} steps of fp16 apart, {steps} allowed"));
+            return Err(format!("{output}: the results differ by {apart} fp16 steps, {steps} allowed"));
         }
     }
     Ok(())

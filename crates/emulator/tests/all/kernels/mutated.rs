@@ -63,7 +63,7 @@ fn reshaped(t: &Tensor, shape: &[usize]) -> Tensor {
     Tensor::new(t.dtype, shape, values)
 }
 
-/// One change.
+/// Applies one random change.
 fn change(case: &mut Case, texts: &[String], n: &mut Numbers) {
     if case.arguments.is_empty() {
         return;
