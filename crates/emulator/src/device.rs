@@ -14,7 +14,7 @@ use ferrane_machine::profile::Limit;
 use ferrane_mil::{Program, parse, print, verify};
 use sha2::{Digest as _, Sha256};
 
-use crate::events::EventCounter;
+use crate::events::HostEvent;
 use crate::faults::{FaultStage, Faults};
 use crate::interpret::{self, Bounds};
 use crate::life::{Artifact, Life, Limits, ProcessCounts, Recipe};
@@ -267,6 +267,6 @@ impl Backend for Emulator {
 
 impl Events for Emulator {
     fn create(&self) -> Result<Arc<dyn Event>> {
-        Ok(Arc::new(EventCounter::default()))
+        Ok(Arc::new(HostEvent::default()))
     }
 }

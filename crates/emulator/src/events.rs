@@ -8,12 +8,12 @@ use ferrane_host::sync::lock;
 
 /// A value that only grows; waiters block on the condition variable.
 #[derive(Default)]
-pub(crate) struct EventCounter {
+pub(crate) struct HostEvent {
     value: Mutex<u64>,
     raised: Condvar,
 }
 
-impl Event for EventCounter {
+impl Event for HostEvent {
     fn value(&self) -> u64 {
         *lock(&self.value)
     }
