@@ -12,6 +12,7 @@ use std::collections::HashSet;
 
 use crate::build::Builder;
 use crate::error::MilError;
+use crate::op;
 use crate::ops::{self, InferContext};
 use crate::opset::Opset;
 use crate::program::{Arg, Constant, DataType, Function, Op, OpId, Program, Type, Value, ValueDef, ValueId};
@@ -76,7 +77,7 @@ pub fn outline(function: &Function) -> Result<Program, MilError> {
         let long = |_| MilError::Invalid { reason: format!("the port `{}` is too long", value.name) };
         let extents = ty.shape().unwrap_or_default().into_iter().map(i32::try_from);
         let shape = Constant::int32s(&extents.collect::<Result<Vec<_>, _>>().map_err(long)?);
-        let zeros = b.op("fill", &value.name, [("shape", shape.into()), ("value", zero.into())])?;
+        let zeros = b.op(op::FILL, &value.name, [("shape", shape.into()), ("value", zero.into())])?;
         outputs.push((value.name.as_str(), zeros));
     }
     b.finish(&outputs)
@@ -97,7 +98,7 @@ pub fn with_echo(program: &Program, function: &str) -> Result<Program, MilError>
     let x = edit.value(ECHO_INPUT.into(), ty, ValueDef::Input(edit.function.inputs.len() as u32));
     edit.function.inputs.push(x);
     let mut ops = Vec::new();
-    let y = edit.op(&mut ops, "add", ECHO_OUTPUT, x, ("y", Constant::fp32(1.0)))?;
+    let y = edit.op(&mut ops, op::ADD, ECHO_OUTPUT, x, ("y", Constant::fp32(1.0)))?;
     let body = edit.body();
     body.ops.extend(ops);
     body.outputs.push(y);
@@ -166,7 +167,7 @@ impl<'a> Edit<'a> {
         let value = self.value(label.clone(), constant.ty(), ValueDef::Op(id, 0));
         let attributes = vec![("name".into(), Constant::string(&label)), ("val".into(), constant)];
         let nothing = Op {
-            name: "const".into(),
+            name: op::CONST.into(),
             args: Vec::new(),
             attributes,
             outputs: vec![value],
@@ -195,7 +196,7 @@ impl<'a> Edit<'a> {
     }
 
     fn cast(&mut self, ops: &mut Vec<OpId>, name: &str, x: ValueId, dtype: DataType) -> Result<ValueId, MilError> {
-        self.op(ops, "cast", name, x, ("dtype", Constant::string(dtype.name())))
+        self.op(ops, op::CAST, name, x, ("dtype", Constant::string(dtype.name())))
     }
 
     /// A value gives its name up.
@@ -250,10 +251,10 @@ impl<'a> Edit<'a> {
         }
         if ty.rank() == Some(0) {
             let name = self.unique(format!("{inside}_squeeze"));
-            x = self.op(ops, "squeeze", &name, x, ("axes", Constant::int32s(&[0])))?;
+            x = self.op(ops, op::SQUEEZE, &name, x, ("axes", Constant::int32s(&[0])))?;
         }
         if self.function.value(x).ty != ty {
-            return Err(MilError::shape("cast", format!("gives no {ty}")));
+            return Err(MilError::shape(op::CAST, format!("gives no {ty}")));
         }
         // The last op computes the old value from now on: whoever reads it stays as it is. Its own
         // result was the last to be made.
@@ -285,7 +286,7 @@ impl<'a> Edit<'a> {
             x = self.cast(ops, &name, x, dtype)?;
         }
         if scalar {
-            x = self.op(ops, "expand_dims", &name, x, ("axes", Constant::int32s(&[0])))?;
+            x = self.op(ops, op::EXPAND_DIMS, &name, x, ("axes", Constant::int32s(&[0])))?;
         }
         self.body().outputs[at] = x;
         Ok(())

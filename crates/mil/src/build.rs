@@ -12,6 +12,7 @@ pub use calls::{Conv, ReducedDims, Transpose};
 use std::collections::HashSet;
 
 use crate::error::MilError;
+use crate::op;
 use crate::ops::{self, InferContext, Presence};
 use crate::opset::{Opset, OpsetTag};
 use crate::program::{
@@ -247,7 +248,7 @@ impl Builder {
                 return Err(MilError::Invalid { reason: format!("output `{name}` is a value of another program") });
             }
             let value =
-                if fixed.contains(value) { self.op("identity", name, [("x", Arg::Value(*value))])? } else { *value };
+                if fixed.contains(value) { self.op(op::IDENTITY, name, [("x", Arg::Value(*value))])? } else { *value };
             fixed.push(value);
             self.rename(value, name);
             self.function.blocks[0].outputs.push(value);
@@ -265,7 +266,7 @@ impl Builder {
 
     fn infer(&self, op: &str, args: &[(String, Arg)]) -> Result<Vec<Type>, MilError> {
         let def = ops::lookup(op, self.opset)?;
-        if op == "const" {
+        if op == op::CONST {
             return Err(MilError::shape(op, "is added by `constant` and `weight`"));
         }
         for (name, arg) in args {
@@ -347,7 +348,7 @@ impl Builder {
         let output = self.value(name.clone(), value.ty(), ValueDef::Op(id, 0));
         let attributes = vec![("name".to_string(), Constant::string(&name)), ("val".to_string(), value)];
         self.push_op(Op {
-            name: "const".to_string(),
+            name: op::CONST.to_string(),
             args: Vec::new(),
             attributes,
             outputs: vec![output],

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crate::op;
 use crate::program::{Arg, BlockId, Constant, Function, Op, OpId, Program, ValueId};
 use crate::weights::Weights;
 
@@ -146,14 +147,14 @@ fn functions(a: &Side<'_>, b: &Side<'_>, found: &mut Vec<Difference>) {
         let label = a.label(op);
         let Some(other) = right.get(&label).map(|i| b.ops[*i]) else {
             // A constant that is gone or new is told where it is used.
-            if op.name != "const" {
+            if op.name != op::CONST {
                 tell(Kind::Removed, label, op.name.clone());
             }
             continue;
         };
         changed(a, op, b, other, &mut |kind, message| tell(kind, label.clone(), message));
     }
-    for op in b.ops.iter().filter(|op| op.name != "const" && !left.contains_key(&b.label(op))) {
+    for op in b.ops.iter().filter(|op| op.name != op::CONST && !left.contains_key(&b.label(op))) {
         tell(Kind::Added, b.label(op), op.name.clone());
     }
 }
@@ -279,7 +280,7 @@ fn all_equal(a: &Weights, xs: &[Constant], b: &Weights, ys: &[Constant]) -> bool
 /// places. `const` ops are looked at where they are used, so their order does not count.
 fn same_but_for_names(a: &Side<'_>, b: &Side<'_>) -> bool {
     let working =
-        |side: &Side<'_>| -> Vec<usize> { (0..side.ops.len()).filter(|&i| side.ops[i].name != "const").collect() };
+        |side: &Side<'_>| -> Vec<usize> { (0..side.ops.len()).filter(|&i| side.ops[i].name != op::CONST).collect() };
     let (left, right) = (working(a), working(b));
     let mut names: HashMap<ValueId, ValueId> = HashMap::new();
     let mut pair = |xs: &[ValueId], ys: &[ValueId]| {

@@ -60,6 +60,7 @@ mod eval;
 mod format;
 pub mod grad;
 pub mod level;
+pub mod op;
 pub mod ops;
 mod opset;
 pub mod package;

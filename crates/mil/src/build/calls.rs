@@ -2,6 +2,7 @@
 
 use super::Builder;
 use crate::error::MilError;
+use crate::op;
 use crate::program::{Arg, Constant, DataType, ValueId};
 
 type Built = Result<ValueId, MilError>;
@@ -74,37 +75,37 @@ impl Default for Conv {
 }
 
 macro_rules! binary {
-    ($($(#[$doc:meta])* $method:ident = $op:literal;)*) => {
+    ($($(#[$doc:meta])* $method:ident = $op:ident;)*) => {
         $($(#[$doc])*
         ///
         /// # Errors
         /// The element types differ or the shapes do not broadcast.
         pub fn $method(&mut self, name: &str, x: impl Into<Arg>, y: impl Into<Arg>) -> Built {
-            self.op($op, name, [("x", x.into()), ("y", y.into())])
+            self.op(op::$op, name, [("x", x.into()), ("y", y.into())])
         })*
     };
 }
 
 macro_rules! unary {
-    ($($(#[$doc:meta])* $method:ident = $op:literal;)*) => {
+    ($($(#[$doc:meta])* $method:ident = $op:ident;)*) => {
         $($(#[$doc])*
         ///
         /// # Errors
         /// The op does not take the element type of `x`.
         pub fn $method(&mut self, name: &str, x: ValueId) -> Built {
-            self.op($op, name, [("x", x.into())])
+            self.op(op::$op, name, [("x", x.into())])
         })*
     };
 }
 
 macro_rules! reduce {
-    ($($(#[$doc:meta])* $method:ident = $op:literal;)*) => {
+    ($($(#[$doc:meta])* $method:ident = $op:ident;)*) => {
         $($(#[$doc])*
         ///
         /// # Errors
         /// An axis is out of range or double.
         pub fn $method(&mut self, name: &str, x: ValueId, axes: &[i32], dims: ReducedDims) -> Built {
-            self.op($op, name, [
+            self.op(op::$op, name, [
                 ("x", x.into()),
                 ("axes", Constant::int32s(axes).into()),
                 ("keep_dims", Constant::bool(dims == ReducedDims::Keep).into()),
@@ -117,55 +118,55 @@ macro_rules! reduce {
 impl Builder {
     binary! {
         /// `x + y`.
-        add = "add";
+        add = ADD;
         /// `x - y`.
-        sub = "sub";
+        sub = SUB;
         /// `x * y`.
-        mul = "mul";
+        mul = MUL;
         /// `x / y`.
-        real_div = "real_div";
+        real_div = REAL_DIV;
         /// `x` to the power `y`.
-        pow = "pow";
+        pow = POW;
         /// The larger.
-        maximum = "maximum";
+        maximum = MAXIMUM;
         /// The smaller.
-        minimum = "minimum";
+        minimum = MINIMUM;
     }
 
     unary! {
         /// `1 / (1 + exp(-x))`.
-        sigmoid = "sigmoid";
+        sigmoid = SIGMOID;
         /// `max(x, 0)`.
-        relu = "relu";
+        relu = RELU;
         /// The hyperbolic tangent.
-        tanh = "tanh";
+        tanh = TANH;
         /// `x * sigmoid(x)`; engines want it decomposed (mil-text §4).
-        silu = "silu";
+        silu = SILU;
         /// The exponential.
-        exp = "exp";
+        exp = EXP;
         /// The square root.
-        sqrt = "sqrt";
+        sqrt = SQRT;
         /// `x * x`.
-        square = "square";
+        square = SQUARE;
         /// The magnitude.
-        abs = "abs";
+        abs = ABS;
         /// A copy.
-        identity = "identity";
+        identity = IDENTITY;
         /// `1 / sqrt(x + 1e-12)`.
-        rsqrt = "rsqrt";
+        rsqrt = RSQRT;
         /// `ln(x + 1e-45)`.
-        log = "log";
+        log = LOG;
     }
 
     reduce! {
         /// The sum.
-        reduce_sum = "reduce_sum";
+        reduce_sum = REDUCE_SUM;
         /// The mean.
-        reduce_mean = "reduce_mean";
+        reduce_mean = REDUCE_MEAN;
         /// The largest.
-        reduce_max = "reduce_max";
+        reduce_max = REDUCE_MAX;
         /// The smallest.
-        reduce_min = "reduce_min";
+        reduce_min = REDUCE_MIN;
     }
 
     /// `x` times a scalar of its element type.
@@ -182,7 +183,7 @@ impl Builder {
     /// # Errors
     /// The element types differ or the shapes do not broadcast.
     pub fn select(&mut self, name: &str, cond: ValueId, a: impl Into<Arg>, b: impl Into<Arg>) -> Built {
-        self.op("select", name, [("cond", cond.into()), ("a", a.into()), ("b", b.into())])
+        self.op(op::SELECT, name, [("cond", cond.into()), ("a", a.into()), ("b", b.into())])
     }
 
     /// The element type changed.
@@ -190,7 +191,7 @@ impl Builder {
     /// # Errors
     /// `cast` does not know the type.
     pub fn cast(&mut self, name: &str, x: ValueId, dtype: DataType) -> Built {
-        self.op("cast", name, [("dtype", Constant::string(dtype.name()).into()), ("x", x.into())])
+        self.op(op::CAST, name, [("dtype", Constant::string(dtype.name()).into()), ("x", x.into())])
     }
 
     /// The exponential of each element over their sum along `axis`.
@@ -198,7 +199,7 @@ impl Builder {
     /// # Errors
     /// The axis is out of range.
     pub fn softmax(&mut self, name: &str, x: ValueId, axis: i32) -> Built {
-        self.op("softmax", name, [("axis", Constant::int32(axis).into()), ("x", x.into())])
+        self.op(op::SOFTMAX, name, [("axis", Constant::int32(axis).into()), ("x", x.into())])
     }
 
     /// `x` normalized over `axes`, then scaled by `gamma` and shifted by `beta` (constants of the
@@ -220,7 +221,7 @@ impl Builder {
         args.extend(gamma.map(|g| ("gamma", g.into())));
         args.extend(beta.map(|b| ("beta", b.into())));
         args.push(("epsilon", epsilon.into()));
-        self.op("layer_norm", name, args)
+        self.op(op::LAYER_NORM, name, args)
     }
 }
 
@@ -232,7 +233,7 @@ impl Builder {
     /// The inner extents differ.
     pub fn matmul(&mut self, name: &str, x: ValueId, y: ValueId, transpose: Transpose) -> Built {
         self.op(
-            "matmul",
+            op::MATMUL,
             name,
             [
                 ("transpose_x", Constant::bool(transpose.x()).into()),
@@ -250,7 +251,7 @@ impl Builder {
     pub fn linear(&mut self, name: &str, x: ValueId, weight: ValueId, bias: Option<ValueId>) -> Built {
         let mut args = vec![("x", x.into()), ("weight", weight.into())];
         args.extend(bias.map(|b| ("bias", b.into())));
-        self.op("linear", name, args)
+        self.op(op::LINEAR, name, args)
     }
 
     /// A convolution of `x` `[N, C, H, W]` with `weight` `[out, C/groups, kH, kW]` (or one or three
@@ -269,7 +270,7 @@ impl Builder {
         ];
         args.extend(bias.map(|b| ("bias", b.into())));
         args.push(("x", x.into()));
-        self.op("conv", name, args)
+        self.op(op::CONV, name, args)
     }
 
     /// Attention over `[…, length, head_dim]`; the scale 1/√head_dim is implicit.
@@ -286,7 +287,7 @@ impl Builder {
     ) -> Built {
         let mut args = vec![("query", query.into()), ("key", key.into()), ("value", value.into())];
         args.extend(mask.map(|m| ("attn_mask", m.into())));
-        self.op("scaled_dot_product_attention", name, args)
+        self.op(op::SCALED_DOT_PRODUCT_ATTENTION, name, args)
     }
 }
 
@@ -297,7 +298,7 @@ impl Builder {
     /// # Errors
     /// The numbers of elements differ.
     pub fn reshape(&mut self, name: &str, x: ValueId, shape: &[i32]) -> Built {
-        self.op("reshape", name, [("shape", Constant::int32s(shape).into()), ("x", x.into())])
+        self.op(op::RESHAPE, name, [("shape", Constant::int32s(shape).into()), ("x", x.into())])
     }
 
     /// Axis `i` of the result is axis `perm[i]` of `x`.
@@ -305,7 +306,7 @@ impl Builder {
     /// # Errors
     /// `perm` is no permutation.
     pub fn transpose(&mut self, name: &str, x: ValueId, perm: &[i32]) -> Built {
-        self.op("transpose", name, [("perm", Constant::int32s(perm).into()), ("x", x.into())])
+        self.op(op::TRANSPOSE, name, [("perm", Constant::int32s(perm).into()), ("x", x.into())])
     }
 
     /// The values one after the other along `axis`.
@@ -314,7 +315,7 @@ impl Builder {
     /// They differ beside the axis, or there are none.
     pub fn concat(&mut self, name: &str, values: &[ValueId], axis: i32) -> Built {
         self.op(
-            "concat",
+            op::CONCAT,
             name,
             [
                 ("axis", Constant::int32(axis).into()),
@@ -330,7 +331,7 @@ impl Builder {
     /// The slice leaves `x`.
     pub fn slice_by_size(&mut self, name: &str, x: ValueId, begin: &[i32], size: &[i32]) -> Built {
         self.op(
-            "slice_by_size",
+            op::SLICE_BY_SIZE,
             name,
             [("x", x.into()), ("begin", Constant::int32s(begin).into()), ("size", Constant::int32s(size).into())],
         )
@@ -342,7 +343,7 @@ impl Builder {
     /// The sizes do not add up.
     pub fn split(&mut self, name: &str, x: ValueId, sizes: &[i32], axis: i32) -> Result<Vec<ValueId>, MilError> {
         self.ops(
-            "split",
+            op::SPLIT,
             name,
             [("x", x.into()), ("split_sizes", Constant::int32s(sizes).into()), ("axis", Constant::int32(axis).into())],
         )
@@ -353,7 +354,7 @@ impl Builder {
     /// # Errors
     /// A place is out of range or double.
     pub fn expand_dims(&mut self, name: &str, x: ValueId, axes: &[i32]) -> Built {
-        self.op("expand_dims", name, [("x", x.into()), ("axes", Constant::int32s(axes).into())])
+        self.op(op::EXPAND_DIMS, name, [("x", x.into()), ("axes", Constant::int32s(axes).into())])
     }
 
     /// Axes of extent 1 removed.
@@ -361,7 +362,7 @@ impl Builder {
     /// # Errors
     /// One is not of extent 1.
     pub fn squeeze(&mut self, name: &str, x: ValueId, axes: &[i32]) -> Built {
-        self.op("squeeze", name, [("x", x.into()), ("axes", Constant::int32s(axes).into())])
+        self.op(op::SQUEEZE, name, [("x", x.into()), ("axes", Constant::int32s(axes).into())])
     }
 
     /// `x` repeated along each axis.
@@ -369,7 +370,7 @@ impl Builder {
     /// # Errors
     /// `reps` does not have one positive number for each axis.
     pub fn tile(&mut self, name: &str, x: ValueId, reps: &[i32]) -> Built {
-        self.op("tile", name, [("x", x.into()), ("reps", Constant::int32s(reps).into())])
+        self.op(op::TILE, name, [("x", x.into()), ("reps", Constant::int32s(reps).into())])
     }
 
     /// The slices of `x` at `indices` along `axis`.
@@ -377,6 +378,10 @@ impl Builder {
     /// # Errors
     /// The axis is out of range, or the indices are no integers.
     pub fn gather(&mut self, name: &str, x: ValueId, indices: ValueId, axis: i32) -> Built {
-        self.op("gather", name, [("x", x.into()), ("indices", indices.into()), ("axis", Constant::int32(axis).into())])
+        self.op(
+            op::GATHER,
+            name,
+            [("x", x.into()), ("indices", indices.into()), ("axis", Constant::int32(axis).into())],
+        )
     }
 }

@@ -4,27 +4,28 @@ use super::elementwise::{gate, slope};
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
+use crate::op;
 use crate::program::ValueId;
 
 pub(super) const RULES: Table = &[
-    ("sigmoid", Rule::Vjp(sigmoid)),
-    ("tanh", Rule::Vjp(tanh)),
-    ("relu", Rule::Vjp(|p| gate(p, |p, x| p.with("greater", x, 0.0)))),
-    ("relu6", Rule::Vjp(|p| between(p, 0.0, 6.0))),
-    ("silu", Rule::Vjp(silu)),
-    ("gelu", Rule::Vjp(gelu)),
-    ("softplus", Rule::Vjp(|p| slope(p, |p, x| p.unary("sigmoid", x)))),
-    ("softplus_parametric", Rule::Vjp(softplus_parametric)),
-    ("softsign", Rule::Vjp(softsign)),
-    ("elu", Rule::Vjp(elu)),
-    ("leaky_relu", Rule::Vjp(leaky_relu)),
-    ("prelu", Rule::Vjp(prelu)),
-    ("clamped_relu", Rule::Vjp(clamped_relu)),
-    ("thresholded_relu", Rule::Vjp(thresholded_relu)),
-    ("linear_activation", Rule::Vjp(linear_activation)),
-    ("scaled_tanh", Rule::Vjp(scaled_tanh)),
-    ("sigmoid_hard", Rule::Vjp(sigmoid_hard)),
-    ("softmax", Rule::Vjp(softmax)),
+    (op::SIGMOID, Rule::Vjp(sigmoid)),
+    (op::TANH, Rule::Vjp(tanh)),
+    (op::RELU, Rule::Vjp(|p| gate(p, |p, x| p.with(op::GREATER, x, 0.0)))),
+    (op::RELU6, Rule::Vjp(|p| between(p, 0.0, 6.0))),
+    (op::SILU, Rule::Vjp(silu)),
+    (op::GELU, Rule::Vjp(gelu)),
+    (op::SOFTPLUS, Rule::Vjp(|p| slope(p, |p, x| p.unary(op::SIGMOID, x)))),
+    (op::SOFTPLUS_PARAMETRIC, Rule::Vjp(softplus_parametric)),
+    (op::SOFTSIGN, Rule::Vjp(softsign)),
+    (op::ELU, Rule::Vjp(elu)),
+    (op::LEAKY_RELU, Rule::Vjp(leaky_relu)),
+    (op::PRELU, Rule::Vjp(prelu)),
+    (op::CLAMPED_RELU, Rule::Vjp(clamped_relu)),
+    (op::THRESHOLDED_RELU, Rule::Vjp(thresholded_relu)),
+    (op::LINEAR_ACTIVATION, Rule::Vjp(linear_activation)),
+    (op::SCALED_TANH, Rule::Vjp(scaled_tanh)),
+    (op::SIGMOID_HARD, Rule::Vjp(sigmoid_hard)),
+    (op::SOFTMAX, Rule::Vjp(softmax)),
 ];
 
 /// Passes strictly between two bounds.
@@ -33,9 +34,9 @@ fn between(p: &mut Pullback<'_, '_>, low: f32, high: f32) -> Result<(), GradErro
 }
 
 fn inside(p: &mut Pullback<'_, '_>, x: ValueId, low: f32, high: f32) -> Expr {
-    let above = p.with("greater", x, low)?;
-    let below = p.with("less", x, high)?;
-    p.binary("logical_and", above, below)
+    let above = p.with(op::GREATER, x, low)?;
+    let below = p.with(op::LESS, x, high)?;
+    p.binary(op::LOGICAL_AND, above, below)
 }
 
 /// `y (1 - y)`.
@@ -59,7 +60,7 @@ fn tanh(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 /// The slope of `x · sigmoid(c x)`: `s + c x s (1 - s)`.
 fn gated(p: &mut Pullback<'_, '_>, x: ValueId, c: f32) -> Expr {
     let scaled = p.scale(x, c)?;
-    let s = p.unary("sigmoid", scaled)?;
+    let s = p.unary(op::SIGMOID, scaled)?;
     let rest = p.from(1.0, s)?;
     let bend = p.mul(scaled, rest)?;
     let bend = p.shift(bend, 1.0)?;
@@ -82,12 +83,12 @@ fn gelu(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 /// `Φ(x) + x φ(x)`.
 fn gelu_exact(p: &mut Pullback<'_, '_>, x: ValueId) -> Expr {
     let scaled = p.scale(x, std::f32::consts::FRAC_1_SQRT_2)?;
-    let erf = p.unary("erf", scaled)?;
+    let erf = p.unary(op::ERF, scaled)?;
     let half = p.scale(erf, 0.5)?;
     let normal = p.shift(half, 0.5)?;
     let square = p.mul(scaled, scaled)?;
     let negative = p.neg(square)?;
-    let bell = p.unary("exp", negative)?;
+    let bell = p.unary(op::EXP, negative)?;
     // 1 / √(2π)
     let bell = p.scale(bell, 0.398_942_3)?;
     let bend = p.mul(x, bell)?;
@@ -103,7 +104,7 @@ fn gelu_tanh(p: &mut Pullback<'_, '_>, x: ValueId) -> Expr {
     let inner = p.scale(square, ROOT * CUBE)?;
     let inner = p.shift(inner, ROOT)?;
     let inner = p.mul(inner, x)?;
-    let t = p.unary("tanh", inner)?;
+    let t = p.unary(op::TANH, inner)?;
     let first = p.scale(t, 0.5)?;
     let first = p.shift(first, 0.5)?;
     let rest = p.mul(t, t)?;
@@ -141,7 +142,7 @@ fn softplus_parametric(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (x, dy) = (p.x("x")?, p.dy()?);
     let (alpha, beta) = (channels(p, "alpha", x)?, channels(p, "beta", x)?);
     let scaled = p.mul(x, beta)?;
-    let s = p.unary("sigmoid", scaled)?;
+    let s = p.unary(op::SIGMOID, scaled)?;
     let s = p.mul(s, alpha)?;
     let through = p.mul(dy, s)?;
     if p.wants("x") {
@@ -153,7 +154,7 @@ fn softplus_parametric(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         give_channels(p, "beta", d)?;
     }
     if p.wants("alpha") {
-        let soft = p.unary("softplus", scaled)?;
+        let soft = p.unary(op::SOFTPLUS, scaled)?;
         let d = p.mul(dy, soft)?;
         give_channels(p, "alpha", d)?;
     }
@@ -164,7 +165,7 @@ fn softplus_parametric(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 fn softsign(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     slope(p, |p, _| {
         let y = p.y(0)?;
-        let size = p.unary("abs", y)?;
+        let size = p.unary(op::ABS, y)?;
         let rest = p.from(1.0, size)?;
         p.mul(rest, rest)
     })
@@ -176,7 +177,7 @@ fn elu(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     slope(p, |p, x| {
         let y = p.y(0)?;
         let below = p.shift(y, alpha)?;
-        let positive = p.with("greater", x, 0.0)?;
+        let positive = p.with(op::GREATER, x, 0.0)?;
         let one = p.tape.b.scalar_like(x, 1.0)?;
         p.select(positive, one, below)
     })
@@ -186,7 +187,7 @@ fn elu(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 fn leaky_relu(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let alpha = p.float("alpha")?;
     slope(p, |p, x| {
-        let positive = p.with("greater", x, 0.0)?;
+        let positive = p.with(op::GREATER, x, 0.0)?;
         two_slopes(p, x, positive, alpha)
     })
 }
@@ -201,7 +202,7 @@ fn two_slopes(p: &mut Pullback<'_, '_>, like: ValueId, mask: ValueId, alpha: f32
 /// `alpha` per channel below zero.
 fn prelu(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (x, dy) = (p.x("x")?, p.dy()?);
-    let negative = p.with("less", x, 0.0)?;
+    let negative = p.with(op::LESS, x, 0.0)?;
     if p.wants("x") {
         let alpha = channels(p, "alpha", x)?;
         let below = p.mul(dy, alpha)?;
@@ -220,10 +221,10 @@ fn prelu(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 fn clamped_relu(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (alpha, beta) = (p.float("alpha")?, p.float("beta")?);
     slope(p, |p, x| {
-        let positive = p.with("greater_equal", x, 0.0)?;
+        let positive = p.with(op::GREATER_EQUAL, x, 0.0)?;
         let slopes = two_slopes(p, x, positive, alpha)?;
         let value = p.mul(x, slopes)?;
-        let below = p.with("less", value, beta)?;
+        let below = p.with(op::LESS, value, beta)?;
         p.keep(below, slopes)
     })
 }
@@ -231,7 +232,7 @@ fn clamped_relu(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 /// `x` from `alpha` on, 0 below.
 fn thresholded_relu(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let alpha = p.float("alpha")?;
-    gate(p, |p, x| p.with("greater_equal", x, alpha))
+    gate(p, |p, x| p.with(op::GREATER_EQUAL, x, alpha))
 }
 
 fn linear_activation(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
@@ -245,7 +246,7 @@ fn scaled_tanh(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (alpha, beta) = (p.float("alpha")?, p.float("beta")?);
     slope(p, |p, x| {
         let scaled = p.scale(x, beta)?;
-        let t = p.unary("tanh", scaled)?;
+        let t = p.unary(op::TANH, scaled)?;
         let square = p.mul(t, t)?;
         let rest = p.from(1.0, square)?;
         p.scale(rest, alpha * beta)

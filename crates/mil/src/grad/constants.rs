@@ -2,6 +2,7 @@
 
 use crate::build::Builder;
 use crate::error::MilError;
+use crate::op;
 use crate::program::{Constant, DataType, Type, ValueId};
 
 /// An extent as MIL's shapes have it; extents above are refused by the registry.
@@ -21,5 +22,5 @@ pub(super) fn zeros(b: &mut Builder, name: &str, dtype: DataType, shape: &[usize
     }
     let extents: Vec<i32> = shape.iter().map(|&n| int(n)).collect();
     let zero = if dtype == DataType::Fp16 { Constant::fp16(0.0) } else { Constant::fp32(0.0) };
-    b.op("fill", name, [("shape", Constant::int32s(&extents).into()), ("value", zero.into())])
+    b.op(op::FILL, name, [("shape", Constant::int32s(&extents).into()), ("value", zero.into())])
 }

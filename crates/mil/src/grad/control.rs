@@ -4,6 +4,7 @@ use super::error::GradError;
 use super::pullback::Pullback;
 use super::rule::{Rule, Table};
 use super::tape::reads;
+use crate::op;
 use crate::program::{BlockId, ValueId};
 
 const LIST: Rule = Rule::No("lists carry no cotangents");
@@ -13,28 +14,28 @@ const STATE: Rule = Rule::No("a state outlives the evaluation; take it as an inp
 const DRAW: Rule = Rule::Zero("draws numbers");
 
 pub(super) const RULES: Table = &[
-    ("const", Rule::Zero("is constant")),
-    ("cond", Rule::Vjp(cond)),
-    ("while_loop", Rule::No("its number of rounds is not known; unroll it")),
-    ("make_list", LIST),
-    ("list_length", LIST),
-    ("list_read", LIST),
-    ("list_write", LIST),
-    ("list_gather", LIST),
-    ("list_scatter", LIST),
-    ("gru", RECURRENT),
-    ("lstm", RECURRENT),
-    ("rnn", RECURRENT),
-    ("quantize", INTEGERS),
-    ("dequantize", INTEGERS),
-    ("read_state", STATE),
-    ("write_state", STATE),
-    ("coreml_update_state", STATE),
-    ("classify", Rule::No("gives a dictionary")),
-    ("random_bernoulli", DRAW),
-    ("random_categorical", DRAW),
-    ("random_normal", DRAW),
-    ("random_uniform", DRAW),
+    (op::CONST, Rule::Zero("is constant")),
+    (op::COND, Rule::Vjp(cond)),
+    (op::WHILE_LOOP, Rule::No("its number of rounds is not known; unroll it")),
+    (op::MAKE_LIST, LIST),
+    (op::LIST_LENGTH, LIST),
+    (op::LIST_READ, LIST),
+    (op::LIST_WRITE, LIST),
+    (op::LIST_GATHER, LIST),
+    (op::LIST_SCATTER, LIST),
+    (op::GRU, RECURRENT),
+    (op::LSTM, RECURRENT),
+    (op::RNN, RECURRENT),
+    (op::QUANTIZE, INTEGERS),
+    (op::DEQUANTIZE, INTEGERS),
+    (op::READ_STATE, STATE),
+    (op::WRITE_STATE, STATE),
+    (op::COREML_UPDATE_STATE, STATE),
+    (op::CLASSIFY, Rule::No("gives a dictionary")),
+    (op::RANDOM_BERNOULLI, DRAW),
+    (op::RANDOM_CATEGORICAL, DRAW),
+    (op::RANDOM_NORMAL, DRAW),
+    (op::RANDOM_UNIFORM, DRAW),
 ];
 
 /// A `cond` over both branches' reverse passes, under the same predicate. Each gives a cotangent

@@ -12,9 +12,10 @@ use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
 use crate::build::{ReducedDims, Transpose};
+use crate::op;
 use crate::program::{Constant, ValueId};
 
-pub(super) const RULES: Table = &[("conv", Rule::Vjp(conv)), ("conv_transpose", Rule::Vjp(conv_transpose))];
+pub(super) const RULES: Table = &[(op::CONV, Rule::Vjp(conv)), (op::CONV_TRANSPOSE, Rule::Vjp(conv_transpose))];
 
 /// The map, one entry for each spatial axis.
 pub(super) struct Map {
@@ -132,7 +133,7 @@ fn conv_transpose(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 fn bias(p: &mut Pullback<'_, '_>, dy: ValueId) -> Result<(), GradError> {
     if p.wants("bias") {
         let axes: Vec<usize> = (0..p.shape(dy)?.len()).filter(|&i| i != 1).collect();
-        let sum = p.reduce("reduce_sum", dy, &axes, ReducedDims::Drop)?;
+        let sum = p.reduce(op::REDUCE_SUM, dy, &axes, ReducedDims::Drop)?;
         p.give("bias", sum)?;
     }
     Ok(())
@@ -149,7 +150,7 @@ fn conv_op(
 ) -> Expr {
     let zeros = vec![0; 2 * strides.len()];
     p.emit(
-        "conv",
+        op::CONV,
         [
             ("x", x.into()),
             ("weight", weight.into()),

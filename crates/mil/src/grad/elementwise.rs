@@ -3,58 +3,59 @@
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
+use crate::op;
 use crate::program::ValueId;
 
 const STEPS: Rule = Rule::Zero("is constant between its steps");
 const TRUTH: Rule = Rule::Zero("gives truth values");
 
 pub(super) const RULES: Table = &[
-    ("add", Rule::Vjp(add)),
-    ("sub", Rule::Vjp(sub)),
-    ("mul", Rule::Vjp(mul)),
-    ("real_div", Rule::Vjp(real_div)),
-    ("floor_div", STEPS),
-    ("mod", Rule::Vjp(modulo)),
-    ("pow", Rule::Vjp(pow)),
-    ("maximum", Rule::Vjp(|p| extremum(p, "greater"))),
-    ("minimum", Rule::Vjp(|p| extremum(p, "less"))),
-    ("equal", TRUTH),
-    ("not_equal", TRUTH),
-    ("less", TRUTH),
-    ("less_equal", TRUTH),
-    ("greater", TRUTH),
-    ("greater_equal", TRUTH),
-    ("logical_and", TRUTH),
-    ("logical_or", TRUTH),
-    ("logical_xor", TRUTH),
-    ("logical_not", TRUTH),
-    ("floor", STEPS),
-    ("ceil", STEPS),
-    ("round", STEPS),
-    ("sign", STEPS),
-    ("identity", Rule::Vjp(through)),
-    ("cast", Rule::Vjp(through)),
-    ("select", Rule::Vjp(select)),
-    ("abs", Rule::Vjp(|p| slope(p, |p, x| p.unary("sign", x)))),
-    ("square", Rule::Vjp(|p| slope(p, |p, x| p.scale(x, 2.0)))),
-    ("exp", Rule::Vjp(|p| slope(p, |p, _| p.y(0)))),
-    ("exp2", Rule::Vjp(exp2)),
-    ("log", Rule::Vjp(log)),
-    ("sqrt", Rule::Vjp(sqrt)),
-    ("rsqrt", Rule::Vjp(rsqrt)),
-    ("inverse", Rule::Vjp(inverse)),
-    ("erf", Rule::Vjp(erf)),
-    ("sin", Rule::Vjp(|p| slope(p, |p, x| p.unary("cos", x)))),
-    ("cos", Rule::Vjp(cos)),
-    ("tan", Rule::Vjp(tan)),
-    ("asin", Rule::Vjp(|p| inverse_sine(p, 1.0))),
-    ("acos", Rule::Vjp(|p| inverse_sine(p, -1.0))),
-    ("atan", Rule::Vjp(atan)),
-    ("sinh", Rule::Vjp(|p| slope(p, |p, x| p.unary("cosh", x)))),
-    ("cosh", Rule::Vjp(|p| slope(p, |p, x| p.unary("sinh", x)))),
-    ("atanh", Rule::Vjp(atanh)),
-    ("clip", Rule::Vjp(clip)),
-    ("threshold", Rule::Vjp(threshold)),
+    (op::ADD, Rule::Vjp(add)),
+    (op::SUB, Rule::Vjp(sub)),
+    (op::MUL, Rule::Vjp(mul)),
+    (op::REAL_DIV, Rule::Vjp(real_div)),
+    (op::FLOOR_DIV, STEPS),
+    (op::MOD, Rule::Vjp(modulo)),
+    (op::POW, Rule::Vjp(pow)),
+    (op::MAXIMUM, Rule::Vjp(|p| extremum(p, op::GREATER))),
+    (op::MINIMUM, Rule::Vjp(|p| extremum(p, op::LESS))),
+    (op::EQUAL, TRUTH),
+    (op::NOT_EQUAL, TRUTH),
+    (op::LESS, TRUTH),
+    (op::LESS_EQUAL, TRUTH),
+    (op::GREATER, TRUTH),
+    (op::GREATER_EQUAL, TRUTH),
+    (op::LOGICAL_AND, TRUTH),
+    (op::LOGICAL_OR, TRUTH),
+    (op::LOGICAL_XOR, TRUTH),
+    (op::LOGICAL_NOT, TRUTH),
+    (op::FLOOR, STEPS),
+    (op::CEIL, STEPS),
+    (op::ROUND, STEPS),
+    (op::SIGN, STEPS),
+    (op::IDENTITY, Rule::Vjp(through)),
+    (op::CAST, Rule::Vjp(through)),
+    (op::SELECT, Rule::Vjp(select)),
+    (op::ABS, Rule::Vjp(|p| slope(p, |p, x| p.unary(op::SIGN, x)))),
+    (op::SQUARE, Rule::Vjp(|p| slope(p, |p, x| p.scale(x, 2.0)))),
+    (op::EXP, Rule::Vjp(|p| slope(p, |p, _| p.y(0)))),
+    (op::EXP2, Rule::Vjp(exp2)),
+    (op::LOG, Rule::Vjp(log)),
+    (op::SQRT, Rule::Vjp(sqrt)),
+    (op::RSQRT, Rule::Vjp(rsqrt)),
+    (op::INVERSE, Rule::Vjp(inverse)),
+    (op::ERF, Rule::Vjp(erf)),
+    (op::SIN, Rule::Vjp(|p| slope(p, |p, x| p.unary(op::COS, x)))),
+    (op::COS, Rule::Vjp(cos)),
+    (op::TAN, Rule::Vjp(tan)),
+    (op::ASIN, Rule::Vjp(|p| inverse_sine(p, 1.0))),
+    (op::ACOS, Rule::Vjp(|p| inverse_sine(p, -1.0))),
+    (op::ATAN, Rule::Vjp(atan)),
+    (op::SINH, Rule::Vjp(|p| slope(p, |p, x| p.unary(op::COSH, x)))),
+    (op::COSH, Rule::Vjp(|p| slope(p, |p, x| p.unary(op::SINH, x)))),
+    (op::ATANH, Rule::Vjp(atanh)),
+    (op::CLIP, Rule::Vjp(clip)),
+    (op::THRESHOLD, Rule::Vjp(threshold)),
 ];
 
 /// `dx = dy · f'(x)`.
@@ -146,7 +147,7 @@ fn modulo(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     p.give("x", dz)?;
     if p.wants("y") {
         let (x, y) = (p.x("x")?, p.x("y")?);
-        let quotient = p.binary("floor_div", x, y)?;
+        let quotient = p.binary(op::FLOOR_DIV, x, y)?;
         let dy = p.mul(dz, quotient)?;
         let dy = p.neg(dy)?;
         p.give("y", dy)?;
@@ -159,17 +160,17 @@ fn pow(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (dz, x, y) = (p.dy()?, p.x("x")?, p.x("y")?);
     if p.wants("x") {
         let less = p.shift(y, -1.0)?;
-        let power = p.binary("pow", x, less)?;
+        let power = p.binary(op::POW, x, less)?;
         let power = p.mul(power, y)?;
         let dx = p.mul(dz, power)?;
         p.give("x", dx)?;
     }
     if p.wants("y") {
         let z = p.y(0)?;
-        let positive = p.with("greater", x, 0.0)?;
+        let positive = p.with(op::GREATER, x, 0.0)?;
         let one = p.tape.b.scalar_like(x, 1.0)?;
         let base = p.select(positive, x, one)?;
-        let logarithm = p.unary("log", base)?;
+        let logarithm = p.unary(op::LOG, base)?;
         let slope = p.mul(z, logarithm)?;
         let dy = p.mul(dz, slope)?;
         p.give("y", dy)?;
@@ -180,7 +181,7 @@ fn pow(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 /// The cotangent goes to the operand that was taken; equal ones share it.
 fn extremum(p: &mut Pullback<'_, '_>, wins: &str) -> Result<(), GradError> {
     let (dz, x, y) = (p.dy()?, p.x("x")?, p.x("y")?);
-    let equal = p.binary("equal", x, y)?;
+    let equal = p.binary(op::EQUAL, x, y)?;
     let half = p.scale(dz, 0.5)?;
     for (wanted, a, b) in [("x", x, y), ("y", y, x)] {
         if p.wants(wanted) {
@@ -251,14 +252,14 @@ fn erf(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     slope(p, |p, x| {
         let square = p.mul(x, x)?;
         let negative = p.neg(square)?;
-        let bell = p.unary("exp", negative)?;
+        let bell = p.unary(op::EXP, negative)?;
         p.scale(bell, std::f32::consts::FRAC_2_SQRT_PI)
     })
 }
 
 fn cos(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     slope(p, |p, x| {
-        let sine = p.unary("sin", x)?;
+        let sine = p.unary(op::SIN, x)?;
         p.neg(sine)
     })
 }
@@ -276,7 +277,7 @@ fn inverse_sine(p: &mut Pullback<'_, '_>, sign: f32) -> Result<(), GradError> {
     quotient(p, |p, x| {
         let square = p.mul(x, x)?;
         let rest = p.from(1.0, square)?;
-        let root = p.unary("sqrt", rest)?;
+        let root = p.unary(op::SQRT, rest)?;
         p.scale(root, sign)
     })
 }
@@ -299,14 +300,14 @@ fn atanh(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 fn clip(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (low, high) = (p.float("alpha")?, p.float("beta")?);
     gate(p, |p, x| {
-        let above = p.with("greater_equal", x, low)?;
-        let below = p.with("less_equal", x, high)?;
-        p.binary("logical_and", above, below)
+        let above = p.with(op::GREATER_EQUAL, x, low)?;
+        let below = p.with(op::LESS_EQUAL, x, high)?;
+        p.binary(op::LOGICAL_AND, above, below)
     })
 }
 
 /// `max(x, alpha)`.
 fn threshold(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let alpha = p.float("alpha")?;
-    gate(p, |p, x| p.with("greater", x, alpha))
+    gate(p, |p, x| p.with(op::GREATER, x, alpha))
 }

@@ -5,6 +5,7 @@ use super::constants::{ints, zeros};
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use crate::build::{ReducedDims, Transpose};
+use crate::op;
 use crate::program::{Arg, Constant, DataType, ValueId};
 
 /// Any op.
@@ -54,19 +55,19 @@ impl Pullback<'_, '_> {
     }
 
     pub(super) fn add(&mut self, x: ValueId, y: ValueId) -> Expr {
-        self.binary("add", x, y)
+        self.binary(op::ADD, x, y)
     }
 
     pub(super) fn sub(&mut self, x: ValueId, y: ValueId) -> Expr {
-        self.binary("sub", x, y)
+        self.binary(op::SUB, x, y)
     }
 
     pub(super) fn mul(&mut self, x: ValueId, y: ValueId) -> Expr {
-        self.binary("mul", x, y)
+        self.binary(op::MUL, x, y)
     }
 
     pub(super) fn div(&mut self, x: ValueId, y: ValueId) -> Expr {
-        self.binary("real_div", x, y)
+        self.binary(op::REAL_DIV, x, y)
     }
 
     /// An op with a scalar of the element type of `x` on the right.
@@ -76,11 +77,11 @@ impl Pullback<'_, '_> {
     }
 
     pub(super) fn scale(&mut self, x: ValueId, factor: f32) -> Expr {
-        if factor == 1.0 { Ok(x) } else { self.with("mul", x, factor) }
+        if factor == 1.0 { Ok(x) } else { self.with(op::MUL, x, factor) }
     }
 
     pub(super) fn shift(&mut self, x: ValueId, term: f32) -> Expr {
-        if term == 0.0 { Ok(x) } else { self.with("add", x, term) }
+        if term == 0.0 { Ok(x) } else { self.with(op::ADD, x, term) }
     }
 
     pub(super) fn neg(&mut self, x: ValueId) -> Expr {
@@ -96,27 +97,27 @@ impl Pullback<'_, '_> {
     /// `scalar / x`, without the epsilon of `inverse`.
     pub(super) fn over(&mut self, scalar: f32, x: ValueId) -> Expr {
         let scalar = self.tape.b.scalar_like(x, scalar)?;
-        self.emit("real_div", [("x", scalar.into()), ("y", x.into())])
+        self.emit(op::REAL_DIV, [("x", scalar.into()), ("y", x.into())])
     }
 
     /// `1 / √x`.
     pub(super) fn inverse_root(&mut self, x: ValueId) -> Expr {
-        let root = self.unary("sqrt", x)?;
+        let root = self.unary(op::SQRT, x)?;
         self.over(1.0, root)
     }
 
     /// `x` where `mask` holds, else 0.
     pub(super) fn keep(&mut self, mask: ValueId, x: ValueId) -> Expr {
         let zero = self.tape.b.scalar_like(x, 0.0)?;
-        self.emit("select", [("cond", mask.into()), ("a", x.into()), ("b", zero.into())])
+        self.emit(op::SELECT, [("cond", mask.into()), ("a", x.into()), ("b", zero.into())])
     }
 
     pub(super) fn select(&mut self, mask: ValueId, a: impl Into<Arg>, b: impl Into<Arg>) -> Expr {
-        self.emit("select", [("cond", mask.into()), ("a", a.into()), ("b", b.into())])
+        self.emit(op::SELECT, [("cond", mask.into()), ("a", a.into()), ("b", b.into())])
     }
 
     pub(super) fn cast(&mut self, x: ValueId, dtype: DataType) -> Expr {
-        self.emit("cast", [("x", x.into()), ("dtype", Constant::string(dtype.name()).into())])
+        self.emit(op::CAST, [("x", x.into()), ("dtype", Constant::string(dtype.name()).into())])
     }
 
     /// A mask as zeros and ones of the element type of `like`.
@@ -143,11 +144,11 @@ impl Pullback<'_, '_> {
 
     /// The sum over axes, which stay with extent 1.
     pub(super) fn sum(&mut self, x: ValueId, axes: &[usize]) -> Expr {
-        if axes.is_empty() { Ok(x) } else { self.reduce("reduce_sum", x, axes, ReducedDims::Keep) }
+        if axes.is_empty() { Ok(x) } else { self.reduce(op::REDUCE_SUM, x, axes, ReducedDims::Keep) }
     }
 
     pub(super) fn mean(&mut self, x: ValueId, axes: &[usize]) -> Expr {
-        if axes.is_empty() { Ok(x) } else { self.reduce("reduce_mean", x, axes, ReducedDims::Keep) }
+        if axes.is_empty() { Ok(x) } else { self.reduce(op::REDUCE_MEAN, x, axes, ReducedDims::Keep) }
     }
 
     pub(super) fn matmul(&mut self, x: ValueId, y: ValueId, transpose: Transpose) -> Expr {
@@ -160,23 +161,23 @@ impl Pullback<'_, '_> {
         }
         if shape.is_empty() {
             let axes: Vec<usize> = (0..self.shape(x)?.len()).collect();
-            return self.emit("squeeze", [("x", x.into()), ("axes", ints(&axes).into())]);
+            return self.emit(op::SQUEEZE, [("x", x.into()), ("axes", ints(&axes).into())]);
         }
-        self.emit("reshape", [("x", x.into()), ("shape", ints(shape).into())])
+        self.emit(op::RESHAPE, [("x", x.into()), ("shape", ints(shape).into())])
     }
 
     pub(super) fn transpose(&mut self, x: ValueId, perm: &[usize]) -> Expr {
         if perm.iter().enumerate().all(|(i, p)| i == *p) {
             return Ok(x);
         }
-        self.emit("transpose", [("x", x.into()), ("perm", ints(perm).into())])
+        self.emit(op::TRANSPOSE, [("x", x.into()), ("perm", ints(perm).into())])
     }
 
     pub(super) fn slice(&mut self, x: ValueId, begin: &[usize], size: &[usize]) -> Expr {
         if self.shape(x)? == size {
             return Ok(x);
         }
-        self.emit("slice_by_size", [("x", x.into()), ("begin", ints(begin).into()), ("size", ints(size).into())])
+        self.emit(op::SLICE_BY_SIZE, [("x", x.into()), ("begin", ints(begin).into()), ("size", ints(size).into())])
     }
 
     /// Part of one axis.
@@ -200,7 +201,7 @@ impl Pullback<'_, '_> {
         let value = self.tape.b.scalar_like(x, value)?;
         let mode = Constant::string("constant");
         self.emit(
-            "pad",
+            op::PAD,
             [("x", x.into()), ("pad", ints(&flat).into()), ("mode", mode.into()), ("constant_val", value.into())],
         )
     }
@@ -213,7 +214,7 @@ impl Pullback<'_, '_> {
     }
 
     pub(super) fn reverse(&mut self, x: ValueId, axes: &[usize]) -> Expr {
-        if axes.is_empty() { Ok(x) } else { self.emit("reverse", [("x", x.into()), ("axes", ints(axes).into())]) }
+        if axes.is_empty() { Ok(x) } else { self.emit(op::REVERSE, [("x", x.into()), ("axes", ints(axes).into())]) }
     }
 
     /// `step - 1` zeros between the neighbors along an axis: extent `n` becomes `(n - 1) · step +
@@ -272,6 +273,6 @@ impl Pullback<'_, '_> {
         if reps.iter().all(|r| *r == 1) {
             return Ok(x);
         }
-        self.emit("tile", [("x", x.into()), ("reps", ints(&reps).into())])
+        self.emit(op::TILE, [("x", x.into()), ("reps", ints(&reps).into())])
     }
 }

@@ -7,17 +7,18 @@ use super::constants::int;
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
+use crate::op;
 use crate::program::{Constant, DataType, ValueId};
 
 pub(super) const RULES: Table = &[
-    ("gather", Rule::Vjp(gather)),
-    ("gather_along_axis", Rule::Vjp(gather_along_axis)),
-    ("gather_nd", Rule::Vjp(gather_nd)),
-    ("scatter", Rule::Vjp(|p| scattered(p, "gather"))),
-    ("scatter_along_axis", Rule::Vjp(|p| scattered(p, "gather_along_axis"))),
-    ("scatter_nd", Rule::Vjp(|p| scattered(p, "gather_nd"))),
-    ("topk", Rule::Vjp(topk)),
-    ("argsort", Rule::Zero("gives places")),
+    (op::GATHER, Rule::Vjp(gather)),
+    (op::GATHER_ALONG_AXIS, Rule::Vjp(gather_along_axis)),
+    (op::GATHER_ND, Rule::Vjp(gather_nd)),
+    (op::SCATTER, Rule::Vjp(|p| scattered(p, op::GATHER))),
+    (op::SCATTER_ALONG_AXIS, Rule::Vjp(|p| scattered(p, op::GATHER_ALONG_AXIS))),
+    (op::SCATTER_ND, Rule::Vjp(|p| scattered(p, op::GATHER_ND))),
+    (op::TOPK, Rule::Vjp(topk)),
+    (op::ARGSORT, Rule::Zero("gives places")),
 ];
 
 fn axis(p: &Pullback<'_, '_>, name: &str) -> Result<usize, GradError> {
@@ -32,7 +33,7 @@ pub(super) fn scatter_into(
     updates: ValueId,
     axis: usize,
 ) -> Expr {
-    scatter(p, "scatter", shape, indices, updates, Some(axis))
+    scatter(p, op::SCATTER, shape, indices, updates, Some(axis))
 }
 
 fn scatter(
@@ -92,8 +93,8 @@ fn gather(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let each: usize = index_shape[batch..].iter().product();
     let indices = p.cast_to_int(indices)?;
     let indices = p.reshape(indices, &[batches, each])?;
-    let negative = p.with("less", indices, 0.0)?;
-    let wrapped = p.with("add", indices, n as f32)?;
+    let negative = p.with(op::LESS, indices, 0.0)?;
+    let wrapped = p.with(op::ADD, indices, n as f32)?;
     let indices = p.select(negative, wrapped, indices)?;
     let starts: Vec<i32> = (0..batches).map(|b| int(b * n)).collect();
     let starts = p.constant(Constant::raw(DataType::Int32, &[batches, 1], bytemuck::cast_slice(&starts)))?;
@@ -111,7 +112,7 @@ fn gather(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 
 fn gather_along_axis(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (shape, axis, dy, indices) = (p.shape_of("x")?, axis(p, "x")?, p.dy()?, p.x("indices")?);
-    let dx = scatter(p, "scatter_along_axis", &shape, indices, dy, Some(axis))?;
+    let dx = scatter(p, op::SCATTER_ALONG_AXIS, &shape, indices, dy, Some(axis))?;
     p.give("x", dx)
 }
 
@@ -137,9 +138,9 @@ fn gather_nd(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         let interleave = Constant::bool(false);
         let values = vec![places, indices];
         indices =
-            p.emit("concat", [("values", values.into()), ("axis", axis.into()), ("interleave", interleave.into())])?;
+            p.emit(op::CONCAT, [("values", values.into()), ("axis", axis.into()), ("interleave", interleave.into())])?;
     }
-    let dx = scatter(p, "scatter_nd", &shape, indices, dy, None)?;
+    let dx = scatter(p, op::SCATTER_ND, &shape, indices, dy, None)?;
     p.give("x", dx)
 }
 
@@ -194,6 +195,6 @@ fn topk(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         return Err(p.refuse("does not give the places of its values"));
     }
     let (shape, axis, indices) = (p.shape_of("x")?, axis(p, "x")?, p.y(1)?);
-    let dx = scatter(p, "scatter_along_axis", &shape, indices, dy, Some(axis))?;
+    let dx = scatter(p, op::SCATTER_ALONG_AXIS, &shape, indices, dy, Some(axis))?;
     p.give("x", dx)
 }

@@ -8,20 +8,21 @@ use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
 use crate::build::Transpose;
+use crate::op;
 use crate::program::ValueId;
 
 const BY_COORDINATES: Rule = Rule::No("samples at computed coordinates");
 
 pub(super) const RULES: Table = &[
-    ("upsample_nearest_neighbor", Rule::Vjp(|p| resized(p, whole))),
-    ("resize_nearest_neighbor", Rule::Vjp(|p| resized(p, middle))),
-    ("upsample_bilinear", Rule::Vjp(upsample_bilinear)),
-    ("resize_bilinear", Rule::Vjp(resize_bilinear)),
-    ("resize", Rule::Vjp(resize)),
-    ("crop", Rule::Vjp(crop)),
-    ("crop_resize", BY_COORDINATES),
-    ("affine", BY_COORDINATES),
-    ("resample", BY_COORDINATES),
+    (op::UPSAMPLE_NEAREST_NEIGHBOR, Rule::Vjp(|p| resized(p, whole))),
+    (op::RESIZE_NEAREST_NEIGHBOR, Rule::Vjp(|p| resized(p, middle))),
+    (op::UPSAMPLE_BILINEAR, Rule::Vjp(upsample_bilinear)),
+    (op::RESIZE_BILINEAR, Rule::Vjp(resize_bilinear)),
+    (op::RESIZE, Rule::Vjp(resize)),
+    (op::CROP, Rule::Vjp(crop)),
+    (op::CROP_RESIZE, BY_COORDINATES),
+    (op::AFFINE, BY_COORDINATES),
+    (op::RESAMPLE, BY_COORDINATES),
 ];
 
 /// Where output element `i` of `to` reads an axis of `from` elements.

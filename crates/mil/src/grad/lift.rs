@@ -3,6 +3,7 @@
 use super::error::GradError;
 use crate::build::{Builder, Transpose};
 use crate::error::MilError;
+use crate::op;
 use crate::ops;
 use crate::opset::Opset;
 use crate::program::{Arg, Function, Op, Program, ValueId};
@@ -27,7 +28,7 @@ pub fn lift_constant(program: &Program, function: &str, constant: &str) -> Resul
         return Err(missing("stands in one of several bodies"));
     }
     let ops = &source.body().ops;
-    let own = |op: &&Op| op.name == "const" && op.outputs.iter().any(|v| source.value(*v).name == constant);
+    let own = |op: &&Op| op.name == op::CONST && op.outputs.iter().any(|v| source.value(*v).name == constant);
     let found = ops.iter().map(|&id| source.op(id)).find(own);
     let Some(&lifted) = found.and_then(|op| op.outputs.first()) else {
         return Err(missing("is no `const` of the body"));
@@ -90,7 +91,7 @@ fn open(
     };
     let shape = source.value(output).ty.shape().ok_or_else(refuse)?;
     let result = match op.name.as_str() {
-        "linear" => {
+        op::LINEAR => {
             let (x, weight) = (here(map, "x").ok_or_else(refuse)?, here(map, "weight").ok_or_else(refuse)?);
             let product = b.matmul(&name, x, weight, Transpose::Y)?;
             match here(map, "bias") {
@@ -98,8 +99,8 @@ fn open(
                 None => product,
             }
         }
-        "layer_norm" | "conv" => {
-            let outside: &[&str] = if op.name == "conv" { &["bias"] } else { &["gamma", "beta"] };
+        op::LAYER_NORM | op::CONV => {
+            let outside: &[&str] = if op.name == op::CONV { &["bias"] } else { &["gamma", "beta"] };
             if !outside.iter().any(|a| source.arg_value(op, a) == Some(lifted)) {
                 return Err(refuse());
             }
@@ -108,10 +109,10 @@ fn open(
             b.copy(source, &bare, map, &mut Vec::new())?;
             let mut result = map[output.index()].ok_or_else(refuse)?;
             let axes = match op.name.as_str() {
-                "conv" => vec![1],
+                op::CONV => vec![1],
                 _ => layer_axes(source, op, shape.len()).ok_or_else(refuse)?,
             };
-            for (argument, apply) in [("gamma", "mul"), ("beta", "add"), ("bias", "add")] {
+            for (argument, apply) in [("gamma", op::MUL), ("beta", op::ADD), ("bias", op::ADD)] {
                 let Some(parameter) = here(map, argument) else { continue };
                 let extents: Vec<i32> = (0..shape.len())
                     .map(|i| if axes.contains(&i) { i32::try_from(shape[i]).unwrap_or(i32::MAX) } else { 1 })

@@ -4,14 +4,15 @@ use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
 use crate::build::Transpose;
+use crate::op;
 use crate::program::ValueId;
 
 pub(super) const RULES: Table = &[
-    ("layer_norm", Rule::Vjp(layer_norm)),
-    ("instance_norm", Rule::Vjp(instance_norm)),
-    ("batch_norm", Rule::Vjp(batch_norm)),
-    ("l2_norm", Rule::Vjp(l2_norm)),
-    ("local_response_norm", Rule::Vjp(local_response_norm)),
+    (op::LAYER_NORM, Rule::Vjp(layer_norm)),
+    (op::INSTANCE_NORM, Rule::Vjp(instance_norm)),
+    (op::BATCH_NORM, Rule::Vjp(batch_norm)),
+    (op::L2_NORM, Rule::Vjp(l2_norm)),
+    (op::LOCAL_RESPONSE_NORM, Rule::Vjp(local_response_norm)),
 ];
 
 /// `(x - mean) / √(variance + epsilon)` over axes, and the inverse deviation.
@@ -185,7 +186,7 @@ fn local_response_norm(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let sum = p.matmul(band, squares, Transpose::Neither)?;
     let sum = p.scale(sum, alpha / size as f32)?;
     let sum = p.shift(sum, k)?;
-    let power = p.with("pow", sum, -beta)?;
+    let power = p.with(op::POW, sum, -beta)?;
     let direct = p.mul(dy, power)?;
     let weighted = p.mul(direct, rows)?;
     let weighted = p.div(weighted, sum)?;

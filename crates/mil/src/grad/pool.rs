@@ -5,10 +5,11 @@ use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
 use crate::build::Transpose;
+use crate::op;
 use crate::program::{DataType, ValueId};
 
 pub(super) const RULES: Table =
-    &[("avg_pool", Rule::Vjp(avg_pool)), ("max_pool", Rule::Vjp(max_pool)), ("l2_pool", Rule::Vjp(l2_pool))];
+    &[(op::AVG_POOL, Rule::Vjp(avg_pool)), (op::MAX_POOL, Rule::Vjp(max_pool)), (op::L2_POOL, Rule::Vjp(l2_pool))];
 
 /// The window of a pool, with the extents of both sides.
 struct Pool {
@@ -112,7 +113,7 @@ fn max_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     (0..n).for_each(|i| places[i * n + i] = 1.0);
     let places = p.tensor_like(x, &[&[n, 1], &pool.map.kernel[..]].concat(), &places)?;
     let windows = p.emit(
-        "conv",
+        op::CONV,
         [
             ("x", long.into()),
             ("weight", places.into()),
@@ -121,7 +122,7 @@ fn max_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         ],
     )?;
     let y = pool.short_rows(p, y)?;
-    let largest = p.binary("equal", windows, y)?;
+    let largest = p.binary(op::EQUAL, windows, y)?;
     let largest = p.indicator(largest, x)?;
     // How many before it are as large: a product with a triangle.
     let points: usize = pool.short.iter().product();
@@ -130,7 +131,7 @@ fn max_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let triangle = p.tensor_like(x, &[1, n, n], &triangle)?;
     let earlier = p.matmul(triangle, flat, Transpose::Neither)?;
     let earlier = p.reshape(earlier, &pool.shape(n, &pool.short))?;
-    let first = p.with("equal", earlier, 0.0)?;
+    let first = p.with(op::EQUAL, earlier, 0.0)?;
     let first = p.keep(first, largest)?;
     let dy = pool.short_rows(p, dy)?;
     let taken = p.mul(first, dy)?;
@@ -144,7 +145,7 @@ fn max_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 fn l2_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let pool = pool(p)?;
     let (x, y, dy) = (p.x("x")?, p.y(0)?, p.dy()?);
-    let zero = p.with("equal", y, 0.0)?;
+    let zero = p.with(op::EQUAL, y, 0.0)?;
     let one = p.tape.b.scalar_like(y, 1.0)?;
     let divisor = p.select(zero, one, y)?;
     let ratio = p.div(dy, divisor)?;

@@ -5,13 +5,14 @@ use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
 use crate::build::Transpose;
+use crate::op;
 use crate::program::{Constant, DataType, ValueId};
 
 pub(super) const RULES: Table = &[
-    ("matmul", Rule::Vjp(matmul)),
-    ("linear", Rule::Vjp(linear)),
-    ("einsum", Rule::Vjp(einsum)),
-    ("scaled_dot_product_attention", Rule::Vjp(attention)),
+    (op::MATMUL, Rule::Vjp(matmul)),
+    (op::LINEAR, Rule::Vjp(linear)),
+    (op::EINSUM, Rule::Vjp(einsum)),
+    (op::SCALED_DOT_PRODUCT_ATTENTION, Rule::Vjp(attention)),
 ];
 
 /// `z = x · y`, each transposed first if its flag says so. A vector takes part as a row or a
@@ -186,7 +187,7 @@ fn attention(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
             }
         };
     }
-    let probs = p.emit("softmax", [("x", scores.into()), ("axis", Constant::int32(-1).into())])?;
+    let probs = p.emit(op::SOFTMAX, [("x", scores.into()), ("axis", Constant::int32(-1).into())])?;
     if p.wants("value") {
         let dv = p.matmul(probs, dy, Transpose::X)?;
         p.give("value", dv)?;

@@ -5,23 +5,24 @@ use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
 use crate::build::ReducedDims;
+use crate::op;
 use crate::program::{Constant, DataType, ValueId};
 
 const PLACES: Rule = Rule::Zero("gives places");
 
 pub(super) const RULES: Table = &[
-    ("reduce_sum", Rule::Vjp(sum)),
-    ("reduce_mean", Rule::Vjp(mean)),
-    ("reduce_max", Rule::Vjp(extremum)),
-    ("reduce_min", Rule::Vjp(extremum)),
-    ("reduce_prod", Rule::Vjp(prod)),
-    ("reduce_sum_square", Rule::Vjp(sum_square)),
-    ("reduce_l1_norm", Rule::Vjp(l1_norm)),
-    ("reduce_l2_norm", Rule::Vjp(l2_norm)),
-    ("reduce_log_sum", Rule::Vjp(log_sum)),
-    ("reduce_log_sum_exp", Rule::Vjp(log_sum_exp)),
-    ("reduce_argmax", PLACES),
-    ("reduce_argmin", PLACES),
+    (op::REDUCE_SUM, Rule::Vjp(sum)),
+    (op::REDUCE_MEAN, Rule::Vjp(mean)),
+    (op::REDUCE_MAX, Rule::Vjp(extremum)),
+    (op::REDUCE_MIN, Rule::Vjp(extremum)),
+    (op::REDUCE_PROD, Rule::Vjp(prod)),
+    (op::REDUCE_SUM_SQUARE, Rule::Vjp(sum_square)),
+    (op::REDUCE_L1_NORM, Rule::Vjp(l1_norm)),
+    (op::REDUCE_L2_NORM, Rule::Vjp(l2_norm)),
+    (op::REDUCE_LOG_SUM, Rule::Vjp(log_sum)),
+    (op::REDUCE_LOG_SUM_EXP, Rule::Vjp(log_sum_exp)),
+    (op::REDUCE_ARGMAX, PLACES),
+    (op::REDUCE_ARGMIN, PLACES),
 ];
 
 /// The reduced axes and the extents of `x`.
@@ -68,7 +69,7 @@ fn extremum(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (axes, _) = axes(p)?;
     let (x, y, dy) = (p.x("x")?, p.y(0)?, kept_dy(p)?);
     let y = kept(p, y)?;
-    let mask = p.binary("equal", x, y)?;
+    let mask = p.binary(op::EQUAL, x, y)?;
     let mask = p.indicator(mask, x)?;
     let count = p.sum(mask, &axes)?;
     let share = p.div(dy, count)?;
@@ -95,7 +96,7 @@ fn prod(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let diagonal = p.constant(Constant::raw(DataType::Bool, &[1, n, n], &diagonal))?;
     let one = p.tape.b.scalar_like(x, 1.0)?;
     let others = p.select(diagonal, one, rows)?;
-    let others = p.reduce("reduce_prod", others, &[2], ReducedDims::Drop)?;
+    let others = p.reduce(op::REDUCE_PROD, others, &[2], ReducedDims::Drop)?;
     let dy = p.reshape(dy, &[outer, 1])?;
     let dx = p.mul(others, dy)?;
     let permuted: Vec<usize> = perm.iter().map(|&a| shape[a]).collect();
@@ -115,7 +116,7 @@ fn sum_square(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 
 fn l1_norm(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (x, dy) = (p.x("x")?, kept_dy(p)?);
-    let sign = p.unary("sign", x)?;
+    let sign = p.unary(op::SIGN, x)?;
     let dx = p.mul(sign, dy)?;
     p.give("x", dx)
 }
@@ -124,7 +125,7 @@ fn l1_norm(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
 fn l2_norm(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (x, y, dy) = (p.x("x")?, p.y(0)?, kept_dy(p)?);
     let y = kept(p, y)?;
-    let zero = p.with("equal", y, 0.0)?;
+    let zero = p.with(op::EQUAL, y, 0.0)?;
     let one = p.tape.b.scalar_like(y, 1.0)?;
     let divisor = p.select(zero, one, y)?;
     let ratio = p.div(dy, divisor)?;
@@ -145,7 +146,7 @@ fn log_sum_exp(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (x, y, dy) = (p.x("x")?, p.y(0)?, kept_dy(p)?);
     let y = kept(p, y)?;
     let centered = p.sub(x, y)?;
-    let weights = p.unary("exp", centered)?;
+    let weights = p.unary(op::EXP, centered)?;
     let dx = p.mul(weights, dy)?;
     p.give("x", dx)
 }

@@ -3,37 +3,38 @@
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
+use crate::op;
 use crate::program::{Constant, ValueId};
 
 pub(super) const RULES: Table = &[
-    ("reshape", Rule::Vjp(reshaped)),
-    ("reshape_like", Rule::Vjp(reshaped)),
-    ("flatten2d", Rule::Vjp(reshaped)),
-    ("squeeze", Rule::Vjp(reshaped)),
-    ("expand_dims", Rule::Vjp(reshaped)),
-    ("transpose", Rule::Vjp(transpose)),
-    ("concat", Rule::Vjp(concat)),
-    ("stack", Rule::Vjp(stack)),
-    ("split", Rule::Vjp(split)),
-    ("tile", Rule::Vjp(tile)),
-    ("pad", Rule::Vjp(pad)),
-    ("reverse", Rule::Vjp(reverse)),
-    ("reverse_sequence", Rule::Vjp(reverse_sequence)),
-    ("depth_to_space", Rule::Vjp(|p| inverse_block(p, "space_to_depth"))),
-    ("space_to_depth", Rule::Vjp(|p| inverse_block(p, "depth_to_space"))),
-    ("pixel_shuffle", Rule::Vjp(pixel_shuffle)),
-    ("pixel_unshuffle", Rule::Vjp(pixel_unshuffle)),
-    ("batch_to_space", Rule::Vjp(|p| inverse_batch(p, "crops", "space_to_batch", "paddings"))),
-    ("space_to_batch", Rule::Vjp(|p| inverse_batch(p, "paddings", "batch_to_space", "crops"))),
-    ("cumsum", Rule::Vjp(cumsum)),
-    ("band_part", Rule::Vjp(band_part)),
-    ("shape", Rule::Zero("gives extents")),
-    ("fill", Rule::Zero("its value is constant")),
-    ("fill_like", Rule::Zero("its value is constant")),
-    ("range_1d", Rule::Zero("counts")),
-    ("one_hot", Rule::Zero("its values are constant")),
-    ("non_zero", Rule::Zero("gives places")),
-    ("non_maximum_suppression", Rule::No("which boxes stay is a choice of whole boxes")),
+    (op::RESHAPE, Rule::Vjp(reshaped)),
+    (op::RESHAPE_LIKE, Rule::Vjp(reshaped)),
+    (op::FLATTEN2D, Rule::Vjp(reshaped)),
+    (op::SQUEEZE, Rule::Vjp(reshaped)),
+    (op::EXPAND_DIMS, Rule::Vjp(reshaped)),
+    (op::TRANSPOSE, Rule::Vjp(transpose)),
+    (op::CONCAT, Rule::Vjp(concat)),
+    (op::STACK, Rule::Vjp(stack)),
+    (op::SPLIT, Rule::Vjp(split)),
+    (op::TILE, Rule::Vjp(tile)),
+    (op::PAD, Rule::Vjp(pad)),
+    (op::REVERSE, Rule::Vjp(reverse)),
+    (op::REVERSE_SEQUENCE, Rule::Vjp(reverse_sequence)),
+    (op::DEPTH_TO_SPACE, Rule::Vjp(|p| inverse_block(p, op::SPACE_TO_DEPTH))),
+    (op::SPACE_TO_DEPTH, Rule::Vjp(|p| inverse_block(p, op::DEPTH_TO_SPACE))),
+    (op::PIXEL_SHUFFLE, Rule::Vjp(pixel_shuffle)),
+    (op::PIXEL_UNSHUFFLE, Rule::Vjp(pixel_unshuffle)),
+    (op::BATCH_TO_SPACE, Rule::Vjp(|p| inverse_batch(p, "crops", op::SPACE_TO_BATCH, "paddings"))),
+    (op::SPACE_TO_BATCH, Rule::Vjp(|p| inverse_batch(p, "paddings", op::BATCH_TO_SPACE, "crops"))),
+    (op::CUMSUM, Rule::Vjp(cumsum)),
+    (op::BAND_PART, Rule::Vjp(band_part)),
+    (op::SHAPE, Rule::Zero("gives extents")),
+    (op::FILL, Rule::Zero("its value is constant")),
+    (op::FILL_LIKE, Rule::Zero("its value is constant")),
+    (op::RANGE_1D, Rule::Zero("counts")),
+    (op::ONE_HOT, Rule::Zero("its values are constant")),
+    (op::NON_ZERO, Rule::Zero("gives places")),
+    (op::NON_MAXIMUM_SUPPRESSION, Rule::No("which boxes stay is a choice of whole boxes")),
 ];
 
 fn reshaped(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
@@ -125,7 +126,7 @@ fn join(p: &mut Pullback<'_, '_>, parts: Vec<ValueId>, axis: usize) -> Expr {
     }
     let axis = super::reduction::axis_constant(axis);
     let interleave = Constant::bool(false);
-    p.emit("concat", [("values", parts.into()), ("axis", axis.into()), ("interleave", interleave.into())])
+    p.emit(op::CONCAT, [("values", parts.into()), ("axis", axis.into()), ("interleave", interleave.into())])
 }
 
 fn tile(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
@@ -199,7 +200,7 @@ fn reverse_sequence(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
             args.push((name, p.x(name)?.into()));
         }
     }
-    let dx = p.emit("reverse_sequence", args)?;
+    let dx = p.emit(op::REVERSE_SEQUENCE, args)?;
     p.give("x", dx)
 }
 
@@ -218,7 +219,7 @@ fn factor(p: &Pullback<'_, '_>, name: &str) -> Result<usize, GradError> {
 fn pixel_shuffle(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (r, dy, shape) = (factor(p, "upscale_factor")?, p.dy()?, p.shape_of("x")?);
     let block = super::reduction::axis_constant(r);
-    let d = p.emit("space_to_depth", [("x", dy.into()), ("block_size", block.into())])?;
+    let d = p.emit(op::SPACE_TO_DEPTH, [("x", dy.into()), ("block_size", block.into())])?;
     let points = shape[2..].iter().product();
     let d = p.reshape(d, &[shape[0], r * r, shape[1] / (r * r), points])?;
     let d = p.transpose(d, &[0, 2, 1, 3])?;
@@ -230,7 +231,7 @@ fn pixel_unshuffle(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     // The factor is of an unsigned type here and of a signed one there.
     let (r, dy) = (factor(p, "downscale_factor")?, p.dy()?);
     let r = super::reduction::axis_constant(r);
-    let dx = p.emit("pixel_shuffle", [("x", dy.into()), ("upscale_factor", r.into())])?;
+    let dx = p.emit(op::PIXEL_SHUFFLE, [("x", dy.into()), ("upscale_factor", r.into())])?;
     p.give("x", dx)
 }
 
@@ -246,7 +247,7 @@ fn cumsum(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (exclusive, reverse) = (p.c.flag("exclusive")?, p.c.flag("reverse")?);
     let dy = p.dy()?;
     let dx = p.emit(
-        "cumsum",
+        op::CUMSUM,
         [
             ("x", dy.into()),
             ("axis", super::reduction::axis_constant(axis).into()),
@@ -265,6 +266,6 @@ fn band_part(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
             args.push((name, p.x(name)?.into()));
         }
     }
-    let dx = p.emit("band_part", args)?;
+    let dx = p.emit(op::BAND_PART, args)?;
     p.give("x", dx)
 }

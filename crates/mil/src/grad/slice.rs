@@ -6,14 +6,15 @@
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
 use super::rule::{Rule, Table};
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{Arg, Constant, ValueId};
 
 pub(super) const RULES: Table = &[
-    ("slice_by_size", Rule::Vjp(slice_by_size)),
-    ("slice_by_index", Rule::Vjp(slice_by_index)),
-    ("slice_update", Rule::Vjp(slice_update)),
-    ("sliding_windows", Rule::Vjp(sliding_windows)),
+    (op::SLICE_BY_SIZE, Rule::Vjp(slice_by_size)),
+    (op::SLICE_BY_INDEX, Rule::Vjp(slice_by_index)),
+    (op::SLICE_UPDATE, Rule::Vjp(slice_update)),
+    (op::SLIDING_WINDOWS, Rule::Vjp(sliding_windows)),
 ];
 
 fn slice_by_size(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
@@ -44,7 +45,7 @@ fn update(p: &mut Pullback<'_, '_>, shape: &[usize], d: ValueId, place: &[(&str,
     }
     let zeros = p.zeros_like(d, shape)?;
     let args = [("x", zeros.into()), ("update", d.into())].into_iter().chain(place.iter().cloned());
-    p.emit("slice_update", args)
+    p.emit(op::SLICE_UPDATE, args)
 }
 
 /// The arguments of an op that say where a slice lies.
@@ -110,13 +111,13 @@ fn slice_update(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         let shape = p.shape_of("update")?;
         let zeros = p.zeros_like(dy, &shape)?;
         let args = [("x", dy.into()), ("update", zeros.into())].into_iter().chain(place.clone());
-        let dx = p.emit("slice_update", args)?;
+        let dx = p.emit(op::SLICE_UPDATE, args)?;
         p.give("x", dx)?;
     }
     if p.wants("update") {
         let shape = p.shape_of("update")?;
         let args = [("x", dy.into())].into_iter().chain(place);
-        let d = p.emit("slice_by_index", args)?;
+        let d = p.emit(op::SLICE_BY_INDEX, args)?;
         if p.tape.b.shape(d).ok().is_some_and(|s| s != shape) {
             return Err(p.refuse("the slice and what is written over it differ in shape"));
         }

@@ -9,6 +9,7 @@ use super::error::GradError;
 use super::pullback::Pullback;
 use super::rule::{Lookup, Rule};
 use crate::build::Builder;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{DataType, Function, Op, OpId, Type, ValueDef, ValueId};
 use crate::weights::Weights;
@@ -228,7 +229,7 @@ fn spread(source: &Function, ops: &[OpId], rules: Lookup, active: &mut [bool]) {
 fn unrepeatable(source: &Function, op: &Op) -> Option<&'static str> {
     let own = match op.name.as_str() {
         name if name.starts_with("random_") => Some("computed again it would draw other numbers"),
-        "read_state" | "coreml_update_state" | "write_state" => {
+        op::READ_STATE | op::COREML_UPDATE_STATE | op::WRITE_STATE => {
             Some("computed again it would meet another value of the state")
         }
         _ => None,

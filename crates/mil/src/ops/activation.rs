@@ -4,6 +4,7 @@ use super::elementwise::unary_rule;
 use super::infer::{InferContext, same, show, tensor};
 use super::signature::{FLOATS, Literal, OpDef, Param, apart, float_const, int_const, str_const, x_of};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::Type;
 
@@ -13,31 +14,31 @@ const ALPHA_BETA: [Param; 3] = [x_of(FLOATS), float_const("alpha"), float_const(
 const GELU: &[Param] = &[x_of(FLOATS), str_const("mode").or(Literal::Str("EXACT"))];
 const SOFTMAX: &[Param] = &[x_of(FLOATS), int_const("axis").or(Literal::Int(-1)).spelled()];
 
-const LEAKY_RELU: OpDef = OpDef::new("leaky_relu", "x where x ≥ 0, else alpha · x", &ALPHA, unary_rule);
-const ELU: OpDef = OpDef::new("elu", "x where x > 0, else alpha · (eˣ - 1)", &ALPHA, unary_rule);
-const THRESHOLDED: OpDef = OpDef::new("thresholded_relu", "x where x ≥ alpha, else 0", &ALPHA, unary_rule);
+const LEAKY_RELU: OpDef = OpDef::new(op::LEAKY_RELU, "x where x ≥ 0, else alpha · x", &ALPHA, unary_rule);
+const ELU: OpDef = OpDef::new(op::ELU, "x where x > 0, else alpha · (eˣ - 1)", &ALPHA, unary_rule);
+const THRESHOLDED: OpDef = OpDef::new(op::THRESHOLDED_RELU, "x where x ≥ alpha, else 0", &ALPHA, unary_rule);
 const PRELU: OpDef =
-    OpDef::new("prelu", "x where x ≥ 0, else alpha · x with an alpha for each channel", &ALPHA, prelu_rule);
+    OpDef::new(op::PRELU, "x where x ≥ 0, else alpha · x with an alpha for each channel", &ALPHA, prelu_rule);
 const CLAMPED_RELU: OpDef =
-    OpDef::new("clamped_relu", "min(x, beta) where x ≥ 0, else min(alpha · x, beta)", &ALPHA_BETA, unary_rule);
-const LINEAR: OpDef = OpDef::new("linear_activation", "alpha · x + beta", &ALPHA_BETA, unary_rule);
-const SCALED_TANH: OpDef = OpDef::new("scaled_tanh", "alpha · tanh(beta · x)", &ALPHA_BETA, unary_rule);
+    OpDef::new(op::CLAMPED_RELU, "min(x, beta) where x ≥ 0, else min(alpha · x, beta)", &ALPHA_BETA, unary_rule);
+const LINEAR: OpDef = OpDef::new(op::LINEAR_ACTIVATION, "alpha · x + beta", &ALPHA_BETA, unary_rule);
+const SCALED_TANH: OpDef = OpDef::new(op::SCALED_TANH, "alpha · tanh(beta · x)", &ALPHA_BETA, unary_rule);
 const SIGMOID_HARD: OpDef =
-    OpDef::new("sigmoid_hard", "alpha · x + beta, held within 0 and 1", &ALPHA_BETA, unary_rule);
+    OpDef::new(op::SIGMOID_HARD, "alpha · x + beta, held within 0 and 1", &ALPHA_BETA, unary_rule);
 const SOFTPLUS_PARAMETRIC: OpDef = OpDef::new(
-    "softplus_parametric",
+    op::SOFTPLUS_PARAMETRIC,
     "alpha · ln(1 + exp(beta · x)) with an alpha and a beta for each channel",
     &ALPHA_BETA,
     softplus_rule,
 );
 
 pub(super) const OPS: &[OpDef] = &[
-    OpDef::new("sigmoid", "1 / (1 + e⁻ˣ)", X, unary_rule),
-    OpDef::new("relu", "max(x, 0)", X, unary_rule),
-    OpDef::new("relu6", "x held within 0 and 6", X, unary_rule),
-    OpDef::new("silu", "x / (1 + e⁻ˣ)", X, unary_rule),
-    OpDef::new("softplus", "ln(1 + eˣ)", X, unary_rule),
-    OpDef::new("softsign", "x / (1 + |x|)", X, unary_rule),
+    OpDef::new(op::SIGMOID, "1 / (1 + e⁻ˣ)", X, unary_rule),
+    OpDef::new(op::RELU, "max(x, 0)", X, unary_rule),
+    OpDef::new(op::RELU6, "x held within 0 and 6", X, unary_rule),
+    OpDef::new(op::SILU, "x / (1 + e⁻ˣ)", X, unary_rule),
+    OpDef::new(op::SOFTPLUS, "ln(1 + eˣ)", X, unary_rule),
+    OpDef::new(op::SOFTSIGN, "x / (1 + |x|)", X, unary_rule),
     LEAKY_RELU,
     LEAKY_RELU.again(Opset::IOS17, &apart(ALPHA)),
     ELU,
@@ -56,8 +57,8 @@ pub(super) const OPS: &[OpDef] = &[
     SIGMOID_HARD.again(Opset::IOS17, &apart(ALPHA_BETA)),
     SOFTPLUS_PARAMETRIC,
     SOFTPLUS_PARAMETRIC.again(Opset::IOS17, &apart(ALPHA_BETA)),
-    OpDef::new("gelu", "x · Φ(x), exact or by an approximation", GELU, gelu_rule),
-    OpDef::new("softmax", "eˣ over its sum along an axis", SOFTMAX, softmax_rule),
+    OpDef::new(op::GELU, "x · Φ(x), exact or by an approximation", GELU, gelu_rule),
+    OpDef::new(op::SOFTMAX, "eˣ over its sum along an axis", SOFTMAX, softmax_rule),
 ];
 
 fn gelu_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {

@@ -4,19 +4,20 @@ use super::elementwise::unary_rule;
 use super::infer::{InferContext, tensor};
 use super::signature::{BASIC, FP32, MOVABLE, OpDef, Param, Takes, str_const, x_of};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{Constant, DataType, Type};
 
-const CAST: OpDef = OpDef::new("cast", "x with another element type", &[x_of(BASIC), str_const("dtype")], cast_rule);
+const CAST: OpDef = OpDef::new(op::CAST, "x with another element type", &[x_of(BASIC), str_const("dtype")], cast_rule);
 const CLASSIFY: &[Param] = &[Param::new("probabilities", FP32), Param::takes("classes", Takes::List).constant()];
 
 pub(super) const OPS: &[OpDef] = &[
-    OpDef::new("const", "the value of its attribute `val`", &[], const_rule),
+    OpDef::new(op::CONST, "the value of its attribute `val`", &[], const_rule),
     CAST,
     CAST.again(Opset::IOS17, &[x_of(MOVABLE), str_const("dtype")]),
-    OpDef::new("identity", "x", &[Param::takes("x", Takes::Any)], identity_rule),
+    OpDef::new(op::IDENTITY, "x", &[Param::takes("x", Takes::Any)], identity_rule),
     OpDef::new(
-        "classify",
+        op::CLASSIFY,
         "the class of the largest probability, and all probabilities by class",
         CLASSIFY,
         classify_rule,

@@ -3,6 +3,7 @@
 use super::infer::{InferContext, MAX_RANK, show, tensor};
 use super::signature::{FLOATS, OpDef, Param, UINT32, int_const, str_const};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{DataType, Dim, Type};
 
@@ -20,19 +21,19 @@ const SCALE: Param = Param::new("scale", FLOATS).of("DstT").constant();
 const OFFSET: Param = Param::new("offset", BLOCKS).of("OffsetT").constant().optional();
 
 const CAST: OpDef = OpDef::new(
-    "constexpr_cast",
+    op::CONSTEXPR_CAST,
     "a constant with another element type",
     &[Param::new("source_val", &[DataType::Fp16]).constant(), str_const("output_dtype")],
     cast_rule,
 );
 const LUT_TO_DENSE: OpDef = OpDef::new(
-    "constexpr_lut_to_dense",
+    op::CONSTEXPR_LUT_TO_DENSE,
     "the constant of the entries of a palette at indices",
     &[Param::new("indices", &[DataType::UInt8]).constant(), LUT, SHAPE],
     packed_lut_rule,
 );
 const SPARSE_TO_DENSE: OpDef = OpDef::new(
-    "constexpr_sparse_to_dense",
+    op::CONSTEXPR_SPARSE_TO_DENSE,
     "the constant with given elements where a mask has ones, else zeros",
     &[Param::new("nonzero_data", DENSE).of("T").constant(), Param::new("mask", &[DataType::UInt8]).constant(), SHAPE],
     packed_sparse_rule,
@@ -55,14 +56,14 @@ pub(super) const OPS: &[OpDef] = &[
         )
     },
     OpDef::new(
-        "constexpr_blockwise_shift_scale",
+        op::CONSTEXPR_BLOCKWISE_SHIFT_SCALE,
         "the constant scale · (data - offset) with a scale and an offset for each block",
         &[Param::new("data", BLOCKS).of("SrcT").constant(), SCALE, OFFSET],
         blockwise_rule,
     )
     .since(Opset::IOS18),
     OpDef::new(
-        "constexpr_lut_to_sparse",
+        op::CONSTEXPR_LUT_TO_SPARSE,
         "a mask, and the entries of a palette at indices where it has ones",
         &[
             Param::new("indices_mask", MASK).constant(),
@@ -74,7 +75,7 @@ pub(super) const OPS: &[OpDef] = &[
     )
     .since(Opset::IOS18),
     OpDef::new(
-        "constexpr_sparse_blockwise_shift_scale",
+        op::CONSTEXPR_SPARSE_BLOCKWISE_SHIFT_SCALE,
         "a mask, and scale · (data - offset) where it has ones",
         &[
             Param::new("data_mask", MASK).constant(),

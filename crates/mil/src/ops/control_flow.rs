@@ -3,15 +3,16 @@
 use super::infer::{InferContext, agree};
 use super::signature::{BOOL, OpDef, Param, Takes};
 use crate::error::MilError;
+use crate::op;
 use crate::program::{Block, DataType, Dim, Type, ValueId};
 
 const COND: &[Param] = &[Param::new("pred", BOOL)];
 const WHILE: &[Param] = &[Param::takes("loop_vars", Takes::Any).variadic()];
 
 pub(super) const OPS: &[OpDef] = &[
-    OpDef::new("cond", "the results of the first block where pred, else of the second", COND, cond_rule),
+    OpDef::new(op::COND, "the results of the first block where pred, else of the second", COND, cond_rule),
     OpDef::new(
-        "while_loop",
+        op::WHILE_LOOP,
         "the loop variables after the second block has run for as long as the first gives true",
         WHILE,
         while_rule,

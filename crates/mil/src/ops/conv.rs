@@ -3,6 +3,7 @@
 use super::infer::{InferContext, fits, same, show, show_ints, tensor};
 use super::signature::{FLOATS, Literal, OpDef, Param, int_const, str_const, x_of};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
@@ -22,14 +23,14 @@ const fn bias(domain: &'static str) -> Param {
 }
 
 const CONV: OpDef = OpDef::new(
-    "conv",
+    op::CONV,
     "a convolution over one to three spatial axes",
     &[x_of(FLOATS), weight("T"), bias("T").constant(), STRIDES, PAD_TYPE, PAD, DILATIONS, GROUPS],
     conv_rule,
 );
 const CONV_17: &[Param] = &[x_of(FLOATS), weight("U"), bias("U"), STRIDES, PAD_TYPE, PAD, DILATIONS, GROUPS];
 const TRANSPOSE: OpDef = OpDef::new(
-    "conv_transpose",
+    op::CONV_TRANSPOSE,
     "the transpose of a convolution",
     &[
         x_of(FLOATS),

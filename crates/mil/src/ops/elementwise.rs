@@ -4,6 +4,7 @@
 use super::infer::{InferContext, tensor};
 use super::signature::{BASIC, BOOL, FLOATS, Literal, NUMBERS, OpDef, Param, apart, float_const, x_of};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{DataType, Type};
 
@@ -23,51 +24,51 @@ const CLIP: &[Param] = &[x_of(FLOATS), float_const("alpha"), float_const("beta")
 const THRESHOLD: &[Param] = &[x_of(NUMBERS), Param::new("alpha", NUMBERS).of("T").constant()];
 const SELECT: &[Param] = &[Param::new("cond", BOOL), Param::new("a", BASIC).of("T"), Param::new("b", BASIC).of("T")];
 
-const CLIPPED: OpDef = unary("clip", "x held within alpha and beta", CLIP);
-const LOGARITHM: OpDef = unary("log", "ln(x + epsilon)", &LOG);
-const RECIPROCAL_ROOT: OpDef = unary("rsqrt", "1 / √(x + epsilon)", &RSQRT);
-const RECIPROCAL: OpDef = unary("inverse", "1 / (x + epsilon)", &INVERSE);
+const CLIPPED: OpDef = unary(op::CLIP, "x held within alpha and beta", CLIP);
+const LOGARITHM: OpDef = unary(op::LOG, "ln(x + epsilon)", &LOG);
+const RECIPROCAL_ROOT: OpDef = unary(op::RSQRT, "1 / √(x + epsilon)", &RSQRT);
+const RECIPROCAL: OpDef = unary(op::INVERSE, "1 / (x + epsilon)", &INVERSE);
 
 pub(super) const OPS: &[OpDef] = &[
-    binary("add", "x + y"),
-    binary("sub", "x - y"),
-    binary("mul", "x · y"),
-    binary("real_div", "x / y; of integers, rounded toward zero"),
-    binary("floor_div", "⌊x / y⌋"),
-    binary("mod", "x - ⌊x / y⌋ · y"),
-    binary("pow", "x to the power y"),
-    binary("maximum", "the larger of x and y"),
-    binary("minimum", "the smaller of x and y"),
-    compare("equal", "x = y"),
-    compare("not_equal", "x ≠ y"),
-    compare("less", "x < y"),
-    compare("less_equal", "x ≤ y"),
-    compare("greater", "x > y"),
-    compare("greater_equal", "x ≥ y"),
-    logical("logical_and", "x and y"),
-    logical("logical_or", "x or y"),
-    logical("logical_xor", "either x or y"),
-    unary("logical_not", "not x", X_BOOL),
-    unary("abs", "|x|", X),
-    unary("sign", "-1, 0 or 1, as x is below, at or above 0", X),
-    unary("square", "x²", X),
-    unary("exp2", "2ˣ", X),
-    unary("floor", "the largest integer ≤ x", X_FLOAT),
-    unary("ceil", "the smallest integer ≥ x", X_FLOAT),
-    unary("round", "the nearest integer, a half to the even one", X_FLOAT),
-    unary("exp", "eˣ", X_FLOAT),
-    unary("sqrt", "√x", X_FLOAT),
-    unary("erf", "the Gauss error function", X_FLOAT),
-    unary("sin", "the sine", X_FLOAT),
-    unary("cos", "the cosine", X_FLOAT),
-    unary("tan", "the tangent", X_FLOAT),
-    unary("asin", "the inverse sine", X_FLOAT),
-    unary("acos", "the inverse cosine", X_FLOAT),
-    unary("atan", "the inverse tangent", X_FLOAT),
-    unary("sinh", "the hyperbolic sine", X_FLOAT),
-    unary("cosh", "the hyperbolic cosine", X_FLOAT),
-    unary("tanh", "the hyperbolic tangent", X_FLOAT),
-    unary("atanh", "the inverse hyperbolic tangent", X_FLOAT),
+    binary(op::ADD, "x + y"),
+    binary(op::SUB, "x - y"),
+    binary(op::MUL, "x · y"),
+    binary(op::REAL_DIV, "x / y; of integers, rounded toward zero"),
+    binary(op::FLOOR_DIV, "⌊x / y⌋"),
+    binary(op::MOD, "x - ⌊x / y⌋ · y"),
+    binary(op::POW, "x to the power y"),
+    binary(op::MAXIMUM, "the larger of x and y"),
+    binary(op::MINIMUM, "the smaller of x and y"),
+    compare(op::EQUAL, "x = y"),
+    compare(op::NOT_EQUAL, "x ≠ y"),
+    compare(op::LESS, "x < y"),
+    compare(op::LESS_EQUAL, "x ≤ y"),
+    compare(op::GREATER, "x > y"),
+    compare(op::GREATER_EQUAL, "x ≥ y"),
+    logical(op::LOGICAL_AND, "x and y"),
+    logical(op::LOGICAL_OR, "x or y"),
+    logical(op::LOGICAL_XOR, "either x or y"),
+    unary(op::LOGICAL_NOT, "not x", X_BOOL),
+    unary(op::ABS, "|x|", X),
+    unary(op::SIGN, "-1, 0 or 1, as x is below, at or above 0", X),
+    unary(op::SQUARE, "x²", X),
+    unary(op::EXP2, "2ˣ", X),
+    unary(op::FLOOR, "the largest integer ≤ x", X_FLOAT),
+    unary(op::CEIL, "the smallest integer ≥ x", X_FLOAT),
+    unary(op::ROUND, "the nearest integer, a half to the even one", X_FLOAT),
+    unary(op::EXP, "eˣ", X_FLOAT),
+    unary(op::SQRT, "√x", X_FLOAT),
+    unary(op::ERF, "the Gauss error function", X_FLOAT),
+    unary(op::SIN, "the sine", X_FLOAT),
+    unary(op::COS, "the cosine", X_FLOAT),
+    unary(op::TAN, "the tangent", X_FLOAT),
+    unary(op::ASIN, "the inverse sine", X_FLOAT),
+    unary(op::ACOS, "the inverse cosine", X_FLOAT),
+    unary(op::ATAN, "the inverse tangent", X_FLOAT),
+    unary(op::SINH, "the hyperbolic sine", X_FLOAT),
+    unary(op::COSH, "the hyperbolic cosine", X_FLOAT),
+    unary(op::TANH, "the hyperbolic tangent", X_FLOAT),
+    unary(op::ATANH, "the inverse hyperbolic tangent", X_FLOAT),
     LOGARITHM,
     LOGARITHM.again(Opset::IOS17, &apart(LOG)),
     RECIPROCAL_ROOT,
@@ -76,8 +77,8 @@ pub(super) const OPS: &[OpDef] = &[
     RECIPROCAL.again(Opset::IOS17, &apart(INVERSE)),
     CLIPPED,
     OpDef { infer: clip_rule, ..CLIPPED.since(Opset::IOS17) },
-    unary("threshold", "max(x, alpha)", THRESHOLD),
-    OpDef::new("select", "a where cond, else b", SELECT, select_rule),
+    unary(op::THRESHOLD, "max(x, alpha)", THRESHOLD),
+    OpDef::new(op::SELECT, "a where cond, else b", SELECT, select_rule),
 ];
 
 const fn binary(name: &'static str, doc: &'static str) -> OpDef {

@@ -4,6 +4,7 @@ use super::infer::{InferContext, fits, same, show, tensor};
 use super::signature::{INDICES_16, INDICES_17, INT32, Literal, NUMBERS, OpDef, Param, bool_const, int_const, x_of};
 use super::tensor::SORTABLE;
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
@@ -16,10 +17,14 @@ const IX: Param = Param::new("indices", INT32);
 const IX_16: Param = Param::new("indices", INDICES_16).of("I");
 const IX_17: Param = Param::new("indices", INDICES_17).of("I");
 
-const GATHER: OpDef = OpDef::new("gather", "the slices of x at indices along an axis", &[X, IX, AXIS], gather_rule);
-const ALONG: OpDef =
-    OpDef::new("gather_along_axis", "the elements of x at an index for each along an axis", &[X, IX, AXIS], along_rule);
-const ND: OpDef = OpDef::new("gather_nd", "the slices of x at rows of indices", &[X, IX], nd_rule);
+const GATHER: OpDef = OpDef::new(op::GATHER, "the slices of x at indices along an axis", &[X, IX, AXIS], gather_rule);
+const ALONG: OpDef = OpDef::new(
+    op::GATHER_ALONG_AXIS,
+    "the elements of x at an index for each along an axis",
+    &[X, IX, AXIS],
+    along_rule,
+);
+const ND: OpDef = OpDef::new(op::GATHER_ND, "the slices of x at rows of indices", &[X, IX], nd_rule);
 
 pub(super) const OPS: &[OpDef] = &[
     GATHER,

@@ -4,6 +4,7 @@
 
 use super::signature::{OpDef, Presence};
 use crate::error::MilError;
+use crate::op;
 use crate::program::{Arg, BlockId, Constant, DataType, Dim, Function, Op, Type, Value, ValueDef, ValueId};
 use crate::weights::Weights;
 
@@ -114,7 +115,7 @@ impl<'a> InferContext<'a> {
                 return false;
             };
             let Some(op) = self.function.ops.get(op.index()) else { return false };
-            if op.name == "const" || op.name.starts_with("constexpr_") {
+            if op.name == op::CONST || op.name.starts_with("constexpr_") {
                 continue;
             }
             if !op.blocks.is_empty() || op.args.is_empty() {

@@ -3,6 +3,7 @@
 use super::infer::{InferContext, fits, same, show, tensor};
 use super::signature::{ALIKE, FLOATS, Literal, NUMBERS, OpDef, Param, apart, bool_const, str_const, x_of};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{DataType, Dim, Type};
 
@@ -25,17 +26,23 @@ const ATTENTION: &[Param] = &[
     Param::new("attn_mask", &[DataType::Bool, DataType::Fp16, DataType::Fp32]).of("M").optional(),
 ];
 
-const PRODUCT: OpDef = OpDef::new("matmul", "the matrix product over the last two axes, batched", &MATMUL, matmul_rule);
-const FULLY_CONNECTED: OpDef = OpDef::new("linear", "x · weightᵀ + bias", &LINEAR, linear_rule);
+const PRODUCT: OpDef =
+    OpDef::new(op::MATMUL, "the matrix product over the last two axes, batched", &MATMUL, matmul_rule);
+const FULLY_CONNECTED: OpDef = OpDef::new(op::LINEAR, "x · weightᵀ + bias", &LINEAR, linear_rule);
 
 pub(super) const OPS: &[OpDef] = &[
     PRODUCT,
     OpDef { infer: mixed_matmul_rule, ..PRODUCT.again(Opset::IOS17, &apart(MATMUL)) },
     FULLY_CONNECTED,
     FULLY_CONNECTED.again(Opset::IOS17, &apart(LINEAR)),
-    OpDef::new("einsum", "a product of two tensors summed over one axis of each", EINSUM, einsum_rule),
-    OpDef::new("scaled_dot_product_attention", "softmax(query · keyᵀ / √E + mask) · value", ATTENTION, attention_rule)
-        .since(Opset::IOS18),
+    OpDef::new(op::EINSUM, "a product of two tensors summed over one axis of each", EINSUM, einsum_rule),
+    OpDef::new(
+        op::SCALED_DOT_PRODUCT_ATTENTION,
+        "softmax(query · keyᵀ / √E + mask) · value",
+        ATTENTION,
+        attention_rule,
+    )
+    .since(Opset::IOS18),
 ];
 
 /// Batched over the leading axes with broadcasting. A vector on one side counts as a row or a

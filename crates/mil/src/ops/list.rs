@@ -3,6 +3,7 @@
 use super::infer::{InferContext, MAX_RANK, agree, same, show, tensor};
 use super::signature::{BASIC, INT32, Literal, OpDef, Param, Takes, bool_const, str_const};
 use crate::error::MilError;
+use crate::op;
 use crate::program::{DataType, Dim, Type};
 
 const LS: Param = Param::takes("ls", Takes::List);
@@ -16,18 +17,18 @@ const MAKE: &[Param] = &[
 ];
 
 pub(super) const OPS: &[OpDef] = &[
-    OpDef::new("make_list", "a list of tensors of one type", MAKE, make_rule),
-    OpDef::new("list_length", "the number of elements", &[LS], length_rule),
-    OpDef::new("list_read", "the element at an index", &[LS, Param::new("index", INT32)], read_rule),
+    OpDef::new(op::MAKE_LIST, "a list of tensors of one type", MAKE, make_rule),
+    OpDef::new(op::LIST_LENGTH, "the number of elements", &[LS], length_rule),
+    OpDef::new(op::LIST_READ, "the element at an index", &[LS, Param::new("index", INT32)], read_rule),
     OpDef::new(
-        "list_write",
+        op::LIST_WRITE,
         "the list with one element replaced",
         &[LS, Param::new("index", INT32), VALUE],
         write_rule,
     ),
-    OpDef::new("list_gather", "the elements at indices, stacked", &[LS, Param::new("indices", INT32)], gather_rule),
+    OpDef::new(op::LIST_GATHER, "the elements at indices, stacked", &[LS, Param::new("indices", INT32)], gather_rule),
     OpDef::new(
-        "list_scatter",
+        op::LIST_SCATTER,
         "the list with the elements at indices replaced by slices of a tensor",
         &[LS, Param::new("indices", INT32), VALUE],
         scatter_rule,

@@ -4,6 +4,7 @@ use super::elementwise::unary_rule;
 use super::infer::{InferContext, same, show, tensor};
 use super::signature::{FLOATS, Literal, OpDef, Param, apart, float_const, int_const, x_of};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
@@ -38,15 +39,15 @@ const LOCAL: [Param; 5] = [
     float_const("k").or(Literal::Float(1.0)),
 ];
 
-const LAYER_NORM: OpDef = OpDef::new("layer_norm", "x normalized over axes, scaled and shifted", &LAYER, layer_rule);
+const LAYER_NORM: OpDef = OpDef::new(op::LAYER_NORM, "x normalized over axes, scaled and shifted", &LAYER, layer_rule);
 const BATCH_NORM: OpDef =
-    OpDef::new("batch_norm", "x normalized by a given mean and variance for each channel", &BATCH, channel_rule);
+    OpDef::new(op::BATCH_NORM, "x normalized by a given mean and variance for each channel", &BATCH, channel_rule);
 const INSTANCE_NORM: OpDef =
-    OpDef::new("instance_norm", "x normalized over space for each image and channel", &INSTANCE, channel_rule);
+    OpDef::new(op::INSTANCE_NORM, "x normalized over space for each image and channel", &INSTANCE, channel_rule);
 const L2_NORM: OpDef =
-    OpDef::new("l2_norm", "x over the root of its sum of squares over the last three axes", &L2, l2_rule);
+    OpDef::new(op::L2_NORM, "x over the root of its sum of squares over the last three axes", &L2, l2_rule);
 const LOCAL_NORM: OpDef = OpDef::new(
-    "local_response_norm",
+    op::LOCAL_RESPONSE_NORM,
     "x over a power of the sum of squares of neighboring channels",
     &LOCAL,
     unary_rule,

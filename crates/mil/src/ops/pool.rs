@@ -4,6 +4,7 @@ use super::conv::window;
 use super::infer::{InferContext, show, show_ints, tensor};
 use super::signature::{FLOATS, Literal, OpDef, Param, bool_const, int_const, str_const, x_of};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
@@ -26,9 +27,9 @@ const AVERAGE: &[Param] = &[
 ];
 
 // The versions differ in the padding types that their window knows.
-const MAX_POOL: OpDef = OpDef::new("max_pool", "the largest of each window", MAX, pool_rule);
-const AVERAGE_POOL: OpDef = OpDef::new("avg_pool", "the mean of each window", AVERAGE, pool_rule);
-const L2_POOL: OpDef = OpDef::new("l2_pool", "the root of the sum of squares of each window", MAX, l2_rule);
+const MAX_POOL: OpDef = OpDef::new(op::MAX_POOL, "the largest of each window", MAX, pool_rule);
+const AVERAGE_POOL: OpDef = OpDef::new(op::AVG_POOL, "the mean of each window", AVERAGE, pool_rule);
+const L2_POOL: OpDef = OpDef::new(op::L2_POOL, "the root of the sum of squares of each window", MAX, l2_rule);
 
 pub(super) const OPS: &[OpDef] = &[
     MAX_POOL,

@@ -4,6 +4,7 @@
 use super::infer::{InferContext, same, show, tensor};
 use super::signature::{BYTES, FLOATS, OpDef, Param, int_const, str_const};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{DataType, Dim, Type};
 
@@ -29,15 +30,15 @@ const CONSTEXPR: &[Param] = &[
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef::new(
-        "quantize",
+        op::QUANTIZE,
         "input / scale, rounded, shifted by zero_point and held within bytes",
         QUANTIZE,
         quantize_rule,
     )
     .since(Opset::IOS17),
-    OpDef::new("dequantize", "(input - zero_point) · scale", DEQUANTIZE, dequantize_rule).since(Opset::IOS17),
+    OpDef::new(op::DEQUANTIZE, "(input - zero_point) · scale", DEQUANTIZE, dequantize_rule).since(Opset::IOS17),
     OpDef::new(
-        "constexpr_affine_dequantize",
+        op::CONSTEXPR_AFFINE_DEQUANTIZE,
         "the constant (quantized_data - zero_point) · scale",
         CONSTEXPR,
         constexpr_rule,

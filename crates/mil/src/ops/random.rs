@@ -3,6 +3,7 @@
 use super::infer::{InferContext, tensor};
 use super::signature::{FLOATS, INT32, Literal, OpDef, Param, float_const, int_const, str_const, x_of};
 use crate::error::MilError;
+use crate::op;
 use crate::program::{DataType, Dim, Type};
 
 const SHAPE: Param = Param::new("shape", INT32);
@@ -16,12 +17,12 @@ const CATEGORICAL: &[Param] =
     &[x_of(FLOATS), str_const("mode").or(Literal::Str("logits")), int_const("size").or(Literal::Int(1)), SEED];
 
 pub(super) const OPS: &[OpDef] = &[
-    OpDef::new("random_bernoulli", "1 with probability prob, else 0", BERNOULLI, |c| distribution(c, &["prob"])),
-    OpDef::new("random_normal", "normally distributed numbers", NORMAL, |c| distribution(c, &["mean", "stddev"])),
-    OpDef::new("random_uniform", "uniformly distributed numbers in [low, high)", UNIFORM, |c| {
+    OpDef::new(op::RANDOM_BERNOULLI, "1 with probability prob, else 0", BERNOULLI, |c| distribution(c, &["prob"])),
+    OpDef::new(op::RANDOM_NORMAL, "normally distributed numbers", NORMAL, |c| distribution(c, &["mean", "stddev"])),
+    OpDef::new(op::RANDOM_UNIFORM, "uniformly distributed numbers in [low, high)", UNIFORM, |c| {
         distribution(c, &["low", "high"])
     }),
-    OpDef::new("random_categorical", "indices drawn by the last axis of x", CATEGORICAL, categorical_rule),
+    OpDef::new(op::RANDOM_CATEGORICAL, "indices drawn by the last axis of x", CATEGORICAL, categorical_rule),
 ];
 
 /// Of the element type of its parameters. Absent ones are fp32, so all or none are given for fp16.

@@ -4,6 +4,7 @@
 use super::infer::{InferContext, same, show};
 use super::signature::{FLOATS, FP32, Literal, OpDef, Param, bool_const, str_const};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{DataType, Dim, Type};
 
@@ -68,9 +69,9 @@ const fn lstm(t: &'static [DataType]) -> [Param; 17] {
     ]
 }
 
-const RNN: OpDef = OpDef::new("rnn", "a recurrent layer", &rnn(FP32), rnn_rule);
-const GRU: OpDef = OpDef::new("gru", "a gated recurrent unit", &gru(FP32), gru_rule);
-const LSTM: OpDef = OpDef::new("lstm", "a long short-term memory", &lstm(FP32), lstm_rule);
+const RNN: OpDef = OpDef::new(op::RNN, "a recurrent layer", &rnn(FP32), rnn_rule);
+const GRU: OpDef = OpDef::new(op::GRU, "a gated recurrent unit", &gru(FP32), gru_rule);
+const LSTM: OpDef = OpDef::new(op::LSTM, "a long short-term memory", &lstm(FP32), lstm_rule);
 
 pub(super) const OPS: &[OpDef] = &[
     RNN,

@@ -3,6 +3,7 @@
 use super::infer::{InferContext, tensor};
 use super::signature::{Literal, NUMBERS, OpDef, Param, bool_const, int_const, str_const, x_of};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{DataType, Dim, Type};
 
@@ -12,20 +13,20 @@ const ARG: [Param; 3] =
     [x_of(NUMBERS), int_const("axis").or(Literal::Int(-1)), bool_const("keep_dims").or(Literal::Bool(false)).spelled()];
 const ARG_17: &[Param] = &[ARG[0], ARG[1], ARG[2], str_const("output_dtype").or(Literal::Str("int32"))];
 
-const ARGMAX: OpDef = OpDef::new("reduce_argmax", "where the largest along an axis is", &ARG, arg_rule);
-const ARGMIN: OpDef = OpDef::new("reduce_argmin", "where the smallest along an axis is", &ARG, arg_rule);
+const ARGMAX: OpDef = OpDef::new(op::REDUCE_ARGMAX, "where the largest along an axis is", &ARG, arg_rule);
+const ARGMIN: OpDef = OpDef::new(op::REDUCE_ARGMIN, "where the smallest along an axis is", &ARG, arg_rule);
 
 pub(super) const OPS: &[OpDef] = &[
-    reduce("reduce_sum", "the sum over axes"),
-    reduce("reduce_mean", "the mean over axes"),
-    reduce("reduce_max", "the largest over axes"),
-    reduce("reduce_min", "the smallest over axes"),
-    reduce("reduce_prod", "the product over axes"),
-    reduce("reduce_sum_square", "the sum of squares over axes"),
-    reduce("reduce_l1_norm", "the sum of magnitudes over axes"),
-    reduce("reduce_l2_norm", "the root of the sum of squares over axes"),
-    reduce("reduce_log_sum", "the logarithm of the sum over axes"),
-    reduce("reduce_log_sum_exp", "the logarithm of the sum of exponentials over axes"),
+    reduce(op::REDUCE_SUM, "the sum over axes"),
+    reduce(op::REDUCE_MEAN, "the mean over axes"),
+    reduce(op::REDUCE_MAX, "the largest over axes"),
+    reduce(op::REDUCE_MIN, "the smallest over axes"),
+    reduce(op::REDUCE_PROD, "the product over axes"),
+    reduce(op::REDUCE_SUM_SQUARE, "the sum of squares over axes"),
+    reduce(op::REDUCE_L1_NORM, "the sum of magnitudes over axes"),
+    reduce(op::REDUCE_L2_NORM, "the root of the sum of squares over axes"),
+    reduce(op::REDUCE_LOG_SUM, "the logarithm of the sum over axes"),
+    reduce(op::REDUCE_LOG_SUM_EXP, "the logarithm of the sum of exponentials over axes"),
     ARGMAX,
     ARGMAX.again(Opset::IOS17, ARG_17),
     ARGMIN,

@@ -89,3 +89,13 @@ pub fn lookup(name: &str, opset: Opset) -> Result<&'static OpDef, MilError> {
         suggestion: ferrane_diag::nearest(name, all().filter(|d| d.since <= opset).map(|d| d.name)).map(str::to_string),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_op_has_a_constant_and_every_constant_an_op() {
+        assert_eq!(names(), crate::op::ALL);
+    }
+}

@@ -5,6 +5,7 @@ use super::signature::{
     FLOATS, FP32, Literal, NUMBERS, OpDef, Param, UINT32, bool_const, float_const, int_const, str_const, x_of,
 };
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{DataType, Dim, Type};
 
@@ -16,7 +17,7 @@ const ALIGN: Param = bool_const("align_corners").or(Literal::Bool(true));
 const SAMPLING: Param = str_const("sampling_mode").or(Literal::Str("DEFAULT"));
 
 const UPSAMPLE: OpDef = OpDef::new(
-    "upsample_bilinear",
+    op::UPSAMPLE_BILINEAR,
     "x enlarged by two factors, bilinearly",
     &[X, SCALE_HEIGHT, SCALE_WIDTH, ALIGN],
     upsample_rule,
@@ -43,7 +44,7 @@ const BOX_MODE: Param = str_const("box_coordinate_mode").or(Literal::Str("CORNER
 const PAD_VALUE: Param = float_const("pad_value").or(Literal::Float(0.0));
 const ROI: Param = Param::new("roi", FLOATS).of("T");
 const CROP_RESIZE: OpDef = OpDef::new(
-    "crop_resize",
+    op::CROP_RESIZE,
     "boxes of x, each resized",
     &[X, ROI, HEIGHT, WIDTH, NORMALIZED, SPATIAL, BOX_MODE, SAMPLING],
     roi_rule,
@@ -83,30 +84,30 @@ const fn resample(coordinates: &'static [DataType]) -> [Param; 7] {
         bool_const("align_corners"),
     ]
 }
-const RESAMPLE: OpDef = OpDef::new("resample", "x at given coordinates", &resample(SCALES), resample_rule);
+const RESAMPLE: OpDef = OpDef::new(op::RESAMPLE, "x at given coordinates", &resample(SCALES), resample_rule);
 
 pub(super) const OPS: &[OpDef] = &[
     UPSAMPLE,
     UPSAMPLE.again(Opset::IOS16, &[X, SCALE_HEIGHT, SCALE_WIDTH, ALIGN, bool_const("half_pixel_centers").optional()]),
     OpDef::new(
-        "upsample_nearest_neighbor",
+        op::UPSAMPLE_NEAREST_NEIGHBOR,
         "x enlarged by two factors, each element repeated",
         &[X, SCALE_HEIGHT, SCALE_WIDTH],
         upsample_rule,
     ),
-    OpDef::new("resize_bilinear", "x resized to a height and width, bilinearly", RESIZE_BILINEAR, target_rule),
+    OpDef::new(op::RESIZE_BILINEAR, "x resized to a height and width, bilinearly", RESIZE_BILINEAR, target_rule),
     OpDef::new(
-        "resize_nearest_neighbor",
+        op::RESIZE_NEAREST_NEIGHBOR,
         "x resized to a height and width by the nearest element",
         RESIZE_NEAREST,
         target_rule,
     ),
-    OpDef::new("resize", "x with its last axes resized", RESIZE, resize_rule).since(Opset::IOS17),
-    OpDef::new("crop", "x without margins", &[X, int_const("crop_height"), int_const("crop_width")], crop_rule),
+    OpDef::new(op::RESIZE, "x with its last axes resized", RESIZE, resize_rule).since(Opset::IOS17),
+    OpDef::new(op::CROP, "x without margins", &[X, int_const("crop_height"), int_const("crop_width")], crop_rule),
     CROP_RESIZE,
     CROP_RESIZE.again(Opset::IOS16, &[X, ROI, HEIGHT, WIDTH, NORMALIZED, SPATIAL, BOX_MODE, SAMPLING, PAD_VALUE]),
     OpDef { infer: boxes_rule, ..CROP_RESIZE.again(Opset::IOS17, CROP_RESIZE_17) },
-    OpDef::new("affine", "x under an affine map for each image", AFFINE, affine_rule).since(Opset::IOS15),
+    OpDef::new(op::AFFINE, "x under an affine map for each image", AFFINE, affine_rule).since(Opset::IOS15),
     RESAMPLE.since(Opset::IOS15),
     RESAMPLE.again(Opset::IOS16, &resample(NUMBERS)),
     RESAMPLE.again(Opset::IOS17, &resample(super::tensor::SORTABLE)),

@@ -4,6 +4,7 @@ use super::gather::{VALIDATE, fit_beside};
 use super::infer::{InferContext, fits, show, tensor};
 use super::signature::{INT32, Literal, NUMBERS, OpDef, Param, int_const, str_const};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
@@ -14,19 +15,19 @@ const AXIS: Param = int_const("axis").or(Literal::Int(0));
 const MODE: Param = str_const("mode").or(Literal::Str("add"));
 
 const SCATTER: OpDef = OpDef::new(
-    "scatter",
+    op::SCATTER,
     "data with slices at indices along an axis combined with updates",
     &[DATA, IX, UPDATES, AXIS, MODE],
     scatter_rule,
 );
 const ALONG: OpDef = OpDef::new(
-    "scatter_along_axis",
+    op::SCATTER_ALONG_AXIS,
     "data with the elements at an index for each along an axis combined with updates",
     &[DATA, IX, UPDATES, AXIS, MODE],
     along_rule,
 );
 const ND: OpDef = OpDef::new(
-    "scatter_nd",
+    op::SCATTER_ND,
     "data with the slices at rows of indices combined with updates",
     &[DATA, IX, UPDATES, MODE],
     nd_rule,

@@ -7,6 +7,7 @@ use super::signature::{
     str_const, x_of,
 };
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{DataType, Dim, Type};
 
@@ -15,22 +16,22 @@ const AXES: Param = int_const("axes");
 const SHAPE_17: Param = Param::new("shape", COUNTS).of("U");
 
 const RESHAPE: OpDef = OpDef::new(
-    "reshape",
+    op::RESHAPE,
     "the elements of x in another shape",
     &[x_of(BASIC), Param::new("shape", INT32)],
     reshape_rule,
 );
 const TRANSPOSE: OpDef =
-    OpDef::new("transpose", "x with its axes in another order", &[x_of(BASIC), int_const("perm")], transpose_rule);
+    OpDef::new(op::TRANSPOSE, "x with its axes in another order", &[x_of(BASIC), int_const("perm")], transpose_rule);
 const SQUEEZE: OpDef =
-    OpDef::new("squeeze", "x without axes of extent 1", &[x_of(BASIC), AXES.optional()], squeeze_rule);
+    OpDef::new(op::SQUEEZE, "x without axes of extent 1", &[x_of(BASIC), AXES.optional()], squeeze_rule);
 const EXPAND_DIMS: OpDef =
-    OpDef::new("expand_dims", "x with new axes of extent 1", &[x_of(BASIC), AXES], expand_dims_rule);
-const REVERSE: OpDef = OpDef::new("reverse", "x backwards along axes", &[x_of(BASIC), AXES.optional()], reverse_rule);
+    OpDef::new(op::EXPAND_DIMS, "x with new axes of extent 1", &[x_of(BASIC), AXES], expand_dims_rule);
+const REVERSE: OpDef = OpDef::new(op::REVERSE, "x backwards along axes", &[x_of(BASIC), AXES.optional()], reverse_rule);
 const SEQ_AXIS: Param = int_const("seq_axis").or(Literal::Int(0));
 const BATCH_AXIS: Param = int_const("batch_axis").or(Literal::Int(0));
 const REVERSE_SEQUENCE: OpDef = OpDef::new(
-    "reverse_sequence",
+    op::REVERSE_SEQUENCE,
     "x with the first elements of each sequence backwards",
     &[x_of(BASIC), Param::new("lengths", INT32), SEQ_AXIS, BATCH_AXIS],
     reverse_sequence_rule,
@@ -46,7 +47,7 @@ const fn reshape_like(x: &'static [DataType]) -> [Param; 5] {
     ]
 }
 const RESHAPE_LIKE: OpDef = OpDef::new(
-    "reshape_like",
+    op::RESHAPE_LIKE,
     "the elements of x in a shape put together from those of other tensors",
     &reshape_like(BASIC),
     reshape_like_rule,
@@ -66,14 +67,14 @@ pub(super) const OPS: &[OpDef] = &[
     TRANSPOSE,
     TRANSPOSE.again(Opset::IOS17, &[x_of(MOVABLE), int_const("perm")]),
     OpDef::new(
-        "concat",
+        op::CONCAT,
         "the values one after the other along an axis",
         &[VALUES, int_const("axis"), bool_const("interleave").or(Literal::Bool(false)).spelled()],
         concat_rule,
     ),
-    OpDef::new("stack", "the values along a new axis", &[VALUES, int_const("axis")], stack_rule),
+    OpDef::new(op::STACK, "the values along a new axis", &[VALUES, int_const("axis")], stack_rule),
     OpDef::new(
-        "split",
+        op::SPLIT,
         "x in parts along an axis",
         &[x_of(BASIC), int_const("num_splits").optional(), int_const("split_sizes").optional(), int_const("axis")],
         split_rule,
@@ -82,8 +83,8 @@ pub(super) const OPS: &[OpDef] = &[
     SQUEEZE.again(Opset::IOS17, &[x_of(MOVABLE), AXES.optional()]),
     EXPAND_DIMS,
     EXPAND_DIMS.again(Opset::IOS17, &[x_of(MOVABLE), AXES]),
-    OpDef::new("tile", "x repeated along each axis", &[x_of(BASIC), Param::new("reps", INT32)], tile_rule),
-    OpDef::new("pad", "x with margins", PAD, pad_rule),
+    OpDef::new(op::TILE, "x repeated along each axis", &[x_of(BASIC), Param::new("reps", INT32)], tile_rule),
+    OpDef::new(op::PAD, "x with margins", PAD, pad_rule),
     REVERSE,
     REVERSE.again(Opset::IOS17, &[x_of(MOVABLE), AXES.optional()]),
     REVERSE_SEQUENCE,

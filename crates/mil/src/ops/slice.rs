@@ -3,11 +3,12 @@
 use super::infer::{InferContext, fits, same, show, tensor};
 use super::signature::{BASIC, COUNTS, INT32, MOVABLE, OpDef, Param, bool_const, int_const, x_of};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
 const BY_SIZE: OpDef = OpDef::new(
-    "slice_by_size",
+    op::SLICE_BY_SIZE,
     "a part of x, by begin and size",
     &[x_of(BASIC), Param::new("begin", INT32), Param::new("size", INT32)],
     by_size_rule,
@@ -16,7 +17,7 @@ const BEGIN_MASK: Param = bool_const("begin_mask").optional();
 const END_MASK: Param = bool_const("end_mask").optional();
 const SQUEEZE_MASK: Param = bool_const("squeeze_mask").optional();
 const BY_INDEX: OpDef = OpDef::new(
-    "slice_by_index",
+    op::SLICE_BY_INDEX,
     "a part of x, by begin, end and stride",
     &[
         x_of(BASIC),
@@ -48,7 +49,7 @@ pub(super) const OPS: &[OpDef] = &[
     BY_SIZE.again(Opset::IOS17, &[x_of(MOVABLE), BEGIN_17, Param::new("size", COUNTS).of("U")]),
     BY_INDEX,
     BY_INDEX.again(Opset::IOS17, &[x_of(MOVABLE), BEGIN_17, END_17, STRIDE_17, BEGIN_MASK, END_MASK, SQUEEZE_MASK]),
-    OpDef::new("slice_update", "x with a part replaced", UPDATE, update_rule).since(Opset::IOS18),
+    OpDef::new(op::SLICE_UPDATE, "x with a part replaced", UPDATE, update_rule).since(Opset::IOS18),
 ];
 
 /// Values of an index argument, `None` where it is known only at run time.

@@ -3,6 +3,7 @@
 use super::infer::{InferContext, show, tensor};
 use super::signature::{FLOATS, Literal, MOVABLE, NUMBERS, OpDef, Param, UINT32, int_const, x_of};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{Dim, Type};
 
@@ -13,22 +14,24 @@ const TO_BATCH: &[Param] = &[x_of(FLOATS), int_const("block_shape"), int_const("
 const TO_SPACE: &[Param] = &[x_of(FLOATS), int_const("block_shape"), int_const("crops")];
 const STRIDE: Param = int_const("stride").or(Literal::Int(1));
 const WINDOWS: OpDef = OpDef::new(
-    "sliding_windows",
+    op::SLIDING_WINDOWS,
     "all windows of a size along an axis, as a new axis after it",
     &[x_of(NUMBERS), int_const("axis"), int_const("size"), STRIDE],
     windows_rule,
 );
 
 pub(super) const OPS: &[OpDef] = &[
-    OpDef::new("depth_to_space", "blocks of channels become blocks of space", BLOCK, |c| to_space(c, "block_size")),
-    OpDef::new("space_to_depth", "blocks of space become blocks of channels", BLOCK, |c| to_depth(c, "block_size")),
-    OpDef::new("pixel_shuffle", "channels become pixels within each pixel", UPSCALE, |c| to_space(c, "upscale_factor")),
-    OpDef::new("pixel_unshuffle", "pixels of each block become channels", DOWNSCALE, |c| {
+    OpDef::new(op::DEPTH_TO_SPACE, "blocks of channels become blocks of space", BLOCK, |c| to_space(c, "block_size")),
+    OpDef::new(op::SPACE_TO_DEPTH, "blocks of space become blocks of channels", BLOCK, |c| to_depth(c, "block_size")),
+    OpDef::new(op::PIXEL_SHUFFLE, "channels become pixels within each pixel", UPSCALE, |c| {
+        to_space(c, "upscale_factor")
+    }),
+    OpDef::new(op::PIXEL_UNSHUFFLE, "pixels of each block become channels", DOWNSCALE, |c| {
         to_depth(c, "downscale_factor")
     })
     .since(Opset::IOS16),
-    OpDef::new("space_to_batch", "blocks of padded space become entries of the batch", TO_BATCH, to_batch_rule),
-    OpDef::new("batch_to_space", "entries of the batch become blocks of space, cropped", TO_SPACE, from_batch_rule),
+    OpDef::new(op::SPACE_TO_BATCH, "blocks of padded space become entries of the batch", TO_BATCH, to_batch_rule),
+    OpDef::new(op::BATCH_TO_SPACE, "entries of the batch become blocks of space, cropped", TO_SPACE, from_batch_rule),
     WINDOWS,
     WINDOWS.again(Opset::IOS17, &[x_of(MOVABLE), int_const("axis"), int_const("size"), STRIDE]),
 ];

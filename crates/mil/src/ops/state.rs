@@ -4,6 +4,7 @@
 use super::infer::{InferContext, agree};
 use super::signature::{MOVABLE, OpDef, Param, Takes};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::Type;
 
@@ -12,11 +13,11 @@ const WRITE: &[Param] = &[Param::takes("input", Takes::State), Param::new("data"
 const UPDATE: &[Param] = &[Param::takes("state", Takes::State), Param::new("value", MOVABLE).of("T")];
 
 pub(super) const OPS: &[OpDef] = &[
-    OpDef::new("read_state", "the tensor in a state", READ, read_rule).since(Opset::IOS18),
-    OpDef::new("write_state", "puts a tensor into a state; no result", WRITE, write_rule)
+    OpDef::new(op::READ_STATE, "the tensor in a state", READ, read_rule).since(Opset::IOS18),
+    OpDef::new(op::WRITE_STATE, "puts a tensor into a state; no result", WRITE, write_rule)
         .since(Opset::IOS18)
         .from("coremltools 9.0, ML Program backend"),
-    OpDef::new("coreml_update_state", "puts a tensor into a state and gives it back", UPDATE, update_rule)
+    OpDef::new(op::COREML_UPDATE_STATE, "puts a tensor into a state and gives it back", UPDATE, update_rule)
         .since(Opset::IOS18)
         .from("coremltools 9.0, coreml dialect"),
 ];

@@ -6,6 +6,7 @@ use super::signature::{
     BASIC, COUNTS, FLOATS, INT32, Literal, NUMBERS, OpDef, Param, bool_const, float_const, int_const, str_const, x_of,
 };
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{DataType, Dim, Type};
 
@@ -28,7 +29,7 @@ const RETURN_INDICES: Param = bool_const("return_indices").or(Literal::Bool(true
 const K: Param = int_const("k").or(Literal::Int(1));
 const K_17: Param = Param::new("k", COUNTS).of("K").constant().or(Literal::Int(1));
 const TOPK: OpDef = OpDef::new(
-    "topk",
+    op::TOPK,
     "the k largest (or smallest) along an axis, and where they are",
     &[x_of(NUMBERS), K, AXIS, ASCENDING],
     topk_rule,
@@ -66,7 +67,7 @@ const BOXES: Param = Param::new("boxes", FLOATS).of("T");
 const SCORES: Param = Param::new("scores", FLOATS).of("T");
 const PER_CLASS: Param = bool_const("per_class_suppression").or(Literal::Bool(false));
 const NMS: OpDef = OpDef::new(
-    "non_maximum_suppression",
+    op::NON_MAXIMUM_SUPPRESSION,
     "the best boxes that overlap no better one",
     &[BOXES, SCORES, float_const("iou_threshold"), float_const("score_threshold"), int_const("max_boxes"), PER_CLASS],
     nms_rule,
@@ -74,25 +75,25 @@ const NMS: OpDef = OpDef::new(
 const NMS_17: &[Param] = &[BOXES, SCORES, float_const("iou_threshold"), int_const("max_boxes"), PER_CLASS];
 
 pub(super) const OPS: &[OpDef] = &[
-    OpDef::new("argsort", "the indices that sort along an axis", ARGSORT, argsort_rule),
+    OpDef::new(op::ARGSORT, "the indices that sort along an axis", ARGSORT, argsort_rule),
     TOPK,
     TOPK.again(Opset::IOS16, &[x_of(NUMBERS), K, AXIS, ASCENDING, SORT, RETURN_INDICES]),
     TOPK.again(Opset::IOS17, TOPK_17),
-    OpDef::new("cumsum", "sums of all elements up to each along an axis", CUMSUM, cumsum_rule),
-    OpDef::new("band_part", "x with zeros outside of a band around the diagonal", BAND, band_rule),
-    OpDef::new("fill", "a tensor of one value", FILL, fill_rule),
-    OpDef::new("fill_like", "a tensor of one value with the shape of another", FILL_LIKE, fill_like_rule)
+    OpDef::new(op::CUMSUM, "sums of all elements up to each along an axis", CUMSUM, cumsum_rule),
+    OpDef::new(op::BAND_PART, "x with zeros outside of a band around the diagonal", BAND, band_rule),
+    OpDef::new(op::FILL, "a tensor of one value", FILL, fill_rule),
+    OpDef::new(op::FILL_LIKE, "a tensor of one value with the shape of another", FILL_LIKE, fill_like_rule)
         .since(Opset::IOS16),
     OpDef::new(
-        "flatten2d",
+        op::FLATTEN2D,
         "x as a matrix, its axes parted at one",
         &[x_of(BASIC), int_const("axis").or(Literal::Int(1))],
         flatten_rule,
     ),
-    OpDef::new("non_zero", "the indices of what is not zero, a row each", &[x_of(BASIC)], non_zero_rule),
-    OpDef::new("one_hot", "on_value at each index along a new axis, else off_value", ONE_HOT, one_hot_rule),
-    OpDef::new("range_1d", "numbers from start in steps, below end", RANGE, range_rule),
-    OpDef::new("shape", "the extents of x", &[x_of(BASIC)], shape_rule),
+    OpDef::new(op::NON_ZERO, "the indices of what is not zero, a row each", &[x_of(BASIC)], non_zero_rule),
+    OpDef::new(op::ONE_HOT, "on_value at each index along a new axis, else off_value", ONE_HOT, one_hot_rule),
+    OpDef::new(op::RANGE_1D, "numbers from start in steps, below end", RANGE, range_rule),
+    OpDef::new(op::SHAPE, "the extents of x", &[x_of(BASIC)], shape_rule),
     NMS,
     OpDef { infer: nms_17_rule, ..NMS.again(Opset::IOS17, NMS_17) },
 ];

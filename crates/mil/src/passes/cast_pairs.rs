@@ -10,6 +10,7 @@ use super::cursor::Cursor;
 use super::draft::Draft;
 use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
+use crate::op;
 use crate::program::{Constant, DataType};
 
 pub(super) const PASS: Pass = Pass {
@@ -25,9 +26,9 @@ fn run(draft: &mut Draft, _: &mut Context<'_>) -> Result<usize, MilError> {
 }
 
 fn rule(c: &mut Cursor<'_>) -> Option<()> {
-    let outer = c.is("cast")?;
+    let outer = c.is(op::CAST)?;
     let middle = c.arg(outer, "x")?;
-    let x = c.arg(c.def_of(middle, "cast")?, "x")?;
+    let x = c.arg(c.def_of(middle, op::CAST)?, "x")?;
     let result = c.result()?;
     let (a, b, d) = (c.ty(x).dtype()?, c.ty(middle).dtype()?, c.ty(result).dtype()?);
     if !holds(b, a) {
@@ -40,7 +41,7 @@ fn rule(c: &mut Cursor<'_>) -> Option<()> {
         return None;
     }
     let label = c.label();
-    let direct = c.insert("cast", &label, [("x", x.into()), ("dtype", Constant::string(d.name()).into())])?;
+    let direct = c.insert(op::CAST, &label, [("x", x.into()), ("dtype", Constant::string(d.name()).into())])?;
     c.replace(direct)
 }
 

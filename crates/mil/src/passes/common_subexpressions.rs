@@ -13,6 +13,7 @@ use super::cursor::Cursor;
 use super::draft::Draft;
 use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
+use crate::op;
 use crate::ops;
 use crate::program::{Arg, BlockId, Constant, Op, OpId, Payload, Type};
 
@@ -78,7 +79,7 @@ impl Scopes {
 
 fn is_repeatable(c: &Cursor<'_>, op: &Op) -> bool {
     let tensors = |t: &Type| matches!(t, Type::Tensor { .. });
-    let known = op.name == "const" || c.opset().is_some_and(|opset| ops::find(&op.name, opset).is_some());
+    let known = op.name == op::CONST || c.opset().is_some_and(|opset| ops::find(&op.name, opset).is_some());
     known
         && op.blocks.is_empty()
         && !op.name.starts_with("random_")

@@ -2,6 +2,7 @@
 //! as it is written.
 
 use crate::eval::Evaluate;
+use crate::op;
 use crate::ops::{self, InferContext};
 use crate::opset::Opset;
 use crate::program::{Arg, Constant, DataType, Function, Op, OpId, Value, ValueDef, ValueId};
@@ -27,7 +28,14 @@ impl<'a> Compute<'a> {
         self.function.values.push(Value { name, ty, def: ValueDef::Op(op, 0) });
         let attributes = vec![("val".to_string(), constant)];
         let (args, blocks) = (Vec::new(), Vec::new());
-        self.function.ops.push(Op { name: "const".into(), args, attributes, outputs: vec![value], blocks, span: None });
+        self.function.ops.push(Op {
+            name: op::CONST.into(),
+            args,
+            attributes,
+            outputs: vec![value],
+            blocks,
+            span: None,
+        });
         value
     }
 
@@ -65,14 +73,14 @@ impl<'a> Compute<'a> {
     pub(super) fn cast(&mut self, x: ValueId, dtype: DataType) -> Option<ValueId> {
         match self.function.value(x).ty.dtype() == Some(dtype) {
             true => Some(x),
-            false => self.op("cast", [("x", x.into()), ("dtype", Constant::string(dtype.name()).into())]),
+            false => self.op(op::CAST, [("x", x.into()), ("dtype", Constant::string(dtype.name()).into())]),
         }
     }
 
     /// With other extents.
     pub(super) fn reshape(&mut self, x: ValueId, shape: &[usize]) -> Option<ValueId> {
         let extents: Vec<i32> = shape.iter().map(|&n| i32::try_from(n).ok()).collect::<Option<_>>()?;
-        self.op("reshape", [("x", x.into()), ("shape", Constant::int32s(&extents).into())])
+        self.op(op::RESHAPE, [("x", x.into()), ("shape", Constant::int32s(&extents).into())])
     }
 
     /// What was calculated.

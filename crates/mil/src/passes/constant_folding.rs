@@ -12,6 +12,7 @@ use super::cursor::Cursor;
 use super::draft::Draft;
 use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
+use crate::op;
 use crate::program::{Arg, Constant};
 
 pub(super) const PASS: Pass = Pass {
@@ -29,7 +30,7 @@ fn run(draft: &mut Draft, context: &mut Context<'_>) -> Result<usize, MilError> 
 fn fold(c: &mut Cursor<'_>, context: &Context<'_>) -> Option<()> {
     let op = c.op()?;
     let constexpr = op.name.starts_with("constexpr_");
-    let never = op.name == "const" || op.name.starts_with("random_") || !op.blocks.is_empty();
+    let never = op.name == op::CONST || op.name.starts_with("random_") || !op.blocks.is_empty();
     if never || (constexpr && !context.options.fold_constexpr) || op.outputs.iter().any(|v| c.is_returned(*v)) {
         return None;
     }

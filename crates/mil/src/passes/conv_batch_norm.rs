@@ -13,6 +13,7 @@ use super::draft::Draft;
 use super::pass::{Context, Exactness, Pass};
 use super::product::epsilon;
 use crate::error::MilError;
+use crate::op;
 use crate::program::{Arg, Constant, DataType, Op, ValueId};
 
 pub(super) const PASS: Pass = Pass {
@@ -28,9 +29,9 @@ fn run(draft: &mut Draft, context: &mut Context<'_>) -> Result<usize, MilError> 
 }
 
 fn rule(c: &mut Cursor<'_>, context: &Context<'_>) -> Option<()> {
-    let norm = c.is("batch_norm")?.clone();
+    let norm = c.is(op::BATCH_NORM)?.clone();
     let value = c.arg(&norm, "x")?;
-    let conv = c.def_of(value, "conv").filter(|_| c.sole(value))?.clone();
+    let conv = c.def_of(value, op::CONV).filter(|_| c.sole(value))?.clone();
     let weight = c.constant_arg(&conv, "weight")?.clone();
     let (dtype, extents) = (weight.ty().dtype()?, weight.ty().shape()?);
     let mut compute = Compute::new(context.evaluate, c.opset()?, c.weights());
@@ -40,14 +41,14 @@ fn rule(c: &mut Cursor<'_>, context: &Context<'_>) -> Option<()> {
     let wide = compute.reshape(scale, &along)?;
     let old = compute.put(weight);
     let old = compute.cast(old, DataType::Fp32)?;
-    let new = compute.binary("mul", old, wide)?;
+    let new = compute.binary(op::MUL, old, wide)?;
     let new = compute.cast(new, dtype)?;
     let bias = match conv.arg("bias") {
         Some(_) => {
             let old = compute.put(c.constant_arg(&conv, "bias")?.clone());
             let old = compute.cast(old, DataType::Fp32)?;
-            let scaled = compute.binary("mul", old, scale)?;
-            compute.binary("add", scaled, shift)?
+            let scaled = compute.binary(op::MUL, old, scale)?;
+            compute.binary(op::ADD, scaled, shift)?
         }
         None => shift,
     };
@@ -63,7 +64,7 @@ fn rule(c: &mut Cursor<'_>, context: &Context<'_>) -> Option<()> {
     let kept = conv.args.iter().filter(|(n, _)| n != "bias" && n != "weight");
     let mut args: Vec<(&str, Arg)> = kept.map(|(n, a)| (n.as_str(), a.clone())).collect();
     args.extend([("weight", weight.into()), ("bias", bias.into())]);
-    let with = c.insert("conv", &label, args)?;
+    let with = c.insert(op::CONV, &label, args)?;
     c.replace(with)
 }
 
@@ -83,18 +84,18 @@ pub(super) fn affine(c: &Cursor<'_>, compute: &mut Compute<'_>, norm: &Op) -> Op
     let gamma = if norm.arg("gamma").is_some() { Some(parameter("gamma")?) } else { None };
     let beta = if norm.arg("beta").is_some() { Some(parameter("beta")?) } else { None };
     let small = compute.put(Constant::fp32(epsilon(c, norm, 1e-5)));
-    let shifted = compute.binary("add", variance, small)?;
-    let root = compute.op("sqrt", [("x", shifted.into())])?;
+    let shifted = compute.binary(op::ADD, variance, small)?;
+    let root = compute.op(op::SQRT, [("x", shifted.into())])?;
     let gamma = match gamma {
         Some(gamma) => gamma,
         None => compute.put(Constant::fp32(1.0)),
     };
-    let scale = compute.binary("real_div", gamma, root)?;
-    let moved = compute.binary("mul", mean, scale)?;
+    let scale = compute.binary(op::REAL_DIV, gamma, root)?;
+    let moved = compute.binary(op::MUL, mean, scale)?;
     let beta = match beta {
         Some(beta) => beta,
         None => compute.put(Constant::fp32(0.0)),
     };
-    let shift = compute.binary("sub", beta, moved)?;
+    let shift = compute.binary(op::SUB, beta, moved)?;
     Some(Affine { scale, shift })
 }

@@ -13,6 +13,7 @@ use super::cursor::Cursor;
 use super::draft::Draft;
 use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
+use crate::op;
 use crate::program::{Arg, Constant, DataType};
 
 pub(super) const PASS: Pass = Pass {
@@ -30,19 +31,19 @@ fn run(draft: &mut Draft, context: &mut Context<'_>) -> Result<usize, MilError> 
 fn rule(c: &mut Cursor<'_>, context: &Context<'_>) -> Option<()> {
     let op = c.op()?;
     let negative = match op.name.as_str() {
-        "add" => false,
-        "sub" => true,
+        op::ADD => false,
+        op::SUB => true,
         _ => return None,
     };
     let pair = |product: &str, constant: &str| {
         let value = c.arg(op, product)?;
-        let known = c.def(value).is_some_and(|d| matches!(d.name.as_str(), "conv" | "conv_transpose" | "linear"));
+        let known = c.def(value).is_some_and(|d| matches!(d.name.as_str(), op::CONV | op::CONV_TRANSPOSE | op::LINEAR));
         (known && c.sole(value)).then_some((value, c.constant_arg(op, constant)?.clone()))
     };
     let (value, k) = pair("x", "y").or_else(|| if negative { None } else { pair("y", "x") })?;
     let product = c.def(value)?.clone();
     let shape = c.shape(value)?;
-    let axis = if product.name == "linear" { shape.len().checked_sub(1)? } else { 1 };
+    let axis = if product.name == op::LINEAR { shape.len().checked_sub(1)? } else { 1 };
     let channels = *shape.get(axis)?;
     let given = k.ty().shape()?;
     let missing = shape.len().checked_sub(given.len())?;
@@ -85,7 +86,7 @@ fn computed(
     let flat = if k.ty().elements()? == 1 { 1 } else { channels };
     let k = compute.put(reshaped(&k, &[flat])?);
     let k = compute.cast(k, DataType::Fp32)?;
-    let sum = compute.binary(if negative { "sub" } else { "add" }, old, k)?;
+    let sum = compute.binary(if negative { op::SUB } else { op::ADD }, old, k)?;
     let sum = compute.cast(sum, dtype)?;
     compute.take(sum)
 }

@@ -6,6 +6,7 @@
 
 use super::draft::FunctionDraft;
 use crate::build::check_constant;
+use crate::op;
 use crate::ops::{self, InferContext, Presence};
 use crate::opset::Opset;
 use crate::program::{Arg, BlockId, Constant, DataType, Function, Op, OpId, Payload, Type, ValueDef, ValueId};
@@ -208,7 +209,7 @@ impl<'a> Cursor<'a> {
         let name = self.draft.unique(label);
         let attributes = vec![("name".into(), Constant::string(&name)), ("val".into(), constant.clone())];
         let results = vec![(name, constant.ty())];
-        Some(self.push("const", Vec::new(), attributes, results)[0])
+        Some(self.push(op::CONST, Vec::new(), attributes, results)[0])
     }
 
     /// Puts an op with one result in. Literals among the arguments become constants of their own.

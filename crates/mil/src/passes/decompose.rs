@@ -22,6 +22,7 @@ use super::draft::Draft;
 use super::pass::{Context, Exactness, Pass};
 use super::product::epsilon;
 use crate::error::MilError;
+use crate::op;
 use crate::opset::Opset;
 use crate::program::{Arg, Constant, DataType, Op, ValueId};
 
@@ -37,11 +38,18 @@ fn run(draft: &mut Draft, context: &mut Context<'_>) -> Result<usize, MilError> 
     Ok(draft.each(|c| {
         let op = c.op()?;
         let parts = match op.name.as_str() {
-            "silu" | "gelu" | "layer_norm" | "batch_norm" | "mod" | "logical_and" | "logical_or" | "logical_xor" => {
+            op::SILU
+            | op::GELU
+            | op::LAYER_NORM
+            | op::BATCH_NORM
+            | op::MOD
+            | op::LOGICAL_AND
+            | op::LOGICAL_OR
+            | op::LOGICAL_XOR => {
                 let op = op.clone();
                 Parts { label: c.label(), x: c.arg(&op, "x")?, c }.decompose(&op, context)
             }
-            "rsqrt" | "log" | "inverse" if op.arg("epsilon").is_none() => {
+            op::RSQRT | op::LOG | op::INVERSE if op.arg("epsilon").is_none() => {
                 let op = op.clone();
                 spelled(c, &op)
             }
@@ -54,8 +62,8 @@ fn run(draft: &mut Draft, context: &mut Context<'_>) -> Result<usize, MilError> 
 /// The op with its default epsilon written out.
 fn spelled(c: &mut Cursor<'_>, op: &Op) -> Option<ValueId> {
     let default = match op.name.as_str() {
-        "rsqrt" => 1e-12,
-        "log" => 1e-45,
+        op::RSQRT => 1e-12,
+        op::LOG => 1e-45,
         _ => 1e-4,
     };
     let x = c.arg(op, "x")?;
@@ -76,26 +84,27 @@ impl Parts<'_, '_> {
     fn decompose(mut self, op: &Op, context: &Context<'_>) -> Option<ValueId> {
         let x = self.x;
         match op.name.as_str() {
-            "silu" => {
-                let gate = self.unary("sigmoid", x)?;
-                self.last("mul", x, gate)
+            op::SILU => {
+                let gate = self.unary(op::SIGMOID, x)?;
+                self.last(op::MUL, x, gate)
             }
-            "gelu" => self.gelu(op),
-            "layer_norm" => self.layer_norm(op),
-            "batch_norm" => self.batch_norm(op, context),
-            "mod" => {
+            op::GELU => self.gelu(op),
+            op::LAYER_NORM => self.layer_norm(op),
+            op::BATCH_NORM => self.batch_norm(op, context),
+            op::MOD => {
                 let y = op.arg("y")?.clone();
-                let whole = self.binary("floor_div", x, y.clone())?;
-                let multiple = self.binary("mul", whole, y)?;
-                self.last("sub", x, multiple)
+                let whole = self.binary(op::FLOOR_DIV, x, y.clone())?;
+                let multiple = self.binary(op::MUL, whole, y)?;
+                self.last(op::SUB, x, multiple)
             }
             name => {
                 let y = self.c.arg(op, "y")?;
                 let (a, b) = (self.cast(x, DataType::Fp16)?, self.cast(y, DataType::Fp16)?);
                 match name {
-                    "logical_xor" => self.last("not_equal", a, b),
+                    op::LOGICAL_XOR => self.last(op::NOT_EQUAL, a, b),
                     _ => {
-                        let both = self.binary(if name == "logical_and" { "mul" } else { "maximum" }, a, b.into())?;
+                        let both =
+                            self.binary(if name == op::LOGICAL_AND { op::MUL } else { op::MAXIMUM }, a, b.into())?;
                         self.cast(both, DataType::Bool)
                     }
                 }
@@ -108,26 +117,26 @@ impl Parts<'_, '_> {
         let curve = match mode.as_str() {
             "SIGMOID_APPROXIMATION" => {
                 let scaled = self.scale(x, 1.702)?;
-                let gate = self.unary("sigmoid", scaled)?;
-                return self.last("mul", x, gate);
+                let gate = self.unary(op::SIGMOID, scaled)?;
+                return self.last(op::MUL, x, gate);
             }
             "TANH_APPROXIMATION" => {
-                let square = self.binary("mul", x, x.into())?;
-                let cube = self.binary("mul", square, x.into())?;
+                let square = self.binary(op::MUL, x, x.into())?;
+                let cube = self.binary(op::MUL, square, x.into())?;
                 let small = self.scale(cube, 0.044_715)?;
-                let sum = self.binary("add", x, small.into())?;
+                let sum = self.binary(op::ADD, x, small.into())?;
                 let scaled = self.scale(sum, 0.797_884_6)?;
-                self.unary("tanh", scaled)?
+                self.unary(op::TANH, scaled)?
             }
             _ => {
                 let scaled = self.scale(x, std::f32::consts::FRAC_1_SQRT_2)?;
-                self.unary("erf", scaled)?
+                self.unary(op::ERF, scaled)?
             }
         };
         let one = self.number(1.0)?;
-        let gate = self.binary("add", curve, one.into())?;
+        let gate = self.binary(op::ADD, curve, one.into())?;
         let half = self.scale(x, 0.5)?;
-        self.last("mul", half, gate)
+        self.last(op::MUL, half, gate)
     }
 
     fn layer_norm(&mut self, op: &Op) -> Option<ValueId> {
@@ -144,14 +153,14 @@ impl Parts<'_, '_> {
         let along: Vec<usize> = (0..shape.len()).map(|a| if axes.contains(&a) { shape[a] } else { 1 }).collect();
         let small = self.number(epsilon(self.c, op, 1e-5))?;
         let mean = self.mean(x, &axes)?;
-        let centered = self.binary("sub", x, mean.into())?;
-        let squares = self.binary("mul", centered, centered.into())?;
+        let centered = self.binary(op::SUB, x, mean.into())?;
+        let squares = self.binary(op::MUL, centered, centered.into())?;
         let variance = self.mean(squares, &axes)?;
-        let shifted = self.binary("add", variance, small.into())?;
+        let shifted = self.binary(op::ADD, variance, small.into())?;
         let power = self.number(-0.5)?;
-        let reciprocal = self.binary("pow", shifted, power.into())?;
-        let mut y = self.binary("mul", centered, reciprocal.into())?;
-        for (argument, with) in [("gamma", "mul"), ("beta", "add")] {
+        let reciprocal = self.binary(op::POW, shifted, power.into())?;
+        let mut y = self.binary(op::MUL, centered, reciprocal.into())?;
+        for (argument, with) in [("gamma", op::MUL), ("beta", op::ADD)] {
             if op.arg(argument).is_some() {
                 let constant = reshaped(self.c.constant_arg(op, argument)?, &along)?;
                 y = self.binary(with, y, constant.into())?;
@@ -164,7 +173,7 @@ impl Parts<'_, '_> {
         let axes: Vec<i32> = axes.iter().map(|&a| a as i32).collect();
         let args =
             [("x", x.into()), ("axes", Constant::int32s(&axes).into()), ("keep_dims", Constant::bool(true).into())];
-        self.c.insert("reduce_mean", &self.label, args)
+        self.c.insert(op::REDUCE_MEAN, &self.label, args)
     }
 
     fn batch_norm(&mut self, op: &Op, context: &Context<'_>) -> Option<ValueId> {
@@ -179,8 +188,8 @@ impl Parts<'_, '_> {
             reshaped(&compute.take(narrow)?, &along)
         };
         let (scale, shift) = (constant(scale)?, constant(shift)?);
-        let scaled = self.binary("mul", x, scale.into())?;
-        self.binary("add", scaled, shift.into())
+        let scaled = self.binary(op::MUL, x, scale.into())?;
+        self.binary(op::ADD, scaled, shift.into())
     }
 
     fn unary(&mut self, op: &str, x: ValueId) -> Option<ValueId> {
@@ -197,11 +206,11 @@ impl Parts<'_, '_> {
 
     fn scale(&mut self, x: ValueId, factor: f32) -> Option<ValueId> {
         let factor = self.number(factor)?;
-        self.binary("mul", x, factor.into())
+        self.binary(op::MUL, x, factor.into())
     }
 
     fn cast(&mut self, x: ValueId, dtype: DataType) -> Option<ValueId> {
-        self.c.insert("cast", &self.label, [("x", x.into()), ("dtype", Constant::string(dtype.name()).into())])
+        self.c.insert(op::CAST, &self.label, [("x", x.into()), ("dtype", Constant::string(dtype.name()).into())])
     }
 
     /// A number of the element type of x.

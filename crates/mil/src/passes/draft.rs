@@ -14,6 +14,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::cursor::Cursor;
 use crate::error::MilError;
+use crate::op;
 use crate::ops;
 use crate::opset::{Opset, OpsetTag};
 use crate::program::{Arg, BlockId, Constant, Function, Op, OpId, Payload, Program, Type, Value, ValueDef, ValueId};
@@ -467,7 +468,7 @@ impl FunctionDraft {
         let (ValueDef::Op(a, _), ValueDef::Op(b, _)) = (was.def, new.def) else { return false };
         let computes = self.function.op(b);
         self.block_of(a) == self.block_of(b)
-            && computes.name != "const"
+            && computes.name != op::CONST
             && !computes.name.starts_with("constexpr_")
             && !self.is_returned(with)
     }
@@ -535,7 +536,7 @@ impl FunctionDraft {
 
 /// Ops that change something besides their results.
 fn writes(op: &str) -> bool {
-    matches!(op, "write_state" | "coreml_update_state")
+    matches!(op, op::WRITE_STATE | op::COREML_UPDATE_STATE)
 }
 
 /// A function being put together.

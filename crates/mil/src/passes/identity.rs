@@ -16,6 +16,7 @@ use super::cursor::Cursor;
 use super::draft::Draft;
 use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
+use crate::op;
 use crate::program::{Arg, Op, ValueId};
 
 pub(super) const PASS: Pass = Pass {
@@ -53,14 +54,21 @@ fn operand(c: &Cursor<'_>) -> Option<ValueId> {
     };
     match op.name.as_str() {
         // With the same type nothing is converted, and no element is somewhere else.
-        "identity" | "cast" | "reshape" | "squeeze" | "expand_dims" | "slice_by_size" | "tile" | "pad" => one(false),
-        "concat" => one(true),
-        "split" if op.outputs.len() == 1 => one(false),
-        "slice_by_index" => {
+        op::IDENTITY
+        | op::CAST
+        | op::RESHAPE
+        | op::SQUEEZE
+        | op::EXPAND_DIMS
+        | op::SLICE_BY_SIZE
+        | op::TILE
+        | op::PAD => one(false),
+        op::CONCAT => one(true),
+        op::SPLIT if op.outputs.len() == 1 => one(false),
+        op::SLICE_BY_INDEX => {
             let stride = c.args(op)?.ints_if("stride").ok()?;
             stride.is_none_or(|s| s.iter().all(|&s| s == 1)).then(|| one(false))?
         }
-        "transpose" => {
+        op::TRANSPOSE => {
             let x = one(false)?;
             let shape = c.shape(x)?;
             let perm = c.args(op)?.normal_axes(&c.ints(op, "perm")?, shape.len()).ok()?;
@@ -68,10 +76,10 @@ fn operand(c: &Cursor<'_>) -> Option<ValueId> {
             let rest: Vec<usize> = perm.into_iter().filter(|&a| shape.get(a) != Some(&1)).collect();
             rest.is_sorted().then_some(x)
         }
-        "mul" => neutral(c, op, "x", "y", 1.0).or_else(|| neutral(c, op, "y", "x", 1.0)),
-        "real_div" => neutral(c, op, "x", "y", 1.0),
-        "sub" => zero(c, op, "x", "y", false),
-        "add" => zero(c, op, "x", "y", true).or_else(|| zero(c, op, "y", "x", true)),
+        op::MUL => neutral(c, op, "x", "y", 1.0).or_else(|| neutral(c, op, "y", "x", 1.0)),
+        op::REAL_DIV => neutral(c, op, "x", "y", 1.0),
+        op::SUB => zero(c, op, "x", "y", false),
+        op::ADD => zero(c, op, "x", "y", true).or_else(|| zero(c, op, "y", "x", true)),
         _ => None,
     }
 }
@@ -92,9 +100,9 @@ fn zero(c: &Cursor<'_>, op: &Op, x: &str, of: &str, add: bool) -> Option<ValueId
     neutral(c, op, x, of, exact).or_else(|| {
         let x = neutral(c, op, x, of, -exact)?;
         let float = c.ty(x).dtype()?.is_float();
-        let positive = c
-            .def(x)
-            .is_some_and(|d| matches!(d.name.as_str(), "abs" | "exp" | "exp2" | "sigmoid" | "square" | "softmax"));
+        let positive = c.def(x).is_some_and(|d| {
+            matches!(d.name.as_str(), op::ABS | op::EXP | op::EXP2 | op::SIGMOID | op::SQUARE | op::SOFTMAX)
+        });
         (!float || positive).then_some(x)
     })
 }

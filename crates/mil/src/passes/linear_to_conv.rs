@@ -12,6 +12,7 @@ use super::cursor::Cursor;
 use super::draft::Draft;
 use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
+use crate::op;
 use crate::program::{Arg, Constant};
 
 pub(super) const PASS: Pass = Pass {
@@ -27,7 +28,7 @@ fn run(draft: &mut Draft, _: &mut Context<'_>) -> Result<usize, MilError> {
 }
 
 fn rule(c: &mut Cursor<'_>) -> Option<()> {
-    let op = c.is("linear")?.clone();
+    let op = c.is(op::LINEAR)?.clone();
     let mut x = c.arg(&op, "x")?;
     let shape = c.shape(x)?;
     if !c.ty(x).dtype()?.is_float() {
@@ -40,10 +41,10 @@ fn rule(c: &mut Cursor<'_>) -> Option<()> {
     let name = |part: &str| format!("{label}_{part}");
     let ints = |v: &[i32]| Arg::Const(Constant::int32s(v));
     if !leading.is_empty() {
-        x = c.insert("expand_dims", &name("rows"), [("x", x.into()), ("axes", ints(&leading))])?;
+        x = c.insert(op::EXPAND_DIMS, &name("rows"), [("x", x.into()), ("axes", ints(&leading))])?;
     }
-    let t = c.insert("transpose", &name("t"), [("x", x.into()), ("perm", ints(&[0, 2, 1]))])?;
-    let wide = c.insert("expand_dims", &name("columns"), [("x", t.into()), ("axes", ints(&[2]))])?;
+    let t = c.insert(op::TRANSPOSE, &name("t"), [("x", x.into()), ("perm", ints(&[0, 2, 1]))])?;
+    let wide = c.insert(op::EXPAND_DIMS, &name("columns"), [("x", t.into()), ("axes", ints(&[2]))])?;
     let kernel = c.constant(&name("weight"), reshaped(&weight, &[o, d, 1, 1])?)?;
     let mut args = vec![
         ("dilations", ints(&[1, 1])),
@@ -58,11 +59,11 @@ fn rule(c: &mut Cursor<'_>) -> Option<()> {
         c.constant_arg(&op, "bias")?;
         args.push(("bias", bias.clone()));
     }
-    let y = c.insert("conv", &name("conv"), args)?;
-    let y = c.insert("squeeze", &name("flat"), [("x", y.into()), ("axes", ints(&[2]))])?;
-    let mut y = c.insert("transpose", &label, [("x", y.into()), ("perm", ints(&[0, 2, 1]))])?;
+    let y = c.insert(op::CONV, &name("conv"), args)?;
+    let y = c.insert(op::SQUEEZE, &name("flat"), [("x", y.into()), ("axes", ints(&[2]))])?;
+    let mut y = c.insert(op::TRANSPOSE, &label, [("x", y.into()), ("perm", ints(&[0, 2, 1]))])?;
     if !leading.is_empty() {
-        y = c.insert("squeeze", &label, [("x", y.into()), ("axes", ints(&leading))])?;
+        y = c.insert(op::SQUEEZE, &label, [("x", y.into()), ("axes", ints(&leading))])?;
     }
     c.replace(y)
 }

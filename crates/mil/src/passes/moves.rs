@@ -1,11 +1,12 @@
 //! What the passes over transposes and reshapes ask of ops that move elements.
 
 use super::cursor::Cursor;
+use crate::op;
 use crate::program::{Op, OpId, ValueDef, ValueId};
 
 /// The axes of a transpose as indices, and what it moves.
 pub(super) fn transpose(c: &Cursor<'_>, op: &Op) -> Option<(ValueId, Vec<usize>)> {
-    if op.name != "transpose" {
+    if op.name != op::TRANSPOSE {
         return None;
     }
     let x = c.arg(op, "x")?;
@@ -16,7 +17,7 @@ pub(super) fn transpose(c: &Cursor<'_>, op: &Op) -> Option<(ValueId, Vec<usize>)
 
 /// What a reshape, `squeeze` or `expand_dims` gives new extents to.
 pub(super) fn reshape(c: &Cursor<'_>, op: &Op) -> Option<ValueId> {
-    matches!(op.name.as_str(), "reshape" | "squeeze" | "expand_dims").then(|| c.arg(op, "x"))?
+    matches!(op.name.as_str(), op::RESHAPE | op::SQUEEZE | op::EXPAND_DIMS).then(|| c.arg(op, "x"))?
 }
 
 /// The op that computes a value.
@@ -32,40 +33,40 @@ pub(super) fn producer(c: &Cursor<'_>, value: ValueId) -> Option<OpId> {
 pub(super) fn is_pointwise(name: &str) -> bool {
     matches!(
         name,
-        "abs"
-            | "sign"
-            | "square"
-            | "floor"
-            | "ceil"
-            | "round"
-            | "exp"
-            | "exp2"
-            | "sqrt"
-            | "rsqrt"
-            | "inverse"
-            | "log"
-            | "erf"
-            | "sin"
-            | "cos"
-            | "tanh"
-            | "sigmoid"
-            | "relu"
-            | "relu6"
-            | "silu"
-            | "gelu"
-            | "softplus"
-            | "softsign"
-            | "leaky_relu"
-            | "elu"
-            | "clip"
-            | "cast"
-            | "identity"
-            | "add"
-            | "sub"
-            | "mul"
-            | "real_div"
-            | "maximum"
-            | "minimum"
-            | "pow"
+        op::ABS
+            | op::SIGN
+            | op::SQUARE
+            | op::FLOOR
+            | op::CEIL
+            | op::ROUND
+            | op::EXP
+            | op::EXP2
+            | op::SQRT
+            | op::RSQRT
+            | op::INVERSE
+            | op::LOG
+            | op::ERF
+            | op::SIN
+            | op::COS
+            | op::TANH
+            | op::SIGMOID
+            | op::RELU
+            | op::RELU6
+            | op::SILU
+            | op::GELU
+            | op::SOFTPLUS
+            | op::SOFTSIGN
+            | op::LEAKY_RELU
+            | op::ELU
+            | op::CLIP
+            | op::CAST
+            | op::IDENTITY
+            | op::ADD
+            | op::SUB
+            | op::MUL
+            | op::REAL_DIV
+            | op::MAXIMUM
+            | op::MINIMUM
+            | op::POW
     )
 }

@@ -3,6 +3,7 @@
 //! An op in between counts as part of the spelling only if nothing else reads it.
 
 use super::cursor::Cursor;
+use crate::op;
 use crate::program::{Op, ValueId};
 
 /// Multiplications nested deeper than this are not followed.
@@ -47,24 +48,24 @@ fn multiply(c: &Cursor<'_>, value: ValueId, depth: usize, root: bool, found: &mu
     if let Some(op) = c.def(value).filter(|_| depth > 0 && (root || c.sole(value))) {
         let (x, y) = (c.arg(op, "x"), c.arg(op, "y"));
         match (op.name.as_str(), c.scalar(op, "x"), c.scalar(op, "y")) {
-            ("mul", Some(a), _) if y.is_some() => {
+            (op::MUL, Some(a), _) if y.is_some() => {
                 found.factor *= a;
                 return inner(found, y);
             }
-            ("mul", _, Some(a)) if x.is_some() => {
+            (op::MUL, _, Some(a)) if x.is_some() => {
                 found.factor *= a;
                 return inner(found, x);
             }
-            ("real_div", _, Some(a)) if x.is_some() => {
+            (op::REAL_DIV, _, Some(a)) if x.is_some() => {
                 found.factor /= a;
                 return inner(found, x);
             }
-            ("mul", None, None) if x.is_some() && y.is_some() => {
+            (op::MUL, None, None) if x.is_some() && y.is_some() => {
                 inner(found, x);
                 return inner(found, y);
             }
-            ("square", ..) if x.is_some() => return (0..2).for_each(|_| inner(found, x)),
-            ("pow", _, Some(n)) if x.is_some() && (n == 2.0 || n == 3.0) => {
+            (op::SQUARE, ..) if x.is_some() => return (0..2).for_each(|_| inner(found, x)),
+            (op::POW, _, Some(n)) if x.is_some() && (n == 2.0 || n == 3.0) => {
                 return (0..n as usize).for_each(|_| inner(found, x));
             }
             _ => {}
@@ -75,7 +76,7 @@ fn multiply(c: &Cursor<'_>, value: ValueId, depth: usize, root: bool, found: &mu
 
 /// The other operand of an `add` of a number, and the number. `None` for another op.
 pub(super) fn plus(c: &Cursor<'_>, op: &Op) -> Option<(ValueId, f32)> {
-    if op.name != "add" {
+    if op.name != op::ADD {
         return None;
     }
     match (c.scalar(op, "x"), c.scalar(op, "y")) {
@@ -108,15 +109,15 @@ pub(super) fn mean(c: &Cursor<'_>, value: ValueId) -> Option<Mean> {
         let count: usize = axes.iter().map(|&a| shape[a]).product();
         Some((op, x, axes, count))
     };
-    if let Some((_, of, axes, _)) = reduced(value, &["reduce_mean"]) {
+    if let Some((_, of, axes, _)) = reduced(value, &[op::REDUCE_MEAN]) {
         return Some(Mean { of, axes, squares: false, scaled_sum: false });
     }
     let scaled = product(c, value);
     let [sum] = scaled.values.as_slice() else { return None };
-    let (op, of, axes, count) = reduced(*sum, &["reduce_sum", "reduce_sum_square"])?;
+    let (op, of, axes, count) = reduced(*sum, &[op::REDUCE_SUM, op::REDUCE_SUM_SQUARE])?;
     let whole = c.sole(*sum) && *sum != value && near(scaled.factor, 1.0 / count as f32);
-    let squares = op.name == "reduce_sum_square";
-    let scaled_sum = !squares && c.def_of(value, "mul").is_some();
+    let squares = op.name == op::REDUCE_SUM_SQUARE;
+    let scaled_sum = !squares && c.def_of(value, op::MUL).is_some();
     whole.then_some(Mean { of, axes, squares, scaled_sum })
 }
 
@@ -138,9 +139,9 @@ fn mean_square(c: &Cursor<'_>, value: ValueId) -> Option<MeanSquare> {
     let op = c.def(of).filter(|_| c.sole(of))?;
     let x = c.arg(op, "x")?;
     match op.name.as_str() {
-        "mul" if c.arg(op, "y") == Some(x) => Some(MeanSquare { of: x, axes, reads: 2, canonical: scaled_sum }),
-        "square" => Some(MeanSquare { of: x, axes, reads: 1, canonical: false }),
-        "pow" if c.scalar(op, "y") == Some(2.0) => Some(MeanSquare { of: x, axes, reads: 1, canonical: false }),
+        op::MUL if c.arg(op, "y") == Some(x) => Some(MeanSquare { of: x, axes, reads: 2, canonical: scaled_sum }),
+        op::SQUARE => Some(MeanSquare { of: x, axes, reads: 1, canonical: false }),
+        op::POW if c.scalar(op, "y") == Some(2.0) => Some(MeanSquare { of: x, axes, reads: 1, canonical: false }),
         _ => None,
     }
 }
@@ -160,8 +161,8 @@ pub(super) struct Normalized {
 pub(super) fn normalized(c: &Cursor<'_>) -> Option<Normalized> {
     let op = c.op()?;
     let found = match op.name.as_str() {
-        "real_div" => quotient(c, c.arg(op, "x")?, c.arg(op, "y")?),
-        "mul" => {
+        op::REAL_DIV => quotient(c, c.arg(op, "x")?, c.arg(op, "y")?),
+        op::MUL => {
             let (x, y) = (c.arg(op, "x")?, c.arg(op, "y")?);
             times_reciprocal(c, x, y).or_else(|| times_reciprocal(c, y, x))
         }
@@ -174,8 +175,8 @@ pub(super) fn normalized(c: &Cursor<'_>) -> Option<Normalized> {
 fn quotient(c: &Cursor<'_>, x: ValueId, root: ValueId) -> Option<Normalized> {
     let op = c.def(root).filter(|_| c.sole(root))?;
     let under = match op.name.as_str() {
-        "sqrt" => c.arg(op, "x")?,
-        "pow" if c.scalar(op, "y") == Some(0.5) => c.arg(op, "x")?,
+        op::SQRT => c.arg(op, "x")?,
+        op::POW if c.scalar(op, "y") == Some(0.5) => c.arg(op, "x")?,
         _ => return None,
     };
     over(c, x, under, 0.0, false)
@@ -185,9 +186,9 @@ fn quotient(c: &Cursor<'_>, x: ValueId, root: ValueId) -> Option<Normalized> {
 fn times_reciprocal(c: &Cursor<'_>, x: ValueId, r: ValueId) -> Option<Normalized> {
     let op = c.def(r).filter(|_| c.sole(r))?;
     match op.name.as_str() {
-        "rsqrt" => over(c, x, c.arg(op, "x")?, epsilon(c, op, 1e-12), false),
-        "pow" if c.scalar(op, "y") == Some(-0.5) => over(c, x, c.arg(op, "x")?, 0.0, true),
-        "real_div" if c.scalar(op, "x") == Some(1.0) => quotient(c, x, c.arg(op, "y")?),
+        op::RSQRT => over(c, x, c.arg(op, "x")?, epsilon(c, op, 1e-12), false),
+        op::POW if c.scalar(op, "y") == Some(-0.5) => over(c, x, c.arg(op, "x")?, 0.0, true),
+        op::REAL_DIV if c.scalar(op, "x") == Some(1.0) => quotient(c, x, c.arg(op, "y")?),
         _ => None,
     }
 }

@@ -16,6 +16,7 @@ use super::draft::Draft;
 use super::pass::{Context, Exactness, Pass};
 use super::product::{near, plus, product};
 use crate::error::MilError;
+use crate::op;
 use crate::program::{Constant, ValueId};
 
 pub(super) const PASS: Pass = Pass {
@@ -37,21 +38,21 @@ fn run(draft: &mut Draft, _: &mut Context<'_>) -> Result<usize, MilError> {
 }
 
 fn rule(c: &mut Cursor<'_>) -> Option<()> {
-    if !matches!(c.op()?.name.as_str(), "mul" | "real_div") {
+    if !matches!(c.op()?.name.as_str(), op::MUL | op::REAL_DIV) {
         return None;
     }
     let whole = product(c, c.result()?);
     let [a, b] = whole.values[..] else { return None };
     let (x, mode) = gated(c, whole.factor, a, b).or_else(|| gated(c, whole.factor, b, a))?;
     let label = c.label();
-    let gelu = c.insert("gelu", &label, [("x", x.into()), ("mode", Constant::string(mode).into())])?;
+    let gelu = c.insert(op::GELU, &label, [("x", x.into()), ("mode", Constant::string(mode).into())])?;
     c.replace(gelu)
 }
 
 /// The mode in which `factor · x · gate` is a GELU of `x`.
 fn gated(c: &Cursor<'_>, factor: f32, x: ValueId, gate: ValueId) -> Option<(ValueId, &'static str)> {
     let op = c.def(gate).filter(|_| c.sole(gate))?;
-    if op.name == "sigmoid" {
+    if op.name == op::SIGMOID {
         let inner = product(c, c.arg(op, "x")?).single(SIGMOID_SCALE)?;
         return (inner == x && near(factor, 1.0)).then_some((x, "SIGMOID_APPROXIMATION"));
     }
@@ -59,8 +60,8 @@ fn gated(c: &Cursor<'_>, factor: f32, x: ValueId, gate: ValueId) -> Option<(Valu
     let op = c.def(curve).filter(|_| c.sole(curve) && one == 1.0 && near(factor, 0.5))?;
     let inner = c.arg(op, "x")?;
     match op.name.as_str() {
-        "erf" => (product(c, inner).single(HALF_ROOT)? == x).then_some((x, "EXACT")),
-        "tanh" => is_cubic(c, inner, x)?.then_some((x, "TANH_APPROXIMATION")),
+        op::ERF => (product(c, inner).single(HALF_ROOT)? == x).then_some((x, "EXACT")),
+        op::TANH => is_cubic(c, inner, x)?.then_some((x, "TANH_APPROXIMATION")),
         _ => None,
     }
 }
@@ -77,7 +78,7 @@ fn is_cubic(c: &Cursor<'_>, value: ValueId, x: ValueId) -> Option<bool> {
     };
     match scaled.values[..] {
         [sum] => {
-            let op = c.def_of(sum, "add").filter(|_| c.sole(sum))?;
+            let op = c.def_of(sum, op::ADD).filter(|_| c.sole(sum))?;
             let (a, b) = (c.arg(op, "x")?, c.arg(op, "y")?);
             Some((a == x && is_power(b, 3)) || (b == x && is_power(a, 3)))
         }

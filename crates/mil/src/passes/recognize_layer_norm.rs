@@ -14,6 +14,7 @@ use super::draft::Draft;
 use super::pass::{Context, Exactness, Pass};
 use super::product::{epsilon, mean, normalized};
 use crate::error::MilError;
+use crate::op;
 use crate::program::{Arg, Constant, ValueId};
 
 pub(super) const PASS: Pass = Pass {
@@ -30,7 +31,7 @@ fn run(draft: &mut Draft, _: &mut Context<'_>) -> Result<usize, MilError> {
 
 /// The value and axes of which `centered` is the difference from the mean.
 pub(super) fn centered(c: &Cursor<'_>, centered: ValueId) -> Option<(ValueId, Vec<usize>)> {
-    let op = c.def_of(centered, "sub")?;
+    let op = c.def_of(centered, op::SUB)?;
     let (x, m) = (c.arg(op, "x")?, c.arg(op, "y")?);
     let mean = mean(c, m)?;
     (mean.of == x && c.sole(m)).then_some((x, mean.axes))
@@ -46,7 +47,7 @@ fn core(c: &mut Cursor<'_>) -> Option<()> {
     let small = Cursor::scalar_of(c.ty(x).dtype()?, n.epsilon)?;
     let label = c.label();
     let args = [("x", x.into()), ("axes", Constant::int32s(&axes).into()), ("epsilon", small.into())];
-    let norm = c.insert("layer_norm", &label, args)?;
+    let norm = c.insert(op::LAYER_NORM, &label, args)?;
     c.replace(norm)
 }
 
@@ -54,13 +55,13 @@ fn core(c: &mut Cursor<'_>) -> Option<()> {
 fn scaled(c: &mut Cursor<'_>) -> Option<()> {
     let op = c.op()?;
     let argument = match op.name.as_str() {
-        "mul" => "gamma",
-        "add" => "beta",
+        op::MUL => "gamma",
+        op::ADD => "beta",
         _ => return None,
     };
     let of = |norm: &str, other: &str| {
         let value = c.arg(op, norm)?;
-        c.def_of(value, "layer_norm").filter(|_| c.sole(value))?;
+        c.def_of(value, op::LAYER_NORM).filter(|_| c.sole(value))?;
         Some((value, c.constant_arg(op, other)?.clone()))
     };
     let (value, constant) = of("x", "y").or_else(|| of("y", "x"))?;
@@ -88,6 +89,6 @@ fn scaled(c: &mut Cursor<'_>) -> Option<()> {
     let mut args: Vec<(&str, Arg)> =
         norm.args.iter().filter(|(n, _)| n != "epsilon").map(|(n, a)| (n.as_str(), a.clone())).collect();
     args.extend([(argument, parameter.into()), ("epsilon", small.into())]);
-    let with = c.insert("layer_norm", &label, args)?;
+    let with = c.insert(op::LAYER_NORM, &label, args)?;
     c.replace(with)
 }

@@ -8,6 +8,7 @@ use super::cursor::Cursor;
 use super::draft::Draft;
 use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
+use crate::op;
 
 pub(super) const PASS: Pass = Pass {
     name: "recognize_silu",
@@ -22,9 +23,9 @@ fn run(draft: &mut Draft, _: &mut Context<'_>) -> Result<usize, MilError> {
 }
 
 fn rule(c: &mut Cursor<'_>) -> Option<()> {
-    let op = c.is("mul")?;
+    let op = c.is(op::MUL)?;
     let (a, b) = (c.arg(op, "x")?, c.arg(op, "y")?);
-    let gates = |x, s| c.sole(s) && c.def_of(s, "sigmoid").is_some_and(|op| c.arg(op, "x") == Some(x));
+    let gates = |x, s| c.sole(s) && c.def_of(s, op::SIGMOID).is_some_and(|op| c.arg(op, "x") == Some(x));
     let x = if gates(a, b) {
         a
     } else if gates(b, a) {
@@ -33,6 +34,6 @@ fn rule(c: &mut Cursor<'_>) -> Option<()> {
         return None;
     };
     let label = c.label();
-    let silu = c.insert("silu", &label, [("x", x.into())])?;
+    let silu = c.insert(op::SILU, &label, [("x", x.into())])?;
     c.replace(silu)
 }

@@ -9,6 +9,7 @@ use super::draft::Draft;
 use super::moves::reshape;
 use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
+use crate::op;
 use crate::program::Constant;
 
 pub(super) const PASS: Pass = Pass {
@@ -36,6 +37,6 @@ fn rule(c: &mut Cursor<'_>) -> Option<()> {
         return None;
     }
     let label = c.label();
-    let one = c.insert("reshape", &label, [("x", x.into()), ("shape", Constant::int32s(&extents).into())])?;
+    let one = c.insert(op::RESHAPE, &label, [("x", x.into()), ("shape", Constant::int32s(&extents).into())])?;
     c.replace(one)
 }

@@ -17,6 +17,7 @@ use super::pass::{Context, Exactness, Pass};
 use super::product::normalized;
 use super::recognize_layer_norm::centered;
 use crate::error::MilError;
+use crate::op;
 use crate::program::Constant;
 
 pub(super) const PASS: Pass = Pass {
@@ -42,13 +43,13 @@ fn rule(c: &mut Cursor<'_>) -> Option<()> {
     let number = |v: f32| Cursor::scalar_of(dtype, v);
     let label = c.label();
     let name = |part: &str| format!("{label}_{part}");
-    let squares = c.insert("mul", &name("squares"), [("x", n.x.into()), ("y", n.x.into())])?;
+    let squares = c.insert(op::MUL, &name("squares"), [("x", n.x.into()), ("y", n.x.into())])?;
     let args =
         [("x", squares.into()), ("axes", Constant::int32s(&axes).into()), ("keep_dims", Constant::bool(true).into())];
-    let sum = c.insert("reduce_sum", &name("sum"), args)?;
-    let mean = c.insert("mul", &name("mean"), [("x", sum.into()), ("y", number(1.0 / count as f32)?.into())])?;
-    let shifted = c.insert("add", &name("shifted"), [("x", mean.into()), ("y", number(n.epsilon)?.into())])?;
-    let rrms = c.insert("pow", &name("rrms"), [("x", shifted.into()), ("y", number(-0.5)?.into())])?;
-    let scaled = c.insert("mul", &label, [("x", n.x.into()), ("y", rrms.into())])?;
+    let sum = c.insert(op::REDUCE_SUM, &name("sum"), args)?;
+    let mean = c.insert(op::MUL, &name("mean"), [("x", sum.into()), ("y", number(1.0 / count as f32)?.into())])?;
+    let shifted = c.insert(op::ADD, &name("shifted"), [("x", mean.into()), ("y", number(n.epsilon)?.into())])?;
+    let rrms = c.insert(op::POW, &name("rrms"), [("x", shifted.into()), ("y", number(-0.5)?.into())])?;
+    let scaled = c.insert(op::MUL, &label, [("x", n.x.into()), ("y", rrms.into())])?;
     c.replace(scaled)
 }

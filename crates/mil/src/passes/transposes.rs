@@ -12,6 +12,7 @@ use super::draft::Draft;
 use super::moves::{is_pointwise, producer, transpose};
 use super::pass::{Context, Exactness, Pass};
 use crate::error::MilError;
+use crate::op;
 use crate::program::{Arg, Constant, ValueId};
 
 pub(super) const PASS: Pass = Pass {
@@ -38,7 +39,7 @@ fn joined(c: &mut Cursor<'_>) -> Option<()> {
     }
     let perm: Vec<i32> = perm.into_iter().map(|a| a as i32).collect();
     let label = c.label();
-    let one = c.insert("transpose", &label, [("x", x.into()), ("perm", Constant::int32s(&perm).into())])?;
+    let one = c.insert(op::TRANSPOSE, &label, [("x", x.into()), ("perm", Constant::int32s(&perm).into())])?;
     c.replace(one)
 }
 

@@ -13,6 +13,7 @@ use super::cursor::Cursor;
 use super::draft::{Draft, FunctionDraft};
 use super::pass::{Context, Exactness, PaddedOutput, Pass};
 use crate::error::MilError;
+use crate::op;
 use crate::opset::OpsetTag;
 use crate::program::{BlockId, Constant, ValueId};
 use crate::weights::Weights;
@@ -118,7 +119,7 @@ fn pad(
     if let Some(zero) = Cursor::scalar_of(dtype, 0.0).filter(|_| dtype.is_float()) {
         args.push(("constant_val", zero.into()));
     }
-    c.insert("pad", &label, args)
+    c.insert(op::PAD, &label, args)
 }
 
 fn lcm(a: usize, b: usize) -> Option<usize> {

@@ -12,6 +12,7 @@ pub use constant::{Constant, Payload};
 pub use types::{DataType, Dim, Type};
 
 use crate::error::MilError;
+use crate::op;
 use crate::opset::{Opset, OpsetTag};
 use crate::weights::Weights;
 
@@ -203,7 +204,7 @@ impl Function {
     /// The constant a value is defined by (a `const` op), if it is.
     pub fn constant(&self, id: ValueId) -> Option<&Constant> {
         match self.value(id).def {
-            ValueDef::Op(op, 0) if self.op(op).name == "const" => self.op(op).attribute("val"),
+            ValueDef::Op(op, 0) if self.op(op).name == op::CONST => self.op(op).attribute("val"),
             _ => None,
         }
     }

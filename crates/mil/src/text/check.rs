@@ -8,6 +8,7 @@ use super::reader::{Doubt, Reader};
 use super::statement::Places;
 use crate::codes;
 use crate::error::MilError;
+use crate::op;
 use crate::ops::{self, InferContext, OpDef, Presence};
 use crate::opset::Opset;
 use crate::program::{Arg, Constant, Dim, Op, Payload, Type, ValueDef, ValueId};
@@ -58,7 +59,7 @@ impl<'a> Reader<'a> {
         let mut meant = Vec::new();
         for (name, _) in &op.args {
             let place = places.arguments.get(name.as_str()).map_or(places.op, |(name, _)| *name);
-            if op.name == "const" {
+            if op.name == op::CONST {
                 let message = format!("`{name}` of `const` is an attribute: it stands in brackets behind the call");
                 self.tell(Diagnostic::error(codes::UNKNOWN_ARGUMENT, place, message));
                 meant.push("val");
@@ -76,7 +77,7 @@ impl<'a> Reader<'a> {
                 });
             }
         }
-        let in_brackets = op.name == "const" || op.name.starts_with("constexpr_");
+        let in_brackets = op.name == op::CONST || op.name.starts_with("constexpr_");
         for param in def.params.iter().filter(|p| p.presence == Presence::Required && !meant.contains(&p.name)) {
             let attribute = op.attribute(param.name).is_some();
             if op.arg(param.name).is_some() || (attribute && in_brackets) {
@@ -152,7 +153,7 @@ impl<'a> Reader<'a> {
         let op = self.function.op(id);
         match op.attribute("val") {
             // An op that could not be read has no name.
-            _ if op.name != "const" => op.name.is_empty(),
+            _ if op.name != op::CONST => op.name.is_empty(),
             None => true,
             // A record that is kept without bytes is no mistake.
             Some(Constant::Tensor { payload: Payload::Weight(record), .. }) => {
