@@ -51,18 +51,18 @@ pub enum Access {
 }
 
 /// Zeroed memory of a fixed size, freed on drop.
-struct Heap {
+struct HeapBytes {
     ptr: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: `Heap` is the sole owner of plain bytes; it has no thread affinity and gives no access by
+// SAFETY: `HeapBytes` is the sole owner of plain bytes; it has no thread affinity and gives no access by
 // itself.
-unsafe impl Send for Heap {}
-// SAFETY: as above; `&Heap` allows nothing but reading the pointer.
-unsafe impl Sync for Heap {}
+unsafe impl Send for HeapBytes {}
+// SAFETY: as above; `&HeapBytes` allows nothing but reading the pointer.
+unsafe impl Sync for HeapBytes {}
 
-impl Heap {
+impl HeapBytes {
     fn zeroed(len: usize) -> Result<Self, AllocError> {
         // At least one line, and whole lines, so that a zero-length buffer needs no special case.
         let layout = len
@@ -76,7 +76,7 @@ impl Heap {
     }
 }
 
-impl Drop for Heap {
+impl Drop for HeapBytes {
     fn drop(&mut self) {
         // SAFETY: `ptr` came from `alloc_zeroed` with this very layout and is freed once, here.
         unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
@@ -85,11 +85,11 @@ impl Drop for Heap {
 
 /// What keeps the bytes of a [`SharedBytes`] alive. Held only to be dropped.
 enum Owner {
-    Heap { _memory: Heap },
+    Heap { _memory: HeapBytes },
     Foreign { _owner: Arc<dyn Any + Send + Sync> },
 }
 
-struct Shared {
+struct SharedInner {
     ptr: NonNull<u8>,
     len: usize,
     state: AtomicU32,
@@ -98,14 +98,14 @@ struct Shared {
 
 // SAFETY: the bytes are reached only through guards, which the atomic state makes exclusive
 // (writer) or shared (readers); the owner is `Send + Sync` itself.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedInner {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedInner {}
 
 /// Shared bytes with a run-time access state. Clones are the same memory.
 #[derive(Clone)]
 pub struct SharedBytes {
-    shared: Arc<Shared>,
+    shared: Arc<SharedInner>,
 }
 
 impl SharedBytes {
@@ -114,8 +114,9 @@ impl SharedBytes {
     /// # Errors
     /// [`AllocError`] if the memory is not to be had.
     pub fn new(len: usize) -> Result<Self, AllocError> {
-        let memory = Heap::zeroed(len)?;
-        let shared = Shared { ptr: memory.ptr, len, state: AtomicU32::new(0), _owner: Owner::Heap { _memory: memory } };
+        let memory = HeapBytes::zeroed(len)?;
+        let shared =
+            SharedInner { ptr: memory.ptr, len, state: AtomicU32::new(0), _owner: Owner::Heap { _memory: memory } };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -129,7 +130,7 @@ impl SharedBytes {
     ///   while its request holds the guard and does not use the guard's slice.)
     /// - No other `SharedBytes` (but clones of this one) covers any of these bytes.
     pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
-        let shared = Shared { ptr, len, state: AtomicU32::new(0), _owner: Owner::Foreign { _owner: owner } };
+        let shared = SharedInner { ptr, len, state: AtomicU32::new(0), _owner: Owner::Foreign { _owner: owner } };
         Self { shared: Arc::new(shared) }
     }
 
@@ -194,18 +195,18 @@ impl fmt::Debug for SharedBytes {
 /// Shared access to the bytes of a [`SharedBytes`], given back on drop.
 #[derive(Debug)]
 pub struct ReadGuard {
-    shared: Arc<Shared>,
+    shared: Arc<SharedInner>,
 }
 
 /// Sole access to the bytes of a [`SharedBytes`], given back on drop.
 #[derive(Debug)]
 pub struct WriteGuard {
-    shared: Arc<Shared>,
+    shared: Arc<SharedInner>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("SharedInner").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
@@ -294,7 +295,7 @@ pub fn aligned_bytes() -> usize {
 
 /// Owned zeroed memory aligned to [`ALIGN`]: arenas and scratch.
 pub struct AlignedBuf {
-    heap: Option<Heap>,
+    heap: Option<HeapBytes>,
     len: usize,
 }
 
@@ -309,7 +310,7 @@ impl AlignedBuf {
     /// # Errors
     /// [`AllocError`] if the memory is not to be had.
     pub fn new(len: usize) -> Result<Self, AllocError> {
-        let heap = Some(Heap::zeroed(len)?);
+        let heap = Some(HeapBytes::zeroed(len)?);
         ALIGNED.fetch_add(len, std::sync::atomic::Ordering::Relaxed);
         Ok(Self { heap, len })
     }

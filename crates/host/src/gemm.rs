@@ -45,9 +45,9 @@ mod vector;
 mod view;
 use drive::Product;
 pub use error::GemmError;
-use finish::{Finish, Place, Store};
+use finish::{Finish, Store, StridedOutput};
 use isa::Kernels;
-use vector::{Factor, Kind};
+use vector::{ElementType, Factor};
 use view::Grid;
 pub use view::{View, ViewMut};
 
@@ -209,7 +209,7 @@ fn run(
     }
     let work = o.0.saturating_mul(o.1).saturating_mul(l.1.max(1));
     let (m, n, k) = (o.0, o.1, l.1);
-    let job = Job { kernels, lhs, rhs, out: out.target(), epilogue, m, n, k };
+    let job = GemmJob { kernels, lhs, rhs, out: out.target(), epilogue, m, n, k };
     if job.m == 0 || job.n == 0 {
         return Ok(());
     }
@@ -268,9 +268,9 @@ impl Operand<'_> {
     /// The factor at `offset`, as its rows.
     fn factor(&self, offset: usize) -> Factor {
         let (kind, data, grid) = match self {
-            Self::F32(v) => (Kind::F32, v.data().as_ptr().cast::<u8>(), v.grid()),
-            Self::F16(v) => (Kind::F16, v.data().as_ptr().cast(), v.grid()),
-            Self::I8(v) => (Kind::I8, v.data().as_ptr().cast(), v.grid()),
+            Self::F32(v) => (ElementType::F32, v.data().as_ptr().cast::<u8>(), v.grid()),
+            Self::F16(v) => (ElementType::F16, v.data().as_ptr().cast(), v.grid()),
+            Self::I8(v) => (ElementType::I8, v.data().as_ptr().cast(), v.grid()),
         };
         let factor = Factor { address: data, kind, line: grid.row_stride, depth: grid.col_stride };
         Factor { address: data.wrapping_add(grid.origin(offset) * factor.size()), ..factor }
@@ -315,7 +315,7 @@ unsafe impl Send for Target {}
 unsafe impl Sync for Target {}
 
 /// One call's parameters, checked.
-struct Job<'a> {
+struct GemmJob<'a> {
     kernels: &'static Kernels,
     lhs: Operand<'a>,
     rhs: Operand<'a>,
@@ -326,7 +326,7 @@ struct Job<'a> {
     k: usize,
 }
 
-impl Job<'_> {
+impl GemmJob<'_> {
     /// Computes one item of the batch.
     ///
     /// # Safety
@@ -354,7 +354,7 @@ impl Job<'_> {
             kernels: self.kernels,
             lhs: self.lhs.factor(item.lhs),
             rhs: self.rhs.t().factor(item.rhs),
-            out: Place { store, row: grid.row_stride, col: grid.col_stride },
+            out: StridedOutput { store, row: grid.row_stride, col: grid.col_stride },
             finish: Finish { scale, row_scales, col_scales, accumulate, round, row_bias, col_bias },
             m: self.m,
             n: self.n,

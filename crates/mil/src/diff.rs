@@ -16,7 +16,7 @@ use crate::weights::Weights;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// What kind.
-    pub kind: Kind,
+    pub kind: DifferenceKind,
     /// The function.
     pub function: String,
     /// The op's first result, the port, or empty.
@@ -28,7 +28,7 @@ pub struct Difference {
 /// Kinds of differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum DifferenceKind {
     /// A function that only one of the programs has.
     Function,
     /// Inputs, outputs or opset.
@@ -43,16 +43,16 @@ pub enum Kind {
     Weight,
 }
 
-impl Kind {
+impl DifferenceKind {
     /// In a word.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Function => "function",
-            Kind::Signature => "signature",
-            Kind::Added => "added",
-            Kind::Removed => "removed",
-            Kind::Changed => "changed",
-            Kind::Weight => "weight",
+            DifferenceKind::Function => "function",
+            DifferenceKind::Signature => "signature",
+            DifferenceKind::Added => "added",
+            DifferenceKind::Removed => "removed",
+            DifferenceKind::Changed => "changed",
+            DifferenceKind::Weight => "weight",
         }
     }
 }
@@ -64,7 +64,7 @@ pub fn diff(a: &Program, b: &Program) -> Vec<Difference> {
     for function in &a.functions {
         match b.function(&function.name) {
             Some(other) => {
-                let (left, right) = (Side::new(function, &a.weights), Side::new(other, &b.weights));
+                let (left, right) = (FunctionSide::new(function, &a.weights), FunctionSide::new(other, &b.weights));
                 functions(&left, &right, &mut found);
             }
             None => found.push(only(function, "only the first program has it")),
@@ -77,18 +77,18 @@ pub fn diff(a: &Program, b: &Program) -> Vec<Difference> {
 
 fn only(function: &Function, message: &str) -> Difference {
     let (function, name) = (function.name.clone(), String::new());
-    Difference { kind: Kind::Function, function, name, message: message.to_string() }
+    Difference { kind: DifferenceKind::Function, function, name, message: message.to_string() }
 }
 
 /// The active body of a function: its ops in order, nested ones behind the op that holds them.
-struct Side<'a> {
+struct FunctionSide<'a> {
     function: &'a Function,
     weights: &'a Weights,
     ops: Vec<&'a Op>,
 }
 
-impl<'a> Side<'a> {
-    fn new(function: &'a Function, weights: &'a Weights) -> Side<'a> {
+impl<'a> FunctionSide<'a> {
+    fn new(function: &'a Function, weights: &'a Weights) -> FunctionSide<'a> {
         let mut ops = Vec::new();
         let first: Vec<BlockId> = function.bodies.first().map(|(_, b)| *b).into_iter().collect();
         // What is still to come, the next on top.
@@ -99,7 +99,7 @@ impl<'a> Side<'a> {
             let nested = op.blocks.iter().rev().flat_map(|b| function.block(*b).ops.iter().rev().copied());
             open.extend(nested);
         }
-        Side { function, weights, ops }
+        FunctionSide { function, weights, ops }
     }
 
     fn name(&self, id: ValueId) -> &'a str {
@@ -119,13 +119,13 @@ impl<'a> Side<'a> {
     }
 }
 
-fn functions(a: &Side<'_>, b: &Side<'_>, found: &mut Vec<Difference>) {
+fn functions(a: &FunctionSide<'_>, b: &FunctionSide<'_>, found: &mut Vec<Difference>) {
     let mut tell = |kind, name: String, message| {
         found.push(Difference { kind, function: a.function.name.clone(), name, message });
     };
     let (old, new) = (a.function.opset_tag(), b.function.opset_tag());
     if old != new {
-        tell(Kind::Signature, String::new(), format!("opset {old} became {new}"));
+        tell(DifferenceKind::Signature, String::new(), format!("opset {old} became {new}"));
     }
     let ports = [
         ("inputs", a.ports(&a.function.inputs), b.ports(&b.function.inputs)),
@@ -133,13 +133,17 @@ fn functions(a: &Side<'_>, b: &Side<'_>, found: &mut Vec<Difference>) {
     ];
     for (what, old, new) in ports {
         if old != new {
-            tell(Kind::Signature, String::new(), format!("{what} ({}) became ({})", old.join(", "), new.join(", ")));
+            tell(
+                DifferenceKind::Signature,
+                String::new(),
+                format!("{what} ({}) became ({})", old.join(", "), new.join(", ")),
+            );
         }
     }
     if same_but_for_names(a, b) {
         return;
     }
-    let by_label = |side: &Side<'_>| -> BTreeMap<String, usize> {
+    let by_label = |side: &FunctionSide<'_>| -> BTreeMap<String, usize> {
         side.ops.iter().enumerate().map(|(i, op)| (side.label(op), i)).collect()
     };
     let (left, right) = (by_label(a), by_label(b));
@@ -148,25 +152,31 @@ fn functions(a: &Side<'_>, b: &Side<'_>, found: &mut Vec<Difference>) {
         let Some(other) = right.get(&label).map(|i| b.ops[*i]) else {
             // A constant that is gone or new is told where it is used.
             if op.name != op::CONST {
-                tell(Kind::Removed, label, op.name.clone());
+                tell(DifferenceKind::Removed, label, op.name.clone());
             }
             continue;
         };
         changed(a, op, b, other, &mut |kind, message| tell(kind, label.clone(), message));
     }
     for op in b.ops.iter().filter(|op| op.name != op::CONST && !left.contains_key(&b.label(op))) {
-        tell(Kind::Added, b.label(op), op.name.clone());
+        tell(DifferenceKind::Added, b.label(op), op.name.clone());
     }
 }
 
 /// Compares two ops that correspond.
-fn changed(a: &Side<'_>, old: &Op, b: &Side<'_>, new: &Op, tell: &mut dyn FnMut(Kind, String)) {
+fn changed(
+    a: &FunctionSide<'_>,
+    old: &Op,
+    b: &FunctionSide<'_>,
+    new: &Op,
+    tell: &mut dyn FnMut(DifferenceKind, String),
+) {
     if old.name != new.name {
-        return tell(Kind::Changed, format!("`{}` became `{}`", old.name, new.name));
+        return tell(DifferenceKind::Changed, format!("`{}` became `{}`", old.name, new.name));
     }
     let (types, other) = (a.types(&old.outputs), b.types(&new.outputs));
     if types != other {
-        tell(Kind::Changed, format!("result ({}) became ({})", types.join(", "), other.join(", ")));
+        tell(DifferenceKind::Changed, format!("result ({}) became ({})", types.join(", "), other.join(", ")));
     }
     let names: BTreeSet<&String> = old.args.iter().chain(&new.args).map(|(n, _)| n).collect();
     for name in names {
@@ -184,33 +194,33 @@ fn changed(a: &Side<'_>, old: &Op, b: &Side<'_>, new: &Op, tell: &mut dyn FnMut(
             (Some(x), Some(y)) => {
                 let (x, y) = (x.to_string(), y.to_string());
                 if x != y {
-                    tell(Kind::Changed, format!("`{name}`: {x} became {y}"));
+                    tell(DifferenceKind::Changed, format!("`{name}`: {x} became {y}"));
                 }
             }
-            (Some(x), None) => tell(Kind::Changed, format!("`{name}` = {x} is gone")),
-            (None, Some(y)) => tell(Kind::Changed, format!("`{name}` = {y} is new")),
+            (Some(x), None) => tell(DifferenceKind::Changed, format!("`{name}` = {x} is gone")),
+            (None, Some(y)) => tell(DifferenceKind::Changed, format!("`{name}` = {y} is new")),
             (None, None) => {}
         }
     }
     for (name, value) in old.attributes.iter().filter(|(n, _)| n != "name") {
         match new.attribute(name) {
             Some(other) => constants(a.weights, value, b.weights, other, tell),
-            None => tell(Kind::Changed, format!("the attribute `{name}` is gone")),
+            None => tell(DifferenceKind::Changed, format!("the attribute `{name}` is gone")),
         }
     }
     for (name, _) in new.attributes.iter().filter(|(n, _)| n != "name" && old.attribute(n).is_none()) {
-        tell(Kind::Changed, format!("the attribute `{name}` is new"));
+        tell(DifferenceKind::Changed, format!("the attribute `{name}` is new"));
     }
     if old.blocks.len() != new.blocks.len() {
-        tell(Kind::Changed, format!("{} nested blocks became {}", old.blocks.len(), new.blocks.len()));
+        tell(DifferenceKind::Changed, format!("{} nested blocks became {}", old.blocks.len(), new.blocks.len()));
     }
     for (x, y) in old.blocks.iter().zip(&new.blocks) {
-        let outputs = |side: &Side<'_>, id: &BlockId| -> Vec<String> {
+        let outputs = |side: &FunctionSide<'_>, id: &BlockId| -> Vec<String> {
             side.function.block(*id).outputs.iter().map(|v| side.name(*v).to_string()).collect()
         };
         let (x, y) = (outputs(a, x), outputs(b, y));
         if x != y {
-            tell(Kind::Changed, format!("a nested block gives ({}), not ({})", y.join(", "), x.join(", ")));
+            tell(DifferenceKind::Changed, format!("a nested block gives ({}), not ({})", y.join(", "), x.join(", ")));
         }
     }
 }
@@ -230,7 +240,7 @@ impl std::fmt::Display for Operand<'_> {
     }
 }
 
-fn operand<'a>(side: &Side<'a>, arg: &'a Arg) -> Operand<'a> {
+fn operand<'a>(side: &FunctionSide<'a>, arg: &'a Arg) -> Operand<'a> {
     match arg {
         Arg::Const(c) => Operand::Constant(c),
         Arg::Value(v) => match side.function.constant(*v) {
@@ -242,14 +252,17 @@ fn operand<'a>(side: &Side<'a>, arg: &'a Arg) -> Operand<'a> {
 }
 
 /// Compares two constants; other elements of one type are a difference of weights.
-fn constants(a: &Weights, old: &Constant, b: &Weights, new: &Constant, tell: &mut dyn FnMut(Kind, String)) {
+fn constants(a: &Weights, old: &Constant, b: &Weights, new: &Constant, tell: &mut dyn FnMut(DifferenceKind, String)) {
     if old.ty() != new.ty() {
-        tell(Kind::Changed, format!("a constant {} became {}", old.ty(), new.ty()));
+        tell(DifferenceKind::Changed, format!("a constant {} became {}", old.ty(), new.ty()));
     } else if !equal(a, old, b, new) {
         let (x, y) = (old.bytes(a).unwrap_or_default(), new.bytes(b).unwrap_or_default());
         let width = old.ty().dtype().and_then(|d| d.bytes()).unwrap_or(1);
         let differ = x.chunks(width).zip(y.chunks(width)).filter(|(x, y)| x != y).count();
-        tell(Kind::Weight, format!("{differ} of {} elements of a {} differ", x.len().div_ceil(width), old.ty()));
+        tell(
+            DifferenceKind::Weight,
+            format!("{differ} of {} elements of a {} differ", x.len().div_ceil(width), old.ty()),
+        );
     }
 }
 
@@ -278,9 +291,10 @@ fn all_equal(a: &Weights, xs: &[Constant], b: &Weights, ys: &[Constant]) -> bool
 
 /// True if the bodies have the same ops in the same order, every one with operands from the same
 /// places. `const` ops are looked at where they are used, so their order does not count.
-fn same_but_for_names(a: &Side<'_>, b: &Side<'_>) -> bool {
-    let working =
-        |side: &Side<'_>| -> Vec<usize> { (0..side.ops.len()).filter(|&i| side.ops[i].name != op::CONST).collect() };
+fn same_but_for_names(a: &FunctionSide<'_>, b: &FunctionSide<'_>) -> bool {
+    let working = |side: &FunctionSide<'_>| -> Vec<usize> {
+        (0..side.ops.len()).filter(|&i| side.ops[i].name != op::CONST).collect()
+    };
     let (left, right) = (working(a), working(b));
     let mut names: HashMap<ValueId, ValueId> = HashMap::new();
     let mut pair = |xs: &[ValueId], ys: &[ValueId]| {

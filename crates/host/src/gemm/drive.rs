@@ -9,13 +9,13 @@
 use std::ops::Range;
 
 use super::error::GemmError;
-use super::finish::{Finish, Place};
+use super::finish::{Finish, StridedOutput};
 use super::isa::Kernels;
 use super::pack::{Ahead, Pack};
 use super::scratch::with_scratch;
 use super::skinny::{Dot, SKINNY, Stream};
-use super::tile::Block;
-use super::vector::{Factor, Kind};
+use super::tile::PanelBlock;
+use super::vector::{ElementType, Factor};
 use crate::pool;
 
 /// The most steps of depth of one block: a panel of columns of that depth stays near the registers.
@@ -48,7 +48,7 @@ pub(super) struct Product<'a> {
     pub kernels: &'static Kernels,
     pub lhs: Factor,
     pub rhs: Factor,
-    pub out: Place,
+    pub out: StridedOutput,
     pub finish: Finish<'a>,
     pub m: usize,
     pub n: usize,
@@ -84,7 +84,7 @@ fn each(n: usize, parallel: bool, task: impl Fn(usize) + Sync) {
 
 impl Product<'_> {
     fn t(self) -> Self {
-        let out = Place { row: self.out.col, col: self.out.row, ..self.out };
+        let out = StridedOutput { row: self.out.col, col: self.out.row, ..self.out };
         Self { lhs: self.rhs, rhs: self.lhs, out, finish: self.finish.t(), m: self.n, n: self.m, ..self }
     }
 
@@ -113,7 +113,7 @@ impl Product<'_> {
     /// As [`Product::run`]; the right factor's steps (`along`) or its lines are neighbors.
     unsafe fn skinny(self, along: bool, parallel: bool) -> Result<(), GemmError> {
         let Self { kernels, lhs, rhs, m, n, k, .. } = self;
-        let in_place = lhs.kind == Kind::F32 && lhs.depth == 1 && lhs.line >= 0;
+        let in_place = lhs.kind == ElementType::F32 && lhs.depth == 1 && lhs.line >= 0;
         let pitch = n.next_multiple_of(16);
         let room = if in_place { 0 } else { m.saturating_mul(k) };
         let columns = if along {
@@ -174,7 +174,7 @@ impl Product<'_> {
         let own = few && (!parallel || whole.1.div_ceil(kernels.cols) >= 4 * pool::threads());
         let (wide, cols) = if own { whole } else { chunks(lines) };
         debug_assert!(tall == 1 || !own);
-        let halves = kernels.halves.as_ref().filter(|_| rhs.kind == Kind::F16);
+        let halves = kernels.halves.as_ref().filter(|_| rhs.kind == ElementType::F16);
         let size = if halves.is_some() { size_of::<half::f16>() } else { size_of::<f32>() };
         let a_room = rows.min(m.next_multiple_of(height)).saturating_mul(depth);
         let b_room = if own {
@@ -199,7 +199,7 @@ impl Product<'_> {
                             packed_a.replace((t, d)) != Some((t, d)),
                             packed_b.replace((w, d)) != Some((w, d)) && !own,
                         ];
-                        let left = Side {
+                        let left = PackedFactor {
                             factor: lhs,
                             lines: here_m.clone(),
                             width: height,
@@ -209,7 +209,7 @@ impl Product<'_> {
                             size: size_of::<f32>(),
                             room: a_room,
                         };
-                        let right = Side {
+                        let right = PackedFactor {
                             factor: rhs,
                             lines: here_n.clone(),
                             width: kernels.cols,
@@ -221,7 +221,7 @@ impl Product<'_> {
                         };
                         // SAFETY: the panels have room for these lines and this depth.
                         unsafe { pack([&left, &right], new, here_k.clone(), parallel) };
-                        let shape = Block {
+                        let shape = PanelBlock {
                             tiles: halves.map_or(kernels.tiles, |halves| halves.tiles),
                             depth: 0,
                             done: [0; 2],
@@ -279,7 +279,7 @@ impl<T> Address<T> {
 }
 
 /// Lines of a factor that are packed.
-struct Side {
+struct PackedFactor {
     factor: Factor,
     lines: Range<usize>,
     width: usize,
@@ -293,7 +293,7 @@ struct Side {
     room: usize,
 }
 
-impl Side {
+impl PackedFactor {
     /// To pack the lines from `begin` on, `lines` or as many as there are, whole panels, the depth
     /// `k` of them, to element `to`.
     fn job(&self, begin: usize, lines: usize, k: &Range<usize>, to: usize) -> Pack {
@@ -322,10 +322,10 @@ impl Side {
 ///
 /// # Safety
 /// The lines are inside the factors, and the destinations have room and are nobody else's.
-unsafe fn pack(sides: [&Side; 2], new: [bool; 2], k: Range<usize>, parallel: bool) {
+unsafe fn pack(sides: [&PackedFactor; 2], new: [bool; 2], k: Range<usize>, parallel: bool) {
     // Panels of a task: those that are filled side by side belong together. Lines that are not
     // neighbors are not.
-    let group = |side: &Side| {
+    let group = |side: &PackedFactor| {
         let most = (PACKED / (side.width * k.len().max(1))).max(1);
         if side.factor.line != 1 && parallel {
             even(side.lines.len().div_ceil(side.width), most).1
@@ -355,8 +355,8 @@ unsafe fn pack(sides: [&Side; 2], new: [bool; 2], k: Range<usize>, parallel: boo
 /// nobody else's.
 unsafe fn multiply(
     kernels: &Kernels,
-    shape: Block<'_>,
-    own: Option<&Side>,
+    shape: PanelBlock<'_>,
+    own: Option<&PackedFactor>,
     chunk: Range<usize>,
     block: usize,
     k: usize,

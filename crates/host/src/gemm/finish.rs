@@ -16,7 +16,7 @@ pub(super) enum Store {
 
 /// An output as the kernels write it: the address of element (0, 0), and strides in elements.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct StridedOutput {
     pub store: Store,
     pub row: isize,
     pub col: isize,
@@ -24,9 +24,9 @@ pub(super) struct Place {
 
 // SAFETY: the address comes from an exclusive borrow that outlives the product; the threads of one
 // product write different elements.
-unsafe impl Send for Place {}
+unsafe impl Send for StridedOutput {}
 // SAFETY: as above.
-unsafe impl Sync for Place {}
+unsafe impl Sync for StridedOutput {}
 
 /// The epilogue, with rows and columns as the kernels see them.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,7 @@ pub(super) unsafe fn finish(
     pitch: usize,
     (rows, cols): (usize, usize),
     (row, col): (usize, usize),
-    out: Place,
+    out: StridedOutput,
     finish: &Finish<'_>,
 ) {
     for r in 0..rows {

@@ -16,7 +16,7 @@
 
 use super::pack::{Ahead, Pack};
 use super::skinny::{Dot, Stream};
-use super::tile::{Block, Spot, Tile};
+use super::tile::{PanelBlock, Spot, Tile};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -65,7 +65,7 @@ pub(super) struct Halves {
     pub pack: unsafe fn(Pack),
 }
 
-impl Block<'_> {
+impl PanelBlock<'_> {
     /// Computes the tiles of these panels of rows and of panel `j` of columns. `ahead` says what to
     /// ask for on the way of each, by the number of those before it.
     ///
@@ -108,7 +108,7 @@ macro_rules! kernels {
     ($name:literal, $simd:ty, [$($m:literal)*] x $v:tt $(, #[$features:meta])? $(; $halves:ident)?) => {
         $(#[$features])?
         unsafe fn tile<C: $crate::gemm::vector::Element, const M: usize, const N: usize>(
-            block: &$crate::gemm::tile::Block<'_>,
+            block: &$crate::gemm::tile::PanelBlock<'_>,
             spot: $crate::gemm::tile::Spot,
         ) {
             let full = $v * <$simd as $crate::gemm::vector::Simd>::LANES;

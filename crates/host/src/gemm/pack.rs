@@ -6,7 +6,7 @@
 
 use half::f16;
 
-use super::vector::{Element, Factor, Kind, Simd};
+use super::vector::{Element, ElementType, Factor, Simd};
 
 /// Panels that are filled side by side where neighbors in memory belong to neighboring panels.
 pub(super) const ABREAST: usize = 4;
@@ -38,9 +38,9 @@ pub(super) unsafe fn pack<S: Simd>(job: Pack) {
     // SAFETY: the caller's promise.
     unsafe {
         match job.factor.kind {
-            Kind::F32 => pack_type::<S, f32>(job),
-            Kind::F16 => pack_type::<S, f16>(job),
-            Kind::I8 => pack_type::<S, i8>(job),
+            ElementType::F32 => pack_type::<S, f32>(job),
+            ElementType::F16 => pack_type::<S, f16>(job),
+            ElementType::I8 => pack_type::<S, i8>(job),
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use half::f16;
 
-use super::vector::{Element, Factor, Kind, Simd};
+use super::vector::{Element, ElementType, Factor, Simd};
 
 /// The most rows of the small factor that go to the kernels of this module.
 pub(super) const SKINNY: usize = 8;
@@ -39,9 +39,9 @@ pub(super) unsafe fn dot<S: Simd>(job: &Dot) {
     // SAFETY: the caller's promise.
     unsafe {
         match job.factor.kind {
-            Kind::F32 => dot_type::<S, f32>(job),
-            Kind::F16 => dot_type::<S, f16>(job),
-            Kind::I8 => dot_type::<S, i8>(job),
+            ElementType::F32 => dot_type::<S, f32>(job),
+            ElementType::F16 => dot_type::<S, f16>(job),
+            ElementType::I8 => dot_type::<S, i8>(job),
         }
     }
 }
@@ -145,9 +145,9 @@ pub(super) unsafe fn stream<S: Simd>(job: &Stream) {
     // SAFETY: the caller's promise.
     unsafe {
         match job.0.factor.kind {
-            Kind::F32 => stream_type::<S, f32>(&job.0),
-            Kind::F16 => stream_type::<S, f16>(&job.0),
-            Kind::I8 => stream_type::<S, i8>(&job.0),
+            ElementType::F32 => stream_type::<S, f32>(&job.0),
+            ElementType::F16 => stream_type::<S, f16>(&job.0),
+            ElementType::I8 => stream_type::<S, i8>(&job.0),
         }
     }
 }

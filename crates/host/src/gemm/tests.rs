@@ -49,13 +49,6 @@ impl Lay {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
-    F32,
-    F16,
-    I8,
-}
-
 /// Runs the door on matrices given as functions of (row, column) and compares with a plain loop in
 /// fp64.
 fn check(
@@ -64,12 +57,13 @@ fn check(
     n: usize,
     k: usize,
     lays: [Lay; 3],
-    kinds: [Kind; 3],
+    kinds: [ElementType; 3],
     epilogue: Epilogue<'_>,
 ) {
     let (ls, rs, os) = (lays[0].strides(m, k), lays[1].strides(k, n), lays[2].strides(m, n));
-    let fetch = |data: &[f32], kind: Kind| -> (Vec<f32>, Vec<f16>, Vec<i8>) {
-        let data: Vec<f32> = data.iter().map(|v| if kind == Kind::I8 { (v * 15.0).trunc() } else { *v }).collect();
+    let fetch = |data: &[f32], kind: ElementType| -> (Vec<f32>, Vec<f16>, Vec<i8>) {
+        let data: Vec<f32> =
+            data.iter().map(|v| if kind == ElementType::I8 { (v * 15.0).trunc() } else { *v }).collect();
         let halves = data.iter().map(|&v| f16::from_f32(v)).collect();
         let bytes = data.iter().map(|&v| v as i8).collect();
         (data, halves, bytes)
@@ -77,21 +71,21 @@ fn check(
     let (l32, l16, l8) = fetch(&values(ls.2, 1), kinds[0]);
     let (r32, r16, r8) = fetch(&values(rs.2, 2), kinds[1]);
     let lhs = match kinds[0] {
-        Kind::F32 => Operand::F32(View::new(&l32, m, k, ls.0, ls.1).unwrap()),
-        Kind::F16 => Operand::F16(View::new(&l16, m, k, ls.0, ls.1).unwrap()),
-        Kind::I8 => Operand::I8(View::new(&l8, m, k, ls.0, ls.1).unwrap()),
+        ElementType::F32 => Operand::F32(View::new(&l32, m, k, ls.0, ls.1).unwrap()),
+        ElementType::F16 => Operand::F16(View::new(&l16, m, k, ls.0, ls.1).unwrap()),
+        ElementType::I8 => Operand::I8(View::new(&l8, m, k, ls.0, ls.1).unwrap()),
     };
     let rhs = match kinds[1] {
-        Kind::F32 => Operand::F32(View::new(&r32, k, n, rs.0, rs.1).unwrap()),
-        Kind::F16 => Operand::F16(View::new(&r16, k, n, rs.0, rs.1).unwrap()),
-        Kind::I8 => Operand::I8(View::new(&r8, k, n, rs.0, rs.1).unwrap()),
+        ElementType::F32 => Operand::F32(View::new(&r32, k, n, rs.0, rs.1).unwrap()),
+        ElementType::F16 => Operand::F16(View::new(&r16, k, n, rs.0, rs.1).unwrap()),
+        ElementType::I8 => Operand::I8(View::new(&r8, k, n, rs.0, rs.1).unwrap()),
     };
     // What was there before must not matter unless it is accumulated on, so it is NaN.
     let before = if epilogue.accumulate { values(os.2, 3) } else { vec![f32::NAN; os.2] };
     let mut o32 = before.clone();
     let mut o16: Vec<f16> = before.iter().map(|&v| f16::from_f32(v)).collect();
     let out = match kinds[2] {
-        Kind::F16 => Output::F16(ViewMut::new(&mut o16, m, n, os.0, os.1).unwrap()),
+        ElementType::F16 => Output::F16(ViewMut::new(&mut o16, m, n, os.0, os.1).unwrap()),
         _ => Output::F32(ViewMut::new(&mut o32, m, n, os.0, os.1).unwrap()),
     };
     run(kernels, &[BatchOffsets::default()], lhs, rhs, out, epilogue).unwrap();
@@ -121,7 +115,7 @@ fn check(
                 Some(Bias::Rows(b)) => f64::from(b[r]),
                 Some(Bias::Cols(b)) => f64::from(b[c]),
             };
-            let half = kinds[2] == Kind::F16;
+            let half = kinds[2] == ElementType::F16;
             let got = if half { o16[place].to_f32() } else { o32[place] };
             // k roundings of fp32 at most, on terms of this magnitude; then one of fp16 (2^-11, or
             // half of 2^-24).
@@ -147,8 +141,8 @@ fn lay() -> impl Strategy<Value = Lay> {
         .prop_map(|(row_major, step, gap, flip_rows, flip_cols)| Lay { row_major, step, gap, flip_rows, flip_cols })
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(Kind::F32), Just(Kind::F16), Just(Kind::I8)]
+fn kind() -> impl Strategy<Value = ElementType> {
+    prop_oneof![Just(ElementType::F32), Just(ElementType::F16), Just(ElementType::I8)]
 }
 
 proptest! {
@@ -162,11 +156,11 @@ proptest! {
         (bias, scales) in (0..3, 0..3),
     ) {
         // There are no int8 outputs.
-        let kinds = [kinds[0], kinds[1], if kinds[2] == Kind::F16 { Kind::F16 } else { Kind::F32 }];
+        let kinds = [kinds[0], kinds[1], if kinds[2] == ElementType::F16 { ElementType::F16 } else { ElementType::F32 }];
         let (rows, cols) = (values(m, 5), values(n, 6));
         let bias = [None, Some(Bias::Rows(&rows)), Some(Bias::Cols(&cols))][bias as usize];
         let scales = [None, Some(Scales::Rows(&rows)), Some(Scales::Cols(&cols))][scales as usize];
-        let accumulate = accumulate && kinds[2] == Kind::F32;
+        let accumulate = accumulate && kinds[2] == ElementType::F32;
         for kernels in isa::all() {
             check(kernels, m, n, k, lays, kinds, Epilogue { scale, scales, accumulate, round, bias });
         }
@@ -179,8 +173,24 @@ fn vectors_and_large_shapes() {
     for (m, n, k) in [(1, 300, 700), (300, 1, 700), (1, 1, 3000), (130, 70, 1), (257, 130, 515), (64, 1030, 129)] {
         for (l, r) in [(Lay::DENSE, Lay::DENSE), (turned, Lay::DENSE), (Lay::DENSE, turned), (turned, turned)] {
             for kernels in isa::all() {
-                check(kernels, m, n, k, [l, r, Lay::DENSE], [Kind::F16, Kind::F32, Kind::F16], Epilogue::default());
-                check(kernels, m, n, k, [l, r, turned], [Kind::F32, Kind::F16, Kind::F32], Epilogue::default());
+                check(
+                    kernels,
+                    m,
+                    n,
+                    k,
+                    [l, r, Lay::DENSE],
+                    [ElementType::F16, ElementType::F32, ElementType::F16],
+                    Epilogue::default(),
+                );
+                check(
+                    kernels,
+                    m,
+                    n,
+                    k,
+                    [l, r, turned],
+                    [ElementType::F32, ElementType::F16, ElementType::F32],
+                    Epilogue::default(),
+                );
             }
         }
     }
@@ -293,8 +303,24 @@ fn tails() {
         for size in 1..=40 {
             for (m, n, k) in [(size, 37, 19), (37, size, 19), (19, 37, size), (size, 150, 70), (3, 70, 60 + size)] {
                 for (l, r, o) in [(Lay::DENSE, turned, Lay::DENSE), (turned, Lay::DENSE, turned)] {
-                    check(kernels, m, n, k, [l, r, o], [Kind::F16, Kind::F32, Kind::F16], Epilogue::default());
-                    check(kernels, m, n, k, [l, r, o], [Kind::F32, Kind::I8, Kind::F32], Epilogue::default());
+                    check(
+                        kernels,
+                        m,
+                        n,
+                        k,
+                        [l, r, o],
+                        [ElementType::F16, ElementType::F32, ElementType::F16],
+                        Epilogue::default(),
+                    );
+                    check(
+                        kernels,
+                        m,
+                        n,
+                        k,
+                        [l, r, o],
+                        [ElementType::F32, ElementType::I8, ElementType::F32],
+                        Epilogue::default(),
+                    );
                 }
             }
         }
@@ -308,8 +334,24 @@ fn several_chunks() {
     for kernels in isa::all() {
         for (m, n, k) in [(20, 33, 5000), (1600, 20, 700), (20, 1600, 700)] {
             let accumulate = Epilogue { accumulate: true, scale: -0.25, ..Epilogue::default() };
-            check(kernels, m, n, k, [Lay::DENSE, turned, Lay::DENSE], [Kind::F16, Kind::F16, Kind::F32], accumulate);
-            check(kernels, m, n, k, [turned; 3], [Kind::F32, Kind::F32, Kind::F16], Epilogue::default());
+            check(
+                kernels,
+                m,
+                n,
+                k,
+                [Lay::DENSE, turned, Lay::DENSE],
+                [ElementType::F16, ElementType::F16, ElementType::F32],
+                accumulate,
+            );
+            check(
+                kernels,
+                m,
+                n,
+                k,
+                [turned; 3],
+                [ElementType::F32, ElementType::F32, ElementType::F16],
+                Epilogue::default(),
+            );
         }
     }
 }

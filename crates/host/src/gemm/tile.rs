@@ -1,6 +1,6 @@
 //! The inner kernel: one tile of results, held in registers over one block of depth, and its end.
 
-use super::finish::{Finish, Place, Store, finish};
+use super::finish::{Finish, Store, StridedOutput, finish};
 use super::pack::{Ahead, LINE};
 use super::vector::{Element, Simd};
 
@@ -9,7 +9,7 @@ const STRIDE: usize = 16;
 
 /// A chunk of the output and what is multiplied into it: packed panels, one block of depth of them.
 #[derive(Clone, Copy)]
-pub(super) struct Block<'a> {
+pub(super) struct PanelBlock<'a> {
     /// The kernels for the type of the columns.
     pub tiles: &'static [&'static [Tile]],
     /// Steps of depth.
@@ -37,30 +37,30 @@ pub(super) struct Block<'a> {
     /// Rows and columns of the chunk.
     pub size: (usize, usize),
     /// The whole output.
-    pub out: Place,
+    pub out: StridedOutput,
     /// The epilogue.
     pub finish: Finish<'a>,
 }
 
 // SAFETY: the addresses are of scratch that outlives the block; tasks read panels and write the
 // sums and results of different tiles.
-unsafe impl Sync for Block<'_> {}
+unsafe impl Sync for PanelBlock<'_> {}
 
-impl<'a> Block<'a> {
+impl<'a> PanelBlock<'a> {
     /// The same over `depth` steps that come after `done` others of the panels.
-    pub fn block(&self, done: usize, depth: usize, first: bool, last: bool) -> Block<'a> {
-        Block { depth, done: [done; 2], first, last, ..*self }
+    pub fn block(&self, done: usize, depth: usize, first: bool, last: bool) -> PanelBlock<'a> {
+        PanelBlock { depth, done: [done; 2], first, last, ..*self }
     }
 
     /// The same with one panel of columns, which holds the steps of this block alone, in the place
     /// of all.
-    pub fn panel(&self, b: *const u8) -> Block<'a> {
-        Block { b, b_panel: 0, done: [self.done[0], 0], ..*self }
+    pub fn panel(&self, b: *const u8) -> PanelBlock<'a> {
+        PanelBlock { b, b_panel: 0, done: [self.done[0], 0], ..*self }
     }
 }
 
 /// [`tile`] of one size.
-pub(super) type Tile = unsafe fn(&Block<'_>, Spot);
+pub(super) type Tile = unsafe fn(&PanelBlock<'_>, Spot);
 
 /// A tile of a chunk: which panel of rows, which of columns.
 #[derive(Clone, Copy)]
@@ -75,10 +75,10 @@ pub(super) struct Spot {
 /// columns.
 ///
 /// # Safety
-/// As [`Block::run`]; the tile has that size.
+/// As [`PanelBlock::run`]; the tile has that size.
 #[inline(always)]
 pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
-    block: &Block<'_>,
+    block: &PanelBlock<'_>,
     spot: Spot,
     full: usize,
 ) {
@@ -163,7 +163,7 @@ unsafe fn store<S: Simd, const M: usize, const N: usize>(
     mut sums: [[S::V; N]; M],
     row: usize,
     col: usize,
-    block: &Block<'_>,
+    block: &PanelBlock<'_>,
 ) {
     let (finish, out) = (&block.finish, block.out);
     let at = |i: usize, v: usize| (row + i) as isize * out.row + (col + v * S::LANES) as isize;

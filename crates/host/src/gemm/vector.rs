@@ -131,7 +131,7 @@ element!(i8, load_i8, load_i8_part);
 
 /// The type of a factor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ElementType {
     F32,
     F16,
     I8,
@@ -143,7 +143,7 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Factor {
     pub address: *const u8,
-    pub kind: Kind,
+    pub kind: ElementType,
     /// From one line to the next.
     pub line: isize,
     /// From one element of a line to the next.
@@ -159,9 +159,9 @@ impl Factor {
     /// Bytes of an element.
     pub fn size(&self) -> usize {
         match self.kind {
-            Kind::F32 => 4,
-            Kind::F16 => 2,
-            Kind::I8 => 1,
+            ElementType::F32 => 4,
+            ElementType::F16 => 2,
+            ElementType::I8 => 1,
         }
     }
 

@@ -3,11 +3,11 @@
 use super::elementwise::{gate, slope};
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::rule::{Rule, Table};
+use super::rule::{Rule, RuleTable};
 use crate::op;
 use crate::program::ValueId;
 
-pub(super) const RULES: Table = &[
+pub(super) const RULES: RuleTable = &[
     (op::SIGMOID, Rule::Vjp(sigmoid)),
     (op::TANH, Rule::Vjp(tanh)),
     (op::RELU, Rule::Vjp(|p| gate(p, |p, x| p.with(op::GREATER, x, 0.0)))),

@@ -2,7 +2,7 @@
 
 use super::error::GradError;
 use super::pullback::Pullback;
-use super::rule::{Rule, Table};
+use super::rule::{Rule, RuleTable};
 use super::tape::reads;
 use crate::op;
 use crate::program::{BlockId, ValueId};
@@ -13,7 +13,7 @@ const INTEGERS: Rule = Rule::Zero("gives or takes integers");
 const STATE: Rule = Rule::No("a state outlives the evaluation; take it as an input");
 const DRAW: Rule = Rule::Zero("draws numbers");
 
-pub(super) const RULES: Table = &[
+pub(super) const RULES: RuleTable = &[
     (op::CONST, Rule::Zero("is constant")),
     (op::COND, Rule::Vjp(cond)),
     (op::WHILE_LOOP, Rule::No("its number of rounds is not known; unroll it")),

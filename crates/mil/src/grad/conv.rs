@@ -10,12 +10,12 @@
 use super::constants::{int, ints};
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::rule::{Rule, Table};
+use super::rule::{Rule, RuleTable};
 use crate::build::{ReducedDims, Transpose};
 use crate::op;
 use crate::program::{Constant, ValueId};
 
-pub(super) const RULES: Table = &[(op::CONV, Rule::Vjp(conv)), (op::CONV_TRANSPOSE, Rule::Vjp(conv_transpose))];
+pub(super) const RULES: RuleTable = &[(op::CONV, Rule::Vjp(conv)), (op::CONV_TRANSPOSE, Rule::Vjp(conv_transpose))];
 
 /// The map, one entry for each spatial axis.
 pub(super) struct Map {

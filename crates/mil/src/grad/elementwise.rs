@@ -2,14 +2,14 @@
 
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::rule::{Rule, Table};
+use super::rule::{Rule, RuleTable};
 use crate::op;
 use crate::program::ValueId;
 
 const STEPS: Rule = Rule::Zero("is constant between its steps");
 const TRUTH: Rule = Rule::Zero("gives truth values");
 
-pub(super) const RULES: Table = &[
+pub(super) const RULES: RuleTable = &[
     (op::ADD, Rule::Vjp(add)),
     (op::SUB, Rule::Vjp(sub)),
     (op::MUL, Rule::Vjp(mul)),

@@ -6,11 +6,11 @@
 use super::constants::int;
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::rule::{Rule, Table};
+use super::rule::{Rule, RuleTable};
 use crate::op;
 use crate::program::{Constant, DataType, ValueId};
 
-pub(super) const RULES: Table = &[
+pub(super) const RULES: RuleTable = &[
     (op::GATHER, Rule::Vjp(gather)),
     (op::GATHER_ALONG_AXIS, Rule::Vjp(gather_along_axis)),
     (op::GATHER_ND, Rule::Vjp(gather_nd)),

@@ -6,14 +6,14 @@
 
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::rule::{Rule, Table};
+use super::rule::{Rule, RuleTable};
 use crate::build::Transpose;
 use crate::op;
 use crate::program::ValueId;
 
 const BY_COORDINATES: Rule = Rule::No("samples at computed coordinates");
 
-pub(super) const RULES: Table = &[
+pub(super) const RULES: RuleTable = &[
     (op::UPSAMPLE_NEAREST_NEIGHBOR, Rule::Vjp(|p| resized(p, whole))),
     (op::RESIZE_NEAREST_NEIGHBOR, Rule::Vjp(|p| resized(p, middle))),
     (op::UPSAMPLE_BILINEAR, Rule::Vjp(upsample_bilinear)),

@@ -49,7 +49,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::opset::Opset;
 use crate::program::{Function, Program, Type, ValueId};
-use rule::{Rule, Table};
+use rule::{Rule, RuleTable};
 use tape::Tape;
 
 /// Options of [`vjp`].
@@ -78,7 +78,7 @@ pub enum Support {
     No(&'static str),
 }
 
-const FAMILIES: &[Table] = &[
+const FAMILIES: &[RuleTable] = &[
     elementwise::RULES,
     activation::RULES,
     reduction::RULES,

@@ -2,12 +2,12 @@
 
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::rule::{Rule, Table};
+use super::rule::{Rule, RuleTable};
 use crate::build::Transpose;
 use crate::op;
 use crate::program::ValueId;
 
-pub(super) const RULES: Table = &[
+pub(super) const RULES: RuleTable = &[
     (op::LAYER_NORM, Rule::Vjp(layer_norm)),
     (op::INSTANCE_NORM, Rule::Vjp(instance_norm)),
     (op::BATCH_NORM, Rule::Vjp(batch_norm)),

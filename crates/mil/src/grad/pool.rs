@@ -3,12 +3,12 @@
 use super::conv::{Map, map, short_to_long};
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::rule::{Rule, Table};
+use super::rule::{Rule, RuleTable};
 use crate::build::Transpose;
 use crate::op;
 use crate::program::{DataType, ValueId};
 
-pub(super) const RULES: Table =
+pub(super) const RULES: RuleTable =
     &[(op::AVG_POOL, Rule::Vjp(avg_pool)), (op::MAX_POOL, Rule::Vjp(max_pool)), (op::L2_POOL, Rule::Vjp(l2_pool))];
 
 /// The window of a pool, with the extents of both sides.

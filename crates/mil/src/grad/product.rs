@@ -3,12 +3,12 @@
 use super::activation::softmax_vjp;
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::rule::{Rule, Table};
+use super::rule::{Rule, RuleTable};
 use crate::build::Transpose;
 use crate::op;
 use crate::program::{Constant, DataType, ValueId};
 
-pub(super) const RULES: Table = &[
+pub(super) const RULES: RuleTable = &[
     (op::MATMUL, Rule::Vjp(matmul)),
     (op::LINEAR, Rule::Vjp(linear)),
     (op::EINSUM, Rule::Vjp(einsum)),

@@ -3,14 +3,14 @@
 use super::constants::int;
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::rule::{Rule, Table};
+use super::rule::{Rule, RuleTable};
 use crate::build::ReducedDims;
 use crate::op;
 use crate::program::{Constant, DataType, ValueId};
 
 const PLACES: Rule = Rule::Zero("gives places");
 
-pub(super) const RULES: Table = &[
+pub(super) const RULES: RuleTable = &[
     (op::REDUCE_SUM, Rule::Vjp(sum)),
     (op::REDUCE_MEAN, Rule::Vjp(mean)),
     (op::REDUCE_MAX, Rule::Vjp(extremum)),

@@ -15,7 +15,7 @@ pub(super) enum Rule {
 }
 
 /// The rules of a family, by the names of their ops.
-pub(super) type Table = &'static [(&'static str, Rule)];
+pub(super) type RuleTable = &'static [(&'static str, Rule)];
 
 /// Finds the rule of an op.
 pub(super) type Lookup = fn(&str) -> Rule;

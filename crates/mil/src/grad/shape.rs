@@ -2,11 +2,11 @@
 
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::rule::{Rule, Table};
+use super::rule::{Rule, RuleTable};
 use crate::op;
 use crate::program::{Constant, ValueId};
 
-pub(super) const RULES: Table = &[
+pub(super) const RULES: RuleTable = &[
     (op::RESHAPE, Rule::Vjp(reshaped)),
     (op::RESHAPE_LIKE, Rule::Vjp(reshaped)),
     (op::FLATTEN2D, Rule::Vjp(reshaped)),

@@ -5,12 +5,12 @@
 
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
-use super::rule::{Rule, Table};
+use super::rule::{Rule, RuleTable};
 use crate::op;
 use crate::opset::Opset;
 use crate::program::{Arg, Constant, ValueId};
 
-pub(super) const RULES: Table = &[
+pub(super) const RULES: RuleTable = &[
     (op::SLICE_BY_SIZE, Rule::Vjp(slice_by_size)),
     (op::SLICE_BY_INDEX, Rule::Vjp(slice_by_index)),
     (op::SLICE_UPDATE, Rule::Vjp(slice_update)),

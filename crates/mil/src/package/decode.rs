@@ -38,12 +38,12 @@ pub(super) struct Decoder<'a> {
     opened: HashSet<String>,
     function: Function,
     opset: Option<Opset>,
-    body: Body,
+    body: BodyNames,
 }
 
 /// The names of one body.
 #[derive(Default)]
-struct Body {
+struct BodyNames {
     visible: HashMap<String, ValueId>,
     /// The names that the visible values have in the function.
     taken: HashSet<String>,
@@ -66,7 +66,7 @@ impl<'a> Decoder<'a> {
             opened: HashSet::new(),
             function: Function::default(),
             opset: None,
-            body: Body::default(),
+            body: BodyNames::default(),
         }
     }
 
@@ -125,7 +125,7 @@ impl<'a> Decoder<'a> {
             if !block.inputs.is_empty() {
                 return Err("a body with parameters of its own".into());
             }
-            self.body = Body::default();
+            self.body = BodyNames::default();
             for name in &block.outputs {
                 identifier(name)?;
                 self.body.results.insert(name.clone());

@@ -169,7 +169,7 @@ impl<'a> Encoder<'a> {
         Ok(match constant {
             Constant::Tensor { payload: Payload::Strings(strings), .. } => {
                 let strings = proto::Strings { values: strings.to_vec() };
-                tensor(&ty, proto::Tensor::Strings(strings))
+                tensor(&ty, proto::TensorElements::Strings(strings))
             }
             Constant::Tensor { payload: Payload::Bytes(packed), .. } => {
                 let dtype = ty.dtype().unwrap_or(DataType::UInt8);
@@ -232,7 +232,7 @@ fn storable(dtype: DataType, specification_version: i32) -> bool {
     }
 }
 
-fn tensor(ty: &crate::program::Type, tensor: proto::Tensor) -> proto::Value {
+fn tensor(ty: &crate::program::Type, tensor: proto::TensorElements) -> proto::Value {
     immediate(ty, Immediate::Tensor(proto::TensorMessage { value: Some(tensor) }))
 }
 
@@ -267,7 +267,7 @@ fn update_state(f: &Function, op: &Op) -> Written<[proto::Operation; 2]> {
     let label = label.or_else(|| op.outputs.first().map(|v| f.value(*v).name.clone())).unwrap_or_default();
     let name = |label: &str| {
         let constant = Constant::string(label);
-        let strings = proto::Tensor::Strings(proto::Strings { values: vec![label.to_string()] });
+        let strings = proto::TensorElements::Strings(proto::Strings { values: vec![label.to_string()] });
         vec![bytes(proto::ValueEntry { key: "name".to_string(), value: Some(tensor(&constant.ty(), strings)) })]
     };
     Ok([

@@ -266,12 +266,12 @@ pub(super) struct KeyValuePair {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TensorMessage {
-    #[prost(oneof = "Tensor", tags = "1, 2, 3, 4, 5, 6, 7")]
-    pub(super) value: Option<Tensor>,
+    #[prost(oneof = "TensorElements", tags = "1, 2, 3, 4, 5, 6, 7")]
+    pub(super) value: Option<TensorElements>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub(super) enum Tensor {
+pub(super) enum TensorElements {
     #[prost(message, tag = "1")]
     Floats(Floats),
     #[prost(message, tag = "2")]

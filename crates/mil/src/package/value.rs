@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::proto::{self, Content, Extent, Immediate, Tensor, TypeKind, part};
+use super::proto::{self, Content, Extent, Immediate, TensorElements, TypeKind, part};
 use crate::program::DataType::{self, *};
 use crate::program::{Constant, Dim, Payload, Type};
 use crate::weights::pack;
@@ -189,12 +189,12 @@ fn read_value_within(
 }
 
 /// The elements of an immediate tensor.
-fn read_tensor(dtype: DataType, elements: usize, tensor: Option<&proto::Tensor>) -> Result<Payload, Text> {
+fn read_tensor(dtype: DataType, elements: usize, tensor: Option<&proto::TensorElements>) -> Result<Payload, Text> {
     let count = |found: usize| {
         if found == elements { Ok(()) } else { Err(format!("{found} elements of {dtype} where {elements} belong")) }
     };
     let bytes: Vec<u8> = match (dtype, tensor) {
-        (String, Some(Tensor::Strings(s))) => {
+        (String, Some(TensorElements::Strings(s))) => {
             count(s.values.len())?;
             return Ok(Payload::Strings(s.values.clone().into()));
         }
@@ -207,30 +207,30 @@ fn read_tensor(dtype: DataType, elements: usize, tensor: Option<&proto::Tensor>)
             Vec::new()
         }
         (String, Some(_)) => return Err("numbers where strings belong".into()),
-        (_, Some(Tensor::Bytes(b))) => {
+        (_, Some(TensorElements::Bytes(b))) => {
             let bits = elements.checked_mul(dtype.bits().unwrap_or(8)).ok_or("a value of too many elements")?;
             if b.values.len() != bits.div_ceil(8) {
                 return Err(format!("{} bytes where {elements} elements of {dtype} belong", b.values.len()));
             }
             b.values.clone()
         }
-        (Bool, Some(Tensor::Bools(b))) => {
+        (Bool, Some(TensorElements::Bools(b))) => {
             count(b.values.len())?;
             b.values.iter().map(|&v| u8::from(v)).collect()
         }
-        (Fp32, Some(Tensor::Floats(f))) => {
+        (Fp32, Some(TensorElements::Floats(f))) => {
             count(f.values.len())?;
             f.values.iter().flat_map(|v| v.to_le_bytes()).collect()
         }
-        (Fp64, Some(Tensor::Doubles(d))) => {
+        (Fp64, Some(TensorElements::Doubles(d))) => {
             count(d.values.len())?;
             d.values.iter().flat_map(|v| v.to_le_bytes()).collect()
         }
-        (d, Some(Tensor::Ints(i))) if d.is_int() => {
+        (d, Some(TensorElements::Ints(i))) if d.is_int() => {
             count(i.values.len())?;
             read_integers(dtype, i.values.iter().map(|&v| i64::from(v)))?
         }
-        (d, Some(Tensor::LongInts(i))) if d.is_int() => {
+        (d, Some(TensorElements::LongInts(i))) if d.is_int() => {
             count(i.values.len())?;
             read_integers(dtype, i.values.iter().copied())?
         }
@@ -265,26 +265,28 @@ fn read_integers(dtype: DataType, values: impl ExactSizeIterator<Item = i64>) ->
 }
 
 /// An immediate tensor of packed little-endian elements.
-pub(super) fn write_tensor(dtype: DataType, bytes: &[u8]) -> Tensor {
+pub(super) fn write_tensor(dtype: DataType, bytes: &[u8]) -> TensorElements {
     let words = |b: &[u8]| i32::from_le_bytes([b[0], b[1], b[2], b[3]]);
     let long = |b: &[u8]| i64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
     match dtype {
-        Bool => Tensor::Bools(proto::Bools { values: bytes.iter().map(|&b| b != 0).collect() }),
-        Fp32 => Tensor::Floats(proto::Floats {
+        Bool => TensorElements::Bools(proto::Bools { values: bytes.iter().map(|&b| b != 0).collect() }),
+        Fp32 => TensorElements::Floats(proto::Floats {
             values: bytes.chunks_exact(4).map(|b| f32::from_bits(words(b) as u32)).collect(),
         }),
-        Fp64 => Tensor::Doubles(proto::Doubles {
+        Fp64 => TensorElements::Doubles(proto::Doubles {
             values: bytes.chunks_exact(8).map(|b| f64::from_bits(long(b) as u64)).collect(),
         }),
-        Int16 => Tensor::Ints(proto::Ints {
+        Int16 => TensorElements::Ints(proto::Ints {
             values: bytes.chunks_exact(2).map(|b| i32::from(i16::from_le_bytes([b[0], b[1]]))).collect(),
         }),
-        UInt16 => Tensor::Ints(proto::Ints {
+        UInt16 => TensorElements::Ints(proto::Ints {
             values: bytes.chunks_exact(2).map(|b| i32::from(u16::from_le_bytes([b[0], b[1]]))).collect(),
         }),
-        Int32 => Tensor::Ints(proto::Ints { values: bytes.chunks_exact(4).map(words).collect() }),
-        Int64 | UInt64 => Tensor::LongInts(proto::LongInts { values: bytes.chunks_exact(8).map(long).collect() }),
-        _ => Tensor::Bytes(proto::RawBytes { values: bytes.to_vec() }),
+        Int32 => TensorElements::Ints(proto::Ints { values: bytes.chunks_exact(4).map(words).collect() }),
+        Int64 | UInt64 => {
+            TensorElements::LongInts(proto::LongInts { values: bytes.chunks_exact(8).map(long).collect() })
+        }
+        _ => TensorElements::Bytes(proto::RawBytes { values: bytes.to_vec() }),
     }
 }
 

@@ -39,7 +39,7 @@ mod transposes;
 mod uniform_outputs;
 
 pub use pass::{Exactness, Options, PaddedOutput, Pass};
-pub use pipeline::{Pipeline, Report, Step};
+pub use pipeline::{PassRun, Pipeline, Report};
 
 const PASSES: &[Pass] = &[
     identity::PASS,

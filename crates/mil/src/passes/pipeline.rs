@@ -54,7 +54,7 @@ pub struct Pipeline {
 pub struct Report {
     /// The passes in the order they ran, those of the later rounds too, where they changed
     /// something.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PassRun>,
     /// Outputs that were made larger.
     pub padded: Vec<PaddedOutput>,
     /// Ops of all functions before and after, nested ones included.
@@ -64,7 +64,7 @@ pub struct Report {
 /// One run of a pass.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Step {
+pub struct PassRun {
     /// The pass.
     pub pass: &'static str,
     /// How many places it changed.
@@ -118,7 +118,7 @@ impl Pipeline {
             for pass in self.passes.iter().filter(|p| round == 0 || p.repeats) {
                 let changes = (pass.run)(&mut draft, &mut context)?;
                 if changes > 0 {
-                    steps.push(Step { pass: pass.name, changes });
+                    steps.push(PassRun { pass: pass.name, changes });
                     changed = true;
                 }
             }

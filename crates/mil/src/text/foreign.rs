@@ -3,7 +3,7 @@
 
 use ferrane_diag::{Diagnostic, Span};
 
-use super::lex::{Kind, Lexer};
+use super::lex::{Lexer, TokenKind};
 use crate::codes;
 
 /// The diagnostic for bytes that are recognized as another format.
@@ -49,20 +49,20 @@ fn debug_print(bytes: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     let mut lexer = Lexer::new(&head);
     let mut next = || lexer.next();
-    if next().kind != Kind::Ident {
+    if next().kind != TokenKind::Ident {
         return false;
     }
     let mut token = next();
-    if token.kind == Kind::Punct(b'[') {
-        if next().kind != Kind::Ident || next().kind != Kind::Punct(b']') {
+    if token.kind == TokenKind::Punct(b'[') {
+        if next().kind != TokenKind::Ident || next().kind != TokenKind::Punct(b']') {
             return false;
         }
         token = next();
     }
-    let open = token.kind == Kind::Punct(b'(');
+    let open = token.kind == TokenKind::Punct(b'(');
     token = next();
-    let named = token.kind == Kind::Unknown && token.span.of(&head) == "%";
-    let empty = token.kind == Kind::Punct(b')') && next().kind == Kind::Punct(b'{');
+    let named = token.kind == TokenKind::Unknown && token.span.of(&head) == "%";
+    let empty = token.kind == TokenKind::Punct(b')') && next().kind == TokenKind::Punct(b'{');
     open && (named || empty)
 }
 

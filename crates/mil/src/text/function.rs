@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use ferrane_diag::{Diagnostic, Span};
 
 use super::bodies::{add_body, same_signature};
-use super::lex::Kind;
+use super::lex::TokenKind;
 use super::reader::{Read, Reader, Stop};
 use crate::codes;
 use crate::opset::{self, Opset, OpsetTag};
@@ -31,14 +31,14 @@ impl<'a> Reader<'a> {
         let attributes = if self.at(b'[') { self.attributes().unwrap_or_default() } else { Vec::new() };
         if !self.eat(b'{') {
             let _: Read<()> = self.unexpected("`{`");
-            while self.token.kind != Kind::End && !self.at_function() {
+            while self.token.kind != TokenKind::End && !self.at_function() {
                 self.advance();
             }
         }
         let functions = self.functions();
         if !self.eat(b'}') {
             let _: Read<()> = self.unexpected(if functions.is_empty() { "a function or `}`" } else { "`}`" });
-        } else if self.token.kind != Kind::End {
+        } else if self.token.kind != TokenKind::End {
             let _: Read<()> = self.unexpected("the end of the text");
         }
         self.mixed(version, place, &functions);
@@ -57,10 +57,10 @@ impl<'a> Reader<'a> {
             let function = self.at_function();
             let _: Read<()> = self.unexpected_word("`program(1.3)`", &["program"]);
             match first.kind {
-                Kind::Ident if !function && self.following() == Kind::Punct(b'(') => {}
+                TokenKind::Ident if !function && self.following() == TokenKind::Punct(b'(') => {}
                 // The header alone is missing.
-                Kind::Punct(b'[' | b'{') => return Ok((usual, first.span)),
-                Kind::Ident if function => return Ok((usual, first.span)),
+                TokenKind::Punct(b'[' | b'{') => return Ok((usual, first.span)),
+                TokenKind::Ident if function => return Ok((usual, first.span)),
                 _ => return Err(Stop),
             }
         }
@@ -86,11 +86,14 @@ impl<'a> Reader<'a> {
             }
             None => {
                 let mut d = Diagnostic::error(codes::PROGRAM_HEADER, token.span, "expected a version like 1.3");
-                if token.kind == Kind::Number && self.text(token) == "1" && self.following() == Kind::Punct(b')') {
+                if token.kind == TokenKind::Number
+                    && self.text(token) == "1"
+                    && self.following() == TokenKind::Punct(b')')
+                {
                     d = d.suggest(token.span, "1.3");
                 }
                 self.tell(d);
-                while !matches!(self.token.kind, Kind::End | Kind::Punct(b')' | b'[' | b'{')) {
+                while !matches!(self.token.kind, TokenKind::End | TokenKind::Punct(b')' | b'[' | b'{')) {
                     self.advance();
                 }
                 self.eat(b')');
@@ -129,7 +132,7 @@ impl<'a> Reader<'a> {
             match self.attribute(&mut names) {
                 Ok(attribute) => attributes.push(attribute),
                 Err(Stop) => {
-                    let next = |_: &Self, after| after == Kind::Punct(b'=');
+                    let next = |_: &Self, after| after == TokenKind::Punct(b'=');
                     self.skip_item(nest, b']', next)?;
                 }
             }
@@ -154,14 +157,14 @@ impl<'a> Reader<'a> {
         let mut functions: Vec<Function> = Vec::new();
         let mut places: HashMap<String, (usize, Span)> = HashMap::new();
         let mut bodies: HashSet<(usize, OpsetTag)> = HashSet::new();
-        while matches!(self.token.kind, Kind::Ident) && !self.gives_up() {
+        while matches!(self.token.kind, TokenKind::Ident) && !self.gives_up() {
             let start = self.token.span;
             let read = self.function();
             self.end_function();
             let function = std::mem::take(&mut self.function);
             if read.is_err() {
                 // Nothing but the next function's start tells where this one ends.
-                while self.token.kind != Kind::End && !self.at_function() {
+                while self.token.kind != TokenKind::End && !self.at_function() {
                     self.advance();
                 }
                 continue;
@@ -187,7 +190,7 @@ impl<'a> Reader<'a> {
         self.reset();
         if !self.at_word("func") {
             let _: Read<()> = self.unexpected_word("`func`", &["func"]);
-            if self.following() != Kind::Ident {
+            if self.following() != TokenKind::Ident {
                 return Err(Stop);
             }
         }
@@ -245,7 +248,7 @@ impl<'a> Reader<'a> {
             match self.parameter() {
                 Ok(parameter) => found.push(parameter),
                 Err(Stop) => {
-                    self.skip_item(nest, close, |_, after| matches!(after, Kind::Punct(b'<') | Kind::Ident))?;
+                    self.skip_item(nest, close, |_, after| matches!(after, TokenKind::Punct(b'<') | TokenKind::Ident))?;
                     // What stands before the comma or the bracket is its name.
                     let name = self.last.of(self.whole());
                     if crate::build::is_identifier(name) {
@@ -273,7 +276,7 @@ impl<'a> Reader<'a> {
     /// Statements, `}`, `->` and the results.
     pub(super) fn body(&mut self, block: BlockId, depth: usize) -> Read<()> {
         // Recovery may have lost count of the brackets; a body starts anew.
-        while !self.at(b'}') && self.token.kind != Kind::End && !self.at_function() {
+        while !self.at(b'}') && self.token.kind != TokenKind::End && !self.at_function() {
             if self.gives_up() {
                 return Err(Stop);
             }
@@ -284,7 +287,7 @@ impl<'a> Reader<'a> {
             }
         }
         self.expect(b'}')?;
-        if self.token.kind != Kind::Arrow {
+        if self.token.kind != TokenKind::Arrow {
             return self.unexpected("`->` and the results");
         }
         self.advance();
@@ -298,7 +301,7 @@ impl<'a> Reader<'a> {
     /// `a, b`: values by name.
     pub(super) fn names(&mut self) -> Read<Vec<ValueId>> {
         let mut found = Vec::new();
-        while self.token.kind == Kind::Ident {
+        while self.token.kind == TokenKind::Ident {
             let (name, span) = self.ident("a value")?;
             found.extend(self.lookup(name, span));
             if !self.eat(b',') {

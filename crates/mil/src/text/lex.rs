@@ -1,6 +1,6 @@
 //! Tokens of MIL text, read on demand.
 //!
-//! The lexer works on bytes and never fails: what it cannot read is an [`Kind::Unknown`] token of
+//! The lexer works on bytes and never fails: what it cannot read is a [`TokenKind::Unknown`] token of
 //! at least one byte, so every loop over tokens ends. `//` starts a comment, as some published
 //! files have them.
 
@@ -8,7 +8,7 @@ use ferrane_diag::Span;
 
 /// What a token is. Its text is that of its span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     Ident,
     /// Starts with a digit, a sign or a point; whether it is a number of some type is decided
     /// later.
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token {
-    pub kind: Kind,
+    pub kind: TokenKind,
     pub span: Span,
 }
 
@@ -73,34 +73,34 @@ impl<'a> Lexer<'a> {
         let start = self.at;
         let first = self.peek(0);
         let kind = match first {
-            0 if start >= self.text.len() => Kind::End,
+            0 if start >= self.text.len() => TokenKind::End,
             b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
                 self.skip_while(|b| b.is_ascii_alphanumeric() || b == b'_');
-                Kind::Ident
+                TokenKind::Ident
             }
             b'-' if self.peek(1) == b'>' => {
                 self.at += 2;
-                Kind::Arrow
+                TokenKind::Arrow
             }
             b'0'..=b'9' | b'.' | b'+' | b'-' => {
                 self.number();
-                Kind::Number
+                TokenKind::Number
             }
             b'"' => self.string(),
             b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'<' | b'>' | b',' | b';' | b'=' | b'?' | b':' => {
                 self.at += 1;
-                Kind::Punct(first)
+                TokenKind::Punct(first)
             }
             _ => {
                 self.at += self.text[start..].chars().next().map_or(1, char::len_utf8);
-                Kind::Unknown
+                TokenKind::Unknown
             }
         };
         Token { kind, span: Span::new(start, self.at) }
     }
 
     /// The kind of the token behind the one that was read last.
-    pub(super) fn following(&self) -> Kind {
+    pub(super) fn following(&self) -> TokenKind {
         Lexer { text: self.text, at: self.at }.next().kind
     }
 
@@ -127,21 +127,21 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn string(&mut self) -> Kind {
+    fn string(&mut self) -> TokenKind {
         self.at += 1;
         loop {
             match self.peek(0) {
                 b'"' => {
                     self.at += 1;
-                    return Kind::String;
+                    return TokenKind::String;
                 }
                 b'\\' if self.at + 1 < self.text.len() && self.peek(1) != b'\n' => {
                     // Over the escaped character, which may be of several bytes.
                     self.at += 1;
                     self.at += self.text[self.at..].chars().next().map_or(0, char::len_utf8);
                 }
-                b'\n' => return Kind::OpenString,
-                _ if self.at >= self.text.len() => return Kind::OpenString,
+                b'\n' => return TokenKind::OpenString,
+                _ if self.at >= self.text.len() => return TokenKind::OpenString,
                 _ => self.at += self.text[self.at..].chars().next().map_or(1, char::len_utf8),
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferrane_diag::{Diagnostic, Span};
 
-use super::lex::{Kind, unquote};
+use super::lex::{TokenKind, unquote};
 use super::number;
 use super::options::Missing;
 use super::reader::{Read, Reader, Stop};
@@ -64,12 +64,12 @@ impl Reader<'_> {
     /// follows the word decides then.
     fn at_type(&self) -> bool {
         let text = self.text(self.token);
-        self.token.kind == Kind::Ident && (COMPOUND.contains(&text) || DataType::from_name(text).is_some())
+        self.token.kind == TokenKind::Ident && (COMPOUND.contains(&text) || DataType::from_name(text).is_some())
     }
 
     /// True before a literal: a type with what follows one.
     pub(super) fn at_literal(&self) -> bool {
-        self.at_type() && matches!(self.following(), Kind::Punct(b'<' | b'('))
+        self.at_type() && matches!(self.following(), TokenKind::Punct(b'<' | b'('))
     }
 
     /// A type as this text spells types.
@@ -163,7 +163,7 @@ impl Reader<'_> {
         if self.eat(b'?') {
             return Ok(Dim::Unknown);
         }
-        if self.token.kind != Kind::Number {
+        if self.token.kind != TokenKind::Number {
             return self.unexpected("an extent");
         }
         let token = self.advance();
@@ -183,14 +183,14 @@ impl Reader<'_> {
     pub(super) fn literal(&mut self, name: &str) -> Read<Constant> {
         let start = self.token.span;
         match self.token.kind {
-            Kind::Number | Kind::String | Kind::Punct(b'[' | b'{') => {
+            TokenKind::Number | TokenKind::String | TokenKind::Punct(b'[' | b'{') => {
                 let message = format!("the literal `{name}` needs its type");
                 let written = self.text(self.token);
                 let mut d = Diagnostic::error(codes::UNTYPED_LITERAL, start, message);
                 let dtype = match self.token.kind {
-                    Kind::String => Some("string"),
-                    Kind::Number if written.contains('.') => Some("fp16"),
-                    Kind::Number => Some("int32"),
+                    TokenKind::String => Some("string"),
+                    TokenKind::Number if written.contains('.') => Some("fp16"),
+                    TokenKind::Number => Some("int32"),
                     _ => None,
                 };
                 if let Some(dtype) = dtype.filter(|_| written.len() < 200) {
@@ -200,7 +200,7 @@ impl Reader<'_> {
                 self.tell(d);
                 return Err(Stop);
             }
-            Kind::Ident if matches!(self.text(self.token), "true" | "false") => {
+            TokenKind::Ident if matches!(self.text(self.token), "true" | "false") => {
                 let written = self.text(self.token);
                 let d =
                     Diagnostic::error(codes::UNTYPED_LITERAL, start, format!("the literal `{name}` needs its type"));
@@ -355,7 +355,7 @@ impl Reader<'_> {
         elements.count += 1;
         let dtype = elements.dtype;
         let read = match (dtype, token.kind) {
-            (DataType::String, Kind::String) => match unquote(text) {
+            (DataType::String, TokenKind::String) => match unquote(text) {
                 Some(s) => {
                     elements.strings.push(s);
                     true
@@ -366,16 +366,16 @@ impl Reader<'_> {
                     true
                 }
             },
-            (DataType::Bool, Kind::Ident | Kind::Number) if matches!(text, "true" | "false" | "0" | "1") => {
+            (DataType::Bool, TokenKind::Ident | TokenKind::Number) if matches!(text, "true" | "false" | "0" | "1") => {
                 elements.bytes.push(u8::from(matches!(text, "true" | "1")));
                 true
             }
             (DataType::String | DataType::Bool, _) => false,
-            (_, Kind::Ident) if text == "nan" && dtype.is_float() => {
+            (_, TokenKind::Ident) if text == "nan" && dtype.is_float() => {
                 self.advance();
                 return self.nan(elements);
             }
-            (_, Kind::Number | Kind::Ident) => match dtype.bytes() {
+            (_, TokenKind::Number | TokenKind::Ident) => match dtype.bytes() {
                 Some(_) => number::append(dtype, text, &mut elements.bytes).is_some(),
                 None => number::small(dtype, text).map(|v| elements.small.push(v)).is_some(),
             },
@@ -408,7 +408,7 @@ impl Reader<'_> {
         let token = self.token;
         let text = self.text(token);
         let shown: String = text.chars().take(30).collect();
-        if !matches!(token.kind, Kind::Ident | Kind::Number | Kind::String) || shown.len() < text.len() {
+        if !matches!(token.kind, TokenKind::Ident | TokenKind::Number | TokenKind::String) || shown.len() < text.len() {
             return self.unexpected(&number::wanted(dtype));
         }
         let inner = text.trim_matches('"');
@@ -431,8 +431,8 @@ impl Reader<'_> {
         };
         let whole = lower.strip_suffix(".0").or_else(|| lower.strip_suffix('.')).unwrap_or(&lower);
         let better = match token.kind {
-            _ if dtype == DataType::String => Some(format!("\"{text}\"")).filter(|_| token.kind == Kind::Ident),
-            Kind::String if fits(inner) => Some(inner.to_string()),
+            _ if dtype == DataType::String => Some(format!("\"{text}\"")).filter(|_| token.kind == TokenKind::Ident),
+            TokenKind::String if fits(inner) => Some(inner.to_string()),
             _ if fits(&lower) => Some(lower.clone()),
             _ if fits(whole) => Some(whole.to_string()),
             _ => None,
@@ -462,7 +462,7 @@ impl Reader<'_> {
     }
 
     fn at_blob(&self) -> bool {
-        self.token.kind == Kind::Ident && self.text(self.token) == "BLOBFILE"
+        self.token.kind == TokenKind::Ident && self.text(self.token) == "BLOBFILE"
     }
 
     /// `BLOBFILE(path = string("…"), offset = uint64(64))`.

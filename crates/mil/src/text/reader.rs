@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use ferrane_diag::{Code, Diagnostic, Diagnostics, Span, nearest};
 
-use super::lex::{Kind, Lexer, Token};
+use super::lex::{Lexer, Token, TokenKind};
 use super::options::Options;
 use crate::codes;
 use crate::opset::Opset;
@@ -135,8 +135,8 @@ impl<'a> Reader<'a> {
     pub(super) fn advance(&mut self) -> Token {
         let token = self.token;
         match token.kind {
-            Kind::Punct(b'(' | b'[' | b'{') => self.nest += 1,
-            Kind::Punct(b')' | b']' | b'}') => self.nest -= 1,
+            TokenKind::Punct(b'(' | b'[' | b'{') => self.nest += 1,
+            TokenKind::Punct(b')' | b']' | b'}') => self.nest -= 1,
             _ => {}
         }
         self.last = token.span;
@@ -145,21 +145,21 @@ impl<'a> Reader<'a> {
     }
 
     /// What follows the token that is read next.
-    pub(super) fn following(&self) -> Kind {
+    pub(super) fn following(&self) -> TokenKind {
         self.lexer.following()
     }
 
     pub(super) fn at(&self, punct: u8) -> bool {
-        self.token.kind == Kind::Punct(punct)
+        self.token.kind == TokenKind::Punct(punct)
     }
 
     pub(super) fn at_word(&self, word: &str) -> bool {
-        self.token.kind == Kind::Ident && self.text(self.token) == word
+        self.token.kind == TokenKind::Ident && self.text(self.token) == word
     }
 
     /// A function starts here: `func name`.
     pub(super) fn at_function(&self) -> bool {
-        self.at_word("func") && self.following() == Kind::Ident
+        self.at_word("func") && self.following() == TokenKind::Ident
     }
 
     pub(super) fn eat(&mut self, punct: u8) -> bool {
@@ -185,8 +185,8 @@ impl<'a> Reader<'a> {
         }
         let between = self.last.end as usize..self.token.span.start as usize;
         let new_line = self.whole().get(between).is_some_and(|blank| blank.contains('\n'));
-        if new_line || self.at(b'}') || self.token.kind == Kind::End {
-            self.ended |= self.token.kind == Kind::End;
+        if new_line || self.at(b'}') || self.token.kind == TokenKind::End {
+            self.ended |= self.token.kind == TokenKind::End;
             let last = self.last.of(self.whole());
             let shown: String = last.chars().take(30).collect();
             let mut d = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.last, format!("expected `;` behind `{shown}`"));
@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn ident(&mut self, what: &str) -> Read<(&'a str, Span)> {
-        if self.token.kind == Kind::Ident {
+        if self.token.kind == TokenKind::Ident {
             let token = self.advance();
             return Ok((self.text(token), token.span));
         }
@@ -229,8 +229,8 @@ impl<'a> Reader<'a> {
     /// What stands here, for a message.
     pub(super) fn found(&self) -> String {
         match self.token.kind {
-            Kind::End => "the end of the text".to_string(),
-            Kind::OpenString => "a string without end".to_string(),
+            TokenKind::End => "the end of the text".to_string(),
+            TokenKind::OpenString => "a string without end".to_string(),
             _ => {
                 let text = self.text(self.token);
                 let short: String = text.chars().take(30).collect();
@@ -240,13 +240,14 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn unexpected<T>(&mut self, wanted: &str) -> Read<T> {
-        if self.token.kind == Kind::End && std::mem::replace(&mut self.ended, true) {
+        if self.token.kind == TokenKind::End && std::mem::replace(&mut self.ended, true) {
             self.silence();
             return Err(Stop);
         }
         let message = format!("expected {wanted}, found {}", self.found());
         let mut d = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.token.span, message);
-        if self.token.kind == Kind::Unknown && matches!(self.text(self.token), "'" | "“" | "”" | "‘" | "’") {
+        if self.token.kind == TokenKind::Unknown && matches!(self.text(self.token), "'" | "“" | "”" | "‘" | "’")
+        {
             d = d.note(None, "strings stand in straight double quotes");
         }
         self.tell(d);
@@ -289,26 +290,26 @@ impl<'a> Reader<'a> {
 
     /// To the end of one item of a list that is closed by `close`: before the `,` that the next
     /// item follows, or before the closing bracket. `nest` is the nesting inside of the list;
-    /// `item` says whether an item may start at a token that `Kind` follows. Stops also where the
+    /// `item` says whether an item may start at a token that this kind follows. Stops also where the
     /// list cannot go on.
-    pub(super) fn skip_item(&mut self, nest: i64, close: u8, item: impl Fn(&Self, Kind) -> bool) -> Read<()> {
+    pub(super) fn skip_item(&mut self, nest: i64, close: u8, item: impl Fn(&Self, TokenKind) -> bool) -> Read<()> {
         loop {
             match self.token.kind {
-                Kind::End | Kind::OpenString | Kind::Punct(b';') => return Err(Stop),
+                TokenKind::End | TokenKind::OpenString | TokenKind::Punct(b';') => return Err(Stop),
                 // Behind these brackets a list is over, also where another bracket was forgotten in
                 // it.
-                Kind::Punct(b)
+                TokenKind::Punct(b)
                     if b == close
-                        && (self.nest <= nest || matches!(self.following(), Kind::Punct(b'{' | b'[' | b';'))) =>
+                        && (self.nest <= nest || matches!(self.following(), TokenKind::Punct(b'{' | b'[' | b';'))) =>
                 {
                     self.nest = nest;
                     return Ok(());
                 }
-                Kind::Punct(b'{') if self.last.of(self.whole()) == ")" => return Err(Stop),
-                Kind::Punct(b',') if self.nest <= nest => {
+                TokenKind::Punct(b'{') if self.last.of(self.whole()) == ")" => return Err(Stop),
+                TokenKind::Punct(b',') if self.nest <= nest => {
                     let (comma, before) = (self.lexer.clone(), (self.token, self.last, self.nest));
                     self.advance();
-                    let starts = self.token.kind == Kind::Ident && item(self, self.following());
+                    let starts = self.token.kind == TokenKind::Ident && item(self, self.following());
                     (self.lexer, (self.token, self.last, self.nest)) = (comma, before);
                     if starts {
                         return Ok(());
@@ -326,24 +327,26 @@ impl<'a> Reader<'a> {
     pub(super) fn skip_statement(&mut self, start: Span) {
         let mut depth = 0usize;
         // A statement that failed at its first token must not be tried again.
-        if self.token.span == start && self.token.kind != Kind::End {
+        if self.token.span == start && self.token.kind != TokenKind::End {
             self.advance();
         }
         loop {
             match self.token.kind {
-                Kind::End => return,
-                Kind::OpenString if depth == 0 => {
+                TokenKind::End => return,
+                TokenKind::OpenString if depth == 0 => {
                     self.advance();
                     return;
                 }
-                Kind::Punct(b';') if depth == 0 => {
+                TokenKind::Punct(b';') if depth == 0 => {
                     self.advance();
                     return;
                 }
                 // Behind `)` a nested block opens; other braces belong to literals. A block's end
                 // is followed by its results.
-                Kind::Punct(b'{') if self.last.of(self.whole()) == ")" => depth += 1,
-                Kind::Punct(b'}') if self.following() == Kind::Arrow || self.following() == Kind::End => {
+                TokenKind::Punct(b'{') if self.last.of(self.whole()) == ")" => depth += 1,
+                TokenKind::Punct(b'}')
+                    if self.following() == TokenKind::Arrow || self.following() == TokenKind::End =>
+                {
                     if depth == 0 {
                         return;
                     }

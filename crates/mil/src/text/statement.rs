@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ferrane_diag::{Diagnostic, Span};
 
 use super::function::Named;
-use super::lex::Kind;
+use super::lex::TokenKind;
 use super::reader::{Read, Reader, Stop};
 use crate::codes;
 use crate::ops::{self, OpDef};
@@ -62,15 +62,15 @@ impl<'a> Reader<'a> {
 
     /// `type name, … =`; nothing for an op without results.
     fn results(&mut self) -> Read<Vec<Named<'a>>> {
-        if self.token.kind != Kind::Ident {
+        if self.token.kind != TokenKind::Ident {
             return self.unexpected("a statement");
         }
         let mut results = Vec::new();
         match self.following() {
             // An op without results: its name is read by `call`.
-            Kind::Punct(b'(') => return Ok(results),
-            Kind::Punct(b'=' | b',') => {
-                while self.token.kind == Kind::Ident {
+            TokenKind::Punct(b'(') => return Ok(results),
+            TokenKind::Punct(b'=' | b',') => {
+                while self.token.kind == TokenKind::Ident {
                     let (name, span) = self.ident("a name")?;
                     results.push(Named { name, span, ty: None });
                     if !self.eat(b',') {
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
                     }
                 }
             }
-            Kind::Punct(b'<') | Kind::Ident => loop {
+            TokenKind::Punct(b'<') | TokenKind::Ident => loop {
                 match self.parameter() {
                     Ok(result) => results.push(result),
                     Err(Stop) => {
@@ -103,13 +103,15 @@ impl<'a> Reader<'a> {
     fn lost_results(&mut self) -> Read<()> {
         loop {
             match self.token.kind {
-                Kind::Punct(b'=') => {
+                TokenKind::Punct(b'=') => {
                     self.lose_last();
                     self.silence();
                     return Ok(());
                 }
-                Kind::Punct(b',') => self.lose_last(),
-                Kind::End | Kind::OpenString | Kind::Punct(b';' | b'{' | b'}' | b'(') => return Err(Stop),
+                TokenKind::Punct(b',') => self.lose_last(),
+                TokenKind::End | TokenKind::OpenString | TokenKind::Punct(b';' | b'{' | b'}' | b'(') => {
+                    return Err(Stop);
+                }
                 _ => {}
             }
             self.advance();
@@ -196,7 +198,7 @@ impl<'a> Reader<'a> {
                     args.push((a.name.to_string(), a.value));
                 }
                 Ok(None) => {}
-                Err(Stop) => self.skip_item(nest, b')', |_, after| after == Kind::Punct(b'='))?,
+                Err(Stop) => self.skip_item(nest, b')', |_, after| after == TokenKind::Punct(b'='))?,
             }
             if !self.eat(b',') {
                 break;
@@ -233,8 +235,8 @@ impl<'a> Reader<'a> {
     /// `name = value`. `None` for an argument that is wrong but ends where it should.
     fn argument(&mut self, def: Option<&'static OpDef>, shown: &str) -> Read<Option<Argument<'a>>> {
         let loose = match self.token.kind {
-            Kind::Number | Kind::String => true,
-            Kind::Ident => !matches!(self.following(), Kind::Punct(b'=' | b':')),
+            TokenKind::Number | TokenKind::String => true,
+            TokenKind::Ident => !matches!(self.following(), TokenKind::Punct(b'=' | b':')),
             _ => false,
         };
         if loose {
@@ -256,7 +258,7 @@ impl<'a> Reader<'a> {
     /// A value without its argument's name.
     fn positional(&mut self, def: Option<&'static OpDef>, shown: &str) -> Read<Option<Argument<'a>>> {
         let start = self.token.span;
-        if self.token.kind == Kind::Ident && self.at_literal() {
+        if self.token.kind == TokenKind::Ident && self.at_literal() {
             self.literal(shown)?;
         } else {
             let (name, span) = (self.text(self.token), self.token.span);
@@ -283,7 +285,7 @@ impl<'a> Reader<'a> {
 
     fn argument_value(&mut self, def: Option<&'static OpDef>, shown: &str, name: &'a str) -> Read<Option<Arg>> {
         match self.token.kind {
-            Kind::Punct(b'(') => {
+            TokenKind::Punct(b'(') => {
                 self.advance();
                 let (open, before) = (self.last, self.mark());
                 let values = self.names()?;
@@ -296,8 +298,8 @@ impl<'a> Reader<'a> {
                 Ok(Some(Arg::List(values)))
             }
             // A value may be named like a type; a literal goes on with `<` or `(`.
-            Kind::Ident if self.at_literal() => Ok(Some(Arg::Const(self.literal(name)?))),
-            Kind::Ident => {
+            TokenKind::Ident if self.at_literal() => Ok(Some(Arg::Const(self.literal(name)?))),
+            TokenKind::Ident => {
                 let (value, span) = self.ident("a value")?;
                 self.nested_call(value, span)?;
                 if self.at(b'(') || self.at(b'<') {
@@ -305,7 +307,7 @@ impl<'a> Reader<'a> {
                 }
                 Ok(self.lookup(value, span).map(Arg::Value))
             }
-            Kind::Punct(b'[') | Kind::Number | Kind::String => self.bare(def, name),
+            TokenKind::Punct(b'[') | TokenKind::Number | TokenKind::String => self.bare(def, name),
             _ => self.unexpected("a value"),
         }
     }
@@ -360,10 +362,10 @@ impl<'a> Reader<'a> {
         let (mut depth, mut count) = (0usize, 0usize);
         loop {
             match self.token.kind {
-                Kind::Punct(b'[') => depth += 1,
-                Kind::Punct(b']') => depth = depth.saturating_sub(1),
-                Kind::Punct(b',') => {}
-                Kind::Number | Kind::String | Kind::Ident => count += 1,
+                TokenKind::Punct(b'[') => depth += 1,
+                TokenKind::Punct(b']') => depth = depth.saturating_sub(1),
+                TokenKind::Punct(b',') => {}
+                TokenKind::Number | TokenKind::String | TokenKind::Ident => count += 1,
                 _ => return self.unexpected("an element"),
             }
             self.advance();

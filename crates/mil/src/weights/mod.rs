@@ -74,7 +74,7 @@ impl From<Mapped> for Bytes {
 #[derive(Clone, Debug, Default)]
 pub struct Weights {
     files: Arc<BTreeMap<String, Bytes>>,
-    records: Arc<Vec<Record>>,
+    records: Arc<Vec<WeightRecord>>,
     /// Where records were added, by file: the offset behind the last.
     ends: Arc<BTreeMap<String, u64>>,
     index: Arc<HashMap<Key, WeightId>>,
@@ -102,7 +102,7 @@ enum Origin {
 }
 
 #[derive(Clone, Debug)]
-struct Record {
+struct WeightRecord {
     file: String,
     offset: u64,
     dtype: DataType,
@@ -145,7 +145,10 @@ impl Weights {
         let offset = blob::align(self.ends.get(file).copied().unwrap_or(first));
         let end = offset + (blob::ALIGNMENT + bytes.len()) as u64;
         Arc::make_mut(&mut self.ends).insert(file.to_string(), end);
-        self.push(Record { file: file.to_string(), offset, dtype, elements, data: Data::Own(bytes) }, Origin::Added)
+        self.push(
+            WeightRecord { file: file.to_string(), offset, dtype, elements, data: Data::Own(bytes) },
+            Origin::Added,
+        )
     }
 
     /// Opens a blob file under the path that text uses. Nothing is read yet. A file already opened
@@ -193,7 +196,7 @@ impl Weights {
         };
         let (range, odd) = blob::find(&file, offset, dtype, elements, strictness)?;
         let data = Data::In(file, range);
-        let record = Record { file: path.to_string(), offset, dtype, elements, data };
+        let record = WeightRecord { file: path.to_string(), offset, dtype, elements, data };
         let id = self.push(record, Origin::File(strictness));
         Ok(Some((id, odd)))
     }
@@ -205,10 +208,10 @@ impl Weights {
         if let Some(id) = self.index.get(&key) {
             return *id;
         }
-        self.push(Record { file: path.to_string(), offset, dtype, elements, data: Data::Absent }, Origin::Absent)
+        self.push(WeightRecord { file: path.to_string(), offset, dtype, elements, data: Data::Absent }, Origin::Absent)
     }
 
-    fn push(&mut self, record: Record, origin: Origin) -> WeightId {
+    fn push(&mut self, record: WeightRecord, origin: Origin) -> WeightId {
         let id = WeightId(self.records.len() as u32);
         let key = |what| Key { file: record.file.clone(), offset: record.offset, what, origin };
         let index = Arc::make_mut(&mut self.index);
@@ -220,7 +223,7 @@ impl Weights {
         id
     }
 
-    fn get(&self, id: WeightId) -> Option<&Record> {
+    fn get(&self, id: WeightId) -> Option<&WeightRecord> {
         self.records.get(id.0 as usize)
     }
 
@@ -292,7 +295,7 @@ impl Weights {
     }
 }
 
-impl Record {
+impl WeightRecord {
     fn bytes(&self) -> Option<&[u8]> {
         match &self.data {
             Data::Own(b) => Some(b),

@@ -10,14 +10,14 @@ use proptest::prelude::*;
 const TYPES: [&str; 8] = ["state", "list", "dict", "tuple", "tensor", "bool", "int8", "string"];
 
 /// One step of a random program: which op, and numbers to choose its operands with.
-type Step = (u8, u16, u16, f32);
+type OpDraw = (u8, u16, u16, f32);
 
 fn shape_of(b: &Builder, v: ValueId) -> Vec<usize> {
     b.shape(v).unwrap()
 }
 
 /// Adds the op of a step if its operands allow it.
-fn step(b: &mut Builder, values: &[ValueId], (op, i, j, f): Step) -> Result<Vec<ValueId>, MilError> {
+fn step(b: &mut Builder, values: &[ValueId], (op, i, j, f): OpDraw) -> Result<Vec<ValueId>, MilError> {
     let x = values[i as usize % values.len()];
     let y = values[j as usize % values.len()];
     let shape = shape_of(b, x);
@@ -57,7 +57,7 @@ fn step(b: &mut Builder, values: &[ValueId], (op, i, j, f): Step) -> Result<Vec<
     }])
 }
 
-fn build(steps: &[Step]) -> Program {
+fn build(steps: &[OpDraw]) -> Program {
     let mut b = Builder::new("main", Opset::IOS18);
     let mut values = vec![
         b.input("x", Type::tensor(DataType::Fp16, &[1, 4, 2, 3])).unwrap(),
@@ -74,7 +74,7 @@ fn build(steps: &[Step]) -> Program {
     b.finish(&[("out", last), ("x_out", values[0])]).unwrap()
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<OpDraw>> {
     prop::collection::vec((any::<u8>(), any::<u16>(), any::<u16>(), any::<f32>()), 0..25)
 }
 
