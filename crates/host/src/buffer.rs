@@ -492,7 +492,7 @@ mod models {
     use super::*;
 
     #[test]
-    fn a_writer_is_alone_and_whoever_comes_after_sees_what_it_wrote() {
+    fn a_writer_is_alone_and_later_guards_see_what_it_wrote() {
         loom::model(|| {
             let bytes = SharedBytes::new(1).unwrap();
             // Stands for the bytes: loom tells if an access to it is not ordered after a write by

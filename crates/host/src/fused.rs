@@ -126,8 +126,8 @@ mod x86 {
     use crate::simd;
 
     /// Vectors of a gate that are worked on side by side: each waits long for its exponential.
-    const ABREAST: usize = 8;
-    const BLOCK: usize = 16 * ABREAST;
+    const GATE_VECTORS: usize = 8;
+    const BLOCK: usize = 16 * GATE_VECTORS;
 
     #[inline]
     #[target_feature(enable = "avx512f")]
@@ -166,12 +166,12 @@ mod x86 {
     #[target_feature(enable = "avx512f")]
     fn gate_block(f: Gate, to: &mut [f16; BLOCK], x: &[f16; BLOCK], y: &[f16; BLOCK]) {
         let (to, x, y) = (to.as_chunks_mut::<16>().0, x.as_chunks::<16>().0, y.as_chunks::<16>().0);
-        let mut wide = [[0.0f32; 16]; ABREAST];
+        let mut wide = [[0.0f32; 16]; GATE_VECTORS];
         for (wide, x) in wide.iter_mut().zip(x) {
             // SAFETY: the array has 16 elements (64 bytes).
             unsafe { _mm512_storeu_ps(wide.as_mut_ptr(), load(x)) };
         }
-        let mut sigmoids = [[0.0f32; 16]; ABREAST];
+        let mut sigmoids = [[0.0f32; 16]; GATE_VECTORS];
         for (sigmoids, wide) in sigmoids.iter_mut().zip(&wide) {
             for (s, &x) in sigmoids.iter_mut().zip(wide) {
                 *s = simd::sigmoid(x);

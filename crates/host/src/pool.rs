@@ -56,11 +56,11 @@ impl Team {
     fn work(&self, work: impl FnOnce()) {
         self.0.fetch_add(1, Ordering::Relaxed);
         {
-            let _leave = Leave(&self.0);
+            let _leave = LeaveTeam(&self.0);
             work();
         }
         let mut since = None;
-        while self.0.load(Ordering::Acquire) > 0 && since.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+        while self.0.load(Ordering::Acquire) > 0 && since.get_or_insert_with(Instant::now).elapsed() < SPIN_LIMIT {
             if rayon::yield_now() != Some(rayon::Yield::Executed) {
                 std::thread::yield_now();
             }
@@ -69,9 +69,9 @@ impl Team {
 }
 
 /// One thread less, also after a panic.
-struct Leave<'a>(&'a AtomicUsize);
+struct LeaveTeam<'a>(&'a AtomicUsize);
 
-impl Drop for Leave<'_> {
+impl Drop for LeaveTeam<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Release);
     }
@@ -224,47 +224,47 @@ pub fn for_each_task<T: Send>(tasks: &mut [T], task: impl Fn(&mut T) + Sync) {
 /// Some threads stay awake meanwhile: the parallel parts of `work` may be shorter than it takes to
 /// wake a thread. Allocates nothing.
 pub fn scope<'a, R: Send>(work: impl FnOnce(&rayon::Scope<'a>) -> R + Send) -> R {
-    let watch = Watch { done: AtomicBool::new(false), first: AtomicUsize::new(usize::MAX) };
+    let spinners = Spinners { done: AtomicBool::new(false), first: AtomicUsize::new(usize::MAX) };
     rayon::scope(|scope| {
-        watch.first.store(thread_index().unwrap_or(usize::MAX), Ordering::Relaxed);
+        spinners.first.store(thread_index().unwrap_or(usize::MAX), Ordering::Relaxed);
         let work = || {
-            let _end = End(&watch.done);
+            let _end = EndOfWork(&spinners.done);
             work(scope)
         };
-        if threads() == 1 { work() } else { rayon::join(work, || watch.stand(AWAKE.min(threads() - 1))).0 }
+        if threads() == 1 { work() } else { rayon::join(work, || spinners.spin_on(SPINNING.min(threads() - 1))).0 }
     })
 }
 
 /// Threads that [`scope`] keeps awake at most: more cost more than they bring.
-const AWAKE: usize = 7;
+const SPINNING: usize = 7;
 
 /// For so long a thread that is kept awake looks for work in vain. It may stand on top of a job
 /// that waits for another thread, so it must not wait for the end of the scope.
-const PATIENCE: Duration = Duration::from_micros(200);
+const SPIN_LIMIT: Duration = Duration::from_micros(200);
 
 /// What the threads know that [`scope`] keeps awake.
-struct Watch {
+struct Spinners {
     done: AtomicBool,
     /// The thread of the work itself.
     first: AtomicUsize,
 }
 
-impl Watch {
+impl Spinners {
     /// Keeps this thread and `more - 1` others awake.
-    fn stand(&self, more: usize) {
+    fn spin_on(&self, more: usize) {
         if thread_index() == Some(self.first.load(Ordering::Relaxed)) {
             return;
         }
         if more > 1 {
-            rayon::join(|| self.look(), || self.stand(more - 1));
+            rayon::join(|| self.spin(), || self.spin_on(more - 1));
         } else {
-            self.look();
+            self.spin();
         }
     }
 
-    fn look(&self) {
+    fn spin(&self) {
         let mut since = Instant::now();
-        while !self.done.load(Ordering::Acquire) && since.elapsed() < PATIENCE {
+        while !self.done.load(Ordering::Acquire) && since.elapsed() < SPIN_LIMIT {
             if rayon::yield_now() == Some(rayon::Yield::Executed) {
                 since = Instant::now();
             } else {
@@ -275,9 +275,9 @@ impl Watch {
 }
 
 /// Says that a scope's work has ended, also if it panics.
-struct End<'a>(&'a AtomicBool);
+struct EndOfWork<'a>(&'a AtomicBool);
 
-impl Drop for End<'_> {
+impl Drop for EndOfWork<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }

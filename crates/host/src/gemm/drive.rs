@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::error::GemmError;
 use super::finish::{Finish, StridedOutput};
 use super::isa::Kernels;
-use super::pack::{Ahead, Pack};
+use super::pack::{Pack, Prefetch};
 use super::scratch::with_scratch;
 use super::skinny::{Dot, SKINNY, Stream};
 use super::tile::PanelBlock;
@@ -19,28 +19,28 @@ use super::vector::{ElementType, Factor};
 use crate::pool;
 
 /// The most steps of depth of one block: a panel of columns of that depth stays near the registers.
-const DEPTH: usize = 768;
+const BLOCK_DEPTH: usize = 768;
 
 /// Blocks of depth that are packed together.
-const BLOCKS: usize = 4;
+const BLOCKS_PACKED: usize = 4;
 
 /// Elements of the packed panels of one factor.
-const PANELS: usize = 1 << 20;
+const PACKED_ELEMENTS: usize = 1 << 20;
 
 /// The most rows or columns of a chunk whose sums have to wait for another block of depth.
-const WAITING: usize = 1536;
+const PARTIAL_LINES: usize = 1536;
 
 /// Elements of packed rows that stay in the second cache beside passing columns.
-const NEAR: usize = 208 << 10;
+const L2_ROWS: usize = 208 << 10;
 
 /// Multiply-adds of a task, at least.
-const TASK: usize = 1 << 20;
+const TASK_WORK: usize = 1 << 20;
 
 /// Elements that a task packs, about.
-const PACKED: usize = 32 << 10;
+const TASK_PACKS: usize = 32 << 10;
 
 /// Elements of the large factor that a task of a skinny product reads, about.
-const READ: usize = 64 << 10;
+const TASK_READS: usize = 64 << 10;
 
 /// One product, checked and turned so that it suits the kernels.
 #[derive(Clone, Copy)]
@@ -117,7 +117,7 @@ impl Product<'_> {
         let pitch = n.next_multiple_of(16);
         let room = if in_place { 0 } else { m.saturating_mul(k) };
         let columns = if along {
-            (READ / k.max(1)).next_multiple_of(8)
+            (TASK_READS / k.max(1)).next_multiple_of(8)
         } else {
             n.div_ceil(pool::threads()).next_multiple_of(64).clamp(128, 2048)
         };
@@ -160,15 +160,15 @@ impl Product<'_> {
     unsafe fn packed(self, parallel: bool) -> Result<(), GemmError> {
         let Self { kernels, lhs, rhs, m, n, k, .. } = self;
         let height = height(kernels, m);
-        let (blocks, block) = pieces(k, DEPTH, 8);
-        let (deep, depth) = (blocks.div_ceil(BLOCKS), block * BLOCKS.min(blocks));
-        let most = if blocks > 1 { WAITING } else { usize::MAX };
-        let lines = (PANELS / depth.max(1)).min(most);
+        let (blocks, block) = pieces(k, BLOCK_DEPTH, 8);
+        let (deep, depth) = (blocks.div_ceil(BLOCKS_PACKED), block * BLOCKS_PACKED.min(blocks));
+        let most = if blocks > 1 { PARTIAL_LINES } else { usize::MAX };
+        let lines = (PACKED_ELEMENTS / depth.max(1)).min(most);
         let (tall, rows) = pieces(m, lines, height);
         // One task meets a panel of columns, and once: it packs that panel itself, where it is
         // needed, for the near caches. The rows stay whole then, so that there must be columns for
         // all threads; the columns stay whole, too, if their sums wait for nothing.
-        let few = m.div_ceil(height) <= near(height, block);
+        let few = m.div_ceil(height) <= panels_in_l2(height, block);
         let chunks = |most| pieces(n, most, kernels.cols);
         let whole = chunks(if blocks == 1 { usize::MAX } else { lines });
         let own = few && (!parallel || whole.1.div_ceil(kernels.cols) >= 4 * pool::threads());
@@ -259,8 +259,8 @@ fn height(kernels: &Kernels, m: usize) -> usize {
 
 /// Panels of `height` rows of one block of depth that stay in the second cache beside passing
 /// columns.
-fn near(height: usize, block: usize) -> usize {
-    (NEAR / (height * block.max(1))).max(1)
+fn panels_in_l2(height: usize, block: usize) -> usize {
+    (L2_ROWS / (height * block.max(1))).max(1)
 }
 
 /// An address that may cross threads; who sends it argues why.
@@ -326,11 +326,11 @@ unsafe fn pack(sides: [&PackedFactor; 2], new: [bool; 2], k: Range<usize>, paral
     // Panels of a task: those that are filled side by side belong together. Lines that are not
     // neighbors are not.
     let group = |side: &PackedFactor| {
-        let most = (PACKED / (side.width * k.len().max(1))).max(1);
+        let most = (TASK_PACKS / (side.width * k.len().max(1))).max(1);
         if side.factor.line != 1 && parallel {
             even(side.lines.len().div_ceil(side.width), most).1
         } else {
-            most.next_multiple_of(super::pack::ABREAST)
+            most.next_multiple_of(super::pack::INTERLEAVED_PANELS)
         }
     };
     let tasks = |i: usize| {
@@ -368,9 +368,9 @@ unsafe fn multiply(
     // Where a panel is packed by its task, small tasks cost nothing, and threads wait the less for
     // the last one.
     let most = if own.is_some() { usize::MAX } else { 8 * pool::threads() };
-    let wanted = if parallel { (work / TASK).clamp(1, most) } else { 1 };
+    let wanted = if parallel { (work / TASK_WORK).clamp(1, most) } else { 1 };
     // Rows first: a task's packed rows stay near while columns pass.
-    let (mut row_tasks, mut rows) = pieces(tall, near(shape.height, block), 1);
+    let (mut row_tasks, mut rows) = pieces(tall, panels_in_l2(shape.height, block), 1);
     let most = wide.div_ceil(wanted.div_ceil(row_tasks));
     let (col_tasks, cols) = if parallel && row_tasks == 1 { even(wide, most) } else { pieces(wide, most, 1) };
     if row_tasks * col_tasks < wanted && own.is_none() {
@@ -386,7 +386,9 @@ unsafe fn multiply(
             let shape = shape.block(from - chunk.start, depth, from == 0, here.end == k);
             match own {
                 // SAFETY: the caller's promise; tasks have different tiles.
-                None => cols.clone().for_each(|j| unsafe { shape.run(kernels, rows.clone(), j, |_| Ahead::NOTHING) }),
+                None => {
+                    cols.clone().for_each(|j| unsafe { shape.run(kernels, rows.clone(), j, |_| Prefetch::NOTHING) })
+                }
                 Some(side) => {
                     let room = kernels.cols * block;
                     let to = room * pool::thread_index().map_or(0, |i| i + 1);
@@ -403,7 +405,8 @@ unsafe fn multiply(
                         };
                         let next = (j_next < wide).then(|| panel(j_next, &k_next));
                         let count = rows.len();
-                        let ahead = |i: usize| next.as_ref().map_or(Ahead::NOTHING, |next| Ahead::of(next, i, count));
+                        let ahead =
+                            |i: usize| next.as_ref().map_or(Prefetch::NOTHING, |next| Prefetch::of(next, i, count));
                         // SAFETY: the room of this thread, which does one task at a time; the rest
                         // is the caller's promise.
                         unsafe {

@@ -6,7 +6,7 @@
 
 use half::f16;
 
-use super::pack::{ABREAST, Pack, panel, source};
+use super::pack::{INTERLEAVED_PANELS, Pack, panel, source};
 use super::vector::Simd;
 
 /// Lines that are transposed at once.
@@ -15,16 +15,16 @@ const LINES: usize = 16;
 const WIDTH: usize = 32;
 const STEPS: usize = 32;
 /// Steps that are asked for before they are read: the processor looks less far.
-const AHEAD: usize = 2 * STEPS;
+const PREFETCH_DISTANCE: usize = 2 * STEPS;
 
 /// What packing needs of an instruction set.
 ///
 /// # Safety
 /// As of [`Simd`].
-pub(super) trait Turn: Simd {
+pub(super) trait TransposeF16: Simd {
     /// Writes [`STEPS`] steps of [`LINES`] lines, each step's elements side by side, `pitch` from
     /// one step to the next.
-    unsafe fn turn(line: impl Fn(usize) -> *const f16, to: *mut f16, pitch: usize);
+    unsafe fn transpose_f16(line: impl Fn(usize) -> *const f16, to: *mut f16, pitch: usize);
 }
 
 /// Packs a factor of fp16.
@@ -32,7 +32,7 @@ pub(super) trait Turn: Simd {
 /// # Safety
 /// As of [`super::pack::pack`]; panels are of fp16, and as wide as vectors.
 #[inline(always)]
-pub(super) unsafe fn pack<S: Turn>(job: Pack) {
+pub(super) unsafe fn pack<S: TransposeF16>(job: Pack) {
     // SAFETY: the caller's promise.
     unsafe {
         if job.factor.depth == 1 && job.factor.line != 1 {
@@ -47,9 +47,9 @@ pub(super) unsafe fn pack<S: Turn>(job: Pack) {
 #[inline(always)]
 unsafe fn lines(job: &Pack) {
     let panels = job.lines.div_ceil(job.width);
-    for group in (0..panels).step_by(ABREAST) {
+    for group in (0..panels).step_by(INTERLEAVED_PANELS) {
         for p in 0..job.depth {
-            for q in group..panels.min(group + ABREAST) {
+            for q in group..panels.min(group + INTERLEAVED_PANELS) {
                 let (lines, pitch, to) = panel::<f16>(job, q);
                 let from = source::<f16>(job, q * job.width, p);
                 // SAFETY: `lines` elements of the factor and `pitch` of the panel.
@@ -74,7 +74,7 @@ unsafe fn lines(job: &Pack) {
 
 /// All lines of a panel go forward together, so that each of its steps is written once, as a whole.
 #[inline(always)]
-unsafe fn neighboring_steps<S: Turn>(job: &Pack) {
+unsafe fn neighboring_steps<S: TransposeF16>(job: &Pack) {
     for q in 0..job.lines.div_ceil(job.width) {
         let (lines, pitch, to) = panel::<f16>(job, q);
         for p in (0..job.depth).step_by(STEPS) {
@@ -88,9 +88,9 @@ unsafe fn neighboring_steps<S: Turn>(job: &Pack) {
                 // SAFETY: `steps` of `count` lines of the factor, and a vector of as many steps of
                 // the panel.
                 unsafe {
-                    if p + AHEAD < job.depth {
+                    if p + PREFETCH_DISTANCE < job.depth {
                         for r in 0..LINES {
-                            S::prefetch(line(r).wrapping_add(AHEAD).cast());
+                            S::prefetch(line(r).wrapping_add(PREFETCH_DISTANCE).cast());
                         }
                     }
                     let to = to.add(p * pitch + i);
@@ -100,14 +100,14 @@ unsafe fn neighboring_steps<S: Turn>(job: &Pack) {
                             from.as_mut_ptr().copy_from_nonoverlapping(line(r), steps);
                         }
                         let mut turned = [[f16::ZERO; LINES]; STEPS];
-                        S::turn(|r| from[r].as_ptr(), turned.as_mut_ptr().cast(), LINES);
+                        S::transpose_f16(|r| from[r].as_ptr(), turned.as_mut_ptr().cast(), LINES);
                         for (s, step) in turned[..steps].iter().enumerate() {
                             to.add(s * pitch).copy_from_nonoverlapping(step.as_ptr(), LINES);
                         }
                     } else if count == LINES {
-                        S::turn(|r| first.wrapping_offset(job.factor.line * r as isize), to, pitch);
+                        S::transpose_f16(|r| first.wrapping_offset(job.factor.line * r as isize), to, pitch);
                     } else {
-                        S::turn(line, to, pitch);
+                        S::transpose_f16(line, to, pitch);
                     }
                 }
             }

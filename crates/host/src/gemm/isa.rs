@@ -14,7 +14,7 @@
 //!
 //! The portable set multiplies and adds in two roundings, the others in one.
 
-use super::pack::{Ahead, Pack};
+use super::pack::{Pack, Prefetch};
 use super::skinny::{Dot, Stream};
 use super::tile::{PanelBlock, Spot, Tile};
 
@@ -77,7 +77,7 @@ impl PanelBlock<'_> {
         kernels: &Kernels,
         rows: std::ops::Range<usize>,
         j: usize,
-        ahead: impl Fn(usize) -> Ahead,
+        ahead: impl Fn(usize) -> Prefetch,
     ) {
         let width = kernels.cols.min(self.size.1 - j * kernels.cols);
         let vectors = width.div_ceil(kernels.lanes);

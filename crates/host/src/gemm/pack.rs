@@ -9,7 +9,7 @@ use half::f16;
 use super::vector::{Element, ElementType, Factor, Simd};
 
 /// Panels that are filled side by side where neighbors in memory belong to neighboring panels.
-pub(super) const ABREAST: usize = 4;
+pub(super) const INTERLEAVED_PANELS: usize = 4;
 
 /// What [`pack`] is to do: lines `lines` of a factor from depth `from` on, `depth`
 /// steps, into panels of `width` lines.
@@ -73,7 +73,7 @@ unsafe fn pack_type<S: Simd, T: Element>(job: Pack) {
 
 /// Memory that will be read: runs of bytes, `pitch` apart.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ahead {
+pub(super) struct Prefetch {
     /// Where the first run begins.
     pub at: *const u8,
     /// Of a run.
@@ -83,25 +83,25 @@ pub(super) struct Ahead {
     pub runs: usize,
 }
 
-impl Ahead {
+impl Prefetch {
     /// Nothing.
-    pub const NOTHING: Ahead = Ahead { at: std::ptr::null(), bytes: 0, pitch: 0, runs: 0 };
+    pub const NOTHING: Prefetch = Prefetch { at: std::ptr::null(), bytes: 0, pitch: 0, runs: 0 };
 
     /// Part `part` of `parts` of what [`pack`] will read for a job; nothing where its elements are
     /// scattered.
-    pub fn of(job: &Pack, part: usize, parts: usize) -> Ahead {
+    pub fn of(job: &Pack, part: usize, parts: usize) -> Prefetch {
         let Factor { line, depth, .. } = job.factor;
         let (runs, length, pitch) = match (line, depth) {
             (1, _) => (job.depth, job.lines, depth),
             (_, 1) => (job.lines, job.depth, line),
-            _ => return Ahead::NOTHING,
+            _ => return Prefetch::NOTHING,
         };
         let (begin, end) = (runs * part / parts, runs * (part + 1) / parts);
         let (size, first) = (job.factor.size(), job.factor.at(job.first, job.from));
         let pitch = pitch.wrapping_mul(size as isize);
         let at = first.wrapping_offset(pitch.wrapping_mul(begin as isize));
         let into = at.addr() % LINE;
-        Ahead { at: at.wrapping_sub(into), bytes: into + length * size, pitch, runs: end - begin }
+        Prefetch { at: at.wrapping_sub(into), bytes: into + length * size, pitch, runs: end - begin }
     }
 
     /// Lines of memory.
@@ -130,9 +130,9 @@ pub(super) fn panel<P>(job: &Pack, q: usize) -> (usize, usize, *mut P) {
 #[inline(always)]
 unsafe fn neighboring_lines<S: Simd, T: Element>(job: &Pack) {
     let panels = job.lines.div_ceil(job.width);
-    for group in (0..panels).step_by(ABREAST) {
+    for group in (0..panels).step_by(INTERLEAVED_PANELS) {
         for p in 0..job.depth {
-            for q in group..panels.min(group + ABREAST) {
+            for q in group..panels.min(group + INTERLEAVED_PANELS) {
                 let (lines, pitch, to) = panel::<f32>(job, q);
                 let from = source::<T>(job, q * job.width, p);
                 // SAFETY: `lines` elements of the factor and `pitch` of the panel, which is less

@@ -65,7 +65,7 @@ unsafe fn dot_type<S: Simd, T: Element>(job: &Dot) {
 
 /// Bytes between what is multiplied and what is asked for ahead: lines are too short for the
 /// processor to guess the next ones.
-const AHEAD: usize = 6 << 10;
+const PREFETCH_DISTANCE: usize = 6 << 10;
 
 /// `R` lines at a time with `M` rows, `U` vectors of each.
 #[inline(always)]
@@ -93,7 +93,7 @@ unsafe fn some_lines<S: Simd, T: Element, const M: usize, const R: usize, const 
             *w = job.factor.at(job.first + c + r, 0).cast();
         }
         // Whole lines ahead, and past these.
-        let lines = AHEAD.div_ceil((job.depth * size_of::<T>()).max(1)).max(R) as isize;
+        let lines = PREFETCH_DISTANCE.div_ceil((job.depth * size_of::<T>()).max(1)).max(R) as isize;
         let ahead = job.factor.line.wrapping_mul(lines).wrapping_mul(size_of::<T>() as isize);
         let mut sums = [[[S::splat(0.0); R]; M]; U];
         let mut p = 0;

@@ -21,7 +21,7 @@ fn values(n: usize, seed: u64) -> Vec<f32> {
 
 /// How a matrix lies in memory: which dimension is inner, gaps, direction.
 #[derive(Clone, Copy, Debug)]
-struct Lay {
+struct Layout {
     row_major: bool,
     step: usize,
     gap: usize,
@@ -29,8 +29,8 @@ struct Lay {
     flip_cols: bool,
 }
 
-impl Lay {
-    const DENSE: Lay = Lay { row_major: true, step: 1, gap: 0, flip_rows: false, flip_cols: false };
+impl Layout {
+    const DENSE: Layout = Layout { row_major: true, step: 1, gap: 0, flip_rows: false, flip_cols: false };
 
     fn strides(self, rows: usize, cols: usize) -> (isize, isize, usize) {
         let (inner, outer) = if self.row_major { (cols, rows) } else { (rows, cols) };
@@ -56,11 +56,11 @@ fn check(
     m: usize,
     n: usize,
     k: usize,
-    lays: [Lay; 3],
+    layouts: [Layout; 3],
     kinds: [ElementType; 3],
     epilogue: Epilogue<'_>,
 ) {
-    let (ls, rs, os) = (lays[0].strides(m, k), lays[1].strides(k, n), lays[2].strides(m, n));
+    let (ls, rs, os) = (layouts[0].strides(m, k), layouts[1].strides(k, n), layouts[2].strides(m, n));
     let fetch = |data: &[f32], kind: ElementType| -> (Vec<f32>, Vec<f16>, Vec<i8>) {
         let data: Vec<f32> =
             data.iter().map(|v| if kind == ElementType::I8 { (v * 15.0).trunc() } else { *v }).collect();
@@ -94,11 +94,11 @@ fn check(
         for c in 0..n {
             let (mut sum, mut magnitude) = (0f64, 0f64);
             for d in 0..k {
-                let p = f64::from(l32[lays[0].at(m, k, r, d)]) * f64::from(r32[lays[1].at(k, n, d, c)]);
+                let p = f64::from(l32[layouts[0].at(m, k, r, d)]) * f64::from(r32[layouts[1].at(k, n, d, c)]);
                 sum += p;
                 magnitude += p.abs();
             }
-            let place = lays[2].at(m, n, r, c);
+            let place = layouts[2].at(m, n, r, c);
             touched[place] = true;
             let factor = f64::from(epilogue.scale)
                 * match epilogue.scales {
@@ -136,9 +136,9 @@ fn check(
     }
 }
 
-fn lay() -> impl Strategy<Value = Lay> {
+fn lay() -> impl Strategy<Value = Layout> {
     (any::<bool>(), 1usize..4, 0usize..4, any::<bool>(), any::<bool>())
-        .prop_map(|(row_major, step, gap, flip_rows, flip_cols)| Lay { row_major, step, gap, flip_rows, flip_cols })
+        .prop_map(|(row_major, step, gap, flip_rows, flip_cols)| Layout { row_major, step, gap, flip_rows, flip_cols })
 }
 
 fn kind() -> impl Strategy<Value = ElementType> {
@@ -150,7 +150,7 @@ proptest! {
     #[test]
     fn any_shape_any_strides(
         (m, n, k) in (0usize..40, 0usize..40, 0usize..40),
-        lays in [lay(), lay(), lay()],
+        layouts in [lay(), lay(), lay()],
         kinds in [kind(), kind(), kind()],
         (scale, accumulate, round) in (prop_oneof![Just(1.0f32), Just(-0.25)], any::<bool>(), any::<bool>()),
         (bias, scales) in (0..3, 0..3),
@@ -162,23 +162,25 @@ proptest! {
         let scales = [None, Some(Scales::Rows(&rows)), Some(Scales::Cols(&cols))][scales as usize];
         let accumulate = accumulate && kinds[2] == ElementType::F32;
         for kernels in isa::all() {
-            check(kernels, m, n, k, lays, kinds, Epilogue { scale, scales, accumulate, round, bias });
+            check(kernels, m, n, k, layouts, kinds, Epilogue { scale, scales, accumulate, round, bias });
         }
     }
 }
 
 #[test]
 fn vectors_and_large_shapes() {
-    let turned = Lay { row_major: false, ..Lay::DENSE };
+    let turned = Layout { row_major: false, ..Layout::DENSE };
     for (m, n, k) in [(1, 300, 700), (300, 1, 700), (1, 1, 3000), (130, 70, 1), (257, 130, 515), (64, 1030, 129)] {
-        for (l, r) in [(Lay::DENSE, Lay::DENSE), (turned, Lay::DENSE), (Lay::DENSE, turned), (turned, turned)] {
+        for (l, r) in
+            [(Layout::DENSE, Layout::DENSE), (turned, Layout::DENSE), (Layout::DENSE, turned), (turned, turned)]
+        {
             for kernels in isa::all() {
                 check(
                     kernels,
                     m,
                     n,
                     k,
-                    [l, r, Lay::DENSE],
+                    [l, r, Layout::DENSE],
                     [ElementType::F16, ElementType::F32, ElementType::F16],
                     Epilogue::default(),
                 );
@@ -298,11 +300,11 @@ fn overlapping_items_run_in_order() {
 /// the edges.
 #[test]
 fn tails() {
-    let turned = Lay { row_major: false, ..Lay::DENSE };
+    let turned = Layout { row_major: false, ..Layout::DENSE };
     for kernels in isa::all() {
         for size in 1..=40 {
             for (m, n, k) in [(size, 37, 19), (37, size, 19), (19, 37, size), (size, 150, 70), (3, 70, 60 + size)] {
-                for (l, r, o) in [(Lay::DENSE, turned, Lay::DENSE), (turned, Lay::DENSE, turned)] {
+                for (l, r, o) in [(Layout::DENSE, turned, Layout::DENSE), (turned, Layout::DENSE, turned)] {
                     check(
                         kernels,
                         m,
@@ -330,7 +332,7 @@ fn tails() {
 /// More depth than is packed at once, and more rows or columns than a chunk has.
 #[test]
 fn several_chunks() {
-    let turned = Lay { row_major: false, ..Lay::DENSE };
+    let turned = Layout { row_major: false, ..Layout::DENSE };
     for kernels in isa::all() {
         for (m, n, k) in [(20, 33, 5000), (1600, 20, 700), (20, 1600, 700)] {
             let accumulate = Epilogue { accumulate: true, scale: -0.25, ..Epilogue::default() };
@@ -339,7 +341,7 @@ fn several_chunks() {
                 m,
                 n,
                 k,
-                [Lay::DENSE, turned, Lay::DENSE],
+                [Layout::DENSE, turned, Layout::DENSE],
                 [ElementType::F16, ElementType::F16, ElementType::F32],
                 accumulate,
             );

@@ -1,11 +1,11 @@
 //! The inner kernel: one tile of results, held in registers over one block of depth, and its end.
 
 use super::finish::{Finish, Store, StridedOutput, finish};
-use super::pack::{Ahead, LINE};
+use super::pack::{LINE, Prefetch};
 use super::vector::{Element, Simd};
 
 /// Steps of depth between two requests for memory.
-const STRIDE: usize = 16;
+const PREFETCH_INTERVAL: usize = 16;
 
 /// A chunk of the output and what is multiplied into it: packed panels, one block of depth of them.
 #[derive(Clone, Copy)]
@@ -68,7 +68,7 @@ pub(super) struct Spot {
     pub i: usize,
     pub j: usize,
     /// What to ask for on the way.
-    pub ahead: Ahead,
+    pub ahead: Prefetch,
 }
 
 /// Computes a tile of `M` rows and `N` vectors of columns of type `C`; those before it have `full`
@@ -91,7 +91,7 @@ pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
         let mut sums = [[S::splat(0.0); N]; M];
         let (mut ahead, mut asked) = (spot.ahead, 0);
         // Evenly over the tile: many requests at once would find no room and be dropped.
-        let share = ahead.lines().div_ceil((block.depth / STRIDE).max(1));
+        let share = ahead.lines().div_ceil((block.depth / PREFETCH_INTERVAL).max(1));
         let mut p = 0;
         while p < block.depth {
             for _ in 0..share {
@@ -103,7 +103,7 @@ pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
                     }
                 }
             }
-            let end = block.depth.min(p + STRIDE);
+            let end = block.depth.min(p + PREFETCH_INTERVAL);
             while p < end {
                 let mut line = [S::splat(0.0); N];
                 for (v, x) in line.iter_mut().enumerate() {

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use half::f16;
 
 use super::kernels;
-use crate::gemm::halves::Turn;
+use crate::gemm::halves::TransposeF16;
 use crate::gemm::vector::Simd;
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
@@ -123,9 +123,9 @@ impl Simd for Avx512 {
     }
 }
 
-impl Turn for Avx512 {
+impl TransposeF16 for Avx512 {
     #[inline(always)]
-    unsafe fn turn(line: impl Fn(usize) -> *const f16, to: *mut f16, pitch: usize) {
+    unsafe fn transpose_f16(line: impl Fn(usize) -> *const f16, to: *mut f16, pitch: usize) {
         // Words, pairs, then fours, inside the quarters; then quarters across the registers.
         // Quarter `q` has steps from `8 q` on.
         let mut r = [_mm512_setzero_si512(); 16];
