@@ -1,7 +1,8 @@
-//! Matrix products at the shapes of transformers, over types and orders of memory, and products
-//! with few rows beside a plain reading of the same bytes.
+//! Matrix products at the shapes of transformers, for each element type and layout, and products
+//! with few rows next to a plain read of the same bytes.
 //!
-//! `cargo bench -p ferrane-host --bench gemm [-- FILTER]`; criterion writes JSON beside its builds.
+//! `cargo bench -p ferrane-host --bench gemm [-- FILTER]`; criterion writes JSON into the target
+//! folder.
 //!
 //! The name of a case is `items x m x k x n`, and the factors: type, and `t` where it is a
 //! transposed view of dense rows.

@@ -1,9 +1,9 @@
-//! Byte buffers: shared ones with an access state, and plain aligned ones.
+//! Byte buffers: shared ones with a run-time access state, and plain aligned ones.
 //!
-//! [`SharedBytes`] is the memory of a surface: several owners, aligned to 128 bytes, zeroed. Who
-//! may touch it is decided at run time by one atomic: idle, *n* readers, or one writer. Access is
-//! by guard; a guard owns a share of the memory, so it has no lifetime and can travel in a request
-//! to another thread. Taking a guard allocates nothing.
+//! [`SharedBytes`] is the memory of a surface: several owners, aligned to 128 bytes, zeroed. One
+//! atomic word decides at run time who may access it: idle, *n* readers, or one writer. Access is
+//! by guard; a guard shares ownership of the memory, so it has no lifetime and can travel in a
+//! request to another thread. Taking a guard allocates nothing.
 //!
 //! [`AlignedBuf`] is owned memory for arenas and scratch.
 //!
@@ -24,29 +24,29 @@ use bytemuck::{Pod, PodCastError};
 #[cfg(all(test, loom))]
 use loom::sync::atomic::{AtomicU32, Ordering};
 
-/// Alignment of every buffer in bytes: two cache lines, and what the widest loads of any target
-/// like.
+/// Alignment of every buffer in bytes: two cache lines, at least the width of the widest vector
+/// load.
 pub const ALIGN: usize = 128;
 
 /// State word of a buffer with a writer; any smaller value counts readers.
 const WRITER: u32 = u32::MAX;
 
-/// The memory could not be had.
+/// The memory could not be allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot allocate {len} bytes")]
 pub struct AllocError {
-    /// Bytes asked for.
+    /// Requested size in bytes; `usize::MAX` if the size overflowed.
     pub len: usize,
 }
 
 /// Who has access to a buffer at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// No guard is out.
+    /// No guard exists: any guard can be taken.
     Idle,
-    /// This many read guards are out.
+    /// Number of read guards that exist.
     Readers(u32),
-    /// A write guard is out.
+    /// A write guard exists.
     Writer,
 }
 
@@ -56,8 +56,8 @@ struct HeapBytes {
     layout: Layout,
 }
 
-// SAFETY: `HeapBytes` is the sole owner of plain bytes; it has no thread affinity and gives no access by
-// itself.
+// SAFETY: `HeapBytes` is the sole owner of plain bytes; it has no thread affinity and gives no
+// access by itself.
 unsafe impl Send for HeapBytes {}
 // SAFETY: as above; `&HeapBytes` allows nothing but reading the pointer.
 unsafe impl Sync for HeapBytes {}
@@ -112,7 +112,7 @@ impl SharedBytes {
     /// `len` zero bytes, aligned to [`ALIGN`].
     ///
     /// # Errors
-    /// [`AllocError`] if the memory is not to be had.
+    /// [`AllocError`] if the memory cannot be allocated.
     pub fn new(len: usize) -> Result<Self, AllocError> {
         let memory = HeapBytes::zeroed(len)?;
         let shared =
@@ -125,8 +125,8 @@ impl SharedBytes {
     /// # Safety
     /// - `ptr` is valid for reads and writes of `len` bytes, all initialized, for as long as
     ///   `owner` lives, and from any thread; `len` is at most `isize::MAX`.
-    /// - While a guard of this buffer is out, nothing else writes the bytes, and while a
-    ///   [`WriteGuard`] is out, nothing else reads them. (A device that fills the surface does so
+    /// - While a guard of this buffer exists, nothing else writes the bytes, and while a
+    ///   [`WriteGuard`] exists, nothing else reads them. (A device that fills the surface does so
     ///   while its request holds the guard and does not use the guard's slice.)
     /// - No other `SharedBytes` (but clones of this one) covers any of these bytes.
     pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
@@ -134,7 +134,7 @@ impl SharedBytes {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Length in bytes.
+    /// Length in bytes; fixed for the life of the buffer.
     pub fn len(&self) -> usize {
         self.shared.len
     }
@@ -144,13 +144,13 @@ impl SharedBytes {
         self.len() == 0
     }
 
-    /// Where the bytes lie, for a system below that is told addresses. It may touch them while a
-    /// guard is out that allows it.
+    /// Address of the first byte, for a system call or device that takes addresses. It may access
+    /// the bytes only while a guard exists that allows it.
     pub fn address(&self) -> NonNull<u8> {
         self.shared.ptr
     }
 
-    /// Who has access now. Another thread may change it at once.
+    /// The access state at this moment. Another thread may change it immediately.
     pub fn state(&self) -> Access {
         match self.shared.state.load(Ordering::Relaxed) {
             0 => Access::Idle,
@@ -192,13 +192,13 @@ impl fmt::Debug for SharedBytes {
     }
 }
 
-/// Shared access to the bytes of a [`SharedBytes`], given back on drop.
+/// Shared access to the bytes of a [`SharedBytes`], released on drop.
 #[derive(Debug)]
 pub struct ReadGuard {
     shared: Arc<SharedInner>,
 }
 
-/// Sole access to the bytes of a [`SharedBytes`], given back on drop.
+/// Sole access to the bytes of a [`SharedBytes`], released on drop.
 #[derive(Debug)]
 pub struct WriteGuard {
     shared: Arc<SharedInner>,
@@ -251,8 +251,8 @@ impl WriteGuard {
 impl Deref for ReadGuard {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the memory is `len` initialized bytes kept alive by `shared`. While this guard is
-        // out the state counts it, so no `WriteGuard` exists and nothing writes.
+        // SAFETY: the memory is `len` initialized bytes kept alive by `shared`. While this guard
+        // exists the state counts it, so no `WriteGuard` exists and nothing writes.
         unsafe { slice::from_raw_parts(self.shared.ptr.as_ptr(), self.shared.len) }
     }
 }
@@ -308,7 +308,7 @@ impl AlignedBuf {
     /// `len` zero bytes.
     ///
     /// # Errors
-    /// [`AllocError`] if the memory is not to be had.
+    /// [`AllocError`] if the memory cannot be allocated.
     pub fn new(len: usize) -> Result<Self, AllocError> {
         let heap = Some(HeapBytes::zeroed(len)?);
         ALIGNED.fetch_add(len, std::sync::atomic::Ordering::Relaxed);
@@ -319,7 +319,7 @@ impl AlignedBuf {
     /// a buffer that is long enough is left as it is.
     ///
     /// # Errors
-    /// [`AllocError`] if the memory is not to be had; the buffer is then empty.
+    /// [`AllocError`] if the memory cannot be allocated; the buffer is then empty.
     pub fn grow(&mut self, len: usize) -> Result<(), AllocError> {
         if len > self.len {
             // The old memory goes first: an arena that grows must not need both at once.
@@ -370,7 +370,8 @@ impl Deref for AlignedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match &self.heap {
-            // SAFETY: the heap block has at least `len` bytes, zeroed at birth, and `self` owns it.
+            // SAFETY: the heap block has at least `len` bytes, zeroed when allocated, and `self`
+            // owns it.
             Some(heap) => unsafe { slice::from_raw_parts(heap.ptr.as_ptr(), self.len) },
             None => &[],
         }
@@ -495,13 +496,13 @@ mod models {
     fn a_writer_is_alone_and_later_guards_see_what_it_wrote() {
         loom::model(|| {
             let bytes = SharedBytes::new(1).unwrap();
-            // Stands for the bytes: loom tells if an access to it is not ordered after a write by
-            // another thread.
+            // Stands for the bytes: loom reports an access to it that is not ordered after a write
+            // by another thread.
             let cell = Arc::new(UnsafeCell::new(0));
             let write = |bytes: SharedBytes, cell: Arc<UnsafeCell<i32>>| {
                 move || {
                     if let Some(guard) = bytes.try_write() {
-                        // SAFETY: loom checks what is claimed here, that nobody else has access.
+                        // SAFETY: loom checks this claim, that no other thread has access.
                         cell.with_mut(|value| unsafe { *value += 1 });
                         drop(guard);
                     }
@@ -511,7 +512,7 @@ mod models {
                 let (bytes, cell) = (bytes.clone(), cell.clone());
                 move || {
                     if let Some(guard) = bytes.try_read() {
-                        // SAFETY: as above, that nobody writes.
+                        // SAFETY: as above, that no thread writes.
                         cell.with(|value| unsafe { assert!((0..=2).contains(&*value)) });
                         drop(guard);
                     }

@@ -1,10 +1,10 @@
-//! What this computer can do at best: multiply-adds from registers, and bytes read from memory of a
-//! given size.
+//! Measured upper bounds of this computer: multiply-adds from registers, and bytes read from memory
+//! of a given size.
 //!
-//! Speeds of kernels mean something beside these only, measured in the same run: clocks, and what
-//! else the machine does, change. A loop of independent fused multiply-adds that touches no memory
-//! bounds what a product can reach; a loop that only reads bounds what anything can that has to
-//! fetch its operands.
+//! The speed of a routine means something only as a ratio to these, measured in the same run,
+//! because clock rates and the load of the machine change. A loop of independent fused
+//! multiply-adds that accesses no memory bounds what a matrix product can reach; a loop that only
+//! reads bounds every routine that has to fetch its operands.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ use rayon::prelude::*;
 
 use crate::pool;
 
-/// Independent sums: more than latency times units of the processors of today, fewer than the
+/// Independent sums: more than latency times execution units of current processors, fewer than the
 /// registers of AVX2.
 const SUMS: usize = 12;
-/// Multiply-adds of a sum in one measured loop.
+/// Multiply-adds per sum in the measured loop.
 const ROUNDS: usize = 1 << 22;
 
 struct Fma(f32);
 
 impl WithSimd for Fma {
-    /// A sum of all, so that nothing is left out, and the number of operations.
+    /// The total of all sums, so that the compiler removes none, and the number of operations.
     type Output = (f32, u64);
 
     #[inline(always)]
@@ -41,8 +41,8 @@ impl WithSimd for Fma {
     }
 }
 
-/// Operations of fp32 multiply-add (two for each) in a second, all threads of the pool together,
-/// once.
+/// fp32 operations per second (a multiply-add counts two) of all threads of the pool together,
+/// measured once.
 pub fn flops() -> f64 {
     let arch = Arch::new();
     let begun = Instant::now();
@@ -51,13 +51,13 @@ pub fn flops() -> f64 {
     operations as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// Bytes read in a second from `memory`, which every thread of the pool has a part of, read over
-/// and over for at least `least`. 0 for no memory.
+/// Bytes per second read from `memory`, which is divided among the threads of the pool and read
+/// repeatedly for at least `least`. 0 for empty memory.
 pub fn read_bandwidth(memory: &[u64], least: Duration) -> f64 {
     let part = memory.len().div_ceil(pool::threads()).max(1);
     let (mut bytes, begun) = (0usize, Instant::now());
     loop {
-        // Small memory is read several times between two meetings of the threads.
+        // Small memory is read several times between two synchronizations of the threads.
         let times = (1usize << 21).div_ceil(memory.len().max(1)).max(1);
         let sum = memory
             .par_chunks(part)
@@ -72,7 +72,7 @@ pub fn read_bandwidth(memory: &[u64], least: Duration) -> f64 {
     }
 }
 
-/// All of it, as one number; several sums, so that none waits for another.
+/// The exclusive or of all words, in independent accumulators.
 fn read(memory: &[u64]) -> u64 {
     const WIDE: usize = 64;
     crate::vectorize!({

@@ -6,15 +6,15 @@
 //! through `half`, which uses the fp16 instructions of AArch64.
 //!
 //! The plain slice functions run on the calling thread. The row and transposing functions cut large
-//! jobs for the [`pool`]; they are what stages weight regions of a surface.
+//! jobs for the [`pool`]; they fill the weight regions of a surface.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
 use crate::pool;
 
-/// Elements that one pool task converts, at least. Below two such tasks the hand-over costs more
-/// than it saves.
+/// The least number of elements that one task of the pool converts. Below two tasks, dispatching
+/// them costs more than it saves.
 const PER_TASK: usize = 64 * 1024;
 
 /// Rounds `src` to fp16.
@@ -92,8 +92,8 @@ pub fn i8_to_f32(src: &[i8], dst: &mut [f32]) {
 }
 
 /// Rounds `rows` rows of `cols` values. Row `r` starts at `r * stride` in each slice; strides are
-/// in elements. Destination elements between rows are left alone. One long row is cut for the pool
-/// too.
+/// in elements. Destination elements between rows are left alone. A single long row is divided
+/// among tasks too.
 ///
 /// # Panics
 /// If a row does not fit its stride or its slice.
@@ -232,8 +232,8 @@ fn rows_with<S: Sync, D: Send>(
     });
 }
 
-/// Rounds as many rows as the destination has. Rows may be short: what the processor has is looked
-/// up once for all.
+/// Rounds as many rows as the destination has. Rows may be short, so the processor features are
+/// checked once for all rows.
 fn f32_rows(src: &[f32], src_row_stride: usize, dst: &mut [f16], dst_row_stride: usize, cols: usize) {
     #[cfg(target_arch = "x86_64")]
     if x86::has_avx512() {
@@ -288,7 +288,7 @@ fn transpose_scalar<S: Copy, D>(
     cols: std::ops::Range<usize>,
     convert: impl Fn(S) -> D,
 ) {
-    // Tiles of 32 × 32 keep both sides in the first cache.
+    // Tiles of 32 × 32 keep source and destination in the L1 cache.
     for c0 in cols.clone().step_by(32) {
         for r0 in rows.clone().step_by(32) {
             for c in c0..cols.end.min(c0 + 32) {

@@ -4,7 +4,8 @@
 //! once it is complete. Hence:
 //!
 //! - a reader sees the old file or the new one, also after an interruption;
-//! - a process that maps the old file ([`crate::map`]) keeps the old bytes for as long as it maps them;
+//! - a process that maps the old file ([`crate::map`]) keeps the old bytes for as long as it maps
+//!   them;
 //! - a failed write leaves the old file, and no temporary one;
 //! - the new file has the permissions of the old one, or those that a new file gets by default;
 //! - a symbolic link stays one: the file that it points to is replaced;
@@ -22,8 +23,8 @@ const BUFFER: usize = 1 << 20;
 /// What a replacement waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Nothing: the system writes the bytes to the disk in its own time, so a power failure can lose
-    /// them. For files that can be made again.
+    /// Nothing: the system writes the bytes to the disk in its own time, so a power failure can
+    /// lose them. For files that can be made again.
     Cached,
     /// The bytes, and then the folder with the new name, are on the disk.
     Synced,
@@ -40,8 +41,8 @@ pub fn replace(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<
     file.commit(durability)
 }
 
-/// A file that is being written and takes the target's place when it is [committed](AtomicFile::commit).
-/// Dropped before that, it leaves the target as it was.
+/// A file that is being written and takes the target's place when it is
+/// [committed](AtomicFile::commit). Dropped before that, it leaves the target as it was.
 #[derive(Debug)]
 pub struct AtomicFile {
     output: Output,

@@ -1,20 +1,20 @@
-//! What every transformer does between its products, in one pass over fp16 memory: the gate of a
-//! feed-forward, and rotary positions.
+//! The element-wise work of a transformer between its matrix products, in one pass over fp16
+//! memory: the gate of a feed-forward block, and rotary position embeddings.
 //!
-//! Each result is that of the single operations in fp32, every one rounded to fp16 as
-//! [`convert::round_f16`] does: the same bits on every processor.
+//! Invariant: each result equals that of the single operations in fp32, each rounded to fp16 by
+//! [`convert::round_f16`], bit for bit on every processor.
 
 use half::f16;
 
 use crate::rounded::{self, Binary};
 use crate::{convert, simd, vectorize};
 
-/// Rows of neighbors in memory.
+/// Rows whose elements are contiguous in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
-    /// From the first element of the first row on.
+    /// The elements, beginning with the first of the first row.
     pub values: &'a [f16],
-    /// From the first element of a row to that of the next.
+    /// Elements from the start of one row to the start of the next.
     pub pitch: usize,
 }
 
@@ -27,8 +27,8 @@ pub enum Gate {
     Silu,
 }
 
-/// `to = round(round(f x) · y)` for `rows` rows of `length` elements; those of `to` begin `pitch`
-/// apart.
+/// `to = round(round(f x) · y)` for `rows` rows of `length` elements; the rows of `to` begin every
+/// `pitch` elements.
 ///
 /// # Panics
 /// If a row reaches over the end of its values.
@@ -46,10 +46,10 @@ pub fn gate(f: Gate, (to, pitch): (&mut [f16], usize), [x, y]: [Rows<'_>; 2], ro
     }
 }
 
-/// Rotates pairs `(a, b)` by angles given by their cosine and sine, `[a, b, cos, sin]`: `a · cos -
-/// b · sin` goes to `to`, and `b · cos + a · sin` to what lies `behind` further on; with `back` the
-/// other way round: the signs change. Each product is rounded. `rows` rows of `length` elements;
-/// those of `to` begin `pitch` apart.
+/// Rotates pairs `(a, b)` by angles given by their cosine and sine; `from` is `[a, b, cos, sin]`.
+/// `a · cos - b · sin` goes to `to`, and `b · cos + a · sin` to the place `behind` elements after
+/// it; with `back` the rotation is reversed (the signs are swapped). Each product is rounded.
+/// `rows` rows of `length` elements; the rows of `to` begin every `pitch` elements.
 ///
 /// # Panics
 /// If a row reaches over the end of its values, or the first results reach over the second.
@@ -74,7 +74,7 @@ pub fn rotate(
     }
 }
 
-/// Elements that the plain forms widen at a time.
+/// Elements that the portable routines widen at a time.
 const PIECE: usize = 128;
 
 fn widened(from: &[f16]) -> [f32; PIECE] {
@@ -125,7 +125,7 @@ mod x86 {
     use crate::rounded::{NEAREST, round};
     use crate::simd;
 
-    /// Vectors of a gate that are worked on side by side: each waits long for its exponential.
+    /// Vectors of a gate that are computed interleaved, to hide the latency of the exponential.
     const GATE_VECTORS: usize = 8;
     const BLOCK: usize = 16 * GATE_VECTORS;
 
@@ -256,7 +256,7 @@ mod tests {
                     for (i, &found) in to.iter().enumerate() {
                         let (row, col) = (i / (pitch + 1), i % (pitch + 1));
                         if col >= length || row >= rows {
-                            assert_eq!(found, f16::ONE, "{name}: {i} is nobody's");
+                            assert_eq!(found, f16::ONE, "{name}: {i} was overwritten");
                             continue;
                         }
                         let (x, y) = (x[row * pitch + col].to_f32(), y[row * (pitch + 2) + col].to_f32());
@@ -296,7 +296,7 @@ mod tests {
                             assert!(same(second, want), "{name}: {a} {b} {cos} {sin} gives {second}, not {want}");
                         }
                         for i in [length, behind + length, pitch - 1] {
-                            assert_eq!(to[row * pitch + i], f16::ONE, "{name}: {i} is nobody's");
+                            assert_eq!(to[row * pitch + i], f16::ONE, "{name}: {i} was overwritten");
                         }
                     }
                 };

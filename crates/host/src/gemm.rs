@@ -1,28 +1,28 @@
-//! The one door for matrix products: `out = epilogue(lhs · rhs)`.
+//! Matrix products: `out = epilogue(lhs · rhs)`.
 //!
 //! Operands are [`View`]s of fp32, fp16 or int8 with any strides, so a transposed or interleaved
-//! operand needs no copy. Sums are fp32 whatever the operands; the [`Epilogue`] scales, adds a
-//! bias, accumulates and rounds. NaN and infinity follow IEEE: nothing is skipped because a factor
-//! is zero.
+//! operand needs no copy. Sums are fp32 for every element type; the [`Epilogue`] scales, adds a
+//! bias, accumulates and rounds. NaN and infinity follow IEEE 754: no product is skipped because a
+//! factor is zero.
 //!
-//! Invariant: the order in which one element is summed depends on the three sizes and the
-//! processor, never on the thread count or on how busy the pool is. The work over threads is cut
-//! along rows and columns of the result only.
+//! Invariant: the order in which one element is summed depends on M, N, K and the instruction set,
+//! never on the thread count or the load of the pool. Only rows and columns of the result are
+//! divided among threads.
 //!
-//! The one decision: kernels know fp32 panels, and panels of fp16 columns where widening them in a
-//! tile takes no time. Packing reads any type with any strides, and the end of a product (scale,
-//! bias, rounding, fp16) happens in the registers of its last step. With few rows or columns
-//! nothing is packed: the large factor is read once, in place. Where the packed rows fit the second
-//! cache, a task packs the columns that it multiplies panel by panel, and its tiles ask ahead for
-//! the next; else all is packed before. Panels lie in scratch that belongs to the thread, grows to
-//! the largest product that it has seen, at most some megabytes, and is reused.
+//! The microkernels read packed panels of fp32, or of fp16 columns if the instruction set widens
+//! them at no cost. Packing reads any element type with any strides, and the epilogue runs on the
+//! tile while it is in registers. With at most 8 rows or columns no factor is packed: the large
+//! factor is read once, in place. If the packed rows fit the L2 cache, each task packs the columns
+//! that it multiplies, panel by panel, and its tiles prefetch the next panel; otherwise both
+//! factors are packed first. Panels lie in scratch memory of the thread, which grows to the largest
+//! product so far (at most a few megabytes) and is reused.
 //!
 //! | module | what |
 //! |---|---|
 //! | `view`, `error` | strided views, refusals |
-//! | `drive` | cutting into chunks, blocks and tasks |
-//! | `pack`, `halves`, `tile`, `skinny`, `finish` | the kernels, over any instruction set |
-//! | `vector` | what the kernels need of an instruction set |
+//! | `drive` | blocking for the caches, and tasks for the threads |
+//! | `pack`, `halves`, `tile`, `skinny`, `finish` | packing, the microkernels and the epilogue, generic over the instruction set |
+//! | `vector` | the operations that the kernels need of an instruction set |
 //! | `isa` | instruction sets and their tables of kernels |
 
 use half::f16;
@@ -33,7 +33,7 @@ use crate::sync::{self, lock};
 mod drive;
 mod error;
 mod finish;
-// Instruction sets that convert beside their multiply-adds: AVX-512 so far.
+// For instruction sets that convert fp16 in parallel with multiply-adds: AVX-512.
 #[cfg(target_arch = "x86_64")]
 mod halves;
 mod isa;
@@ -57,14 +57,14 @@ mod tests;
 /// Products with fewer multiply-adds than this stay on the calling thread.
 const PARALLEL_PRODUCT: usize = 1 << 21;
 
-/// As above for products with few rows or columns, which are bound by reading.
+/// As above for products with few rows or columns, which are bound by memory bandwidth.
 const PARALLEL_SKINNY: usize = 1 << 18;
 
-/// A batch whose items have fewer multiply-adds than this runs its items side by side, one thread
-/// each.
+/// A batch whose items have fewer multiply-adds than this runs its items in parallel, each on one
+/// thread.
 const SMALL_ITEM: usize = 1 << 25;
 
-/// Batches with more items than this are not checked pair by pair for disjoint results.
+/// In batches with more items than this, results are not compared pair by pair for overlap.
 const PAIRWISE: usize = 256;
 
 /// A factor of a product.
@@ -74,11 +74,11 @@ pub enum Operand<'a> {
     F32(View<'a, f32>),
     /// fp16, widened.
     F16(View<'a, f16>),
-    /// int8, widened; a scale goes into the epilogue.
+    /// int8, widened; scales are part of the epilogue.
     I8(View<'a, i8>),
 }
 
-/// Where a product goes.
+/// The destination of a product.
 #[derive(Debug)]
 pub enum Output<'a> {
     /// fp32.
@@ -96,7 +96,7 @@ pub enum Bias<'a> {
     Cols(&'a [f32]),
 }
 
-/// A vector of factors on the product: the scales of quantized weights.
+/// Scales of quantized weights, which multiply the product.
 #[derive(Clone, Copy, Debug)]
 pub enum Scales<'a> {
     /// One factor for each row of the result.
@@ -109,26 +109,26 @@ pub enum Scales<'a> {
 /// order.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<'a> {
-    /// Factor on the product.
+    /// Multiplies the product; 1 changes nothing.
     pub scale: f32,
-    /// More factors.
+    /// Scales for each row or column, if any.
     pub scales: Option<Scales<'a>>,
     /// Adds to what the output holds. fp32 outputs only.
     pub accumulate: bool,
     /// Rounds an fp32 result to the nearest fp16 value. An fp16 output is rounded anyway.
     pub round: bool,
-    /// Added before rounding.
+    /// Added before rounding, if any.
     pub bias: Option<Bias<'a>>,
 }
 
 impl Default for Epilogue<'_> {
-    /// The plain product.
+    /// The product alone: scale 1, nothing added, no rounding.
     fn default() -> Self {
         Self { scale: 1.0, scales: None, accumulate: false, round: false, bias: None }
     }
 }
 
-/// Where one product of a batch begins: elements added to the start of each view.
+/// Position of one product of a batch, in elements from the start of each view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchOffsets {
     /// Added to the start of `lhs`.
@@ -142,20 +142,22 @@ pub struct BatchOffsets {
 /// `out = epilogue(lhs · rhs)`.
 ///
 /// # Errors
-/// [`GemmError`] if the shapes do not fit, or scratch cannot be had. Nothing is written then.
+/// [`GemmError`] if the shapes do not fit, or scratch memory cannot be allocated. Nothing is
+/// written then.
 pub fn gemm(lhs: Operand<'_>, rhs: Operand<'_>, out: Output<'_>, epilogue: Epilogue<'_>) -> Result<(), GemmError> {
     gemm_batch(&[BatchOffsets::default()], lhs, rhs, out, epilogue)
 }
 
-/// A product for each item of `batch`: the same shapes and strides, other places. The views' data
-/// are the whole memory; each item's offsets are added to the views' starts.
+/// A product for each item of `batch`, with the same shapes and strides at different offsets. The
+/// data of each view is the whole memory; the offsets of each item are added to the start of the
+/// view.
 ///
-/// Small items run side by side if their results are seen to be disjoint, else one after the other
-/// in order.
+/// Small items run in parallel if their results are known to be disjoint, otherwise one after the
+/// other in order.
 ///
 /// # Errors
-/// [`GemmError`] if the shapes do not fit, an item reaches beyond the data, or scratch cannot be
-/// had. Nothing is written then (but for scratch, which may fail on the way).
+/// [`GemmError`] if the shapes do not fit, an item lies outside the data, or scratch memory cannot
+/// be allocated. Nothing is written then, except if scratch memory runs out after some items.
 pub fn gemm_batch(
     batch: &[BatchOffsets],
     lhs: Operand<'_>,
@@ -219,11 +221,12 @@ fn run(
         && work.saturating_mul(batch.len()) >= parallel
         && disjoint(batch, &job.out);
     if side_by_side {
-        // The scratch of a thread is had before it writes; one failure is enough to report.
+        // A thread allocates scratch before it writes; one failure is reported.
         let failed = std::sync::Mutex::new(None);
         pool::for_each_range(batch.len(), 1, |range| {
             for item in &batch[range] {
-                // SAFETY: every item's places were checked above and the results are disjoint.
+                // SAFETY: every item was checked against the views above, and the results are
+                // disjoint.
                 if let Err(error) = unsafe { job.run(*item, false) } {
                     *lock(&failed) = Some(error);
                 }
@@ -232,14 +235,14 @@ fn run(
         return sync::into_inner(failed).map_or(Ok(()), Err);
     }
     for item in batch {
-        // SAFETY: every item's places were checked above; items run one after the other.
+        // SAFETY: every item was checked against the views above; items run one after the other.
         unsafe { job.run(*item, work >= parallel)? };
     }
     Ok(())
 }
 
 impl Operand<'_> {
-    /// Rows and columns.
+    /// Number of rows and of columns.
     pub fn shape(&self) -> (usize, usize) {
         match self {
             Self::F32(v) => (v.rows(), v.cols()),
@@ -248,7 +251,7 @@ impl Operand<'_> {
         }
     }
 
-    /// The transposed factor; nothing is moved.
+    /// The transposed factor, a view of the same data.
     pub fn t(self) -> Self {
         match self {
             Self::F32(v) => Self::F32(v.t()),
@@ -265,7 +268,7 @@ impl Operand<'_> {
         }
     }
 
-    /// The factor at `offset`, as its rows.
+    /// The factor at `offset`, whose lines are its rows.
     fn factor(&self, offset: usize) -> Factor {
         let (kind, data, grid) = match self {
             Self::F32(v) => (ElementType::F32, v.data().as_ptr().cast::<u8>(), v.grid()),
@@ -278,7 +281,7 @@ impl Operand<'_> {
 }
 
 impl Output<'_> {
-    /// Rows and columns.
+    /// Number of rows and of columns.
     pub fn shape(&self) -> (usize, usize) {
         match self {
             Self::F32(v) => (v.rows(), v.cols()),
@@ -301,8 +304,7 @@ impl Output<'_> {
     }
 }
 
-/// The output with its borrow turned into an address, so that several threads can fill disjoint
-/// parts.
+/// The output as an address instead of a borrow, so that several threads can write disjoint parts.
 struct Target {
     grid: Grid,
     store: Store,
@@ -314,7 +316,7 @@ unsafe impl Send for Target {}
 // SAFETY: as above.
 unsafe impl Sync for Target {}
 
-/// One call's parameters, checked.
+/// The checked parameters of one call.
 struct GemmJob<'a> {
     kernels: &'static Kernels,
     lhs: Operand<'a>,
@@ -360,13 +362,13 @@ impl GemmJob<'_> {
             n: self.n,
             k: self.k,
         };
-        // SAFETY: the views were checked, so all addresses are inside their borrows; the rest is
-        // the caller's promise.
+        // SAFETY: the views were checked, so all addresses are inside their borrows; the caller
+        // guarantees the rest.
         unsafe { product.run(parallel) }
     }
 }
 
-/// Whether the results of all items are seen to be disjoint. `false` may also mean "not known".
+/// Whether the results of all items are known to be disjoint; `false` also if it is not known.
 fn disjoint(batch: &[BatchOffsets], out: &Target) -> bool {
     let (lines, line_stride, len, stride) = out.grid.lines();
     let width = (len - 1) * stride.unsigned_abs() + 1;
@@ -379,8 +381,9 @@ fn disjoint(batch: &[BatchOffsets], out: &Target) -> bool {
     if batch.len() > PAIRWISE {
         return false;
     }
-    // Interleaved blocks (heads side by side in one row): cut memory into rows of one pitch. Two
-    // blocks that stay inside their rows are apart if their columns or their rows are.
+    // Interleaved blocks, such as attention heads next to each other in one row: divide memory into
+    // rows of one pitch. Two blocks that stay within their rows are disjoint if their columns or
+    // their rows are.
     let apart = |a: usize, b: usize| {
         if a.abs_diff(b) >= extent {
             return true;

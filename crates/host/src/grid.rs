@@ -1,47 +1,47 @@
-//! Matrix products over whole numbers: every product of two factors is rounded to a grid, sums are
+//! Matrix products in integers: each product of two factors is rounded to a grid, and the sums are
 //! exact.
 //!
-//! The arithmetic of the engine's multiply-accumulate unit as published outputs show it. A product
-//! of two fp16 values has 22 bits, so fp32 holds it; scaled to units of the grid and rounded it is
-//! an integer, and integers add up to the same sum in any order, on any number of threads and with
-//! vectors of any width.
+//! This is the arithmetic of the engine's multiply-accumulate unit as published outputs show it. A
+//! product of two fp16 values has 22 bits, so fp32 holds it; scaled to units of the grid and
+//! rounded it is an integer, and integers add up to the same sum in any order, on any number of
+//! threads and with vectors of any width.
 //!
 //! Invariant: the result is the sum modulo 2³² of the rounded products, each saturated to 32 bits.
-//! Whether it left the range is the caller's to know: bounds from the sizes of the factors are
+//! The caller has to know whether a sum can overflow: a bound from the magnitudes of the factors is
 //! cheap, a check at every addition is not.
 //!
-//! The one decision: one plain loop, compiled for each vector width (`vectorize!`). The widest
-//! version and the baseline run the same operations, so their bits are the same.
+//! One plain loop is compiled for each vector width (`vectorize!`). All versions run the same
+//! operations, so their bits are the same.
 
 use crate::buffer::{AlignedBuf, AllocError};
 use crate::sync::{self, lock};
 use crate::{pool, vectorize};
 
-/// Columns worked on side by side.
+/// Columns of a tile.
 const COLS: usize = 32;
-/// Rows worked on side by side.
+/// Rows of a tile.
 const ROWS: usize = 4;
-/// Multiply-adds of a task.
+/// Multiply-adds of one task of the pool.
 const GRAIN: usize = 1 << 19;
 
-/// How a product becomes a whole number of units.
+/// How a product is rounded to an integer number of units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grid {
-    /// Units in one: a power of two.
+    /// Units per 1.0: a power of two.
     pub scale: f32,
-    /// Products of a smaller magnitude, in units, are nothing. At least ½.
+    /// Products of a smaller magnitude, in units, become 0. At least ½.
     pub flush: f32,
-    /// Ties go away from zero, else to the even neighbor.
+    /// Ties round away from zero instead of to even.
     pub away: bool,
 }
 
 impl Grid {
-    /// A product, as the loops make it. `p` is in units.
+    /// Rounds a product `p`, given in units.
     #[inline(always)]
     fn units<const AWAY: bool, const SAFE: bool>(self, p: f32) -> i32 {
         let whole = if AWAY {
-            // Truncated below. A product has 22 bits: the addition is exact, or far from a whole
-            // number's edge.
+            // Truncated below. A product has 22 bits, so the addition is exact or its result is far
+            // from an integer boundary.
             p + 0.5f32.copysign(p)
         } else {
             p.round_ties_even()
@@ -61,7 +61,7 @@ impl Grid {
 /// × n`, each dense and row-major. Factors are fp16 values.
 ///
 /// # Errors
-/// If scratch cannot be had; `out` is then unspecified.
+/// If scratch memory cannot be allocated; `out` is then unspecified.
 ///
 /// # Panics
 /// If a slice has another length.
@@ -79,7 +79,7 @@ pub fn multiply(
         return Ok(());
     }
     let most = f64::from(largest(lhs)) * f64::from(largest(rhs)) * f64::from(grid.scale);
-    // One more than the magnitude, for the rounding. NaN fails.
+    // With room for the rounding. NaN compares false.
     let safe = most < f64::from(i32::MAX - 256);
     let rows = (GRAIN / (k * n).max(1)).next_multiple_of(ROWS).clamp(ROWS, m.next_multiple_of(ROWS));
     let failed = std::sync::Mutex::new(None);
@@ -109,7 +109,7 @@ pub fn multiply(
 fn largest(values: &[f32]) -> f32 {
     let mut bits = 0u32;
     vectorize!({
-        // As integers magnitudes keep their order, and NaN lies above infinity.
+        // The bits of magnitudes are ordered like the magnitudes, and NaN is above infinity.
         for v in values {
             bits = bits.max(v.to_bits() & 0x7FFF_FFFF);
         }
@@ -165,7 +165,7 @@ mod tests {
     use crate::random::Rng;
     use proptest::prelude::*;
 
-    /// The sum as its definition reads, in fp64 and 64 bits.
+    /// The definition of the sum, in fp64 and 64-bit integers.
     fn plain(grid: Grid, lhs: &[f32], rhs: &[f32], m: usize, k: usize, n: usize) -> Vec<i32> {
         let mut out = Vec::new();
         for i in 0..m {
@@ -192,7 +192,7 @@ mod tests {
         let mut random = Rng::new(5);
         let mut half = |range: f64| f16::from_f64((random.uniform() * 2.0 - 1.0) * range).to_f32();
         for (m, k, n) in [(1, 1, 1), (4, 7, 32), (5, 33, 31), (3, 200, 70), (66, 64, 65), (1, 0, 3)] {
-            // From products far below a unit to such that saturate.
+            // From products far below a unit to products that saturate.
             for range in [1e-3, 0.1, 3.0, 300.0, 60000.0] {
                 for away in [true, false] {
                     let grid = Grid { scale: 65536.0, flush: 1.5, away };

@@ -1,25 +1,24 @@
 //! The computer Ferrane runs on: SIMD kernels, matrix products, fp16, buffers, mapped files.
 //!
-//! Every other crate that computes stands on this one, and this one knows nothing of MIL or of
-//! engines. All `unsafe` that is not a foreign call lives here; each block argues why it is sound.
+//! Every other crate that computes builds on this one, and this one knows nothing of MIL or of
+//! engines. All `unsafe` that is not a foreign call lives here; each block states why it is sound.
 //!
-//! The one decision: *results never depend on the machine's thread count*. Work is cut by size
-//! alone ([`pool`]), a sum has one order per shape ([`gemm`]), and conversions are exact IEEE
-//! roundings ([`convert`]).
+//! Invariant: *results never depend on the thread count*. Work is cut by size alone ([`pool`]), a
+//! sum has one order per shape ([`gemm`]), and conversions are exact IEEE roundings ([`convert`]).
 //!
 //! | module | what |
 //! |---|---|
-//! | [`ceiling`] | what the processor and its memory can do at best |
+//! | [`ceiling`] | the peak arithmetic and read rates of this processor, measured |
 //! | [`convert`] | fp32 ↔ fp16, contiguous, by rows, transposing |
 //! | [`buffer`] | shared bytes with a run-time access state; plain aligned arenas |
 //! | [`fs`] | files that are replaced whole or not at all |
 //! | [`map`] | read-only mapped files |
 //! | [`memory`] | the peak of this process's memory |
-//! | [`pool`] | the one thread pool |
-//! | [`gemm`] | the one door for matrix products |
-//! | [`grid`] | matrix products over whole numbers, as the engine's accumulator sums |
+//! | [`pool`] | the thread pool |
+//! | [`gemm`] | matrix products of fp32, fp16 and int8 |
+//! | [`grid`] | matrix products in integers, as the engine's accumulator sums |
 //! | [`random`] | seeded random numbers |
-//! | [`rounded`] | sums and products rounded to fp16 as they are made |
+//! | [`rounded`] | sums and products whose results are rounded to fp16 |
 //! | [`fused`] | gates and rotations in one pass over fp16 |
 //! | [`simd`] | run-time dispatch and vectorizable `exp`, `tanh`, `erf`, … |
 //! | [`sync`] | locks that ignore poisoning |

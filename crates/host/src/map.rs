@@ -3,10 +3,9 @@
 //! A [`Mapped`] is cheap to clone and keeps the mapping alive. Bytes are reached as `&[u8]`, or as
 //! a checked typed view of a byte range.
 //!
-//! The file must not be changed by anyone while it is mapped: not written to, not truncated.
-//! Ferrane's own writers of files that it maps write under a temporary name and rename, so their
-//! files never change in place. For files of other programs the caller promises it; no check here
-//! could.
+//! Invariant: no process writes to or truncates the file while it is mapped. Ferrane's own writers
+//! write under a temporary name and rename, so their files never change in place. For files of
+//! other programs the caller guarantees it; it cannot be checked here.
 
 use std::fs::File;
 use std::io;
@@ -33,11 +32,11 @@ pub enum ViewError {
     OutOfBounds {
         /// First byte of the range.
         offset: usize,
-        /// Number of elements asked for.
+        /// Number of requested elements.
         count: usize,
         /// Size of one element in bytes.
         size: usize,
-        /// Bytes there are.
+        /// Length of the mapped bytes.
         len: usize,
     },
     /// The range does not start at a multiple of the element's alignment.
@@ -51,9 +50,9 @@ pub enum ViewError {
 }
 
 impl Mapped {
-    /// Maps the file at `path`. An empty file gives zero bytes. Opening a file is the promise that
-    /// nobody changes it in place while it is mapped: a file that shrinks ends the process on the
-    /// next read of what is gone.
+    /// Maps the file at `path`. An empty file gives zero bytes. The caller guarantees that no
+    /// process changes the file in place while it is mapped: if the file shrinks, reading the
+    /// missing part ends the process.
     ///
     /// # Errors
     /// Whatever the system reports on opening or mapping; a directory is an error.
@@ -61,8 +60,8 @@ impl Mapped {
         let file = File::open(path)?;
         // SAFETY: the mapping is private and read-only, and nothing hands out a mutable view of it.
         // That the file does not change underneath is the contract in the module documentation: our
-        // writers of mapped files replace them by renaming, and whoever opens a file of another
-        // program promises it for that file.
+        // writers replace mapped files by renaming, and a caller that opens a file of another
+        // program guarantees it for that file.
         let map = unsafe { Mmap::map(&file)? };
         Ok(Self { range: 0..map.len(), map: Arc::new(map) })
     }

@@ -1,8 +1,7 @@
-//! The one thread pool: rayon's global pool, reached through a few calls that cut work by size
-//! alone.
+//! The thread pool: rayon's global pool, reached through a few calls that cut work by size alone.
 //!
 //! Invariant: the pieces a caller sees depend on the problem's size and on the piece size it names,
-//! never on how many threads there are. So a sum made piece by piece has the same bits on every
+//! never on how many threads there are. A sum over pieces therefore has the same bits on every
 //! machine.
 
 use std::ops::Range;
@@ -45,14 +44,14 @@ pub fn for_each_range(n: usize, per_task: usize, task: impl Fn(Range<usize>) + S
     });
 }
 
-/// How many threads work on the same at this time.
+/// The number of threads that work on one parallel loop at this time.
 #[derive(Default)]
 struct Team(AtomicUsize);
 
 impl Team {
-    /// Works, then stays awake for a while until nobody does: mostly that is sooner than this
-    /// thread would sleep and be woken. Those who have not begun find nothing left to do and are
-    /// not waited for.
+    /// Runs `work`, then spins until no thread of the team works or [`SPIN_LIMIT`] has passed: the
+    /// others usually finish before this thread could park and be woken. A thread that has not
+    /// begun finds no task left and is not waited for.
     fn work(&self, work: impl FnOnce()) {
         self.0.fetch_add(1, Ordering::Relaxed);
         {
@@ -68,7 +67,7 @@ impl Team {
     }
 }
 
-/// One thread less, also after a panic.
+/// Counts the thread out on drop, after a panic too.
 struct LeaveTeam<'a>(&'a AtomicUsize);
 
 impl Drop for LeaveTeam<'_> {
@@ -77,19 +76,20 @@ impl Drop for LeaveTeam<'_> {
     }
 }
 
-/// Tasks in one share of neighbors for each thread. A thread goes through its own share from the
-/// front, then takes from the back of that with the most left: what follows each other stays on one
-/// thread, and at the end nobody waits for more than one task.
+/// Tasks in one share of neighboring indices for each thread. A thread takes the tasks of its own
+/// share from the front, then steals from the back of the share with the most tasks left:
+/// neighboring tasks stay on one thread, and at the end no thread waits for more than one task.
 struct Shares {
     shares: [Share; SHARES],
     count: usize,
 }
 
-/// The most shares: they lie on the stack. More threads than that have some in common.
+/// The most shares, which lie on the stack. If there are more threads, some threads have a share in
+/// common.
 const SHARES: usize = 64;
 
-/// Neighboring tasks. Each claim counts in `claimed`, so that those of the front and of the back do
-/// not meet.
+/// Neighboring tasks. Every claim counts in `claimed`, so that claims from the front and from the
+/// back never overlap.
 #[derive(Default)]
 struct Share {
     begin: usize,
@@ -109,7 +109,8 @@ impl Shares {
         Self { shares, count }
     }
 
-    /// A task that nobody else gets, near the last one of share `own`; `None` when all are taken.
+    /// A task that no other thread gets, if possible the next one of share `own`; `None` when all
+    /// are taken.
     fn next(&self, own: usize) -> Option<usize> {
         self.shares[own].first().or_else(|| {
             loop {
@@ -130,7 +131,7 @@ impl Share {
         (self.end - self.begin).saturating_sub(self.claimed.load(Ordering::Relaxed))
     }
 
-    /// Whether a task is left; then it is the caller's to take.
+    /// Whether a task is left; if so, the caller owns one.
     fn claim(&self) -> bool {
         self.left() > 0 && self.claimed.fetch_add(1, Ordering::Relaxed) < self.end - self.begin
     }
@@ -172,8 +173,8 @@ pub fn for_each_chunk_mut2<A: Send, B: Send>(
 }
 
 /// [`for_each_chunk_mut`] over two slices that are cut into chunks of different sizes: chunk `i` of
-/// one goes with chunk `i` of the other. What one has more chunks than the other is left alone.
-/// Sizes 0 count as 1.
+/// one goes with chunk `i` of the other. Chunks without a counterpart are left alone. A size of 0
+/// counts as 1.
 pub fn for_each_chunk_pair_mut<A: Send, B: Send>(
     (a, a_chunk): (&mut [A], usize),
     (b, b_chunk): (&mut [B], usize),
@@ -190,8 +191,7 @@ pub fn for_each_chunk_pair_mut<A: Send, B: Send>(
     pieces.for_each(|(i, (a, b))| task(i, a, b));
 }
 
-/// [`for_each_chunk_mut`] over three slices of the same length, cut at the same places (an
-/// optimizer's weights and two moments).
+/// [`for_each_chunk_mut`] over three slices of the same length, cut at the same places.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -211,18 +211,18 @@ pub fn for_each_chunk_mut3<A: Send, B: Send, C: Send>(
         .for_each(|(i, ((a, b), c))| task(i, a, b, c));
 }
 
-/// Calls `task` for each of `tasks`, which may differ much in size: every one can go to another
+/// Calls `task` for each of `tasks`, which may differ much in size: each one can run on another
 /// thread.
 pub fn for_each_task<T: Send>(tasks: &mut [T], task: impl Fn(&mut T) + Sync) {
     tasks.par_iter_mut().with_max_len(1).for_each(&task);
 }
 
-/// Calls `work` on a thread of the pool, so that its parallel parts and the thread that waits for
-/// them are one. Jobs that it spawns into the scope run beside it on threads that have nothing else
-/// to do; the call returns when they are done, too.
+/// Calls `work` on a thread of the pool, so that the thread that waits for its parallel parts also
+/// works on them. Jobs that `work` spawns into the scope run alongside it on idle threads; the call
+/// returns when they are done too.
 ///
-/// Some threads stay awake meanwhile: the parallel parts of `work` may be shorter than it takes to
-/// wake a thread. Allocates nothing.
+/// Some threads spin instead of parking meanwhile, because a parallel part of `work` may be shorter
+/// than the time it takes to wake a thread. Allocates nothing.
 pub fn scope<'a, R: Send>(work: impl FnOnce(&rayon::Scope<'a>) -> R + Send) -> R {
     let spinners = Spinners { done: AtomicBool::new(false), first: AtomicUsize::new(usize::MAX) };
     rayon::scope(|scope| {
@@ -235,22 +235,22 @@ pub fn scope<'a, R: Send>(work: impl FnOnce(&rayon::Scope<'a>) -> R + Send) -> R
     })
 }
 
-/// Threads that [`scope`] keeps awake at most: more cost more than they bring.
+/// The most threads that [`scope`] lets spin: more of them cost more than they save.
 const SPINNING: usize = 7;
 
-/// For so long a thread that is kept awake looks for work in vain. It may stand on top of a job
-/// that waits for another thread, so it must not wait for the end of the scope.
+/// The longest that a thread spins without finding work. Its stack may lie on top of a job that
+/// waits for another thread, so it must not wait for the end of the scope.
 const SPIN_LIMIT: Duration = Duration::from_micros(200);
 
-/// What the threads know that [`scope`] keeps awake.
+/// State of the threads that [`scope`] lets spin.
 struct Spinners {
     done: AtomicBool,
-    /// The thread of the work itself.
+    /// Index of the thread that runs the work.
     first: AtomicUsize,
 }
 
 impl Spinners {
-    /// Keeps this thread and `more - 1` others awake.
+    /// Lets this thread and `more - 1` others spin.
     fn spin_on(&self, more: usize) {
         if thread_index() == Some(self.first.load(Ordering::Relaxed)) {
             return;
@@ -274,7 +274,7 @@ impl Spinners {
     }
 }
 
-/// Says that a scope's work has ended, also if it panics.
+/// Marks the end of a scope's work on drop, after a panic too.
 struct EndOfWork<'a>(&'a AtomicBool);
 
 impl Drop for EndOfWork<'_> {
@@ -289,7 +289,7 @@ pub fn thread_index() -> Option<usize> {
 }
 
 /// Maps ranges of at most `per_task` indices of `0..n` and combines the results in a tree whose
-/// form depends on `n` and `per_task` alone: the same bits whatever the thread count. `None` for
+/// form depends on `n` and `per_task` alone: the bits do not depend on the thread count. `None` for
 /// `n` = 0.
 pub fn reduce<T: Send>(
     n: usize,
@@ -371,7 +371,7 @@ mod tests {
             let fails = || for_each_range(40, 1, |range| assert_ne!(range.start, 17, "the seventeenth"));
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.install(fails)));
             assert!(caught.is_err());
-            // Nobody is counted who has left by a panic.
+            // A thread that left by a panic is not counted.
             let team = Team::default();
             let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| team.work(|| panic!("left"))));
             assert!(left.is_err() && team.0.load(Ordering::Relaxed) == 0);
@@ -383,7 +383,7 @@ mod tests {
         let threads = SHARES + 6;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let begun = AtomicUsize::new(0);
-        // Nobody goes on before all have begun, or long after.
+        // No thread continues before all have begun, or long after.
         pool.install(|| {
             for_each_range(threads, 1, |_| {
                 let since = Instant::now();

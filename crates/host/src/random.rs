@@ -34,7 +34,7 @@ impl Rng {
         Rng::new(seed ^ splitmix64(&mut s))
     }
 
-    /// The whole state.
+    /// The state, four words: all that [`Rng::from_state`] needs to continue.
     pub fn state(&self) -> [u64; 4] {
         self.state
     }

@@ -1,8 +1,7 @@
-//! fp32 arithmetic whose results are rounded to fp16 values where they are made, in one pass over
-//! memory.
+//! fp32 arithmetic whose results are rounded to fp16 in registers, in one pass over memory.
 //!
-//! Each result is that of the operation in fp32, then of [`convert::round_f16`]: the same bits on
-//! every processor.
+//! Invariant: each result equals the fp32 operation followed by [`convert::round_f16`], bit for bit
+//! on every processor.
 
 use half::f16;
 
@@ -46,8 +45,8 @@ pub enum Binary {
     Mul,
 }
 
-/// Two operations one after the other, each rounded: `to = round(round(a first b) second c)`. With
-/// `raw` also `a` is rounded before.
+/// Two operations in sequence, each rounded: `to = round(round(a first b) second c)`. With `raw`,
+/// `a` is rounded first.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -68,8 +67,8 @@ pub fn pair([first, second]: [Binary; 2], raw: bool, to: &mut [f32], [a, b, c]: 
     }
 }
 
-/// `to = round(round(from · scale) + added)`, and the largest of it. A NaN may be overlooked. `-∞`
-/// for no numbers.
+/// `to = round(round(from · scale) + added)`; returns the largest result, `-∞` for empty slices. A
+/// NaN may be missed.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -254,7 +253,7 @@ mod x86 {
                 let added = _mm512_cvtph_ps(_mm256_loadu_si256(m.as_ptr().cast()));
                 let value = round(_mm512_add_ps(value, added));
                 _mm512_storeu_ps(t.as_mut_ptr(), value);
-                // Of two operands of which one is NaN the instruction takes the second.
+                // If one of two operands is NaN, the instruction returns the second.
                 most = _mm512_max_ps(value, most);
             }
         }
@@ -288,7 +287,7 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// Ordinary numbers, subnormal ones, those beyond fp16, and what is no number.
+    /// Normal and subnormal numbers, numbers beyond the range of fp16, infinities and NaN.
     fn values(n: usize, seed: u32) -> Vec<f32> {
         let mut bits = seed;
         let mut next = || {

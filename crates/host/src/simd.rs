@@ -1,30 +1,31 @@
 //! Run-time dispatch for plain loops, and fp32 functions that vectorize inside such loops.
 //!
 //! Crates that forbid `unsafe` write a plain loop and hand it to [`vectorize!`](crate::vectorize);
-//! it is then compiled once for each vector width and the processor's best is taken at run time.
-//! The functions here have no branches and no calls, so a loop over them becomes vector code.
+//! it is then compiled once for each vector width, and the best version for the processor is chosen
+//! at run time. The functions here have no branches and no calls, so a loop over them vectorizes.
 //!
-//! The one decision: the order of operations is written down, fused multiply-adds among them
-//! ([`exp`] and what needs it), and nothing else is fused. A result has the same bits in every
-//! compiled version, on every processor, vectorized or not.
+//! Invariant: the code spells out every operation, fused multiply-adds included ([`exp`] and what
+//! calls it), and the compiler fuses nothing else. A result has the same bits in every compiled
+//! version, on every processor, vectorized or not.
 //!
-//! | function | largest error seen, in units of the last place |
+//! | function | largest error observed, in ULP |
 //! |---|---|
 //! | [`exp`] | 1.1 |
 //! | [`sigmoid`] | 2.3 |
 //! | [`tanh`] | 1.5 |
 //! | [`erf`] | 1.2 |
 //!
-//! The tests hold these figures over the whole range, subnormal results included. NaN gives NaN;
+//! The tests check these bounds over the whole range, subnormal results included. NaN gives NaN;
 //! infinities give the limits.
 
 /// Runs `body` compiled for the widest vectors of this processor (AVX-512, AVX2 with FMA, NEON, or
 /// the baseline).
 ///
-/// `body` must carry `#[inline(always)]`, else the compiler may leave it outside as baseline code;
-/// the macro [`vectorize!`](crate::vectorize) adds that. Inside, write plain `for` loops: a closure
-/// given to an iterator is again a function that may stay outside. One call costs a few
-/// nanoseconds. Rust never contracts `a * b + c`, so the bits do not depend on the version taken.
+/// `body` must carry `#[inline(always)]`, otherwise the compiler may compile it as a separate
+/// baseline function; the macro [`vectorize!`](crate::vectorize) adds the attribute. Inside, write
+/// plain `for` loops: a closure passed to an iterator is again a function that may not be inlined.
+/// One call costs a few nanoseconds. Rust never contracts `a * b + c`, so the bits do not depend on
+/// the version that runs.
 #[inline(always)]
 pub fn dispatch<R>(body: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(body)
@@ -53,9 +54,9 @@ macro_rules! vectorize {
     };
 }
 
-/// Asks for the memory of values that will be read soon, and goes on at once. It pays where the
-/// processor does not see them coming: at the beginning of a run that lies in the memory of another
-/// core.
+/// Prefetches the cache lines of `values`, without waiting for them. Useful where the hardware
+/// prefetcher cannot predict the access, as at the start of a range that lies in another core's
+/// cache.
 #[inline]
 pub fn ask<T>(values: &[T]) {
     #[cfg(target_arch = "x86_64")]
@@ -63,8 +64,8 @@ pub fn ask<T>(values: &[T]) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         const LINE: usize = 64;
         for i in (0..size_of_val(values)).step_by(LINE) {
-            // SAFETY: every x86-64 processor has SSE, and a request reads nothing that the program
-            // sees.
+            // SAFETY: every x86-64 processor has SSE, and a prefetch has no effect that the program
+            // can observe.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().cast::<i8>().wrapping_add(i)) };
         }
     }
@@ -72,24 +73,24 @@ pub fn ask<T>(values: &[T]) {
     let _ = values;
 }
 
-/// Adding and taking away 1.5·2²³, or some even number more, rounds a small number to an integer;
-/// its sum lies in the low bits.
+/// Adding and subtracting 1.5·2²³, or that plus an even number, rounds a small number to an
+/// integer, which stands in the low bits of the sum.
 const ROUND: f32 = 12_582_912.0;
 
-/// Twice the bias of an exponent: where a sum of two exponents is meant.
+/// Twice the exponent bias, for the sum of two exponents.
 const BIASES: f32 = 254.0;
 
 /// eˣ. Overflow gives infinity, results below the normal range are subnormal.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Outside of these the result is infinity or zero anyway. Written so that NaN passes.
+    // Beyond these bounds the result is infinity or zero. Written so that NaN propagates.
     let x = if x > 89.0 { 89.0 } else { x };
-    // A result that vanishes is not computed: products that underflow take a multiple of the time,
-    // and a masked score is one.
+    // An argument whose result would be 0 is replaced: products that underflow are many times
+    // slower, and masked attention scores underflow.
     let vanishes = x < -104.0;
     let x = if vanishes { 0.0 } else { x };
-    // Fused: half the operations, one rounding each. Where a processor has no such instruction the
-    // bits are the same, but slow.
+    // Fused multiply-adds: half the operations, one rounding each. A processor without the
+    // instruction computes the same bits slowly.
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND + BIASES);
     let n = shifted - (ROUND + BIASES);
     // ln 2 in two parts; the first has 9 bits, so its product with `n` is exact.
@@ -102,8 +103,8 @@ pub fn exp(x: f32) -> f32 {
     let p = p.mul_add(r, 1.666_652e-1);
     let p = p.mul_add(r, 4.999_999_3e-1);
     let y = p.mul_add(r * r, r) + 1.0;
-    // 2ⁿ in two factors: each is a normal number also where 2ⁿ is not, and only the second product
-    // rounds. The shift takes away all that is above the exponents.
+    // 2ⁿ as two factors: each is a normal number even if 2ⁿ is not, and only the second product
+    // rounds. The shift removes the bits above the exponents.
     let n = shifted.to_bits();
     let half = n >> 1;
     let y = y * f32::from_bits(half << 23) * f32::from_bits((n - half) << 23);
@@ -113,13 +114,14 @@ pub fn exp(x: f32) -> f32 {
 /// 1 / (1 + e⁻ˣ).
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
-    // From the side where the exponential is at most 1: small results keep their precision.
+    // Computed on the side where the exponential is at most 1, so that small results keep their
+    // precision.
     let e = exp(-x.abs());
     let numerator = if x < 0.0 { e } else { 1.0 };
     numerator / (1.0 + e)
 }
 
-/// tanh x.
+/// The hyperbolic tangent of `x`.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     let a = x.abs();

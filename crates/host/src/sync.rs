@@ -4,9 +4,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks a mutex and ignores poisoning.
 ///
-/// For data that every critical section leaves valid even if it unwinds: a map with one entry more or
-/// less, a value that is replaced as a whole, a list that is appended to. A panic is reported where
-/// it happens; a second one here would only hide it.
+/// For data that every critical section leaves valid even if it unwinds: a map with one entry more
+/// or less, a value that is replaced as a whole, a list that is appended to. A panic is reported
+/// where it happens; a second one here would only hide it.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

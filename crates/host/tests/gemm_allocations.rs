@@ -1,5 +1,5 @@
-//! Products that have run before allocate nothing. A binary of its own, for its allocator counts
-//! everybody's allocations.
+//! Products that have run before allocate nothing. This test is a binary of its own because its
+//! allocator counts the allocations of the whole process.
 
 use ferrane_host::f16;
 use ferrane_host::gemm::{BatchOffsets, Bias, Epilogue, Operand, Output, Scales, View, ViewMut, gemm, gemm_batch};
@@ -39,8 +39,8 @@ fn warm_products_allocate_nothing() {
     for threads in [1, 2] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            // Every thread grows its scratch, though it may take a few turns until each has had the
-            // largest product.
+            // Every thread grows its scratch, though it may take several runs until each has
+            // computed the largest product.
             let mut counts = [0; 30];
             for count in &mut counts {
                 *count = heap::of(|| products(&data, &halves, &bytes, &mut out, &mut out16));

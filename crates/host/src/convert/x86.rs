@@ -11,8 +11,8 @@ use super::transpose_scalar;
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 
-/// Rows of the source that one strip of a transposition walks before the next: 8 destination rows ×
-/// 512 B and 256 source lines stay in the first two caches.
+/// Rows of the source that one strip of a transposition covers: 8 destination rows × 512 bytes and
+/// 256 source lines stay in the L1 and L2 caches.
 const STRIP_ROWS: usize = 256;
 
 pub fn has_avx512() -> bool {

@@ -1,10 +1,10 @@
-//! How a product is cut: chunks whose packed panels fit the caches, blocks of depth, tasks for the
-//! threads.
+//! Blocking of a product: chunks whose packed panels fit the caches, blocks along K, and tasks for
+//! the threads.
 //!
-//! A chunk of rows, one of columns and one of depth are packed by all threads together; then all
-//! threads multiply, each its own tiles. The depth is cut by its own size alone, so the order of a
-//! sum does not depend on anything else: each block of depth is one chain from zero, and the blocks
-//! are added in order.
+//! All threads pack a chunk of rows, of columns and of K together; then all threads multiply, each
+//! its own tiles. The blocks along K (`depth` in the code) depend on K alone, and so does the order
+//! of a sum: within a block it is one chain of multiply-adds from zero, and the blocks are added in
+//! order.
 
 use std::ops::Range;
 
@@ -18,31 +18,31 @@ use super::tile::PanelBlock;
 use super::vector::{ElementType, Factor};
 use crate::pool;
 
-/// The most steps of depth of one block: a panel of columns of that depth stays near the registers.
+/// The longest block along K: a panel of columns of that depth stays in the L1 cache.
 const BLOCK_DEPTH: usize = 768;
 
-/// Blocks of depth that are packed together.
+/// Blocks along K that are packed together.
 const BLOCKS_PACKED: usize = 4;
 
-/// Elements of the packed panels of one factor.
+/// The most elements of the packed panels of one factor.
 const PACKED_ELEMENTS: usize = 1 << 20;
 
-/// The most rows or columns of a chunk whose sums have to wait for another block of depth.
+/// The most rows or columns of a chunk if its partial sums are stored between blocks along K.
 const PARTIAL_LINES: usize = 1536;
 
-/// Elements of packed rows that stay in the second cache beside passing columns.
+/// Elements of packed rows that stay in the L2 cache while columns stream through it.
 const L2_ROWS: usize = 208 << 10;
 
-/// Multiply-adds of a task, at least.
+/// The least number of multiply-adds of a task.
 const TASK_WORK: usize = 1 << 20;
 
-/// Elements that a task packs, about.
+/// Approximate number of elements that a task packs.
 const TASK_PACKS: usize = 32 << 10;
 
-/// Elements of the large factor that a task of a skinny product reads, about.
+/// Approximate number of elements of the large factor that a task of a skinny product reads.
 const TASK_READS: usize = 64 << 10;
 
-/// One product, checked and turned so that it suits the kernels.
+/// One checked product, with both factors as lines along K.
 #[derive(Clone, Copy)]
 pub(super) struct Product<'a> {
     pub kernels: &'static Kernels,
@@ -55,8 +55,8 @@ pub(super) struct Product<'a> {
     pub k: usize,
 }
 
-/// `0..n` in pieces of the same size, but for the last, of at most `most`, which are multiples of
-/// `unit`. One piece for `n` = 0.
+/// Divides `0..n` into pieces of equal size (the last may be shorter), a multiple of `unit` and at
+/// most `most`. Returns their number and size; one piece for `n` = 0.
 fn pieces(n: usize, most: usize, unit: usize) -> (usize, usize) {
     let most = (most / unit).max(1) * unit;
     let count = n.div_ceil(most).max(1);
@@ -64,8 +64,8 @@ fn pieces(n: usize, most: usize, unit: usize) -> (usize, usize) {
     (n.div_ceil(size).max(1), size)
 }
 
-/// As [`pieces`], but of a size that leaves the threads as little apart as one down to half of
-/// `most` can.
+/// As [`pieces`], with the size from half of `most` to `most` that balances the load of the threads
+/// best.
 fn even(n: usize, most: usize) -> (usize, usize) {
     let threads = pool::threads();
     let longest = |size: usize| n.div_ceil(size).div_ceil(threads) * size;
@@ -88,29 +88,31 @@ impl Product<'_> {
         Self { lhs: self.rhs, rhs: self.lhs, out, finish: self.finish.t(), m: self.n, n: self.m, ..self }
     }
 
-    /// Computes it.
+    /// Computes the product.
     ///
     /// # Safety
-    /// The factors are readable and the places of the output writable; nobody else accesses the
-    /// latter meanwhile. The processor has the kernels' set.
+    /// The factors are readable and the elements of the output writable, and no other thread
+    /// accesses the output during the call. The processor supports the instruction set of the
+    /// kernels.
     pub unsafe fn run(self, parallel: bool) -> Result<(), GemmError> {
         let small = if self.m <= self.n { self } else { self.t() };
         if small.m <= SKINNY {
             let along = small.rhs.depth == 1 && small.k >= 4 * self.kernels.lanes;
             if along || (small.rhs.line == 1 && small.rhs.depth != 1) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees it.
                 return unsafe { small.skinny(along, parallel) };
             }
         }
         let turn = self.out.col != 1 && self.out.row == 1;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { if turn { self.t().packed(parallel) } else { self.packed(parallel) } }
     }
 
-    /// Few rows on the left: reads the right factor in place.
+    /// A product with few rows on the left: reads the right factor in place.
     ///
     /// # Safety
-    /// As [`Product::run`]; the right factor's steps (`along`) or its lines are neighbors.
+    /// As [`Product::run`]; the elements of a line of the right factor (`along`), or its lines, are
+    /// contiguous.
     unsafe fn skinny(self, along: bool, parallel: bool) -> Result<(), GemmError> {
         let Self { kernels, lhs, rhs, m, n, k, .. } = self;
         let in_place = lhs.kind == ElementType::F32 && lhs.depth == 1 && lhs.line >= 0;
@@ -127,7 +129,7 @@ impl Product<'_> {
             } else {
                 let to = x.as_mut_ptr().cast();
                 let job = Pack { factor: lhs, first: 0, lines: m, from: 0, depth: k, width: 1, last: 1, to };
-                // SAFETY: the whole factor, into scratch of its size.
+                // SAFETY: reads the whole factor, and the scratch has room for it.
                 unsafe { (kernels.pack)(job) };
                 (x.as_ptr(), k)
             };
@@ -139,8 +141,9 @@ impl Product<'_> {
                 let sums = sums.get().wrapping_add(first);
                 let x = x.get().cast_const();
                 let job = Dot { x, x_row, rows: m, factor: rhs, first, count, depth: k, sums, pitch };
-                // SAFETY: these columns of the factor, the sums and the output are this task's;
-                // `columns` is a multiple of a vector where whole vectors of sums are written.
+                // SAFETY: these columns of the factor, the sums and the output belong to this task;
+                // `columns` is a multiple of the vector width where whole vectors of sums are
+                // written.
                 unsafe {
                     if along {
                         (kernels.dot)(&job);
@@ -153,7 +156,7 @@ impl Product<'_> {
         })
     }
 
-    /// Packs both factors.
+    /// Packs both factors and multiplies them.
     ///
     /// # Safety
     /// As [`Product::run`].
@@ -165,9 +168,9 @@ impl Product<'_> {
         let most = if blocks > 1 { PARTIAL_LINES } else { usize::MAX };
         let lines = (PACKED_ELEMENTS / depth.max(1)).min(most);
         let (tall, rows) = pieces(m, lines, height);
-        // One task meets a panel of columns, and once: it packs that panel itself, where it is
-        // needed, for the near caches. The rows stay whole then, so that there must be columns for
-        // all threads; the columns stay whole, too, if their sums wait for nothing.
+        // If each panel of columns is used by one task, once, that task packs it itself, into its
+        // own caches. The rows are not divided then, so there must be columns for all threads; the
+        // columns are not divided into chunks either unless partial sums are stored.
         let few = m.div_ceil(height) <= panels_in_l2(height, block);
         let chunks = |most| pieces(n, most, kernels.cols);
         let whole = chunks(if blocks == 1 { usize::MAX } else { lines });
@@ -187,7 +190,7 @@ impl Product<'_> {
         with_scratch([a_room, words, waiting], |[a, b, partial]| {
             let (a, b, partial) = (Address(a.as_mut_ptr()), Address(b.as_mut_ptr()), partial.as_mut_ptr());
             let range = |i: usize, size: usize, n: usize| i * size..n.min((i + 1) * size);
-            // What lies packed: a chunk of lines and one of depth.
+            // The chunks of lines and of K that are packed now.
             let (mut packed_a, mut packed_b) = (None, None);
             for w in 0..wide {
                 let here_n = range(w, cols, n);
@@ -219,7 +222,7 @@ impl Product<'_> {
                             size,
                             room: b_room,
                         };
-                        // SAFETY: the panels have room for these lines and this depth.
+                        // SAFETY: the panels have room for these lines and this range of K.
                         unsafe { pack([&left, &right], new, here_k.clone(), parallel) };
                         let shape = PanelBlock {
                             tiles: halves.map_or(kernels.tiles, |halves| halves.tiles),
@@ -239,8 +242,8 @@ impl Product<'_> {
                             finish: self.finish,
                         };
                         let own = own.then_some(&right);
-                        // SAFETY: the panels are packed but for those with an own side, and the
-                        // chunk is inside the output.
+                        // SAFETY: the panels are packed, except for those that a task packs itself,
+                        // and the chunk is inside the output.
                         unsafe { multiply(kernels, shape, own, here_k, block, k, parallel) };
                     }
                 }
@@ -249,24 +252,24 @@ impl Product<'_> {
     }
 }
 
-/// Rows of the tiles of `m` rows: what the registers hold, or one less where that fills the last
-/// tile better. With few rows a tile computes slower.
+/// Height of the tiles for `m` rows: as many as the registers hold, or one less if that fills the
+/// last tile better, because a tile of few rows is slow.
 fn height(kernels: &Kernels, m: usize) -> usize {
     let missing = |height: usize| m.next_multiple_of(height) - m;
     let most = kernels.rows;
     if most > 1 && missing(most - 1) < missing(most) { most - 1 } else { most }
 }
 
-/// Panels of `height` rows of one block of depth that stay in the second cache beside passing
-/// columns.
+/// The number of panels of `height` rows and one block along K that stay in the L2 cache while
+/// columns stream through it.
 fn panels_in_l2(height: usize, block: usize) -> usize {
     (L2_ROWS / (height * block.max(1))).max(1)
 }
 
-/// An address that may cross threads; who sends it argues why.
+/// An address that may cross threads; the code that sends it states why that is sound.
 #[derive(Clone, Copy)]
 struct Address<T>(*mut T);
-// SAFETY: a bare address; every use is argued where it happens.
+// SAFETY: an address alone; the code that dereferences it states why that is sound.
 unsafe impl<T> Send for Address<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Address<T> {}
@@ -278,27 +281,27 @@ impl<T> Address<T> {
     }
 }
 
-/// Lines of a factor that are packed.
+/// Lines of a factor, and the panels that they are packed into.
 struct PackedFactor {
     factor: Factor,
     lines: Range<usize>,
     width: usize,
-    /// The last panel's steps are a multiple of this.
+    /// A step along K of the last panel has a multiple of this many elements.
     unit: usize,
     pack: unsafe fn(Pack),
     to: Address<u8>,
     /// Bytes of an element of the panels.
     size: usize,
-    /// Elements that there is room for.
+    /// Capacity of the panels in elements.
     room: usize,
 }
 
 impl PackedFactor {
-    /// To pack the lines from `begin` on, `lines` or as many as there are, whole panels, the depth
-    /// `k` of them, to element `to`.
+    /// The job of packing at most `lines` lines (whole panels) from `begin` on, over the range `k`,
+    /// to element `to` of the panels.
     fn job(&self, begin: usize, lines: usize, k: &Range<usize>, to: usize) -> Pack {
         let lines = lines.min(self.lines.len() - begin);
-        // Once a panel at most, and what follows writes without a check.
+        // Runs at most once for each panel, and the kernels write without a bounds check.
         assert!(to + lines.next_multiple_of(self.unit) * k.len() <= self.room, "a panel beyond its room");
         Pack {
             factor: self.factor,
@@ -312,19 +315,20 @@ impl PackedFactor {
         }
     }
 
-    /// Where element `i` of the panels is.
+    /// The address of element `i` of the panels.
     fn place(&self, i: usize) -> *mut u8 {
         self.to.get().wrapping_add(i * self.size)
     }
 }
 
-/// Packs the lines of the sides that are `new`, the depth `k` of them.
+/// Packs the range `k` of the factors that are `new`.
 ///
 /// # Safety
-/// The lines are inside the factors, and the destinations have room and are nobody else's.
+/// The lines are inside the factors, and the destinations have room and are accessed by no other
+/// thread.
 unsafe fn pack(sides: [&PackedFactor; 2], new: [bool; 2], k: Range<usize>, parallel: bool) {
-    // Panels of a task: those that are filled side by side belong together. Lines that are not
-    // neighbors are not.
+    // Panels for each task: interleaved panels stay together. Lines that are not contiguous are not
+    // interleaved.
     let group = |side: &PackedFactor| {
         let most = (TASK_PACKS / (side.width * k.len().max(1))).max(1);
         if side.factor.line != 1 && parallel {
@@ -342,17 +346,18 @@ unsafe fn pack(sides: [&PackedFactor; 2], new: [bool; 2], k: Range<usize>, paral
         let lines = side.width * group(side);
         let begin = task * lines;
         let job = side.job(begin, lines, &k, begin * k.len());
-        // SAFETY: whole panels of the caller's; tasks have different ones.
+        // SAFETY: whole panels of the caller; each task has its own.
         unsafe { (side.pack)(job) };
     });
 }
 
-/// Multiplies a chunk, block of depth by block of depth. Its rows are packed, its columns, too,
-/// unless they are `own`: then there is room for a panel of one block for each thread.
+/// Multiplies a chunk, one block along K after the other. Its rows are packed, and so are its
+/// columns unless `own` is given: then each thread has room for one panel of one block, which it
+/// packs itself.
 ///
 /// # Safety
-/// The panels hold the depth `chunk` of the whole `k`; the chunk's places are inside the output and
-/// nobody else's.
+/// The panels hold the range `chunk` of `0..k`; the chunk is inside the output, and no other thread
+/// accesses it.
 unsafe fn multiply(
     kernels: &Kernels,
     shape: PanelBlock<'_>,
@@ -365,11 +370,10 @@ unsafe fn multiply(
     let (m, n) = shape.size;
     let (tall, wide) = (m.div_ceil(shape.height), n.div_ceil(kernels.cols));
     let work = m.saturating_mul(n).saturating_mul(chunk.len());
-    // Where a panel is packed by its task, small tasks cost nothing, and threads wait the less for
-    // the last one.
+    // If each task packs its panels, small tasks cost nothing and balance the load better.
     let most = if own.is_some() { usize::MAX } else { 8 * pool::threads() };
     let wanted = if parallel { (work / TASK_WORK).clamp(1, most) } else { 1 };
-    // Rows first: a task's packed rows stay near while columns pass.
+    // Rows first: the packed rows of a task stay in its cache while columns stream through it.
     let (mut row_tasks, mut rows) = pieces(tall, panels_in_l2(shape.height, block), 1);
     let most = wide.div_ceil(wanted.div_ceil(row_tasks));
     let (col_tasks, cols) = if parallel && row_tasks == 1 { even(wide, most) } else { pieces(wide, most, 1) };
@@ -385,7 +389,7 @@ unsafe fn multiply(
             let here = from..from + depth;
             let shape = shape.block(from - chunk.start, depth, from == 0, here.end == k);
             match own {
-                // SAFETY: the caller's promise; tasks have different tiles.
+                // SAFETY: the caller guarantees the panels; each task has its own tiles.
                 None => {
                     cols.clone().for_each(|j| unsafe { shape.run(kernels, rows.clone(), j, |_| Prefetch::NOTHING) })
                 }
@@ -400,15 +404,16 @@ unsafe fn multiply(
                         } else if here.end < chunk.end {
                             (cols.start, here.end..chunk.end.min(here.end + block))
                         } else {
-                            // Of the next task, which most often is this thread's.
+                            // The first panel of the next task, which is usually run by this
+                            // thread.
                             (j + 1, chunk.start..chunk.end.min(chunk.start + block))
                         };
                         let next = (j_next < wide).then(|| panel(j_next, &k_next));
                         let count = rows.len();
                         let ahead =
                             |i: usize| next.as_ref().map_or(Prefetch::NOTHING, |next| Prefetch::of(next, i, count));
-                        // SAFETY: the room of this thread, which does one task at a time; the rest
-                        // is the caller's promise.
+                        // SAFETY: the room belongs to this thread, which runs one task at a time;
+                        // the caller guarantees the rest.
                         unsafe {
                             (side.pack)(panel(j, &here));
                             shape.run(kernels, rows.clone(), j, ahead);

@@ -1,4 +1,4 @@
-//! Why a product is refused.
+//! Errors of matrix products.
 
 use crate::buffer::AllocError;
 
@@ -20,10 +20,10 @@ pub enum GemmError {
         col_stride: isize,
         /// Element at which the view starts.
         offset: usize,
-        /// Elements there are.
+        /// Length of the data in elements.
         len: usize,
     },
-    /// Two places of an output view are the same element (or may be).
+    /// Two positions of an output view are the same element, or may be.
     #[error("an output of {rows}×{cols} with strides {row_stride}, {col_stride} overlaps itself")]
     Overlap {
         /// Rows of the view.
@@ -45,7 +45,7 @@ pub enum GemmError {
         /// Rows and columns of the result.
         out: (usize, usize),
     },
-    /// The bias has not one value for each row (or column).
+    /// The bias does not have one value for each row (or column).
     #[error("a bias of {found} values for {expected} rows or columns")]
     Bias {
         /// Rows or columns of the result.
@@ -53,18 +53,18 @@ pub enum GemmError {
         /// Values in the bias.
         found: usize,
     },
-    /// The scales have not one factor for each row (or column).
+    /// The scales do not have one value for each row (or column).
     #[error("{found} scales for {expected} rows or columns")]
     Scales {
         /// Rows or columns of the result.
         expected: usize,
-        /// Factors there are.
+        /// Values in the scales.
         found: usize,
     },
     /// `accumulate` with an fp16 output.
     #[error("only an fp32 output can accumulate")]
     Accumulate,
-    /// No memory for scratch.
+    /// Scratch memory could not be allocated.
     #[error(transparent)]
     Alloc(#[from] AllocError),
 }

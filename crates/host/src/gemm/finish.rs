@@ -1,8 +1,8 @@
-//! The end of a product: what becomes of sums before they are stored.
+//! The epilogue of a product, applied to sums before they are stored.
 //!
-//! Tiles do this in registers ([`super::tile`]) in the same order of operations; here are sums that
-//! lie in a buffer: the tiles at the right edge, outputs whose columns are not neighbors, and small
-//! factors.
+//! Tiles apply it in registers ([`super::tile`]), in the same order of operations. This module
+//! applies it to sums in a buffer: tiles at the right edge, outputs whose columns are not
+//! contiguous, and skinny products.
 
 use half::f16;
 
@@ -28,7 +28,7 @@ unsafe impl Send for StridedOutput {}
 // SAFETY: as above.
 unsafe impl Sync for StridedOutput {}
 
-/// The epilogue, with rows and columns as the kernels see them.
+/// The epilogue, with vectors by rows and by columns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finish<'a> {
     pub scale: f32,
@@ -41,7 +41,7 @@ pub(super) struct Finish<'a> {
 }
 
 impl Finish<'_> {
-    /// The same for the transposed product.
+    /// The epilogue of the transposed product.
     pub fn t(self) -> Self {
         Self {
             row_scales: self.col_scales,
@@ -53,15 +53,15 @@ impl Finish<'_> {
     }
 }
 
-/// Halves that are converted at once where places are apart.
+/// fp16 values that are converted together if the columns of the output are not contiguous.
 const HALVES: usize = 64;
 
-/// Finishes `rows` × `cols` sums, `pitch` from row to row, and stores them from (`row`, `col`) of
-/// the output on. The sums are used up.
+/// Applies the epilogue to `rows` × `cols` sums, with `pitch` elements from row to row, and stores
+/// them from (`row`, `col`) of the output on. The sums are overwritten.
 ///
 /// # Safety
-/// The sums are there, the places are inside the output and nobody else's, and the epilogue's
-/// vectors reach over them.
+/// The sums are readable and writable, the destination is inside the output and accessed by no
+/// other thread, and the epilogue's vectors cover it.
 pub(super) unsafe fn finish(
     sums: *mut f32,
     pitch: usize,
@@ -105,7 +105,7 @@ pub(super) unsafe fn finish(
                     unsafe { base.offset(offset + c as isize * out.col).write(*v) };
                 }
             }
-            // SAFETY: `cols` elements of the output, one after the other.
+            // SAFETY: `cols` contiguous elements of the output.
             Store::F16(base) if out.col == 1 => {
                 convert::f32_to_f16(line, unsafe { std::slice::from_raw_parts_mut(base.offset(offset), cols) })
             }

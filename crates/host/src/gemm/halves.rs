@@ -1,29 +1,29 @@
-//! Panels of columns that hold fp16 as it is.
+//! Packing of columns into fp16 panels, without widening.
 //!
-//! A tile that widens what it loads takes no longer for it where the processor converts beside its
-//! multiply-adds. Packing then moves words: half the traffic, half the shuffles, and one panel of
-//! them takes half of a near cache.
+//! If the processor converts in parallel with its multiply-adds, a tile that widens fp16 as it
+//! loads takes no longer. Packing then only moves 16-bit words: half the memory traffic and half
+//! the shuffles, and a panel takes half as much of the L1 cache.
 
 use half::f16;
 
 use super::pack::{INTERLEAVED_PANELS, Pack, panel, source};
 use super::vector::Simd;
 
-/// Lines that are transposed at once.
+/// Lines of one transposed block.
 const LINES: usize = 16;
-/// Lines of a whole panel.
+/// Lines of a full panel.
 const WIDTH: usize = 32;
 const STEPS: usize = 32;
-/// Steps that are asked for before they are read: the processor looks less far.
+/// Prefetch distance in steps along K, farther than the hardware prefetcher reaches.
 const PREFETCH_DISTANCE: usize = 2 * STEPS;
 
-/// What packing needs of an instruction set.
+/// The transposition that packing fp16 needs of an instruction set.
 ///
 /// # Safety
 /// As of [`Simd`].
 pub(super) trait TransposeF16: Simd {
-    /// Writes [`STEPS`] steps of [`LINES`] lines, each step's elements side by side, `pitch` from
-    /// one step to the next.
+    /// Transposes [`STEPS`] steps of [`LINES`] lines: the elements of a step become contiguous,
+    /// with `pitch` elements from one step to the next.
     unsafe fn transpose_f16(line: impl Fn(usize) -> *const f16, to: *mut f16, pitch: usize);
 }
 
@@ -33,7 +33,7 @@ pub(super) trait TransposeF16: Simd {
 /// As of [`super::pack::pack`]; panels are of fp16, and as wide as vectors.
 #[inline(always)]
 pub(super) unsafe fn pack<S: TransposeF16>(job: Pack) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         if job.factor.depth == 1 && job.factor.line != 1 {
             neighboring_steps::<S>(&job);
@@ -43,7 +43,7 @@ pub(super) unsafe fn pack<S: TransposeF16>(job: Pack) {
     }
 }
 
-/// Lines that are neighbors, or any.
+/// Contiguous lines, or any strides.
 #[inline(always)]
 unsafe fn lines(job: &Pack) {
     let panels = job.lines.div_ceil(job.width);
@@ -52,7 +52,8 @@ unsafe fn lines(job: &Pack) {
             for q in group..panels.min(group + INTERLEAVED_PANELS) {
                 let (lines, pitch, to) = panel::<f16>(job, q);
                 let from = source::<f16>(job, q * job.width, p);
-                // SAFETY: `lines` elements of the factor and `pitch` of the panel.
+                // SAFETY: reads `lines` elements of the factor and writes `pitch` elements of the
+                // panel.
                 unsafe {
                     let to = to.add(p * pitch);
                     if job.factor.line != 1 {
@@ -60,7 +61,7 @@ unsafe fn lines(job: &Pack) {
                             to.add(i).write(source::<f16>(job, q * job.width + i, p).read());
                         }
                     } else if lines == WIDTH {
-                        // A size that the compiler knows.
+                        // A size that is a compile-time constant.
                         to.cast::<[f16; WIDTH]>().write_unaligned(from.cast::<[f16; WIDTH]>().read_unaligned());
                     } else {
                         to.copy_from_nonoverlapping(from, lines);
@@ -72,7 +73,8 @@ unsafe fn lines(job: &Pack) {
     }
 }
 
-/// All lines of a panel go forward together, so that each of its steps is written once, as a whole.
+/// All lines of a panel advance together, so that each step of the panel is written once, as a
+/// whole.
 #[inline(always)]
 unsafe fn neighboring_steps<S: TransposeF16>(job: &Pack) {
     for q in 0..job.lines.div_ceil(job.width) {
@@ -82,11 +84,10 @@ unsafe fn neighboring_steps<S: TransposeF16>(job: &Pack) {
             for i in (0..lines).step_by(LINES) {
                 let first = source::<f16>(job, q * job.width + i, p);
                 let count = LINES.min(lines - i);
-                // The last line in the place of those that are not there: nobody looks at their
-                // columns.
+                // The last line stands in for missing lines: no tile reads their columns.
                 let line = |r: usize| first.wrapping_offset(job.factor.line * r.min(count - 1) as isize);
-                // SAFETY: `steps` of `count` lines of the factor, and a vector of as many steps of
-                // the panel.
+                // SAFETY: reads `steps` steps of `count` lines of the factor and writes a vector to
+                // as many steps of the panel.
                 unsafe {
                     if p + PREFETCH_DISTANCE < job.depth {
                         for r in 0..LINES {

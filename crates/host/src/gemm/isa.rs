@@ -1,11 +1,12 @@
-//! The instruction sets: what the kernels need of vectors, and one table of compiled kernels for
-//! each set.
+//! Instruction sets: one table of compiled kernels for each, and the choice of the best one at run
+//! time.
 //!
-//! A kernel is written once, over [`Simd`](super::vector::Simd), and inlined into functions that are compiled for one
-//! set's features; the table of the best set of this processor is found at run time ([`best`]).
-//! What a set decides is the width of its vectors and the tile of results that its registers hold:
+//! A kernel is written once, generic over [`Simd`](super::vector::Simd), and inlined into functions
+//! that are compiled with the features of one set; [`best`] returns the table of the best set that
+//! this processor supports. The set determines the width of the vectors and the tile (MR × NR) that
+//! its registers hold:
 //!
-//! | set | lanes | tile |
+//! | set | lanes | MR × NR |
 //! |---|---|---|
 //! | AVX-512 (F, BW, DQ, VL) | 16 | 13 × 32 |
 //! | AVX2, FMA, F16C | 8 | 6 × 16 |
@@ -26,20 +27,20 @@ mod avx512;
 mod neon;
 mod portable;
 
-/// One set's kernels.
+/// The kernels of one instruction set.
 ///
 /// # Safety
-/// Of every function here: the processor has the set, and what the arguments name is as their types
-/// say.
+/// For every function here: the processor supports the set, and the arguments meet the safety
+/// requirements of their types.
 pub(super) struct Kernels {
-    /// For messages of tests.
+    /// Shown in messages of tests.
     #[cfg_attr(not(test), allow(dead_code))]
     pub name: &'static str,
-    /// Values of a vector.
+    /// fp32 values of a vector.
     pub lanes: usize,
-    /// The most rows of a tile.
+    /// The most rows of a tile (MR).
     pub rows: usize,
-    /// Columns of a tile.
+    /// Columns of a tile (NR).
     pub cols: usize,
     /// `tiles[m - 1][v - 1]` computes `m` rows of `v` vectors.
     pub tiles: &'static [&'static [Tile]],
@@ -49,12 +50,11 @@ pub(super) struct Kernels {
     pub dot: unsafe fn(&Dot),
     /// [`super::skinny::stream`].
     pub stream: unsafe fn(&Stream),
-    /// For columns of fp16, where a tile can widen them for nothing.
+    /// Kernels for panels of fp16 columns, if the set widens them at no cost.
     pub halves: Option<Halves>,
 }
 
-/// Kernels for panels of columns that hold fp16 as it is: half the memory, and packing moves words
-/// only.
+/// Kernels for panels of columns that hold fp16: half the memory, and packing converts nothing.
 ///
 /// # Safety
 /// As of [`Kernels`].
@@ -66,12 +66,12 @@ pub(super) struct Halves {
 }
 
 impl PanelBlock<'_> {
-    /// Computes the tiles of these panels of rows and of panel `j` of columns. `ahead` says what to
-    /// ask for on the way of each, by the number of those before it.
+    /// Computes the tiles of these panels of rows and of panel `j` of columns. `ahead(n)` is what
+    /// the `n`-th of them prefetches.
     ///
     /// # Safety
-    /// The kernels are of a set that the processor has, the panels are packed for them, and nobody
-    /// else accesses the tiles' sums and results meanwhile.
+    /// The processor supports the instruction set of the kernels, the panels are packed for them,
+    /// and no other thread accesses the sums and results of the tiles during the call.
     pub unsafe fn run(
         &self,
         kernels: &Kernels,
@@ -83,7 +83,7 @@ impl PanelBlock<'_> {
         let vectors = width.div_ceil(kernels.lanes);
         for (done, i) in rows.enumerate() {
             let height = self.height.min(self.size.0 - i * self.height);
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             unsafe { self.tiles[height - 1][vectors - 1](self, Spot { i, j, ahead: ahead(done) }) }
         }
     }
@@ -97,7 +97,7 @@ macro_rules! kernels {
     (@halves $simd:ty, [$($m:literal)*] x $v:tt, $(#[$features:meta])? halves) => {{
         $(#[$features])?
         unsafe fn pack(job: $crate::gemm::pack::Pack) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             unsafe { $crate::gemm::halves::pack::<$simd>(job) }
         }
         Some($crate::gemm::isa::Halves {
@@ -112,22 +112,22 @@ macro_rules! kernels {
             spot: $crate::gemm::tile::Spot,
         ) {
             let full = $v * <$simd as $crate::gemm::vector::Simd>::LANES;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             unsafe { $crate::gemm::tile::tile::<$simd, C, M, N>(block, spot, full) }
         }
         $(#[$features])?
         unsafe fn pack(job: $crate::gemm::pack::Pack) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             unsafe { $crate::gemm::pack::pack::<$simd>(job) }
         }
         $(#[$features])?
         unsafe fn dot(job: &$crate::gemm::skinny::Dot) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             unsafe { $crate::gemm::skinny::dot::<$simd>(job) }
         }
         $(#[$features])?
         unsafe fn stream(job: &$crate::gemm::skinny::Stream) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             unsafe { $crate::gemm::skinny::stream::<$simd>(job) }
         }
         const ROWS: usize = [$($m),*].len();
@@ -147,7 +147,7 @@ macro_rules! kernels {
 }
 use kernels;
 
-/// The kernels of this processor's best set.
+/// The kernels of the best set that this processor supports.
 pub(super) fn best() -> &'static Kernels {
     #[cfg(target_arch = "x86_64")]
     {
@@ -176,7 +176,7 @@ fn has_avx2() -> bool {
     has!("avx2") && has!("fma") && has!("f16c")
 }
 
-/// The kernels of every set that this processor has.
+/// The kernels of every set that this processor supports.
 #[cfg(test)]
 pub(super) fn all() -> Vec<&'static Kernels> {
     let mut all = vec![&portable::KERNELS];

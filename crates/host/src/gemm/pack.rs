@@ -1,18 +1,19 @@
-//! Packing: lines of a factor of any type and strides become fp32 panels in the order in which a
-//! tile reads them.
+//! Packing: lines of a factor of any element type and strides are copied to fp32 panels in the
+//! order in which a tile reads them.
 //!
-//! A panel holds `width` lines, step of depth after step of depth. Where lines or steps are
-//! neighbors in memory whole vectors are read, converted and, for the latter, transposed.
+//! A panel holds `width` lines, one step along K after the other. If the lines, or the elements of
+//! a line, are contiguous in memory, whole vectors are loaded and converted, and in the second case
+//! transposed.
 
 use half::f16;
 
 use super::vector::{Element, ElementType, Factor, Simd};
 
-/// Panels that are filled side by side where neighbors in memory belong to neighboring panels.
+/// Panels that are filled interleaved if contiguous elements belong to neighboring panels.
 pub(super) const INTERLEAVED_PANELS: usize = 4;
 
-/// What [`pack`] is to do: lines `lines` of a factor from depth `from` on, `depth`
-/// steps, into panels of `width` lines.
+/// A job of [`pack`]: `lines` lines of a factor, the `depth` steps along K from `from` on, into
+/// panels of `width` lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pack {
     pub factor: Factor,
@@ -21,21 +22,21 @@ pub(super) struct Pack {
     pub from: usize,
     pub depth: usize,
     pub width: usize,
-    /// Elements of one step of the last panel, if that is not full: its lines, or more, which
-    /// nobody looks at.
+    /// Elements of one step of the last panel, if that is not full: its lines, and padding that no
+    /// kernel reads.
     pub last: usize,
-    /// fp32, or, for `halves::pack`, fp16.
+    /// The panels: fp32 values, or fp16 values for `halves::pack`.
     pub to: *mut u8,
 }
 
-/// Packs.
+/// Packs lines of any element type into fp32 panels.
 ///
 /// # Safety
 /// The lines and steps are inside the factor, and the destination has room for the panels and is
-/// nobody else's. The processor has the set.
+/// accessed by no other thread. The processor supports the instruction set.
 #[inline(always)]
 pub(super) unsafe fn pack<S: Simd>(job: Pack) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         match job.factor.kind {
             ElementType::F32 => pack_type::<S, f32>(job),
@@ -47,7 +48,7 @@ pub(super) unsafe fn pack<S: Simd>(job: Pack) {
 
 #[inline(always)]
 unsafe fn pack_type<S: Simd, T: Element>(job: Pack) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         if job.width == 1 && job.factor.depth == 1 {
             for line in 0..job.lines {
@@ -71,24 +72,24 @@ unsafe fn pack_type<S: Simd, T: Element>(job: Pack) {
     }
 }
 
-/// Memory that will be read: runs of bytes, `pitch` apart.
+/// Memory to prefetch: `runs` runs of bytes, one every `pitch` bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prefetch {
-    /// Where the first run begins.
+    /// Start of the first run.
     pub at: *const u8,
-    /// Of a run.
+    /// Length of a run in bytes.
     pub bytes: usize,
-    /// From one run to the next.
+    /// Bytes from one run to the next.
     pub pitch: isize,
     pub runs: usize,
 }
 
 impl Prefetch {
-    /// Nothing.
+    /// No runs.
     pub const NOTHING: Prefetch = Prefetch { at: std::ptr::null(), bytes: 0, pitch: 0, runs: 0 };
 
-    /// Part `part` of `parts` of what [`pack`] will read for a job; nothing where its elements are
-    /// scattered.
+    /// Part `part` of `parts` of the memory that [`pack`] will read for a job; nothing if its
+    /// elements are scattered.
     pub fn of(job: &Pack, part: usize, parts: usize) -> Prefetch {
         let Factor { line, depth, .. } = job.factor;
         let (runs, length, pitch) = match (line, depth) {
@@ -104,22 +105,22 @@ impl Prefetch {
         Prefetch { at: at.wrapping_sub(into), bytes: into + length * size, pitch, runs: end - begin }
     }
 
-    /// Lines of memory.
+    /// Number of cache lines.
     pub fn lines(&self) -> usize {
         self.runs * self.bytes.div_ceil(LINE)
     }
 }
 
-/// Bytes of a line of memory.
+/// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
 
-/// Element `p` of line `i` of those to be packed.
+/// The address of element `p` of line `i` of the job.
 #[inline(always)]
 pub(super) fn source<T>(job: &Pack, i: usize, p: usize) -> *const T {
     job.factor.at(job.first + i, job.from + p).cast()
 }
 
-/// Panel `q` of elements `P`: its lines, elements of one step, and place.
+/// Panel `q` of elements `P`: the number of its lines, the elements of one step, and its address.
 #[inline(always)]
 pub(super) fn panel<P>(job: &Pack, q: usize) -> (usize, usize, *mut P) {
     let lines = job.width.min(job.lines - q * job.width);
@@ -135,8 +136,8 @@ unsafe fn neighboring_lines<S: Simd, T: Element>(job: &Pack) {
             for q in group..panels.min(group + INTERLEAVED_PANELS) {
                 let (lines, pitch, to) = panel::<f32>(job, q);
                 let from = source::<T>(job, q * job.width, p);
-                // SAFETY: `lines` elements of the factor and `pitch` of the panel, which is less
-                // than a vector more.
+                // SAFETY: reads `lines` elements of the factor and writes `pitch` elements of the
+                // panel, less than a vector more.
                 unsafe {
                     let to = to.add(p * pitch);
                     let mut i = 0;
@@ -161,11 +162,11 @@ unsafe fn neighboring_steps<S: Simd, T: Element>(job: &Pack) {
             let first = source::<T>(job, q * job.width + i, 0);
             let (count, width) = (S::LANES.min(lines - i), S::LANES.min(pitch - i));
             let mut p = 0;
-            // SAFETY: steps of `count` lines of the factor, and `width` elements of as many steps
-            // of the panel.
+            // SAFETY: reads steps of `count` lines of the factor and writes `width` elements of as
+            // many steps of the panel.
             unsafe {
-                // The last line in the place of those that are not there: its values are not
-                // stored, or where nobody reads.
+                // The last line stands in for missing lines: its values are not stored, or only
+                // into padding.
                 let line = |r: usize| first.wrapping_offset(job.factor.line * r.min(count - 1) as isize);
                 while p + S::LANES <= job.depth {
                     let rows = if count == S::LANES {
@@ -175,8 +176,8 @@ unsafe fn neighboring_steps<S: Simd, T: Element>(job: &Pack) {
                         transposed::<S>(|r| T::load::<S>(line(r).wrapping_add(p)))
                     };
                     let to = to.add(p * pitch + i);
-                    // What reaches over a step of a narrow panel is written again by the next ones,
-                    // if they are there.
+                    // What a store writes beyond a step of a narrow panel, the stores of the
+                    // following steps overwrite, if they exist.
                     let behind = (job.depth - p - (S::LANES - 1)) * pitch;
                     if width == S::LANES || (i == 0 && behind >= S::LANES) {
                         for s in 0..S::LANES {
@@ -202,11 +203,11 @@ unsafe fn neighboring_steps<S: Simd, T: Element>(job: &Pack) {
     }
 }
 
-/// Vector `s` of the result holds value `s` of each vector. The loop has a fixed length, so that
-/// all stay in registers.
+/// Vector `s` of the result holds value `s` of each vector. The loop has a constant length, so that
+/// all vectors stay in registers.
 #[inline(always)]
 unsafe fn transposed<S: Simd>(line: impl Fn(usize) -> S::V) -> S::Rows {
-    // SAFETY: the caller's promise: the processor has the set.
+    // SAFETY: the caller guarantees that the processor supports the set.
     unsafe {
         let mut rows = S::zeros();
         for r in 0..S::LANES {
@@ -224,7 +225,8 @@ unsafe fn scattered<S: Simd, T: Element>(job: &Pack) {
             for i in (0..lines).step_by(S::LANES) {
                 let count = S::LANES.min(lines - i);
                 let width = S::LANES.min(pitch - i);
-                // SAFETY: `count` elements of the factor and `width` of the panel.
+                // SAFETY: reads `count` elements of the factor and writes `width` elements of the
+                // panel.
                 unsafe {
                     let first = source::<T>(job, q * job.width + i, p).read();
                     let mut gathered = [first; 16];

@@ -1,5 +1,5 @@
-//! Scratch for widened factors and staged results: per thread, grown to the largest product seen,
-//! reused.
+//! Scratch memory for packed panels and partial sums: one buffer for each thread, which grows to
+//! the largest product so far and is reused.
 
 use std::cell::RefCell;
 

@@ -1,42 +1,44 @@
-//! Products with a small factor of a few rows: the other factor is read once, in place, at the
-//! speed of memory.
+//! Products with a factor of few rows: the other factor is read once, in place, at memory
+//! bandwidth.
 //!
-//! Lines along the depth are multiplied and summed ([`dot`]); lines along the columns are scaled
-//! and added up ([`stream`]). The order of a sum depends on the depth, on which of both it is, and
-//! on the rows of the small factor.
+//! Lines contiguous along K are multiplied and summed ([`dot`]); lines contiguous along N are
+//! scaled and added ([`stream`]). The order of a sum depends on K, on which of the two runs, and on
+//! the number of rows of the small factor.
 
 use half::f16;
 
 use super::vector::{Element, ElementType, Factor, Simd};
 
-/// The most rows of the small factor that go to the kernels of this module.
+/// The most rows of the small factor that the kernels of this module take.
 pub(super) const SKINNY: usize = 8;
 
-/// Rows of `x` times `count` lines of a factor from line `first` on, whose steps are neighbors.
+/// Rows of `x` times the `count` lines from `first` on of a factor whose lines are contiguous along
+/// K.
 pub(super) struct Dot {
     pub x: *const f32,
-    /// From one row of `x` to the next.
+    /// Elements from one row of `x` to the next.
     pub x_row: usize,
-    /// Rows of `x`, 1 to [`SKINNY`].
+    /// Rows of `x`, from 1 to [`SKINNY`].
     pub rows: usize,
     pub factor: Factor,
     pub first: usize,
     pub count: usize,
     pub depth: usize,
-    /// The sum of row `i` and line `c` goes to `i · pitch + c`.
+    /// The sum of row `i` and line `c` is stored at `i · pitch + c`.
     pub sums: *mut f32,
     pub pitch: usize,
 }
 
-/// As [`Dot`] for a factor whose lines are neighbors. A row of sums has room for whole vectors.
+/// As [`Dot`], for a factor whose neighboring lines are contiguous. A row of sums has room for
+/// whole vectors.
 pub(super) struct Stream(pub Dot);
 
 /// # Safety
-/// What the fields name is readable; the sums are writable and nobody else's; the processor has the
-/// set.
+/// The memory that the fields describe is readable; the sums are writable and accessed by no other
+/// thread; the processor supports the instruction set.
 #[inline(always)]
 pub(super) unsafe fn dot<S: Simd>(job: &Dot) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         match job.factor.kind {
             ElementType::F32 => dot_type::<S, f32>(job),
@@ -48,7 +50,7 @@ pub(super) unsafe fn dot<S: Simd>(job: &Dot) {
 
 #[inline(always)]
 unsafe fn dot_type<S: Simd, T: Element>(job: &Dot) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         match job.rows {
             1 => lines::<S, T, 1, 4, 2>(job),
@@ -63,15 +65,15 @@ unsafe fn dot_type<S: Simd, T: Element>(job: &Dot) {
     }
 }
 
-/// Bytes between what is multiplied and what is asked for ahead: lines are too short for the
-/// processor to guess the next ones.
+/// Prefetch distance in bytes: lines are too short for the hardware prefetcher to predict the next
+/// ones.
 const PREFETCH_DISTANCE: usize = 6 << 10;
 
 /// `R` lines at a time with `M` rows, `U` vectors of each.
 #[inline(always)]
 unsafe fn lines<S: Simd, T: Element, const M: usize, const R: usize, const U: usize>(job: &Dot) {
     let mut c = 0;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         while c + R <= job.count {
             some_lines::<S, T, M, R, U>(job, c);
@@ -86,13 +88,13 @@ unsafe fn lines<S: Simd, T: Element, const M: usize, const R: usize, const U: us
 
 #[inline(always)]
 unsafe fn some_lines<S: Simd, T: Element, const M: usize, const R: usize, const U: usize>(job: &Dot, c: usize) {
-    // SAFETY: the caller's promise: `R` lines of `depth` elements, and `M` rows of as many.
+    // SAFETY: the caller guarantees `R` lines of `depth` elements, and `M` rows of as many.
     unsafe {
         let mut w = [std::ptr::null::<T>(); R];
         for (r, w) in w.iter_mut().enumerate() {
             *w = job.factor.at(job.first + c + r, 0).cast();
         }
-        // Whole lines ahead, and past these.
+        // The distance in whole lines, at least the lines of this call.
         let lines = PREFETCH_DISTANCE.div_ceil((job.depth * size_of::<T>()).max(1)).max(R) as isize;
         let ahead = job.factor.line.wrapping_mul(lines).wrapping_mul(size_of::<T>() as isize);
         let mut sums = [[[S::splat(0.0); R]; M]; U];
@@ -142,7 +144,7 @@ unsafe fn some_lines<S: Simd, T: Element, const M: usize, const R: usize, const 
 /// As [`dot`].
 #[inline(always)]
 pub(super) unsafe fn stream<S: Simd>(job: &Stream) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         match job.0.factor.kind {
             ElementType::F32 => stream_type::<S, f32>(&job.0),
@@ -154,7 +156,7 @@ pub(super) unsafe fn stream<S: Simd>(job: &Stream) {
 
 #[inline(always)]
 unsafe fn stream_type<S: Simd, T: Element>(job: &Dot) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         match job.rows {
             1 => steps::<S, T, 1, 8>(job),
@@ -169,10 +171,10 @@ unsafe fn stream_type<S: Simd, T: Element>(job: &Dot) {
     }
 }
 
-/// `G` steps of depth at a time with `M` rows.
+/// `G` steps along K at a time with `M` rows.
 #[inline(always)]
 unsafe fn steps<S: Simd, T: Element, const M: usize, const G: usize>(job: &Dot) {
-    // SAFETY: the caller's promise: a row of sums has room for whole vectors.
+    // SAFETY: the caller guarantees that a row of sums has room for whole vectors.
     unsafe {
         for i in 0..M {
             std::ptr::write_bytes(job.sums.add(i * job.pitch), 0, job.count.next_multiple_of(S::LANES));
@@ -191,7 +193,7 @@ unsafe fn steps<S: Simd, T: Element, const M: usize, const G: usize>(job: &Dot) 
 
 #[inline(always)]
 unsafe fn some_steps<S: Simd, T: Element, const M: usize, const G: usize>(job: &Dot, p: usize) {
-    // SAFETY: the caller's promise: `G` steps of `count` elements, and `M` rows of sums.
+    // SAFETY: the caller guarantees `G` steps of `count` elements, and `M` rows of sums.
     unsafe {
         let mut w = [std::ptr::null::<T>(); G];
         let mut x = [[S::splat(0.0); M]; G];

@@ -49,7 +49,7 @@ impl Layout {
     }
 }
 
-/// Runs the door on matrices given as functions of (row, column) and compares with a plain loop in
+/// Runs `gemm` on matrices given as functions of (row, column) and compares with a plain loop in
 /// fp64.
 fn check(
     kernels: &'static Kernels,
@@ -80,7 +80,7 @@ fn check(
         ElementType::F16 => Operand::F16(View::new(&r16, k, n, rs.0, rs.1).unwrap()),
         ElementType::I8 => Operand::I8(View::new(&r8, k, n, rs.0, rs.1).unwrap()),
     };
-    // What was there before must not matter unless it is accumulated on, so it is NaN.
+    // The old contents must not matter unless the product accumulates, so they are NaN.
     let before = if epilogue.accumulate { values(os.2, 3) } else { vec![f32::NAN; os.2] };
     let mut o32 = before.clone();
     let mut o16: Vec<f16> = before.iter().map(|&v| f16::from_f32(v)).collect();
@@ -117,7 +117,7 @@ fn check(
             };
             let half = kinds[2] == ElementType::F16;
             let got = if half { o16[place].to_f32() } else { o32[place] };
-            // k roundings of fp32 at most, on terms of this magnitude; then one of fp16 (2^-11, or
+            // At most k roundings of fp32, on terms of this magnitude; then one of fp16 (2^-11, or
             // half of 2^-24).
             let mut bound = (k + 4) as f64 * 2f64.powi(-24) * (magnitude * factor.abs() + 3.0);
             if half || epilogue.round {

@@ -1,59 +1,59 @@
-//! The inner kernel: one tile of results, held in registers over one block of depth, and its end.
+//! The microkernel: an MR × NR tile of results, held in registers over one block along K, and its
+//! epilogue.
 
 use super::finish::{Finish, Store, StridedOutput, finish};
 use super::pack::{LINE, Prefetch};
 use super::vector::{Element, Simd};
 
-/// Steps of depth between two requests for memory.
+/// Steps along K between two prefetches.
 const PREFETCH_INTERVAL: usize = 16;
 
-/// A chunk of the output and what is multiplied into it: packed panels, one block of depth of them.
+/// A chunk of the output and one block along K of the packed panels that are multiplied into it.
 #[derive(Clone, Copy)]
 pub(super) struct PanelBlock<'a> {
     /// The kernels for the type of the columns.
     pub tiles: &'static [&'static [Tile]],
-    /// Steps of depth.
+    /// Length of the block along K.
     pub depth: usize,
-    /// Steps of the panels that come before, of rows and of columns.
+    /// Steps along K that precede the block in the panels of rows and of columns.
     pub done: [usize; 2],
-    /// Rows of a tile, but for the last ones.
+    /// Rows of a tile; the last tiles may have fewer.
     pub height: usize,
     /// The first panel of rows.
     pub a: *const f32,
-    /// From one panel of rows to the next.
+    /// Elements from one panel of rows to the next.
     pub a_panel: usize,
     /// The first panel of columns.
     pub b: *const u8,
-    /// From one panel of columns to the next.
+    /// Elements from one panel of columns to the next.
     pub b_panel: usize,
-    /// Sums of earlier blocks, tile after tile, if there are several blocks.
+    /// Partial sums of earlier blocks, tile after tile, if there are several blocks.
     pub partial: *mut f32,
-    /// There are no sums of earlier blocks.
+    /// This is the first block: there are no partial sums.
     pub first: bool,
-    /// No block follows: the sums are finished and stored.
+    /// This is the last block: the epilogue runs and the results are stored.
     pub last: bool,
-    /// Where the chunk begins in the output.
+    /// Row and column of the output at which the chunk begins.
     pub corner: (usize, usize),
     /// Rows and columns of the chunk.
     pub size: (usize, usize),
-    /// The whole output.
+    /// The whole output, not the chunk.
     pub out: StridedOutput,
-    /// The epilogue.
+    /// The epilogue of the whole output.
     pub finish: Finish<'a>,
 }
 
-// SAFETY: the addresses are of scratch that outlives the block; tasks read panels and write the
+// SAFETY: the addresses point into scratch that outlives the block; tasks read panels and write the
 // sums and results of different tiles.
 unsafe impl Sync for PanelBlock<'_> {}
 
 impl<'a> PanelBlock<'a> {
-    /// The same over `depth` steps that come after `done` others of the panels.
+    /// The same chunk over the `depth` steps that follow the first `done` steps of the panels.
     pub fn block(&self, done: usize, depth: usize, first: bool, last: bool) -> PanelBlock<'a> {
         PanelBlock { depth, done: [done; 2], first, last, ..*self }
     }
 
-    /// The same with one panel of columns, which holds the steps of this block alone, in the place
-    /// of all.
+    /// The same chunk with a single panel of columns, which holds the steps of this block only.
     pub fn panel(&self, b: *const u8) -> PanelBlock<'a> {
         PanelBlock { b, b_panel: 0, done: [self.done[0], 0], ..*self }
     }
@@ -62,17 +62,17 @@ impl<'a> PanelBlock<'a> {
 /// [`tile`] of one size.
 pub(super) type Tile = unsafe fn(&PanelBlock<'_>, Spot);
 
-/// A tile of a chunk: which panel of rows, which of columns.
+/// A tile of a chunk: the index of its panel of rows and of its panel of columns.
 #[derive(Clone, Copy)]
 pub(super) struct Spot {
     pub i: usize,
     pub j: usize,
-    /// What to ask for on the way.
+    /// Memory that the tile prefetches.
     pub ahead: Prefetch,
 }
 
-/// Computes a tile of `M` rows and `N` vectors of columns of type `C`; those before it have `full`
-/// columns.
+/// Computes a tile of `M` rows and `N` vectors of columns of type `C`; the tiles before it have
+/// `full` columns.
 ///
 /// # Safety
 /// As [`PanelBlock::run`]; the tile has that size.
@@ -90,7 +90,8 @@ pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
         let b = block.b.cast::<C>().add(spot.j * block.b_panel + block.done[1] * width);
         let mut sums = [[S::splat(0.0); N]; M];
         let (mut ahead, mut asked) = (spot.ahead, 0);
-        // Evenly over the tile: many requests at once would find no room and be dropped.
+        // Spread evenly over the tile: a burst of prefetches would overflow the fill buffers and be
+        // dropped.
         let share = ahead.lines().div_ceil((block.depth / PREFETCH_INTERVAL).max(1));
         let mut p = 0;
         while p < block.depth {
@@ -117,7 +118,7 @@ pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
     };
     if !(block.first && block.last) {
         let tiles = block.size.0.div_ceil(block.height);
-        // SAFETY: there is room for the sums of all full tiles, and these are ours.
+        // SAFETY: there is room for the sums of all full tiles, and this task owns these.
         unsafe {
             let partial = block.partial.add((spot.j * tiles + spot.i) * block.height * full);
             if !block.first {
@@ -138,8 +139,8 @@ pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
         }
     }
     let cols = width.min(block.size.1 - spot.j * full);
-    // SAFETY: the tile's places are inside the output and ours; whole vectors are stored where
-    // there is a whole row.
+    // SAFETY: the tile is inside the output and owned by this task; whole vectors are stored only
+    // if the row of the tile is whole.
     unsafe {
         if cols == width && block.out.col == 1 {
             store::<S, M, N>(sums, row, col, block);
@@ -157,7 +158,7 @@ pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
     }
 }
 
-/// Finishes and stores a tile whose rows are whole.
+/// Applies the epilogue to a tile with whole rows and stores it.
 #[inline(always)]
 unsafe fn store<S: Simd, const M: usize, const N: usize>(
     mut sums: [[S::V; N]; M],
@@ -167,7 +168,7 @@ unsafe fn store<S: Simd, const M: usize, const N: usize>(
 ) {
     let (finish, out) = (&block.finish, block.out);
     let at = |i: usize, v: usize| (row + i) as isize * out.row + (col + v * S::LANES) as isize;
-    // SAFETY: the caller's promise; the epilogue's vectors reach over the output.
+    // SAFETY: the caller guarantees it; the epilogue's vectors cover the output.
     unsafe {
         if finish.scale != 1.0 {
             let scale = S::splat(finish.scale);

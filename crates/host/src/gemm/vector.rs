@@ -1,18 +1,19 @@
-//! What the kernels need of an instruction set: vectors of fp32, and loads that widen any element.
+//! The operations that the kernels need of an instruction set: vectors of fp32, and loads that
+//! widen any element type.
 
 use half::f16;
 
 /// Vectors of one instruction set.
 ///
 /// # Safety
-/// Of every function here: the processor has the set, and an address is good for what is named:
-/// `LANES` elements, or the given count of them.
+/// For every function here: the processor supports the set, and an address is valid for the
+/// elements that are accessed, `LANES` or the given count.
 pub(super) trait Simd: Copy {
     /// A vector of fp32.
     type V: Copy;
     /// `LANES` vectors.
     type Rows: Copy + AsRef<[Self::V]> + AsMut<[Self::V]>;
-    /// Values of a vector.
+    /// fp32 values of a vector.
     const LANES: usize;
 
     unsafe fn splat(x: f32) -> Self::V;
@@ -20,24 +21,24 @@ pub(super) trait Simd: Copy {
     unsafe fn zeros() -> Self::Rows;
     unsafe fn load(from: *const f32) -> Self::V;
     unsafe fn store(to: *mut f32, v: Self::V);
-    /// Widens fp16.
+    /// Loads and widens `LANES` fp16 values.
     unsafe fn load_f16(from: *const f16) -> Self::V;
-    /// Widens signed bytes.
+    /// Loads and widens `LANES` signed bytes.
     unsafe fn load_i8(from: *const i8) -> Self::V;
-    /// Rounds to nearest even.
+    /// Rounds to nearest even and stores `LANES` fp16 values.
     unsafe fn store_f16(to: *mut f16, v: Self::V);
     /// Rounds each value to the nearest fp16 and widens it again.
     unsafe fn round(v: Self::V) -> Self::V;
     unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
-    /// `a · b + c`, in one rounding where the set can.
+    /// `a · b + c`, with one rounding if the set has fused multiply-adds.
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// The sum of the values, in an order that the set fixes.
+    /// The sum of the values, in an order that depends on the set alone.
     unsafe fn sum(v: Self::V) -> f32;
     /// Vector `i` of the result holds value `i` of each vector.
     unsafe fn transpose(rows: Self::Rows) -> Self::Rows;
 
-    /// The first `n` values, zeros behind them. `n` is at most `LANES`.
+    /// The first `n` values, then zeros. `n` is at most `LANES`.
     #[inline(always)]
     unsafe fn load_part(from: *const f32, n: usize) -> Self::V {
         let mut all = [0f32; 16];
@@ -81,15 +82,15 @@ pub(super) trait Simd: Copy {
         }
     }
 
-    /// Asks for the line of memory at an address, which need not be readable.
+    /// Prefetches the cache line at an address, which need not be readable.
     #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
 
-    /// Adds `a[i] · row` to row `i` of a tile: one step of depth.
+    /// Adds `a[i] · row` to row `i` of a tile: one step along K.
     #[inline(always)]
     unsafe fn step<const M: usize, const N: usize>(tile: &mut [[Self::V; N]; M], a: *const f32, row: [Self::V; N]) {
         for i in 0..M {
-            // SAFETY: `a` is good for `M` elements.
+            // SAFETY: `a` is valid for `M` elements.
             unsafe {
                 let x = Self::splat(*a.add(i));
                 for j in 0..N {
@@ -114,12 +115,12 @@ macro_rules! element {
         impl Element for $type {
             #[inline(always)]
             unsafe fn load<S: Simd>(from: *const Self) -> S::V {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees it.
                 unsafe { S::$load(from) }
             }
             #[inline(always)]
             unsafe fn load_part<S: Simd>(from: *const Self, n: usize) -> S::V {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees it.
                 unsafe { S::$part(from, n) }
             }
         }
@@ -129,7 +130,7 @@ element!(f32, load, load_part);
 element!(f16, load_f16, load_f16_part);
 element!(i8, load_i8, load_i8_part);
 
-/// The type of a factor's elements.
+/// The element type of a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ElementType {
     F32,
@@ -138,15 +139,15 @@ pub(super) enum ElementType {
 }
 
 /// A factor as the kernels read it: lines (rows of the left factor, columns of the right one) of
-/// elements along the depth of the product. The address is that of the first element of the first
-/// line; strides are in elements.
+/// elements along K. The address is that of the first element of the first line; strides are in
+/// elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Factor {
     pub address: *const u8,
     pub kind: ElementType,
-    /// From one line to the next.
+    /// Stride from one line to the next.
     pub line: isize,
-    /// From one element of a line to the next.
+    /// Stride from one element of a line to the next.
     pub depth: isize,
 }
 
@@ -156,7 +157,7 @@ unsafe impl Send for Factor {}
 unsafe impl Sync for Factor {}
 
 impl Factor {
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub fn size(&self) -> usize {
         match self.kind {
             ElementType::F32 => 4,

@@ -1,9 +1,9 @@
 //! Strided views of matrices: a slice, a shape, and two strides, checked once.
 //!
-//! The lowest element of a view lies at the slice's start: a view elsewhere is made by slicing.
-//! With a negative stride, element (0, 0) is therefore not the first of the slice but the one from
-//! which the strides lead down to it. A stride of 0 repeats a row or column; outputs may not have
-//! one.
+//! The element with the lowest address is the first of the slice; for a view elsewhere, slice
+//! first. With a negative stride, element (0, 0) is therefore not the first of the slice but the
+//! one from which the strides descend to it. A stride of 0 repeats a row or column; outputs may not
+//! have one.
 
 use std::fmt;
 
@@ -33,7 +33,8 @@ impl<T> Clone for View<'_, T> {
 
 impl<T> Copy for View<'_, T> {}
 
-/// A matrix of `rows` × `cols` elements of `T` to be written; no two places are the same element.
+/// A matrix of `rows` × `cols` elements of `T` to be written; no two positions are the same
+/// element.
 pub struct ViewMut<'a, T> {
     data: &'a mut [T],
     grid: Grid,
@@ -41,7 +42,7 @@ pub struct ViewMut<'a, T> {
 
 impl<T> fmt::Debug for View<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The shape says what one wants to see; the data may be millions of elements.
+        // The shape only: the data may be millions of elements.
         f.debug_tuple("View").field(&self.grid).finish()
     }
 }
@@ -77,17 +78,17 @@ impl<'a, T> View<'a, T> {
         Self::new(data, rows, cols, cols as isize, 1)
     }
 
-    /// The transposed view; nothing is moved.
+    /// The transposed view of the same data.
     pub fn t(self) -> Self {
         Self { data: self.data, grid: self.grid.t() }
     }
 
-    /// Rows.
+    /// Rows of the matrix, 0 or more.
     pub fn rows(&self) -> usize {
         self.grid.rows
     }
 
-    /// Columns.
+    /// Columns of the matrix, 0 or more.
     pub fn cols(&self) -> usize {
         self.grid.cols
     }
@@ -110,7 +111,7 @@ impl<'a, T> ViewMut<'a, T> {
     ///
     /// # Errors
     /// [`GemmError::OutOfBounds`] if an element lies outside `data`; [`GemmError::Overlap`] unless
-    /// one dimension's stride reaches over the whole other dimension.
+    /// the stride of one dimension is larger than the extent of the whole other dimension.
     pub fn new(
         data: &'a mut [T],
         rows: usize,
@@ -137,17 +138,17 @@ impl<'a, T> ViewMut<'a, T> {
         Self::new(data, rows, cols, cols as isize, 1)
     }
 
-    /// The transposed view; nothing is moved.
+    /// The transposed view of the same data.
     pub fn t(self) -> Self {
         Self { grid: self.grid.t(), data: self.data }
     }
 
-    /// Rows.
+    /// Rows of the matrix, 0 or more.
     pub fn rows(&self) -> usize {
         self.grid.rows
     }
 
-    /// Columns.
+    /// Columns of the matrix, 0 or more.
     pub fn cols(&self) -> usize {
         self.grid.cols
     }
@@ -199,7 +200,7 @@ impl Grid {
         let Self { rows, cols, row_stride, col_stride } = *self;
         let span = |count: usize, stride: isize| (count.max(1) - 1).checked_mul(stride.unsigned_abs());
         let inside = if rows == 0 || cols == 0 {
-            // No element, but an address is formed all the same.
+            // No element, but its address is computed all the same.
             offset <= len
         } else {
             span(rows, row_stride)

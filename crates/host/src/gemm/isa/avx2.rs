@@ -1,5 +1,5 @@
 //! AVX2 with FMA and F16C: 8 lanes.
-#![allow(unsafe_op_in_unsafe_fn)] // Each body is one such operation; the promise is that of the trait.
+#![allow(unsafe_op_in_unsafe_fn)] // Each body is one such operation; the trait states the requirements.
 
 use std::arch::x86_64::*;
 
@@ -74,7 +74,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn transpose(r: [__m256; 8]) -> [__m256; 8] {
-        // Single values, then pairs, inside the halves; then halves across the registers.
+        // Single values, then pairs, within the 128-bit halves; then halves across registers.
         let mut a = r;
         for i in (0..8).step_by(2) {
             a[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);

@@ -1,5 +1,5 @@
 //! AVX-512: 16 lanes, masked tails.
-#![allow(unsafe_op_in_unsafe_fn)] // Each body is one such operation; the promise is that of the trait.
+#![allow(unsafe_op_in_unsafe_fn)] // Each body is one such operation; the trait states the requirements.
 
 use std::arch::x86_64::*;
 
@@ -78,7 +78,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn transpose(r: [__m512; 16]) -> [__m512; 16] {
-        // Single values, then pairs, inside the quarters; then quarters across the registers.
+        // Single values, then pairs, within the 128-bit quarters; then quarters across registers.
         let mut a = r;
         for i in (0..16).step_by(2) {
             a[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
@@ -126,7 +126,7 @@ impl Simd for Avx512 {
 impl TransposeF16 for Avx512 {
     #[inline(always)]
     unsafe fn transpose_f16(line: impl Fn(usize) -> *const f16, to: *mut f16, pitch: usize) {
-        // Words, pairs, then fours, inside the quarters; then quarters across the registers.
+        // Words, pairs, then fours, within the 128-bit quarters; then quarters across registers.
         // Quarter `q` has steps from `8 q` on.
         let mut r = [_mm512_setzero_si512(); 16];
         for (i, r) in r.iter_mut().enumerate() {

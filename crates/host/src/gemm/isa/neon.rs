@@ -1,5 +1,5 @@
-//! NEON: 4 lanes. The fp16 conversions are in every AArch64 processor.
-#![allow(unsafe_op_in_unsafe_fn)] // Each body is one such operation; the promise is that of the trait.
+//! NEON: 4 lanes. Every AArch64 processor has the fp16 conversions.
+#![allow(unsafe_op_in_unsafe_fn)] // Each body is one such operation; the trait states the requirements.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -99,7 +99,7 @@ impl Simd for Neon {
         a: *const f32,
         row: [float32x4_t; N],
     ) {
-        // Four factors come in one load and are taken by their lanes.
+        // Four factors come in one load and are selected by lane.
         let whole = M / 4 * 4;
         let mut i = 0;
         while i < whole {

@@ -1,7 +1,7 @@
-//! Plain Rust: 4 lanes, for the compiler to make of what it can.
+//! Portable Rust: 4 lanes, vectorized as far as the compiler can.
 //!
-//! No fused multiply-add: where the processor has none, that would be a call for each element.
-#![allow(unsafe_op_in_unsafe_fn)] // Each body is one such operation; the promise is that of the trait.
+//! No fused multiply-add: on a processor without one it would be a library call for each element.
+#![allow(unsafe_op_in_unsafe_fn)] // Each body is one such operation; the trait states the requirements.
 
 use half::f16;
 
