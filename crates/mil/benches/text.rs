@@ -14,7 +14,7 @@ use ferrane_host::map::Mapped;
 use ferrane_mil::{DataType, Strictness, Weights, check, parse, print, verify};
 use tempfile::NamedTempFile;
 
-/// Layers of a transformer's kinds of ops, one behind the other, until there are `n` ops.
+/// Layers of a transformer's kinds of ops, one after the other, until there are `n` ops.
 fn program(n: usize) -> String {
     let mut text = String::from(
         "program(1.3)\n[buildInfo = dict<string, string>({{\"coremlc-version\", \"3505.4.1\"}})]\n{\n    func main<ios18>(tensor<fp16, [1, 64, 1, 32]> x0) {\n",

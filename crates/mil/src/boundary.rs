@@ -1,12 +1,12 @@
 //! A program's ports as the multiarrays of Core ML's E5 runtime (apple-runtime §9).
 //!
-//! That runtime takes tensors of fp32 at its boundary, with the names and shapes of a model
+//! That runtime takes fp32 tensors at its boundary, with the names and shapes of a model
 //! description. [`multiarrays`] puts casts around a program, so that its ports are such tensors and
-//! its ops see what they saw; every element type that is cast has all its values in fp32, so no
-//! number changes. int32, which has not, stays: a multiarray can hold it. A port without axes gets
-//! one of extent 1, since a multiarray has at least one. [`outline`] is a program with the same
-//! ports and nothing behind them, to make a description from, and [`with_echo`] adds what tells
-//! whether a program ran at all.
+//! its ops read the same values as before. Every value of an element type that is cast is exact in
+//! fp32, so no number changes; int32, for which that does not hold, stays, because a multiarray can
+//! hold it. A port of rank 0 gets one axis of extent 1, because a multiarray has at least one.
+//! [`outline`] is a program with the same ports and no computation, to make a description from;
+//! [`with_echo`] adds an output that shows whether a program ran at all.
 
 use std::collections::HashSet;
 
@@ -25,11 +25,11 @@ pub const ECHO_INPUT: &str = "ferrane_echo_x";
 /// Its output: the input and 1.
 pub const ECHO_OUTPUT: &str = "ferrane_echo_y";
 
-/// What a port of this type is at the boundary.
+/// The type of a port at the boundary.
 ///
 /// # Errors
-/// [`MilError::Invalid`] for what is no tensor with known extents, or of elements that neither fp32
-/// nor int32 can hold.
+/// [`MilError::Invalid`] for a type that is not a tensor with known extents, or whose elements
+/// neither fp32 nor int32 can hold.
 pub fn port_type(name: &str, ty: &Type) -> Result<Type, MilError> {
     use DataType::{Bool, Fp16, Fp32, Int8, Int16, Int32, UInt8, UInt16};
     let bad = |why: &str| MilError::Invalid { reason: format!("the port `{name}` is a {ty}, and {why}") };
@@ -43,10 +43,10 @@ pub fn port_type(name: &str, ty: &Type) -> Result<Type, MilError> {
     Ok(Type::tensor(dtype, if shape.is_empty() { &[1] } else { &shape }))
 }
 
-/// The program with casts around it, where its ports are not yet as [`port_type`] has them.
+/// The program with casts around it, for the ports whose type differs from [`port_type`].
 ///
 /// # Errors
-/// A port that cannot be such a tensor; a port that is input and output at once; a function with
+/// A port that cannot be such a tensor; a port that is both input and output; a function with
 /// several bodies; an opset without a cast that is needed.
 pub fn multiarrays(program: &Program) -> Result<Program, MilError> {
     let mut program = program.clone();
@@ -83,8 +83,8 @@ pub fn outline(function: &Function) -> Result<Program, MilError> {
     b.finish(&outputs)
 }
 
-/// The program with one more input and one more output of a function, `y = x + 1`, that say whether
-/// the function ran: whatever else it computes, these come out right or it did not run.
+/// The program with one more input and one more output of a function, `y = x + 1`: if the output is
+/// not the input plus 1, the function did not run, whatever its other outputs hold.
 ///
 /// # Errors
 /// There is no such function, or the names are taken.
@@ -106,7 +106,7 @@ pub fn with_echo(program: &Program, function: &str) -> Result<Program, MilError>
     Ok(program)
 }
 
-/// A function with one body while ops are put at its ends.
+/// A function of one body, while ops are inserted at its inputs and outputs.
 struct Edit<'a> {
     function: &'a mut Function,
     weights: &'a Weights,
@@ -153,7 +153,8 @@ impl<'a> Edit<'a> {
         id
     }
 
-    /// An op of a value and a constant argument, with one result of that name; `ops` gets both ops.
+    /// Adds an op of a value and a constant argument, with one result of that name, and the `const`
+    /// op, to `ops`.
     fn op(
         &mut self,
         ops: &mut Vec<OpId>,
@@ -199,12 +200,12 @@ impl<'a> Edit<'a> {
         self.op(ops, op::CAST, name, x, ("dtype", Constant::string(dtype.name())))
     }
 
-    /// A value gives its name up.
+    /// Renames a value, so that its name is free.
     fn rename(&mut self, id: ValueId) -> (String, Type) {
         let Value { name, ty, def } = self.function.value(id).clone();
         let suffix = ty.dtype().map_or("", DataType::name);
         let new = self.unique(format!("{name}_{suffix}"));
-        // The attribute of an op is called as its result is.
+        // The attribute `name` of an op is that of its result.
         if let ValueDef::Op(op, _) = def {
             let attributes = self.function.ops[op.index()].attributes.iter_mut();
             let own = attributes.filter(|(n, c)| n == "name" && c.as_str() == Some(&name));
@@ -218,7 +219,7 @@ impl<'a> Edit<'a> {
         let inputs = self.function.inputs.clone();
         if let Some(both) = self.body().outputs.clone().into_iter().find(|v| inputs.contains(v)) {
             let name = &self.function.value(both).name;
-            return Err(MilError::Invalid { reason: format!("the port `{name}` is input and output at once") });
+            return Err(MilError::Invalid { reason: format!("the port `{name}` is both input and output") });
         }
         let mut before = Vec::new();
         for i in 0..inputs.len() {
@@ -254,10 +255,10 @@ impl<'a> Edit<'a> {
             x = self.op(ops, op::SQUEEZE, &name, x, ("axes", Constant::int32s(&[0])))?;
         }
         if self.function.value(x).ty != ty {
-            return Err(MilError::shape(op::CAST, format!("gives no {ty}")));
+            return Err(MilError::shape(op::CAST, format!("cannot produce {ty}")));
         }
-        // The last op computes the old value from now on: whoever reads it stays as it is. Its own
-        // result was the last to be made.
+        // The last op now computes the old value, so the ops that read it stay unchanged. The op's
+        // own result is the newest value.
         let def = self.function.value(x).def;
         if let ValueDef::Op(op, _) = def {
             self.function.ops[op.index()].outputs = vec![old];
@@ -272,7 +273,7 @@ impl<'a> Edit<'a> {
         let old = self.body().outputs[at];
         let Value { name, ty, .. } = self.function.value(old).clone();
         if self.body().outputs[at + 1..].contains(&old) {
-            return Err(MilError::Invalid { reason: format!("the port `{name}` is there twice") });
+            return Err(MilError::Invalid { reason: format!("the port `{name}` occurs twice") });
         }
         let port = port_type(&name, &ty)?;
         if port == ty {

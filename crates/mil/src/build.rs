@@ -1,8 +1,8 @@
-//! The builder: programs from code, every op checked against the registry as it is added.
+//! The builder: programs from code. It checks every op against the registry as it is added.
 //!
-//! Names are made unique, so that a piece of a program can be built twice. Constants given as
-//! arguments become `const` ops named after op and argument (`scores_transpose_y`), the form that
-//! every engine accepts. Nothing is added by a call that fails.
+//! Names are made unique, so that a piece of a program can be built twice. A constant argument
+//! becomes a `const` op named after op and argument (`scores_transpose_y`), the form that every
+//! engine accepts. A call that fails adds nothing.
 
 mod blocks;
 mod calls;
@@ -43,7 +43,7 @@ pub struct Builder {
     opset: Opset,
     weights: Weights,
     names: HashSet<String>,
-    /// Where ops are added: the body, or a nested block while it is built.
+    /// The block that ops are added to: the body, or a nested block while it is built.
     block: BlockId,
 }
 
@@ -83,12 +83,13 @@ impl Builder {
         Builder { function, opset, weights: Weights::new(), names: HashSet::new(), block: BlockId(0) }
     }
 
-    /// As [`Builder::new`], over weights that are there already: their records keep their ids.
+    /// As [`Builder::new`], with existing weights, whose records keep their ids.
     pub(crate) fn over(name: &str, opset: Opset, weights: Weights) -> Builder {
         Builder { weights, ..Builder::new(name, opset) }
     }
 
-    /// Adds a parameter. Its name is meaning: it must be free and an identifier.
+    /// Adds a parameter. Its name is part of the interface, so it must be an identifier that is not
+    /// taken.
     ///
     /// # Errors
     /// [`MilError::Name`].
@@ -113,8 +114,8 @@ impl Builder {
         Ok(self.push_const(name, value))
     }
 
-    /// Adds a `const` op whose elements lie in a blob file, record offset 64. `path` is what text
-    /// says: `@model_path/weights/mask.bin`. `bytes` are row-major little-endian elements.
+    /// Adds a `const` op whose elements lie in a blob file, record offset 64. `path` is spelled as
+    /// in text: `@model_path/weights/mask.bin`. `bytes` are row-major little-endian elements.
     ///
     /// # Errors
     /// [`MilError::Constant`] when the number of bytes disagrees with the type, or a blob file
@@ -163,7 +164,7 @@ impl Builder {
         &self.function.value(id).ty
     }
 
-    /// True if a value is a `const` op's.
+    /// True if a `const` op defines the value.
     pub(crate) fn is_const(&self, id: ValueId) -> bool {
         self.function.constant(id).is_some()
     }
@@ -196,7 +197,7 @@ impl Builder {
     /// Adds an op with one result.
     ///
     /// # Errors
-    /// What the registry finds, or that the op has several results.
+    /// A check of the registry fails, or the op has several results.
     pub fn op<'n>(
         &mut self,
         op: &str,
@@ -214,7 +215,7 @@ impl Builder {
     /// Adds an op with any number of results, named `name_0`, `name_1`, … when there are several.
     ///
     /// # Errors
-    /// What the registry finds.
+    /// A check of the registry fails.
     pub fn ops<'n>(
         &mut self,
         op: &str,
@@ -226,13 +227,12 @@ impl Builder {
         Ok(self.push(op, name, args, types))
     }
 
-    /// Ends the program: the values become the outputs under these names, in this order. A value
-    /// that already has a meaning (an input, or an output under another name) is passed through
-    /// `identity`.
+    /// Completes the program: the values become the outputs, with these names, in this order. A
+    /// value that is already an input or another output is passed through `identity`.
     ///
     /// # Errors
-    /// [`MilError::Name`] for a name that is malformed, double or an input's; [`MilError::Invalid`]
-    /// without outputs.
+    /// [`MilError::Name`] for a name that is not an identifier, occurs twice or is that of an
+    /// input; [`MilError::Invalid`] if there are no outputs.
     pub fn finish(mut self, outputs: &[(&str, ValueId)]) -> Result<Program, MilError> {
         for (i, (name, _)) in outputs.iter().enumerate() {
             self.check_name(name)?;
@@ -324,7 +324,7 @@ impl Builder {
         outputs
     }
 
-    /// Adds the defaults that engines want to see.
+    /// Adds the defaults that engines expect to be written.
     fn spell_defaults(&self, op: &str, mut args: Vec<(String, Arg)>) -> Vec<(String, Arg)> {
         let Some(def) = ops::find(op, self.opset) else { return args };
         let domain = |name: &str| match args.iter().find(|(n, _)| n == name) {
@@ -374,10 +374,10 @@ impl Builder {
         if is_identifier(name) {
             return Ok(());
         }
-        Err(MilError::Name { name: name.to_string(), reason: "is no identifier".into() })
+        Err(MilError::Name { name: name.to_string(), reason: "is not an identifier".into() })
     }
 
-    /// A free identifier near `name`.
+    /// An identifier that is not taken, derived from `name`.
     fn unique(&mut self, name: &str) -> String {
         let mut base: String =
             name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
@@ -419,7 +419,7 @@ fn collect<'n>(args: impl IntoIterator<Item = (&'n str, Arg)>) -> Vec<(String, A
     args.into_iter().map(|(n, a)| (n.to_string(), a)).collect()
 }
 
-/// A blob file can hold the element type.
+/// Checks that a blob file can hold the element type.
 fn check_stored(name: &str, dtype: DataType) -> Result<(), MilError> {
     if crate::weights::blob::code(dtype).is_some() {
         return Ok(());
@@ -433,7 +433,7 @@ pub(crate) fn is_identifier(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Bytes, strings or record of a tensor constant agree with its type.
+/// Checks that the bytes, strings or record of a tensor constant agree with its type.
 pub(crate) fn check_constant(name: &str, value: &Constant, weights: &Weights) -> Result<(), MilError> {
     let Constant::Tensor { ty, payload } = value else { return Ok(()) };
     let fail = |reason: String| Err(MilError::Constant { name: name.to_string(), reason });
@@ -481,7 +481,7 @@ mod tests {
         let program = b.finish(&[("out", p)])?;
         let main = program.function("main").expect("main");
         let names: Vec<&str> = main.values.iter().map(|v| v.name.as_str()).collect();
-        // The published kernels give both flags.
+        // The published kernels write both flags.
         assert_eq!(names, ["q", "k", "scores_transpose_y", "scores_transpose_x", "scores", "probs_axis", "out"]);
         assert_eq!(main.op(OpId(4)).attribute("name").and_then(Constant::as_str), Some("out"));
         Ok(())

@@ -15,17 +15,17 @@ use crate::weights::Weights;
 /// A difference of the second program from the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What kind.
+    /// Kind of the difference, for filters and summaries.
     pub kind: DifferenceKind,
-    /// The function.
+    /// Name of the function in which the programs differ.
     pub function: String,
     /// The op's first result, the port, or empty.
     pub name: String,
-    /// In words.
+    /// What differs, as a sentence fragment without the name.
     pub message: String,
 }
 
-/// Kinds of differences.
+/// What a [`Difference`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DifferenceKind {
@@ -44,7 +44,7 @@ pub enum DifferenceKind {
 }
 
 impl DifferenceKind {
-    /// In a word.
+    /// One word in lower case: `added`.
     pub fn name(self) -> &'static str {
         match self {
             DifferenceKind::Function => "function",
@@ -80,7 +80,7 @@ fn only(function: &Function, message: &str) -> Difference {
     Difference { kind: DifferenceKind::Function, function, name, message: message.to_string() }
 }
 
-/// The active body of a function: its ops in order, nested ones behind the op that holds them.
+/// The active body of a function: its ops in order, nested ones after the op that holds them.
 struct FunctionSide<'a> {
     function: &'a Function,
     weights: &'a Weights,
@@ -150,7 +150,7 @@ fn functions(a: &FunctionSide<'_>, b: &FunctionSide<'_>, found: &mut Vec<Differe
     for op in &a.ops {
         let label = a.label(op);
         let Some(other) = right.get(&label).map(|i| b.ops[*i]) else {
-            // A constant that is gone or new is told where it is used.
+            // A constant that was removed or added is reported where it is used.
             if op.name != op::CONST {
                 tell(DifferenceKind::Removed, label, op.name.clone());
             }
@@ -183,7 +183,7 @@ fn changed(
         if let (Some(Arg::Value(x)), Some(Arg::Value(y))) = (old.arg(name), new.arg(name))
             && a.name(*x) == b.name(*y)
         {
-            // What is different about it is told where it is made.
+            // Its own differences are reported where it is defined.
             continue;
         }
         let (left, right) = (old.arg(name).map(|x| operand(a, x)), new.arg(name).map(|x| operand(b, x)));

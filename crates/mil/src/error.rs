@@ -1,7 +1,7 @@
-//! What can be wrong with one op, one name or one weight.
+//! Errors of one op, one name or one weight.
 //!
-//! Each kind has a [`Code`]; the reader of text turns an error into a diagnostic with a span, the
-//! builder returns it as it is.
+//! Each kind has a [`Code`]. The reader of text turns an error into a diagnostic with a span; the
+//! builder returns it unchanged.
 
 use ferrane_diag::Code;
 
@@ -14,11 +14,11 @@ pub enum MilError {
     /// The registry has no such op in this opset.
     #[error("no op `{name}` in {opset}{}", hint(.suggestion))]
     UnknownOp {
-        /// As written.
+        /// Name of the op, as written.
         name: String,
-        /// The opset asked.
+        /// The opset of the function.
         opset: String,
-        /// The nearest op.
+        /// The op with the most similar name, if any is similar.
         suggestion: Option<String>,
     },
     /// The tag names no opset.
@@ -26,25 +26,25 @@ pub enum MilError {
     UnknownOpset {
         /// The tag, as written.
         opset: String,
-        /// The nearest opset.
+        /// The opset with the most similar name, if any is similar.
         suggestion: Option<String>,
     },
     /// The op exists in later opsets only.
     #[error("op `{op}` exists from {since} on, not in {opset}")]
     LaterOp {
-        /// The op.
+        /// MIL name of the op.
         op: String,
         /// The first opset that has it.
         since: String,
-        /// The opset asked.
+        /// The opset of the function.
         opset: String,
     },
     /// The op has this argument in later opsets only.
     #[error("op `{op}` has the argument `{argument}` from {since} on")]
     LaterArgument {
-        /// The op.
+        /// MIL name of the op.
         op: String,
-        /// The argument.
+        /// Name of the argument.
         argument: String,
         /// The first opset that has it.
         since: String,
@@ -52,95 +52,95 @@ pub enum MilError {
     /// The op has no such argument.
     #[error("op `{op}` has no argument `{argument}`{}", hint(.suggestion))]
     UnknownArgument {
-        /// The op.
+        /// MIL name of the op.
         op: String,
-        /// As written.
+        /// Name of the argument, as written.
         argument: String,
-        /// The nearest argument.
+        /// The argument with the most similar name, if any is similar.
         suggestion: Option<String>,
     },
     /// A required argument is absent.
     #[error("op `{op}` needs the argument `{argument}`")]
     MissingArgument {
-        /// The op.
+        /// MIL name of the op.
         op: String,
-        /// The argument.
+        /// Name of the argument.
         argument: String,
     },
     /// An argument occurs twice.
     #[error("op `{op}` is given the argument `{argument}` twice")]
     DuplicateArgument {
-        /// The op.
+        /// MIL name of the op.
         op: String,
-        /// The argument.
+        /// Name of the argument.
         argument: String,
     },
     /// An argument has the wrong type.
     #[error("op `{op}`: argument `{argument}` must be {expected}, not {found}")]
     ArgumentType {
-        /// The op.
+        /// MIL name of the op.
         op: String,
-        /// The argument.
+        /// Name of the argument.
         argument: String,
         /// What the signature accepts.
         expected: String,
-        /// What was given.
+        /// Type or form of the given value.
         found: String,
     },
     /// An argument must be known at compile time and is not.
     #[error("op `{op}`: argument `{argument}` must be a compile-time constant")]
     NotConstant {
-        /// The op.
+        /// MIL name of the op.
         op: String,
-        /// The argument.
+        /// Name of the argument.
         argument: String,
     },
     /// Shapes or values of arguments do not fit each other.
     #[error("op `{op}`: {reason}")]
     Shape {
-        /// The op.
+        /// MIL name of the op.
         op: String,
-        /// Why.
+        /// The rule that the shapes or values break.
         reason: String,
     },
     /// A declared result type is not the inferred one.
     #[error("op `{op}` gives {inferred}, not {declared}")]
     ResultType {
-        /// The op.
+        /// MIL name of the op.
         op: String,
-        /// As declared.
+        /// The type that the program declares.
         declared: String,
-        /// As the op's rule says.
+        /// The type that the op's rule computes.
         inferred: String,
     },
     /// A name is malformed or taken.
     #[error("name `{name}`: {reason}")]
     Name {
-        /// The name.
+        /// The name that was refused.
         name: String,
-        /// Why.
+        /// Why it was refused.
         reason: String,
     },
     /// A constant's bytes disagree with its type, or a weight is missing.
     #[error("constant `{name}`: {reason}")]
     Constant {
-        /// Its name.
+        /// Name of the constant or argument.
         name: String,
-        /// Why.
+        /// Why it was refused.
         reason: String,
     },
-    /// A function does not go with an older opset.
+    /// A function uses something that its opset does not have.
     #[error("function `{function}`: {reason}")]
     Opset {
-        /// The function.
+        /// Name of the function.
         function: String,
         /// What the opset does not have.
         reason: String,
     },
-    /// The program breaks an invariant of the IR.
+    /// The program breaks an invariant of the IR (see [`crate::verify`]).
     #[error("invalid program: {reason}")]
     Invalid {
-        /// Which one.
+        /// The invariant that is broken, and where.
         reason: String,
     },
 }

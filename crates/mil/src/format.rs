@@ -1,9 +1,9 @@
 //! Formatting of text: the printer's spelling, with the comments of the text that was read.
 //!
-//! A [`Program`](crate::Program) holds no comments. What text and its printed form have in common
-//! is the sequence of statements, which `{`, `}` and `;` outside of brackets mark; so a comment is
-//! carried to the same place in that sequence: behind the statement whose line it ends, else on
-//! lines of its own before the next one. Formatting twice is formatting once.
+//! A [`Program`](crate::Program) holds no comments. A text and its printed form have the same
+//! sequence of marks: `{`, `}` and `;` outside of brackets. So a comment keeps its position in that
+//! sequence: after the statement whose line it ends, otherwise on lines of its own before the next
+//! statement. Formatting is idempotent.
 
 use ferrane_diag::Diagnostics;
 
@@ -11,13 +11,13 @@ use crate::program::Dialect;
 use crate::text::{Missing, Options, Types, parse_with, print};
 use crate::weights::{Strictness, Weights};
 
-/// The text in the printer's spelling, in its own dialect or in another one.
+/// The text in the printer's spelling, in its own dialect or in the given one.
 ///
-/// Blob files are not looked for, and ops are taken as they are declared: what is formatted need
-/// not be right.
+/// Blob files are not opened and types are not checked, so a program with such errors can be
+/// formatted.
 ///
 /// # Errors
-/// What the reader tells when it is no MIL.
+/// The diagnostics of the reader, if the text is not MIL.
 pub fn format(text: impl AsRef<[u8]>, dialect: Option<Dialect>) -> Result<String, Diagnostics> {
     let text = text.as_ref();
     let options = Options { missing: Missing::Keep, strictness: Strictness::Lenient, types: Types::Trust };
@@ -27,7 +27,7 @@ pub fn format(text: impl AsRef<[u8]>, dialect: Option<Dialect>) -> Result<String
         program.dialect = dialect;
     }
     let printed = print(&program);
-    // The reader has taken it, so it is UTF-8.
+    // The reader accepted the text, so it is UTF-8.
     let text = std::str::from_utf8(text).unwrap_or_default();
     let comments: Vec<Comment<'_>> = marks(text).filter_map(|m| m.comment).collect();
     Ok(if comments.is_empty() { printed } else { carry(&comments, &printed) })
@@ -38,9 +38,9 @@ pub fn format(text: impl AsRef<[u8]>, dialect: Option<Dialect>) -> Result<String
 struct Comment<'a> {
     /// From `//` to the end of the line.
     text: &'a str,
-    /// Marks before it.
+    /// Number of marks before it in the text.
     after: usize,
-    /// It stands behind a mark in the same line.
+    /// It follows a mark on the same line.
     trails: bool,
 }
 
@@ -55,8 +55,8 @@ struct Line<'a> {
 
 /// The lines of a text.
 fn marks(text: &str) -> impl Iterator<Item = Line<'_>> {
-    // Brackets of attributes and arguments: what is in them marks nothing. Text that was read has
-    // its brackets in pairs.
+    // Depth of the brackets of attributes and arguments, inside of which nothing is a mark. The
+    // reader accepted the text, so brackets are balanced.
     let (mut open, mut marks) = (0usize, 0usize);
     text.lines().map(move |line| {
         let (mut string, mut escaped, mut trails, mut comment) = (false, false, false, None);
@@ -90,8 +90,8 @@ fn carry(comments: &[Comment<'_>], printed: &str) -> String {
     let mut comments = comments.iter().peekable();
     let mut passed = 0;
     for line in marks(printed) {
-        // Those before the first mark of this line. What trails behind a mark of this very line
-        // waits for its end.
+        // Comments before the first mark of this line. A comment that trails a mark of this line is
+        // added at its end.
         let indent = &line.text[..line.text.len() - line.text.trim_start().len()];
         while let Some(comment) = comments.next_if(|c| c.after <= passed) {
             out.push_str(indent);
@@ -100,7 +100,7 @@ fn carry(comments: &[Comment<'_>], printed: &str) -> String {
         }
         out.push_str(line.text);
         while let Some(comment) = comments.next_if(|c| c.trails && c.after > passed && c.after <= line.marks) {
-            // A second one behind a line goes below it.
+            // A second trailing comment is put on the next line.
             let gap = if out.ends_with(line.text) { " ".to_string() } else { format!("\n{indent}") };
             out.push_str(&gap);
             out.push_str(comment.text);
@@ -129,7 +129,7 @@ program(1.3)
       // in two lines
       tensor<fp16, [2]> y =
           relu(x = x) // inside
-          [name = string("y")]; // behind y
+          [name = string("y")]; // after y
       // at the end
   } -> (y); // result
   // after the function
@@ -150,7 +150,7 @@ program(1.3)
         // before y,
         // in two lines
         // inside
-        tensor<fp16, [2]> y = relu(x = x)[name = string("y")]; // behind y
+        tensor<fp16, [2]> y = relu(x = x)[name = string("y")]; // after y
     // at the end
     } -> (y); // result
 // after the function
@@ -164,7 +164,7 @@ program(1.3)
     #[test]
     fn the_dialect_changes_the_text_alone() {
         let verbose = format(LOOSE, Some(Dialect::Verbose)).expect("reads");
-        assert!(verbose.contains(r#"[name = tensor<string, []>("y")]; // behind y"#), "{verbose}");
+        assert!(verbose.contains(r#"[name = tensor<string, []>("y")]; // after y"#), "{verbose}");
         assert_eq!(format(&verbose, Some(Dialect::Shorthand)), format(LOOSE, None));
     }
 

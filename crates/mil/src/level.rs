@@ -1,10 +1,10 @@
-//! A program in another opset: every op is judged by that opset's signature, and what can be said
-//! in it is rewritten.
+//! Conversion of a program to another opset: every op is checked against that opset's signature and
+//! rewritten if necessary.
 //!
-//! Only the spelling of arguments changes, never a number: an argument that the other opset does
-//! not know is left out where it has its default, and one that the other opset wants written, or
-//! defaults differently, is written with the default it had. What cannot be said is told, all of
-//! it, and the program stays as it was.
+//! Invariant: only the spelling of arguments changes, never a number. An argument that the other
+//! opset does not have is left out if it has its default value; an argument that the other opset
+//! requires, or whose default differs there, is written with its old default. If anything cannot be
+//! expressed, every such op and value is reported and the program stays unchanged.
 
 use crate::error::MilError;
 use crate::ops::{self, Literal, Presence};
@@ -13,32 +13,32 @@ use crate::program::{Arg, Constant, DataType, Function, Op, Program, Type, Value
 use crate::verify::{check_op, verify};
 use crate::weights::Weights;
 
-/// What was done to one op.
+/// A change to one op.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
-    /// The function.
+    /// Name of the function.
     pub function: String,
-    /// The first result of the op.
+    /// Name of the first result of the op.
     pub value: String,
-    /// What, in words.
+    /// Description of the change.
     pub what: String,
 }
 
-/// What the other opset cannot say.
+/// Something that the other opset cannot express.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{function}`, `{value}`: {reason}")]
 #[non_exhaustive]
 pub struct Unsaid {
-    /// The function.
+    /// Name of the function.
     pub function: String,
-    /// The first result of the op, or the input.
+    /// Name of the first result of the op, or of the input.
     pub value: String,
-    /// Why.
+    /// Why the opset cannot express it.
     pub reason: String,
 }
 
-/// Rewrites of one op at most; each settles one argument.
+/// The most rewrites of one op; each settles one argument.
 const REWRITES: usize = 64;
 
 /// The program with every function in the opset. A function that has a body in it already keeps
@@ -79,7 +79,7 @@ pub(crate) fn body_to_opset(
     let unsaid = |value: &str, reason: String| Unsaid { function: name.clone(), value: value.to_string(), reason };
     let Some((old, root)) = function.bodies.get(body).cloned() else { return Ok(Vec::new()) };
     let Some(from) = old.known() else {
-        return Err(vec![unsaid("", format!("`{old}` is no opset that is known"))]);
+        return Err(vec![unsaid("", format!("`{old}` is not a known opset"))]);
     };
     let (mut values, mut ops) = (function.inputs.clone(), Vec::new());
     let mut open = vec![root];
@@ -98,7 +98,7 @@ pub(crate) fn body_to_opset(
         .map(|(value, what)| unsaid(value, format!("it is {what}, which exists from ios18 on")))
         .collect();
     let (mut rewritten, mut changes) = (Vec::new(), Vec::new());
-    // An op whose result is told already is not told again.
+    // An op whose result is reported already is not reported again.
     for id in ops.into_iter().filter(|id| !function.op(*id).outputs.iter().any(|v| newer(v).is_some())) {
         let mut op = function.op(id).clone();
         let value = op.outputs.first().map_or(op.name.clone(), |v| function.value(*v).name.clone());
@@ -121,7 +121,7 @@ pub(crate) fn body_to_opset(
     Ok(changes)
 }
 
-/// What a type has that came with ios18.
+/// The feature of a type that exists from ios18 on, if any.
 fn newer_type(ty: &Type) -> Option<&'static str> {
     use DataType::{Fp8E4M3Fn, Fp8E5M2, Int4, UInt1, UInt2, UInt3, UInt4, UInt6};
     match ty {
@@ -135,7 +135,7 @@ fn newer_type(ty: &Type) -> Option<&'static str> {
     }
 }
 
-/// Rewrites an op until the opset has it.
+/// Rewrites an op until it fits the opset.
 fn rewrite(
     function: &Function,
     op: &mut Op,

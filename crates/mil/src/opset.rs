@@ -103,7 +103,8 @@ impl OpsetTag {
     }
 }
 
-/// The opset that an unknown tag may mean: it is spelled as in a package, or nearly right.
+/// The opset that an unknown tag may mean: one that is spelled as in a package, or with a similar
+/// name.
 pub(crate) fn suggestion(tag: &str) -> Option<String> {
     let meant = Opset::ALL.into_iter().find(|opset| opset.core_ml_name() == Some(tag));
     let names: Vec<String> = Opset::ALL.iter().map(Opset::to_string).collect();

@@ -1,10 +1,10 @@
-//! The invariants of a program, checked where it crosses a crate border.
+//! Checks of the invariants of a program.
 //!
-//! What passes: every id points into its arena; inputs, outputs of ops and parameters of blocks are
-//! defined where they say; a value is used after its definition, in its own block or a nested one;
-//! no two values that are visible at one place have one name (blocks beside each other may use the
-//! same); constants agree with their types; a function has a body, and every op stands in one
-//! block. Not checked here: signatures and shapes ([`check`]).
+//! In a valid program every id points into its arena; inputs, outputs of ops and parameters of
+//! blocks agree with their definitions; a value is used after its definition, in its own block or a
+//! nested one; no two values that are visible at the same point have the same name (sibling blocks
+//! may reuse names); constants agree with their types; a function has a body, and every op is in
+//! exactly one block. [`check`] checks signatures and shapes.
 
 use std::collections::HashSet;
 
@@ -15,13 +15,13 @@ use crate::opset::Opset;
 use crate::program::{Arg, BlockId, Constant, Function, Op, OpId, Program, ValueDef, ValueId};
 use crate::weights::Weights;
 
-/// Nested blocks deeper than this are refused; text has the same limit.
+/// The deepest nesting of blocks, in text too.
 pub(crate) const MAX_DEPTH: usize = 64;
 
 /// Checks the invariants of the IR.
 ///
 /// # Errors
-/// The first one that is broken, as [`MilError::Invalid`] or [`MilError::Constant`].
+/// The first invariant that is broken, as [`MilError::Invalid`] or [`MilError::Constant`].
 pub fn verify(program: &Program) -> Result<(), MilError> {
     let mut names = HashSet::new();
     for function in &program.functions {
@@ -37,7 +37,7 @@ pub fn verify(program: &Program) -> Result<(), MilError> {
 /// have the inferred types.
 ///
 /// # Errors
-/// Every op that does not, with its id in its function; of a body whose opset is unknown, only the
+/// Every op that fails, with its id in its function; of a body whose opset is unknown, only the
 /// first op. Call [`verify`] first: ids are trusted here.
 pub fn check(function: &Function, weights: &Weights) -> Vec<(OpId, MilError)> {
     let opsets = opsets(function);
@@ -49,7 +49,7 @@ pub fn check(function: &Function, weights: &Weights) -> Vec<(OpId, MilError)> {
             None if unknown => Ok(()),
             None => {
                 unknown = true;
-                let reason = "a body is of an opset that is not known, so its ops cannot be checked".to_string();
+                let reason = "the opset of a body is not known, so its ops cannot be checked".to_string();
                 Err(MilError::Opset { function: function.name.clone(), reason })
             }
         };
@@ -58,7 +58,7 @@ pub fn check(function: &Function, weights: &Weights) -> Vec<(OpId, MilError)> {
     errors
 }
 
-/// The opset of each op: that of the body it stands in.
+/// The opset of each op: that of the body that contains it.
 fn opsets(function: &Function) -> Vec<Option<Opset>> {
     let mut opsets = vec![function.opset_tag().known(); function.ops.len()];
     for (tag, body) in function.bodies.iter().skip(1) {
@@ -103,11 +103,11 @@ fn fail<T>(reason: String) -> Result<T, MilError> {
 struct Verifier<'a> {
     function: &'a Function,
     weights: &'a Weights,
-    /// Values that may be used here.
+    /// Values that are visible at this point.
     visible: HashSet<ValueId>,
-    /// Their names.
+    /// Names of the visible values.
     names: HashSet<&'a str>,
-    /// Ops that stand in a block already.
+    /// Ops that a block contains already.
     placed: HashSet<OpId>,
 }
 
@@ -122,8 +122,8 @@ impl<'a> Verifier<'a> {
             return fail(format!("function `{}` has no body", f.name));
         }
         for (_, body) in &f.bodies {
-            // New sets: clearing costs what the largest body filled, and there may be many small
-            // ones behind it.
+            // New sets: clearing a set costs as much as the largest body filled, and many small
+            // bodies may follow.
             (self.visible, self.names) = (HashSet::new(), HashSet::new());
             for (i, &input) in f.inputs.iter().enumerate() {
                 self.define(input, ValueDef::Input(i as u32))?;

@@ -48,7 +48,7 @@ fn id(folder: &Path, path: &Path) -> String {
     path.strip_prefix(folder).unwrap_or(path).to_string_lossy().into_owned()
 }
 
-/// Random cases; a failing one is shown, not stored beside the sources.
+/// Random cases; a failing one is printed, not stored next to the sources.
 fn cases(n: u32) -> proptest::test_runner::Config {
     proptest::test_runner::Config { cases: n, failure_persistence: None, ..Default::default() }
 }

@@ -9,8 +9,8 @@ use ferrane_mil::{Missing, Options, Strictness, Types, Weights, parse_with};
 
 /// Bytes of memory for each byte of text. The worst are lists of scalars, two bytes each (`1,`),
 /// and statements of four (`a();`), of which each is a constant or an op of its own, in a vector
-/// that doubles, so that the old one and one of twice its size stand side by side while it grows:
-/// they take 108 and 103 times the text where it has just grown. A sixth is left for other targets.
+/// that doubles, so that the old one and one of twice its size coexist while it grows:
+/// they take 108 and 103 times the text right after it grew. A sixth is left for other targets.
 const MULTIPLE: usize = 128;
 /// What any text may take: the registry's index, the diagnostics that are kept.
 const BASE: usize = 4 << 20;
@@ -45,7 +45,7 @@ fn program(body: &str) -> String {
 
 #[test]
 fn memory_is_in_proportion_to_the_text() {
-    // Vectors have just doubled behind a power of two: the worst moment.
+    // Vectors double right after a power of two: the worst case.
     let n = (1 << 17) + 1;
     let many = |f: &dyn Fn(usize) -> String| (0..n).map(f).collect::<String>();
     let deep = |n: usize, open: &str, inner: &str, close: &str| format!("{}{inner}{}", open.repeat(n), close.repeat(n));

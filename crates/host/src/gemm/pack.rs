@@ -85,7 +85,7 @@ pub(super) struct Prefetch {
 }
 
 impl Prefetch {
-    /// No runs.
+    /// Nothing to prefetch: no runs.
     pub const NOTHING: Prefetch = Prefetch { at: std::ptr::null(), bytes: 0, pitch: 0, runs: 0 };
 
     /// Part `part` of `parts` of the memory that [`pack`] will read for a job; nothing if its

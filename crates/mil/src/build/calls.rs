@@ -43,12 +43,12 @@ impl Transpose {
     }
 }
 
-/// What becomes of the axes that a reduction sums over.
+/// Whether the axes of a reduction stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReducedDims {
     /// They stay, with extent 1.
     Keep,
-    /// They are removed.
+    /// They are removed, so the rank falls by their number.
     Drop,
 }
 
@@ -58,13 +58,13 @@ pub enum ReducedDims {
 pub struct Conv {
     /// `valid`, `same`, `same_lower` or `custom`.
     pub pad_type: &'static str,
-    /// Step of the kernel.
+    /// Stride of the filter along each axis.
     pub strides: Vec<i32>,
-    /// Padding before and after each axis; counts with `custom`.
+    /// Padding before and after each axis; read if `pad_type` is `custom`.
     pub pad: Vec<i32>,
-    /// Spacing of the kernel's elements.
+    /// Dilation of the filter along each axis.
     pub dilations: Vec<i32>,
-    /// Groups of channels.
+    /// Number of channel groups, at least 1.
     pub groups: i32,
 }
 
@@ -103,7 +103,7 @@ macro_rules! reduce {
         $($(#[$doc])*
         ///
         /// # Errors
-        /// An axis is out of range or double.
+        /// An axis is out of range or occurs twice.
         pub fn $method(&mut self, name: &str, x: ValueId, axes: &[i32], dims: ReducedDims) -> Built {
             self.op(op::$op, name, [
                 ("x", x.into()),
@@ -140,7 +140,7 @@ impl Builder {
         relu = RELU;
         /// The hyperbolic tangent.
         tanh = TANH;
-        /// `x * sigmoid(x)`; engines want it decomposed (mil-text §4).
+        /// `x * sigmoid(x)`; engines accept it only decomposed (mil-text §4).
         silu = SILU;
         /// The exponential.
         exp = EXP;
@@ -225,7 +225,7 @@ impl Builder {
     }
 }
 
-/// Products.
+/// Matrix products and convolutions.
 impl Builder {
     /// `x · y` over the last two axes; the axes before them broadcast.
     ///
@@ -291,7 +291,7 @@ impl Builder {
     }
 }
 
-/// The same elements arranged anew, and parts of them.
+/// Ops that rearrange or select elements.
 impl Builder {
     /// The same elements in another shape; one extent may be -1, 0 keeps that of `x`.
     ///
@@ -312,7 +312,7 @@ impl Builder {
     /// The values one after the other along `axis`.
     ///
     /// # Errors
-    /// They differ beside the axis, or there are none.
+    /// They differ in an axis other than `axis`, or there are none.
     pub fn concat(&mut self, name: &str, values: &[ValueId], axis: i32) -> Built {
         self.op(
             op::CONCAT,
@@ -349,10 +349,10 @@ impl Builder {
         )
     }
 
-    /// Axes of extent 1 inserted at these places of the result.
+    /// Axes of extent 1 inserted at these positions of the result.
     ///
     /// # Errors
-    /// A place is out of range or double.
+    /// An axis is out of range or occurs twice.
     pub fn expand_dims(&mut self, name: &str, x: ValueId, axes: &[i32]) -> Built {
         self.op(op::EXPAND_DIMS, name, [("x", x.into()), ("axes", Constant::int32s(axes).into())])
     }

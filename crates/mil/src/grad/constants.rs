@@ -5,7 +5,7 @@ use crate::error::MilError;
 use crate::op;
 use crate::program::{Constant, DataType, Type, ValueId};
 
-/// An extent as MIL's shapes have it; extents above are refused by the registry.
+/// An extent as an int32, the type of MIL's shapes; the registry rejects larger extents.
 pub(super) fn int(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }
@@ -14,7 +14,7 @@ pub(super) fn ints(values: &[usize]) -> Constant {
     Constant::int32s(&values.iter().map(|&n| int(n)).collect::<Vec<_>>())
 }
 
-/// Zeros: written out when they are few, an op `fill` otherwise.
+/// Zeros: a constant if they are few, an op `fill` otherwise.
 pub(super) fn zeros(b: &mut Builder, name: &str, dtype: DataType, shape: &[usize]) -> Result<ValueId, MilError> {
     const FEW: usize = 4096;
     if let Some(bytes) = Type::tensor(dtype, shape).bytes().filter(|&n| n <= FEW) {

@@ -3,9 +3,9 @@
 //! Both are one bilinear map: an element `i` of the short side meets element `i · stride + j ·
 //! dilation - pad` of the long side through weight element `j`. `conv` goes from long to short,
 //! `conv_transpose` from short to long, and the weight's gradient correlates the two. Padding is
-//! done and undone apart, so that every case is the same map without padding. Engines and
-//! coremltools refuse dilated convolutions by a weight that is computed; such a weight (or
-//! cotangent) gets its zeros written out.
+//! applied and removed by ops of its own, so that every case is the same map without padding.
+//! Engines and coremltools reject a dilated convolution whose weight is computed; for such a weight
+//! (or cotangent) the zeros are inserted explicitly.
 
 use super::constants::{int, ints};
 use super::error::GradError;

@@ -94,7 +94,7 @@ pub(super) fn gate(
     p.give("x", dx)
 }
 
-/// The cotangent goes on in the operand's element type.
+/// The cotangent continues in the operand's element type.
 fn through(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let dy = p.dy()?;
     p.give("x", dy)
@@ -296,7 +296,7 @@ fn atanh(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     })
 }
 
-/// Both bounds pass.
+/// The derivative is 1 at both bounds.
 fn clip(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (low, high) = (p.float("alpha")?, p.float("beta")?);
     gate(p, |p, x| {

@@ -1,4 +1,4 @@
-//! Why there is no backward program.
+//! Errors of derivatives.
 
 use crate::error::MilError;
 
@@ -9,26 +9,26 @@ pub enum GradError {
     /// The program has no such function.
     #[error("no function `{name}`")]
     Function {
-        /// As asked.
+        /// The name that was given.
         name: String,
     },
-    /// A chosen output, input or tap is none that can be chosen.
+    /// A value cannot be chosen as output, input or tap.
     #[error("value `{name}`: {reason}")]
     Value {
-        /// As asked.
+        /// The name that was given.
         name: String,
-        /// Why.
+        /// Why the value cannot be chosen.
         reason: String,
     },
     /// A cotangent reaches an op that has no rule, or a use of it that has none; or the backward
     /// program would have to compute an op again that cannot be.
     #[error("op `{op}` (`{value}`): {reason}")]
     Op {
-        /// Its MIL name.
+        /// MIL name of the op.
         op: String,
-        /// The name of its first result.
+        /// Name of its first result.
         value: String,
-        /// Why.
+        /// Why there is no rule for this op or this use.
         reason: String,
     },
     /// The source program is wrong, or a rule needs an op that its opset does not have.

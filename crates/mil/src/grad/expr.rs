@@ -1,5 +1,5 @@
-//! The arithmetic that rules are written in: MIL ops added to the backward program, named after the
-//! op they belong to.
+//! The arithmetic in which rules are written: methods that add MIL ops to the backward program,
+//! named after the op that is differentiated.
 
 use super::constants::{ints, zeros};
 use super::error::GradError;
@@ -8,7 +8,7 @@ use crate::build::{ReducedDims, Transpose};
 use crate::op;
 use crate::program::{Arg, Constant, DataType, ValueId};
 
-/// Any op.
+/// Ops in general, and constants.
 impl Pullback<'_, '_> {
     pub(super) fn emit<'n>(&mut self, op: &str, args: impl IntoIterator<Item = (&'n str, Arg)>) -> Expr {
         Ok(self.tape.b.op(op, &self.name, args)?)
@@ -44,7 +44,7 @@ impl Pullback<'_, '_> {
     }
 }
 
-/// Element by element.
+/// Element-wise ops, whose operands broadcast.
 impl Pullback<'_, '_> {
     pub(super) fn unary(&mut self, op: &str, x: ValueId) -> Expr {
         self.emit(op, [("x", x.into())])
@@ -106,7 +106,7 @@ impl Pullback<'_, '_> {
         self.over(1.0, root)
     }
 
-    /// `x` where `mask` holds, else 0.
+    /// `x` where `mask` is true, else 0.
     pub(super) fn keep(&mut self, mask: ValueId, x: ValueId) -> Expr {
         let zero = self.tape.b.scalar_like(x, 0.0)?;
         self.emit(op::SELECT, [("cond", mask.into()), ("a", x.into()), ("b", zero.into())])
@@ -135,14 +135,14 @@ impl Pullback<'_, '_> {
     }
 }
 
-/// Sums, products, and the same elements arranged anew.
+/// Reductions, products and rearrangements.
 impl Pullback<'_, '_> {
     pub(super) fn reduce(&mut self, op: &str, x: ValueId, axes: &[usize], dims: ReducedDims) -> Expr {
         let keep = Constant::bool(dims == ReducedDims::Keep);
         self.emit(op, [("x", x.into()), ("axes", ints(axes).into()), ("keep_dims", keep.into())])
     }
 
-    /// The sum over axes, which stay with extent 1.
+    /// The sum over axes, which are kept with extent 1.
     pub(super) fn sum(&mut self, x: ValueId, axes: &[usize]) -> Expr {
         if axes.is_empty() { Ok(x) } else { self.reduce(op::REDUCE_SUM, x, axes, ReducedDims::Keep) }
     }
@@ -180,7 +180,7 @@ impl Pullback<'_, '_> {
         self.emit(op::SLICE_BY_SIZE, [("x", x.into()), ("begin", ints(begin).into()), ("size", ints(size).into())])
     }
 
-    /// Part of one axis.
+    /// A range of one axis.
     pub(super) fn slice_axis(&mut self, x: ValueId, axis: usize, begin: usize, size: usize) -> Expr {
         let mut sizes = self.shape(x)?;
         let mut begins = vec![0; sizes.len()];
@@ -235,8 +235,7 @@ impl Pullback<'_, '_> {
         self.reshape(spread, &shape)
     }
 
-    /// Zeros beside an axis, or its ends cut off, so that element `i` stands at `i + offset` of
-    /// `extent`.
+    /// Pads or truncates an axis, so that element `i` moves to `i + offset` of `extent`.
     pub(super) fn place(&mut self, x: ValueId, axis: usize, offset: usize, extent: usize) -> Expr {
         let n = self.shape(x)?[axis];
         let kept = n.min(extent.saturating_sub(offset));
@@ -244,14 +243,14 @@ impl Pullback<'_, '_> {
         self.pad_axis(cut, axis, offset, extent.saturating_sub(offset + kept))
     }
 
-    /// The part `[offset, offset + extent)` of an axis, zeros where it reaches beyond.
+    /// The range `[offset, offset + extent)` of an axis, with zeros beyond its end.
     pub(super) fn window(&mut self, x: ValueId, axis: usize, offset: usize, extent: usize) -> Expr {
         let n = self.shape(x)?[axis];
         let longer = self.pad_axis(x, axis, 0, (offset + extent).saturating_sub(n))?;
         self.slice_axis(longer, axis, offset, extent)
     }
 
-    /// Broadcast axes summed away: from the shape of `x` to `wanted`, which broadcasts to it.
+    /// Sums over broadcast axes: from the shape of `x` to `wanted`, which broadcasts to it.
     pub(super) fn sum_to(&mut self, x: ValueId, wanted: &[usize]) -> Expr {
         let shape = self.shape(x)?;
         if shape == wanted {

@@ -1,4 +1,4 @@
-//! A constant made an input.
+//! Turns a constant into an input.
 
 use super::error::GradError;
 use crate::build::{Builder, Transpose};
@@ -11,13 +11,13 @@ use crate::program::{Arg, Function, Op, Program, ValueId};
 /// The program with the `const` op `constant` of `function` turned into the last input, of the same
 /// name and type, so that a trained weight can change without a new compilation.
 ///
-/// Some ops want their parameters constant. Where such an op uses the lifted value, `linear`
-/// becomes `matmul` and `add`, and the `gamma` and `beta` of `layer_norm` and the `bias` of `conv`
-/// become `mul` and `add` behind it.
+/// Some ops require constant parameters. If such an op uses the lifted value, `linear` becomes
+/// `matmul` and `add`, and the `gamma` and `beta` of `layer_norm` and the `bias` of `conv` become
+/// `mul` and `add` after it.
 ///
 /// # Errors
-/// There is no such function or `const`; the function has several bodies; or another op wants the
-/// value constant ([`MilError::NotConstant`]).
+/// There is no such function or `const`; the function has several bodies; or another op requires
+/// the value to be constant ([`MilError::NotConstant`]).
 pub fn lift_constant(program: &Program, function: &str, constant: &str) -> Result<Program, GradError> {
     crate::verify::verify(program)?;
     let missing = |reason: &str| GradError::Value { name: constant.to_string(), reason: reason.into() };
@@ -72,7 +72,7 @@ fn wants_constant(op: &Op, value: ValueId, opset: Opset) -> bool {
     op.args.iter().any(|(name, arg)| uses(arg) && def.param(name).is_some_and(|p| p.constant))
 }
 
-/// The op with its parameters beside it.
+/// The op, with its parameters applied by ops of their own.
 fn open(
     b: &mut Builder,
     source: &Function,

@@ -1,25 +1,25 @@
 //! Vector–Jacobian products: the backward program of a function, as a MIL program.
 //!
-//! [`vjp`] takes a function, some of its values as outputs and some as inputs. The program it gives
-//! takes the original inputs and one cotangent `d_<output>` for each chosen output, and returns the
-//! adjoint `d_<input>` of each chosen input. It is built by reverse accumulation over the op list:
-//! an op's rule reads the cotangents of its results and gives one to each operand that a chosen
-//! input can reach. Nothing else is built: forward values are computed again only where a rule
-//! reads them, just before it, and a zero cotangent is never written down.
+//! [`vjp`] takes a function, some of its values as outputs and some as inputs. The program that it
+//! returns takes the original inputs and one cotangent `d_<output>` for each chosen output, and
+//! returns the adjoint `d_<input>` of each chosen input. It is built by reverse accumulation over
+//! the op list: an op's rule reads the cotangents of its results and adds one to each operand that
+//! a chosen input can reach. Nothing else is built: a forward value is recomputed only if a rule
+//! reads it, immediately before that rule, and zero cotangents are never materialized.
 //!
-//! What holds of every produced program: opset and element types are those of the source;
-//! cotangents of one value are added in the order in which the reversed list meets its uses;
-//! broadcast axes are summed away; every op passes the registry.
+//! Invariants of every backward program: opset and element types are those of the source; the
+//! cotangents of a value are added in the order in which the reversed list reaches its uses;
+//! cotangents are summed over broadcast axes; every op passes the checks of the registry.
 //!
-//! An input may be any value of the body, a `const` among them: its adjoint then is the gradient of
-//! a weight that stays constant. Engines take a trained weight as an input: [`lift_constant`]
-//! rewrites the program so. A value named in [`VjpOptions::taps`] is an input of the backward
-//! program instead of being computed again, as training kernels do.
+//! An input may be any value of the body, including a `const`: its adjoint is then the gradient of
+//! a weight that stays constant. Engines take a trained weight as an input; [`lift_constant`]
+//! rewrites the program accordingly. A value named in [`VjpOptions::taps`] is an input of the
+//! backward program instead of being recomputed, as in training kernels.
 //!
-//! One file per op family, one table per file; [`differentiable`] and the dispatch read the same
-//! tables. Where a function has a kink, the subgradient is PyTorch's: 0 for `relu` and `abs` at 0,
-//! equal shares for ties of `maximum`, `minimum`, `reduce_max` and `reduce_min`, the first of a
-//! window for `max_pool`, 1 at the bounds of `clip`. A rule knows nothing of loss scales: an fp16
+//! Each family of ops has one file with one table of rules; [`differentiable`] and the dispatch
+//! read the same tables. At a kink the subgradient is PyTorch's: 0 for `relu` and `abs` at 0, equal
+//! shares for ties of `maximum`, `minimum`, `reduce_max` and `reduce_min`, the first maximum of a
+//! window for `max_pool`, 1 at the bounds of `clip`. Rules do not apply loss scales: an fp16
 //! program has fp16 cotangents, and the caller scales them.
 
 mod activation;
@@ -55,8 +55,8 @@ use tape::Tape;
 /// Options of [`vjp`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VjpOptions {
-    /// Values of the body that the backward program takes as inputs, under their names and in this
-    /// order, instead of computing them again. A chosen input among them keeps its adjoint.
+    /// Values of the body that the backward program takes as inputs, with their names and in this
+    /// order, instead of recomputing them. A chosen input among them still gets its adjoint.
     pub taps: Vec<String>,
     /// The chosen outputs are returned as well, before the adjoints.
     pub outputs: bool,
@@ -65,16 +65,16 @@ pub struct VjpOptions {
     pub prune_inputs: bool,
 }
 
-/// What can be said of the derivative of an op.
+/// Whether an op has a derivative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Support {
     /// It has a rule.
     Differentiable,
-    /// Its derivative is zero wherever there is one, or its results are no floats: no cotangent
-    /// passes.
+    /// Its derivative is zero wherever it exists, or its results are not floats: no cotangent
+    /// passes. The text is the reason.
     Zero(&'static str),
-    /// It has no rule, and why.
+    /// It has no rule. The text is the reason.
     No(&'static str),
 }
 
@@ -93,7 +93,7 @@ const FAMILIES: &[RuleTable] = &[
     control::RULES,
 ];
 
-/// What can be said of the derivative of an op, by its MIL name.
+/// Whether an op has a derivative, by its MIL name.
 pub fn differentiable(op: &str) -> Support {
     match rule(op) {
         Rule::Vjp(_) => Support::Differentiable,
@@ -137,8 +137,8 @@ fn rule(op: &str) -> Rule {
 /// ```
 ///
 /// # Errors
-/// A name that is none, names no tensor of fp16 or fp32 with known extents, or occurs twice; an op
-/// without a rule that a cotangent reaches; an op that cannot be computed again (random draws,
+/// A name that does not exist, is not a tensor of fp16 or fp32 with known extents, or occurs twice;
+/// an op without a rule that a cotangent reaches; an op that cannot be recomputed (random draws and
 /// states, unless tapped); an invalid program.
 pub fn vjp(
     program: &Program,
@@ -167,7 +167,7 @@ pub fn vjp(
     choice.build(&kept)
 }
 
-/// What was asked, resolved.
+/// The arguments of [`vjp`], resolved to values.
 struct Choice<'s> {
     program: &'s Program,
     source: &'s Function,

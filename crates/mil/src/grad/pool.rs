@@ -16,7 +16,7 @@ struct Pool {
     map: Map,
     long: Vec<usize>,
     short: Vec<usize>,
-    /// Batch times channels.
+    /// Batch size times channels.
     rows: usize,
 }
 

@@ -1,5 +1,5 @@
-//! What a rule sees: one op, its operands and results as values of the backward program, the
-//! cotangents of its results.
+//! The arguments of a rule: one op, its operands and results as values of the backward program, and
+//! the cotangents of its results.
 
 use super::error::GradError;
 use super::tape::{Tape, refusal};
@@ -13,9 +13,9 @@ pub(super) type Expr = Result<ValueId, GradError>;
 pub(super) struct Pullback<'t, 's> {
     pub(super) tape: &'t mut Tape<'s>,
     pub(super) op: &'s Op,
-    /// The arguments as the signature reads them, defaults included.
+    /// The op's arguments by the signature, defaults included.
     pub(super) c: InferContext<'s>,
-    /// The name of what is added: `d_<first result>`.
+    /// The name of ops that the rule adds: `d_<first result>`.
     pub(super) name: String,
 }
 
@@ -128,8 +128,8 @@ impl<'t, 's> Pullback<'t, 's> {
         number.ok_or_else(|| self.refuse(format!("`{argument}` is no compile-time number")))
     }
 
-    /// Gives an operand its cotangent, if it wants one: broadcast axes are summed away, the
-    /// operand's element type is taken.
+    /// Adds a cotangent to an operand, if a chosen input reaches it: summed over broadcast axes and
+    /// cast to the operand's element type.
     pub(super) fn give(&mut self, argument: &str, cotangent: ValueId) -> Result<(), GradError> {
         match self.operand(argument) {
             Some(v) => self.give_value(v, cotangent),
@@ -137,7 +137,7 @@ impl<'t, 's> Pullback<'t, 's> {
         }
     }
 
-    /// Gives a value of the source its cotangent, as [`Pullback::give`].
+    /// Adds a cotangent to a value of the source, as [`Pullback::give`].
     pub(super) fn give_value(&mut self, value: ValueId, cotangent: ValueId) -> Result<(), GradError> {
         if !self.tape.is_active(value) {
             return Ok(());

@@ -1,12 +1,12 @@
-//! What a table of derivatives says of an op.
+//! The rule for the derivative of an op, as the tables of the families hold it.
 
 use super::error::GradError;
 use super::pullback::Pullback;
 
-/// A rule's function.
+/// Adds the cotangents of an op's operands to the tape, given those of its results.
 pub(super) type Vjp = fn(&mut Pullback<'_, '_>) -> Result<(), GradError>;
 
-/// What a table says of an op.
+/// The rule of an op; a text is the reason why there is no cotangent.
 #[derive(Clone, Copy)]
 pub(super) enum Rule {
     Vjp(Vjp),

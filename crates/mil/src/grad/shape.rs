@@ -191,7 +191,7 @@ fn reverse(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     p.give("x", dx)
 }
 
-/// Its own inverse.
+/// The op is its own inverse.
 fn reverse_sequence(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (dy, lengths) = (p.dy()?, p.x("lengths")?);
     let mut args = vec![("x", dy.into()), ("lengths", lengths.into())];

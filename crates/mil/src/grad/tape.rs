@@ -1,8 +1,8 @@
-//! The state of one reverse pass: what forward values are here, what cotangents have come, what a
-//! chosen input can reach.
+//! The state of one reverse pass: the forward values that exist in the backward program, the
+//! cotangents so far, and the values that a chosen input can reach.
 //!
-//! Forward values are copied on demand, operands first, without recursion: a chain may be as long
-//! as a program.
+//! Forward values are copied on demand, operands first, without recursion, because a chain of ops
+//! can be as long as a program.
 
 use super::constants::zeros;
 use super::error::GradError;
@@ -14,7 +14,7 @@ use crate::opset::Opset;
 use crate::program::{DataType, Function, Op, OpId, Type, ValueDef, ValueId};
 use crate::weights::Weights;
 
-/// A tensor of fp16 or fp32: what carries a cotangent.
+/// True for tensors of fp16 or fp32, the values that have cotangents.
 pub(super) fn is_float(ty: &Type) -> bool {
     matches!(ty, Type::Tensor { dtype: DataType::Fp16 | DataType::Fp32, .. })
 }
@@ -23,12 +23,12 @@ pub(super) struct Tape<'s> {
     pub(super) source: &'s Function,
     pub(super) weights: &'s Weights,
     pub(super) opset: Opset,
-    /// The tables of rules.
+    /// Finds the rule of an op.
     rules: Lookup,
     pub(super) b: Builder,
     /// Values of the backward program, by value of the source.
     forward: Vec<Option<ValueId>>,
-    /// Copies made, in order, so that those of a nested block can be forgotten.
+    /// Values copied, in order, so that those of a nested block can be forgotten.
     copied: Vec<ValueId>,
     /// Cotangents, by value of the source.
     adjoint: Vec<Option<ValueId>>,
@@ -61,7 +61,7 @@ impl<'s> Tape<'s> {
         self.adjoint[value.index()]
     }
 
-    /// Takes the cotangent of a value away, leaving none.
+    /// Removes and returns the cotangent of a value.
     pub(super) fn take_adjoint(&mut self, value: ValueId) -> Option<ValueId> {
         self.adjoint[value.index()].take()
     }
@@ -85,7 +85,7 @@ impl<'s> Tape<'s> {
         self.copied.push(value);
     }
 
-    /// How many copies there are; [`Tape::forget`] goes back to such a state.
+    /// The number of copies, for [`Tape::forget`].
     pub(super) fn copies(&self) -> usize {
         self.copied.len()
     }
@@ -126,7 +126,7 @@ impl<'s> Tape<'s> {
         }
         let first = self.copied.len();
         self.b.copy(self.source, op, &mut self.forward, &mut self.copied)?;
-        // What lies in a nested block is not visible here.
+        // Values of a nested block are not visible here.
         let inner = self.copied.split_off(first);
         for value in inner {
             match op.outputs.contains(&value) {
@@ -182,7 +182,7 @@ fn producer(source: &Function, value: ValueId) -> Option<&Op> {
     }
 }
 
-/// What an op reads from outside of itself: operands, and captures of its blocks.
+/// The values that an op reads: operands, and captures of its blocks.
 pub(super) fn reads(source: &Function, op: &Op) -> Vec<ValueId> {
     let mut found: Vec<ValueId> = op.operands().collect();
     let mut blocks = op.blocks.clone();
@@ -206,7 +206,7 @@ pub(super) fn reads(source: &Function, op: &Op) -> Vec<ValueId> {
     found
 }
 
-/// Marks what the marked values reach, in these ops and the blocks inside of them.
+/// Marks the values that marked values reach, in these ops and their nested blocks.
 fn spread(source: &Function, ops: &[OpId], rules: Lookup, active: &mut [bool]) {
     for &id in ops {
         let op = source.op(id);
@@ -225,7 +225,7 @@ fn spread(source: &Function, ops: &[OpId], rules: Lookup, active: &mut [bool]) {
     }
 }
 
-/// Why computing an op a second time would not give the same value.
+/// Why recomputing an op would not give the same value, if it would not.
 fn unrepeatable(source: &Function, op: &Op) -> Option<&'static str> {
     let own = match op.name.as_str() {
         name if name.starts_with("random_") => Some("computed again it would draw other numbers"),

@@ -153,7 +153,7 @@ fn packed_sparse_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
         let ones: usize = bits.iter().map(|b| b.count_ones() as usize).sum();
         let behind = bits.last().is_some_and(|last| elements % 8 != 0 && last >> (elements % 8) != 0);
         if ones != *values || behind {
-            return Err(c.fail(format!("the mask has {ones} ones for {values} values, or ones behind its end")));
+            return Err(c.fail(format!("the mask has {ones} ones for {values} values, or ones after its end")));
         }
     }
     Ok(tensor(dtype, dims(shape)))

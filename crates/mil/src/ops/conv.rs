@@ -199,7 +199,7 @@ pub(super) fn window(c: &InferContext<'_>, x: &[Dim], kernel: &[Dim], ceil: bool
             );
         }
         let mut steps = if ceil { (free + stride - 1) / stride } else { free / stride };
-        // A last window that would start in the padding behind is left out.
+        // A last window that would start in the padding at the end is dropped.
         let padding = pad[2 * i] + pad[2 * i + 1];
         if ceil && padding > 0 && 2 * (steps * stride) >= 2 * extent + padding {
             steps -= 1;

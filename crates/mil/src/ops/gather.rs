@@ -58,12 +58,12 @@ fn gather_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     Ok(tensor(dtype, [&x[..axis], &indices[batch..], &x[axis + 1..]].concat()))
 }
 
-/// The shape of `indices`, which agrees with x beside the axis.
+/// The shape of `indices`, which agrees with x in every axis but `axis`.
 fn along_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let ((dtype, x), (_, indices)) = (c.tensor("x")?, c.tensor("indices")?);
     let axis = c.axis("axis", x.len())?;
     if !fit_beside(&x, &indices, axis) {
-        return Err(c.fail(format!("indices {} do not fit x {} beside axis {axis}", show(&indices), show(&x))));
+        return Err(c.fail(format!("indices {} do not fit x {} outside of axis {axis}", show(&indices), show(&x))));
     }
     c.check_indices(&x[axis..=axis])?;
     Ok(tensor(dtype, indices))

@@ -1,6 +1,7 @@
-//! What a shape rule reads: [`InferContext`], and the helpers on shapes that rules share.
+//! The input of shape rules, [`InferContext`], and the helpers on shapes that rules share.
 //!
-//! Unknown extents (`?`) pass every check that they could satisfy and stay unknown in results.
+//! Unknown extents (`?`) pass every check that some value would satisfy, and stay unknown in
+//! results.
 
 use super::signature::{OpDef, Presence};
 use crate::error::MilError;
@@ -8,16 +9,16 @@ use crate::op;
 use crate::program::{Arg, BlockId, Constant, DataType, Dim, Function, Op, Type, Value, ValueDef, ValueId};
 use crate::weights::Weights;
 
-/// What a shape rule sees: the op's arguments with their types, and the compile-time values among
-/// them.
+/// The arguments of one op, as its shape rule reads them: their types, and the compile-time values
+/// among them.
 pub struct InferContext<'a> {
     /// The function the arguments live in.
     pub function: &'a Function,
     /// The weights of the program.
     pub weights: &'a Weights,
-    /// The signature.
+    /// The signature of the op in the function's opset.
     pub def: &'static OpDef,
-    /// The arguments.
+    /// The arguments by name, in the order of the text.
     pub args: &'a [(String, Arg)],
     /// The attributes; `const` and iOS 16 `constexpr_*` ops carry arguments here.
     pub attributes: &'a [(String, Constant)],
@@ -25,18 +26,18 @@ pub struct InferContext<'a> {
     pub blocks: &'a [BlockId],
 }
 
-/// The most axes, list entries of axes, and results that a rule looks at: far above what MIL knows
-/// (rank 5), low enough that a number in a hostile text costs nothing.
+/// The highest rank that a rule accepts: far above MIL's limit (rank 5), and low enough that a
+/// number in a hostile text costs nothing.
 pub(super) const MAX_RANK: usize = 64;
 /// The most results of one op.
 pub(super) const MAX_RESULTS: usize = 4096;
-/// The most values that are looked at to see whether one is constant.
+/// The most values that are visited to decide whether one is constant.
 const MAX_STEPS: usize = 256;
 /// The largest extent, so that no sum or product of two leaves 64 bits.
 pub(super) const MAX_EXTENT: usize = i32::MAX as usize;
 
 impl<'a> InferContext<'a> {
-    /// What the rule of an op in a function sees.
+    /// The context of an op of a function.
     pub fn of(function: &'a Function, weights: &'a Weights, def: &'static OpDef, op: &'a Op) -> InferContext<'a> {
         InferContext { function, weights, def, args: &op.args, attributes: &op.attributes, blocks: &op.blocks }
     }
@@ -50,8 +51,7 @@ impl<'a> InferContext<'a> {
     }
 
     fn attribute(&self, name: &str) -> Option<&'a Constant> {
-        // `name` is every op's label, never an argument. Elsewhere attributes say nothing to the
-        // op.
+        // `name` is every op's label, never an argument. Other attributes do not affect the op.
         let counts = match self.def.name {
             "const" => name == "val",
             op => op.starts_with("constexpr_") && name != "name",
@@ -105,7 +105,7 @@ impl<'a> InferContext<'a> {
         let mut open: Vec<ValueId> = values.iter().copied().take(MAX_STEPS + 1).collect();
         let mut steps = 0;
         while let Some(value) = open.pop() {
-            // Far above what folding leaves behind; a long chain in a hostile text is not walked
+            // Far above what remains after folding; a long chain in a hostile text is not walked
             // from each of its ops.
             steps += 1;
             if steps > MAX_STEPS {
@@ -159,7 +159,7 @@ impl<'a> InferContext<'a> {
     /// Element type and extents of a tensor argument.
     ///
     /// # Errors
-    /// It is absent or no tensor.
+    /// It is absent or not a tensor.
     pub fn tensor(&self, name: &str) -> Result<(DataType, Vec<Dim>), MilError> {
         match self.types(name).into_iter().next() {
             Some(Type::Tensor { dtype, shape }) => Ok((dtype, shape)),
@@ -190,7 +190,7 @@ impl<'a> InferContext<'a> {
         read(constant).ok_or_else(|| self.fail(format!("argument `{name}` has no usable value ({})", constant.ty())))
     }
 
-    /// The integers of a compile-time argument, which may lie in the weights.
+    /// The integers of a compile-time argument, inline or in the weights.
     ///
     /// # Errors
     /// It is absent without default, or not known.
@@ -265,7 +265,7 @@ impl<'a> InferContext<'a> {
             .collect()
     }
 
-    /// A compile-time integer that is no extent below `least`.
+    /// A compile-time integer that is at least `least`.
     ///
     /// # Errors
     /// It is absent without default, not known, or out of range.
@@ -452,7 +452,7 @@ impl<'a> InferContext<'a> {
     }
 }
 
-/// A tensor type.
+/// A single result: a tensor.
 pub(super) fn tensor(dtype: DataType, shape: Vec<Dim>) -> Vec<Type> {
     vec![Type::Tensor { dtype, shape }]
 }
@@ -464,7 +464,7 @@ pub(super) fn show(shape: &[Dim]) -> String {
     format!("[{}]", dims.join(", "))
 }
 
-/// A list of numbers for a message: a hostile one may be long.
+/// A list of numbers for a message; a long one is abbreviated.
 pub(super) fn show_ints(values: &[i64]) -> String {
     if values.len() > MAX_RANK { format!("({} values)", values.len()) } else { format!("{values:?}") }
 }

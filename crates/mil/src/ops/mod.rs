@@ -1,12 +1,12 @@
 //! The op registry: one signature and one shape rule for every op that can be built and checked.
 //!
-//! A signature says which arguments an op has, what they accept and what they default to; [`infer`]
-//! checks the arguments against it and then runs the op's shape rule. Signatures differ by opset
-//! through several [`OpDef`]s of one name: the newest that is not newer than the program's opset
-//! counts. Names, types, constness and defaults are those of coremltools 9.0, except that
-//! `read_state` and `write_state` are spelled as programs on disk spell them. An op that is not
-//! here is still read, printed and kept (its types are then what the text says); building and
-//! checking refuse it.
+//! A signature lists the arguments of an op, the types they accept and their defaults; [`infer`]
+//! checks the arguments of an op against it and then runs the shape rule. If signatures differ by
+//! opset, there are several [`OpDef`]s of one name, and the newest one that is not newer than the
+//! program's opset applies. Names, types, constness and defaults are those of coremltools 9.0,
+//! except that `read_state` and `write_state` are spelled as in programs on disk. An op that is not
+//! in the registry is still read, printed and kept, with the types that the text declares; the
+//! builder and the checks reject it.
 
 mod activation;
 mod arguments;

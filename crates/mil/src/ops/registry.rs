@@ -35,15 +35,15 @@ const FAMILIES: &[&[OpDef]] = &[
     state::OPS,
 ];
 
-/// Every signature, by name and then oldest first. Searched by halves: a comparison ends at the
-/// first difference, where a hash would read the whole of a name that a hostile text makes long.
+/// Every signature, by name and then oldest first. Looked up by binary search: a comparison ends at
+/// the first difference, while a hash would read the whole of a long name in a hostile text.
 static SORTED: LazyLock<Vec<&'static OpDef>> = LazyLock::new(|| {
     let mut defs: Vec<&'static OpDef> = all().collect();
     defs.sort_by_key(|d| (d.name, d.since));
     defs
 });
 
-/// Every signature.
+/// Every signature, by family; an op with several versions occurs several times.
 pub fn all() -> impl Iterator<Item = &'static OpDef> {
     FAMILIES.iter().flat_map(|f| f.iter())
 }
@@ -67,8 +67,7 @@ pub fn find(name: &str, opset: Opset) -> Option<&'static OpDef> {
     versions(name).iter().rev().find(|d| d.since <= opset).copied()
 }
 
-/// The signature of an op, or the error that says from which opset on it exists or names the
-/// nearest op.
+/// The signature of an op in an opset.
 ///
 /// # Errors
 /// [`MilError::LaterOp`] or [`MilError::UnknownOp`].

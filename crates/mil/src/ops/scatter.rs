@@ -62,13 +62,17 @@ fn scatter_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     Ok(tensor(dtype, data))
 }
 
-/// updates have the shape of the indices, which agrees with data beside the axis.
+/// updates have the shape of the indices, which agrees with data in every axis but `axis`.
 fn along_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let ((dtype, data), (_, indices)) = (c.tensor("data")?, c.tensor("indices")?);
     c.one_of("mode", MODES)?;
     let axis = c.axis("axis", data.len())?;
     if !fit_beside(&data, &indices, axis) {
-        return Err(c.fail(format!("indices {} do not fit data {} beside axis {axis}", show(&indices), show(&data))));
+        return Err(c.fail(format!(
+            "indices {} do not fit data {} outside of axis {axis}",
+            show(&indices),
+            show(&data)
+        )));
     }
     updates_fit(c, &indices)?;
     c.check_indices(&data[axis..=axis])?;

@@ -1,5 +1,4 @@
-//! Ops that arrange the same elements anew: reshape, transpose, concat, split, stack, squeeze,
-//! tile, pad.
+//! Ops that rearrange elements: reshape, transpose, concat, split, stack, squeeze, tile, pad.
 
 use super::infer::{InferContext, MAX_RANK, MAX_RESULTS, same, show, show_ints, tensor};
 use super::signature::{
@@ -224,7 +223,7 @@ fn concat_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
             let (a, b) = (shape[i].clone(), &part[i]);
             if i != axis {
                 shape[i] = same(&a, b).ok_or_else(|| {
-                    c.fail(format!("{} and {} differ beside axis {axis}", show(&parts[0]), show(part)))
+                    c.fail(format!("{} and {} differ outside of axis {axis}", show(&parts[0]), show(part)))
                 })?;
                 continue;
             }

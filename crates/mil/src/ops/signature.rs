@@ -1,4 +1,5 @@
-//! What a signature is: [`OpDef`] and its [`Param`]s, and the pieces that the families write them with.
+//! What a signature is: [`OpDef`] and its [`Param`]s, and the pieces that the families write them
+//! with.
 
 use super::infer::InferContext;
 use crate::error::MilError;
@@ -12,17 +13,17 @@ pub type Infer = fn(&InferContext<'_>) -> Result<Vec<Type>, MilError>;
 /// The signature of an op from one opset on.
 #[derive(Clone, Copy, Debug)]
 pub struct OpDef {
-    /// Its MIL name.
+    /// MIL name of the op.
     pub name: &'static str,
-    /// What it computes, in one line.
+    /// What the op computes, in one line, for docs/ops.md.
     pub doc: &'static str,
     /// The first opset this signature holds in.
     pub since: Opset,
-    /// Where the signature is from.
+    /// Source of the signature.
     pub source: &'static str,
-    /// Its arguments.
+    /// The parameters, in the order of the source.
     pub params: &'static [Param],
-    /// The types of its results.
+    /// The shape rule, which computes the types of the results.
     pub infer: Infer,
 }
 
@@ -67,7 +68,7 @@ const fn source(opset: u16) -> &'static str {
 pub enum Takes {
     /// A tensor or scalar of one of the element types that the parameter accepts.
     Tensor,
-    /// A list.
+    /// A list of tensors.
     List,
     /// A state of a tensor.
     State,
@@ -78,37 +79,37 @@ pub enum Takes {
 /// One parameter of a signature.
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
-    /// Its name.
+    /// Name of the argument in text.
     pub name: &'static str,
-    /// The kind of its value.
+    /// The kind of value that it accepts.
     pub takes: Takes,
-    /// The element types it accepts, of a tensor.
+    /// The element types that it accepts, for tensors.
     pub accepts: &'static [DataType],
     /// Parameters of one domain have the same element type.
     pub domain: Option<&'static str>,
     /// Whether it may be left out.
     pub presence: Presence,
-    /// It must be known at compile time.
+    /// Its value must be known at compile time.
     pub constant: bool,
     /// It takes a parenthesized list of values.
     pub variadic: bool,
-    /// The builder writes it even when the default is meant, because engines want it so (mil-text
-    /// §4, §7).
+    /// The builder writes it even if it has its default value, because engines require it
+    /// (mil-text §4, §7).
     pub spelled: bool,
 }
 
 /// Whether a parameter may be left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Presence {
-    /// It may not.
+    /// It must be given.
     Required,
-    /// It may; absence has its own meaning.
+    /// It may be left out, and that has a meaning of its own.
     Optional,
-    /// It may; absence means this value.
+    /// It may be left out, and then has this value.
     Default(Literal),
 }
 
-/// A default value.
+/// The default value of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Literal {
@@ -185,11 +186,11 @@ impl Param {
 
 /// fp16 and fp32.
 pub(super) const FLOATS: &[DataType] = &[Fp16, Fp32];
-/// What arithmetic takes.
+/// The element types of arithmetic.
 pub(super) const NUMBERS: &[DataType] = &[Fp16, Fp32, Int32];
-/// What moving data takes before iOS 17.
+/// The element types of data movement before iOS 17.
 pub(super) const BASIC: &[DataType] = &[Fp16, Fp32, Int32, Bool];
-/// What moving data takes from iOS 17 on.
+/// The element types of data movement from iOS 17 on.
 pub(super) const MOVABLE: &[DataType] = &[Fp16, Fp32, Int8, UInt8, Int16, UInt16, Int32, Bool];
 /// Indices from iOS 16 on.
 pub(super) const INDICES_16: &[DataType] = &[Int32, Int16, UInt16];
@@ -197,7 +198,7 @@ pub(super) const INDICES_16: &[DataType] = &[Int32, Int16, UInt16];
 pub(super) const INDICES_17: &[DataType] = &[Int32, Int16, UInt16, Int8, UInt8];
 /// Signed counts from iOS 17 on: shapes, bounds, lengths.
 pub(super) const COUNTS: &[DataType] = &[Int32, Int16, Int8];
-/// What a list of tensors may hold: coremltools looks only at whether they are alike.
+/// The element types of a list of tensors: coremltools only requires that they are the same.
 pub(super) const ALIKE: &[DataType] = &[Fp16, Fp32, Int8, UInt8, Int16, UInt16, Int32, UInt32, Bool];
 pub(super) const BYTES: &[DataType] = &[Int8, UInt8];
 pub(super) const INT32: &[DataType] = &[Int32];
@@ -206,8 +207,8 @@ pub(super) const FP32: &[DataType] = &[Fp32];
 pub(super) const BOOL: &[DataType] = &[Bool];
 pub(super) const STRING: &[DataType] = &[String];
 
-/// From iOS 17 on, weights and parameters of many ops need only agree with each other, not with
-/// `x`, the first parameter.
+/// Puts every parameter but the first (`x`) in a second domain: from iOS 17 on, weights and
+/// parameters of many ops need only agree with each other.
 pub(super) const fn apart<const N: usize>(mut params: [Param; N]) -> [Param; N] {
     let mut i = 1;
     while i < N {

@@ -1,11 +1,12 @@
-//! A program out of protobuf.
+//! Decodes a program from protobuf.
 //!
-//! What the message says is kept: the order of arguments and attributes, unknown ops and opsets,
-//! every specialization. Three things are made to fit the IR. A name inside a function that text
-//! could not say, or that a visible value has already, gets a number behind it; inputs and outputs
-//! are meaning and are refused instead. An argument that mixes names with immediate values gets
-//! `const` ops for the values. Doc strings are left out. Ids are given in the order in which the
-//! text of the program would be read, so that text and package of one program give one arena.
+//! The content of the message is kept: the order of arguments and attributes, unknown ops and
+//! opsets, every specialization. Three things are changed to fit the IR. A name inside a function
+//! that is not an identifier of text, or that a visible value already has, gets a numeric suffix;
+//! such a name of an input or output, which is part of the interface, is an error instead. An
+//! argument that mixes names with immediate values gets `const` ops for the values. Doc strings are
+//! dropped. Ids are assigned in the order in which the text of the program would be read, so that
+//! text and package of one program give the same arenas.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ use crate::weights::Weights;
 
 /// The function being read, with the files that its values name.
 pub(super) struct Decoder<'a> {
-    /// What `@model_path` stands for, if files may be opened.
+    /// The folder that `@model_path` stands for, if files may be opened.
     folder: Option<&'a Path>,
     options: Options,
     weights: Weights,
@@ -56,7 +57,7 @@ struct BodyNames {
 type Read<T> = Result<T, String>;
 
 impl<'a> Decoder<'a> {
-    /// Records are looked for in `weights` and then in files of the folder.
+    /// Records are looked up in `weights`, then in files of the folder.
     pub(super) fn new(folder: Option<&'a Path>, weights: &Weights, options: Options) -> Decoder<'a> {
         Decoder {
             folder,
@@ -70,7 +71,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The functions and attributes; version and dialect are the caller's.
+    /// The functions and attributes; the caller sets version and dialect.
     pub(super) fn program(&mut self, program: &proto::Program) -> Read<Program> {
         if program.version != 1 {
             return Err(format!("the program's version is {}, not 1", program.version));
@@ -157,7 +158,7 @@ impl<'a> Decoder<'a> {
         if !block.attributes.is_empty() {
             return Err("a block with attributes, which MIL text cannot say".into());
         }
-        // What the block hides, to be seen again behind it.
+        // The names that the block shadows, restored after it.
         let mut hidden = Vec::new();
         for (i, input) in block.inputs.iter().enumerate() {
             let value = self.define(&part(input)?, ValueDef::BlockInput(id, i as u32), depth, &mut hidden)?;
@@ -176,7 +177,7 @@ impl<'a> Decoder<'a> {
         }
         if depth > 0 {
             for (name, before) in hidden.into_iter().rev() {
-                // Blocks beside each other may use the same names.
+                // Sibling blocks may use the same names.
                 if let Some(value) = self.body.visible.get(&name) {
                     self.body.taken.remove(&self.function.value(*value).name);
                 }
@@ -247,8 +248,8 @@ impl<'a> Decoder<'a> {
                 Binding::Name(value) => {
                     let value = self.lookup(value)?;
                     let def = self.opset.and_then(|opset| ops::find(&op.r#type, opset)).and_then(|def| def.param(name));
-                    // One value and a list of one are the same message; the signature tells which
-                    // is meant.
+                    // One value and a list of one value are the same message; the signature decides
+                    // which it is.
                     if def.is_some_and(|p| p.variadic) { Arg::List(vec![value]) } else { Arg::Value(value) }
                 }
             }),
@@ -341,7 +342,7 @@ impl<'a> Decoder<'a> {
         Ok(id)
     }
 
-    /// A free identifier: the name itself if it is one.
+    /// An identifier that is not taken: the name itself if possible.
     fn free(&mut self, name: &str) -> String {
         if is_identifier(name) && self.body.taken.insert(name.to_string()) {
             return name.to_string();
@@ -397,8 +398,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The file that a program means by a blob's path: below the folder that `@model_path` stands for.
-/// `None` where there is none.
+/// The file that the path of a blob names, below the folder that `@model_path` stands for. `None`
+/// if there is no such file.
 ///
 /// # Errors
 /// The path leaves the folder.
@@ -416,7 +417,7 @@ fn named_type(value: &proto::NamedValueType) -> Read<Type> {
     ty.map_err(|e| format!("`{}`: {e}", short(&value.name)))
 }
 
-/// The name of an op's first result; nothing where there is none.
+/// The name of an op's first result; empty if it has no result.
 fn result_name(op: &proto::Operation) -> String {
     let first = op.outputs.first().and_then(|o| part::<proto::NamedValueType>(o).ok());
     first.map_or(String::new(), |o| o.name)
@@ -426,7 +427,7 @@ fn identifier(name: &str) -> Read<()> {
     if is_identifier(name) { Ok(()) } else { Err(format!("the name `{}` is no identifier", short(name))) }
 }
 
-/// For messages: names come from anywhere.
+/// Shortens a name for a message, because a hostile file can hold names of any length.
 fn short(name: &str) -> String {
     let cut: String = name.chars().take(60).collect();
     if cut.len() < name.len() { cut + "…" } else { cut }

@@ -1,7 +1,7 @@
-//! What a model says about itself: ports with the types that an app sees, functions, metadata.
+//! The description of a model: ports with the types that an app sees, functions, metadata.
 //!
-//! A description that was read is kept byte for byte, with the fields that are not shown here, and
-//! written again as it was.
+//! A description that was read is kept byte for byte, including fields that are not shown here, and
+//! written unchanged.
 
 use prost::Message as _;
 
@@ -13,7 +13,7 @@ use crate::program::{DataType, Dialect, Dim, Function, Program, Type, ValueId};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
     bytes: Vec<u8>,
-    /// Other fields of the model around it.
+    /// Other fields of the model message that holds the description.
     pub(super) rest: Vec<u8>,
     message: proto::ModelDescription,
 }
@@ -21,13 +21,13 @@ pub struct Description {
 /// The ports of one function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ports {
-    /// The function.
+    /// Name of the function.
     pub function: String,
-    /// Its inputs without states.
+    /// Inputs other than states.
     pub inputs: Vec<Feature>,
-    /// Its outputs.
+    /// Outputs, in the order of the function.
     pub outputs: Vec<Feature>,
-    /// Its states.
+    /// States; empty before specification 9.
     pub states: Vec<Feature>,
 }
 
@@ -36,9 +36,9 @@ pub struct Ports {
 pub struct Feature {
     /// Its name, that of the function's port.
     pub name: String,
-    /// What its author says about it.
+    /// The author's description of it.
     pub description: String,
-    /// Its type.
+    /// Type as an app sees it.
     pub ty: FeatureType,
     /// It may be left out.
     pub optional: bool,
@@ -52,31 +52,31 @@ pub enum FeatureType {
     Int64,
     /// An fp64.
     Double,
-    /// A string.
+    /// A string (UTF-8).
     String,
-    /// An image of so many pixels.
+    /// An image, which an app passes as a pixel buffer.
     Image {
         /// Pixels in a row.
         width: i64,
-        /// Rows.
+        /// Number of rows of pixels.
         height: i64,
     },
     /// A multiarray, also that of a state.
     MultiArray {
-        /// Its element type, if it is one of MIL.
+        /// Element type, if MIL has it.
         dtype: Option<DataType>,
-        /// Its default shape; empty where none is said.
+        /// Default shape; empty if the description has none.
         shape: Vec<i64>,
     },
-    /// A dictionary.
+    /// A dictionary with int64 or string keys.
     Dictionary,
-    /// A sequence.
+    /// A sequence of int64 values or strings.
     Sequence,
-    /// Something newer.
+    /// A type that this version does not know.
     Other,
 }
 
-/// Descriptions are small; what is larger would only take memory.
+/// The largest description that is read, in bytes; real ones are small.
 const MAX_BYTES: usize = 1 << 24;
 
 /// coreml-containers §1.
@@ -88,8 +88,8 @@ const ARRAY_TYPES: [(DataType, i32); 5] = [
     (DataType::Int32, 131104),
 ];
 
-/// The metadata key under which version and dialect of the text are kept where the opset does not
-/// tell them: the container itself has no place for them.
+/// The metadata key for version and dialect of the text, used if the opset does not determine them:
+/// the container has no field for them.
 const TEXT_KEY: &str = "ferrane.mil-text";
 
 impl Description {
@@ -101,9 +101,9 @@ impl Description {
         Ok(Description { bytes: bytes.to_vec(), rest, message })
     }
 
-    /// The description of a program's ports. States are those of its parameters; a port without
-    /// extents has the shape `[1]`, as coremltools has it. A program of one function `main` is
-    /// described as such, any other by its functions (specification 9).
+    /// The description of a program's ports. States are those of its parameters; a port of rank 0
+    /// has the shape `[1]`, as in coremltools. A program of one function `main` is described as
+    /// such, any other by its functions (specification 9).
     ///
     /// # Errors
     /// A port of a type that Core ML's multiarrays do not have, or an input whose extents are not
@@ -150,8 +150,8 @@ impl Description {
         if name.is_empty() { "main" } else { name }
     }
 
-    /// What is said about the model: `description`, `version`, `author` and `license` where they
-    /// are given, then the keys of its author.
+    /// The metadata of the model: `description`, `version`, `author` and `license` if present, then
+    /// the keys that its author added.
     pub fn metadata(&self) -> Vec<(&str, &str)> {
         let Some(m) = &self.message.metadata else { return Vec::new() };
         let own = [
@@ -164,8 +164,8 @@ impl Description {
         own.chain(m.user_defined.iter().map(|e| (e.key.as_str(), e.value.as_str()))).collect()
     }
 
-    /// Version and dialect of the text of the program that this describes: as noted, else as
-    /// Apple's compiler prints its opset (coreml-containers §4).
+    /// Version and dialect of the text of the program that this describes: as noted in the
+    /// metadata, otherwise as Apple's compiler prints its opset (coreml-containers §4).
     pub(super) fn text_form(&self, program: &Program) -> ((u32, u32), Dialect) {
         let entries = self.message.metadata.as_ref().map_or(&[][..], |m| &m.user_defined);
         let noted = entries.iter().rev().find(|e| e.key == TEXT_KEY).and_then(|e| parse_form(&e.value));
@@ -178,8 +178,8 @@ impl Description {
         })
     }
 
-    /// The bytes to be written with a program, with its text's version and dialect noted where the
-    /// opset does not tell them.
+    /// The bytes to write with a program, with version and dialect of its text in the metadata if
+    /// the opset does not determine them.
     pub(super) fn bytes_for(&self, program: &Program) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         if self.text_form(program) != (program.version, program.dialect) {
@@ -187,14 +187,14 @@ impl Description {
             let dialect = if program.dialect == Dialect::Verbose { "verbose" } else { "shorthand" };
             let entry = proto::StringEntry { key: TEXT_KEY.to_string(), value: format!("{major}.{minor} {dialect}") };
             let metadata = proto::Metadata { user_defined: vec![entry], ..Default::default() };
-            // Messages merge by standing behind each other.
+            // Concatenated messages are merged.
             let note = proto::ModelDescription { metadata: Some(metadata), ..Default::default() };
             bytes.extend_from_slice(&note.encode_to_vec());
         }
         bytes
     }
 
-    /// Whether functions and ports have the names that the program's have.
+    /// Whether functions and ports have the same names as those of the program.
     pub(super) fn agrees(&self, program: &Program) -> Result<(), String> {
         let described = self.functions();
         if described.len() != program.functions.len() {
@@ -222,7 +222,7 @@ impl Description {
         Ok(())
     }
 
-    /// The least specification version that has what is said here (coreml-containers §1).
+    /// The lowest specification version that supports this description (coreml-containers §1).
     pub(super) fn least_version(&self) -> i32 {
         let ports = self.functions();
         let features = ports.iter().flat_map(|p| p.inputs.iter().chain(&p.outputs));

@@ -1,4 +1,4 @@
-//! A program into protobuf, and its constants into one weight file.
+//! Encodes a program as protobuf, and its constants into one weight file.
 //!
 //! `coreml_update_state` is an op of converters, not of the container: it is written as
 //! `write_state` and `read_state`, as coremltools 9.0 does, and read back as these two.
@@ -16,20 +16,21 @@ use crate::program::{Arg, BlockId, Constant, DataType, Function, Op, Payload, Pr
 use crate::verify::MAX_DEPTH;
 use crate::weights::{WeightId, blob};
 
-/// Constants of fewer elements lie in the model itself (coremltools 9.0, backend/mil/load.py).
+/// Constants with fewer elements are stored in the model itself (coremltools 9.0,
+/// backend/mil/load.py).
 const STORED_FROM: usize = 10;
-/// What programs call the weight file of a package.
+/// The path by which programs name the weight file of a package.
 const FILE: &str = "@model_path/weights/weight.bin";
 
-/// Where constants go.
+/// Where the encoder stores constants.
 pub(super) enum Store<'a> {
-    /// Into the message.
+    /// All of them in the message.
     Inline,
-    /// Into a weight file, the larger ones.
+    /// The larger ones in a weight file, the others in the message.
     File(WeightFile<'a>),
 }
 
-/// The records of a weight file that is to be written: they point into the program.
+/// The records of a weight file to write, which borrow their payloads from the program.
 #[derive(Default)]
 pub(super) struct WeightFile<'a> {
     records: Vec<(DataType, usize, &'a [u8])>,
@@ -49,7 +50,7 @@ impl<'a> WeightFile<'a> {
         self.records.is_empty()
     }
 
-    /// Writes the file, payloads straight from where they lie.
+    /// Writes the file; payloads are not copied.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         blob::write(out, &self.records)
     }
@@ -80,8 +81,8 @@ impl<'a> Encoder<'a> {
         Ok(proto::Program { version: 1, functions, attributes: self.attributes(&program.attributes, false)? })
     }
 
-    /// The records that ops use, in the order of their files and offsets: so a program that was
-    /// read keeps its weight file. What is inline and goes to the file comes behind them.
+    /// The records that ops use, in the order of their files and offsets, so that a program that
+    /// was read keeps its weight file; inline constants that belong in the file follow.
     fn place_records(&mut self) {
         let weights = &self.program.weights;
         let Store::File(file) = &mut self.store else { return };
@@ -127,8 +128,8 @@ impl<'a> Encoder<'a> {
             out.extend(update_state(f, op)?.map(bytes));
             return Ok(());
         }
-        // The data of compressed constants lie in the weight file, whether they are arguments or
-        // attributes.
+        // The data of compressed constants are stored in the weight file, whether they are
+        // arguments or attributes.
         let stored = op.name == "const" || op.name.starts_with("constexpr_");
         let mut inputs = Vec::with_capacity(op.args.len());
         for (name, arg) in &op.args {
@@ -194,7 +195,7 @@ impl<'a> Encoder<'a> {
                     Store::File(file) => {
                         let offset = match file.places.get(id) {
                             Some(offset) => *offset,
-                            // Inside a list or dictionary, where nothing was placed beforehand.
+                            // Inside of a list or dictionary, for which no record was reserved.
                             None => file.add(dtype, elements, packed),
                         };
                         in_file(&ty, offset)
@@ -222,7 +223,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Core ML reads this element type from a weight file in that version.
+/// Whether Core ML reads this element type from a weight file in a specification version.
 fn storable(dtype: DataType, specification_version: i32) -> bool {
     match dtype {
         DataType::Fp16 | DataType::Fp32 | DataType::UInt8 | DataType::Int8 => true,

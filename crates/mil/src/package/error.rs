@@ -1,4 +1,4 @@
-//! What can be wrong with a container.
+//! Errors of reading and writing containers.
 
 use std::path::{Path, PathBuf};
 
@@ -11,23 +11,23 @@ pub enum PackageError {
     /// The system refused a file.
     #[error("{}: {source}", .path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// Neither package, model, compiled model nor text.
     #[error("{}: {reason}", .path.display())]
     Unrecognized {
-        /// The file.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// What was looked for.
+        /// The forms that were tried.
         reason: String,
     },
-    /// A model of Core ML that is no ML Program.
+    /// A Core ML model that is not an ML Program.
     #[error("{}: not an ML Program: {kind}", .path.display())]
     NotMlProgram {
-        /// The file.
+        /// Path of the file or folder.
         path: PathBuf,
         /// What it is: `a neural network (field 500, specification version 1)`.
         kind: String,
@@ -35,31 +35,31 @@ pub enum PackageError {
     /// The manifest of a package breaks a rule.
     #[error("{}: {reason}", .path.display())]
     Manifest {
-        /// The manifest.
+        /// Path of `Manifest.json`.
         path: PathBuf,
-        /// Which one.
+        /// The rule that it breaks.
         reason: String,
     },
-    /// The bytes are no protobuf of a model, or the program in it breaks a rule of MIL.
+    /// The bytes are not the protobuf of a model, or the program in it breaks a rule of MIL.
     #[error("{}: {reason}", .path.display())]
     Model {
-        /// The file.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// Which one, with the op or the name.
+        /// What is wrong, with the op or name.
         reason: String,
     },
-    /// The text is wrong.
+    /// The text has errors.
     #[error("{}: {} errors and warnings", .text.name(), .diagnostics.len())]
     Text {
         /// The text, for showing the diagnostics in it.
         text: Source,
-        /// All of them.
+        /// All errors and warnings of the text.
         diagnostics: Diagnostics,
     },
-    /// There is something at the path already, and it was not asked to be replaced.
+    /// The path exists, and the options do not allow to replace it.
     #[error("{}: exists already", .path.display())]
     Exists {
-        /// The path.
+        /// The path that exists.
         path: PathBuf,
     },
     /// The container cannot hold the program.
@@ -67,7 +67,7 @@ pub enum PackageError {
     Unwritable {
         /// `a package`.
         form: &'static str,
-        /// Why.
+        /// What the container cannot hold.
         reason: String,
     },
 }

@@ -1,8 +1,8 @@
 //! `Manifest.json` of a package (coreml-containers §1).
 //!
 //! Only format 1 is read. The root model is the entry that `rootModelIdentifier` names; its path is
-//! relative to `Data/` and must stay in there. Identifiers are written as a function of the model's
-//! bytes, so one program gives one package.
+//! relative to `Data/` and must not lead out of it. Identifiers are derived from the model's bytes,
+//! so that equal programs give equal packages.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::error::PackageError;
 use super::inside;
 
-/// A manifest is a few entries; more is no manifest.
+/// The largest manifest that is read, in bytes; real ones have a few entries.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The file of the root model of the package at `folder`.
@@ -38,7 +38,7 @@ pub(super) fn root_model(folder: &Path) -> Result<PathBuf, PackageError> {
     found.ok_or_else(|| refuse(format!("the root model \"{relative:.60}\" is not there")))
 }
 
-/// The manifest of a package with this model, and weights or none.
+/// The manifest of a package with this model, with or without weights.
 pub(super) fn write(model: &[u8], weights: bool) -> String {
     let entry = |name: &str, description: &str| {
         json!({
@@ -58,8 +58,8 @@ pub(super) fn write(model: &[u8], weights: bool) -> String {
     format!("{manifest:#}\n")
 }
 
-/// A UUID of version 8: FNV-1a over the bytes and what they are of. It need only differ from the
-/// others of its package.
+/// A UUID of version 8: FNV-1a over a label and the bytes. It only has to differ from the other
+/// UUIDs of its package.
 fn identifier(model: &[u8], of: &str) -> String {
     let hash = model.iter().chain(of.as_bytes()).fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, &byte| {
         (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)

@@ -1,15 +1,15 @@
-//! Containers of programs: `.mlpackage`, `.mlmodel`, `.mlmodelc`, and MIL text with its weights
-//! beside it (coreml-containers, weight-blob).
+//! Containers of programs: `.mlpackage`, `.mlmodel`, `.mlmodelc`, and MIL text with its weight
+//! files (coreml-containers, weight-blob).
 //!
-//! [`open`] finds out what a path is and gives a [`Program`] with its description;
-//! [`write_package`], [`write_model`] and [`write_text`] write one. Weight files are mapped, never
-//! read or copied: opening costs what the model's own message costs. A container comes from
-//! anywhere: no path in it leads out of its folder, nesting is bounded (64 blocks, 32 types and
-//! values), and sizes are those of the file.
+//! [`open`] detects the form of the container at a path and returns the [`Program`] with its
+//! description; [`write_package`], [`write_model`] and [`write_text`] write one. Weight files are
+//! mapped, never read or copied: opening costs no more than reading the message of the model.
+//! Containers are untrusted: a path that leads out of the folder is refused, nesting is bounded (64
+//! blocks, 32 types and values), and memory is bounded by the size of the file.
 //!
-//! The one decision: protobuf is only a spelling. The program that is read is the one that the text
-//! of the compiled model would give, up to the order of arguments, and writing it gives the same
-//! message again.
+//! Invariant: protobuf is another spelling of the same program. The program that is read equals
+//! that of the text of the compiled model, up to the order of arguments, and writing it gives the
+//! same message again.
 //!
 //! ```
 //! use ferrane_mil::package::{Form, WriteOptions, open, write_package};
@@ -57,7 +57,7 @@ use crate::program::Program;
 use crate::text::{Options, parse_with};
 use crate::weights::{Strictness, Weights};
 
-/// What a container is.
+/// The form of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A `.mlpackage` folder.
@@ -66,7 +66,7 @@ pub enum Form {
     Model,
     /// A `.mlmodelc` folder.
     Compiled,
-    /// MIL text.
+    /// A file of MIL text.
     Text,
 }
 
@@ -74,29 +74,29 @@ pub enum Form {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Opened {
-    /// What it was in.
+    /// Form of the container.
     pub form: Form,
-    /// The program. Its names, invariants and constants hold; its types are checked only if it was
-    /// text, see [`crate::check`].
+    /// The program. Its names, invariants and constants are checked, its types only if it was text;
+    /// see [`crate::check`].
     pub program: Program,
-    /// What the model says about itself; text says nothing.
+    /// The description of the model; `None` for text.
     pub description: Option<Description>,
     /// 6 for iOS 15 to 10 for iOS 26, of a package or model.
     pub specification_version: Option<i32>,
-    /// What is odd about the text and the weight files.
+    /// Warnings about the text and the weight files.
     pub warnings: Diagnostics,
 }
 
-/// Opens whatever the path names. Weight files are read leniently: a record is trusted, what is odd
-/// is a warning.
+/// Opens the container at a path. Weight files are read leniently: records are trusted, and
+/// contradictions are warnings.
 ///
 /// # Errors
-/// A [`PackageError`]: the path is nothing of the kind, a model of another kind, or broken.
+/// A [`PackageError`]: the path is not a container, holds a model of another kind, or is malformed.
 pub fn open(path: impl AsRef<Path>) -> Result<Opened, PackageError> {
     open_with(path, Options { strictness: Strictness::Lenient, ..Options::default() })
 }
 
-/// Opens with options; `types` matters for text only.
+/// As [`open`], with options; `types` applies to text only.
 ///
 /// # Errors
 /// As [`open`].
@@ -141,8 +141,8 @@ fn model_file(path: &Path, form: Form, options: Options) -> Result<Opened, Packa
     model_bytes(&bytes, path, form, decode::Decoder::new(Some(folder), &Weights::new(), options))
 }
 
-/// Reads the bytes of a `.mlmodel`. The blob files that it names are those opened in `weights`; no
-/// other file is touched.
+/// Reads the bytes of a `.mlmodel`. Blob files that it names are looked up in `weights`; no other
+/// file is opened.
 ///
 /// # Errors
 /// As [`open`].
@@ -151,7 +151,7 @@ pub fn read_model(bytes: &[u8], weights: &Weights, options: Options) -> Result<O
     model_bytes(bytes, Path::new("model.mlmodel"), Form::Model, decoder)
 }
 
-/// `path` is for messages.
+/// `path` is used in messages only.
 fn model_bytes(
     bytes: &[u8],
     path: &Path,
@@ -199,8 +199,8 @@ fn text_file(path: &Path, folder: &Path, form: Form, options: Options) -> Result
     Ok(Opened { form, program, description, specification_version, warnings: parsed.diagnostics })
 }
 
-/// The blob files that text names: its strings that start with `@model_path`. What only looks like
-/// one is not there, or is not used.
+/// The blob files that text names: its strings that start with `@model_path`. A string that only
+/// looks like a path names no file, or the file is not used.
 fn blob_paths(text: &[u8]) -> BTreeSet<String> {
     const START: &[u8] = b"\"@model_path/";
     let mut found = BTreeSet::new();
@@ -218,8 +218,8 @@ fn blob_paths(text: &[u8]) -> BTreeSet<String> {
     found
 }
 
-/// Specification version and description out of `coremldata.bin` (coreml-containers §4, known from
-/// one sample). `None` where there is no such file or it is laid out in another way.
+/// Specification version and description from `coremldata.bin` (coreml-containers §4, known from
+/// one sample). `None` if there is no such file or its layout differs.
 fn compiled_description(folder: &Path) -> Result<Option<(i32, Description)>, PackageError> {
     let path = folder.join("coremldata.bin");
     if !path.exists() {
@@ -231,7 +231,7 @@ fn compiled_description(folder: &Path) -> Result<Option<(i32, Description)>, Pac
         usize::try_from(u64::from_le_bytes(word.try_into().ok()?)).ok()
     };
     let find = || {
-        // A string behind 28 bytes, the version behind it, the description 40 bytes further.
+        // After 28 bytes a string, then the version, then after 40 bytes the description.
         let end = 0x24usize.checked_add(long(0x1c)?)?;
         let version = i32::from_le_bytes(bytes.get(end..end.checked_add(4)?)?.try_into().ok()?);
         let start = end.checked_add(0x28)?;
@@ -261,7 +261,7 @@ fn inside(folder: &Path, relative: &str) -> Result<Option<PathBuf>, String> {
 const SPECIFICATIONS: [(Opset, i32); 5] =
     [(Opset::IOS15, 6), (Opset::IOS16, 7), (Opset::IOS17, 8), (Opset::IOS18, 9), (Opset(26), 10)];
 
-/// The tag of a body in a package. One that packages name in no other way keeps its name.
+/// The tag of a body in a package. A tag for which packages have no other name is unchanged.
 fn opset_from_core_ml(name: &str) -> OpsetTag {
     Opset::from_core_ml_name(name).map_or_else(|| OpsetTag::from(name), OpsetTag::Known)
 }
@@ -270,7 +270,7 @@ fn opset_to_core_ml(tag: &OpsetTag) -> String {
     tag.known().and_then(Opset::core_ml_name).map_or_else(|| tag.to_string(), str::to_string)
 }
 
-/// The least specification version that has every opset of a program.
+/// The lowest specification version that has every opset of a program.
 fn specification_version(program: &Program) -> Result<i32, String> {
     let mut least = SPECIFICATIONS[0].1;
     for (tag, _) in program.functions.iter().flat_map(|f| &f.bodies) {

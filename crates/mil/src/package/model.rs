@@ -1,23 +1,23 @@
 //! The envelope of a model: specification version, description, and one of many kinds of model
 //! (coreml-containers §1).
 //!
-//! Read by hand rather than as a message: so the kind of a model that is no ML Program can be
-//! named, and fields that are not known here are kept byte for byte.
+//! Parsed by hand instead of as a message, so that an error can name the kind of a model that is
+//! not an ML Program, and unknown fields are kept byte for byte.
 
 /// The parts of a model file.
 pub(super) struct Model<'a> {
     pub(super) specification_version: i32,
-    /// A ModelDescription.
+    /// The encoded `ModelDescription`.
     pub(super) description: &'a [u8],
     /// The ML Program; another kind of model is an error.
     pub(super) program: &'a [u8],
-    /// The other fields as they stand: `isUpdatable` and what newer versions add.
+    /// The other fields, unchanged: `isUpdatable` and those that newer versions add.
     pub(super) rest: Vec<u8>,
 }
 
-/// Why bytes are no ML Program.
+/// Why bytes are not an ML Program.
 pub(super) enum NotAProgram {
-    /// Not a protobuf.
+    /// The bytes are not a protobuf message; the text is the reason.
     Malformed(String),
     /// A model of another kind.
     Other(String),
@@ -66,7 +66,7 @@ const KINDS: [(u64, &str); 37] = [
     (3000, "a serialized model"),
 ];
 
-/// Splits a model file.
+/// Splits a model file into its parts.
 pub(super) fn read(bytes: &[u8]) -> Result<Model<'_>, NotAProgram> {
     let malformed = |what: &str| NotAProgram::Malformed(format!("no protobuf of a model: {what}"));
     let mut model = Model { specification_version: 0, description: &[], program: &[], rest: Vec::new() };
@@ -110,7 +110,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model<'_>, NotAProgram> {
     }
 }
 
-/// Puts a model file together.
+/// Joins the parts of a model file.
 pub(super) fn write(model: &Model<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(model.description.len() + model.program.len() + model.rest.len() + 32);
     put_varint(1 << 3, &mut out);

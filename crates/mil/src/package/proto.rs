@@ -1,12 +1,12 @@
-//! The protobuf messages of an ML Program and of a model's description, by hand: field numbers as
-//! in coreml-containers §1 and §2, compared with the descriptors of coremltools 9.0.
+//! The protobuf messages of an ML Program and of a model's description, written by hand: field
+//! numbers as in coreml-containers §1 and §2, checked against the descriptors of coremltools 9.0.
 //!
-//! Maps are written here as what they are on the wire, repeated entries of key and value: so the
-//! order of arguments and attributes, which text shows, survives.
+//! Maps are declared as they are on the wire, as repeated entries of key and value, so that the
+//! order of arguments and attributes, which text shows, is preserved.
 //!
-//! Messages that repeat are kept as bytes, shared with the file, and read one at a time by
-//! [`part`]: what is wrong stops the reader where it stands, and a file of two-byte messages makes
-//! it hold a few times the file, not a structure for each.
+//! Repeated messages are kept as bytes that share the memory of the file, and are decoded one at a
+//! time by [`part`]: an error stops the reader at that message, and a file of two-byte messages
+//! takes a few times its own size, not a structure for each message.
 
 use prost::bytes::Bytes;
 use prost::{Message, Oneof};
@@ -243,7 +243,7 @@ pub(super) enum Immediate {
     Dictionary(DictionaryValue),
 }
 
-/// TupleValue and ListValue.
+/// The messages `TupleValue` and `ListValue`, which have the same fields.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Values {
     #[prost(bytes = "bytes", repeated, tag = "1")]

@@ -1,4 +1,4 @@
-//! Types and values, to and from protobuf.
+//! Conversion of types and values to and from protobuf.
 //!
 //! Which field holds the elements of an immediate tensor depends on the element type: `floats` for
 //! fp32, `doubles` for fp64, `bools`, `strings`, `ints` for int16, uint16 and int32, `longInts` for
@@ -15,7 +15,7 @@ use crate::weights::pack;
 
 /// Types and values nest no deeper; text has the same limit.
 const MAX_DEPTH: usize = 32;
-/// As in text.
+/// The highest rank that is read, as in text.
 const MAX_RANK: usize = 16;
 /// As in text: products of extents stay far from any overflow.
 const MAX_EXTENT: u64 = i32::MAX as u64;
@@ -48,7 +48,7 @@ const CODES: [(DataType, i32); 22] = [
 
 type Text = std::string::String;
 
-/// A type that protobuf gives.
+/// Decodes a type; the text of the error is the reason.
 pub(super) fn read_type(ty: &proto::ValueType) -> Result<Type, Text> {
     read_type_within(ty, 0)
 }
@@ -94,7 +94,7 @@ fn read_dim(dim: &proto::Dimension) -> Result<Dim, Text> {
     }
 }
 
-/// A type for protobuf.
+/// Encodes a type as its message.
 pub(super) fn write_type(ty: &Type) -> proto::ValueType {
     let boxed = |ty: &Type| Some(Box::new(write_type(ty)));
     let kind = match ty {
@@ -124,7 +124,7 @@ fn write_dim(dim: &Dim) -> proto::Dimension {
     proto::Dimension { extent: Some(extent) }
 }
 
-/// A value that protobuf gives. `blob` finds what lies in a file.
+/// Decodes a value. `blob` looks up a record in a file.
 pub(super) fn read_value(
     value: &proto::Value,
     blob: &mut dyn FnMut(&Type, &proto::BlobFile) -> Result<Constant, Text>,

@@ -1,7 +1,7 @@
-//! Writing packages, models and text, whole or not at all.
+//! Writers of packages, models and text.
 //!
-//! Everything is written beside the target under a temporary name and renamed when it is complete;
-//! what fails leaves nothing.
+//! Invariant: a target is written completely or not at all. Files are written to the folder of the
+//! target under a temporary name and renamed when complete; a failed write leaves nothing.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -21,28 +21,28 @@ use super::{manifest, specification_version};
 use crate::program::{Arg, Constant, Payload, Program};
 use crate::weights::WeightId;
 
-/// A protobuf message is no larger.
+/// The largest protobuf message in bytes.
 const MAX_MODEL: usize = i32::MAX as usize;
 
-/// How to write.
+/// Options of the writers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteOptions<'a> {
     /// Replace what is at the path.
     pub overwrite: bool,
-    /// The description to write, that of the package the program was read from for example; else
-    /// one is made from its ports.
+    /// The description to write, for example that of the package that the program was read from; if
+    /// `None`, it is derived from the ports.
     pub description: Option<&'a Description>,
-    /// The specification version; else the least that has the program's opsets and ports.
+    /// The specification version; if `None`, the lowest that has the program's opsets and ports.
     pub specification_version: Option<i32>,
 }
 
 /// Writes a `.mlpackage` folder: the manifest, the model, and one weight file with every constant
-/// of at least ten elements, as coremltools does. Payloads are written from where they lie. The
-/// same program gives the same bytes.
+/// of at least ten elements, as coremltools does. Payloads are not copied. Equal programs give
+/// equal bytes.
 ///
 /// # Errors
-/// [`PackageError::Exists`]; [`PackageError::Unwritable`] for what a package cannot hold; whatever
-/// the system reports.
+/// [`PackageError::Exists`]; [`PackageError::Unwritable`] if a package cannot hold the program;
+/// errors of the system.
 pub fn write_package(
     program: &Program,
     path: impl AsRef<Path>,
@@ -81,14 +81,13 @@ pub fn write_model(program: &Program, path: impl AsRef<Path>, options: &WriteOpt
     publish(complete(path.as_ref(), &bytes, options.overwrite)?, path.as_ref(), options.overwrite)
 }
 
-/// Writes the text of a program and, beside it, the blob files that it names:
+/// Writes the text of a program and the blob files that it names, in the same folder:
 /// `@model_path/weights/w.bin` becomes `weights/w.bin` in the text's folder. [`super::open`] reads
-/// it back as it is.
+/// the same program back.
 ///
 /// # Errors
-/// [`PackageError::Exists`], where the text or one of the files is there already;
-/// [`PackageError::Unwritable`] for a blob file that would lie outside the folder or whose bytes
-/// nobody has; whatever the system reports.
+/// [`PackageError::Exists`] if the text or one of the files exists; [`PackageError::Unwritable`]
+/// for a blob file outside of the folder or without bytes; errors of the system.
 pub fn write_text(program: &Program, path: impl AsRef<Path>, overwrite: bool) -> Result<(), PackageError> {
     let path = path.as_ref();
     let refuse = |reason: String| PackageError::Unwritable { form: "text", reason };
@@ -110,7 +109,7 @@ pub fn write_text(program: &Program, path: impl AsRef<Path>, overwrite: bool) ->
     if ready.len() < used.len() {
         return Err(refuse("the bytes of a blob file are not there".into()));
     }
-    // The text comes last: what it names is there.
+    // The text is written last, so that the files it names exist.
     ready.push((complete(path, crate::text::print(program).as_bytes(), overwrite)?, path.to_path_buf()));
     ready.into_iter().try_for_each(|(file, target)| publish(file, &target, overwrite))
 }
@@ -176,7 +175,7 @@ fn put(path: &Path, bytes: &[u8]) -> Result<(), PackageError> {
     fs::write(path, bytes).map_err(PackageError::io(path))
 }
 
-/// Refuses a path that names nothing, or something that must stay.
+/// Refuses a path that has no file name, or that exists and may not be replaced.
 fn check_target(target: &Path, overwrite: bool) -> Result<&OsStr, PackageError> {
     if !overwrite && target.symlink_metadata().is_ok() {
         return Err(PackageError::Exists { path: target.to_path_buf() });
@@ -205,7 +204,7 @@ fn publish(file: FinishedFile, target: &Path, overwrite: bool) -> Result<(), Pac
     })
 }
 
-/// A folder beside the target. Removed with all that is in it unless finished.
+/// A temporary folder next to the target. Removed with its contents on drop unless finished.
 struct Beside {
     path: PathBuf,
     target: PathBuf,
@@ -221,7 +220,7 @@ impl Beside {
         own.push(name);
         own.push(format!(".{}-{number}.part", std::process::id()));
         let path = target.with_file_name(own);
-        // Left by a process that died; its number has come round again.
+        // A folder of a process that died, whose process id is in use again.
         remove(&path);
         Ok(Beside { path, target: target.to_path_buf(), overwrite })
     }
@@ -234,15 +233,15 @@ impl Beside {
         if !self.overwrite {
             return Err(PackageError::Exists { path: self.target.clone() });
         }
-        // A folder is not replaced by renaming: the old one steps aside, and back if the new one
-        // cannot come.
+        // Renaming cannot replace a folder: the old one is moved away first, and back if the new
+        // one cannot be renamed.
         let mut old = self.path.clone().into_os_string();
         old.push(".old");
         let old = PathBuf::from(old);
         remove(&old);
         fs::rename(&self.target, &old).map_err(PackageError::io(&self.target))?;
         if let Err(e) = fs::rename(&self.path, &self.target) {
-            // What went aside can come back, or the first error tells more than this one.
+            // If moving back fails too, the first error is more useful than the second.
             let _ = fs::rename(&old, &self.target);
             return Err(io(e));
         }
@@ -253,12 +252,12 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // After a finish there is nothing at the path.
+        // After a finish the path does not exist.
         remove(&self.path);
     }
 }
 
-/// Removes a file or folder; nothing is said if there is none.
+/// Removes a file or folder; does nothing if there is none.
 fn remove(path: &Path) {
     match path.symlink_metadata() {
         Ok(m) if m.is_dir() => drop(fs::remove_dir_all(path)),

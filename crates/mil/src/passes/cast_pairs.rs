@@ -1,4 +1,4 @@
-//! `cast_pairs`: a cast of a cast, where the first one lost nothing.
+//! `cast_pairs`: removes a cast of a cast if the first one is exact.
 //!
 //! *Pattern*: `cast(cast(x))` from type A over B to C. *Holds*: every value of A is one of B. If C
 //! is A, both casts vanish; otherwise, between floats or between integers, the inner one is left

@@ -1,4 +1,4 @@
-//! `common_subexpressions`: what is computed twice is computed once.
+//! `common_subexpressions`: computes equal expressions once.
 //!
 //! *Pattern*: two ops of one name with the same arguments and attributes (but for `name`), the
 //! earlier one in the same block or in one around it; constants with the same type and bytes are

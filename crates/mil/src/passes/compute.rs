@@ -1,5 +1,5 @@
-//! Arithmetic on constants, done by an [`Evaluate`]: a function of constants only, each op computed
-//! as it is written.
+//! Arithmetic on constants through an [`Evaluate`]: a function of constants only, whose ops are
+//! computed as they are added.
 
 use crate::eval::Evaluate;
 use crate::op;
@@ -8,7 +8,7 @@ use crate::opset::Opset;
 use crate::program::{Arg, Constant, DataType, Function, Op, OpId, Value, ValueDef, ValueId};
 use crate::weights::Weights;
 
-/// A calculation.
+/// A calculation in progress; each method adds an op and returns its value.
 pub(super) struct Compute<'a> {
     evaluate: &'a dyn Evaluate,
     function: Function,
@@ -21,7 +21,7 @@ impl<'a> Compute<'a> {
         Compute { evaluate, function: Function::default(), weights: weights.clone(), opset }
     }
 
-    /// A constant to calculate with.
+    /// Adds a constant as an operand for later ops.
     pub(super) fn put(&mut self, constant: Constant) -> ValueId {
         let (op, value) = (OpId(self.function.ops.len() as u32), ValueId(self.function.values.len() as u32));
         let (name, ty) = (format!("c{}", value.0), constant.ty());
@@ -69,7 +69,7 @@ impl<'a> Compute<'a> {
         self.op(name, [("x", x.into()), ("y", y.into())])
     }
 
-    /// In another element type.
+    /// Casts to another element type.
     pub(super) fn cast(&mut self, x: ValueId, dtype: DataType) -> Option<ValueId> {
         match self.function.value(x).ty.dtype() == Some(dtype) {
             true => Some(x),
@@ -77,13 +77,13 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// With other extents.
+    /// Reshapes to other extents.
     pub(super) fn reshape(&mut self, x: ValueId, shape: &[usize]) -> Option<ValueId> {
         let extents: Vec<i32> = shape.iter().map(|&n| i32::try_from(n).ok()).collect::<Option<_>>()?;
         self.op(op::RESHAPE, [("x", x.into()), ("shape", Constant::int32s(&extents).into())])
     }
 
-    /// What was calculated.
+    /// The value as a constant.
     pub(super) fn take(&self, value: ValueId) -> Option<Constant> {
         self.function.constant(value).cloned()
     }

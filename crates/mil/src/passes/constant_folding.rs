@@ -1,12 +1,12 @@
-//! `constant_folding`: what constants alone decide is computed now.
+//! `constant_folding`: computes ops of constants at compile time.
 //!
 //! *Pattern*: an op all of whose operands are constants. *Holds*: an [`crate::Evaluate`] computes
 //! it; its result is no output of a block; it is not random; the constants it makes are no larger
 //! than `fold_bytes` or than those it is computed from, so a short program stays one; `constexpr_*`
 //! ops are left, because they are how compressed weights are stored, unless `fold_constexpr` asks
 //! for them. *Numbers*: the op is computed in fp32 and rounded once to its type, as the `exact`
-//! table does it. The engine's own functions may differ by their error, so this is no bit-exact
-//! pass for ops that compute; for ops that move it is.
+//! table does it. The engine's own functions may differ by their error, so the pass is bit-exact
+//! for ops that move elements and not for ops that compute.
 
 use super::cursor::Cursor;
 use super::draft::Draft;

@@ -1,4 +1,4 @@
-//! `conv_batch_norm`: a batch norm behind a convolution goes into its weight and bias.
+//! `conv_batch_norm`: folds a batch norm after a convolution into its weight and bias.
 //!
 //! *Pattern*: `batch_norm(conv(x))`: with s = γ / √(σ² + ε) for each output channel, weight · s and
 //! (bias − μ) · s + β. *Holds*: nothing else reads the convolution, its weight and bias are plain
@@ -18,7 +18,7 @@ use crate::program::{Arg, Constant, DataType, Op, ValueId};
 
 pub(super) const PASS: Pass = Pass {
     name: "conv_batch_norm",
-    doc: "folds a batch norm behind a convolution into its weight and bias",
+    doc: "folds a batch norm after a convolution into its weight and bias",
     exactness: Exactness::Rounding,
     repeats: true,
     run,
@@ -74,7 +74,7 @@ pub(super) struct Affine {
     pub(super) shift: ValueId,
 }
 
-/// What a `batch_norm` with constant parameters does.
+/// The affine map of a `batch_norm` with constant parameters.
 pub(super) fn affine(c: &Cursor<'_>, compute: &mut Compute<'_>, norm: &Op) -> Option<Affine> {
     let mut parameter = |name: &str| {
         let value = compute.put(c.constant_arg(norm, name)?.clone());

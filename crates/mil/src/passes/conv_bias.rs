@@ -1,12 +1,12 @@
 //! `conv_bias`: a constant added after a product becomes its bias.
 //!
 //! *Pattern*: `add(conv(x), k)`, `add(k, conv(x))` or `sub(conv(x), k)` with a constant `k` that
-//! has one value for each output channel (or one for all); likewise after `conv_transpose`, on
-//! axis 1, and `linear`, on the last axis. *Holds*: nothing else reads the product, and `k` does
-//! not widen it. An existing bias and `k` are summed. *Numbers*: the product is no longer rounded before the sum:
-//! the result moves by at most half a unit in the last place of the product. An existing bias and
-//! `k` are added in fp32 and rounded once. Some engines refuse biases (mil-text §4): this pass is
-//! for those that do not.
+//! has one value for each output channel (or one for all); likewise after `conv_transpose`, on axis
+//! 1, and `linear`, on the last axis. *Holds*: nothing else reads the product, and `k` does not
+//! widen it. An existing bias and `k` are summed. *Numbers*: the product is no longer rounded
+//! before the sum: the result moves by at most half a unit in the last place of the product. An
+//! existing bias and `k` are added in fp32 and rounded once. Some engines refuse biases (mil-text
+//! §4): this pass is for those that do not.
 
 use super::compute::{Compute, reshaped};
 use super::cursor::Cursor;

@@ -1,8 +1,9 @@
-//! A place in a function being edited: what stands there, what it reads, and ops put before it.
+//! A position in a function that is being edited: the op there, what it reads, and insertion of ops
+//! before it.
 //!
-//! Questions give `None` where a rule has nothing to say, so that a rule is a chain of `?`. Ops are
-//! checked against the registry as they are put in and their result types are inferred; one that
-//! the opset does not have, or that does not fit, is `None` too.
+//! Queries return `None` if a rule does not apply, so that a rule is a chain of `?`. Ops are
+//! checked against the registry as they are inserted, and their result types are inferred;
+//! inserting an op that the opset does not have, or that does not fit, returns `None` too.
 
 use super::draft::FunctionDraft;
 use crate::build::check_constant;
@@ -12,12 +13,12 @@ use crate::opset::Opset;
 use crate::program::{Arg, BlockId, Constant, DataType, Function, Op, OpId, Payload, Type, ValueDef, ValueId};
 use crate::weights::{Weights, blob};
 
-/// Constants above this many bytes are put into the weights, not into the text.
+/// Constants of more bytes than this are stored in the weights instead of inline.
 const INLINE: usize = 1024;
-/// The blob file that computed constants go to.
+/// The blob file of computed constants.
 const FOLDED: &str = "@model_path/weights/folded.bin";
 
-/// A place in a function.
+/// A position in a function.
 pub(crate) struct Cursor<'a> {
     draft: &'a mut FunctionDraft,
     weights: &'a mut Weights,
@@ -37,14 +38,14 @@ impl<'a> Cursor<'a> {
         Cursor { draft, weights, block, at, inserted: Vec::new() }
     }
 
-    /// Takes out what was put in.
+    /// Removes the ops that were inserted.
     pub(super) fn undo(&mut self) {
         for op in std::mem::take(&mut self.inserted).into_iter().rev() {
             self.draft.remove_dead(op);
         }
     }
 
-    /// The arenas.
+    /// The function that is being edited; the links of the draft hold the order of ops.
     pub(super) fn function(&self) -> &Function {
         self.draft.function()
     }
@@ -53,7 +54,7 @@ impl<'a> Cursor<'a> {
         self.weights
     }
 
-    /// The opset here; `None` if the function's tag names none.
+    /// The opset at this position; `None` if the tag names none.
     pub(super) fn opset(&self) -> Option<Opset> {
         self.draft.opset(self.block)
     }
@@ -62,22 +63,22 @@ impl<'a> Cursor<'a> {
         self.block
     }
 
-    /// The op here.
+    /// The id of the op at this position.
     pub(super) fn id(&self) -> Option<OpId> {
         self.at
     }
 
-    /// The name of the first result of the op here: what ops that take its place are called after.
+    /// The name of the first result of the op here, after which its replacements are named.
     pub(super) fn label(&self) -> String {
         self.result().map_or_else(String::new, |v| self.function().value(v).name.clone())
     }
 
-    /// The blocks that the op here stands in, innermost first.
+    /// The blocks that contain the op here, innermost first.
     pub(super) fn blocks_around(&self) -> Vec<BlockId> {
         self.draft.blocks_around(self.block)
     }
 
-    /// The block another op stands in; `None` for a removed one.
+    /// The block that contains another op; `None` if it was removed.
     pub(super) fn block_of(&self, op: OpId) -> Option<BlockId> {
         self.draft.block_of(op)
     }
@@ -88,7 +89,7 @@ impl<'a> Cursor<'a> {
         (op.name == name).then_some(op)
     }
 
-    /// The op here.
+    /// The op at this position, `None` at the end of a block.
     pub(super) fn op(&self) -> Option<&Op> {
         Some(self.function().op(self.at?))
     }
@@ -111,7 +112,7 @@ impl<'a> Cursor<'a> {
         self.def(value).filter(|op| op.name == name)
     }
 
-    /// True if one op alone reads the value, once.
+    /// True if exactly one op reads the value, once.
     pub(super) fn sole(&self, value: ValueId) -> bool {
         self.draft.uses(value) == 1 && !self.draft.is_returned(value)
     }
@@ -155,7 +156,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The elements of a constant of fp16, fp32 or integers as fp32, wherever they lie.
+    /// The elements of a constant of fp16, fp32 or integers as fp32, inline or in the weights.
     pub(super) fn floats(&self, constant: &Constant) -> Option<Vec<f32>> {
         let ty = constant.ty();
         let bytes = constant.bytes(self.weights)?;
@@ -196,7 +197,7 @@ impl<'a> Cursor<'a> {
         Some(axes)
     }
 
-    /// Puts a constant in. Large ones go to the weights.
+    /// Inserts a constant. Large ones are stored in the weights.
     pub(super) fn constant(&mut self, label: &str, mut constant: Constant) -> Option<ValueId> {
         if let Constant::Tensor { ty, payload: Payload::Bytes(bytes) } = &constant
             && bytes.len() > INLINE
@@ -212,7 +213,7 @@ impl<'a> Cursor<'a> {
         Some(self.push(op::CONST, Vec::new(), attributes, results)[0])
     }
 
-    /// Puts an op with one result in. Literals among the arguments become constants of their own.
+    /// Inserts an op with one result. Literal arguments become constants.
     pub(super) fn insert<'n>(
         &mut self,
         op: &str,
@@ -265,9 +266,9 @@ impl<'a> Cursor<'a> {
         outputs
     }
 
-    /// Lets values stand for the results of the op here and removes it, with what only it read.
-    /// Nothing happens if one of them cannot: its type differs, or it would be an output and is not
-    /// computed here.
+    /// Replaces the results of the op here by values, and removes the op and what only it read.
+    /// Does nothing if one value cannot replace its result: its type differs, or it would become an
+    /// output and is not computed in this block.
     pub(super) fn replace_all(&mut self, with: &[ValueId]) -> Option<()> {
         let id = self.at?;
         let outputs = self.function().op(id).outputs.clone();
@@ -287,8 +288,8 @@ impl<'a> Cursor<'a> {
         self.replace_all(&[with])
     }
 
-    /// Removes the op here if nobody reads it and it may go, with what only it read. Gives the
-    /// number of ops removed.
+    /// Removes the op here, and what only it read, if no op reads its results and it has no
+    /// effects. Returns the number of ops removed.
     pub(super) fn remove_dead(&mut self) -> usize {
         self.at.map_or(0, |op| self.draft.remove_dead(op))
     }

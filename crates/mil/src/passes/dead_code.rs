@@ -1,9 +1,9 @@
-//! `dead_code`: what no output depends on.
+//! `dead_code`: removes ops and weights that no output depends on.
 //!
-//! *Pattern*: an op whose results nobody reads and no block returns; then what only it read; then
-//! the records of the weights that no constant names any more, which are not written again.
-//! *Holds*: the op and those of its blocks are in the registry and write no state; an op that
-//! nobody knows may do anything and stays. Inputs stay, read or not. *Numbers*: none change.
+//! *Pattern*: an op whose results no op reads and no block returns; then what only it read; then
+//! the records of the weights that no constant names any more, which are dropped. *Holds*: the op
+//! and those of its blocks are in the registry and write no state; an unknown op may have effects
+//! and stays. Inputs stay, read or not. *Numbers*: none change.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ fn run(draft: &mut Draft, _: &mut Context<'_>) -> Result<usize, MilError> {
     Ok(removed + drop_weights(draft))
 }
 
-/// Drops the records that no constant names; gives how many.
+/// Drops the records that no constant names; returns their number.
 pub(super) fn drop_weights(draft: &mut Draft) -> usize {
     let used = draft.used_weights();
     let Some((weights, new)) = draft.weights().only(&used) else { return 0 };

@@ -1,4 +1,5 @@
-//! `decompose`: ops that the in-memory compiler refuses, in ops that it takes (mil-text §4, §7).
+//! `decompose`: rewrites ops that the in-memory compiler refuses as ops that it accepts (mil-text
+//! §4, §7).
 //!
 //! | op | becomes |
 //! |---|---|
@@ -11,9 +12,9 @@
 //! | `rsqrt`, `log`, `inverse` without `epsilon` | the same with its default written out |
 //!
 //! *Holds*: extents of a `layer_norm` and the parameters of a `batch_norm` are known. *Numbers*:
-//! each new value is rounded where the one op rounded once; the square of `layer_norm` overflows in
-//! fp16 where |d| > 255. An `epsilon` is written in fp32 from ios17 on; before, it has the type of
-//! x, where 1e-12 is 0 in fp16. Logic is exact.
+//! each intermediate value is rounded, while the original op rounded once; the square of
+//! `layer_norm` overflows in fp16 where |d| > 255. An `epsilon` is written in fp32 from ios17 on;
+//! before, it has the type of x, where 1e-12 is 0 in fp16. Logic is exact.
 
 use super::compute::{Compute, reshaped};
 use super::conv_batch_norm::{Affine, affine};
@@ -73,7 +74,7 @@ fn spelled(c: &mut Cursor<'_>, op: &Op) -> Option<ValueId> {
     c.insert(&op.name, &label, [("x", x.into()), ("epsilon", small.into())])
 }
 
-/// An op being written in others.
+/// An op that is being decomposed.
 struct Parts<'a, 'b> {
     label: String,
     x: ValueId,

@@ -1,9 +1,9 @@
-//! `deduplicate_weights`: equal bytes are written once.
+//! `deduplicate_weights`: merges records with equal bytes.
 //!
-//! *Pattern*: two records of the weights with the same element type and the same bytes, whatever
-//! files they lie in. The constants that named the later one name the first. *Holds*: always;
-//! records without bytes (only their names are known) stay apart. *Numbers*: none change. Constants
-//! that become equal are left to `common_subexpressions`.
+//! *Pattern*: two records of the weights with the same element type and the same bytes, in the same
+//! file or in different ones. The constants that named the later one name the first. *Holds*:
+//! always; records without bytes (only their names are known) are not merged. *Numbers*: none
+//! change. Constants that become equal are left to `common_subexpressions`.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -1,14 +1,14 @@
-//! A function taken apart for editing, and the program around it.
+//! The editable form of a program, on which passes work.
 //!
-//! [`Draft::of`] verifies a program and takes it apart; [`Draft::freeze`] puts it together and
-//! verifies and checks it again, so whatever a pass does, what leaves is a valid program. Ops of a
-//! block hang in a list, so an op is inserted, removed or replaced in constant time; arenas only
-//! grow until the end, when what no block holds is left behind.
+//! [`Draft::of`] verifies a program and makes it editable; [`Draft::freeze`] builds the program
+//! again and verifies and checks it, so the result of a pass is always a valid program. The ops of
+//! a block form a linked list, so that an op is inserted, removed or replaced in constant time;
+//! arenas only grow until `freeze`, which drops what no block holds.
 //!
-//! Two rules hold for every edit. Names of inputs and outputs never change: a value that takes the
-//! place of an output takes its name. An output of a block stays the result of an op of that block,
-//! one op for each output: engines bind outputs to memory, and a constant, an input or a value of
-//! an outer block has other memory.
+//! Two invariants hold for every edit. Names of inputs and outputs never change: a value that
+//! replaces an output takes its name. An output of a block stays the result of an op of that block,
+//! one op for each output, because engines bind outputs to memory, and a constant, an input or a
+//! value of an outer block has memory of its own.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +21,7 @@ use crate::program::{Arg, BlockId, Constant, Function, Op, OpId, Payload, Progra
 use crate::verify::{check, verify};
 use crate::weights::{WeightId, Weights};
 
-/// Where an op stands.
+/// Links of an op in the list of its block.
 #[derive(Clone, Copy, Default)]
 struct Link {
     block: Option<BlockId>,
@@ -29,7 +29,7 @@ struct Link {
     next: Option<OpId>,
 }
 
-/// The ends of a block's list, and the opset its ops are of.
+/// First and last op of a block, and the opset of its ops.
 #[derive(Clone, Copy)]
 struct Ends {
     first: Option<OpId>,
@@ -39,7 +39,7 @@ struct Ends {
     owner: Option<OpId>,
 }
 
-/// A program taken apart.
+/// A program in editable form.
 pub(crate) struct Draft {
     /// Header, attributes and weights; no functions.
     program: Program,
@@ -47,10 +47,10 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Takes a program apart.
+    /// Makes a program editable.
     ///
     /// # Errors
-    /// It does not verify.
+    /// The program does not verify.
     pub(crate) fn of(program: &Program) -> Result<Draft, MilError> {
         verify(program)?;
         let functions = program.functions.iter().map(|f| FunctionDraft::of(f, &program.weights)).collect();
@@ -64,10 +64,10 @@ impl Draft {
         Ok(Draft { program, functions })
     }
 
-    /// Puts the program together.
+    /// Builds the program from the draft.
     ///
     /// # Errors
-    /// It does not verify, or an op does not check that did before.
+    /// The result does not verify, or an op fails a check that it passed before.
     pub(crate) fn freeze(self) -> Result<Program, MilError> {
         let mut program = self.program;
         let mut excused = Vec::new();
@@ -87,9 +87,9 @@ impl Draft {
         Ok(program)
     }
 
-    /// Shows every op of every block to `rule`, in execution order, an op before its nested blocks.
-    /// The rule edits through the cursor and says `Some` if it applied; what it inserted before it
-    /// gave up is taken out again. Gives the number of times.
+    /// Calls `rule` for every op of every block, in execution order, an op before its nested
+    /// blocks. The rule edits through the cursor and returns `Some` if it applied; if it returns
+    /// `None`, the ops that it inserted are removed. Returns the number of applications.
     pub(crate) fn each(&mut self, mut rule: impl FnMut(&mut Cursor<'_>) -> Option<()>) -> usize {
         let mut count = 0;
         for function in &mut self.functions {
@@ -105,7 +105,7 @@ impl Draft {
         (&mut self.functions, &mut self.program.weights)
     }
 
-    /// The weights.
+    /// The store of weights, for adding records.
     pub(crate) fn weights(&self) -> &Weights {
         &self.program.weights
     }
@@ -119,14 +119,14 @@ impl Draft {
         used
     }
 
-    /// Replaces the weights; `new` says where each old record went. Records that the map does not
-    /// hold must not be in use.
+    /// Replaces the weights; `new` maps each old record to its new id. Records that the map lacks
+    /// must not be in use.
     pub(crate) fn set_weights(&mut self, weights: Weights, new: &HashMap<WeightId, WeightId>) {
         self.program.weights = weights;
         self.rename_weights(new);
     }
 
-    /// Makes every constant name another record, where the map has one.
+    /// Replaces the record of every constant, if the map has a new one.
     pub(crate) fn rename_weights(&mut self, new: &HashMap<WeightId, WeightId>) {
         self.each_weight(|id| {
             if let Some(to) = new.get(id) {
@@ -177,7 +177,7 @@ fn walk(
     let mut count = 0;
     let mut at = draft.first(block);
     while let Some(op) = at {
-        // A rule removes the op it stands at and ops before it, never one behind.
+        // A rule removes the op at its position and ops before it, never a later one.
         at = draft.next(op);
         let mut cursor = Cursor::new(draft, weights, block, Some(op));
         match rule(&mut cursor) {
@@ -193,21 +193,21 @@ fn walk(
     count
 }
 
-/// A function taken apart.
+/// A function in editable form.
 pub(crate) struct FunctionDraft {
-    /// The arenas. `ops` of its blocks are empty until the end: the links say what stands where.
+    /// The arenas. `ops` of its blocks are empty until `freeze`: the links hold the order.
     function: Function,
     links: Vec<Link>,
     ends: Vec<Ends>,
-    /// How often ops that stand in a block read each value.
+    /// How often the ops of blocks read each value.
     uses: Vec<usize>,
-    /// The ops that may read it: each reader is here, some that are read no more as well.
+    /// The ops that may read each value: every reader, and ops that no longer read it.
     readers: Vec<Vec<OpId>>,
-    /// The blocks that return it, with the same license.
+    /// The blocks that may return each value, likewise.
     returned: Vec<Vec<BlockId>>,
-    /// Names given, and the number that the next value of this name gets.
+    /// Names in use, with the next suffix for each.
     names: HashMap<String, u32>,
-    /// Ops that did not check from the start: unknown ones, wrongly declared ones.
+    /// Ops that failed the checks in the original program: unknown ops, and wrong declared types.
     excused: HashSet<OpId>,
 }
 
@@ -244,7 +244,7 @@ impl FunctionDraft {
         }
     }
 
-    /// The function as it stands, with the ids of the ops that need not check.
+    /// The function in its current form, with the ids of the ops that are exempt from checks.
     fn freeze(mut self) -> (Function, HashSet<OpId>) {
         let old = &mut self.function;
         let mut new = Freezing {
@@ -266,7 +266,7 @@ impl FunctionDraft {
         (new.function, new.excused)
     }
 
-    /// The arenas. Ask [`FunctionDraft::block_of`] whether an op still stands.
+    /// The arenas. They include removed ops, for which [`FunctionDraft::block_of`] is `None`.
     pub(super) fn function(&self) -> &Function {
         &self.function
     }
@@ -286,17 +286,17 @@ impl FunctionDraft {
         self.ends[block.index()].first
     }
 
-    /// The op behind another one.
+    /// The op after another one.
     pub(super) fn next(&self, op: OpId) -> Option<OpId> {
         self.links[op.index()].next
     }
 
-    /// The block an op stands in; `None` for a removed one.
+    /// The block that contains an op; `None` if it was removed.
     pub(super) fn block_of(&self, op: OpId) -> Option<BlockId> {
         self.links[op.index()].block
     }
 
-    /// A block and those around it, innermost first.
+    /// A block and its enclosing blocks, innermost first.
     pub(super) fn blocks_around(&self, block: BlockId) -> Vec<BlockId> {
         let around = |b: &BlockId| self.ends[b.index()].owner.and_then(|op| self.block_of(op));
         std::iter::successors(Some(block), around).collect()
@@ -321,7 +321,7 @@ impl FunctionDraft {
         self.returned[value.index()].iter().any(|b| self.function.block(*b).outputs.contains(&value))
     }
 
-    /// A free name near `label`.
+    /// A name that is not taken, derived from `label`.
     pub(super) fn unique(&mut self, label: &str) -> String {
         if !self.names.contains_key(label) {
             self.names.insert(label.to_string(), 1);
@@ -398,13 +398,13 @@ impl FunctionDraft {
         }
     }
 
-    /// True if nobody reads a result of the op.
+    /// True if no op reads and no block returns a result of the op.
     fn is_unread(&self, op: OpId) -> bool {
         self.function.op(op).outputs.iter().all(|v| self.uses(*v) == 0 && !self.is_returned(*v))
     }
 
-    /// True if the op may go when nobody reads its results: it and the ops inside of it are known
-    /// and leave nothing behind.
+    /// True if the op can be removed when its results are unused: it and its nested ops are known
+    /// and have no effects.
     fn is_removable(&self, op: OpId) -> bool {
         let Some(block) = self.block_of(op) else { return false };
         let op = self.function.op(op);
@@ -421,8 +421,8 @@ impl FunctionDraft {
             })
     }
 
-    /// Removes an op if nobody reads its results and it may go, and then what only it read. Gives
-    /// the number removed.
+    /// Removes an op if its results are unused and it has no effects, and then what only it read.
+    /// Returns the number of ops removed.
     pub(super) fn remove_dead(&mut self, op: OpId) -> usize {
         let mut open = vec![op];
         let mut count = 0;
@@ -436,7 +436,7 @@ impl FunctionDraft {
         count
     }
 
-    /// Removes an op with its blocks; `freed` gets the ops whose results were read here.
+    /// Removes an op with its blocks; `freed` receives the ops whose results it read.
     fn remove(&mut self, op: OpId, freed: &mut Vec<OpId>) {
         let define = |f: &Function, v: ValueId| match f.value(v).def {
             ValueDef::Op(op, _) => Some(op),
@@ -454,8 +454,8 @@ impl FunctionDraft {
         }
     }
 
-    /// True if `with` can stand wherever `old` does: it has its type, and where `old` is an output
-    /// of a block, `with` is computed in the block of `old` and no output yet.
+    /// True if `with` can replace `old` everywhere: the types agree, and if `old` is an output of a
+    /// block, `with` is computed in that block and is not an output yet.
     pub(super) fn can_replace(&self, old: ValueId, with: ValueId) -> bool {
         let (was, new) = (self.function.value(old), self.function.value(with));
         if was.ty != new.ty || old == with {
@@ -473,8 +473,8 @@ impl FunctionDraft {
             && !self.is_returned(with)
     }
 
-    /// Lets `with` stand wherever `old` does, under its name if that is an output's. Call
-    /// [`FunctionDraft::can_replace`] first.
+    /// Replaces `old` by `with` everywhere; `with` takes the name of `old` if that is an output.
+    /// Call [`FunctionDraft::can_replace`] first.
     pub(super) fn replace(&mut self, old: ValueId, with: ValueId) {
         for op in std::mem::take(&mut self.readers[old.index()]) {
             if self.block_of(op).is_none() {
@@ -510,13 +510,13 @@ impl FunctionDraft {
         }
     }
 
-    /// Makes a block return another value at a place.
+    /// Replaces one output of a block.
     pub(super) fn set_output(&mut self, block: BlockId, place: usize, value: ValueId) {
         self.function.blocks[block.index()].outputs[place] = value;
         self.returned[value.index()].push(block);
     }
 
-    /// Two values exchange their names.
+    /// Swaps the names of two values.
     pub(super) fn swap_names(&mut self, a: ValueId, b: ValueId) {
         let (x, y) = (self.function.value(a).name.clone(), self.function.value(b).name.clone());
         self.set_name(a, y);
@@ -534,12 +534,12 @@ impl FunctionDraft {
     }
 }
 
-/// Ops that change something besides their results.
+/// Ops with effects other than their results.
 fn writes(op: &str) -> bool {
     matches!(op, op::WRITE_STATE | op::COREML_UPDATE_STATE)
 }
 
-/// A function being put together.
+/// A function that is being built from a draft.
 struct Freezing {
     function: Function,
     values: HashMap<ValueId, ValueId>,
@@ -554,7 +554,7 @@ impl Freezing {
         new
     }
 
-    /// Where a value went. Everything is defined before it is used, so it is there.
+    /// The new id of a value, which exists because values are defined before they are used.
     fn at(&self, id: ValueId) -> ValueId {
         self.values.get(&id).copied().unwrap_or(id)
     }

@@ -1,4 +1,4 @@
-//! `identity`: ops that give back their operand.
+//! `identity`: removes ops whose result is their operand.
 //!
 //! *Pattern*: `identity`; `cast` to the type it has; `reshape`, `squeeze`, `expand_dims`,
 //! `slice_by_size`, `slice_by_index`, `pad`, `tile`, `transpose` that leave every element where it
@@ -27,8 +27,8 @@ pub(super) const PASS: Pass = Pass {
     run,
 };
 
-/// Elements of a constant that are looked at: a neutral one is a scalar or a small vector as a
-/// rule.
+/// The most elements of a constant that are examined: a neutral constant is usually a scalar or a
+/// small vector.
 const LOOK: usize = 1 << 16;
 
 fn run(draft: &mut Draft, _: &mut Context<'_>) -> Result<usize, MilError> {
@@ -44,7 +44,7 @@ fn run(draft: &mut Draft, _: &mut Context<'_>) -> Result<usize, MilError> {
     }))
 }
 
-/// The value that the op here gives back if the types agree.
+/// The operand that the op here returns unchanged, if the types agree.
 fn operand(c: &Cursor<'_>) -> Option<ValueId> {
     let op = c.op()?;
     let one = |list: bool| match op.arg(if list { "values" } else { "x" })? {

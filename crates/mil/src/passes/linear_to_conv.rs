@@ -1,4 +1,4 @@
-//! `linear_to_conv`: `linear` as a 1×1 convolution, the form engines run best.
+//! `linear_to_conv`: rewrites `linear` as a 1×1 convolution, which engines run fastest.
 //!
 //! *Pattern*: `linear(x [B, S, D], w [O, D], b)` becomes a transpose to `[B, D, 1, S]`, a
 //! convolution with w as `[O, D, 1, 1]`, and the way back; x of rank 1 or 2 gets leading axes of 1

@@ -1,17 +1,17 @@
-//! Passes: a program in, a better or more acceptable one out.
+//! Passes: transformations that make a program smaller, or acceptable to an engine.
 //!
-//! A [`Pass`] has a name, a sentence and a promise about numbers ([`Exactness`]); [`all`] lists
-//! them, [`Pipeline`] runs some of them in order. A pass edits a draft of the program through a
-//! cursor; what leaves a pipeline is verified and checked again. Names of inputs and outputs never
-//! change. What a pass must compute, it asks of an [`Evaluate`]: this crate does no arithmetic of
-//! its own on the elements of constants.
+//! A [`Pass`] has a name, a one-line description and a guarantee about numbers ([`Exactness`]);
+//! [`all`] lists them, and [`Pipeline`] runs some of them in order. A pass edits a draft of the
+//! program through a cursor; the result of a pipeline is verified and checked again. Names of
+//! inputs and outputs never change. A pass that has to compute constants calls an
+//! [`Evaluate`](crate::Evaluate): this crate does no arithmetic on the elements of constants.
 //!
 //! | kind | passes |
 //! |---|---|
-//! | the same program with less in it | `dead_code`, `constant_folding`, `identity`, `common_subexpressions`, `cast_pairs`, `transposes`, `reshapes`, `deduplicate_weights` |
-//! | two ops as one | `conv_bias`, `conv_batch_norm` |
-//! | primitives as the op they spell | `recognize_silu`, `recognize_gelu`, `recognize_layer_norm` |
-//! | the form that engines take | `decompose`, `linear_to_conv`, `canonical_rms_norm`, `uniform_outputs` |
+//! | simplifications | `dead_code`, `constant_folding`, `identity`, `common_subexpressions`, `cast_pairs`, `transposes`, `reshapes`, `deduplicate_weights` |
+//! | fusions | `conv_bias`, `conv_batch_norm` |
+//! | recognition of composite ops | `recognize_silu`, `recognize_gelu`, `recognize_layer_norm` |
+//! | forms that engines accept | `decompose`, `linear_to_conv`, `canonical_rms_norm`, `uniform_outputs` |
 
 mod cast_pairs;
 mod common_subexpressions;

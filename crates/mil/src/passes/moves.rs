@@ -1,10 +1,10 @@
-//! What the passes over transposes and reshapes ask of ops that move elements.
+//! Queries on ops that move elements, shared by the passes over transposes and reshapes.
 
 use super::cursor::Cursor;
 use crate::op;
 use crate::program::{Op, OpId, ValueDef, ValueId};
 
-/// The axes of a transpose as indices, and what it moves.
+/// The axes of a transpose as indices, and its operand.
 pub(super) fn transpose(c: &Cursor<'_>, op: &Op) -> Option<(ValueId, Vec<usize>)> {
     if op.name != op::TRANSPOSE {
         return None;
@@ -15,7 +15,7 @@ pub(super) fn transpose(c: &Cursor<'_>, op: &Op) -> Option<(ValueId, Vec<usize>)
     (perm.len() == rank).then_some((x, perm))
 }
 
-/// What a reshape, `squeeze` or `expand_dims` gives new extents to.
+/// The operand of a `reshape`, `squeeze` or `expand_dims`.
 pub(super) fn reshape(c: &Cursor<'_>, op: &Op) -> Option<ValueId> {
     matches!(op.name.as_str(), op::RESHAPE | op::SQUEEZE | op::EXPAND_DIMS).then(|| c.arg(op, "x"))?
 }
@@ -28,7 +28,7 @@ pub(super) fn producer(c: &Cursor<'_>, value: ValueId) -> Option<OpId> {
     }
 }
 
-/// Ops whose result at a place depends on the operands at that place only, and whose other
+/// Ops whose result at a position depends only on the operands at that position, and whose other
 /// arguments are scalars.
 pub(super) fn is_pointwise(name: &str) -> bool {
     matches!(

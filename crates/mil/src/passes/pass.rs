@@ -1,30 +1,30 @@
-//! What a pass is: its description, its promise about numbers, and what it works with.
+//! The description of a pass, its guarantee about numbers, and its arguments.
 
 use super::draft::Draft;
 use crate::error::MilError;
 use crate::eval::Evaluate;
 
-/// What a pass promises about the results of the program.
+/// The guarantee of a pass about the results of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exactness {
-    /// The same bits.
+    /// Results have the same bits as before.
     Bits,
-    /// The same in exact arithmetic, rounded elsewhere: the pass's documentation says where.
+    /// Equal in exact arithmetic, with other roundings, which the documentation of the pass lists.
     Rounding,
-    /// Outputs with more elements; those that were there have the same bits.
+    /// Outputs get more elements; the original elements have the same bits.
     Padded,
 }
 
 /// A pass. Compared by name.
 #[derive(Clone, Copy)]
 pub struct Pass {
-    /// Its name: what a command line says.
+    /// Name, as on the command line.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// What it does, in one line.
     pub doc: &'static str,
-    /// Its promise.
+    /// Guarantee about the results.
     pub exactness: Exactness,
-    /// Running it again, after others, may find more.
+    /// Running it again after other passes may find more.
     pub(super) repeats: bool,
     pub(super) run: fn(&mut Draft, &mut Context<'_>) -> Result<usize, MilError>,
 }
@@ -41,20 +41,21 @@ impl PartialEq for Pass {
     }
 }
 
-/// What a pass is given besides the program.
+/// The arguments of a pass other than the program.
 pub(super) struct Context<'a> {
     pub(super) evaluate: &'a dyn Evaluate,
     pub(super) options: &'a Options,
     pub(super) padded: Vec<PaddedOutput>,
 }
 
-/// Limits of passes.
+/// Limits that passes respect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
     /// `constexpr_*` ops are folded too: compressed weights become plain ones.
     pub fold_constexpr: bool,
-    /// A folded constant may have so many bytes, or as many as the constants it is computed from.
+    /// The most bytes of a folded constant, or as many as those of the constants it is computed
+    /// from.
     pub fold_bytes: usize,
 }
 
@@ -64,20 +65,20 @@ impl Default for Options {
     }
 }
 
-/// An output that `uniform_outputs` made larger. What was there lies at the start of `axis`.
+/// An output that `uniform_outputs` made larger. The original elements are at the start of `axis`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PaddedOutput {
-    /// The function.
+    /// Name of the function.
     pub function: String,
     /// The opset of the body.
     pub opset: String,
-    /// The output.
+    /// Name of the output.
     pub output: String,
     /// The axis that grew.
     pub axis: usize,
-    /// The true extents.
+    /// Extents before padding, outermost first.
     pub from: Vec<usize>,
-    /// The extents now.
+    /// Extents after padding, outermost first.
     pub to: Vec<usize>,
 }

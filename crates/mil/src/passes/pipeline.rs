@@ -1,4 +1,4 @@
-//! Passes in order, to a fixed point, with a report.
+//! Runs passes in order, to a fixed point, and reports the changes.
 
 use super::draft::Draft;
 use super::pass::{Context, Exactness, Options, PaddedOutput, Pass};
@@ -7,9 +7,8 @@ use crate::error::MilError;
 use crate::eval::Evaluate;
 use crate::program::Program;
 
-/// Rounds after which a pipeline ends even if a pass still finds something. Each round lets what
-/// one pass uncovered be used by those before it; programs as people write them are done after two
-/// or three.
+/// The most rounds of a pipeline. A further round lets earlier passes use what later ones
+/// uncovered; typical programs reach the fixed point after two or three.
 const ROUNDS: usize = 8;
 
 /// Passes that run one after the other.
@@ -48,12 +47,11 @@ pub struct Pipeline {
     pub options: Options,
 }
 
-/// What a pipeline did.
+/// The changes that a pipeline made.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
-    /// The passes in the order they ran, those of the later rounds too, where they changed
-    /// something.
+    /// The runs that changed something, in order, over all rounds.
     pub steps: Vec<PassRun>,
     /// Outputs that were made larger.
     pub padded: Vec<PaddedOutput>,
@@ -65,9 +63,9 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PassRun {
-    /// The pass.
+    /// Name of the pass.
     pub pass: &'static str,
-    /// How many places it changed.
+    /// Number of changes, at least 1.
     pub changes: usize,
 }
 
@@ -87,18 +85,18 @@ impl Pipeline {
     /// The passes of these names, in this order.
     ///
     /// # Errors
-    /// The first name that is no pass.
+    /// The first name that is not that of a pass.
     pub fn named<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Pipeline, &'n str> {
         names.into_iter().map(|name| find(name).ok_or(name)).collect::<Result<Vec<_>, _>>().map(Pipeline::new)
     }
 
-    /// What makes any program smaller without changing a bit of its results: every pass that only
-    /// moves, removes or shares.
+    /// The pipeline that makes a program smaller without changing a bit of its results: every pass
+    /// that only moves, removes or shares.
     pub fn simplify() -> Pipeline {
         Pipeline::new(all().iter().copied().filter(|p| p.repeats && p.exactness == Exactness::Bits))
     }
 
-    /// The passes.
+    /// The passes, in the order in which they run.
     pub fn passes(&self) -> &[Pass] {
         &self.passes
     }
@@ -107,8 +105,8 @@ impl Pipeline {
     /// until none does.
     ///
     /// # Errors
-    /// The program does not verify; a pass cannot do what it is for; or what came out does not
-    /// verify, which would be a fault of a pass.
+    /// The program does not verify; a pass cannot reach its goal; or the result does not verify,
+    /// which would be a bug of a pass.
     pub fn run(&self, program: &Program, evaluate: &dyn Evaluate) -> Result<(Program, Report), MilError> {
         let mut draft = Draft::of(program)?;
         let mut context = Context { evaluate, options: &self.options, padded: Vec::new() };

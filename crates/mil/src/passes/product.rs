@@ -1,6 +1,6 @@
-//! Products and means as people spell them: the recognizers match these, not one order of ops.
+//! Products and means in any spelling, which the recognizers match instead of one order of ops.
 //!
-//! An op in between counts as part of the spelling only if nothing else reads it.
+//! An intermediate op is part of the pattern only if nothing else reads it.
 
 use super::cursor::Cursor;
 use crate::op;
@@ -26,7 +26,7 @@ impl Product {
     }
 }
 
-/// Equal up to what fp16 or a decimal of few digits makes of a number.
+/// Equal up to the error of rounding to fp16 or to a decimal of few digits.
 pub(super) fn near(found: f32, wanted: f32) -> bool {
     (found - wanted).abs() <= 1e-3 * wanted.abs()
 }

@@ -1,4 +1,4 @@
-//! `reshapes`: reshapes that follow each other.
+//! `reshapes`: merges consecutive reshapes.
 //!
 //! *Pattern*: a `reshape`, `squeeze` or `expand_dims` of a `reshape`, `squeeze` or `expand_dims`
 //! becomes one `reshape`, or nothing if the extents are the old ones again. *Holds*: all extents

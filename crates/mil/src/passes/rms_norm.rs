@@ -4,9 +4,10 @@
 //! or a reciprocal; mean as `reduce_mean`, or a sum divided; squares as `square`, `pow` or
 //! `reduce_sum_square`) becomes `mul(x, pow(add(mul(reduce_sum(mul(x, x)), 1/n), ε), −½))`, the
 //! form of the engine's training kernels (training-static §2), whose ops the in-memory compiler
-//! takes without an option: `rsqrt` needs an explicit epsilon there, and `reduce_mean` is contested
-//! (mil-text §4, §7). A weight behind it stays where it is. *Holds*: ε is positive, nothing else
-//! reads the values in between; what `recognize_layer_norm` takes (x less its mean) is left to it.
+//! accepts without further arguments: `rsqrt` needs an explicit epsilon there, and sources disagree
+//! about `reduce_mean` (mil-text §4, §7). A weight applied after it stays unchanged. *Holds*: ε is
+//! positive, nothing else reads the values in between; x minus its mean is left to
+//! `recognize_layer_norm`.
 //!
 //! *Numbers*: 1/n and the power are rounded elsewhere. The sum is n times the mean: in fp16 it
 //! overflows where Σx² > 65504, as the kernels' own does.

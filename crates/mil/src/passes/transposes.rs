@@ -1,9 +1,9 @@
-//! `transposes`: transposes that follow each other.
+//! `transposes`: merges and removes transposes.
 //!
-//! *Pattern*: `transpose(transpose(x))` becomes one transpose, or `x`; and a transpose undone
-//! behind element-wise ops, `t⁻¹(f(t(a), t(b), scalar))`, becomes `f(a, b, scalar)`. *Holds*: for
-//! the second, every op in between is element-wise, its result is read once and is no output, and
-//! each of its tensor operands comes, over at most 8 such ops, out of that same transpose
+//! *Pattern*: `transpose(transpose(x))` becomes one transpose, or `x`; and a transpose that is
+//! undone after element-wise ops, `t⁻¹(f(t(a), t(b), scalar))`, becomes `f(a, b, scalar)`. *Holds*:
+//! for the second, every op in between is element-wise, its result is read once and is no output,
+//! and each of its tensor operands comes, over at most 8 such ops, out of that same transpose
 //! (constants of one element fit everywhere). The inner transpose stays if others read it.
 //! *Numbers*: none change, elements only move.
 

@@ -1,13 +1,13 @@
-//! `uniform_outputs`: all outputs of a function as large as the largest.
+//! `uniform_outputs`: pads all outputs of a function to the size of the largest.
 //!
-//! Some engines want the surfaces of all outputs of a request to have one size (mil-text §6;
-//! constraints C146). *Pattern*: a body with several outputs of different sizes; the smaller ones
-//! are padded with zeros (false, for bools) at the end of one axis, axis 1 if that can be: the
+//! Some engines require that the surfaces of all outputs of a request have the same size (mil-text
+//! §6; constraints C146). *Pattern*: a body with several outputs of different sizes; the smaller
+//! ones are padded with zeros (false, for bools) at the end of one axis, axis 1 if that can be: the
 //! channels. The size is the smallest that a whole number of slices along that axis reaches for
 //! every output. *Holds*: all outputs are tensors of known extents and of at least one axis; the
-//! common size is no more than four times the largest output, else the pass fails and says so. The
+//! common size is no more than four times the largest output, otherwise the pass fails. The
 //! output's name moves to the padded value. *Numbers*: the elements that were there have the same
-//! bits; the report says the true extents ([`PaddedOutput`]).
+//! bits; the report has the original extents ([`PaddedOutput`]).
 
 use super::cursor::Cursor;
 use super::draft::{Draft, FunctionDraft};
@@ -26,7 +26,7 @@ pub(super) const PASS: Pass = Pass {
     run,
 };
 
-/// The common size may be so many times the largest output.
+/// The most that the common size may be, as a multiple of the largest output.
 const GROWTH: usize = 4;
 
 /// One output: where it may grow.

@@ -1,4 +1,4 @@
-//! Compile-time values: what `const` and attributes carry.
+//! Compile-time values: the values of `const` ops and of attributes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub enum Payload {
     /// Row-major elements, little-endian, packed; sub-byte types packed as in a weight blob
     /// (weight-blob §6).
     Bytes(Arc<[u8]>),
-    /// Strings, row-major.
+    /// Strings in row-major order, one for each element.
     Strings(Arc<[String]>),
     /// A record of the program's [`Weights`].
     Weight(WeightId),
@@ -27,24 +27,24 @@ pub enum Constant {
     Tensor {
         /// Its type: a tensor with known extents.
         ty: Type,
-        /// Its elements.
+        /// Elements, inline or in the weights.
         payload: Payload,
     },
-    /// A list.
+    /// A list with its type and items.
     List(Type, Vec<Constant>),
-    /// A tuple.
+    /// A tuple of any constants.
     Tuple(Vec<Constant>),
     /// A dictionary, in text order.
     Dict(Type, Vec<(Constant, Constant)>),
 }
 
 impl Constant {
-    /// A scalar string.
+    /// A string of rank 0.
     pub fn string(s: &str) -> Constant {
         Constant::Tensor { ty: Type::scalar(DataType::String), payload: Payload::Strings(Arc::from([s.to_string()])) }
     }
 
-    /// A scalar bool.
+    /// A bool of rank 0.
     pub fn bool(b: bool) -> Constant {
         Constant::raw(DataType::Bool, &[], &[u8::from(b)])
     }
@@ -79,12 +79,12 @@ impl Constant {
         Constant::Tensor { ty: Type::tensor(dtype, shape), payload: Payload::Bytes(Arc::from(bytes)) }
     }
 
-    /// A tensor whose elements lie in the weights.
+    /// A tensor whose elements are a record of the weights.
     pub fn weight(dtype: DataType, shape: &[usize], id: WeightId) -> Constant {
         Constant::Tensor { ty: Type::tensor(dtype, shape), payload: Payload::Weight(id) }
     }
 
-    /// Its type.
+    /// The type of the constant.
     pub fn ty(&self) -> Type {
         match self {
             Constant::Tensor { ty, .. } | Constant::List(ty, _) | Constant::Dict(ty, _) => ty.clone(),
@@ -102,7 +102,7 @@ impl Constant {
         }
     }
 
-    /// A scalar string.
+    /// The value of a scalar string; `None` for any other constant.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Constant::Tensor { payload: Payload::Strings(s), .. } if s.len() == 1 => Some(&s[0]),
@@ -110,7 +110,7 @@ impl Constant {
         }
     }
 
-    /// A scalar bool.
+    /// The value of a scalar bool; `None` for any other constant.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Constant::Tensor { ty, payload: Payload::Bytes(b) }
@@ -144,7 +144,7 @@ impl Constant {
         })
     }
 
-    /// A scalar integer.
+    /// The value of an inline scalar integer; `None` for any other constant.
     pub fn as_int(&self) -> Option<i64> {
         self.as_ints().filter(|v| v.len() == 1).map(|v| v[0])
     }

@@ -1,9 +1,9 @@
 //! Programs: functions, blocks, ops and values in arenas with typed ids.
 //!
 //! Invariants: every id in a [`Function`] points into its own arenas; the outputs of an op are
-//! [`Value`]s whose definition names that op; ops of a block stand in execution order; a nested
-//! block may use values of the blocks around it. Names of inputs and outputs are meaning (binding
-//! order), all others are cosmetic.
+//! [`Value`]s whose definition names that op; ops of a block are in execution order; a nested
+//! block may use values of the blocks around it. Names of inputs and outputs are part of the
+//! interface (binding order), all others are cosmetic.
 
 mod constant;
 mod types;
@@ -43,18 +43,18 @@ pub enum Dialect {
     Verbose,
 }
 
-/// A MIL program.
+/// A MIL program: functions over one store of weights.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// `program(major.minor)`.
     pub version: (u32, u32),
-    /// The spelling it was read in or is to be printed in.
+    /// The spelling in which it was read, and in which it is printed.
     pub dialect: Dialect,
-    /// The attribute dictionaries after the version, `buildInfo` first as a rule.
+    /// The attribute dictionaries after the version, usually beginning with `buildInfo`.
     pub attributes: Vec<(String, Constant)>,
     /// The functions in text order; `main` is the usual one.
     pub functions: Vec<Function>,
-    /// What the constants point into.
+    /// The store of the records that constants name.
     pub weights: Weights,
 }
 
@@ -68,7 +68,7 @@ impl Program {
 /// A function: inputs, arenas, and one body block per opset specialization.
 #[derive(Clone, Debug, Default)]
 pub struct Function {
-    /// Its name.
+    /// Name by which the function is called.
     pub name: String,
     /// Attributes after the opset tag, if any.
     pub attributes: Vec<(String, Constant)>,
@@ -76,20 +76,20 @@ pub struct Function {
     pub inputs: Vec<ValueId>,
     /// The root block for each opset; the first is the active one.
     pub bodies: Vec<(OpsetTag, BlockId)>,
-    /// Arena.
+    /// Arena of all values, indexed by [`ValueId`].
     pub values: Vec<Value>,
-    /// Arena.
+    /// Arena of all ops, indexed by [`OpId`].
     pub ops: Vec<Op>,
-    /// Arena.
+    /// Arena of all blocks, indexed by [`BlockId`].
     pub blocks: Vec<Block>,
 }
 
-/// A value.
+/// An input of a function or block, or a result of an op.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// Its name in text.
+    /// Name in text, unique where it is visible.
     pub name: String,
-    /// Its type.
+    /// Type, as declared in text.
     pub ty: Type,
     /// Where it comes from.
     pub def: ValueDef,
@@ -113,7 +113,7 @@ pub struct Block {
     pub inputs: Vec<ValueId>,
     /// Ops in execution order.
     pub ops: Vec<OpId>,
-    /// What it returns.
+    /// Values that the block returns, in order.
     pub outputs: Vec<ValueId>,
 }
 
@@ -126,11 +126,11 @@ pub struct Op {
     pub args: Vec<(String, Arg)>,
     /// The bracketed attributes (`name`, `val`, and the data of iOS16 `constexpr_*`).
     pub attributes: Vec<(String, Constant)>,
-    /// Results.
+    /// Results, in order; empty for an op without results.
     pub outputs: Vec<ValueId>,
     /// Nested blocks (`cond`, `while_loop`).
     pub blocks: Vec<BlockId>,
-    /// Where it stood in the text, if it came from text.
+    /// Position in the text, if it was read from text.
     pub span: Option<ferrane_diag::Span>,
 }
 
@@ -141,7 +141,7 @@ pub enum Arg {
     Value(ValueId),
     /// `(a, b, …)`.
     List(Vec<ValueId>),
-    /// An inline literal.
+    /// A literal that is written in the call.
     Const(Constant),
 }
 
@@ -167,17 +167,26 @@ impl Op {
 }
 
 impl Function {
-    /// A value.
+    /// The value of an id.
+    ///
+    /// # Panics
+    /// If the id is not of this function.
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.index()]
     }
 
-    /// An op.
+    /// The op of an id.
+    ///
+    /// # Panics
+    /// If the id is not of this function.
     pub fn op(&self, id: OpId) -> &Op {
         &self.ops[id.index()]
     }
 
-    /// A block.
+    /// The block of an id.
+    ///
+    /// # Panics
+    /// If the id is not of this function.
     pub fn block(&self, id: BlockId) -> &Block {
         &self.blocks[id.index()]
     }

@@ -110,7 +110,7 @@ impl fmt::Display for DataType {
 /// One extent of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Dim {
-    /// A known extent.
+    /// A known extent, 0 or more.
     Fixed(usize),
     /// An unknown extent, `?` in text.
     Unknown,
@@ -123,14 +123,14 @@ pub enum Dim {
 pub enum Type {
     /// `tensor<dtype, [dims]>` or a scalar.
     Tensor {
-        /// Element type.
+        /// Type of the elements.
         dtype: DataType,
-        /// Extents, outermost first.
+        /// Extents, outermost first; empty for a scalar.
         shape: Vec<Dim>,
     },
     /// `list<element, length>`.
     List {
-        /// Element type.
+        /// Type of the items.
         element: Box<Type>,
         /// Number of elements if fixed.
         length: Dim,
@@ -149,7 +149,7 @@ impl Type {
         Type::Tensor { dtype, shape: shape.iter().map(|&d| Dim::Fixed(d)).collect() }
     }
 
-    /// A scalar.
+    /// A tensor of rank 0.
     pub fn scalar(dtype: DataType) -> Type {
         Type::Tensor { dtype, shape: Vec::new() }
     }

@@ -1,6 +1,5 @@
-//! Several bodies of one function. Text has no form for opset specializations of its own; they
-//! stand as functions of one name and one signature in different opsets, and become one
-//! [`Function`].
+//! Specializations of a function. Text has no form of its own for them: functions with the same
+//! name and signature in different opsets become one [`Function`] with several bodies.
 
 use crate::program::{Arg, BlockId, Function, OpId, ValueDef, ValueId};
 
@@ -12,8 +11,8 @@ pub(super) fn same_signature(a: &Function, b: &Function) -> bool {
         && a.attributes == b.attributes
 }
 
-/// Moves the body of `other`, a function of the same signature, behind those of `first`. The reader
-/// puts the inputs first among a function's values, so they keep their ids and all others are
+/// Appends the body of `other`, a function of the same signature, to those of `first`. The inputs
+/// are the first values of a function that was read, so they keep their ids and all other ids are
 /// shifted.
 pub(super) fn add_body(first: &mut Function, other: Function) {
     let inputs = other.inputs.len();

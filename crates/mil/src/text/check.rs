@@ -1,4 +1,5 @@
-//! A statement against the registry: the diagnostics of one op, at the places of its parts.
+//! Checks of a statement against the registry: the diagnostics of one op, at the positions of its
+//! parts.
 
 use ferrane_diag::{Diagnostic, Diagnostics, Severity, Span, nearest};
 
@@ -55,12 +56,12 @@ impl<'a> Reader<'a> {
     fn names_fit(&mut self, op: &Op, def: &'static OpDef, places: &Places<'a>) -> bool {
         let mark = self.mark();
         let names = || def.params.iter().map(|p| p.name);
-        // What a misspelled argument was meant to be is not missing, too.
+        // The argument that a misspelled one probably means is not reported as missing.
         let mut meant = Vec::new();
         for (name, _) in &op.args {
             let place = places.arguments.get(name.as_str()).map_or(places.op, |(name, _)| *name);
             if op.name == op::CONST {
-                let message = format!("`{name}` of `const` is an attribute: it stands in brackets behind the call");
+                let message = format!("`{name}` of `const` is an attribute: it stands in brackets after the call");
                 self.tell(Diagnostic::error(codes::UNKNOWN_ARGUMENT, place, message));
                 meant.push("val");
             } else if def.param(name).is_none() {
@@ -99,7 +100,7 @@ impl<'a> Reader<'a> {
         self.mark() == mark
     }
 
-    /// What the op's own rules found, at the part that it is about.
+    /// The diagnostic for an error of the op's rule, at the part that it concerns.
     fn misfit(&self, op: &Op, e: &MilError, places: &Places<'a>, results: &[Named<'a>]) -> Diagnostic {
         let mut d = Diagnostic::error(e.code(), places.op, e.to_string());
         match e {
@@ -133,7 +134,7 @@ impl<'a> Reader<'a> {
         d
     }
 
-    /// A value that must be known could not be read: that has been told.
+    /// True if a value that must be constant could not be read, which has been reported.
     fn is_consequence(&self, op: &Op, def: &OpDef, e: &MilError) -> bool {
         if !matches!(e, MilError::NotConstant { .. } | MilError::Shape { .. }) {
             return false;
@@ -155,7 +156,7 @@ impl<'a> Reader<'a> {
             // An op that could not be read has no name.
             _ if op.name != op::CONST => op.name.is_empty(),
             None => true,
-            // A record that is kept without bytes is no mistake.
+            // A record without bytes is allowed.
             Some(Constant::Tensor { payload: Payload::Weight(record), .. }) => {
                 self.options.missing == Missing::Refuse && self.weights.bytes(*record).is_none()
             }
@@ -187,10 +188,10 @@ impl<'a> Reader<'a> {
         Some(narrower)
     }
 
-    /// Decides on the doubtful results of a function. Where every use broadcasts a value anyway, it
-    /// makes no difference that it was declared as what it is broadcast to: the program has a
-    /// meaning, and Apple's compiler takes it. Then the value gets the type that its op gives, and
-    /// that is a warning. Otherwise something else is wrong with every choice of the type.
+    /// Decides on the doubtful results of a function. If every use broadcasts a value, it makes no
+    /// difference that it was declared with the broadcast shape: the program is meaningful, and
+    /// Apple's compiler accepts it. The value then gets the type that its op computes, with a
+    /// warning. Otherwise every choice of the type leaves an error.
     pub(super) fn settle(&mut self) {
         for Doubt { types, mut told } in std::mem::take(&mut self.doubts) {
             let mut declared = Vec::new();
@@ -209,7 +210,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The values are used, by ops alone, and each of these gives what is declared of it.
+    /// True if the values are used, only as operands, and each op that uses them computes its
+    /// declared type.
     fn harmless(&self, values: &[(ValueId, Type)]) -> bool {
         let Some(opset) = self.opset else { return false };
         let returned = |(v, _): &(ValueId, Type)| self.function.blocks.iter().any(|b| b.outputs.contains(v));

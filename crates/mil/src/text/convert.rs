@@ -1,9 +1,9 @@
-//! From one dialect to the other, and from a newer opset to an older one.
+//! Conversion to another dialect, and if necessary to an older opset.
 //!
-//! The spelling alone is the printer's choice; what a conversion has to watch is what goes with it
-//! (mil-text §2). The verbose dialect is that of `program(1.0)`, which no reader takes together
-//! with ios18; so a function of a newer opset must be lowered, and that is possible only where
-//! every op, type and default value already exists in the older opset.
+//! The printer chooses the spelling; a conversion has to change what must agree with it (mil-text
+//! §2). The verbose dialect belongs to `program(1.0)`, which no reader accepts together with ios18.
+//! So a function of a newer opset must be lowered, which is possible only if every op, type and
+//! default value exists in the older opset.
 
 use crate::error::MilError;
 use crate::level::body_to_opset;

@@ -1,5 +1,5 @@
-//! Files that are handed to the reader and are something else. One sentence about what they are
-//! helps more than a list of what they are not.
+//! Detection of files in other formats. One diagnostic that names the format is more useful than a
+//! list of syntax errors.
 
 use ferrane_diag::{Diagnostic, Span};
 
@@ -8,7 +8,7 @@ use crate::codes;
 
 /// The diagnostic for bytes that are recognized as another format.
 pub(super) fn recognize(bytes: &[u8]) -> Option<Diagnostic> {
-    // Where something stands first.
+    // Offset of the first byte that is not blank.
     let first = bytes.iter().position(|b| !b.is_ascii_whitespace()).unwrap_or(0);
     let told = |what: &str, remedy: &str| {
         Diagnostic::error(codes::FOREIGN_FORMAT, Span::new(first, first + 1), format!("this is no MIL text: {what}"))
@@ -43,8 +43,7 @@ pub(super) fn recognize(bytes: &[u8]) -> Option<Diagnostic> {
 
 /// `main[CoreML8](%x: (1, 16, fp16)(Tensor)) {`, with or without the opset.
 fn debug_print(bytes: &[u8]) -> bool {
-    // The first line with something on it tells; a part of a longer character at the cut is no
-    // matter.
+    // The first line that is not blank decides; a partial character at the cut does not matter.
     let head = &bytes[..bytes.len().min(4096)];
     let head = String::from_utf8_lossy(head);
     let mut lexer = Lexer::new(&head);

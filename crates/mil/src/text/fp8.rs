@@ -1,8 +1,7 @@
 //! The two 8-bit floats of MIL: `fp8e4m3fn` (bias 7, no infinity, one NaN of each sign) and
 //! `fp8e5m2` (the upper byte of an fp16).
 //!
-//! Text is the only place of the language that needs their values; the packed bytes go through
-//! everything else as they are.
+//! Only text needs their values; everything else moves the packed bytes.
 
 use half::f16;
 
@@ -31,8 +30,8 @@ pub(super) fn encode(dtype: DataType, value: f64) -> Option<u8> {
         return Some(sign | if wide { 0x7e } else { 0x7f });
     }
     let (magnitude, last) = (value.abs(), if wide { 0x7b } else { 0x7e });
-    // The finite patterns grow with their values. Behind the last one rounding goes on as if there
-    // were one more.
+    // The finite patterns are ordered like their values. After the last one, rounding treats the
+    // next pattern as one more value.
     let (mut low, mut high) = (0u8, last);
     while low < high {
         let middle = (low + high).div_ceil(2);

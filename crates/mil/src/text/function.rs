@@ -1,4 +1,4 @@
-//! The program around the statements: header, attribute dictionaries, functions, blocks.
+//! Reader of everything but statements: header, attribute dictionaries, functions, blocks.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,11 +16,11 @@ const VERSIONS: std::ops::RangeInclusive<(u32, u32)> = (1, 0)..=(1, 5);
 /// The first opset that a `program(1.0)` must not have (mil-text §2).
 const NEW_OPSET: Opset = Opset::IOS18;
 
-/// Results or parameters with their places.
+/// A result or parameter with its position.
 pub(super) struct Named<'a> {
     pub name: &'a str,
     pub span: Span,
-    /// With its place; `None` where the text gives none.
+    /// Type and its position; `None` if the text has none.
     pub ty: Option<(Type, Span)>,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
             let _: Read<()> = self.unexpected("the end of the text");
         }
         self.mixed(version, place, &functions);
-        // A text without scalars is of the dialect that its version has as a rule.
+        // A text without scalars has the usual dialect of its version.
         let verbose = self.verbose || (version == (1, 0) && self.shorthand.is_none());
         let dialect = if verbose { Dialect::Verbose } else { Dialect::Shorthand };
         Some(Program { version, dialect, attributes, functions, weights: std::mem::take(&mut self.weights) })
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Warns of what no known reader takes together.
+    /// Warns about combinations that no known reader accepts.
     fn mixed(&mut self, version: (u32, u32), place: Span, functions: &[Function]) {
         if version != (1, 0) {
             return;
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `[name = literal, …]`. After a mistake it goes on with the next one.
+    /// `[name = literal, …]`. After a mistake it continues with the next attribute.
     pub(super) fn attributes(&mut self) -> Read<Vec<(String, Constant)>> {
         self.advance();
         let nest = self.nest;
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
             self.end_function();
             let function = std::mem::take(&mut self.function);
             if read.is_err() {
-                // Nothing but the next function's start tells where this one ends.
+                // Only the start of the next function shows where this one ends.
                 while self.token.kind != TokenKind::End && !self.at_function() {
                     self.advance();
                 }
@@ -173,8 +173,8 @@ impl<'a> Reader<'a> {
             let new = bodies.insert((place, function.opset_tag().clone()));
             match functions.get_mut(place) {
                 None => functions.push(function),
-                // Further bodies of a function stand as functions of its name and signature in
-                // other opsets.
+                // Further bodies of a function are functions of its name and signature in other
+                // opsets.
                 Some(first) if new && same_signature(first, &function) => add_body(first, function),
                 Some(_) => {
                     let message = format!("two functions are named `{}`", function.name);
@@ -275,7 +275,7 @@ impl<'a> Reader<'a> {
 
     /// Statements, `}`, `->` and the results.
     pub(super) fn body(&mut self, block: BlockId, depth: usize) -> Read<()> {
-        // Recovery may have lost count of the brackets; a body starts anew.
+        // Recovery may have miscounted brackets; the count starts again with each body.
         while !self.at(b'}') && self.token.kind != TokenKind::End && !self.at_function() {
             if self.gives_up() {
                 return Err(Stop);

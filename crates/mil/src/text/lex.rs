@@ -1,8 +1,8 @@
 //! Tokens of MIL text, read on demand.
 //!
-//! The lexer works on bytes and never fails: what it cannot read is a [`TokenKind::Unknown`] token of
-//! at least one byte, so every loop over tokens ends. `//` starts a comment, as some published
-//! files have them.
+//! The lexer works on bytes and never fails: what it cannot read is a [`TokenKind::Unknown`] token
+//! of at least one byte, so every loop over tokens ends. `//` starts a comment, which some
+//! published files have.
 
 use ferrane_diag::Span;
 
@@ -13,7 +13,7 @@ pub(super) enum TokenKind {
     /// Starts with a digit, a sign or a point; whether it is a number of some type is decided
     /// later.
     Number,
-    /// With its quotes.
+    /// A string; the span includes the quotes.
     String,
     /// A string without an end on its line.
     OpenString,
@@ -46,7 +46,7 @@ impl<'a> Lexer<'a> {
         token.span.of(self.text)
     }
 
-    /// The whole text.
+    /// The whole text, of which spans are ranges.
     pub(super) fn whole(&self) -> &'a str {
         self.text
     }
@@ -99,7 +99,7 @@ impl<'a> Lexer<'a> {
         Token { kind, span: Span::new(start, self.at) }
     }
 
-    /// The kind of the token behind the one that was read last.
+    /// The kind of the next token, without consuming it.
     pub(super) fn following(&self) -> TokenKind {
         Lexer { text: self.text, at: self.at }.next().kind
     }
@@ -109,8 +109,8 @@ impl<'a> Lexer<'a> {
         self.at += rest.iter().position(|&b| !keep(b)).unwrap_or(rest.len());
     }
 
-    /// A sign, then letters, digits and points, and one sign behind an exponent's letter: `e`, or
-    /// `p` after `0x`.
+    /// A sign, then letters, digits and points, and one sign after the letter of an exponent: `e`,
+    /// or `p` after `0x`.
     fn number(&mut self) {
         let sign = usize::from(matches!(self.peek(0), b'+' | b'-'));
         let hex = self.peek(sign) == b'0' && matches!(self.peek(sign + 1), b'x' | b'X');
@@ -136,7 +136,7 @@ impl<'a> Lexer<'a> {
                     return TokenKind::String;
                 }
                 b'\\' if self.at + 1 < self.text.len() && self.peek(1) != b'\n' => {
-                    // Over the escaped character, which may be of several bytes.
+                    // Skips the escaped character, which may have several bytes.
                     self.at += 1;
                     self.at += self.text[self.at..].chars().next().map_or(0, char::len_utf8);
                 }
@@ -148,7 +148,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// The value of a string token. `None` for an escape that is none.
+/// The value of a string token. `None` for an invalid escape.
 pub(super) fn unquote(token: &str) -> Option<String> {
     let inner = token.strip_prefix('"')?.strip_suffix('"')?;
     if !inner.contains('\\') {

@@ -1,4 +1,4 @@
-//! Types and literals.
+//! Reader of types and literals.
 
 use std::sync::Arc;
 
@@ -12,17 +12,18 @@ use crate::codes;
 use crate::program::{Constant, DataType, Dialect, Dim, Payload, Type};
 use crate::weights::{Strictness, WeightId, pack};
 
-/// Types and values nest no deeper.
+/// The deepest nesting of types and values.
 const MAX_DEPTH: usize = 32;
-/// MIL itself allows rank 5; a little more, so that the check can say so.
+/// The highest rank that is read. MIL allows rank 5; a little more is read, so that the check can
+/// report it.
 const MAX_RANK: usize = 16;
-/// Sizes are products of extents; below this they are far from any overflow.
+/// The largest extent, so that products of extents do not overflow.
 const MAX_EXTENT: usize = i32::MAX as usize;
 
-/// Types that are no element types.
+/// Types other than element types.
 const COMPOUND: [&str; 5] = ["tensor", "list", "tuple", "dict", "state"];
 
-/// What other languages call the element types.
+/// Names of element types in other languages, for suggestions.
 const ALIASES: [(&str, DataType); 24] = [
     ("half", DataType::Fp16),
     ("float16", DataType::Fp16),
@@ -388,7 +389,7 @@ impl Reader<'_> {
         self.bad_element(dtype)
     }
 
-    /// Behind `nan`, whose bits may follow.
+    /// Reads the rest of a `nan`, whose bits may follow.
     fn nan(&mut self, elements: &mut Elements) -> Read<()> {
         let dtype = elements.dtype;
         if !self.eat(b'(') {
@@ -403,7 +404,7 @@ impl Reader<'_> {
         self.expect(b')').map(|_| ())
     }
 
-    /// What stands here is no element. Where it ends is known, so reading goes on behind it.
+    /// Reports a token that is not an element. Its end is known, so reading continues after it.
     fn bad_element(&mut self, dtype: DataType) -> Read<()> {
         let token = self.token;
         let text = self.text(token);
@@ -445,8 +446,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A literal of a tensor that is spelled out: what names a blob must not lie in a blob, or text
-    /// could nest without end.
+    /// A tensor literal that is written out: the path and offset of a blob must not be blobs
+    /// themselves, or text could nest without bound.
     fn plain(&mut self) -> Read<Constant> {
         let start = self.token.span;
         let Type::Tensor { dtype, shape } = self.ty()? else {
@@ -523,8 +524,8 @@ impl Reader<'_> {
             Ok(None) if self.options.missing == Missing::Keep => {
                 Ok(self.weights.add_absent(path, offset, dtype, elements))
             }
-            // What is wrong with the bytes is told; behind that the constant is one without bytes,
-            // and its uses are silent.
+            // Errors of the record are reported; after that the constant has no bytes, and its uses
+            // are silent.
             Ok(None) => {
                 self.tell(Diagnostic::error(
                     codes::MISSING_BLOB_FILE,
@@ -545,7 +546,7 @@ impl Reader<'_> {
     }
 }
 
-/// How much of a type every value of it repeats in memory.
+/// The number of nodes of a type that each of its values repeats in memory.
 fn nodes(ty: &Type) -> usize {
     match ty {
         // A tuple's value has no type of its own, only those of its parts.

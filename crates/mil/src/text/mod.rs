@@ -1,8 +1,8 @@
-//! MIL text: the reader, the printer, and the way from one dialect to the other.
+//! MIL text: the reader, the printer, and conversion between dialects.
 //!
-//! The printer writes one spelling for each dialect; the reader takes whatever Apple's tools and
-//! published programs write, and `print(parse(text))` is a fixpoint. Floats are written as the
-//! shortest decimal that reads back to the same bits.
+//! The printer writes one spelling for each dialect; the reader accepts everything that Apple's
+//! tools and published programs write, and `print(parse(text))` is a fixpoint. Floats are written
+//! as the shortest decimal that reads back to the same bits.
 //!
 //! ```text
 //! program    := "program" "(" major "." minor ")" [attributes] "{" {function} "}"
@@ -19,13 +19,13 @@
 //!             | "tuple" "<" types ">" | "dict" "<" type "," type ">" | "state" "<" type ">"
 //! ```
 //!
-//! Comments (`//`) may stand anywhere; published programs have them, and printing drops them. An
-//! extent is a number or `?`. Several functions of one name and one signature in different opsets
-//! are the specializations of one function.
+//! Comments (`//`) are allowed between any two tokens; published programs have them, and printing
+//! drops them. An extent is a number or `?`. Several functions of one name and one signature in
+//! different opsets are the specializations of one function.
 //!
 //! No published program shows how Apple spells the nested blocks of `cond` and `while_loop`; the
-//! form above is this reader's own, taken over from the function's: each block is its parameters,
-//! its statements, and the results behind the arrow.
+//! form above is Ferrane's own, modeled on functions: the parameters of a block, its statements,
+//! and its results after the arrow.
 //!
 //! The codes of the diagnostics are in [`crate::codes`].
 

@@ -1,15 +1,15 @@
-//! Numbers: from text to the bits of an element type and back.
+//! Conversion of numbers between text and the bits of an element type.
 //!
-//! Every pattern of bits of every type has a spelling that reads back to it, infinities (`inf`) and
-//! NaNs (`nan`, or `nan(0x7e01)` for another pattern than the usual) included.
+//! Invariant: every bit pattern of every type has a spelling that reads back to it, including
+//! infinities (`inf`) and NaNs (`nan`, or `nan(0x7e01)` for a pattern other than the default).
 
 use half::{bf16, f16};
 
 use super::fp8;
 use crate::program::DataType;
 
-/// Appends the little-endian bytes of a number. `None` if the text is no number of that type or out
-/// of its range; a decimal too large for a float becomes infinite, as in C.
+/// Appends the little-endian bytes of a number. `None` if the text is not a number of that type or
+/// out of its range; a decimal too large for a float becomes infinite, as in C.
 pub(super) fn append(dtype: DataType, text: &str, out: &mut Vec<u8>) -> Option<()> {
     match dtype {
         DataType::Fp16 => out.extend_from_slice(&to_f16(float(text)?).to_le_bytes()),
@@ -167,8 +167,8 @@ fn hex_float(text: &str) -> Option<f64> {
     Some(value as f64 * 2f64.powi(half) * 2f64.powi(scale - half))
 }
 
-/// The fp32 value cut toward zero whose last bit tells whether anything was cut: rounding it again
-/// to a shorter type then gives what rounding the fp64 value would have given.
+/// The fp64 value truncated to fp32, with the last bit set if bits were lost (round to odd):
+/// rounding it to a shorter type then gives the same result as rounding the fp64 value.
 fn to_odd(value: f64) -> f32 {
     let nearest = value as f32;
     if !value.is_finite() || f64::from(nearest) == value {
@@ -250,7 +250,7 @@ pub(super) fn spell(dtype: DataType, b: &[u8], out: &mut String) {
     };
 }
 
-/// The shortest decimal that `same` takes for the value.
+/// The shortest decimal that reads back to the value, as `same` decides.
 fn spell_float(out: &mut String, v: f64, bits: u64, odd_nan: bool, same: impl Fn(f64) -> bool) -> std::fmt::Result {
     use std::fmt::Write as _;
     if odd_nan {
@@ -341,8 +341,8 @@ mod tests {
         assert_eq!(f16("1e9"), Some(f32::INFINITY));
         // A subnormal: 168 steps of 2^-24 (mil-text §5).
         assert_eq!(read(DataType::Fp16, "0.00001"), Some(vec![168, 0]));
-        // Just above the midpoint of 1 and 1 + 2^-10: going through fp32 would lose the difference
-        // and round to even.
+        // Slightly above the midpoint of 1 and 1 + 2^-10: rounding to fp32 first would lose the
+        // difference and round to even.
         assert_eq!(f16("1.00048828126"), Some(1.0 + 1.0 / 1024.0));
         assert_eq!(f16("1.000488281250001"), Some(1.0 + 1.0 / 1024.0));
         for bad in ["", "-", "1.2.3", "0x", "0xp1", "--1", "abc", "1e", "1_0"] {

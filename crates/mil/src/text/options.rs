@@ -1,35 +1,35 @@
-//! How a text is read.
+//! Options of the reader.
 
 use crate::weights::Strictness;
 
-/// What to do about a blob file that is not there.
+/// What to do about a missing blob file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Missing {
-    /// An error.
+    /// Report it as an error.
     #[default]
     Refuse,
-    /// The program gets the record's name without bytes: for formatting and checking.
+    /// Keep the record's name without bytes, for formatting and checking.
     Keep,
 }
 
-/// What to do about ops that disagree with the registry.
+/// Whether ops are checked against the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Types {
-    /// Errors.
+    /// An op that disagrees with its signature is an error.
     #[default]
     Check,
-    /// Nothing: the declared types stand. For formatting; published files exist whose types are
-    /// wrong.
+    /// The declared types are kept unchecked, for formatting: some published files have wrong
+    /// types.
     Trust,
 }
 
-/// How to read.
+/// Options of [`parse_with`](super::parse_with).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Blob files that are not there.
+    /// What to do about missing blob files.
     pub missing: Missing,
     /// How blob files are read.
     pub strictness: Strictness,
-    /// Signatures and shapes of ops.
+    /// Whether signatures and shapes of ops are checked.
     pub types: Types,
 }

@@ -1,4 +1,4 @@
-//! The entry: text in, a program and diagnostics out.
+//! The entry points of the reader.
 
 use ferrane_diag::{Diagnostic, Diagnostics, Span};
 
@@ -9,10 +9,10 @@ use crate::codes;
 use crate::program::Program;
 use crate::weights::Weights;
 
-/// The largest text that is read: spans are 32 bits.
+/// The largest text in bytes: spans have 32 bits.
 const MAX_TEXT: usize = 1 << 31;
 
-/// What was read, and what was found on the way.
+/// The result of reading a text.
 #[derive(Clone, Debug)]
 pub struct Parsed {
     /// The program, if there was no error.
@@ -25,14 +25,14 @@ pub struct Parsed {
 /// from; they are read strictly.
 ///
 /// # Errors
-/// Everything that is wrong with the text, its types and its weights. Warnings alone are no error;
-/// [`parse_with`] gives them.
+/// Everything that is wrong with the text, its types and its weights. Warnings are not errors;
+/// [`parse_with`] returns them.
 pub fn parse(text: impl AsRef<[u8]>, weights: &Weights) -> Result<Program, Diagnostics> {
     let parsed = parse_with(text, weights, Options::default());
     parsed.program.ok_or(parsed.diagnostics)
 }
 
-/// Reads a program, with options, and tells warnings too.
+/// Reads a program with options, and returns warnings too.
 pub fn parse_with(text: impl AsRef<[u8]>, weights: &Weights, options: Options) -> Parsed {
     let bytes = text.as_ref();
     let refuse = |d: Diagnostic| Parsed { program: None, diagnostics: d.into() };
@@ -47,14 +47,14 @@ pub fn parse_with(text: impl AsRef<[u8]>, weights: &Weights, options: Options) -
         Ok(text) => text,
         Err(e) => {
             let at = e.valid_up_to();
-            return refuse(Diagnostic::error(codes::NOT_TEXT, Span::new(at, at + 1), "the text is no UTF-8"));
+            return refuse(Diagnostic::error(codes::NOT_TEXT, Span::new(at, at + 1), "the text is not UTF-8"));
         }
     };
     let mut reader = Reader::new(text, weights, options);
     let program = reader.program();
     let mut diagnostics = reader.finish();
     let mut program = program.filter(|_| !diagnostics.has_errors());
-    // What the reader lets through holds the invariants; this is the promise made checkable.
+    // The reader only accepts programs that hold the invariants; this checks it.
     if let Some(Err(e)) = program.as_ref().map(crate::verify::verify) {
         diagnostics.push(Diagnostic::error(e.code(), None, e.to_string()));
         program = None;

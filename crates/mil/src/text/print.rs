@@ -1,4 +1,4 @@
-//! The printer.
+//! The printer of MIL text.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::weights::{Weights, unpack};
 
 /// The text of a program in its dialect, ending in a line break.
 ///
-/// `buildInfo` stays on one line, because Apple's reader wants it so (mil-text §7). Broken ids and
+/// `buildInfo` stays on one line, because Apple's reader requires it (mil-text §7). Broken ids and
 /// constants, which [`crate::verify`] refuses, print as `?`.
 pub fn print(program: &Program) -> String {
     let mut p = Printer { out: String::new(), dialect: program.dialect, weights: &program.weights };
@@ -63,7 +63,7 @@ impl Printer<'_> {
     /// The statements, the closing brace and the results.
     fn block(&mut self, f: &Function, id: BlockId, depth: usize) {
         let Some(block) = f.blocks.get(id.index()) else { return };
-        // Deeper nesting is refused by the verifier; here it must only not exhaust the stack.
+        // The verifier refuses deeper nesting; this only protects the stack.
         if depth <= crate::verify::MAX_DEPTH {
             for &op in &block.ops {
                 self.op(f, op, depth);

@@ -1,10 +1,10 @@
-//! The state of the reader: tokens, what was told, and the names that are in scope.
+//! The state of the reader: tokens, diagnostics, and the names in scope.
 //!
-//! Text comes from anywhere. Depth, extents, the number of diagnostics and the memory that literals
-//! may take are bounded, and every loop takes a token; so the reader ends, and it does not panic.
-//! Recovery follows one rule: a mistake is told once, and what depends on it is not told. A value
-//! whose type could not be read is *lost*: its name is known, its uses are silent. A value whose
-//! statement was wrong has the type that the text gives it.
+//! Text is untrusted. Depth, extents, the number of diagnostics and the memory of literals are
+//! bounded, and every loop consumes a token; so the reader terminates and does not panic. Recovery
+//! follows one rule: a mistake is reported once, and its consequences are not reported. A value
+//! whose type could not be read is *lost*: its name is known, and its uses are silent. A value
+//! whose statement has an error has the type that the text declares.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,17 +17,17 @@ use crate::opset::Opset;
 use crate::program::{Function, Type, Value, ValueDef, ValueId};
 use crate::weights::Weights;
 
-/// Messages hold names and types, and these may be long.
+/// The longest message in bytes: messages contain names and types, which may be long.
 const LONGEST_MESSAGE: usize = 2000;
-/// Names are compared with an unknown one while there are no more of them.
+/// The most names that an unknown one is compared with, for a suggestion.
 const COMPARED: usize = 1000;
 
-/// Something that cannot be read further; the diagnostic has been told.
+/// Reading cannot continue at this level; the diagnostic has been reported.
 pub(super) struct Stop;
 
 pub(super) type Read<T> = Result<T, Stop>;
 
-/// What a name means at a place.
+/// What a name refers to at this point.
 #[derive(Clone, Copy)]
 enum Meaning {
     Value(ValueId),
@@ -44,7 +44,7 @@ struct Unbound<'a> {
     suggestion: Option<String>,
 }
 
-/// Results that are declared wider than their op gives them, and what is told of it.
+/// Results that are declared wider than their op computes them, with the diagnostic for it.
 pub(super) struct Doubt {
     pub(super) types: Vec<(ValueId, Type)>,
     pub(super) told: Diagnostic,
@@ -70,20 +70,20 @@ pub(super) struct Reader<'a> {
     pub(super) function: Function,
     /// Where each value of the function is named.
     places: Vec<Span>,
-    /// `None` for a tag that is no opset.
+    /// `None` for a tag that is not a known opset.
     pub(super) opset: Option<Opset>,
     scope: HashMap<&'a str, Meaning>,
-    /// Values whose names were given again, against the rules: they are seen again where the other
-    /// value's block ends.
+    /// Values whose names were redefined, which is an error: they are visible again where the block
+    /// of the other value ends.
     hidden: Vec<(&'a str, ValueId)>,
     unbound: Vec<Unbound<'a>>,
-    /// Results whose declared types may do no harm; see [`Reader::settle`].
+    /// Results whose wrong declared types may be harmless; see `settle`.
     pub(super) doubts: Vec<Doubt>,
-    /// That the text ends too early has been told.
+    /// The early end of the text has been reported.
     ended: bool,
-    /// Unknown ops that have been told.
+    /// Unknown ops that have been reported.
     pub(super) unknown: HashSet<&'a str>,
-    /// What the types inside of literals may still take; see [`Reader::spend`].
+    /// Type nodes that literals may still take; see [`Reader::spend`].
     budget: usize,
 }
 
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Everything that was told, in the order of the text.
+    /// All diagnostics, in the order of the text.
     pub(super) fn finish(mut self) -> Diagnostics {
         self.diagnostics.sort();
         self.diagnostics
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
         token
     }
 
-    /// What follows the token that is read next.
+    /// The kind of the token after the next one.
     pub(super) fn following(&self) -> TokenKind {
         self.lexer.following()
     }
@@ -177,8 +177,8 @@ impl<'a> Reader<'a> {
         self.unexpected(&format!("`{}`", punct as char))
     }
 
-    /// The `;` behind a statement or a function. Where a new line goes on without it, only it is
-    /// missing.
+    /// The `;` after a statement or a function. If a new line or block end follows instead, it is
+    /// reported as missing and reading continues.
     pub(super) fn semicolon(&mut self) -> Read<()> {
         if self.eat(b';') {
             return Ok(());
@@ -189,7 +189,7 @@ impl<'a> Reader<'a> {
             self.ended |= self.token.kind == TokenKind::End;
             let last = self.last.of(self.whole());
             let shown: String = last.chars().take(30).collect();
-            let mut d = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.last, format!("expected `;` behind `{shown}`"));
+            let mut d = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.last, format!("expected `;` after `{shown}`"));
             if shown.len() == last.len() {
                 d = d.suggest(self.last, format!("{last};"));
             }
@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
         Err(Stop)
     }
 
-    /// What stands here, for a message.
+    /// The next token, for a message.
     pub(super) fn found(&self) -> String {
         match self.token.kind {
             TokenKind::End => "the end of the text".to_string(),
@@ -254,7 +254,7 @@ impl<'a> Reader<'a> {
         Err(Stop)
     }
 
-    /// One of a few words that must stand here; another one may be meant.
+    /// Reports that one of `words` is expected, with the most similar one as a suggestion.
     pub(super) fn unexpected_word<T>(&mut self, wanted: &str, words: &[&str]) -> Read<T> {
         let message = format!("expected {wanted}, found {}", self.found());
         let mut d = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.token.span, message);
@@ -265,8 +265,8 @@ impl<'a> Reader<'a> {
         Err(Stop)
     }
 
-    /// Changes when something was told, or would have been if it were not the consequence of
-    /// something else.
+    /// A count that grows with every diagnostic, including those that are silent because they are
+    /// consequences of others.
     pub(super) fn mark(&self) -> usize {
         self.diagnostics.len() + self.diagnostics.left_out() + self.silent + self.unbound.len()
     }
@@ -275,29 +275,27 @@ impl<'a> Reader<'a> {
         self.diagnostics.is_full()
     }
 
-    /// Enough errors were told; going on has no use.
+    /// True if enough errors were reported to stop.
     pub(super) fn gives_up(&self) -> bool {
         self.diagnostics.is_full() && self.diagnostics.has_errors()
     }
 
-    /// What was told and silenced so far becomes silent for [`Reader::mark`]: a mistake that is no
-    /// error of its own.
+    /// Counts a silent mistake for [`Reader::mark`]: a consequence of a reported one.
     pub(super) fn silence(&mut self) {
         self.silent += 1;
     }
 
     // Recovery.
 
-    /// To the end of one item of a list that is closed by `close`: before the `,` that the next
-    /// item follows, or before the closing bracket. `nest` is the nesting inside of the list;
-    /// `item` says whether an item may start at a token that this kind follows. Stops also where the
-    /// list cannot go on.
+    /// Skips to the end of one item of a list that is closed by `close`: before the `,` that
+    /// precedes the next item, or before the closing bracket. `nest` is the nesting inside of the
+    /// list; `item` decides whether an item can start at a token that is followed by this kind.
+    /// Stops also where the list cannot continue.
     pub(super) fn skip_item(&mut self, nest: i64, close: u8, item: impl Fn(&Self, TokenKind) -> bool) -> Read<()> {
         loop {
             match self.token.kind {
                 TokenKind::End | TokenKind::OpenString | TokenKind::Punct(b';') => return Err(Stop),
-                // Behind these brackets a list is over, also where another bracket was forgotten in
-                // it.
+                // A list ends before these brackets, even if another bracket is missing in it.
                 TokenKind::Punct(b)
                     if b == close
                         && (self.nest <= nest || matches!(self.following(), TokenKind::Punct(b'{' | b'[' | b';'))) =>
@@ -322,8 +320,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// To the next statement: behind a `;`, behind a line that a string left open, or before the
-    /// `}` that closes the body.
+    /// Skips to the next statement: after a `;`, after a line with an unterminated string, or
+    /// before the `}` that closes the body.
     pub(super) fn skip_statement(&mut self, start: Span) {
         let mut depth = 0usize;
         // A statement that failed at its first token must not be tried again.
@@ -341,8 +339,8 @@ impl<'a> Reader<'a> {
                     self.advance();
                     return;
                 }
-                // Behind `)` a nested block opens; other braces belong to literals. A block's end
-                // is followed by its results.
+                // After `)` a nested block opens; other braces belong to literals. The end of a
+                // block is followed by its results.
                 TokenKind::Punct(b'{') if self.last.of(self.whole()) == ")" => depth += 1,
                 TokenKind::Punct(b'}')
                     if self.following() == TokenKind::Arrow || self.following() == TokenKind::End =>
@@ -378,7 +376,7 @@ impl<'a> Reader<'a> {
                 self.tell(twice().note(self.place(first), "the first one"));
             }
             Some(Meaning::Lost) => self.tell(twice()),
-            // A name is free again behind the block that it was used in.
+            // A name is free again after the block in which it was defined.
             Some(Meaning::Ended) | None => {}
         }
         self.function.values.push(Value { name: name.to_string(), ty, def });
@@ -391,17 +389,17 @@ impl<'a> Reader<'a> {
         self.places.get(value.index()).copied()
     }
 
-    /// A name whose definition could not be read.
+    /// Marks a name whose definition could not be read.
     pub(super) fn lose(&mut self, name: &'a str) {
         self.scope.entry(name).or_insert(Meaning::Lost);
     }
 
-    /// Where the names of a nested block begin.
+    /// Begins the names of a nested block.
     pub(super) fn begin_names(&self) -> (usize, usize) {
         (self.function.values.len(), self.hidden.len())
     }
 
-    /// Ends the names that were given since.
+    /// Ends the names that were defined since.
     pub(super) fn end_names(&mut self, (first, hidden): (usize, usize)) {
         for value in self.function.values[first..].iter().zip(&self.places[first..]) {
             // The name as it stands in the text, which lives longer than the function.
@@ -450,7 +448,8 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// At the end of a function it is known which names are defined nowhere and which too late.
+    /// Reports undefined names at the end of a function, when it is known which ones are defined
+    /// later.
     pub(super) fn end_function(&mut self) {
         self.settle();
         for unbound in std::mem::take(&mut self.unbound) {

@@ -1,4 +1,4 @@
-//! Statements: an op with its arguments, attributes and nested blocks.
+//! Reader of statements: an op with its arguments, attributes and nested blocks.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::ops::{self, OpDef};
 use crate::program::{Arg, Block, BlockId, Op, OpId, Type, ValueDef};
 use crate::verify::MAX_DEPTH;
 
-/// Where an op's parts stand, for diagnostics.
+/// Positions of the parts of an op, for diagnostics.
 pub(super) struct Places<'a> {
     pub op: Span,
-    /// Between and with the parentheses of its arguments.
+    /// The arguments with their parentheses.
     pub call: Span,
     /// Name and value of each argument.
     pub arguments: HashMap<&'a str, (Span, Span)>,
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
             _ if untyped => self.untyped_call(&results),
             _ => Vec::new(),
         };
-        // Results are defined whatever the call was like, so that their uses are not told again.
+        // Results are defined even if the call has errors, so that their uses are not reported.
         let mut outputs = Vec::with_capacity(results.len());
         for (i, result) in results.iter().enumerate() {
             match result.ty.as_ref().map(|(ty, _)| ty).or(inferred.get(i)) {
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
         Ok(results)
     }
 
-    /// Behind a result that cannot be read: to the `=`, and the names before it are lost.
+    /// Skips from a result that cannot be read to the `=`; the names before it are lost.
     fn lost_results(&mut self) -> Read<()> {
         loop {
             match self.token.kind {
@@ -150,10 +150,10 @@ impl<'a> Reader<'a> {
         Vec::new()
     }
 
-    /// `op(args)[attributes] blocks;` The op is placed in the arena before its nested blocks, whose
-    /// ops come behind it.
+    /// `op(args)[attributes] blocks;` The op is placed in the arena before the ops of its nested
+    /// blocks.
     fn call(&mut self, id: OpId, depth: usize) -> Read<(Op, Places<'a>)> {
-        // A place for the op, also if reading it fails.
+        // Reserves the id of the op, even if reading it fails.
         self.function.ops.push(Op {
             name: String::new(),
             args: Vec::new(),
@@ -177,9 +177,9 @@ impl<'a> Reader<'a> {
         Ok((Op { name: name.to_string(), args, attributes, outputs: Vec::new(), blocks, span: None }, places))
     }
 
-    /// `name = value, …)`. After a mistake it goes on with the next argument.
+    /// `name = value, …)`. After a mistake it continues with the next argument.
     fn arguments(&mut self, op: &'a str, places: &mut Places<'a>) -> Read<Vec<(String, Arg)>> {
-        // For messages, of which one op can cause many.
+        // Shortened for messages, of which one op can cause many.
         let shown = op.get(..100).unwrap_or(op);
         let def = self.opset.and_then(|opset| ops::find(op, opset));
         let nest = self.nest;
@@ -232,7 +232,7 @@ impl<'a> Reader<'a> {
         self.body(id, depth)
     }
 
-    /// `name = value`. `None` for an argument that is wrong but ends where it should.
+    /// `name = value`. `None` for an argument that has an error but a known end.
     fn argument(&mut self, def: Option<&'static OpDef>, shown: &str) -> Read<Option<Argument<'a>>> {
         let loose = match self.token.kind {
             TokenKind::Number | TokenKind::String => true,
@@ -297,7 +297,7 @@ impl<'a> Reader<'a> {
                 }
                 Ok(Some(Arg::List(values)))
             }
-            // A value may be named like a type; a literal goes on with `<` or `(`.
+            // A value may be named like a type; a literal continues with `<` or `(`.
             TokenKind::Ident if self.at_literal() => Ok(Some(Arg::Const(self.literal(name)?))),
             TokenKind::Ident => {
                 let (value, span) = self.ident("a value")?;
@@ -312,7 +312,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Behind a word where a value should stand: whether it calls an op.
+    /// Reports a call in the position of a value.
     fn nested_call(&mut self, name: &str, span: Span) -> Read<()> {
         if !self.at(b'(') || !ops::all().any(|def| def.name == name) {
             return Ok(());
@@ -357,7 +357,7 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    /// Over a literal without type; gives the number of its elements.
+    /// Skips a literal without type; returns the number of its elements.
     fn skip_bare(&mut self) -> Read<usize> {
         let (mut depth, mut count) = (0usize, 0usize);
         loop {

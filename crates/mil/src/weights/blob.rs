@@ -2,9 +2,9 @@
 //! §6).
 //!
 //! A file is a 64-byte header and 64-byte aligned records; text refers to a record by the offset of
-//! its metadata. The strict reader refuses whatever the format does not allow. The lenient one
-//! trusts the record at the referenced offset and tells what is odd: files in the wild hold zero
-//! sizes and offsets, wrong types and counts.
+//! its metadata. The strict reader rejects everything that the format does not allow. The lenient
+//! one trusts the record at the referenced offset and warns about contradictions: existing files
+//! hold sizes and offsets of zero, wrong types and wrong counts.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -47,8 +47,7 @@ pub fn from_code(code: u32) -> Option<DataType> {
     CODES.iter().find(|(_, c)| *c == code).map(|(d, _)| *d)
 }
 
-/// What is wrong with a blob file. The same kinds are errors of the strict reader and warnings of
-/// the lenient one.
+/// Errors of a blob file: errors of the strict reader, warnings of the lenient one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -75,14 +74,14 @@ pub enum BlobError {
     #[error("the record declares {declared} unused bits, there are {expected}")]
     Padding { declared: u64, expected: u64 },
     /// Metadata or payload are not 64-byte aligned.
-    #[error("offset {offset} is no multiple of 64")]
+    #[error("offset {offset} is not a multiple of 64")]
     Alignment { offset: u64 },
-    /// The payload's offset cannot be right, the payload is taken from behind the metadata.
-    #[error("the payload offset {declared} cannot be right; the payload behind the metadata is used")]
+    /// The offset of the payload is impossible; the payload is assumed to follow the metadata.
+    #[error("the payload offset {declared} is impossible; the payload after the metadata is used")]
     PayloadOffset { declared: u64 },
 }
 
-/// Which reader.
+/// How strictly blob files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Strictness {
     /// Every mismatch is an error.
@@ -132,8 +131,8 @@ fn u64_at(b: &[u8], at: usize) -> u64 {
     u64::from(u32_at(b, at)) | u64::from(u32_at(b, at + 4)) << 32
 }
 
-/// Finds the payload of `elements` elements of `dtype` in the record at `offset`. Gives its place
-/// in the file and, from the lenient reader, what was odd.
+/// Finds the payload of `elements` elements of `dtype` in the record at `offset`. Returns its range
+/// in the file and, from the lenient reader, warnings.
 ///
 /// # Errors
 /// Strict: any mismatch. Lenient: no record there, or not enough bytes.
@@ -174,8 +173,8 @@ pub fn find(
         if end <= len { Ok(start..end) } else { Err(fail) }
     };
     let declared = place(record.offset);
-    // A payload lies behind some metadata; a smaller offset, or one beyond the file, was never
-    // written by a tool that knew.
+    // A payload follows metadata; no correct writer stores a smaller offset, or one beyond the end
+    // of the file.
     let behind = offset + ALIGNMENT as u64;
     let is_behind = record.offset >= behind || record.offset >= 2 * ALIGNMENT as u64;
     if strictness == Strictness::Strict {
@@ -201,7 +200,7 @@ pub fn find(
 }
 
 /// Every record of a file that follows the format, in file order with the offset of its metadata.
-/// Reserved words are not looked at: old files hold anything there.
+/// Reserved words are ignored: old files hold arbitrary values there.
 ///
 /// # Errors
 /// The first thing that the format does not allow.
@@ -251,12 +250,12 @@ impl Default for Writer {
 }
 
 impl Writer {
-    /// An empty file.
+    /// A file without records: the header alone.
     pub fn new() -> Writer {
         Writer { bytes: vec![0; ALIGNMENT], count: 0 }
     }
 
-    /// Goes on after the records of an existing file, whatever its header says.
+    /// Continues after the records of an existing file, and ignores its header.
     pub(super) fn extending(file: &[u8]) -> Writer {
         let mut bytes = file.to_vec();
         bytes.resize(bytes.len().max(ALIGNMENT), 0);
@@ -264,7 +263,7 @@ impl Writer {
         Writer { bytes, count }
     }
 
-    /// Appends a record of `elements` elements, packed; gives the offset of its metadata, which
+    /// Appends a record of `elements` elements, packed; returns the offset of its metadata, which
     /// text refers to. An element type without a number in the format gets 0.
     pub fn add(&mut self, dtype: DataType, payload: &[u8], elements: usize) -> u64 {
         let offset = align(self.bytes.len() as u64);
@@ -282,7 +281,7 @@ impl Writer {
     }
 }
 
-/// Writes a whole file of records, `(type, elements, payload)`, payloads from where they lie. The
+/// Writes a whole file of records, `(type, elements, payload)`, without copying payloads. The
 /// offset of a record is what [`align`] gives for the end of the one before it, of the header for
 /// the first.
 pub(crate) fn write(out: &mut impl Write, records: &[(DataType, usize, &[u8])]) -> io::Result<()> {
@@ -346,7 +345,7 @@ pub fn unpack(dtype: DataType, bytes: &[u8], count: usize) -> Vec<i64> {
 }
 
 /// Field `i` of `width` bits, at most eight, counted from the least significant bit of byte 0.
-/// `None` behind the end.
+/// `None` beyond the end.
 pub fn field(bytes: &[u8], width: usize, i: usize) -> Option<u8> {
     let at = i.checked_mul(width)?;
     let low = u16::from(*bytes.get(at / 8)?);

@@ -2,8 +2,8 @@
 //!
 //! A record knows the file and offset that text names (`@model_path/weights/x.bin`, 64), so
 //! printing and packaging agree with what was compiled. Opened files are shared or mapped, never
-//! copied; records that were added lie behind the files' own. Cloning is cheap: records share their
-//! bytes. See weight-blob for the file format.
+//! copied; records that are added follow the file's own. Cloning is cheap: clones share the bytes
+//! of records. See weight-blob for the file format.
 
 pub mod blob;
 mod only;
@@ -25,15 +25,15 @@ pub struct WeightId(pub u32);
 /// The bytes of a file, in memory or mapped. Clones share them.
 #[derive(Clone, Debug)]
 pub enum Bytes {
-    /// In memory.
+    /// Bytes in memory, shared by clones.
     Shared(Arc<[u8]>),
-    /// A mapped file.
+    /// Bytes of a mapped file.
     Mapped(Mapped),
 }
 
 impl Bytes {
-    /// A part of them: of a mapped file it shares the mapping, else it is a copy. `None` if the
-    /// range does not lie inside.
+    /// A range of the bytes, which shares the mapping of a mapped file and is otherwise a copy.
+    /// `None` if the range is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
         match self {
             Bytes::Shared(b) => b.get(range).map(|part| Bytes::Shared(part.into())),
@@ -75,17 +75,17 @@ impl From<Mapped> for Bytes {
 pub struct Weights {
     files: Arc<BTreeMap<String, Bytes>>,
     records: Arc<Vec<WeightRecord>>,
-    /// Where records were added, by file: the offset behind the last.
+    /// For files with added records, the offset after the last one.
     ends: Arc<BTreeMap<String, u64>>,
     index: Arc<HashMap<Key, WeightId>>,
 }
 
-/// What a reference in text says, and whether its bytes are there.
+/// A reference of a text, and whether its bytes are known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     file: String,
     offset: u64,
-    /// `None` finds whatever was added at the place.
+    /// `None` matches a record that was added at this offset.
     what: Option<(DataType, usize)>,
     origin: Origin,
 }
@@ -93,11 +93,11 @@ struct Key {
 /// Where the bytes of a key come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Origin {
-    /// Added here: right for every reader.
+    /// The record was added: it is valid for every reader.
     Added,
-    /// An opened file, as this reader reads it; the other one must look for itself.
+    /// An opened file, as read by this kind of reader.
     File(Strictness),
-    /// Nowhere.
+    /// The bytes are missing.
     Absent,
 }
 
@@ -118,7 +118,7 @@ enum Data {
 }
 
 impl Weights {
-    /// An empty store.
+    /// A store without records and files.
     pub fn new() -> Weights {
         Weights::default()
     }
@@ -161,8 +161,8 @@ impl Weights {
         }
     }
 
-    /// The record that text means by `path` and `offset`: one that was added or found before, or
-    /// one of an opened file. Gives, from the lenient reader, what was odd.
+    /// The record that text names by `path` and `offset`: one that was added or found before, or
+    /// one of an opened file. Returns, from the lenient reader, warnings.
     ///
     /// # Errors
     /// `Ok(None)` when there is no such file; a [`BlobError`] when the record cannot be read as
@@ -201,8 +201,8 @@ impl Weights {
         Ok(Some((id, odd)))
     }
 
-    /// A record that text names and nobody has: [`Weights::bytes`] is `None`. Programs with such
-    /// records can be printed and checked, not compiled.
+    /// A record that text names and whose bytes are missing: [`Weights::bytes`] is `None`. Programs
+    /// with such records can be printed and checked, not compiled.
     pub fn add_absent(&mut self, path: &str, offset: u64, dtype: DataType, elements: usize) -> WeightId {
         let key = Key { file: path.to_string(), offset, what: Some((dtype, elements)), origin: Origin::Absent };
         if let Some(id) = self.index.get(&key) {
@@ -252,19 +252,19 @@ impl Weights {
         self.files.get(path).map(|f| &**f)
     }
 
-    /// Number of records.
+    /// Number of records, added and found; opened files do not count.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// True without records.
+    /// True if there are no records.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// The complete blob file for each path, in the order of paths: what an engine or a package is
-    /// given. A file that was opened and not added to is shared as it is, also where its header is
-    /// odd; others are written.
+    /// The complete blob file for each path, in the order of paths, for an engine or a package. A
+    /// file that was opened and not added to is shared unchanged, even if its header is wrong;
+    /// others are written.
     pub fn files(&self) -> Vec<(String, Bytes)> {
         let mut paths: Vec<&str> = self.files.keys().map(String::as_str).collect();
         paths.extend(self.ends.keys().map(String::as_str));

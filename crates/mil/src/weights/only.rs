@@ -1,15 +1,15 @@
-//! A store with some of the records of another.
+//! A store with a subset of the records of another.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::{Data, WeightId, Weights, blob};
 
 impl Weights {
-    /// A store that holds these records only, each under the path it had, and where each one went.
-    /// `None` if all that this store would write is among them.
+    /// A store that holds only these records, each under its old path, and the new id of each.
+    /// `None` if this store would write no other records.
     ///
-    /// A file that was opened, not added to, and is wanted whole stays as it is, shared or mapped;
-    /// the wanted records of others are copied into new files, at new offsets.
+    /// A file that was opened, not added to, and whose records are all needed stays unchanged,
+    /// shared or mapped; the needed records of other files are copied to new files, at new offsets.
     pub fn only(&self, wanted: &HashSet<WeightId>) -> Option<(Weights, Vec<(WeightId, WeightId)>)> {
         let mut by_file: BTreeMap<&str, Vec<WeightId>> = self.files.keys().map(|f| (f.as_str(), Vec::new())).collect();
         let mut added = false;
@@ -49,8 +49,8 @@ impl Weights {
         Some((kept, moved))
     }
 
-    /// True if the file holds no record besides these. An odd file is taken for whole as soon as
-    /// one of its records is wanted: what it holds besides cannot be told.
+    /// True if the file holds no other record. A file that breaks the format counts as needed as a
+    /// whole as soon as one of its records is, because its other records cannot be listed.
     fn is_whole(&self, file: &str, wanted: &[WeightId]) -> bool {
         let Some(bytes) = self.files.get(file) else { return true };
         let offsets: HashSet<u64> = wanted.iter().filter_map(|id| self.get(*id)).map(|r| r.offset).collect();

@@ -1,9 +1,9 @@
 //! What the reader says of published programs that are wrong, line by line:
 //! `filetests/golden/*.txt`.
 //!
-//! A golden holds the name and the size of the file it is about, and place, code and message of
-//! everything that is told; the files themselves are data. `FERRANE_BLESS=1` writes the goldens
-//! anew. A file without a golden is not looked at here.
+//! A golden file holds the name and size of a data file, and the position, code and message of each
+//! of its diagnostics; the files themselves are test data. `FERRANE_BLESS=1` rewrites the golden
+//! files. A data file without a golden file is skipped.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use ferrane_diag::Source;
 use ferrane_mil::{Missing, Options, Weights, parse_with};
 use ferrane_testdata::Suite;
 
-/// The golden's text for a file; `None` if nothing is told.
+/// The text of the golden file for a data file; `None` if there are no diagnostics.
 fn golden(id: &str, text: &[u8]) -> Option<String> {
     let options = Options { missing: Missing::Keep, ..Options::default() };
     let told = parse_with(text, &Weights::new(), options).diagnostics;

@@ -6,7 +6,7 @@ use ferrane_diag::Source;
 use ferrane_mil::{Missing, Options, Strictness, Types, Weights, parse_with, print};
 use proptest::prelude::*;
 
-/// Reads within a second, shows what it told, and prints what it let through.
+/// Reads within a second, renders the diagnostics, and prints the program if there is one.
 fn survive(text: &[u8]) {
     let start = Instant::now();
     for options in

@@ -309,7 +309,7 @@ fn nothing_is_replaced_unasked() {
     write_package(&program, &path, &WriteOptions { overwrite: true, ..WriteOptions::default() }).unwrap();
     assert!(!path.join("precious").exists());
     assert_eq!(content(&open(&path).unwrap().program), content(&program));
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing stands beside it");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no other file remains");
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn text_finds_its_weights_beside_it() {
     assert!(matches!(e, PackageError::Unwritable { .. }), "{e}");
 }
 
-/// A message's field.
+/// A length-delimited field of a message.
 fn field(number: u64, content: &[u8]) -> Vec<u8> {
     let mut out = varint(number << 3 | 2);
     out.extend(varint(content.len() as u64));
@@ -585,7 +585,7 @@ fn a_large_weight_file_opens_at_once() {
     // The rest is a hole: it takes no room on the disk.
     std::fs::File::options().write(true).open(&path).unwrap().set_len(128 + size).unwrap();
     std::fs::write(folder.path().join("model.mil"), text).unwrap();
-    // The best of several: other tests run beside this one.
+    // The best of several: other tests run at the same time.
     let best = (0..5)
         .map(|_| {
             let begun = Instant::now();

@@ -6,7 +6,7 @@ use ferrane_mil::{Constant, Evaluate, Function, MilError, Op, Opset, Program, We
 
 use crate::cases;
 
-/// Computes nothing.
+/// Refuses to compute any op.
 struct Nothing;
 
 impl Evaluate for Nothing {

@@ -45,8 +45,8 @@ fn judge(text: &str, compiled: bool) -> Result<Outcome, String> {
     let code = |c: Code| told.iter().filter(|d| d.code == c).count();
     let loose = code(codes::POSITIONAL_ARGUMENT) + code(codes::UNTYPED_LITERAL);
     if loose > 0 {
-        // Behind those nothing but types and a bare `true` may be wrong: what else is told would be
-        // the reader's own mistake.
+        // After those, only types and a bare `true` may be wrong: any other diagnostic would be a
+        // mistake of the reader.
         let others = told.iter().find(|d| !matches!(d.code.0, 106 | 107 | 202 | 206..=211));
         let accepted = parse_with(text, &Weights::new(), TRUST).program.is_some();
         return match others {
@@ -183,7 +183,7 @@ fn the_frame_of_a_program_is_read_to_the_end() {
         };
         parsed.diagnostics.iter().map(show).collect::<Vec<_>>().join(", ")
     };
-    // In each of these the undefined `w` on its line is told, too.
+    // In each of these the undefined `w` on its line is reported too.
     for (text, expected) in [
         (format!("progam(1.3)\n{{ func main<ios18>{body}}}"), "1:E0102 `program`, 3:E0202 `x`"),
         (format!("program(1.6)\n{{ func main<ios18>{body}}}"), "1:E0103 `1.3`, 3:E0202 `x`"),
@@ -356,7 +356,7 @@ fn errors_have_place_code_and_reason() {
             "tensor<fp16, [4, 3]> y = concat(values = [x, x], axis = int32(0), interleave = bool(false));",
             &[(1, "E0102", "stand in parentheses", Some("(x, x)"))],
         ),
-        // One mistake is told once, and reading goes on behind it.
+        // A mistake is reported once, and reading continues after it.
         (
             "tensor<int32, [1]> a = const()[val = tensor<int32, [1]>(BLOBFILE(path = string(\"w\"), offset = uint64(64)))];\nint32 b = const()[val = int32(1.5)];\ntensor<fp16, [2, 1]> y = reduce_sum(x = x, axes = a, keep_dims = bool(true));\ntensor<fp16, [2, 3]> z = softmax(x = x, axis = b);",
             &[(1, "E0301", "no blob file", None), (2, "E0108", "`1.5`", None)],
@@ -436,7 +436,7 @@ fn bodies_of_several_opsets_are_one_function() {
         main.bodies.iter().map(|(tag, _)| tag.known()).collect::<Vec<_>>(),
         [Some(Opset::IOS16), Some(Opset::IOS18)]
     );
-    // Attention is of iOS 18; only the ops that nobody knows are told.
+    // Attention is of iOS 18; only unknown ops are reported.
     let told = ferrane_mil::check(main, &program.weights);
     assert!(told.iter().all(|(_, e)| matches!(e, ferrane_mil::MilError::UnknownOp { name, .. } if name.len() < 5)));
     fixpoint(text, &Weights::new()).unwrap();
@@ -495,7 +495,7 @@ fn blocks_beside_each_other_may_use_the_same_names() {
     assert_eq!(print(&program), LOOP);
     let main = &program.functions[0];
     assert_eq!(main.values.iter().filter(|v| v.name == "least").count(), 3);
-    // A name that is visible is taken, and behind its block no name is visible.
+    // A visible name is taken, and after its block the name is not visible.
     let cases = [
         ("fp16 least", "fp16 stop", codes::INVALID_NAME),
         ("-> (least);\n        t", "-> (more);\n        t", codes::UNDEFINED_VALUE),
