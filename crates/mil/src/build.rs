@@ -452,7 +452,7 @@ pub(crate) fn check_constant(name: &str, value: &Constant, weights: &Weights) ->
             (Some(b), _) => b.len(),
             (None, Some(_)) if ty.elements() == weights.elements(*id) => return Ok(()),
             (None, Some(_)) => return fail(format!("the record's size differs from {ty}")),
-            (None, None) => return fail("there is no such weight".into()),
+            (None, None) => return fail("the weights have no such record".into()),
         },
     };
     match ty.bytes() == Some(found) {

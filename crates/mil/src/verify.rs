@@ -136,7 +136,7 @@ impl<'a> Verifier<'a> {
     fn define(&mut self, id: ValueId, def: ValueDef) -> Result<(), MilError> {
         let Some(value) = self.function.values.get(id.index()) else { return fail(format!("no value {}", id.0)) };
         if value.def != def {
-            return fail(format!("`{}` is not defined where it stands", value.name));
+            return fail(format!("`{}` does not have the definition that it names", value.name));
         }
         if !self.names.insert(&value.name) {
             return fail(format!("two values are named `{}`", value.name));
@@ -182,7 +182,7 @@ impl<'a> Verifier<'a> {
     fn op(&mut self, id: OpId, depth: usize) -> Result<(), MilError> {
         let Some(op) = self.function.ops.get(id.index()) else { return fail(format!("no op {}", id.0)) };
         if !self.placed.insert(id) {
-            return fail(format!("op {} (`{}`) stands in two places", id.0, op.name));
+            return fail(format!("op {} (`{}`) is in two blocks", id.0, op.name));
         }
         for value in op.operands() {
             self.used(value, &op.name)?;

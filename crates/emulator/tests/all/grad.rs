@@ -558,8 +558,8 @@ fn refusals_name_the_op_and_the_reason() {
     assert_eq!(unknown, "value `z`: function `main` has none");
     assert_eq!(message(vjp(&program, "main", &["y"], &["x", "x"], &options)), "value `x`: is chosen twice");
     let text = message(vjp(&program, "main", &["y"], &["g_mode"], &options));
-    assert_eq!(text, "value `g_mode`: is no tensor of fp16 or fp32 with known extents but string");
-    assert_eq!(message(lift_constant(&program, "main", "x")), "value `x`: is no `const` of the body");
+    assert_eq!(text, "value `g_mode`: is not a tensor of fp16 or fp32 with known extents, but string");
+    assert_eq!(message(lift_constant(&program, "main", "x")), "value `x`: is not a `const` of the body");
     let constant = message(lift_constant(&program, "main", "g_mode"));
     assert_eq!(constant, "op `gelu`: argument `mode` must be a compile-time constant");
     assert_eq!(differentiable("matmul"), Support::Differentiable);

@@ -8,8 +8,8 @@ use crate::op;
 use crate::program::{BlockId, ValueId};
 
 const LIST: Rule = Rule::No("lists carry no cotangents");
-const RECURRENT: Rule = Rule::No("a recurrent op is differentiated as the steps it stands for");
-const INTEGERS: Rule = Rule::Zero("gives or takes integers");
+const RECURRENT: Rule = Rule::No("unroll a recurrent op into its steps to differentiate it");
+const INTEGERS: Rule = Rule::Zero("its operands or results are integers");
 const STATE: Rule = Rule::No("a state outlives the evaluation; take it as an input");
 const DRAW: Rule = Rule::Zero("draws numbers");
 
@@ -31,7 +31,7 @@ pub(super) const RULES: RuleTable = &[
     (op::READ_STATE, STATE),
     (op::WRITE_STATE, STATE),
     (op::COREML_UPDATE_STATE, STATE),
-    (op::CLASSIFY, Rule::No("gives a dictionary")),
+    (op::CLASSIFY, Rule::No("returns a dictionary")),
     (op::RANDOM_BERNOULLI, DRAW),
     (op::RANDOM_CATEGORICAL, DRAW),
     (op::RANDOM_NORMAL, DRAW),
@@ -44,7 +44,7 @@ fn cond(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let captured: Vec<ValueId> = reads(p.tape.source, p.op).into_iter().filter(|v| p.tape.is_active(*v)).collect();
     let pred = p.x("pred")?;
     let branches: Vec<BlockId> = p.op.blocks.clone();
-    let [yes, no] = branches[..] else { return Err(p.refuse("has not two branches")) };
+    let [yes, no] = branches[..] else { return Err(p.refuse("does not have two branches")) };
     let cotangents: Vec<Option<ValueId>> = (0..p.op.outputs.len()).map(|i| p.cotangent(i)).collect();
     // What came for the captured values before waits; a branch begins without.
     let before: Vec<Option<ValueId>> = captured.iter().map(|v| p.tape.take_adjoint(*v)).collect();

@@ -7,7 +7,7 @@ use crate::op;
 use crate::program::ValueId;
 
 const STEPS: Rule = Rule::Zero("is constant between its steps");
-const TRUTH: Rule = Rule::Zero("gives truth values");
+const TRUTH: Rule = Rule::Zero("returns truth values");
 
 pub(super) const RULES: RuleTable = &[
     (op::ADD, Rule::Vjp(add)),

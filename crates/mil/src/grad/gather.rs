@@ -18,7 +18,7 @@ pub(super) const RULES: RuleTable = &[
     (op::SCATTER_ALONG_AXIS, Rule::Vjp(|p| scattered(p, op::GATHER_ALONG_AXIS))),
     (op::SCATTER_ND, Rule::Vjp(|p| scattered(p, op::GATHER_ND))),
     (op::TOPK, Rule::Vjp(topk)),
-    (op::ARGSORT, Rule::Zero("gives places")),
+    (op::ARGSORT, Rule::Zero("returns positions")),
 ];
 
 fn axis(p: &Pullback<'_, '_>, name: &str) -> Result<usize, GradError> {

@@ -25,13 +25,13 @@ pub fn lift_constant(program: &Program, function: &str, constant: &str) -> Resul
     let Some(position) = position else { return Err(GradError::Function { name: function.to_string() }) };
     let source = &program.functions[position];
     if source.bodies.len() > 1 {
-        return Err(missing("stands in one of several bodies"));
+        return Err(missing("is in a function of several bodies"));
     }
     let ops = &source.body().ops;
     let own = |op: &&Op| op.name == op::CONST && op.outputs.iter().any(|v| source.value(*v).name == constant);
     let found = ops.iter().map(|&id| source.op(id)).find(own);
     let Some(&lifted) = found.and_then(|op| op.outputs.first()) else {
-        return Err(missing("is no `const` of the body"));
+        return Err(missing("is not a `const` of the body"));
     };
 
     let opset = source.opset()?;

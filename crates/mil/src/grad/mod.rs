@@ -154,7 +154,7 @@ pub fn vjp(
     let taps: Vec<&str> = options.taps.iter().map(String::as_str).collect();
     let outputs = chosen(source, &names, outputs)?;
     let inputs = chosen(source, &names, inputs)?;
-    let taps = chosen_of(source, &names, &taps, |_| true, "is no tensor with known extents")?;
+    let taps = chosen_of(source, &names, &taps, |_| true, "is not a tensor with known extents")?;
 
     let choice = Choice { program, source, opset, outputs, inputs, taps, with_outputs: options.outputs };
     let whole = choice.build(&source.inputs)?;
@@ -228,7 +228,7 @@ fn names(source: &Function) -> HashMap<&str, ValueId> {
 }
 
 fn chosen(source: &Function, names: &HashMap<&str, ValueId>, wanted: &[&str]) -> Result<Vec<ValueId>, GradError> {
-    let reason = "is no tensor of fp16 or fp32 with known extents";
+    let reason = "is not a tensor of fp16 or fp32 with known extents";
     chosen_of(source, names, wanted, tape::is_float, reason)
 }
 
@@ -249,7 +249,7 @@ fn chosen_of(
             return fail(name, "is chosen twice".into());
         }
         if !matches!(ty, Type::Tensor { .. }) || ty.shape().is_none() || !fits(ty) {
-            return fail(name, format!("{otherwise} but {ty}"));
+            return fail(name, format!("{otherwise}, but {ty}"));
         }
         found.push(id);
     }

@@ -116,7 +116,7 @@ fn einsum(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let rows = only(&|c| first.contains(c) && !second.contains(c), out);
     let columns = only(&|c| second.contains(c) && !first.contains(c), out);
     let summed = only(&|c| second.contains(c) && !out.contains(c), first);
-    let [x, y] = p.operands("values")[..] else { return Err(p.refuse("has not two operands")) };
+    let [x, y] = p.operands("values")[..] else { return Err(p.refuse("does not have two operands")) };
     let (lhs, rhs, result) = (
         [&batch[..], &rows, &summed].concat(),
         [&batch[..], &summed, &columns].concat(),

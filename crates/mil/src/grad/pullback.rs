@@ -125,7 +125,7 @@ impl<'t, 's> Pullback<'t, 's> {
                 crate::program::Constant::raw(ty.dtype()?, &ty.shape()?, c.bytes(self.tape.weights)?).as_f32()
             })
         });
-        number.ok_or_else(|| self.refuse(format!("`{argument}` is no compile-time number")))
+        number.ok_or_else(|| self.refuse(format!("`{argument}` is not a compile-time number")))
     }
 
     /// Adds a cotangent to an operand, if a chosen input reaches it: summed over broadcast axes and

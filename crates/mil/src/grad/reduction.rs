@@ -8,7 +8,7 @@ use crate::build::ReducedDims;
 use crate::op;
 use crate::program::{Constant, DataType, ValueId};
 
-const PLACES: Rule = Rule::Zero("gives places");
+const PLACES: Rule = Rule::Zero("returns positions");
 
 pub(super) const RULES: RuleTable = &[
     (op::REDUCE_SUM, Rule::Vjp(sum)),

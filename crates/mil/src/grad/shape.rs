@@ -28,13 +28,13 @@ pub(super) const RULES: RuleTable = &[
     (op::SPACE_TO_BATCH, Rule::Vjp(|p| inverse_batch(p, "paddings", op::BATCH_TO_SPACE, "crops"))),
     (op::CUMSUM, Rule::Vjp(cumsum)),
     (op::BAND_PART, Rule::Vjp(band_part)),
-    (op::SHAPE, Rule::Zero("gives extents")),
+    (op::SHAPE, Rule::Zero("returns extents")),
     (op::FILL, Rule::Zero("its value is constant")),
     (op::FILL_LIKE, Rule::Zero("its value is constant")),
     (op::RANGE_1D, Rule::Zero("counts")),
     (op::ONE_HOT, Rule::Zero("its values are constant")),
-    (op::NON_ZERO, Rule::Zero("gives places")),
-    (op::NON_MAXIMUM_SUPPRESSION, Rule::No("which boxes stay is a choice of whole boxes")),
+    (op::NON_ZERO, Rule::Zero("returns positions")),
+    (op::NON_MAXIMUM_SUPPRESSION, Rule::No("it selects whole boxes")),
 ];
 
 fn reshaped(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {

@@ -298,7 +298,7 @@ impl<'a> InferContext<'a> {
         let found = i64::try_from(*n).ok().and_then(f).and_then(|n| usize::try_from(n).ok());
         match found.filter(|&n| n <= MAX_EXTENT) {
             Some(n) => Ok(Dim::Fixed(n)),
-            None => Err(self.fail(format!("an extent of {n} gives no valid extent"))),
+            None => Err(self.fail(format!("an extent of {n} does not give a valid extent"))),
         }
     }
 

@@ -208,7 +208,7 @@ fn range_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
         _ => f64::from((end as f32 - start as f32) / step as f32).ceil(),
     };
     if step == 0.0 || !count.is_finite() || count > MAX_EXTENT as f64 {
-        return Err(c.fail(format!("from {start} to {end} in steps of {step} is no range")));
+        return Err(c.fail(format!("from {start} to {end} in steps of {step} is not a range")));
     }
     Ok(tensor(dtype, vec![Dim::Fixed(count.max(0.0) as usize)]))
 }

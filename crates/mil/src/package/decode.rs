@@ -424,7 +424,7 @@ fn result_name(op: &proto::Operation) -> String {
 }
 
 fn identifier(name: &str) -> Read<()> {
-    if is_identifier(name) { Ok(()) } else { Err(format!("the name `{}` is no identifier", short(name))) }
+    if is_identifier(name) { Ok(()) } else { Err(format!("the name `{}` is not an identifier", short(name))) }
 }
 
 /// Shortens a name for a message, because a hostile file can hold names of any length.

@@ -32,7 +32,8 @@ pub(super) fn root_model(folder: &Path) -> Result<PathBuf, PackageError> {
     let root = text("rootModelIdentifier")?;
     let entry = &manifest["itemInfoEntries"][root];
     let relative = entry["path"].as_str();
-    let relative = relative.ok_or_else(|| refuse(format!("the root model `{root:.60}` is no entry with a path")))?;
+    let relative =
+        relative.ok_or_else(|| refuse(format!("the root model `{root:.60}` is not an entry with a path")))?;
     let found =
         inside(&folder.join("Data"), relative).map_err(|e| refuse(format!("the path \"{relative:.60}\" {e}")))?;
     found.ok_or_else(|| refuse(format!("the root model \"{relative:.60}\" is not there")))

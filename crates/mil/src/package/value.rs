@@ -250,14 +250,14 @@ fn read_integers(dtype: DataType, values: impl ExactSizeIterator<Item = i64>) ->
     let Some(width) = dtype.bytes() else {
         let values: Vec<i64> = values.collect();
         return match values.iter().find(|v| !(least..=most).contains(*v)) {
-            Some(v) => Err(format!("{v} is no {dtype}")),
+            Some(v) => Err(format!("{v} is not of type {dtype}")),
             None => Ok(pack(dtype, &values)),
         };
     };
     let mut bytes = Vec::with_capacity(values.len() * width);
     for v in values {
         if !(least..=most).contains(&v) {
-            return Err(format!("{v} is no {dtype}"));
+            return Err(format!("{v} is not of type {dtype}"));
         }
         bytes.extend_from_slice(&v.to_le_bytes()[..width]);
     }

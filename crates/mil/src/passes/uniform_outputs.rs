@@ -61,7 +61,7 @@ fn pad_body(
     let fail = |why: String| MilError::shape("uniform_outputs", format!("function `{}`: {why}", f.name));
     let values = f.block(body).outputs.clone();
     let sizes: Option<Vec<usize>> = values.iter().map(|v| f.value(*v).ty.bytes()).collect();
-    let sizes = sizes.ok_or_else(|| fail("an output is no tensor of known extents".into()))?;
+    let sizes = sizes.ok_or_else(|| fail("an output is not a tensor of known extents".into()))?;
     let largest = sizes.iter().copied().max().unwrap_or(0);
     if sizes.iter().all(|&s| s == largest) {
         return Ok(Vec::new());

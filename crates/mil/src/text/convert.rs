@@ -46,7 +46,7 @@ pub fn convert(program: &Program, dialect: Dialect) -> Result<Program, MilError>
 fn lower_for_verbose(function: &mut Function, body: usize, weights: &Weights) -> Result<(), MilError> {
     let tag = function.bodies[body].0.clone();
     let Some(opset) = tag.known() else {
-        let reason = format!("`{tag}` is no opset that is known to go with program(1.0)");
+        let reason = format!("`{tag}` is not an opset that program(1.0) supports");
         return Err(MilError::Opset { function: function.name.clone(), reason });
     };
     if opset <= LOWER[1] {

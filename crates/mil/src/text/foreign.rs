@@ -11,12 +11,12 @@ pub(super) fn recognize(bytes: &[u8]) -> Option<Diagnostic> {
     // Offset of the first byte that is not blank.
     let first = bytes.iter().position(|b| !b.is_ascii_whitespace()).unwrap_or(0);
     let told = |what: &str, remedy: &str| {
-        Diagnostic::error(codes::FOREIGN_FORMAT, Span::new(first, first + 1), format!("this is no MIL text: {what}"))
+        Diagnostic::error(codes::FOREIGN_FORMAT, Span::new(first, first + 1), format!("this is not MIL text: {what}"))
             .note(None, remedy)
     };
     if bytes.starts_with(&[0xef, 0xbb, 0xbf]) {
         let mark = Span::new(0, 3);
-        let d = Diagnostic::error(codes::NOT_TEXT, mark, "a byte order mark stands before the text");
+        let d = Diagnostic::error(codes::NOT_TEXT, mark, "the text begins with a byte order mark");
         return Some(d.suggest(mark, ""));
     }
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {

@@ -230,7 +230,7 @@ impl<'a> Reader<'a> {
         let tag = OpsetTag::from(tag);
         self.opset = tag.known();
         if let OpsetTag::Unknown(name) = &tag {
-            let message = format!("`{name}` is no opset that is known; its ops are kept unchecked");
+            let message = format!("`{name}` is not a known opset; its ops are kept unchecked");
             let mut d = Diagnostic::warning(codes::UNKNOWN_OPSET, span, message);
             if let Some(near) = opset::suggestion(name) {
                 d = d.suggest(span, near);

@@ -80,7 +80,7 @@ impl Reader<'_> {
 
     /// The name is no type.
     pub(super) fn no_type<T>(&mut self, name: &str, span: Span) -> Read<T> {
-        let mut d = Diagnostic::error(codes::INVALID_TYPE, span, format!("`{name}` is no type"));
+        let mut d = Diagnostic::error(codes::INVALID_TYPE, span, format!("`{name}` is not a type"));
         if let Some(near) = meant(name, true) {
             d = d.suggest(span, near);
         }
@@ -136,7 +136,7 @@ impl Reader<'_> {
     fn tensor_type(&mut self) -> Read<Type> {
         let (name, span) = self.ident("an element type")?;
         let Some(dtype) = DataType::from_name(name) else {
-            let mut d = Diagnostic::error(codes::INVALID_TYPE, span, format!("`{name}` is no element type"));
+            let mut d = Diagnostic::error(codes::INVALID_TYPE, span, format!("`{name}` is not an element type"));
             if let Some(near) = meant(name, false) {
                 d = d.suggest(span, near);
             }
@@ -288,7 +288,7 @@ impl Reader<'_> {
         match (shape, self.at(b'[')) {
             ([], false) => self.element(&mut elements)?,
             ([], true) => {
-                let message = format!("one value of {dtype} stands without brackets");
+                let message = format!("a single value of {dtype} is written without brackets");
                 return self.fail(codes::INVALID_TYPE, self.token.span, message);
             }
             (_, true) => self.list(&mut elements)?,
@@ -418,7 +418,7 @@ impl Reader<'_> {
             DataType::Bool | DataType::String => {
                 (codes::UNEXPECTED_TOKEN, format!("expected {}, found `{text}`", number::wanted(dtype)))
             }
-            _ => (codes::MALFORMED_NUMBER, format!("`{text}` is no {dtype}")),
+            _ => (codes::MALFORMED_NUMBER, format!("`{text}` is not of type {dtype}")),
         };
         let mut d = Diagnostic::error(code, token.span, message);
         if let Some(range) = number::limits(dtype) {

@@ -286,7 +286,7 @@ fn errors_have_place_code_and_reason() {
             &[(1, "E0107", "needs its type", Some("tensor<int32, [1]>([1])"))],
         ),
         ("bool y = const()[val = bool(maybe)];", &[(1, "E0102", "expected a bool", None)]),
-        ("int8 y = const()[val = int8(200)];", &[(1, "E0108", "`200` is no int8", None)]),
+        ("int8 y = const()[val = int8(200)];", &[(1, "E0108", "`200` is not of type int8", None)]),
         ("tensor<int32, [3]> y = const()[val = tensor<int32, [3]>([1, 2])];", &[(1, "E0203", "2 elements", None)]),
         (
             "tensr<int32, [3]> y = relu(x = z);\nfoo(x = y);",
@@ -300,7 +300,7 @@ fn errors_have_place_code_and_reason() {
                 (1, "E0107", "`wieght`", Some("int32(3)")),
                 (1, "E0102", "expected `=`", None),
                 (1, "E0102", "a string in double quotes", Some("\"valid\"")),
-                (1, "E0108", "`300` is no int8", None),
+                (1, "E0108", "`300` is not of type int8", None),
             ],
         ),
         (
@@ -327,7 +327,7 @@ fn errors_have_place_code_and_reason() {
             "float32 y = const()[val = double(1)];",
             &[(1, "E0203", "`float32`", Some("fp32")), (1, "E0203", "`double`", Some("fp64"))],
         ),
-        ("int32 y = const()[val = int32(2.0)];", &[(1, "E0108", "`2.0` is no int32", Some("2"))]),
+        ("int32 y = const()[val = int32(2.0)];", &[(1, "E0108", "`2.0` is not of type int32", Some("2"))]),
         ("int32 y = const(val = int32(2));", &[(1, "E0205", "stands in brackets", None)]),
         ("int32 y = const()[value = int32(2)];", &[(1, "E0206", "`val`", None)]),
         ("tensor<fp16, [-1, 3]> y = relu(x = x);", &[(1, "E0104", "an extent", Some("?"))]),
