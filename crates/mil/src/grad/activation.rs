@@ -128,7 +128,7 @@ fn channels(p: &mut Pullback<'_, '_>, argument: &str, x: ValueId) -> Expr {
     p.reshape(vector, &shape)
 }
 
-/// Gives a vector over the channels its cotangent.
+/// Adds the cotangent of a vector over the channels.
 fn give_channels(p: &mut Pullback<'_, '_>, argument: &str, cotangent: ValueId) -> Result<(), GradError> {
     let axes: Vec<usize> = (0..p.shape(cotangent)?.len()).filter(|&i| i != 1).collect();
     let sum = p.sum(cotangent, &axes)?;

@@ -1,4 +1,4 @@
-//! Control flow, and the ops that no derivative passes.
+//! Control flow, and the ops through which no cotangent passes.
 
 use super::error::GradError;
 use super::pullback::Pullback;
@@ -38,15 +38,16 @@ pub(super) const RULES: RuleTable = &[
     (op::RANDOM_UNIFORM, DRAW),
 ];
 
-/// A `cond` over both branches' reverse passes, under the same predicate. Each gives a cotangent
-/// for every captured value that a chosen input reaches: zeros where the branch does not use it.
+/// A `cond` over the reverse passes of both branches, with the same predicate. Each branch returns
+/// a cotangent for every captured value that a chosen input reaches: zeros if the branch does not
+/// use it.
 fn cond(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let captured: Vec<ValueId> = reads(p.tape.source, p.op).into_iter().filter(|v| p.tape.is_active(*v)).collect();
     let pred = p.x("pred")?;
     let branches: Vec<BlockId> = p.op.blocks.clone();
     let [yes, no] = branches[..] else { return Err(p.refuse("does not have two branches")) };
     let cotangents: Vec<Option<ValueId>> = (0..p.op.outputs.len()).map(|i| p.cotangent(i)).collect();
-    // What came for the captured values before waits; a branch begins without.
+    // The cotangents of captured values so far are set aside: a branch starts without any.
     let before: Vec<Option<ValueId>> = captured.iter().map(|v| p.tape.take_adjoint(*v)).collect();
     let blocks = [branch(p, yes, &captured, &cotangents)?, branch(p, no, &captured, &cotangents)?];
     captured.iter().zip(before).for_each(|(v, d)| p.tape.set_adjoint(*v, d));
@@ -80,7 +81,7 @@ fn branch(
     for &value in captured {
         let d = p.tape.adjoint_or_zeros(value)?;
         p.tape.set_adjoint(value, None);
-        // A block gives what it computes, not what lies around it.
+        // A block may only return values that it computes itself.
         outputs.push(p.tape.b.identity(&p.name, d)?);
     }
     p.tape.forget(copies);

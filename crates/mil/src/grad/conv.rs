@@ -1,11 +1,11 @@
 //! Convolutions and their transposes.
 //!
-//! Both are one bilinear map: an element `i` of the short side meets element `i · stride + j ·
-//! dilation - pad` of the long side through weight element `j`. `conv` goes from long to short,
-//! `conv_transpose` from short to long, and the weight's gradient correlates the two. Padding is
-//! applied and removed by ops of its own, so that every case is the same map without padding.
-//! Engines and coremltools reject a dilated convolution whose weight is computed; for such a weight
-//! (or cotangent) the zeros are inserted explicitly.
+//! Both are one bilinear map: element `i` of the short side is multiplied with element `i · stride
+//! + j · dilation - pad` of the long side through weight element `j`. `conv` goes from long to
+//! short, `conv_transpose` from short to long, and the weight's gradient correlates the two.
+//! Padding is applied and removed by ops of its own, so that every case is the same map without
+//! padding. Engines and coremltools reject a dilated convolution whose weight is computed; for such
+//! a weight (or cotangent) the zeros are inserted explicitly.
 
 use super::constants::{int, ints};
 use super::error::GradError;
@@ -30,7 +30,7 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// The extent of the long side that a short side reaches, padding included.
+    /// The extent of the long side that a short side covers, padding included.
     fn reach(&self, axis: usize, short: usize) -> usize {
         (short.max(1) - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilations[axis] + 1
     }
@@ -64,8 +64,7 @@ pub(super) fn map(p: &Pullback<'_, '_>, kernel: &[usize], long: &[usize], short:
             map.before = pad.iter().step_by(2).copied().collect();
             map.after = pad.iter().skip(1).step_by(2).copied().collect();
         }
-        // Half of what is missing before, the odd element after; the other way round with
-        // `same_lower`.
+        // Half of the padding before, the odd element after; reversed for `same_lower`.
         same if same.starts_with("same") => {
             let lower = same == "same_lower";
             let missing: Vec<usize> = (0..n).map(|i| map.reach(i, short[i]).saturating_sub(long[i])).collect();
@@ -163,7 +162,7 @@ fn conv_op(
     )
 }
 
-/// The long side with its padding, as far as the short side reaches.
+/// The long side with its padding, truncated to what the short side covers.
 fn padded(p: &mut Pullback<'_, '_>, map: &Map, mut long: ValueId, short: &[usize]) -> Expr {
     for axis in 0..map.kernel.len() {
         let (before, reach) = (map.before[axis], map.reach(axis, short[axis]));
@@ -175,7 +174,8 @@ fn padded(p: &mut Pullback<'_, '_>, map: &Map, mut long: ValueId, short: &[usize
     Ok(long)
 }
 
-/// A weight as a convolution may take it: dilated by a number, or by zeros if it is computed.
+/// A weight in the form that a convolution accepts: dilated by the attribute, or with zeros
+/// inserted if it is computed.
 fn computable(p: &mut Pullback<'_, '_>, map: &Map, mut weight: ValueId) -> Result<(ValueId, Vec<usize>), GradError> {
     if p.tape.b.is_const(weight) {
         return Ok((weight, map.dilations.clone()));
@@ -187,9 +187,9 @@ fn computable(p: &mut Pullback<'_, '_>, map: &Map, mut weight: ValueId) -> Resul
 }
 
 /// The adjoint of `conv`: from the short side to a long side of the extents `long`. `weight` is
-/// that of the `conv`. It is a convolution of the dilated and padded short side by the weight
-/// turned round: `conv_transpose` wants a constant weight before opset ios17, and a kernel that is
-/// trained has none.
+/// that of the `conv`. It is a convolution of the dilated and padded short side with the reversed
+/// weight. `conv_transpose` is not used because it requires a constant weight before opset ios17,
+/// and a trained kernel has none.
 pub(super) fn short_to_long(
     p: &mut Pullback<'_, '_>,
     map: &Map,
@@ -252,7 +252,7 @@ fn correlate(p: &mut Pullback<'_, '_>, map: &Map, long: ValueId, short: ValueId,
         taps = p.dilate(taps, axis + 2, map.strides[axis])?;
     }
     let ones = vec![1; map.kernel.len()];
-    // Stride and dilation have changed places.
+    // Stride and dilation are swapped.
     let d = conv_op(p, rows, taps, &map.dilations, &ones, groups)?;
     let mut sizes = vec![per_group, per_short];
     sizes.extend_from_slice(&map.kernel);

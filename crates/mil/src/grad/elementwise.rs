@@ -82,7 +82,7 @@ fn quotient(
     p.give("x", dx)
 }
 
-/// `dx = dy` where `passes(x)` holds, else 0.
+/// `dx = dy` where `passes(x)` is true, else 0.
 pub(super) fn gate(
     p: &mut Pullback<'_, '_>,
     passes: impl FnOnce(&mut Pullback<'_, '_>, ValueId) -> Expr,
@@ -178,7 +178,7 @@ fn pow(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     Ok(())
 }
 
-/// The cotangent goes to the operand that was taken; equal ones share it.
+/// The cotangent goes to the selected operand; equal operands share it.
 fn extremum(p: &mut Pullback<'_, '_>, wins: &str) -> Result<(), GradError> {
     let (dz, x, y) = (p.dy()?, p.x("x")?, p.x("y")?);
     let equal = p.binary(op::EQUAL, x, y)?;

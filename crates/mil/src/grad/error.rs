@@ -21,7 +21,7 @@ pub enum GradError {
         reason: String,
     },
     /// A cotangent reaches an op that has no rule, or a use of it that has none; or the backward
-    /// program would have to compute an op again that cannot be.
+    /// program would have to recompute an op that cannot be recomputed.
     #[error("op `{op}` (`{value}`): {reason}")]
     Op {
         /// MIL name of the op.

@@ -1,7 +1,7 @@
 //! Gathers and scatters: each is the other's adjoint.
 //!
-//! Where a scatter overwrites, its indices must be distinct: which of two updates of one place
-//! stays is not defined.
+//! If a scatter overwrites, its indices must be distinct: which of two updates of one element wins
+//! is undefined.
 
 use super::constants::int;
 use super::error::GradError;
@@ -25,7 +25,7 @@ fn axis(p: &Pullback<'_, '_>, name: &str) -> Result<usize, GradError> {
     Ok(p.c.axis("axis", p.shape_of(name)?.len())?)
 }
 
-/// `updates` added to zeros of this shape, as `scatter` does.
+/// `updates` scattered into zeros of this shape, by addition.
 pub(super) fn scatter_into(
     p: &mut Pullback<'_, '_>,
     shape: &[usize],
@@ -68,13 +68,13 @@ fn batch_dims(p: &Pullback<'_, '_>) -> Result<usize, GradError> {
     Ok(usize::try_from(given).unwrap_or(0))
 }
 
-/// Without batch axes a `scatter`. With them, batches and the gathered axis become one axis, its
-/// indices moved on by batch.
+/// Without batch axes this is a `scatter`. With them, batches and the gathered axis become one
+/// axis, and the indices are offset by batch.
 fn gather(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (shape, index_shape, batch) = (p.shape_of("x")?, p.shape_of("indices")?, batch_dims(p)?);
     let (axis, dy, indices) = (axis(p, "x")?, p.dy()?, p.x("indices")?);
     if batch == 0 {
-        // A scalar index leaves no axis; `scatter` wants one.
+        // A scalar index leaves no axis; `scatter` needs one.
         let (indices, dy) = match index_shape.is_empty() {
             true => {
                 let indices = p.reshape(indices, &[1])?;
@@ -120,7 +120,7 @@ fn gather_nd(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (shape, index_shape, batch) = (p.shape_of("x")?, p.shape_of("indices")?, batch_dims(p)?);
     let (dy, mut indices) = (p.dy()?, p.x("indices")?);
     if batch > 0 {
-        // The batch's own place, written before each index.
+        // The index of the batch, prepended to each index.
         let outer = index_shape[..index_shape.len() - 1].to_vec();
         let count: usize = outer.iter().product();
         let mut places: Vec<i32> = Vec::with_capacity(count * batch);
@@ -144,7 +144,8 @@ fn gather_nd(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     p.give("x", dx)
 }
 
-/// `data` with `updates` put or added at `indices`; `gather` reads those places.
+/// `data` with `updates` written or added at `indices`; `gather` is the op that reads those
+/// elements.
 fn scattered(p: &mut Pullback<'_, '_>, gather: &str) -> Result<(), GradError> {
     let mode = p.c.text("mode")?;
     if !matches!(mode.as_str(), "add" | "sub" | "update") {
@@ -188,7 +189,7 @@ fn scattered(p: &mut Pullback<'_, '_>, gather: &str) -> Result<(), GradError> {
     Ok(())
 }
 
-/// The values go back to their places.
+/// The cotangents of the values are scattered to their positions.
 fn topk(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let Some(dy) = p.cotangent(0) else { return Ok(()) };
     if p.op.outputs.len() < 2 {

@@ -1,8 +1,9 @@
 //! Resizing. Every such op is linear and separable: output row `i` is a weighted sum of input rows,
-//! and so is each column. The cotangent is multiplied by the transposed matrices, which are written
-//! out.
+//! and so is each column. The cotangent is multiplied by the transposed matrices, which are
+//! constants of the program.
 //!
-//! Where the grid points lie: coremltools 9.0, `resize_bilinear`, `upsample_bilinear`.
+//! The positions of the grid points are those of coremltools 9.0, `resize_bilinear` and
+//! `upsample_bilinear`.
 
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
@@ -25,7 +26,7 @@ pub(super) const RULES: RuleTable = &[
     (op::RESAMPLE, BY_COORDINATES),
 ];
 
-/// Where output element `i` of `to` reads an axis of `from` elements.
+/// The position at which output element `i` of `to` reads an axis of `from` elements.
 type Grid = fn(i: usize, from: f64, to: f64) -> f64;
 
 /// `upsample_nearest_neighbor`.
@@ -33,7 +34,7 @@ fn whole(i: usize, from: f64, to: f64) -> f64 {
     (i as f64 * from / to).floor()
 }
 
-/// The element in whose span the middle of part `i` lies: `resize_nearest_neighbor`.
+/// The element that contains the center of part `i`: `resize_nearest_neighbor`.
 fn middle(i: usize, from: f64, to: f64) -> f64 {
     ((i as f64 + 0.5) * from / to).floor()
 }
@@ -121,7 +122,7 @@ fn resize_bilinear(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     resized(p, grid)
 }
 
-/// The general form, of which the last two axes are resized.
+/// The general op, which resizes the last two axes.
 fn resize(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (from, to) = (p.shape_of("x")?, p.result_shape(0)?);
     let lead = from.len().saturating_sub(2);

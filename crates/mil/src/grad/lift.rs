@@ -65,7 +65,7 @@ pub fn lift_constant(program: &Program, function: &str, constant: &str) -> Resul
     Ok(result)
 }
 
-/// The op has the value in an argument that must be known at compile time.
+/// True if the op uses the value in an argument that must be known at compile time.
 fn wants_constant(op: &Op, value: ValueId, opset: Opset) -> bool {
     let Some(def) = ops::find(&op.name, opset) else { return false };
     let uses = |arg: &Arg| matches!(arg, Arg::Value(v) if *v == value);

@@ -114,8 +114,8 @@ fn rule(op: &str) -> Rule {
 /// same name and opset.
 ///
 /// Its inputs, in order: those of `function`, the taps, `d_<output>` for each output (of the
-/// output's type). Its outputs: the chosen outputs if asked for, then `d_<input>` for each input
-/// (of the input's type; zeros if no output depends on it).
+/// output's type). Its outputs: the chosen outputs if the options request them, then `d_<input>`
+/// for each input (of the input's type; zeros if no output depends on it).
 ///
 /// ```
 /// use ferrane_mil::grad::{VjpOptions, vjp};

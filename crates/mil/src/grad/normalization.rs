@@ -1,4 +1,4 @@
-//! Normalizations. Mean and deviation are computed again from `x`.
+//! Normalizations. Mean and deviation are recomputed from `x`.
 
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
@@ -36,7 +36,7 @@ fn parameter(p: &mut Pullback<'_, '_>, argument: &str, x: ValueId, axes: &[usize
     p.reshape(value, &shape)
 }
 
-/// Gives a parameter over these axes its cotangent.
+/// Adds the cotangent of a parameter over these axes.
 fn give_parameter(
     p: &mut Pullback<'_, '_>,
     argument: &str,

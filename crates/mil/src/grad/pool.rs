@@ -43,7 +43,7 @@ impl Pool {
         p.reshape(v, &self.shape(1, &self.short))
     }
 
-    /// Every element of the window gets the same: short to long with a kernel of ones.
+    /// Distributes a value to every element of its window: short to long with a kernel of ones.
     fn spread(&self, p: &mut Pullback<'_, '_>, short: ValueId) -> Expr {
         let ones = vec![1.0; self.elements()];
         let ones = p.tensor_like(short, &[&[1, 1], &self.map.kernel[..]].concat(), &ones)?;
@@ -52,21 +52,22 @@ impl Pool {
         p.reshape(long, &shape)
     }
 
-    /// How many elements of each window lie in `[low, high)` of the long side, per axis.
+    /// The number of elements of each window in `[low, high)` of the long side, for each axis.
     fn count(&self, axis: usize, at: usize, low: usize, high: usize) -> usize {
         let first = at * self.map.strides[axis];
         (first..first + self.map.kernel[axis]).filter(|&i| i >= low && i < high).count()
     }
 }
 
-/// Each element of a window gets its share of the window's elements: of those inside of `x`, or of
-/// those inside of the padding too. A window that `ceil_mode` adds may reach beyond both.
+/// Each element of a window gets an equal share, divided by the number of window elements inside of
+/// `x`, or inside of the padding too. A window that `ceil_mode` adds may reach beyond both.
 fn avg_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let pool = pool(p)?;
     let exclude = p.c.flag("exclude_padding_from_average")?;
     let dy = p.dy()?;
     let mut d = pool.short_rows(p, dy)?;
-    // Reciprocal counts, one axis after the other: they multiply.
+    // The count of a window is the product of its counts along the axes, so reciprocals are
+    // multiplied axis by axis.
     for axis in 0..pool.long.len() {
         let (before, after) = (pool.map.before[axis], pool.map.after[axis]);
         let inner = before + pool.long[axis];
@@ -87,8 +88,8 @@ fn avg_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     p.give("x", dx)
 }
 
-/// The first largest element of a window takes all. The windows are unfolded by a convolution with
-/// one kernel for each place.
+/// The first maximum of a window gets the whole cotangent. A convolution with one kernel for each
+/// window position unfolds the windows.
 fn max_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     const MOST: usize = 1024;
     let pool = pool(p)?;
@@ -97,7 +98,7 @@ fn max_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         return Err(p.refuse(format!("windows of {n} elements are too large to unfold")));
     }
     let (x, y, dy) = (p.x("x")?, p.y(0)?, p.dy()?);
-    // Padding never wins: it is below any value that a pool gives.
+    // Padding is never the maximum: it is below any result of a pool.
     let lowest = if p.dtype(x) == Some(DataType::Fp16) { -65504.0 } else { f32::MIN };
     let mut long = p.reshape(x, &pool.shape(1, &pool.long))?;
     for axis in 0..pool.long.len() {
@@ -124,7 +125,7 @@ fn max_pool(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let y = pool.short_rows(p, y)?;
     let largest = p.binary(op::EQUAL, windows, y)?;
     let largest = p.indicator(largest, x)?;
-    // How many before it are as large: a product with a triangle.
+    // The number of earlier maxima, as a product with a triangular matrix.
     let points: usize = pool.short.iter().product();
     let flat = p.reshape(largest, &[pool.rows, n, points])?;
     let triangle: Vec<f32> = (0..n * n).map(|i| f32::from(u8::from(i % n < i / n))).collect();

@@ -20,7 +20,7 @@ pub(super) const RULES: RuleTable = &[
 fn matmul(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (mut xs, mut ys) = (p.shape_of("x")?, p.shape_of("y")?);
     let (row, column) = (xs.len() == 1, ys.len() == 1);
-    // What a flag means for a vector is nothing.
+    // The flags do not apply to vectors.
     let (tx, ty) = (p.c.flag("transpose_x")? && !row, p.c.flag("transpose_y")? && !column);
     let mut zs = p.result_shape(0)?;
     if row {
@@ -60,9 +60,9 @@ fn matmul(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     Ok(())
 }
 
-/// `a · b` for an operand of the shape `wanted`. Where that operand was broadcast over all batches
-/// and the batches lie along the summed axis of both factors, they are summed by the product itself
-/// instead of after it.
+/// `a · b` for an operand of the shape `wanted`. If that operand was broadcast over all batches,
+/// and the batches can be merged with the reduction axis of both factors, the product itself sums
+/// over them.
 fn product(p: &mut Pullback<'_, '_>, a: ValueId, b: ValueId, ta: bool, tb: bool, wanted: &[usize]) -> Expr {
     let (sa, sb) = (p.shape(a)?, p.shape(b)?);
     let (na, nb) = (sa.len(), sb.len());
@@ -103,8 +103,9 @@ fn linear(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     Ok(())
 }
 
-/// A product in matrices: the letters that all terms share are batches, those of both factors are
-/// summed. The op itself takes two equations only, and neither is another's adjoint.
+/// Computed with matrix products: the letters that all terms share are batches, and those of both
+/// factors only are summed. `einsum` itself accepts only two equations, and neither is the adjoint
+/// of the other.
 fn einsum(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let equation: String = p.c.text("equation")?.chars().filter(|c| !c.is_whitespace()).collect();
     let parts = equation.split_once("->").and_then(|(terms, out)| Some((terms.split_once(',')?, out)));
@@ -147,7 +148,7 @@ fn einsum(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     Ok(())
 }
 
-/// Where each letter of `order` stands in `term`; none unless both have the same letters, each
+/// The position in `term` of each letter of `order`; `None` unless both have the same letters, each
 /// once.
 fn order_of(term: &str, order: &[char]) -> Option<Vec<usize>> {
     let letters: Vec<char> = term.chars().collect();
@@ -165,7 +166,7 @@ fn matrices(p: &mut Pullback<'_, '_>, x: ValueId, perm: &[usize], batch: usize, 
     p.reshape(x, &[outer, extent(&shape[batch..batch + rows]), inner])
 }
 
-/// `softmax(q kᵀ / √E + mask) v`; a mask of truth values keeps or drops.
+/// `softmax(q kᵀ / √E + mask) v`; a boolean mask selects the scores that count.
 fn attention(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (q, k, v, dy) = (p.x("query")?, p.x("key")?, p.x("value")?, p.dy()?);
     let (qs, rank) = (p.shape(q)?, p.shape(q)?.len());

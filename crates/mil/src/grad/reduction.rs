@@ -64,7 +64,7 @@ fn mean(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     p.give("x", dx)
 }
 
-/// Equal shares for those that reach the extremum.
+/// Equal shares for all elements that equal the extremum.
 fn extremum(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (axes, _) = axes(p)?;
     let (x, y, dy) = (p.x("x")?, p.y(0)?, kept_dy(p)?);
@@ -77,7 +77,8 @@ fn extremum(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     p.give("x", dx)
 }
 
-/// The product of all others, one row of a square for each: right where factors are zero.
+/// The product of all other elements, computed for each element in one row of a square matrix, so
+/// that zeros among the factors are handled correctly.
 fn prod(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     const MOST: usize = 4096;
     let (axes, shape) = axes(p)?;

@@ -1,4 +1,4 @@
-//! Ops that arrange, repeat or join the same elements.
+//! Ops that rearrange, repeat or join elements.
 
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
@@ -63,7 +63,7 @@ fn concat(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         let extent = p.source_shape(value)?[axis];
         if p.tape.is_active(value) {
             let part = match interleave {
-                // Element n of part i stands at n · parts + i.
+                // Element n of part i is at n · parts + i.
                 true => every(p, dy, axis, i, values.len())?,
                 false => p.slice_axis(dy, axis, at, extent)?,
             };
@@ -100,7 +100,7 @@ fn stack(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     Ok(())
 }
 
-/// The cotangents side by side, zeros where a part has none.
+/// The cotangents concatenated, with zeros for a part that has none.
 fn split(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let axis = p.c.axis("axis", p.shape_of("x")?.len())?;
     let count = p.op.outputs.len();
@@ -148,7 +148,7 @@ fn tile(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     p.give("x", d)
 }
 
-/// The inner part, and what a mirrored or repeated edge adds to it.
+/// The inner part, plus the cotangents of the mirrored or repeated edge.
 fn pad(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (shape, pad, mode) = (p.shape_of("x")?, p.c.ints("pad")?, p.c.text("mode")?);
     let first = shape.len() - pad.len() / 2;
@@ -163,7 +163,7 @@ fn pad(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
                 continue;
             }
             let edge = p.slice_axis(d, axis, begin, count)?;
-            // Where the edge's elements came from: [at, at + extent).
+            // The elements that the edge repeats: [at, at + extent).
             let (edge, at) = match mode.as_str() {
                 "reflect" if count < n => {
                     let turned = p.reverse(edge, &[axis])?;
@@ -214,8 +214,8 @@ fn factor(p: &Pullback<'_, '_>, name: &str) -> Result<usize, GradError> {
     Ok(usize::try_from(p.c.int(name)?).unwrap_or(1).max(1))
 }
 
-/// `space_to_depth` with the channels outermost: that op has the block's place outermost. It stands
-/// in every opset.
+/// `space_to_depth` with the channels outermost, while that op has the position in the block
+/// outermost. Every opset has it.
 fn pixel_shuffle(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (r, dy, shape) = (factor(p, "upscale_factor")?, p.dy()?, p.shape_of("x")?);
     let block = super::reduction::axis_constant(r);
@@ -241,7 +241,7 @@ fn inverse_batch(p: &mut Pullback<'_, '_>, own: &str, inverse: &str, other: &str
     p.give("x", dx)
 }
 
-/// The sum from the other end.
+/// The cumulative sum from the other end.
 fn cumsum(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let axis = p.c.axis("axis", p.shape_of("x")?.len())?;
     let (exclusive, reverse) = (p.c.flag("exclusive")?, p.c.flag("reverse")?);

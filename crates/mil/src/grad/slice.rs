@@ -1,7 +1,7 @@
-//! Slices and their writing back.
+//! Slices and slice updates.
 //!
-//! A slice whose place is known becomes padding. One whose place is known only when the program
-//! runs is written into zeros with `slice_update`, which opset ios18 brings.
+//! The adjoint of a slice at a known position is padding. If the position is known only at run
+//! time, the cotangent is written into zeros with `slice_update`, which exists from opset ios18 on.
 
 use super::error::GradError;
 use super::pullback::{Expr, Pullback};
@@ -48,7 +48,7 @@ fn update(p: &mut Pullback<'_, '_>, shape: &[usize], d: ValueId, place: &[(&str,
     p.emit(op::SLICE_UPDATE, args)
 }
 
-/// The arguments of an op that say where a slice lies.
+/// The arguments of an op that determine the position of a slice.
 fn place(p: &mut Pullback<'_, '_>) -> Result<Vec<(&'static str, Arg)>, GradError> {
     let mut args = Vec::new();
     for name in ["begin", "end", "stride", "begin_mask", "end_mask", "squeeze_mask"] {
@@ -76,7 +76,7 @@ fn slice_by_index(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let begin = p.c.ints("begin")?;
     let stride = p.c.ints_if("stride")?.unwrap_or_else(|| vec![1; rank]);
     let (masked, squeezed) = (flags(p, "begin_mask", rank)?, flags(p, "squeeze_mask", rank)?);
-    // The squeezed axes back, with one element.
+    // Restores the squeezed axes, with one element.
     let mut sizes = Vec::with_capacity(rank);
     let mut rest = p.result_shape(0)?.into_iter();
     for &gone in &squeezed {
@@ -96,7 +96,7 @@ fn slice_by_index(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
         d = p.dilate(d, axis, width)?;
         let reach = p.shape(d)?[axis];
         let first = usize::try_from(first).unwrap_or(0);
-        // With a negative stride `first` is where the last element stands.
+        // With a negative stride, `first` is the position of the last element.
         let offset = if step < 0 { (first + 1).saturating_sub(reach) } else { first };
         d = p.place(d, axis, offset, shape[axis])?;
     }
@@ -126,7 +126,7 @@ fn slice_update(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     Ok(())
 }
 
-/// Each element goes back to where its windows took it: window `i`, element `j` stands at `i ·
+/// Each element is added at the position that its window read: element `j` of window `i` at `i ·
 /// stride + j`.
 fn sliding_windows(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let (shape, windows) = (p.shape_of("x")?, p.result_shape(0)?);

@@ -96,7 +96,7 @@ impl<'s> Tape<'s> {
         }
     }
 
-    /// The value of the backward program that stands for a value of the source.
+    /// The value of the backward program that corresponds to a value of the source.
     pub(super) fn forward(&mut self, value: ValueId) -> Result<ValueId, GradError> {
         let mut open = vec![value];
         while let Some(&top) = open.last() {

@@ -91,7 +91,7 @@ fn prelu_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     }
     channel_parameters(c, &["alpha"])?;
     let alpha = c.floats("alpha").unwrap_or_default();
-    // A tolerance of coremltools 9.0: what is nearer counts as the same.
+    // The tolerance of coremltools 9.0, within which values count as equal.
     let alike = alpha.iter().all(|a| alpha.first().is_some_and(|first| (a - first).abs() <= 1e-5));
     if x.len() != 4 && !alike {
         return Err(c.fail(format!("x {} of a rank other than 4 needs an alpha of equal values", show(&x))));

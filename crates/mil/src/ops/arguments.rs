@@ -11,7 +11,7 @@ use crate::program::{Arg, DataType, Dim, Type};
 /// The result types of an op, after all checks.
 ///
 /// # Errors
-/// Unknown, missing, doubled or ill-typed arguments, and what the op's own rule finds.
+/// Unknown, missing, duplicate or ill-typed arguments, and errors of the op's own rule.
 pub fn infer(context: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     check_arguments(context)?;
     (context.def.infer)(context)

@@ -123,7 +123,7 @@ fn dense_shape(c: &InferContext<'_>) -> Result<(Vec<usize>, usize), MilError> {
     Ok((shape, elements))
 }
 
-/// iOS 16: indices are packed into a vector of bytes, `shape` says what they stand for.
+/// iOS 16: indices are packed into a vector of bytes, `shape` gives their extents.
 fn packed_lut_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let ((_, indices), (dtype, lut)) = (fixed(c, "indices")?, fixed(c, "lut")?);
     let (shape, elements) = dense_shape(c)?;

@@ -33,7 +33,7 @@ fn types(c: &InferContext<'_>, values: &[ValueId]) -> Vec<Type> {
     values.iter().map(|&v| c.value_type(v)).collect()
 }
 
-/// What holds for both: extents that differ are unknown.
+/// The type that fits both values: extents that differ are unknown.
 fn join(a: &Type, b: &Type) -> Type {
     let extent = |x: &Dim, y: &Dim| if x == y { x.clone() } else { Dim::Unknown };
     match (a, b) {

@@ -173,7 +173,7 @@ pub(super) fn window(c: &InferContext<'_>, x: &[Dim], kernel: &[Dim], ceil: bool
     let strides = spatial_ints(c, "strides", n, 1, 1)?;
     let dilations = spatial_ints(c, "dilations", n, 1, 1)?;
     let pad_types = ["valid", "same", "custom", "same_lower"];
-    // `same_lower` is of iOS 16.
+    // `same_lower` exists from iOS 16 on.
     let known = if c.def.since < Opset::IOS16 { &pad_types[..3] } else { &pad_types[..] };
     let pad_type = c.one_of("pad_type", known)?;
     let pad = match pad_type.as_str() {

@@ -103,7 +103,7 @@ pub(super) fn unary_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     Ok(tensor(dtype, shape))
 }
 
-/// From iOS 17 on the bounds are looked at.
+/// From iOS 17 on the bounds are checked.
 fn clip_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     if let (Some(alpha), Some(beta)) = (c.number_known("alpha")?, c.number_known("beta")?)
         && alpha >= beta

@@ -69,7 +69,7 @@ fn along_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     Ok(tensor(dtype, indices))
 }
 
-/// One rank, and the same extents but at an axis.
+/// True if both have the same rank, and the same extents in every axis but one.
 pub(super) fn fit_beside(a: &[Dim], b: &[Dim], axis: usize) -> bool {
     a.len() == b.len() && axis < a.len() && fits(&a[..axis], &b[..axis]) && fits(&a[axis + 1..], &b[axis + 1..])
 }

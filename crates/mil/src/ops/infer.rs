@@ -12,7 +12,7 @@ use crate::weights::Weights;
 /// The arguments of one op, as its shape rule reads them: their types, and the compile-time values
 /// among them.
 pub struct InferContext<'a> {
-    /// The function the arguments live in.
+    /// The function that contains the arguments.
     pub function: &'a Function,
     /// The weights of the program.
     pub weights: &'a Weights,
@@ -33,7 +33,7 @@ pub(super) const MAX_RANK: usize = 64;
 pub(super) const MAX_RESULTS: usize = 4096;
 /// The most values that are visited to decide whether one is constant.
 const MAX_STEPS: usize = 256;
-/// The largest extent, so that no sum or product of two leaves 64 bits.
+/// The largest extent, so that a sum or product of two fits into 64 bits.
 pub(super) const MAX_EXTENT: usize = i32::MAX as usize;
 
 impl<'a> InferContext<'a> {
@@ -226,7 +226,7 @@ impl<'a> InferContext<'a> {
     /// A scalar, or its default; `None` if it is known at run time only.
     ///
     /// # Errors
-    /// It is absent without default, or no scalar number.
+    /// It is absent without default, or is not a scalar number.
     pub fn number_known(&self, name: &str) -> Result<Option<f64>, MilError> {
         if self.has(name) && self.constant(name).is_none() {
             return Ok(None);
@@ -238,10 +238,10 @@ impl<'a> InferContext<'a> {
         .map(Some)
     }
 
-    /// The extents that a shape argument asks for: unknown ones where it is known at run time only.
+    /// The extents in a shape argument: unknown ones if it is known only at run time.
     ///
     /// # Errors
-    /// It is no vector, too long, or holds a negative extent.
+    /// It is not a vector, is too long, or holds a negative extent.
     pub(super) fn extents(&self, name: &str) -> Result<Vec<Dim>, MilError> {
         let (_, vector) = self.tensor(name)?;
         let [length] = vector.as_slice() else { return Err(self.fail(format!("`{name}` must be a vector"))) };
@@ -280,7 +280,7 @@ impl<'a> InferContext<'a> {
     /// The extents of a tensor argument, which must have this rank.
     ///
     /// # Errors
-    /// It has another rank, is absent or no tensor.
+    /// It has another rank, is absent or is not a tensor.
     pub(super) fn ranked(&self, name: &str, rank: usize) -> Result<(DataType, Vec<Dim>), MilError> {
         let (dtype, shape) = self.tensor(name)?;
         if shape.len() != rank {
@@ -289,7 +289,7 @@ impl<'a> InferContext<'a> {
         Ok((dtype, shape))
     }
 
-    /// `f` of a known extent; an unknown one stays so.
+    /// `f` of a known extent; an unknown one stays unknown.
     ///
     /// # Errors
     /// The result leaves the range of extents.
@@ -319,7 +319,7 @@ impl<'a> InferContext<'a> {
     /// all, or one for each entry of the last axis.
     ///
     /// # Errors
-    /// One does not.
+    /// An index is out of bounds.
     pub(super) fn check_indices(&self, bounds: &[Dim]) -> Result<(), MilError> {
         if self.def.param("validate_indices").is_none() || !self.flag("validate_indices")? || bounds.is_empty() {
             return Ok(());

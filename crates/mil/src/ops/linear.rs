@@ -45,8 +45,8 @@ pub(super) const OPS: &[OpDef] = &[
     .since(Opset::IOS18),
 ];
 
-/// Batched over the leading axes with broadcasting. A vector on one side counts as a row or a
-/// column and vanishes again.
+/// Batched over the leading axes with broadcasting. A vector operand counts as a row or a column,
+/// whose axis the result does not have.
 fn matmul_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let ((dtype, mut x), (_, mut y)) = (c.tensor("x")?, c.tensor("y")?);
     if x.is_empty() || y.is_empty() {
@@ -119,7 +119,7 @@ fn mixed_matmul_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
         .collect())
 }
 
-/// The two equations that MIL knows: `nchw,nwhr->nchr` and `chw,whr->chr`, by any letters.
+/// The two equations that MIL has: `nchw,nwhr->nchr` and `chw,whr->chr`, by any letters.
 fn einsum_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let equation = c.text("equation")?;
     let mut letters = Vec::new();

@@ -26,7 +26,7 @@ const AVERAGE: &[Param] = &[
     bool_const("ceil_mode").or(Literal::Bool(false)),
 ];
 
-// The versions differ in the padding types that their window knows.
+// The versions differ in their padding types.
 const MAX_POOL: OpDef = OpDef::new(op::MAX_POOL, "the largest of each window", MAX, pool_rule);
 const AVERAGE_POOL: OpDef = OpDef::new(op::AVG_POOL, "the mean of each window", AVERAGE, pool_rule);
 const L2_POOL: OpDef = OpDef::new(op::L2_POOL, "the root of the sum of squares of each window", MAX, l2_rule);

@@ -1,4 +1,4 @@
-//! Random tensors. Whether and how a seed fixes the numbers is up to the engine; -1 means any.
+//! Random tensors. Whether a seed determines the numbers depends on the engine; -1 means no seed.
 
 use super::infer::{InferContext, tensor};
 use super::signature::{FLOATS, INT32, Literal, OpDef, Param, float_const, int_const, str_const, x_of};

@@ -1,4 +1,5 @@
-//! Reductions over axes. `axes` absent means all; without `keep_dims` the reduced axes vanish.
+//! Reductions over axes. If `axes` is absent, all axes are reduced; without `keep_dims` the reduced
+//! axes are removed.
 
 use super::infer::{InferContext, tensor};
 use super::signature::{Literal, NUMBERS, OpDef, Param, bool_const, int_const, str_const, x_of};

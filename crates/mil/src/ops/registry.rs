@@ -1,4 +1,4 @@
-//! The table of all signatures, and the ways to look one up.
+//! The table of all signatures, and look-up by name and opset.
 
 use std::sync::LazyLock;
 

@@ -118,7 +118,7 @@ const SAMPLING_MODES: &[&str] =
 const BOX_MODES: &[&str] =
     &["CORNERS_HEIGHT_FIRST", "CORNERS_WIDTH_FIRST", "CENTER_SIZE_HEIGHT_FIRST", "CENTER_SIZE_WIDTH_FIRST"];
 
-/// x with at least rank 3, and where its height stands.
+/// The shape of x, of rank 3 or more, and the index of its height.
 fn image(c: &InferContext<'_>) -> Result<(DataType, Vec<Dim>, usize), MilError> {
     let (dtype, x) = c.tensor("x")?;
     if x.len() < 3 {

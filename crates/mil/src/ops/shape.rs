@@ -99,8 +99,8 @@ fn reshape_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     if wanted.len() > MAX_RANK {
         return Err(c.fail(format!("rank {} is too large", wanted.len())));
     }
-    // 0 keeps an extent of x: before iOS 17 that at the same place, from then on counted from the
-    // end, 1 where x has none.
+    // 0 keeps an extent of x: before iOS 17 the one of the same axis, from then on counted from the
+    // end, and 1 if x has no such axis.
     let from_end = c.def.since >= Opset::IOS17;
     if !from_end && wanted.contains(&0) && wanted.len() != x.len() {
         return Err(c.fail(format!("a shape with a 0 must have the rank of x {}, not {}", show(&x), wanted.len())));
@@ -175,7 +175,7 @@ fn reshape_like_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
 
 struct Overflow;
 
-/// The number of elements, one axis left out; `None` if an extent is unknown.
+/// The number of elements without one axis; `None` if an extent is unknown.
 fn product(shape: &[Dim], skip: Option<usize>) -> Result<Option<usize>, Overflow> {
     let kept = shape.iter().enumerate().filter(|(i, _)| Some(*i) != skip);
     let extents: Option<Vec<usize>> = kept.map(|(_, d)| if let Dim::Fixed(n) = d { Some(*n) } else { None }).collect();

@@ -1,5 +1,4 @@
-//! What a signature is: [`OpDef`] and its [`Param`]s, and the pieces that the families write them
-//! with.
+//! Signatures: [`OpDef`] and [`Param`], and the helpers with which the families declare them.
 
 use super::infer::InferContext;
 use crate::error::MilError;
