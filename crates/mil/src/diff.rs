@@ -120,12 +120,12 @@ impl<'a> FunctionSide<'a> {
 }
 
 fn functions(a: &FunctionSide<'_>, b: &FunctionSide<'_>, found: &mut Vec<Difference>) {
-    let mut tell = |kind, name: String, message| {
+    let mut report = |kind, name: String, message| {
         found.push(Difference { kind, function: a.function.name.clone(), name, message });
     };
     let (old, new) = (a.function.opset_tag(), b.function.opset_tag());
     if old != new {
-        tell(DifferenceKind::Signature, String::new(), format!("opset {old} became {new}"));
+        report(DifferenceKind::Signature, String::new(), format!("opset {old} became {new}"));
     }
     let ports = [
         ("inputs", a.ports(&a.function.inputs), b.ports(&b.function.inputs)),
@@ -133,7 +133,7 @@ fn functions(a: &FunctionSide<'_>, b: &FunctionSide<'_>, found: &mut Vec<Differe
     ];
     for (what, old, new) in ports {
         if old != new {
-            tell(
+            report(
                 DifferenceKind::Signature,
                 String::new(),
                 format!("{what} ({}) became ({})", old.join(", "), new.join(", ")),
@@ -152,14 +152,14 @@ fn functions(a: &FunctionSide<'_>, b: &FunctionSide<'_>, found: &mut Vec<Differe
         let Some(other) = right.get(&label).map(|i| b.ops[*i]) else {
             // A constant that was removed or added is reported where it is used.
             if op.name != op::CONST {
-                tell(DifferenceKind::Removed, label, op.name.clone());
+                report(DifferenceKind::Removed, label, op.name.clone());
             }
             continue;
         };
-        changed(a, op, b, other, &mut |kind, message| tell(kind, label.clone(), message));
+        changed(a, op, b, other, &mut |kind, message| report(kind, label.clone(), message));
     }
     for op in b.ops.iter().filter(|op| op.name != op::CONST && !left.contains_key(&b.label(op))) {
-        tell(DifferenceKind::Added, b.label(op), op.name.clone());
+        report(DifferenceKind::Added, b.label(op), op.name.clone());
     }
 }
 
@@ -169,14 +169,14 @@ fn changed(
     old: &Op,
     b: &FunctionSide<'_>,
     new: &Op,
-    tell: &mut dyn FnMut(DifferenceKind, String),
+    report: &mut dyn FnMut(DifferenceKind, String),
 ) {
     if old.name != new.name {
-        return tell(DifferenceKind::Changed, format!("`{}` became `{}`", old.name, new.name));
+        return report(DifferenceKind::Changed, format!("`{}` became `{}`", old.name, new.name));
     }
     let (types, other) = (a.types(&old.outputs), b.types(&new.outputs));
     if types != other {
-        tell(DifferenceKind::Changed, format!("result ({}) became ({})", types.join(", "), other.join(", ")));
+        report(DifferenceKind::Changed, format!("result ({}) became ({})", types.join(", "), other.join(", ")));
     }
     let names: BTreeSet<&String> = old.args.iter().chain(&new.args).map(|(n, _)| n).collect();
     for name in names {
@@ -189,30 +189,32 @@ fn changed(
         let (left, right) = (old.arg(name).map(|x| operand(a, x)), new.arg(name).map(|x| operand(b, x)));
         match (left, right) {
             (Some(Operand::Constant(x)), Some(Operand::Constant(y))) => {
-                constants(a.weights, x, b.weights, y, &mut |kind, message| tell(kind, format!("`{name}`: {message}")));
+                constants(a.weights, x, b.weights, y, &mut |kind, message| {
+                    report(kind, format!("`{name}`: {message}"))
+                });
             }
             (Some(x), Some(y)) => {
                 let (x, y) = (x.to_string(), y.to_string());
                 if x != y {
-                    tell(DifferenceKind::Changed, format!("`{name}`: {x} became {y}"));
+                    report(DifferenceKind::Changed, format!("`{name}`: {x} became {y}"));
                 }
             }
-            (Some(x), None) => tell(DifferenceKind::Changed, format!("`{name}` = {x} is gone")),
-            (None, Some(y)) => tell(DifferenceKind::Changed, format!("`{name}` = {y} is new")),
+            (Some(x), None) => report(DifferenceKind::Changed, format!("`{name}` = {x} is gone")),
+            (None, Some(y)) => report(DifferenceKind::Changed, format!("`{name}` = {y} is new")),
             (None, None) => {}
         }
     }
     for (name, value) in old.attributes.iter().filter(|(n, _)| n != "name") {
         match new.attribute(name) {
-            Some(other) => constants(a.weights, value, b.weights, other, tell),
-            None => tell(DifferenceKind::Changed, format!("the attribute `{name}` is gone")),
+            Some(other) => constants(a.weights, value, b.weights, other, report),
+            None => report(DifferenceKind::Changed, format!("the attribute `{name}` is gone")),
         }
     }
     for (name, _) in new.attributes.iter().filter(|(n, _)| n != "name" && old.attribute(n).is_none()) {
-        tell(DifferenceKind::Changed, format!("the attribute `{name}` is new"));
+        report(DifferenceKind::Changed, format!("the attribute `{name}` is new"));
     }
     if old.blocks.len() != new.blocks.len() {
-        tell(DifferenceKind::Changed, format!("{} nested blocks became {}", old.blocks.len(), new.blocks.len()));
+        report(DifferenceKind::Changed, format!("{} nested blocks became {}", old.blocks.len(), new.blocks.len()));
     }
     for (x, y) in old.blocks.iter().zip(&new.blocks) {
         let outputs = |side: &FunctionSide<'_>, id: &BlockId| -> Vec<String> {
@@ -220,7 +222,7 @@ fn changed(
         };
         let (x, y) = (outputs(a, x), outputs(b, y));
         if x != y {
-            tell(DifferenceKind::Changed, format!("a nested block gives ({}), not ({})", y.join(", "), x.join(", ")));
+            report(DifferenceKind::Changed, format!("a nested block gives ({}), not ({})", y.join(", "), x.join(", ")));
         }
     }
 }
@@ -252,14 +254,14 @@ fn operand<'a>(side: &FunctionSide<'a>, arg: &'a Arg) -> Operand<'a> {
 }
 
 /// Compares two constants; other elements of one type are a difference of weights.
-fn constants(a: &Weights, old: &Constant, b: &Weights, new: &Constant, tell: &mut dyn FnMut(DifferenceKind, String)) {
+fn constants(a: &Weights, old: &Constant, b: &Weights, new: &Constant, report: &mut dyn FnMut(DifferenceKind, String)) {
     if old.ty() != new.ty() {
-        tell(DifferenceKind::Changed, format!("a constant {} became {}", old.ty(), new.ty()));
+        report(DifferenceKind::Changed, format!("a constant {} became {}", old.ty(), new.ty()));
     } else if !equal(a, old, b, new) {
         let (x, y) = (old.bytes(a).unwrap_or_default(), new.bytes(b).unwrap_or_default());
         let width = old.ty().dtype().and_then(|d| d.bytes()).unwrap_or(1);
         let differ = x.chunks(width).zip(y.chunks(width)).filter(|(x, y)| x != y).count();
-        tell(
+        report(
             DifferenceKind::Weight,
             format!("{differ} of {} elements of a {} differ", x.len().div_ceil(width), old.ty()),
         );
@@ -364,7 +366,7 @@ mod tests {
 }
 "#;
 
-    fn told(edit: &[(&str, &str)]) -> Vec<String> {
+    fn reported(edit: &[(&str, &str)]) -> Vec<String> {
         let other = edit.iter().fold(TEXT.to_string(), |text, (from, to)| text.replace(from, to));
         let read = |text: &str| parse(text, &Weights::new()).expect("reads");
         let found = diff(&read(TEXT), &read(&other));
@@ -373,31 +375,31 @@ mod tests {
 
     #[test]
     fn names_and_spelling_are_no_difference() {
-        assert_eq!(told(&[]), [""; 0]);
+        assert_eq!(reported(&[]), [""; 0]);
         assert_eq!(
-            told(&[("> a =", "> sum ="), ("x = a", "x = sum"), ("> w =", "> k ="), ("y = w", "y = k")]),
+            reported(&[("> a =", "> sum ="), ("x = a", "x = sum"), ("> w =", "> k ="), ("y = w", "y = k")]),
             [""; 0]
         );
-        assert_eq!(told(&[("y = w", "y = tensor<fp16, [2]>([1, 2])")]), [""; 0], "a constant in its place");
-        assert_eq!(told(&[("x = x, y = w", "y = w, x = x")]), [""; 0]);
+        assert_eq!(reported(&[("y = w", "y = tensor<fp16, [2]>([1, 2])")]), [""; 0], "a constant in its place");
+        assert_eq!(reported(&[("x = x, y = w", "y = w, x = x")]), [""; 0]);
     }
 
     #[test]
     fn ops_weights_and_signatures_are_told() {
-        assert_eq!(told(&[("[1, 2]", "[1, 3]")]), ["weight w: 1 of 2 elements of a tensor<fp16, [2]> differ"]);
-        let inline = told(&[("y = w", "y = tensor<fp16, [2]>([1, 3])")]);
+        assert_eq!(reported(&[("[1, 2]", "[1, 3]")]), ["weight w: 1 of 2 elements of a tensor<fp16, [2]> differ"]);
+        let inline = reported(&[("y = w", "y = tensor<fp16, [2]>([1, 3])")]);
         assert_eq!(inline, ["weight a: `y`: 1 of 2 elements of a tensor<fp16, [2]> differ"]);
-        assert_eq!(told(&[("relu", "sigmoid")]), ["changed y: `relu` became `sigmoid`"]);
-        assert_eq!(told(&[("relu(x = a)", "relu(x = x)")]), ["changed y: `x`: a became x"]);
-        assert_eq!(told(&[("ios18", "ios17")]), ["signature : opset ios18 became ios17"]);
-        let added = told(&[("-> (y)", "-> (y, a)")]);
+        assert_eq!(reported(&[("relu", "sigmoid")]), ["changed y: `relu` became `sigmoid`"]);
+        assert_eq!(reported(&[("relu(x = a)", "relu(x = x)")]), ["changed y: `x`: a became x"]);
+        assert_eq!(reported(&[("ios18", "ios17")]), ["signature : opset ios18 became ios17"]);
+        let added = reported(&[("-> (y)", "-> (y, a)")]);
         assert!(added[0].starts_with("signature : outputs (tensor<fp16, [2]> y) became"), "{added:?}");
         let line = r#"        tensor<fp16, [2]> y = relu(x = a)[name = string("y")];"#;
         let two = format!(
             "        tensor<fp16, [2]> b = relu(x = a)[name = string(\"b\")];\n{}",
             line.replace("x = a", "x = b")
         );
-        assert_eq!(told(&[(line, &two)]), ["changed y: `x`: a became b", "added b: relu"]);
-        assert_eq!(told(&[("func main", "func other")]).len(), 2);
+        assert_eq!(reported(&[(line, &two)]), ["changed y: `x`: a became b", "added b: relu"]);
+        assert_eq!(reported(&[("func main", "func other")]).len(), 2);
     }
 }

@@ -27,11 +27,11 @@ impl<'a> Reader<'a> {
                 if self.is_consequence(op, def, &e) {
                     return self.silence();
                 }
-                let told = self.misfit(op, &e, places, results);
+                let diagnostic = self.misfit(op, &e, places, results);
                 let narrower = if matches!(e, MilError::ResultType { .. }) { self.narrower(op, def) } else { None };
                 match narrower.filter(|_| self.doubts.len() < Diagnostics::LIMIT) {
-                    Some(types) => self.doubts.push(Doubt { types, told }),
-                    None => self.tell(told),
+                    Some(types) => self.doubts.push(Doubt { types, diagnostic }),
+                    None => self.report(diagnostic),
                 }
             }
             Ok(_) => {}
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
         } else if let MilError::UnknownOp { suggestion: Some(near), .. } = e {
             d = d.suggest(place, near.as_str());
         }
-        self.tell(d);
+        self.report(d);
     }
 
     /// Every argument is one of the signature, and none is missing.
@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
             let place = places.arguments.get(name.as_str()).map_or(places.op, |(name, _)| *name);
             if op.name == op::CONST {
                 let message = format!("`{name}` of `const` is an attribute: it stands in brackets after the call");
-                self.tell(Diagnostic::error(codes::UNKNOWN_ARGUMENT, place, message));
+                self.report(Diagnostic::error(codes::UNKNOWN_ARGUMENT, place, message));
                 meant.push("val");
             } else if def.param(name).is_none() {
                 let free = names().filter(|n| op.arg(n).is_none());
@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
                 let e = MilError::UnknownArgument { op, argument, suggestion: suggestion.clone() };
                 let mut d = Diagnostic::error(e.code(), place, e.to_string());
                 d = d.note(None, format!("`{}` takes {}", def.name, names().collect::<Vec<_>>().join(", ")));
-                self.tell(match suggestion {
+                self.report(match suggestion {
                     Some(near) => d.suggest(place, near),
                     None => d,
                 });
@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
                     d = d.note(None, format!("the attribute `{near}` may be meant to be `{}`", param.name));
                 }
             }
-            self.tell(d);
+            self.report(d);
         }
         self.mark() == mark
     }
@@ -193,20 +193,21 @@ impl<'a> Reader<'a> {
     /// Apple's compiler accepts it. The value then gets the type that its op computes, with a
     /// warning. Otherwise every choice of the type leaves an error.
     pub(super) fn settle(&mut self) {
-        for Doubt { types, mut told } in std::mem::take(&mut self.doubts) {
+        for Doubt { types, mut diagnostic } in std::mem::take(&mut self.doubts) {
             let mut declared = Vec::new();
             for (value, ty) in &types {
                 declared.push(std::mem::replace(&mut self.function.values[value.index()].ty, ty.clone()));
             }
             if self.harmless(&types) {
-                told.severity = Severity::Warning;
-                told = told.note(None, "every use broadcasts it to what is declared; the type is taken from the op");
+                diagnostic.severity = Severity::Warning;
+                diagnostic =
+                    diagnostic.note(None, "every use broadcasts it to what is declared; the type is taken from the op");
             } else {
                 for ((value, _), ty) in types.iter().zip(declared) {
                     self.function.values[value.index()].ty = ty;
                 }
             }
-            self.tell(told);
+            self.report(diagnostic);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::codes;
 pub(super) fn recognize(bytes: &[u8]) -> Option<Diagnostic> {
     // Offset of the first byte that is not blank.
     let first = bytes.iter().position(|b| !b.is_ascii_whitespace()).unwrap_or(0);
-    let told = |what: &str, remedy: &str| {
+    let diagnostic = |what: &str, remedy: &str| {
         Diagnostic::error(codes::FOREIGN_FORMAT, Span::new(first, first + 1), format!("this is not MIL text: {what}"))
             .note(None, remedy)
     };
@@ -20,7 +20,7 @@ pub(super) fn recognize(bytes: &[u8]) -> Option<Diagnostic> {
         return Some(d.suggest(mark, ""));
     }
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        return Some(told("it is UTF-16", "MIL text is UTF-8: convert the file"));
+        return Some(diagnostic("it is UTF-16", "MIL text is UTF-8: convert the file"));
     }
     // A protobuf `Model` starts with its first field, the specification version, which is a small
     // number.
@@ -28,13 +28,16 @@ pub(super) fn recognize(bytes: &[u8]) -> Option<Diagnostic> {
         && *version < 0x80
         && matches!(field, 0x12 | 0x50)
     {
-        return Some(told("it looks like a Core ML model in protobuf", "open it as a package or an `.mlmodel`"));
+        return Some(diagnostic("it looks like a Core ML model in protobuf", "open it as a package or an `.mlmodel`"));
     }
     if bytes.starts_with(b"<?xml") || bytes.starts_with(b"bplist") {
-        return Some(told("it is a property list", "`net.plist` belongs to the engine's older compiler, not to MIL"));
+        return Some(diagnostic(
+            "it is a property list",
+            "`net.plist` belongs to the engine's older compiler, not to MIL",
+        ));
     }
     debug_print(bytes).then(|| {
-        told(
+        diagnostic(
             "it is the debug print that coremltools shows for a program, which nothing reads back",
             "convert the model package it was printed from",
         )
@@ -85,9 +88,9 @@ mod tests {
             (b"func main<ios18>(tensor<fp16, [1]> x) {", None),
         ];
         for (bytes, expected) in cases {
-            let told = recognize(bytes).map(|d| d.message);
-            let fits = told.as_deref().is_some_and(|m| expected.is_some_and(|e| m.contains(e)));
-            assert!(fits || (told.is_none() && expected.is_none()), "{bytes:?}: {told:?}");
+            let diagnostic = recognize(bytes).map(|d| d.message);
+            let fits = diagnostic.as_deref().is_some_and(|m| expected.is_some_and(|e| m.contains(e)));
+            assert!(fits || (diagnostic.is_none() && expected.is_none()), "{bytes:?}: {diagnostic:?}");
         }
     }
 }

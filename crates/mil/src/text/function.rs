@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
                 let why = if (major, minor) > *last { "newer" } else { "older" };
                 let known = format!("{}.{} to {}.{}", first.0, first.1, last.0, last.1);
                 let message = format!("program({major}.{minor}) is {why} than the versions that are known: {known}");
-                self.tell(Diagnostic::error(codes::PROGRAM_HEADER, token.span, message).suggest(token.span, "1.3"));
+                self.report(Diagnostic::error(codes::PROGRAM_HEADER, token.span, message).suggest(token.span, "1.3"));
                 self.advance();
                 let _ = self.expect(b')');
                 Ok((usual, token.span))
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
                 {
                     d = d.suggest(token.span, "1.3");
                 }
-                self.tell(d);
+                self.report(d);
                 while !matches!(self.token.kind, TokenKind::End | TokenKind::Punct(b')' | b'[' | b'{')) {
                     self.advance();
                 }
@@ -111,11 +111,11 @@ impl<'a> Reader<'a> {
         let mut tags = functions.iter().flat_map(|f| f.bodies.iter().map(|(tag, _)| tag));
         if let Some(tag) = tags.find(new) {
             let message = format!("program(1.0) and {tag} do not go together: Apple's reader refuses the program");
-            self.tell(Diagnostic::warning(codes::MIXED_DIALECTS, place, message).suggest(place, "1.3"));
+            self.report(Diagnostic::warning(codes::MIXED_DIALECTS, place, message).suggest(place, "1.3"));
         } else if let Some(scalar) = self.shorthand {
             let short = scalar.of(self.whole());
             let message = format!("program(1.0) spells scalars as tensors; `{short}` is the spelling of program(1.3)");
-            self.tell(
+            self.report(
                 Diagnostic::warning(codes::MIXED_DIALECTS, scalar, message)
                     .suggest(scalar, format!("tensor<{short}, []>")),
             );
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
     fn attribute(&mut self, names: &mut HashSet<&'a str>) -> Read<(String, Constant)> {
         let (name, span) = self.ident("an attribute's name")?;
         if !names.insert(name) {
-            self.tell(Diagnostic::error(codes::INVALID_NAME, span, format!("the attribute `{name}` is given twice")));
+            self.report(Diagnostic::error(codes::INVALID_NAME, span, format!("the attribute `{name}` is given twice")));
         }
         self.expect(b'=')?;
         Ok((name.to_string(), self.literal(name)?))
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
                 Some(_) => {
                     let message = format!("two functions are named `{}`", function.name);
                     let why = if new { "bodies for several opsets have the same parameters" } else { "the first one" };
-                    self.tell(Diagnostic::error(codes::INVALID_NAME, start, message).note(first, why));
+                    self.report(Diagnostic::error(codes::INVALID_NAME, start, message).note(first, why));
                 }
             }
         }
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
             // The tag alone is missing.
             let d = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.last, "a function needs an opset like <ios18>");
             let name = self.last.of(self.whole());
-            self.tell(d.suggest(self.last, format!("{name}<ios18>")));
+            self.report(d.suggest(self.last, format!("{name}<ios18>")));
             self.opset = None;
             return Ok(OpsetTag::NONE.clone());
         }
@@ -235,7 +235,7 @@ impl<'a> Reader<'a> {
             if let Some(near) = opset::suggestion(name) {
                 d = d.suggest(span, near);
             }
-            self.tell(d);
+            self.report(d);
         }
         Ok(tag)
     }

@@ -84,7 +84,7 @@ impl Reader<'_> {
         if let Some(near) = meant(name, true) {
             d = d.suggest(span, near);
         }
-        self.tell(d);
+        self.report(d);
         Err(Stop)
     }
 
@@ -140,7 +140,7 @@ impl Reader<'_> {
             if let Some(near) = meant(name, false) {
                 d = d.suggest(span, near);
             }
-            self.tell(d);
+            self.report(d);
             return Err(Stop);
         };
         self.expect(b',')?;
@@ -174,7 +174,7 @@ impl Reader<'_> {
             _ => {
                 let message = format!("an extent must be a number from 0 to {MAX_EXTENT}, or `?`");
                 let d = Diagnostic::error(codes::TOO_LARGE, token.span, message);
-                self.tell(if text == "-1" { d.suggest(token.span, "?") } else { d });
+                self.report(if text == "-1" { d.suggest(token.span, "?") } else { d });
                 Err(Stop)
             }
         }
@@ -198,7 +198,7 @@ impl Reader<'_> {
                     let ty = if self.verbose { format!("tensor<{dtype}, []>") } else { dtype.to_string() };
                     d = d.suggest(start, format!("{ty}({written})"));
                 }
-                self.tell(d);
+                self.report(d);
                 return Err(Stop);
             }
             TokenKind::Ident if matches!(self.text(self.token), "true" | "false") => {
@@ -206,7 +206,7 @@ impl Reader<'_> {
                 let d =
                     Diagnostic::error(codes::UNTYPED_LITERAL, start, format!("the literal `{name}` needs its type"));
                 let dtype = self.spelled(&Type::scalar(DataType::Bool));
-                self.tell(d.suggest(start, format!("{dtype}({written})")));
+                self.report(d.suggest(start, format!("{dtype}({written})")));
                 return Err(Stop);
             }
             _ => {}
@@ -315,7 +315,7 @@ impl Reader<'_> {
             if let (Some(place), [_]) = (place, shape) {
                 d = d.suggest(place, format!("tensor<{dtype}, [{count}]>"));
             }
-            self.tell(d);
+            self.report(d);
             return Err(Stop);
         }
         let shape = shape.iter().map(|d| Dim::Fixed(if let Dim::Fixed(n) = d { *n } else { rest })).collect();
@@ -363,7 +363,7 @@ impl Reader<'_> {
                 }
                 None => {
                     let message = "an unknown escape in a string; known are \\n \\r \\t \\0 \\\" \\\\ and \\x41";
-                    self.tell(Diagnostic::error(codes::MALFORMED_STRING, token.span, message));
+                    self.report(Diagnostic::error(codes::MALFORMED_STRING, token.span, message));
                     true
                 }
             },
@@ -441,7 +441,7 @@ impl Reader<'_> {
         if let Some(better) = better {
             d = d.suggest(token.span, better);
         }
-        self.tell(d);
+        self.report(d);
         self.advance();
         Ok(())
     }
@@ -484,7 +484,7 @@ impl Reader<'_> {
                     if let Some(near) = ferrane_diag::nearest(name, ["path", "offset"]) {
                         d = d.suggest(span, near);
                     }
-                    self.tell(d);
+                    self.report(d);
                     return Err(Stop);
                 }
             }
@@ -513,7 +513,7 @@ impl Reader<'_> {
         match self.weights.find(path, offset, dtype, elements, self.options.strictness) {
             Ok(Some((id, odd))) => {
                 for what in odd {
-                    self.tell(Diagnostic::warning(
+                    self.report(Diagnostic::warning(
                         codes::ODD_BLOB_RECORD,
                         span,
                         format!("\"{path}\" at {offset}: {what}"),
@@ -527,7 +527,7 @@ impl Reader<'_> {
             // Errors of the record are reported; after that the constant has no bytes, and its uses
             // are silent.
             Ok(None) => {
-                self.tell(Diagnostic::error(
+                self.report(Diagnostic::error(
                     codes::MISSING_BLOB_FILE,
                     span,
                     format!("there is no blob file \"{path}\""),
@@ -539,7 +539,7 @@ impl Reader<'_> {
                 if self.options.strictness == Strictness::Strict {
                     d = d.note(None, "the record is read strictly");
                 }
-                self.tell(d);
+                self.report(d);
                 Ok(self.weights.add_absent(path, offset, dtype, elements))
             }
         }

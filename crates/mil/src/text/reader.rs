@@ -47,7 +47,7 @@ struct Unbound<'a> {
 /// Results that are declared wider than their op computes them, with the diagnostic for it.
 pub(super) struct Doubt {
     pub(super) types: Vec<(ValueId, Type)>,
-    pub(super) told: Diagnostic,
+    pub(super) diagnostic: Diagnostic,
 }
 
 pub(super) struct Reader<'a> {
@@ -193,7 +193,7 @@ impl<'a> Reader<'a> {
             if shown.len() == last.len() {
                 d = d.suggest(self.last, format!("{last};"));
             }
-            self.tell(d);
+            self.report(d);
             return Ok(());
         }
         self.unexpected("`;`")
@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
 
     // Diagnostics.
 
-    pub(super) fn tell(&mut self, mut diagnostic: Diagnostic) {
+    pub(super) fn report(&mut self, mut diagnostic: Diagnostic) {
         let notes = diagnostic.notes.iter_mut().map(|note| &mut note.message);
         for message in notes.chain([&mut diagnostic.message]).filter(|m| m.len() > LONGEST_MESSAGE) {
             let cut = (0..=LONGEST_MESSAGE).rev().find(|&i| message.is_char_boundary(i)).unwrap_or(0);
@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn fail<T>(&mut self, code: Code, span: Span, message: impl Into<String>) -> Read<T> {
-        self.tell(Diagnostic::error(code, span, message));
+        self.report(Diagnostic::error(code, span, message));
         Err(Stop)
     }
 
@@ -250,7 +250,7 @@ impl<'a> Reader<'a> {
         {
             d = d.note(None, "strings stand in straight double quotes");
         }
-        self.tell(d);
+        self.report(d);
         Err(Stop)
     }
 
@@ -261,7 +261,7 @@ impl<'a> Reader<'a> {
         if let Some(near) = nearest(self.text(self.token), words.iter().copied()) {
             d = d.suggest(self.token.span, near);
         }
-        self.tell(d);
+        self.report(d);
         Err(Stop)
     }
 
@@ -373,9 +373,9 @@ impl<'a> Reader<'a> {
         match self.scope.insert(name, Meaning::Value(id)) {
             Some(Meaning::Value(first)) => {
                 self.hidden.push((name, first));
-                self.tell(twice().note(self.place(first), "the first one"));
+                self.report(twice().note(self.place(first), "the first one"));
             }
-            Some(Meaning::Lost) => self.tell(twice()),
+            Some(Meaning::Lost) => self.report(twice()),
             // A name is free again after the block in which it was defined.
             Some(Meaning::Ended) | None => {}
         }
@@ -423,7 +423,7 @@ impl<'a> Reader<'a> {
             }
             Some(Meaning::Ended) => {
                 let message = format!("`{name}` is not defined here: it belongs to a nested block that has ended");
-                self.tell(Diagnostic::error(codes::UNDEFINED_VALUE, span, message));
+                self.report(Diagnostic::error(codes::UNDEFINED_VALUE, span, message));
                 return None;
             }
             None => {}
@@ -441,7 +441,7 @@ impl<'a> Reader<'a> {
         }
         let unbound = Unbound { name, span, suggestion };
         if full {
-            self.tell_unbound(unbound)
+            self.report_unbound(unbound)
         } else {
             self.unbound.push(unbound)
         }
@@ -453,11 +453,11 @@ impl<'a> Reader<'a> {
     pub(super) fn end_function(&mut self) {
         self.settle();
         for unbound in std::mem::take(&mut self.unbound) {
-            self.tell_unbound(unbound);
+            self.report_unbound(unbound);
         }
     }
 
-    fn tell_unbound(&mut self, unbound: Unbound<'a>) {
+    fn report_unbound(&mut self, unbound: Unbound<'a>) {
         let Unbound { name, span, suggestion } = unbound;
         let later = match self.scope.get(name) {
             Some(Meaning::Value(id)) => self.places.get(id.index()).copied(),
@@ -470,7 +470,7 @@ impl<'a> Reader<'a> {
             }
             None => Diagnostic::error(codes::UNDEFINED_VALUE, span, format!("`{name}` is not defined here")),
         };
-        self.tell(match suggestion {
+        self.report(match suggestion {
             Some(near) if later.is_none() => d.suggest(span, near),
             _ => d,
         });

@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         for (result, ty) in results.iter().zip(&types) {
             let message = format!("the result `{}` needs its type", result.name);
             let typed = format!("{} {}", self.spelled(ty), result.name);
-            self.tell(Diagnostic::error(codes::UNEXPECTED_TOKEN, result.span, message).suggest(result.span, typed));
+            self.report(Diagnostic::error(codes::UNEXPECTED_TOKEN, result.span, message).suggest(result.span, typed));
         }
         types
     }
@@ -145,7 +145,7 @@ impl<'a> Reader<'a> {
     fn untyped_call(&mut self, results: &[Named<'a>]) -> Vec<Type> {
         for result in results.iter().filter(|r| r.ty.is_none()) {
             let message = format!("the result `{}` needs its type", result.name);
-            self.tell(Diagnostic::error(codes::UNEXPECTED_TOKEN, result.span, message));
+            self.report(Diagnostic::error(codes::UNEXPECTED_TOKEN, result.span, message));
         }
         Vec::new()
     }
@@ -189,7 +189,7 @@ impl<'a> Reader<'a> {
                 Ok(Some(a)) if places.arguments.contains_key(a.name) => {
                     let message = format!("op `{shown}` is given the argument `{}` twice", a.name);
                     let first = places.arguments.get(a.name).map(|(name, _)| *name);
-                    self.tell(
+                    self.report(
                         Diagnostic::error(codes::DUPLICATE_ARGUMENT, a.places.0, message).note(first, "the first one"),
                     );
                 }
@@ -245,7 +245,7 @@ impl<'a> Reader<'a> {
         let (name, span) = self.ident("an argument")?;
         if self.at(b':') {
             let d = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.token.span, "an argument's value follows `=`");
-            self.tell(d.suggest(self.token.span, " ="));
+            self.report(d.suggest(self.token.span, " ="));
             self.advance();
         } else {
             self.expect(b'=')?;
@@ -279,7 +279,7 @@ impl<'a> Reader<'a> {
         {
             d = d.suggest(span, format!("{} = {}", first.name, span.of(self.whole())));
         }
-        self.tell(d);
+        self.report(d);
         Ok(None)
     }
 
@@ -292,7 +292,7 @@ impl<'a> Reader<'a> {
                 self.expect(b')')?;
                 if values.is_empty() && self.mark() == before {
                     let message = format!("the list `{name}` of `{shown}` is empty");
-                    self.tell(Diagnostic::error(codes::ARGUMENT_TYPE, open.to(self.last), message));
+                    self.report(Diagnostic::error(codes::ARGUMENT_TYPE, open.to(self.last), message));
                     return Ok(None);
                 }
                 Ok(Some(Arg::List(values)))
@@ -335,7 +335,7 @@ impl<'a> Reader<'a> {
         if let Some(values) = values {
             let message = format!("the values of the list `{name}` stand in parentheses");
             let d = Diagnostic::error(codes::UNEXPECTED_TOKEN, span, message);
-            self.tell(if values.len() < 200 { d.suggest(span, format!("({values})")) } else { d });
+            self.report(if values.len() < 200 { d.suggest(span, format!("({values})")) } else { d });
             return Ok(None);
         }
         let accepted = def.and_then(|def| def.param(name)?.accepts.first());
@@ -353,7 +353,7 @@ impl<'a> Reader<'a> {
             _ => format!("{dtype}({written})"),
         };
         let d = Diagnostic::error(codes::UNTYPED_LITERAL, span, message);
-        self.tell(if written.len() < 200 { d.suggest(span, typed) } else { d });
+        self.report(if written.len() < 200 { d.suggest(span, typed) } else { d });
         Ok(None)
     }
 
