@@ -478,15 +478,15 @@ fn names_are_checked() {
         field(3, &[field(1, name), field(3, &[field(1, output), ty].concat())].concat())
     };
     let open = |body: Vec<u8>| read(&model_of(&body));
-    assert!(open([0x1a, 0].repeat(64_000)).unwrap_err().contains("no identifier"));
-    assert!(open(op(b"relu(", b"y")).unwrap_err().contains("no identifier"));
+    assert!(open([0x1a, 0].repeat(64_000)).unwrap_err().contains("not an identifier"));
+    assert!(open(op(b"relu(", b"y")).unwrap_err().contains("not an identifier"));
     assert!(open([op(b"relu", b"y"), op(b"relu", b"y")].concat()).unwrap_err().contains("two values are named `y`"));
     assert!(open(field(2, b"y")).unwrap_err().contains("`y` is used and not defined"));
     // A name inside that text could not say is replaced; an output's is meaning.
     let program = open([op(b"relu", b"a/b"), op(b"relu", b"a_b")].concat()).unwrap();
     let names: Vec<&str> = program.functions[0].values.iter().map(|v| v.name.as_str()).collect();
     assert_eq!(names, ["a_b", "a_b_1"]);
-    assert!(open([op(b"relu", b"a/b"), field(2, b"a/b")].concat()).unwrap_err().contains("no identifier"));
+    assert!(open([op(b"relu", b"a/b"), field(2, b"a/b")].concat()).unwrap_err().contains("not an identifier"));
 }
 
 fn model_bytes() -> Vec<u8> {
@@ -544,7 +544,7 @@ fn manifests_keep_the_rules() {
         ("com.apple.CoreML/model.mlmodel", "com.apple.CoreML/none.mlmodel", "not there"),
         ("com.apple.CoreML/model.mlmodel", "com.apple.CoreML/link.mlmodel", "leads out"),
         ("rootModelIdentifier", "root", "no `rootModelIdentifier`"),
-        ("\"rootModelIdentifier\": \"", "\"rootModelIdentifier\": \"x", "no entry"),
+        ("\"rootModelIdentifier\": \"", "\"rootModelIdentifier\": \"x", "not an entry"),
         ("{", "[", "no JSON"),
     ] {
         #[cfg(unix)]

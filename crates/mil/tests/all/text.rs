@@ -290,7 +290,7 @@ fn errors_have_place_code_and_reason() {
         ("tensor<int32, [3]> y = const()[val = tensor<int32, [3]>([1, 2])];", &[(1, "E0203", "2 elements", None)]),
         (
             "tensr<int32, [3]> y = relu(x = z);\nfoo(x = y);",
-            &[(1, "E0203", "no type", Some("tensor")), (1, "E0202", "`z`", Some("x"))],
+            &[(1, "E0203", "not a type", Some("tensor")), (1, "E0202", "`z`", Some("x"))],
         ),
         // Every mistake of a statement, and of every statement.
         (
@@ -332,7 +332,7 @@ fn errors_have_place_code_and_reason() {
         ("int32 y = const()[value = int32(2)];", &[(1, "E0206", "`val`", None)]),
         ("tensor<fp16, [-1, 3]> y = relu(x = x);", &[(1, "E0104", "an extent", Some("?"))]),
         ("tensor<fp16, [2, 3]> y = relu(x = x)[name = \"y\"];", &[(1, "E0107", "`name`", Some("string(\"y\")"))]),
-        ("tensor<in32, [3]> y = foo();", &[(1, "E0203", "no element type", Some("int32"))]),
+        ("tensor<in32, [3]> y = foo();", &[(1, "E0203", "not an element type", Some("int32"))]),
         (
             "tensor<fp16, [3]> y = const()[val = tensor<fp16, [3]>(BLOBFILE(path = string(\"w\"), offset = uint64(64)))];",
             &[(1, "E0301", "no blob file \"w\"", None)],
