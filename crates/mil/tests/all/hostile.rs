@@ -95,7 +95,10 @@ proptest! {
     fn mutated_programs(text in crate::random::printed(), edits in prop::collection::vec((any::<u16>(), 0u8..6, any::<u8>()), 1..6)) {
         let mut bytes = text.into_bytes();
         for (at, what, b) in edits {
-            let at = at as usize % bytes.len().max(1);
+            if bytes.is_empty() {
+                break;
+            }
+            let at = at as usize % bytes.len();
             let word = WORDS[b as usize % WORDS.len()].bytes();
             match what {
                 0 => bytes[at] = b,
