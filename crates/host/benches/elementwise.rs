@@ -1,5 +1,5 @@
-//! Conversions and vectorized functions at the shapes of a 110-million-parameter transformer. Matrix
-//! products are in `benches/gemm.rs`.
+//! Conversions and vectorized functions at the shapes of a 110-million-parameter transformer.
+//! Matrix products are in `benches/gemm.rs`.
 //!
 //! `cargo bench -p ferrane-host --bench elementwise`
 #![allow(clippy::print_stdout, reason = "a bench shows its times")]
