@@ -1,7 +1,7 @@
-//! The ten kernels of a preset on the emulator, next to the bare matrix products in them.
+//! The ten kernels of a preset on the emulator, next to the matrix products that they contain.
 //!
-//! `cargo bench -p ferrane-suite --bench kernels -- [PRESET] [SEQ] [KERNEL]`; with the name of a
-//! kernel, also its steps.
+//! `cargo bench -p ferrane-suite --bench kernels -- [PRESET] [SEQ] [KERNEL]`; naming a kernel also
+//! prints the times of its steps.
 #![allow(clippy::print_stdout, reason = "a bench shows its times")]
 
 use std::time::{Duration, Instant};

@@ -1,9 +1,10 @@
 //! Filetests, one suite of cases for every device, ONNX operators on MIL, and the bodies of the
 //! fuzz targets.
 //!
-//! [`cases`] are what every backend of the seam must do; [`filetest`] runs MIL files with
-//! expectations beside the lines. Both take a device as an argument, so a new backend is tested by
-//! naming it. [`onnx`] lowers cases of the ONNX project; [`fuzz`] has what must hold for any bytes.
+//! [`cases`] hold what every backend of the seam must do; [`filetest`] runs MIL files that state
+//! their expectations next to the lines. Both take the device as an argument, so a new backend is
+//! tested by opening it under its name. [`onnx`] lowers the node tests of the ONNX project to MIL;
+//! [`fuzz`] holds the properties that must hold for any input bytes.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

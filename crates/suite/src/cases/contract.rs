@@ -1,4 +1,4 @@
-//! What every backend does alike.
+//! Cases of the contract: behavior that is the same on every backend.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use super::{Case, Outcome, Promise, Rounding, expect, function, load, named, pro
 const X: &str = "tensor<fp16, [1, 4, 1, 8]>";
 const N: usize = 32;
 
-/// `y = x`.
+/// A program of one function, `y = x`.
 fn copy() -> String {
     program(&function(
         "main",
@@ -27,7 +27,7 @@ fn copy() -> String {
     ))
 }
 
-/// `main` and `second`, both `y = x` with ports of their own names.
+/// A program of two functions, `main` and `second`, both `y = x`; each has port names of its own.
 fn two() -> String {
     let one = |name: &str, x: &str, y: &str| {
         let statement = format!("        {X} {y} = identity(x = {x})[name = string(\"{y}\")];");
@@ -36,7 +36,7 @@ fn two() -> String {
     program(&(one("main", "x", "h") + &one("second", "u", "v")))
 }
 
-/// A copying program with its surfaces.
+/// A loaded copying program with its surfaces and a prepared request.
 struct Copy {
     executable: Executable,
     x: Surface,
@@ -76,13 +76,13 @@ pub(super) fn cases() -> Vec<Case> {
         case("surfaces in use are busy", busy),
         case("requests share one output surface in turn", shared_output),
         case("an unloaded program runs nothing", unloaded),
-        case("an artifact loads more than once", loaded_twice),
-        case("what an artifact stores compiles to the same", stored),
+        case("an artifact can be loaded more than once", loaded_twice),
+        case("a stored artifact compiles to the same program", stored),
         case("text that is no program is refused", invalid),
         case("a program equals its text", program_and_text),
         case("procedures are chosen by name", procedures),
         case("a chain hands surfaces on", chained),
-        case("events hold and tell", events),
+        case("events start and end a request", events),
     ]
 }
 
@@ -160,7 +160,7 @@ fn submitted(device: &Device, _: Rounding) -> Outcome {
     Ok(())
 }
 
-/// Lets a thread go on.
+/// Wakes a task by unparking the thread that polls it.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -179,7 +179,9 @@ fn awaited(device: &Device, _: Rounding) -> Outcome {
         let result = loop {
             match Pin::new(&mut submission).poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(result) => break result,
-                Poll::Pending if patience.elapsed() > Duration::from_secs(10) => return Err("nobody was woken".into()),
+                Poll::Pending if patience.elapsed() > Duration::from_secs(10) => {
+                    return Err("the waker was never called".into());
+                }
                 Poll::Pending => thread::park_timeout(Duration::from_secs(10)),
             }
         };
@@ -247,7 +249,7 @@ fn unloaded(device: &Device, _: Rounding) -> Outcome {
     fails("a second unload", c.executable.unload(), ErrorKind::Unloaded)?;
     let prepared = c.executable.prepare(Bindings::new().bind("x", &c.x).bind("y", &c.y));
     fails("a prepare", prepared, ErrorKind::Unloaded)?;
-    // The surfaces are as free as before.
+    // The failed calls hold no guards on the surfaces.
     c.x.write().map_err(words)?;
     c.y.write().map(|_| ()).map_err(words)
 }
@@ -275,7 +277,7 @@ fn stored(device: &Device, _: Rounding) -> Outcome {
     let other = compile(ProgramSource::Text { mil: other.as_bytes(), weights: &Weights::new() }).map_err(words)?;
     expect("other programs have the same key", one.key() == other.key(), false)?;
     match one.bytes() {
-        // Not every device can store what it compiled.
+        // A device need not be able to store what it compiled.
         None => Ok(()),
         Some(bytes) => {
             let read = compile(ProgramSource::Compiled(&bytes)).map_err(words)?;
@@ -338,7 +340,7 @@ fn chained(device: &Device, _: Rounding) -> Outcome {
 }
 
 fn events(device: &Device, _: Rounding) -> Outcome {
-    // An ability that not every device has.
+    // Events are optional: a device without them passes.
     let Some(events) = device.events() else { return Ok(()) };
     let (go, end) = (events.create().map_err(words)?, events.create().map_err(words)?);
     let executable = load(device, &copy()).map_err(words)?;
@@ -349,7 +351,7 @@ fn events(device: &Device, _: Rounding) -> Outcome {
     go.signal(1);
     expect("done before its event", end.wait(5, Duration::from_millis(10)), false)?;
     go.signal(2);
-    expect("its end is told", end.wait(5, Duration::from_secs(10)), true)?;
+    expect("its end is signaled", end.wait(5, Duration::from_secs(10)), true)?;
     submission.wait().map_err(words)?;
     expect("y", named(&surfaces, "y")?.read_f32().map_err(words)?, ramp())
 }

@@ -1,7 +1,8 @@
-//! What a device's own profile says.
+//! Cases of limits: the device behaves as its own profile states.
 //!
-//! *Limits* hold on every device. *Enforced* cases hold on a device that fails what its profile
-//! does not allow; they want a process of their own, for they spend its budget.
+//! *Limits* cases hold on every device. *Enforced* cases hold on a device that rejects what its
+//! profile does not allow. They use up the compile budget of the process, so they need a process of
+//! their own.
 
 use ferrane_device::{Bindings, CompileOptions, Device, ErrorKind, Layout, Port, ProgramSource};
 use ferrane_diag::Severity;
@@ -11,13 +12,13 @@ use ferrane_mil::{Program, Weights, parse};
 
 use super::{Case, Outcome, Promise, Rounding, expect, function, program, surfaces, words};
 
-/// Whether the machine takes a program at all; what it does with one that it refuses is not the
-/// matter of these cases.
+/// Whether the machine accepts the program at all. How it fails a program that it rejects is not
+/// tested by these cases.
 fn takes(device: &Device, program: &Program) -> bool {
     check(program, device.profile(), &CheckOptions::default()).iter().all(|f| f.severity != Severity::Error)
 }
 
-/// Programs that a case makes at most to reach a limit; a profile with a higher one is not tried.
+/// The most programs that a case makes to reach a limit. A profile with a higher limit is skipped.
 const MOST: usize = 512;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -26,9 +27,9 @@ pub(super) fn cases() -> Vec<Case> {
         Case { name: "rows are laid out by the profile", promise: Promise::Limits, run: rows },
         enforced("ports are in the profile's order", order),
         enforced("surfaces have the profile's sizes", sizes),
-        enforced("so many requests are in flight", depth),
-        enforced("so many programs are loaded", loaded),
-        enforced("the budget ends", budget),
+        enforced("the profile's number of requests are in flight", depth),
+        enforced("the profile's number of programs are loaded", loaded),
+        enforced("the compile budget ends", budget),
     ]
 }
 
@@ -52,12 +53,13 @@ fn rows(device: &Device, _: Rounding) -> Outcome {
     Ok(())
 }
 
-/// Two sums of inputs of different sizes, whose names, sizes and places are in different orders.
+/// A program with two sums of inputs of different sizes: the orders of names, of sizes and of
+/// positions all differ.
 fn sums() -> std::result::Result<Program, String> {
     let statements = "        tensor<fp16, [1, 64, 64]> q = add(x = a, y = d)[name = string(\"q\")];
         tensor<fp16, [1, 32, 64]> p = add(x = c, y = b)[name = string(\"p\")];";
     let inputs = "tensor<fp16, [1, 64, 64]> d, tensor<fp16, [1, 32, 64]> b, tensor<fp16, [1, 64, 64]> a, tensor<fp16, [1, 32, 64]> c";
-    // As a program: what a machine says to its spelling is another matter.
+    // Parsed first: how a machine treats the text's spelling is not tested here.
     parse(program(&function("main", inputs, statements, "q, p")), &Weights::new()).map_err(|e| e.to_string())
 }
 
@@ -95,7 +97,7 @@ fn sizes(device: &Device, _: Rounding) -> Outcome {
     }
     let executable = device.load(&source, "sums").map_err(words)?;
     executable.bind(None).and_then(|b| b.evaluate()).map_err(words)?;
-    // As the ports alone say; on some machines that is not enough.
+    // Surfaces sized by the ports alone, which some machines reject.
     let procedure = executable.procedure("main").map_err(words)?;
     let mut bindings = Bindings::new();
     for port in procedure.ports() {
@@ -128,7 +130,7 @@ fn depth(device: &Device, _: Rounding) -> Outcome {
     submitted.into_iter().try_for_each(|s| s.wait().map(drop)).map_err(words)
 }
 
-/// A program that differs from those of other numbers.
+/// A program whose text differs for every `number`, so that each compile counts.
 fn numbered(number: usize) -> std::result::Result<Program, String> {
     let statement = format!(
         "        tensor<fp16, [1, 32, 64]> y = mul(x = x, y = x)[name = string(\"y\")];
@@ -154,7 +156,7 @@ fn loaded(device: &Device, _: Rounding) -> Outcome {
     artifact.load().map(drop).map_err(words)
 }
 
-/// The last case: nothing can be compiled after it.
+/// Spends the budget of the process, so it must be the last case: nothing can be compiled after it.
 fn budget(device: &Device, _: Rounding) -> Outcome {
     let profile = device.profile();
     if !takes(device, &numbered(0)?) {
@@ -167,7 +169,7 @@ fn budget(device: &Device, _: Rounding) -> Outcome {
         let compiled = device.compile(ProgramSource::Program(&source), &CompileOptions::default());
         compiled.map(|artifact| held.push(artifact)).err()
     });
-    // What other cases compiled counts as well where nothing is given back.
+    // Where compiles are not given back, those of earlier cases count, too.
     expect("refused", refused.map(|e| e.kind()), Some(ErrorKind::CompileBudget))?;
     if profile.budget_returns.value {
         expect("compiles", held.len(), budget)?;

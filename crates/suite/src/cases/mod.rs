@@ -1,9 +1,9 @@
 //! The device suite: cases that run over any [`Device`].
 //!
-//! A case says what it promises. *Contract*: the same bits and the same errors everywhere.
-//! *Numerics*: a tolerance for each way of rounding. *Limits*: what the device's own profile says;
-//! *Enforced*: that a device fails what its profile does not allow. Contract cases use programs
-//! that hand their input on, so that a device that only copies satisfies them.
+//! Each case names its promise. *Contract*: the same bits and the same errors on every device.
+//! *Numerics*: a tolerance for each way of rounding. *Limits*: the device follows its own profile.
+//! *Enforced*: the device rejects what its profile does not allow. The programs of contract cases
+//! only pass their input on, so a device that does nothing but copy satisfies them.
 
 mod contract;
 mod limits;
@@ -15,48 +15,48 @@ use ferrane_mil::Weights;
 /// What a case promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// Bit for bit, on every device.
+    /// The same bits and errors on every device.
     Contract,
-    /// Within the tolerance of the device's rounding.
+    /// Values within the tolerance of the device's [`Rounding`].
     Numerics,
-    /// As the device's profile says.
+    /// Behavior that the device's profile states.
     Limits,
-    /// As the profile says, on a device that fails what it does not allow.
+    /// Rejection of what the profile does not allow, on a device that enforces its profile.
     Enforced,
 }
 
-/// How a device rounds.
+/// How a device rounds intermediate results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
     /// To fp16 after every op.
     Half,
-    /// fp32 inside, to fp16 at the ports.
+    /// fp32 inside a function, rounded to fp16 at its ports.
     Single,
 }
 
-/// Why a case failed, in words.
+/// Success, or the reason why the case failed.
 pub type Outcome = std::result::Result<(), String>;
 
-/// One case.
+/// One test that can run on any device.
 pub struct Case {
-    /// What it tests.
+    /// A sentence that states the tested behavior; it names the case in failures.
     pub name: &'static str,
-    /// What it promises.
+    /// The class of the case, by which [`run`] selects it.
     pub promise: Promise,
     run: fn(&Device, Rounding) -> Outcome,
 }
 
 impl Case {
-    /// Runs it.
+    /// Runs the case on a device that rounds as `rounding` says.
     ///
     /// # Errors
-    /// What was expected and what came.
+    /// The expected and the actual result.
     pub fn run(&self, device: &Device, rounding: Rounding) -> Outcome {
         (self.run)(device, rounding)
     }
 }
 
-/// Every case.
+/// Every case, in the order in which they must run.
 pub fn all() -> Vec<Case> {
     let mut cases = contract::cases();
     cases.extend(numerics::cases());
@@ -64,21 +64,22 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// Runs the cases with one of these promises; gives each failure with the case's name.
+/// Runs the cases that have one of these promises. Returns how many ran, and each failure with its
+/// case's name.
 pub fn run(device: &Device, rounding: Rounding, promises: &[Promise]) -> (usize, Vec<String>) {
     let cases: Vec<_> = all().into_iter().filter(|c| promises.contains(&c.promise)).collect();
     let failed = |c: &Case| c.run(device, rounding).err().map(|why| format!("{}: {}: {why}", device.name(), c.name));
     (cases.len(), cases.iter().filter_map(failed).collect())
 }
 
-/// A program of the shorthand dialect around its functions.
+/// A program in the shorthand dialect that contains the given functions.
 pub fn program(functions: &str) -> String {
     format!(
         "program(1.3)\n[buildInfo = dict<string, string>({{{{\"coremlc-version\", \"3505.4.1\"}}}})]\n{{\n{functions}}}\n"
     )
 }
 
-/// A function with one statement, an op on inputs of one shape.
+/// The text of a function: typed inputs, statements, and the names of the outputs.
 pub fn function(name: &str, inputs: &str, statements: &str, outputs: &str) -> String {
     format!("    func {name}<ios18>({inputs}) {{\n{statements}\n    }} -> ({outputs});\n")
 }
@@ -92,8 +93,8 @@ fn load(device: &Device, text: &str) -> Result<Executable> {
     device.compile(source, &CompileOptions::labeled("case"))?.load()
 }
 
-/// A surface for each port of the first procedure, zeroed, with its bindings: for cases that prepare
-/// requests of their own.
+/// Allocates a zeroed surface for each port of the first procedure and binds it. Used by cases that
+/// prepare their own requests.
 fn surfaces(device: &Device, executable: &Executable) -> Result<(Bindings, Vec<(String, Surface)>)> {
     let procedure = executable.procedures().first().ok_or_else(|| Error::new(ErrorKind::Binding, "no procedure"))?;
     let surfaces = device.surfaces(procedure)?;
@@ -105,7 +106,7 @@ fn named<'a>(surfaces: &'a [(String, Surface)], name: &str) -> std::result::Resu
     surfaces.iter().find(|(n, _)| n == name).map(|(_, s)| s).ok_or_else(|| format!("no port `{name}`"))
 }
 
-/// Fails with what came where something else was expected.
+/// Fails with the found and the expected value if they differ.
 fn expect<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Outcome {
     if found == expected { Ok(()) } else { Err(format!("{what}: found {found:?}, expected {expected:?}")) }
 }

@@ -1,4 +1,4 @@
-//! Values within the tolerance of a device's rounding, against float64.
+//! Cases of numerics: values are within the tolerance of the device's rounding of an f64 result.
 
 use ferrane_device::{Device, Error, Tensor, Tensors};
 
@@ -14,16 +14,16 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Half a unit in the last place of fp16, relative.
+/// Half a unit in the last place of fp16, relative to the value.
 const HALF_ULP: f64 = 1.0 / 2048.0;
 
-/// Numbers that fp16 holds exactly, of mixed sign and size, from -2 to 2.
+/// Values from -2 to 2 of mixed sign and size that fp16 represents exactly.
 fn values(n: usize, seed: u32) -> Vec<f32> {
     let value = |i: u32| ((i.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 20) as f32 - 2048.0) / 1024.0;
     (0..n as u32).map(value).collect()
 }
 
-/// Runs a program of fp16 ports on named inputs and gives its output `y`.
+/// Runs a program of fp16 ports on named inputs and returns its output `y`.
 fn evaluate(device: &Device, text: &str, inputs: &[(&str, &[f32])]) -> Result<Vec<f32>, String> {
     let executable = load(device, text).map_err(words)?;
     let port = |name: &str| executable.port(name).map(|p| p.layout.shape.clone());
@@ -33,15 +33,15 @@ fn evaluate(device: &Device, text: &str, inputs: &[(&str, &[f32])]) -> Result<Ve
     returned.get("y").map(Tensor::to_f32).map_err(words)
 }
 
-/// Every value within `steps` roundings of an intermediate of size `scale`, and the last one at the
-/// port.
+/// Checks that every value is within `steps` roundings of an intermediate of magnitude `scale`,
+/// plus the rounding at the port.
 fn close(found: &[f32], expected: &[f64], scale: f64, steps: f64, rounding: Rounding) -> Outcome {
     for (i, (f, e)) in found.iter().zip(expected).enumerate() {
-        // The smallest step of fp16 is the absolute floor.
+        // Half of fp16's smallest subnormal is the absolute floor.
         let port = e.abs() * HALF_ULP + f64::from(2f32.powi(-24));
         let tolerance = match rounding {
             Rounding::Half => port + steps * scale * HALF_ULP,
-            // fp32 inside is 2^13 finer; a sixteenth leaves room for the order of sums.
+            // fp32 is 2^13 times finer than fp16; the factor leaves room for the order of sums.
             Rounding::Single => port * 1.0625,
         };
         if (f64::from(*f) - e).abs() > tolerance {
@@ -73,7 +73,7 @@ fn sigmoid(device: &Device, rounding: Rounding) -> Outcome {
     let text = program(&function("main", &format!("{X} x"), &statement, "y"));
     let x: Vec<f32> = values(256, 4).into_iter().map(|v| v * 4.0).collect();
     let expected: Vec<f64> = x.iter().map(|v| 1.0 / (1.0 + (-f64::from(*v)).exp())).collect();
-    // One op, rounded at the port; a table of the function may be a step off.
+    // One op, rounded at the port; a device's function table may be off by one step.
     close(&evaluate(device, &text, &[("x", &x)])?, &expected, 1.0, 1.0, rounding)
 }
 
@@ -108,6 +108,7 @@ fn product(device: &Device, rounding: Rounding) -> Outcome {
             expected[i * n + j] = (0..k).map(|l| f64::from(a[i * k + l]) * f64::from(b[l * n + j])).sum();
         }
     }
-    // Sums are kept wide; products are at most 4, and 128 of them lie within a few dozen of zero.
+    // Accumulation is wide. Each product is at most 4, and the sum of 128 of them is at most a few
+    // dozen.
     close(&evaluate(device, &text, &[("a", &a), ("b", &b)])?, &expected, 32.0, 1.0, rounding)
 }

@@ -4,28 +4,28 @@
 use ferrane_mil::{DataType, Type};
 use ferrane_tensor_io::TensorSource;
 
-/// What is expected of the outputs.
+/// The expected outputs of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outputs {
-    /// Of the only output.
+    /// The values of the procedure's only output.
     Only(TensorSource),
-    /// Of each, by name.
+    /// The values of each output, by name.
     Named(Vec<(String, TensorSource)>),
-    /// What the oracle computes for the same inputs, within this share of an output's largest
-    /// magnitude.
+    /// What the oracle computes for the same inputs. The number is the tolerance, as a share of an
+    /// output's largest magnitude.
     Oracle(f32),
 }
 
-/// One evaluation.
+/// One `// run:` line: a call and its expected outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunDirective {
-    /// The procedure.
+    /// The name of the procedure to call.
     pub procedure: String,
-    /// TensorSource of inputs, by name.
+    /// The values of the inputs, by name.
     pub inputs: Vec<(String, TensorSource)>,
-    /// Whether equal numbers are wanted.
+    /// True for `==`: the outputs must be equal. False for `~`: they may differ by a tolerance.
     pub exact: bool,
-    /// What is expected.
+    /// What the outputs must be.
     pub outputs: Outputs,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn values(text: &str) -> Result<TensorSource, String> {
     }
 }
 
-/// The fp32 numbers for a port of `n` elements.
+/// The source's values as fp32, for a port of `n` elements.
 fn floats(source: &TensorSource, n: usize) -> Result<Vec<f32>, String> {
     let tensor = source.tensor("", &Type::tensor(DataType::Fp32, &[n]));
     tensor.map(|t| t.to_f32()).map_err(|e| e.to_string())
@@ -70,7 +70,7 @@ impl RunDirective {
     /// Reads an expectation.
     ///
     /// # Errors
-    /// What is missing.
+    /// The part of the syntax that is missing or malformed.
     pub fn parse(text: &str) -> Result<RunDirective, String> {
         let (call, rest) = text.split_once(')').ok_or("expected `procedure(inputs) ~ outputs`")?;
         let (procedure, inputs) = call.split_once('(').ok_or("expected `procedure(inputs)`")?;
@@ -78,7 +78,7 @@ impl RunDirective {
         let (exact, outputs) = match (rest.strip_prefix("=="), rest.strip_prefix('~')) {
             (Some(outputs), _) => (true, outputs),
             (_, Some(outputs)) => (false, outputs),
-            _ => return Err("expected `~` or `==` behind the inputs".into()),
+            _ => return Err("expected `~` or `==` after the inputs".into()),
         };
         let outputs = match outputs.contains('=') {
             _ if outputs.trim().starts_with("exact") => {
@@ -93,13 +93,13 @@ impl RunDirective {
         Ok(RunDirective { procedure: procedure.trim().to_string(), inputs, exact, outputs })
     }
 
-    /// Compares what came with what the oracle computed, output by output of the same name: `share`
-    /// of an output's largest magnitude may be between two elements. The order of ports is the
-    /// device's own, so it says nothing.
+    /// Compares each output with the oracle's output of the same name. Two elements may differ by
+    /// at most `share` of the output's largest magnitude. The order of ports is up to the device
+    /// and is not compared.
     ///
     /// # Errors
-    /// The element that differs most, other outputs than the oracle's, or an output that is nothing
-    /// to compare with: all zero or not finite.
+    /// The element that differs most, a set of outputs that is not the oracle's, or an oracle
+    /// output that gives nothing to compare with: all zero or not finite.
     pub fn near(share: f32, found: &[(&str, Vec<f32>)], oracle: &[(&str, Vec<f32>)]) -> Result<(), String> {
         if let Some((name, _)) = found.iter().find(|(name, _)| oracle.iter().all(|(n, _)| n != name)) {
             return Err(format!("the oracle has no output `{name}`"));
@@ -123,7 +123,8 @@ impl RunDirective {
         Ok(())
     }
 
-    /// Compares what came with what is expected.
+    /// Compares the outputs with the expected values. `within` is the absolute tolerance of `~`;
+    /// `None` allows two units in the last place of fp16.
     ///
     /// # Errors
     /// The first element that differs.
@@ -142,7 +143,7 @@ impl RunDirective {
             for (i, (f, e)) in found.iter().zip(&expected).enumerate() {
                 // Two units in the last place of fp16, for an op and its port.
                 let tolerance = if self.exact { 0.0 } else { within.unwrap_or(2.0 * unit(*e)) };
-                // What is not finite is near nothing but itself.
+                // A value that is not finite equals only itself.
                 let near = f.is_finite() && e.is_finite() && (f - e).abs() <= tolerance;
                 let close = f == e || (f.is_nan() && e.is_nan()) || near;
                 if !close {
@@ -154,7 +155,7 @@ impl RunDirective {
     }
 }
 
-/// The distance of fp16 numbers at `v`: 2^(⌊log2 |v|⌋ - 10), which no longer shrinks below 2^-14.
+/// The distance between fp16 numbers at `v`: 2^(⌊log2 |v|⌋ - 10), but at least 2^-24.
 fn unit(v: f32) -> f32 {
     let exponent = (v.to_bits() >> 23 & 0xFF) as i32 - 127;
     2f32.powi(exponent.max(-14) - 10)

@@ -1,4 +1,4 @@
-//! Filetests: MIL files with a header and expectations beside the lines.
+//! Filetests: MIL files with a header, and expectations next to the lines.
 //!
 //! The file is a program with comments (`//` to the end of the line, outside of strings), which are
 //! blanked before the program is read, so that lines keep their numbers. The comments at the top
@@ -13,20 +13,24 @@
 //! // weight: @model_path/weights/v.bin fp16 512*random:7:-0.1:0.1      the same with 512 uniform draws
 //! ```
 //!
-//! *check*: the text is read and its ops are checked; each error stands beside its line as `//
-//! error: E0102 a part of the message`, or on lines of its own below it, and there are no others;
-//! so do warnings (`// warning: E0110 …`), but for that of an unknown op, which the check tells as
-//! an error. With a `profile:` the machine's rules look at the program, too; what they find stands
-//! beside its line likewise, notes as `// note: E0464 …`. Each program of a file names its own
-//! profile. A file that is only checked may hold several programs, with a line `// ---` between
-//! them. `FERRANE_BLESS=1 cargo test -p ferrane-suite` writes the expectations of such files anew.
-//! *fmt*: printing and reading again changes nothing; `// fmt: same` in the header says that the
-//! file is printed as it stands. *run*: each `// run: main(x=[1, 2], w=3) ~ [2, 4]` is evaluated on
-//! every device; one number fills a whole port, several outputs are `~ y=[…] z=[…]`. `random:SEED`
-//! fills a port with uniform draws from -1 to 1, `random:SEED:LOW:HIGH` from others; `~ exact
-//! within 1e-3` then wants what the oracle computes for the same inputs, to this share of an
-//! output's largest magnitude. `==` wants equal numbers; `~` allows two units in the last place of
-//! fp16, or what `// within: 0.01` in the header says.
+//! *check*: the text is read and its ops are checked. Each error has a comment on its line, `//
+//! error: E0102 a part of the message`, or comments on lines of their own below it; any other error
+//! fails the test. Warnings are written the same way (`// warning: E0110 …`), except that of an
+//! unknown op, which the check reports as an error. With a `profile:`, the rules of that machine
+//! check the program, too; their findings are written the same way, and notes as `// note: E0464
+//! …`. Each program of a file names its own profile. A file that is only checked may hold several
+//! programs, separated by lines `// ---`. `FERRANE_BLESS=1 cargo test -p ferrane-suite` writes the
+//! expectations of such files.
+//!
+//! *fmt*: printing and reading again changes nothing; `// fmt: same` in the header states that
+//! printing reproduces the file as it is.
+//!
+//! *run*: each `// run: main(x=[1, 2], w=3) ~ [2, 4]` is evaluated on every device. One number
+//! fills a whole port; several outputs are written `~ y=[…] z=[…]`. `random:SEED` fills a port with
+//! uniform draws from -1 to 1, `random:SEED:LOW:HIGH` with draws from another range. `~ exact
+//! within 1e-3` compares with what the oracle computes for the same inputs; the tolerance is a
+//! share of an output's largest magnitude. `==` requires equal numbers; `~` allows two units in the
+//! last place of fp16, or the tolerance that `// within: 0.01` in the header sets.
 
 mod expect;
 mod parts;
@@ -43,13 +47,13 @@ use ferrane_tensor_io::{TensorSource, Unnamed, values};
 pub use expect::{Outputs, RunDirective};
 pub use parts::bless;
 
-/// One program of a file, read.
+/// One program of a filetest, with its header and expectations parsed.
 pub struct Filetest {
-    /// Its path.
+    /// The path of the file, for messages.
     pub path: PathBuf,
-    /// What it tests.
+    /// The tests that the header requests, at least one.
     pub tests: Vec<Test>,
-    /// The profile it names.
+    /// The profile that the header names, if any.
     pub profile: Option<String>,
     strict: bool,
     bounds: Vec<ferrane_machine::InputBounds>,
@@ -57,23 +61,23 @@ pub struct Filetest {
     weights: Weights,
     expected: Vec<Told>,
     runs: Vec<(usize, RunDirective)>,
-    /// The text without whole-line comments, if the file is printed as it stands.
+    /// The text without whole-line comments, if the header has `fmt: same`.
     same: Option<String>,
     within: Option<f32>,
 }
 
-/// An error or a warning, expected or told.
+/// A diagnostic, expected or reported.
 #[derive(Clone, Debug)]
 struct Told {
     line: usize,
     /// `error`, `warning` or `note`.
     kind: &'static str,
     code: String,
-    /// A part of the message, or the whole.
+    /// Of an expectation, a part of the message; of a reported diagnostic, the whole message.
     part: String,
 }
 
-/// What a file tests.
+/// The tests that a header can request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Test {
@@ -85,7 +89,7 @@ pub enum Test {
 /// Every `.mil` file under a folder, sorted.
 ///
 /// # Errors
-/// The system's own.
+/// A folder cannot be read.
 pub fn discover(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -107,17 +111,17 @@ impl Filetest {
     /// Reads the programs of a file.
     ///
     /// # Errors
-    /// The file cannot be read, or a header or an expectation makes no sense.
+    /// The file cannot be read, or a header or an expectation is malformed.
     pub fn open(path: &Path) -> Result<Vec<Filetest>, String> {
         let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let read = |part: &String| Filetest::parse(path, part).map_err(|e| format!("{}:{e}", path.display()));
         parts::parts(&text).iter().map(read).collect()
     }
 
-    /// Reads a file's text.
+    /// Parses one program of a file.
     ///
     /// # Errors
-    /// `line: what is wrong`.
+    /// The line number and what is wrong on that line.
     pub fn parse(path: &Path, text: &str) -> Result<Filetest, String> {
         let mut test = Filetest {
             path: path.to_path_buf(),
@@ -213,10 +217,11 @@ impl Filetest {
         Ok(())
     }
 
-    /// Runs what the header names; `devices` serve the runs, `oracle` says what `~ exact` is.
+    /// Runs the requested tests. `devices` execute the runs; `oracle` computes what `~ exact`
+    /// compares with.
     ///
     /// # Errors
-    /// Every failure, with the line.
+    /// Every failure, with its line.
     pub fn run(&self, devices: &[Device], oracle: Option<&Device>) -> Result<(), Vec<String>> {
         let mut failures = Vec::new();
         for test in &self.tests {
@@ -231,19 +236,20 @@ impl Filetest {
     }
 
     fn parsed(&self) -> ferrane_mil::Parsed {
-        // On a machine it is the profile that says how strictly records are read.
+        // With a machine, the machine's rules decide how strictly records are read.
         let strictness = if self.profile.is_some() { Strictness::Lenient } else { Strictness::Strict };
         let options = Options { missing: Missing::Refuse, strictness, ..Options::default() };
         ferrane_mil::parse_with(&self.program, &self.weights, options)
     }
 
-    /// What is told of the program.
+    /// The diagnostics that reading and checking the program reports.
     fn found(&self) -> Vec<Told> {
         let shown = Shown::new("", &self.program);
-        // What is missing at the end is told on the last line that has something on it.
+        // A diagnostic at the end of the text is reported on the last line that is not empty.
         let last =
             self.program.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()).last().map_or(1, |(i, _)| i + 1);
-        // What has no place is told at the top; of a program on a machine, beside its header.
+        // A diagnostic without a place is reported at the top; for a program on a machine, on the
+        // first line of the program.
         let first = self.program.lines().position(|l| !l.trim().is_empty()).map_or(1, |i| i + 1);
         let top = if self.profile.is_some() { first } else { 1 };
         let line = |span: Option<ferrane_diag::Span>| span.map_or(top, |s| shown.position(s.start).line).min(last);
@@ -252,7 +258,8 @@ impl Filetest {
         for d in parsed.diagnostics.iter() {
             let kind = match d.severity {
                 ferrane_diag::Severity::Error => "error",
-                // Unknown ops are read; the check of ops refuses them.
+                // The reader accepts unknown ops with a warning; the check of ops reports them as
+                // errors.
                 ferrane_diag::Severity::Warning if d.code != codes::UNKNOWN_OP => "warning",
                 _ => continue,
             };
@@ -277,7 +284,7 @@ impl Filetest {
         found
     }
 
-    /// What the rules of the profile's machine say.
+    /// The findings of the rules of the profile's machine.
     fn findings(&self, program: &Program) -> Vec<ferrane_machine::Finding> {
         let profile = self.profile.as_ref().and_then(|name| ferrane_machine::Profile::named(name).ok());
         let options = ferrane_machine::CheckOptions {
@@ -308,7 +315,7 @@ impl Filetest {
         let once = ferrane_mil::print(&read(&self.program)?);
         let twice = ferrane_mil::print(&read(&once)?);
         if let Some(line) = differs(&once, &twice) {
-            return Err(format!("printing is no fixpoint, first at printed line {line}"));
+            return Err(format!("printing is not a fixpoint, first at printed line {line}"));
         }
         match self.same.as_deref().and_then(|same| differs(same, &once).map(|line| (same, line))) {
             None => Ok(()),
@@ -329,7 +336,7 @@ impl Filetest {
             let found = outputs(&executable, run)?;
             let found: Vec<_> = found.iter().map(|(n, v)| (n.as_str(), v.clone())).collect();
             let Outputs::Oracle(share) = run.outputs else { return run.compare(&found, self.within) };
-            let oracle = oracle.ok_or("there is no oracle here")?;
+            let oracle = oracle.ok_or("`~ exact` needs an oracle, and none was given")?;
             let wanted = outputs(&self.load(oracle)?, run).map_err(|e| named(oracle, e))?;
             RunDirective::near(share, &found, &wanted.iter().map(|(n, v)| (n.as_str(), v.clone())).collect::<Vec<_>>())
         };
@@ -344,7 +351,7 @@ impl Filetest {
     }
 }
 
-/// Evaluates a run: the outputs by name, row-major.
+/// Evaluates a run and returns the outputs by name, elements in row-major order.
 fn outputs(executable: &Executable, run: &RunDirective) -> Result<Vec<(String, Vec<f32>)>, String> {
     let bound = executable.bind(Some(&run.procedure)).map_err(|e| e.to_string())?;
     let types: Vec<Type> =
@@ -365,7 +372,7 @@ fn differs(a: &str, b: &str) -> Option<usize> {
     })?
 }
 
-/// Code and comment of a line; `//` inside a string is code.
+/// Splits a line into code and comment; `//` inside a string is code.
 fn split_comment(line: &str) -> (&str, Option<&str>) {
     let (mut inside, mut escaped) = (false, false);
     for (i, byte) in line.bytes().enumerate() {

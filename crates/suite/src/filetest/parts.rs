@@ -1,4 +1,4 @@
-//! Several programs in one file, and expectations that are written anew.
+//! Files that hold several programs, and the rewriting of expectations.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use super::{Filetest, Test, split_comment};
 /// The line between two programs of one file.
 const BETWEEN: &str = "// ---";
 
-/// The programs of a file. Each stands on the lines that it has in the file, behind empty ones; the
-/// first one's `// test:` holds for all.
+/// The programs of a file. Empty lines in front of each keep its line numbers those of the file.
+/// The first program's `// test:` line applies to all.
 pub(super) fn parts(text: &str) -> Vec<String> {
     let header = text.lines().find(|l| l.starts_with("// test:")).unwrap_or("");
     let mut parts = vec![String::new()];
@@ -23,11 +23,11 @@ pub(super) fn parts(text: &str) -> Vec<String> {
     parts
 }
 
-/// The file's text with the errors and warnings that are told now in place of those that are
-/// expected. Texts of which more than the diagnostics are tested stay as they are.
+/// The file's text with its expected errors and warnings replaced by those that are reported now. A
+/// text that is tested for more than diagnostics is returned unchanged.
 ///
 /// # Errors
-/// The header or an expectation makes no sense.
+/// The header or an expectation is malformed.
 pub fn bless(path: &Path, text: &str) -> Result<String, String> {
     let bare = without_expectations(text);
     let mut found = Vec::new();
@@ -44,7 +44,7 @@ pub fn bless(path: &Path, text: &str) -> Result<String, String> {
             found.iter().filter(|f| f.line == i + 1).map(|f| format!("// {}: {} {}", f.kind, f.code, f.part)).collect();
         blessed += line;
         match &here[..] {
-            // A string that is open would swallow the comment.
+            // After an unterminated string the comment would be part of the string.
             [one] if line.matches('"').count() % 2 == 0 => blessed += &format!(" {one}\n"),
             _ => {
                 blessed.push('\n');
@@ -95,7 +95,7 @@ mod tests {
             parts(text).iter().filter_map(|p| Filetest::parse(path, p).unwrap().run(&[], None).err()).count()
         };
         assert_eq!((run(TWO), run(&blessed)), (2, 0));
-        // What is expected and not told is taken out.
+        // An expectation that is no longer reported is removed.
         assert_eq!(
             bless(path, &blessed.replace("-> (y);", "-> (x);")).unwrap(),
             bless(path, &TWO.replace("-> (y);", "-> (x);")).unwrap()

@@ -1,5 +1,5 @@
-//! What a loaded model of the engine says of itself, as a property tree. The fuzzer writes it as
-//! JSON.
+//! The attributes that the engine reports for a loaded model, a property tree. The fuzzer writes it
+//! as JSON.
 
 use ferrane_ane::attributes::{Attributes, Tree, layout};
 use ferrane_mil::DataType;
@@ -15,11 +15,11 @@ fn tree(value: Value) -> Tree {
     }
 }
 
-/// Any tree is read or is refused; a layout that is made of it can be, and has its bytes inside its
-/// allocation.
+/// Any tree is read or rejected. A layout made from it passes its own check, and all its bytes lie
+/// inside its allocation.
 ///
 /// # Panics
-/// If not.
+/// If a property does not hold.
 pub fn attributes(data: &[u8]) {
     let Ok(value) = serde_json::from_slice(data) else { return };
     let Ok(attributes) = Attributes::read(&tree(value)) else { return };
@@ -27,7 +27,7 @@ pub fn attributes(data: &[u8]) {
         let Some(axes) = &port.axes else { continue };
         let dtype = axes.dtype.unwrap_or(DataType::Fp16);
         let [batches, channels, depth, height, width] = axes.extents;
-        // The tensor itself, and such as must be told from it or folded.
+        // The tensor itself, and shapes that must be distinguished from it or folded into it.
         let shapes = [
             vec![batches, channels, depth, height, width],
             vec![batches, channels, height, width],

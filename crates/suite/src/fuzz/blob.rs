@@ -3,19 +3,19 @@
 use ferrane_mil::DataType;
 use ferrane_mil::weights::blob::{self, Strictness, Writer};
 
-/// Records to look for at most; a listing is as long as the file.
+/// The most records to look up; a listing is as long as the file.
 const LOOKED_FOR: usize = 64;
 
-/// Any bytes are a blob file or are refused; what the strict reader takes, the lenient one takes
-/// the same and finds nothing odd; a payload lies in the file; records that are written again are
-/// found again.
+/// Any bytes are a blob file or rejected. The lenient reader reads what the strict one accepts as
+/// the same record, without complaints. Payloads lie inside the file, and records that are written
+/// again are found again.
 ///
 /// # Panics
-/// If not.
+/// If a property does not hold.
 pub fn blob(data: &[u8]) {
     let records = blob::records(data).unwrap_or_default();
     let listed = records.iter().map(|(offset, _)| *offset).take(LOOKED_FOR);
-    // The file's own beginning says where else to look, so that the fuzzer can choose.
+    // The first bytes of the file choose more offsets, so that the fuzzer can steer the look-ups.
     let chosen = data.chunks_exact(8).take(4).map(|b| b.iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b)));
     for offset in listed.chain(chosen).chain([0, 64]) {
         let record = blob::metadata(data, offset);
@@ -43,13 +43,13 @@ pub fn blob(data: &[u8]) {
         let bits = dtype.bits().unwrap_or(8);
         let elements = payload.len() * 8 / bits;
         if (elements * bits).div_ceil(8) != payload.len() {
-            // Not a whole number of elements: the file may say so, the writer is given none such.
+            // Not a whole number of elements: a file may state that, but the writer never gets it.
             continue;
         }
         written.push((writer.add(dtype, payload, elements), dtype, elements, payload));
     }
     let file = writer.finish();
-    assert_eq!(blob::records(&file).expect("what is written follows the format").len(), written.len());
+    assert_eq!(blob::records(&file).expect("written files follow the format").len(), written.len());
     for (offset, dtype, elements, payload) in written {
         let (range, _) =
             blob::find(&file, offset, dtype, elements, Strictness::Strict).expect("what is written is found");

@@ -1,19 +1,19 @@
-//! Compiled programs: the container, the stream of descriptors, and their text.
+//! Compiled programs: the container, the stream of task descriptors, and their text.
 
 use ferrane_diag::Source;
 use ferrane_hwx::container::{Bindings, Command, CommandKind};
 use ferrane_hwx::registers::{self, Generation};
 use ferrane_hwx::{Hwx, describe, task, text};
 
-/// Files beyond this are not made of a text: a few letters may ask for hundreds of megabytes, and
-/// the fuzzer is to look elsewhere.
+/// Larger files that a text makes are not examined further: a text of a few letters can ask for
+/// hundreds of megabytes, which would only slow the fuzzer down.
 const LARGEST: usize = 1 << 20;
 
-/// Any bytes are a container or are refused. What is read is written as it was, can be shown in
-/// every way, and its text makes the same bytes.
+/// Any bytes are a container or rejected. A container that is read is written as the same bytes,
+/// every view of it can be printed, and its text assembles to the same bytes.
 ///
 /// # Panics
-/// If not.
+/// If a property does not hold.
 pub fn hwx(data: &[u8]) {
     let Ok(hwx) = Hwx::read(data) else { return };
     assert_eq!(hwx.write(), data, "reading and writing changes the file");
@@ -32,7 +32,7 @@ pub fn hwx(data: &[u8]) {
     assemble(&hwx);
 }
 
-/// The text of a file makes the file.
+/// Checks that the text of a file assembles to that file.
 fn assemble(hwx: &Hwx) {
     let text = text::print(hwx);
     match text::assemble(&text) {
@@ -43,14 +43,14 @@ fn assemble(hwx: &Hwx) {
     }
 }
 
-/// Any words are a stream of descriptors of any generation, or are refused. Encoding gives the
-/// words that were decoded, and the text of a file with this stream makes the file.
+/// Any words are a stream of descriptors of any generation, or rejected. Encoding reproduces the
+/// decoded words, and the text of a file with this stream assembles to that file.
 ///
-/// The first byte chooses the generation, the next two the length of the first descriptor, where
-/// one has to be said.
+/// The first byte chooses the generation; the next two give the length of the first descriptor, in
+/// generations that need it.
 ///
 /// # Panics
-/// If not.
+/// If a property does not hold.
 pub fn hwx_stream(data: &[u8]) {
     let [which, low, high, text @ ..] = data else { return };
     let all = registers::generations();
@@ -101,14 +101,14 @@ fn file(generation: &Generation, text: &[u8], first: Option<usize>) -> Option<Hw
         commands,
         body: text.to_vec(),
     };
-    Some(Hwx::read(&hwx.write()).expect("a file that is made right is read"))
+    Some(Hwx::read(&hwx.write()).expect("a valid file is read"))
 }
 
-/// Any text is a file or is refused with mistakes that can be shown; a file that is made has a text
-/// that makes it again.
+/// Any text assembles to a file or is rejected with diagnostics that can be printed. The text of an
+/// assembled file assembles to the same file.
 ///
 /// # Panics
-/// If not.
+/// If a property does not hold.
 pub fn hwx_text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match text::assemble(text) {

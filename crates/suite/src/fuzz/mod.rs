@@ -1,9 +1,10 @@
-//! What must hold for any bytes: the bodies of the fuzz targets.
+//! Properties that must hold for any bytes: the bodies of the fuzz targets.
 //!
-//! Each takes the fuzzer's bytes and panics if a promise is broken; that the code under it panics,
-//! hangs or takes memory out of proportion is what the fuzzer itself finds. `fuzz/` at the root of
-//! the repository has a target for each, which only calls it; a test replays
-//! `fuzz/corpus/<target>/` here, so what was found once is tried ever after without a fuzzer.
+//! Each body takes the fuzzer's bytes and panics if a property does not hold. Panics, hangs and
+//! excessive use of memory in the code under test are found by the fuzzer itself. `fuzz/` at the
+//! root of the repository has a target for each body that only calls it. A test replays
+//! `fuzz/corpus/<target>/` here, so inputs that once found a bug are tried without a fuzzer from
+//! then on.
 
 mod attributes;
 mod blob;
@@ -23,10 +24,10 @@ pub use passes::passes;
 pub use recording::recording;
 pub use text::{parse, round_trip};
 
-/// A target's body.
+/// The body of a fuzz target: takes any bytes and panics if a property does not hold.
 pub type TargetBody = fn(&[u8]);
 
-/// Every target by name; the names are those of the folders of the corpus.
+/// Every target by name. The names are also those of the folders of the corpus.
 pub const TARGETS: &[(&str, TargetBody)] = &[
     ("attributes", attributes),
     ("blob", blob),

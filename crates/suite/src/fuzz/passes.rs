@@ -1,4 +1,4 @@
-//! Passes: the same bits before and after.
+//! Passes: programs compute the same bits before and after them.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use ferrane_mil::{
     Builder, Constant, DataType, MilError, Opset, Program, ReducedDims, Type, ValueId, Weights, check, verify,
 };
 
-/// Steps of a program at most.
+/// The most steps of a program.
 const STEPS: usize = 32;
 
-/// A program made of the bytes, three for a step, computes the same bits before and after the
-/// passes that promise so.
+/// A program made of the bytes, three for each step, computes the same bits before and after the
+/// passes that promise to keep bits.
 ///
 /// # Panics
-/// If not, or if a pass fails or gives a program that is not right.
+/// If the bits differ, a pass fails, or a pass makes an invalid program.
 pub fn passes(data: &[u8]) {
     let Ok(program) = program(data) else { return };
     let emulator = Emulator::new(EmulatorOptions::default());
-    let (after, _) = Pipeline::simplify().run(&program, &emulator).expect("the passes run on a right program");
+    let (after, _) = Pipeline::simplify().run(&program, &emulator).expect("the passes run on a valid program");
     verify(&after).expect("passes keep the invariants");
     for function in &after.functions {
         let found = check(function, &after.weights);
@@ -36,19 +36,19 @@ pub fn passes(data: &[u8]) {
     };
     let before = match run(&program) {
         Ok(before) => before,
-        // A rank that the emulator does not have is right in the language.
+        // A rank can be valid in the language and unsupported by the emulator.
         Err(e) if e.kind() == ErrorKind::Unsupported => return,
-        Err(e) => panic!("a right program runs: {e}"),
+        Err(e) => panic!("a valid program runs: {e}"),
     };
-    let after = run(&after).expect("so it does after the passes");
+    let after = run(&after).expect("the program runs after the passes");
     assert_eq!(before, after, "the passes change the numbers");
 }
 
-/// An output's name, type and elements.
+/// An output's name, type and elements' bits.
 type Bits = (String, Type, Vec<u32>);
 
-/// The elements' bits, with one NaN for all: which NaN comes out of an operation is nobody's
-/// promise.
+/// The elements' bits, with every NaN as the same pattern: no rule states which NaN an operation
+/// returns.
 fn bits(name: String, value: &Constant) -> Bits {
     let ty = value.ty();
     let weights = Weights::new();
@@ -66,7 +66,7 @@ fn one(value: f32) -> u32 {
     if value.is_nan() { u32::MAX } else { value.to_bits() }
 }
 
-/// Ops on values chosen by the bytes; steps whose operands do not fit are left out.
+/// Ops on values chosen by the bytes; a step whose operands do not fit is left out.
 fn program(data: &[u8]) -> Result<Program, MilError> {
     let mut b = Builder::new("main", Opset::IOS18);
     let mut values = vec![b.input("x", Type::tensor(DataType::Fp16, &[2, 3]))?];

@@ -1,4 +1,5 @@
-//! Text: the reader, the printer, the formatter, and what rules say of whatever is read.
+//! Text: the reader, the printer, the formatter, and the rules of machines on programs that are
+//! read.
 
 use ferrane_diag::Source;
 use ferrane_machine::{CheckOptions, InputBounds, Profile, check};
@@ -6,18 +7,16 @@ use ferrane_mil::text::{Missing, Options, Types};
 use ferrane_mil::weights::Strictness;
 use ferrane_mil::{Program, Weights, format, parse_with, print, verify};
 
-/// How the options of a reader are chosen: by the length of the text, so that the bytes of an input
-/// stay plain text.
+/// Chooses the reader's options by the length of the text, so that an input's bytes are plain text.
 fn options(data: &[u8]) -> Options {
     let types = if data.len().is_multiple_of(2) { Types::Check } else { Types::Trust };
     Options { missing: Missing::Keep, strictness: Strictness::Lenient, types }
 }
 
-/// Any bytes are read or told why not: diagnostics that can be shown, or a program that holds its
-/// invariants.
+/// Any bytes give diagnostics that can be printed, or a program that passes the verifier.
 ///
 /// # Panics
-/// If not.
+/// If a property does not hold.
 pub fn parse(data: &[u8]) {
     let parsed = parse_with(data, &Weights::new(), options(data));
     let source = Source::new("fuzz.mil", data);
@@ -25,8 +24,8 @@ pub fn parse(data: &[u8]) {
     match &parsed.program {
         None => assert!(parsed.diagnostics.has_errors(), "no program and no error"),
         Some(program) => {
-            assert!(!parsed.diagnostics.has_errors(), "a program in spite of errors");
-            verify(program).expect("what was read holds the invariants");
+            assert!(!parsed.diagnostics.has_errors(), "a program together with errors");
+            verify(program).expect("a program that was read passes the verifier");
             for function in &program.functions {
                 let _ = ferrane_mil::check(function, &program.weights);
             }
@@ -35,11 +34,12 @@ pub fn parse(data: &[u8]) {
     }
 }
 
-/// Machines that differ most in what they refuse.
+/// The machines that differ most in what they reject.
 const MACHINES: [&str; 4] = ["m1-macos26-inmem", "m3-pro-macos15-inmem", "m5-macos26-e5rt", "m5-macos26-client"];
 
-/// Every rule looks at the program, on one machine, chosen by the length of the text, and by every
-/// claim.
+/// Checks the program with every rule and every claim on one machine, chosen by the length of the
+/// text.
+/// text.
 fn machines(program: &Program, data: &[u8]) {
     let Ok(profile) = Profile::named(MACHINES[data.len() / 2 % MACHINES.len()]) else { return };
     let names = program.functions.iter().flat_map(|f| f.inputs.iter().map(|v| f.value(*v).name.clone()));
@@ -50,22 +50,22 @@ fn machines(program: &Program, data: &[u8]) {
     }
 }
 
-/// What is read is printed, and what is printed is read as the same program. Formatting twice is
-/// formatting once.
+/// A program that is read is printed, and the printed text is read as the same program. Formatting
+/// twice gives the same as formatting once.
 ///
 /// # Panics
-/// If not.
+/// If a property does not hold.
 pub fn round_trip(data: &[u8]) {
     let Some(program) = parse_with(data, &Weights::new(), options(data)).program else { return };
     let once = print(&program);
     let again = |text: &str, what: &str| -> Program {
         let types = Types::Trust;
         let parsed = parse_with(text, &Weights::new(), Options { types, ..options(data) });
-        parsed.program.unwrap_or_else(|| panic!("{what} is not read:\n{}\n{text}", parsed.diagnostics))
+        parsed.program.unwrap_or_else(|| panic!("{what} is not readable:\n{}\n{text}", parsed.diagnostics))
     };
-    let twice = print(&again(&once, "what was printed"));
-    assert_eq!(once, twice, "printing is no fixpoint");
-    let formatted = format(data, None).expect("what is read is formatted");
-    assert_eq!(format(&formatted, None).expect("what is formatted is read"), formatted, "formatting is no fixpoint");
-    assert_eq!(print(&again(&formatted, "what was formatted")), once, "formatting changes the program");
+    let twice = print(&again(&once, "the printed text"));
+    assert_eq!(once, twice, "printing is not a fixpoint");
+    let formatted = format(data, None).expect("text that is read can be formatted");
+    assert_eq!(format(&formatted, None).expect("formatted text is read"), formatted, "formatting is not a fixpoint");
+    assert_eq!(print(&again(&formatted, "the formatted text")), once, "formatting changes the program");
 }

@@ -1,4 +1,4 @@
-//! Attention, linear attention, rotary embedding, and the causal convolution beside them.
+//! Attention, linear attention, rotary embedding, and the causal convolution that such models use.
 
 use ferrane_mil::{DataType, Transpose, ValueId};
 
@@ -6,7 +6,7 @@ use super::lower::{Built, Lower, one, unmapped};
 
 type Results = Built<Vec<Option<ValueId>>>;
 
-/// `[batch, sequence, heads · size]` as `[batch, heads, sequence, size]`.
+/// Transposes `[batch, sequence, heads · size]` to `[batch, heads, sequence, size]`.
 fn heads(l: &mut Lower<'_>, x: ValueId, count: i64) -> Built {
     let shape = l.shape(x)?;
     if shape.len() == 4 {
@@ -17,7 +17,7 @@ fn heads(l: &mut Lower<'_>, x: ValueId, count: i64) -> Built {
     l.transpose(x, &[0, 2, 1, 3])
 }
 
-/// Each head several times, neighbors first.
+/// Repeats each head `times` times, copies next to each other.
 fn repeated(l: &mut Lower<'_>, x: ValueId, times: usize) -> Built {
     if times == 1 {
         return Ok(x);
@@ -28,7 +28,8 @@ fn repeated(l: &mut Lower<'_>, x: ValueId, times: usize) -> Built {
     l.reshape(wide, &[shape[0], shape[1] * times, shape[2], shape[3]])
 }
 
-/// −∞ where a bool mask is false, else the mask; filled up with −∞ to the width of the scores.
+/// An additive mask: −∞ where a bool mask is false, a float mask as it is; padded with −∞ to the
+/// width of the scores.
 fn additive(l: &mut Lower<'_>, mask: ValueId, like: ValueId, width: usize) -> Built {
     let mut mask = mask;
     if l.dtype(mask) == DataType::Bool {
@@ -137,7 +138,7 @@ pub(super) fn rotary(l: &mut Lower<'_>) -> Results {
     let shape = l.shape(x)?;
     let count = l.int("num_heads", 0);
     if shape.len() == 3 && count == 0 {
-        return unmapped("the number of heads is not said");
+        return unmapped("no number of heads is stated");
     }
     let x4 = heads(l, x, count)?;
     let whole = l.shape(x4)?;
@@ -190,7 +191,7 @@ pub(super) fn rotary(l: &mut Lower<'_>) -> Results {
     one(y)
 }
 
-/// The state `[batch, heads, key, value]` step by step: decayed, corrected, written, read.
+/// Updates the state `[batch, heads, key, value]` step by step: decay, correct, write, read.
 pub(super) fn linear_attention(l: &mut Lower<'_>) -> Results {
     let (q_heads, kv_heads) = (l.int("q_num_heads", 1), l.int("kv_num_heads", 1));
     let rule = l.text("update_rule", "gated_delta");
@@ -259,7 +260,7 @@ pub(super) fn linear_attention(l: &mut Lower<'_>) -> Results {
     Ok(vec![Some(y), Some(state)])
 }
 
-/// A depthwise convolution over the past and the input; the end of both is the new past.
+/// A depthwise convolution over the past and the input; the end of both is the next past.
 pub(super) fn causal_conv(l: &mut Lower<'_>) -> Results {
     let (x, weight) = (l.x(0)?, l.x(1)?);
     let (shape, kernel) = (l.shape(x)?, l.shape(weight)?);

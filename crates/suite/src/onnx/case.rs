@@ -1,11 +1,11 @@
-//! Cases as they lie in the data: `cases.json` and `cases.safetensors`.
+//! Cases as the test data stores them: `cases.json` and `cases.safetensors`.
 
 use std::path::Path;
 
 use ferrane_mil::DataType;
 use serde_json::{Map, Value};
 
-/// An element type of ONNX and what MIL computes it as.
+/// An element type of ONNX, with the MIL type that replaces it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Element {
     /// The name in ONNX: `INT64`.
@@ -13,7 +13,7 @@ pub struct Element {
 }
 
 impl Element {
-    /// The type that stands for it in a program. `None` where there is none.
+    /// The MIL type that replaces it in a program, or `None` if there is none.
     pub fn mil(&self) -> Option<DataType> {
         Some(match self.name.as_str() {
             "FLOAT" | "DOUBLE" => DataType::Fp32,
@@ -24,7 +24,7 @@ impl Element {
         })
     }
 
-    /// Bits and sign of an integer type.
+    /// Width in bits of an integer type, and whether it is signed. `None` for other types.
     pub fn integer(&self) -> Option<(u32, bool)> {
         Some(match self.name.as_str() {
             "INT64" => (64, true),
@@ -43,7 +43,7 @@ impl Element {
         })
     }
 
-    /// The type that an attribute names by its number.
+    /// The element type with this number in ONNX's `TensorProto.DataType`, as attributes state it.
     pub fn of_number(number: i64) -> Element {
         let name = match number {
             1 => "FLOAT",
@@ -67,59 +67,59 @@ impl Element {
     }
 }
 
-/// A tensor of a case.
+/// An input or an output of a case's graph.
 #[derive(Clone, Debug)]
 pub struct CaseTensor {
-    /// Its name in the graph.
+    /// The name by which nodes refer to it.
     pub name: String,
-    /// Element type.
+    /// The element type that ONNX states.
     pub element: Element,
-    /// Extents.
+    /// Extents, outermost first; empty for a scalar.
     pub shape: Vec<usize>,
     /// Elements, row-major. Integers beyond 2⁵³ are rounded.
     pub values: Vec<f64>,
 }
 
-/// A node.
+/// One application of an operator.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The operator.
+    /// The operator's name, such as `Add`.
     pub op: String,
-    /// Its domain; empty for `ai.onnx`.
+    /// The operator's domain; empty for `ai.onnx`.
     pub domain: String,
-    /// Its attributes.
+    /// The attributes by name, as the JSON of the data has them.
     pub attributes: Map<String, Value>,
-    /// Names of its inputs; empty where one is left out.
+    /// Names of the inputs in order; an optional input that is left out is the empty string.
     pub inputs: Vec<String>,
-    /// Names of its outputs; empty where one is left out.
+    /// Names of the outputs in order; an optional output that is left out is the empty string.
     pub outputs: Vec<String>,
 }
 
-/// A case.
+/// A graph with given inputs and expected outputs.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Its name.
+    /// The name of the test in the ONNX project.
     pub name: String,
-    /// The version of the operator set.
+    /// The version of the operator set that the graph imports.
     pub opset: i64,
-    /// The nodes in order.
+    /// The nodes, in the order in which they are computed.
     pub nodes: Vec<Node>,
-    /// The graph's inputs.
+    /// The graph's inputs with their values.
     pub inputs: Vec<CaseTensor>,
-    /// The graph's outputs with the reference's values.
+    /// The graph's outputs with the values that the reference computed.
     pub outputs: Vec<CaseTensor>,
-    /// How far ONNX's own evaluator is from those values: some were written by hand with few
-    /// digits.
+    /// The error of ONNX's own evaluator against those values. It is not zero where the values were
+    /// written by hand with few digits.
     pub spread: f64,
 }
 
-/// A case by name, or why it cannot be read.
+/// The name of a case, and the case or the reason why it cannot be read.
 pub type Read = (String, Result<Case, String>);
 
 /// Reads every case of a folder.
 ///
 /// # Errors
-/// The files are not there or make no sense.
+/// The files are missing or malformed.
 pub fn read(folder: &Path) -> Result<Vec<Read>, String> {
     let file = |name: &str| {
         let path = folder.join(name);

@@ -7,11 +7,11 @@ use super::reduce::centered;
 
 type Results = Built<Vec<Option<ValueId>>>;
 
-/// Strides, dilations and the padding of the spatial axes.
+/// Strides, dilations and padding of the spatial axes.
 pub(super) struct Window {
     pub strides: Vec<i64>,
     pub dilations: Vec<i64>,
-    /// Before and after each axis, interleaved as MIL has them.
+    /// Padding before and after each axis, interleaved as MIL expects it.
     pub pads: Vec<i64>,
 }
 
@@ -67,8 +67,8 @@ pub(super) fn conv(l: &mut Lower<'_>) -> Results {
     one(conv_of(l, x, weight, bias)?)
 }
 
-/// The full transposed convolution; what is padded away is cut off, what is asked beyond it is
-/// zero.
+/// Computes the full transposed convolution, then crops the padding and fills elements beyond it
+/// with zeros.
 pub(super) fn conv_transpose(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let weight = l.fixed(1)?;
@@ -143,7 +143,7 @@ pub(super) fn conv_transpose(l: &mut Lower<'_>) -> Results {
     one(y)
 }
 
-/// Integers of a byte are exact in fp32, and so are their sums here.
+/// 8-bit integers and the sums of their products here are exact in fp32.
 pub(super) fn conv_integer(l: &mut Lower<'_>) -> Results {
     let (x, weight) = (centered(l, 0, 2, 1)?, centered(l, 1, 3, 0)?);
     let (x, weight) = (l.cast(x, DataType::Fp32)?, l.cast(weight, DataType::Fp32)?);
@@ -151,7 +151,7 @@ pub(super) fn conv_integer(l: &mut Lower<'_>) -> Results {
     one(l.cast(y, DataType::Int32)?)
 }
 
-/// `(x - zero) · scale` in fp32; a vector of scales goes along `axis`.
+/// Computes `(x - zero) · scale` in fp32; a vector of scales lies along `axis`.
 fn real(l: &mut Lower<'_>, x: usize, scale: usize, zero: usize, axis: usize) -> Built {
     let v = centered(l, x, zero, axis)?;
     let v = l.cast(v, DataType::Fp32)?;
@@ -166,7 +166,7 @@ fn real(l: &mut Lower<'_>, x: usize, scale: usize, zero: usize, axis: usize) -> 
     l.bin("mul", v, s)
 }
 
-/// `round(y / scale) + zero`, clamped to the range of the zero point's type.
+/// Computes `round(y / scale) + zero`, clamped to the range of the zero point's type.
 fn stored(l: &mut Lower<'_>, y: ValueId, scale: usize, zero: usize) -> Built {
     let s = l.x(scale)?;
     let s = l.cast(s, DataType::Fp32)?;

@@ -7,7 +7,7 @@ use super::lower::{Built, Lower, one, unmapped};
 
 type Results = Built<Vec<Option<ValueId>>>;
 
-/// An operator that is one MIL op of `x` with this name.
+/// Defines the lowering of an operator that is one MIL op with the single argument `x`.
 macro_rules! direct {
     ($($name:ident = $op:literal;)*) => {
         $(pub(super) fn $name(l: &mut Lower<'_>) -> Results {
@@ -118,7 +118,8 @@ pub(super) fn leaky_relu(l: &mut Lower<'_>) -> Results {
     one(l.op("leaky_relu", [("x", x.into()), ("alpha", alpha.into())])?)
 }
 
-/// MIL's `prelu` where the slope is one number for each channel, else the sum of the two halves.
+/// MIL's `prelu` if the slope is one number for each channel, else the sum of the positive and the
+/// scaled negative part.
 pub(super) fn prelu(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let (shape, slope) = (l.shape(x)?, l.known(1)?);
@@ -137,7 +138,7 @@ pub(super) fn prelu(l: &mut Lower<'_>) -> Results {
     one(l.bin("add", positive, scaled)?)
 }
 
-/// MIL's `thresholded_relu` keeps x at the threshold itself, ONNX does not.
+/// MIL's `thresholded_relu` keeps x at the threshold itself; ONNX does not.
 pub(super) fn thresholded_relu(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let above = l.bin("greater", x, l.num(x, l.float("alpha", 1.0)))?;
@@ -182,7 +183,7 @@ pub(super) fn swish(l: &mut Lower<'_>) -> Results {
 
 pub(super) fn clip(l: &mut Lower<'_>) -> Results {
     let mut x = l.x(0)?;
-    // The upper bound is applied last: it wins where the bounds cross.
+    // The upper bound is applied last: it wins if the lower bound is larger.
     for (i, op) in [(1, "maximum"), (2, "minimum")] {
         if let Some(bound) = l.maybe(i)? {
             x = l.bin(op, x, bound)?;
@@ -191,7 +192,7 @@ pub(super) fn clip(l: &mut Lower<'_>) -> Results {
     one(if l.has(1) || l.has(2) { x } else { l.un("identity", x)? })
 }
 
-/// Two operands, one op.
+/// Defines the lowering of an operator that is one MIL op with two operands.
 macro_rules! pair {
     ($($name:ident = $op:literal;)*) => {
         $(pub(super) fn $name(l: &mut Lower<'_>) -> Results {
@@ -222,8 +223,7 @@ pub(super) fn equal(l: &mut Lower<'_>) -> Results {
     one(l.bin("equal", x, y)?)
 }
 
-/// The quotient of magnitudes, with the sign of the product: division of integers rounds toward
-/// zero.
+/// Divides the magnitudes and restores the sign: integer division rounds toward zero in ONNX.
 pub(super) fn div(l: &mut Lower<'_>) -> Results {
     let (x, y) = (l.x(0)?, l.x(1)?);
     if l.is_float(x) {
@@ -236,7 +236,7 @@ pub(super) fn div(l: &mut Lower<'_>) -> Results {
     one(l.bin("mul", sign, size)?)
 }
 
-/// MIL's `mod` has the sign of the divisor; `fmod` wants that of the dividend.
+/// MIL's `mod` has the sign of the divisor; `fmod` has that of the dividend.
 pub(super) fn modulo(l: &mut Lower<'_>) -> Results {
     let (x, y) = (l.x(0)?, l.x(1)?);
     if l.int("fmod", 0) == 0 {
@@ -285,7 +285,7 @@ pub(super) fn mean(l: &mut Lower<'_>) -> Results {
     one(l.bin("mul", total, l.num(total, 1.0 / l.count() as f32))?)
 }
 
-/// By a product or a quotient with a power of two; the case says modulo which width.
+/// Multiplies or divides by a power of two; the test compares modulo the width of the case's type.
 pub(super) fn bit_shift(l: &mut Lower<'_>) -> Results {
     let (x, bits) = (l.x(0)?, l.known(1)?);
     let powers: Vec<f64> = bits.values.iter().map(|&n| 2f64.powf(n)).collect();
@@ -296,7 +296,7 @@ pub(super) fn bit_shift(l: &mut Lower<'_>) -> Results {
     one(l.bin(if l.text("direction", "LEFT") == "LEFT" { "mul" } else { "floor_div" }, x, factor)?)
 }
 
-/// Two's complement: `-1 - x`; results are compared modulo the width.
+/// Two's complement: `-1 - x`. The test compares modulo the width.
 pub(super) fn bitwise_not(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     one(l.bin("sub", Constant::int32(-1), x)?)
@@ -340,7 +340,7 @@ pub(super) fn cast_like(l: &mut Lower<'_>) -> Results {
     cast_to(l, &like)
 }
 
-/// Without training: x itself, and a mask of ones.
+/// At inference: x itself, and a mask of ones.
 pub(super) fn dropout(l: &mut Lower<'_>) -> Results {
     let training = l.has(2) && l.floats(2)?.first().is_some_and(|&v| v != 0.0);
     let zero = l.has(1) && l.floats(1)?.first() == Some(&0.0);

@@ -1,4 +1,4 @@
-//! Operators with indices: gathers, scatters, top-k, one-hot, non-zero, suppression.
+//! Operators with indices: gathers, scatters, top-k, one-hot, non-zero, non-maximum suppression.
 
 use ferrane_mil::{Arg, Constant, DataType, ValueId};
 
@@ -6,7 +6,7 @@ use super::lower::{Built, Lower, one, unmapped};
 
 type Results = Built<Vec<Option<ValueId>>>;
 
-/// Indices with negative ones counted from the end.
+/// Indices in `0..extent`; negative ones count from the end.
 fn wrapped(l: &mut Lower<'_>, indices: ValueId, extent: usize) -> Built {
     let negative = l.bin("less", indices, Constant::int32(0))?;
     let from_end = l.bin("add", indices, Constant::int32(extent as i32))?;
@@ -21,7 +21,8 @@ pub(super) fn gather(l: &mut Lower<'_>) -> Results {
     one(l.b.gather("gather", x, indices, axis as i32)?)
 }
 
-/// MIL wants x and indices to agree beside the axis; ONNX lets the indices be shorter.
+/// MIL requires x and indices to have equal extents except along the axis; ONNX allows smaller
+/// indices.
 pub(super) fn gather_elements(l: &mut Lower<'_>) -> Results {
     let (mut x, indices) = (l.x(0)?, l.x(1)?);
     let shape = l.shape(x)?;
@@ -36,7 +37,7 @@ pub(super) fn gather_elements(l: &mut Lower<'_>) -> Results {
     one(l.op("gather_along_axis", [("x", x.into()), ("indices", indices.into()), ("axis", axis.into())])?)
 }
 
-/// Index tuples with negative ones counted from the end of their axes.
+/// Index tuples without negative indices, which count from the end of their axes.
 fn wrapped_tuples(l: &mut Lower<'_>, indices: ValueId, axes: &[usize]) -> Built {
     let negative = l.bin("less", indices, Constant::int32(0))?;
     let extents: Vec<i64> = axes.iter().map(|&n| n as i64).collect();
@@ -62,8 +63,8 @@ fn mode(l: &Lower<'_>) -> Constant {
     })
 }
 
-/// MIL wants indices and updates as large as the data beside the axis: a smaller block is cut out,
-/// changed, and put back.
+/// MIL requires indices and updates to be as large as the data except along the axis. A smaller
+/// block is cut out, changed, and put back.
 pub(super) fn scatter_elements(l: &mut Lower<'_>) -> Results {
     let (x, indices, updates) = (l.x(0)?, l.x(1)?, l.x(2)?);
     let shape = l.shape(x)?;
@@ -86,7 +87,7 @@ pub(super) fn scatter_elements(l: &mut Lower<'_>) -> Results {
             ("mode", mode.into()),
         ],
     )?;
-    // Innermost axis first: each step puts the block beside what was left out of x.
+    // Innermost axis first: each step concatenates the block with the part of x that was cut off.
     let cut = l.shape(updates)?;
     for i in (0..shape.len()).rev().filter(|&i| i != axis) {
         if cut[i] < shape[i] {
@@ -115,7 +116,7 @@ pub(super) fn scatter_nd(l: &mut Lower<'_>) -> Results {
     )?)
 }
 
-/// A cache `[batch, …, sequence, …]` with an update written at each batch's index.
+/// Writes an update into a cache `[batch, …, sequence, …]` at an index for each batch.
 pub(super) fn tensor_scatter(l: &mut Lower<'_>) -> Results {
     let (cache, update) = (l.x(0)?, l.x(1)?);
     let (shape, part) = (l.shape(cache)?, l.shape(update)?);
@@ -129,7 +130,7 @@ pub(super) fn tensor_scatter(l: &mut Lower<'_>) -> Results {
             tuples.extend([batch as i64, if circular { at % shape[axis] as i64 } else { at }]);
         }
     }
-    // Batch and sequence first, so that an index tuple names both.
+    // Batch and sequence first, so that an index tuple addresses both.
     let mut perm: Vec<usize> = vec![0, axis];
     perm.extend((1..shape.len()).filter(|&a| a != axis));
     let mut back = vec![0; perm.len()];
@@ -161,7 +162,7 @@ pub(super) fn one_hot(l: &mut Lower<'_>) -> Results {
     let negative = l.bin("less", indices, Constant::int32(0))?;
     let from_end = l.bin("add", indices, Constant::int32(depth))?;
     indices = l.select(negative, from_end, indices)?;
-    // Indices out of range give a row of the off value; some one_hots would refuse them.
+    // An index out of range gives a row of the off value; the one_hot of some opsets rejects it.
     let value = |v: f64| super::lower::constant(&values.element, &[], &[v]);
     let (off, on) = (value(values.values[0])?, value(values.values[1])?);
     one(l.op(
@@ -220,7 +221,8 @@ pub(super) fn top_k(l: &mut Lower<'_>) -> Results {
     Ok(parts.into_iter().map(Some).collect())
 }
 
-/// The inverse of a max pooling that told its indices: elements go to their places among zeros.
+/// The inverse of a max pooling that returned indices: elements are scattered to them, the rest is
+/// zero.
 pub(super) fn max_unpool(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let indices = l.known(1)?;
@@ -238,8 +240,8 @@ pub(super) fn max_unpool(l: &mut Lower<'_>) -> Results {
         Some(shape) => shape.iter().map(|&n| n as usize).collect(),
         None => natural.clone(),
     };
-    // Indices count through the tensor of the natural extents, which a wanted shape embeds at its
-    // origin.
+    // Indices count through a tensor of the default output extents, which lies at the origin of a
+    // requested larger shape.
     let places: Vec<i64> = indices
         .values
         .iter()
@@ -270,8 +272,8 @@ pub(super) fn max_unpool(l: &mut Lower<'_>) -> Results {
     one(l.reshape(y, &wanted)?)
 }
 
-/// One call of MIL's suppression for each batch and class; the rows `(batch, class, box)` are put
-/// together with as many boxes as it found.
+/// Makes one call of MIL's suppression for each batch and class, and builds the rows `(batch,
+/// class, box)` for as many boxes as it returned.
 pub(super) fn suppression(l: &mut Lower<'_>) -> Results {
     let (boxes, scores) = (l.x(0)?, l.x(1)?);
     let (batches, classes, count) = match l.shape(scores)?[..] {
@@ -283,7 +285,7 @@ pub(super) fn suppression(l: &mut Lower<'_>) -> Results {
     };
     let (limit, iou, least) = (number(2, 0.0)? as usize, number(3, 0.0)?, number(4, f64::from(f32::MIN))?);
     if limit == 0 {
-        return unmapped("no boxes are wanted");
+        return unmapped("a maximum of no boxes");
     }
     let mut rows = Vec::new();
     let corners = l.int("center_point_box", 0) == 0;
@@ -327,7 +329,7 @@ pub(super) fn suppression(l: &mut Lower<'_>) -> Results {
                 [("x", indices.into()), ("begin", Constant::int32s(&[0]).into()), ("size", many.into())],
             )?;
             let column = l.b.expand_dims("column", kept, &[1])?;
-            // Times zero plus the number: as many rows as there are boxes.
+            // Zero times the column plus the number: as many rows as there are boxes.
             let none = l.bin("mul", column, Constant::int32(0))?;
             let (b, c) = (
                 l.bin("add", none, Constant::int32(batch as i32))?,

@@ -1,4 +1,5 @@
-//! The state of a lowering: the builder, the node, and short names for what lowerings say often.
+//! The state of a lowering (the builder and the node), and short helpers for what lowerings do
+//! often.
 
 use std::collections::HashMap;
 
@@ -8,12 +9,12 @@ use serde_json::Value;
 use super::case::{Case, CaseTensor, Element, Node};
 use super::table;
 
-/// Why there is no program.
+/// Why a case has no program.
 #[derive(Clone, Debug)]
 pub enum Refusal {
-    /// MIL has nothing for the operator, or for this form of it.
+    /// MIL has no op for the operator, or none for this form of it.
     Unmapped(String),
-    /// The lowering is wrong, or the registry refuses what it makes.
+    /// The lowering has a bug, or the registry rejects the ops that it makes.
     Broken(String),
 }
 
@@ -23,14 +24,14 @@ impl From<MilError> for Refusal {
     }
 }
 
-/// What a lowering gives.
+/// The result of a lowering step.
 pub(super) type Built<T = ValueId> = Result<T, Refusal>;
 
-/// A program and its inputs. Output `i` of the program is output `i` of the case.
+/// A program with the values of its inputs. Output `i` of the program is output `i` of the case.
 pub struct Lowered {
-    /// The program; its function is `main`.
+    /// The program. Its only function is `main`.
     pub program: Program,
-    /// Inputs by name.
+    /// The value of each input, by name.
     pub inputs: Vec<(String, Constant)>,
 }
 
@@ -39,7 +40,7 @@ pub struct Lowered {
 /// # Errors
 /// See [`Refusal`].
 pub fn lower(case: &Case) -> Result<Lowered, Refusal> {
-    // From iOS 17 on MIL's suppression has neither a threshold of scores nor the number of boxes.
+    // Since iOS 17 MIL's non_maximum_suppression has neither a score threshold nor a box count.
     let opset = if case.nodes.iter().any(|n| n.op == "NonMaxSuppression") { Opset::IOS16 } else { Opset::IOS18 };
     let mut l =
         Lower { b: Builder::new("main", opset), case, node: &case.nodes[0], values: HashMap::new(), given: Vec::new() };
@@ -49,7 +50,7 @@ pub fn lower(case: &Case) -> Result<Lowered, Refusal> {
             Some(table::OpMapping::Lowered(lowering)) => lowering(&mut l)?,
             Some(table::OpMapping::Not(reason)) => return Err(Refusal::Unmapped(reason.to_string())),
             None if !node.domain.is_empty() => {
-                return Err(Refusal::Unmapped(format!("`{}` is no operator of ai.onnx", node.op)));
+                return Err(Refusal::Unmapped(format!("`{}` is not an operator of ai.onnx", node.op)));
             }
             None => return Err(Refusal::Broken(format!("the table has no `{}`", node.op))),
         };
@@ -64,7 +65,8 @@ pub fn lower(case: &Case) -> Result<Lowered, Refusal> {
         let value = *l.values.get(tensor.name.as_str()).ok_or_else(|| {
             Refusal::Unmapped(format!("output `{}` of `{}` has no counterpart in MIL", tensor.name, l.node.op))
         })?;
-        // A port holds numbers of its own type; integers and floats are compared as what they are.
+        // Output ports keep the type of the value; the test compares integers as integers, floats
+        // as floats.
         outputs.push((format!("out{i}"), value));
     }
     let pairs: Vec<(&str, ValueId)> = outputs.iter().map(|(n, v)| (n.as_str(), *v)).collect();
@@ -79,7 +81,7 @@ pub(super) struct Lower<'a> {
     given: Vec<(String, Constant)>,
 }
 
-/// One result.
+/// The results of a node with one output.
 pub(super) fn one(value: ValueId) -> Built<Vec<Option<ValueId>>> {
     Ok(vec![Some(value)])
 }
@@ -88,7 +90,7 @@ pub(super) fn unmapped<T>(reason: impl Into<String>) -> Built<T> {
     Err(Refusal::Unmapped(reason.into()))
 }
 
-/// A tensor as a constant of the type that stands for it.
+/// A tensor as a constant of the MIL type that replaces its element type.
 pub(super) fn constant(element: &Element, shape: &[usize], values: &[f64]) -> Built<Constant> {
     let Some(dtype) = element.mil() else {
         return unmapped(format!("MIL programs have no values of type {}", element.name));
@@ -112,22 +114,22 @@ impl<'a> Lower<'a> {
         self.node.inputs.get(i).map_or("", String::as_str)
     }
 
-    /// True if input `i` is given.
+    /// True if input `i` of the node is given.
     pub fn has(&self, i: usize) -> bool {
         !self.name(i).is_empty()
     }
 
-    /// Number of inputs.
+    /// Number of inputs that the node lists, left-out ones included.
     pub fn count(&self) -> usize {
         self.node.inputs.len()
     }
 
-    /// True if output `i` is wanted.
+    /// True if output `i` of the node is used.
     pub fn wants(&self, i: usize) -> bool {
         self.node.outputs.get(i).is_some_and(|n| !n.is_empty())
     }
 
-    /// Input `i` as a value: of an earlier node, or an input of the program.
+    /// Input `i` as a value: the result of an earlier node, or an input of the program.
     pub fn x(&mut self, i: usize) -> Built {
         let name = self.name(i);
         if let Some(value) = self.values.get(name) {
@@ -141,7 +143,7 @@ impl<'a> Lower<'a> {
         Ok(id)
     }
 
-    /// A new input of the program with this value.
+    /// Adds an input with this value to the program.
     pub fn given(&mut self, ty: Type, value: Constant) -> Built {
         let port = format!("in{}", self.given.len());
         let id = self.b.input(&port, ty)?;
@@ -149,13 +151,13 @@ impl<'a> Lower<'a> {
         Ok(id)
     }
 
-    /// Input `i` if it is given.
+    /// Input `i` as a value, or `None` if it is left out.
     pub fn maybe(&mut self, i: usize) -> Built<Option<ValueId>> {
         if self.has(i) { self.x(i).map(Some) } else { Ok(None) }
     }
 
-    /// The elements of input `i`, which must be an input of the graph: what MIL wants at compile
-    /// time.
+    /// The elements of input `i`, for what MIL requires at compile time. The input must be an input
+    /// of the graph.
     pub fn known(&self, i: usize) -> Built<&'a CaseTensor> {
         let name = self.name(i);
         self.case.inputs.iter().find(|t| t.name == name).ok_or_else(|| {
@@ -169,43 +171,43 @@ impl<'a> Lower<'a> {
         constant(&tensor.element, &tensor.shape, &tensor.values)
     }
 
-    /// Known integers of input `i`.
+    /// The integers of input `i`, known at compile time.
     pub fn ints(&self, i: usize) -> Built<Vec<i64>> {
         Ok(self.known(i)?.values.iter().map(|&v| v as i64).collect())
     }
 
-    /// Known integers of input `i`, if given.
+    /// The integers of input `i`, known at compile time, or `None` if it is left out.
     pub fn ints_if(&self, i: usize) -> Built<Option<Vec<i64>>> {
         if self.has(i) { self.ints(i).map(Some) } else { Ok(None) }
     }
 
-    /// Known floats of input `i`.
+    /// The floats of input `i`, known at compile time.
     pub fn floats(&self, i: usize) -> Built<Vec<f64>> {
         Ok(self.known(i)?.values.clone())
     }
 
-    /// An integer attribute.
+    /// The integer attribute `name` of the node, or `default`.
     pub fn int(&self, name: &str, default: i64) -> i64 {
         self.node.attributes.get(name).and_then(Value::as_i64).unwrap_or(default)
     }
 
-    /// A float attribute.
+    /// The float attribute `name` of the node, or `default`.
     pub fn float(&self, name: &str, default: f32) -> f32 {
         self.node.attributes.get(name).and_then(Value::as_f64).map_or(default, |v| v as f32)
     }
 
-    /// A string attribute.
+    /// The string attribute `name` of the node, or `default`.
     pub fn text(&self, name: &str, default: &'static str) -> &'a str {
         self.node.attributes.get(name).and_then(Value::as_str).unwrap_or(default)
     }
 
-    /// An attribute of integers.
+    /// The attribute `name` as a list of integers, if the node has it.
     pub fn list(&self, name: &str) -> Option<Vec<i64>> {
         let items = self.node.attributes.get(name)?.as_array()?;
         Some(items.iter().map(|v| v.as_i64().unwrap_or(0)).collect())
     }
 
-    /// The extents of a value.
+    /// The extents of a value, outermost first.
     pub fn shape(&self, x: ValueId) -> Built<Vec<usize>> {
         Ok(self.b.shape(x)?)
     }
@@ -220,7 +222,7 @@ impl<'a> Lower<'a> {
         self.dtype(x).is_float()
     }
 
-    /// A scalar of the type of `like`.
+    /// A scalar constant of the element type of `like`.
     pub fn num(&self, like: ValueId, value: f32) -> Constant {
         match self.dtype(like) {
             DataType::Fp16 => Constant::fp16(value),
@@ -230,7 +232,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// A constant tensor of floats of the type of `like`.
+    /// A constant tensor with the element type of `like`, which must be a float type.
     pub fn tensor(&mut self, like: ValueId, shape: &[usize], values: &[f64]) -> Built {
         let name = match self.dtype(like) {
             DataType::Fp16 => "FLOAT16",
@@ -248,32 +250,32 @@ impl<'a> Lower<'a> {
         Ok(self.b.constant("i", Constant::raw(DataType::Int32, shape, &bytes))?)
     }
 
-    /// An op with one result.
+    /// Adds an op with one result.
     pub fn op<const N: usize>(&mut self, op: &str, args: [(&str, Arg); N]) -> Built {
         Ok(self.b.op(op, op, args)?)
     }
 
-    /// An op of `x` alone.
+    /// Adds an op whose only argument is `x`.
     pub fn un(&mut self, op: &str, x: ValueId) -> Built {
         self.op(op, [("x", x.into())])
     }
 
-    /// An op of `x` and `y`.
+    /// Adds an op with the arguments `x` and `y`.
     pub fn bin(&mut self, op: &str, x: impl Into<Arg>, y: impl Into<Arg>) -> Built {
         self.op(op, [("x", x.into()), ("y", y.into())])
     }
 
-    /// `select(cond, a, b)`; a and b have one type.
+    /// Adds `select(cond, a, b)`; `a` and `b` have the same type.
     pub fn select(&mut self, cond: ValueId, a: impl Into<Arg>, b: impl Into<Arg>) -> Built {
         self.op("select", [("cond", cond.into()), ("a", a.into()), ("b", b.into())])
     }
 
-    /// Cast, unless it has the type already.
+    /// Adds a cast, unless the value has the type already.
     pub fn cast(&mut self, x: ValueId, dtype: DataType) -> Built {
         if self.dtype(x) == dtype { Ok(x) } else { Ok(self.b.cast("cast", x, dtype)?) }
     }
 
-    /// Reshape.
+    /// Adds a reshape to constant extents.
     pub fn reshape(&mut self, x: ValueId, shape: &[usize]) -> Built {
         if self.shape(x)? == shape {
             return Ok(x);
@@ -286,7 +288,7 @@ impl<'a> Lower<'a> {
         Ok(self.b.reshape("reshape", x, &wanted)?)
     }
 
-    /// Transpose by axes.
+    /// Adds a transpose; axis `i` of the result is axis `perm[i]` of `x`.
     pub fn transpose(&mut self, x: ValueId, perm: &[usize]) -> Built {
         if perm.iter().enumerate().all(|(i, &p)| i == p) {
             return Ok(x);
@@ -295,7 +297,7 @@ impl<'a> Lower<'a> {
         Ok(self.b.transpose("transpose", x, &perm)?)
     }
 
-    /// `x[…, begin..begin+size, …]` along one axis.
+    /// Adds a slice `x[…, begin..begin+size, …]` along one axis.
     pub fn slice(&mut self, x: ValueId, axis: usize, begin: usize, size: usize) -> Built {
         let mut extents = self.shape(x)?;
         if begin == 0 && size == extents[axis] {
@@ -308,12 +310,12 @@ impl<'a> Lower<'a> {
         Ok(self.b.slice_by_size("slice", x, &from, &size)?)
     }
 
-    /// Concat along an axis.
+    /// Adds a concat along an axis.
     pub fn concat(&mut self, values: &[ValueId], axis: usize) -> Built {
         if let [one] = values { Ok(*one) } else { Ok(self.b.concat("concat", values, axis as i32)?) }
     }
 
-    /// A reduction over axes.
+    /// Adds a reduction over `axes`; `keep` keeps them with extent 1.
     pub fn reduce(&mut self, op: &str, x: ValueId, axes: &[usize], keep: bool) -> Built {
         let axes: Vec<i32> = axes.iter().map(|&a| a as i32).collect();
         self.op(
@@ -322,7 +324,7 @@ impl<'a> Lower<'a> {
         )
     }
 
-    /// An axis, negative ones from the end.
+    /// An axis from 0 to `rank - 1`; negative ones count from the end.
     pub fn normal(&self, axis: i64, rank: usize) -> Built<usize> {
         let at = if axis < 0 { axis + rank as i64 } else { axis };
         usize::try_from(at)
@@ -331,7 +333,7 @@ impl<'a> Lower<'a> {
             .ok_or_else(|| Refusal::Broken(format!("axis {axis} of rank {rank}")))
     }
 
-    /// The axis attribute.
+    /// The attribute `axis`, or `default`, from 0 to `rank - 1`.
     pub fn axis(&self, default: i64, rank: usize) -> Built<usize> {
         self.normal(self.int("axis", default), rank)
     }

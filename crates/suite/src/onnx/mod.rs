@@ -1,15 +1,15 @@
-//! ONNX node cases on MIL: each operator of `ai.onnx` as an op of MIL or a short composition of
-//! such.
+//! The node tests of ONNX on MIL: each operator of `ai.onnx` as one op of MIL or a short
+//! composition of ops.
 //!
-//! The cases of the ONNX project say what an operator computes; nobody here wrote them. A [`Case`]
-//! is one node with its inputs and the outputs that the reference gives. [`lower`] makes a MIL
-//! program of it through the builder; [`table`] has one entry for every operator of the domain: how
-//! it is lowered, or why it is not.
+//! The expected values come from the ONNX project, so they are independent of this code. A [`Case`]
+//! is one node (or a few) with its inputs and the outputs that ONNX's reference computes. [`lower`]
+//! makes a MIL program of a case through the builder. [`table`] has one entry for every operator of
+//! the domain: its lowering, or the reason why there is none.
 //!
-//! Types: INT64 and the narrow integers are computed as int32, DOUBLE as fp32, because MIL's
-//! arithmetic has no others; a value that does not fit is a reason not to run the case. Results of
-//! narrow integer types are compared modulo their width. Inputs that MIL wants at compile time
-//! (axes, shapes, ratios) become constants, all others are inputs of the program.
+//! Types: INT64 and the narrow integers are computed as int32 and DOUBLE as fp32, because MIL's
+//! arithmetic has no others. A case with a value that does not fit is not run. Results of narrow
+//! integer types are compared modulo their width. Inputs that MIL requires at compile time (axes,
+//! shapes, ratios) become constants; all others are inputs of the program.
 
 mod attention;
 mod case;

@@ -6,7 +6,7 @@ use super::lower::{Built, Lower, one, unmapped};
 
 type Results = Built<Vec<Option<ValueId>>>;
 
-/// A vector as `[1, C, 1, …]`.
+/// Reshapes a vector to `[1, C, 1, …]`.
 fn channels(l: &mut Lower<'_>, v: ValueId, rank: usize) -> Built {
     let mut shape = vec![1; rank];
     shape[1] = l.shape(v)?.iter().product();
@@ -57,7 +57,8 @@ pub(super) fn batch_norm(l: &mut Lower<'_>) -> Results {
     Ok(results)
 }
 
-/// `x / √(variance + ε) · scale + bias` with inputs 1 and 2 along the channels.
+/// Computes `x / √(variance + ε) · scale + bias`; scale and bias are inputs 1 and 2, along the
+/// channels.
 fn scaled(l: &mut Lower<'_>, x: ValueId, variance: ValueId, epsilon: f32, rank: usize) -> Built {
     let sum = l.bin("add", variance, l.num(variance, epsilon))?;
     let root = l.un("sqrt", sum)?;
@@ -75,7 +76,7 @@ pub(super) fn instance_norm(l: &mut Lower<'_>) -> Results {
     one(l.op("instance_norm", args)?)
 }
 
-/// Scale and bias are one for each channel from opset 21 on, one for each group before.
+/// Scale and bias have one element for each channel from opset 21 on, and for each group before.
 pub(super) fn group_norm(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let shape = l.shape(x)?;
@@ -132,7 +133,7 @@ pub(super) fn layer_norm(l: &mut Lower<'_>) -> Results {
     Ok(vec![Some(y), Some(mean), Some(inverse)])
 }
 
-/// Times input 1, plus input 2 where given.
+/// Multiplies by input 1 and adds input 2, if given.
 fn affine(l: &mut Lower<'_>, x: ValueId) -> Built {
     let gamma = l.x(1)?;
     let y = l.bin("mul", x, gamma)?;
@@ -142,7 +143,7 @@ fn affine(l: &mut Lower<'_>, x: ValueId) -> Built {
     }
 }
 
-/// `x - mean`, mean, `1/√(variance + ε)`.
+/// Returns `x - mean`, the mean, and `1/√(variance + ε)`.
 fn moments(l: &mut Lower<'_>, x: ValueId, axes: &[usize], epsilon: f32) -> Built<(ValueId, ValueId, ValueId)> {
     let mean = l.reduce("reduce_mean", x, axes, true)?;
     let centered = l.bin("sub", x, mean)?;
@@ -191,7 +192,7 @@ pub(super) fn lrn(l: &mut Lower<'_>) -> Results {
     one(l.op("local_response_norm", args)?)
 }
 
-/// Where the norm is 0 the result is 0.
+/// If the norm is 0, the result is 0.
 pub(super) fn lp_norm(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let rank = l.shape(x)?.len();
@@ -203,7 +204,7 @@ pub(super) fn lp_norm(l: &mut Lower<'_>) -> Results {
     one(l.bin("real_div", x, safe)?)
 }
 
-/// Before opset 13 the axes from `axis` on counted as one.
+/// Before opset 13 all axes from `axis` on were treated as one.
 fn over_axis(l: &mut Lower<'_>, run: impl Fn(&mut Lower<'_>, ValueId, usize) -> Built) -> Results {
     let x = l.x(0)?;
     let shape = l.shape(x)?;
@@ -221,7 +222,7 @@ pub(super) fn softmax(l: &mut Lower<'_>) -> Results {
     over_axis(l, |l, x, axis| Ok(l.b.softmax("softmax", x, axis as i32)?))
 }
 
-/// The largest element is taken off first: beside it the logarithm of the sum would vanish in fp32.
+/// Subtracts the largest element first: next to it the logarithm of the sum would vanish in fp32.
 fn log_softmax_of(l: &mut Lower<'_>, x: ValueId, axis: usize) -> Built {
     let most = l.reduce("reduce_max", x, &[axis], true)?;
     let x = l.bin("sub", x, most)?;
@@ -256,15 +257,14 @@ pub(super) fn hardmax(l: &mut Lower<'_>) -> Results {
     })
 }
 
-/// `-log p[target] · weight`, reduced; targets that are ignored count nothing.
+/// Computes `-log p[target] · weight`, reduced; ignored targets contribute nothing.
 fn nll(l: &mut Lower<'_>, log: ValueId) -> Built {
     let shape = l.shape(log)?;
     let classes = shape[1];
     let target = l.known(1)?;
     let ignored = l.node.attributes.get("ignore_index").and_then(serde_json::Value::as_i64);
     let target_values: Vec<i64> = target.values.iter().map(|&v| v as i64).collect();
-    // The ignored index may lie outside of the classes; its weight is 0 and its place does not
-    // matter.
+    // The ignored index may be no valid class. Its weight is 0, so any valid class replaces it.
     let safe: Vec<i64> = target_values.iter().map(|&t| if (0..classes as i64).contains(&t) { t } else { 0 }).collect();
     let mut wide = target.shape.clone();
     wide.insert(1, 1);

@@ -1,4 +1,4 @@
-//! Pooling: MIL's ops where they say the same, else the windows one by one.
+//! Pooling: MIL's ops where they compute the same, else ops over each kernel position.
 
 use ferrane_mil::{Arg, Constant, ValueId};
 
@@ -14,8 +14,7 @@ enum Form {
     Lp,
 }
 
-/// The outputs along each axis; a window that begins in the padding behind the input does not
-/// count.
+/// The output extents. A window that begins in the padding after the input is dropped.
 fn outputs(w: &Window, x: &[usize], kernel: &[usize], ceil: bool) -> Vec<usize> {
     (0..kernel.len())
         .map(|i| {
@@ -85,8 +84,8 @@ fn pooled(l: &mut Lower<'_>, x: ValueId, form: Form) -> Built {
         Form::Max => Ok(total),
         Form::Lp => l.bin("pow", total, l.num(x, 1.0 / p as f32)),
         Form::Average => {
-            // Elements in each window: of the input alone, or of the input and the padding that was
-            // asked for.
+            // The number of elements in each window: of the input alone, or including explicit
+            // padding.
             let mut divisors = vec![1.0f64];
             for i in 0..kernel.len() {
                 let (before, after) = (w.pads[2 * i], w.pads[2 * i + 1]);
@@ -108,7 +107,7 @@ fn pooled(l: &mut Lower<'_>, x: ValueId, form: Form) -> Built {
     }
 }
 
-/// Combines, for each position in the kernel, the elements that lie there in every window.
+/// Combines, for each kernel position, the elements at that position of every window.
 fn windows(
     l: &mut Lower<'_>,
     x: ValueId,

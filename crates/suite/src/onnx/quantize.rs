@@ -6,14 +6,14 @@ use super::lower::{Built, Lower, one, unmapped};
 
 type Results = Built<Vec<Option<ValueId>>>;
 
-/// The values of an integer type.
+/// The smallest and the largest value of an integer type.
 pub(super) fn range(bits: u32, signed: bool) -> (f64, f64) {
     let span = 2f64.powi(bits as i32);
     if signed { (-span / 2.0, span / 2.0 - 1.0) } else { (0.0, span - 1.0) }
 }
 
-/// A parameter beside x: scalar, along `axis`, or repeated in blocks; as fp32 of a shape that
-/// broadcasts with x.
+/// A scale or zero point as fp32 of a shape that broadcasts with x: scalar, along `axis`, or
+/// repeated in blocks.
 fn beside(l: &mut Lower<'_>, i: usize, x: &[usize]) -> Built {
     let p = l.x(i)?;
     let p = l.cast(p, DataType::Fp32)?;
@@ -31,7 +31,7 @@ fn beside(l: &mut Lower<'_>, i: usize, x: &[usize]) -> Built {
     if shape == x {
         return Ok(p);
     }
-    // Blocks: each value stands for `block` elements of the axis.
+    // Blockwise: each value applies to `block` elements along the axis.
     let mut split = shape.clone();
     split.insert(axis + 1, 1);
     let reps: Vec<i32> = (0..split.len()).map(|i| if i == axis + 1 { block as i32 } else { 1 }).collect();
@@ -43,7 +43,7 @@ fn beside(l: &mut Lower<'_>, i: usize, x: &[usize]) -> Built {
     l.slice(p, axis, 0, x[axis])
 }
 
-/// The name of the stored type, and whether MIL's own ops take it.
+/// The name of the integer type to store, and whether MIL's own ops support it.
 fn stored(l: &Lower<'_>) -> Built<(String, bool)> {
     let name = if l.has(2) {
         l.known(2)?.element.name.clone()
@@ -136,7 +136,7 @@ pub(super) fn dequantize(l: &mut Lower<'_>) -> Results {
     one(l.cast(y, float)?)
 }
 
-/// Scale and zero point from the extremes of x and 0, then as `quantize`.
+/// Computes scale and zero point from the extremes of x and 0, then quantizes.
 pub(super) fn dynamic(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let axes: Vec<usize> = (0..l.shape(x)?.len()).collect();

@@ -1,5 +1,5 @@
-//! Recurrent networks. MIL's `rnn` and `lstm` where they say the same; a GRU is unrolled, because
-//! ONNX resets the state before the product and has two biases.
+//! Recurrent networks. MIL's `rnn` and `lstm` are used where they compute the same. A GRU is
+//! unrolled, because ONNX applies the reset gate before the product and has two biases.
 
 use ferrane_mil::{Arg, Constant, DataType, Transpose, ValueId};
 
@@ -8,7 +8,7 @@ use super::lower::{Built, Lower, unmapped};
 
 type Results = Built<Vec<Option<ValueId>>>;
 
-/// What all three have in common.
+/// The attributes and the input that RNN, LSTM and GRU have in common.
 struct Frame {
     /// `[sequence, batch, input]`.
     x: ValueId,
@@ -16,7 +16,7 @@ struct Frame {
     batch: usize,
     hidden: usize,
     directions: usize,
-    /// Of each direction: true for reverse.
+    /// For each direction, true if it runs in reverse.
     reverse: Vec<bool>,
     batchwise: bool,
 }
@@ -46,14 +46,14 @@ fn frame(l: &mut Lower<'_>) -> Built<Frame> {
     Ok(Frame { x, steps: shape[0], batch: shape[1], hidden, directions: reverse.len(), reverse, batchwise })
 }
 
-/// Row blocks of direction `d` in another order, as one matrix (or a vector, for one column).
+/// The row blocks of direction `d` in another order, row-major; one column gives a vector.
 fn rows(t: &CaseTensor, d: usize, order: &[usize], hidden: usize, columns: usize) -> Vec<f64> {
     let span = t.values.len() / t.shape[0];
     let all = &t.values[d * span..(d + 1) * span];
     order.iter().flat_map(|&g| &all[g * hidden * columns..(g + 1) * hidden * columns]).copied().collect()
 }
 
-/// Bias of input and of recurrence, added.
+/// The sum of the input bias and the recurrence bias.
 fn summed(t: &CaseTensor, d: usize, order: &[usize], hidden: usize) -> Vec<f64> {
     let half = order.len();
     let second: Vec<usize> = order.iter().map(|g| g + half).collect();
@@ -74,7 +74,7 @@ fn initial(l: &mut Lower<'_>, i: usize, f: &Frame, d: usize) -> Built {
     l.reshape(h, &[f.batch, f.hidden])
 }
 
-/// Puts directions together: `Y [steps, directions, batch, hidden]` and last states `[directions,
+/// Joins the directions: `Y [steps, directions, batch, hidden]` and the last states `[directions,
 /// batch, hidden]`.
 fn results(l: &mut Lower<'_>, f: &Frame, sequences: Vec<ValueId>, last: Vec<Vec<ValueId>>) -> Results {
     let mut parts = Vec::new();
@@ -100,7 +100,7 @@ fn results(l: &mut Lower<'_>, f: &Frame, sequences: Vec<ValueId>, last: Vec<Vec<
     Ok(found)
 }
 
-/// The activations of direction `d`, as MIL names them.
+/// The activations of direction `d`, by their names in MIL.
 fn activations(l: &Lower<'_>, default: &[&'static str], d: usize) -> Built<Vec<&'static str>> {
     let Some(names) = l.node.attributes.get("activations").and_then(|a| a.as_array()) else {
         return Ok(default.to_vec());
@@ -117,7 +117,7 @@ fn activations(l: &Lower<'_>, default: &[&'static str], d: usize) -> Built<Vec<&
         .collect()
 }
 
-/// One weight of a direction as a constant.
+/// One weight of direction `d` as a constant, its gates in MIL's order.
 fn weight(l: &mut Lower<'_>, x: ValueId, i: usize, d: usize, order: &[usize], hidden: usize) -> Built {
     let t = l.known(i)?;
     let columns = t.shape[2];
@@ -125,7 +125,7 @@ fn weight(l: &mut Lower<'_>, x: ValueId, i: usize, d: usize, order: &[usize], hi
     l.tensor(x, &[order.len() * hidden, columns], &values)
 }
 
-/// Runs one of MIL's recurrent ops for each direction.
+/// Adds one of MIL's recurrent ops for each direction.
 fn native(l: &mut Lower<'_>, op: &str, order: &[usize], names: &[(&'static str, &'static str)]) -> Results {
     let f = frame(l)?;
     if l.dtype(f.x) != DataType::Fp32 {
@@ -157,7 +157,7 @@ fn native(l: &mut Lower<'_>, op: &str, order: &[usize], names: &[(&'static str, 
             let c = initial(l, 6, &f, d)?;
             args.push(("initial_c", c.into()));
             if l.has(7) {
-                // ONNX has them as input, output, forget; MIL as input, forget, output.
+                // ONNX orders the peepholes input, output, forget; MIL input, forget, output.
                 let p = rows(l.known(7)?, d, &[0, 2, 1], f.hidden, 1);
                 args.push(("peephole", l.tensor(f.x, &[p.len()], &p)?.into()));
             }
@@ -184,7 +184,7 @@ pub(super) fn lstm(l: &mut Lower<'_>) -> Results {
     native(l, "lstm", &[0, 2, 1, 3], &names)
 }
 
-/// Gates update, reset, hidden.
+/// ONNX orders the gates update, reset, hidden.
 pub(super) fn gru(l: &mut Lower<'_>) -> Results {
     let f = frame(l)?;
     let after = l.int("linear_before_reset", 0) != 0;

@@ -1,4 +1,4 @@
-//! Reductions, arg-reductions, cumulative sums, products of matrices.
+//! Reductions, arg-reductions, cumulative sums, matrix products.
 
 use ferrane_mil::{Constant, DataType, Transpose, ValueId};
 
@@ -20,7 +20,7 @@ fn reduction(l: &mut Lower<'_>, op: &str) -> Results {
     };
     let keep = l.int("keepdims", 1) != 0;
     if axes.is_empty() {
-        // Each element is reduced alone.
+        // No axes: each element is a reduction of itself.
         return one(match op {
             "reduce_sum_square" => l.un("square", x)?,
             "reduce_l1_norm" | "reduce_l2_norm" => l.un("abs", x)?,
@@ -90,7 +90,7 @@ pub(super) fn cum_sum(l: &mut Lower<'_>) -> Results {
     one(l.op("cumsum", args)?)
 }
 
-/// MIL has no cumulative product: one product for each place.
+/// MIL has no cumulative product: one product for each position.
 pub(super) fn cum_prod(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let shape = l.shape(x)?;
@@ -134,7 +134,7 @@ pub(super) fn gemm(l: &mut Lower<'_>) -> Results {
     one(y)
 }
 
-/// x minus its zero point, as int32. A vector of zero points goes along `axis`.
+/// Subtracts the zero point from x, as int32. A vector of zero points lies along `axis`.
 pub(super) fn centered(l: &mut Lower<'_>, x: usize, zero: usize, axis: usize) -> Built {
     let x = l.x(x)?;
     let Some(mut point) = l.maybe(zero)? else { return Ok(x) };
@@ -154,9 +154,9 @@ pub(super) fn matmul_integer(l: &mut Lower<'_>) -> Results {
     one(l.bin("matmul", a, b)?)
 }
 
-/// Any equation without ellipsis on the left of a letter twice in one operand: operands are brought
-/// to one space of letters, multiplied and summed. Two plain operands go to MIL's `einsum` where it
-/// takes the equation.
+/// Computes any equation: the axes of an ellipsis get letters of their own, letters that occur
+/// twice in one operand are reduced to the diagonal, and the operands are broadcast over all
+/// letters, multiplied and summed. Two operands use MIL's `einsum` if it accepts the equation.
 pub(super) fn einsum(l: &mut Lower<'_>) -> Results {
     let equation: String = l.text("equation", "").chars().filter(|c| !c.is_whitespace()).collect();
     let operands: Vec<ValueId> = (0..l.count()).map(|i| l.x(i)).collect::<Built<_>>()?;

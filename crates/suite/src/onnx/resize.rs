@@ -1,5 +1,5 @@
-//! Resizing and sampling of images. Where MIL's sampling modes say the same, its own ops; else each
-//! axis is multiplied by the matrix of its weights.
+//! Resizing and sampling of images. MIL's own ops are used if one of their sampling modes matches;
+//! otherwise each axis is multiplied by the matrix of its interpolation weights.
 
 use ferrane_mil::{Constant, Transpose, ValueId};
 
@@ -7,19 +7,18 @@ use super::lower::{Built, Lower, one, unmapped};
 
 type Results = Built<Vec<Option<ValueId>>>;
 
-/// What one axis becomes.
+/// How one axis is resized.
 struct Axis {
     from: usize,
     to: usize,
     scale: f64,
-    /// Of the region, for `tf_crop_and_resize`.
+    /// Start and end of the region of interest, for `tf_crop_and_resize`.
     region: (f64, f64),
 }
 
-/// Where output `i` lies in the input.
+/// The coordinate in the input that output `i` samples.
 fn coordinate(mode: &str, a: &Axis, i: usize) -> f64 {
-    // The resized extent before it is rounded down: what the places of aligned corners are spread
-    // over.
+    // The resized extent before it is rounded down; aligned corners are spread over it.
     let (n, m, i) = (a.from as f64, a.scale * a.from as f64, i as f64);
     match mode {
         "asymmetric" => i / a.scale,
@@ -57,7 +56,7 @@ fn nearest(mode: &str, x: f64) -> i64 {
     }) as i64
 }
 
-/// The cubic kernel with its free parameter.
+/// The cubic convolution kernel with its free parameter `a`.
 fn cubic(a: f64, x: f64) -> f64 {
     let x = x.abs();
     if x <= 1.0 {
@@ -69,7 +68,8 @@ fn cubic(a: f64, x: f64) -> f64 {
     }
 }
 
-/// `(place, weight)` of what output `x` is made of; places may lie outside.
+/// The `(position, weight)` pairs that are summed at coordinate `x`; positions may lie outside of
+/// the input.
 fn taps(l: &Lower<'_>, a: &Axis, x: f64) -> Vec<(i64, f64)> {
     let base = x.floor();
     let antialias = l.int("antialias", 0) != 0;
@@ -93,7 +93,7 @@ fn taps(l: &Lower<'_>, a: &Axis, x: f64) -> Vec<(i64, f64)> {
     found
 }
 
-/// `M · x` along one axis; rows that lie outside of the region are the extrapolation value.
+/// Computes `M · x` along one axis; rows outside of the region have the extrapolation value.
 fn along(l: &mut Lower<'_>, x: ValueId, axis: usize, a: &Axis) -> Built {
     let mode =
         l.text("coordinate_transformation_mode", if l.node.op == "Upsample" { "asymmetric" } else { "half_pixel" });
@@ -188,7 +188,7 @@ pub(super) fn resize(l: &mut Lower<'_>) -> Results {
     one(if y == x { l.un("identity", x)? } else { y })
 }
 
-/// MIL's own op, where it says exactly this.
+/// MIL's own resize op, or `None` if none computes exactly this.
 fn native(l: &mut Lower<'_>, x: ValueId, axes: &[(usize, Axis)]) -> Built<Option<ValueId>> {
     let shape = l.shape(x)?;
     let rank = shape.len();
@@ -203,8 +203,8 @@ fn native(l: &mut Lower<'_>, x: ValueId, axes: &[(usize, Axis)]) -> Built<Option
     let grows = |a: &Axis| a.to.is_multiple_of(a.from);
     match l.text("mode", "nearest") {
         "nearest" if grows(tall) && grows(wide) && matches!(coordinates, "asymmetric" | "half_pixel") => {
-            // Whole factors: every rounding of a half-pixel place, and rounding down of an
-            // asymmetric one, is the same pixel.
+            // At whole factors every rounding of a half-pixel coordinate, and rounding down of an
+            // asymmetric one, selects the same pixel.
             let rule = l.text("nearest_mode", if old { "floor" } else { "round_prefer_floor" });
             if coordinates == "asymmetric" && rule != "floor"
                 || coordinates == "half_pixel" && rule != "round_prefer_floor"
@@ -252,8 +252,8 @@ pub(super) fn grid_sample(l: &mut Lower<'_>) -> Results {
     let aligned = l.int("align_corners", 0) != 0;
     let padding = match l.text("padding_mode", "zeros") {
         "border" => "border",
-        // ONNX reflects at the centers of the corner pixels if they are aligned, at their edges if
-        // not.
+        // ONNX reflects at the centers of the corner pixels if corners are aligned, else at their
+        // outer edges.
         "reflection" if aligned => "reflection",
         "reflection" => "symmetric",
         _ => "constant",
@@ -273,7 +273,7 @@ pub(super) fn grid_sample(l: &mut Lower<'_>) -> Results {
     )?)
 }
 
-/// `theta · (x, y, 1)` over the grid of the wanted size.
+/// Computes `theta · (x, y, 1)` over a grid of the requested size.
 pub(super) fn affine_grid(l: &mut Lower<'_>) -> Results {
     let theta = l.x(0)?;
     let size: Vec<usize> = l.ints(1)?.iter().map(|&n| n as usize).collect();
@@ -289,7 +289,7 @@ pub(super) fn affine_grid(l: &mut Lower<'_>) -> Results {
     let total: usize = extents.iter().product();
     let mut points = Vec::new();
     for mut place in 0..total {
-        // The last axis is x, the first coordinate.
+        // The last axis is x, which is the first coordinate.
         let mut along = Vec::new();
         for &n in extents.iter().rev() {
             along.push(at(place % n, n));

@@ -1,4 +1,4 @@
-//! Operators that arrange elements anew.
+//! Operators that rearrange elements.
 
 use ferrane_mil::{Constant, DataType, ValueId};
 
@@ -92,7 +92,7 @@ pub(super) fn split(l: &mut Lower<'_>) -> Results {
     Ok(parts.into_iter().map(Some).collect())
 }
 
-/// The positions that a slice of one axis takes: first, step, count.
+/// The positions that a slice along one axis selects: first, step, count.
 fn range(start: i64, end: i64, step: i64, extent: i64) -> (i64, i64, i64) {
     let wrap = |v: i64| if v < 0 { v.saturating_add(extent) } else { v };
     let (low, high) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
@@ -125,7 +125,7 @@ pub(super) fn slice(l: &mut Lower<'_>) -> Results {
         let to = from + step * count;
         end[axis] = to as i32;
         begin_mask[axis] = false;
-        // A slice that runs backwards past the first element has no end that a number says.
+        // A backward slice that includes element 0 has no end that a number can state.
         end_mask[axis] = to < 0;
     }
     let masks = |m: &[bool]| {
@@ -145,7 +145,7 @@ pub(super) fn slice(l: &mut Lower<'_>) -> Results {
     )?)
 }
 
-/// Repeats along axes whose extent is 1, after leading axes are added.
+/// Repeats axes of extent 1 after adding leading axes, to reach `shape`.
 pub(super) fn broadcast_to(l: &mut Lower<'_>, x: ValueId, shape: &[usize]) -> Built {
     let mut from = l.shape(x)?;
     while from.len() < shape.len() {
@@ -160,7 +160,7 @@ pub(super) fn expand(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let mut from = l.shape(x)?;
     let mut wanted: Vec<usize> = l.ints(1)?.iter().map(|&n| n as usize).collect();
-    // The wider rank counts, and 1 on either side takes the other's extent.
+    // Broadcasting in both directions: the larger rank wins, and an extent of 1 takes the other's.
     while wanted.len() < from.len() {
         wanted.insert(0, 1);
     }
@@ -178,11 +178,11 @@ pub(super) fn tile(l: &mut Lower<'_>) -> Results {
     one(l.b.tile("tile", x, &reps)?)
 }
 
-/// MIL's `pad` where it can say it, else a gather of positions along each axis.
+/// MIL's `pad` where it can express the operation, else a gather of positions along each axis.
 pub(super) fn pad(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let dtype = l.dtype(x);
-    // MIL pads floats.
+    // MIL pads only floats.
     let x = if dtype.is_float() { x } else { l.cast(x, DataType::Fp32)? };
     let y = padded(l, x)?;
     one(l.cast(y, dtype)?)
@@ -205,7 +205,7 @@ fn padded(l: &mut Lower<'_>, x: ValueId) -> Built {
     }
     let mode = l.text("mode", "constant");
     let value = if l.has(2) { l.floats(2)?.first().copied().unwrap_or(0.0) as f32 } else { l.float("value", 0.0) };
-    // Negative amounts cut.
+    // Negative amounts crop.
     let mut y = x;
     for axis in 0..rank {
         let cut = |n: i64| (-n).max(0) as usize;
@@ -337,7 +337,7 @@ pub(super) fn constant_of_shape(l: &mut Lower<'_>) -> Results {
 
 pub(super) fn constant(l: &mut Lower<'_>) -> Results {
     let Some(value) = l.node.attributes.get("value") else {
-        return unmapped("only the attribute `value` is in the cases");
+        return unmapped("a constant of another attribute than `value`");
     };
     let mut shape = Vec::new();
     let mut level = &value["tensor"];
@@ -405,7 +405,7 @@ pub(super) fn trilu(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let k = if l.has(1) { l.ints(1)?.first().copied().unwrap_or(0) } else { 0 };
     let shape = l.shape(x)?;
-    // A diagonal beyond the matrix is as good as its edge, and fits MIL's int32.
+    // A diagonal outside of the matrix acts like one at its edge, which fits MIL's int32.
     let reach = shape.iter().max().copied().unwrap_or(0) as i64;
     let k = k.clamp(-reach, reach);
     one(match (l.int("upper", 1) != 0, k) {
@@ -422,14 +422,14 @@ pub(super) fn trilu(l: &mut Lower<'_>) -> Results {
     })
 }
 
-/// A matrix with ones on one diagonal, from its position in a row of all elements.
+/// A matrix with ones on one diagonal, made from a row-major sequence of positions.
 pub(super) fn eye_like(l: &mut Lower<'_>) -> Results {
     let like = l.known(0)?;
     let element = match l.int("dtype", 0) {
         0 => like.element.clone(),
         number => super::Element::of_number(number),
     };
-    let [rows, columns] = like.shape[..] else { return unmapped("a matrix is wanted") };
+    let [rows, columns] = like.shape[..] else { return unmapped("an input that is not a matrix") };
     let k = l.int("k", 0);
     let values: Vec<f64> =
         (0..rows * columns).map(|i| f64::from(u8::from((i % columns) as i64 - (i / columns) as i64 == k))).collect();
@@ -437,7 +437,7 @@ pub(super) fn eye_like(l: &mut Lower<'_>) -> Results {
     one(l.b.constant("eye", value)?)
 }
 
-/// The windows of signal processing, from their cosine series.
+/// The window functions of signal processing, as cosine series.
 fn window(l: &mut Lower<'_>, terms: &[f64]) -> Results {
     let n = l.ints(0)?.first().copied().unwrap_or(0);
     let denominator = if l.int("periodic", 1) != 0 { n } else { n - 1 };

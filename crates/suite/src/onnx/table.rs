@@ -1,5 +1,5 @@
-//! One entry for every operator of `ai.onnx` (and the optimizers of `ai.onnx.preview.training`):
-//! how it becomes MIL, or why not.
+//! One entry for every operator of `ai.onnx` (and for the optimizers of
+//! `ai.onnx.preview.training`): its lowering to MIL, or the reason why there is none.
 
 use ferrane_mil::ValueId;
 
@@ -9,15 +9,15 @@ use super::{
     resize as rs, shape as sh, training as tr,
 };
 
-/// A lowering: the results of a node, `None` for one that MIL has not.
+/// A lowering: returns the results of a node, `None` for an output that MIL cannot compute.
 pub(super) type Lowering = fn(&mut Lower<'_>) -> Built<Vec<Option<ValueId>>>;
 
-/// What the table says of an operator.
+/// How the table handles an operator.
 #[derive(Clone, Copy)]
 pub(super) enum OpMapping {
-    /// It becomes an op or a short composition.
+    /// The operator is lowered to an op or a short composition of ops.
     Lowered(Lowering),
-    /// It does not, because.
+    /// The operator is not lowered, for this reason.
     Not(&'static str),
 }
 
@@ -28,7 +28,7 @@ const STRINGS: &str = "MIL computes nothing on strings";
 const SEQUENCES: &str = "a case holds no sequences or optionals; MIL's lists are tested on their own";
 const GRAPHS: &str = "a case holds no subgraphs; MIL's cond and while_loop are tested on their own";
 const RANDOM: &str = "random numbers are not comparable";
-const NO_OP: &str = "MIL has no such op, and no short composition is it";
+const NO_OP: &str = "MIL has no such op, and no short composition computes it";
 
 /// The operators by name, sorted.
 const TABLE: &[(&str, OpMapping)] = &[
@@ -244,7 +244,7 @@ pub(super) fn find(op: &str) -> Option<OpMapping> {
     TABLE.binary_search_by_key(&op, |(name, _)| name).ok().map(|i| TABLE[i].1)
 }
 
-/// Every operator with the reason why it is not lowered, or `None` if it is.
+/// Every operator in sorted order, with the reason why it is not lowered, or `None` if it is.
 pub fn operators() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
     TABLE.iter().map(|(name, entry)| {
         let reason = match entry {

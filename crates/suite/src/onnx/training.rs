@@ -12,13 +12,13 @@ fn blend(l: &mut Lower<'_>, a: f32, x: ValueId, b: f32, y: ValueId) -> Built {
     l.bin("add", p, q)
 }
 
-/// Learning rate and update count, both known.
+/// Learning rate and update count, both known at compile time.
 fn rate(l: &Lower<'_>) -> Built<(f64, f64)> {
     Ok((l.floats(0)?.first().copied().unwrap_or(0.0), l.floats(1)?.first().copied().unwrap_or(0.0)))
 }
 
-/// Runs one tensor after the other; inputs and results come in groups, all tensors of one kind
-/// together.
+/// Applies an optimizer to each tensor. Inputs and results are grouped by kind: all weights, then
+/// all gradients, and so on.
 fn each(
     l: &mut Lower<'_>,
     kinds: usize,

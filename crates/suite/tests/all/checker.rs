@@ -1,5 +1,5 @@
-//! The training kernels and the programs of generation against machines: clean where they are known
-//! to run, refused where sources say so.
+//! The training kernels and the programs of generation, checked for machines: no findings where
+//! they are known to run, rejected where a source says that they fail.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_llm::config::preset;
@@ -22,7 +22,7 @@ pub(crate) fn findings(program: &Program, name: &str) -> Vec<Finding> {
     check(program, &profile(name), &CheckOptions::default())
 }
 
-/// No errors, and no warnings that results are wrong.
+/// Fails on errors, and on warnings that results are wrong.
 pub(crate) fn clean(findings: Vec<Finding>) -> Result<(), String> {
     let bad = |f: &Finding| {
         f.severity == Severity::Error || (f.severity == Severity::Warning && f.effect == Effect::SilentlyWrong)
@@ -52,7 +52,7 @@ fn the_training_kernels_are_clean_on_the_m4() {
 fn the_training_kernels_fail_where_sources_say_so() {
     for (kernel, program) in kernels_of("stories110m", 256) {
         let has = |profile: &str, code: u16| findings(&program, profile).iter().any(|f| f.code == Code(code));
-        // The rotation stands in this one.
+        // The forward kernel of attention contains the rotation.
         let rotates = kernel == Kernel::SdpaFwd;
         assert_eq!(has("m3-ultra-macos26-inmem", 470), rotates, "{}", kernel.name());
         assert!(has("m1-macos26-inmem", 401), "{}", kernel.name());
@@ -79,7 +79,7 @@ fn the_programs_of_generation_are_clean_on_the_m4() {
     }
 }
 
-/// Codes that are told in a file of programs, by file.
+/// The codes that the comments of a filetest expect, for each of its programs.
 fn told_in(text: &str) -> Vec<Vec<Code>> {
     let code = |line: &str| {
         let (_, comment) = line.rsplit_once("// ")?;
@@ -91,8 +91,8 @@ fn told_in(text: &str) -> Vec<Vec<Code>> {
 
 #[test]
 fn every_rule_has_a_program_where_it_fires_and_one_where_it_is_silent() {
-    // Types that the language refuses first, thousands of ops, records of files, several programs:
-    // not of a short text.
+    // Not reproducible by a short text: types that the language rejects first, thousands of ops,
+    // records of files, several programs.
     let elsewhere = [410, 417, 418, 445, 498, 499].map(Code);
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests/machine");
     let files: Vec<Vec<Vec<Code>>> = ferrane_suite::filetest::discover(&folder)
@@ -103,7 +103,7 @@ fn every_rule_has_a_program_where_it_fires_and_one_where_it_is_silent() {
     for rule in ferrane_machine::rules::all().iter().filter(|r| !elsewhere.contains(&r.code)) {
         let told = |part: &Vec<Code>| part.contains(&rule.code);
         let fires: Vec<_> = files.iter().filter(|parts| parts.iter().any(told)).collect();
-        assert!(!fires.is_empty(), "{} fires nowhere: {}", rule.code, rule.title);
-        assert!(fires.iter().any(|parts| !parts.iter().all(told)), "{} is never silent", rule.code);
+        assert!(!fires.is_empty(), "no filetest triggers {}: {}", rule.code, rule.title);
+        assert!(fires.iter().any(|parts| !parts.iter().all(told)), "every filetest triggers {}", rule.code);
     }
 }

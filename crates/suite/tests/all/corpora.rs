@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use ferrane_suite::fuzz::TARGETS;
 
-/// The inputs are small; one that takes this long, also without optimization, is one that was found
-/// to hang.
+/// The inputs are small. One that takes this long, even without optimization, hangs.
 const LONGEST: Duration = Duration::from_secs(10);
 
 #[test]
-#[allow(clippy::print_stdout)] // What the harness shows of a test that fails.
+#[allow(clippy::print_stdout)] // The harness shows the output of a failed test.
 fn corpora() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     for (target, body) in TARGETS {
@@ -20,14 +19,14 @@ fn corpora() {
         assert!(!files.is_empty(), "{} is empty", folder.display());
         for path in files {
             let (data, begun) = (fs::read(&path).unwrap(), Instant::now());
-            // A panic names the file: it is not caught.
+            // A panic is not caught, so the last printed path names the input.
             println!("{}", path.display());
             body(&data);
             assert!(begun.elapsed() < LONGEST, "{}: {:?}", path.display(), begun.elapsed());
         }
         assert!(root.join(format!("fuzz_targets/{target}.rs")).is_file(), "no target {target}");
     }
-    // Every target is replayed.
+    // No folder of the corpus lacks a target.
     assert_eq!(fs::read_dir(root.join("corpus")).unwrap().count(), TARGETS.len());
     assert_eq!(fs::read_dir(root.join("fuzz_targets")).unwrap().count(), TARGETS.len());
 }

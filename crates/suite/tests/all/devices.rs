@@ -1,5 +1,5 @@
-//! The suite over the emulator with each table, over a recorded emulator, and over the engine's
-//! backend with the fake.
+//! The device suite over the emulator with each table, over a recorded emulator, and over the
+//! engine's backend with the fake framework.
 
 use std::collections::HashSet;
 
@@ -34,7 +34,7 @@ fn emulator_exact() {
     passes(&emulator(Numerics::Exact), Rounding::Single, &EVERYTHING);
 }
 
-/// Every machine that differs from the others in what the cases try, each in a process of its own.
+/// Each machine that differs from the others in what the cases test, in a process of its own.
 #[test]
 fn emulators_that_enforce_limits() {
     let mut seen = HashSet::new();
@@ -59,7 +59,7 @@ fn a_recorded_device_is_the_same_device() {
     assert!(record.lines().len() > 100);
 }
 
-/// The fake computes with the emulator, so it keeps every promise, whatever way its requests go.
+/// The fake computes with the emulator, so it keeps every promise on each path of a request.
 #[cfg(not(target_vendor = "apple"))]
 #[test]
 fn the_engines_backend_over_the_fake() {
@@ -70,8 +70,8 @@ fn the_engines_backend_over_the_fake() {
     }
 }
 
-/// Through the E5 runtime it keeps them too, casts and all, whether predictions write where they
-/// are told or not.
+/// The E5 path keeps them, too, including the casts at ports, and whether or not predictions write
+/// to the given output buffers.
 #[cfg(not(target_vendor = "apple"))]
 #[test]
 fn the_e5_path_over_the_fake() {
@@ -85,7 +85,7 @@ fn the_e5_path_over_the_fake() {
     }
 }
 
-/// Nothing takes the rows of a port for packed.
+/// No code treats the padded rows of a port as packed.
 #[cfg(not(target_vendor = "apple"))]
 #[test]
 fn the_engines_backend_with_padded_rows() {
@@ -95,10 +95,10 @@ fn the_engines_backend_with_padded_rows() {
     passes(&device, Rounding::Half, &[Promise::Contract, Promise::Numerics]);
 }
 
-/// Packed ports as the text has them.
+/// Ports with packed layouts for the inputs and outputs that the text declares.
 fn packed(source: &ProgramSource<'_>) -> Result<Vec<Procedure>> {
     let ProgramSource::Text { mil, weights } = source else {
-        return Err(Error::new(ErrorKind::Unsupported, "the script reads text"));
+        return Err(Error::new(ErrorKind::Unsupported, "the scripted device reads only text"));
     };
     let invalid = |e: String| Error::new(ErrorKind::InvalidProgram, e);
     let text = std::str::from_utf8(mil).map_err(|e| invalid(e.to_string()))?;
@@ -118,7 +118,7 @@ fn packed(source: &ProgramSource<'_>) -> Result<Vec<Procedure>> {
     program.functions.iter().enumerate().map(procedure).collect()
 }
 
-/// A device that copies cannot pass for one that computes.
+/// The numerics cases fail on a device that only copies.
 #[test]
 fn the_numerics_fail_on_a_device_that_only_copies() {
     let device = Device::new(Scripted::new(packed).unwrap());

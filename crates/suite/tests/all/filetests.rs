@@ -1,4 +1,4 @@
-//! Every file under `filetests/` of the workspace.
+//! Every file in the workspace's `filetests/`.
 
 use std::path::Path;
 
@@ -41,8 +41,8 @@ fn filetests() {
     assert!(!files.is_empty() && runs > 0, "{} files, {runs} with runs", files.len());
 }
 
-/// Every run on the engine's backend too, by either path. What it cannot take, states and extents
-/// that are not known, it must refuse.
+/// Every run on the engine's backend, by either path. It must reject what it does not support:
+/// states and unknown extents.
 #[cfg(not(target_vendor = "apple"))]
 #[test]
 fn filetests_over_the_fake_engine() {

@@ -1,5 +1,5 @@
-//! The checker over programs that are known to run, or known to fail, and over every program there
-//! is.
+//! The checker over programs that are known to run or to fail, and over every program of the test
+//! data.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// A text; published ones come without their blob files, and some have wrong types.
+/// Reads a MIL text. Published texts come without their blob files, and some have wrong types.
 fn text(path: &Path) -> Result<Program, String> {
     let options = ferrane_mil::Options {
         missing: ferrane_mil::Missing::Keep,
@@ -72,14 +72,14 @@ fn the_static_programs_have_no_errors_in_memory() {
             let subject = profile(machine).subject;
             let opset = program.functions[0].opset_tag().to_string();
             let known = profile(machine).opsets.value.contains(&opset);
-            // macOS 14 does not know ios18.
+            // macOS 14 does not support ios18.
             if known && (subject.chip == "m3-max" || subject.family == "h16" || subject.family == "h17") {
                 no_errors(findings(&program, machine)).map_err(|e| format!("{machine}: {e}"))?;
             }
         }
         let old = findings(&program, "m1-macos26-inmem");
         if !old.iter().any(|f| f.code == Code(401)) {
-            return Err(format!("the dialect is taken on M1: {}", told(&old)));
+            return Err(format!("M1 accepts the dialect: {}", told(&old)));
         }
         Ok(())
     });
@@ -97,7 +97,7 @@ fn packages_have_no_errors_through_core_ml() {
 #[test]
 fn every_program_is_checked_for_every_machine() {
     suite("checker-all", "mil", "mil", |path| {
-        // Some published texts are no MIL.
+        // Some published texts are not MIL.
         let Ok(program) = text(path) else { return Ok(()) };
         let inputs = program.functions.iter().flat_map(|f| f.inputs.iter().map(|v| f.value(*v).name.clone()));
         let bounds: Vec<_> = inputs.map(|name| InputBounds { name, low: -1.0, high: 1.0 }).collect();
@@ -115,8 +115,8 @@ fn every_program_is_checked_for_every_machine() {
     });
 }
 
-/// The header of a file with one record of 16 fp16 elements, whose size and payload offset are as
-/// published benchmarks write them (weight-blob §4).
+/// A blob file with one record of 16 fp16 elements, whose header has the size and payload offset
+/// that published benchmarks write (weight-blob §4).
 fn odd_blob() -> Vec<u8> {
     let mut file = vec![0u8; 128 + 32];
     (file[0], file[4]) = (1, 2);
@@ -181,6 +181,6 @@ fn weights_that_do_not_stay_on_the_chip_are_told() {
         let program = ferrane_mil::parse_with(text, &ferrane_mil::Weights::new(), options).program.expect("reads");
         findings(&program, "m4-macos15-inmem").iter().any(|f| f.code == Code(498))
     };
-    // 4096 · 5000 · 2 bytes are 41 MB, 4096 · 1000 · 2 are 8.
+    // 4096 · 5000 · 2 bytes are 41 MB, 4096 · 1000 · 2 are 8 MB.
     assert!(of(5000) && !of(1000));
 }

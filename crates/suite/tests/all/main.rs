@@ -1,5 +1,5 @@
 //! The device suite over every backend, the published call sequences, the filetests, programs
-//! against machines, and the corpora of the fuzz targets.
+//! checked for machines, and the corpora of the fuzz targets.
 
 mod checker;
 mod corpora;

@@ -9,8 +9,8 @@ use ferrane_testdata::Suite;
 
 use crate::values::numbers;
 
-/// Relative to the largest element of an output, because sums cancel; the references are fp32
-/// themselves, of other association.
+/// Relative to the largest element of an output, because sums cancel. The references are fp32, too,
+/// and add in another order.
 const FP32: f64 = 1e-5;
 /// Two units in the last place of fp16: one for the port, one because the reference rounds every
 /// intermediate result.
@@ -42,7 +42,7 @@ fn run(emulator: &Emulator, case: &onnx::Case) -> Result<Result<(), String>, Str
     if let Some(t) = case.outputs.iter().find(|t| t.element.mil().is_none()) {
         return Err(format!("MIL programs have no values of type {}", t.element.name));
     }
-    // Some of MIL's ops refuse tensors without elements, in the registry or when they run.
+    // Some of MIL's ops reject tensors without elements, in the registry or when they run.
     let empty = case.inputs.iter().chain(&case.outputs).any(|t| t.values.is_empty());
     let failed = |why: String| if empty { Err(format!("a tensor without elements: {why}")) } else { Ok(Err(why)) };
     let lowered = match onnx::lower(case) {

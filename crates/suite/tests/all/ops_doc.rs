@@ -1,6 +1,6 @@
-//! docs/ops.md is what the registry, the emulator and the derivatives say of each op.
-//! `FERRANE_BLESS=1` writes it, with the number of value-inference cases that the data holds for
-//! each op; the test does not compare that number, because other data may stand in.
+//! docs/ops.md lists what the registry, the emulator and the derivatives state about each op.
+//! `FERRANE_BLESS=1` writes it, including the number of value-inference cases in the test data for
+//! each op. The test does not compare that number, because the data may be another version.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -87,7 +87,7 @@ fn table() -> String {
     text
 }
 
-/// Without the number of cases, which is the last column but one.
+/// The rows without the number of cases, which is the last column but one.
 fn comparable(text: &str) -> Vec<String> {
     let row = |line: &str| {
         let mut cells: Vec<&str> = line.split(" | ").collect();
@@ -108,5 +108,5 @@ fn ops_doc_is_what_the_tables_say() {
         std::fs::write(&path, &wanted).expect("docs/ops.md can be written");
     }
     let found = std::fs::read_to_string(&path).expect("docs/ops.md");
-    assert_eq!(comparable(&found), comparable(&wanted), "FERRANE_BLESS=1 writes docs/ops.md anew");
+    assert_eq!(comparable(&found), comparable(&wanted), "run with FERRANE_BLESS=1 to write docs/ops.md");
 }

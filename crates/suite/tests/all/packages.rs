@@ -1,4 +1,5 @@
-//! Recorded packages: run against what PyTorch gave, as text and as a package again.
+//! Recorded packages: evaluated and compared with PyTorch's results, as text and as a written
+//! package.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,9 +11,9 @@ use ferrane_testdata::Suite;
 
 use crate::values::numbers;
 
-/// An fp16 program against fp32 results: what a few dozen roundings and an fp16 exponential leave,
-/// of the largest output. A reader or an op that is wrong is off by the size of the outputs
-/// themselves.
+/// For an fp16 program against fp32 results, relative to the largest output: the error of a few
+/// dozen roundings and an fp16 exponential. A wrong reader or op is off by the magnitude of the
+/// outputs themselves.
 const FP16: f64 = 1e-2;
 
 fn packages(folder: &Path) -> Vec<PathBuf> {
@@ -29,7 +30,7 @@ fn packages(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Shape and elements of a little-endian, row-major `.npy` of floats.
+/// Shape and elements of a little-endian, row-major `.npy` file of floats.
 fn npy(path: &Path) -> Option<(Vec<usize>, Vec<f64>)> {
     let bytes = std::fs::read(path).ok()?;
     let length = u16::from_le_bytes(bytes.get(8..10)?.try_into().ok()?) as usize;
@@ -46,7 +47,7 @@ fn npy(path: &Path) -> Option<(Vec<usize>, Vec<f64>)> {
     Some((shape, values))
 }
 
-/// Values as a constant of a port's type, which is known extents of floats or int32.
+/// Values as a constant of a port's type: known extents, floats or int32.
 fn constant(ty: &Type, values: &[f64]) -> Option<Constant> {
     let (dtype, shape) = (ty.dtype()?, ty.shape()?);
     let bytes: Vec<u8> = match dtype {
@@ -58,7 +59,7 @@ fn constant(ty: &Type, values: &[f64]) -> Option<Constant> {
     (ty.elements()? == values.len()).then(|| Constant::raw(dtype, &shape, &bytes))
 }
 
-/// The recorded input where there is one and it fits, else numbers of a fixed sequence.
+/// The recorded input if there is one of the right size, else numbers from a fixed sequence.
 fn inputs(program: &Program, recorded: Option<&[f64]>) -> Option<Vec<(String, Constant)>> {
     let main = program.functions.first()?;
     let of = |&id: &ValueId| {

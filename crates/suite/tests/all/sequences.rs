@@ -1,8 +1,7 @@
-//! Five published call sequences, written against the seam and nothing below it.
+//! Five published call sequences, written against the seam only.
 //!
-//! Each is a function of a [`Device`]; it neither knows nor asks which backend it has. The recorder
-//! shows that the calls are those of the published program, and that they are the same on every
-//! backend.
+//! Each is a function of a [`Device`] and does not depend on which backend it gets. The recorder
+//! shows that the calls are those of the published program and the same on every backend.
 
 use std::time::Duration;
 
@@ -35,7 +34,7 @@ fn packed(device: &Device) -> Result<Surface> {
     device.surface(&Layout::packed(DataType::Fp16, &SHAPE)?)
 }
 
-/// Runs a sequence on every backend that can; the record must be the same on all.
+/// Runs a sequence on every backend that supports it; the recorded calls must be the same on all.
 fn on_every_backend(
     sequence: impl Fn(&Device),
     script: fn(&ProgramSource<'_>) -> Result<Vec<Procedure>>,
@@ -56,8 +55,8 @@ fn on_every_backend(
     lines
 }
 
-/// (a) One kernel for all layers: an input surface and a request for each layer, one output surface
-/// for all, read before the next layer runs (training-dynamic §5).
+/// (a) One kernel for all layers: an input surface and a request for each layer, one shared output
+/// surface that is read before the next layer runs (training-dynamic §5).
 #[test]
 fn requests_per_layer_share_an_output() {
     let lines = on_every_backend(
@@ -71,7 +70,7 @@ fn requests_per_layer_share_an_output() {
                     (x, request)
                 })
                 .collect();
-            // Staged once, evaluated in every step.
+            // Staged once, used in every step.
             for (i, (x, _)) in layers.iter().enumerate() {
                 x.write_f32(&[i as f32 + 1.0; N]).unwrap();
             }
@@ -99,8 +98,8 @@ fn requests_per_layer_share_an_output() {
     assert_eq!(lines.last().map(String::as_str), Some("unload woFwd"));
 }
 
-/// (b) A plan over several surfaces, prepared once: two procedures that hand a surface on, started
-/// by one event and ended by another (apple-runtime §6, §8).
+/// (b) A plan over several surfaces, prepared once: two procedures that pass a surface on; one
+/// event starts it and another signals its end (apple-runtime §6, §8).
 fn plan(device: &Device) {
     let events = device.events().unwrap();
     let (start, end) = (events.create().unwrap(), events.create().unwrap());
@@ -149,7 +148,7 @@ fn a_plan_of_several_surfaces_with_events() {
     let lines: Vec<String> = record.lines().into_iter().map(|l| without_size(&l)).collect();
     assert_eq!(lines, expected.map(without_size));
 
-    // The same caller where the machine cannot chain: the front submits one step after the other.
+    // The same calls on a machine that cannot chain: the front submits one step after the other.
     for device in [Device::new(Scripted::new(plan_script).unwrap()), emulator(Numerics::Fast)] {
         let (device, record) = device.recorded();
         plan(&device);
@@ -168,9 +167,9 @@ fn without_size(line: impl AsRef<str>) -> String {
     }
 }
 
-/// (c) The E5 recipe: MIL text with named inputs and outputs, a function by name, prepared, then
-/// predictions from features by name (apple-runtime §9). Names and extents must be those of the
-/// model's description.
+/// (c) The E5 recipe: MIL text with named inputs and outputs; a function is chosen by name,
+/// prepared, and called with features by name (apple-runtime §9). Names and extents must be those
+/// of the model's description.
 #[test]
 fn text_with_named_features() {
     let lines = on_every_backend(
@@ -195,7 +194,7 @@ fn text_with_named_features() {
                 prediction.evaluate().unwrap();
                 assert_eq!(features[1].1.read_f32().unwrap(), [value; N]);
             }
-            // Another name than the description's is refused before anything runs.
+            // A name that the description lacks is rejected before anything runs.
             let wrong = Bindings::new().bind("x", &features[0].1).bind("y", &features[1].1);
             assert_eq!(engine.prepare(wrong).map(|_| ()).unwrap_err().kind(), ErrorKind::Binding);
         },
@@ -205,8 +204,8 @@ fn text_with_named_features() {
     assert!(lines.contains(&"prepare r0: e5.main x=s0 cast_out=s1".to_string()), "{lines:?}");
 }
 
-/// (d) Two functions in one program: procedure N is chosen with its index and has ports of its own
-/// (mil-text §1).
+/// (d) Two functions in one program: each procedure has an index and ports of its own (mil-text
+/// §1).
 #[test]
 fn two_procedures_in_one_program() {
     let lines = on_every_backend(
@@ -242,8 +241,7 @@ fn two_procedures_in_one_program() {
     assert!(lines.contains(&"prepare r1: both.second x1=s2 y1=s3".to_string()), "{lines:?}");
 }
 
-/// An `.anec` file with one input and one output (linux-driver §4.1); its payload is nothing that
-/// runs.
+/// An `.anec` file with one input and one output (linux-driver §4.1). Its payload is not a program.
 fn anec(nchw: [u64; 4]) -> Vec<u8> {
     let [n, c, h, w] = nchw;
     let row = (w * 2).next_multiple_of(64);
@@ -256,7 +254,7 @@ fn anec(nchw: [u64; 4]) -> Vec<u8> {
     put(0x10, &0x274u64.to_le_bytes());
     put(0x20, &1u32.to_le_bytes());
     put(0x24, &1u32.to_le_bytes());
-    // Outputs from index 4, then inputs.
+    // Outputs start at index 4, inputs follow.
     for bar in [4, 5] {
         put(0x28 + bar * 4, &tiles.to_le_bytes());
         for (i, value) in [n, c, h, w, plane, row].into_iter().enumerate() {
@@ -266,10 +264,10 @@ fn anec(nchw: [u64; 4]) -> Vec<u8> {
     file
 }
 
-/// The ports that the Linux driver's header tells: rows and planes with strides of their own,
-/// memory in tiles of 16 KiB.
+/// The ports that the Linux driver's header describes: row and plane strides of their own, memory
+/// in tiles of 16 KiB.
 fn anec_ports(source: &ProgramSource<'_>) -> Result<Vec<Procedure>> {
-    let bad = || Error::new(ErrorKind::InvalidProgram, "no .anec file");
+    let bad = || Error::new(ErrorKind::InvalidProgram, "not an .anec file");
     let ProgramSource::Compiled(file) = source else { return Err(bad()) };
     let u32_at =
         |at: usize| file.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes).ok_or_else(bad);
@@ -297,8 +295,9 @@ fn anec_ports(source: &ProgramSource<'_>) -> Result<Vec<Procedure>> {
     }])
 }
 
-/// (e) The Linux driver: a compiled file, buffer objects of its tile sizes, inputs written row by
-/// row with the file's strides, one submit, outputs read row by row (linux-driver §4.2, §4.5).
+/// (e) The Linux driver: a compiled file, buffer objects of the sizes that its tiles give, inputs
+/// written row by row with the file's strides, one submit, outputs read row by row (linux-driver
+/// §4.2, §4.5).
 #[test]
 fn buffers_and_a_submit_from_an_anec_file() {
     let (device, record) = Device::new(Scripted::new(anec_ports).unwrap()).recorded();
@@ -333,7 +332,7 @@ fn buffers_and_a_submit_from_an_anec_file() {
     assert_eq!(lines[2], "allocate s0 fp16 [1, 64, 8, 77] 98304 bytes");
     assert_eq!(lines[4..], ["prepare r0: anec.main src0=s0 dst0=s1", "submit r0", "done r0"]);
 
-    // A buffer that is smaller than the file's tiles is refused, and so is a file cut short.
+    // A buffer smaller than the file's tiles is rejected, and so is a truncated file.
     let mut short = src.layout.clone();
     short.allocation = short.span();
     let small = device.surface(&short).unwrap();

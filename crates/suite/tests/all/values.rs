@@ -1,8 +1,9 @@
-//! The elements of constants, for comparing.
+//! The elements of constants, for comparisons.
 
 use ferrane_mil::{Constant, DataType, Weights};
 
-/// The elements of an inline tensor of fp16, fp32, integers or bools. `None` for anything else.
+/// The elements of an inline tensor of fp16, fp32, integers or bools; `None` for any other
+/// constant.
 pub fn numbers(value: &Constant) -> Option<Vec<f64>> {
     let Constant::Tensor { ty, .. } = value else { return None };
     let none = Weights::new();
