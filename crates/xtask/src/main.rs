@@ -2,8 +2,8 @@
 //!
 //! The checks keep what ARCHITECTURE.md and docs/style.md promise: [`floors`] who may depend on
 //! whom, [`names`] that a name means one thing, [`prose`] that comments read well,
-//! [`citations`] that what they cite is there. [`macos`] checks,
-//! lints and links for macOS on a Linux computer, and reads the result.
+//! [`citations`] that what they cite is there, [`commands`] that the command lines of the pages run.
+//! [`macos`] checks, lints and links for macOS on a Linux computer, and reads the result.
 //!
 //! A check reads the sources, prints one line for each finding (file, line, what is wrong, what to
 //! do) and fails if there is one. It changes nothing unless an option says so.
@@ -17,6 +17,7 @@ use std::process::ExitCode;
 
 mod arguments;
 mod citations;
+mod commands;
 mod floors;
 mod lexer;
 mod macos;
@@ -39,6 +40,7 @@ chores
   names      type names that several crates define; long functions and files
   prose      words that docs/style.md rules out, wide comments, doc comments that say nothing
   citations  cited sections, links between pages, pages that no link leads to
+  commands   run the command lines of the pages
   macos      check, lint and link for macOS on Linux
 
 `cargo xtask <chore> --help` describes one.";
@@ -46,11 +48,12 @@ chores
 /// A chore: its name, its usage, and what runs it.
 type Chore = (&'static str, fn() -> &'static str, fn(&[String]) -> Result<()>);
 
-const CHORES: [Chore; 5] = [
+const CHORES: [Chore; 6] = [
     ("floors", floors::usage, floors::run),
     ("names", names::usage, names::run),
     ("prose", prose::usage, prose::run),
     ("citations", citations::usage, citations::run),
+    ("commands", commands::usage, commands::run),
     ("macos", macos::usage, macos::run),
 ];
 

@@ -126,13 +126,13 @@ fn interface(image: &Image, header: &str) -> Vec<String> {
 
 /// Writes an image's lists.
 fn describe(list: &mut String, name: &str, image: &Image) {
-    let _ = write!(list, "\n### {name}\n\nLoad commands:\n\n```\n");
+    let _ = write!(list, "\n### {name}\n\nLoad commands:\n\n```text\n");
     for command in &image.commands {
         let _ = writeln!(list, "{command}");
     }
     list.push_str("```\n");
     for (library, symbols) in &image.imports {
-        let _ = write!(list, "\n{} symbols from `{library}`:\n\n```\n", symbols.len());
+        let _ = write!(list, "\n{} symbols from `{library}`:\n\n```text\n", symbols.len());
         let mut width = 0;
         for symbol in symbols {
             if width + symbol.len() > 118 {
