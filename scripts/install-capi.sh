@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # usage: install-capi.sh [--from FOLDER] PREFIX
 #
-# Installs the C interface below PREFIX: libraries, header, and the file for pkg-config. The libraries
-# are taken from FOLDER; without --from they are built first.
+# Installs the C interface below PREFIX: libraries, header, and the file for pkg-config. The
+# libraries are taken from FOLDER; without --from they are built first.
 set -euo pipefail
 from=
 if [ "${1:-}" = --from ]; then

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # usage: interop-coremltools.sh [PACKAGE …]
 #
-# Tests that Core ML tools read what Ferrane writes. Every package of the test data, and each PACKAGE,
-# is read and written again; coremltools 9.0 then loads the original and the copy and compares them.
+# Tests that Core ML tools read what Ferrane writes. Every package of the test data, and each
+# PACKAGE, is read and written again; coremltools 9.0 then loads the original and the copy and
+# compares them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 data=${FERRANE_DATA:-../shared/data}

@@ -4,8 +4,8 @@
 # Runs the tests of ferrane-host, and so of the NEON routines, for AArch64 under qemu. Arguments are
 # passed to `cargo test`.
 #
-# Needs qemu-user, gcc-aarch64-linux-gnu, and a standard library for the target. That is installed by
-# `rustup target add aarch64-unknown-linux-gnu`; otherwise it is built with the compiler that
+# Needs qemu-user, gcc-aarch64-linux-gnu, and a standard library for the target. That is installed
+# by `rustup target add aarch64-unknown-linux-gnu`; otherwise it is built with the compiler that
 # `cargo xtask macos setup` fetches (FERRANE_MACOS_DIR).
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,9 +1,9 @@
 //! Chores of this workspace that need more than cargo. Run as `cargo xtask <chore>`.
 //!
 //! The checks keep what ARCHITECTURE.md and docs/style.md promise: [`floors`] who may depend on
-//! whom, [`names`] that a name means one thing, [`prose`] that comments read well,
-//! [`citations`] that what they cite is there, [`commands`] that the command lines of the pages run.
-//! [`macos`] checks, lints and links for macOS on a Linux computer, and reads the result.
+//! whom, [`names`] that a name means one thing, [`prose`] that comments read well, [`citations`]
+//! that what they cite is there, [`commands`] that the command lines of the pages run. [`macos`]
+//! checks, lints and links for macOS on a Linux computer, and reads the result.
 //!
 //! A check reads the sources, prints one line for each finding (file, line, what is wrong, what to
 //! do) and fails if there is one. It changes nothing unless an option says so.

@@ -43,7 +43,9 @@ pub(super) fn write(scratch: &Scratch) -> Result<()> {
     let made = [
         "ferrane convert fixture.mil -o model.mlpackage".to_owned(),
         "ferrane convert fixture.mil -o other.mlpackage".to_owned(),
-        format!("mkdir built && cp {text} model.txt && ferrane assemble model.txt -o built/model.hwx"),
+        format!(
+            "mkdir built && cp {text} model.txt && ferrane assemble model.txt -o built/model.hwx && cp built/model.hwx conv.hwx"
+        ),
         "ferrane recording make fixture.mil --runs 2 model.anetrace".to_owned(),
         "mkdir my-mac && cp model.anetrace my-mac/".to_owned(),
         format!("{TRAIN} --out runs/default"),

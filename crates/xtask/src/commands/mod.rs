@@ -1,12 +1,12 @@
 //! The command lines of the pages, run as they are written.
 //!
-//! The fenced blocks of README.md, CONTRIBUTING.md and docs/*.md without a language, or with `sh` or
-//! `console`, hold command lines ([`lines`]). They run in the order of the pages in one scratch
-//! folder, a copy of the tracked files with fixtures for the names that the pages use ([`fixtures`]).
-//! The first line that fails ends the chore.
+//! The fenced blocks of README.md, CONTRIBUTING.md and docs/*.md without a language, or with `sh`
+//! or `console`, hold command lines ([`lines`]). They run in the order of the pages in one scratch
+//! folder, a copy of the tracked files with fixtures for the names that the pages use
+//! ([`fixtures`]). The first line that fails ends the chore.
 //!
-//! `ferrane` is the binary that `cargo build --release` built, and `cargo run --release --` stands for
-//! it, so that nothing is built again.
+//! `ferrane` is the binary that `cargo build --release` built, and `cargo run --release --` stands
+//! for it, so that nothing is built again.
 
 mod fixtures;
 mod lines;
