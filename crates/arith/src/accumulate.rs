@@ -1,48 +1,49 @@
-//! Sums: products in the multiply-accumulate unit, and reductions outside of it.
+//! Sums: of products in the multiply-accumulate unit, and of values outside of it.
 //!
-//! Exact sums are whole numbers of units: 2⁻⁴⁸, the least product of two fp16 values, or the grid's
-//! unit. They live in 128 bits.
+//! An exact sum is a whole number of units: 2⁻⁴⁸, the smallest product of two fp16 values, or the
+//! unit of the product grid. It is computed in 128-bit integers.
 
 use crate::{Accumulator, Denormals, Reduction, Rules};
 
-/// Units of exact sums of products in one.
+/// Units of an exact sum of products in 1.0: 2⁴⁸.
 const EXACT: f64 = (1u64 << 48) as f64;
 
-/// The least normal magnitude.
+/// The smallest normal fp16 magnitude, 2⁻¹⁴.
 const NORMAL: f32 = 6.103_515_6e-5;
 
 impl Rules {
-    /// Units of the product grid in one.
+    /// Units of the product grid in 1.0: two to the power of [`Rules::grid_bits`].
     pub fn grid_scale(&self) -> f32 {
         f32::from(self.grid_bits.min(16)).exp2()
     }
 
-    /// The least magnitude of a sum of products that is infinite.
+    /// The smallest magnitude of a sum of products that becomes infinite.
     #[inline(always)]
     pub fn ceiling(&self) -> f64 {
         self.mac_ceiling.map_or(65536.0, f64::from)
     }
 
-    /// An operand of products as the unit sees it.
+    /// An operand of a product as the unit reads it: NaN and subnormals are replaced as the rules
+    /// state.
     #[inline(always)]
     pub fn operand(&self, x: f32) -> f32 {
         let x = self.enter(x);
         if self.mac_denormals == Denormals::Flush && x.abs() < NORMAL { 0.0 } else { x }
     }
 
-    /// A product of two operands in whole units of the grid: nearest, ties as the rounding says,
-    /// tiny ones gone.
+    /// A product of two operands in whole units of the grid: rounded to nearest, ties by the rules'
+    /// rounding, and zero below [`Rules::grid_flush`].
     pub fn grid_product(&self, a: f32, b: f32) -> f64 {
-        // Exact: 22 bits.
+        // Exact: a product of two fp16 values has at most 22 bits.
         let units = f64::from(a) * f64::from(b) * f64::from(self.grid_scale());
         if units.abs() < f64::from(self.grid_flush) { 0.0 } else { self.rounding.whole(units) }
     }
 
-    /// The sum of `taps` products of fp16 values, before it is rounded: `term` gives both factors
-    /// of each.
+    /// The sum of `taps` products of fp16 values, before rounding. `term` returns the two factors
+    /// of a product.
     ///
-    /// A partial sum that reaches the ceiling stays infinite. With one tap nothing accumulates: the
-    /// product is exact, and the ceiling that of fp16 (numerics §4).
+    /// A partial sum that reaches the ceiling stays infinite. A single tap is not accumulated: its
+    /// product is exact, and its ceiling is that of fp16 (numerics §4).
     pub fn dot(&self, taps: usize, term: impl Fn(usize) -> (f32, f32)) -> f64 {
         let term = |i| {
             let (a, b) = term(i);
@@ -70,7 +71,7 @@ impl Rules {
                 let mut sum = 0.0f64;
                 for i in 0..taps {
                     let (a, b) = term(i);
-                    // Whole numbers below 2⁵³, as the ceiling stops them: exact.
+                    // Exact: the ceiling keeps these whole numbers below 2⁵³.
                     let units = self.value(self.grid_product(a, b));
                     sum += units;
                     if sum.abs() >= self.ceiling() * scale || sum.is_nan() {
@@ -82,7 +83,7 @@ impl Rules {
         }
     }
 
-    /// The exact sum of `count` numbers that fp32 holds and 2⁻⁴⁸ divides.
+    /// The exact sum of `count` numbers, each an fp32 number and a multiple of 2⁻⁴⁸.
     fn exact(&self, count: usize, number: impl Fn(usize) -> f32) -> f64 {
         let ceiling = (self.ceiling() * EXACT) as i128;
         let mut sum = 0i128;
@@ -99,19 +100,19 @@ impl Rules {
         to_odd(sum) / EXACT
     }
 
-    /// A number, or +0 where it has no value and the rules say so.
+    /// `x`, or +0 for a NaN if the rules replace indeterminate results.
     #[inline(always)]
     fn value(&self, x: f64) -> f64 {
         if self.nan_to_inf && x.is_nan() { 0.0 } else { x }
     }
 
-    /// What is left of a sum that went beyond the ceiling.
+    /// The result of a sum that exceeded the ceiling: infinity with the sum's sign, or NaN.
     fn lost(&self, sum: f64) -> f64 {
         if sum.is_nan() { sum } else { f64::INFINITY.copysign(sum) }
     }
 
-    /// What the unit stores for a sum of `taps` products: bias (as fp16) added, checked against the
-    /// ceiling, rounded once.
+    /// The stored result of a sum of `taps` products: adds the bias (an fp16 value), applies the
+    /// ceiling, rounds once.
     #[inline(always)]
     pub fn output(&self, taps: usize, sum: f64, bias: f32) -> f32 {
         let total = sum + f64::from(self.rounding.f32(bias));
@@ -120,24 +121,23 @@ impl Rules {
         self.rounding.f64(stored)
     }
 
-    /// A dot product of fp16 values, stored: [`dot`](Self::dot) and [`output`](Self::output). The
-    /// shorter one decides.
+    /// A dot product of fp16 values as it is stored: [`dot`](Self::dot), then
+    /// [`output`](Self::output). Its length is that of the shorter operand.
     pub fn product(&self, a: &[f32], b: &[f32], bias: f32) -> f32 {
         let taps = a.len().min(b.len());
         self.output(taps, self.dot(taps, |i| (a[i], b[i])), bias)
     }
 
-    /// True where no partial sum of `taps` products can reach the ceiling, in any order: by the
-    /// Cauchy–Schwarz inequality, from the sums of squares of both operands. Then a sum of grid
-    /// units fits 32 bits, and the order does not matter.
+    /// True if no partial sum of `taps` products can reach the ceiling in any order. The bound is
+    /// the Cauchy–Schwarz inequality over `squares`, the sums of squares of both operands. Then a
+    /// sum in grid units fits 32 bits and does not depend on the order.
     pub fn cannot_overflow(&self, taps: usize, squares: (f64, f64)) -> bool {
-        // Each product is off by half a unit at most; the squares are sums of rounded numbers
-        // themselves.
+        // Each product is off by at most half a unit, and `squares` are rounded sums themselves.
         let most = (squares.0 * squares.1).sqrt() * 1.000_001 + taps as f64 / f64::from(self.grid_scale());
         most < self.ceiling().min(32768.0)
     }
 
-    /// The sum of fp16 values outside of products, as fp16.
+    /// The sum of fp16 values outside of products, rounded to fp16 as the rules state.
     pub fn reduce_sum(&self, values: &[f32]) -> f32 {
         match self.reduce_sum {
             Reduction::Wide => self.rounding.f64(self.wide_sum(values)),
@@ -148,7 +148,7 @@ impl Rules {
     /// The exact sum of fp16 values.
     #[inline(always)]
     pub fn wide_sum(&self, values: &[f32]) -> f64 {
-        // Multiples of 2⁻²⁴ below 2¹⁶: 4096 of them sum up exactly in 53 bits, in any order.
+        // Multiples of 2⁻²⁴ below 2¹⁶: the sum of 4096 of them is exact in 53 bits, in any order.
         let pieces = values.chunks(4096).map(|piece| {
             let mut lanes = [0.0f64; 8];
             let whole = piece.chunks_exact(8);
@@ -174,10 +174,10 @@ impl Rules {
     }
 }
 
-/// One addition inside of a tile: both operands cut to 11 fraction bits of the larger, toward zero
+/// One addition inside of a tile: both operands are truncated to 11 fraction bits of the larger one
 /// (numerics §3.2).
 ///
-/// Without branches, so that a loop over it becomes vector code.
+/// Branch-free, so that a loop over it is vectorized.
 #[inline(always)]
 pub fn aligned_add(a: f32, b: f32) -> f32 {
     let exponent = |x: f32| (x.to_bits() >> 23) & 0xFF;
@@ -190,13 +190,13 @@ pub fn aligned_add(a: f32, b: f32) -> f32 {
     cut(a) + cut(b)
 }
 
-/// A sum of products in units of 2⁻⁴⁸, as a number that rounds to the same fp16 value.
+/// A sum of products in units of 2⁻⁴⁸, as an `f64` that rounds to the same fp16 value as the sum.
 pub fn exact_sum(units: i64) -> f64 {
     to_odd(i128::from(units)) / EXACT
 }
 
-/// A whole number as an `f64` that rounds to the same fp16 value: truncated to 53 bits, and odd if
-/// anything was cut off.
+/// A whole number as an `f64` that rounds to the same fp16 value: truncated to 53 bits, with the
+/// last bit set if a one was truncated (rounding to odd).
 fn to_odd(n: i128) -> f64 {
     let magnitude = n.unsigned_abs();
     let drop = (128 - magnitude.leading_zeros()).saturating_sub(53);
@@ -212,7 +212,7 @@ mod tests {
     use crate::Rounding;
     use proptest::prelude::*;
 
-    /// M1 as numerics §3.2, §4 and §5 have it.
+    /// The rules of M1 by numerics §3.2, §4 and §5.
     fn m1() -> Rules {
         Rules {
             accumulator: Accumulator::Tiles,
@@ -268,13 +268,13 @@ mod tests {
                 values.iter_mut().for_each(|v| *v = -*v);
                 assert_eq!(with_ones(&rules, &values), f32::NEG_INFINITY);
             }
-            // An interior partial is lost even if canceled later.
+            // A partial sum that overflows stays infinite, even if later terms cancel it.
             assert_eq!(with_ones(&rules, &[30000.0, 1.0, 0.0, 0.0, 30000.0, 0.0, 0.0, 0.0, -30000.0]), f32::INFINITY);
-            // One tap only: fp16's own range.
+            // A single tap has fp16's own range.
             assert_eq!(rules.product(&[300.0], &[200.0], 0.0), 60000.0);
             assert_eq!(rules.product(&[300.0], &[200.0], 32.0), 60032.0);
             assert_eq!(rules.product(&[300.0], &[250.0], 0.0), f32::INFINITY);
-            // The bias counts.
+            // The bias is part of the sum that the ceiling applies to.
             assert_eq!(rules.product(&[16384.0, 16368.0], &[1.0, 1.0], 16.0), f32::INFINITY);
         }
     }
@@ -282,15 +282,15 @@ mod tests {
     #[test]
     fn the_grid_moves_small_products() {
         let grid = Rules::published();
-        // Numerics §3.1: 0.0005 is 32.78 units, 0.00025 is 16.39; 0.58 and 1.02 units vanish, 1.55
-        // become 2.
+        // Numerics §3.1: 0.0005 is 32.78 units, 0.00025 is 16.39; 0.58 and 1.02 units become zero,
+        // 1.55 becomes 2.
         let (a, b) = (Rounding::Even.f32(0.0005), Rounding::Even.f32(0.00025));
         assert_eq!((grid.grid_product(1.0, a), grid.grid_product(-1.0, b)), (33.0, -16.0));
         let unit = 1.0 / 65536.0;
         for (units, want) in [(0.58, 0.0), (1.02, 0.0), (1.55, 2.0), (-1.55, -2.0), (2.4, 2.0)] {
             assert_eq!(grid.grid_product(units, unit), want);
         }
-        // P·V with P near 2.4e-4: zero whatever the length.
+        // P·V with P near 2.4e-4 is zero for any length.
         assert_eq!(grid.product(&[2.4e-4; 4096], &[a; 4096], 0.0), 0.0);
         assert!(Rules::default().product(&[2.4e-4; 4096], &[a; 4096], 0.0) > 4e-4);
     }
@@ -321,10 +321,10 @@ mod tests {
     #[test]
     fn narrow_sums_stall_or_double() {
         let narrow = Rules { reduce_sum: Reduction::Narrow, ..Rules::published() };
-        // ANEForge: 2049 reads 2050.
+        // ANEForge measured 2050 for 2049.
         assert_eq!(narrow.reduce_sum(&[1.0; 2049]), 2050.0);
         let even = Rules { rounding: Rounding::Even, ..narrow };
-        // A running fp16 sum stalls where a one is half a step (numerics §3.2).
+        // A running fp16 sum stops growing where 1 is half a step (numerics §3.2).
         assert_eq!((even.reduce_sum(&[1.0; 16000]), Rules::default().reduce_sum(&[1.0; 16000])), (2048.0, 16000.0));
     }
 
@@ -347,7 +347,7 @@ mod tests {
             let sure = rules.cannot_overflow(a.len(), (square(&a), square(&b)));
             let most: f64 = a.iter().zip(&b).map(|(&a, &b)| rules.grid_product(a, b).abs()).sum();
             prop_assert!(!sure || most < 2f64.powi(31));
-            // Where nothing overflows, order does not matter.
+            // If nothing overflows, the order does not matter.
             if sure {
                 let forward = rules.product(&a, &b, 0.0);
                 let (a, b): (Vec<f32>, Vec<f32>) = a.iter().zip(&b).rev().map(|(&a, &b)| (a, b)).unzip();

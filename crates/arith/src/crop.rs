@@ -1,12 +1,12 @@
-//! Slices through 16-fold fixed point (numerics §4; C184, C186).
+//! Values that pass through fixed point with a factor of 16 (numerics §4; C184, C186).
 
 use crate::Rules;
 
-/// The largest magnitude that passes: 4094 · 16 = 65504.
+/// The largest magnitude that survives: 4094 · 16 = 65504, the largest fp16 value.
 pub const CROP_LIMIT: f32 = 4094.0;
 
 impl Rules {
-    /// A value that goes through the crop: infinite where 16 times it is.
+    /// The value after the fixed point: infinite if 16 times it overflows fp16.
     #[inline(always)]
     pub fn crop(&self, x: f32) -> f32 {
         if x.abs() > CROP_LIMIT { f32::INFINITY.copysign(x) } else { x }

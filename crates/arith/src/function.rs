@@ -1,37 +1,37 @@
-//! Functions of one number as the engine composes them from tables (numerics §6.2, §6.3).
+//! Functions of one number, composed from tables as the engine does (numerics §6.2, §6.3).
 //!
-//! Range reductions split the fp16 exponent off and are exact; each table pass and each operation
-//! between passes rounds.
+//! Range reductions separate the fp16 exponent and are exact. Each table look-up and each operation
+//! between look-ups rounds.
 
 use crate::table::{
     ATAN_FAR, ATAN_NEAR, EXP2, GELU, LOG2, PiecewiseTable, RECIPROCAL, RSQRT, SIGMOID, SIGMOID_ODD, SQRT, TANH,
 };
 use crate::{Rounding, Rules, SigmoidTable};
 
-/// A function that the engine has a table, or a chain of tables, for.
+/// A function for which the engine has a table or a chain of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function {
-    /// 1 / (1 + e⁻ˣ), by the table of [`Rules::sigmoid`].
+    /// 1 / (1 + e⁻ˣ), by the table that [`Rules::sigmoid`] selects.
     Sigmoid,
-    /// Hyperbolic tangent.
+    /// tanh x, by its own table.
     Tanh,
-    /// x·Φ(x): its own table. None where [`Rules::gelu_table`] is off.
+    /// x·Φ(x), by its own table; without a result if [`Rules::gelu_table`] is off.
     Gelu,
-    /// x times the high-precision sigmoid.
+    /// x times the high-precision sigmoid of x.
     Silu,
     /// 2ˣ.
     Exp2,
-    /// eˣ: 2ˣ after a scale of log₂ e.
+    /// eˣ: 2ˣ after a multiplication by log₂ e.
     Exp,
-    /// Natural logarithm: log₂ and a scale.
+    /// ln x: log₂ x times ln 2.
     Log,
-    /// Square root.
+    /// √x, by its own table over [½, 2].
     Sqrt,
     /// 1/√x.
     Rsqrt,
     /// 1/x.
     Reciprocal,
-    /// Arctangent: two tables, added.
+    /// atan x: the sum of two tables.
     Atan,
     /// log(1 + eˣ).
     Softplus,
@@ -39,17 +39,17 @@ pub enum Function {
     Softsign,
 }
 
-/// log₂ e and ln 2 as fp16 holds them.
+/// log₂ e and ln 2, rounded to fp16.
 const LOG2_E: f32 = 1.442_382_8;
 const LN_2: f32 = 0.693_359_4;
 
-/// What the logarithm's table gives for 0: the fp16 pattern of -∞ read as a number, -2¹⁶. It is why
-/// log 0 is -45440 (numerics §5).
+/// The logarithm table's result for 0: the fp16 bit pattern of -∞ read as a finite number, -2¹⁶.
+/// Therefore log 0 is -45440 (numerics §5).
 const LOG2_OF_ZERO: f32 = -65536.0;
 
 impl Rules {
-    /// A function of an fp16 value, as fp16. `None` where the rules have no table for it: then it
-    /// is exact and rounded once.
+    /// A function of an fp16 value, as fp16. `None` if the rules have no table for it: then the
+    /// result is the exact value, rounded once.
     pub fn function(&self, function: Function, x: f32) -> Option<f32> {
         if !self.tables {
             return None;
@@ -71,14 +71,14 @@ impl Rules {
             Function::Rsqrt => root(r, &RSQRT, x, -1),
             Function::Reciprocal => self.reciprocal(f64::from(x)),
             Function::Atan => r.f32(ATAN_NEAR.value(r, x) + ATAN_FAR.value(r, x)),
-            // 1 + eˣ overflows from 11.09 on, and the logarithm's table ends in 0 at infinity
+            // 1 + eˣ overflows from 11.09 on, and the logarithm of infinity is 0 by the table
             // (numerics §5, §6.2).
             Function::Softplus => self.log(r.f32(1.0 + self.exp(x))),
             Function::Softsign => self.result(x * self.reciprocal(f64::from(r.f32(1.0 + x.abs())))),
         })
     }
 
-    /// eˣ by the table.
+    /// eˣ by the table of 2ˣ.
     pub(crate) fn exp(&self, x: f32) -> f32 {
         exp2(self.rounding, &EXP2, self.result(x * LOG2_E))
     }
@@ -87,16 +87,17 @@ impl Rules {
         self.result(log2(self.rounding, &LOG2, x) * LN_2)
     }
 
-    /// 1/x of a number that may be wider than fp16: the softmax divides by a sum that was never
-    /// rounded (numerics §6.2).
+    /// 1/x of a number that may be wider than fp16: softmax divides by an unrounded sum (numerics
+    /// §6.2).
     pub(crate) fn reciprocal(&self, x: f64) -> f32 {
         reciprocal(self.rounding, &RECIPROCAL, x)
     }
 }
 
 impl PiecewiseTable {
-    /// The value at an fp16 number of any table, the way to its knots included. `None` where the
-    /// mode's way is not known, or where the table's step is not that of the mode.
+    /// Evaluates any table at an fp16 number, including the range reduction that its mode implies.
+    /// `None` if the range reduction of the mode is unknown, or if the table's step is not the one
+    /// of its mode.
     pub fn evaluate(&self, rounding: Rounding, x: f32) -> Option<f32> {
         let has = |step: f32| self.step() == Some(step);
         Some(match self.mode() {
@@ -127,7 +128,7 @@ fn precise_sigmoid(r: Rounding, x: f32) -> f32 {
     r.f32(0.5 + SIGMOID_ODD.value(r, x))
 }
 
-/// The table serves the fraction; the whole part goes to the exponent.
+/// The table gives 2 to the fraction of x; the integer part is added to the exponent.
 fn exp2(r: Rounding, table: &PiecewiseTable, x: f32) -> f32 {
     if x <= table.x_min() {
         return table.y_at_min();
@@ -140,10 +141,10 @@ fn exp2(r: Rounding, table: &PiecewiseTable, x: f32) -> f32 {
     r.f64(f64::from(y) * power(whole as i32))
 }
 
-/// The table serves the mantissa. Not rounded at 0, where the result is -2¹⁶.
+/// The table gives log₂ of the mantissa. The result is unrounded at 0, where it is -2¹⁶.
 fn log2(r: Rounding, table: &PiecewiseTable, x: f32) -> f32 {
     if x < 0.0 {
-        // There is none: indeterminate forms are +0 (numerics §5).
+        // The result is indeterminate, which the engine replaces by +0 (numerics §5).
         return 0.0;
     }
     if x == 0.0 {
@@ -157,8 +158,8 @@ fn log2(r: Rounding, table: &PiecewiseTable, x: f32) -> f32 {
     r.f32(exponent as f32 + y)
 }
 
-/// √x or 1/√x: the table serves [½, 2), and a quarter of the argument halves (or doubles) the
-/// result.
+/// √x (`sign` 1) or 1/√x (`sign` -1). The table covers [½, 2); a factor of 4 in x is a factor of 2
+/// (or ½) in the result.
 fn root(r: Rounding, table: &PiecewiseTable, x: f32, sign: i32) -> f32 {
     if x == 0.0 {
         return table.y_at_min();
@@ -178,14 +179,14 @@ fn root(r: Rounding, table: &PiecewiseTable, x: f32, sign: i32) -> f32 {
     r.f64(f64::from(y) * power(sign * exponent / 2))
 }
 
-/// A positive finite normal number as m·2ᵉ with m in [½, 1).
+/// A positive finite normal number as `(m, e)` with x = m·2ᵉ and m in [½, 1).
 fn split(x: f64) -> (f64, i32) {
     let bits = x.to_bits();
     let exponent = ((bits >> 52) & 0x7FF) as i32 - 1022;
     (f64::from_bits(bits & 0x000F_FFFF_FFFF_FFFF | 0x3FE0_0000_0000_0000), exponent)
 }
 
-/// 2ᵉ.
+/// Two to the power of `exponent`.
 fn power(exponent: i32) -> f64 {
     f64::from_bits(((1023 + i64::from(exponent.clamp(-1022, 1023))) as u64) << 52)
 }
@@ -207,9 +208,9 @@ mod tests {
 
     #[test]
     fn chains_of_tables_stay_near_the_function() {
-        // A table's own error is below 0.4 % of the value (numerics §6.1); a chain adds roundings
-        // of 2⁻¹¹. The exponential's argument is rounded after its scale: at 16 that alone is 0.4 %
-        // of the result, and the constant's own error as much.
+        // A table's error is below 0.4 % of the value (numerics §6.1), and each step of a chain
+        // adds a rounding of 2⁻¹¹. The exponential's argument is rounded after its scale: at 16
+        // that alone is 0.4 % of the result, and the error of the rounded constant is as large.
         type Case<'a> = (Function, f32, f32, &'a dyn Fn(f64) -> f64);
         let cases: [Case<'_>; 9] = [
             (Function::Exp, -9.0, 11.0, &f64::exp),
@@ -227,7 +228,8 @@ mod tests {
                 let x = Rounding::Even.f32(low + (high - low) * i as f32 / 2000.0);
                 let (got, want) = (f64::from(value(function, x)), f(f64::from(x)));
                 let near = match function {
-                    // Measured near the seam: 0.04 and more (numerics §5).
+                    // Where the two tables meet, errors of 0.04 and more were measured (numerics
+                    // §5).
                     Function::Atan => 0.04,
                     Function::Exp => 0.008 * want,
                     _ => 0.004 * want.abs(),
@@ -255,8 +257,8 @@ mod tests {
                 assert_eq!(copy.evaluate(rules.rounding, x), rules.function(function, x), "{function:?}({x})");
             }
         }
-        // The way to a part of a number is not known; a step that the mode does not have leads
-        // nowhere.
+        // The range reduction of the integer table is unknown, and a step that is not the mode's is
+        // rejected.
         assert_eq!(crate::table::INT.evaluate(rules.rounding, 1.5), None);
         let mut halfwords = *EXP2.halfwords();
         halfwords[41] = 4;

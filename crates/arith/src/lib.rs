@@ -1,19 +1,21 @@
-//! The Neural Engine's scalar arithmetic, as measurements and decoded compiler output tell it.
+//! The Neural Engine's scalar arithmetic, from measurements and from decoded compiler output.
 //!
-//! Everything here is a pure function of numbers and of [`Rules`], a plain struct of switches: one
-//! for each thing that engines do differently from IEEE arithmetic, or from each other.
-//! `Rules::default()` is the clean engine: fp16 between operations, wide exact sums, functions
-//! rounded once, to nearest even. [`Rules::published`] is the model that reproduces the published
-//! device outputs (numerics §3.1, §6.3, §11). A profile of a machine sets the switches one by one.
+//! Everything here is a pure function of numbers and of [`Rules`], a plain struct with a switch for
+//! each thing that engines do differently from IEEE arithmetic or from each other.
+//! `Rules::default()` is a clean engine: fp16 between operations, wide exact sums, functions
+//! rounded once, to nearest even. [`Rules::published`] reproduces the published device outputs
+//! (numerics §3.1, §6.3, §11). The profile of a machine sets the switches one by one.
 //!
-//! Invariants: an fp16 value travels as an `f32` that holds it exactly; every function that makes
-//! one rounds the exact value once, unless its rule is a chain of rounded steps, which its text
-//! then spells out. No function panics, whatever the bits.
+//! Invariants:
 //!
-//! The one decision: sums are integers. A product is a whole number of accumulator units, so a sum
-//! is exact and does not depend on its order, the vector width or the number of threads; only where
-//! a partial sum overflows does the order of the terms count, and then it is the order of the
-//! operands.
+//! * An fp16 value is represented by an `f32` that holds it exactly.
+//! * A function that returns an fp16 value rounds the exact result once, unless its rule is a chain
+//! of rounded steps; its documentation then lists the steps.
+//! * No function panics, for any bit pattern.
+//!
+//! Why sums are integers: a product is a whole number of accumulator units, so a sum is exact and
+//! does not depend on the order of its terms, the vector width or the number of threads. The order
+//! matters only where a partial sum overflows, and then it is the order of the operands.
 //!
 //! ```
 //! use ferrane_arith::{Function, Rules};

@@ -1,10 +1,10 @@
 //! Rounding to fp16.
 
-/// How a value between two fp16 values becomes one of them. Both take the nearer; they differ in
-/// ties.
+/// How a value between two fp16 values becomes one of them. Both modes round to nearest; they
+/// differ in ties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rounding {
-    /// Ties to the even one: IEEE, and M1 (C191).
+    /// Ties to even: IEEE, and M1 (C191).
     #[default]
     Even,
     /// Ties away from zero: M3-class and M5 (C192, C193, C198, C199).
@@ -16,34 +16,35 @@ pub fn half(bits: u16) -> f32 {
     half::f16::from_bits(bits).to_f32()
 }
 
-/// The smallest magnitude that rounds to infinity, 65520, lies a half step under this: 2¹⁶.
+/// 2¹⁶ as `f32` bits. The smallest magnitude that rounds to infinity, 65520, is half a step below
+/// it.
 const OVERFLOW: u32 = 0x4780_0000;
-/// 2⁻¹⁴: below it the step is 2⁻²⁴ whatever the value.
+/// 2⁻¹⁴ as `f32` bits. Below it the distance of fp16 values is 2⁻²⁴ everywhere.
 const NORMAL: u32 = 0x3880_0000;
 
 impl Rounding {
-    /// The nearest fp16 value. Overflow, from 65520 on, gives infinity; NaN stays NaN; signs are
-    /// kept, that of zero too.
+    /// The nearest fp16 value. Magnitudes from 65520 on give infinity, NaN stays NaN, and the sign
+    /// is kept, also of zero.
     ///
-    /// Without branches, so that a loop over it becomes vector code.
+    /// Branch-free, so that a loop over it is vectorized.
     #[inline(always)]
     pub fn f32(self, x: f32) -> f32 {
         let bits = x.to_bits();
         let magnitude = bits & 0x7FFF_FFFF;
-        // Normal results: 13 bits go.
+        // Normal results: 13 bits are rounded away.
         let half = match self {
             Rounding::Even => 0x0FFF + ((magnitude >> 13) & 1),
             Rounding::Away => 0x1000,
         };
         let kept = magnitude.wrapping_add(half) & !0x1FFF;
         let kept = if kept >= OVERFLOW { 0x7F80_0000 } else { kept };
-        // Subnormal results: whole steps of 2⁻²⁴. The scaling is exact, and so is the fraction.
+        // Subnormal results: multiples of 2⁻²⁴. The scaling is exact, and the fraction is kept.
         let steps = f32::from_bits(magnitude.min(NORMAL)) * 16_777_216.0;
-        // Adding 2²³ rounds to nearest even, exactly for what is below 2²³.
+        // Adding 2²³ rounds values below 2²³ to the nearest even integer.
         let even = (steps + 8_388_608.0) - 8_388_608.0;
         let whole = match self {
             Rounding::Even => even,
-            // A tie that went to the even number below is half a step away from it.
+            // At a tie that was rounded down to even, `steps` is half a step above `even`.
             Rounding::Away => even + if steps - even == 0.5 { 1.0 } else { 0.0 },
         };
         let small = (whole * 5.960_464_5e-8).to_bits();
@@ -58,7 +59,7 @@ impl Rounding {
         self.f32(odd(x))
     }
 
-    /// The nearest whole number. Ties as the rounding says.
+    /// The nearest whole number, ties by the rounding.
     #[inline]
     pub fn whole(self, x: f64) -> f64 {
         match self {
@@ -68,14 +69,14 @@ impl Rounding {
     }
 }
 
-/// An `f64` as an `f32` that rounds to the same fp16 value: truncated, and made odd if anything was
-/// cut off. 24 bits are more than the 11 of fp16 and two, so the odd bit says all that a second
-/// rounding needs to know.
+/// An `f64` as an `f32` that rounds to the same fp16 value: truncated, with the last bit set if a
+/// one was truncated (rounding to odd). The 24 bits are at least two more than the 11 of fp16, so a
+/// second rounding is exact.
 #[inline(always)]
 fn odd(x: f64) -> f32 {
     let near = x as f32;
     let bits = near.to_bits();
-    // Back to the one nearer to zero.
+    // Truncates: steps back toward zero if the conversion rounded up.
     let low = if f64::from(near).abs() > x.abs() { bits.wrapping_sub(1) } else { bits };
     let is_exact = f64::from(near) == x || x.is_nan();
     f32::from_bits(if is_exact { bits } else { low | 1 })
@@ -87,7 +88,7 @@ mod tests {
     use half::f16;
     use proptest::prelude::*;
 
-    /// By search: the fp16 values around a magnitude, and the rule.
+    /// Reference: searches the fp16 values around a magnitude and applies the rule.
     fn plain(rounding: Rounding, x: f64) -> f32 {
         let magnitude = x.abs();
         // Values as if there were one more exponent: 2¹⁶ stands for infinity.

@@ -1,4 +1,4 @@
-//! Softmax as the engine composes it (numerics §6.2).
+//! Softmax, composed as the engine does (numerics §6.2).
 
 use crate::Rules;
 
@@ -6,8 +6,9 @@ impl Rules {
     /// Softmax of a row of fp16 values, in place: subtract the maximum, exponential, wide sum,
     /// reciprocal, product.
     ///
-    /// With tables the difference, the exponential, the reciprocal and the product are each fp16;
-    /// the sum is not rounded. Without, every value is exact and rounded once.
+    /// With tables, the difference, the exponential, the reciprocal and the product are each
+    /// rounded to fp16, and the sum is not rounded. Without tables, every result is exact and
+    /// rounded once.
     pub fn softmax(&self, row: &mut [f32]) {
         if self.tables {
             return self.softmax_with(row, |x| self.exp(x));
@@ -19,8 +20,8 @@ impl Rules {
         }
     }
 
-    /// The recipe with tables, and with a table of the exponential that the caller has made: `exp`
-    /// is e to any fp16 value under these rules.
+    /// The variant with tables, with `exp` computed by the caller: it must return e to the power of
+    /// any fp16 value under these rules.
     #[inline(always)]
     pub fn softmax_with(&self, row: &mut [f32], exp: impl Fn(f32) -> f32) {
         let most = largest(row);
@@ -66,7 +67,7 @@ mod tests {
             device.softmax(&mut row);
             assert_eq!(row, [0.25; 4]);
         }
-        // NaN enters as infinity and takes all the mass.
+        // NaN enters as infinity, and its element becomes 1.
         let mut row = [1.0, device.enter(f32::NAN), -3.0];
         device.softmax(&mut row);
         assert_eq!(row, [0.0, 1.0, 0.0]);

@@ -1,23 +1,23 @@
-//! The 33-knot tables of the activation unit, and how one is read.
+//! The 33-knot tables of the activation unit, and their evaluation.
 //!
 //! Source: 36 H13 payloads of published compiler output, decoded (numerics §6.1, §6.2). A table is
 //! 43 halfwords: the ends of its domain and the values there, 33 knots, a line to the left of the
-//! knots and one to the right, the step between knots, and a mode. Rows below follow that layout:
-//! ends, knots, lines and step and mode.
+//! knots and one to the right, the step between knots, and a mode. The rows below follow that
+//! layout: ends, knots, then lines, step and mode.
 //!
-//! The one rule of evaluation (numerics §6.3): with t the position inside of a segment, y = r(K +
-//! r(ΔK·t)), where r rounds to fp16.
+//! Evaluation (numerics §6.3): with t the position inside of a segment, y = r(K + r(ΔK·t)), where r
+//! rounds to fp16.
 
 use crate::{Rounding, half};
 
-/// One table, as the compiler writes it.
+/// One table, in the form in which the compiler writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PiecewiseTable {
     name: &'static str,
     halfwords: [u16; 43],
 }
 
-/// How many knots a table has.
+/// Number of knots of a table.
 pub const KNOTS: usize = 33;
 /// The mode of tables that are odd functions: negative arguments are mirrored.
 const ODD: u16 = 0x60;
@@ -27,15 +27,16 @@ const RIGHT_ALIGNED: u16 = 0x02;
 const CENTERED: u16 = 0x01;
 
 impl PiecewiseTable {
-    /// Modes whose tables take their argument as it is.
+    /// The modes whose tables take their argument without a range reduction.
     pub(crate) const TAKES_ARGUMENT: [u16; 3] = [CENTERED, RIGHT_ALIGNED, ODD];
 
-    /// A table out of a file.
+    /// A table from the 43 halfwords of a kernel section; [`name`](Self::name) is then a fixed
+    /// text.
     pub fn read(halfwords: [u16; 43]) -> PiecewiseTable {
         PiecewiseTable { name: "of a file", halfwords }
     }
 
-    /// The function's name.
+    /// The function that the table approximates, such as `tanh`; for messages.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -45,17 +46,17 @@ impl PiecewiseTable {
         &self.halfwords
     }
 
-    /// A halfword as a number.
+    /// Halfword `i` as an fp16 number.
     fn at(&self, i: usize) -> f32 {
         self.halfwords.get(i).map_or(0.0, |&bits| half(bits))
     }
 
-    /// Below (or at) this argument the value is constant.
+    /// The value is constant at and below this argument.
     pub fn x_min(&self) -> f32 {
         self.at(0)
     }
 
-    /// Above (or at) this argument the value is constant.
+    /// The value is constant at and above this argument.
     pub fn x_max(&self) -> f32 {
         self.at(1)
     }
@@ -70,12 +71,12 @@ impl PiecewiseTable {
         self.at(3)
     }
 
-    /// Knot `k` of 33; zero beyond.
+    /// Knot `k` of 33; zero for other indices.
     pub fn knot(&self, k: usize) -> f32 {
         if k < KNOTS { self.at(4 + k) } else { 0.0 }
     }
 
-    /// The distance of knots; `None` for tables that are two lines.
+    /// The distance between knots in the argument; `None` for tables of two lines only.
     pub fn step(&self) -> Option<f32> {
         match self.halfwords[41] {
             0x40 => None,
@@ -84,13 +85,13 @@ impl PiecewiseTable {
         }
     }
 
-    /// The mode halfword.
+    /// The last halfword, which states the range reduction that leads to the table.
     pub fn mode(&self) -> u16 {
         self.halfwords[42]
     }
 
-    /// The value at `position` steps after the first knot: y = r(K + r(ΔK·t)). Positions beyond the
-    /// knots read the last segment.
+    /// The value at `position` steps after the first knot: y = r(K + r(ΔK·t)). A position beyond
+    /// the knots extends the last segment.
     pub fn between(&self, rounding: Rounding, position: f64) -> f32 {
         let k = (position as usize).min(KNOTS - 2);
         let t = position - k as f64;
@@ -157,7 +158,7 @@ pub static ALL: [&PiecewiseTable; 18] = [
     &FRAC,
 ];
 
-/// Sigmoid, plain: samples of σ from -8 to 8, ½ apart.
+/// Sigmoid, plain: samples of σ from -8 to 8 at a spacing of ½.
 pub static SIGMOID: PiecewiseTable = PiecewiseTable {
     name: "sigmoid",
     #[rustfmt::skip]
@@ -172,7 +173,7 @@ pub static SIGMOID: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// Sigmoid, high precision: samples of σ - ½ from 0 to 8, ¼ apart; ½ is added in a second pass.
+/// Sigmoid, high precision: samples of σ - ½ from 0 to 8 at a spacing of ¼; a second pass adds ½.
 pub static SIGMOID_ODD: PiecewiseTable = PiecewiseTable {
     name: "sigmoid_high_precision",
     #[rustfmt::skip]
@@ -187,7 +188,7 @@ pub static SIGMOID_ODD: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// Hyperbolic tangent: samples from 0 to 4, ⅛ apart.
+/// Hyperbolic tangent: samples from 0 to 4 at a spacing of ⅛.
 pub static TANH: PiecewiseTable = PiecewiseTable {
     name: "tanh",
     #[rustfmt::skip]
@@ -202,7 +203,7 @@ pub static TANH: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// GELU: knots fitted to the function, from -4 to 4, ¼ apart (numerics §6.4).
+/// GELU: knots fitted to the function, from -4 to 4 at a spacing of ¼ (numerics §6.4).
 pub static GELU: PiecewiseTable = PiecewiseTable {
     name: "gelu",
     #[rustfmt::skip]
@@ -217,7 +218,7 @@ pub static GELU: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// SELU: knots from -8 to 0, ¼ apart (numerics §6.4).
+/// SELU: knots from -8 to 0 at a spacing of ¼ (numerics §6.4).
 pub static SELU: PiecewiseTable = PiecewiseTable {
     name: "selu",
     #[rustfmt::skip]
@@ -232,7 +233,7 @@ pub static SELU: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// 2ˣ of the fraction of x, 1/32 apart.
+/// 2ˣ of the fraction of x, at a spacing of 1/32.
 pub static EXP2: PiecewiseTable = PiecewiseTable {
     name: "exp2",
     #[rustfmt::skip]
@@ -247,7 +248,7 @@ pub static EXP2: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// log₂ of the mantissa in [½, 1), 1/64 apart.
+/// log₂ of the mantissa in [½, 1), at a spacing of 1/64.
 pub static LOG2: PiecewiseTable = PiecewiseTable {
     name: "log2",
     #[rustfmt::skip]
@@ -262,7 +263,7 @@ pub static LOG2: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// 1/x of the mantissa in [½, 1), 1/64 apart.
+/// 1/x of the mantissa in [½, 1), at a spacing of 1/64.
 pub static RECIPROCAL: PiecewiseTable = PiecewiseTable {
     name: "reciprocal",
     #[rustfmt::skip]
@@ -277,7 +278,7 @@ pub static RECIPROCAL: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// √x on [½, 2], 1/16 apart; the first eight knots are not used.
+/// √x on [½, 2], at a spacing of 1/16; the first eight knots are unused.
 pub static SQRT: PiecewiseTable = PiecewiseTable {
     name: "sqrt",
     #[rustfmt::skip]
@@ -292,7 +293,7 @@ pub static SQRT: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// 1/√x on [½, 2], 1/16 apart; the first eight knots are not used.
+/// 1/√x on [½, 2], at a spacing of 1/16; the first eight knots are unused.
 pub static RSQRT: PiecewiseTable = PiecewiseTable {
     name: "rsqrt",
     #[rustfmt::skip]
@@ -307,7 +308,7 @@ pub static RSQRT: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// Arctangent, second part: atan x - atan 2 beyond 2, 2 apart.
+/// Arctangent, second part: atan x - atan 2 beyond 2, at a spacing of 2.
 pub static ATAN_FAR: PiecewiseTable = PiecewiseTable {
     name: "atan_part1",
     #[rustfmt::skip]
@@ -322,7 +323,7 @@ pub static ATAN_FAR: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// Arctangent, first part: up to 2, 1/16 apart.
+/// Arctangent, first part: up to 2, at a spacing of 1/16.
 pub static ATAN_NEAR: PiecewiseTable = PiecewiseTable {
     name: "atan_part2",
     #[rustfmt::skip]
@@ -337,7 +338,7 @@ pub static ATAN_NEAR: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// Two lines between 0 and 6.
+/// The clamp to [0, 6], as two lines.
 pub static RELU6: PiecewiseTable = PiecewiseTable {
     name: "relu6",
     #[rustfmt::skip]
@@ -352,7 +353,7 @@ pub static RELU6: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// Two lines between -1 and 1.
+/// The clamp to [-1, 1], as two lines.
 pub static HARDTANH: PiecewiseTable = PiecewiseTable {
     name: "hardtanh",
     #[rustfmt::skip]
@@ -367,7 +368,7 @@ pub static HARDTANH: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// Two lines that meet in 0, the left one with slope 0.01.
+/// Two lines that meet at 0; the left one has slope 0.01.
 pub static LEAKY_RELU: PiecewiseTable = PiecewiseTable {
     name: "leaky_relu_0.01",
     #[rustfmt::skip]
@@ -382,7 +383,7 @@ pub static LEAKY_RELU: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// The sign: a step, odd.
+/// The sign of x: a step, odd.
 pub static SIGN: PiecewiseTable = PiecewiseTable {
     name: "sign",
     #[rustfmt::skip]
@@ -397,7 +398,7 @@ pub static SIGN: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// The whole part (mode 0x63).
+/// The integer part of x (mode 0x63).
 pub static INT: PiecewiseTable = PiecewiseTable {
     name: "int",
     #[rustfmt::skip]
@@ -412,7 +413,7 @@ pub static INT: PiecewiseTable = PiecewiseTable {
     ],
 };
 
-/// The fraction (mode 0x64).
+/// The fraction of x (mode 0x64).
 pub static FRAC: PiecewiseTable = PiecewiseTable {
     name: "frac",
     #[rustfmt::skip]
@@ -456,8 +457,8 @@ mod tests {
 
     #[test]
     fn errors_are_those_that_were_decoded() {
-        // Numerics §6.1: in exact arithmetic tanh 0.0014, the high-precision sigmoid 0.0007, and
-        // rounding adds its step.
+        // Numerics §6.1: in exact arithmetic the error is 0.0014 for tanh and 0.0007 for the
+        // high-precision sigmoid; rounding adds its step.
         let worst = |table: &PiecewiseTable, f: &dyn Fn(f64) -> f64| {
             (0..=4000)
                 .map(|i| Rounding::Even.f32(i as f32 / 500.0))

@@ -1,3 +1,3 @@
-//! The arithmetic against published vectors.
+//! The arithmetic, compared with published vectors.
 
 mod numerics;

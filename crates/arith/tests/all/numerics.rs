@@ -1,4 +1,4 @@
-//! Every vector of the numerics folder that a number, a row or a pair of operands can express.
+//! Every vector of the numerics data that a number, a row or a pair of operands can express.
 
 use ferrane_arith::{
     Accumulator, Denormals, Function, Reduction, RoundOp, Rounding, Rules, SigmoidTable, half, quantize, table,
@@ -6,7 +6,7 @@ use ferrane_arith::{
 use ferrane_testdata::Suite;
 use serde_json::Value;
 
-/// Opens the suite and reads a JSON file of it; none where there is no data.
+/// Opens the suite and reads one of its JSON files; `None` without the test data.
 fn read(name: &str, file: &str) -> Option<(Suite, Value)> {
     let suite = Suite::open(name, &format!("numerics/{file}"))?;
     let text = std::fs::read(suite.folder()).unwrap();
@@ -68,7 +68,7 @@ fn tables_are_the_decoded_ones() {
     suite.finish();
 }
 
-/// M1 as the specifications have it (numerics §2 to §5).
+/// The rules of M1 by the specifications (numerics §2 to §5).
 fn m1() -> Rules {
     Rules {
         rounding: Rounding::Even,
@@ -89,7 +89,7 @@ fn number(text: &str) -> Option<f32> {
     }
 }
 
-/// What the arithmetic gives for a vector, or why it cannot say.
+/// The result of the arithmetic for a vector, or why the vector cannot be evaluated.
 fn outcome(rules: &Rules, op: &str, inputs: &[String]) -> Result<Vec<f32>, &'static str> {
     let values: Option<Vec<f32>> = inputs.iter().map(|t| number(t)).collect();
     let function = match op {
@@ -179,8 +179,8 @@ fn special_values_are_the_published_ones() {
             rules.reduce_sum = Reduction::Narrow;
         }
         let want: Vec<f32> = match output {
-            // Of an exact sum of subnormals; the grid model of the same chips does not hold them
-            // (numerics §3.1, open).
+            // These hold for exact sums of subnormals; the grid model of the same chips flushes
+            // them (numerics §3.1, open).
             "preserved" => {
                 rules.accumulator = Accumulator::Wide;
                 vec![half(14)]
@@ -197,7 +197,7 @@ fn special_values_are_the_published_ones() {
                 continue;
             }
         };
-        // A published decimal stands for the fp16 value next to it.
+        // A published decimal stands for the nearest fp16 value.
         let want: Vec<f32> = want.iter().map(|&w| Rounding::Even.f32(w)).collect();
         let same = got.len() == want.len() && got.iter().zip(&want).all(|(a, b)| a.to_bits() == b.to_bits());
         match (op, chip) {

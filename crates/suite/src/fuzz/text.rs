@@ -39,7 +39,6 @@ const MACHINES: [&str; 4] = ["m1-macos26-inmem", "m3-pro-macos15-inmem", "m5-mac
 
 /// Checks the program with every rule and every claim on one machine, chosen by the length of the
 /// text.
-/// text.
 fn machines(program: &Program, data: &[u8]) {
     let Ok(profile) = Profile::named(MACHINES[data.len() / 2 % MACHINES.len()]) else { return };
     let names = program.functions.iter().flat_map(|f| f.inputs.iter().map(|v| f.value(*v).name.clone()));
