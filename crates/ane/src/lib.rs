@@ -10,7 +10,7 @@
 //! # How a program gets to the engine
 //!
 //! The engine is reached through a private framework of macOS, whose classes are looked up by name
-//! at run time ([`bind`]): nothing is linked against it. A program takes the in-memory path of
+//! at run time (`bind`): nothing is linked against it. A program takes the in-memory path of
 //! apple-runtime §2. Text and weights become a *descriptor*, the descriptor a *model*; this crate
 //! stages the same files in a directory; compile, load, evaluate and unload are then messages.
 //! Surfaces are IOSurfaces; order, names and strides of ports are what the loaded model reports

@@ -9,7 +9,7 @@
 //! another crate holds it: [`passes`] and [`grad`] make new ones.
 //!
 //! A program comes from [`Builder`], from text ([`parse`]) or from a container ([`package::open`]),
-//! and leaves as text ([`print`]) or in a container ([`package::write_package`]).
+//! and leaves as text ([`print()`]) or in a container ([`package::write_package`]).
 //!
 //! ```
 //! use ferrane_mil::{Builder, Constant, DataType, Opset, Type, Weights, parse, print};

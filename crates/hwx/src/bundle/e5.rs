@@ -80,7 +80,7 @@ impl E5Program {
     }
 }
 
-/// The first compiled programs in a file, at most [`MOST`].
+/// The first compiled programs in a file, at most 64.
 pub fn embedded(file: &[u8]) -> Vec<EmbeddedProgram> {
     let places = (0..file.len().saturating_sub(7)).filter(|at| is_program(&file[*at..(*at + 8)]));
     let mut readable = 0;

@@ -41,7 +41,7 @@ pub(super) fn file(hwx: &Hwx, report: &HwxReport, detail: Detail) -> String {
     match report.evidence {
         Some(crate::registers::Evidence::Verified) | None => {}
         Some(e) => {
-            drop(writeln!(out, "  the descriptors of this generation are {}, not verified on samples", e.name()))
+            let _ = writeln!(out, "  the descriptors of this generation are {}, not verified on samples", e.name());
         }
     }
     if let Some(compiler) = &report.compiler {

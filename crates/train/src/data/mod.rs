@@ -2,7 +2,8 @@
 //!
 //! [`Ids`] are one flat run of token ids, mapped from a file or made from text; [`Split`] cuts them
 //! into training and validation parts; [`Sampler`] draws window positions and can be stored;
-//! [`Compaction`] renumbers the ids that occur; [`story`] is the corpus for those who bring none.
+//! [`Compaction`](ferrane_llm::compaction::Compaction) renumbers the ids that occur; [`story`] is
+//! the corpus for those who bring none.
 //!
 //! Invariants: every id of an opened [`Ids`] is below the vocabulary's size; every position that a
 //! split gives has a whole window (sequence and one more id) inside its part; what is drawn depends
