@@ -41,7 +41,7 @@ pub enum RecordingError {
     NotARecording,
     /// A version of the format that this Ferrane does not read.
     #[error(
-        "a recording of version {found}; this is Ferrane {}, which reads version {VERSION}, use Ferrane {writer}, which wrote it",
+        "a recording of version {found}; this is Ferrane {}, which reads version {VERSION}: Ferrane {writer} wrote it, use that version",
         env!("CARGO_PKG_VERSION")
     )]
     Version {
