@@ -241,14 +241,17 @@ pub fn named(id: &str) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.id == id)
 }
 
-/// The status word of a text: the hexadecimal number after `status=` or `status `, `0x1d` in
-/// `Failed with status=0x1d`.
+/// The status word of a text: the hexadecimal number after `status=`, `status ` or `failure (`, as in
+/// `Failed with status=0x1d` and `Program load failure (0x20004)` (apple/ml-stable-diffusion issue
+/// 38).
 pub fn status(text: &str) -> Option<u32> {
-    text.match_indices("status").find_map(|(at, key)| {
-        let rest = text[at + key.len()..].strip_prefix(['=', ' '])?.trim_start();
-        let digits = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X"))?;
-        let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
-        u32::from_str_radix(&digits[..end], 16).ok()
+    ["status=", "status ", "failure ("].into_iter().find_map(|key| {
+        text.match_indices(key).find_map(|(at, key)| {
+            let rest = text[at + key.len()..].trim_start();
+            let digits = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X"))?;
+            let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
+            u32::from_str_radix(&digits[..end], 16).ok()
+        })
     })
 }
 
@@ -322,6 +325,9 @@ mod tests {
         let cases = [
             ("Failed with status=0x1d : statusType=0x9", Some(0x1d)),
             ("load failure status 0x20004", Some(0x20004)),
+            ("Program load failure (0x20004)", Some(0x20004)),
+            ("failure (0x20004): Failed with status=0x1d", Some(0x1d)),
+            ("failure (20004)", None),
             ("statusType=0x9", None),
             ("statusType=0x9 status=0X16", Some(0x16)),
             ("status=0x", None),
