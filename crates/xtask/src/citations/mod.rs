@@ -1,7 +1,7 @@
 //! `cargo xtask citations`: whether what a text points at is there.
 //!
-//! A fact cites its source as `runtime` and a section sign with a number: section 3 of
-//! docs/reference/runtime.md. A numbered entry of a page is cited with `#`. The check finds both in
+//! A fact cites its source as `int8` and a section sign with a number: section 3 of
+//! docs/reference/int8.md. A numbered entry of a page is cited with `#`. The check finds both in
 //! comments, strings, pages, filetests and the machines' data, and looks for the section. It also
 //! follows the links of the pages, and the paths of pages that comments name.
 

@@ -64,7 +64,7 @@ fn numbers(page: &Page) -> Numbers {
             LineKind::Heading(level) => numbers.sections.extend(leading(text[*level..].trim())),
             LineKind::Table => numbers.entries.extend(cells(text).first().and_then(|cell| whole(cell))),
             LineKind::Text => {
-                let item = text.trim_start().trim_start_matches("- ");
+                let item = text.trim_start().trim_start_matches("- ").trim_start_matches(['§', '#']);
                 numbers.entries.extend(leading(item).filter(|n| item[n.len()..].starts_with(['.', ')'])));
             }
             _ => {}
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn headings_items_rows_and_anchors_have_numbers() {
-        let text = "# Toy\n## 1 One\n### 1.2. Two\n## No 7\n## 16-bit\n- 3. Three\n4) Four\n| 5 | Five |\n<a id=\"6\"></a> Six\n5.5 is text\n";
+        let text = "# Toy\n## 1 One\n### 1.2. Two\n## No 7\n## 16-bit\n- 3. Three\n4) Four\n| 5 | Five |\n<a id=\"6\"></a> Six\n5.5 is text\n\u{a7}5 begins a line\n\u{a7}é\n";
         let numbers = numbers(&Page::parse(Path::new("docs/reference/toy.md"), text));
         assert_eq!(numbers.sections.iter().collect::<Vec<_>>(), ["1", "1.2", "6"]);
         assert_eq!(numbers.entries.iter().collect::<Vec<_>>(), ["1", "1.2", "3", "4", "5", "6"]);
