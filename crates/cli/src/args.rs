@@ -4,16 +4,18 @@ mod bench;
 mod compile;
 mod compiled;
 mod doctor;
+mod help;
 mod machine;
 mod programs;
 mod recording;
 
 use std::path::PathBuf;
 
-pub use bench::{Bench, BenchDecode, BenchDispatch, BenchGemm, BenchProgram, BenchStep, GemmType, Sweep};
+pub use bench::{Bench, BenchDecode, BenchDispatch, BenchGemm, BenchProgram, BenchStep, SweepArg};
 pub use compile::Compile;
 pub use compiled::{Assemble, Disasm, HwxCommand, HwxConvert, HwxPack, HwxUnpack};
 pub use doctor::{Classes, Doctor};
+pub use help::{Completions, Man};
 pub use machine::{Machine, MachineClaims, MachineList, MachineShow};
 pub use programs::{
     Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run,
@@ -30,7 +32,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
     after_help = "Start with `ferrane train`: it trains a small story model on this computer in about three minutes."
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
     /// Write log lines to standard error; -vv and -vvv write more. RUST_LOG=FILTER selects targets.
@@ -38,73 +40,74 @@ pub struct Cli {
     pub verbose: u8,
 }
 
-/// What to do.
+/// A command with its arguments.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train a transformer whose forward and backward kernels run on a device.
     Train(Box<Train>),
     /// Continue a text with a trained model.
     Generate(Generate),
-    /// Mean loss per token of a model on a text.
+    /// Compute the mean loss per token of a model on a text.
     Eval(Eval),
     /// List the devices that this build knows.
     Devices(Devices),
-    /// Say what this machine is, and measure what its engine allows.
+    /// Describe this computer, and measure what its engine allows.
     Doctor(Doctor),
-    /// Dump a framework's classes, or hold them against what is called.
+    /// Dump a framework's classes, or compare them with those that Ferrane calls.
     Classes(Classes),
-    /// Machines, their values, and the claims behind them.
+    /// List machines, their values, and the claims that these rest on.
     #[command(subcommand, alias = "target")]
     Machine(Machine),
-    /// Measure.
+    /// Measure how fast training, products, decoding and programs are.
     #[command(subcommand)]
     Bench(Bench),
-    /// Format MIL text.
+    /// Format MIL text in place.
     Fmt(Fmt),
-    /// Tell all that is wrong with programs, by themselves or on a machine.
+    /// Report everything that is wrong with programs, by themselves or on a machine.
     Check(Check),
-    /// Say all that is known about a code of `check`.
+    /// Explain a code of `check`.
     Explain(Explain),
-    /// Show what is in a program or in what was made of one: functions, types, ops, weights, tasks.
+    /// Show what is in a program or a compiled file: functions, types, ops, weights, tasks.
     Inspect(Inspect),
     /// Run a program on given or random inputs.
     Run(Run),
-    /// Write a program as text or package, in another spelling or opset, optimized.
+    /// Write a program as text or package, in another spelling or opset, or optimized.
     Convert(Convert),
     /// Compile a program to the engine's own container, on a Mac.
     Compile(Compile),
-    /// Say what a compiled program (.hwx) does, task by task; as text, JSON or a picture; compare
-    /// two.
+    /// Show what a compiled program (.hwx) does, task by task, or compare two.
     Disasm(Disasm),
-    /// Make a compiled program of its text.
+    /// Assemble a compiled program from its text.
     Assemble(Assemble),
-    /// Write compiled programs for the Linux driver, and take their weights out and put others in.
+    /// Convert compiled programs for the Linux driver, and replace their weights.
     #[command(subcommand)]
     Hwx(HwxCommand),
     /// Compare two programs: functions, ops, weights, and what they compute.
     Diff(Diff),
-    /// Write the backward program of a function: gradients of its outputs by its inputs and
-    /// weights.
+    /// Write the backward program of a function.
     Grad(Grad),
-    /// Tell how long a program takes on a chip and what bounds it, or compare published numbers
-    /// with predicted ones.
+    /// Predict how long a program takes on a chip and what bounds it.
     Cost(Cost),
-    /// Record what a machine computes for a program, and compare it with what is computed here.
+    /// Record what a machine computes for a program, and replay it here.
     #[command(subcommand, alias = "trace")]
     Recording(Recording),
+    /// Print a completion script for a shell.
+    Completions(Completions),
+    /// Print or write manual pages.
+    Man(Man),
 }
 
-/// A whole number; its smallest value is checked where it is used.
+/// Parses a whole number; the command that uses it checks its smallest value.
 fn whole<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "not a whole number, 0 or more".to_string())
 }
 
-/// A finite number.
+/// Parses a finite number.
 fn finite(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(|| "not a finite number".to_string())
 }
 
-/// A finite number in single precision.
+/// Parses a finite number in single precision.
 fn finite32(text: &str) -> Result<f32, String> {
     text.parse().ok().filter(|value: &f32| value.is_finite()).ok_or_else(|| "not a finite number".to_string())
 }

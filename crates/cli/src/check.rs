@@ -6,18 +6,18 @@ use std::path::Path;
 
 use ferrane::diag::{Code, Diagnostics, Kind, Severity, Source, sarif};
 use ferrane::machine::{CheckOptions, Finding, Profile, check, explain, fix};
-use ferrane::mil::package::Form;
+use ferrane::mil::package::{self, Form};
 use serde_json::{Value, json};
 
 use crate::args::{Check, Format};
 use crate::convert;
 use crate::error::{Error, Result};
-use crate::program::{self, Care, Opened};
+use crate::program::{self, Care};
 use crate::{files, out};
 
 /// A file that was checked.
 struct Checked {
-    opened: Opened,
+    opened: package::Checked,
     findings: Vec<Finding>,
 }
 
@@ -83,13 +83,13 @@ fn one(args: &Check, file: &Path, profile: Option<&Profile>, programs: usize) ->
     Ok(Checked { opened, findings })
 }
 
-fn options<'a>(args: &Check, opened: &'a Opened, programs: usize) -> CheckOptions<'a> {
+fn options<'a>(args: &Check, opened: &'a package::Checked, programs: usize) -> CheckOptions<'a> {
     let text = matches!(opened.form, Form::Text | Form::Compiled).then(|| opened.source.text());
     CheckOptions { strict: args.strict, bounds: args.bounds.clone(), text, programs }
 }
 
 /// Applies fixes and writes the program back. True if something was changed.
-fn mend(file: &Path, profile: &Profile, opened: &Opened, options: &CheckOptions<'_>) -> Result<bool> {
+fn mend(file: &Path, profile: &Profile, opened: &package::Checked, options: &CheckOptions<'_>) -> Result<bool> {
     let Some(program) = &opened.program else { return Ok(false) };
     if files::is_stdin(file) || opened.form == Form::Compiled {
         return Err(files::failed(file, "--fix writes back texts, packages and models; give it such a file"));
@@ -126,7 +126,7 @@ impl Checked {
     fn json(&self, file: &Path, profile: Option<&Profile>) -> Value {
         let Checked { opened, findings } = self;
         let mut found = json!({
-            "file": file.display().to_string(), "kind": program::name(opened.form).1, "ok": opened.program.is_some(),
+            "file": file.display().to_string(), "kind": opened.form.name(), "ok": opened.program.is_some(),
             "errors": self.count(Severity::Error), "warnings": self.count(Severity::Warning),
             "left_out": opened.diagnostics.left_out(), "diagnostics": opened.diagnostics.json(&opened.source),
         });

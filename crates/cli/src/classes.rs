@@ -13,7 +13,7 @@ use crate::{files, out};
 const FORMAT: &str = "ferrane-classes";
 const VERSION: u64 = 1;
 
-/// Runs the command.
+/// Runs `ferrane classes`.
 pub fn run(args: Classes) -> Result<()> {
     let Some(diff) = &args.diff else {
         let classes = dump(args.framework.as_deref())?;

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::program::{self, Care};
 use crate::{files, out};
 
-/// Runs the command.
+/// Runs `ferrane compile`.
 pub fn run(args: Compile) -> Result<()> {
     if !args.aot {
         let how =

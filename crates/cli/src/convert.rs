@@ -16,10 +16,10 @@ use crate::error::{Error, Result};
 use crate::program::{self, Care};
 use crate::{files, out};
 
-/// Problems that are listed.
+/// The most problems that are listed.
 const LISTED: usize = 20;
 
-/// The help, with the passes that there are.
+/// Adds the list of passes to the help.
 pub fn describe(command: Command) -> Command {
     let mut text = String::from(
         "Examples:\n  ferrane convert model.mlpackage -o model.mil --force\n  ferrane convert model.mil -o model.mlpackage --optimize\n  \
@@ -42,11 +42,11 @@ impl From<OpsetArg> for Opset {
     }
 }
 
-/// Runs the command.
+/// Runs `ferrane convert`.
 pub fn run(args: Convert) -> Result<()> {
     let form = form(&args.output)?;
     if args.json && files::is_stdin(&args.output) {
-        return Err(Error::new("--json and -o - both want standard output; give -o a file"));
+        return Err(Error::new("--json and -o - both write to standard output; give -o a file"));
     }
     let pipeline = pipeline(&args)?;
     let loaded = program::load(&args.input, Care::Form)?;
@@ -57,7 +57,7 @@ pub fn run(args: Convert) -> Result<()> {
     let mut changes = Vec::new();
     if let Some(opset) = args.opset {
         (program, changes) = level::to_opset(&program, opset.into()).map_err(|problems| {
-            let mut text = format!("{}: cannot be said in ios{}:", args.input.display(), Opset::from(opset).0);
+            let mut text = format!("{}: cannot be expressed in ios{}:", args.input.display(), Opset::from(opset).0);
             for problem in problems.iter().take(LISTED) {
                 let _ = write!(text, "\n  {problem}");
             }
@@ -77,7 +77,7 @@ pub fn run(args: Convert) -> Result<()> {
         let changes = changes.iter().map(|c| json!({"function": c.function, "value": c.value, "what": c.what}));
         return out::line(json!({
             "input": args.input.display().to_string(), "output": args.output.display().to_string(),
-            "from": program::name(loaded.form).1, "to": program::name(form).1, "files": written.files,
+            "from": loaded.form.name(), "to": form.name(), "files": written.files,
             "description": described.then_some(if written.dropped.is_none() { "kept" } else { "dropped" }),
             "passes": steps.collect::<Vec<_>>(), "opset_changes": changes.collect::<Vec<_>>(),
         }));
@@ -94,17 +94,17 @@ pub fn run(args: Convert) -> Result<()> {
     }
     if let Some(why) = &written.dropped {
         out::note(format_args!(
-            "{}: what the input says about itself (author, license, shapes, metadata) is left out: {why}",
+            "{}: the description of the input (author, license, shapes, metadata) is left out: {why}",
             args.output.display()
         ));
     }
     if !files::is_stdin(&args.output) {
-        out::line(format_args!("{}: {} from {}", args.output.display(), program::name(form).0, args.input.display()))?;
+        out::line(format_args!("{}: {} from {}", args.output.display(), form.title(), args.input.display()))?;
     }
     Ok(())
 }
 
-/// The form that a name asks for.
+/// The form that a file name selects.
 pub fn form(path: &Path) -> Result<Form> {
     match path.extension().and_then(|e| e.to_str()) {
         _ if files::is_stdin(path) => Ok(Form::Text),
@@ -112,7 +112,7 @@ pub fn form(path: &Path) -> Result<Form> {
         Some("mlpackage") => Ok(Form::Package),
         Some("mlmodel") => Ok(Form::Model),
         Some("mlmodelc") => Err(files::failed(path, "compiled models are Apple's to write; give a .mlpackage")),
-        _ => Err(files::failed(path, "what is to be written? give a name that ends in .mil, .mlpackage or .mlmodel")),
+        _ => Err(files::failed(path, "unknown kind of file; give a name that ends in .mil, .mlpackage or .mlmodel")),
     }
 }
 
@@ -130,15 +130,15 @@ fn pipeline(args: &Convert) -> Result<Option<Pipeline>> {
     })
 }
 
-/// What was written.
+/// What [`write`] wrote.
 pub struct Written {
     /// The names of the files.
     pub files: Vec<String>,
-    /// Why a description that there was is not in them.
+    /// Why the description of the input is not in them; `None` if it is, or there was none.
     pub dropped: Option<String>,
 }
 
-/// Writes the program. What is there is replaced only with `force`.
+/// Writes the program. An existing file is replaced only with `force`.
 pub fn write(
     path: &Path,
     force: bool,
@@ -154,7 +154,7 @@ pub fn write(
             true => out::print(print(program)).map(|()| Vec::new())?,
             false => write_text(path, force, program)?,
         };
-        return Ok(Written { files, dropped: description.map(|_| "text has no place for it".to_string()) });
+        return Ok(Written { files, dropped: description.map(|_| "text cannot hold it".to_string()) });
     }
     let write = |description: Option<&Description>| {
         let options = WriteOptions { overwrite: force, description, ..WriteOptions::default() };
@@ -163,8 +163,7 @@ pub fn write(
             _ => write_package(program, path, &options),
         }
     };
-    // What the input says about itself is kept where it still holds: after passes and opsets it may
-    // not.
+    // The description is kept if it still holds, which passes and opsets may have changed.
     let dropped = description.and_then(|d| write(Some(d)).err()).map(|e| e.to_string());
     if description.is_none() || dropped.is_some() {
         write(None)?;
@@ -172,8 +171,8 @@ pub fn write(
     Ok(Written { files: vec![path.display().to_string()], dropped })
 }
 
-/// Text, and the blob files that it names, in its folder. The text comes last: where it is, its
-/// files are.
+/// Writes text, and the blob files that it names into its folder. The text comes last, so that its
+/// files exist when it does.
 fn write_text(output: &Path, force: bool, program: &Program) -> Result<Vec<String>> {
     let folder = output.parent().unwrap_or(Path::new(""));
     let mut written = Vec::new();
@@ -205,10 +204,10 @@ fn write_text(output: &Path, force: bool, program: &Program) -> Result<Vec<Strin
     Ok(written)
 }
 
-/// Where a blob file lies in the folder of its text. A name out of a file must not lead out of it.
+/// The path of a blob file in the folder of its text. A name from a file must not lead out of it.
 fn inside(name: &str) -> Result<&Path> {
     let refuse =
-        || Error::new(format!("the blob file `{name}` does not lie in the program's folder; it is not written"));
+        || Error::new(format!("the blob file `{name}` lies outside of the program's folder; it is not written"));
     let path = Path::new(name.strip_prefix("@model_path/").ok_or_else(refuse)?);
     let plain = path.components().all(|c| matches!(c, Component::Normal(_)));
     if plain && path.file_name().is_some() { Ok(path) } else { Err(refuse()) }

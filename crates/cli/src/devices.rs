@@ -6,7 +6,7 @@ use crate::args::Devices;
 use crate::error::Result;
 use crate::{model, out};
 
-/// Runs the command.
+/// Runs `ferrane devices`.
 pub fn run(args: Devices) -> Result<()> {
     for device in ferrane::devices() {
         show(&args, device.name, device.available, &device.description, device.options)?;

@@ -1,4 +1,4 @@
-//! What the command says when it fails: the message, its causes, and a remedy where one is known.
+//! What the command prints when it fails: the message, its causes, and a remedy if one is known.
 
 use std::fmt;
 
@@ -8,19 +8,19 @@ use crate::flags;
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
-    /// What a device said, if that is where it began.
+    /// The kind of the device's error, if a device caused this one.
     device: Option<ferrane::ErrorKind>,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// As it is shown.
+    /// The text of the message.
     Message(String),
-    /// The reader of standard output has gone away and there is nobody to tell.
+    /// The reader of standard output has gone away.
     Closed,
-    /// All has been said; only the status is left to give.
+    /// Everything has been printed; only the status is left.
     Told,
-    /// As it is shown, with status 2: trouble of a command whose status 1 is an answer.
+    /// The text of the message; status 2, of a command whose status 1 is an answer.
     Trouble(String),
 }
 
@@ -33,7 +33,7 @@ impl Error {
         Kind::Message(message.into()).into()
     }
 
-    /// What was wrong is the command's result and has been shown.
+    /// The failure is the command's result, which has been printed.
     pub fn told() -> Error {
         Kind::Told.into()
     }
@@ -51,12 +51,12 @@ impl Error {
         matches!(self.kind, Kind::Told)
     }
 
-    /// The exit status.
+    /// The status that the process exits with.
     pub fn status(&self) -> u8 {
         if matches!(self.kind, Kind::Trouble(_)) { 2 } else { 1 }
     }
 
-    /// What kind of failure of a device it began with.
+    /// The kind of the device's error, if a device caused this one.
     pub fn device(&self) -> Option<ferrane::ErrorKind> {
         self.device
     }

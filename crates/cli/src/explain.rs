@@ -1,4 +1,4 @@
-//! `ferrane explain`: the long answer to a code.
+//! `ferrane explain`: what a code means.
 
 use ferrane::machine::explain;
 
@@ -6,12 +6,12 @@ use crate::args::Explain;
 use crate::error::{Error, Result};
 use crate::out;
 
-/// Runs the command.
+/// Runs `ferrane explain`.
 pub fn run(args: &Explain) -> Result<()> {
     match explain::find(&args.code) {
         Some(found) => out::print(found.text()),
         None => Err(Error::new(format!(
-            "no code `{}`: codes are E0101 to E0499, `ferrane check` tells them; docs/errors.md lists them",
+            "unknown code `{}`: codes are E0101 to E0499, `ferrane check` prints them; docs/errors.md lists them",
             args.code
         ))),
     }

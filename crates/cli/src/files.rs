@@ -1,16 +1,18 @@
-//! Files that are replaced whole or not at all.
+//! Files and standard input; output files are complete or absent.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrane_host::{self as host, fs::Durability};
 
 use crate::error::{Error, Result};
 
-/// Texts beyond this are refused before they are read; the reader's positions have 32 bits.
+/// Larger texts are refused before they are read: the reader's positions have 32 bits.
 const MAX_TEXT: u64 = 1 << 31;
-/// Other files that are read whole have less than this: offsets in compiled programs have 32 bits.
+/// Larger files of other kinds are refused: offsets in compiled programs have 32 bits.
 const MAX_FILE: u64 = 1 << 32;
 
 /// An error about a path.
@@ -20,12 +22,12 @@ pub fn failed(path: &Path, why: impl std::fmt::Display) -> Error {
 
 /// The bytes of a text; `-` is standard input.
 pub fn read_text(path: &Path) -> Result<Vec<u8>> {
-    read_most(path, MAX_TEXT, "more than 2 GiB of text; keep weights in blob files beside it")
+    read_most(path, MAX_TEXT, "more than 2 GiB of text; keep weights in blob files")
 }
 
-/// The bytes of a file that is no text; `-` is standard input.
+/// The bytes of a binary file; `-` is standard input.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
-    read_most(path, MAX_FILE, "more than 4 GiB; no such file has its offsets in 32 bits")
+    read_most(path, MAX_FILE, "more than 4 GiB, which no compiled program has")
 }
 
 fn read_most(path: &Path, most: u64, beyond: &str) -> Result<Vec<u8>> {
@@ -57,4 +59,19 @@ pub fn is_stdin(path: &Path) -> bool {
 /// Makes a file hold these bytes, whole or not at all (`host::fs`).
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     host::fs::replace(path, bytes, Durability::Synced).map_err(|e| failed(path, e))
+}
+
+/// A flag that the first Ctrl-C sets, so that the command ends after the `what` at hand; the second
+/// one ends it at once.
+pub fn stop_on_ctrl_c(what: &'static str) -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+        crate::out::note(format_args!("\nstopping after this {what}; press Ctrl-C again to stop at once"));
+    })
+    .map_err(|e| Error::new(format!("Ctrl-C cannot be handled: {e}")))?;
+    Ok(stop)
 }

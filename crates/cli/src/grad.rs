@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::program::{self, Care};
 use crate::{convert, files, out};
 
-/// Runs the command.
+/// Runs `ferrane grad`.
 pub fn run(args: Grad) -> Result<()> {
     let form = convert::form(&args.out)?;
     if args.json && files::is_stdin(&args.out) {
-        return Err(Error::new("--json and -o - both want standard output; give -o a file"));
+        return Err(Error::new("--json and -o - both write to standard output; give -o a file"));
     }
     let mut program = program::load(&args.program, Care::Whole)?.program;
     let name = program::function(&program, args.function.as_deref())?.name.clone();
@@ -40,7 +40,7 @@ pub fn run(args: Grad) -> Result<()> {
             names.join(", ")
         };
         let (out, takes, gives) = (args.out.display(), names(&function.inputs), names(&function.body().outputs));
-        out::line(format_args!("{out}: backward program of `{name}`, takes {takes}, gives {gives}"))?;
+        out::line(format_args!("{out}: backward program of `{name}`, inputs {takes}, outputs {gives}"))?;
     }
     Ok(())
 }
@@ -63,7 +63,7 @@ fn backward(args: &Grad, program: &Program, name: &str) -> Result<Program> {
     vjp(program, name, &outputs, &inputs, &options).map_err(|e| told(program, name, e))
 }
 
-/// The values named, or all of these that can have a gradient.
+/// The named values; without names, those of `all` that can have a gradient.
 fn chosen<'a>(named: &'a [String], function: &'a Function, all: &[ValueId]) -> Vec<&'a str> {
     if !named.is_empty() {
         return named.iter().map(String::as_str).collect();
@@ -75,7 +75,7 @@ fn chosen<'a>(named: &'a [String], function: &'a Function, all: &[ValueId]) -> V
     floats.map(|v| v.name.as_str()).collect()
 }
 
-/// The error, and a name close to one that is none.
+/// The error, with the nearest name if it is about an unknown one.
 fn told(program: &Program, function: &str, error: GradError) -> Error {
     let near = match &error {
         GradError::Value { name, .. } => program.function(function).map(|f| {

@@ -15,7 +15,7 @@ use crate::compiled::{container, is_anec, load, write};
 use crate::error::Result;
 use crate::{files, out};
 
-/// Runs the command.
+/// Runs `ferrane hwx`.
 pub fn run(what: HwxCommand) -> Result<()> {
     match what {
         HwxCommand::Convert(args) => convert(&args),
@@ -36,14 +36,16 @@ fn convert(args: &HwxConvert) -> Result<()> {
         ("anec" | "ane", _) => Anec::from_hwx(&container()?, begins).map_err(failed)?.write(),
         ("hwx", true) => container()?.write(),
         ("bin", true) => Anec::read(&bytes).map_err(failed)?.payload(),
-        ("hwx" | "bin", false) => return wrong("only of an .anec; `ferrane disasm --text` takes a container apart"),
-        _ => return wrong("what is to be written? give a name that ends in .anec, or of an .anec in .hwx or .bin"),
+        ("hwx" | "bin", false) => {
+            return wrong("only an .anec can become such a file; `ferrane disasm --text` prints a container");
+        }
+        _ => return wrong("unknown kind of file; give a name that ends in .anec, or for an .anec in .hwx or .bin"),
     };
     write(&args.output, args.force, &made)?;
     out::line(format_args!("{}: {} bytes from {}", args.output.display(), made.len(), args.input.display()))
 }
 
-/// The weights of a program, of which there must be some.
+/// The weights of a program that has some.
 fn filters(path: &Path, hwx: &Hwx) -> Result<Vec<Filter>> {
     let kernels = hwx.filters().map_err(|e| files::failed(path, e))?;
     if kernels.is_empty() {

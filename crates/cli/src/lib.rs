@@ -1,13 +1,9 @@
-//! The command `ferrane`: train, generate, eval, devices, doctor, classes, machine, bench; fmt,
-//! check, explain, inspect, run, convert, diff, grad, cost, compile; disasm, assemble, hwx;
-//! recording.
+//! The command `ferrane`: arguments, output and exit codes around the libraries.
 //!
-//! Results go to standard output; progress and messages to standard error. With `--json` standard
-//! output holds JSON and nothing else. An error ends the process with status 1 and says what to do
-//! about it; so does a finding that is the result itself, a text that is not right for example,
-//! without a further word.
+//! Each command parses its arguments, calls a library, and prints the result as text or JSON. What
+//! all commands share (output, JSON, exit status) is in docs/command.md.
 //!
-//! A library, so that a test can run the command over another engine than the system's.
+//! The command is a library, so that a test can run it over another engine than the system's.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 // A command prints; libraries do not.
@@ -34,6 +30,7 @@ mod flags;
 mod fmt;
 mod generate;
 mod grad;
+mod help;
 mod hwx;
 mod inspect;
 mod logging;
@@ -53,15 +50,20 @@ use std::process::ExitCode;
 use args::{Cli, Command};
 use clap::{CommandFactory as _, FromArgMatches as _};
 
+/// The command line as `clap` has it, for tests and tools that list commands and options.
+pub fn command() -> clap::Command {
+    // The libraries own the defaults of `train` and the passes of `convert`.
+    let command = Cli::command().mut_subcommand("train", train::describe).mut_subcommand("convert", convert::describe);
+    help::grouped(command)
+}
+
 /// Runs the command with these arguments, the first of which is its own name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     // The command may be the child of one that opened `ane?isolate=on`.
     if let Some(code) = ferrane::isolate::serve() {
         return code;
     }
-    // The defaults of `train` and the passes of `convert` are shown from where they are kept.
-    let mut command =
-        Cli::command().mut_subcommand("train", train::describe).mut_subcommand("convert", convert::describe);
+    let mut command = command();
     let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|e| e.exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.format(&mut command).exit());
     let result = logging::start(cli.verbose).and_then(|()| dispatch(cli.command));
@@ -101,5 +103,7 @@ fn dispatch(command: Command) -> error::Result<()> {
         Command::Diff(args) => diff::run(args),
         Command::Grad(args) => grad::run(args),
         Command::Recording(args) => recording::run(args),
+        Command::Completions(args) => help::completions(&args),
+        Command::Man(args) => help::man(&args),
     }
 }

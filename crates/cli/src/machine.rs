@@ -1,21 +1,18 @@
-//! `ferrane machine`: machines, their values, and the claims behind them.
+//! `ferrane machine`: machines, their values, and the claims that these rest on.
 
 use std::path::Path;
 
 use ferrane::diag::did_you_mean;
 use ferrane::machine::claims::{self, Claim};
-use ferrane::machine::profile::{self, Citation, Profile, ProfileEntry, citations, plain};
-use ferrane::machine::rules;
+use ferrane::machine::describe::ClaimReport;
+use ferrane::machine::profile::{self, Profile, ProfileEntry};
 use serde_json::{Value, json};
 
 use crate::args::{Machine, MachineClaims, MachineList, MachineShow};
 use crate::error::{Error, Result};
 use crate::out;
 
-/// Columns of text.
-const WIDTH: usize = 100;
-
-/// Runs the command.
+/// Runs `ferrane machine`.
 pub fn run(args: Machine) -> Result<()> {
     match args {
         Machine::List(args) => list(args),
@@ -41,7 +38,7 @@ fn list(args: MachineList) -> Result<()> {
     out::line(format_args!("A profile is CHIP-OS-PATH, {} for example; there are {count}.", Profile::DEFAULT))
 }
 
-/// The profile with the overlays of a file above it.
+/// The profile, overridden by the overlays of a file.
 fn resolve(name: &str, file: Option<&Path>) -> Result<Profile> {
     let Some(path) = file else { return Ok(Profile::find(name)?) };
     let failed = |e: &dyn std::fmt::Display| Error::new(format!("{}: {e}", path.display()));
@@ -61,35 +58,18 @@ fn show(args: MachineShow) -> Result<()> {
     entries.retain(|e| args.values.is_empty() || args.values.contains(&e.name));
     let subject = &profile.subject;
     if args.json {
-        let values: Vec<Value> = entries.iter().map(value).collect();
         let mut object = json!(subject);
-        object["values"] = json!(values);
+        object["values"] = entries.iter().map(value).collect();
         return out::line(object);
     }
     let (chip, variant, os, path) = (&subject.chip, &subject.variant, &subject.os, &subject.path);
     out::line(format_args!("{}: chip {chip} ({variant}), system {os}, path {path}", subject.name))?;
-    for entry in &entries {
-        out::line(format_args!("\n{} = {}", entry.name, plain(&entry.value)))?;
-        paragraph(meaning(entry), "    ", "    ")?;
-        if !entry.claims.is_empty() {
-            paragraph(&format!("rests on {}", entry.claims.join(", ")), "    ", "      ")?;
-        }
-        for (id, why) in &entry.overrules {
-            paragraph(&format!("overrules {id}: {why}"), "    ", "      ")?;
-        }
-    }
-    Ok(())
-}
-
-fn meaning(entry: &ProfileEntry) -> &str {
-    if entry.name.starts_with("op.") { "What the machine does with the op." } else { &entry.doc }
+    entries.iter().try_for_each(|entry| out::print(format_args!("\n{entry}")))
 }
 
 fn value(entry: &ProfileEntry) -> Value {
-    json!({
-        "name": entry.name, "value": entry.value, "meaning": meaning(entry), "claims": entry.claims,
-        "overrules": entry.overrules,
-    })
+    let ProfileEntry { name, value, claims, overrules, .. } = entry;
+    json!({"name": name, "value": value, "meaning": entry.meaning(), "claims": claims, "overrules": overrules})
 }
 
 fn show_claims(args: MachineClaims) -> Result<()> {
@@ -99,17 +79,13 @@ fn show_claims(args: MachineClaims) -> Result<()> {
         found.retain(|c| c.applies_to(&profile.subject));
     }
     let entries = profile.as_ref().map(Profile::entries);
-    let mut first = true;
-    for claim in found {
-        let answers = answers(claim, entries.as_deref());
+    for (i, claim) in found.into_iter().enumerate() {
+        let report = ClaimReport::of(claim, entries.as_deref());
         if args.json {
-            out::line(object(claim, &answers))?;
-            continue;
+            out::json(&report)?;
+        } else {
+            out::print(format_args!("{}{report}", if i > 0 { "\n" } else { "" }))?;
         }
-        if !std::mem::replace(&mut first, false) {
-            out::line("")?;
-        }
-        tell(claim, &answers)?;
     }
     Ok(())
 }
@@ -123,75 +99,4 @@ fn named(subject: Option<&str>) -> Result<Vec<&'static Claim>> {
         return Err(Error::new(format!("no claim is `{name}` or is about it{hint}")));
     }
     Ok(found)
-}
-
-/// What takes a claim up: values of one profile, or of all.
-fn answers(claim: &Claim, entries: Option<&[ProfileEntry]>) -> Vec<Citation> {
-    let Some(entries) = entries else { return citations(&claim.id).to_vec() };
-    let of = |entry: &ProfileEntry| {
-        let overruled = entry.overrules.get(&claim.id).cloned();
-        (overruled.is_some() || entry.claims.contains(&claim.id)).then(|| Citation {
-            name: entry.name.clone(),
-            value: entry.value.clone(),
-            machines: Default::default(),
-            overruled,
-        })
-    };
-    entries.iter().filter_map(of).collect()
-}
-
-/// Codes of the rules that cite a claim.
-fn cited_by(claim: &Claim) -> Vec<String> {
-    let rules = rules::all().iter().filter(|r| r.claims.contains(&claim.id.as_str()));
-    rules.map(|r| r.code.to_string()).collect()
-}
-
-fn left(claim: &Claim) -> Option<&'static str> {
-    claims::unmodeled().iter().find(|g| g.claims.contains(&claim.id)).map(|g| g.reason.as_str())
-}
-
-fn object(claim: &Claim, answers: &[Citation]) -> Value {
-    json!({
-        "id": claim.id, "subject": claim.subject, "statement": claim.statement, "path": claim.stated.path,
-        "chip": claim.stated.chip, "os": claim.stated.os, "applies": claim.applies, "source": claim.source,
-        "evidence": claim.evidence, "severity": claim.effect, "taken_up": answers, "rules": cited_by(claim), "unmodeled": left(claim),
-    })
-}
-
-fn tell(claim: &Claim, answers: &[Citation]) -> Result<()> {
-    out::line(format_args!("{}  {}  ({}, {})", claim.id, claim.subject, claim.effect, claim.evidence))?;
-    paragraph(&claim.statement, "    ", "    ")?;
-    let stated = &claim.stated;
-    let place = format!("{} · {} · {} · {}", stated.path, stated.chip, stated.os, claim.source);
-    paragraph(&place, "    ", "      ")?;
-    for answer in answers {
-        match &answer.overruled {
-            None => paragraph(&format!("taken up by {answer}"), "    ", "      ")?,
-            Some(why) => paragraph(&format!("overruled by {answer}: {why}"), "    ", "      ")?,
-        }
-    }
-    let rules = cited_by(claim);
-    if !rules.is_empty() {
-        paragraph(&format!("cited by {}", rules.join(", ")), "    ", "      ")?;
-    }
-    left(claim).map_or(Ok(()), |why| paragraph(&format!("left out: {why}"), "    ", "      "))
-}
-
-/// Text broken at spaces; `first` before the first line and `next` before the others.
-fn paragraph(text: &str, first: &str, next: &str) -> Result<()> {
-    let mut line = first.to_string();
-    let mut empty = true;
-    for word in text.split_whitespace() {
-        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            out::line(&line)?;
-            line = next.to_string();
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    out::line(line)
 }

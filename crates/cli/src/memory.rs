@@ -7,16 +7,10 @@ use crate::out;
 
 /// The account, for people.
 pub fn show(memory: &Memory) -> Result<()> {
-    for (name, bytes) in memory.parts() {
-        out::line(format_args!("    {name:20} {:9.1} MB", bytes as f64 / 1e6))?;
-    }
-    Ok(())
+    out::print(memory)
 }
 
 /// The account, in bytes.
 pub fn json(memory: &Memory) -> serde_json::Value {
-    let parts = memory.parts().into_iter().map(|(name, bytes)| (name.to_string(), bytes.into()));
-    let mut object: serde_json::Map<_, _> = parts.collect();
-    object.insert("peak".into(), memory.peak.into());
-    object.into()
+    serde_json::to_value(memory).unwrap_or_default()
 }

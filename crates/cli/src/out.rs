@@ -1,4 +1,4 @@
-//! Standard output and standard error, whose readers may go away.
+//! Standard output and standard error, whose readers may close them.
 //!
 //! `println!` panics when a pipe is closed. Here that is an ordinary end: what is written to
 //! standard output returns [`Error::closed`], which ends the command quietly and with success, as
@@ -7,14 +7,26 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
 
+use serde::Serialize;
+
 use crate::error::{Error, Result};
 
-/// A line of the result.
+/// Prints a line of the result.
 pub fn line(text: impl Display) -> Result<()> {
     print(format_args!("{text}\n"))
 }
 
-/// A part of the result, shown at once.
+/// Prints a report as text, or as one line of JSON.
+pub fn report(json: bool, report: &(impl Display + Serialize)) -> Result<()> {
+    if json { self::json(report) } else { print(report) }
+}
+
+/// Prints a value as one line of JSON.
+pub fn json(value: &impl Serialize) -> Result<()> {
+    line(serde_json::to_string(value).map_err(|e| Error::new(format!("JSON: {e}")))?)
+}
+
+/// Prints a part of the result and flushes it.
 pub fn print(text: impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
     write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| match error.kind() {
@@ -23,8 +35,7 @@ pub fn print(text: impl Display) -> Result<()> {
     })
 }
 
-/// A line for the person at the terminal. False when nobody reads it any more; other failures are
-/// of no weight.
+/// A line on standard error. Returns false if its reader has gone away; other failures are ignored.
 pub fn note(text: impl Display) -> bool {
     !writeln!(io::stderr(), "{text}").is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }

@@ -1,111 +1,242 @@
 //! `ferrane recording`: what a machine computed, recorded and replayed.
 
-mod filetest;
-mod record;
-mod replay;
-mod show;
-mod suite;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use ferrane::recording::{Machine, Outcome, Recording, Summary};
-use ferrane::{Tensor, Tensors};
+use ferrane::Device;
+use ferrane::recording::suite::{self, EXTENSION, SuiteCase, SuiteEvent, SuiteOptions, SuiteStop, SuiteTally};
+use ferrane::recording::{self, Expectation, Recording, ReplayReport, ReplayRow, ReplayTable, printable};
+use ferrane::tensor_io::{Format, write as tensor_file};
 use serde_json::{Value, json};
 
-use crate::args;
-use crate::error::Result;
+use crate::args::{self, RecordingExtract, RecordingMake, RecordingReplay, RecordingShow};
+use crate::error::{Error, Result};
+use crate::program::{self, Care};
+use crate::run::{open, sources};
+use crate::{files, out};
 
-/// Runs the command.
+/// The largest number of evaluations.
+const MOST: usize = 100_000;
+
+/// Runs `ferrane recording`.
 pub fn run(args: args::Recording) -> Result<()> {
     match args {
-        args::Recording::Make(args) => record::run(&args),
-        args::Recording::Replay(args) => replay::run(&args),
-        args::Recording::Show(args) => show::run(&args),
-        args::Recording::Extract(args) => show::extract(&args),
+        args::Recording::Make(args) => make(&args),
+        args::Recording::Replay(args) => replay(&args),
+        args::Recording::Show(args) => args.files.iter().try_for_each(|file| show(&args, file)),
+        args::Recording::Extract(args) => extract(&args),
     }
 }
 
-/// Words out of a file, for a terminal: what would steer it is left out.
-fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{FFFD}' } else { c }).collect()
+fn opened(file: &Path) -> Result<Recording> {
+    recording::open(file).map_err(|e| files::failed(file, e))
 }
 
-/// The machine in one line.
-fn machine(machine: &Machine) -> String {
-    let mut parts = vec![machine.name.clone()];
-    parts.extend(machine.chip.clone());
-    let build = machine.build.as_ref().map(|b| format!(" ({b})")).unwrap_or_default();
-    parts.push(format!("{}{build}", machine.system));
-    parts.push(format!("profile {}", machine.profile));
-    clean(&parts.join(", "))
+/// A recording as JSON, with the name of its file.
+fn object(recording: &Recording, file: &Path) -> Value {
+    let mut object = recording.json();
+    object["file"] = json!(file.display().to_string());
+    object
 }
 
-/// The middle one of some times, and their ends, in milliseconds.
-fn times(nanoseconds: &[u64]) -> Option<[f64; 3]> {
-    let mut sorted = nanoseconds.to_vec();
-    sorted.sort_unstable();
-    let at = |i: usize| sorted.get(i).map(|ns| *ns as f64 / 1e6);
-    Some([at(sorted.len() / 2)?, at(0)?, at(sorted.len().checked_sub(1)?)?])
-}
-
-/// Times in words.
-fn time_words(nanoseconds: &[u64]) -> String {
-    match times(nanoseconds) {
-        Some([median, low, high]) if nanoseconds.len() > 1 => format!("median {median:.3} ms ({low:.3} to {high:.3})"),
-        Some([median, ..]) => format!("{median:.3} ms"),
-        None => "none".to_string(),
+fn make(args: &RecordingMake) -> Result<()> {
+    if args.runs > MOST {
+        return Err(Error::new(format!("--runs {}: at most {MOST}", args.runs)));
     }
-}
-
-/// Type and extents.
-fn shape(tensor: &Tensor) -> String {
-    format!("{} {:?}", tensor.dtype(), tensor.shape())
-}
-
-/// All of a recording but its bytes.
-fn object(recording: &Recording) -> Value {
-    let tensors = |list: &Tensors| -> Vec<Value> {
-        let one = |(name, tensor): &(String, Tensor)| {
-            let summary = Summary::of(tensor);
-            json!({
-                "name": name, "dtype": tensor.dtype().name(), "shape": tensor.shape(), "not_finite": summary.not_finite,
-                "zeros": summary.zeros, "largest": summary.largest, "doubt": summary.doubt(),
-            })
-        };
-        list.iter().map(one).collect()
+    let device = open(&args.device)?;
+    let options = SuiteOptions { device: args.device.clone(), seed: args.seed, runs: args.runs };
+    let path = match (&args.suite, &args.program) {
+        (Some(folder), _) => return make_suite(args, &device, folder, &options),
+        (None, Some(path)) => path,
+        (None, None) => return Err(Error::new("name a program, or a folder of programs with --suite")),
     };
-    let weights: Vec<Value> =
-        recording.weights.iter().map(|(path, bytes)| json!({"path": path, "bytes": bytes.len()})).collect();
-    json!({
-        "header": recording.header, "text_bytes": recording.text.len(), "weights": weights, "inputs": tensors(&recording.inputs),
-        "states": tensors(&recording.states), "outputs": tensors(&recording.outputs), "after": tensors(&recording.left),
-        "wall_ns": recording.wall, "hardware_ns": recording.hardware,
-    })
+    let program = program::load(path, Care::Machine)?.program;
+    let function = program::function(&program, args.function.as_deref())?.name.clone();
+    let given = |text: &&String| text.split_once('=').is_none_or(|(_, source)| source.trim() != "random");
+    let inputs: Vec<String> = args.inputs.iter().filter(given).cloned().collect();
+    let case = SuiteCase { program, function, sources: sources(&inputs, &args.states)? };
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    let recording = case.record(&device, &name.to_string_lossy(), &options).map_err(|e| files::failed(path, e))?;
+    let file = match &args.out {
+        Some(file) => file.clone(),
+        None if files::is_stdin(path) => PathBuf::from(format!("stdin.{EXTENSION}")),
+        None => Path::new(name).with_extension(EXTENSION),
+    };
+    if let Some(folder) = file.parent().filter(|f| !f.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).map_err(|e| files::failed(folder, e))?;
+    }
+    recording::write(&recording, &file).map_err(|e| files::failed(&file, e))?;
+    made(args, &recording, &file)
 }
 
-/// Outputs, times and what is to doubt, or the failure, a line each.
-fn told(recording: &Recording) -> Vec<String> {
-    let mut lines = Vec::new();
-    match &recording.header.outcome {
-        Outcome::Failed(failure) => lines.push(format!("  refused at {}", clean(&failure.to_string()))),
-        Outcome::Ran { compile_ns, load_ns, unsteady, .. } => {
-            for (name, tensor) in recording.outputs.iter().chain(&recording.left) {
-                let summary = Summary::of(tensor);
-                let doubt = summary.doubt().map(|d| format!("  WARNING: {d}")).unwrap_or_default();
-                let largest = format!("largest magnitude {}", summary.largest);
-                lines.push(format!("  {}  {}  {largest}{doubt}", clean(name), shape(tensor)));
+/// Shows a recording that was written.
+fn made(args: &RecordingMake, recording: &Recording, file: &Path) -> Result<()> {
+    if args.json {
+        return out::line(object(recording, file));
+    }
+    let (function, machine) = (&recording.header.program.function, &recording.header.machine);
+    out::line(format_args!("{}: {function} on {machine}", file.display()))?;
+    out::print(recording.outcome())
+}
+
+fn make_suite(args: &RecordingMake, device: &Device, folder: &Path, options: &SuiteOptions) -> Result<()> {
+    let failed = |e| files::failed(folder, e);
+    if suite::programs(folder).map_err(failed)?.is_empty() {
+        return Err(files::failed(folder, "holds no .mil, .mlpackage, .mlmodel or .mlmodelc"));
+    }
+    let target = args.out.clone().unwrap_or_else(|| PathBuf::from("recordings"));
+    let stop = files::stop_on_ctrl_c("program")?;
+    let report = |event: SuiteEvent<'_>| match event {
+        SuiteEvent::Recorded(file, recording) => made(args, recording, file),
+        SuiteEvent::LeftOut(path, reason) => {
+            out::note(format_args!("left out: {}", files::failed(path, reason)));
+            Ok(())
+        }
+    };
+    let tally = suite::record_suite(device, folder, &target, options, &stop, report)?;
+    let SuiteTally { ran, refused, doubtful, left_out, existing, stopped } = tally;
+    let word = if stopped.is_some() { "stopped" } else { "done" };
+    let (count, many) = (ran + refused, if ran + refused == 1 { "" } else { "s" });
+    let before = if existing > 0 { format!(", {existing} existed already") } else { String::new() };
+    out::note(format_args!(
+        "{word}: {count} recording{many} in {}: {ran} ran ({doubtful} with doubtful outputs), {refused} refused; \
+         {left_out} left out{before}",
+        target.display()
+    ));
+    match stopped {
+        None => Ok(()),
+        Some(SuiteStop::Interrupted) => Err(Error::told()),
+        Some(SuiteStop::Budget) => Err(Error::new(
+            "this process can compile no more programs; run the same command again to continue with the others",
+        )),
+    }
+}
+
+/// Replays recordings. Trouble has a status of its own, so that a script can distinguish it
+/// from "different".
+fn replay(args: &RecordingReplay) -> Result<()> {
+    let mut devices: BTreeMap<String, Device> = BTreeMap::new();
+    let (mut table, mut agree, mut trouble) = (ReplayTable::default(), true, None);
+    for file in &args.files {
+        match replay_file(args, file, &mut devices) {
+            Ok(rows) => {
+                agree &= rows.iter().all(|(_, agrees)| *agrees);
+                table.0.extend(rows.into_iter().map(|(row, _)| row));
             }
-            for (name, runs) in unsteady {
-                let name = clean(name);
-                lines.push(format!("  WARNING: {runs} later runs gave `{name}` other bytes than the first"));
+            Err(error) if error.is_closed() => return Err(error),
+            // An error of one file does not end the replay of the others.
+            Err(error) => {
+                if let Some(last) = trouble.replace(error) {
+                    out::note(format_args!("error: {last}"));
+                }
             }
-            let ms = |ns: &u64| *ns as f64 / 1e6;
-            lines.push(format!("  compile {:.3} ms, load {:.3} ms", ms(compile_ns), ms(load_ns)));
-            let hardware = match recording.hardware.is_empty() {
-                true => String::new(),
-                false => format!("; on the machine itself {}", time_words(&recording.hardware)),
-            };
-            let runs = recording.wall.len();
-            lines.push(format!("  {runs} runs: {}{hardware}", time_words(&recording.wall)));
         }
     }
-    lines
+    if !args.json && table.0.len() > 1 {
+        out::print(format_args!("\n{table}"))?;
+    }
+    match trouble {
+        Some(error) => Err(error.trouble()),
+        None if agree => Ok(()),
+        None => Err(Error::told()),
+    }
+}
+
+fn replay_file(
+    args: &RecordingReplay,
+    path: &Path,
+    devices: &mut BTreeMap<String, Device>,
+) -> Result<Vec<(ReplayRow, bool)>> {
+    let recording = opened(path)?;
+    let program = recording.program().map_err(|e| files::failed(path, e))?;
+    let expectation = Expectation::of(&recording, &program);
+    let specs = if args.device.is_empty() { vec![recording.emulator_spec()] } else { args.device.clone() };
+    for spec in &specs {
+        if !devices.contains_key(spec) {
+            devices.insert(spec.clone(), open(spec)?);
+        }
+    }
+    let file = path.display().to_string();
+    if !args.json {
+        let (origin, machine) = (&recording.header.program, &recording.header.machine);
+        let [name, function, writer] =
+            [&origin.name, &origin.function, &recording.header.ferrane].map(|t| printable(t));
+        out::line(format_args!("{file}: {name} `{function}` on {machine}, Ferrane {writer}"))?;
+    }
+    let mut rows = Vec::new();
+    for spec in &specs {
+        let Some(device) = devices.get(spec) else { continue };
+        let replay = recording::replay(&recording, &program, device, args.ulp, args.runs.max(1));
+        let report = ReplayReport {
+            file: &file,
+            device: spec,
+            recording: &recording,
+            expectation: &expectation,
+            replay: &replay,
+            tolerance: args.ulp,
+        };
+        if args.json {
+            out::line(report.json())?
+        } else {
+            out::print(&report)?
+        }
+        rows.push((report.row(), replay.agrees()));
+    }
+    Ok(rows)
+}
+
+fn show(args: &RecordingShow, file: &Path) -> Result<()> {
+    let recording = opened(file)?;
+    let text = String::from_utf8_lossy(&recording.text);
+    if args.json {
+        let mut object = object(&recording, file);
+        if args.text {
+            object["text"] = Value::from(text);
+        }
+        return out::line(object);
+    }
+    out::print(format_args!("{}: {}", file.display(), recording.describe()))?;
+    if args.text { out::print(printable(&text)) } else { Ok(()) }
+}
+
+/// Writes what a recording holds as files of a new folder.
+fn extract(args: &RecordingExtract) -> Result<()> {
+    let recording = opened(&args.file)?;
+    let folder = &args.out;
+    // Nothing can be overwritten, and no link leads out of the folder.
+    match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => {}
+        Ok(false) => return Err(files::failed(folder, "is not empty; name a new folder")),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            fs::create_dir_all(folder).map_err(|e| files::failed(folder, e))?;
+        }
+        Err(e) => return Err(files::failed(folder, e)),
+    }
+    let write = |path: &Path, bytes: &[u8]| {
+        let path = folder.join(path);
+        if path.exists() {
+            return Err(files::failed(&path, "is in the recording twice"));
+        }
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(|e| files::failed(parent, e))?;
+        }
+        files::replace(&path, bytes)?;
+        out::line(path.display())
+    };
+    write(Path::new("program.mil"), &recording.text)?;
+    for (path, bytes) in recording.blobs().map_err(|e| files::failed(&args.file, e))? {
+        write(&path, bytes)?;
+    }
+    let lists = [
+        ("inputs", &recording.inputs),
+        ("states", &recording.states),
+        ("outputs", &recording.outputs),
+        ("after", &recording.left),
+    ];
+    for (name, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+        let bytes = tensor_file(Format::Safetensors, list).map_err(|e| files::failed(&args.file, e))?;
+        write(Path::new(&format!("{name}.safetensors")), &bytes)?;
+    }
+    write(Path::new("recording.json"), format!("{:#}\n", recording.json()).as_bytes())
 }

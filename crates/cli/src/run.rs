@@ -18,7 +18,7 @@ use crate::{audit, files, model, out};
 /// Values of an output that are shown.
 const FIRST: usize = 8;
 
-/// Runs the command.
+/// Runs `ferrane run`.
 pub fn run(args: Run) -> Result<()> {
     let sources = sources(&args.inputs, &args.states)?;
     let spec = spec(&args)?;

@@ -12,20 +12,20 @@ use crate::error::{Error, Result};
 /// preset at most.
 pub const STEPS: u64 = 64;
 
-/// A file that can be written to.
-pub struct TraceFile {
+/// The opened file of `--timeline`.
+pub struct TimelineFile {
     path: PathBuf,
     file: File,
 }
 
-/// Makes the file, so that a wrong path is told before any work is done, and an empty timeline.
-pub fn open(path: &Path) -> Result<(TraceFile, Timeline)> {
+/// Makes the file, so that a wrong path is reported before any work is done, and an empty timeline.
+pub fn open(path: &Path) -> Result<(TimelineFile, Timeline)> {
     let file = File::create(path).map_err(|e| Error::new(format!("--timeline {}: {e}", path.display())))?;
-    Ok((TraceFile { path: path.to_path_buf(), file }, Timeline::new(STEPS)))
+    Ok((TimelineFile { path: path.to_path_buf(), file }, Timeline::new(STEPS)))
 }
 
-/// Fills it.
-pub fn write(file: TraceFile, timeline: &Timeline) -> Result<()> {
-    let TraceFile { path, file } = file;
+/// Writes the timeline into the file.
+pub fn write(file: TimelineFile, timeline: &Timeline) -> Result<()> {
+    let TimelineFile { path, file } = file;
     timeline.write(BufWriter::new(file)).map_err(|e| Error::new(format!("--timeline {}: {e}", path.display())))
 }

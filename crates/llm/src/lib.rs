@@ -43,6 +43,7 @@
 
 pub mod compaction;
 pub mod config;
+pub mod cost;
 pub mod decode;
 pub mod evaluate;
 pub mod forward;

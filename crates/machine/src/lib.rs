@@ -48,6 +48,7 @@
 mod check;
 pub mod claims;
 pub mod cost;
+pub mod describe;
 pub mod explain;
 mod finding;
 mod findings;

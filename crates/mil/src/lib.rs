@@ -54,6 +54,7 @@
 pub mod boundary;
 mod build;
 pub mod codes;
+pub mod contents;
 pub mod diff;
 mod error;
 mod eval;

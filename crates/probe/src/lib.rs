@@ -7,7 +7,8 @@
 //! [`DoctorReport`] collects the answers with all raw numbers;
 //! [`Profile::report`](ferrane_machine::Profile::report) reads it as a profile.
 //!
-//! [`select_probes`] turns names into probes, [`examine`] runs one on a [`DeviceUnderTest`], and
+//! [`select_probes`] turns names into probes, [`examine`] runs one on a [`DeviceUnderTest`],
+//! [`examine_isolated`] runs one in a process of its own, and
 //! [`describe_computer`] says which computer the numbers come from. `ferrane doctor` does all of
 //! this and prints it.
 //!
@@ -22,15 +23,18 @@
 mod computer;
 mod dut;
 mod examine;
+mod isolated;
 mod measurements;
 mod probe;
 mod probes;
 mod program;
 mod report;
+mod text;
 
 pub use computer::describe_computer;
 pub use dut::{Attempt, DeviceUnderTest, OpenDevice};
 pub use examine::{UnknownProbe, examine, select_probes};
+pub use isolated::examine_isolated;
 pub use measurements::Measurements;
 pub use probe::{ClaimCheck, Expectation, Probe, ProbeCost};
 pub use probes::all_probes;

@@ -45,7 +45,9 @@ mod file;
 mod header;
 mod recording;
 mod replay;
+mod report;
 mod run;
+pub mod suite;
 mod summary;
 pub mod ulp;
 
@@ -53,5 +55,6 @@ pub use file::{RecordingError, open, read, write, write_to};
 pub use header::{Header, Machine, Origin, Outcome, VERSION};
 pub use recording::Recording;
 pub use replay::{Answer, Replay, replay};
+pub use report::{Expectation, ReplayReport, ReplayRow, ReplayTable, printable};
 pub use run::{Failure, Job, Ran, Stage, run};
 pub use summary::Summary;

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::bench::Shape;
+use ferrane_perf::gemm::{GemmShape, GemmType};
+use ferrane_perf::step::Axis;
 
 use super::{DeviceArg, Residual, WeightsForm, WeightsType, whole};
 
@@ -13,40 +14,49 @@ use super::{DeviceArg, Residual, WeightsForm, WeightsType, whole};
 pub enum Bench {
     /// Time one training step of a preset with random weights and tokens.
     Step(BenchStep),
-    /// Time matrix products beside what the processor and its memory can do at best.
+    /// Time matrix products next to the peak rates of the processor and its memory.
     Gemm(BenchGemm),
     /// Time prompt and continuation of a preset with random weights and tokens.
     Decode(BenchDecode),
-    /// Time any program on random inputs, and show where in it the time goes.
+    /// Time any program on random inputs, and show where the time goes.
     Program(BenchProgram),
-    /// Time what an evaluation costs besides its arithmetic: median, 99th percentile, extremes.
+    /// Time the fixed cost of an evaluation: median, 99th percentile, extremes.
     Dispatch(BenchDispatch),
 }
 
-/// What a sweep makes larger.
+/// What grows in a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Sweep {
+pub enum SweepArg {
     /// The window: eighths of --seq.
     Tokens,
     /// The model: eighths of its layers.
     Layers,
 }
 
+impl From<SweepArg> for Axis {
+    fn from(sweep: SweepArg) -> Axis {
+        match sweep {
+            SweepArg::Tokens => Axis::Tokens,
+            SweepArg::Layers => Axis::Layers,
+        }
+    }
+}
+
 /// `ferrane bench step`.
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 #[command(after_help = "\
-Shown are medians of forward and backward of one window, and of an update with all that it brings; the lowest and the highest time
-stand in brackets. Weights and tokens are random.
+Prints the median times of a forward and backward pass over one window, and of an update (gradient norm, AdamW, transfer of the
+weights), with the lowest and the highest time in parentheses. Weights and tokens are random.
 
 Examples:
   ferrane bench step --vocab 9216
   ferrane bench step --model stories15m --vocab 9216 --sweep layers --plot layers.svg")]
 pub struct BenchStep {
-    /// Preset.
+    /// The preset whose shapes the measured model has.
     #[arg(long, default_value = "stories110m", value_name = "PRESET")]
     pub model: String,
-    /// Entries of the vocabulary that are in use; the preset's if not given.
+    /// Entries of the vocabulary that are in use [default: all].
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub vocab: Option<usize>,
     /// Tokens in the window.
@@ -55,36 +65,36 @@ pub struct BenchStep {
     /// Measured steps; two more warm up.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole::<usize>)]
     pub repeat: usize,
-    /// Measure at eighths of the window or of the layers, and lay a line through the medians.
+    /// Measure at eighths of the window or of the layers, and fit a line to the medians.
     #[arg(long, value_enum)]
-    pub sweep: Option<Sweep>,
-    /// With --sweep: draw the points and the line.
+    pub sweep: Option<SweepArg>,
+    /// Draw the points and the line of --sweep.
     #[arg(long, value_name = "FILE.svg", requires = "sweep")]
     pub plot: Option<PathBuf>,
-    /// The residual stream.
+    /// How the residual stream is stored.
     #[arg(long, value_enum, default_value = "fp32")]
     pub residual: Residual,
-    /// Where the weights stand.
+    /// How weights reach the linear kernels.
     #[arg(long, value_enum, default_value = "packed")]
     pub weights: WeightsForm,
-    /// Where the kernels run.
+    /// The device that runs the kernels.
     #[command(flatten)]
     pub device: DeviceArg,
     /// Write a timeline of the first 64 micro-steps, thread by thread, for chrome://tracing or
     /// Perfetto (docs/training.md).
     #[arg(long, alias = "trace-json", value_name = "FILE", conflicts_with = "sweep")]
     pub timeline: Option<PathBuf>,
-    /// Also tell who held the memory (docs/training.md).
+    /// Also report the memory by owner (docs/training.md).
     #[arg(long, conflicts_with = "sweep")]
     pub memory: bool,
-    /// One JSON object on one line.
+    /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
 }
 
-/// What the factors of a product are.
+/// The element types of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum GemmType {
+pub enum GemmTypeArg {
     /// fp32 times fp32, to fp32.
     Fp32,
     /// fp16 times fp16, rounded to fp16.
@@ -93,12 +103,22 @@ pub enum GemmType {
     Int8,
 }
 
+impl From<GemmTypeArg> for GemmType {
+    fn from(types: GemmTypeArg) -> GemmType {
+        match types {
+            GemmTypeArg::Fp32 => GemmType::Fp32,
+            GemmTypeArg::Fp16 => GemmType::Fp16,
+            GemmTypeArg::Int8 => GemmType::Int8,
+        }
+    }
+}
+
 /// `ferrane bench gemm`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A shape is MxKxN: M x K times K x N. B*MxKxN is a batch of B products. Behind it `:tn` says that the left factor lies transposed,
-`:nt` the right one, `:tt` both. Ceilings are measured in the same run: fp32 multiply-adds from registers, and reading memory of three
-sizes. A product's roof is what its operations and the bytes that it must move allow. RAYON_NUM_THREADS=1 measures one thread.
+A shape is MxKxN: M x K times K x N. B*MxKxN is a batch of B products. The suffix `:tn` says that the left factor is stored transposed,
+`:nt` the right one, `:tt` both. The ceilings are measured in the same run: fp32 multiply-adds from registers, and reading memory of
+three sizes. A product's roof is what its operations and the bytes that it must move allow. RAYON_NUM_THREADS=1 measures one thread.
 
 Examples:
   ferrane bench gemm                                              the products of stories110m
@@ -106,22 +126,22 @@ Examples:
   ferrane bench gemm --shape 1x768x2048:nt --type int8 --cold     a layer of decoding, weights from memory
   ferrane bench gemm --roofline roofline.svg")]
 pub struct BenchGemm {
-    /// A product; once for each. The products of stories110m if not given.
+    /// A product; may be repeated [default: the products of stories110m].
     #[arg(long = "shape", value_name = "MxKxN")]
-    pub shapes: Vec<Shape>,
-    /// Types of the factors; all if not given.
+    pub shapes: Vec<GemmShape>,
+    /// Types of the factors [default: all].
     #[arg(long = "type", value_enum, value_delimiter = ',', value_name = "TYPE")]
-    pub types: Vec<GemmType>,
-    /// Take another right factor each time, from 256 MiB of them, so that it comes from memory.
+    pub types: Vec<GemmTypeArg>,
+    /// Use another right factor each time, from 256 MiB of them, so that it comes from memory.
     #[arg(long)]
     pub cold: bool,
-    /// Measured products; as many as 0.3 seconds hold if not given, 7 to 1000.
+    /// Measured products [default: as many as 0.3 seconds hold, 7 to 1000].
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub repeat: Option<usize>,
-    /// Draw the products under the machine's roofs.
+    /// Draw the products under the roofs of this computer.
     #[arg(long, value_name = "FILE.svg")]
     pub roofline: Option<PathBuf>,
-    /// One JSON object on one line.
+    /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -130,13 +150,13 @@ pub struct BenchGemm {
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 #[command(after_help = "\
-A token reads every weight once, so its rate is held against a plain read loop over 512 MiB in the same run.
+A token reads every weight once, so its rate is compared with a plain read loop over 512 MiB in the same run.
 
 Examples:
   ferrane bench decode
   ferrane bench decode --type int8 --prompt 512 --tokens 32 --json")]
 pub struct BenchDecode {
-    /// Preset.
+    /// The preset whose shapes the measured model has.
     #[arg(long, default_value = "stories110m", value_name = "PRESET")]
     pub model: String,
     /// Element type of the matrices.
@@ -145,13 +165,13 @@ pub struct BenchDecode {
     /// Tokens of the prompt.
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole::<usize>)]
     pub prompt: usize,
-    /// Tokens that follow it, each of its own.
+    /// Tokens that are decoded one by one after the prompt.
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = whole::<usize>)]
     pub tokens: usize,
-    /// Where the programs run.
+    /// The device that runs the programs.
     #[command(flatten)]
     pub device: DeviceArg,
-    /// One JSON object on one line.
+    /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -159,8 +179,8 @@ pub struct BenchDecode {
 /// `ferrane bench program`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Evaluations of a prepared request are timed after a few that warm up; reading, compiling, loading and preparing are told apart. Shown
-are the median, and the lowest and highest time in brackets. RAYON_NUM_THREADS=1 measures one thread.
+Reading, compiling, loading and preparing are timed once; evaluations of the prepared request are repeated after a few that warm up.
+Prints their median, with the lowest and the highest time in parentheses. RAYON_NUM_THREADS=1 measures one thread.
 
 Examples:
   ferrane bench program model.mlpackage
@@ -170,27 +190,25 @@ pub struct BenchProgram {
     /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
-    /// The value of an input, as `ferrane run` takes it; random numbers between -1 and 1 if not
-    /// given.
+    /// The value of an input, as in `ferrane run` [default: random numbers from -1 to 1].
     #[arg(long = "input", short = 'i', value_name = "NAME=SOURCE", allow_hyphen_values = true)]
     pub inputs: Vec<String>,
-    /// The function to run; the first one, or `main` if there is one.
+    /// The function to run [default: `main`, or the first one].
     #[arg(long, value_name = "NAME")]
     pub function: Option<String>,
     /// Seed of random inputs.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<u64>)]
     pub seed: u64,
-    /// Measured evaluations; as many as a second holds if not given, 7 to 1000.
+    /// Measured evaluations [default: as many as a second holds, 7 to 1000].
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub repeat: Option<usize>,
-    /// Also the time of each step of the emulator's plan: a product, a group of element-wise ops, a
-    /// copy.
+    /// Also time each step of the emulator's plan: a product, a group of element-wise ops, a copy.
     #[arg(long)]
     pub steps: bool,
-    /// Where it runs: emulator, ane, ane-or-emulator; `ferrane devices` lists them.
+    /// The device: emulator, ane or ane-or-emulator; `ferrane devices` lists them.
     #[arg(long, default_value = "emulator", value_name = "DEVICE")]
     pub device: String,
-    /// One JSON object on one line.
+    /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -204,13 +222,13 @@ Examples:
   ferrane bench dispatch
   ferrane bench dispatch --device ane?dispatch=direct --json")]
 pub struct BenchDispatch {
-    /// Measured evaluations of each kind; some more warm up.
+    /// Measured evaluations of each kind, after some that warm up.
     #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = whole::<usize>)]
     pub repeat: usize,
-    /// Where it runs: emulator, ane, ane-or-emulator; `ferrane devices` lists them.
+    /// The device: emulator, ane or ane-or-emulator; `ferrane devices` lists them.
     #[arg(long, default_value = "emulator", value_name = "DEVICE")]
     pub device: String,
-    /// One JSON object on one line.
+    /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
 }

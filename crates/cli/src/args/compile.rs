@@ -7,33 +7,34 @@ use clap::Args;
 /// `ferrane compile`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The compiler is a framework of macOS; elsewhere the command says so and leaves nothing behind. It writes the engine's own container,
-model.hwx, for any engine that it knows: the Mac itself need not have it. What it makes is to be looked at; Ferrane runs no such file.
+The compiler is a framework of macOS; on other systems the command fails and writes nothing. It writes the engine's own container,
+model.hwx, for any engine that it knows; the Mac itself need not have one. `ferrane disasm` shows what is in it.
 
 Examples:
   ferrane compile --aot model.mlpackage --out built                             for this Mac's engine
   ferrane compile --aot model.mil --out built --target-architecture h16g        for an M4's
   ferrane compile --aot net.plist --out built --debug-mask 2147483647 --keep    all intermediate files, in built/intermediate
 
-It has never met a Mac: docs/ane-bindings.md says what it calls. `run --device ane` and `check --machine` need none of this.")]
+The command has not been tried on a Mac: docs/ane-bindings.md lists what it calls. `run --device ane` and `check --machine` do not need
+it.")]
 pub struct Compile {
     /// MIL text, .mlpackage, .mlmodel, .mlmodelc, or the compiler's own description of a network,
     /// .plist.
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
-    /// Compile ahead of time, to a file; no other way is there.
+    /// Compile ahead of time, to a file; required.
     #[arg(long)]
     pub aot: bool,
-    /// Folder of the result, made if it is not there.
+    /// Folder of the result, created if necessary.
     #[arg(long, value_name = "FOLDER")]
     pub out: PathBuf,
-    /// The engine to compile for, `h16g` for example; this Mac's if not given.
+    /// The engine to compile for, `h16g` for example [default: this Mac's].
     #[arg(long, value_name = "NAME")]
     pub target_architecture: Option<String>,
     /// Which intermediate files the compiler writes, as bits; 2147483647 is all of them.
     #[arg(long, value_name = "N", value_parser = super::whole::<u32>)]
     pub debug_mask: Option<u32>,
-    /// Keep what went in and what the compiler wrote beside the result, also after a failure, in
+    /// Keep the input and everything that the compiler wrote, also after a failure, in
     /// FOLDER/intermediate.
     #[arg(long)]
     pub keep: bool,

@@ -15,9 +15,10 @@ Examples:
   ferrane disasm model.hwx --dot | dot -Tpdf > tasks.pdf
   ferrane disasm before.hwx --diff after.hwx       what differs: commands, buffers, registers, contents
 
-docs/hwx.md explains the words, docs/hwx-registers.md has the registers. What nobody has described is told as such and kept as bytes.
+docs/hwx.md explains the words, docs/hwx-registers.md has the registers. Parts that are not documented are shown as unknown and kept as
+bytes.
 
-Exit status: 0 told, 1 no compiled program; with --diff as `ferrane diff`: 0 the same, 1 different, 2 trouble.")]
+Exit status: 0 shown, 1 not a compiled program; with --diff as `ferrane diff`: 0 the same, 1 different, 2 trouble.")]
 pub struct Disasm {
     /// A compiled program, .hwx or .anec (`-` is standard input).
     #[arg(value_name = "FILE")]
@@ -28,7 +29,7 @@ pub struct Disasm {
     /// The whole file as text, from which `ferrane assemble` makes the same bytes.
     #[arg(long, conflicts_with_all = ["json", "dot", "svg", "diff"])]
     pub text: bool,
-    /// One JSON object with all of it; with --diff the differences.
+    /// Print everything as one JSON object; with --diff the differences.
     #[arg(long, conflicts_with_all = ["dot", "svg"])]
     pub json: bool,
     /// Tasks and buffers as a graph for Graphviz.
@@ -51,7 +52,7 @@ Examples:
   sed 's/Kw = 1; Kh = 1/Kw = 3; Kh = 3/' model.txt | ferrane assemble - -o other.hwx
   ferrane disasm model.hwx --diff other.hwx
 
-A text that is not right makes no file; all mistakes are told, each with its place (E0710 to E0713, `ferrane explain E0711`). Exit
+A text with mistakes makes no file; all mistakes are reported, each with its position (E0710 to E0713, `ferrane explain E0711`). Exit
 status: 0 written, 1 not.")]
 pub struct Assemble {
     /// The text of a compiled program; `-` is standard input.
@@ -60,7 +61,7 @@ pub struct Assemble {
     /// The file to write.
     #[arg(long, short, value_name = "OUT.hwx")]
     pub output: PathBuf,
-    /// Replace what is there.
+    /// Replace files that exist; without it they are an error.
     #[arg(long)]
     pub force: bool,
 }
@@ -73,7 +74,7 @@ pub enum HwxCommand {
     #[command(after_help = "\
 Examples:
   ferrane hwx convert model.hwx model.anec             for the Linux driver of M1; buffers are found by their names
-  ferrane hwx convert model.hwx model.anec --libane    the payload where today's libane looks, at 0x800
+  ferrane hwx convert model.hwx model.anec --libane    the payload at 0x800, where today's libane expects it
   ferrane hwx convert model.anec model.hwx             a container around it, with names that are made up
   ferrane hwx convert model.anec payload.bin           descriptors and constants alone
 
@@ -92,16 +93,16 @@ Examples:
 /// `ferrane hwx convert`.
 #[derive(Args, Debug)]
 pub struct HwxConvert {
-    /// A compiled program, .hwx or .anec; which of them, its first bytes say.
+    /// A compiled program, .hwx or .anec, recognized by its first bytes.
     #[arg(value_name = "IN")]
     pub input: PathBuf,
-    /// What to write, by its name: .anec or .ane; of an .anec also .hwx, or .bin for the payload.
+    /// The file to write: .anec or .ane; for an .anec also .hwx, or .bin for the payload.
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
-    /// Begin the payload at 0x800, where today's libane looks for it, and not at 0x1000.
+    /// Start the payload at 0x800, where today's libane expects it, instead of 0x1000.
     #[arg(long)]
     pub libane: bool,
-    /// Replace what is there.
+    /// Replace files that exist; without it they are an error.
     #[arg(long)]
     pub force: bool,
 }
@@ -109,13 +110,13 @@ pub struct HwxConvert {
 /// `ferrane hwx unpack`.
 #[derive(Args, Debug)]
 pub struct HwxUnpack {
-    /// A compiled program.
+    /// The compiled program whose weights are meant.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Folder of the weights, made if it is not there.
+    /// Folder of the weights, created if necessary.
     #[arg(long, short, value_name = "DIR")]
     pub output: PathBuf,
-    /// Replace what is there.
+    /// Replace files that exist; without it they are an error.
     #[arg(long)]
     pub force: bool,
 }
@@ -123,7 +124,7 @@ pub struct HwxUnpack {
 /// `ferrane hwx pack`.
 #[derive(Args, Debug)]
 pub struct HwxPack {
-    /// A compiled program.
+    /// The compiled program whose weights are meant.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Folder with the weights, taskN.npy; tasks without a file keep theirs.
@@ -132,7 +133,7 @@ pub struct HwxPack {
     /// The file to write.
     #[arg(long, short, value_name = "OUT.hwx")]
     pub output: PathBuf,
-    /// Replace what is there.
+    /// Replace files that exist; without it they are an error.
     #[arg(long)]
     pub force: bool,
 }

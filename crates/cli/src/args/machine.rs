@@ -1,4 +1,4 @@
-//! The command `machine`: machines, their values, and the claims behind them.
+//! The command `machine`: machines, their values, and the claims that these rest on.
 
 use std::path::PathBuf;
 
@@ -7,18 +7,18 @@ use clap::{Args, Subcommand};
 /// `ferrane machine`.
 #[derive(Debug, Subcommand)]
 pub enum Machine {
-    /// List the machines.
+    /// List chips, systems and paths, of which machines are made.
     List(MachineList),
     /// Show the values of a machine, and what each rests on.
     Show(MachineShow),
-    /// Show claims: what was found out, where, by whom, and what takes it up.
+    /// Show claims: what was found, where, by whom, and what uses it.
     Claims(MachineClaims),
 }
 
 /// `ferrane machine list`.
 #[derive(Args, Debug)]
 pub struct MachineList {
-    /// One JSON object a profile instead of the table of chips.
+    /// Print one JSON object for each profile instead of the table of chips.
     #[arg(long)]
     pub json: bool,
 }
@@ -29,7 +29,7 @@ pub struct MachineList {
 Examples:
   ferrane machine show m4                                the same as m4-macos15-inmem
   ferrane machine show m5-macos26-client max_kernel_width op.exp
-  ferrane machine show m1 --machine-file measured.toml   with what you have measured above the built-in values
+  ferrane machine show m1 --machine-file measured.toml   with your measured values above the built-in ones
 
 A profile file holds overlays: [[overlay]] with match = { family = \"h13\" } and [overlay.set] max_axis = { value = 8192 }.")]
 pub struct MachineShow {
@@ -37,13 +37,13 @@ pub struct MachineShow {
     /// a file that ends in .json.
     #[arg(value_name = "MACHINE")]
     pub machine: String,
-    /// Only these values.
+    /// Show only these values.
     #[arg(value_name = "VALUE")]
     pub values: Vec<String>,
     /// Overlays above the built-in ones.
     #[arg(long, alias = "profile-file", value_name = "FILE")]
     pub machine_file: Option<PathBuf>,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -66,7 +66,7 @@ pub struct MachineClaims {
     /// Overlays above the built-in ones.
     #[arg(long, alias = "profile-file", value_name = "FILE", requires = "machine")]
     pub machine_file: Option<PathBuf>,
-    /// One JSON object a claim.
+    /// Print one JSON object for each claim.
     #[arg(long)]
     pub json: bool,
 }

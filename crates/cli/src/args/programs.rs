@@ -24,7 +24,7 @@ Examples:
   ferrane fmt - < model.mil > clean.mil    from standard input to standard output
   ferrane fmt --dialect verbose --stdout model.mil
 
-A file that is no MIL stays as it is. Exit status: 0 all formatted, 1 a file is not (with --check) or is no MIL, 2 wrong usage.")]
+A file that is not MIL stays as it is. Exit status: 0 all formatted, 1 a file is not (with --check) or is not MIL, 2 wrong usage.")]
 pub struct Fmt {
     /// MIL texts; `-` is standard input, written to standard output.
     #[arg(required = true, value_name = "FILE")]
@@ -32,7 +32,7 @@ pub struct Fmt {
     /// Write nothing; print the names of files that are not formatted.
     #[arg(long)]
     pub check: bool,
-    /// The spelling to write; each file's own if not given.
+    /// The spelling to write [default: that of each file].
     #[arg(long, value_enum)]
     pub dialect: Option<DialectArg>,
     /// Print the formatted text instead of replacing the file.
@@ -54,16 +54,16 @@ pub enum Format {
 /// `ferrane check`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-With --machine the program is held against a machine, too: what its compiler refuses, what fails at evaluation, what is silently
-wrong or slow, each with the claims behind it and the way out. `ferrane machine list` names the machines, `ferrane explain E0421` has
-the long answer to a code.
+With --machine the program is also checked against a machine: what its compiler refuses, what fails at evaluation, what is silently
+wrong or slow, each with the claims that it rests on and the way out. `ferrane machine list` names the machines, `ferrane explain E0421` has
+the long explanation of a code.
 
 Examples:
   ferrane check model.mil
   ferrane check --machine m4-macos15-inmem model.mil
   ferrane check --machine m4 --bounds x=-1..1 --strict model.mil
   ferrane check --machine m1-macos26-inmem --fix model.mil
-  ferrane check --no-weights kernel.mil    the text alone, without the blob files beside it
+  ferrane check --no-weights kernel.mil    the text alone, without its blob files
   ferrane check --format json model.mil | jq .diagnostics
   ferrane check --machine m4 --format sarif *.mil > results.sarif
 
@@ -72,27 +72,28 @@ pub struct Check {
     /// Programs: MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
     #[arg(required = true, value_name = "PROGRAM")]
     pub files: Vec<PathBuf>,
-    /// How diagnostics are shown.
+    /// How to print diagnostics.
     #[arg(long, value_enum, default_value = "human")]
     pub format: Format,
-    /// Do not look for the blob files that a text refers to.
+    /// Do not open the blob files that a text refers to.
     #[arg(long)]
     pub no_weights: bool,
     /// The machine: CHIP-OS-PATH, m4-macos15-inmem for example; system and path may be left out. Or
     /// a report of `ferrane doctor`, a file that ends in .json.
     #[arg(long, aliases = ["target", "profile"], value_name = "MACHINE")]
     pub machine: Option<String>,
-    /// Values that were measured on the machine, above those that are built in (TOML).
+    /// Values that were measured on the machine; they override the built-in ones (TOML).
     #[arg(long, alias = "profile-file", value_name = "FILE", requires = "machine")]
     pub machine_file: Option<PathBuf>,
-    /// Count every claim, also those about other machines and those that the profile overrules.
+    /// Count every claim, including those about other machines and those that the profile
+    /// overrules.
     #[arg(long, requires = "machine")]
     pub strict: bool,
-    /// Write back what can be said so that the machine takes it, if the program checks better then.
+    /// Rewrite the program so that the machine accepts more of it, if it then checks better.
     /// Comments of a text are lost.
     #[arg(long, requires = "machine")]
     pub fix: bool,
-    /// What an input lies between, for the search for overflow: x=-1..1; once for each input.
+    /// The range of an input, for the search for overflow: x=-1..1; may be repeated.
     #[arg(long, value_name = "NAME=LOW..HIGH", requires = "machine", allow_hyphen_values = true)]
     pub bounds: Vec<InputBounds>,
 }
@@ -111,20 +112,21 @@ pub struct Explain {
 Examples:
   ferrane inspect model.mlpackage            functions, types, ops, weights
   ferrane inspect model.hwx                  what a compiled program is for, its inputs, outputs and constants
-  ferrane inspect H16G.bundle                which files of a bundle are known, and what each is
+  ferrane inspect H16G.bundle                the recognized files of a bundle
   ferrane inspect net.plist --json
 
-What a file is, its contents say, not its name: programs; compiled programs (.hwx); files of the Linux driver (.anec); FlatBuffers of E5
-bundles; coremldata.bin; net.plist; networks, shapes and weights of Espresso; weight.bin. What nobody has described is told as such.")]
+Files are recognized by their contents, not by their names: programs; compiled programs (.hwx); files of the Linux driver (.anec);
+FlatBuffers of E5 bundles; coremldata.bin; net.plist; networks, shapes and weights of Espresso; weight.bin. Parts of a format that are
+not documented are shown as unknown.")]
 pub struct Inspect {
     /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc; a compiled program, or
     /// a file or folder of a bundle.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Every weight, not only the largest of each file.
+    /// List every weight, not only the largest of each file.
     #[arg(long)]
     pub weights: bool,
-    /// One JSON object with all of it.
+    /// Print everything as one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -155,7 +157,7 @@ impl From<NumericsArg> for Numerics {
 pub enum OutputFormat {
     /// A file for each: DIR/NAME.npy.
     Npy,
-    /// One file: DIR/outputs.safetensors.
+    /// One file for all outputs: DIR/outputs.safetensors.
     Safetensors,
 }
 
@@ -181,13 +183,14 @@ Examples:
   ferrane run model.hwx --input image=random:1 --numerics hardware
 
 A compiled program (.hwx) of H13 (M1), H16 (M4) or H17 (M5) runs on the emulator only, from its registers, weights and tables. Inputs
-have the names of the file's tensors and are fp16 [N, C, H, W]; --function names a program of the file. What nobody has described is
-refused with its task and register; readings that rest on samples are noted (docs/hwx.md).
+have the names of the file's tensors and are fp16 [N, C, H, W]; --function names a program of the file. A program with a register
+whose meaning is not documented is refused with the task and the register; readings that rest on samples are noted (docs/hwx.md).
 
-With --audit every op runs under exact, fast and hardware arithmetic, and each value is compared with the exact one: `alone` is the op by
-itself on exact operands rounded to fp16, so it names the op that breaks the numbers; `run` is the op at its place, victims included.
-Both are in ulps (steps of fp16) of the value's largest exact magnitude: 0.5 is one rounding. An op deviates from exact where it
-overflows, makes NaN or infinity of a number, changes an integer, or errs by more than --threshold. Exit status 0 whatever is found.
+With --audit every op runs under exact, fast and hardware arithmetic, and each value is compared with the exact one: `alone` is the op
+by itself on exact operands rounded to fp16, so it names the op that breaks the numbers; `run` is the op at its place, with the errors
+of the ops before it. Both are in ulps (steps of fp16) of the value's largest exact magnitude: 0.5 is one rounding. An op deviates
+from exact if it overflows, makes NaN or infinity of a number, changes an integer, or errs by more than --threshold. The exit status is 0
+whatever is found.
 With --json one object: `program`, `function`, `profile`, `threshold`, `numerics`, `bins` (upper ends of the histogram, in ulps),
 `summary`, `joined` (outputs that a hardware run gives otherwise than its ops one by one), `first` and `worst` (by arithmetic: the first value that parts, the one that errs most), and `values`, in program order:
 `place`, `op`, `value`, `dtype`, `shape`, `unit`, `output`, `note`, `exact` (`elements`, `min`, `max`, `peak`, `least`, `beyond`
@@ -199,44 +202,44 @@ pub struct Run {
     /// (.hwx).
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
-    /// The value of an input; once for each.
+    /// The value of an input; may be repeated.
     #[arg(long = "input", short = 'i', value_name = "NAME=SOURCE", allow_hyphen_values = true)]
     pub inputs: Vec<String>,
-    /// Write the outputs into this folder, which is made if need be.
+    /// Write the outputs into this folder, which is created if necessary.
     #[arg(long, short = 'o', value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// How outputs are written.
     #[arg(long, value_enum, default_value = "npy", requires = "output")]
     pub output_format: OutputFormat,
-    /// What a state begins with; zeros if it is not given. States are shown and written behind the
+    /// The first value of a state [default: zeros]. States are shown and written after the
     /// outputs.
     #[arg(long = "state", value_name = "NAME=SOURCE", allow_hyphen_values = true)]
     pub states: Vec<String>,
-    /// The function to run; the first one, or `main` if there is one.
+    /// The function to run [default: `main`, or the first one].
     #[arg(long, value_name = "NAME")]
     pub function: Option<String>,
-    /// Where it runs: emulator, ane, ane-or-emulator; `ferrane devices` lists them.
+    /// The device: emulator, ane or ane-or-emulator; `ferrane devices` lists them.
     #[arg(long, default_value = "emulator", value_name = "DEVICE")]
     pub device: String,
-    /// The emulator's arithmetic, `fast` if not given; the same as --device
-    /// emulator?numerics=exact.
+    /// The emulator's arithmetic [default: fast]; the same as --device
+    /// emulator?numerics=NUMERICS.
     #[arg(long, value_enum)]
     pub numerics: Option<NumericsArg>,
     /// The machine that the emulator stands for: m4-macos15-inmem, or m1, m5-pro, …; the same as
     /// --device emulator?machine=NAME.
     #[arg(long, aliases = ["target", "profile"], value_name = "MACHINE")]
     pub machine: Option<String>,
-    /// Compare every value under exact, fast and hardware arithmetic, and say which op breaks the
-    /// numbers, and why.
+    /// Compare every value under exact, fast and hardware arithmetic, and report which op breaks
+    /// the numbers, and why.
     #[arg(long, conflicts_with_all = ["output", "numerics"])]
     pub audit: bool,
-    /// With --audit: write the report as a page with plots.
+    /// Write the report of --audit as a page with plots.
     #[arg(long, value_name = "OUT.html", requires = "audit")]
     pub html: Option<PathBuf>,
-    /// With --audit: ulps of a value's largest magnitude that an op may err by.
+    /// The largest error of an op in --audit, in ulps of the value's largest magnitude.
     #[arg(long, value_name = "ULPS", default_value_t = 16.0, value_parser = super::finite, requires = "audit")]
     pub threshold: f64,
-    /// One JSON object instead of the summary.
+    /// Print one JSON object instead of the summary.
     #[arg(long)]
     pub json: bool,
 }
@@ -260,15 +263,15 @@ pub struct Convert {
     /// MIL text, .mlpackage, .mlmodel or .mlmodelc.
     #[arg(value_name = "IN")]
     pub input: PathBuf,
-    /// What to write, by its name: .mil (text, with its blob files beside it), .mlpackage or
+    /// The file to write: .mil (text, with its blob files in the same folder), .mlpackage or
     /// .mlmodel; `-` prints the text alone.
     #[arg(long, short, value_name = "OUT")]
     pub output: PathBuf,
-    /// The spelling of text; that of the input if not given.
+    /// The spelling of text [default: that of the input].
     #[arg(long, value_enum)]
     pub dialect: Option<DialectArg>,
-    /// Say the program in this opset. Arguments at their defaults are left out or written; what
-    /// cannot be said is listed.
+    /// Express the program in this opset. Arguments at their defaults are left out or written; what
+    /// cannot be expressed is listed.
     #[arg(long, value_enum)]
     pub opset: Option<OpsetArg>,
     /// Passes to run, in this order, before anything else.
@@ -277,10 +280,10 @@ pub struct Convert {
     /// Run every pass that makes a program smaller and changes no bit of its results.
     #[arg(long)]
     pub optimize: bool,
-    /// Replace what is there.
+    /// Replace files that exist; without it they are an error.
     #[arg(long)]
     pub force: bool,
-    /// One JSON object about what was done.
+    /// Print one JSON object about what was written.
     #[arg(long)]
     pub json: bool,
 }
@@ -292,28 +295,28 @@ Examples:
   ferrane diff before.mil after.mlpackage
   ferrane diff before.mil after.mil --run 1 --within 1e-3
 
-Ops correspond by the names of their results; a program that only calls its values otherwise is the same. With --run the numbers
-decide, and other ops are told but are no difference.
+Ops correspond by the names of their results; a program in which only names differ is the same. With --run the numbers decide, and
+different ops are reported but do not count.
 
 Exit status: 0 the same, 1 different, 2 trouble: a program cannot be read or run.")]
 pub struct Diff {
     /// A program: MIL text, .mlpackage, .mlmodel or .mlmodelc.
     #[arg(value_name = "A")]
     pub first: PathBuf,
-    /// Another one.
+    /// The program to compare it with.
     #[arg(value_name = "B")]
     pub second: PathBuf,
     /// Run both on the emulator with the same random inputs of this seed, and compare their
     /// outputs.
     #[arg(long, value_name = "SEED")]
     pub run: Option<u64>,
-    /// With --run: how far elements may be apart, as a share of the output's largest magnitude.
+    /// The largest difference in --run, as a share of the output's largest magnitude.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, requires = "run")]
     pub within: f64,
-    /// With --run: the emulator's arithmetic.
+    /// The emulator's arithmetic in --run.
     #[arg(long, value_enum, default_value = "exact", requires = "run")]
     pub numerics: NumericsArg,
-    /// One JSON object with all of it.
+    /// Print everything as one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -321,8 +324,8 @@ pub struct Diff {
 /// `ferrane grad`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The program that is written takes the inputs of the function and, for each chosen output y, d_y: how the loss changes with y. It
-returns d_x for each chosen input x: how the loss changes with x. With d_y = ones it is the gradient of the sum of y.
+The backward program takes the inputs of the function and, for each chosen output y, d_y: the gradient of the loss by y. It returns d_x
+for each chosen input x: the gradient of the loss by x. With d_y = ones that is the gradient of the sum of y.
 
 Examples:
   ferrane grad loss.mil -o backward.mil                           of all outputs by all inputs
@@ -331,25 +334,24 @@ Examples:
   ferrane run backward.mil -i x=random:1 -i d_y=ones              see the gradients
 
 A constant may be chosen as an input: it stays a constant, and d_NAME is its gradient. --lift makes it an input as well, so that a
-training loop can change it without compiling anew. docs/ops.md tells the ops that have gradients.
+training loop can change it without compiling again. docs/ops.md lists the ops that have gradients.
 
-Exit status: 0 written, 1 there is no such program: an op without a gradient on the way, or a name that is none; 2 wrong usage.")]
+Exit status: 0 written, 1 there is no such program (an op without a gradient, or an unknown name), 2 wrong usage.")]
 pub struct Grad {
     /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
-    /// What to differentiate: outputs or any other values, separated by commas; all outputs of
-    /// floats if not given.
+    /// The values to differentiate, separated by commas [default: all floating-point outputs].
     #[arg(long = "output", value_name = "NAME", value_delimiter = ',')]
     pub outputs: Vec<String>,
-    /// What to differentiate by: inputs, constants or any other values; all inputs of floats if not
-    /// given. Lifted constants are always among them.
+    /// The values to differentiate by: inputs, constants or any other values [default: all
+    /// floating-point inputs]. Lifted constants are always among them.
     #[arg(long = "input", short = 'i', value_name = "NAME", value_delimiter = ',')]
     pub inputs: Vec<String>,
-    /// Constants to make inputs first, behind the others.
+    /// Constants that become inputs, after the other inputs.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub lift: Vec<String>,
-    /// Values to take as inputs instead of computing them again: what a forward pass has kept.
+    /// Values that the backward program takes as inputs instead of computing them again.
     #[arg(long = "tap", value_name = "NAME", value_delimiter = ',')]
     pub taps: Vec<String>,
     /// Return the chosen outputs as well, before the gradients.
@@ -358,17 +360,17 @@ pub struct Grad {
     /// Leave out inputs of the function that the gradients do not depend on.
     #[arg(long)]
     pub prune_inputs: bool,
-    /// The function; the first one, or `main` if there is one.
+    /// The function [default: `main`, or the first one].
     #[arg(long, value_name = "NAME")]
     pub function: Option<String>,
-    /// What to write, by its name: .mil (text, with its blob files beside it), .mlpackage or
+    /// The file to write: .mil (text, with its blob files in the same folder), .mlpackage or
     /// .mlmodel; `-` prints the text alone.
     #[arg(long = "out", short = 'o', value_name = "OUT")]
     pub out: PathBuf,
-    /// Replace what is there.
+    /// Replace files that exist; without it they are an error.
     #[arg(long)]
     pub force: bool,
-    /// One JSON object about what was done.
+    /// Print one JSON object about what was written.
     #[arg(long)]
     pub json: bool,
 }
@@ -379,7 +381,7 @@ pub struct Grad {
 Examples:
   ferrane cost --machine m4 net.mil                 what each op takes, and the whole
   ferrane cost --machine m5 net.mil --svg roof.svg  its ops on the chip's roofline
-  ferrane cost --published numbers.json --json     published numbers beside predicted ones")]
+  ferrane cost --published numbers.json --json     published numbers next to predicted ones")]
 pub struct Cost {
     /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
     #[arg(value_name = "PROGRAM", conflicts_with = "published")]
@@ -387,7 +389,7 @@ pub struct Cost {
     /// Chip or profile: `m4`, `m4-max-macos26-inmem`.
     #[arg(long, aliases = ["target", "profile"], default_value = "m4", value_name = "MACHINE")]
     pub machine: String,
-    /// Write the chip's roofline with the program's ops on it.
+    /// Draw the program's ops on the chip's roofline.
     #[arg(long, value_name = "FILE", conflicts_with = "published")]
     pub svg: Option<PathBuf>,
     /// A file of published numbers: an array of records `{source, chip, what, config, metric,

@@ -10,11 +10,11 @@ use super::whole;
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 With a Mac: `ferrane recording make --suite filetests --device ane --out my-mac` writes one file for each program, also where
-the engine refused it. Send the folder; `ferrane recording show` tells what is in a file before you do.
+the engine refused it. `ferrane recording show` prints what is in a file before you send the folder.
 Without one: `ferrane recording replay my-mac/*.anetrace` runs each program here and says where the numbers differ.
 The files are described in docs/recordings.md.")]
 pub enum Recording {
-    /// Run a program and write down inputs, outputs, times and the machine.
+    /// Run a program and record inputs, outputs, times and the machine.
     #[command(alias = "record")]
     Make(RecordingMake),
     /// Run recorded programs here and compare the outputs bit by bit.
@@ -29,7 +29,7 @@ pub enum Recording {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Values of inputs are those of `ferrane run`: a file, random:SEED, zeros, ones or literals. An input without --input, or with
-NAME=random, is drawn with --seed. A program that the device refuses is recorded, too: with its words.
+NAME=random, is drawn with --seed. A program that the device refuses is recorded as well, with the error.
 
 Examples:
   ferrane recording make model.mlpackage --device ane --runs 20
@@ -38,7 +38,7 @@ Examples:
 
 A suite is every .mil, .mlpackage, .mlmodel and .mlmodelc below a folder. Of filetests, each `// run:` line is recorded with its
 values, and what is not for running is left out. Ctrl-C ends a suite after the program at hand; every file is whole. The same
-command again goes on where it ended: a file that is there is not made anew.")]
+command again continues where it ended: programs whose files exist are skipped.")]
 pub struct RecordingMake {
     /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
     #[arg(value_name = "PROGRAM", required_unless_present = "suite", conflicts_with = "suite")]
@@ -46,16 +46,16 @@ pub struct RecordingMake {
     /// Record every program below this folder.
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["inputs", "states", "function"])]
     pub suite: Option<PathBuf>,
-    /// Where it runs: ane, emulator, …; `ferrane devices` lists them.
+    /// The device: ane, emulator or ane-or-emulator; `ferrane devices` lists them.
     #[arg(long, default_value = "ane-or-emulator", value_name = "DEVICE")]
     pub device: String,
-    /// The value of an input; once for each.
+    /// The value of an input; may be repeated.
     #[arg(long = "input", short = 'i', value_name = "NAME=SOURCE", allow_hyphen_values = true)]
     pub inputs: Vec<String>,
-    /// What a state begins with; zeros if it is not given.
+    /// The first value of a state [default: zeros].
     #[arg(long = "state", value_name = "NAME=SOURCE", allow_hyphen_values = true)]
     pub states: Vec<String>,
-    /// The function; `main`, or the first one.
+    /// The function [default: `main`, or the first one].
     #[arg(long, value_name = "NAME")]
     pub function: Option<String>,
     /// Seed of the inputs that are not given.
@@ -64,10 +64,10 @@ pub struct RecordingMake {
     /// Evaluations, each timed; their outputs are compared with each other.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole::<usize>)]
     pub runs: usize,
-    /// The file; of a suite, the folder. PROGRAM.anetrace or `recordings` if not given.
+    /// The file, or the folder of a suite [default: PROGRAM.anetrace, or `recordings`].
     #[arg(long, short = 'o', value_name = "FILE|DIR")]
     pub out: Option<PathBuf>,
-    /// One JSON object a recording, one on a line.
+    /// Print one JSON object for each recording, one on a line.
     #[arg(long)]
     pub json: bool,
 }
@@ -86,19 +86,19 @@ Examples:
 
 Exit status: 0 all agree within --ulp, 1 something differs, 2 trouble.")]
 pub struct RecordingReplay {
-    /// Recordings.
+    /// Files of recordings, .anetrace.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Where they run; given several times, the devices are compared.
+    /// The device that replays; may be repeated to compare devices.
     #[arg(long, value_name = "DEVICE")]
     pub device: Vec<String>,
-    /// Units in the last place that an element may be off by.
+    /// The largest difference of an element, in units in the last place.
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = whole::<u64>)]
     pub ulp: u64,
-    /// Evaluations here, for the time.
+    /// Evaluations here, each timed.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<usize>)]
     pub runs: usize,
-    /// One JSON object for each recording and device, one on a line.
+    /// Print one JSON object for each recording and device, one on a line.
     #[arg(long)]
     pub json: bool,
 }
@@ -106,13 +106,13 @@ pub struct RecordingReplay {
 /// `ferrane recording show`.
 #[derive(Args, Debug)]
 pub struct RecordingShow {
-    /// Recordings.
+    /// Files of recordings, .anetrace.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Print the program's text, too.
+    /// Print the program's text as well.
     #[arg(long)]
     pub text: bool,
-    /// One JSON object a recording, one on a line.
+    /// Print one JSON object for each recording, one on a line.
     #[arg(long)]
     pub json: bool,
 }
@@ -124,7 +124,7 @@ In the folder are then program.mil, its weight files, inputs.safetensors, states
 (states after the run) and recording.json, as far as the recording has them. So the run can be repeated by hand:
   ferrane run out/program.mil --input x=out/inputs.safetensors")]
 pub struct RecordingExtract {
-    /// A recording.
+    /// The recording to take apart, .anetrace.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// A folder that is new or empty.

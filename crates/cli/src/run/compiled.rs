@@ -20,7 +20,7 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     if files::is_stdin(path) {
         return Ok(None);
     }
-    // What cannot be opened here is told where programs are read.
+    // The reader of programs reports what cannot be opened.
     match bundle::file(path) {
         Ok(Some((FileKind::Hwx, _))) => files::read(path).map(Some),
         _ => Ok(None),

@@ -95,7 +95,7 @@ fn programs_that_cannot_be_timed() {
     let bench = |what: &str| place.run(&format!("bench program {what}"));
     bench("none.mil").refused(1, &["none.mil", "no such file"]);
     bench("p.mil --function mian").refused(1, &["did you mean `main`"]);
-    bench("p.mil --repeat 0").refused(1, &["--repeat 0 measures nothing"]);
+    bench("p.mil --repeat 0").refused(1, &["--repeat 0: measures nothing"]);
     bench("p.mil --repeat 99999999999").refused(1, &["--repeat 99999999999: at most"]);
     bench("p.mil --input z=1").refused(1, &["`main` has no input `z`", "there are x, scale"]);
     bench("p.mil --device reference").refused(1, &["--device reference is for training"]);
@@ -108,7 +108,7 @@ fn programs_that_cannot_be_timed() {
 }
 
 #[test]
-fn dispatch_tells_each_way_of_evaluating() {
+fn dispatch_measures_each_way_of_evaluating() {
     let place = Place::new();
     let found = one(&place, "bench dispatch --repeat 50 --json");
     machine(&found);
@@ -158,7 +158,7 @@ fn products_stand_beside_ceilings_of_the_same_run() {
     let gemm = |what: &str| place.run(&format!("bench gemm {what}"));
     gemm("--shape 0x1x2").refused(2, &["'0x1x2' for '--shape <MxKxN>'", "extent of 0"]);
     gemm("--shape 1x2").refused(2, &["expected MxKxN"]);
-    gemm("--shape 99999999999x1x1").refused(2, &["no whole number from 1 to"]);
+    gemm("--shape 99999999999x1x1").refused(2, &["not a whole number from 1 to"]);
     gemm("--shape 1048576x1048576x2").refused(2, &["operations are more than"]);
     gemm("--shape 524288x1x524288 --repeat 1").refused(1, &["its matrices have more than"]);
     gemm("--shape 2x2x2 --repeat 0").refused(1, &["--repeat 0"]);

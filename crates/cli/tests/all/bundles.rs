@@ -26,8 +26,8 @@ fn for_the_linux_driver_and_back() {
         assert!(told.contains("input0 → output0"), "{told}");
     }
     place.run("hwx convert net.hwx net.anec").refused(1, &["net.anec: exists", "--force"]);
-    place.run("hwx convert net.hwx net.mil").refused(1, &["net.mil: what is to be written?"]);
-    place.run("hwx convert net.hwx x.bin").refused(1, &["x.bin: only of an .anec"]);
+    place.run("hwx convert net.hwx net.mil").refused(1, &["net.mil: unknown kind of file"]);
+    place.run("hwx convert net.hwx x.bin").refused(1, &["x.bin: only an .anec"]);
     place.run("hwx convert net.txt x.anec").refused(1, &["net.txt: E0701"]);
     place.write("h16.txt", crate::compiled::TEXT.replace("subtype = h13", "subtype = h11"));
     place.run("assemble h16.txt -o h11.hwx --force");

@@ -71,7 +71,9 @@ fn opsets_spellings_and_passes() {
     place.run("convert add.mil -o - --passes ded_code").refused(1, &["did you mean `dead_code`"]);
     let state = ADD.replace("z) {", "z, state<tensor<fp16, [2]>> s) {");
     place.write("state.mil", state);
-    place.run("convert state.mil -o - --opset ios17").refused(1, &["cannot be said in ios17", "`s`: it is a state"]);
+    place
+        .run("convert state.mil -o - --opset ios17")
+        .refused(1, &["cannot be expressed in ios17", "`s`: it is a state"]);
     place.run("convert add.mil -o - --opset ios12").refused(2, &["ios12"]);
     assert!(place.run("convert --help").ok().out.contains("dead_code"));
 }

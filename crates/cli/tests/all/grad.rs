@@ -64,7 +64,7 @@ fn gradients_are_finite_differences() {
     let place = net();
     // Integers are left out of what is not named.
     let told = place.run("grad net.mil -o back.mil").ok().out;
-    assert_eq!(told, "back.mil: backward program of `main`, takes x, k, d_z, gives d_x\n");
+    assert_eq!(told, "back.mil: backward program of `main`, inputs x, k, d_z, outputs d_x\n");
     place.run("check back.mil").ok();
     let found = output(&place, &format!("back.mil -i x={} -i k=0 -i d_z=ones", list(&X)), "d_x");
     close(&found, &differences(&place, &X, |x| format!("net.mil -i k=0 -i x={x}")));
@@ -88,7 +88,7 @@ fn lifted_weights_are_inputs_with_gradients() {
     close(&output(&place, &line(&list(&W)), "d_w"), &differences(&place, &W, line));
     // What stays a constant has the same gradient, and a value that is kept is not computed again.
     let told = place.run("grad net.mil --input w --output z --tap y -o const.mil").ok().out;
-    assert!(told.ends_with("takes x, k, y, d_z, gives d_w\n"), "{told}");
+    assert!(told.ends_with("inputs x, k, y, d_z, outputs d_w\n"), "{told}");
     // The kept value is believed: with another one the gradient is another.
     let with =
         |y: &[f64]| output(&place, &format!("const.mil -i x={} -i k=0 -i y={} -i d_z=ones", list(&X), list(y)), "d_w");

@@ -127,5 +127,5 @@ fn codes_are_explained() {
     }
     assert!(place.run("explain e0204").ok().out.contains("no such op"));
     let unknown = place.run("explain E0999");
-    assert!(unknown.code == Some(1) && unknown.err.contains("no code `E0999`"), "{}", unknown.err);
+    assert!(unknown.code == Some(1) && unknown.err.contains("unknown code `E0999`"), "{}", unknown.err);
 }

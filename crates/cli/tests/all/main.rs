@@ -19,6 +19,7 @@ mod doctor;
 mod faults;
 mod generate;
 mod grad;
+mod json;
 mod logging;
 mod machine;
 mod machines;

@@ -57,6 +57,10 @@
 
 mod compare;
 mod explain;
+mod json;
+mod page;
+mod plot;
+mod text;
 mod walk;
 
 use std::collections::BTreeMap;

@@ -10,9 +10,11 @@ pub mod espresso;
 pub mod flat;
 mod folder;
 pub mod network;
+mod summary;
 
 pub use folder::{FoundFile, file, scan};
 use serde::Serialize;
+pub use summary::{Fact, FileSummary};
 
 use crate::anec;
 use crate::container::{CPU, MAGIC, MAGIC_MACHO};

@@ -17,6 +17,11 @@ pub fn prose(hwx: &Hwx, detail: Detail) -> String {
     prose::file(hwx, &HwxReport::of(hwx), detail)
 }
 
+/// The beginning of [`prose`]: the generation, the compiler, and the programs with their ports.
+pub fn header(hwx: &Hwx) -> String {
+    prose::header(&HwxReport::of(hwx))
+}
+
 /// The report about a file as JSON.
 pub fn json(hwx: &Hwx) -> serde_json::Value {
     // The report is plain data (strings, numbers, lists, maps of strings), so this cannot fail.

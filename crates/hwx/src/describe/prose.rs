@@ -30,7 +30,8 @@ fn strides(operand: &TaskOperand) -> String {
     if said.is_empty() { String::new() } else { format!(", strides {}", said.join(", ")) }
 }
 
-pub(super) fn file(hwx: &Hwx, report: &HwxReport, detail: Detail) -> String {
+/// What comes before the tasks: the generation, the compiler, and the programs with their ports.
+pub(super) fn header(report: &HwxReport) -> String {
     let mut out = String::new();
     let generation = match (report.generation, report.chips) {
         (Some(name), "") => name.to_uppercase(),
@@ -80,6 +81,11 @@ pub(super) fn file(hwx: &Hwx, report: &HwxReport, detail: Detail) -> String {
             }
         }
     }
+    out
+}
+
+pub(super) fn file(hwx: &Hwx, report: &HwxReport, detail: Detail) -> String {
+    let mut out = header(report);
     for text in &report.texts {
         let _ = writeln!(out, "\ntasks of {}", plain(&text.section));
         if let Some(error) = &text.error {

@@ -29,6 +29,7 @@ mod constants;
 mod demand;
 mod model;
 pub mod published;
+mod report;
 mod roofline;
 mod step;
 mod walk;

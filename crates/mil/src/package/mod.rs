@@ -31,6 +31,7 @@
 //! # }
 //! ```
 
+mod checked;
 mod decode;
 mod describe;
 mod encode;
@@ -48,6 +49,7 @@ use ferrane_diag::{Diagnostics, Source};
 use ferrane_host::map::Mapped;
 use prost::Message as _;
 
+pub use checked::{Care, Checked, open_checked, read_checked};
 pub use describe::{Description, Feature, FeatureType, Ports};
 pub use error::PackageError;
 pub use write::{WriteOptions, write_model, write_package, write_text};
@@ -68,6 +70,28 @@ pub enum Form {
     Compiled,
     /// A file of MIL text.
     Text,
+}
+
+impl Form {
+    /// The form for a reader: `a package`.
+    pub fn title(self) -> &'static str {
+        match self {
+            Form::Package => "a package",
+            Form::Model => "a model",
+            Form::Compiled => "a compiled model",
+            Form::Text => "MIL text",
+        }
+    }
+
+    /// The form for a program: `mlpackage`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Form::Package => "mlpackage",
+            Form::Model => "mlmodel",
+            Form::Compiled => "mlmodelc",
+            Form::Text => "text",
+        }
+    }
 }
 
 /// A program that was opened.

@@ -1,11 +1,13 @@
 //! Who holds the memory of a training process.
 
+use std::fmt;
+
 use ferrane_host::buffer;
 use ferrane_llm::config::Config;
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// What an engine holds beside the model, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineMemory {
     /// Surfaces: inputs with weights and activations, outputs.
     pub surfaces: usize,
@@ -18,7 +20,7 @@ pub struct EngineMemory {
 }
 
 /// The account: bytes by owner, and the largest resident memory that the process had.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
     /// The model's fp32 weights.
     pub weights: usize,
@@ -27,7 +29,6 @@ pub struct Memory {
     /// Both moments of the optimizer.
     pub moments: usize,
     /// The engine's part.
-    #[serde(flatten)]
     pub engine: EngineMemory,
     /// Aligned scratch of this process beside arenas and constants: widened and packed operands of
     /// products.
@@ -61,6 +62,24 @@ impl Memory {
         let owned: usize = parts.iter().map(|p| p.1).sum();
         parts.extend(self.peak.map(|peak| ("other", peak.saturating_sub(owned))));
         parts
+    }
+}
+
+impl fmt::Display for Memory {
+    /// A line for each of [`Memory::parts`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.parts().iter().try_for_each(|(name, bytes)| writeln!(f, "    {name:20} {:9.1} MB", *bytes as f64 / 1e6))
+    }
+}
+
+impl Serialize for Memory {
+    /// The bytes of [`Memory::parts`] by name, and the peak.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let parts = self.parts();
+        let mut map = serializer.serialize_map(Some(parts.len() + 1))?;
+        parts.iter().try_for_each(|(name, bytes)| map.serialize_entry(name, bytes))?;
+        map.serialize_entry("peak", &self.peak)?;
+        map.end()
     }
 }
 

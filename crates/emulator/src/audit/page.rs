@@ -1,12 +1,12 @@
-//! The report as one HTML page: no script, nothing from elsewhere, light or dark as the reader has
-//! it.
+//! The report as one HTML page: no script, no external resources, light or dark as the browser
+//! prefers.
 
 use std::fmt::Write as _;
 
-use ferrane::audit::{Audit, AuditRow, Deviation, short};
-use ferrane::diag::escape_xml;
+use ferrane_diag::escape_xml;
 
-use super::{counts, error, mark, plot, ty};
+use super::text::{counts, error, mark, ty};
+use super::{Audit, AuditRow, Deviation, plot, short};
 
 const STYLE: &str = "\
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --faint: #6a737d; --rule: #d8dee4; --warn: #b42318; --warnbg: #fdecea;
@@ -45,8 +45,8 @@ const WORDS: [(&str, &str); 7] = [
     ("subnormal", "Not zero and below 2⁻¹⁴, where fp16 has fewer digits."),
 ];
 
-/// The whole page.
-pub fn page(program: &str, found: &Audit) -> String {
+/// The page for a report on `program`, complete HTML.
+pub(super) fn page(program: &str, found: &Audit) -> String {
     let title = escape_xml(&format!("{program}: numerics of {} on {}", found.function, found.profile));
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\

@@ -2,20 +2,22 @@
 
 use std::fmt::Write as _;
 
-use ferrane::audit::{Audit, AuditRow, BINS, Deviation, short};
-use ferrane::diag::escape_xml;
+use ferrane_diag::escape_xml;
 
-/// The plot of errors: height of its field, and the margin left of it.
+use super::{Audit, AuditRow, BINS, Deviation, short};
+
+/// The plot of errors: height of its field, and the left margin.
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 64.0;
-/// Width that values get at least, and the field at least.
+/// The smallest width of a value, and of the field.
 const STEP: f64 = 7.0;
 const WIDTH: f64 = 820.0;
-/// Powers of two that the field reaches from and to. What is not finite stands above.
+/// The powers of two at the lower and the upper end of the field. Values that are not finite are
+/// drawn above it.
 const LOW: f64 = -6.0;
 const HIGH: f64 = 12.0;
 
-/// Height of ulps on the field; `None` is not finite.
+/// The y coordinate of an error in ulps; `None` is not finite.
 fn height(ulps: Option<f64>) -> f64 {
     let place = match ulps {
         None => HIGH + 1.0,
@@ -24,14 +26,14 @@ fn height(ulps: Option<f64>) -> f64 {
     12.0 + HEIGHT * (HIGH + 1.0 - place) / (HIGH + 1.0 - LOW)
 }
 
-/// Ulps of the largest magnitude; `None` where something is not finite on one side only.
+/// Ulps of the largest magnitude; `None` if an element is not finite on one side only.
 fn ulps(d: &Deviation) -> Option<f64> {
     (d.overflow + d.special == 0).then_some(d.peak_ulps)
 }
 
 /// Errors of all values in program order, on a scale of powers of two: full marks for the op alone,
 /// rings for the run.
-pub fn errors(found: &Audit) -> String {
+pub(super) fn errors(found: &Audit) -> String {
     let count = found.rows.len().max(1) as f64;
     let step = (WIDTH / count).max(STEP);
     let (right, bottom) = (LEFT + step * count, 12.0 + HEIGHT);
@@ -58,15 +60,15 @@ pub fn errors(found: &Audit) -> String {
     for (i, row) in found.rows.iter().enumerate() {
         let x = LEFT + step * (i as f64 + 0.5);
         for (n, reading) in row.readings.iter().enumerate() {
-            // Several arithmetics beside each other.
+            // One arithmetic next to the other.
             let x = x + (n as f64 - (row.readings.len() as f64 - 1.0) / 2.0) * (step * 0.4).min(8.0);
             let numerics = found.numerics.get(n).map_or("", |n| n.name());
             let mut dot = |class: &str, radius: f64, d: &Deviation, what: &str| {
-                let (said, y) = match ulps(d) {
+                let (label, y) = match ulps(d) {
                     Some(ulps) => (format!("{} ulps", short(ulps)), height(Some(ulps))),
                     None => ("not finite".to_string(), height(None)),
                 };
-                let title = escape_xml(&format!("{} {}, {numerics} {what}: {said}", row.op, row.value));
+                let title = escape_xml(&format!("{} {}, {numerics} {what}: {label}", row.op, row.value));
                 let _ = writeln!(
                     svg,
                     "<circle class=\"{class} n{n}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"><title>{title}</title></circle>"
@@ -101,7 +103,7 @@ fn bin(i: usize) -> String {
 }
 
 /// The histogram of a value's elements by their own ulps, counts on a scale of powers of ten.
-pub fn histogram(row: &AuditRow, numerics: usize, d: &Deviation) -> String {
+pub(super) fn histogram(row: &AuditRow, numerics: usize, d: &Deviation) -> String {
     const BAR: f64 = 8.0;
     const TALL: f64 = 30.0;
     let most = (d.elements.max(2) as f64).ln();
@@ -114,7 +116,7 @@ pub fn histogram(row: &AuditRow, numerics: usize, d: &Deviation) -> String {
         escape_xml(&row.value)
     );
     for (i, &count) in d.histogram.iter().enumerate() {
-        // One element is to be seen, too.
+        // A single element is visible, too.
         let tall = if count == 0 { 0.0 } else { TALL * (0.12 + 0.88 * (count as f64).ln() / most) };
         let x = BAR * i as f64;
         let _ = write!(

@@ -1,14 +1,13 @@
 //! Filetests as programs to record: MIL texts whose comments hold weights and inputs
 //! (filetests/README.md).
 //!
-//! Only what a record needs is read: `// test:`, `// weight:` and `// run:` lines, of which the
-//! expectation behind the inputs is passed over. The suite's own reader, which tests, is stricter.
+//! Only what a recording needs is read: `// test:`, `// weight:` and `// run:` lines without their
+//! expectations. The reader of the test suite is stricter.
 
-use ferrane::mil::{DataType, Missing, Options, Strictness, Type, Weights, parse_with};
+use ferrane_mil::{DataType, Missing, Options, Strictness, Type, Weights, parse_with};
+use ferrane_tensor_io::TensorSource;
 
-use ferrane::tensor_io::TensorSource;
-
-use super::record::Case;
+use super::SuiteCase;
 
 /// True for a text with such a header.
 pub(super) fn is(text: &str) -> bool {
@@ -21,7 +20,7 @@ fn value<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
 }
 
 /// One for each `// run:` line; none if the file is not for running.
-pub(super) fn cases(text: &str) -> Result<Vec<Case>, String> {
+pub(super) fn cases(text: &str) -> Result<Vec<SuiteCase>, String> {
     let mut weights = Weights::new();
     for line in value(text, "weight") {
         weight(line, &mut weights)?;
@@ -33,7 +32,7 @@ pub(super) fn cases(text: &str) -> Result<Vec<Case>, String> {
         let parsed = parse_with(text, &weights, options);
         let first = || parsed.diagnostics.iter().next().map_or(String::new(), |d| d.to_string());
         let program = parsed.program.ok_or_else(first)?;
-        cases.push(Case { program, function, sources });
+        cases.push(SuiteCase { program, function, sources });
     }
     Ok(cases)
 }
@@ -110,9 +109,9 @@ mod tests {
         let mut weights = Weights::new();
         weight("@model_path/weights/w.bin fp16 [1, -2]", &mut weights).unwrap();
         weight("@model_path/weights/v.bin int8 5*random:7:0:9", &mut weights).unwrap();
-        let first = ferrane::mil::WeightId(0);
+        let first = ferrane_mil::WeightId(0);
         assert_eq!(weights.bytes(first), Some(&[0, 0x3C, 0, 0xC0][..]));
-        assert_eq!(weights.elements(ferrane::mil::WeightId(1)), Some(5));
+        assert_eq!(weights.elements(ferrane_mil::WeightId(1)), Some(5));
         for line in ["a fp16", "a fp17 [1]", "a fp16 x*random:1", "a fp16 1"] {
             assert!(weight(line, &mut weights).is_err(), "{line}");
         }

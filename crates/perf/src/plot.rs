@@ -1,14 +1,11 @@
-//! SVG plots: a sweep's points on their line, and kernels under the roofs of the machine.
-
-use std::path::Path;
+//! SVG plots: a sweep's points on their line, and products under the roofs of the computer.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::fit::Line;
-use super::measure::short;
 use crate::error::{Error, Result};
-use crate::files;
+use crate::fit::Line;
+use crate::spread::{Spread, short};
 
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
@@ -17,44 +14,47 @@ const ORANGE: RGBColor = RGBColor(214, 98, 20);
 const GREEN: RGBColor = RGBColor(44, 130, 60);
 const GRAY: RGBColor = RGBColor(110, 110, 110);
 
-/// A measured kernel on a roofline.
-pub struct Kernel {
-    /// What is written beside it.
+/// A measured routine on a roofline plot.
+#[derive(Clone, Debug)]
+pub struct RooflinePoint {
+    /// The label next to the point.
     pub name: String,
-    /// Which of the types it is of, for its color.
+    /// Index into the plot's groups, which have a color each.
     pub group: usize,
     /// Operations for each byte that must be moved.
     pub intensity: f64,
-    /// GFLOP/s.
+    /// GFLOP/s that the routine reached.
     pub gflops: f64,
 }
 
-/// The machine's best: GFLOP/s from registers, and GB/s from memory of some sizes, with their
-/// names.
+/// The ceilings of a roofline plot.
+#[derive(Clone, Debug)]
 pub struct Roofs {
-    /// GFLOP/s.
+    /// GFLOP/s of multiply-adds from registers.
     pub gflops: f64,
-    /// GB/s.
+    /// GB/s of memory of several sizes, each with the name of its size.
     pub bandwidths: Vec<(String, f64)>,
 }
 
-/// Writes what `draw` draws.
-fn svg(path: &Path, draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Drawn) -> Result<()> {
+/// The SVG text of what `draw` draws.
+fn svg(draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Drawn) -> Result<String> {
     let mut text = String::new();
     {
         let root = SVGBackend::with_string(&mut text, (900, 520)).into_drawing_area();
         let drawn = root.fill(&WHITE).map_err(Into::into).and_then(|()| draw(&root));
-        drawn.and_then(|()| Ok(root.present()?)).map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
+        drawn.and_then(|()| Ok(root.present()?)).map_err(|e| Error::Plot(e.to_string()))?;
     }
-    files::replace(path, text.as_bytes())
+    Ok(text)
 }
 
-/// Points (x, median, lowest, highest) in milliseconds over `axis`, and the line through the
-/// medians.
-pub fn sweep(path: &Path, title: &str, axis: &str, points: &[(f64, f64, f64, f64)], line: Option<Line>) -> Result<()> {
+/// Draws times over `axis` with their lowest and highest values, and the line through the medians.
+///
+/// # Errors
+/// [`Error::Plot`] if the plot cannot be drawn.
+pub fn sweep_svg(title: &str, axis: &str, points: &[(f64, Spread)], line: Option<Line>) -> Result<String> {
     let right = points.iter().map(|p| p.0).fold(1.0, f64::max) * 1.05;
-    let top = points.iter().map(|p| p.3).fold(0.001, f64::max) * 1.08;
-    svg(path, |root| {
+    let top = points.iter().map(|p| p.1.highest()).fold(0.001, f64::max) * 1.08;
+    svg(|root| {
         let mut chart = ChartBuilder::on(root)
             .caption(title, ("sans-serif", 20))
             .margin(12)
@@ -71,7 +71,7 @@ pub fn sweep(path: &Path, title: &str, axis: &str, points: &[(f64, f64, f64, f64
             .bold_line_style(RGBColor(220, 220, 220))
             .draw()?;
         if let Some(line) = line {
-            let said = format!(
+            let label = format!(
                 "{} ms + {} ms each, R² {:.4}, worst {:.1} %",
                 short(line.fixed),
                 short(line.slope),
@@ -83,12 +83,14 @@ pub fn sweep(path: &Path, title: &str, axis: &str, points: &[(f64, f64, f64, f64
                     vec![(0.0, line.at(0.0)), (right, line.at(right))],
                     ORANGE.stroke_width(2),
                 )])?
-                .label(said)
+                .label(label)
                 .legend(|(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], ORANGE.stroke_width(2)));
         }
-        let bars = points.iter().map(|p| PathElement::new(vec![(p.0, p.2), (p.0, p.3)], BLUE.stroke_width(1)));
+        let bars = points
+            .iter()
+            .map(|p| PathElement::new(vec![(p.0, p.1.lowest()), (p.0, p.1.highest())], BLUE.stroke_width(1)));
         chart.draw_series(bars)?;
-        let dots = points.iter().map(|p| Circle::new((p.0, p.1), 4, BLUE.filled()));
+        let dots = points.iter().map(|p| Circle::new((p.0, p.1.median()), 4, BLUE.filled()));
         chart
             .draw_series(dots)?
             .label("median, lowest to highest")
@@ -103,21 +105,21 @@ pub fn sweep(path: &Path, title: &str, axis: &str, points: &[(f64, f64, f64, f64
     })
 }
 
-/// Room that a kernel's name takes, as a share of the axes.
+/// The extent of a label, as a share of the axes.
 const NAME_WIDTH: f64 = 0.16;
 const NAME_HEIGHT: f64 = 0.03;
 
-/// Where names are written: at their kernels, or below another name that is there already. `width`
-/// and `height` are the room of a name as factors along the axes.
-fn name_heights(kernels: &[Kernel], width: f64, height: f64) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..kernels.len()).collect();
-    order.sort_by(|&a, &b| kernels[b].gflops.total_cmp(&kernels[a].gflops));
-    let mut heights: Vec<f64> = kernels.iter().map(|k| k.gflops).collect();
+/// The height of each label: that of its point, or below another label that is in the way. `width`
+/// and `height` are the extent of a label as factors along the axes.
+fn label_heights(points: &[RooflinePoint], width: f64, height: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..points.len()).collect();
+    order.sort_by(|&a, &b| points[b].gflops.total_cmp(&points[a].gflops));
+    let mut heights: Vec<f64> = points.iter().map(|k| k.gflops).collect();
     let near = |a: f64, b: f64, factor: f64| a < b * factor && b < a * factor;
     for (done, &i) in order.iter().enumerate() {
-        // Each move goes down, so that there is an end.
+        // Each move goes down, so the loop ends.
         let in_the_way = |y: f64, other: &&usize| {
-            near(kernels[i].intensity, kernels[**other].intensity, width) && near(y, heights[**other], height * 0.999)
+            near(points[i].intensity, points[**other].intensity, width) && near(y, heights[**other], height * 0.999)
         };
         let mut y = heights[i];
         while let Some(&other) = order[..done].iter().find(|other| in_the_way(y, other)) {
@@ -128,16 +130,19 @@ fn name_heights(kernels: &[Kernel], width: f64, height: f64) -> Vec<f64> {
     heights
 }
 
-/// Kernels by operations per byte, on logarithmic scales, under the machine's roofs. Groups are
-/// named in order.
-pub fn roofline(path: &Path, title: &str, roofs: &Roofs, groups: &[&str], kernels: &[Kernel]) -> Result<()> {
-    let intensities = || kernels.iter().map(|k| k.intensity);
+/// Draws GFLOP/s over operations per byte, on logarithmic scales, under the roofs. `groups` names
+/// the groups of the points.
+///
+/// # Errors
+/// [`Error::Plot`] if the plot cannot be drawn.
+pub fn roofline_svg(title: &str, roofs: &Roofs, groups: &[&str], points: &[RooflinePoint]) -> Result<String> {
+    let intensities = || points.iter().map(|k| k.intensity);
     let left = intensities().fold(0.25, f64::min) / 1.5;
     let right = intensities().fold(256.0, f64::max) * 4.0;
-    let top = kernels.iter().map(|k| k.gflops).fold(roofs.gflops, f64::max) * 1.6;
-    let bottom = kernels.iter().map(|k| k.gflops).fold(roofs.gflops / 50.0, f64::min) / 1.6;
+    let top = points.iter().map(|k| k.gflops).fold(roofs.gflops, f64::max) * 1.6;
+    let bottom = points.iter().map(|k| k.gflops).fold(roofs.gflops / 50.0, f64::min) / 1.6;
     let colors = [BLUE, ORANGE, GREEN];
-    svg(path, |root| {
+    svg(|root| {
         let mut chart = ChartBuilder::on(root)
             .caption(title, ("sans-serif", 20))
             .margin(12)
@@ -163,26 +168,26 @@ pub fn roofline(path: &Path, title: &str, roofs: &Roofs, groups: &[&str], kernel
                 vec![(from, from * rate), (knee, knee * rate)],
                 GRAY.stroke_width(2),
             )])?;
-            let said = format!("{name} {rate:.0} GB/s");
-            chart.draw_series([Text::new(said, (from * 1.05, from * rate * 1.35), words.clone())])?;
+            let label = format!("{name} {rate:.0} GB/s");
+            chart.draw_series([Text::new(label, (from * 1.05, from * rate * 1.35), words.clone())])?;
         }
         let knee = roofs.bandwidths.iter().map(|b| roofs.gflops / b.1).fold(right, f64::min).max(left);
         chart
             .draw_series([PathElement::new(vec![(knee, roofs.gflops), (right, roofs.gflops)], GRAY.stroke_width(2))])?;
-        let said = format!("fp32 multiply-adds from registers, {:.0} GFLOP/s", roofs.gflops);
-        chart.draw_series([Text::new(said, (knee * 1.1, roofs.gflops * 1.35), words.clone())])?;
+        let label = format!("fp32 multiply-adds from registers, {:.0} GFLOP/s", roofs.gflops);
+        chart.draw_series([Text::new(label, (knee * 1.1, roofs.gflops * 1.35), words.clone())])?;
         let small = ("sans-serif", 11).into_font().color(&BLACK);
         for (group, name) in groups.iter().enumerate() {
             let color = colors[group % colors.len()];
-            let of = || kernels.iter().filter(move |k| k.group == group);
+            let of = || points.iter().filter(move |k| k.group == group);
             chart
                 .draw_series(of().map(|k| Circle::new((k.intensity, k.gflops), 4, color.filled())))?
                 .label(*name)
                 .legend(move |(x, y)| Circle::new((x + 9, y), 4, color.filled()));
         }
-        let heights = name_heights(kernels, (right / left).powf(NAME_WIDTH), (top / bottom).powf(NAME_HEIGHT));
+        let heights = label_heights(points, (right / left).powf(NAME_WIDTH), (top / bottom).powf(NAME_HEIGHT));
         chart.draw_series(
-            kernels.iter().zip(heights).map(|(k, y)| Text::new(k.name.clone(), (k.intensity * 1.06, y), small.clone())),
+            points.iter().zip(heights).map(|(k, y)| Text::new(k.name.clone(), (k.intensity * 1.06, y), small.clone())),
         )?;
         chart
             .configure_series_labels()
@@ -197,40 +202,38 @@ pub fn roofline(path: &Path, title: &str, roofs: &Roofs, groups: &[&str], kernel
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::fit;
+    use crate::spread::Unit;
+
+    fn point(group: usize, intensity: f64, gflops: f64) -> RooflinePoint {
+        RooflinePoint { name: "1x2x3".into(), group, intensity, gflops }
+    }
 
     #[test]
-    fn names_do_not_lie_on_one_another() {
-        let kernel = |intensity, gflops| Kernel { name: "k".into(), group: 0, intensity, gflops };
-        let kernels =
-            [kernel(10.0, 100.0), kernel(11.0, 101.0), kernel(10.0, 99.0), kernel(1000.0, 100.0), kernel(10.0, 10.0)];
-        let heights = name_heights(&kernels, 2.0, 1.1);
+    fn labels_do_not_overlap() {
+        let points = [(10.0, 100.0), (11.0, 101.0), (10.0, 99.0), (1000.0, 100.0), (10.0, 10.0)];
+        let points = points.map(|(intensity, gflops)| point(0, intensity, gflops));
+        let heights = label_heights(&points, 2.0, 1.1);
         assert_eq!((heights[1], heights[3], heights[4]), (101.0, 100.0, 10.0), "nothing is in their way");
         assert!(heights[0] * 1.099 < 101.0 && heights[2] * 1.099 < heights[0], "{heights:?}");
     }
 
     #[test]
     fn plots_are_drawn_and_survive_odd_numbers() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("plot.svg");
-        let points = [(1.0, 2.0, 1.5, 3.0), (2.0, 4.0, 3.5, 5.0), (3.0, 6.5, 6.0, 7.0)];
-        let medians: Vec<(f64, f64)> = points.iter().map(|p| (p.0, p.1)).collect();
-        sweep(&path, "a <title>", "layers", &points, fit::line(&medians)).unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
+        let points = [[1.0, 2.0, 1.5, 3.0], [2.0, 4.0, 3.5, 5.0], [3.0, 6.5, 6.0, 7.0]]
+            .map(|[x, times @ ..]| (x, Spread::new(Unit::Milliseconds, times)));
+        let medians: Vec<(f64, f64)> = points.iter().map(|p| (p.0, p.1.median())).collect();
+        let text = sweep_svg("a <title>", "layers", &points, Line::fit(&medians)).unwrap();
         assert!(text.starts_with("<svg") && text.contains("a &lt;title&gt;") && text.contains("R²"), "{text}");
         assert_eq!(text.matches("<circle").count(), 4, "three points and the legend");
-        sweep(&path, "", "", &[], None).unwrap();
+        sweep_svg("", "", &[], None).unwrap();
 
-        let kernel = |group, intensity, gflops| Kernel { name: "1x2x3".into(), group, intensity, gflops };
         let roofs = Roofs { gflops: 300.0, bandwidths: vec![("16 MiB".into(), 60.0), ("256 MiB".into(), 20.0)] };
-        roofline(&path, "t", &roofs, &["fp32", "int8"], &[kernel(0, 40.0, 250.0), kernel(1, 0.5, 9.0)]).unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
+        let text = roofline_svg("t", &roofs, &["fp32", "int8"], &[point(0, 40.0, 250.0), point(1, 0.5, 9.0)]).unwrap();
         assert!(
             text.contains("256 MiB 20 GB/s") && text.contains("int8") && text.matches("1x2x3").count() == 2,
             "{text}"
         );
         let odd = Roofs { gflops: 1e-3, bandwidths: vec![("x".into(), 1e9)] };
-        roofline(&path, "", &odd, &[], &[]).unwrap();
-        assert!(sweep(Path::new("/nonexistent/x.svg"), "", "", &points, None).is_err());
+        roofline_svg("", &odd, &[], &[]).unwrap();
     }
 }

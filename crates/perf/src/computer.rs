@@ -1,38 +1,59 @@
-//! The machine that a number is from.
+//! The computer that a number comes from.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// What a report says of the machine: system, processor, cores, threads that are used, caches.
-pub fn describe() -> Value {
-    let Value::Object(mut found) = ferrane::probe::describe_computer(false) else { return Value::Null };
-    found.insert("threads".into(), json!(ferrane_host::pool::threads()));
-    if let Some(cores) = cores(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) {
-        found.insert("cores".into(), json!(cores));
-    }
-    let caches = caches(Path::new("/sys/devices/system/cpu/cpu0/cache"));
-    if !caches.is_empty() {
-        found.insert("caches".into(), Value::Object(caches));
-    }
-    Value::Object(found)
+/// The computer that a report's numbers come from: system, processor, cores, threads, caches.
+///
+/// Serializes as an object (`os`, `processor`, `arch`, `threads`, `power`, `cores`, `caches`),
+/// without what the system does not report, and prints as one line.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Computer {
+    facts: Map<String, Value>,
 }
 
-/// The same on one line.
-pub fn line() -> String {
-    let found = describe();
-    let text = |name: &str| found[name].as_str().map(str::to_string);
-    let mut parts = vec![text("processor").or(text("arch")).unwrap_or_else(|| "unknown processor".into())];
-    parts.extend(found["cores"].as_u64().map(|n| format!("{n} cores")));
-    parts.extend(found["threads"].as_u64().map(|n| format!("{n} threads")));
-    let caches = found["caches"].as_object().into_iter().flatten();
-    parts.extend(caches.map(|(name, kib)| format!("{name} {kib} KiB")));
-    parts.join(", ")
+impl Computer {
+    /// Looks at this computer. `threads` are those that Ferrane computes with.
+    pub fn detect() -> Computer {
+        let mut facts = match ferrane_probe::describe_computer(false) {
+            Value::Object(facts) => facts,
+            _ => Map::new(),
+        };
+        facts.insert("threads".into(), json!(ferrane_host::pool::threads()));
+        if let Some(cores) = cores(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) {
+            facts.insert("cores".into(), json!(cores));
+        }
+        let caches = caches(Path::new("/sys/devices/system/cpu/cpu0/cache"));
+        if !caches.is_empty() {
+            facts.insert("caches".into(), Value::Object(caches));
+        }
+        Computer { facts }
+    }
 }
 
-/// Cores of all sockets, out of `/proc/cpuinfo`, where each thread names its socket and core.
+impl fmt::Display for Computer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |name: &str| self.facts.get(name).and_then(Value::as_str);
+        let number = |name: &str| self.facts.get(name).and_then(Value::as_u64);
+        f.write_str(text("processor").or(text("arch")).unwrap_or("unknown processor"))?;
+        for name in ["cores", "threads"] {
+            if let Some(n) = number(name) {
+                write!(f, ", {n} {name}")?;
+            }
+        }
+        let caches = self.facts.get("caches").and_then(Value::as_object).into_iter().flatten();
+        caches.into_iter().try_for_each(|(name, kib)| write!(f, ", {name} {kib} KiB"))
+    }
+}
+
+/// The cores of all sockets, from the text of `/proc/cpuinfo`, where each thread names its socket
+/// and its core.
 fn cores(info: &str) -> Option<usize> {
     let field = |line: &str, name: &str| -> Option<u32> {
         let (key, value) = line.split_once(':')?;
@@ -44,7 +65,7 @@ fn cores(info: &str) -> Option<usize> {
     (!ids.is_empty()).then_some(ids.len())
 }
 
-/// Sizes in KiB of the caches that a core's data pass, by level: `L1d`, `L2`, `L3`.
+/// The sizes in KiB of the caches that hold a core's data, by level: `L1d`, `L2`, `L3`.
 fn caches(folder: &Path) -> Map<String, Value> {
     let mut found = Map::new();
     for index in 0..8 {
@@ -81,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn caches_of_data_are_told_and_others_are_not() {
+    fn caches_of_data_are_listed_and_others_are_not() {
         let folder = tempfile::tempdir().unwrap();
         for (i, (level, kind, size)) in [
             ("1", "Data", "48K"),

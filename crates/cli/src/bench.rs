@@ -1,0 +1,148 @@
+//! `ferrane bench`: how long things take on this computer, measured by `ferrane_perf`.
+
+use std::path::Path;
+use std::time::Instant;
+
+use ferrane::llm::config::preset;
+use ferrane::train::metrics::Timeline;
+use ferrane_perf::decode::{DecodeOptions, decode};
+use ferrane_perf::dispatch::dispatch;
+use ferrane_perf::gemm::{GemmOptions, gemm};
+use ferrane_perf::program::ProgramOptions;
+use ferrane_perf::step::{StepOptions, step, sweep};
+
+use crate::args::{Bench, BenchDecode, BenchDispatch, BenchGemm, BenchProgram, BenchStep, SweepArg};
+use crate::error::{Error, Result};
+use crate::program::{self, Care};
+use crate::{files, model, out, run as runs, timeline_file};
+
+/// Runs `ferrane bench`.
+pub fn run(bench: Bench) -> Result<()> {
+    match bench {
+        Bench::Step(args) => bench_step(args),
+        Bench::Gemm(args) => bench_gemm(args),
+        Bench::Decode(args) => bench_decode(args),
+        Bench::Program(args) => bench_program(args),
+        Bench::Dispatch(args) => bench_dispatch(args),
+    }
+}
+
+/// An error of a measurement, whose options are flags here.
+fn flagged(error: ferrane_perf::Error) -> Error {
+    match &error {
+        ferrane_perf::Error::Option { .. } => Error::new(format!("--{error}")),
+        _ => error.into(),
+    }
+}
+
+/// Writes a plot and, without --json, says where.
+fn write_plot(path: Option<&Path>, json: bool, plot: impl FnOnce() -> ferrane_perf::Result<String>) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    files::replace(path, plot()?.as_bytes())?;
+    if json { Ok(()) } else { out::line(format_args!("  written to {}", path.display())) }
+}
+
+fn bench_step(args: BenchStep) -> Result<()> {
+    let device = model::device(&args.device.device)?;
+    let options = StepOptions {
+        config: preset(&args.model)?,
+        model: args.model,
+        vocab: args.vocab,
+        seq: args.seq,
+        repeat: args.repeat,
+        residual: args.residual.into(),
+        weights: args.weights.into(),
+        device: device.as_ref(),
+        device_name: args.device.device,
+    };
+    if let Some(axis) = args.sweep {
+        return bench_sweep(&options, axis, args.plot.as_deref(), args.json);
+    }
+    let trace = args.timeline.as_deref().map(timeline_file::open).transpose()?;
+    let timeline: Option<&Timeline> = trace.as_ref().map(|(_, timeline)| timeline);
+    let mut report = step(&options, timeline).map_err(flagged)?;
+    if let Some((file, timeline)) = trace {
+        timeline_file::write(file, &timeline)?;
+    }
+    if !args.memory {
+        report.memory = None;
+    }
+    out::report(args.json, &report)
+}
+
+fn bench_sweep(options: &StepOptions<'_>, axis: SweepArg, plot: Option<&Path>, json: bool) -> Result<()> {
+    let progress = |point: &_| if json { Ok(()) } else { out::line(point).map_err(Stop::Output) };
+    let report = sweep(options, axis.into(), progress).map_err(|stop| match stop {
+        Stop::Perf(error) => flagged(error),
+        Stop::Output(error) => error,
+    })?;
+    out::report(json, &report)?;
+    write_plot(plot, json, || report.plot())
+}
+
+/// Why a sweep ended.
+enum Stop {
+    Perf(ferrane_perf::Error),
+    Output(Error),
+}
+
+impl From<ferrane_perf::Error> for Stop {
+    fn from(error: ferrane_perf::Error) -> Stop {
+        Stop::Perf(error)
+    }
+}
+
+fn bench_gemm(args: BenchGemm) -> Result<()> {
+    let types = args.types.into_iter().map(Into::into).collect();
+    let options = GemmOptions { shapes: args.shapes, types, cold: args.cold, repeat: args.repeat };
+    let report = gemm(&options).map_err(flagged)?;
+    out::report(args.json, &report)?;
+    write_plot(args.roofline.as_deref(), args.json, || report.roofline())
+}
+
+fn bench_decode(args: BenchDecode) -> Result<()> {
+    let Some(device) = model::device(&args.device.device)? else {
+        return Err(Error::new("--device reference decodes without a device and is not measured; name a device"));
+    };
+    let options = DecodeOptions {
+        config: preset(&args.model)?,
+        model: args.model,
+        device: args.device.device,
+        weights: args.weights.into(),
+        prompt: args.prompt,
+        tokens: args.tokens,
+    };
+    out::report(args.json, &decode(&device, &options).map_err(flagged)?)
+}
+
+fn bench_program(args: BenchProgram) -> Result<()> {
+    if args.steps && !runs::is_emulator(&args.device) {
+        let device = &args.device;
+        return Err(Error::new(format!("--steps shows the emulator's steps; leave it out with --device {device}")));
+    }
+    let inputs = runs::sources(&args.inputs, &[])?;
+    let device = runs::open(&args.device)?;
+    let begun = Instant::now();
+    let program = program::load(&args.program, Care::Whole)?.program;
+    let read = begun.elapsed();
+    let emulator = if args.steps { Some(ferrane::emulator(&args.device)?) } else { None };
+    let options = ProgramOptions {
+        name: args.program.display().to_string(),
+        inputs: &inputs,
+        seed: args.seed,
+        repeat: args.repeat,
+        steps: emulator.as_ref(),
+        read,
+    };
+    let function = program::function(&program, args.function.as_deref())?;
+    let report = ferrane_perf::program::program(&device, &program, function, &options).map_err(flagged)?;
+    for note in device.notes() {
+        out::note(format_args!("note: {note}"));
+    }
+    out::report(args.json, &report)
+}
+
+fn bench_dispatch(args: BenchDispatch) -> Result<()> {
+    let device = runs::open(&args.device)?;
+    out::report(args.json, &dispatch(&device, args.repeat).map_err(flagged)?)
+}

@@ -1,0 +1,162 @@
+//! Prefill and decode of a transformer with random weights.
+//!
+//! A token reads every matrix once, so it can take no less time than reading the bytes of the
+//! weights. A plain read loop over 512 MiB, more than caches hold, reads as many bytes before each
+//! token, and the share is the median of these pairs, because the memory bandwidth of a shared
+//! computer changes from second to second.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use ferrane_device::Device;
+use ferrane_host::{ceiling, random::Rng};
+use ferrane_llm::config::Config;
+use ferrane_llm::decode::quantize::WeightType;
+use ferrane_llm::decode::{Decoder, Options};
+use ferrane_llm::weights::{Init, Weights};
+use serde::Serialize;
+
+use crate::computer::Computer;
+use crate::error::{Error, Result};
+use crate::spread::{Spread, Unit, checked_count, rounded, short};
+
+/// The most tokens of a prompt.
+const PROMPT: usize = 1 << 20;
+/// Prefills, one after the other.
+const PREFILLS: usize = 5;
+/// How often the continuation is decoded.
+const ROUNDS: usize = 3;
+/// Words of 8 bytes that the read loop goes over: 512 MiB.
+const WORDS: usize = 64 << 20;
+
+/// What [`decode`] measures.
+#[derive(Clone, Debug)]
+pub struct DecodeOptions {
+    /// The name of the model in the report.
+    pub model: String,
+    /// Its configuration. The context grows if prompt and continuation need it.
+    pub config: Config,
+    /// The name of the device in the report.
+    pub device: String,
+    /// Element type of the matrices.
+    pub weights: WeightType,
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Tokens that are decoded one by one.
+    pub tokens: usize,
+}
+
+/// What [`decode`] measured. Prints as a few lines.
+#[derive(Clone, Debug, Serialize)]
+pub struct DecodeReport {
+    /// The preset, or whatever the caller calls the model.
+    pub model: String,
+    /// The device as it was opened: `emulator?machine=m4`.
+    pub device: String,
+    /// Element type of the matrices.
+    pub r#type: &'static str,
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Tokens that were decoded in each of three rounds.
+    pub tokens: usize,
+    /// Parameters of the model.
+    pub parameters: usize,
+    /// Bytes of weights that a token reads.
+    pub weight_bytes_per_token: usize,
+    /// Tokens of the prompt per second.
+    pub prefill: Spread,
+    /// Decoded tokens per second.
+    pub decode: Spread,
+    /// The read loop's rate.
+    pub read: Spread,
+    /// The share of the read loop's rate at which decoding reads weights.
+    #[serde(serialize_with = "rounded")]
+    pub bandwidth_share: f64,
+    /// The computer that the rates come from.
+    #[serde(rename = "machine")]
+    pub computer: Computer,
+}
+
+/// Measures prefill and decode on `device`.
+///
+/// # Errors
+/// [`Error::Option`] for a prompt or a continuation without tokens or with too many,
+/// [`Error::Decode`], and [`Error::WrongResult`] if a token's logits are not finite.
+pub fn decode(device: &Device, options: &DecodeOptions) -> Result<DecodeReport> {
+    let DecodeOptions { prompt: length, tokens, .. } = *options;
+    checked_count("tokens", tokens)?;
+    if length == 0 || length > PROMPT {
+        return Err(Error::option("prompt", length, format!("give 1 to {PROMPT} tokens")));
+    }
+    let max_seq = options.config.max_seq.max(length + tokens);
+    let config = Config { max_seq, ..options.config.clone() };
+    // Values of one magnitude: hardware may skip zeros.
+    let weights = Weights::init(&config, Init::Normal { std: 0.02 }, 1);
+    let mut decoder = Decoder::new(device, &config, &weights, Options { weights: options.weights, context: None })?;
+    drop(weights);
+    let memory: Vec<u64> = (0..WORDS as u64).collect();
+    let mut rng = Rng::new(7);
+    let mut token = || rng.below(config.vocab as u64) as u32;
+    let prompt: Vec<u32> = (0..length).map(|_| token()).collect();
+    // The decoder compiles programs when it first needs them.
+    decoder.feed(&prompt)?;
+    for _ in 0..tokens {
+        decoder.feed(&[token()])?;
+    }
+    let bytes = decoder.bytes_per_token();
+    // Another part of the memory each time, so that no cache holds it.
+    let mut parts = memory.chunks_exact(bytes.div_ceil(8).clamp(1, WORDS / 2)).cycle();
+    let (mut prefill, mut decode, mut read, mut share) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    // One after the other, as in other programs' benchmarks: after the read loop the caches would
+    // hold its memory.
+    for _ in 0..PREFILLS {
+        decoder.clear();
+        let begun = Instant::now();
+        decoder.feed(&prompt)?;
+        prefill.push(length as f64 / begun.elapsed().as_secs_f64());
+    }
+    for _ in 0..ROUNDS {
+        decoder.clear();
+        decoder.feed(&prompt)?;
+        for _ in 0..tokens {
+            let rate = ceiling::read_bandwidth(parts.next().unwrap_or(&memory), Duration::ZERO);
+            let begun = Instant::now();
+            let logits = decoder.feed(&[token()])?;
+            if !logits[0].is_finite() {
+                return Err(Error::WrongResult("the logits of a measured token are not finite".into()));
+            }
+            let token_rate = 1.0 / begun.elapsed().as_secs_f64();
+            decode.push(token_rate);
+            read.push(rate / 1e9);
+            share.push(token_rate * bytes as f64 / rate);
+        }
+    }
+    Ok(DecodeReport {
+        model: options.model.clone(),
+        device: options.device.clone(),
+        r#type: options.weights.name(),
+        prompt: length,
+        tokens,
+        parameters: config.parameters(),
+        weight_bytes_per_token: bytes,
+        prefill: Spread::new(Unit::TokensPerSecond, prefill),
+        decode: Spread::new(Unit::TokensPerSecond, decode),
+        read: Spread::new(Unit::GigabytesPerSecond, read),
+        bandwidth_share: Spread::new(Unit::Ratio, share).median(),
+        computer: Computer::detect(),
+    })
+}
+
+impl fmt::Display for DecodeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DecodeReport { model, device, r#type, prompt, tokens, .. } = self;
+        writeln!(f, "{model} on {device}, {} weights: a prompt of {prompt} tokens, then {tokens}", r#type)?;
+        writeln!(f, "  {}", self.computer)?;
+        writeln!(f, "  prefill  {}", self.prefill)?;
+        writeln!(f, "  decode   {}", self.decode)?;
+        writeln!(f, "  memory   {}", self.read)?;
+        let (megabytes, percent) =
+            (short(self.weight_bytes_per_token as f64 / 1e6), short(self.bandwidth_share * 100.0));
+        writeln!(f, "  a token reads {megabytes} MB of weights, at {percent} % of the memory bandwidth")
+    }
+}

@@ -1,0 +1,99 @@
+//! Probes in processes of their own: one that ends its process or does not return takes nothing
+//! with it.
+
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::{Answer, DoctorReport, Probe};
+
+/// How long a child may take to end after `stop` is set.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Runs a probe in a child process.
+///
+/// `command` must [`examine`](crate::examine) the probe and write a [`DoctorReport`] as JSON to its
+/// standard output. If it does not, or does not end within `limit`, the answer is an
+/// [unanswered](Answer::unanswered) one with the reason and the last line of standard error. After
+/// `stop` is set, the child has five more seconds.
+pub fn examine_isolated(command: &mut Command, probe: &Probe, limit: Duration, stop: &AtomicBool) -> Answer {
+    let begun = Instant::now();
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let ended = match child {
+        Ok(child) => wait(child, limit, stop),
+        Err(e) => Ended { out: String::new(), err: String::new(), how: Err(format!("no process for the probe: {e}")) },
+    };
+    let report: Option<DoctorReport> = serde_json::from_str(&ended.out).ok();
+    let answer = report.and_then(|r| r.probes.into_iter().find(|a| a.name == probe.name));
+    answer.unwrap_or_else(|| {
+        let last = ended.err.lines().rfind(|l| !l.trim().is_empty()).map_or_else(String::new, |l| format!(": {l}"));
+        let how = ended.how.map_or_else(|why| why, |status| format!("the probe's process ended with {status}"));
+        Answer::unanswered(probe, format!("{how}{last}"), begun.elapsed().as_secs_f64() * 1e3)
+    })
+}
+
+/// What a child wrote, and how it ended.
+struct Ended {
+    out: String,
+    err: String,
+    how: Result<ExitStatus, String>,
+}
+
+/// Reads what a child writes until it ends, and ends it when its time is up.
+fn wait(mut child: Child, limit: Duration, stop: &AtomicBool) -> Ended {
+    let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
+    let mut end = Instant::now() + limit;
+    let mut stopped = false;
+    let how = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Ok(status),
+            Ok(None) if Instant::now() >= end => {
+                let _ = child.kill();
+                let _ = child.wait();
+                break Err(match stopped {
+                    true => "it was stopped".to_string(),
+                    false => format!("it did not come back within {} s", limit.as_secs()),
+                });
+            }
+            Ok(None) => thread::sleep(Duration::from_millis(5)),
+            Err(error) => break Err(error.to_string()),
+        }
+        // A terminal's Ctrl-C reaches the child as well: it ends at its next compile.
+        if stop.load(Ordering::Relaxed) && !stopped {
+            stopped = true;
+            end = end.min(Instant::now() + GRACE);
+        }
+    };
+    Ended { out: out.join().unwrap_or_default(), err: err.join().unwrap_or_default(), how }
+}
+
+fn reader(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut from) = from {
+            // Whatever came before a failed read is the result.
+            let _ = from.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::all_probes;
+
+    #[test]
+    fn a_child_that_fails_or_hangs_leaves_the_question_open() {
+        let (probe, stop) = (&all_probes()[0], AtomicBool::new(false));
+        let answer = |script: &str, limit| {
+            let answer = examine_isolated(Command::new("sh").args(["-c", script]), probe, limit, &stop);
+            answer.open.unwrap_or_default()
+        };
+        let failed = answer("echo broken >&2; exit 3", Duration::from_secs(60));
+        assert!(failed.contains("exit status: 3") && failed.ends_with(": broken"), "{failed}");
+        assert!(answer("sleep 60", Duration::from_millis(20)).contains("did not come back"));
+    }
+}
