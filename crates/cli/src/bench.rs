@@ -27,14 +27,6 @@ pub fn run(bench: Bench) -> Result<()> {
     }
 }
 
-/// An error of a measurement, whose options are flags here.
-fn flagged(error: ferrane_perf::Error) -> Error {
-    match &error {
-        ferrane_perf::Error::Option { .. } => Error::new(format!("--{error}")),
-        _ => error.into(),
-    }
-}
-
 /// Writes a plot and, without --json, says where.
 fn write_plot(path: Option<&Path>, json: bool, plot: impl FnOnce() -> ferrane_perf::Result<String>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
@@ -60,7 +52,7 @@ fn bench_step(args: BenchStep) -> Result<()> {
     }
     let trace = args.timeline.as_deref().map(timeline_file::open).transpose()?;
     let timeline: Option<&Timeline> = trace.as_ref().map(|(_, timeline)| timeline);
-    let mut report = step(&options, timeline).map_err(flagged)?;
+    let mut report = step(&options, timeline)?;
     if let Some((file, timeline)) = trace {
         timeline_file::write(file, &timeline)?;
     }
@@ -71,31 +63,15 @@ fn bench_step(args: BenchStep) -> Result<()> {
 }
 
 fn bench_sweep(options: &StepOptions<'_>, axis: SweepArg, plot: Option<&Path>, json: bool) -> Result<()> {
-    let progress = |point: &_| if json { Ok(()) } else { out::line(point).map_err(Stop::Output) };
-    let report = sweep(options, axis.into(), progress).map_err(|stop| match stop {
-        Stop::Perf(error) => flagged(error),
-        Stop::Output(error) => error,
-    })?;
+    let report = sweep(options, axis.into(), |point| if json { Ok(()) } else { out::line(point) })?;
     out::report(json, &report)?;
     write_plot(plot, json, || report.plot())
-}
-
-/// Why a sweep ended.
-enum Stop {
-    Perf(ferrane_perf::Error),
-    Output(Error),
-}
-
-impl From<ferrane_perf::Error> for Stop {
-    fn from(error: ferrane_perf::Error) -> Stop {
-        Stop::Perf(error)
-    }
 }
 
 fn bench_gemm(args: BenchGemm) -> Result<()> {
     let types = args.types.into_iter().map(Into::into).collect();
     let options = GemmOptions { shapes: args.shapes, types, cold: args.cold, repeat: args.repeat };
-    let report = gemm(&options).map_err(flagged)?;
+    let report = gemm(&options)?;
     out::report(args.json, &report)?;
     write_plot(args.roofline.as_deref(), args.json, || report.roofline())
 }
@@ -112,7 +88,7 @@ fn bench_decode(args: BenchDecode) -> Result<()> {
         prompt: args.prompt,
         tokens: args.tokens,
     };
-    out::report(args.json, &decode(&device, &options).map_err(flagged)?)
+    out::report(args.json, &decode(&device, &options)?)
 }
 
 fn bench_program(args: BenchProgram) -> Result<()> {
@@ -135,7 +111,7 @@ fn bench_program(args: BenchProgram) -> Result<()> {
         read,
     };
     let function = program::function(&program, args.function.as_deref())?;
-    let report = ferrane_perf::program::program(&device, &program, function, &options).map_err(flagged)?;
+    let report = ferrane_perf::program::program(&device, &program, function, &options)?;
     for note in device.notes() {
         out::note(format_args!("note: {note}"));
     }
@@ -144,5 +120,5 @@ fn bench_program(args: BenchProgram) -> Result<()> {
 
 fn bench_dispatch(args: BenchDispatch) -> Result<()> {
     let device = runs::open(&args.device)?;
-    out::report(args.json, &dispatch(&device, args.repeat).map_err(flagged)?)
+    out::report(args.json, &dispatch(&device, args.repeat)?)
 }

@@ -7,13 +7,13 @@ use crate::flags;
 /// Why a command ends without success.
 #[derive(Debug)]
 pub struct Error {
-    kind: Kind,
+    ending: Ending,
     /// The kind of the device's error, if a device caused this one.
     device: Option<ferrane::ErrorKind>,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum Ending {
     /// The text of the message.
     Message(String),
     /// The reader of standard output has gone away.
@@ -30,30 +30,30 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A message of the command itself.
     pub fn new(message: impl Into<String>) -> Error {
-        Kind::Message(message.into()).into()
+        Ending::Message(message.into()).into()
     }
 
     /// The failure is the command's result, which has been printed.
     pub fn told() -> Error {
-        Kind::Told.into()
+        Ending::Told.into()
     }
 
     /// The same error with status 2.
     pub fn trouble(self) -> Error {
-        match self.kind {
-            Kind::Message(text) => Kind::Trouble(text).into(),
+        match self.ending {
+            Ending::Message(text) => Ending::Trouble(text).into(),
             other => other.into(),
         }
     }
 
     /// True for [`Error::told`].
     pub fn is_told(&self) -> bool {
-        matches!(self.kind, Kind::Told)
+        matches!(self.ending, Ending::Told)
     }
 
     /// The status that the process exits with.
     pub fn status(&self) -> u8 {
-        if matches!(self.kind, Kind::Trouble(_)) { 2 } else { 1 }
+        if matches!(self.ending, Ending::Trouble(_)) { 2 } else { 1 }
     }
 
     /// The kind of the device's error, if a device caused this one.
@@ -63,7 +63,7 @@ impl Error {
 
     /// The same error with a hint after it.
     pub fn hint(mut self, hint: &str) -> Error {
-        if let Kind::Message(text) | Kind::Trouble(text) = &mut self.kind {
+        if let Ending::Message(text) | Ending::Trouble(text) = &mut self.ending {
             *text = format!("{text}\n  {hint}");
         }
         self
@@ -71,27 +71,27 @@ impl Error {
 
     /// The reader of standard output has gone away.
     pub fn closed() -> Error {
-        Kind::Closed.into()
+        Ending::Closed.into()
     }
 
     /// True for [`Error::closed`].
     pub fn is_closed(&self) -> bool {
-        matches!(self.kind, Kind::Closed)
+        matches!(self.ending, Ending::Closed)
     }
 }
 
-impl From<Kind> for Error {
-    fn from(kind: Kind) -> Error {
-        Error { kind, device: None }
+impl From<Ending> for Error {
+    fn from(ending: Ending) -> Error {
+        Error { ending, device: None }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &self.kind {
-            Kind::Message(text) | Kind::Trouble(text) => text,
-            Kind::Closed => "standard output was closed",
-            Kind::Told => "see above",
+        f.write_str(match &self.ending {
+            Ending::Message(text) | Ending::Trouble(text) => text,
+            Ending::Closed => "standard output was closed",
+            Ending::Told => "see above",
         })
     }
 }

@@ -12,6 +12,9 @@ use ferrane::train::{data, run};
 /// Fields of the options of `generate` that are none of a session's.
 const GENERATE: [&str; 4] = ["prompt", "weights_type", "top_p", "temperature"];
 
+/// Fields of the options of `bench` that are none of a session's.
+const BENCH: [&str; 4] = ["repeat", "shape", "tokens", "vocab"];
+
 /// The message with flags in place of fields, for errors of models and training.
 pub fn spell(error: &(dyn Error + 'static)) -> String {
     let text = error.to_string();
@@ -21,13 +24,14 @@ pub fn spell(error: &(dyn Error + 'static)) -> String {
         || error.is::<model::Error>()
         || error.is::<generate::Error>()
         || error.is::<config::Error>()
-        || error.is::<sample::Error>();
+        || error.is::<sample::Error>()
+        || error.is::<ferrane_perf::Error>();
     if !of_options {
         return text;
     }
     let options = serde_json::to_value(SessionOptions::default()).unwrap_or_default();
     let fields = options.as_object().into_iter().flat_map(|fields| fields.keys().map(String::as_str));
-    let names = fields.chain(["vocabulary"]).chain(GENERATE);
+    let names = fields.chain(["vocabulary"]).chain(GENERATE).chain(BENCH);
     names.fold(text, |text, name| text.replace(&format!("`{name}`"), &format!("--{}", name.replace('_', "-"))))
 }
 

@@ -35,7 +35,6 @@ mod hwx;
 mod inspect;
 mod logging;
 mod machine;
-mod memory;
 mod model;
 mod out;
 mod program;

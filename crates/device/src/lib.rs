@@ -54,6 +54,7 @@ pub mod backend;
 mod bindings;
 mod call;
 pub mod catalog;
+mod distance;
 mod error;
 mod executable;
 mod layout;
@@ -77,6 +78,7 @@ pub use backend::{
 };
 pub use bindings::Bindings;
 pub use call::{BoundProcedure, Call, Returned, fits_surfaces};
+pub use distance::TensorDistance;
 pub use error::{Error, ErrorKind, Result, remedy};
 pub use executable::{Artifact, Device, Executable, Port, Procedure};
 pub use layout::Layout;

@@ -13,7 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// An option has a value that cannot be measured.
-    #[error("{option} {value}: {reason}")]
+    #[error("`{option}` {value}: {reason}")]
     Option {
         /// The option's name, as the field of the options is called: `repeat`.
         option: &'static str,

@@ -78,7 +78,7 @@ impl Recording {
     /// The recording as text: program, machine, weights, inputs, states and the
     /// [outcome](Recording::outcome).
     pub fn describe(&self) -> impl fmt::Display {
-        Description(self)
+        RecordingText(self)
     }
 
     /// The outputs with their doubts and the times, or the failure, a line each.
@@ -118,9 +118,9 @@ impl Recording {
     }
 }
 
-struct Description<'a>(&'a Recording);
+struct RecordingText<'a>(&'a Recording);
 
-impl fmt::Display for Description<'_> {
+impl fmt::Display for RecordingText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (recording, header) = (self.0, &self.0.header);
         let (name, function) = (printable(&header.program.name), printable(&header.program.function));

@@ -124,7 +124,7 @@ In the folder are then program.mil, its weight files, inputs.safetensors, states
 (states after the run) and recording.json, as far as the recording has them. So the run can be repeated by hand:
   ferrane run out/program.mil --input x=out/inputs.safetensors")]
 pub struct RecordingExtract {
-    /// The recording to take apart, .anetrace.
+    /// The recording whose parts become files, .anetrace.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// A folder that is new or empty.

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::error::{Error, Result};
 use crate::out::{line, note, quoted};
-use crate::{memory, model};
+use crate::{model, out};
 
 /// Seconds between plain progress lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -198,11 +198,11 @@ impl Show {
     /// When standard output cannot be written to.
     pub fn memory(&self, account: &Memory) -> Result<()> {
         if self.json {
-            return line(json!({"event": "memory", "bytes": memory::json(account)}));
+            return line(json!({"event": "memory", "bytes": account}));
         }
         let peak = account.peak.map_or(String::new(), |peak| format!(", {:.1} MB at most", peak as f64 / 1e6));
         line(format_args!("memory{peak}"))?;
-        memory::show(account)
+        out::print(account)
     }
 
     /// What a window would take on a chip, beside what it took here.

@@ -4,12 +4,20 @@ use serde_json::{Map, Value, json};
 
 use super::{Audit, AuditRow, BINS, Deviation, Note};
 
+impl Audit {
+    /// The report as JSON. Infinities and NaN, which JSON does not have, become text. `program` is
+    /// the field of that name.
+    pub fn json(&self, program: &str) -> serde_json::Value {
+        report(program, self)
+    }
+}
+
 /// A number; infinities and NaN, which JSON does not have, become text.
 fn number(value: f64) -> Value {
     if value.is_finite() { value.into() } else { value.to_string().into() }
 }
 
-pub(super) fn json(program: &str, found: &Audit) -> Value {
+fn report(program: &str, found: &Audit) -> Value {
     let by_numerics = |one: &dyn Fn(usize) -> Value| {
         let all = found.numerics.iter().enumerate();
         Value::Object(all.map(|(i, n)| (n.name().to_string(), one(i))).collect::<Map<_, _>>())

@@ -45,8 +45,16 @@ const WORDS: [(&str, &str); 7] = [
     ("subnormal", "Not zero and below 2⁻¹⁴, where fp16 has fewer digits."),
 ];
 
+impl Audit {
+    /// The report as one HTML page with plots, without scripts and external resources. `program`
+    /// names the program in the title.
+    pub fn html(&self, program: &str) -> String {
+        page(program, self)
+    }
+}
+
 /// The page for a report on `program`, complete HTML.
-pub(super) fn page(program: &str, found: &Audit) -> String {
+fn page(program: &str, found: &Audit) -> String {
     let title = escape_xml(&format!("{program}: numerics of {} on {}", found.function, found.profile));
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
