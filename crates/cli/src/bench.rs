@@ -1,5 +1,6 @@
 //! `ferrane bench`: how long things take on this computer, measured by `ferrane_perf`.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ use ferrane_perf::dispatch::dispatch;
 use ferrane_perf::gemm::{GemmOptions, gemm};
 use ferrane_perf::program::ProgramOptions;
 use ferrane_perf::step::{StepOptions, step, sweep};
+use serde::Serialize;
 
 use crate::args::{Bench, BenchDecode, BenchDispatch, BenchGemm, BenchProgram, BenchStep, SweepArg};
 use crate::error::{Error, Result};
@@ -27,10 +29,16 @@ pub fn run(bench: Bench) -> Result<()> {
     }
 }
 
-/// Writes a plot and, without --json, says where.
-fn write_plot(path: Option<&Path>, json: bool, plot: impl FnOnce() -> ferrane_perf::Result<String>) -> Result<()> {
-    let Some(path) = path else { return Ok(()) };
+/// Writes the plot of a report, if one is wanted, and prints the report.
+fn plotted(
+    path: Option<&Path>,
+    json: bool,
+    report: &(impl Display + Serialize),
+    plot: impl FnOnce() -> ferrane_perf::Result<String>,
+) -> Result<()> {
+    let Some(path) = path else { return out::report(json, report) };
     files::replace(path, plot()?.as_bytes())?;
+    out::report(json, report)?;
     if json { Ok(()) } else { out::line(format_args!("  written to {}", path.display())) }
 }
 
@@ -64,16 +72,14 @@ fn bench_step(args: BenchStep) -> Result<()> {
 
 fn bench_sweep(options: &StepOptions<'_>, axis: SweepArg, plot: Option<&Path>, json: bool) -> Result<()> {
     let report = sweep(options, axis.into(), |point| if json { Ok(()) } else { out::line(point) })?;
-    out::report(json, &report)?;
-    write_plot(plot, json, || report.plot())
+    plotted(plot, json, &report, || report.plot())
 }
 
 fn bench_gemm(args: BenchGemm) -> Result<()> {
     let types = args.types.into_iter().map(Into::into).collect();
     let options = GemmOptions { shapes: args.shapes, types, cold: args.cold, repeat: args.repeat };
     let report = gemm(&options)?;
-    out::report(args.json, &report)?;
-    write_plot(args.roofline.as_deref(), args.json, || report.roofline())
+    plotted(args.roofline.as_deref(), args.json, &report, || report.roofline())
 }
 
 fn bench_decode(args: BenchDecode) -> Result<()> {
