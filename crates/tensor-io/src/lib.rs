@@ -58,14 +58,27 @@ pub enum Format {
 }
 
 impl Format {
+    /// All formats.
+    pub const ALL: [Format; 3] = [Format::Npy, Format::Npz, Format::Safetensors];
+
     /// The format that a file's extension stands for.
     pub fn of(path: &Path) -> Option<Format> {
-        match path.extension()?.to_str()? {
-            "npy" => Some(Format::Npy),
-            "npz" => Some(Format::Npz),
-            "safetensors" => Some(Format::Safetensors),
-            _ => None,
+        let extension = path.extension()?.to_str()?;
+        Format::ALL.into_iter().find(|format| format.extension() == extension)
+    }
+
+    /// The extension of its files, without the dot.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Format::Npy => "npy",
+            Format::Npz => "npz",
+            Format::Safetensors => "safetensors",
         }
+    }
+
+    /// Whether a file holds any number of tensors, each with a name.
+    pub fn has_names(self) -> bool {
+        self != Format::Npy
     }
 }
 

@@ -60,9 +60,9 @@ impl TensorSource {
         if let Ok(value) = number(text) {
             return Ok(TensorSource::Fill(value));
         }
-        for extension in [".safetensors", ".npz"] {
-            if let Some((file, name)) = text.rsplit_once(&format!("{extension}:")) {
-                return Ok(TensorSource::File(format!("{file}{extension}").into(), Some(name.to_string())));
+        for extension in Format::ALL.into_iter().filter(|format| format.has_names()).map(Format::extension) {
+            if let Some((file, name)) = text.rsplit_once(&format!(".{extension}:")) {
+                return Ok(TensorSource::File(format!("{file}.{extension}").into(), Some(name.to_string())));
             }
         }
         Ok(TensorSource::File(text.into(), None))
