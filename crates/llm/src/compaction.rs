@@ -1,14 +1,14 @@
 //! Vocabulary compaction (training-dynamic §9): the ids that occur in the training data get dense
 //! numbers, in ascending order.
 //!
-//! Training gives the classifier and the loss a row for every used id instead of every id; the
-//! embedding keeps all its rows. Generation and evaluation must then keep to the used ids, because
-//! the rows of the others were never trained. Disabled, the maps are the identity and callers need
-//! no second path.
+//! In training, the classifier and the loss have one row for each used id instead of one for each
+//! id; the embedding keeps all rows. Generation and evaluation must then use only these ids,
+//! because the rows of the others were never trained. If compaction is disabled, the maps are the
+//! identity, so callers need no second path.
 
 use serde::{Deserialize, Serialize};
 
-/// A stored map is damaged.
+/// A stored map is inconsistent: its ids are not ascending, or lie outside its vocabulary.
 #[derive(Debug, thiserror::Error)]
 #[error("a stored vocabulary map is damaged: {0}")]
 pub struct Error(String);
@@ -21,8 +21,8 @@ pub struct Compaction {
     compact: Vec<i32>,
 }
 
-/// What a checkpoint keeps: the size of the full vocabulary and the used ids in order. No ids:
-/// disabled.
+/// The serialized form: the size of the full vocabulary and the used ids in ascending order; `None`
+/// if compaction is disabled.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     vocabulary: usize,
@@ -30,9 +30,9 @@ struct Stored {
 }
 
 impl Compaction {
-    /// The ids that occur in `ids`, in a vocabulary of `vocabulary` entries. Training chains its
-    /// data, validation included, with ids that must have a place even if they do not occur, such
-    /// as those that begin and end a text. Ids at or beyond `vocabulary` are left out.
+    /// The map of the ids that occur in `ids`, in a vocabulary of `vocabulary` entries. Training
+    /// passes its data, validation included, chained with the ids that must be kept even if they do
+    /// not occur, such as those that begin and end a text. Ids of `vocabulary` or more are ignored.
     pub fn used(ids: impl IntoIterator<Item = u32>, vocabulary: usize) -> Compaction {
         let mut used = vec![false; vocabulary];
         for id in ids {
@@ -44,7 +44,7 @@ impl Compaction {
         Compaction::of(full, vocabulary)
     }
 
-    /// Every id keeps its number.
+    /// The identity map of a vocabulary of `vocabulary` entries.
     pub fn disabled(vocabulary: usize) -> Compaction {
         Compaction::of((0..vocabulary as u32).collect(), vocabulary)
     }
@@ -77,22 +77,22 @@ impl Compaction {
         self.compact.len()
     }
 
-    /// The full id of every compact one, ascending.
+    /// The full id of each compact id, ascending.
     pub fn compact_to_full(&self) -> &[u32] {
         &self.full
     }
 
-    /// The compact id of every full one, −1 where it is not used.
+    /// The compact id of each full id; −1 for an unused id.
     pub fn full_to_compact(&self) -> &[i32] {
         &self.compact
     }
 
-    /// The compact id of `full`, if it is used.
+    /// The compact id of `full`; `None` if `full` is unused or outside the vocabulary.
     pub fn compact(&self, full: u32) -> Option<u32> {
         self.compact.get(full as usize).and_then(|&id| u32::try_from(id).ok())
     }
 
-    /// The full id of `compact`.
+    /// The full id of `compact`; `None` if there are not that many compact ids.
     pub fn full(&self, compact: u32) -> Option<u32> {
         self.full.get(compact as usize).copied()
     }
@@ -100,7 +100,7 @@ impl Compaction {
     /// Renumbers `ids` in place.
     ///
     /// # Errors
-    /// The first id that has no compact one; `ids` are then partly renumbered.
+    /// The first id without a compact id; the ids before it are already renumbered then.
     pub fn apply(&self, ids: &mut [u32]) -> Result<(), u32> {
         for id in ids {
             *id = self.compact(*id).ok_or(*id)?;
@@ -119,7 +119,7 @@ impl From<Compaction> for Stored {
 impl TryFrom<Stored> for Compaction {
     type Error = Error;
     fn try_from(stored: Stored) -> Result<Compaction, Error> {
-        // More than any vocabulary has; a table of this size is still small.
+        // Larger than any vocabulary, and a table of this size is still small.
         const MOST: usize = 1 << 24;
         if stored.vocabulary > MOST {
             return Err(Error(format!("{} vocabulary entries", stored.vocabulary)));

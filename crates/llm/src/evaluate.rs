@@ -1,4 +1,4 @@
-//! Evaluation: the mean loss of a model on windows of text whose tokens are given, not chosen.
+//! Evaluation: the mean loss of a model on windows of given tokens (teacher forcing).
 
 use ferrane_device::Device;
 
@@ -8,7 +8,7 @@ use crate::forward::{self, Forward, Options};
 use crate::reference::{self, Reference};
 use crate::weights::Weights;
 
-/// Why an evaluation has no result.
+/// Why an evaluation fails.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -21,19 +21,19 @@ pub enum Error {
     /// No token of the windows is in the vocabulary of the training data.
     #[error("no token of these data occurred in the data that the model was trained on")]
     NothingScored,
-    /// The loss is infinite or no number.
+    /// The loss is infinite or NaN.
     #[error("the loss is not finite: the weights are damaged, or activations overflow on this device")]
     NotFinite,
 }
 
-/// A model that gives the logits of a whole sequence at once.
+/// A model that computes the logits of a whole sequence at once.
 pub trait TeacherForced {
-    /// The configuration.
+    /// Sizes and options of the model.
     fn config(&self) -> &Config;
     /// Logits `[tokens.len(), vocab]` of one sequence from position 0.
     ///
     /// # Errors
-    /// An id beyond the vocabulary, too many tokens for a window, or the device failed.
+    /// An id outside the vocabulary, more tokens than a window holds, or the device failed.
     fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error>;
 
     /// Mean cross-entropy of `targets` after `inputs`, in nats per token, summed in f64.
@@ -78,8 +78,8 @@ impl TeacherForced for Reference<'_> {
     }
 }
 
-/// A model for evaluation on windows of `seq` tokens: on `device`, or by the fp32 reference without
-/// one.
+/// A model for evaluation on windows of `seq` tokens: on `device`, or with the fp32 reference if
+/// `device` is `None`.
 ///
 /// # Errors
 /// As [`Forward::new`] and [`Reference::new`].
@@ -95,29 +95,29 @@ pub fn teacher_forced<'a>(
     }
 }
 
-/// What an evaluation found.
+/// The result of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evaluation {
     /// Mean cross-entropy, in nats per scored token.
     pub loss: f64,
-    /// Windows.
+    /// Number of windows evaluated.
     pub windows: usize,
-    /// Tokens that the loss is the mean over.
+    /// Number of tokens that the loss is the mean over.
     pub scored: usize,
-    /// Tokens left out, because the training data had none of them.
+    /// Number of tokens left out because they do not occur in the training data.
     pub unknown: usize,
 }
 
 impl Evaluation {
-    /// The exponential of the loss.
+    /// Perplexity: the exponential of the loss.
     pub fn perplexity(&self) -> f64 {
         self.loss.exp()
     }
 }
 
 /// The mean loss per token over `windows` of `n + 1` ids each: the first `n` are the inputs, the
-/// last `n` the targets. With a `vocabulary` the loss runs over its ids alone and targets outside
-/// of it are left out, as in the training that it comes from. `done` is called after each window.
+/// last `n` the targets. With a `vocabulary` the loss runs over its ids only and other targets are
+/// left out, as in the training run that recorded it. `done` is called after each window.
 ///
 /// # Errors
 /// As [`TeacherForced::logits`]; [`Error::NothingScored`], [`Error::NotFinite`].
@@ -180,7 +180,7 @@ mod tests {
         assert!((TeacherForced::loss(&mut model, &inputs, &targets).unwrap() - direct).abs() < 1e-6);
         assert!(TeacherForced::loss(&mut model, &inputs, &targets[..3]).is_err());
         assert!(TeacherForced::loss(&mut model, &inputs, &[2, 3, 4, 32]).is_err());
-        // A window counts by its tokens; a map of all ids changes nothing.
+        // A window is weighted by its number of tokens; a map of all ids changes nothing.
         let windows = || [vec![1, 2, 3, 4, 31], vec![5, 6, 7]];
         let other = model.loss(&[5, 6], &[6, 7]).unwrap();
         let mean = (direct * 4.0 + other * 2.0) / 6.0;
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_compact_loss_leaves_other_ids_out() {
-        // The second id's logit would change a loss over all; among ids 0 and 2 both are even.
+        // The second id's logit would change a loss over all ids; ids 0 and 2 have equal logits.
         let vocabulary = Compaction::used([0, 2], 3);
         let (sum, scored) = compact_loss(&[1.0, 9.0, 1.0, 4.0, 0.0, 4.0, 0.0, 0.0, 0.0], &[0, 2, 1], 3, &vocabulary);
         assert!((sum - 2.0 * 2f64.ln()).abs() < 1e-12);

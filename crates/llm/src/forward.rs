@@ -1,10 +1,10 @@
-//! The forward pass through a device: three kernels, compiled once, and each layer's input
-//! surfaces, staged once.
+//! The forward pass on a device: three kernels, compiled once, and each layer's input surfaces,
+//! staged once.
 //!
 //! Embedding, RMSNorm, the fp32 residual stream and the classifier stay on the CPU; activations are
 //! channel-first `[channels, seq]` (training-dynamic §1). A window has a fixed length, because
-//! programs have fixed shapes; shorter inputs are filled up with zeros, which the causal mask keeps
-//! from the tokens before them.
+//! programs have fixed shapes. Shorter inputs are padded with zeros at the end, where the causal
+//! mask hides them from the tokens.
 
 use ferrane_device::{Device, Executable, Surface};
 use ferrane_host::gemm::{Epilogue, GemmError, Operand, Output, View, ViewMut, gemm};
@@ -17,10 +17,10 @@ use crate::norm::rmsnorm_forward;
 use crate::staging::{self, LayerInputs};
 use crate::weights::{self, Weights};
 
-/// Elements that one task of an element-wise loop works on.
+/// Elements in one task of an element-wise loop.
 const GRAIN: usize = 16 * 1024;
 
-/// Why a forward pass could not be made.
+/// Why a forward pass, or a decoder on a device, failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -36,9 +36,9 @@ pub enum Error {
     /// The device refused a compile, a binding or an evaluation.
     #[error("{kernel}: {source}")]
     Device {
-        /// The kernel at work.
+        /// Name of the kernel, or of what the surface holds (`cache`, `weights`).
         kernel: &'static str,
-        /// What the device said.
+        /// The cause, as the device reports it.
         source: ferrane_device::Error,
     },
     /// The classifier's product failed.
@@ -47,39 +47,40 @@ pub enum Error {
     /// A token id that the vocabulary does not have.
     #[error("token {token} at position {position} is beyond the vocabulary of {vocab}")]
     Token {
-        /// The id.
+        /// The id, which is `vocab` or more.
         token: u32,
-        /// Where it stands.
+        /// Its index in the sequence.
         position: usize,
-        /// Number of ids.
+        /// Number of ids that the vocabulary has.
         vocab: usize,
     },
-    /// A row of weights that int8 cannot express: a value that is not finite or beyond fp16.
+    /// A row of weights that int8 cannot represent: a value is not finite or exceeds the fp16
+    /// range.
     #[error("layer {layer}: row {row} of {tensor} has values that are not finite or beyond fp16")]
     Quantize {
         /// Index of the layer; 0 for `embed` and `classifier`.
         layer: usize,
-        /// The input of the kernels, or `embed` or `classifier`.
+        /// Name of the kernels' input, or `embed` or `classifier`.
         tensor: &'static str,
-        /// The row, which is an output channel.
+        /// Index of the row, which is an output channel.
         row: usize,
     },
     /// More tokens than the window holds, or none.
     #[error("{found} tokens in a window of {seq}")]
     Length {
-        /// Number of tokens.
+        /// Number of tokens given.
         found: usize,
         /// Tokens in a window.
         seq: usize,
     },
 }
 
-/// How a forward pass is made.
+/// Options of [`Forward::new`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Where the residual stream lives.
+    /// Where the residual stream is kept.
     pub residual: Residual,
-    /// How weights reach the kernels.
+    /// How the kernels receive weights.
     pub form: WeightForm,
 }
 
@@ -107,7 +108,7 @@ impl ForwardKernel {
         Ok(ForwardKernel { layout, output, layers, _executable: executable })
     }
 
-    /// Writes one activation, runs the kernel with a layer's weights, and reads one tap.
+    /// Writes the activations, runs the kernel with a layer's weights, and reads one tap.
     fn run(
         &self,
         layer: usize,
@@ -128,13 +129,13 @@ impl ForwardKernel {
     }
 }
 
-/// A model on a device, ready for windows of up to `seq` tokens.
+/// A model on a device, for windows of at most `seq` tokens.
 pub struct Forward {
     shape: Shape,
     sdpa: ForwardKernel,
     wo: ForwardKernel,
     ffn: ForwardKernel,
-    /// What the CPU needs of the weights: the embedding, the classifier, and the norms' gains.
+    /// The weights that the CPU uses: the embedding, the classifier, and the gains of the norms.
     embed: Vec<f32>,
     classifier: Option<Vec<f32>>,
     norm: Vec<f32>,
@@ -172,7 +173,7 @@ impl Forward {
         })
     }
 
-    /// The configuration.
+    /// Sizes and options of the model.
     pub fn config(&self) -> &Config {
         &self.shape.config
     }
@@ -192,7 +193,7 @@ impl Forward {
         self.classify(&stream, 0, tokens.len())
     }
 
-    /// Logits `[vocab]` of the last token alone: what the choice of the next token needs.
+    /// Logits `[vocab]` of the last token only, from which the next token is chosen.
     ///
     /// # Errors
     /// As [`Forward::logits`].
@@ -201,7 +202,7 @@ impl Forward {
         self.classify(&stream, tokens.len() - 1, tokens.len())
     }
 
-    /// The normed residual stream behind the last layer, `[dim, seq]`.
+    /// The residual stream after the last layer and the final norm, `[dim, seq]`.
     fn hidden(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         let (seq, config) = (self.shape.seq, &self.shape.config);
         let (dim, eps, alpha) = (config.dim, config.norm_eps, config.residual_scale);
@@ -244,7 +245,7 @@ impl Forward {
         Ok(normed)
     }
 
-    /// Logits of the positions `from..to` of a normed stream.
+    /// Logits `[to - from, vocab]` of the positions `from..to` of a normalized stream.
     fn classify(&self, stream: &[f32], from: usize, to: usize) -> Result<Vec<f32>, Error> {
         let config = &self.shape.config;
         let (dim, vocab, seq) = (config.dim, config.vocab, self.shape.seq);

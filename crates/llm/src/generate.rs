@@ -1,9 +1,9 @@
-//! Text from a model: ids in, ids out, one at a time, through a device or through the reference.
+//! Text generation, one token at a time, on a device or with the fp32 reference.
 //!
-//! [`NextLogits`] is what both are to a sampler; [`Tokens`] draws ids from it and [`TextGenerator`]
-//! turns text to ids and back around that. Both keep keys and values of what came before. A
-//! sequence that would leave the device's context goes on with the last half of it: positions start
-//! at 0 again there ([`crate::decode`]). The reference goes on as long as asked.
+//! [`NextLogits`] is the trait that both implement; [`Tokens`] draws ids from it, and
+//! [`TextGenerator`] adds the tokenizer. Both implementations cache keys and values. A sequence
+//! that would exceed the device's context continues with its last half, whose positions start at 0
+//! again ([`crate::decode`]). The reference has no such limit.
 
 use ferrane_device::Device;
 
@@ -15,7 +15,7 @@ use crate::tokenizer::{Stream, Tokenizer};
 use crate::weights::Weights;
 use crate::{forward, model};
 
-/// Why generation stopped.
+/// Why text generation cannot begin or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -25,21 +25,21 @@ pub enum Error {
     /// The reference refused a token or the weights.
     #[error(transparent)]
     Reference(#[from] reference::Error),
-    /// The model has no tokenizer.
+    /// The model has no tokenizer, or its tokenizer does not fit.
     #[error(transparent)]
     Model(#[from] model::Error),
-    /// The logits hold nothing to choose from.
+    /// The sampler's options are invalid, or no logit is a number.
     #[error(transparent)]
     Sample(#[from] sample::Error),
-    /// There is no token to begin with.
+    /// The prompt has no tokens.
     #[error("the prompt is empty and the tokenizer has no token that begins a text; give a `prompt`")]
     EmptyPrompt,
-    /// The reference was asked for quantized weights.
+    /// Quantized weights were requested of the reference.
     #[error("the reference computes in fp32; leave `weights_type` out, or choose a device")]
     ReferenceWeights,
 }
 
-/// One sequence under way that gives the logits of its next token.
+/// A sequence that is extended by tokens and returns the logits of the next one.
 pub trait NextLogits {
     /// Begins a new sequence.
     fn clear(&mut self);
@@ -47,8 +47,8 @@ pub trait NextLogits {
     /// Continues the sequence by `tokens` and returns the logits `[vocab]` of the one after them.
     ///
     /// # Errors
-    /// [`Error::EmptyPrompt`] without tokens; an id beyond the vocabulary; or the device failed. On
-    /// a device the sequence is then what it was before the call.
+    /// [`Error::EmptyPrompt`] without tokens; an id outside the vocabulary; or the device failed.
+    /// On a device the sequence is unchanged then.
     fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error>;
 }
 
@@ -79,8 +79,8 @@ impl NextLogits for reference::Decoder<'_> {
     }
 }
 
-/// The logits of a model: on `device`, or by the fp32 reference without one, which reads only the
-/// weight type of `options`.
+/// The logits of a model: on `device`, or with the fp32 reference if `device` is `None`. Of
+/// `options` the reference reads only the weight type.
 ///
 /// # Errors
 /// As [`Decoder::new`] and [`Reference::new`]; [`Error::ReferenceWeights`].
@@ -97,19 +97,19 @@ pub fn next_logits<'a>(
     }
 }
 
-/// The ids that follow a prompt, each drawn when it is asked for. Ends after so many tokens, before
-/// a stop token, or after an error.
+/// An iterator over the ids that follow a prompt. Each call of `next` computes one. It ends after
+/// the requested number of tokens, before a stop token, or after an error.
 pub struct Tokens<'a> {
     logits: &'a mut dyn NextLogits,
     sampler: &'a mut Sampler,
     stop: &'a [u32],
-    /// Ids that the logits have not seen yet: the prompt, then the last token.
+    /// Ids that were not fed yet: the prompt, then the last token.
     feed: Vec<u32>,
     left: usize,
 }
 
 impl<'a> Tokens<'a> {
-    /// Begins a new sequence with `prompt`, to be continued by at most `count` ids. An id of `stop`
+    /// Begins a new sequence with `prompt` and continues it by at most `count` ids. An id of `stop`
     /// ends it and is not returned.
     pub fn new(
         logits: &'a mut dyn NextLogits,
@@ -150,17 +150,18 @@ impl Iterator for Tokens<'_> {
 /// A piece of generated text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// The token that it comes from. `None` for the last piece, if the text ends in bytes that are
-    /// no whole character.
+    /// The token that the piece comes from; `None` for a last piece of bytes that do not form a
+    /// whole character.
     pub id: Option<u32>,
-    /// The text that became certain with this token: empty while a character is incomplete.
+    /// The text that this token completes; empty while a character is incomplete.
     pub text: String,
 }
 
-/// Continues texts: prompt, sampler, stop tokens, and a stream of pieces.
+/// Continues texts: encodes the prompt, samples until a stop token, and returns the text piece by
+/// piece.
 ///
-/// A prompt begins with the tokenizer's begin token, or its end token if it has no other; both end
-/// what is generated.
+/// A prompt begins with the tokenizer's begin token, or with its end token if it has no begin
+/// token. Either token ends the generated text.
 pub struct TextGenerator<'a> {
     tokenizer: &'a Tokenizer,
     logits: Box<dyn NextLogits + 'a>,
@@ -169,24 +170,26 @@ pub struct TextGenerator<'a> {
 }
 
 impl<'a> TextGenerator<'a> {
-    /// Text by `tokenizer` from `logits`. [`crate::model::Model::generator`] makes one in a call.
+    /// A generator from its parts. [`crate::model::Model::generator`] builds one for an opened
+    /// model.
     pub fn new(tokenizer: &'a Tokenizer, logits: Box<dyn NextLogits + 'a>, sampler: Sampler) -> TextGenerator<'a> {
         let stop = [tokenizer.bos(), tokenizer.eos()].into_iter().flatten().collect();
         TextGenerator { tokenizer, logits, sampler, stop }
     }
 
-    /// The ids of a prompt: the token that begins a text, if there is one, then the text.
+    /// The ids of a prompt: the token that begins a text, if the tokenizer has one, then those of
+    /// the text.
     ///
     /// # Errors
-    /// [`Error::EmptyPrompt`] if that is none at all.
+    /// [`Error::EmptyPrompt`] if there are none.
     pub fn prompt_ids(&self, text: &str) -> Result<Vec<u32>, Error> {
         let mut ids: Vec<u32> = self.tokenizer.bos().or(self.tokenizer.eos()).into_iter().collect();
         ids.extend(self.tokenizer.encode(text));
         if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(ids) }
     }
 
-    /// Continues a text by at most `count` tokens, each computed when it is asked for. The model
-    /// reads the prompt when the first piece is.
+    /// Continues a text by at most `count` tokens. Each call of `next` on the result computes one;
+    /// the first call also runs the prompt.
     ///
     /// # Errors
     /// As [`TextGenerator::prompt_ids`].
@@ -207,20 +210,20 @@ impl<'a> TextGenerator<'a> {
 /// The pieces that follow a prompt, from [`TextGenerator::generate`].
 pub struct Text<'a> {
     tokens: Tokens<'a>,
-    /// `None` after the end.
+    /// `None` once the text has ended.
     stream: Option<Stream<'a>>,
     prompt: Vec<u32>,
     prompt_text: String,
 }
 
 impl Text<'_> {
-    /// The ids of the prompt.
+    /// The ids of the prompt, begin token included.
     pub fn prompt_ids(&self) -> &[u32] {
         &self.prompt
     }
 
-    /// The prompt as its ids spell it. Bytes at its end that are no whole character come with the
-    /// first piece.
+    /// The prompt as decoded from its ids. An incomplete character at its end is part of the first
+    /// piece.
     pub fn prompt_text(&self) -> &str {
         &self.prompt_text
     }
@@ -258,7 +261,7 @@ mod tests {
         let mut run = |steps, stop: &[u32]| -> Vec<u32> {
             Tokens::new(&mut decoder, &[1, 5], steps, &mut greedy, stop).collect::<Result<_, _>>().unwrap()
         };
-        // Each run is a sequence of its own.
+        // Each run begins a new sequence.
         let drawn = run(6, &[]);
         assert_eq!((drawn.len(), &run(6, &[])), (6, &drawn));
         let ids: Vec<u32> = [1, 5].iter().chain(&drawn).copied().collect();
@@ -266,7 +269,7 @@ mod tests {
         for (row, next) in logits.chunks_exact(config.vocab).zip(&ids[1..]).skip(1) {
             assert_eq!(sample::argmax(row), Some(*next));
         }
-        // Stops: by a token, by the count, after an error.
+        // Generation stops at a token, at the count, or after an error.
         let first = drawn.iter().position(|id| *id == drawn[2]).unwrap();
         assert_eq!((run(6, &[drawn[2]]), run(0, &[])), (drawn[..first].to_vec(), vec![]));
         assert!(matches!(decoder.feed(&[]), Err(Error::EmptyPrompt)));

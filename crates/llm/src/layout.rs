@@ -1,68 +1,69 @@
-//! Where everything lies in the surfaces of the ten kernels of the dynamic pipeline
+//! Surface layouts of the ten kernels of the dynamic pipeline: where each region and tap lies
 //! (training-dynamic §3, §4).
 //!
-//! Pure arithmetic: a [`Shape`] gives a [`KernelLayout`] for each [`Kernel`]; the kernel
-//! constructors slice by it and the staging code writes by it, so that neither has an offset of its
-//! own. Input surfaces are `[1, channels, 1, width]`, the one output is `[1, out_channels, 1,
+//! This module only computes: a [`Shape`] determines a [`KernelLayout`] for each [`Kernel`]. The
+//! kernel builders slice by the layout and the staging code writes by it, so neither computes
+//! offsets. Input surfaces are `[1, channels, 1, width]`, the one output is `[1, out_channels, 1,
 //! seq]`, all fp16.
 //!
-//! The one decision: *an option only appends*. With every option off, regions, offsets and taps are
-//! those of the specification to the byte. What an option needs comes after them:
+//! *An option only appends.* With every option off, regions, offsets and taps are exactly those of
+//! the specification. The regions and taps of an option come after them:
 //!
 //! | option | kernel | appended |
 //! |---|---|---|
 //! | QKV biases | `sdpaFwd` | regions `bq` `[heads, head_dim]`, `bk`, `bv` `[kv_heads, head_dim]`: channel = head |
-//! | QK-norm | `sdpaFwd` | regions `q_norm`, `k_norm` `[1, head_dim]`; taps `q_pre`, `k_pre`: what entered the norm |
+//! | QK-norm | `sdpaFwd` | regions `q_norm`, `k_norm` `[1, head_dim]`; taps `q_pre`, `k_pre`: the inputs of the norm |
 //! | fp32 residual | `ffnFused` | tap `ffn`: the feed-forward output without the factor alpha |
-//! | weights as inputs | all with weights | no region moves into another's place: each weight has its own input |
+//! | weights as inputs | all with weights | none: each weight has its own input |
 //!
 //! The small appended regions share columns: each takes the first free channels of a block of
-//! `head_dim` columns. Under an fp32 residual the region `x2` of `ffnFused` may stay zero and
-//! `x_next` is not read.
+//! `head_dim` columns. With an fp32 residual the region `x2` of `ffnFused` may stay zero, and no
+//! step reads `x_next`.
 
 use crate::config::Config;
 use crate::weights::Part;
 use serde::{Deserialize, Serialize};
 
-/// Largest constant table of a kernel in bytes. The mask reaches it at a window of 16384 tokens; a
-/// program holds it whole and a compile copies it, so a longer window is an error before anything
+/// Largest constant table of a kernel in bytes. The mask reaches it at a window of 16384 tokens. A
+/// program holds the table and a compile copies it, so a longer window is refused before anything
 /// is allocated.
 pub const MAX_TABLE_BYTES: usize = 512 << 20;
 
-/// Where the residual stream lives.
+/// Where the residual stream is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Residual {
-    /// fp32 on the CPU; `ffnFused` also gives the feed-forward output.
+    /// fp32 on the CPU; `ffnFused` also returns the feed-forward output.
     #[default]
     Fp32,
-    /// As the reference: `ffnFused` adds and rounds the stream to fp16 once a layer.
+    /// As in the reference trainer: `ffnFused` adds the residual and rounds the stream to fp16 once
+    /// per layer.
     Fp16,
 }
 
-/// How weights reach a kernel.
+/// How a kernel receives weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightForm {
-    /// In the columns behind the activations of the one input `x`.
+    /// In the columns after the activations of the single input `x`.
     #[default]
     Packed,
-    /// Each as a function input of its own, `[1, in, 1, out]`. Input names are chosen so that the
-    /// order of declaration is their alphabetical order, with and without regard to case, because
-    /// engines bind by it (mil-text §6).
+    /// Each in its own function input, `[1, in, 1, out]`. The inputs are named so that the order of
+    /// declaration is the alphabetical order, case-sensitive or not, because engines bind in
+    /// alphabetical order (mil-text §6).
     Inputs,
 }
 
-/// What the layouts depend on.
+/// What determines the layouts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
     /// The model; must have passed [`Config::validate`].
     pub config: Config,
     /// Tokens in a window.
     pub seq: usize,
-    /// Where the residual stream lives.
+    /// Where the residual stream is kept.
     pub residual: Residual,
-    /// How weights reach a kernel.
+    /// How a kernel receives weights.
     pub form: WeightForm,
 }
 
@@ -71,9 +72,9 @@ pub struct Shape {
 pub enum Kernel {
     /// Projections, rotation and attention.
     SdpaFwd,
-    /// Output projection.
+    /// The output projection: `Wo·attn_out`.
     WoFwd,
-    /// The whole feed-forward part.
+    /// The feed-forward part, with the residual.
     FfnFused,
     /// `dgate = W2ᵀ·dffn`.
     FfnBwdW2t,
@@ -81,7 +82,7 @@ pub enum Kernel {
     FfnBwdW13t,
     /// `da = Woᵀ·(…)`.
     WotBwd,
-    /// Attention probabilities again, `dV`, and the gradient of the probabilities.
+    /// Recomputes the attention probabilities; `dV` and the gradient of the probabilities.
     SdpaBwd1,
     /// `dQ` and `dK`.
     SdpaBwd2,
@@ -109,7 +110,7 @@ impl Kernel {
     /// The three that a forward pass needs.
     pub const FORWARD: [Kernel; 3] = [Kernel::SdpaFwd, Kernel::WoFwd, Kernel::FfnFused];
 
-    /// Its name, `sdpaFwd` for example.
+    /// The reference trainer's name of the kernel, `sdpaFwd` for example.
     pub fn name(self) -> &'static str {
         match self {
             Kernel::SdpaFwd => "sdpaFwd",
@@ -125,33 +126,33 @@ impl Kernel {
         }
     }
 
-    /// True for the eight kernels with weights in their input: each layer owns an input surface of
-    /// these (training-dynamic §5).
+    /// Whether the kernel has weights in its inputs. Each layer owns input surfaces of these eight
+    /// kernels (training-dynamic §5).
     pub fn has_weights(self) -> bool {
         !matches!(self, Kernel::SdpaBwd1 | Kernel::SdpaBwd2)
     }
 }
 
-/// What kernels exchange through regions and taps: activations, and gradients of them.
+/// The values that kernels exchange through regions and taps: activations and their gradients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Activation {
-    /// Input of attention, normalized.
+    /// Input of attention, after RMSNorm, `[dim, seq]`.
     Xnorm,
-    /// Attention's result before the output projection.
+    /// Output of attention before the output projection, `[q_dim, seq]`.
     AttnOut,
-    /// Rotated queries.
+    /// Rotated queries, `[q_dim, seq]`.
     QRope,
-    /// Rotated keys.
+    /// Rotated keys, `[kv_dim, seq]`.
     KRope,
-    /// Values.
+    /// Values, `[kv_dim, seq]`.
     V,
     /// Queries before their norm.
     QPre,
     /// Keys before their norm.
     KPre,
-    /// Output projection.
+    /// Output of the output projection, `[dim, seq]`.
     OOut,
-    /// Input of the feed-forward part, normalized.
+    /// Input of the feed-forward part, after RMSNorm, `[dim, seq]`.
     X2norm,
     /// Residual stream before the feed-forward part.
     X2,
@@ -173,7 +174,7 @@ pub enum Activation {
     Dh1,
     /// Gradient of `h3`.
     Dh3,
-    /// Gradient of a kernel's input.
+    /// Gradient of a kernel's input activation.
     Dx,
     /// Gradient of `x2`.
     Dx2,
@@ -198,7 +199,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// The name of its region and tap, as the reference trainer spells it.
+    /// The name of its region or tap, spelled as in the reference trainer.
     pub fn name(self) -> &'static str {
         match self {
             Activation::Xnorm => "xnorm",
@@ -235,16 +236,16 @@ impl Activation {
     }
 }
 
-/// What is staged in a region.
+/// The content of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Content {
     /// An activation `[channels, len]`, written at every step.
     Activation,
-    /// A tensor of the layer, written after an update only.
+    /// A tensor of the layer, written only after an update.
     Weight {
-        /// Which tensor.
+        /// The tensor of the layer.
         part: Part,
-        /// The region holds the transpose of the stored matrix.
+        /// Whether the region holds the transpose of the stored matrix.
         transposed: bool,
     },
 }
@@ -252,30 +253,30 @@ pub enum Content {
 /// A rectangle of an input surface: `channels` rows of `len` elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Region {
-    /// Its name: that of the activation, or of the tensor ([`Part::name`]).
+    /// The name of the activation, or of the tensor ([`Part::name`]).
     pub name: &'static str,
-    /// The input it lies in.
+    /// Name of the input that contains it.
     pub port: &'static str,
-    /// First channel.
+    /// Index of the first channel.
     pub channel: usize,
-    /// Number of channels.
+    /// Number of channels, at least 1.
     pub channels: usize,
-    /// First element along the last axis.
+    /// Index of the first element along the last axis.
     pub offset: usize,
     /// Elements along the last axis.
     pub len: usize,
-    /// What is staged there.
+    /// What the staging code writes there.
     pub content: Content,
 }
 
 /// Channels of the output that hold one result, `[channels, seq]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tap {
-    /// Its name.
+    /// The name of the activation ([`Activation::name`]).
     pub name: &'static str,
-    /// First channel.
+    /// Index of the first channel.
     pub channel: usize,
-    /// Number of channels.
+    /// Number of channels, at least 1.
     pub channels: usize,
 }
 
@@ -291,7 +292,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Bytes of its surface without padding.
+    /// Bytes of the input without padding.
     pub fn bytes(&self) -> usize {
         2 * self.channels * self.width
     }
@@ -300,13 +301,14 @@ impl Input {
 /// The inputs and the output of one kernel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KernelLayout {
-    /// Which kernel.
+    /// The kernel that is laid out.
     pub kernel: Kernel,
     /// The inputs in order of declaration. In the packed form there is one, `x`.
     pub inputs: Vec<Input>,
-    /// Everything that is staged: first what the specification lists, in its order.
+    /// All regions of the inputs: first those of the specification, in its order, then those of
+    /// options.
     pub regions: Vec<Region>,
-    /// The parts of the output, in channel order without gaps.
+    /// The parts of the output, in channel order and without gaps.
     pub taps: Vec<Tap>,
     /// Channels of the output: all taps together.
     pub out_channels: usize,
@@ -319,21 +321,21 @@ pub const ACTIVATIONS: &str = "x";
 /// Name of every kernel's output.
 pub const OUTPUT: &str = "out";
 
-/// A name that a layout does not have, or a model that has none.
+/// A name that a layout does not have, or a shape without a layout.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// No region, tap or input of that name.
     #[error("{kernel} has no {what} \"{name}\"")]
     Unknown {
-        /// The kernel's name.
+        /// The kernel's name, `sdpaFwd` for example.
         kernel: &'static str,
         /// `region`, `tap` or `input`.
         what: &'static str,
-        /// The name asked for.
+        /// The name that the layout does not have.
         name: String,
     },
-    /// The shape has no layout.
+    /// The shape has no layout; the message says why.
     #[error("{0}")]
     Shape(String),
 }
@@ -363,7 +365,7 @@ impl KernelLayout {
         self.inputs.iter().find(|i| i.name == name).ok_or_else(|| self.unknown("input", name))
     }
 
-    /// The regions with tensors of the layer.
+    /// The regions that hold tensors of the layer, with the tensor and whether it is transposed.
     pub fn weights(&self) -> impl Iterator<Item = (&Region, Part, bool)> {
         self.regions.iter().filter_map(|r| match r.content {
             Content::Weight { part, transposed } => Some((r, part, transposed)),
@@ -371,12 +373,12 @@ impl KernelLayout {
         })
     }
 
-    /// Bytes of all input surfaces.
+    /// Bytes of all inputs without padding.
     pub fn input_bytes(&self) -> usize {
         self.inputs.iter().map(Input::bytes).sum()
     }
 
-    /// Bytes of the output surface.
+    /// Bytes of the output without padding.
     pub fn output_bytes(&self) -> usize {
         2 * self.out_channels * self.seq
     }
@@ -387,12 +389,12 @@ impl KernelLayout {
 }
 
 impl Shape {
-    /// A shape.
+    /// A shape from its fields.
     pub fn new(config: Config, seq: usize, residual: Residual, form: WeightForm) -> Shape {
         Shape { config, seq, residual, form }
     }
 
-    /// Channels of the scores: one for each head and query.
+    /// Channels of the attention scores: one for each head and query.
     pub fn score_channels(&self) -> usize {
         self.config.heads * self.seq
     }
@@ -408,8 +410,9 @@ impl Shape {
     /// The layout of a kernel.
     ///
     /// # Errors
-    /// [`LayoutError::Shape`] for a window without tokens or one whose sizes do not fit `i32`,
-    /// which MIL's shapes are made of, and for biases in a model with more heads than `dim`.
+    /// [`LayoutError::Shape`] for a window without tokens, for sizes that do not fit the int32 of
+    /// MIL's shapes, for constant tables above [`MAX_TABLE_BYTES`], and for biases in a model with
+    /// more heads than `dim`.
     pub fn layout(&self, kernel: Kernel) -> Result<KernelLayout, LayoutError> {
         self.check()?;
         let c = &self.config;
@@ -510,8 +513,8 @@ impl Shape {
         Ok(plan.finish())
     }
 
-    /// Refuses what cannot be written as MIL: every extent and slice bound is an int32. The
-    /// constant tables of a kernel, which grow with the window, have a limit of their own.
+    /// Refuses sizes that MIL cannot express (every extent and slice bound is an int32) and
+    /// constant tables above [`MAX_TABLE_BYTES`].
     fn check(&self) -> Result<(), LayoutError> {
         let c = &self.config;
         if self.seq == 0 {
@@ -540,8 +543,8 @@ impl Shape {
     }
 }
 
-/// The input that carries a tensor when weights are inputs: one letter for its kind, then the
-/// projection's.
+/// The input that holds a tensor in [`WeightForm::Inputs`]: one letter for the kind of tensor, then
+/// one for the projection.
 fn port_of(part: Part) -> &'static str {
     match part {
         Part::Wq => "Wq",
@@ -561,7 +564,7 @@ fn port_of(part: Part) -> &'static str {
     }
 }
 
-/// A layout being laid: regions in order, `width` columns taken so far.
+/// A layout under construction: regions in order, and `width` columns in use.
 struct Plan {
     kernel: Kernel,
     seq: usize,
@@ -578,7 +581,8 @@ impl Plan {
         Plan { kernel, seq, form, channels: 0, width: 0, regions: Vec::new(), weights: Vec::new(), taps: Vec::new() }
     }
 
-    /// Activations side by side along the last axis, all with the same channels.
+    /// Places activations next to each other along the last axis, all with the same number of
+    /// channels.
     fn activations(&mut self, channels: usize, activations: &[Activation]) {
         self.channels = channels;
         for name in activations.iter().map(|activation| activation.name()) {
@@ -589,7 +593,7 @@ impl Plan {
         }
     }
 
-    /// Activations one below the other along the channels.
+    /// Places activations one below the other along the channels.
     fn channel_blocks(&mut self, blocks: &[(Activation, usize)]) {
         self.width = self.seq;
         for &(activation, channels) in blocks {
@@ -608,8 +612,8 @@ impl Plan {
         }
     }
 
-    /// Tensors of few channels and `len` columns: each takes the first free channels of the current
-    /// block of columns.
+    /// Places tensors of few channels and `len` columns: each takes the first free channels of the
+    /// current block of columns.
     fn small(&mut self, parts: &[(Part, usize)], height: usize, len: usize) -> Result<(), LayoutError> {
         let mut used = height;
         for &(part, channels) in parts {

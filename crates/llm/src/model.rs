@@ -1,9 +1,9 @@
-//! A model on disk: configuration, weights, tokenizer, and the ids that it may produce.
+//! A model on disk: configuration, weights, tokenizer, and the ids that it was trained on.
 //!
 //! [`Model::open`] takes every path that `ferrane` writes or reads: the folder of a training run,
 //! one of its checkpoints, a llama2.c `.bin`, a safetensors file, or a Hugging Face folder. The
-//! parts that come out fit each other: the weights have the configuration's shapes and the
-//! tokenizer has no id that the model lacks.
+//! parts of an opened model fit each other: the weights have the configuration's shapes, and every
+//! id of the tokenizer is below the model's vocabulary size.
 //!
 //! ```no_run
 //! use ferrane_llm::model::Model;
@@ -37,7 +37,7 @@ use crate::weights::{self, Weights};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing lies at the path.
+    /// No file or folder exists at the path.
     #[error("{}: no such checkpoint", .0.display())]
     Missing(PathBuf),
     /// The weights or the configuration cannot be read.
@@ -46,41 +46,41 @@ pub enum Error {
     /// The tokenizer cannot be read.
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::Error),
-    /// The tokenizer belongs to another model.
+    /// The tokenizer has more ids than the model.
     #[error("the tokenizer has {ids} ids, the model only {vocab}; use the model's own tokenizer")]
     Vocabulary {
-        /// Ids of the tokenizer.
+        /// Number of ids of the tokenizer.
         ids: usize,
-        /// Ids of the model.
+        /// Number of ids of the model.
         vocab: usize,
     },
-    /// Text was asked of a model without a tokenizer.
-    #[error("no tokenizer lies with {}; name one with `tokenizer`", .0.display())]
+    /// The operation needs a tokenizer, and the model has none.
+    #[error("{}: the model has no tokenizer; give one with `tokenizer`", .0.display())]
     NoTokenizer(PathBuf),
 }
 
-/// A model as it was read.
+/// A model in memory: configuration, weights and tokenizer.
 #[derive(Debug, Clone)]
 pub struct Model {
-    /// The path it was opened at.
+    /// The path that the caller opened.
     pub path: PathBuf,
-    /// The configuration.
+    /// Sizes and options of the transformer.
     pub config: Config,
-    /// The weights, which fit the configuration.
+    /// The weights in fp32, with the shapes of the configuration.
     pub weights: Weights,
-    /// The tokenizer, if one lies with the weights or was named.
+    /// The tokenizer, if one was found with the weights or given by the caller.
     pub tokenizer: Option<Tokenizer>,
-    /// The ids that the loss of the training run ran over, if they were not all. Logits of other
-    /// ids mean nothing.
+    /// The ids that the loss of the training run ran over; `None` if it ran over all. Logits of
+    /// other ids are untrained.
     pub vocabulary: Option<Compaction>,
 }
 
 impl Model {
-    /// Opens a model and the tokenizer that lies with it, if there is one ([`Tokenizer::find`]).
+    /// Opens a model and the tokenizer next to it, if any ([`Tokenizer::find`]).
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Weights`], [`Error::Tokenizer`]; [`Error::Vocabulary`] if the
-    /// tokenizer has ids that the model lacks.
+    /// tokenizer has more ids than the model.
     pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
         let path = path.as_ref();
         let model = Model::open_without_tokenizer(path)?;
@@ -90,7 +90,7 @@ impl Model {
         }
     }
 
-    /// Opens a model with the tokenizer at another path, whatever lies with the weights.
+    /// Opens a model with the tokenizer at another path; one next to the weights is ignored.
     ///
     /// # Errors
     /// As [`Model::open`].
@@ -109,7 +109,7 @@ impl Model {
         }
         let (config, weights) = weights::load(path, None)?;
         let vocabulary = match run_folder::find_model(path)? {
-            // A map of another size belongs to other weights.
+            // A map of another vocabulary size belongs to other weights.
             Some(file) => run_folder::compaction(&file)?.filter(|map| map.vocabulary() == config.vocab),
             None => None,
         };
@@ -122,15 +122,16 @@ impl Model {
         Ok(self)
     }
 
-    /// The tokenizer.
+    /// The tokenizer, which generation of text needs.
     ///
     /// # Errors
-    /// [`Error::NoTokenizer`].
+    /// [`Error::NoTokenizer`] if the model has none.
     pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
         self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer(self.path.clone()))
     }
 
-    /// What gives the logits of the next token ([`generate::next_logits`]).
+    /// The logits of the next token, on `device` or with the fp32 reference
+    /// ([`generate::next_logits`]).
     ///
     /// # Errors
     /// As [`generate::next_logits`].
@@ -142,11 +143,12 @@ impl Model {
         generate::next_logits(&self.config, &self.weights, device, options)
     }
 
-    /// Text from this model: on `device`, or by the fp32 reference without one. The sampler is
-    /// restricted to the ids of [`Model::vocabulary`].
+    /// A generator of text: on `device`, or with the fp32 reference if `device` is `None`. It
+    /// restricts the sampler to the ids of [`Model::vocabulary`].
     ///
     /// # Errors
-    /// [`generate::Error::Model`] without a tokenizer; else as [`generate::next_logits`].
+    /// [`generate::Error::Model`] if the model has no tokenizer; otherwise as
+    /// [`generate::next_logits`].
     pub fn generator(
         &self,
         device: Option<&Device>,
@@ -162,7 +164,7 @@ impl Model {
     }
 }
 
-/// Refuses a tokenizer whose ids the model does not have.
+/// Checks that every id of the tokenizer is below the model's vocabulary size.
 ///
 /// # Errors
 /// [`Error::Vocabulary`].

@@ -1,28 +1,28 @@
 //! RMSNorm on channel-first activations `[C, S]`, forward and backward (training-dynamic §7).
 //!
 //! `y[c, t] = x[c, t] · r[t] · w[c]` with `r[t] = 1/√(mean over c of x[c, t]² + eps)`. The gradient
-//! is `dx = r · (w·dy − x·d)` with `d[t] = r²/C · Σ_c w·dy·x`; the reference puts a factor `w`
-//! before the second term, which is right for `w = 1` only (upstream-defects #2).
+//! is `dx = r · (w·dy − x·d)` with `d[t] = r²/C · Σ_c w·dy·x`; the reference trainer has a factor
+//! `w` on the second term, which is correct only for `w = 1` (upstream-defects #2).
 //!
-//! Rows are cut into tasks by size alone and partial sums are added in a tree of fixed form: the
-//! same bits on any number of threads.
+//! Rows are split into tasks by size alone and partial sums are added in a fixed tree, so the
+//! result has the same bits on any number of threads.
 
 use ferrane_host::{convert, pool, vectorize};
 use half::f16;
 
-/// Elements that one task works on.
+/// Elements in one task.
 const GRAIN: usize = 16 * 1024;
-/// Values between a norm and its rounding.
+/// Values in the fp32 buffer between the norm and the rounding to fp16.
 const TILE: usize = 512;
-/// Running sums of a sum along a row.
+/// Independent partial sums of a reduction along a row.
 const LANES: usize = 16;
 
-/// Channels of one task.
+/// Channels in one task.
 fn channels_per_task(seq: usize) -> usize {
     (GRAIN / seq.max(1)).max(1)
 }
 
-/// Sums over the channels, one for each column: `add(sums, channel, row)` for each channel of a
+/// Sums over the channels, one for each column: calls `add(sums, channel)` for each channel of a
 /// task in order.
 fn column_sums(channels: usize, sums: usize, seq: usize, add: impl Fn(&mut [f32], usize) + Sync) -> Vec<f32> {
     let task = |range: std::ops::Range<usize>| {
@@ -41,7 +41,7 @@ fn column_sums(channels: usize, sums: usize, seq: usize, add: impl Fn(&mut [f32]
     pool::reduce(channels, channels_per_task(seq), task, join).unwrap_or_default()
 }
 
-/// Sums of squares to `1/√(mean + eps)`.
+/// Replaces sums of squares by `1/√(mean + eps)`.
 fn inverse_rms(squares: &mut [f32], channels: usize, eps: f32) {
     for value in squares {
         *value = 1.0 / (*value / channels as f32 + eps).sqrt();
@@ -62,7 +62,7 @@ fn inverse_rms_of(x: &[f32], channels: usize, seq: usize, eps: f32) -> Vec<f32> 
     r
 }
 
-/// [`rmsnorm_forward`] with its result rounded to fp16 on the way.
+/// Like [`rmsnorm_forward`], with the result rounded to fp16.
 ///
 /// # Panics
 /// If a length is not `w.len() · seq`.
@@ -119,7 +119,7 @@ pub fn rmsnorm_forward(x: &[f32], w: &[f32], seq: usize, eps: f32, y: &mut [f32]
 /// Gradients of [`rmsnorm_forward`]: overwrites `dx` `[w.len(), seq]`, adds to `dw` `[w.len()]`.
 ///
 /// # Panics
-/// If a length does not fit.
+/// If `dy`, `x` or `dx` has not `w.len() · seq` values, or `dw` not `w.len()`.
 pub fn rmsnorm_backward(dy: &[f32], x: &[f32], w: &[f32], seq: usize, eps: f32, dx: &mut [f32], dw: &mut [f32]) {
     let size = w.len() * seq;
     assert_eq!((dy.len(), x.len(), dx.len()), (size, size, size), "activations are [{}, {seq}]", w.len());
@@ -207,15 +207,15 @@ mod tests {
 
     #[test]
     fn forward_and_gradients_against_differences() {
-        // Sizes below, at and above a task and the lanes. The gains are far from 1, so that a stray
-        // factor w shows.
+        // Sizes below, at and above a task and the lanes. The gains are far from 1, so that an
+        // extra factor w shows.
         for (channels, seq) in [(5, 3), (24, 37), (300, 96), (1, 1), (3, 700)] {
             let (x, w, dy) = (values(channels * seq, 1), values(channels, 2), values(channels * seq, 3));
             let eps = 1e-5;
             let mut y = vec![0.0; x.len()];
             rmsnorm_forward(&x, &w, seq, eps, &mut y);
             let exact = naive(&wide(&x), &wide(&w), seq, f64::from(eps));
-            // A few roundings of values near 1.
+            // The tolerance is a few roundings of values near 1.
             assert!(y.iter().zip(&exact).all(|(a, b)| (f64::from(*a) - b).abs() < 2e-6));
             let mut half = vec![f16::ZERO; x.len()];
             rmsnorm_forward_f16(&x, &w, seq, eps, &mut half);

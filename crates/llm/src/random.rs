@@ -1,9 +1,10 @@
-//! Random numbers: the generator of [`ferrane_host::random`], and the C library's `drand48`, with
-//! which a published model's first weights are drawn.
+//! Random numbers: re-exports [`ferrane_host::random`], and has the C library's `drand48`, from
+//! which the reference trainer draws its initial weights.
 
 pub use ferrane_host::random::{Rng, splitmix64};
 
-/// The C library's `drand48`: `X ← (0x5DEECE66D·X + 0xB) mod 2⁴⁸`, value `X / 2⁴⁸` (models.md §1).
+/// The C library's `drand48`: the state is `X ← (0x5DEECE66D·X + 0xB) mod 2⁴⁸`, the value `X / 2⁴⁸`
+/// (models.md §1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drand48 {
     x: u64,

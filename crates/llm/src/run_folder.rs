@@ -1,8 +1,8 @@
-//! Where a training run keeps its weights, and which ids its loss ran over.
+//! The files of a training run that opening a model reads: the newest weights, and the ids that the
+//! loss ran over.
 //!
-//! `ferrane-train` writes these folders (its module `checkpoint` has the whole layout) and takes
-//! the names from here. To open a trained model it is enough to know where the newest weights lie
-//! and what `state.json` says of the vocabulary, and that is all that this module reads.
+//! `ferrane-train` writes these folders (its module `checkpoint` documents the whole layout) and
+//! uses the names defined here. Of `state.json` this module reads only the vocabulary.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -12,9 +12,9 @@ use serde::Deserialize;
 use crate::compaction::Compaction;
 use crate::weights::Error;
 
-/// The file with the weights of a checkpoint.
+/// Name of a checkpoint's file with the weights.
 pub const MODEL: &str = "model.safetensors";
-/// The file with the state of a checkpoint: everything but weights and moments.
+/// Name of a checkpoint's file with its state: everything except weights and moments.
 pub const STATE: &str = "state.json";
 
 /// The name of the folder of the checkpoint after `step` updates: `step-000100`.
@@ -22,7 +22,7 @@ pub fn step_name(step: u64) -> String {
     format!("step-{step:06}")
 }
 
-/// The step of a checkpoint's folder, by its name.
+/// The step that the name of a checkpoint's folder states; `None` for another name.
 pub fn step_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("step-")?;
     if digits.len() < 6 || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -31,7 +31,7 @@ pub fn step_of(name: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// The steps of all checkpoints in a run's folder, ascending.
+/// The steps of all checkpoints in a run's folder, in ascending order.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -47,8 +47,8 @@ pub fn steps(root: &Path) -> io::Result<Vec<u64>> {
     Ok(steps)
 }
 
-/// The file with the weights: of a run's folder (its newest checkpoint), of a checkpoint's folder,
-/// or the file itself. `None` if the folder is neither.
+/// The file with the weights for a run's folder (its newest checkpoint), for a checkpoint's folder,
+/// or for the file itself. `None` if the folder is neither.
 ///
 /// # Errors
 /// [`Error::Io`] for a folder that cannot be read.
@@ -67,8 +67,8 @@ pub fn find_model(path: &Path) -> Result<Option<PathBuf>, Error> {
     Ok(steps.into_iter().rev().map(|step| path.join(step_name(step)).join(MODEL)).find(|p| p.is_file()))
 }
 
-/// The ids that the loss of a checkpoint ran over, if they were not all. `model` is the file that
-/// [`find_model`] found; weights that lie in no checkpoint have none.
+/// The ids that the loss of a checkpoint ran over; `None` if it ran over all. `model` is the file
+/// that [`find_model`] returned; `None` also for weights outside a checkpoint.
 ///
 /// # Errors
 /// [`Error::Io`], or [`Error::Format`] for a damaged `state.json`.

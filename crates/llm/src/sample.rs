@@ -1,39 +1,39 @@
-//! Choosing the next token from logits: greedy, by temperature, or from the nucleus.
+//! Choosing the next token from logits: greedy, by temperature, or by nucleus sampling (top-p).
 //!
-//! The rules are llama2.c's: temperature 0 takes the largest logit; else logits are divided by the
-//! temperature and turned into probabilities, and one uniform draw picks a token, either among all
-//! or, for `0 < top_p < 1`, among the most probable ones whose sum first exceeds `top_p`. Equal
-//! values go to the lowest id, so a run with a seed repeats.
+//! The rules are llama2.c's: temperature 0 takes the largest logit. Otherwise logits are divided by
+//! the temperature and turned into probabilities, and one uniform draw picks a token among all or,
+//! for `0 < top_p < 1`, among the most probable ones whose sum first exceeds `top_p`. Ties go to
+//! the lowest id, so the same seed gives the same tokens.
 
 use crate::random::Rng;
 
-/// Why nothing can be sampled.
+/// Why a sampler cannot be made, or cannot sample.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The temperature is negative or no number.
+    /// The temperature is negative, infinite or NaN.
     #[error("temperature {0} is not a finite number ≥ 0")]
     Temperature(f32),
-    /// `top_p` is no number, or outside 0…1.
+    /// `top_p` is NaN or outside 0…1.
     #[error("top-p {0} is not in 0…1")]
     TopP(f32),
-    /// There are no logits, or none of them is a number.
+    /// There are no logits, or all of them are NaN.
     #[error("no logit is a number")]
     NoLogits,
 }
 
-/// Draws tokens; its random state continues from call to call.
+/// Draws tokens. It owns the state of its random generator, which each draw advances.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     temperature: f32,
     top_p: f32,
     rng: Rng,
-    /// Sorted ids that may be drawn; `None`: all.
+    /// The ids that may be drawn, sorted; `None`: all.
     only: Option<Vec<u32>>,
 }
 
 impl Sampler {
-    /// A sampler. `top_p` 0 or 1 switches the nucleus off.
+    /// A sampler. A `top_p` of 0 or 1 switches nucleus sampling off.
     ///
     /// # Errors
     /// [`Error::Temperature`], [`Error::TopP`].
@@ -47,8 +47,8 @@ impl Sampler {
         Ok(Sampler { temperature, top_p, rng: Rng::new(seed), only: None })
     }
 
-    /// Draws from these ids alone: a model that was trained with a compact vocabulary has learned
-    /// nothing of the others, not even that they do not occur.
+    /// Restricts the draws to these ids. A model that was trained with a compact vocabulary has
+    /// untrained logits for all other ids.
     #[must_use]
     pub fn only(mut self, ids: &[u32]) -> Self {
         let mut ids = ids.to_vec();
@@ -57,7 +57,7 @@ impl Sampler {
         self
     }
 
-    /// The next token's id.
+    /// Draws the id of the next token.
     ///
     /// # Errors
     /// [`Error::NoLogits`].
@@ -75,8 +75,7 @@ impl Sampler {
     fn draw(&mut self, logits: &[f32]) -> Result<u32, Error> {
         let best = argmax(logits).ok_or(Error::NoLogits)?;
         let top = logits[best as usize];
-        // An infinite logit would make every probability NaN; it is certain to be the choice
-        // anyway.
+        // An infinite logit would make every probability NaN, and it is certain to be chosen.
         if self.temperature == 0.0 || top.is_infinite() {
             return Ok(best);
         }
@@ -95,8 +94,8 @@ impl Sampler {
             }
             return Ok(best);
         }
-        // Less than an even share of what lies outside the nucleus cannot belong to it; this keeps
-        // the sort short.
+        // A token with less than an even share of the probability outside the nucleus cannot belong
+        // to it; leaving these out keeps the sort short.
         let limit = f64::from(self.top_p) * sum;
         let cutoff = (sum - limit) / (all.len().max(2) - 1) as f64;
         let mut nucleus: Vec<(f64, u32)> =
@@ -123,8 +122,8 @@ impl Sampler {
     }
 }
 
-/// The id of the largest logit, the lowest id among equals; values that are no numbers are passed
-/// over.
+/// The id of the largest logit, the lowest id on a tie; NaN is skipped. `None` if there is no other
+/// value.
 pub fn argmax(logits: &[f32]) -> Option<u32> {
     let mut best: Option<(usize, f32)> = None;
     for (id, &value) in logits.iter().enumerate() {
@@ -183,7 +182,7 @@ mod tests {
     #[test]
     fn nucleus_cuts_the_tail() {
         let logits = [3f32.ln(), 2f32.ln(), 0.0];
-        // 1/2 does not exceed 0.6, 5/6 does: two tokens remain, as 3 to 2.
+        // 1/2 does not exceed 0.6, 5/6 does: two tokens remain, in the ratio 3 to 2.
         let found = counts(1.0, 0.6, &logits, 50_000);
         assert_eq!(found[2], 0);
         assert!(found[0].abs_diff(30_000) < 560, "{found:?}");

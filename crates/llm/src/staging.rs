@@ -1,8 +1,8 @@
-//! Between CPU arrays and surfaces: regions written, taps read (training-dynamic §5).
+//! Copies between CPU arrays and surfaces: writes regions, reads taps (training-dynamic §5).
 //!
 //! CPU activations are fp32, channel-first `[channels, seq]`; surfaces are fp16 with the row stride
-//! that their layout says. Every function checks sizes first and writes nothing when they disagree.
-//! Rounding is to nearest even.
+//! of their layout. Every function checks sizes first and writes nothing if they differ. Values are
+//! rounded to nearest even.
 
 use std::ops::Range;
 
@@ -16,24 +16,24 @@ use crate::config::Config;
 use crate::layout::{Content, KernelLayout, OUTPUT, Region, Tap};
 use crate::weights::{Layer, Part};
 
-/// Elements of a task that copies: below two such tasks the hand-over costs more than it saves.
+/// Elements in one copying task; a smaller copy is faster on one thread.
 const PER_TASK: usize = 128 * 1024;
 
-/// A layer's input surfaces of one kernel, and the request over them.
+/// A layer's input surfaces of one kernel, and the request that reads them.
 #[derive(Clone)]
 pub struct LayerInputs {
-    /// One surface for each input of the layout, in its order.
+    /// One surface for each input of the layout, with its name, in the layout's order.
     surfaces: Vec<(&'static str, Surface)>,
-    /// The kernel with these inputs and the output it was made with.
+    /// The kernel bound to these inputs and to the output surface.
     request: Request,
 }
 
 impl LayerInputs {
-    /// Allocates the inputs of a kernel as its loaded program reports them and binds them with
+    /// Allocates the inputs of a loaded kernel with the layouts that it reports, and binds them and
     /// `output`.
     ///
     /// # Errors
-    /// No memory, or the device refused the binding.
+    /// No memory is available, or the device refused the binding.
     pub fn new(
         device: &Device,
         executable: &Executable,
@@ -50,7 +50,7 @@ impl LayerInputs {
         Ok(LayerInputs { surfaces, request: executable.prepare(bindings)? })
     }
 
-    /// The surface of an input.
+    /// The surface of the input named `input`.
     ///
     /// # Errors
     /// [`ErrorKind::Binding`] for an unknown name.
@@ -59,7 +59,7 @@ impl LayerInputs {
         self.surfaces.iter().find(|(n, _)| *n == input).map(|(_, s)| s).ok_or_else(unknown)
     }
 
-    /// The request.
+    /// The request over these inputs.
     pub fn request(&self) -> &Request {
         &self.request
     }
@@ -67,12 +67,12 @@ impl LayerInputs {
     /// Writes an activation `[channels, len]` into its region.
     ///
     /// # Errors
-    /// As [`write_region`], or the surface is in use.
+    /// As [`write_region`]; [`ErrorKind::Binding`] for an unknown input; or the surface is in use.
     pub fn write(&self, region: &Region, values: &[f32]) -> Result<()> {
         write_region(&mut self.surface(region.port)?.write()?, region, values)
     }
 
-    /// Writes every weight region of the layout from a layer's tensors.
+    /// Writes a layer's tensors into all weight regions of the layout.
     ///
     /// # Errors
     /// A tensor is missing or of another size, or a surface is in use.
@@ -94,12 +94,12 @@ impl LayerInputs {
         Ok(())
     }
 
-    /// Takes the surfaces with weights for writing. Everything is checked here, so that writing
+    /// Locks the surfaces with weights for writing. All checks are made here, so that writing
     /// cannot fail.
     ///
     /// # Errors
-    /// A region that does not fit its surface or is not of a tensor's size in this model, or a
-    /// surface in use.
+    /// A region does not fit its surface or has not the size of its tensor in this model, or a
+    /// surface is in use.
     pub fn open(&self, layout: &KernelLayout, config: &Config) -> Result<OpenWeights> {
         let mut open = Vec::new();
         for (name, surface) in &self.surfaces {
@@ -118,29 +118,30 @@ impl LayerInputs {
     }
 }
 
-/// Where a tensor lies in the words of a surface.
+/// The position of a tensor in the fp16 words of a surface.
 #[derive(Clone, Copy)]
 struct WeightRegion {
     part: Part,
     start: usize,
-    /// Words from one channel to the next.
+    /// Words from one channel to the next, at least `len`.
     stride: usize,
     channels: usize,
     len: usize,
     transposed: bool,
 }
 
-/// The weight regions of one kernel's input surfaces, open to be written piece by piece.
+/// The weight regions of one kernel's input surfaces, locked so that an update can write them piece
+/// by piece.
 pub struct OpenWeights(Vec<(WriteAccess, Vec<WeightRegion>)>);
 
 impl OpenWeights {
-    /// The tensors that have a place here.
+    /// The tensors that have a region here.
     pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
         self.0.iter().flat_map(|(_, weight_regions)| weight_regions.iter().map(|p| p.part))
     }
 
-    /// Rounds `values` of a tensor, which begin at its value `at`, into its place. Values without a
-    /// place are left out.
+    /// Rounds `values` of a tensor, beginning with its value `at`, into its regions. Tensors
+    /// without a region are ignored.
     pub fn write(&mut self, part: Part, at: usize, values: &[f32]) {
         for (access, weight_regions) in &mut self.0 {
             for region in weight_regions.iter().filter(|p| p.part == part) {
@@ -153,7 +154,7 @@ impl OpenWeights {
 impl WeightRegion {
     fn write(&self, words: &mut [f16], at: usize, values: &[f32]) {
         let WeightRegion { start, stride, channels, len, transposed, .. } = *self;
-        // Values of a row of the tensor.
+        // The number of values in a row of the tensor.
         let row = if transposed { channels } else { len };
         let rows = values.len() / row;
         if values.is_empty() || at + values.len() > channels * len {
@@ -174,22 +175,23 @@ impl WeightRegion {
     }
 }
 
-/// The surface for the output of a loaded kernel.
+/// Allocates the output surface of a loaded kernel.
 ///
 /// # Errors
-/// No memory.
+/// No memory is available, or the program has no output `out`.
 pub fn output_surface(device: &Device, executable: &Executable) -> Result<Surface> {
     surface(device, executable, OUTPUT)
 }
 
-/// A surface for a port of the first procedure, as large as the machine wants it.
+/// Allocates a surface for a port of the first procedure, with the layout that the machine
+/// requires.
 fn surface(device: &Device, executable: &Executable, port: &str) -> Result<Surface> {
     let none = || Error::new(ErrorKind::Binding, "the program has no procedure").with_port(port);
     let procedure = executable.procedures().first().ok_or_else(none)?;
     device.surface(&device.fitted(procedure, port)?)
 }
 
-/// The tensor of a layer.
+/// A tensor of a layer; `None` if the model does not have it.
 pub fn tensor(layer: &Layer, part: Part) -> Option<&[f32]> {
     Some(match part {
         Part::AttnNorm => &layer.attn_norm,
@@ -209,10 +211,10 @@ pub fn tensor(layer: &Layer, part: Part) -> Option<&[f32]> {
     })
 }
 
-/// Rounds `values` `[channels, len]` into a region.
+/// Rounds fp32 `values` `[channels, len]` into a region.
 ///
 /// # Errors
-/// [`ErrorKind::Layout`]: the number of values, or a region outside the surface.
+/// [`ErrorKind::Layout`] for a wrong number of values or a region outside the surface.
 pub fn write_region(access: &mut WriteAccess, region: &Region, values: &[f32]) -> Result<()> {
     let (range, stride) = rectangle(access.layout(), region.channel, region.channels, region.offset, region.len)?;
     count(region.name, region.channels * region.len, values.len())?;
@@ -222,11 +224,11 @@ pub fn write_region(access: &mut WriteAccess, region: &Region, values: &[f32]) -
 }
 
 /// Copies fp16 heads of `[kv_heads · head_dim, len]` into a region of `ratio` times as many
-/// channels: query head `h` gets kv head `h / ratio`. The tiled keys and values of the attention's
-/// backward kernels are written so.
+/// channels: query head `h` receives kv head `h / ratio`. The backward kernels of attention read
+/// keys and values in this tiled form.
 ///
 /// # Errors
-/// As [`write_region`]; also when the region's channels are no multiple of `ratio` heads.
+/// As [`write_region`]; also if the region's channels are not a multiple of `ratio` heads.
 pub fn write_region_tiled(
     access: &mut WriteAccess,
     region: &Region,
@@ -249,7 +251,7 @@ pub fn write_region_tiled(
     Ok(())
 }
 
-/// Rounds a layer's tensor into its region, transposed if the region says so.
+/// Rounds a layer's tensor into its region, transposed if the region holds the transpose.
 ///
 /// # Errors
 /// As [`write_region`].
@@ -264,10 +266,10 @@ pub fn stage_weight(access: &mut WriteAccess, region: &Region, tensor: &[f32]) -
     Ok(())
 }
 
-/// Widens a tap into `values` `[channels, seq]`.
+/// Widens a tap to fp32 into `values` `[channels, seq]`.
 ///
 /// # Errors
-/// [`ErrorKind::Layout`]: the number of values, or a tap outside the surface.
+/// [`ErrorKind::Layout`] for a wrong number of values or a tap outside the surface.
 pub fn read_tap(access: &ReadAccess, tap: &Tap, values: &mut [f32]) -> Result<()> {
     let width = access.layout().shape.last().copied().unwrap_or(0);
     let (range, stride) = rectangle(access.layout(), tap.channel, tap.channels, 0, width)?;
@@ -287,7 +289,7 @@ pub fn write_region_f16(access: &mut WriteAccess, region: &Region, values: &[f16
     Ok(())
 }
 
-/// Copies a tap as it is into `values` `[channels, seq]`.
+/// Copies a tap as fp16 into `values` `[channels, seq]`.
 ///
 /// # Errors
 /// As [`read_tap`].
@@ -309,11 +311,11 @@ fn copy_rows(from: &[f16], from_stride: usize, to: &mut [f16], to_stride: usize,
     }
 }
 
-/// Copies a tap of one kernel into a region of another as it is, without a rounding: the
-/// probabilities and their gradient go from `sdpaBwd1` to `sdpaBwd2` so (training-dynamic §6, 7g).
+/// Copies a tap of one kernel into a region of another as fp16. The step passes the probabilities
+/// and their gradient from `sdpaBwd1` to `sdpaBwd2` this way (training-dynamic §6, 7g).
 ///
 /// # Errors
-/// [`ErrorKind::Layout`]: tap and region differ in size or lie outside their surfaces.
+/// [`ErrorKind::Layout`] if tap and region differ in size or lie outside their surfaces.
 pub fn copy_tap(from: &ReadAccess, tap: &Tap, to: &mut WriteAccess, region: &Region) -> Result<()> {
     let width = from.layout().shape.last().copied().unwrap_or(0);
     if (tap.channels, width) != (region.channels, region.len) {
@@ -329,8 +331,8 @@ pub fn copy_tap(from: &ReadAccess, tap: &Tap, to: &mut WriteAccess, region: &Reg
     Ok(())
 }
 
-/// The words of a rectangle of an fp16 surface `[1, C, 1, W]`: from its first to the end of its
-/// last, and the words from one channel to the next.
+/// The range of words that a rectangle of an fp16 surface `[1, C, 1, W]` spans, and the stride from
+/// one channel to the next, in words.
 fn rectangle(
     layout: &ferrane_device::Layout,
     channel: usize,

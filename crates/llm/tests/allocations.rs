@@ -1,6 +1,6 @@
-//! The ten kernels of a training step, evaluated on the emulator, and a token of a decoder allocate
-//! nothing once they have run before. A binary of its own, for its allocator counts everybody's
-//! allocations.
+//! The ten kernels of a training step, evaluated on the emulator, and a decoder's token allocate
+//! nothing after a first run. This is a separate binary, because its allocator counts the
+//! allocations of the whole process.
 
 use std::sync::Mutex;
 
@@ -17,7 +17,7 @@ use ferrane_testdata::heap::{self, Counting};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One test at a time counts.
+/// Only one test at a time may count allocations.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Interleaved pairs and shared heads; halves, and heads with norms.
@@ -65,7 +65,7 @@ fn a_training_kernel_allocates_nothing() {
             for _ in 0..20 {
                 request.evaluate().unwrap();
             }
-            // The cheapest of many: rayon's queues grow by blocks now and then.
+            // The minimum of many runs, because rayon's queues grow by blocks now and then.
             let count = (0..20).map(|_| heap::of(|| _ = request.evaluate().unwrap())).min().unwrap();
             assert_eq!(count, 0, "{}", kernel.name());
         }

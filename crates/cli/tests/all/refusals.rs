@@ -66,7 +66,9 @@ fn tokenizers_that_do_not_fit() {
     place.run(&init).refused(1, &words);
     place.run("generate --checkpoint run --tokenizer cut.bin").refused(1, &["cut.bin"]);
     place.run("generate --checkpoint run --tokenizer none.bin").refused(1, &["none.bin"]);
-    place.run("generate --checkpoint run").refused(1, &["no tokenizer lies with run", "name one with --tokenizer"]);
+    place
+        .run("generate --checkpoint run")
+        .refused(1, &["run: the model has no tokenizer", "give one with --tokenizer"]);
     // A damaged tokenizer is not taken for a missing one.
     place.write("run/tokenizer.json", "{");
     place.run("generate --checkpoint run").refused(1, &["run/tokenizer.json"]);

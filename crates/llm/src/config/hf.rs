@@ -1,8 +1,8 @@
 //! The `config.json` of Hugging Face checkpoints: Llama, Mistral, Qwen2 and Qwen3.
 //!
-//! Only what changes the result is read; a field that would change the result in a way this crate
-//! cannot follow (scaled or partial rotary frequencies, another activation, biases elsewhere, a
-//! window on some layers) is an error, never ignored.
+//! The reader uses only the fields that change the result. A field that would change the result in
+//! an unsupported way (scaled or partial rotary frequencies, another activation, other biases, a
+//! window on some layers) is an error and is never ignored.
 
 use super::{Config, Error, Rope, RopeStyle};
 use serde_json::{Map, Value};
@@ -12,17 +12,17 @@ use std::path::Path;
 pub(super) const ARCHITECTURES: [&str; 4] =
     ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"];
 
-/// What an architecture's published configuration class takes for a field that the file does not
-/// have.
+/// The defaults of an architecture's published configuration class, for fields that the file does
+/// not have.
 struct Defaults {
     /// `None`: as many as query heads, which `null` means in every architecture.
     kv_heads: Option<usize>,
-    /// `None`: hidden_size over num_attention_heads.
+    /// `None`: `hidden_size / num_attention_heads`.
     head_dim: Option<usize>,
     max_seq: usize,
-    /// `None`: the architecture has no window, whatever the file says.
+    /// `None`: the architecture has no window, and the file's value is ignored.
     window: Option<usize>,
-    /// First layer with a window; 0 where the window is on all layers.
+    /// First layer with a window; 0 if all layers have it.
     first_window_layer: usize,
 }
 
@@ -35,7 +35,7 @@ impl Defaults {
             "LlamaForCausalLM" => llama,
             "MistralForCausalLM" => Defaults { kv_heads: Some(8), max_seq: 131_072, window: Some(4096), ..llama },
             "Qwen2ForCausalLM" => qwen2,
-            // Qwen3's heads have 128 values whatever the width.
+            // Qwen3's heads have 128 values at every model width.
             _ => Defaults { head_dim: Some(128), ..qwen2 },
         }
     }
@@ -44,10 +44,10 @@ impl Defaults {
 /// A parsed Hugging Face configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HfConfig {
-    /// The model. `tied` is `tie_word_embeddings` as the file states it; the weights decide in the
-    /// end.
+    /// The model. `tied` is `tie_word_embeddings` as in the file; the loader of the weights may
+    /// override it.
     pub config: Config,
-    /// The architecture, as in `architectures`.
+    /// The architecture, spelled as in `architectures`.
     pub architecture: &'static str,
 }
 
@@ -63,8 +63,7 @@ pub fn read_hf(path: &Path) -> Result<HfConfig, Error> {
 
 /// Parses the bytes of a `config.json`; `file` names it in errors.
 ///
-/// A field that the file does not have takes the default of the architecture's published
-/// configuration class:
+/// A missing field takes the default of the architecture's published configuration class:
 ///
 /// | field | Llama | Mistral | Qwen2 | Qwen3 |
 /// |---|---|---|---|---|
@@ -74,19 +73,19 @@ pub fn read_hf(path: &Path) -> Result<HfConfig, Error> {
 /// | `sliding_window` | – | 4096 | 4096 | 4096 |
 /// | `max_window_layers` | – | – | 28 | 28 |
 ///
-/// In all of them eps is 1e-6, the rotary base 10000, and embeddings are untied. `null` is not
-/// absence in two fields: as `num_key_value_heads` it means as many as heads, as `sliding_window`
-/// no window. Qwen has a window only if `use_sliding_window` is true. A base in `rope_parameters`
-/// (or `rope_scaling`) goes before one at the top level.
+/// In all of them eps is 1e-6, the rotary base is 10000, and embeddings are untied. In two fields
+/// `null` differs from a missing field: for `num_key_value_heads` it means as many as heads, for
+/// `sliding_window` it means no window. Qwen has a window only if `use_sliding_window` is true. A
+/// base in `rope_parameters` (or `rope_scaling`) overrides one at the top level.
 ///
 /// # Errors
 /// [`Error::Json`], [`Error::UnknownArchitecture`], [`Error::Field`] for a missing or unsupported
-/// field, [`Error::Invalid`] for sizes that make no model.
+/// field, [`Error::Invalid`] for sizes that [`Config::validate`] refuses.
 pub fn parse_hf(text: &[u8], file: &str) -> Result<HfConfig, Error> {
     let value: Value =
         serde_json::from_slice(text).map_err(|e| Error::Json { file: file.into(), reason: e.to_string() })?;
     let Value::Object(object) = value else {
-        return Err(Error::Json { file: file.into(), reason: "the top level is no object".into() });
+        return Err(Error::Json { file: file.into(), reason: "the top level is not an object".into() });
     };
     let fields = Fields { object, file };
     let architecture = fields.architecture()?;
@@ -96,8 +95,8 @@ pub fn parse_hf(text: &[u8], file: &str) -> Result<HfConfig, Error> {
     fields.refuse_unless("hidden_act", &["silu", "swish"])?;
     fields.refuse_true("mlp_bias")?;
     if !qwen2 {
-        // With `attention_bias` the output projection has a bias as well, which no field of
-        // `Config` stands for.
+        // With `attention_bias` the output projection has a bias too, and `Config` has no field for
+        // it.
         fields.refuse_true("attention_bias")?;
     }
     fields.refuse_scaling()?;
@@ -109,7 +108,9 @@ pub fn parse_hf(text: &[u8], file: &str) -> Result<HfConfig, Error> {
     let head_dim = match fields.optional_size("head_dim")?.or(defaults.head_dim) {
         Some(given) => given,
         None if heads == 0 || dim % heads != 0 => {
-            return Err(fields.error("head_dim", "is absent, and hidden_size is no multiple of num_attention_heads"));
+            return Err(
+                fields.error("head_dim", "is missing, and hidden_size is not a multiple of num_attention_heads")
+            );
         }
         None => dim / heads,
     };
@@ -141,7 +142,7 @@ pub fn parse_hf(text: &[u8], file: &str) -> Result<HfConfig, Error> {
     Ok(HfConfig { config, architecture })
 }
 
-/// The objects that rotary settings lie in, the one that goes first in front.
+/// The objects that may hold rotary settings, in order of precedence.
 const ROPE_OBJECTS: [&str; 2] = ["rope_scaling", "rope_parameters"];
 
 struct Fields<'a> {
@@ -154,7 +155,7 @@ impl Fields<'_> {
         Error::Field { file: self.file.to_string(), field: field.to_string(), reason: reason.into() }
     }
 
-    /// The value, where `null` counts as absent.
+    /// The value of a field; `None` if it is missing or `null`.
     fn get(&self, field: &str) -> Option<&Value> {
         self.object.get(field).filter(|v| !v.is_null())
     }
@@ -162,7 +163,7 @@ impl Fields<'_> {
     fn architecture(&self) -> Result<&'static str, Error> {
         if let Some(value) = self.get("architectures") {
             let name = value.as_array().and_then(|list| list.first()).and_then(Value::as_str);
-            let name = name.ok_or_else(|| self.error("architectures", "is no list of names"))?;
+            let name = name.ok_or_else(|| self.error("architectures", "is not a list of names"))?;
             return ARCHITECTURES.into_iter().find(|a| *a == name).ok_or_else(|| self.unknown(name));
         }
         let Some(kind) = self.get("model_type") else {
@@ -188,10 +189,11 @@ impl Fields<'_> {
     fn optional_size(&self, field: &str) -> Result<Option<usize>, Error> {
         let Some(value) = self.get(field) else { return Ok(None) };
         let size = value.as_u64().and_then(|n| usize::try_from(n).ok());
-        size.map(Some).ok_or_else(|| self.error(field, format!("{value} is no whole number ≥ 0")))
+        size.map(Some).ok_or_else(|| self.error(field, format!("{value} is not a whole number ≥ 0")))
     }
 
-    /// As [`Fields::optional_size`], but only an absent field takes the default: `null` is `None`.
+    /// Like [`Fields::optional_size`], but only a missing field takes the default; `null` gives
+    /// `None`.
     fn size_or_null(&self, field: &str, default: Option<usize>) -> Result<Option<usize>, Error> {
         if self.object.contains_key(field) { self.optional_size(field) } else { Ok(default) }
     }
@@ -200,7 +202,7 @@ impl Fields<'_> {
         self.get(field).map(|value| self.as_number(field, value)).transpose()
     }
 
-    /// A number inside `rope_scaling` or `rope_parameters`, the first that has it.
+    /// A number inside `rope_scaling` or `rope_parameters`, from the first object that has it.
     fn rope_number(&self, inner: &str) -> Result<Option<f64>, Error> {
         for field in ROPE_OBJECTS {
             if let Some(value) = self.get(field).and_then(|v| v.get(inner)).filter(|v| !v.is_null()) {
@@ -211,10 +213,10 @@ impl Fields<'_> {
     }
 
     fn as_number(&self, field: &str, value: &Value) -> Result<f64, Error> {
-        value.as_f64().ok_or_else(|| self.error(field, format!("{value} is no number")))
+        value.as_f64().ok_or_else(|| self.error(field, format!("{value} is not a number")))
     }
 
-    /// The window that every layer has, if any.
+    /// The sliding window of all layers, if any.
     fn window(&self, defaults: &Defaults, everywhere: bool, layers: usize) -> Result<Option<usize>, Error> {
         let used = defaults.window.is_some() && (everywhere || self.flag("use_sliding_window")?);
         if !used {
@@ -224,7 +226,7 @@ impl Fields<'_> {
         if everywhere || window.is_none() {
             return Ok(window);
         }
-        // Qwen applies the window only to layers from `max_window_layers` on; here it is one value
+        // Qwen applies the window only from layer `max_window_layers` on; `Config` has one window
         // for all layers.
         match self.size("max_window_layers", Some(defaults.first_window_layer))? {
             0 => Ok(window),
@@ -233,11 +235,11 @@ impl Fields<'_> {
         }
     }
 
-    /// `layer_types` may only repeat what the window says already.
+    /// Checks that `layer_types`, if present, agrees with the window.
     fn check_layer_types(&self, layers: usize, window: Option<usize>) -> Result<(), Error> {
         let Some(value) = self.get("layer_types") else { return Ok(()) };
         let expected = if window.is_some() { "sliding_attention" } else { "full_attention" };
-        let list = value.as_array().ok_or_else(|| self.error("layer_types", "is no list of names"))?;
+        let list = value.as_array().ok_or_else(|| self.error("layer_types", "is not a list of names"))?;
         if list.len() != layers {
             return Err(self.error("layer_types", format!("{} entries for {layers} layers", list.len())));
         }
@@ -272,12 +274,12 @@ impl Fields<'_> {
         }
     }
 
-    /// `rope_scaling` must be absent or null, or say "default"; the newer `rope_parameters`
-    /// likewise. Without a type it is the default, as long as nothing but the base is in it.
+    /// Refuses scaled rotary frequencies: `rope_scaling`, and the newer `rope_parameters`, must be
+    /// missing, `null`, of type "default", or without a type and hold nothing but the base.
     fn refuse_scaling(&self) -> Result<(), Error> {
         for field in ROPE_OBJECTS {
             let Some(value) = self.get(field) else { continue };
-            let Some(object) = value.as_object() else { return Err(self.error(field, "is no object")) };
+            let Some(object) = value.as_object() else { return Err(self.error(field, "is not an object")) };
             let kind = object.get("rope_type").or_else(|| object.get("type"));
             let plain = match kind {
                 Some(kind) => kind.as_str() == Some("default"),
@@ -291,7 +293,7 @@ impl Fields<'_> {
         Ok(())
     }
 
-    /// Every pair of a head is rotated here.
+    /// Refuses a rotation of only some pairs of a head: the kernels rotate all pairs.
     fn refuse_partial_rotation(&self) -> Result<(), Error> {
         let field = "partial_rotary_factor";
         for factor in [self.number(field)?, self.rope_number(field)?].into_iter().flatten() {
@@ -320,7 +322,7 @@ mod tests {
         parse_hf(value.to_string().as_bytes(), "config.json").map(|c| c.config)
     }
 
-    /// The base with fields set, or removed with `None`.
+    /// The base configuration with fields replaced, or removed if `None`.
     fn edited(architecture: &str, edits: &[(&str, Option<Value>)]) -> Value {
         let mut value = base(architecture);
         let object = value.as_object_mut().unwrap();
@@ -352,7 +354,7 @@ mod tests {
         let qwen3 = absent("Qwen3ForCausalLM");
         assert_eq!((qwen3.head_dim, qwen3.kv_heads, qwen3.max_seq), (128, 32, 32_768));
         assert!(!qwen3.qkv_bias && qwen3.qk_norm && qwen3.sliding_window.is_none());
-        // The default of 32 heads for keys is not the number of heads.
+        // The default of 32 key/value heads differs from the number of query heads.
         let wide = [("num_attention_heads", Some(json!(64))), ("head_dim", Some(json!(2)))];
         assert_eq!(parse(&edited("Qwen2ForCausalLM", &wide)).unwrap().kv_heads, 32);
     }
@@ -397,7 +399,7 @@ mod tests {
             (json!({"rope_theta": 1e4, "factor": 2.0}), "without a type"),
             (json!({"rope_type": 3}), "(3)"),
             (json!({"rope_type": "default", "partial_rotary_factor": 0.5}), "partial_rotary_factor: 0.5"),
-            (json!(8), "is no object"),
+            (json!(8), "is not an object"),
         ] {
             let message = rope(object, None).unwrap_err().to_string();
             assert!(message.contains(needle), "{message}");
@@ -443,7 +445,7 @@ mod tests {
         assert_eq!(window("Qwen2ForCausalLM", json!({})).unwrap().sliding_window, None);
         let used = json!({"use_sliding_window": true, "max_window_layers": 0});
         assert_eq!(window("Qwen2ForCausalLM", used).unwrap().sliding_window, Some(8));
-        // The last layers have the window, and there are none of them.
+        // The window starts after the last layer, so no layer has it.
         for all in [json!({"use_sliding_window": true}), json!({"use_sliding_window": true, "max_window_layers": 2})] {
             assert_eq!(window("Qwen3ForCausalLM", all).unwrap().sliding_window, None);
         }

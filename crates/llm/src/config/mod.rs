@@ -1,10 +1,10 @@
-//! What a Llama-style transformer looks like: sizes, position encoding, options.
+//! The configuration of a Llama-style transformer: sizes, position encoding, options.
 //!
-//! Every size is explicit. In particular `head_dim` stands beside `dim` and `heads` and is never
-//! derived from them: Qwen3-0.6B has `heads · head_dim = 2 · dim` (models.md table). A [`Config`]
+//! Every size is explicit. In particular `head_dim` is a field of its own and is never derived from
+//! `dim` and `heads`: Qwen3-0.6B has `heads · head_dim = 2 · dim` (models.md table). A [`Config`]
 //! that passed [`Config::validate`] has no zero size, no product that overflows `usize`, and no
-//! value beyond the limits below, so that code that reads one from a file may compute sizes and
-//! only then decide whether to allocate.
+//! value above the limits below, so code that reads one from a file can compute sizes first and
+//! then decide whether to allocate.
 
 mod hf;
 mod presets;
@@ -15,8 +15,8 @@ pub use presets::{PRESETS, preset};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Largest accepted `dim`, `hidden`, `heads · head_dim`, and `vocab`: 16 Mi. Published models stay
-/// far below.
+/// Largest accepted `dim`, `hidden`, `heads · head_dim`, and `vocab`: 16 Mi, far above published
+/// models.
 pub const MAX_WIDTH: usize = 1 << 24;
 /// Largest accepted number of layers.
 pub const MAX_LAYERS: usize = 1 << 12;
@@ -25,7 +25,7 @@ pub const MAX_POSITIONS: usize = 1 << 24;
 /// Largest accepted number of parameters: 2^40.
 pub const MAX_PARAMETERS: usize = 1 << 40;
 
-/// How the two components of one rotation lie in a head of `head_dim` values.
+/// Which two elements of a head of `head_dim` values form a rotated pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RopeStyle {
@@ -35,10 +35,10 @@ pub enum RopeStyle {
     Half,
 }
 
-/// Rotary position encoding: pair `i` of position `p` turns by `p · base^(-2i / head_dim)`.
+/// Rotary position encoding: pair `i` at position `p` is rotated by `p · base^(-2i / head_dim)`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rope {
-    /// Where the pairs lie.
+    /// Which elements form a pair.
     pub style: RopeStyle,
     /// Base of the frequencies, often 10000 or 1000000.
     pub base: f32,
@@ -47,8 +47,8 @@ pub struct Rope {
 /// A Llama-style decoder: RMSNorm, rotary attention with grouped key/value heads, SwiGLU
 /// feed-forward.
 ///
-/// In its serde form a field this version does not know is an error: an option left out would
-/// change the result.
+/// Deserializing refuses unknown fields: an option that this version ignored would change the
+/// result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -56,7 +56,7 @@ pub struct Config {
     pub dim: usize,
     /// Width inside the feed-forward part.
     pub hidden: usize,
-    /// Number of layers.
+    /// Number of layers, at least 1 and at most [`MAX_LAYERS`].
     pub layers: usize,
     /// Number of query heads.
     pub heads: usize,
@@ -69,7 +69,7 @@ pub struct Config {
     pub vocab: usize,
     /// Longest context the model was made for, in tokens.
     pub max_seq: usize,
-    /// Rotary position encoding.
+    /// Pairing and base of the rotary position encoding.
     pub rope: Rope,
     /// Added to the mean square inside every RMSNorm.
     pub norm_eps: f32,
@@ -80,10 +80,10 @@ pub struct Config {
     pub qkv_bias: bool,
     /// Position `i` attends to `j` with `i - window < j <= i` (Mistral); `None`: to all `j <= i`.
     pub sliding_window: Option<usize>,
-    /// The classifier is the embedding table.
+    /// True if the classifier is the embedding table.
     pub tied: bool,
-    /// Factor on both residual branches: 1 for existing weights, `1/√(2·layers)` as the reference
-    /// trainer trains (training-dynamic §8).
+    /// Factor on both residual branches: 1 for published weights; the reference trainer uses
+    /// `1/√(2·layers)` (training-dynamic §8).
     pub residual_scale: f32,
 }
 
@@ -96,15 +96,15 @@ pub enum Error {
     Invalid {
         /// Name of the field.
         field: &'static str,
-        /// The value found.
+        /// The value found, as text.
         value: String,
-        /// What is wrong with it.
+        /// The violated condition, as a clause after the value.
         reason: String,
     },
     /// The name of a preset that does not exist.
     #[error("unknown preset \"{name}\"; did you mean \"{nearest}\"? The presets are {}", PRESETS.join(", "))]
     UnknownPreset {
-        /// The name asked for.
+        /// The name that the caller gave.
         name: String,
         /// The preset with the smallest edit distance to it.
         nearest: &'static str,
@@ -112,13 +112,13 @@ pub enum Error {
     /// A folder without a configuration.
     #[error("{folder}: the folder has no config.json; give one that has, or a preset ({})", PRESETS.join(", "))]
     NoConfig {
-        /// The folder.
+        /// Path of the folder.
         folder: String,
     },
-    /// A Hugging Face configuration that names an architecture without support here.
+    /// A Hugging Face configuration of an unsupported architecture.
     #[error("{file}: architecture \"{found}\" is not supported; supported: {}", hf::ARCHITECTURES.join(", "))]
     UnknownArchitecture {
-        /// The file.
+        /// Path of the configuration file.
         file: String,
         /// The architecture or model type found.
         found: String,
@@ -126,27 +126,27 @@ pub enum Error {
     /// A field of a configuration file is missing or has the wrong type or an unsupported value.
     #[error("{file}: {field}: {reason}")]
     Field {
-        /// The file.
+        /// Path of the configuration file.
         file: String,
         /// Name of the field.
         field: String,
-        /// What is wrong with it.
+        /// The violated condition, as a clause after the value.
         reason: String,
     },
-    /// The configuration file is no JSON object.
+    /// The configuration file is not a JSON object.
     #[error("{file}: not a JSON object: {reason}")]
     Json {
-        /// The file.
+        /// Path of the configuration file.
         file: String,
-        /// What the parser said.
+        /// What the parser reports, with its position in the file.
         reason: String,
     },
     /// The configuration file cannot be read.
     #[error("cannot read {file}: {source}")]
     Io {
-        /// The file.
+        /// Path of the configuration file.
         file: String,
-        /// The system's error.
+        /// The cause, as the system reports it.
         source: std::io::Error,
     },
 }
@@ -167,12 +167,12 @@ impl Config {
         self.heads / self.kv_heads
     }
 
-    /// Values in all matrices of one layer (norms and biases not counted).
+    /// Number of values in all matrices of one layer, without norms and biases.
     pub fn layer_matrix_parameters(&self) -> usize {
         2 * self.q_dim() * self.dim + 2 * self.kv_dim() * self.dim + 3 * self.hidden * self.dim
     }
 
-    /// All trained values. The configuration must have passed [`Config::validate`].
+    /// Number of trained values. The configuration must have passed [`Config::validate`].
     pub fn parameters(&self) -> usize {
         self.checked_parameters().unwrap_or(usize::MAX)
     }
@@ -247,8 +247,8 @@ impl Config {
     }
 }
 
-/// The configuration of a preset, of a configuration file, or of the `config.json` in a folder. A
-/// folder with the name of a preset does not hide the preset.
+/// The configuration of a preset, of a configuration file, or of the `config.json` in a folder. The
+/// name of a preset takes precedence over a folder of that name.
 ///
 /// # Errors
 /// As [`read`]; [`Error::NoConfig`], [`Error::UnknownPreset`].
@@ -268,7 +268,7 @@ pub fn named(name: &str) -> Result<Config, Error> {
 /// form writes it.
 ///
 /// # Errors
-/// As [`read_hf`]; [`Error::Json`] for neither form.
+/// As [`read_hf`]; [`Error::Json`] if the file has neither form.
 pub fn read(path: &Path) -> Result<Config, Error> {
     let file = path.display().to_string();
     let text = std::fs::read(path).map_err(|source| Error::Io { file: file.clone(), source })?;

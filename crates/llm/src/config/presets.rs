@@ -1,15 +1,15 @@
-//! Configurations by name. Values: models.md §3–4 for the story models and Qwen3-0.6B, the
-//! published configuration for Qwen2.5-0.5B.
+//! Configurations by name. The values are from models.md §3–4 for the story models and Qwen3-0.6B,
+//! and from the published configuration for Qwen2.5-0.5B.
 
 use super::{Config, Error, Rope, RopeStyle};
 
-/// The names that [`preset`] knows.
+/// The names that [`preset`] accepts.
 pub const PRESETS: [&str; 6] = ["stories260k", "stories15m", "stories42m", "stories110m", "qwen2.5-0.5b", "qwen3-0.6b"];
 
 /// The configuration of a published model.
 ///
 /// # Errors
-/// [`Error::UnknownPreset`] with the preset whose name is nearest.
+/// [`Error::UnknownPreset`], with the nearest name of a preset.
 pub fn preset(name: &str) -> Result<Config, Error> {
     Ok(match name {
         "stories260k" => stories(64, 172, 5, 8, 4, 512, 512),
@@ -70,7 +70,7 @@ fn stories(
     }
 }
 
-/// What the two Qwen presets share; the sizes are filled in by the caller.
+/// The fields that both Qwen presets share; the caller sets the sizes.
 fn qwen() -> Config {
     Config { rope: Rope { style: RopeStyle::Half, base: 1e6 }, norm_eps: 1e-6, ..stories(1, 1, 1, 1, 1, 151_936, 1) }
 }

@@ -1,28 +1,29 @@
 //! Generation through a device with a cache of keys and values: prefill in windows, then one token
 //! at a time.
 //!
-//! Two requests a layer and window ([`program`]); the residual stream, RMSNorm, embedding and
-//! classifier stay on the CPU in fp32, as in training. A token costs its own products and a pass
-//! over the cache, whatever came before; nothing is allocated for it. Behind the last layer only
-//! the last token of a prompt is looked at: for the others that layer gives keys and values alone.
+//! A window takes two requests for each layer ([`program`]); the residual stream, RMSNorm,
+//! embedding and classifier stay on the CPU in fp32, as in training. The cost of a token is its own
+//! products and one pass over the cache, and it allocates nothing. Of a prompt, only the last token
+//! needs the output of the last layer; for the other tokens that layer computes keys and values
+//! only.
 //!
 //! | what | how |
 //! |---|---|
-//! | prefill | windows of 256 or 32 positions, the last one filled up with zeros; the first window of a sequence runs without a cache |
-//! | decode | windows of one position, or of as many as the machine wants at least (C181) of which one counts |
-//! | cache | a surface of keys and one of values for each layer, fp16, in buckets of 128, 256, 384, 512, 768, 1024 … positions; the host appends the rows that the program gives |
+//! | prefill | windows of 256 or 32 positions, the last one padded with zeros; the first window of a sequence runs without a cache |
+//! | decode | windows of one position, or of the machine's minimum (C181), of which one is used |
+//! | cache | a surface of keys and one of values for each layer, fp16, in buckets of 128, 256, 384, 512, 768, 1024 … positions; the host appends the rows that the program returns |
 //! | weights | surfaces, staged once: one compile for all layers; every program binds the same ones |
-//! | past the context | the last half of the context is fed anew from position 0 |
+//! | past the context | the last half of the context is fed again from position 0 |
 //!
-//! The one decision: *weights are inputs*. As constants they would make each layer a compile, and a
-//! process may have about 119 of them (C154), where this way a bucket is one compile, and each size
-//! of window is two more: the feed-forward part, and the last layer's keys and values. Inputs are
-//! also what training stages. The price on an engine is that int8 codes are widened in the program.
+//! *Weights are inputs.* If they were constants, each layer would be a compile, and a process has a
+//! budget of about 119 compiles (C154). With inputs, a bucket is one compile and each window size
+//! is two more: the feed-forward part, and the last layer's keys and values. Training stages its
+//! weights as inputs too. The price on an engine is that the program widens int8 codes.
 //!
-//! Keys and values of a window go to the host and back into the cache's surface: programs have
-//! fixed shapes, and a state that a program could write at a position of its own is Core ML's
-//! alone. Masked positions of the cache are zeros or rows of before, which are finite; their
-//! probability is zero.
+//! The host copies a window's keys and values from the output into the cache's surface: programs
+//! have fixed shapes, and only Core ML has states that a program can write at a variable position.
+//! Masked positions of the cache hold zeros or rows of an earlier sequence. Both are finite, and
+//! their probability is zero.
 
 pub mod program;
 pub mod quantize;
@@ -45,23 +46,25 @@ use quantize::{HostMatrix, ONE, WeightType};
 use rows::{Norm, Sum};
 use window::{Cache, Staged, WindowKernel};
 
-/// Positions in the windows of a prefill.
+/// Positions in the windows of a prefill, wide and narrow.
 const WINDOWS: [usize; 2] = [256, 32];
-/// From so many tokens on a window of 256 is cheaper than windows of 32.
+/// Number of tokens from which a window of 256 is cheaper than windows of 32.
 const WIDE: usize = 128;
 /// Positions in the smallest cache.
 const SMALLEST: usize = 128;
 
-/// How a decoder is made.
+/// Options of [`Decoder::new`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
     /// Element type of the matrices.
     pub weights: WeightType,
-    /// Positions in a sequence at most; `None`: as many as the model was made for.
+    /// Largest number of positions in a sequence; `None`: the model's `max_seq`. Larger values are
+    /// reduced to it.
     pub context: Option<usize>,
 }
 
-/// The smallest bucket that holds `positions`: powers of two, and one and a half of them.
+/// The smallest bucket of at least `positions` positions. Buckets are powers of two, and 1.5 times
+/// these.
 fn bucket(positions: usize) -> usize {
     let mut size = SMALLEST;
     while size < positions {
@@ -70,7 +73,7 @@ fn bucket(positions: usize) -> usize {
     size
 }
 
-/// A model on a device and one sequence under way.
+/// A model on a device, with the state of one sequence.
 pub struct Decoder {
     device: Device,
     config: Config,
@@ -83,15 +86,16 @@ pub struct Decoder {
     caches: Vec<Cache>,
     /// Positions in each cache.
     cached: usize,
-    /// So many positions of the caches may hold rows, of this sequence or of one before.
+    /// Number of leading positions of the caches that may hold rows, of this sequence or an earlier
+    /// one.
     written: usize,
     embed: HostMatrix,
     classifier: Option<HostMatrix>,
     norm: Vec<f32>,
     gains: Vec<(Vec<f32>, Vec<f32>)>,
-    /// Angle per position of each pair.
+    /// Rotation angle per position, in radians, of each pair.
     frequencies: Vec<f64>,
-    /// Cosines and sines of the positions that windows have reached, `[positions, head_dim]`.
+    /// Cosines and sines of the positions prepared so far, `[positions, head_dim]`.
     rotation: Vec<f16>,
     /// The sequence, of which the first `done` tokens are in the caches.
     tokens: Vec<u32>,
@@ -153,12 +157,12 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// The configuration.
+    /// Sizes and options of the model.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The sequence so far.
+    /// The tokens of the sequence so far, or of its kept half.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
@@ -179,11 +183,11 @@ impl Decoder {
     }
 
     /// Continues the sequence by tokens and returns the logits `[vocab]` of the one after them. A
-    /// sequence that would leave the context goes on with the last half of it, from position 0.
+    /// sequence that would exceed the context continues with its last half, from position 0.
     ///
     /// # Errors
     /// [`Error::Length`] without tokens, [`Error::Token`], or the device failed; the sequence is
-    /// then what it was.
+    /// unchanged then.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
         if tokens.is_empty() {
             return Err(Error::Length { found: 0, seq: self.context });
@@ -198,7 +202,7 @@ impl Decoder {
             self.tokens.drain(..self.tokens.len() - self.context.div_ceil(2));
             self.done = 0;
         }
-        // On a thread of the pool: each product then waits for one thread to wake, not for two.
+        // Runs on a thread of the pool, so that a parallel product wakes one thread less.
         if let Err(error) = pool::scope(|_| self.catch_up()) {
             match kept {
                 Some(kept) => (self.tokens, self.done) = (kept, 0),
@@ -210,7 +214,7 @@ impl Decoder {
         Ok(&self.logits)
     }
 
-    /// Runs what is not in the caches yet.
+    /// Computes the tokens that are not in the caches yet, and the logits after the last.
     fn catch_up(&mut self) -> Result<(), Error> {
         self.grow(self.tokens.len())?;
         while self.done < self.tokens.len() {
@@ -222,7 +226,8 @@ impl Decoder {
             };
             let queries = queries.max(self.least);
             let count = if queries > self.least { left.min(queries) } else { 1 };
-            // A single token finds its cache masked; that saves programs.
+            // A single token at position 0 uses a cache that is masked entirely; that saves a
+            // program.
             let cached = if self.done == 0 && queries > self.least { 0 } else { self.cached };
             self.forget(if cached == 0 { count } else { self.done })?;
             self.window(queries, cached, count)?;
@@ -231,8 +236,8 @@ impl Decoder {
         self.classify()
     }
 
-    /// Makes zeros of what an earlier sequence, or a window that failed, left in the caches from
-    /// position `from` on.
+    /// Zeroes what an earlier sequence or a failed window left in the caches from position `from`
+    /// on.
     fn forget(&mut self, from: usize) -> Result<(), Error> {
         if from < self.written {
             let at = |source| Error::Device { kernel: "cache", source };
@@ -242,7 +247,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Makes room in the caches for so many positions.
+    /// Grows the caches to hold at least `positions` positions.
     fn grow(&mut self, positions: usize) -> Result<(), Error> {
         if positions <= self.cached && !self.caches.is_empty() {
             return Ok(());
@@ -264,7 +269,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The place of a loaded program, which is compiled if it is not there yet.
+    /// Compiles and loads a program; returns its index.
     fn program(&mut self, part: DecodeKernel, queries: usize, cached: usize) -> Result<usize, Error> {
         let shape = DecodeShape { config: self.config.clone(), queries, cached, weights: self.weights };
         let kernel = WindowKernel::new(&self.device, &shape, part)?;
@@ -272,7 +277,7 @@ impl Decoder {
         Ok(self.kernels.len() - 1)
     }
 
-    /// The place of a loaded program, every layer's surfaces bound to it.
+    /// The index of a program, compiled if necessary, with the surfaces of every layer bound.
     fn bound(&mut self, part: DecodeKernel, queries: usize, cached: usize) -> Result<usize, Error> {
         let same =
             |(s, kernel): &(DecodeShape, WindowKernel)| (kernel.part(), s.queries, s.cached) == (part, queries, cached);
@@ -285,8 +290,9 @@ impl Decoder {
         Ok(at)
     }
 
-    /// One window: the next `count` tokens. Their keys and values go into the caches. If none are
-    /// left, the stream behind the last layer's last token lies in the first row of `stream`.
+    /// Runs one window, the next `count` tokens, and appends their keys and values to the caches.
+    /// If no tokens are left, the first row of `stream` then holds the residual stream of the last
+    /// token after the last layer.
     fn window(&mut self, queries: usize, cached: usize, count: usize) -> Result<(), Error> {
         let (dim, done, layers) = (self.config.dim, self.done, self.config.layers);
         self.stream.clear();
@@ -302,7 +308,8 @@ impl Decoder {
         self.layers(0..layers - 1, done, count, [queries, cached])?;
         self.keys_values(count, queries)?;
         if done + count == self.tokens.len() {
-            // As a token of its own. What it finds of itself in the cache is masked.
+            // The last token runs through the last layer as a window of its own. Its own row in the
+            // cache is masked.
             self.stream.copy_within((count - 1) * dim..count * dim, 0);
             self.stream.truncate(self.least * dim);
             self.stream[dim..].fill(0.0);
@@ -312,8 +319,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Takes the stream of `count` positions from `at` on, up to whose window the rotation is
-    /// there, through layers.
+    /// Runs `layers` on the stream of `count` positions from `at` on. The rotation must be prepared
+    /// for the whole window.
     fn layers(
         &mut self,
         layers: Range<usize>,
@@ -363,8 +370,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Appends the last layer's keys and values of the stream's `count` positions, up to whose
-    /// window the rotation is there.
+    /// Appends the last layer's keys and values of the stream's `count` positions to the caches.
+    /// The rotation must be prepared for the whole window.
     fn keys_values(&mut self, count: usize, queries: usize) -> Result<(), Error> {
         let place = self.bound(DecodeKernel::KeysValues, queries, 0)?;
         let Decoder { config, stream, rotation, done, .. } = self;
@@ -377,15 +384,15 @@ impl Decoder {
         kernel.run(layer, |y, stride| self.caches[layer].append(self.done, [y, &y[kv..]], stride, count, head))
     }
 
-    /// Makes the cosines and sines of the first `positions` positions, half a head each, where they
-    /// are not there yet.
+    /// Computes the cosines and sines, half a head each, of the first `positions` positions if they
+    /// are missing.
     fn rotate(&mut self, positions: usize) {
         let head = 2 * self.frequencies.len();
         let there = self.rotation.len() / head;
         if positions <= there {
             return;
         }
-        // As many as the caches hold: a token must not find its own missing.
+        // As many as the caches hold, so that a later token allocates nothing.
         let positions = positions.max(self.cached + self.least);
         self.rotation.resize(positions * head, f16::ZERO);
         for (t, row) in self.rotation.chunks_exact_mut(head).enumerate().skip(there) {
@@ -397,7 +404,7 @@ impl Decoder {
         }
     }
 
-    /// The logits of the stream's first row.
+    /// Computes the logits of the stream's first row.
     fn classify(&mut self) -> Result<(), Error> {
         let Config { dim, vocab, norm_eps, .. } = self.config;
         let (normed, norm) = (&mut self.normed, Norm { gain: &self.norm, eps: norm_eps });

@@ -1,31 +1,32 @@
-//! The programs of a layer: `attnDecode` and `ffnDecode`, and `kvDecode`, which gives the last
-//! layer's keys and values.
+//! The programs of a layer: `attnDecode` and `ffnDecode`, and `kvDecode`, which computes only the
+//! last layer's keys and values.
 //!
-//! A window of `queries` positions stands in rows, `[1, queries, 1, channels]`, so that one
-//! position is as good a window as 256 and no width is below that of the model. Matrices are inputs
-//! as they are stored, `[1, out, 1, in]`: one compile serves every layer, and the surface of a
-//! matrix serves every program. Projections that read the same rows are one matrix: `wqkv` has the
-//! rows of Wq, Wk and Wv, `w13` those of W1 and W3.
+//! A window of `queries` positions is laid out in rows, `[1, queries, 1, channels]`, so that a
+//! window of one position has rows as wide as one of 256. Matrices are inputs in their stored
+//! layout, `[1, out, 1, in]`: one compile serves every layer, and all programs can bind the surface
+//! of a matrix. Projections that read the same rows are one matrix: `wqkv` has the rows of Wq, Wk
+//! and Wv, `w13` those of W1 and W3.
 //!
-//! | program | inputs | output, side by side in each row |
+//! | program | inputs | output, concatenated in each row |
 //! |---|---|---|
-//! | `attnDecode` | `x` normed rows, `wqkv`, `wo`, `rope`; `keys` and `values` of the positions before and `mask`, if there are such; `bias`, `gain` where the model has them | `o` `[dim]`, the keys `[kv_dim]` and values `[kv_dim]` of the window |
+//! | `attnDecode` | `x` normed rows, `wqkv`, `wo`, `rope`; with a cache also `keys`, `values` and `mask`; `bias`, `gain` if the model has them | `o` `[dim]`, the keys `[kv_dim]` and values `[kv_dim]` of the window |
 //! | `ffnDecode` | `x` normed rows, `w13`, `w2` | `[dim]` |
 //! | `kvDecode` | `x` normed rows, `wqkv`, `rope`; `bias`, `gain` | the keys `[kv_dim]` and values `[kv_dim]` of the window |
 //!
-//! With int8 weights each matrix `w…` has an input `u…` `[1, 1, 1, out]` beside it, see
+//! With int8 weights each matrix `w…` has a second input `u…` `[1, 1, 1, out]`, see
 //! [`super::quantize`].
 //!
-//! The one decision: *everything that changes from token to token is an input*. The rotation of the
-//! window's positions, and which cached positions a query sees, come as `rope` and `mask`; so the
-//! program does not know how long the sequence is, and one program serves every length up to its
-//! cache. The first window of a sequence has nothing before it: its mask is a constant. `rope` has
-//! cosines, then sines, of the positions in the rows; the mask has the cache's columns, then the
-//! window's own. Both are filled up to widths that are multiples of 32 (C138, C139), and so are the
-//! rows of the cache `[1, kv_heads, cached, head_dim]`.
+//! *Everything that changes from token to token is an input.* The rotation of the window's
+//! positions is `rope`, and `mask` says which cached positions a query sees, so one program serves
+//! every sequence length up to the size of its cache. The mask of the first window of a sequence,
+//! which has no cache, is a constant. A row of `rope` holds the cosines, then the sines, of its
+//! position; a row of the mask has the cache's columns, then the window's own. Both are padded to
+//! widths that are multiples of 32 (C138, C139), and so are the rows of the cache `[1, kv_heads,
+//! cached, head_dim]`.
 //!
-//! Pairs of the rotation lie half a head apart. Models with interleaved pairs get the rows of their
-//! projections in that order ([`head_order`]), which changes no score.
+//! The elements of a rotated pair are `head_dim / 2` elements away from each other. For models with
+//! interleaved pairs the rows of the projections are permuted to that order ([`head_order`]), which
+//! changes no score.
 
 use std::ops::Range;
 
@@ -37,18 +38,18 @@ use crate::kernels;
 use crate::kernels::ops::{self, OpResult, int};
 use crate::layout::OUTPUT;
 
-/// Rows of surfaces are a multiple of this many elements.
+/// The width of a row of a surface is a multiple of this, in elements.
 const WIDTH: usize = 32;
 
-/// One of the programs.
+/// A kernel of generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DecodeKernel {
     /// Projections, rotation, attention, output projection.
     Attention,
-    /// The feed-forward part.
+    /// The feed-forward part: `W2 · (silu(W1·x) ∘ W3·x)`.
     FeedForward,
-    /// Keys and values alone: nobody sees what else the last layer makes of positions whose
-    /// successor is known.
+    /// Only keys and values: nothing reads the last layer's output at positions whose next token is
+    /// given.
     KeysValues,
 }
 
@@ -63,22 +64,22 @@ impl DecodeKernel {
     }
 }
 
-/// A matrix of a layer as an input has it: stored matrices with the same columns, one below the
-/// other.
+/// A matrix input of a layer: one stored matrix, or several that read the same rows, concatenated
+/// along their rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DecodeMatrix {
-    /// Query, key and value projections.
+    /// Query, key and value projections, `[q_dim + 2 · kv_dim, dim]`.
     Qkv,
-    /// Output projection.
+    /// Output projection, `[dim, q_dim]`.
     O,
-    /// `W1` and `W3`.
+    /// `W1` and `W3`, `[2 · hidden, dim]`.
     W13,
-    /// `W2`.
+    /// `W2`, `[dim, hidden]`.
     W2,
 }
 
 impl DecodeMatrix {
-    /// The end of the names of its inputs.
+    /// The suffix of the names of its inputs, after `w` or `u`.
     fn suffix(self) -> &'static str {
         match self {
             DecodeMatrix::Qkv => "qkv",
@@ -89,27 +90,27 @@ impl DecodeMatrix {
     }
 }
 
-/// An input of the programs. Those of a layer hold its weights or its cache, the others are shared
-/// by all layers.
+/// An input of the programs. It holds weights or the cache of one layer, unless it is marked as
+/// shared by all layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DecodeInput {
-    /// The residual stream, normalized; shared.
+    /// The residual stream after RMSNorm; shared.
     X,
     /// Cosines and sines of each position; shared.
     Rope,
-    /// What each query may not see; shared.
+    /// The additive mask of each query; shared.
     Mask,
-    /// The cache of keys.
+    /// The cache of keys, `[1, kv_heads, cached, cache_width]`.
     Keys,
-    /// The cache of values.
+    /// The cache of values, with the shape of the keys.
     Values,
-    /// A matrix: fp16, or the codes of an int8 one.
+    /// A matrix: fp16 values, or int8 codes.
     Weight(DecodeMatrix),
-    /// The units of the rows of an int8 matrix.
+    /// The units of the rows of an int8 matrix, `[1, 1, 1, rows]` in fp16.
     Units(DecodeMatrix),
-    /// Biases of the projections.
+    /// Biases of the query, key and value projections, concatenated.
     Bias,
-    /// Gains of the norms of queries and keys.
+    /// Gains of the QK-norm, one row for each query and key head.
     Gain,
 }
 
@@ -135,13 +136,13 @@ impl DecodeInput {
         }
     }
 
-    /// Whether all layers share it.
+    /// Whether all layers share one surface for this input.
     pub fn is_shared(self) -> bool {
         matches!(self, DecodeInput::X | DecodeInput::Rope | DecodeInput::Mask)
     }
 }
 
-/// What the programs depend on.
+/// What determines the programs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecodeShape {
     /// The model; must have passed [`Config::validate`].
@@ -149,13 +150,14 @@ pub struct DecodeShape {
     /// Positions in a window.
     pub queries: usize,
     /// Positions that the cache holds; 0 for the first window of a sequence, which has no inputs
-    /// `keys` and `values`.
+    /// `keys`, `values` and `mask`.
     pub cached: usize,
     /// Element type of the matrices.
     pub weights: WeightType,
 }
 
-/// Places in a head `[head_dim]` in the order in which the programs have them.
+/// The permutation of a head's `head_dim` elements: element `i` of the programs is the stored
+/// element `head_order[i]`.
 pub fn head_order(config: &Config) -> Vec<usize> {
     let half = config.head_dim / 2;
     match config.rope.style {
@@ -165,22 +167,22 @@ pub fn head_order(config: &Config) -> Vec<usize> {
 }
 
 impl DecodeShape {
-    /// Width of the mask: the cache's columns, the window's, and filling.
+    /// Elements in a row of the mask: the cache's columns, the window's, and padding.
     pub fn mask_width(&self) -> usize {
         (self.cached + self.queries).next_multiple_of(WIDTH)
     }
 
-    /// Width of the rotation: cosines, sines and filling.
+    /// Elements in a row of the rotation: cosines, sines and padding.
     pub fn rope_width(&self) -> usize {
         self.config.head_dim.next_multiple_of(WIDTH)
     }
 
-    /// Width of a row of the cache.
+    /// Elements in a row of the cache: a head and padding.
     pub fn cache_width(&self) -> usize {
         self.config.head_dim.next_multiple_of(WIDTH)
     }
 
-    /// Width of the output of a part.
+    /// Elements in a row of a kernel's output.
     pub fn out_width(&self, part: DecodeKernel) -> usize {
         match part {
             DecodeKernel::Attention => self.config.dim + 2 * self.config.kv_dim(),
@@ -189,8 +191,8 @@ impl DecodeShape {
         }
     }
 
-    /// The inputs of a part in order of declaration, which is their alphabetical order because
-    /// engines bind by it (mil-text §6).
+    /// The inputs of a kernel in order of declaration. That is the alphabetical order of their
+    /// names, because engines bind in alphabetical order (mil-text §6).
     pub fn inputs(&self, part: DecodeKernel) -> Vec<(DecodeInput, DataType, [usize; 4])> {
         let c = &self.config;
         let (heads, kv_heads, hd, t) = (c.heads, c.kv_heads, c.head_dim, self.queries);
@@ -239,10 +241,10 @@ impl DecodeShape {
         inputs
     }
 
-    /// Builds a part.
+    /// Builds the program of a kernel.
     ///
     /// # Errors
-    /// A size that MIL's shapes, which are int32, do not hold.
+    /// A window of 0 positions, or a size that does not fit MIL's int32 shapes.
     pub fn build(&self, part: DecodeKernel) -> Result<Program, MilError> {
         let c = &self.config;
         let sizes = [
@@ -256,7 +258,7 @@ impl DecodeShape {
         let limit = i32::MAX as usize / 4;
         if self.queries == 0 || sizes.iter().any(|n| n.is_none_or(|n| n > limit)) {
             let (queries, cached) = (self.queries, self.cached);
-            let reason = format!("a window of {queries} positions behind {cached} is none for this model");
+            let reason = format!("a window of {queries} positions after {cached} cached ones does not fit this model");
             return Err(MilError::Invalid { reason });
         }
         let mut b = Builder::new("main", Opset::IOS18);
@@ -289,7 +291,7 @@ impl Build<'_> {
         ops::reshape(&mut self.b, name, x, shape)
     }
 
-    /// The first `size` elements of each axis from `begin` on, or the value itself.
+    /// `size` elements of each axis from `begin` on; `x` itself if that is its whole shape.
     fn slice(&mut self, name: &str, x: ValueId, begin: [usize; 4], size: [usize; 4]) -> OpResult {
         if self.b.shape(x)? == size {
             return Ok(x);
@@ -297,15 +299,15 @@ impl Build<'_> {
         self.b.slice_by_size(name, x, &begin.map(int), &size.map(int))
     }
 
-    /// Rows times the rows `of` a matrix: `y[t, o] = Σ_i x[t, i] · w[o, i]`. Codes of int8 weights
-    /// count 128ths of their row's unit; the rows are divided by 128 before the product, so that it
-    /// stays as small as the result.
+    /// Product with the rows `of` a matrix: `y[t, o] = Σ_i x[t, i] · w[o, i]`. An int8 code is a
+    /// multiple of 1/128 of its row's unit; `rows` are divided by 128 before the product, so that
+    /// the product does not overflow where the result would not.
     fn linear(&mut self, name: &str, rows: ValueId, matrix: DecodeMatrix, of: Range<usize>) -> OpResult {
         let weight = self.input(DecodeInput::Weight(matrix))?;
         let units = DecodeInput::Units(matrix);
         let matrix = matrix.suffix();
         let [_, all, _, width] = self.b.shape(weight)?[..] else {
-            return Err(MilError::Invalid { reason: format!("`w{matrix}` is no matrix of a layer") });
+            return Err(MilError::Invalid { reason: format!("`w{matrix}` is not a matrix of a layer") });
         };
         let weight = self.reshape(&format!("w{matrix}_2d"), weight, [1, 1, all, width])?;
         let (begin, size) = ([0, 0, of.start, 0], [1, 1, of.len(), width]);
@@ -367,8 +369,8 @@ impl Build<'_> {
         self.b.finish(&[(OUTPUT, out)])
     }
 
-    /// Query and key heads from head `first` on, normed and turned together, `[1, heads, t,
-    /// head_dim]`, and the rows of values.
+    /// Query and key heads from head `first` on, normalized and rotated together, `[1, heads, t,
+    /// head_dim]`, and the rows of the values.
     fn projections(&mut self, first: usize) -> Result<(ValueId, ValueId), MilError> {
         let c = &self.shape.config;
         let (t, dim, kv, heads) = (self.shape.queries, c.dim, c.kv_dim(), c.heads + c.kv_heads - first);
@@ -412,7 +414,7 @@ impl Build<'_> {
         ops::head_norm(&mut self.b, config, "qk", x, gain)
     }
 
-    /// Turns the halves (a, b) of each head: (a · cos − b · sin, b · cos + a · sin).
+    /// Rotates the halves (a, b) of each head: (a · cos − b · sin, b · cos + a · sin).
     fn rotate(&mut self, x: ValueId, heads: usize) -> OpResult {
         let (t, hd) = (self.shape.queries, self.shape.config.head_dim);
         let (half, angles) = ([1, heads, t, hd / 2], [1, 1, t, hd / 2]);
@@ -429,8 +431,9 @@ impl Build<'_> {
         self.b.concat("qk_rope", &[first, second], 3)
     }
 
-    /// Attention of the window over the cache and itself. The query heads of one kv head lie side
-    /// by side: `[1, heads, t, n]` is `[1, kv_heads, ratio · t, n]`, so nothing is repeated.
+    /// Attention of the window over the cache and itself. The query heads of a kv head are
+    /// adjacent, so `[1, heads, t, n]` is `[1, kv_heads, ratio · t, n]` and keys and values are not
+    /// repeated.
     fn attend(&mut self, q: ValueId, k: ValueId, v: ValueId) -> OpResult {
         let (shape, c) = (self.shape, &self.shape.config);
         let (t, hd, heads, kv_heads) = (shape.queries, c.head_dim, c.heads, c.kv_heads);
@@ -473,7 +476,7 @@ impl Build<'_> {
         self.regroup("attn_heads", attended, [1, heads, t, hd])
     }
 
-    /// A reshape, unless the shape is that already.
+    /// Reshapes `x` unless it has that shape already.
     fn regroup(&mut self, name: &str, x: ValueId, shape: [usize; 4]) -> OpResult {
         if self.b.shape(x)? == shape { Ok(x) } else { self.reshape(name, x, shape) }
     }

@@ -1,17 +1,17 @@
-//! Weights as fp16 or int8: what the programs and the classifier multiply by.
+//! Weights in fp16 or int8 for the programs and the classifier.
 //!
 //! int8 is symmetric with one scale for each row, which is one output channel. A weight is `code ·
-//! unit / 128` with a code of −127 … 127 and a `unit` in fp16: 128/127 of the row's largest
-//! magnitude, so that units of real models are normal fp16 values where scales would be subnormal.
-//! A code is the nearest one to its weight under the rounded unit, ties to even; so a weight is off
-//! by at most half a code, `unit / 256`, and the largest of a row by up to `unit / 2048` more,
-//! because codes end at 127. That is 0.4 % of the root mean square of a row of evenly spread
-//! weights, and below 1 % for normal ones.
+//! unit / 128` with a code from −127 to 127 and a `unit` in fp16. The unit is 128/127 of the row's
+//! largest magnitude: units of real models are normal fp16 values, where the scale `unit / 128`
+//! would be subnormal. A code is the nearest one to its weight under the rounded unit, ties to
+//! even. A weight is therefore off by at most half a code, `unit / 256`, and the largest of a row
+//! by up to `unit / 2048` more, because codes end at 127. That is 0.4 % of the root mean square of
+//! a row of uniformly distributed weights, and below 1 % for normally distributed ones.
 
 use ferrane_host::pool;
 use half::f16;
 
-/// Codes in a unit.
+/// The code that stands for one unit.
 pub const ONE: f32 = 128.0;
 
 /// Element type of the matrices.
@@ -33,7 +33,7 @@ impl WeightType {
         }
     }
 
-    /// Bytes of a matrix of that many rows and columns, units included.
+    /// Bytes of a matrix `[rows, cols]`, units included.
     pub fn bytes(self, rows: usize, cols: usize) -> usize {
         match self {
             WeightType::Fp16 => 2 * rows * cols,
@@ -42,8 +42,8 @@ impl WeightType {
     }
 }
 
-/// Writes the codes of a row and returns its unit; `None` where a weight is not finite or beyond
-/// fp16.
+/// Writes the codes of a row and returns its unit; `None` if a weight is not finite or exceeds the
+/// fp16 range.
 pub fn quantize_row(row: &[f32], codes: &mut [i8]) -> Option<f16> {
     let largest = row.iter().fold(0.0f32, |top, w| if w.is_finite() { top.max(w.abs()) } else { f32::INFINITY });
     let unit = f16::from_f32(largest * (ONE / 127.0));
@@ -60,17 +60,17 @@ pub fn quantize_row(row: &[f32], codes: &mut [i8]) -> Option<f16> {
     Some(unit)
 }
 
-/// A matrix `[rows, cols]` of the host: the embedding, the classifier.
+/// A matrix `[rows, cols]` that the host multiplies by: the embedding or the classifier.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HostMatrix {
-    /// fp16 values.
+    /// fp16 values, row-major.
     Fp16(Vec<f16>),
-    /// Codes, and a unit for each row.
+    /// Codes, row-major, and one unit for each row.
     Int8(Vec<i8>, Vec<f16>),
 }
 
 impl HostMatrix {
-    /// Rounds a matrix with rows of `cols`; `None` where [`quantize_row`] has none.
+    /// Rounds a matrix with rows of `cols` values; `None` if [`quantize_row`] refuses a row.
     pub fn new(values: &[f32], cols: usize, weights: WeightType) -> Option<HostMatrix> {
         let cols = cols.max(1);
         match weights {
@@ -81,7 +81,7 @@ impl HostMatrix {
             }
             WeightType::Int8 => {
                 let mut codes = vec![0i8; values.len()];
-                // Not a number marks a row without a unit.
+                // NaN marks a row that `quantize_row` refused.
                 let mut units = vec![f16::NAN; values.len() / cols];
                 let mut rows: Vec<_> = codes.chunks_mut(cols).zip(&mut units).collect();
                 pool::for_each_chunk_mut(&mut rows, 64, |task, rows| {
@@ -95,7 +95,7 @@ impl HostMatrix {
         }
     }
 
-    /// Widens a row.
+    /// Widens row `index` into `to`, which has the length of a row.
     pub fn row(&self, index: usize, to: &mut [f32]) {
         let range = index * to.len()..(index + 1) * to.len();
         match self {
@@ -120,7 +120,7 @@ mod tests {
         let mut rng = Rng::new(5);
         for spread in [1e-4f32, 0.02, 3.0, 900.0] {
             let cols = 96;
-            // Normal, by Box and Muller.
+            // Normally distributed, by Box and Muller.
             let mut normal =
                 || (-2.0 * (1.0 - rng.uniform()).ln()).sqrt() * (std::f64::consts::TAU * rng.uniform()).cos();
             let values: Vec<f32> = (0..40 * cols).map(|_| normal() as f32 * spread).collect();
@@ -131,14 +131,14 @@ mod tests {
                 matrix.row(i, &mut back);
                 let top = row.iter().fold(0.0f32, |t, w| t.max(w.abs()));
                 for (a, b) in row.iter().zip(&back) {
-                    // Half a code, and what the rounded unit takes from the largest; units are
-                    // normal fp16 values here.
+                    // Half a code, plus the rounding of the unit for the largest; units are normal
+                    // fp16 values here.
                     assert!((a - b).abs() <= top * (1.0 / 254.0 + 1.0 / 2000.0), "{a} {b}");
                     wrong += f64::from(a - b).powi(2);
                     squares += f64::from(*a).powi(2);
                 }
             }
-            // As the module says of normal weights.
+            // The bound that the module states for normally distributed weights.
             assert!((wrong / squares).sqrt() < 0.01, "{}", (wrong / squares).sqrt());
         }
     }
@@ -154,7 +154,7 @@ mod tests {
             assert_eq!(quantize_row(&[0.0, bad, 1.0], &mut codes), None, "{bad}");
             assert!(HostMatrix::new(&[0.0, bad], 1, WeightType::Int8).is_none());
         }
-        // Magnitudes that fp16 does not know become zeros.
+        // Magnitudes below fp16's smallest become zeros.
         assert!(quantize_row(&[1e-30, 0.0, -1e-30], &mut codes).is_some());
         assert_eq!(codes, [0; 3]);
     }

@@ -1,17 +1,18 @@
-//! What the host does to the residual stream between two requests, row by row in fp32: the sum with
-//! what a program gave, and the RMSNorm for the next one.
+//! The host's work on the residual stream between two requests, row by row in fp32: adding a
+//! program's output, and the RMSNorm that the next program reads.
 
 use ferrane_host::{convert, pool, vectorize};
 use half::f16;
 
-/// Rows that one task works on.
+/// Rows in one task.
 const ROWS: usize = 16;
-/// Running sums of a sum along a row.
+/// Independent partial sums of a reduction along a row.
 const LANES: usize = 16;
-/// Values that are widened or rounded at a time.
+/// Values that are widened or rounded in one piece.
 const PIECE: usize = 256;
 
-/// The sum with a program's output: `stream += alpha · y`; rows of `y` are `stride` words apart.
+/// An addition of a program's output: `stream += alpha · y`; rows of `y` are spaced by `stride`
+/// words.
 #[derive(Clone, Copy)]
 pub(super) struct Sum<'a> {
     pub alpha: f32,
@@ -26,8 +27,8 @@ pub(super) struct Norm<'a> {
     pub eps: f32,
 }
 
-/// Adds to each row `[dim]` of the stream and writes its RMSNorm to `x`, whose rows are `stride`
-/// words apart.
+/// Adds `sum`, if any, to each row `[dim]` of the stream and writes its RMSNorm to `x`, whose rows
+/// are spaced by `stride` words.
 pub(super) fn step(stream: &mut [f32], sum: Option<Sum<'_>>, norm: Norm<'_>, x: &mut [f16], stride: usize) {
     let dim = norm.gain.len();
     pool::for_each_chunk_pair_mut((stream, ROWS * dim), (x, ROWS * stride), |task, stream, x| {
@@ -40,7 +41,7 @@ pub(super) fn step(stream: &mut [f32], sum: Option<Sum<'_>>, norm: Norm<'_>, x: 
     });
 }
 
-/// Adds to each row `[dim]` of the stream.
+/// Adds `sum` to each row `[dim]` of the stream.
 pub(super) fn add(stream: &mut [f32], sum: Sum<'_>, dim: usize) {
     pool::for_each_chunk_mut(stream, ROWS * dim, |task, stream| {
         for (t, row) in stream.chunks_exact_mut(dim).enumerate() {
@@ -50,7 +51,7 @@ pub(super) fn add(stream: &mut [f32], sum: Sum<'_>, dim: usize) {
 }
 
 impl Sum<'_> {
-    /// Adds row `t` of what the program gave.
+    /// Adds row `t` of the program's output.
     fn add(&self, row: &mut [f32], t: usize) {
         let mut wide = [0.0f32; PIECE];
         let y = &self.y[t * self.stride..][..row.len()];
@@ -66,7 +67,8 @@ impl Sum<'_> {
     }
 }
 
-/// RMSNorm of a row, piece by piece: `put(place, values)`.
+/// RMSNorm of a row, piece by piece: calls `put` with the index of a piece's first value and its
+/// values.
 pub(super) fn rms_norm(row: &[f32], norm: Norm<'_>, mut put: impl FnMut(usize, &[f32])) {
     let dim = row.len();
     let scale = vectorize!({

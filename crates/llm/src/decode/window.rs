@@ -14,18 +14,19 @@ use crate::kernels::KernelError;
 use crate::layout::OUTPUT;
 use crate::weights::{Layer, Weights};
 
-/// Words of one head that one thread copies sooner than two.
+/// Below this many words of one head, a copy is faster on one thread.
 const ALONE: usize = 1024;
 
 type DeviceResult<T> = ferrane_device::Result<T>;
 
-/// The surfaces that hold weights, by layer and input. A program that wants another allocation for
-/// an input (some paths want all inputs of a program alike) gets a copy of its own.
+/// The surfaces that hold weights, by layer and input. A program that needs another layout for an
+/// input (on some paths all inputs of a program must have the same size) gets its own copy.
 #[derive(Default)]
 pub(super) struct Staged(Vec<(usize, DecodeInput, Surface)>);
 
 impl Staged {
-    /// The surface of a weight as a program wants it.
+    /// The surface of a weight in `layout`; copies the weight into a new surface if no surface has
+    /// that layout.
     fn get(&mut self, device: &Device, layer: usize, input: DecodeInput, layout: &Layout) -> DeviceResult<Surface> {
         let same = |entry: &&(usize, DecodeInput, Surface)| entry.0 == layer && entry.1 == input;
         let found: Vec<&Surface> = self.0.iter().filter(same).map(|(.., s)| s).collect();
@@ -40,7 +41,7 @@ impl Staged {
         Ok(surface)
     }
 
-    /// Writes every weight, in all surfaces there are.
+    /// Writes the weights into all existing surfaces.
     pub(super) fn stage(&self, config: &Config, weights: &Weights, types: WeightType) -> Result<(), Error> {
         for (index, input, surface) in &self.0 {
             let tensors = tensors(config, &weights.layers[*index], *input);
@@ -95,7 +96,7 @@ impl Staged {
     }
 }
 
-/// Rows of a tensor as an input wants them: in another order, or one row several times.
+/// The rows of a tensor in an input: permuted, or one row repeated.
 struct InputRows<'a> {
     data: std::borrow::Cow<'a, [f32]>,
     cols: usize,
@@ -107,17 +108,17 @@ impl InputRows<'_> {
     }
 }
 
-/// The tensors whose rows an input has, one after the other.
+/// The tensors that an input consists of, in the order of its rows.
 fn tensors<'a>(config: &Config, layer: &'a Layer, input: DecodeInput) -> Vec<InputRows<'a>> {
     let order = head_order(config);
     let plain = |data: &'a [f32], cols: usize| InputRows { data: data.into(), cols };
-    // Rows of heads in the programs' order of pairs.
+    // Rows of heads, permuted to the programs' order of pairs.
     let turned = |data: &'a [f32], cols: usize| {
         let head = config.head_dim * cols;
         let rows = data.chunks(head.max(1)).flat_map(|h| order.iter().map(move |&i| &h[i * cols..][..cols]));
         InputRows { data: rows.flatten().copied().collect(), cols }
     };
-    // A gain stands once for each head.
+    // A gain is repeated for each head.
     let gain = |data: &'a [f32], heads: usize| {
         let one: Vec<f32> = order.iter().map(|&i| data[i]).collect();
         InputRows { data: one.repeat(heads).into(), cols: config.head_dim }
@@ -143,19 +144,19 @@ fn tensors<'a>(config: &Config, layer: &'a Layer, input: DecodeInput) -> Vec<Inp
     }
 }
 
-/// All fp16 words of a surface `[…, width]` and the words from one row to the next.
+/// All fp16 words of a surface `[…, width]`, and its row stride in words.
 fn rows_of(access: &mut WriteAccess) -> (&mut [f16], usize) {
     let stride = row_stride(access.layout());
     (access.f16s_mut(), stride)
 }
 
-/// Elements from one row of an fp16 surface to the next: a row is all of the last axis.
+/// The row stride of an fp16 surface in elements; a row is the whole last axis.
 fn row_stride(layout: &Layout) -> usize {
     let next = layout.row(1).map_or(0, |row| row.start);
     next / layout.element_bytes().max(1)
 }
 
-/// Copies what two surfaces of the same row width have in common, row by row.
+/// Copies the rows, and the part of each row, that two surfaces have in common.
 fn copy_rows(from: &ReadAccess, to: &mut WriteAccess) {
     let mut i = 0;
     while let (Some(from), Some(to)) = (from.row(i), to.row_mut(i)) {
@@ -165,7 +166,7 @@ fn copy_rows(from: &ReadAccess, to: &mut WriteAccess) {
     }
 }
 
-/// Keys and values of one layer, `[1, kv_heads, cached, width]`.
+/// Keys and values of one layer, each `[1, kv_heads, cached, width]`.
 pub(super) struct Cache {
     pub(super) keys: Surface,
     pub(super) values: Surface,
@@ -176,8 +177,8 @@ impl Cache {
         Ok(Cache { keys: device.surface(&layouts[0])?, values: device.surface(&layouts[1])? })
     }
 
-    /// Appends `count` rows `[kv_heads · head]` of keys and of values, `stride` words apart, behind
-    /// `at` positions.
+    /// Writes `count` rows `[kv_heads · head]` of keys and of values, spaced by `stride` words, to
+    /// the positions from `at` on.
     pub(super) fn append(
         &self,
         at: usize,
@@ -189,7 +190,7 @@ impl Cache {
         let write = |surface: &Surface| surface.write().map_err(|source| Error::Device { kernel: "cache", source });
         let (mut keys, mut values) = (write(&self.keys)?, write(&self.values)?);
         let (all, positions) = (keys.layout().shape[1], keys.layout().shape[2]);
-        // A row or two are not worth another thread.
+        // A row or two are faster on one thread.
         let heads = if count * head < ALONE { all } else { 1 };
         let [(keys, key), (values, value)] = [&mut keys, &mut values].map(rows_of);
         let [of_key, of_value] = [key, value].map(|width| positions * width);
@@ -209,7 +210,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Takes over the first `count` positions of another cache.
+    /// Copies the first `count` positions of another cache.
     pub(super) fn take(&self, other: &Cache, count: usize) -> DeviceResult<()> {
         for (to, from) in [(&self.keys, &other.keys), (&self.values, &other.values)] {
             let (from, mut to) = (from.read()?, to.write()?);
@@ -225,7 +226,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes these positions zeros: what is masked must still be finite.
+    /// Zeroes a range of positions: masked rows must still be finite.
     pub(super) fn clear(&self, range: Range<usize>) -> DeviceResult<()> {
         for surface in [&self.keys, &self.values] {
             let mut access = surface.write()?;
@@ -240,7 +241,8 @@ impl Cache {
     }
 }
 
-/// A loaded program with what all layers share: its activations and its output.
+/// A loaded program, the surfaces that all layers share (activations and output), and one request
+/// for each layer.
 pub(super) struct WindowKernel {
     part: DecodeKernel,
     executable: Executable,
@@ -265,7 +267,7 @@ impl WindowKernel {
         Ok(WindowKernel { part, executable, shared, out, out_width: shape.out_width(part), requests: Vec::new() })
     }
 
-    /// The layouts of keys and values.
+    /// The layouts of the cache's keys and values.
     pub(super) fn cache_layouts(&self, device: &Device) -> Result<[Layout; 2], Error> {
         let of = |input: DecodeInput| layout_of(device, &self.executable, input.name()).map_err(|e| self.error(e));
         Ok([of(DecodeInput::Keys)?, of(DecodeInput::Values)?])
@@ -275,17 +277,18 @@ impl WindowKernel {
         Error::Device { kernel: self.part.name(), source }
     }
 
-    /// Which program it is.
+    /// The kernel that this program implements.
     pub(super) fn part(&self) -> DecodeKernel {
         self.part
     }
 
-    /// True if its requests are made.
+    /// Whether [`WindowKernel::bind`] has prepared the requests.
     pub(super) fn is_bound(&self) -> bool {
         !self.requests.is_empty()
     }
 
-    /// Binds every layer's weights, and its cache if the program reads one.
+    /// Prepares a request for each layer, over its weights and, if the program reads one, its
+    /// cache.
     pub(super) fn bind(
         &mut self,
         device: &Device,
@@ -315,45 +318,44 @@ impl WindowKernel {
         Ok(())
     }
 
-    /// Lets the surfaces of the layers go.
+    /// Drops the requests, and with them the references to the layers' surfaces.
     pub(super) fn unbind(&mut self) {
         self.requests.clear();
     }
 
-    /// Gives the rows of an fp16 input that all layers share to `write`: the words from one row to
-    /// the next, a row's width, and all words.
+    /// Calls `write(stride, width, words)` on a shared fp16 input: the row stride and the width of
+    /// a row, both in words, and all words. Does nothing if the program has no such input.
     fn shared(&self, input: DecodeInput, write: impl FnOnce(usize, usize, &mut [f16])) -> Result<(), Error> {
         let Some((_, surface)) = self.shared.iter().find(|(known, _)| *known == input) else { return Ok(()) };
         let mut access = surface.write().map_err(|e| self.error(e))?;
         let width = access.layout().shape.last().copied().unwrap_or(1).max(1);
         let rows = access.layout().elements() / width;
         let (words, stride) = rows_of(&mut access);
-        // A surface of one row has no next one.
+        // A surface of one row reports no stride.
         let stride = stride.max(width);
         let end = words.len().min(rows * stride);
         write(stride, width, &mut words[..end]);
         Ok(())
     }
 
-    /// Has an fp16 input that all layers share written: `write(words, words from one row to the
-    /// next)`.
+    /// Calls `write(words, stride)` on a shared fp16 input; `stride` is the row stride in words.
     pub(super) fn write(&self, input: DecodeInput, write: impl FnOnce(&mut [f16], usize)) -> Result<(), Error> {
         self.shared(input, |stride, _, words| write(words, stride))
     }
 
-    /// The same row by row: `fill(row, words)`.
+    /// Calls `fill(row, words)` on each row of a shared fp16 input.
     pub(super) fn fill(&self, input: DecodeInput, mut fill: impl FnMut(usize, &mut [f16])) -> Result<(), Error> {
         self.shared(input, |stride, width, words| {
             words.chunks_mut(stride).enumerate().for_each(|(i, row)| fill(i, &mut row[..width]));
         })
     }
 
-    /// Runs a layer and gives the rows of the output to `read`: all words, and the words from one
-    /// row to the next.
+    /// Runs a layer and calls `read(words, stride)` on the output; `stride` is the row stride in
+    /// words.
     pub(super) fn run(&self, layer: usize, read: impl FnOnce(&[f16], usize) -> Result<(), Error>) -> Result<(), Error> {
         self.requests[layer].evaluate().map_err(|e| self.error(e))?;
         let access = self.out.read().map_err(|e| self.error(e))?;
-        // A surface of one row has no next one.
+        // A surface of one row reports no stride.
         let stride = row_stride(access.layout()).max(self.out_width);
         read(access.f16s(), stride)
     }
@@ -364,13 +366,14 @@ fn layout_of(device: &Device, executable: &Executable, port: &str) -> DeviceResu
         ferrane_device::Error::new(ferrane_device::ErrorKind::Binding, "the program has no procedure").with_port(port)
     };
     let layout = device.fitted(executable.procedures().first().ok_or_else(none)?, port)?;
-    // Rows are written by one stride.
+    // Rows are written with one stride, so they must be evenly spaced.
     let rows = layout.shape.len().saturating_sub(1);
     let mut next = None;
     for axis in (0..rows).rev().filter(|&axis| layout.shape[axis] > 1) {
         let stride = layout.strides[axis];
         if next.is_some_and(|next| next != stride) || stride % layout.element_bytes() != 0 {
-            let what = format!("rows of strides {:?} for {:?} are not evenly apart", layout.strides, layout.shape);
+            let what =
+                format!("rows of shape {:?} with strides {:?} are not evenly spaced", layout.shape, layout.strides);
             return Err(ferrane_device::Error::new(ferrane_device::ErrorKind::Layout, what).with_port(port));
         }
         next = Some(stride * layout.shape[axis]);

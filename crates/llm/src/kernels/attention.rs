@@ -8,8 +8,8 @@ use super::tables;
 use crate::config::RopeStyle;
 use crate::layout::Activation;
 
-/// One projection: as `[1, C, 1, seq]`, and as heads `[1, heads, seq, head_dim]`. The bias, if any,
-/// is in both.
+/// One projection as `[1, C, 1, seq]` and as heads `[1, heads, seq, head_dim]`, both with the bias,
+/// if any.
 struct Projection {
     flat: ValueId,
     heads: ValueId,
@@ -69,7 +69,7 @@ fn head_norm(f: &mut Frame<'_>, name: &str, x: ValueId) -> OpResult {
     ops::head_norm(&mut f.b, &f.shape.config, name, x, gain)
 }
 
-/// `x · cos + turned · sin`, where each pair (e, o) is turned to (−o, e).
+/// Rotates heads: `x · cos + turned · sin`, where `turned` has (−o, e) for each pair (e, o).
 fn rotate(f: &mut Frame<'_>, name: &str, x: ValueId, heads: usize, cos: ValueId, sin: ValueId) -> OpResult {
     let (hd, seq) = (f.shape.config.head_dim, f.layout.seq);
     let turned = match f.shape.config.rope.style {
@@ -85,7 +85,7 @@ fn rotate(f: &mut Frame<'_>, name: &str, x: ValueId, heads: usize, cos: ValueId,
     f.b.add(&format!("{name}_rope"), straight, turned)
 }
 
-/// The second half of the last axis, negated, before the first.
+/// The second half of the last axis, negated, followed by the first half.
 fn turn(f: &mut Frame<'_>, name: &str, x: ValueId, half: [usize; 4]) -> OpResult {
     let size = half.map(int);
     let first = f.b.slice_by_size(&format!("{name}_e"), x, &[0, 0, 0, 0], &size)?;
@@ -94,8 +94,7 @@ fn turn(f: &mut Frame<'_>, name: &str, x: ValueId, half: [usize; 4]) -> OpResult
     f.b.concat(&format!("{name}_turn"), &[negated, first], 3)
 }
 
-/// Query heads of one kv head side by side: `[1, heads, seq, n]` as `[1, kv_heads, ratio · seq,
-/// n]`.
+/// Groups the query heads of each kv head: `[1, heads, seq, n]` as `[1, kv_heads, ratio · seq, n]`.
 fn group(f: &mut Frame<'_>, name: &str, x: ValueId) -> OpResult {
     let (config, seq) = (&f.shape.config, f.layout.seq);
     if config.gqa_ratio() == 1 {

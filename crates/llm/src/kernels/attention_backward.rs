@@ -1,8 +1,8 @@
-//! `sdpaBwd1` and `sdpaBwd2`: gradients of attention, for tiled keys and values.
+//! `sdpaBwd1` and `sdpaBwd2`: gradients of attention over tiled keys and values.
 //!
-//! Keys and values come tiled over the query heads, and `dK`, `dV` go out for each query head; the
-//! CPU adds those of one kv head (training-dynamic §6, 7f–7h). The probabilities are computed
-//! again, not kept.
+//! Inputs are keys and values tiled over the query heads. `dK` and `dV` are returned for each query
+//! head, and the CPU adds those of one kv head (training-dynamic §6, 7f–7h). The probabilities are
+//! recomputed instead of stored.
 
 use ferrane_mil::{MilError, Program, ReducedDims, Transpose, ValueId};
 

@@ -1,7 +1,8 @@
 //! `ffnFused`: `ffn = W2 · (silu(W1·x) ∘ W3·x)` and the residual.
 //!
-//! SiLU is `h · sigmoid(h)`, as every published kernel has it (mil-text §4). W2 lies as stored, so
-//! that the backward's copy and this one are staged alike; it is transposed here.
+//! SiLU is `h · sigmoid(h)`, as every published kernel has it (mil-text §4). W2 is staged
+//! untransposed, as in the backward kernel, so both copies are staged the same way; the program
+//! transposes it.
 
 use ferrane_mil::{MilError, Program, Transpose};
 

@@ -1,5 +1,4 @@
-//! What every kernel begins and ends with: inputs declared, regions cut out, taps joined; and the
-//! dynamic product.
+//! The frame of every kernel: declares the inputs, slices out regions, and concatenates the taps.
 
 use ferrane_mil::{Builder, DataType, MilError, Opset, Program, Type, ValueId};
 
@@ -26,8 +25,8 @@ impl<'a> Frame<'a> {
         Ok(Frame { shape, layout, b, inputs })
     }
 
-    /// A region as `[1, channels, 1, len]`: a slice, or the whole input where it is no more than
-    /// the region.
+    /// A region as `[1, channels, 1, len]`: a slice of its input, or the input itself if the region
+    /// covers it.
     pub(super) fn region(&mut self, name: &str) -> OpResult {
         let missing = || MilError::Invalid { reason: format!("no region `{name}`") };
         let region: Region = *self.layout.regions.iter().find(|r| r.name == name).ok_or_else(missing)?;
@@ -49,7 +48,7 @@ impl<'a> Frame<'a> {
         ops::reshape(&mut self.b, name, x, shape)
     }
 
-    /// The last two axes exchanged.
+    /// Swaps the last two axes.
     pub(super) fn swap(&mut self, name: &str, x: ValueId) -> OpResult {
         self.b.transpose(name, x, &[0, 1, 3, 2])
     }
@@ -88,7 +87,7 @@ impl<'a> Frame<'a> {
         self.reshape(name, t, [1, heads * hd, 1, seq])
     }
 
-    /// Ends the kernel: the taps in the layout's order, joined along the channels.
+    /// Ends the kernel with the taps, in the layout's order, concatenated along the channels.
     pub(super) fn finish(mut self, taps: &[ValueId]) -> Result<Program, MilError> {
         if taps.len() != self.layout.taps.len() {
             return Err(MilError::Invalid { reason: "taps and layout differ".into() });

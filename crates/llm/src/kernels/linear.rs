@@ -1,14 +1,14 @@
 //! The kernels that are one or two dynamic products: `out[o, t] = Σ_c a[c, t] · m[c, o]`
 //! (training-dynamic §2).
 //!
-//! Two products (`ffnBwdW13t`, `kvBwd`) are added as rows, before the one transpose back.
+//! Two products (`ffnBwdW13t`, `kvBwd`) are added as rows, so that only the sum is transposed back.
 
 use ferrane_mil::{MilError, Program, Transpose};
 
 use super::frame::Frame;
 use crate::layout::{Content, Region};
 
-/// Any kernel whose layout is n activations, then n matrices, then one tap.
+/// Builds a kernel whose layout is n activations, n matrices and one tap.
 pub(super) fn linear(mut f: Frame<'_>) -> Result<Program, MilError> {
     let is_weight = |r: &&Region| matches!(r.content, Content::Weight { .. });
     let activations: Vec<Region> = f.layout.regions.iter().filter(|r| !is_weight(r)).copied().collect();

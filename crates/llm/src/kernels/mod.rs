@@ -1,23 +1,23 @@
 //! The ten kernels of the dynamic pipeline as MIL programs (training-dynamic §2, §3).
 //!
 //! [`build`] makes the program of one [`Kernel`] for a [`Shape`]: opset ios18, fp16 throughout,
-//! inputs and output as the [`KernelLayout`] says (`x`, the weights' inputs if they are any,
-//! `out`). A kernel is compiled once; all layers share it.
+//! inputs and output by the [`KernelLayout`] (`x`, the inputs of the weights if they are not packed
+//! into `x`, and `out`). A kernel is compiled once and shared by all layers.
 //!
 //! | file | kernels |
 //! |---|---|
-//! | `linear` | `woFwd`, `ffnBwdW2t`, `ffnBwdW13t`, `wotBwd`, `qBwd`, `kvBwd`, and the dynamic product they all are |
+//! | `linear` | `woFwd`, `ffnBwdW2t`, `ffnBwdW13t`, `wotBwd`, `qBwd`, `kvBwd`, all of them dynamic products |
 //! | `attention` | `sdpaFwd` |
 //! | `attention_backward` | `sdpaBwd1`, `sdpaBwd2` |
 //! | `feed_forward` | `ffnFused` |
 //! | `tables` | mask and rotation tables |
 //! | `frame`, `ops` | inputs, regions and taps; sequences of ops that generation's kernels share |
 //!
-//! Query head `h` reads kv head `h / ratio`, where the reference's forward takes `h mod kv_heads`
-//! (upstream-defects #1). It is done without a copy of keys or values: the `ratio` query heads of
-//! one kv head lie side by side, so `[1, heads, seq, head_dim]` *is* `[1, kv_heads, ratio · seq,
-//! head_dim]`, and one product of rank 4 serves the group. A repeat along a new axis would need
-//! rank 5, whose batched products engines reject, or `tile`, which corrupts the state of one
+//! Query head `h` reads kv head `h / ratio`; the forward pass of the reference trainer uses `h mod
+//! kv_heads` (upstream-defects #1). Keys and values are not copied: the `ratio` query heads of a kv
+//! head are adjacent, so `[1, heads, seq, head_dim]` has the layout of `[1, kv_heads, ratio · seq,
+//! head_dim]`, and one product of rank 4 serves the group. Repeating along a new axis would need
+//! products of rank 5, which engines reject, or `tile`, which corrupts the state of one engine
 //! (mil-text §6).
 
 mod attention;
@@ -42,17 +42,17 @@ pub enum KernelError {
     /// The shape has no layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// An op was refused.
+    /// The builder refused an op.
     #[error("{kernel}: {source}")]
     Mil {
-        /// The kernel's name.
+        /// The kernel's name, `sdpaFwd` for example.
         kernel: &'static str,
-        /// What the builder said.
+        /// The cause, as the builder reports it.
         source: MilError,
     },
 }
 
-/// Builds the program of a kernel, with its layout.
+/// Builds the program of a kernel, and returns it with its layout.
 ///
 /// # Errors
 /// The shape has no layout ([`Shape::layout`]).

@@ -1,14 +1,14 @@
-//! Sequences of ops that the kernels of training and of generation have in common. The caller
-//! chooses the names of the values, so that a shared sequence leaves no trace in a program's text.
+//! Sequences of ops that the kernels of training and of generation share. The caller chooses the
+//! prefix of the values' names.
 
 use ferrane_mil::{Builder, MilError, ReducedDims, ValueId};
 
 use crate::config::Config;
 
-/// The value that a sequence of ops results in.
+/// The result of a sequence of ops.
 pub(crate) type OpResult = Result<ValueId, MilError>;
 
-/// A size as MIL's shapes have it. The builders of kernels have refused sizes that do not fit.
+/// Converts a size to the int32 of MIL's shapes. Kernels check beforehand that sizes fit.
 pub(crate) fn int(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }
@@ -18,7 +18,7 @@ pub(crate) fn reshape(b: &mut Builder, name: &str, x: ValueId, shape: [usize; 4]
     b.reshape(name, x, &shape.map(int))
 }
 
-/// RMSNorm over the last axis, times `gain`; values are named `name` with a suffix.
+/// RMSNorm over the last axis, times `gain`. Each value is named by `name` and a suffix.
 ///
 /// The values are scaled by `1/√head_dim` before they are squared. The sum is then the mean, which
 /// stays below the fp16 limit for heads with a root mean square of up to 255.

@@ -1,4 +1,4 @@
-//! Mask and rotation tables, as fp16 weights of a kernel (weight-blob §5).
+//! Mask and rotation tables, stored as fp16 weights of a kernel (weight-blob §5).
 
 use ferrane_mil::{Builder, DataType, MilError, ValueId};
 use half::f16;
@@ -7,12 +7,12 @@ use super::frame::Frame;
 use super::ops::OpResult;
 use crate::config::{Config, RopeStyle};
 
-/// What is added to the score of a key that a query must not see: the largest finite fp16, negated.
-/// Not −∞, which some units turn into NaN (mil-text §5).
+/// Added to the score of a key that a query must not see: the lowest finite fp16 value. It is not
+/// −∞, which some units turn into NaN (mil-text §5).
 pub const MASKED: f32 = -65504.0;
 
-/// The additive mask `[seq, seq]`, row = query `i`, column = key `j`: 0 where `j <= i`, and `i -
-/// window < j` if there is a window; [`MASKED`] elsewhere.
+/// The additive mask `[seq, seq]`, row = query `i`, column = key `j`: 0 where `j <= i` and, if
+/// there is a window, `i - window < j`; [`MASKED`] elsewhere.
 pub fn causal_mask(seq: usize, window: Option<usize>) -> Vec<f16> {
     let window = window.unwrap_or(usize::MAX);
     let seen = |i: usize, j: usize| j <= i && i - j < window;
@@ -20,8 +20,8 @@ pub fn causal_mask(seq: usize, window: Option<usize>) -> Vec<f16> {
     (0..seq * seq).map(|n| if seen(n / seq, n % seq) { f16::ZERO } else { masked }).collect()
 }
 
-/// Cosines and sines `[seq, head_dim]` in fp32: both elements of pair `i` at position `p` hold the
-/// function of `p · base^(-2i / head_dim)`. Computed in fp64.
+/// Cosines and sines `[seq, head_dim]` in fp32: both elements of pair `i` at position `p` are the
+/// cosine, or sine, of `p · base^(-2i / head_dim)`. Computed in fp64.
 pub fn rope_tables(config: &Config, seq: usize) -> (Vec<f32>, Vec<f32>) {
     let hd = config.head_dim;
     let angle = |n: usize| {
@@ -77,7 +77,7 @@ mod tests {
         (config.head_dim, config.rope.base) = (4, 100.0);
         config.rope.style = RopeStyle::Interleaved;
         let (cos, sin) = rope_tables(&config, 3);
-        // Pair 0 turns by p, pair 1 by p / 10.
+        // Pair 0 is rotated by p, pair 1 by p / 10.
         let expected = [2.0f32, 2.0, 0.2, 0.2];
         for (i, angle) in expected.into_iter().enumerate() {
             assert!((cos[8 + i] - angle.cos()).abs() < 1e-6 && (sin[8 + i] - angle.sin()).abs() < 1e-6);

@@ -13,7 +13,7 @@ fn reference(name: &str) -> Shape {
     Shape::new(plain(name), 256, Residual::Fp16, WeightForm::Packed)
 }
 
-/// training-dynamic §4: in C, in SP, in bytes, out C, out bytes.
+/// training-dynamic §4: input channels, width and bytes, output channels and bytes.
 #[test]
 fn published_sizes() {
     let stories = [

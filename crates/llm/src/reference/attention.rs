@@ -1,7 +1,7 @@
 //! Causal attention with grouped key/value heads and an optional sliding window.
 //!
-//! Query head `h` reads key/value head `h / (heads / kv_heads)`. Position `i` sees `j` with `i -
-//! window < j <= i`.
+//! Query head `h` reads key/value head `h / (heads / kv_heads)`. Position `i` attends to `j` with
+//! `i - window < j <= i`.
 
 use super::Real;
 use super::products::{add_scaled, dot};
@@ -10,13 +10,13 @@ use ferrane_host::vectorize;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// The positions that position `i` sees.
+/// The positions that position `i` attends to.
 pub(super) fn seen(config: &Config, i: usize) -> Range<usize> {
     let start = config.sliding_window.map_or(0, |window| (i + 1).saturating_sub(window));
     start..i + 1
 }
 
-/// Turns scores into probabilities.
+/// Softmax in place: turns the scores of one query into probabilities.
 pub(super) fn softmax<T: Real>(scores: &mut [T]) {
     let top = scores.iter().fold(T::NEG_INFINITY, |m, &v| m.max(v));
     let mut sum = T::ZERO;
@@ -27,7 +27,7 @@ pub(super) fn softmax<T: Real>(scores: &mut [T]) {
     scores.iter_mut().for_each(|p| *p = *p / sum);
 }
 
-/// The factor on the scores.
+/// The factor on the scores, `1/√head_dim`.
 pub(super) fn scale<T: Real>(config: &Config) -> T {
     T::from_f64(1.0 / (config.head_dim as f64).sqrt())
 }
@@ -38,7 +38,7 @@ fn head<T>(data: &[T], width: usize, t: usize, head: usize, size: usize) -> &[T]
     &data[t * width + head * size..][..size]
 }
 
-/// Output `[T, q_dim]` and probabilities `[heads, T, T]` (zero where a position is not seen).
+/// Output `[T, q_dim]` and probabilities `[heads, T, T]` (zero where a position is masked).
 pub(super) fn forward<T: Real>(config: &Config, q: &[T], k: &[T], v: &[T]) -> (Vec<T>, Vec<T>) {
     let (size, q_dim, kv_dim) = (config.head_dim, config.q_dim(), config.kv_dim());
     let tokens = q.len() / q_dim;
@@ -73,7 +73,7 @@ pub(super) fn forward<T: Real>(config: &Config, q: &[T], k: &[T], v: &[T]) -> (V
     (out, probabilities)
 }
 
-/// Gradients of `q`, `k` and `v` from that of the output.
+/// Gradients of `q`, `k` and `v` from the gradient of the output.
 pub(super) fn backward<T: Real>(
     config: &Config,
     q: &[T],

@@ -8,22 +8,22 @@ use super::rope::Table;
 use crate::config::Config;
 use crate::weights::Layer;
 
-/// A layer with everything it needs.
+/// A layer's weights, with the configuration and the rotation table.
 pub(super) struct Block<'a, T> {
     config: &'a Config,
     layer: &'a Layer<T>,
     table: &'a Table<T>,
 }
 
-/// Queries or keys: what came out of the projection, and what the norm on the heads made of it.
+/// Queries or keys: the output of the projection, and after the norm on the heads, if any.
 struct Heads<T> {
     raw: Vec<T>,
     norm: Option<Norm<T>>,
-    /// Normed and turned: what attention reads.
+    /// Normalized and rotated: the input of attention.
     turned: Vec<T>,
 }
 
-/// What a layer's forward pass leaves for its backward pass; all `[T, …]`.
+/// Activations that a layer's forward pass saves for its backward pass; all `[T, …]`.
 pub(super) struct Saved<T> {
     input: Vec<T>,
     normed: Vec<T>,
@@ -46,7 +46,7 @@ impl<'a, T: Real> Block<'a, T> {
         Block { config, layer, table }
     }
 
-    /// Turns the residual stream `[T, dim]`, not empty, into the next layer's.
+    /// Replaces the residual stream `[T, dim]`, which must not be empty, by the layer's output.
     pub(super) fn forward(&self, stream: &mut [T]) -> Saved<T> {
         let (config, layer) = (self.config, self.layer);
         let (dim, tokens) = (config.dim, stream.len() / config.dim);
@@ -88,7 +88,7 @@ impl<'a, T: Real> Block<'a, T> {
         }
     }
 
-    /// Norm and rotation of the heads in `[T, width]`.
+    /// Applies norm and rotation to the heads in `[T, width]`.
     fn heads(&self, raw: Vec<T>, gain: Option<&[T]>, tokens: usize) -> Heads<T> {
         let (mut turned, norm) = match gain {
             Some(gain) => {
@@ -104,7 +104,7 @@ impl<'a, T: Real> Block<'a, T> {
         Heads { raw, norm, turned }
     }
 
-    /// Turns the gradient of the layer's output into that of its input, and adds to the gradients
+    /// Replaces the gradient of the layer's output by that of its input, and adds to the gradients
     /// of its weights.
     pub(super) fn backward(&self, saved: &Saved<T>, stream: &mut [T], gradients: &mut Layer<T>) {
         let (config, layer) = (self.config, self.layer);
@@ -152,7 +152,7 @@ impl<'a, T: Real> Block<'a, T> {
         saved.norm.backward(&saved.input, &layer.attn_norm, &back, stream, &mut gradients.attn_norm);
     }
 
-    /// Back through the rotation and the norm on the heads.
+    /// The backward pass of the rotation and of the norm on the heads.
     fn heads_backward(
         &self,
         heads: &Heads<T>,
@@ -172,7 +172,7 @@ impl<'a, T: Real> Block<'a, T> {
     }
 }
 
-/// The logistic function.
+/// The logistic function, `1 / (1 + e⁻ˣ)`.
 pub(super) fn sigmoid<T: Real>(x: T) -> T {
     T::ONE / (T::ONE + (-x).exp())
 }

@@ -7,7 +7,8 @@ use super::products::{add_scaled, dot, linear};
 use super::rope::Table;
 use super::{Error, Real, Reference};
 
-/// A sequence under way: the keys (turned) and values of all positions so far, layer by layer.
+/// The state of one sequence: the rotated keys and the values of all positions so far, layer by
+/// layer.
 pub struct Decoder<'a, T: Real = f32> {
     model: Reference<'a, T>,
     table: Table<T>,
@@ -39,16 +40,16 @@ impl<'a, T: Real> Decoder<'a, T> {
         self.position = 0;
     }
 
-    /// Number of tokens taken so far.
+    /// Number of tokens decoded so far.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// Takes the next token and returns the logits `[vocab]` of the one after it. They equal the
-    /// last row of [`Reference::logits`] over all tokens so far, to the bit.
+    /// Appends a token and returns the logits `[vocab]` of the next one. They equal the last row of
+    /// [`Reference::logits`] over all tokens so far, bit for bit.
     ///
     /// # Errors
-    /// [`Error::Token`]; the decoder is unchanged then.
+    /// [`Error::Token`] for an id outside the vocabulary; the decoder is unchanged then.
     pub fn decode(&mut self, token: u32) -> Result<&[T], Error> {
         let (config, weights) = (self.model.config, self.model.weights);
         let (dim, size, position) = (config.dim, config.head_dim, self.position);

@@ -1,15 +1,15 @@
-//! The model in plain loops: the oracle that everything faster is compared with.
+//! The model in plain loops: the oracle for every faster implementation.
 //!
-//! It is generic over the element type ([`Real`]: `f32` or `f64`), so that a test can take central
-//! differences in `f64` of the very code it checks in `f32`. Each sum has one fixed order, whatever
-//! the number of threads. Activations are row-major `[tokens, features]`.
+//! It is generic over the element type ([`Real`]: `f32` or `f64`), so a test can compute central
+//! differences in `f64` with the same code that it checks in `f32`. Each sum has a fixed order,
+//! independent of the number of threads. Activations are row-major `[tokens, features]`.
 //!
 //! | file | what |
 //! |---|---|
 //! | `real` | the element types |
 //! | `products` | the three products of a linear layer |
 //! | `norm`, `rope`, `attention` | the other parts, each forward and backward |
-//! | `block` | a layer out of these parts |
+//! | `block` | a layer, built from these parts |
 //! | `decode` | one token at a time, with a key/value cache |
 
 mod attention;
@@ -30,7 +30,7 @@ use norm::Norm;
 use rayon::prelude::*;
 use rope::Table;
 
-/// The reference cannot compute what it was asked for.
+/// Why the reference refuses its input.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -40,36 +40,36 @@ pub enum Error {
     /// A token id that the vocabulary does not have.
     #[error("token {token} at position {position} is beyond the vocabulary of {vocab}")]
     Token {
-        /// The id.
+        /// The id, which is `vocab` or more.
         token: u32,
-        /// Where it stands.
+        /// Its index in the sequence.
         position: usize,
-        /// Number of ids.
+        /// Number of ids that the vocabulary has.
         vocab: usize,
     },
-    /// Not one target per input, or none at all.
+    /// The numbers of inputs and targets differ, or are zero.
     #[error("{inputs} inputs with {targets} targets; as many of both are needed, and at least one")]
     Lengths {
-        /// Number of inputs.
+        /// Number of input ids given.
         inputs: usize,
-        /// Number of targets.
+        /// Number of target ids given.
         targets: usize,
     },
 }
 
-/// A model ready to compute. It borrows its weights.
+/// A model in fp32 or fp64. It borrows configuration and weights.
 #[derive(Debug, Clone, Copy)]
 pub struct Reference<'a, T: Real = f32> {
     config: &'a Config,
     weights: &'a Weights<T>,
 }
 
-/// What the forward pass leaves for the backward pass.
+/// Activations that the forward pass saves for the backward pass.
 struct Forward<T> {
     layers: Vec<Saved<T>>,
-    /// The residual stream behind the last layer, `[T, dim]`.
+    /// The residual stream after the last layer, `[T, dim]`.
     last: Vec<T>,
-    /// Its norm.
+    /// The output of the final norm, `[T, dim]`.
     normed: Vec<T>,
     norm: Norm<T>,
 }
@@ -78,19 +78,19 @@ impl<'a, T: Real> Reference<'a, T> {
     /// A model over these weights.
     ///
     /// # Errors
-    /// [`Error::Weights`] for a configuration that makes no model, or weights that do not fit it.
+    /// [`Error::Weights`] for an invalid configuration, or weights that do not fit it.
     pub fn new(config: &'a Config, weights: &'a Weights<T>) -> Result<Self, Error> {
         config.validate().map_err(weights::Error::from)?;
         weights.check(config)?;
         Ok(Reference { config, weights })
     }
 
-    /// The configuration.
+    /// Sizes and options of the model, borrowed from the caller.
     pub fn config(&self) -> &'a Config {
         self.config
     }
 
-    /// The weights.
+    /// The weights, borrowed from the caller.
     pub fn weights(&self) -> &'a Weights<T> {
         self.weights
     }
@@ -98,7 +98,7 @@ impl<'a, T: Real> Reference<'a, T> {
     /// Logits `[tokens.len(), vocab]` of one sequence that starts at position 0.
     ///
     /// # Errors
-    /// [`Error::Token`].
+    /// [`Error::Token`] for an id outside the vocabulary.
     pub fn logits(&self, tokens: &[u32]) -> Result<Vec<T>, Error> {
         self.check_tokens(tokens)?;
         if tokens.is_empty() {
@@ -131,11 +131,11 @@ impl<'a, T: Real> Reference<'a, T> {
     }
 
     /// Mean cross-entropy per token of one sequence; adds `weight` times its gradients to
-    /// `gradients`. For a batch of `n` sequences of one length, `weight` is `1 / n` and the batch's
-    /// loss is the mean of the losses returned.
+    /// `gradients`. For a batch of `n` sequences of the same length, `weight` is `1 / n` and the
+    /// batch's loss is the mean of the returned losses.
     ///
     /// # Errors
-    /// [`Error::Token`], [`Error::Lengths`], [`Error::Weights`] when `gradients` belong to another
+    /// [`Error::Token`], [`Error::Lengths`], [`Error::Weights`] if `gradients` belong to another
     /// model.
     pub fn accumulate(
         &self,
@@ -194,7 +194,7 @@ impl<'a, T: Real> Reference<'a, T> {
         self.check_tokens(targets)
     }
 
-    /// All layers and the final norm. Activations are kept only when `save` is set.
+    /// Runs all layers and the final norm. Activations are saved only if `save` is set.
     fn forward(&self, tokens: &[u32], save: bool) -> Forward<T> {
         let (config, weights) = (self.config, self.weights);
         let table = Table::new(config, tokens.len());
@@ -214,15 +214,15 @@ impl<'a, T: Real> Reference<'a, T> {
         Forward { layers, last: stream, normed, norm }
     }
 
-    /// Logits of normed rows.
+    /// Logits `[T, vocab]` of the output of the final norm.
     fn classify(&self, normed: &[T]) -> Vec<T> {
         let mut logits = vec![T::ZERO; normed.len() / self.config.dim * self.config.vocab];
         products::linear(&mut logits, normed, self.weights.classifier_matrix(), None, self.config.dim);
         logits
     }
 
-    /// The mean loss; turns the logits into `weight` times the gradient of that mean. Sums over the
-    /// vocabulary and over the tokens are made in `f64`, in order.
+    /// Returns the mean loss and replaces the logits by `weight` times its gradient. Sums over the
+    /// vocabulary and over the tokens are computed in `f64`, in order.
     fn cross_entropy(&self, logits: &mut [T], targets: &[u32], weight: f64) -> f64 {
         let scale = T::from_f64(weight / targets.len() as f64);
         let losses: Vec<f64> = logits

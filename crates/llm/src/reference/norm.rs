@@ -1,17 +1,17 @@
 //! RMSNorm: `y = x·r·w` with `r = 1/√(mean(x²) + eps)`, over rows as long as the gain `w`.
 //!
-//! The backward pass has the gain inside the mean and not a second time outside it; the reference
-//! trainer had it wrong (training-dynamic §7).
+//! In the backward pass the gain appears inside the mean only; the reference trainer also
+//! multiplies by it outside, which is wrong (training-dynamic §7).
 
 use super::Real;
 
-/// The factors `r`, one a row, kept for the backward pass.
+/// The factors `r`, one for each row, saved for the backward pass.
 pub(super) struct Norm<T> {
     scale: Vec<T>,
 }
 
 impl<T: Real> Norm<T> {
-    /// The normed rows, and what the backward pass needs besides the input.
+    /// The normalized rows, and the factors for the backward pass.
     pub(super) fn forward(x: &[T], w: &[T], eps: f32) -> (Vec<T>, Self) {
         let mut y = Vec::with_capacity(x.len());
         let mut scale = Vec::with_capacity(x.len() / w.len());

@@ -1,7 +1,7 @@
 //! The three products of a linear layer `y = x·Wᵀ + b`, with `W` row-major `[out, in]`.
 //!
-//! Work is cut into blocks by size alone, and each output value is one sum in one order, so the
-//! results do not depend on the number of threads, nor on the width of the processor's vectors.
+//! Work is split into blocks by size alone, and each output value is one sum in a fixed order, so
+//! the results depend neither on the number of threads nor on the width of the processor's vectors.
 
 use super::Real;
 use ferrane_host::vectorize;
@@ -9,17 +9,17 @@ use rayon::prelude::*;
 
 /// Rows that share one pass over the weights.
 const ROWS: usize = 8;
-/// Outputs of one task when there is a single row.
+/// Output columns in one task if there is a single row.
 const COLUMNS: usize = 256;
 
-/// `a += b`.
+/// Element-wise `a += b`.
 pub(super) fn add<T: Real>(a: &mut [T], b: &[T]) {
     for (x, &y) in a.iter_mut().zip(b) {
         *x += y;
     }
 }
 
-/// `a += s·b`.
+/// Element-wise `a += s·b`.
 #[inline(always)]
 pub(super) fn add_scaled<T: Real>(a: &mut [T], s: T, b: &[T]) {
     for (x, &y) in a.iter_mut().zip(b) {
@@ -27,8 +27,8 @@ pub(super) fn add_scaled<T: Real>(a: &mut [T], s: T, b: &[T]) {
     }
 }
 
-/// Sixteen running sums over the stride, then their sum: short chains, which rounds better and
-/// vectorizes.
+/// The inner product, as sixteen interleaved partial sums that are added at the end: short
+/// dependency chains round better and vectorize.
 #[inline(always)]
 pub(super) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     const LANES: usize = 16;

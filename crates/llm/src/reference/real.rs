@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
-/// `f32` or `f64`: just the arithmetic that the model needs.
+/// `f32` or `f64`, with the arithmetic that the model needs.
 pub trait Real:
     Copy
     + Send
@@ -18,21 +18,21 @@ pub trait Real:
     + Neg<Output = Self>
     + 'static
 {
-    /// Zero.
+    /// 0.
     const ZERO: Self;
-    /// One.
+    /// 1.
     const ONE: Self;
-    /// Below every number.
+    /// Negative infinity, the start of a maximum.
     const NEG_INFINITY: Self;
     /// The nearest value of this type.
     fn from_f64(value: f64) -> Self;
-    /// The same value.
+    /// The value, widened if necessary.
     fn to_f64(self) -> f64;
-    /// e to this power.
+    /// e raised to the power `self`.
     fn exp(self) -> Self;
-    /// The square root.
+    /// The square root, correctly rounded.
     fn sqrt(self) -> Self;
-    /// The larger of two; the other one if one is not a number.
+    /// The larger of two values; if one is NaN, the other.
     fn max(self, other: Self) -> Self;
 }
 

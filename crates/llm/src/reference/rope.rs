@@ -1,10 +1,11 @@
-//! Rotary position encoding: each pair of a head turns by an angle that grows with the position.
+//! Rotary position encoding: each pair of a head is rotated by an angle proportional to the
+//! position.
 
 use super::Real;
 use crate::config::{Config, RopeStyle};
 
-/// Cosines and sines of the first positions, `[positions, head_dim / 2]`. Angles are computed in
-/// `f64`.
+/// Cosines and sines of the first positions, each `[positions, head_dim / 2]`. Angles are computed
+/// in `f64`.
 pub(super) struct Table<T> {
     style: RopeStyle,
     half: usize,
@@ -13,14 +14,14 @@ pub(super) struct Table<T> {
 }
 
 impl<T: Real> Table<T> {
-    /// Angles of the positions below `positions`.
+    /// The table of positions below `positions`.
     pub(super) fn new(config: &Config, positions: usize) -> Self {
         let mut table = Table { style: config.rope.style, half: config.head_dim / 2, cos: vec![], sin: vec![] };
         (0..positions).for_each(|p| table.push(config, p));
         table
     }
 
-    /// Appends the angles of the next position.
+    /// Appends a row for `position`, which must be the next one.
     pub(super) fn push(&mut self, config: &Config, position: usize) {
         for i in 0..self.half {
             let exponent = -2.0 * i as f64 / config.head_dim as f64;
@@ -30,8 +31,8 @@ impl<T: Real> Table<T> {
         }
     }
 
-    /// Turns the heads of one row, which stands at `position`, forward (`direction` 1) or back (−1,
-    /// the transpose and so the gradient).
+    /// Rotates the heads of the row at `position` forward (`direction` 1) or back (−1: the
+    /// transpose, and so the gradient).
     pub(super) fn turn(&self, row: &mut [T], position: usize, direction: T) {
         let range = position * self.half..(position + 1) * self.half;
         let (cos, sin) = (&self.cos[range.clone()], &self.sin[range]);

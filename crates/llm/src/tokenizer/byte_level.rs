@@ -1,9 +1,9 @@
 //! Byte-level BPE and `tokenizer.json`, encoded by the crate `tokenizers`.
 //!
-//! The vocabulary, the merges and the way of cutting text into words are three things.
-//! `tokenizer.json` says all of them; `vocab.json` with `merges.txt` says the first two, and the
-//! third comes from [`PreTokenizer`]'s rule. Decoding is ours: the pieces are turned into bytes
-//! once.
+//! Encoding needs a vocabulary, merges, and a rule that splits text into words. `tokenizer.json`
+//! has all three; `vocab.json` with `merges.txt` has the first two, and [`PreTokenizer`] determines
+//! the third. Decoding is implemented here: the pieces are converted to bytes when the file is
+//! opened.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,17 +21,17 @@ use tokenizers::tokenizer::{AddedToken, SplitDelimiterBehavior};
 use super::merge::LONGEST_PIECE;
 use super::{Error, Options, Pieces, byte_piece, load};
 
-/// How byte-level BPE cuts text into words before it merges.
+/// How byte-level BPE splits text into words before it merges.
 ///
-/// `vocab.json` and `merges.txt` do not say it. Where neither [`Options`] nor a
-/// `tokenizer_config.json` (its `tokenizer_class`) does, the vocabulary itself tells: words of
-/// Qwen2 hold one digit at most and may put a punctuation mark before letters, those of GPT-2 hold
-/// runs of digits and never mix the two. So a vocabulary with such a mixed piece and without two
-/// digits side by side is Qwen2's; every other one is taken as GPT-2's.
+/// `vocab.json` and `merges.txt` do not specify it. If neither [`Options`] nor the
+/// `tokenizer_class` of a `tokenizer_config.json` does, it is inferred from the vocabulary: words
+/// of Qwen2 hold at most one digit and may put a punctuation mark before letters; those of GPT-2
+/// hold runs of digits and never mix marks and letters. A vocabulary with such a mixed piece and
+/// without two adjacent digits is treated as Qwen2's, every other one as GPT-2's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PreTokenizer {
-    /// GPT-2: contractions, letters, digits, other marks, each with the one space before it.
+    /// GPT-2: contractions, letters, digits, other marks, each with one leading space.
     Gpt2,
     /// Qwen2, 2.5 and 3: text in NFC, single digits, marks before letters, line ends after marks.
     Qwen2,
@@ -53,14 +53,14 @@ pub(super) struct ByteLevel {
     eos: Option<u32>,
 }
 
-/// How pieces spell bytes.
+/// How the pieces of a vocabulary encode bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spelling {
     /// One printable character for every byte, as GPT-2 does.
     Bytes,
     /// `▁` for a space and `<0xNN>` for bytes, as SentencePiece does.
     Spaces,
-    /// As they are.
+    /// Text as it is.
     Plain,
 }
 
@@ -72,7 +72,7 @@ fn is_merges(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().ends_with("merges.txt"))
 }
 
-/// The file `name` that belongs to `path`: in the same folder, with the same prefix.
+/// The path of the file `name` in the folder of `path`, with the same prefix.
 pub(super) fn sibling(path: &Path, name: &str) -> PathBuf {
     let own = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let ends = ["vocab.json", "merges.txt", "tokenizer.json"];
@@ -80,11 +80,11 @@ pub(super) fn sibling(path: &Path, name: &str) -> PathBuf {
     path.with_file_name(format!("{prefix}{name}"))
 }
 
-/// What a `tokenizer_config.json` says.
+/// The fields of a `tokenizer_config.json` that are used.
 #[derive(Default)]
 struct Config {
     added: Vec<(u32, AddedToken)>,
-    /// Outer `None`: the file does not say.
+    /// The begin piece. Outer `None`: the file does not have the field.
     bos: Option<Option<String>>,
     eos: Option<Option<String>>,
     pre_tokenizer: Option<PreTokenizer>,
@@ -118,7 +118,7 @@ impl Config {
         let mut added = Vec::new();
         if let Some(tokens) = value.get("added_tokens_decoder").and_then(Value::as_object) {
             for (id, token) in tokens {
-                let id = id.parse().map_err(|_| bad(format!("added token id `{id}` is no number")))?;
+                let id = id.parse().map_err(|_| bad(format!("added token id `{id}` is not a number")))?;
                 let content = token.get("content").and_then(Value::as_str).filter(|c| !c.is_empty());
                 let content = content.ok_or_else(|| bad(format!("added token {id} has no content")))?;
                 let flag = |key| token.get(key).and_then(Value::as_bool).unwrap_or(false);
@@ -159,11 +159,11 @@ impl ByteLevel {
     }
 
     fn from_merges(vocabulary: &Value, merges: &[u8], options: &Options, config: Config) -> Result<ByteLevel, Error> {
-        let object = vocabulary.as_object().ok_or_else(|| bad("the vocabulary is no JSON object"))?;
+        let object = vocabulary.as_object().ok_or_else(|| bad("the vocabulary is not a JSON object"))?;
         let mut ids: HashMap<String, u32> = HashMap::with_capacity(object.len());
         for (piece, id) in object {
             let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
-            ids.insert(piece.clone(), id.ok_or_else(|| bad(format!("the id of `{piece}` is no whole number")))?);
+            ids.insert(piece.clone(), id.ok_or_else(|| bad(format!("the id of `{piece}` is not a whole number")))?);
         }
         check_ids(ids.iter().map(|(name, id)| (name.as_str(), *id)), ids.len())?;
         let merges = read_merges(merges, &ids)?;
@@ -194,7 +194,10 @@ impl ByteLevel {
         let model = &value["model"];
         let named = model.get("type").and_then(Value::as_str);
         if named.unwrap_or("BPE") != "BPE" || !model.get("merges").is_some_and(Value::is_array) {
-            return Err(bad(format!("the model type `{}` is not supported, BPE is", named.unwrap_or("unknown"))));
+            return Err(bad(format!(
+                "the model type `{}` is not supported; the supported one is BPE",
+                named.unwrap_or("unknown")
+            )));
         }
         let vocabulary = model.get("vocab").and_then(Value::as_object).ok_or_else(|| bad("no model.vocab"))?;
         let ids = vocabulary.iter().map(|(name, id)| {
@@ -202,7 +205,7 @@ impl ByteLevel {
             (name.as_str(), id)
         });
         check_ids(ids, vocabulary.len())?;
-        // The one way in which encoding by BPE can fail.
+        // Encoding by BPE can fail only if the unknown piece is missing.
         if let Some(unknown) = model.get("unk_token").and_then(Value::as_str)
             && !vocabulary.contains_key(unknown)
         {
@@ -304,14 +307,14 @@ impl ByteLevel {
     }
 
     pub(super) fn encode(&self, text: &str) -> Vec<u32> {
-        // Opening made sure that the unknown piece exists, so encoding cannot fail.
+        // `open` has checked that the unknown piece exists, so encoding cannot fail.
         self.inner.encode_fast(text, false).map(|e| e.get_ids().to_vec()).unwrap_or_default()
     }
 
     pub(super) fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
-        // Writing to memory does not fail; if it did, the ids would still be told apart by the size
-        // of the vocabulary.
+        // Writing to memory does not fail; if it did, the size of the vocabulary would still enter
+        // the digest.
         let (vocabulary, config) = self.files().unwrap_or_default();
         hash.update(self.names.len().to_le_bytes());
         hash.update(vocabulary);
@@ -328,7 +331,7 @@ impl ByteLevel {
     }
 }
 
-/// Every object in a decoder, nested ones too.
+/// Collects every object of a decoder, nested ones included.
 fn collect<'a>(value: &'a Value, parts: &mut Vec<&'a Value>) {
     parts.push(value);
     if let Some(inner) = value.get("decoders").and_then(Value::as_array) {
@@ -336,7 +339,7 @@ fn collect<'a>(value: &'a Value, parts: &mut Vec<&'a Value>) {
     }
 }
 
-/// Checks that ids are dense enough to index a table by them, and piece lengths; returns the
+/// Checks that ids are dense enough to index a table, checks the lengths of pieces, and returns the
 /// highest id.
 fn check_ids<'a>(pieces: impl Iterator<Item = (&'a str, u32)>, count: usize) -> Result<u32, Error> {
     let mut highest = None;
@@ -344,7 +347,7 @@ fn check_ids<'a>(pieces: impl Iterator<Item = (&'a str, u32)>, count: usize) -> 
         if id as usize >= 2 * count + 1024 {
             return Err(bad(format!("`{name}` has the id {id} in a vocabulary of {count} pieces")));
         }
-        // The byte spelling doubles some bytes.
+        // The byte alphabet spells some bytes with two.
         if name.len() > 2 * LONGEST_PIECE {
             return Err(bad(format!("piece {id} has {} bytes, beyond {}", name.len(), 2 * LONGEST_PIECE)));
         }
@@ -357,7 +360,7 @@ fn is_special(name: &str) -> bool {
     name.starts_with("<|") && name.ends_with("|>")
 }
 
-/// The rule of [`PreTokenizer`].
+/// Infers the [`PreTokenizer`] from the pieces of a vocabulary.
 fn way_of<'a>(pieces: impl Iterator<Item = &'a String>) -> PreTokenizer {
     let mut mixed = false;
     for piece in pieces.filter(|p| !is_special(p)) {
@@ -371,10 +374,10 @@ fn way_of<'a>(pieces: impl Iterator<Item = &'a String>) -> PreTokenizer {
     if mixed { PreTokenizer::Qwen2 } else { PreTokenizer::Gpt2 }
 }
 
-/// The merges of a `merges.txt`: a pair a line, the first line skipped where it starts with
-/// `#version`.
+/// The merges of a `merges.txt`, one pair per line. A first line that starts with `#version` is
+/// skipped.
 fn read_merges(bytes: &[u8], ids: &HashMap<String, u32>) -> Result<Vec<(String, String)>, Error> {
-    let text = std::str::from_utf8(bytes).map_err(|e| bad(format!("the merges are no UTF-8: {e}")))?;
+    let text = std::str::from_utf8(bytes).map_err(|e| bad(format!("the merges are not UTF-8: {e}")))?;
     let mut merges = Vec::new();
     for (at, line) in text.lines().enumerate() {
         if line.is_empty() || (at == 0 && line.starts_with("#version")) {
@@ -395,8 +398,8 @@ fn read_merges(bytes: &[u8], ids: &HashMap<String, u32>) -> Result<Vec<(String, 
     Ok(merges)
 }
 
-/// GPT-2's printable character for every byte, the other way round: printable Latin-1 stands for
-/// itself, the other bytes follow from U+0100 on.
+/// The inverse of GPT-2's map from bytes to printable characters: printable Latin-1 maps to itself,
+/// the other bytes are numbered from U+0100 on.
 fn byte_alphabet() -> HashMap<char, u8> {
     let own = |b: u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let rest = (0..=255u8).filter(|b| !own(*b)).zip('\u{100}'..);

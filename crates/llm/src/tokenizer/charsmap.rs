@@ -1,10 +1,11 @@
-//! SentencePiece's compiled normalization rules: strings found by a double-array trie, and what to
-//! put in their place.
+//! SentencePiece's compiled normalization rules: a double-array trie of strings, and their
+//! replacements.
 //!
-//! Layout, little-endian: uint32 bytes of the trie, the trie as uint32 units, then zero-terminated
-//! UTF-8 replacements that the trie's values index. A unit holds a label in its low byte, bit 8 "a
-//! value follows", and the offset of its children in the bits above, shifted by 8 more where bit 9
-//! is set. Every access is checked: a damaged trie finds nothing.
+//! Layout, little-endian: the size of the trie in bytes as uint32, the trie as uint32 units, then
+//! zero-terminated UTF-8 replacements that the trie's values index. A unit holds a label in its low
+//! byte, the flag "a value follows" in bit 8, and in the bits above the offset of its children,
+//! shifted by 8 more if bit 9 is set. Every access is checked: a lookup in a damaged trie returns
+//! no match.
 
 use super::Error;
 
@@ -37,7 +38,7 @@ impl CharsMap {
         let mut at = children(0, unit);
         let mut found = None;
         for (i, byte) in text.bytes().enumerate() {
-            // A zero byte would be the trie's own end mark.
+            // A zero byte would match the trie's end mark.
             if byte == 0 {
                 break;
             }
@@ -64,7 +65,7 @@ impl CharsMap {
 mod tests {
     use super::*;
 
-    /// A trie with the one rule `a` → `b`, units by hand: the root's children lie at 0 ^ 'a' with
+    /// A handwritten trie with the single rule `a` → `b`: the root's children lie at 0 ^ 'a' with
     /// offset 128.
     fn one_rule() -> Vec<u8> {
         let mut units = vec![0u32; 256];

@@ -1,10 +1,10 @@
 //! The llama2.c vocabulary file `tokenizer.bin` (training-dynamic §11) and its encoder.
 //!
-//! Layout, little-endian: int32 longest piece in bytes, then for each id float32 score, int32
-//! length, bytes. There is no count and no magic number: the file ends after a whole record. Ids 1
-//! and 2 begin and end a sequence; `<0x00>` … `<0xFF>` stand for raw bytes. Encoding puts a space
-//! in front of a text that is not empty, looks every character up, falls back to byte pieces, and
-//! merges by score.
+//! Layout, little-endian: the length of the longest piece in bytes as int32, then for each id a
+//! float32 score, an int32 length and the bytes. There is no count and no magic number: the file
+//! ends after a whole record. Ids 1 and 2 begin and end a sequence; `<0x00>` to `<0xFF>` are raw
+//! bytes. Encoding prepends a space to a text that is not empty, looks up every character, falls
+//! back to byte pieces, and merges by score.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ pub(super) struct Llama2c {
     unknown: Option<u32>,
 }
 
-/// Whether `bytes` look like such a file: a small length first, then a whole first record.
+/// Whether `bytes` look like such a file: a small length, then a whole first record.
 pub(super) fn sniff(bytes: &[u8]) -> bool {
     let word = |at: usize| bytes.get(at..at + 4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     matches!((word(0), word(8)), (Some(longest), Some(first)) if (0..=1 << 16).contains(&longest) && (0..=longest).contains(&first)
@@ -73,7 +73,7 @@ impl Llama2c {
         for (id, (bytes, _)) in symbols.iter().enumerate() {
             by_bytes.entry(*bytes).or_insert(id as u32);
         }
-        // llama2.c starts its search for the best pair from this score.
+        // llama2.c starts its search for the best pair at this score.
         let merges = Merges::new(&symbols, &by_bytes, -1e10, |_| true);
         let mut chars = HashMap::new();
         let mut bytes = Box::new([None; 256]);

@@ -1,27 +1,27 @@
 //! Byte-pair merging by score, shared by llama2.c vocabularies and SentencePiece BPE models.
 //!
 //! The reference encoders scan the whole text for the best pair, merge it, and scan again: O(n²).
-//! Here a heap holds the candidate pairs and a linked list holds the symbols, which is O(n log n)
-//! with the same result: the highest score first, the leftmost among equals.
+//! Here a heap holds the candidate pairs and a linked list the symbols, which takes O(n log n) and
+//! merges in the same order: the highest score first, the leftmost pair on a tie.
 //!
-//! The one decision: which pairs merge, and into what, is a table made once from the vocabulary
-//! (every split of every piece into two known symbols), so that encoding touches no strings. From
-//! the same pieces comes the set of neighboring bytes that any piece contains; where two neighbors
-//! are not in it no merge can ever cross, so the text falls into short independent runs.
+//! The pairs that merge, and their results, are a table that is computed once from the vocabulary
+//! (every split of every piece into two known symbols), so encoding does not compare strings. A
+//! second table holds all pairs of adjacent bytes that occur in pieces. No merge can cross two
+//! adjacent bytes that are not in it, so the text splits into short independent runs.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-/// Symbols at or above this value take part in no merge. What they mean is the caller's business.
+/// Symbols of this value or more take part in no merge. The caller defines their meaning.
 pub(super) const INERT: u32 = 1 << 30;
 
-/// Pieces longer than this are refused. Splitting a piece costs its length squared; real pieces
-/// have fewer than 200 bytes.
+/// Longest accepted piece, in bytes. Splitting a piece costs its length squared; real pieces have
+/// fewer than 200 bytes.
 pub(super) const LONGEST_PIECE: usize = 1024;
 
 const NONE: usize = usize::MAX;
 
-/// The merge table of one vocabulary.
+/// The merge table of a vocabulary.
 #[derive(Debug, Clone)]
 pub(super) struct Merges {
     pairs: HashMap<(u32, u32), u32>,
@@ -36,7 +36,7 @@ pub(super) struct Scratch {
     heap: BinaryHeap<Candidate>,
     previous: Vec<usize>,
     next: Vec<usize>,
-    /// Pairs seen in this run, by the symbol that they would make; kept for vocabularies with
+    /// The pairs of this run by the symbol that they merge into; filled only for vocabularies with
     /// unused pieces.
     pub(super) made_of: HashMap<u32, (u32, u32)>,
 }
@@ -67,10 +67,9 @@ impl Ord for Candidate {
 }
 
 impl Merges {
-    /// The table for `symbols`: the bytes of every symbol by its number, its score, and the number
-    /// that stands for those bytes (`by_bytes`; one number among duplicates). Only symbols for
-    /// which `mergeable` holds are results of a merge. A merge is never made below `floor` or into
-    /// a score that is not a number.
+    /// The table for `symbols`, the bytes and score of each symbol by its number. `by_bytes` maps
+    /// bytes to one symbol, which resolves duplicates. Only symbols for which `mergeable` holds can
+    /// be the result of a merge. Pairs whose score is below `floor` or NaN never merge.
     pub(super) fn new<'a>(
         symbols: &[(&'a [u8], f32)],
         by_bytes: &HashMap<&'a [u8], u32>,
@@ -95,7 +94,7 @@ impl Merges {
         }
         let edge = |bytes: &[u8]| (bytes.first().copied().unwrap_or(0), bytes.last().copied().unwrap_or(0));
         let edges = symbols.iter().map(|(bytes, _)| edge(bytes)).collect();
-        // Adding zero turns −0 into 0, so that the two are one score.
+        // Adding zero turns −0 into 0, so that both compare as one score.
         Merges { pairs, scores: symbols.iter().map(|s| s.1 + 0.0).collect(), edges, joins }
     }
 
@@ -107,7 +106,7 @@ impl Merges {
         self.joins[a as usize][b as usize / 64] >> (b % 64) & 1 == 1
     }
 
-    /// Merges `symbols` and hands every resulting symbol to `emit`, in order.
+    /// Merges `symbols` and calls `emit` with every resulting symbol, in order.
     pub(super) fn run(
         &self,
         symbols: &mut [u32],
@@ -161,8 +160,8 @@ impl Merges {
         while let Some(best) = heap.pop() {
             let at = best.at;
             let right_at = next[at];
-            // Symbols only grow, so equal numbers mean that the pair is still the one that was
-            // offered.
+            // Symbols only grow, so if the numbers are unchanged this is still the pair that was
+            // pushed.
             if right_at == NONE || run[at] != best.left || run[right_at] != best.right {
                 continue;
             }

@@ -1,6 +1,6 @@
 //! Text to token ids and back.
 //!
-//! One type, [`Tokenizer`], over three kinds of vocabulary, told apart by content:
+//! One type, [`Tokenizer`], for three kinds of vocabulary, which are recognized by content:
 //!
 //! - llama2.c `tokenizer.bin` (training-dynamic §11),
 //! - SentencePiece `.model` files: BPE and unigram, with and without byte fallback,
@@ -8,12 +8,12 @@
 //!   the crate `tokenizers`.
 //!
 //! Invariants: [`Tokenizer::encode`] adds no begin or end id; every id that it returns is below
-//! [`Tokenizer::vocab_size`]; decoding what was encoded gives the text back, up to the
-//! normalization that the vocabulary itself asks for (NFC, joined spaces, characters without a
-//! piece). Opening a hostile file gives an [`Error`].
+//! [`Tokenizer::vocab_size`]; decoding an encoded text returns the text, up to the normalization of
+//! the vocabulary (NFC, joined spaces, characters without a piece). Opening a malformed file
+//! returns an [`Error`].
 //!
-//! The one decision: decoding knows no kinds. Every vocabulary is reduced to the bytes of its
-//! pieces, so that streams behave the same everywhere (see [`Stream`]).
+//! Decoding does not depend on the kind: every vocabulary is reduced to the bytes of its pieces, so
+//! all streams behave the same (see [`Stream`]).
 #![forbid(unsafe_code)]
 
 mod byte_level;
@@ -35,30 +35,30 @@ use crate::run_folder;
 pub use byte_level::PreTokenizer;
 pub use stream::Stream;
 
-/// Why a vocabulary cannot be used.
+/// Why a vocabulary cannot be opened, trained or saved.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause, as the system reports it.
         source: std::io::Error,
     },
     /// The content is not a vocabulary that this crate reads, or is damaged.
     #[error("{0}")]
     Format(String),
-    /// A [`Error::Format`] with the file that it was found in.
+    /// An [`Error::Format`] with the path of its file.
     #[error("{}: {message}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The message of the [`Error::Format`].
         message: String,
     },
-    /// No vocabulary was found under this name.
+    /// There is no vocabulary at this path.
     #[error(
         "{}: no tokenizer found; expected a llama2.c tokenizer.bin, a SentencePiece .model, a tokenizer.json, or vocab.json with merges.txt",
         .0.display()
@@ -66,15 +66,15 @@ pub enum Error {
     NotFound(PathBuf),
 }
 
-/// How to open a vocabulary whose files leave something open.
+/// Options of [`Tokenizer::open_with`], for settings that the files do not specify.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Options {
-    /// How byte-level BPE cuts text into words. `None`: from the files (see [`PreTokenizer`]).
-    /// Other kinds ignore it.
+    /// How byte-level BPE splits text into words. `None`: determined from the files (see
+    /// [`PreTokenizer`]). Other kinds ignore it.
     pub pre_tokenizer: Option<PreTokenizer>,
     /// The `tokenizer_config.json` with added tokens and the begin and end pieces. `None`: the one
-    /// beside the vocabulary.
+    /// next to the vocabulary, if any.
     pub config: Option<PathBuf>,
 }
 
@@ -96,7 +96,7 @@ enum TokenizerKind {
     ByteLevel(Box<byte_level::ByteLevel>),
 }
 
-/// The bytes of every piece, one after the other.
+/// The bytes of all pieces, concatenated, with the end of each.
 #[derive(Debug, Clone, Default)]
 struct Pieces {
     bytes: Vec<u8>,
@@ -118,35 +118,35 @@ impl Pieces {
 }
 
 impl Tokenizer {
-    /// Opens the vocabulary at `path`: a file of any kind, or a directory that holds one under its
-    /// usual name.
+    /// Opens the vocabulary at `path`: a file of any kind, or a directory that contains one under
+    /// its usual name.
     ///
     /// `PREFIX_vocab.json` and `PREFIX_merges.txt` (or `vocab.json` and `merges.txt`) belong
-    /// together; either may be named. A `tokenizer_config.json` (with the same prefix) beside a
-    /// byte-level vocabulary gives added tokens and the begin and end pieces.
+    /// together; either may be named. A `tokenizer_config.json` (with the same prefix) next to a
+    /// byte-level vocabulary provides added tokens and the begin and end pieces.
     ///
     /// # Errors
-    /// When the file cannot be read, is of no known kind, or is damaged.
+    /// If the file cannot be read, is not of a known kind, or is damaged.
     pub fn open(path: impl AsRef<Path>) -> Result<Tokenizer, Error> {
         Tokenizer::open_with(path, &Options::default())
     }
 
-    /// Opens the tokenizer that lies with a model: in its folder, or for a training run's
-    /// checkpoint (`step-000100`) in the run's folder above it. `None` if there is none.
+    /// Opens the tokenizer of a model: in its folder, or for a training run's checkpoint
+    /// (`step-000100`) in the run's folder. `None` if there is none.
     ///
     /// # Errors
     /// As [`Tokenizer::open`].
     pub fn find(model: impl AsRef<Path>) -> Result<Option<Tokenizer>, Error> {
         let model = model.as_ref();
         let folder = if model.is_dir() { Some(model) } else { model.parent() };
-        // What lies above other folders has nothing to do with them.
+        // Only for a checkpoint does the search include the parent folder.
         let of_run = |f: &&Path| f.file_name().is_some_and(|n| run_folder::step_of(&n.to_string_lossy()).is_some());
         let above = folder.filter(of_run).and_then(Path::parent);
         for folder in [folder, above].into_iter().flatten() {
             for name in ["tokenizer.json", "tokenizer.bin", "tokenizer.model", "vocab.json"] {
                 let path = folder.join(name);
                 if path.is_file() {
-                    // `vocab.json` is one file of several, which the folder stands for.
+                    // `vocab.json` is one of several files, so the folder is opened.
                     return Tokenizer::open(if name == "vocab.json" { folder } else { &path }).map(Some);
                 }
             }
@@ -154,8 +154,7 @@ impl Tokenizer {
         Ok(None)
     }
 
-    /// Opens the vocabulary at `path` as [`Tokenizer::open`] does, with what `options` say instead
-    /// of what the files say.
+    /// Like [`Tokenizer::open`]; `options` override the files.
     ///
     /// # Errors
     /// As [`Tokenizer::open`].
@@ -181,7 +180,7 @@ impl Tokenizer {
     /// Reads a llama2.c `tokenizer.bin`.
     ///
     /// # Errors
-    /// [`Error::Format`] when the bytes are not one.
+    /// [`Error::Format`] if the bytes are malformed.
     pub fn from_llama2c(bytes: &[u8]) -> Result<Tokenizer, Error> {
         Ok(Tokenizer::from_vocabulary(llama2c::read(bytes)?))
     }
@@ -196,7 +195,7 @@ impl Tokenizer {
     /// Reads a SentencePiece `.model`.
     ///
     /// # Errors
-    /// [`Error::Format`] when the bytes are not one, or the model type is neither BPE nor unigram.
+    /// [`Error::Format`] if the bytes are malformed, or the model type is neither BPE nor unigram.
     pub fn from_sentencepiece(bytes: &[u8]) -> Result<Tokenizer, Error> {
         let kind = sentencepiece::SentencePiece::read(bytes)?;
         let (pieces, bos, eos) = kind.pieces();
@@ -212,23 +211,23 @@ impl Tokenizer {
     }
 
     /// Trains a byte-pair vocabulary of `size` pieces on `text`, in the llama2.c form: `<unk>`,
-    /// begin and end of sequence at 0, 1 and 2, the 256 bytes, the merges by falling count, and the
-    /// characters of the text. Merges join letters, with one space in front, and nothing else. The
-    /// same text gives the same vocabulary, everywhere and always: equal counts are decided by the
-    /// pieces' bytes. Fewer pieces come back when the text has no more pairs.
+    /// begin and end of sequence at 0, 1 and 2, the 256 bytes, the merges by descending count, and
+    /// the characters of the text. Merges join only letters, with at most one leading space. The
+    /// result is deterministic on every platform: ties of counts are broken by the pieces' bytes.
+    /// The vocabulary is smaller than `size` if the text has too few pairs.
     ///
     /// # Errors
-    /// [`Error::Format`] when `size` has no room for the bytes and the text's characters.
+    /// [`Error::Format`] if `size` is too small for the bytes and the text's characters.
     pub fn train(text: &str, size: usize) -> Result<Tokenizer, Error> {
         Ok(Tokenizer::from_vocabulary(trainer::train(text, size)?))
     }
 
-    /// The ids of `text`, without begin or end of sequence.
+    /// Encodes `text`, without begin or end of sequence.
     ///
-    /// llama2.c and SentencePiece vocabularies put a space in front if they say so. Byte-level
-    /// vocabularies find their added tokens in the text, as Hugging Face does. A character without
-    /// a piece, where there are no byte pieces, becomes the unknown piece; without that it is left
-    /// out.
+    /// llama2.c vocabularies, and SentencePiece ones with that setting, prepend a space. Byte-level
+    /// vocabularies recognize their added tokens in the text, as Hugging Face does. A character
+    /// without a piece becomes byte pieces; if there are none, the unknown piece; and without that
+    /// it is dropped.
     pub fn encode(&self, text: &str) -> Vec<u32> {
         match &self.kind {
             TokenizerKind::Llama2c(kind) => kind.encode(text),
@@ -237,9 +236,9 @@ impl Tokenizer {
         }
     }
 
-    /// The text of `ids`. Control pieces have none; the space that encoding puts in front of a text
-    /// is taken away at the start and after every [`Tokenizer::bos`], as llama2.c does; bytes that
-    /// are no UTF-8 become U+FFFD.
+    /// Decodes `ids`. Control pieces have no text; the space that encoding prepends is removed at
+    /// the start and after every [`Tokenizer::bos`], as in llama2.c; bytes that are not UTF-8
+    /// become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
         let mut stream = self.stream();
         let mut text: String = ids.iter().map(|&id| stream.push(id)).collect();
@@ -247,18 +246,18 @@ impl Tokenizer {
         text
     }
 
-    /// A decoder for ids that come one at a time.
+    /// A decoder that takes ids one at a time.
     pub fn stream(&self) -> Stream<'_> {
         Stream::new(self)
     }
 
-    /// The bytes of the piece `id`, empty for control pieces; they need not be whole characters.
-    /// `None` beyond the vocabulary.
+    /// The bytes of the piece `id`, which need not be whole characters; empty for control pieces.
+    /// `None` outside the vocabulary.
     pub fn piece(&self, id: u32) -> Option<&[u8]> {
         self.pieces.get(id)
     }
 
-    /// The number of ids: one more than the greatest.
+    /// The number of ids: the highest id plus 1.
     pub fn vocab_size(&self) -> usize {
         self.pieces.ends.len()
     }
@@ -282,7 +281,7 @@ impl Tokenizer {
         self.eos
     }
 
-    /// SHA-256 of what the vocabulary was made from. Equal digests mean equal ids.
+    /// SHA-256 of the data that the vocabulary was built from. Equal digests mean equal ids.
     pub fn digest(&self) -> [u8; 32] {
         self.digest
     }
@@ -296,12 +295,12 @@ impl Tokenizer {
         }
     }
 
-    /// Writes the vocabulary to `path` in its own format. A byte-level vocabulary becomes a
-    /// `tokenizer.json`, and its begin and end pieces go to the `tokenizer_config.json` beside it;
-    /// such a file must be named `tokenizer.json` or `PREFIX_tokenizer.json`.
+    /// Writes the vocabulary to `path` in its own format. A byte-level vocabulary is written as a
+    /// `tokenizer.json`, with its begin and end pieces in a `tokenizer_config.json` next to it; the
+    /// file must be named `tokenizer.json` or `PREFIX_tokenizer.json`.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         match &self.kind {
@@ -320,7 +319,7 @@ impl Tokenizer {
     }
 }
 
-/// The file that `path` means: itself, or the vocabulary in a directory.
+/// The vocabulary file at `path`: the file itself, or the one in a directory.
 fn find(path: &Path) -> Result<PathBuf, Error> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());
@@ -341,7 +340,7 @@ fn store(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     std::fs::write(path, bytes).map_err(|source| Error::Io { path: path.to_path_buf(), source })
 }
 
-/// The byte that a piece of the form `<0xNN>` stands for.
+/// The byte that a piece of the form `<0xNN>` represents; `None` for other pieces.
 fn byte_piece(piece: &[u8]) -> Option<u8> {
     let [b'<', b'0', b'x', high, low, b'>'] = piece else { return None };
     let digit = |c: &u8| (*c as char).to_digit(16).map(|d| d as u8);

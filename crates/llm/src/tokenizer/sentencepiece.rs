@@ -1,10 +1,10 @@
-//! SentencePiece `.model` files: a protobuf with the pieces, the trainer's and the normalizer's
-//! settings.
+//! SentencePiece `.model` files: a protobuf with the pieces and the settings of trainer and
+//! normalizer.
 //!
-//! Only the fields that encoding and decoding need are read. BPE merges by score like llama2.c;
-//! unigram takes the best path. In both, user-defined pieces are cut out first and an unknown
-//! character becomes byte pieces, where the model has byte fallback, or else the unknown piece, one
-//! for a run of them.
+//! The reader uses only the fields that encoding and decoding need. BPE merges by score like
+//! llama2.c; unigram finds the best path. In both, user-defined pieces are split off first. An
+//! unknown character becomes byte pieces if the model has byte fallback; otherwise a run of unknown
+//! characters becomes one unknown piece.
 
 use std::collections::HashMap;
 
@@ -69,9 +69,9 @@ const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 const BYTE: i32 = 6;
 
-/// A symbol from here on is a user-defined piece: it is not merged.
+/// Symbols from here on are user-defined pieces, which do not merge.
 const FROZEN: u32 = INERT;
-/// A symbol from here on is a character that no piece contains.
+/// Symbols from here on are characters that no piece contains.
 const STRANGE: u32 = 1 << 31;
 
 const SPACE: &str = "\u{2581}";
@@ -103,8 +103,8 @@ struct Normalizer {
 
 #[derive(Debug, Clone)]
 enum Method {
-    /// The merge table, the symbol of every character that a piece contains, and the characters
-    /// that have a symbol but no piece (their symbols follow the pieces').
+    /// The merge table, the symbol of each character that occurs in a piece, and the characters
+    /// with a symbol but without a piece of their own (their symbols follow those of the pieces).
     Bpe {
         merges: Merges,
         chars: HashMap<char, u32>,
@@ -118,7 +118,7 @@ enum Method {
     },
 }
 
-/// Whether `bytes` start like a model: field 1, a piece, of a length that fits.
+/// Whether `bytes` start like a model: field 1, a piece, whose length fits.
 pub(super) fn sniff(bytes: &[u8]) -> bool {
     bytes.first() == Some(&0x0a) && bytes.get(2).is_some_and(|b| *b == 0x0a || bytes[1] & 0x80 != 0)
 }
@@ -158,7 +158,7 @@ impl SentencePiece {
         if trainer.byte_fallback() {
             let mut found = Box::new([u32::MAX; 256]);
             for (id, name) in names.iter().enumerate().filter(|&(id, _)| kinds[id] == BYTE) {
-                let byte = byte_piece(name.as_bytes()).ok_or_else(|| bad(format!("`{name}` is no byte piece")))?;
+                let byte = byte_piece(name.as_bytes()).ok_or_else(|| bad(format!("`{name}` is not a byte piece")))?;
                 found[byte as usize] = id as u32;
             }
             if let Some(byte) = found.iter().position(|&id| id == u32::MAX) {
@@ -282,8 +282,8 @@ impl SentencePiece {
             }
         };
         merges.run(&mut symbols, &mut Scratch::default(), has_unused, |symbol, scratch| {
-            // An unused piece may be built on the way to a longer one; where it is left over it
-            // falls back into its parts.
+            // An unused piece can be an intermediate result of merges. If it remains, it is split
+            // into its parts again.
             let mut parts = vec![symbol];
             while let Some(part) = parts.pop() {
                 let unused = has_unused && self.kinds.get(part as usize) == Some(&UNUSED);
@@ -296,7 +296,7 @@ impl SentencePiece {
     }
 
     fn encode_unigram(&self, text: &str, longest: usize, lowest: f32, highest: f32, out: &mut Output<'_>) {
-        // The penalty of an unknown character below the lowest score is SentencePiece's.
+        // SentencePiece's penalty for an unknown character, relative to the lowest score.
         let unknown_score = lowest - 10.0;
         let mut best: Vec<Option<(f32, usize, u32)>> = vec![None; text.len() + 1];
         best[0] = Some((0.0, 0, self.unknown));
@@ -338,7 +338,7 @@ impl SentencePiece {
     }
 }
 
-/// The ids of one text; joins a run of unknown pieces into one.
+/// Collects the ids of one text and joins a run of unknown pieces into one.
 struct Output<'a> {
     model: &'a SentencePiece,
     ids: Vec<u32>,
@@ -372,7 +372,8 @@ fn bpe(names: &[String], kinds: &[i32], scores: &[f32]) -> Method {
             chars.insert(c, id as u32);
         }
     }
-    // Merging looks at strings, so a character takes part even where only longer pieces have it.
+    // SentencePiece merges strings, so a character takes part in merges even if only longer pieces
+    // contain it.
     let mut extra = Vec::new();
     for (_, name) in names.iter().enumerate().filter(|&(id, _)| usable(id)) {
         for (at, c) in name.char_indices() {
@@ -402,8 +403,8 @@ fn unigram(names: &[String], kinds: &[i32], scores: &[f32]) -> Method {
 }
 
 impl Normalizer {
-    /// `text` by the model's rules; `keep` says how many bytes at the start of a rest stay as they
-    /// are.
+    /// Normalizes `text` by the model's rules; `keep` returns how many bytes at the start of a
+    /// remainder stay unchanged.
     fn apply(&self, text: &str, keep: impl Fn(&str) -> Option<usize>) -> String {
         let space = if self.escapes_spaces { SPACE } else { " " };
         let next = |rest: &'_ str| -> (usize, Option<&str>) {

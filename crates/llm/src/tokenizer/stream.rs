@@ -1,13 +1,13 @@
-//! Decoding, one id at a time.
+//! Streaming decoder: one id at a time.
 //!
-//! Every kind of tokenizer decodes by one rule: a piece is bytes, the bytes of the pieces follow
-//! each other, and what is not UTF-8 becomes U+FFFD as `String::from_utf8_lossy` does it. A stream
-//! holds back the bytes of an unfinished character, so what it returns is always whole, and the
-//! parts of a stream add up to [`Tokenizer::decode`](super::Tokenizer::decode).
+//! Every kind of tokenizer decodes by one rule: the bytes of the pieces are concatenated, and
+//! invalid UTF-8 becomes U+FFFD as in `String::from_utf8_lossy`. A stream holds back the bytes of
+//! an incomplete character, so it returns only whole characters, and the concatenation of its
+//! results equals [`Tokenizer::decode`](super::Tokenizer::decode).
 
 use super::Tokenizer;
 
-/// A running decoder; see [`Tokenizer::stream`].
+/// The state of a streaming decoder; see [`Tokenizer::stream`].
 #[derive(Debug, Clone)]
 pub struct Stream<'a> {
     tokenizer: &'a Tokenizer,
@@ -20,9 +20,9 @@ impl<'a> Stream<'a> {
         Stream { tokenizer, held: Vec::new(), at_start: true }
     }
 
-    /// Takes the next id and returns the text that is complete now, which may be empty. Control
-    /// pieces and ids beyond the vocabulary have no text. After the id [`Tokenizer::bos`] the
-    /// stream is at a start again.
+    /// Appends an id and returns the text that is now complete, which may be empty. Control pieces
+    /// and ids outside the vocabulary have no text. After the id [`Tokenizer::bos`] a new text
+    /// starts.
     pub fn push(&mut self, id: u32) -> String {
         let tokenizer = self.tokenizer;
         if Some(id) == tokenizer.bos() {
@@ -32,7 +32,7 @@ impl<'a> Stream<'a> {
         if bytes.is_empty() {
             return String::new();
         }
-        // The space that encoding puts in front of a text is no part of the text.
+        // The space that encoding prepends is not part of the text.
         if std::mem::take(&mut self.at_start) && tokenizer.strips_space() {
             bytes = bytes.strip_prefix(b" ").unwrap_or(bytes);
         }
@@ -53,13 +53,13 @@ impl<'a> Stream<'a> {
         text
     }
 
-    /// Ends the stream: bytes of a character that never came to its end become U+FFFD.
+    /// Ends the stream: the bytes of an incomplete character become U+FFFD.
     pub fn finish(self) -> String {
         String::from_utf8_lossy(&self.held).into_owned()
     }
 }
 
-/// Whether `bytes` could still become a character.
+/// Whether `bytes` are the beginning of a valid character.
 fn unfinished(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|e| e.valid_up_to() == 0 && e.error_len().is_none())
 }

@@ -1,8 +1,8 @@
 //! The data suite over `tokenizers/*_cases.json`, hostile files, and properties.
 //!
-//! `PREFIX_cases.json` goes with `PREFIX.model`, `PREFIX.bin`, `PREFIX_tokenizer.json` and
-//! `PREFIX_vocab.json`, whichever lie there. Nothing tells the tests which words a byte-level
-//! vocabulary wants; the vocabulary does (see [`PreTokenizer`]).
+//! `PREFIX_cases.json` belongs to whichever of `PREFIX.model`, `PREFIX.bin`,
+//! `PREFIX_tokenizer.json` and `PREFIX_vocab.json` exist. The pre-tokenizer of a byte-level
+//! vocabulary is inferred from the vocabulary (see [`PreTokenizer`]).
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -104,7 +104,7 @@ fn configurations_add_their_tokens() {
     suite.finish();
 }
 
-/// The merge loop of llama2.c as it stands: scan, merge the best, scan again.
+/// The merge loop of llama2.c: scan, merge the best pair, scan again.
 fn scan(vocabulary: &[(Vec<u8>, f32)], mut ids: Vec<u32>) -> Vec<u32> {
     loop {
         let (mut best, mut found) = (-1e10f32, None);
@@ -131,7 +131,7 @@ fn vocabulary(pieces: &[(&str, f32)]) -> Vec<(Vec<u8>, f32)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Few letters, few scores, many ties: the heap finds what the scan finds.
+    /// Few letters, few scores, many ties: the heap gives the same ids as the scan.
     #[test]
     fn merging_equals_the_scan(
         pieces in proptest::collection::vec(("[ab <>0x]{2,5}", prop_oneof![Just(-1.0f32), Just(-2.0), Just(0.0), Just(-0.0), Just(-2e10), Just(f32::NAN)]), 0..24),
@@ -152,8 +152,8 @@ proptest! {
         prop_assert_eq!(&ids, &scan(&vocabulary, start));
     }
 
-    /// Any ids at all: the parts of a stream are text and add up to what decoding gives, which is
-    /// what the bytes give.
+    /// Arbitrary ids: the parts of a stream are text, and their concatenation equals the decoded
+    /// text and that of the bytes.
     #[test]
     fn streams_add_up(ids in proptest::collection::vec(prop_oneof![0u32..300, 120u32..262, any::<u32>()], 0..60)) {
         let tokenizer = Tokenizer::from_vocabulary(vocabulary(&[(" ", -1.0), ("é", -2.0), (" a", -3.0)]));
@@ -179,7 +179,7 @@ proptest! {
         prop_assert_eq!(tokenizer.decode(&tokenizer.encode(&text)), text);
     }
 
-    /// No bytes make a reader panic.
+    /// A reader does not panic on any bytes.
     #[test]
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         for read in [Tokenizer::from_llama2c, Tokenizer::from_sentencepiece] {
@@ -194,7 +194,7 @@ proptest! {
     #[test]
     fn damaged_tokenizer_json_is_read_or_refused(changes in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..3), skip in any::<usize>()) {
         let mut file = tokenizer_json();
-        // A short vocabulary, so that the changes hit the structure.
+        // A short vocabulary makes the changes hit the structure.
         let vocabulary = file["model"]["vocab"].as_object_mut().unwrap();
         vocabulary.retain(|_, id| id.as_u64() >= Some(256));
         vocabulary.values_mut().for_each(|id| *id = Value::from(id.as_u64().unwrap_or(0) - 256));
@@ -249,7 +249,7 @@ fn the_space_after_the_beginning_goes() {
     assert_eq!(tokenizer.encode(""), [] as [u32; 0]);
 }
 
-/// 200,000 equal letters are one run; a scan would need 10^10 looks.
+/// 200,000 equal letters are one run; a scan would need 10^10 lookups.
 #[test]
 fn long_runs_are_fast() {
     let tokenizer = Tokenizer::from_vocabulary(vocabulary(&[(" ", 0.0), ("a", 0.0), ("aa", -1.0), ("aaaa", -2.0)]));
@@ -309,7 +309,7 @@ fn sentencepiece_bpe() {
     assert_eq!((tokenizer.bos(), tokenizer.eos(), tokenizer.vocab_size()), (Some(1), Some(2), 9));
     assert_eq!(tokenizer.encode("ab ab"), [7, 7]);
     assert_eq!(tokenizer.decode(&[1, 7, 7, 2]), "ab ab");
-    // A run of strange characters is one unknown piece; a user-defined piece is never merged.
+    // A run of unknown characters is one unknown piece; a user-defined piece never merges.
     assert_eq!(tokenizer.encode("a漢字b"), [3, 4, 0, 5]);
     assert_eq!(tokenizer.encode("a[x]b"), [3, 4, 8, 5]);
     assert_eq!(tokenizer.decode(&[3, 4, 0, 5]), "a \u{2047} b");
@@ -318,8 +318,8 @@ fn sentencepiece_bpe() {
     assert_eq!(bytes.decode(&bytes.encode(" é漢 ab")), " é漢 ab");
 }
 
-/// "ab" is unused: it is built on the way to "▁ab", and falls back into its parts where it is left
-/// over.
+/// "ab" is unused: it is an intermediate result for "▁ab", and is split into its parts if it
+/// remains.
 #[test]
 fn sentencepiece_unused_pieces() {
     let mut pieces = PIECES;
@@ -331,8 +331,8 @@ fn sentencepiece_unused_pieces() {
 #[test]
 fn sentencepiece_unigram() {
     let tokenizer = opened(&model(1, false, &PIECES));
-    // -5 for "▁ab" beats -1 - 4 only on a tie, and the first path found wins it; "ab" (-4) beats
-    // "a" + "b" (-5).
+    // "▁ab" (-5) ties with -1 - 4, and the first path found wins the tie; "ab" (-4) beats "a" + "b"
+    // (-5).
     assert_eq!(tokenizer.encode("ab"), [7]);
     assert_eq!(tokenizer.encode("aab"), [3, 4, 6]);
     assert_eq!(tokenizer.encode("a漢字b[x]"), [3, 4, 0, 5, 8]);
@@ -410,7 +410,7 @@ fn byte_level_refusals() {
     assert!(said(good, "a b\n#version\n", None).contains("merges line 2"));
     assert!(said(good, "b a\n", None).contains("`ba` is not in the vocabulary"));
     assert!(said(r#"{"a":4000000000}"#, "", None).contains("has the id 4000000000"));
-    assert!(said(r#"{"a":-1}"#, "", None).contains("no whole number"));
+    assert!(said(r#"{"a":-1}"#, "", None).contains("not a whole number"));
     assert!(said(r#"{"a":0,"b":0}"#, "", None).contains("both have the id 0"));
     assert!(said("{}", "", None).contains("empty"));
     assert!(said(r#"{"a":"#, "", None).contains("EOF"));
@@ -429,7 +429,7 @@ fn byte_level_refusals() {
     }
 }
 
-/// A `tokenizer.json` in the SentencePiece spelling, as Llama's are.
+/// A `tokenizer.json` in the SentencePiece spelling, like Llama's.
 fn tokenizer_json() -> Value {
     let mut vocabulary: HashMap<String, u32> = (0..256).map(|b| (format!("<0x{b:02X}>"), b)).collect();
     for (id, name) in (256..).zip(["\u{2581}", "a", "\u{2581}a", "<unk>", "<s>", "</s>"]) {
@@ -480,13 +480,13 @@ fn training_is_deterministic_and_complete() {
     let first = Tokenizer::train(&text, 290).unwrap();
     assert_eq!(first.digest(), Tokenizer::train(&text, 290).unwrap().digest());
     assert_eq!(first.vocab_size(), 290);
-    // " the" comes three times a line, in that piece's parts before anything else.
+    // " the" occurs three times per line, so its parts merge first.
     assert!(first.id_of("the").is_some() && first.id_of("he").is_some());
     assert_eq!(first.decode(&first.encode(&text)), text);
     assert!(first.encode(&text).len() * 4 < text.len() * 3);
     let small = Tokenizer::train(&text, 259).unwrap_err().to_string();
     assert!(small.contains("ask for 27"), "{small}");
-    // Equal counts: the pair whose bytes come first.
+    // On equal counts the pair whose bytes come first wins.
     let tied = Tokenizer::train("ab cd", 259 + 5 + 1).unwrap();
     assert!(tied.id_of(" c").is_some() && tied.id_of("ab").is_none() && tied.id_of("cd").is_none());
 }

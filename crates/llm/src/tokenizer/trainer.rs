@@ -1,9 +1,9 @@
-//! Training a small byte-pair vocabulary, deterministic by construction.
+//! Training of a small byte-pair vocabulary, deterministic by construction.
 //!
-//! Words are runs of letters and apostrophes with the one space before them; every other character
-//! stands alone and joins nothing. The most frequent pair becomes a piece, again and again. Among
-//! pairs of equal count the one whose bytes come first wins, so no map's order and no thread count
-//! shows in the result.
+//! Words are runs of letters and apostrophes with at most one leading space; every other character
+//! stands alone and does not merge. The most frequent pair becomes a piece, repeatedly. Ties are
+//! broken by the bytes of the pairs, so the result depends neither on the order of a hash map nor
+//! on the number of threads.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -38,8 +38,8 @@ pub(super) fn train(text: &str, size: usize) -> Result<Vec<(Vec<u8>, f32)>, Erro
     Ok(vocabulary)
 }
 
-/// The words of `text` with their counts, in the order of their bytes. One-character words are left
-/// out: they have no pairs.
+/// The words of `text` with their counts, ordered by their bytes. Words of one character have no
+/// pairs and are left out.
 fn words(text: &str) -> BTreeMap<&str, u64> {
     let mut words: HashMap<&str, u64> = HashMap::new();
     let letter = |c: char| c.is_alphabetic() || c == '\'';
@@ -56,7 +56,7 @@ fn words(text: &str) -> BTreeMap<&str, u64> {
     words.into_iter().collect()
 }
 
-/// Up to `count` merged pieces, the first first.
+/// At most `count` merged pieces, in the order of the merges.
 fn merges(text: &str, count: usize) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut symbols: HashMap<char, u32> = HashMap::new();
@@ -91,7 +91,7 @@ fn merges(text: &str, count: usize) -> Vec<String> {
             .map(|(pair, _)| *pair);
         let Some(pair) = best else { break };
         let name = format!("{}{}", names[pair.0 as usize], names[pair.1 as usize]);
-        // Two pairs may spell the same piece; it is one symbol.
+        // Two pairs may merge into the same piece, which is one symbol.
         let symbol = *made.entry(name.clone()).or_insert_with(|| {
             names.push(name.clone());
             pieces.push(name);

@@ -1,8 +1,8 @@
-//! The safetensors container: named fp32, fp16 or bf16 tensors behind a JSON header.
+//! The safetensors container: a JSON header, then named fp32, fp16 or bf16 tensors.
 //!
-//! Reading maps the file and copies one tensor at a time into memory that the caller sized by its
-//! configuration, so a header can never make us allocate. Writing streams: the header first, then
-//! each tensor from where it lies; there is never a second copy of a model.
+//! Reading maps the file and copies one tensor at a time into memory that the caller allocated for
+//! its configuration, so a malicious header cannot cause an allocation. Writing is streamed: the
+//! header, then each tensor from its own memory, without a second copy of the model.
 
 use super::{Error, TensorRef};
 use ferrane_host::map::Mapped;
@@ -15,7 +15,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Values converted by one task.
+/// Values in one task of a conversion.
 const CHUNK: usize = 1 << 18;
 
 /// An open safetensors file.
@@ -27,7 +27,7 @@ pub struct Container {
     metadata: HashMap<String, String>,
 }
 
-/// Where a tensor lies in its file.
+/// The position, type and shape of a tensor in its file.
 #[derive(Debug, Clone)]
 pub struct Entry {
     dtype: Dtype,
@@ -48,17 +48,16 @@ impl Entry {
 }
 
 impl Container {
-    /// Opens a file and checks its header: every range inside the file, every size matching its
-    /// shape and type.
+    /// Opens a file and checks its header: every range must lie inside the file, and every size
+    /// must match its shape and type.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Format`], [`Error::Size`] for a file cut off behind its header.
+    /// [`Error::Io`], [`Error::Format`], [`Error::Size`] for a truncated file.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let bytes = Mapped::open(path).map_err(|e| Error::io(path, e))?;
         let bad = |reason: String| Error::format(path, format!("safetensors header: {reason}"));
         let length = bytes.first_chunk().ok_or_else(|| bad(format!("the file has {} bytes", bytes.len())))?;
-        // The header's length is bounded by the file, so parsing costs no more than the file is
-        // large.
+        // The header's length is bounded by the file's, and so is the cost of parsing.
         let start = usize::try_from(u64::from_le_bytes(*length)).ok().and_then(|n| n.checked_add(8));
         let Some((start, header)) = start.and_then(|start| Some((start, bytes.get(8..start)?))) else {
             return Err(bad(format!("a length of {} in a file of {} bytes", u64::from_le_bytes(*length), bytes.len())));
@@ -81,7 +80,7 @@ impl Container {
         Ok(Container { path: path.to_path_buf(), bytes, tensors, metadata })
     }
 
-    /// The file.
+    /// The path that was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -96,17 +95,17 @@ impl Container {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// A tensor's place and shape.
+    /// The entry of a tensor; `None` for an unknown name.
     pub fn entry(&self, name: &str) -> Option<&Entry> {
         self.tensors.get(name)
     }
 
-    /// The bytes of a tensor as they lie in the file.
+    /// The bytes of a tensor as stored.
     pub fn raw(&self, entry: &Entry) -> &[u8] {
         self.bytes.get(entry.range.clone()).unwrap_or(&[])
     }
 
-    /// The tensor of this name, if it has this shape.
+    /// The entry of the tensor `name`, which must have this shape.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Shape`].
@@ -122,8 +121,8 @@ impl Container {
     /// Reads a tensor of exactly this shape into `out`, widening fp16 and bf16.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::Shape`], [`Error::Dtype`]; [`Error::Mismatch`] when `out` is
-    /// not of that size.
+    /// [`Error::Missing`], [`Error::Shape`], [`Error::Dtype`]; [`Error::Mismatch`] if `out` has
+    /// another size.
     pub fn read(&self, name: &str, shape: &[usize], out: &mut [f32]) -> Result<(), Error> {
         let entry = self.expect(name, shape)?;
         let bytes = self.raw(entry);
@@ -167,14 +166,13 @@ pub(super) fn write_values(out: &mut impl Write, values: &[f32]) -> std::io::Res
     Ok(())
 }
 
-/// Writes a safetensors stream of fp32 tensors, in the order given. The data start at a multiple of
+/// Writes a safetensors stream of fp32 tensors in the given order. The data start at a multiple of
 /// eight bytes.
 ///
-/// Metadata are written in the order given too, so equal input gives equal bytes.
+/// Metadata are written in the given order as well, so equal input gives equal bytes.
 ///
 /// # Errors
-/// Whatever the writer reports; `InvalidInput` when a shape does not fit its values or a name
-/// occurs twice.
+/// Errors of the writer; `InvalidInput` if a shape does not fit its values or a name occurs twice.
 pub fn write(out: &mut impl Write, metadata: &[(&str, &str)], tensors: &[TensorRef<'_>]) -> std::io::Result<()> {
     let refuse = |text: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, text);
     let mut header = serde_json::Map::new();

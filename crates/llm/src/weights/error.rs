@@ -1,4 +1,4 @@
-//! What can be wrong with a weights file.
+//! Errors of weights and of files with weights.
 
 use std::path::Path;
 
@@ -6,33 +6,33 @@ use std::path::Path;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration that belongs to the weights is at fault.
+    /// The configuration of the weights is invalid or cannot be read.
     #[error(transparent)]
     Config(#[from] crate::config::Error),
-    /// The system refused.
+    /// A file cannot be read or written.
     #[error("{file}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// The system's error.
+        /// The cause, as the system reports it.
         source: std::io::Error,
     },
-    /// The file is not what its format demands.
+    /// The file violates its format.
     #[error("{file}: {reason}")]
     Format {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// What is wrong.
+        /// What violates the format, with its place in the file.
         reason: String,
     },
     /// The file is shorter or longer than its header says.
     #[error("{file}: expected {expected} bytes by its header, found {found}")]
     Size {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// Bytes that the header asks for.
+        /// Size in bytes that the header implies.
         expected: u64,
-        /// Bytes there are.
+        /// Size of the file in bytes.
         found: u64,
     },
     /// A tensor is missing.
@@ -42,37 +42,37 @@ pub enum Error {
         file: String,
         /// The tensor's name in that file.
         name: String,
-        /// The shape that the configuration gives it.
+        /// The shape in the configuration.
         expected: Vec<usize>,
     },
-    /// A tensor has another shape than the configuration gives it.
+    /// A tensor's shape differs from the configuration's.
     #[error("{file}: tensor {name}: expected shape {expected:?}, found {found:?}")]
     Shape {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// The tensor's name in that file.
         name: String,
-        /// The shape that the configuration gives it.
+        /// The shape in the configuration.
         expected: Vec<usize>,
         /// The shape in the file.
         found: Vec<usize>,
     },
-    /// A tensor has an element type that is not read here.
+    /// A tensor has an unsupported element type.
     #[error("{file}: tensor {name} has type {found}; F32, F16 and BF16 are supported")]
     Dtype {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// The tensor's name.
+        /// The tensor's name in that file.
         name: String,
-        /// Its element type.
+        /// Its element type, as the header spells it.
         found: String,
     },
-    /// Tensors that the model has no place for.
+    /// The file has tensors that the model does not.
     #[error("{file}: {count} tensors have no place in this model: {names}")]
     Unknown {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// How many.
+        /// Number of such tensors.
         count: usize,
         /// Their names, at most eight.
         names: String,
@@ -82,25 +82,25 @@ pub enum Error {
     Mismatch {
         /// The tensor, or `layers` for their number.
         name: String,
-        /// Values that the configuration asks for.
+        /// Number of values in the configuration.
         expected: usize,
-        /// Values there are.
+        /// Number of values found.
         found: usize,
     },
     /// The format has no field for an option of this model.
     #[error("the {format} format cannot hold this model: {reason}")]
     Unwritable {
-        /// The format.
+        /// Name of the format.
         format: &'static str,
-        /// The option.
+        /// The option, as a clause.
         reason: String,
     },
-    /// Nothing readable lies at a path.
+    /// There are no readable weights at a path.
     #[error("{path}: no weights found here; tried {tried}")]
     NotFound {
-        /// The path.
+        /// The path that the caller gave.
         path: String,
-        /// What was looked for, in order.
+        /// The files that were looked for, in order.
         tried: String,
     },
 }

@@ -1,10 +1,9 @@
 //! Hugging Face safetensors: one file, or shards with an index; fp32, fp16 or bf16.
 //!
-//! The one decision is about the classifier, where file and configuration may disagree. The file
-//! decides: without `lm_head.weight` the model is tied whatever the configuration says. With it, a
-//! configuration that says "tied" is followed if both tables are equal to the bit; if they differ,
-//! the model keeps its own classifier, because dropping trained values silently is the worse
-//! mistake.
+//! File and configuration may disagree about the classifier, and then the file decides. Without
+//! `lm_head.weight` the model is tied. With it, the model is tied only if the configuration says so
+//! and both tables are equal bit for bit. If they differ, the model keeps its own classifier,
+//! because silently dropping trained values would be worse.
 
 use super::container::Container;
 use super::{Error, Part, Slot, Weights};
@@ -42,12 +41,12 @@ fn name(slot: Slot) -> String {
     format!("model.layers.{index}.{suffix}")
 }
 
-/// A checkpoint of one or several files.
+/// A checkpoint of one or more files.
 struct Checkpoint {
-    /// Named in errors: the file, or the index.
+    /// The file, or the index, for errors.
     path: PathBuf,
     files: Vec<Container>,
-    /// Which file holds a tensor.
+    /// The index of the file that holds each tensor, by name.
     home: BTreeMap<String, usize>,
 }
 
@@ -57,7 +56,7 @@ impl Checkpoint {
         Checkpoint { path: file.path().to_path_buf(), files: vec![file], home }
     }
 
-    /// Opens the shards that an index names. They must lie beside it.
+    /// Opens the shards that an index names. They must be in its folder.
     fn sharded(index: &Path) -> Result<Self, Error> {
         let text = std::fs::read(index).map_err(|e| Error::io(index, e))?;
         let value: serde_json::Value =
@@ -74,11 +73,12 @@ impl Checkpoint {
             let number = match numbers.get(shard) {
                 Some(&number) => number,
                 None => {
-                    // Only a plain file name: an index must not reach outside its folder.
+                    // Only a plain file name is accepted: an index must not refer outside its
+                    // folder.
                     if Path::new(shard).file_name() != Some(std::ffi::OsStr::new(shard)) {
                         return Err(Error::format(
                             index,
-                            format!("weight_map of {tensor}: \"{shard}\" is no file name"),
+                            format!("weight_map of {tensor}: \"{shard}\" is not a file name"),
                         ));
                     }
                     files.push(Container::open(&folder.join(shard))?);
@@ -89,7 +89,7 @@ impl Checkpoint {
             home.insert(tensor.clone(), number);
         }
         for (number, file) in files.iter().enumerate() {
-            // What the index forgot is found all the same.
+            // Tensors that the index omits are added.
             for name in file.names() {
                 home.entry(name.to_string()).or_insert(number);
             }
@@ -105,7 +105,7 @@ impl Checkpoint {
         })
     }
 
-    /// Whether the classifier is there and not the very table of the embedding.
+    /// Whether the checkpoint has a classifier that is not tied to the embedding.
     fn own_classifier(&self, config: &Config) -> Result<bool, Error> {
         if !self.home.contains_key(CLASSIFIER) {
             return Ok(false);
@@ -123,8 +123,8 @@ impl Checkpoint {
 /// Loads a Hugging Face model from its `config.json` and its weights: a `.safetensors` file or an
 /// `.index.json`.
 ///
-/// Tensors named `rotary_emb.inv_freq` are ignored: older exports carry these constants. Any other
-/// tensor without a place in the model is refused, since leaving it out would change the result.
+/// Tensors named `rotary_emb.inv_freq` are ignored: older exports contain these constants. Any
+/// other tensor that the model does not have is refused, since ignoring it would change the result.
 ///
 /// # Errors
 /// [`Error::Config`], [`Error::Io`], [`Error::Format`], [`Error::Missing`], [`Error::Shape`],
@@ -138,7 +138,7 @@ pub fn load_hf(config: &Path, weights: &Path) -> Result<(Config, Weights), Error
     }
 }
 
-/// As [`load_hf`], from an open file.
+/// Like [`load_hf`], from an open file.
 pub(super) fn read_single(config: Config, file: Container) -> Result<(Config, Weights), Error> {
     read(config, Checkpoint::single(file))
 }
@@ -157,7 +157,7 @@ fn read(mut config: Config, checkpoint: Checkpoint) -> Result<(Config, Weights),
     if !unknown.is_empty() {
         return Err(Error::unknown(&checkpoint.path, &unknown));
     }
-    // Every tensor is there with its shape, so this is about as much memory as the files are large.
+    // Every tensor was found with its shape, so this allocates about as much as the files hold.
     let mut weights = Weights::zeros(&config);
     for (slot, tensor) in slots.into_iter().zip(weights.tensors_mut(&config)) {
         let name = name(slot);

@@ -1,29 +1,30 @@
-//! Fresh weights.
+//! Initialization of weights.
 
 use super::{Part, TensorKind, Weights};
 use crate::config::Config;
 use crate::random::{Drand48, Rng};
 use rayon::prelude::*;
 
-/// How to draw fresh weights.
+/// How initial weights are drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Init {
-    /// Matrices and the embedding normal with this standard deviation, Wo and W2 with `std /
-    /// √(2·layers)`; norms 1, biases 0. With 0.02 this is the recipe of the convergence reference.
+    /// Normally distributed matrices and embedding with this standard deviation, Wo and W2 with
+    /// `std / √(2·layers)`; norms are 1, biases 0. A `std` of 0.02 is the recipe of the convergence
+    /// reference.
     Normal {
-        /// Standard deviation.
+        /// Standard deviation, 0.02 for example.
         std: f32,
     },
     /// The reference trainer's uniform draws from `drand48`, bit for bit for `seed` = 42 (models.md
-    /// §1, dynamic trainer). A classifier of its own, which the reference does not have, is drawn
+    /// §1, dynamic trainer). An untied classifier, which the reference does not have, is drawn
     /// last, like the embedding.
     Reference,
 }
 
 impl Weights {
-    /// Fresh weights for a valid configuration. The same seed gives the same values on any number
-    /// of threads: every run of 65536 values draws from a stream of its own.
+    /// Initial weights for a valid configuration. A seed gives the same values on any number of
+    /// threads: every 65536 values are drawn from a separate random stream.
     pub fn init(config: &Config, init: Init, seed: u64) -> Self {
         let mut weights = Weights::zeros(config);
         match init {
@@ -34,8 +35,8 @@ impl Weights {
     }
 }
 
-/// Values that share one random stream: large enough that seeding costs nothing, small enough to
-/// spread over threads.
+/// Values drawn from one random stream: enough to make seeding cheap, few enough to use all
+/// threads.
 const CHUNK: usize = 1 << 16;
 
 fn normal(weights: &mut Weights, config: &Config, std: f64, seed: u64) {
@@ -64,8 +65,8 @@ fn normal(weights: &mut Weights, config: &Config, std: f64, seed: u64) {
     });
 }
 
-/// The order and the scales are the dynamic trainer's; the scale is a C `float`, the draw a
-/// `double`, and so is their product.
+/// Draws in the order and with the scales of the dynamic trainer. As there, a scale is a C `float`,
+/// a draw a `double`, and their product a `double`.
 fn reference(weights: &mut Weights, config: &Config, seed: u32) {
     let mut draw = Drand48::new(seed);
     let mut fill = |values: &mut [f32], scale: f32| {

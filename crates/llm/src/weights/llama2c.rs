@@ -1,10 +1,10 @@
 //! The llama2.c checkpoint, version 0: seven int32, then fp32 arrays tensor by tensor over all
 //! layers (models.md §2).
 //!
-//! A negative vocabulary size announces a classifier of its own at the end. Two tables of rotary
-//! frequencies lie before it; they follow from the sizes and are skipped on reading and recomputed
-//! on writing. The format holds no rotary base, eps, norm or bias options, so those are fixed: base
-//! 10000, interleaved pairs, eps 1e-5.
+//! A negative vocabulary size means that an untied classifier follows at the end. Two tables of
+//! rotary frequencies precede it; they follow from the sizes, so they are skipped when reading and
+//! recomputed when writing. The format has no fields for rotary base, eps, QK-norm or biases, so
+//! these are fixed: base 10000, interleaved pairs, eps 1e-5, neither QK-norm nor biases.
 
 use super::container::{widen, write_values};
 use super::{Error, Part, Weights};
@@ -17,7 +17,7 @@ use std::path::Path;
 /// Bytes of the header.
 pub const HEADER: usize = 28;
 
-/// Parts in the file's order: each is stored for all layers before the next begins.
+/// Tensors in the file's order: each is stored for all layers before the next.
 const BEFORE_NORM: [Part; 9] =
     [Part::AttnNorm, Part::Wq, Part::Wk, Part::Wv, Part::Wo, Part::FfnNorm, Part::W1, Part::W2, Part::W3];
 
@@ -25,7 +25,7 @@ const BEFORE_NORM: [Part; 9] =
 ///
 /// # Errors
 /// [`Error::Format`] for a header that is too short, zero, negative where it must not be, or of
-/// another version; [`Error::Config`] for sizes that make no model.
+/// another version; [`Error::Config`] for invalid sizes.
 pub fn header(bytes: &[u8], path: &Path) -> Result<Config, Error> {
     let Some(head) = bytes.get(..HEADER) else {
         let reason = format!("a llama2.c header has {HEADER} bytes, the file has {}", bytes.len());
@@ -49,7 +49,10 @@ pub fn header(bytes: &[u8], path: &Path) -> Result<Config, Error> {
     }
     let [dim, hidden, layers, heads, kv_heads, vocab, max_seq] = sizes;
     if dim % heads != 0 {
-        return Err(Error::format(path, format!("llama2.c header: dim = {dim} is no multiple of n_heads = {heads}")));
+        return Err(Error::format(
+            path,
+            format!("llama2.c header: dim = {dim} is not a multiple of n_heads = {heads}"),
+        ));
     }
     let config = Config {
         dim,
@@ -72,22 +75,22 @@ pub fn header(bytes: &[u8], path: &Path) -> Result<Config, Error> {
     Ok(config)
 }
 
-/// Bytes of a whole file for this configuration (models.md §4).
+/// Size in bytes of the file of this configuration (models.md §4).
 pub fn file_size(config: &Config) -> u64 {
     // Parameters are at most 2^40 and positions times head size at most 2^48, so nothing overflows.
     HEADER as u64 + 4 * (config.parameters() as u64 + config.max_seq as u64 * config.head_dim as u64)
 }
 
-/// Reads a checkpoint. The file must have exactly the size that its header asks for.
+/// Reads a checkpoint. The file must have exactly the size that its header implies.
 ///
 /// # Errors
-/// As [`header`]; [`Error::Io`]; [`Error::Size`] for a truncated or overlong file.
+/// As [`header`]; [`Error::Io`]; [`Error::Size`] for a truncated or too long file.
 pub fn load(path: &Path) -> Result<(Config, Weights), Error> {
     let bytes = Mapped::open(path).map_err(|e| Error::io(path, e))?;
     read(&bytes, path)
 }
 
-/// As [`load`], from bytes; `path` names them in errors.
+/// Like [`load`], from bytes; `path` names them in errors.
 ///
 /// # Errors
 /// As [`load`].
@@ -97,7 +100,7 @@ pub fn read(bytes: &[u8], path: &Path) -> Result<(Config, Weights), Error> {
     if expected != found {
         return Err(Error::Size { file: path.display().to_string(), expected, found });
     }
-    // The bytes are there, so the allocation below is no larger than the file.
+    // The size was checked, so this allocates no more than the file holds.
     let mut weights = Weights::zeros(&config);
     let mut rest = &bytes[HEADER..];
     let mut take = |out: &mut [f32]| {
@@ -124,8 +127,9 @@ pub fn read(bytes: &[u8], path: &Path) -> Result<(Config, Weights), Error> {
 /// Writes a checkpoint.
 ///
 /// # Errors
-/// [`Error::Unwritable`] for a model with an option that the format cannot say, [`Error::Mismatch`]
-/// for weights of another configuration, [`Error::Io`] (with `what` as the file).
+/// [`Error::Unwritable`] for a model with an option that the format cannot represent,
+/// [`Error::Mismatch`] for weights of another configuration, [`Error::Io`] (with `what` as the
+/// file).
 pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
     config.validate()?;
     weights.check(config)?;
@@ -146,7 +150,7 @@ pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weigh
     let io = |e| Error::io(what, e);
     let sizes = [config.dim, config.hidden, config.layers, config.heads, config.kv_heads, config.vocab, config.max_seq];
     for (i, size) in sizes.into_iter().enumerate() {
-        // The limits of a valid configuration lie below 2^31.
+        // The limits of a valid configuration are below 2^31.
         let value = size as i32;
         let value = if i == 5 && !config.tied { -value } else { value };
         out.write_all(&value.to_le_bytes()).map_err(io)?;
@@ -173,8 +177,8 @@ pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weigh
     Ok(())
 }
 
-/// Writes a checkpoint to a file. A file that is there already is replaced as a whole, or stays as it
-/// is and an error is returned.
+/// Writes a checkpoint to a file. An existing file is replaced atomically; if that fails, it stays
+/// unchanged.
 ///
 /// # Errors
 /// As [`write()`].

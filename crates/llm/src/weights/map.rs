@@ -1,4 +1,4 @@
-//! Weights with another element type.
+//! Conversion of weights to another element type.
 
 use super::{Layer, Weights};
 

@@ -1,17 +1,16 @@
-//! The weights of a model in fp32, and the files they come from.
+//! The weights of a model in fp32, and their file formats.
 //!
-//! One struct, [`Weights`], also serves gradients and optimizer moments: same tensors, same names,
-//! same order. All matrices are row-major `[out, in]`, as every supported file stores them. The
-//! list that [`Weights::tensors`] returns (name, kind, shape, data; embedding first, then the
-//! layers, then the final norm and the classifier) is the one order for writing, reading,
-//! initializing, and updating.
+//! Gradients and optimizer moments are also [`Weights`]: same tensors, same names, same order. All
+//! matrices are row-major `[out, in]`, as every supported file stores them. Writing, reading,
+//! initialization and updates all use the order of [`Weights::tensors`]: embedding, layers, final
+//! norm, classifier.
 //!
 //! | module | format |
 //! |---|---|
 //! | [`llama2c`] | llama2.c `.bin`, version 0: read and write |
 //! | [`load_hf`] | Hugging Face safetensors, single or sharded: read |
-//! | [`native`] | our own safetensors with the configuration inside: read and write |
-//! | [`load`] | whichever of them a path turns out to be |
+//! | [`native`] | Ferrane's own safetensors, which include the configuration: read and write |
+//! | [`load`] | detects the format of a path |
 
 pub mod container;
 mod error;
@@ -29,20 +28,20 @@ pub use open::load;
 
 use crate::config::Config;
 
-/// What a tensor is. The kind decides about weight decay and initialization.
+/// The kind of a tensor, which determines weight decay and initialization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TensorKind {
-    /// A linear layer's matrix `[out, in]`; also an own classifier.
+    /// The matrix of a linear layer `[out, in]`, or an untied classifier.
     Matrix,
     /// The token embedding `[vocab, dim]`.
     Embedding,
-    /// The gain of an RMSNorm.
+    /// The gain of an RMSNorm, one value for each channel.
     Norm,
-    /// A bias.
+    /// A bias, one value for each output channel.
     Bias,
 }
 
-/// The tensors of one layer.
+/// A tensor of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Gain of the norm before attention, `[dim]`.
@@ -96,7 +95,7 @@ impl Part {
         }
     }
 
-    /// What the tensor is.
+    /// The kind of the tensor.
     pub fn kind(self) -> TensorKind {
         match self {
             Part::AttnNorm | Part::QNorm | Part::KNorm | Part::FfnNorm => TensorKind::Norm,
@@ -105,7 +104,7 @@ impl Part {
         }
     }
 
-    /// Its shape in a model of this configuration.
+    /// The tensor's shape in a model of this configuration.
     pub fn shape(self, config: &Config) -> Vec<usize> {
         let (dim, hidden) = (config.dim, config.hidden);
         match self {
@@ -122,7 +121,7 @@ impl Part {
     }
 }
 
-/// A tensor's place in the model.
+/// A tensor of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Slot {
     /// The token embedding, `[vocab, dim]`.
@@ -136,7 +135,7 @@ pub enum Slot {
 }
 
 impl Slot {
-    /// Every tensor of a model of this configuration, in the one order.
+    /// Every tensor of a model of this configuration, in the order of [`Weights::tensors`].
     pub fn list(config: &Config) -> Vec<Slot> {
         let parts = [
             (true, Part::AttnNorm),
@@ -172,7 +171,7 @@ impl Slot {
         }
     }
 
-    /// What the tensor is.
+    /// The kind of the tensor.
     pub fn kind(self) -> TensorKind {
         match self {
             Slot::Embed => TensorKind::Embedding,
@@ -182,7 +181,7 @@ impl Slot {
         }
     }
 
-    /// Its shape in a model of this configuration.
+    /// The tensor's shape in a model of this configuration.
     pub fn shape(self, config: &Config) -> Vec<usize> {
         match self {
             Slot::Embed | Slot::Classifier => vec![config.vocab, config.dim],
@@ -225,7 +224,7 @@ pub struct Layer<T = f32> {
     pub bv: Option<Vec<T>>,
 }
 
-/// All tensors of a model; also its gradients, or one moment of its optimizer.
+/// All tensors of a model. Gradients and each moment of the optimizer have this type too.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Weights<T = f32> {
     /// Token embedding, `[vocab, dim]`.
@@ -234,33 +233,33 @@ pub struct Weights<T = f32> {
     pub layers: Vec<Layer<T>>,
     /// Gain of the final norm, `[dim]`.
     pub norm: Vec<T>,
-    /// Own classifier `[vocab, dim]`; `None`: the embedding is the classifier.
+    /// Untied classifier `[vocab, dim]`; `None`: the embedding is the classifier.
     pub classifier: Option<Vec<T>>,
 }
 
-/// One tensor: what it is called, what it is, and its values.
+/// A tensor with its name, kind, shape and values.
 #[derive(Debug, Clone)]
 pub struct TensorRef<'a, T = f32> {
     /// `embed`, `layers.N.<part>`, `norm` or `classifier`.
     pub name: String,
-    /// What it is.
+    /// The kind, which determines decay and initialization.
     pub kind: TensorKind,
-    /// Its shape; the product is `data.len()` when weights and configuration belong together.
+    /// The shape; its product is `data.len()` if the weights fit the configuration.
     pub shape: Vec<usize>,
-    /// The values, row-major.
+    /// The values in row-major order, borrowed from the weights.
     pub data: &'a [T],
 }
 
-/// As [`TensorRef`], with the values open to change.
+/// Like [`TensorRef`], with mutable values.
 #[derive(Debug)]
 pub struct TensorMut<'a, T = f32> {
     /// `embed`, `layers.N.<part>`, `norm` or `classifier`.
     pub name: String,
-    /// What it is.
+    /// The kind, which determines decay and initialization.
     pub kind: TensorKind,
-    /// Its shape; the product is `data.len()` when weights and configuration belong together.
+    /// The shape; its product is `data.len()` if the weights fit the configuration.
     pub shape: Vec<usize>,
-    /// The values, row-major.
+    /// The values in row-major order, borrowed from the weights.
     pub data: &'a mut [T],
 }
 
@@ -289,7 +288,7 @@ impl Layer {
 }
 
 impl<T> Layer<T> {
-    /// The tensors that are there, in the one order.
+    /// The tensors that the layer has, in the order of [`Weights::tensors`].
     pub fn parts(&self) -> Vec<(Part, &[T])> {
         let all: [(Part, Option<&[T]>); 14] = [
             (Part::AttnNorm, Some(&self.attn_norm)),
@@ -310,7 +309,7 @@ impl<T> Layer<T> {
         all.into_iter().filter_map(|(part, data)| data.map(|d| (part, d))).collect()
     }
 
-    /// As [`Layer::parts`], open to change.
+    /// Like [`Layer::parts`], with mutable values.
     pub fn parts_mut(&mut self) -> Vec<(Part, &mut [T])> {
         let all: [(Part, Option<&mut [T]>); 14] = [
             (Part::AttnNorm, Some(&mut self.attn_norm)),
@@ -333,7 +332,7 @@ impl<T> Layer<T> {
 }
 
 impl Weights {
-    /// Zeros in every tensor of a model of this configuration, which must be valid.
+    /// Weights of zeros for a configuration, which must be valid.
     pub fn zeros(config: &Config) -> Self {
         let table = || vec![0.0; config.vocab * config.dim];
         Weights {
@@ -346,11 +345,11 @@ impl Weights {
 }
 
 impl<T> Weights<T> {
-    /// Checks that every tensor is there, that no other is, and that each has the shape that
-    /// `config` gives it.
+    /// Checks that the weights have exactly the tensors of `config`, each with its number of
+    /// values.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] with the first tensor that differs.
+    /// [`Error::Mismatch`] for the first tensor that differs.
     pub fn check(&self, config: &Config) -> Result<(), Error> {
         let mismatch = |name: String, expected: usize, found: usize| {
             if expected == found { Ok(()) } else { Err(Error::Mismatch { name, expected, found }) }
@@ -376,7 +375,8 @@ impl<T> Weights<T> {
         mismatch("classifier".into(), table(!config.tied), table(self.classifier.is_some()))
     }
 
-    /// Every tensor that is there, in the one order.
+    /// Every tensor of the model: embedding, layers, final norm, classifier. Writing, reading,
+    /// initialization and updates use this order.
     pub fn tensors(&self, config: &Config) -> Vec<TensorRef<'_, T>> {
         let of = |slot: Slot, data| TensorRef { name: slot.name(), kind: slot.kind(), shape: slot.shape(config), data };
         let mut list = vec![of(Slot::Embed, self.embed.as_slice())];
@@ -388,7 +388,7 @@ impl<T> Weights<T> {
         list
     }
 
-    /// Every tensor that is there, in the one order, open to change.
+    /// Like [`Weights::tensors`], with mutable values.
     pub fn tensors_mut(&mut self, config: &Config) -> Vec<TensorMut<'_, T>> {
         let of = |slot: Slot, data| TensorMut { name: slot.name(), kind: slot.kind(), shape: slot.shape(config), data };
         let mut list = vec![of(Slot::Embed, self.embed.as_mut_slice())];
@@ -400,7 +400,7 @@ impl<T> Weights<T> {
         list
     }
 
-    /// The classifier's matrix `[vocab, dim]`: its own, or the embedding.
+    /// The classifier's matrix `[vocab, dim]`: the untied classifier, or the embedding.
     pub fn classifier_matrix(&self) -> &[T] {
         self.classifier.as_deref().unwrap_or(&self.embed)
     }

@@ -1,5 +1,5 @@
-//! Our own checkpoint of a model: safetensors with the names of [`Weights::tensors`] and the
-//! configuration as JSON in the metadata, so that one file says everything.
+//! Ferrane's own format of a model: safetensors with the names of [`Weights::tensors`] and the
+//! configuration as JSON in the metadata, so one file is complete.
 
 use super::container::{self, Container};
 use super::{Error, Slot, Weights};
@@ -12,11 +12,10 @@ use std::path::Path;
 /// Metadata key that holds the configuration as JSON.
 pub const CONFIG_KEY: &str = "ferrane.config";
 
-/// Reads the configuration that [`write()`] put into a file; `None` in a file without one.
+/// Reads the configuration that [`write()`] stores in a file; `None` if the file has none.
 ///
 /// # Errors
-/// [`Error::Format`] for JSON that is no configuration, [`Error::Config`] for one that makes no
-/// model.
+/// [`Error::Format`] for JSON that is not a configuration, [`Error::Config`] for an invalid one.
 pub fn config(file: &Container) -> Result<Option<Config>, Error> {
     let Some(text) = file.metadata().get(CONFIG_KEY) else { return Ok(None) };
     let config: Config = serde_json::from_str(text)
@@ -25,7 +24,7 @@ pub fn config(file: &Container) -> Result<Option<Config>, Error> {
     Ok(Some(config))
 }
 
-/// Reads the tensors named by [`Weights::tensors`]; others are refused.
+/// Reads the tensors that [`Weights::tensors`] names; other tensors are refused.
 ///
 /// # Errors
 /// [`Error::Missing`], [`Error::Shape`], [`Error::Dtype`], [`Error::Unknown`].
@@ -38,7 +37,7 @@ pub fn read(file: &Container, config: &Config) -> Result<Weights, Error> {
     Ok(weights)
 }
 
-/// Compares names and shapes before anything is allocated.
+/// Checks names and shapes before anything is allocated.
 fn check_names(file: &Container, config: &Config) -> Result<(), Error> {
     let mut known = HashSet::new();
     for slot in Slot::list(config) {
@@ -50,7 +49,7 @@ fn check_names(file: &Container, config: &Config) -> Result<(), Error> {
     if unknown.is_empty() { Ok(()) } else { Err(Error::unknown(file.path(), &unknown)) }
 }
 
-/// Reads a file that [`save`] wrote.
+/// Loads a file that [`save`] wrote.
 ///
 /// # Errors
 /// As [`Container::open`], [`config`] and [`read`]; [`Error::Format`] for a file without a
@@ -67,8 +66,8 @@ pub fn load(path: &Path) -> Result<(Config, Weights), Error> {
 /// Writes a model as one stream, without a second copy in memory.
 ///
 /// # Errors
-/// [`Error::Mismatch`] when weights and configuration do not belong together, [`Error::Io`] (with
-/// `what` as the file) when writing fails.
+/// [`Error::Mismatch`] if the weights do not fit the configuration, [`Error::Io`] (with `what` as
+/// the file) if writing fails.
 pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weights) -> Result<(), Error> {
     config.validate()?;
     weights.check(config)?;
@@ -76,8 +75,8 @@ pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weigh
     container::write(out, &[(CONFIG_KEY, &text)], &weights.tensors(config)).map_err(|e| Error::io(what, e))
 }
 
-/// Writes a model to a file. A file that is there already is replaced as a whole, or stays as it is
-/// and an error is returned.
+/// Writes a model to a file. An existing file is replaced atomically; if that fails, it stays
+/// unchanged.
 ///
 /// # Errors
 /// As [`write()`].

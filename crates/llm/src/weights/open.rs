@@ -1,4 +1,4 @@
-//! Opens whatever kind of model a path turns out to be.
+//! Opens a model of any supported format.
 
 use super::container::Container;
 use super::{Error, Weights, huggingface, llama2c, native};
@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 
 /// Loads a model from any supported path:
 ///
-/// | path | how it is known |
+/// | path | how it is recognized |
 /// |---|---|
-/// | our safetensors | the configuration in the metadata |
-/// | Hugging Face `.safetensors` | `NAME_config.json` or `config.json` beside it, or `config` |
+/// | Ferrane's safetensors | the configuration in the metadata |
+/// | Hugging Face `.safetensors` | `NAME_config.json` or `config.json` next to it, or `config` |
 /// | Hugging Face `.index.json` | likewise |
 /// | a training run's folder | its newest checkpoint, `step-000100/model.safetensors` |
-/// | a directory | `model.safetensors` of ours, or `config.json` with an index or one `.safetensors` |
-/// | llama2.c `.bin` | everything else whose header and size agree |
+/// | a directory | Ferrane's `model.safetensors`, or `config.json` with an index or one `.safetensors` |
+/// | llama2.c `.bin` | any other file whose header and size agree |
 ///
-/// `config` names a configuration file (Hugging Face or ours) to use instead of the one found with
+/// `config` names a configuration file (Hugging Face or Ferrane) that overrides the one found with
 /// the weights; the tensors must fit it.
 ///
 /// # Errors
-/// [`Error::NotFound`] with what was tried; else as the format's own reader.
+/// [`Error::NotFound`] with the files that were tried; otherwise the errors of the format's reader.
 pub fn load(path: &Path, config: Option<&Path>) -> Result<(Config, Weights), Error> {
     let _span = tracing::info_span!(target: "ferrane::model", "open_weights", path = %path.display()).entered();
     if path.is_dir() {
@@ -40,7 +40,7 @@ pub fn load(path: &Path, config: Option<&Path>) -> Result<(Config, Weights), Err
     if start.starts_with(b"PK\x03\x04") {
         return Err(Error::format(path, "PyTorch archives are not supported; give the safetensors checkpoint"));
     }
-    // A safetensors header is JSON behind its length in eight bytes.
+    // A safetensors file starts with the header's length in eight bytes, then the JSON.
     if start.get(8) == Some(&b'{') || path.extension().is_some_and(|e| e == "safetensors") {
         return load_safetensors(path, config);
     }
@@ -62,7 +62,7 @@ fn load_safetensors(path: &Path, config: Option<&Path>) -> Result<(Config, Weigh
     huggingface::read_single(config::read(&beside)?, file)
 }
 
-/// An index, or a `config.json` that stands for its directory.
+/// Loads an index, or the directory of a `config.json`.
 fn load_json(path: &Path, config: Option<&Path>) -> Result<(Config, Weights), Error> {
     let folder = path.parent().unwrap_or(Path::new(""));
     if path.file_name().is_some_and(|n| n == "config.json") {
@@ -71,7 +71,7 @@ fn load_json(path: &Path, config: Option<&Path>) -> Result<(Config, Weights), Er
     huggingface::load_hf(&config_beside(path, config)?, path)
 }
 
-/// The configuration of a weights file: the one given, `NAME_config.json`, or `config.json`.
+/// The configuration of a weights file: `config` if given, `NAME_config.json`, or `config.json`.
 fn config_beside(path: &Path, config: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(config) = config {
         return Ok(config.to_path_buf());

@@ -1,5 +1,5 @@
-//! The hand-written backward kernels against the VJPs of the forward kernels, on the same random
-//! numbers, in fp16.
+//! Compares the hand-written backward kernels with the VJPs of the forward kernels, on the same
+//! random numbers, in fp16.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,10 +17,10 @@ use half::f16;
 use crate::gradients::random_weights;
 use crate::kernels::{cases, emulator};
 
-/// Values by name.
+/// Row-major values of activations and gradients, by name.
 type Values = HashMap<String, Vec<f32>>;
 
-/// One shape, its weights, and the device.
+/// A shape, its weights, and the device.
 struct Bench<'a> {
     device: &'a Device,
     shape: &'a Shape,
@@ -58,8 +58,7 @@ impl Bench<'_> {
         layout.taps.iter().map(read).collect()
     }
 
-    /// The outputs of the VJP of a forward kernel. What it reads of the kernel's own inputs are the
-    /// staged weights.
+    /// The outputs of the VJP of a forward kernel, which reads the staged weights.
     fn derived(&self, kernel: Kernel, outputs: &[&str], inputs: &[&str], given: &[(&str, &[f32])]) -> Values {
         let (program, _) = kernels::build(self.shape, kernel).unwrap();
         let taps = given.iter().map(|(n, _)| n.to_string()).filter(|n| !n.starts_with("d_")).collect();
@@ -90,7 +89,7 @@ impl Bench<'_> {
         outputs.into_iter().map(|(n, s)| (n, s.read_f32().unwrap())).collect()
     }
 
-    /// The part of a packed input's gradient that is a region.
+    /// The gradient of a region, taken from that of the packed input.
     fn region(&self, kernel: Kernel, name: &str, packed: &[f32]) -> Vec<f32> {
         let layout = self.shape.layout(kernel).unwrap();
         let region: &Region = layout.region(name).unwrap();
@@ -100,7 +99,7 @@ impl Bench<'_> {
     }
 }
 
-/// Numbers that fp16 holds.
+/// Normally distributed numbers that fp16 represents exactly.
 fn normal(rng: &mut Rng, count: usize) -> Vec<f32> {
     (0..count).map(|_| f16::from_f32(rng.normal() as f32).to_f32()).collect()
 }
@@ -111,12 +110,12 @@ fn turn(x: &[f32], n: usize, m: usize) -> Vec<f32> {
     x.chunks(n * m).flat_map(head).collect()
 }
 
-/// Every block of `block` numbers `ratio` times.
+/// Repeats every block of `block` numbers `ratio` times.
 fn tile(x: &[f32], block: usize, ratio: usize) -> Vec<f32> {
     x.chunks(block).flat_map(|b| b.repeat(ratio)).collect()
 }
 
-/// The sum of each `ratio` blocks, as the CPU does after the kernels.
+/// Adds groups of `ratio` blocks, as the CPU does after the kernels.
 fn group(x: &[f32], block: usize, ratio: usize) -> Vec<f32> {
     let sum = |g: &[f32]| (0..block).map(|i| g.iter().skip(i).step_by(block).sum()).collect::<Vec<f32>>();
     x.chunks(block * ratio).flat_map(sum).collect()
@@ -131,7 +130,7 @@ fn distance(found: &[f32], wanted: &[f32]) -> f64 {
     if norm == 0.0 { error.sqrt() } else { (error / norm).sqrt() }
 }
 
-/// The distance of every gradient of one shape.
+/// The distances of all gradients of one shape.
 fn distances(bench: &Bench<'_>, rng: &mut Rng) -> Vec<(Kernel, &'static str, f64)> {
     let (c, seq) = (&bench.shape.config, bench.shape.seq);
     let (hd, ratio) = (c.head_dim, c.gqa_ratio());
@@ -166,8 +165,8 @@ fn distances(bench: &Bench<'_>, rng: &mut Rng) -> Vec<(Kernel, &'static str, f64
     let dx = bench.region(Kernel::SdpaFwd, "xnorm", &ours["d_x"]);
     found.push((Kernel::KvBwd, "dx", distance(&hand["dx"], &dx)));
 
-    // Keys and values come tiled over the query heads by hand, and their gradients go out for each
-    // query head.
+    // The hand-written kernels take keys and values tiled over the query heads, and return
+    // gradients for each query head.
     let (q, da) = (normal(rng, c.q_dim() * seq), normal(rng, c.q_dim() * seq));
     let (k, v) = (normal(rng, c.kv_dim() * seq), normal(rng, c.kv_dim() * seq));
     let (k_tiled, v_tiled) = (tile(&k, hd * seq, ratio), tile(&v, hd * seq, ratio));
@@ -204,7 +203,7 @@ fn hand_written_backward_is_the_vjp_of_the_forward() {
             let bench = Bench { device: &device, shape: &shape, layer: &weights.layers[0] };
             for (kernel, gradient, error) in distances(&bench, &mut Rng::new(22)) {
                 let what = format!("{}: {gradient}: {name}, {form:?}", kernel.name());
-                // The bound; both sides round every op to fp16.
+                // Both sides round every op to fp16.
                 assert!(error <= 0.02, "{what}: {error:.1e}");
                 let entry = worst.entry((kernel, gradient)).or_insert((error, what.clone()));
                 if error > entry.0 {

@@ -1,4 +1,4 @@
-//! The reference on published checkpoints: recorded logits, greedy runs, and gradients.
+//! The reference on published checkpoints: recorded logits, greedy runs and gradients.
 //!
 //! Cases are found by listing: every folder of the data's `checkpoints` is searched for the file
 //! patterns below.
@@ -33,13 +33,13 @@ pub fn id(path: &Path) -> String {
     format!("{}/{}", name(path.parent().unwrap()), name(path))
 }
 
-/// The one llama2.c file beside this one.
+/// The only llama2.c file in the folder of `path`.
 pub fn model_beside(path: &Path) -> Result<PathBuf, String> {
     let list = std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().path());
     let bins: Vec<PathBuf> = list.filter(|p| p.extension().is_some_and(|e| e == "bin")).collect();
     match bins.as_slice() {
         [one] => Ok(one.clone()),
-        _ => Err(format!("{} .bin files beside it, expected one", bins.len())),
+        _ => Err(format!("{} .bin files in the folder, expected one", bins.len())),
     }
 }
 
@@ -55,8 +55,8 @@ pub fn ids(file: &Container, tensor: &str) -> Result<Vec<u32>, String> {
     Ok(numbers(file, tensor, i32::from_le_bytes)?.into_iter().map(|v| v as u32).collect())
 }
 
-/// The same number of values on both sides, at least one, and all of them finite: what `f32::max`
-/// and comparisons would pass over is an error.
+/// Checks that both sides have the same number of values, at least one, and that all are finite:
+/// `f32::max` and comparisons would skip NaN.
 fn comparable(found: &[f32], expected: &[f32]) -> Result<(), String> {
     if found.len() != expected.len() || found.is_empty() {
         return Err(format!("{} values, expected {}", found.len(), expected.len()));
@@ -74,7 +74,7 @@ pub fn largest_difference(found: &[f32], expected: &[f32]) -> Result<f32, String
     Ok(found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max))
 }
 
-/// An error unless every value is at most its bound; NaN is not.
+/// An error unless every value is at most its bound; NaN is an error.
 pub fn at_most(values: &[(&str, f64, f64)]) -> Result<(), String> {
     match values.iter().all(|(_, value, bound)| value <= bound) {
         true => Ok(()),
@@ -86,7 +86,7 @@ pub fn at_most(values: &[(&str, f64, f64)]) -> Result<(), String> {
     }
 }
 
-/// The weights beside a recorded case: `STEM.safetensors`, its index, or both.
+/// The weights of a recorded case: `STEM.safetensors`, its index, or both.
 pub fn weights_beside(path: &Path, stem: &str) -> Result<Vec<PathBuf>, String> {
     let names = [format!("{stem}.safetensors"), format!("{stem}.safetensors.index.json")];
     let found: Vec<PathBuf> = names.map(|n| path.with_file_name(n)).into_iter().filter(|p| p.is_file()).collect();
@@ -97,7 +97,7 @@ pub fn text<E: std::fmt::Display>(e: E) -> String {
     e.to_string()
 }
 
-/// `greedy*.safetensors` beside one llama2.c file: tokens and logits of a greedy run.
+/// `greedy*.safetensors` next to a llama2.c file: tokens and logits of a greedy run.
 #[test]
 fn greedy_runs() {
     let Some(mut suite) = Suite::open("llm greedy runs", "checkpoints") else { return };
@@ -132,7 +132,7 @@ fn greedy_run(path: &Path) -> Result<(), String> {
     eprintln!("{}: |Δlogit| ≤ {a:.1e} of the float64 decoder, ≤ {b:.1e} of the C program", id(path));
     // The C program itself differs from the float64 decoder by 2.5e-5 (models.md §4).
     at_most(&[("from float64", a.into(), 5e-5), ("from the C program", b.into(), 1e-4)])?;
-    // The whole sequence at once gives what the decoder gave, to the bit: both make the same sums
+    // The whole sequence at once gives the decoder's logits bit for bit: both compute the same sums
     // in the same order.
     let at_once = model.logits(&expected_ids).map_err(text)?;
     if at_once != all {
@@ -141,8 +141,9 @@ fn greedy_run(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A text that a greedy run of the model beside it must give byte for byte, through any tokenizer
-/// file of the data whose vocabulary is as large as the model's and agrees with the recorded ids.
+/// A text that a greedy run of the model next to it must reproduce byte for byte, with any
+/// tokenizer file of the data whose vocabulary has the model's size and agrees with the recorded
+/// ids.
 #[test]
 fn expected_text() {
     let Some(mut suite) = Suite::open("llm expected text", "checkpoints") else { return };
@@ -184,8 +185,8 @@ fn generated(path: &Path, tokenizers: &[PathBuf]) -> Result<(), String> {
     if found == expected { Ok(()) } else { Err(format!("\n{found:?}\nexpected\n{expected:?}")) }
 }
 
-/// `batch*_loss_grads.safetensors` beside one llama2.c file: loss and gradients of a batch, from
-/// float64.
+/// `batch*_loss_grads.safetensors` next to a llama2.c file: loss and gradients of a batch, computed
+/// in float64.
 #[test]
 fn golden_gradients() {
     let Some(mut suite) = Suite::open("llm golden gradients", "checkpoints") else { return };
@@ -234,7 +235,7 @@ fn golden(path: &Path) -> Result<(), String> {
         if error > worst.0 {
             worst = (error, cosine, tensor.name.clone());
         }
-        // The bound for the fp32 reference.
+        // The bound of the fp32 reference.
         at_most(&[("relative L2", error, 1e-4)]).map_err(|e| format!("{}: {e}, cosine {cosine}", tensor.name))?;
     }
     let off = (loss - expected_loss).abs();
@@ -245,11 +246,11 @@ fn golden(path: &Path) -> Result<(), String> {
         worst.0,
         1.0 - worst.1
     );
-    // One fp32 rounding of a loss near 1.5 is 1e-7; 256 tokens of it stay far below this.
+    // One fp32 rounding of a loss near 1.5 is 1e-7; the sum over 256 tokens stays far below this.
     at_most(&[("loss off by", off, 1e-5)])
 }
 
-/// Relative L2 error and cosine; an error where they are no numbers.
+/// Relative L2 error and cosine; an error if they are undefined.
 pub fn compare(found: &[f32], expected: &[f32]) -> Result<(f64, f64), String> {
     comparable(found, expected)?;
     let (mut error, mut a, mut b, mut product) = (0.0, 0.0, 0.0, 0.0);
@@ -267,8 +268,8 @@ pub fn compare(found: &[f32], expected: &[f32]) -> Result<(f64, f64), String> {
 }
 
 /// Hugging Face checkpoints with recorded logits: `NAME_logits.json` with `NAME_config.json` and
-/// `NAME.safetensors` or its index beside it, and folders of `config.json`, `NAME.safetensors`,
-/// `NAME_meta.txt` and `NAME_golden.bin`.
+/// `NAME.safetensors` or its index in the same folder, and folders of `config.json`,
+/// `NAME.safetensors`, `NAME_meta.txt` and `NAME_golden.bin`.
 #[test]
 fn hugging_face_logits() {
     let Some(mut suite) = Suite::open("llm hugging face logits", "checkpoints") else { return };
@@ -334,12 +335,12 @@ fn check_hf(config: &Path, weights: &Path, recorded: &Recorded) -> Result<(), St
         worst = worst.max(largest_difference(&logits, expected)?);
     }
     eprintln!("{}: |Δlogit| ≤ {worst:.1e}", id(weights));
-    // The bound.
+    // The bound of the fp32 reference.
     at_most(&[("logits differ by", worst.into(), 1e-4)])
 }
 
-/// Every llama2.c file: sizes by its header, and a round trip. Other readers' files
-/// (`*_golden.bin`) are no checkpoints.
+/// Every llama2.c file: sizes by its header, and a round trip. Files of other readers
+/// (`*_golden.bin`) are not checkpoints.
 #[test]
 fn llama2c_files() {
     let Some(mut suite) = Suite::open("llm llama2.c files", "checkpoints") else { return };
@@ -363,7 +364,7 @@ fn llama2c_round_trip(path: &Path) -> Result<(), String> {
     if written.len() != bytes.len() {
         return Err(format!("{} bytes written, {} read", written.len(), bytes.len()));
     }
-    // The rotary tables are recomputed; everything before them and the classifier behind them must
+    // The rotary tables are recomputed; everything before them, and the classifier after them, must
     // be the same bytes.
     let classifier = if config.tied { 0 } else { 4 * config.vocab * config.dim };
     let tables = bytes.len() - classifier - 4 * config.max_seq * config.head_dim;
@@ -383,7 +384,7 @@ fn llama2c_round_trip(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Safetensors without any configuration beside them are refused with what was tried.
+/// Safetensors without a configuration are refused with a list of what was tried.
 #[test]
 fn a_missing_configuration_is_explained() {
     let Some(mut suite) = Suite::open("llm configuration missing", "checkpoints") else { return };
@@ -404,8 +405,7 @@ fn a_missing_configuration_is_explained() {
     suite.finish();
 }
 
-/// What the suites above rest on: values that are no numbers, and counts that do not agree, are
-/// never agreement.
+/// The comparisons of the suites above report NaN and different counts as errors.
 #[test]
 fn nothing_passes_by_being_no_number() {
     assert_eq!(largest_difference(&[1.0, 2.0], &[1.0, 4.0]), Ok(2.0));
@@ -433,7 +433,7 @@ fn nothing_passes_by_being_no_number() {
     }
 }
 
-/// A case whose weights lie in shards only is a case like any other.
+/// A case whose weights are only in shards is found.
 #[test]
 fn shards_alone_are_found() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Generation with a cache through the emulator: against whole sequences of the reference, across
-//! caches and windows.
+//! Generation with a cache on the emulator, compared with whole sequences of the reference, across
+//! cache and window sizes.
 
 use crate::checkpoints::{at_most, files, id, ids, largest_difference, model_beside, name, numbers, text};
 use crate::device::relative_difference;
@@ -21,11 +21,12 @@ use std::path::Path;
 
 const INT8: Options = Options { weights: WeightType::Int8, context: None };
 
-/// Largest difference of logits over their range: some roundings to fp16 for each of two layers.
+/// Largest difference of logits relative to their range: some roundings to fp16 for each of two
+/// layers.
 const CLOSE: f32 = 8e-3;
 
-/// Small models whose context is longer than the smallest caches: one kv head for each query head
-/// and for two, biases, QK-norm, a sliding window, tied and not.
+/// Small models whose context exceeds the smallest caches: one kv head for each query head or for
+/// two, biases, QK-norm, a sliding window, tied and untied.
 fn models() -> Vec<(Config, Weights)> {
     let many = Config { kv_heads: 4, ..plain() };
     let narrow = Config { sliding_window: Some(150), ..everything() };
@@ -38,19 +39,19 @@ fn models() -> Vec<(Config, Weights)> {
         .into()
 }
 
-/// Tokens without a pattern.
+/// `count` pseudo-random tokens of the model's vocabulary.
 fn tokens(config: &Config, count: usize) -> Vec<u32> {
     (0..count).map(|i| ((i * i * 7 + i / 3) % config.vocab) as u32).collect()
 }
 
-/// The last row of each prefix in `ends`.
+/// The reference's last row of logits for each prefix length in `ends`.
 fn rows(config: &Config, weights: &Weights, tokens: &[u32], ends: &[usize]) -> Vec<Vec<f32>> {
     let all = Reference::new(config, weights).unwrap().logits(tokens).unwrap();
     ends.iter().map(|&end| all[(end - 1) * config.vocab..end * config.vocab].to_vec()).collect()
 }
 
-/// Feeds pieces of these lengths and compares the logits behind each with the reference's. Returns
-/// the worst difference.
+/// Feeds pieces of these lengths and compares the logits after each with the reference's. Returns
+/// the largest difference.
 fn fed(device: &Device, (config, weights): &(Config, Weights), options: Options, pieces: &[usize]) -> f32 {
     let tokens = tokens(config, pieces.iter().sum());
     let ends: Vec<usize> = pieces.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n) + n)).collect();
@@ -65,8 +66,8 @@ fn fed(device: &Device, (config, weights): &(Config, Weights), options: Options,
     worst
 }
 
-/// One by one across the first two caches; windows of both widths, filled up and whole, before and
-/// behind a cache's end.
+/// Single tokens across the first two caches; windows of both widths, padded and full, before and
+/// after a cache's end.
 const PIECES: [&[usize]; 4] =
     [&[1; 140], &[130, 1, 1, 3, 125, 1, 1], &[300, 1, 2, 40, 1], &[5, 122, 1, 1, 1, 256, 100, 1]];
 
@@ -76,16 +77,16 @@ fn the_cache_gives_what_whole_sequences_give() {
         for numerics in [Numerics::Fast, Numerics::Exact] {
             for pieces in PIECES {
                 let error = fed(&emulator(numerics), &model, Options::default(), pieces);
-                // As for whole windows, activations and weights are rounded to fp16 (4.9e-4)
-                // between the requests of two layers, and so are keys and values; this is the worst
-                // of hundreds of positions.
+                // As for whole windows, activations, weights, keys and values are rounded to fp16
+                // (4.9e-4) between the requests of two layers; this is the maximum over hundreds of
+                // positions.
                 assert!(error < CLOSE, "{numerics:?} {:?} {pieces:?}: {error}", model.0);
             }
         }
     }
 }
 
-/// The weights that int8 stands for.
+/// The weights as dequantized from int8.
 fn rounded(config: &Config, weights: &Weights) -> Weights {
     let mut rounded = weights.clone();
     for tensor in rounded.tensors_mut(config) {
@@ -105,7 +106,7 @@ fn int8_gives_what_the_reference_gives_with_the_rounded_weights() {
         assert_ne!(model.1, weights);
         for numerics in [Numerics::Fast, Numerics::Exact] {
             for pieces in [PIECES[1], PIECES[2]] {
-                // Rounding once more gives the same codes.
+                // Quantizing again gives the same codes.
                 let error = fed(&emulator(numerics), &model, INT8, pieces);
                 assert!(error < CLOSE, "{numerics:?} {config:?} {pieces:?}: {error}");
             }
@@ -119,7 +120,8 @@ fn hardware_numerics_take_both_types() {
     let model = (model.0.clone(), rounded(&model.0, &model.1));
     for options in [Options::default(), INT8] {
         let error = fed(&emulator(Numerics::Hardware), &model, options, &[40, 1, 1]);
-        // Products lie on a grid of 2⁻¹⁶ there, and functions come from tables.
+        // Under these numerics products are rounded to multiples of 2⁻¹⁶, and functions come from
+        // tables.
         assert!(error < 3e-2, "{options:?}: {error}");
     }
 }
@@ -153,11 +155,11 @@ fn a_sequence_beyond_the_context_goes_on_with_its_last_half() {
     close(decoder.feed(&tokens[140..141]).unwrap(), &expected(71..141));
     assert_eq!(decoder.tokens(), &tokens[71..141]);
     close(decoder.feed(&tokens[141..142]).unwrap(), &expected(71..142));
-    // A prompt that is longer than the context, alone and behind others.
+    // A prompt that is longer than the context, at the start of a sequence and after other tokens.
     close(decoder.feed(&tokens[142..400]).unwrap(), &expected(330..400));
     decoder.clear();
     close(decoder.feed(&tokens).unwrap(), &expected(330..400));
-    // And many times over.
+    // The context is exceeded many times.
     let mut sampler = ferrane_llm::sample::Sampler::new(0.0, 0.0, 0).unwrap();
     let emitted = Tokens::new(&mut decoder, &[1], 500, &mut sampler, &[]).map(Result::unwrap).count();
     assert_eq!(emitted, 500);
@@ -188,14 +190,14 @@ fn a_failed_feed_keeps_what_came_before() {
         (all, failed)
     };
     let (expected, none) = run("budget=1000");
-    // A token takes 4 requests and the feed beyond the context 11, so faults meet windows, single
-    // tokens and that.
+    // A token takes 4 requests and a feed beyond the context 11, so faults hit windows, single
+    // tokens and that feed.
     let (found, failed) = run("evaluate:every 13=fail");
     assert!(none == 0 && failed >= 3, "{failed}");
-    // Beyond the context a feed that is repeated is cut into the same windows; else windows differ,
-    // and with them roundings.
+    // A repeated feed beyond the context is split into the same windows; other repeated feeds are
+    // not, so their roundings differ.
     assert!(relative_difference(&found, &expected).unwrap() < CLOSE);
-    // A compile that fails when a cache has to grow.
+    // A compile fails when the cache has to grow.
     let (found, failed) = run("compile:4=fail; compile:6=fail");
     assert_eq!((failed, found), (2, expected));
 }
@@ -203,8 +205,8 @@ fn a_failed_feed_keeps_what_came_before() {
 #[test]
 fn a_sequence_leaves_nothing_to_the_next() {
     let (config, mut weights) = models().remove(2);
-    // A token whose keys and values are no numbers. What is masked is multiplied by zero, which
-    // would not hide them.
+    // A token whose keys and values are NaN. Masked values are multiplied by zero, which would not
+    // hide NaN.
     weights.embed[..config.dim].fill(f32::NAN);
     let tokens: Vec<u32> = tokens(&config, 140).iter().map(|t| t.max(&1)).copied().collect();
     let device = emulator(Numerics::Fast);
@@ -213,7 +215,7 @@ fn a_sequence_leaves_nothing_to_the_next() {
             let mut all = Vec::new();
             let mut at = 0;
             for count in pieces {
-                // With a tied classifier that token has no logit.
+                // With a tied classifier the logit of that token is NaN.
                 all.extend_from_slice(&decoder.feed(&tokens[at..at + count]).unwrap()[1..]);
                 at += count;
             }
@@ -223,7 +225,7 @@ fn a_sequence_leaves_nothing_to_the_next() {
         let (mut fresh, mut used) = (new(), new());
         assert!(used.feed(&[0; 300]).unwrap().iter().all(|logit| logit.is_nan()));
         used.clear();
-        // The used one has larger caches, and with them sums in another order.
+        // The used decoder has larger caches, so its sums have another order.
         assert!(relative_difference(&feed(&mut used), &feed(&mut fresh)).unwrap() < CLOSE, "{pieces:?}");
     }
 }
@@ -284,7 +286,7 @@ fn weights_per_token() {
     assert_eq!(bytes(INT8), matrices + 2 * rows);
 }
 
-/// Greedy runs token by token: the logits against the float64 decoder's, and its choices.
+/// Greedy runs token by token: logits and choices compared with the float64 decoder's.
 #[test]
 fn greedy_runs_with_a_cache() {
     let Some(mut suite) = Suite::open("llm greedy runs with a cache", "checkpoints") else { return };
@@ -320,12 +322,13 @@ fn greedy_run(path: &Path, options: Options) -> Result<(), String> {
         100.0 - 100.0 * other
     );
     match options.weights {
-        // The bounds of whole windows; and a greedy run gives the published text to the last token.
+        // The bounds of whole windows; in addition a greedy run gives the published text to the
+        // last token.
         WeightType::Fp16 => {
             at_most(&[("|Δlogit|", largest.into(), 0.1), ("mean", mean, 0.01), ("another choice", other, 0.0)])
         }
-        // Twice what was seen: 0.343, 0.063 and one other choice in 200. Weights are off by about 1
-        // % (`decode::quantize`).
+        // Twice the measured values, which are 0.343, 0.063 and one other choice in 200. Weights
+        // are off by about 1 % (`decode::quantize`).
         WeightType::Int8 => {
             at_most(&[("|Δlogit|", largest.into(), 0.7), ("mean", mean, 0.12), ("another choice", other, 0.02)])
         }

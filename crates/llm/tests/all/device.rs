@@ -1,4 +1,4 @@
-//! Whole models through the emulator: published checkpoints, both weight forms, generation.
+//! Whole models on the emulator: published checkpoints, both weight forms, generation.
 
 use crate::checkpoints::{
     Recorded, at_most, files, golden_file, id, ids, largest_difference, model_beside, name, numbers, recorded, text,
@@ -34,7 +34,7 @@ fn models() -> [(Config, Weights); 2] {
     })
 }
 
-/// The largest difference over the range of the expected values.
+/// The largest difference relative to the range of the expected values.
 pub fn relative_difference(found: &[f32], expected: &[f32]) -> Result<f32, String> {
     let difference = largest_difference(found, expected)?;
     let top = expected.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -85,7 +85,7 @@ fn the_device_generates_what_the_reference_does() {
         ids
     };
     assert_eq!(run(&mut decoder), run(&mut model.decoder()));
-    // Longer than the context: it goes on.
+    // Generation continues beyond the context.
     let mut sampler = Sampler::new(0.0, 0.0, 0).unwrap();
     let emitted = Tokens::new(&mut decoder, &[1], 40, &mut sampler, &[]).map(Result::unwrap).count();
     assert_eq!(emitted, 40);
@@ -94,7 +94,8 @@ fn the_device_generates_what_the_reference_does() {
     assert!((through - model.loss(&inputs, &targets).unwrap()).abs() < 5e-3);
 }
 
-/// Greedy runs, the recorded tokens given: the logits through `fast` against the float64 decoder's.
+/// Greedy runs with the recorded tokens as input: logits under `fast` compared with the float64
+/// decoder's.
 #[test]
 fn greedy_runs_through_the_emulator() {
     let Some(mut suite) = Suite::open("llm greedy runs through the emulator", "checkpoints") else { return };
@@ -114,7 +115,7 @@ fn greedy_run(path: &Path, options: Options) -> Result<(), String> {
     let file = Container::open(path).map_err(text)?;
     let tokens = ids(&file, "tokens")?;
     let expected = numbers(&file, "logits_f64_as_f32", f32::from_le_bytes)?;
-    // A window that is longer than the run, so that padding is tested too.
+    // The window is longer than the run, so padding is tested too.
     let seq = (tokens.len() + 1).next_multiple_of(64);
     let mut forward = Forward::new(&emulator(Numerics::Fast), &config, &weights, seq, options).map_err(text)?;
     let logits = forward.logits(&tokens).map_err(text)?;
@@ -123,11 +124,11 @@ fn greedy_run(path: &Path, options: Options) -> Result<(), String> {
     let rows = logits.chunks(config.vocab).zip(expected.chunks(config.vocab));
     let same = rows.filter(|(a, b)| argmax(a) == argmax(b)).count() as f64 / tokens.len() as f64;
     eprintln!("{} {options:?}: |Δlogit| ≤ {largest:.3}, mean {mean:.4}, same choice {:.1} %", id(path), 100.0 * same);
-    // The bounds; an independent fp16 simulation has 0.058, 0.0056 and 100 %.
+    // An independent fp16 simulation has 0.058, 0.0056 and 100 %.
     at_most(&[("|Δlogit|", largest.into(), 0.1), ("mean", mean, 0.01), ("another choice", 1.0 - same, 0.01)])
 }
 
-/// Hugging Face checkpoints with recorded logits, through `fast`.
+/// Hugging Face checkpoints with recorded logits, under `fast`.
 #[test]
 fn hugging_face_logits_through_the_emulator() {
     let Some(mut suite) = Suite::open("llm hugging face logits through the emulator", "checkpoints") else { return };
@@ -166,6 +167,6 @@ fn check_hf(config: &Path, weights: &Path, recorded: &Recorded) -> Result<(), St
         }
     }
     eprintln!("{}: |Δlogit| ≤ {worst:.1e} of the range", id(weights));
-    // The bound.
+    // fp16 rounding between the kernels of all layers.
     at_most(&[("logits differ, over their range, by", worst.into(), 2e-2)])
 }

@@ -1,4 +1,4 @@
-//! Round trips of every writer, and what every reader says about corrupt files.
+//! Round trips of every writer, and every reader's errors for corrupt files.
 
 use crate::gradients::{everything, plain, random_weights};
 use ferrane_llm::config::{Config, RopeStyle};
@@ -12,7 +12,7 @@ fn message<T>(result: Result<T, Error>) -> String {
     result.err().map(|e| e.to_string()).expect("an error")
 }
 
-/// A plain model whose heads are as wide as the stream, as llama2.c demands.
+/// A plain model whose heads together are as wide as the stream, as llama2.c requires.
 fn llama() -> Config {
     Config { head_dim: 4, heads: 3, kv_heads: 1, dim: 12, norm_eps: 1e-5, ..plain() }
 }
@@ -99,7 +99,7 @@ fn llama2c_refuses_what_it_cannot_say() {
 fn llama2c_headers_that_lie() {
     let head = |fields: [i32; 7]| fields.iter().flat_map(|f| f.to_le_bytes()).collect::<Vec<u8>>();
     let read = |bytes: &[u8]| llama2c::read(bytes, Path::new("model.bin"));
-    // A bomb: sizes that would be terabytes. The answer comes before any allocation.
+    // Sizes of terabytes are refused before any allocation.
     let text = message(read(&head([1 << 12, 1 << 14, 1 << 11, 64, 64, 1 << 20, 1 << 20])));
     assert!(text.contains("expected") && text.contains("found 28"), "{text}");
     for (fields, needle) in [
@@ -118,7 +118,7 @@ fn llama2c_headers_that_lie() {
 }
 
 fn hf_name(slot: Slot) -> String {
-    // An independent spelling of the table in the reader, for writing test files.
+    // A second copy of the reader's table of names, for writing test files.
     let Slot::Layer(index, part) = slot else {
         return match slot {
             Slot::Embed => "model.embed_tokens.weight",
@@ -236,7 +236,7 @@ fn hugging_face_problems_are_named() {
 #[test]
 fn the_file_decides_about_the_classifier() {
     let mut folder = Folder::new();
-    // Without a classifier the model is tied, whatever the configuration says.
+    // Without a classifier the model is tied, even if the configuration says otherwise.
     let mut tensors = folder.tensors();
     tensors.pop();
     folder.write(&tensors);
@@ -271,13 +271,13 @@ fn shards_and_their_index() {
     index(&map);
     assert_eq!(folder.load().unwrap().1, folder.weights);
     assert_eq!(load(&folder.path("model.safetensors.index.json"), None).unwrap().1, folder.weights);
-    // An index may not point outside its folder, nor at nothing.
+    // An index must not point outside its folder or at a missing file.
     for wrong in ["../part0.safetensors", "/etc/passwd", "", "absent.safetensors"] {
         let mut map = map.clone();
         map.insert("model.norm.weight".into(), wrong.into());
         index(&map);
         let text = message(folder.load());
-        assert!(text.contains("no file name") || text.contains("absent"), "{wrong}: {text}");
+        assert!(text.contains("not a file name") || text.contains("absent"), "{wrong}: {text}");
     }
     std::fs::write(folder.path("model.safetensors.index.json"), "{}").unwrap();
     assert!(message(folder.load()).contains("weight_map"));
@@ -335,7 +335,7 @@ fn safetensors_headers_that_lie() {
     ] {
         assert!(matches!(open(&bytes), Err(Error::Format { .. } | Error::Size { .. })), "{bytes:?}");
     }
-    // Sizes that are no whole numbers.
+    // Sizes that are not whole numbers.
     let text = String::from_utf8(good.clone()).unwrap();
     for wrong in ["[NaN,2]", "[-2,2]", "[2.5,2]", "[1e400,2]"] {
         let changed = text[8..].replace("[2,2]", wrong);
@@ -354,7 +354,7 @@ fn a_configuration_in_the_metadata_is_checked_too() {
         container::write(&mut file, &[(native::CONFIG_KEY, text)], &[]).unwrap();
         assert!(native::load(&path).is_err(), "{text}");
     }
-    // A large model in a file without tensors: refused by name, nothing is allocated.
+    // A large model in a file without tensors is refused by name before anything is allocated.
     let text = serde_json::to_string(&Config { dim: 1 << 20, vocab: 1 << 19, ..plain() }).unwrap();
     container::write(&mut std::fs::File::create(&path).unwrap(), &[(native::CONFIG_KEY, &text)], &[]).unwrap();
     assert!(message(native::load(&path)).contains("embed"));
@@ -413,14 +413,14 @@ fn the_reference_trainers_draws() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Any damage to a file gives a model or an error, never a panic.
+    /// A damaged file gives a model or an error, never a panic.
     #[test]
     fn damaged_files_do_not_panic(at in 0usize..900, byte in any::<u8>(), cut in 0usize..900) {
         let config = Config { layers: 1, vocab: 3, max_seq: 2, ..llama() };
         let weights = random_weights(&config, 9);
         let mut bytes = Vec::new();
         llama2c::write(&mut bytes, Path::new("x"), &config, &weights).unwrap();
-        // Mostly the header, which decides about sizes.
+        // Mostly in the header, which determines the sizes.
         bytes[at % 28] = byte;
         let _ = llama2c::read(&bytes, Path::new("x"));
         let _ = llama2c::read(&bytes[..cut.min(bytes.len())], Path::new("x"));

@@ -1,4 +1,4 @@
-//! The reference's gradients against central differences in float64.
+//! The reference's gradients compared with central differences in float64.
 
 use crate::checkpoints::{files, weights_beside};
 use ferrane_llm::config::{Config, Rope, RopeStyle};
@@ -7,8 +7,7 @@ use ferrane_llm::reference::Reference;
 use ferrane_llm::weights::{Weights, load_hf};
 use ferrane_testdata::Suite;
 
-/// Weights with every tensor away from its neutral value, so that no gain of 1 and no bias of 0
-/// hides a mistake.
+/// Random weights without neutral values, so that no gain of 1 and no bias of 0 hides a mistake.
 pub fn random_weights(config: &Config, seed: u64) -> Weights {
     let mut weights = Weights::zeros(config);
     let mut rng = Rng::new(seed);
@@ -53,8 +52,8 @@ pub fn plain() -> Config {
     }
 }
 
-/// Per tensor, the relative L2 distance of `gradients` from central differences of the float64
-/// loss; the worst.
+/// The largest relative L2 distance, over the tensors, of `gradients` from central differences of
+/// the float64 loss.
 fn distance(config: &Config, weights: &Weights, tokens: &[u32], gradients: &Weights<f64>) -> (f64, String) {
     // The truncation error is about step² and the rounding error about 1e-16 / step.
     const STEP: f64 = 1e-5;
@@ -63,7 +62,7 @@ fn distance(config: &Config, weights: &Weights, tokens: &[u32], gradients: &Weig
     let mut worst = (0.0, String::new());
     for (index, tensor) in gradients.tensors(config).iter().enumerate() {
         let (mut error, mut norm) = (0.0, 0.0);
-        // All of a small tensor, evenly spread values of a large one.
+        // Every value of a small tensor, evenly spaced values of a large one.
         for i in (0..tensor.data.len()).step_by(tensor.data.len() / 200 + 1) {
             let mut loss_at = |delta: f64| {
                 moved.tensors_mut(config)[index].data[i] += delta;
@@ -108,7 +107,8 @@ fn every_option_against_differences() {
     }
 }
 
-/// Hugging Face checkpoints with recorded sequences: fp32 gradients against float64 differences.
+/// Hugging Face checkpoints with recorded sequences: fp32 gradients compared with float64
+/// differences.
 #[test]
 fn hugging_face_gradients() {
     let Some(mut suite) = Suite::open("llm hugging face gradients", "checkpoints") else { return };
@@ -116,7 +116,7 @@ fn hugging_face_gradients() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let Some(stem) = name.strip_suffix("_logits.json") else { continue };
         let config = path.with_file_name(format!("{stem}_config.json"));
-        // One of the files is enough: that both give the same weights is another test's matter.
+        // One of the files is enough: another test checks that both give the same weights.
         let found = weights_beside(&path, stem).and_then(|list| load_hf(&config, &list[0]).map_err(|e| e.to_string()));
         let (config, weights) = match found {
             Ok(model) => model,
@@ -132,7 +132,7 @@ fn hugging_face_gradients() {
         model.loss_and_gradients(&tokens[..tokens.len() - 1], &tokens[1..], &mut gradients).unwrap();
         let (worst, tensor) = distance(&config, &weights, &tokens, &gradients.map(|&v| f64::from(v)));
         eprintln!("{stem}: worst gradient {tensor}, relative L2 {worst:.1e} from differences");
-        // The bound.
+        // The bound of fp32 gradients of models of this size.
         suite.case(stem, if worst <= 1e-3 { Ok(()) } else { Err(format!("{tensor}: {worst}")) });
     }
     suite.finish();

@@ -1,4 +1,4 @@
-//! Every kernel through the emulator against plain loops in float64.
+//! Every kernel on the emulator compared with plain loops in float64.
 
 use crate::gradients::{everything, plain, random_weights};
 use ferrane_device::Device;
@@ -22,7 +22,7 @@ pub fn emulator(numerics: Numerics) -> Device {
 /// Activations `[channels, seq]` by name.
 type Values = HashMap<&'static str, Vec<f64>>;
 
-/// Plain loops over one layer.
+/// Plain loops in float64 over one layer.
 struct Plain<'a> {
     config: &'a Config,
     seq: usize,
@@ -200,7 +200,7 @@ impl Plain<'_> {
 /// Largest error over the taps of a kernel, relative to each tap's largest value.
 fn error_of(device: &Device, shape: &Shape, kernel: Kernel, seed: u64) -> (f64, &'static str) {
     let (config, seq) = (&shape.config, shape.seq);
-    // Weights that fp16 holds, so that only the kernel's own arithmetic differs.
+    // Weights that fp16 represents exactly, so that only the kernel's arithmetic differs.
     let mut weights = random_weights(config, seed);
     for tensor in weights.tensors_mut(config) {
         let scale = if tensor.shape.len() == 2 { 2.0 / (config.dim as f32).sqrt() } else { 1.0 };
@@ -235,8 +235,7 @@ fn error_of(device: &Device, shape: &Shape, kernel: Kernel, seed: u64) -> (f64, 
         read_tap(&access, tap, &mut found).unwrap();
         let expected = &expected[tap.name];
         assert_eq!(found.len(), expected.len(), "{} {}", kernel.name(), tap.name);
-        // With one token the scores have no gradient at all: zeros must be found where zeros are
-        // expected.
+        // With one token the gradient of the scores is zero, so the result must be exactly zero.
         let top = expected.iter().fold(f64::MIN_POSITIVE, |m, v| m.max(v.abs()));
         let error = found.iter().zip(expected).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max) / top;
         if error.is_nan() || error > worst.0 {

@@ -1,5 +1,5 @@
-//! Tests of the model crate against files and against arithmetic, one binary.
-// The figures that the tests measure are for the person who runs them.
+//! Tests of the model crate against files and against arithmetic, in one binary.
+// Tests print what they measure.
 #![allow(clippy::print_stderr)]
 
 mod backward;

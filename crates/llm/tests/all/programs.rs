@@ -1,4 +1,4 @@
-//! The text of every kernel, and its ops beside those of published kernels.
+//! Snapshots of every kernel's text, and a comparison of its ops with those of published kernels.
 
 use crate::gradients::{everything, plain};
 use ferrane_llm::config::{Config, preset};
@@ -7,7 +7,7 @@ use ferrane_llm::layout::{Kernel, Residual, Shape, WeightForm};
 use ferrane_mil::{Program, Weights, text};
 use ferrane_testdata::Suite;
 
-/// The reference's layout, and one with every option and weights as inputs.
+/// The reference trainer's layout, and one with every option, with weights packed and as inputs.
 #[test]
 fn texts() {
     for (name, config, residual, form) in [
@@ -34,7 +34,7 @@ fn arithmetic(ops: &[String]) -> Vec<&str> {
     ops.iter().map(String::as_str).filter(|n| !moves.contains(n)).collect()
 }
 
-/// The published static kernels have the arithmetic of the dynamic ones where the parts correspond:
+/// The published static kernels have the arithmetic of the dynamic ones in corresponding parts:
 /// `sdpa_bwd1` applies Wo first, the forward ones normalize first and have `conv` for the dynamic
 /// product.
 #[test]
@@ -59,7 +59,7 @@ fn published_kernels() {
 
 fn compare(path: &std::path::Path, config: &Config, kernel: Kernel) -> Result<(), String> {
     let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
-    // Only the text is published, not its weights.
+    // Only the text is published, without its weights.
     let options = text::Options { missing: text::Missing::Keep, ..text::Options::default() };
     let parsed = text::parse_with(&bytes, &Weights::new(), options);
     let published = parsed.program.ok_or_else(|| format!("{:?}", parsed.diagnostics))?;
@@ -85,8 +85,7 @@ fn compare(path: &std::path::Path, config: &Config, kernel: Kernel) -> Result<()
     if wanted != found { Err(format!("{found:?}, published {wanted:?}")) } else { Ok(()) }
 }
 
-/// From the first `from` to the last `to` behind it that still belongs to the part: the shortest
-/// such run.
+/// The shortest run of ops from the first `from` to a `to` after it, inclusive.
 fn between<'a>(ops: &[&'a str], from: &str, to: &str) -> Vec<&'a str> {
     let Some(start) = ops.iter().position(|n| *n == from) else { return Vec::new() };
     let end = ops[start + 1..].iter().position(|n| *n == to).map_or(ops.len(), |n| start + n + 2);

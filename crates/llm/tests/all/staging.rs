@@ -45,7 +45,7 @@ fn regions_are_rectangles_and_nothing_beside_them_changes() {
         stage_weight(&mut surface.write().unwrap(), &stored(true), &columns).unwrap();
         assert_eq!(surface.read_f32().unwrap(), expected);
         clear();
-        // Two heads of one channel, each for one query head of its own, then one for both.
+        // Two heads of one channel, each for one query head; then one head for both.
         write_region_tiled(&mut surface.write().unwrap(), &REGION, &halves, 1, 1).unwrap();
         assert_eq!(surface.read_f32().unwrap(), expected);
         write_region_tiled(&mut surface.write().unwrap(), &REGION, &halves[..3], 1, 2).unwrap();
