@@ -165,79 +165,78 @@ Examples:
   ferrane train                                   the embedded default, about three minutes
   ferrane train --data stories.txt --steps 2000   your own text
   ferrane train --model stories15m --tokenizer tokenizer.bin --data data00.bin --accum 16
-  ferrane train --out runs/a --resume             go on where a run stopped, bit for bit
+  ferrane train --out runs/a --resume             continue a stopped run, bit for bit
 
-Data: UTF-8 text (tokenized once and cached beside the file), llama2.c uint16 ids (.bin, .u16) or uint32 ids (.u32).
-Ctrl-C stops after the micro-step, saves, and says how to go on; a second one stops at once.")]
+Data: UTF-8 text (tokenized once and cached next to the file), llama2.c uint16 ids (.bin, .u16) or uint32 ids (.u32).
+Ctrl-C stops after the micro-step, saves, and prints how to resume; a second one stops at once.")]
 pub struct Train {
     /// Preset (stories260k, which is the default, stories15m, stories42m, stories110m,
     /// qwen2.5-0.5b, qwen3-0.6b) or a folder with a Hugging Face config.json.
     #[arg(long, value_name = "PRESET|DIR")]
     pub model: Option<String>,
-    /// Start from these weights: llama2.c .bin, .safetensors, a Hugging Face folder, or a run of
-    /// ferrane.
+    /// Initial weights: llama2.c .bin, .safetensors, a Hugging Face folder, or the folder of a run.
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
-    /// Training data; without it, simple stories that the command writes itself.
+    /// Training data; without it, the embedded corpus of simple stories.
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
     /// Tokenizer: llama2.c tokenizer.bin, SentencePiece .model, tokenizer.json, or a folder with
-    /// vocab.json and merges.txt. A text that is given without one gets its own small vocabulary.
+    /// vocab.json and merges.txt. Without one, a small vocabulary is trained on the text.
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
     /// Where the kernels run: emulator, emulator?numerics=exact, ane, ane-or-emulator, or reference
     /// (plain fp32).
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// Optimizer updates.
+    /// Number of optimizer updates.
     #[arg(long, value_name = "UPDATES", value_parser = whole::<u64>)]
     pub steps: Option<u64>,
-    /// Micro-steps whose gradients are added up for one update.
+    /// Gradient accumulation: micro-steps per update.
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub accum: Option<usize>,
-    /// Tokens in a window.
+    /// Tokens per window, which is the length of a sequence.
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub seq: Option<usize>,
-    /// Windows in a micro-step.
+    /// Windows per micro-step, computed one after the other.
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub batch: Option<usize>,
-    /// Highest learning rate.
+    /// Learning rate after the warm-up.
     #[arg(long, value_name = "F", value_parser = finite)]
     pub lr: Option<f64>,
-    /// Learning rate at the end of the cosine; a tenth of --lr if not given.
+    /// Learning rate at the end of the cosine; by default a tenth of --lr.
     #[arg(long, value_name = "F", value_parser = finite)]
     pub min_lr: Option<f64>,
-    /// Updates of linear warm-up; a new run takes a tenth of its updates at most.
+    /// Updates of linear warm-up; at most a tenth of a new run's updates.
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub warmup: Option<u64>,
-    /// Largest global gradient norm; 0 turns clipping off.
+    /// Clip the global gradient norm to this; 0 turns clipping off.
     #[arg(long, value_name = "F", value_parser = finite)]
     pub clip: Option<f64>,
-    /// Decoupled weight decay of matrices and embedding.
+    /// Decoupled weight decay of matrices and the embedding.
     #[arg(long, value_name = "F", value_parser = finite)]
     pub weight_decay: Option<f64>,
-    /// The residual stream.
+    /// Where the residual stream is kept.
     #[arg(long, value_enum)]
     pub residual: Option<Residual>,
-    /// Where the weights stand.
+    /// How the kernels receive weights.
     #[arg(long, value_enum)]
     pub weights: Option<WeightsForm>,
-    /// Ids that the classifier and the loss run over: those in the data or all [default: compact].
+    /// Ids that the classifier and the loss run over [default: compact].
     #[arg(long, value_enum)]
     pub vocabulary: Option<Vocabulary>,
-    /// Seed of initialization and sampling.
+    /// Seed of the initial weights and of the sampler.
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub seed: Option<u64>,
-    /// Folder of the run: checkpoints, metrics.jsonl, loss.svg.
+    /// Folder of the run, with checkpoints, metrics.jsonl and loss.svg.
     #[arg(long, value_name = "DIR", default_value = "runs/default")]
     pub out: PathBuf,
-    /// Go on from the latest checkpoint in --out, with the run's own options where none are given.
+    /// Continue from the latest checkpoint in --out; options that are not given are the run's.
     #[arg(long)]
     pub resume: bool,
-    /// Updates between validations; 0 validates at the end only.
+    /// Updates between validations; 0 validates only at the end.
     #[arg(long, value_name = "UPDATES", value_parser = whole::<u64>)]
     pub eval_every: Option<u64>,
-    /// Validation windows, evenly spaced; 0 leaves validation out.
+    /// Number of validation windows, evenly spaced; 0 turns validation off.
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub eval_windows: Option<usize>,
     /// Updates between checkpoints; one is also written every ten minutes and at the end.
@@ -246,14 +245,14 @@ pub struct Train {
     /// One JSON object per event on standard output, nothing else.
     #[arg(long)]
     pub json: bool,
-    /// Also tell what a window would take on this chip or profile: `m4`, `m4-max-macos26-inmem`.
+    /// Also predict the time of a window on this chip or profile: `m4`, `m4-max-macos26-inmem`.
     #[arg(long, aliases = ["target", "profile"], value_name = "MACHINE")]
     pub machine: Option<String>,
     /// Write a timeline of the first 64 micro-steps, thread by thread, for chrome://tracing or
     /// Perfetto (docs/training.md).
     #[arg(long, alias = "trace-json", value_name = "FILE")]
     pub timeline: Option<PathBuf>,
-    /// At the end, also tell who held the memory (docs/training.md).
+    /// At the end, also print the memory by owner (docs/training.md).
     #[arg(long)]
     pub memory: bool,
 }
@@ -262,25 +261,25 @@ pub struct Train {
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub struct Generate {
-    /// Model: a run's folder, llama2.c .bin, .safetensors, or a Hugging Face folder.
+    /// Model: the folder of a run, llama2.c .bin, .safetensors, or a Hugging Face folder.
     #[arg(long, value_name = "FILE|DIR")]
     pub checkpoint: PathBuf,
-    /// Tokenizer; a run's folder and a Hugging Face folder bring their own.
+    /// Tokenizer; the folder of a run and a Hugging Face folder contain one.
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
-    /// Text to continue.
+    /// Text to continue; without it, a new text.
     #[arg(long, default_value = "", value_name = "TEXT", allow_hyphen_values = true)]
     pub prompt: String,
-    /// Tokens in all, the prompt's included.
+    /// Total number of tokens, prompt included.
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole::<usize>)]
     pub steps: usize,
-    /// 0 takes the most likely token each time.
+    /// Sampling temperature; 0 always takes the most likely token.
     #[arg(long, default_value_t = 0.8, value_name = "F", value_parser = finite32)]
     pub temperature: f32,
-    /// Sample among the most likely tokens whose probabilities add up to this.
+    /// Nucleus sampling: draw from the most likely tokens whose probabilities add up to this.
     #[arg(long, default_value_t = 0.9, value_name = "F", value_parser = finite32)]
     pub top_p: f32,
-    /// Seed of the sampler.
+    /// Seed of the random draws.
     #[arg(long, default_value_t = 42, value_name = "N", value_parser = whole::<u64>)]
     pub seed: u64,
     /// Element type of the matrices; int8 has a scale for each output channel.
@@ -289,7 +288,7 @@ pub struct Generate {
     /// Where the kernels run.
     #[command(flatten)]
     pub device: DeviceArg,
-    /// One JSON object at the end (text, ids, tokens per second) instead of streaming.
+    /// Print one JSON object at the end (text, ids, tokens per second) instead of streaming.
     #[arg(long)]
     pub json: bool,
 }
@@ -298,19 +297,19 @@ pub struct Generate {
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub struct Eval {
-    /// Model: a run's folder, llama2.c .bin, .safetensors, or a Hugging Face folder.
+    /// Model: the folder of a run, llama2.c .bin, .safetensors, or a Hugging Face folder.
     #[arg(long, value_name = "FILE|DIR")]
     pub checkpoint: PathBuf,
-    /// Text or token ids.
+    /// Text, or a file of token ids.
     #[arg(long, value_name = "FILE")]
     pub data: PathBuf,
-    /// Tokenizer, for text.
+    /// Tokenizer, if the data are text.
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
-    /// Tokens in a window.
+    /// Tokens per window, which is the length of a sequence.
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole::<usize>)]
     pub seq: usize,
-    /// Windows, evenly spaced over all of the data; 0 takes as many as fit.
+    /// Number of windows, evenly spaced over the data; 0 takes all that fit without overlap.
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = whole::<usize>)]
     pub windows: usize,
     /// Where the kernels run.

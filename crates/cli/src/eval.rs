@@ -12,7 +12,7 @@ use crate::args::Eval;
 use crate::error::Result;
 use crate::{model, out};
 
-/// Evaluates the model on the windows that the arguments choose, and prints the mean loss.
+/// Evaluates the model on the windows that the arguments select, and prints the mean loss.
 pub fn run(args: Eval) -> Result<()> {
     model::window(args.seq)?;
     let device = model::device(&args.device.device)?;

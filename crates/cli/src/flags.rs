@@ -1,7 +1,8 @@
-//! From the fields that library errors name to the flags of the command.
+//! Translates field names in library errors to flags of the command.
 //!
-//! A library writes the name of an option's field in backquotes, `` `min_lr` ``; on the command line it
-//! is `--min-lr`. What only the command knows, such as `--resume`, is added as a remedy.
+//! A library writes the name of an option's field in backquotes, `` `min_lr` ``; on the command
+//! line it is `--min-lr`. Remedies that exist only in the command, such as `--resume`, are added
+//! here.
 
 use std::error::Error;
 
@@ -9,13 +10,14 @@ use ferrane::llm::{config, generate, model, sample};
 use ferrane::train::session::{SessionError, SessionOptions};
 use ferrane::train::{data, run};
 
-/// Fields of the options of `generate` that are none of a session's.
+/// Option fields of `generate` that a session does not have.
 const GENERATE: [&str; 4] = ["prompt", "weights_type", "top_p", "temperature"];
 
-/// Fields of the options of `bench` that are none of a session's.
+/// Option fields of `bench` that a session does not have.
 const BENCH: [&str; 4] = ["repeat", "shape", "tokens", "vocab"];
 
-/// The message with flags in place of fields, for errors of models and training.
+/// The message of an error, with flags instead of field names if it is an error of models or
+/// training.
 pub fn spell(error: &(dyn Error + 'static)) -> String {
     let text = error.to_string();
     let of_options = error.is::<SessionError>()
@@ -35,7 +37,7 @@ pub fn spell(error: &(dyn Error + 'static)) -> String {
     names.fold(text, |text, name| text.replace(&format!("`{name}`"), &format!("--{}", name.replace('_', "-"))))
 }
 
-/// What to type, where the message cannot say it.
+/// The remedy on the command line, for errors whose message cannot name it.
 pub fn remedy(error: &(dyn Error + 'static)) -> Option<String> {
     let session = error.downcast_ref::<SessionError>();
     let run = error.downcast_ref::<run::Error>();
@@ -61,7 +63,7 @@ mod tests {
         assert!(spell(&refused).starts_with("--min-lr -1: must be"), "{}", spell(&refused));
         let nested = SessionError::from(data::Error::TooShort { found: 1, need: 2, seq: 3 });
         assert!(spell(&nested).ends_with("a smaller --seq"), "{}", spell(&nested));
-        // Other errors keep their backquotes, whatever they name.
+        // Messages of other errors stay unchanged.
         let other = ferrane::Error::new(ferrane::ErrorKind::QueueFull, "the port `data`");
         assert!(spell(&other).contains("`data`"));
     }

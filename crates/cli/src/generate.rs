@@ -13,7 +13,7 @@ use crate::{model, out};
 /// Prints the prompt, then each piece as it is generated, then the rates.
 pub fn run(args: Generate) -> Result<()> {
     if args.steps == 0 {
-        return Err(Error::new("--steps 0 leaves nothing to generate; give 1 or more"));
+        return Err(Error::new("--steps 0 generates nothing; give 1 or more"));
     }
     let device = model::device(&args.device.device)?;
     let model = model::open(&args.checkpoint, args.tokenizer.as_deref())?;
@@ -28,7 +28,7 @@ pub fn run(args: Generate) -> Result<()> {
             args.steps
         )));
     }
-    // The first token begins the text and is no part of it.
+    // `--steps` does not count the begin token.
     let mut pieces = generator.generate_ids(prompt, args.steps + 1 - tokens);
     let mut text = pieces.prompt_text().to_string();
     let show = |piece: &str| if args.json { Ok(()) } else { out::print(piece) };
@@ -46,11 +46,11 @@ pub fn run(args: Generate) -> Result<()> {
         text.push_str(&piece.text);
     }
     let whole = begun.elapsed();
-    // A prompt without a continuation was read all the same.
+    // If there is no continuation, all of the time is prefill.
     let prefill = prefill.unwrap_or(whole);
     let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
     let (all, read) = (rate(ids.len(), whole), rate(tokens, prefill));
-    // The prefill also yields the first token.
+    // The prefill also computes the first token.
     let decoded = rate(ids.len().saturating_sub(1), whole - prefill);
     let device = &args.device.device;
     if args.json {

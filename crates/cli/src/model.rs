@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use ferrane::llm::decode::quantize::WeightType;
 use ferrane::llm::layout;
 
-/// Name of the device option that means no device at all.
+/// Value of `--device` that means no device.
 pub const REFERENCE: &str = "reference";
 
-/// Opens a device; `None` for the reference.
+/// Opens the device `name`; `None` for the reference.
 pub fn device(name: &str) -> Result<Option<ferrane::Device>> {
     if name == REFERENCE {
         return Ok(None);
@@ -31,7 +31,7 @@ pub fn device(name: &str) -> Result<Option<ferrane::Device>> {
     Ok(Some(ferrane::open(name)?))
 }
 
-/// Opens a model: with the tokenizer named, else with the one that lies with it, if there is one.
+/// Opens a model, with `tokenizer` if given, otherwise with the one next to it, if any.
 pub fn open(checkpoint: &Path, tokenizer: Option<&Path>) -> Result<Model> {
     Ok(match tokenizer {
         Some(tokenizer) => Model::open_with_tokenizer(checkpoint, tokenizer)?,
@@ -39,10 +39,10 @@ pub fn open(checkpoint: &Path, tokenizer: Option<&Path>) -> Result<Model> {
     })
 }
 
-/// Refuses a window of no tokens, or of more than any model has positions.
+/// Checks that a window has at least one token and at most as many as a model may have positions.
 pub fn window(seq: usize) -> Result<()> {
     match seq {
-        0 => Err(Error::new("--seq 0 is no window; give 1 or more")),
+        0 => Err(Error::new("--seq 0 is not a window; give 1 or more")),
         1..=config::MAX_POSITIONS => Ok(()),
         _ => Err(Error::new(format!("--seq {seq}: at most {}", config::MAX_POSITIONS))),
     }
@@ -75,7 +75,7 @@ impl From<WeightsType> for WeightType {
     }
 }
 
-/// This program as it was called, so that what is printed can be typed.
+/// This program as the user called it, for commands that the user can copy.
 pub fn program() -> String {
     crate::out::quoted(&std::env::args().next().unwrap_or_else(|| "ferrane".into()))
 }

@@ -1,4 +1,4 @@
-//! `ferrane train`: options from the command line, events to the terminal.
+//! `ferrane train`: builds the options from the command line and shows the events of the run.
 
 mod restart;
 mod show;
@@ -20,10 +20,10 @@ use crate::error::{Error, Result};
 use crate::{cost, model, out, timeline_file};
 use show::Show;
 
-/// Tokens of the sample that ends a run.
+/// Number of tokens of the sample text after a run.
 const SAMPLE: usize = 160;
 
-/// Begins or resumes a run, trains, and shows what came of it.
+/// Begins or resumes a run, trains, and prints the results.
 pub fn run(args: Train) -> Result<()> {
     let stored = if args.resume { Some(StoredRun::open(&args.out)?) } else { None };
     let options = options(&args, stored.as_ref().map(StoredRun::options));
@@ -85,7 +85,7 @@ pub fn run(args: Train) -> Result<()> {
     Ok(())
 }
 
-/// What a micro-step would take on a machine.
+/// Predicts the time of a micro-step on a machine.
 fn predicted<'a>(
     session: &Session,
     active: usize,
@@ -93,7 +93,7 @@ fn predicted<'a>(
     model: &ferrane::machine::cost::CostModel,
 ) -> Result<(&'a str, StepCost)> {
     let step = cost::step(session.shape(), active, model)?;
-    Ok((name, step.ok_or_else(|| Error::new(format!("--machine {name}: nothing is known of its CPU")))?))
+    Ok((name, step.ok_or_else(|| Error::new(format!("--machine {name}: its profile has no data about the CPU")))?))
 }
 
 /// Adds the default of each option to its help.
@@ -120,14 +120,15 @@ pub fn describe(mut command: clap::Command) -> clap::Command {
     command
 }
 
-/// What is still whole after a failure, and how to resume; `step` is that of the newest checkpoint.
+/// Adds to an error which checkpoint is intact and how to resume. `step` is that of the newest
+/// checkpoint.
 fn failed(error: SessionError, out: &Path, step: Option<u64>) -> Error {
     let full = matches!(&error, SessionError::Run(run::Error::Checkpoint(checkpoint::Error::Io { .. })));
     let error = Error::from(error);
     let resume = format!("{} train --resume --out {}", model::program(), out::quoted(&out.to_string_lossy()));
     if full {
         return Error::new(format!(
-            "the checkpoint could not be written: {error}\n  The one before it is whole. Make room, then: {resume}"
+            "the checkpoint could not be written: {error}\n  The previous checkpoint is intact. Free some space, then run: {resume}"
         ));
     }
     match step {
@@ -139,7 +140,7 @@ fn failed(error: SessionError, out: &Path, step: Option<u64>) -> Error {
     }
 }
 
-/// Options in the order: command line, the run that is resumed, defaults.
+/// The options, in order of precedence: command line, the resumed run, defaults.
 fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
     let default = || if args.data.is_none() { SessionOptions::embedded() } else { SessionOptions::default() };
     let mut o = before.cloned().unwrap_or_else(default);
@@ -156,7 +157,7 @@ fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
         eval_every => run.eval_every, eval_windows => run.eval_windows, save_every => run.save_every,
     );
     if before.is_none() && args.warmup.is_none() {
-        // A short run keeps a tenth of its updates for warm-up.
+        // A short run warms up for a tenth of its updates.
         o.run.warmup = o.run.warmup.min(o.run.steps / 10).max(1);
     }
     if let Some(vocabulary) = args.vocabulary {
@@ -166,8 +167,8 @@ fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
     o
 }
 
-/// Ctrl-C and SIGTERM set the flag. A second one ends the process at once; the last
-/// checkpoint stays whole.
+/// Makes Ctrl-C and SIGTERM set the flag. A second one ends the process immediately; the last
+/// checkpoint stays intact.
 fn stop_on_ctrl_c(stop: &Arc<AtomicBool>) -> Result<()> {
     let flag = stop.clone();
     ctrlc::set_handler(move || {
@@ -179,8 +180,8 @@ fn stop_on_ctrl_c(stop: &Arc<AtomicBool>) -> Result<()> {
     .map_err(|e| Error::new(format!("Ctrl-C cannot be handled: {e}")))
 }
 
-/// A text by the trained model, on the session's own device. `None` without a tokenizer, and with a
-/// warning where the device fails: the run itself is done and whole.
+/// A text by the trained model, on the session's device. `None` if the run has no tokenizer, or,
+/// with a warning, if the device fails, because the run itself is complete.
 fn sample(session: &Session, seed: u64, stop: &AtomicBool, show: &mut Show) -> Result<Option<String>> {
     match sampled(session, seed, stop) {
         Err(error) if error.device().is_some() => {
@@ -193,7 +194,7 @@ fn sample(session: &Session, seed: u64, stop: &AtomicBool, show: &mut Show) -> R
 
 fn sampled(session: &Session, seed: u64, stop: &AtomicBool) -> Result<Option<String>> {
     let Some(mut generator) = session.generator(Sampler::new(0.7, 0.9, seed)?)? else { return Ok(None) };
-    // A vocabulary without a token that begins a text still has a first id.
+    // Without a token that begins a text, the prompt is id 0.
     let prompt = generator.prompt_ids("").unwrap_or_else(|_| vec![0]);
     let pieces = generator.generate_ids(prompt, SAMPLE);
     let mut text = pieces.prompt_text().to_string();

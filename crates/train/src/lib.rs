@@ -11,9 +11,9 @@
 //! | [`step`] | one micro-step, on a device or in the plain fp32 reference |
 //! | [`optim`] | AdamW, learning rate, clipping, loss scale |
 //! | [`checkpoint`] | the state of a run on disk, written so that a crash loses nothing |
-//! | [`metrics`] | one record for each update, the plot of the loss, the timeline |
+//! | [`metrics`] | a record for each update, the plot of the loss, the timeline |
 //! | [`run`] | the loop over all of these |
-//! | [`session`] | a run built from its options: the way in |
+//! | [`session`] | builds a run from its options; start here |
 //!
 //! # A run
 //!
@@ -36,8 +36,8 @@
 //! # Invariants
 //!
 //! The same options, data and seed give the same weights on one machine, whatever the number of
-//! threads. A non-finite gradient skips the update and lowers the loss scale. A kernel that fails
-//! is loaded again and repeated once; a second failure ends the run with a checkpoint of the last
+//! threads. A non-finite gradient skips the update and lowers the loss scale. A failed kernel is
+//! loaded again and repeated once; a second failure ends the run with a checkpoint of the last
 //! update.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]

@@ -1,16 +1,16 @@
 //! The training loop.
 //!
-//! An update is a window of `accum` micro-steps of `batch` sequences each; then norm, clipping,
-//! AdamW with staging. All state that decides about results lives at the borders between updates:
-//! weights, moments, and [`State`]. So a checkpoint is always one of a border.
+//! An update accumulates gradients over `accum` micro-steps of `batch` windows each, then computes
+//! norm, clipping, and AdamW with staging. All state that determines results (weights, moments and
+//! [`State`]) is that between updates, and a checkpoint always stores such a state.
 //!
-//! The one decision: a run that is stopped inside a window gives up the window and goes back to its
-//! start, sampler included. That costs at most one window's work and makes N updates, stop, resume,
-//! M updates the same bits as N + M, with no partial gradients on the disk.
+//! A run that is stopped during an update discards it and rewinds to its start, sampler included.
+//! That costs at most the work of one update. It makes N updates, stop, resume, M updates equal N +
+//! M updates bit for bit, and no partial gradients are written to the disk.
 //!
-//! A loss or gradient that is not finite skips its update: gradients are dropped, weights and
-//! moments stay, the loss scale halves. It is counted and told. What is left of that window is not
-//! computed, for its sum is of no worth any more.
+//! A non-finite loss or gradient skips its update: gradients are discarded, weights and moments do
+//! not change, and the loss scale is halved. The skip is counted and emitted. The remaining
+//! micro-steps of that update are not computed.
 
 mod event;
 mod options;
@@ -38,77 +38,77 @@ use crate::step::{Engine, StepError};
 /// The target of the run's log events, which docs/logging.md lists.
 const TARGET: &str = "ferrane::train";
 
-/// Updates skipped in a row after which a run gives up: the loss scale has then been halved to next
-/// to nothing, and what is not finite is not its doing.
+/// Number of consecutive skipped updates after which a run ends: the loss scale is then so small
+/// that it cannot be the cause.
 const GIVE_UP: u64 = 40;
 
-/// Why a run cannot begin or go on.
+/// Why a run cannot begin or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A field of [`RunOptions`] has a value that makes no run.
+    /// A field of [`RunOptions`] has an invalid value.
     #[error("`{name}` {value}: {reason}")]
     Option {
         /// Name of the field.
         name: &'static str,
-        /// Its value.
+        /// The value, as text.
         value: String,
-        /// What is wrong with it.
+        /// The violated condition, as a clause after the value.
         reason: &'static str,
     },
-    /// A new run would write over another.
+    /// A new run would overwrite an existing one.
     #[error("{}: a run at step {step} is here; resume it, or give another `out`", folder.display())]
     Exists {
-        /// The folder.
+        /// Path of the run's folder.
         folder: PathBuf,
-        /// Its newest checkpoint.
+        /// Step of its newest checkpoint.
         step: u64,
     },
-    /// A run cannot go on with other data.
+    /// A resumed run was given other data.
     #[error(
         "the data are not those that this run was begun with (their hash is {found}, not {expected}); to train on \
          other data begin a new run with `init` set to the checkpoint"
     )]
     OtherData {
-        /// Start of the hash in the checkpoint.
+        /// Beginning of the hash in the checkpoint.
         expected: String,
-        /// Start of the hash of the data given.
+        /// Beginning of the hash of the given data.
         found: String,
     },
-    /// Nothing finite came of many updates in a row.
+    /// Many consecutive updates were not finite.
     #[error(
         "the run diverged: {skipped} updates in a row were not finite, the last at step {step}; the checkpoint holds the \
          weights before them: resume with a smaller `lr`, or begin again with one if these weights are damaged already"
     )]
     Diverged {
-        /// Updates skipped in a row.
+        /// Number of consecutive skipped updates.
         skipped: u64,
-        /// Updates done.
+        /// Number of updates done, skipped ones included.
         step: u64,
     },
-    /// Data too short.
+    /// The data are too short for a window.
     #[error(transparent)]
     Data(#[from] data::Error),
-    /// Weights that do not belong to the configuration.
+    /// The weights do not fit the configuration.
     #[error(transparent)]
     Weights(#[from] weights::Error),
-    /// A micro-step failed.
+    /// The engine failed in a micro-step or an update.
     #[error(transparent)]
     Step(#[from] StepError),
     /// A checkpoint could not be written or read.
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
-    /// A file of the run's folder.
+    /// A file of the run's folder cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause, as the system reports it.
         source: std::io::Error,
     },
 }
 
-/// A training run.
+/// The training loop with its state: engine, data, weights and checkpoints.
 pub struct Run {
     options: RunOptions,
     config: Config,
@@ -121,10 +121,10 @@ pub struct Run {
     gradients: Gradients,
     moments: Moments,
     state: State,
-    /// `None` after a failed write, which is told once.
+    /// `metrics.jsonl`; `None` after a failed write, which emits one warning.
     lines: Option<JsonLines>,
     efficiency: Efficiency,
-    /// The newest checkpoint and its step.
+    /// Step and path of the newest checkpoint, if any.
     saved: Option<(u64, PathBuf)>,
     changes: Vec<Change>,
     warnings: Vec<String>,
@@ -132,9 +132,9 @@ pub struct Run {
     timeline: Option<Timeline>,
 }
 
-/// What the windows of an update came to.
+/// Totals over the windows of an update.
 struct Window {
-    /// Sum of the finite losses, and how many.
+    /// Sum of the finite losses; `accumulated` is their number.
     loss: f64,
     accumulated: usize,
     tokens: u64,
@@ -142,20 +142,20 @@ struct Window {
     max_dy: f32,
 }
 
-/// How a validation ended.
+/// The result of a validation.
 enum Validation {
-    /// Before its end; it is taken up again when the run goes on.
+    /// Interrupted by a stop. It is repeated when the run resumes.
     Stopped,
-    /// With the mean loss, if there were windows and it was finite.
+    /// Complete, with the mean loss; `None` if there are no windows or the loss is not finite.
     Done(Option<f64>),
 }
 
 impl Run {
-    /// A run from its beginning, in `options.out`, which must hold no checkpoints.
+    /// Begins a run in `options.out`, which must contain no checkpoints.
     ///
     /// # Errors
     /// [`Error::Option`], [`Error::Exists`], [`Error::Data`] for too short data,
-    /// [`Error::Weights`], [`Error::Checkpoint`] when the folder is in use, [`Error::Io`].
+    /// [`Error::Weights`], [`Error::Checkpoint`] if the folder is in use, [`Error::Io`].
     pub fn new(
         options: RunOptions,
         config: Config,
@@ -191,7 +191,7 @@ impl Run {
         Run::build(options, config, weights, moments, state, store, ids, engine)
     }
 
-    /// Goes on from a checkpoint that `store` loaded.
+    /// Continues from a checkpoint that `store` loaded.
     ///
     /// # Errors
     /// As [`Run::new`], and [`Error::OtherData`].
@@ -231,7 +231,7 @@ impl Run {
         let path = store.root().join("metrics.jsonl");
         let lines = match state.step {
             0 => JsonLines::create(&path),
-            // A record that waits for its validation is written after that.
+            // A pending record is written after its validation.
             step => JsonLines::resume(&path, step - u64::from(state.pending.is_some())),
         };
         let lines = Some(lines.map_err(|source| Error::Io { path, source })?);
@@ -260,8 +260,8 @@ impl Run {
         })
     }
 
-    /// Writes `options` to the checkpoints instead of the loop's own options, which they contain:
-    /// what a session has to know to resume. `before` are those of the checkpoint that it resumes.
+    /// Stores `options`, which contain the loop's options, in the checkpoints instead of these, so
+    /// that a session can resume. `before` are the options in the checkpoint that is resumed.
     pub(crate) fn with_origin(
         mut self,
         options: serde_json::Value,
@@ -273,7 +273,7 @@ impl Run {
         self
     }
 
-    /// Records the first micro-steps, as many as the timeline wants.
+    /// Records micro-steps until the timeline is full.
     #[must_use]
     pub fn with_timeline(mut self, timeline: &Timeline) -> Self {
         self.engine.record(timeline);
@@ -281,12 +281,12 @@ impl Run {
         self
     }
 
-    /// What the engine holds.
+    /// Memory of the engine, in bytes by kind.
     pub fn memory(&self) -> EngineMemory {
         self.engine.memory()
     }
 
-    /// The configuration.
+    /// Sizes and options of the model.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -306,13 +306,13 @@ impl Run {
         &self.state
     }
 
-    /// Trains until the last update, or until `stop` is set: then it finishes the micro-step,
-    /// and saves. At the end it validates, saves, and draws `loss.svg`.
+    /// Trains until the last update, then validates, saves, and draws `loss.svg`. If `stop` is set,
+    /// it finishes the current micro-step, discards the unfinished update, and saves.
     ///
     /// # Errors
-    /// [`Error::Step`] when the engine fails (what was done until then is saved),
-    /// [`Error::Diverged`], [`Error::Checkpoint`] when the last checkpoint cannot be written. A
-    /// checkpoint on the way that cannot be written is a warning, and the one before stays.
+    /// [`Error::Step`] if the engine fails (all complete updates are saved), [`Error::Diverged`],
+    /// [`Error::Checkpoint`] if the last checkpoint cannot be written. A failure to write an
+    /// intermediate checkpoint emits a warning, and the previous one is kept.
     pub fn run(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Summary, Error> {
         let (begun, before, first) = (Instant::now(), self.state.seconds, self.state.step);
         let changes = std::mem::take(&mut self.changes);
@@ -324,8 +324,8 @@ impl Run {
         let result = self.train(events, stop, begun, before, first);
         self.state.seconds = before + begun.elapsed().as_secs_f64();
         if result.is_err() && self.saved.as_ref().is_none_or(|s| s.0 < self.state.step) {
-            // Give up what is half done, keep what is done. The error that is told is the first
-            // one.
+            // Discards the unfinished update and saves the complete ones. The first error is
+            // returned.
             self.rewind();
             if let Err(error) = self.save(events) {
                 events(&Event::Warning { text: format!("the checkpoint could not be written: {error}") });
@@ -352,7 +352,7 @@ impl Run {
         Ok(summary)
     }
 
-    /// The loop; true when it was stopped and something is left to do.
+    /// The loop; returns true if it was stopped before the end of the run.
     fn train(
         &mut self,
         events: &mut dyn FnMut(&Event),
@@ -388,13 +388,13 @@ impl Run {
                 }
                 self.state.pending = None;
             }
-            self.tell(&record, events);
+            self.write_record(&record, events);
             let speed = begun.elapsed().as_secs_f64() / (step - first).max(1) as f64;
             let seconds_left = speed * self.options.steps.saturating_sub(step) as f64;
             events(&Event::Update { record, skipped: self.state.skipped, seconds_left });
             if self.state.skipped_in_a_row >= GIVE_UP {
-                // So that a resumed run has a chance: the halved scale would take long to grow
-                // again.
+                // A resumed run starts with the initial scale, because the halved one would take
+                // long to grow.
                 self.state.loss_scale = LossScale::default();
                 let skipped = std::mem::take(&mut self.state.skipped_in_a_row);
                 return Err(Error::Diverged { skipped, step });
@@ -404,7 +404,7 @@ impl Run {
             if !last && (due(self.options.save_every) || time) {
                 self.state.seconds = before + begun.elapsed().as_secs_f64();
                 if let Err(error) = self.save(events) {
-                    let text = format!("the checkpoint could not be written, the one before stays: {error}");
+                    let text = format!("the checkpoint could not be written; the previous one is kept: {error}");
                     events(&Event::Warning { text });
                 }
                 last_save = Instant::now();
@@ -413,7 +413,7 @@ impl Run {
         Ok(false)
     }
 
-    /// One update; `None` when stopped inside its window, which is then undone.
+    /// Makes one update; `None` if it was stopped during the update, which is then discarded.
     fn update(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Option<Record>, Error> {
         let begun = Instant::now();
         let scale = self.state.loss_scale.scale();
@@ -425,7 +425,7 @@ impl Run {
         let tracer = self.timeline.as_ref().map_or(Tracer::off(), Timeline::update);
         let span = tracer.span(SpanKind::Update, "update", None);
         let lr = self.options.schedule().rate(self.state.step);
-        // What was really accumulated, not what was planned (upstream-defects #10).
+        // The number of windows that were accumulated, not the planned one (upstream-defects #10).
         let mean = 1.0 / (window.accumulated.max(1) as f64 * f64::from(scale));
         let norm = match window.finite {
             true => optim::norms(&self.config, &self.gradients).total * mean,
@@ -471,8 +471,8 @@ impl Run {
         }))
     }
 
-    /// All micro-steps of an update, or those up to the first that is not finite; `None` when
-    /// stopped before the last.
+    /// Runs the micro-steps of an update, up to the first that is not finite; `None` if stopped
+    /// before the last.
     fn window(
         &mut self,
         scale: f32,
@@ -489,7 +489,7 @@ impl Run {
             self.remark(events);
             self.efficiency.micro_step(&found.parts, begun.elapsed(), seq);
             window.tokens += seq as u64;
-            // Unlike `f32::max`, this keeps what is not a number.
+            // Unlike `f32::max`, this propagates NaN.
             window.max_dy = if found.max_dy <= window.max_dy { window.max_dy } else { found.max_dy };
             events(&Event::Window { done, of, loss: finite(f64::from(found.loss)) });
             if !found.finite || !found.loss.is_finite() {
@@ -505,13 +505,13 @@ impl Run {
         Ok(Some(window))
     }
 
-    /// Back to the border before the window at hand.
+    /// Rewinds to the state before the current update.
     fn rewind(&mut self) {
         self.gradients.clear();
         self.sampler = Sampler::from_state(&self.state.sampler);
     }
 
-    /// Mean loss over evenly spaced windows of the validation part.
+    /// Computes the mean loss over evenly spaced windows of the validation part.
     fn validate(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Validation, Error> {
         let (begun, seq) = (Instant::now(), self.options.seq);
         let starts = self.split.windows(self.options.eval_windows, seq);
@@ -537,14 +537,14 @@ impl Run {
         Ok(Validation::Done(Some(loss)))
     }
 
-    /// Tells what the engine has to say.
+    /// Emits the engine's remarks as warnings.
     fn remark(&mut self, events: &mut dyn FnMut(&Event)) {
         for text in self.engine.remarks() {
             events(&Event::Warning { text });
         }
     }
 
-    /// Writes a checkpoint of this step if there is none yet.
+    /// Saves a checkpoint of this step if there is none yet.
     fn save(&mut self, events: &mut dyn FnMut(&Event)) -> Result<(), Error> {
         let step = self.state.step;
         if self.saved.as_ref().is_some_and(|s| s.0 == step) {
@@ -560,12 +560,12 @@ impl Run {
         Ok(())
     }
 
-    /// Writes a record to `metrics.jsonl`; a failure ends the file, not the run.
-    fn tell(&mut self, record: &Record, events: &mut dyn FnMut(&Event)) {
+    /// Writes a record to `metrics.jsonl`. A failure closes the file but does not end the run.
+    fn write_record(&mut self, record: &Record, events: &mut dyn FnMut(&Event)) {
         let Some(lines) = &mut self.lines else { return };
         if let Err(error) = lines.record(record) {
             self.lines = None;
-            let text = format!("metrics.jsonl ends here, it could not be written: {error}");
+            let text = format!("metrics.jsonl could not be written and gets no more records: {error}");
             events(&Event::Warning { text });
         }
     }

@@ -1,12 +1,13 @@
-//! Beginning again in a new process where the compile budget of this one ends.
+//! Restarts a run in a new process when the compile budget of this one is spent.
 //!
-//! The engine gives each process a budget of compiles, and only a new process has a new one
-//! (apple-runtime §3), so the reference trainer executes itself again and so does this one: the
-//! same command line, with `--resume` once there is a checkpoint. Since checkpoints are taken
-//! between updates, the run is bit for bit the one that nothing happened to.
+//! The engine gives each process a budget of compiles, which only a new process renews
+//! (apple-runtime §3). Like the reference trainer, the command therefore executes itself again:
+//! with the same command line, and with `--resume` once there is a checkpoint. Checkpoints are
+//! taken between updates, so a restart changes no bit of the result.
 //!
-//! A process that stops where the one before it stopped has come no further, unless compiled
-//! programs were kept on the disk. So many of these in a row are tolerated, then the error is told.
+//! A process that stops at the same update as its predecessor has made no progress, except that
+//! compiled programs may have been kept on the disk. After [`MOST`] such restarts in a row the
+//! error is reported.
 
 use std::process::Command;
 
@@ -15,18 +16,18 @@ use crate::args::Train;
 use crate::error::{Error, Result};
 use ferrane::train::run::Event;
 
-/// Says to the next process after which update, and for which time there, this one ended:
-/// `STEP:COUNT`.
+/// Environment variable for the next process: the update after which this one ended, and the number
+/// of restarts there, as `STEP:COUNT`.
 const RESTARTED: &str = "FERRANE_RESTARTED";
-/// Restarts in a row without an update: one for each of the ten kernels, where each compile is
-/// kept.
+/// Largest number of restarts in a row without an update: one for each of the ten kernels, if each
+/// compile is kept.
 const MOST: u32 = 10;
 
-/// Begins again if the error is a spent budget; otherwise the error stands. `step` is that of the
-/// newest checkpoint.
+/// Restarts the process if the error is a spent budget; otherwise returns the error. `step` is that
+/// of the newest checkpoint.
 ///
 /// # Errors
-/// The error, or that no process could be started.
+/// `error` itself, or the failure to start a process.
 pub fn after(error: Error, args: &Train, step: Option<u64>, show: &mut Show) -> Result<()> {
     if error.device() != Some(ferrane::ErrorKind::CompileBudget) {
         return Err(error);
@@ -43,7 +44,7 @@ pub fn after(error: Error, args: &Train, step: Option<u64>, show: &mut Show) -> 
     let place = step.map_or("before the first update".to_string(), |step| format!("after update {step}"));
     show.finish();
     show.event(&Event::Warning {
-        text: format!("the compile budget of this process is spent {place}: going on in a new one"),
+        text: format!("the compile budget of this process is spent {place}: continuing in a new process"),
     });
     let mut command = Command::new(std::env::current_exe()?);
     command.args(std::env::args_os().skip(1)).env(RESTARTED, format!("{at}:{count}"));
@@ -53,14 +54,14 @@ pub fn after(error: Error, args: &Train, step: Option<u64>, show: &mut Show) -> 
     replace(command)
 }
 
-/// Puts a command in this process's place.
+/// Replaces this process by a command.
 #[cfg(unix)]
 fn replace(mut command: Command) -> Result<()> {
     use std::os::unix::process::CommandExt as _;
     Err(command.exec().into())
 }
 
-/// Runs a command and ends as it does.
+/// Runs a command and exits with its status.
 #[cfg(not(unix))]
 fn replace(mut command: Command) -> Result<()> {
     let status = command.status()?;

@@ -1,4 +1,4 @@
-//! How a run is shown: a bar on a terminal, plain lines elsewhere, JSON for machines.
+//! Shows a run: a progress bar on a terminal, plain lines otherwise, or JSON.
 
 use std::fmt::Display;
 use std::io::IsTerminal as _;
@@ -22,12 +22,12 @@ use crate::{model, out};
 /// Seconds between plain progress lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Shows events.
+/// Shows the events of a run.
 pub struct Show {
     json: bool,
     options: SessionOptions,
     device: String,
-    /// Set when no one reads the output any more, so that the run saves and ends.
+    /// Set if the reader of the output is gone, so that the run saves and ends.
     stop: Arc<AtomicBool>,
     /// Why standard output could not be written to.
     failure: Option<Error>,
@@ -36,13 +36,13 @@ pub struct Show {
 }
 
 impl Show {
-    /// On this process's standard streams.
+    /// Shows a run on this process's standard streams.
     pub fn new(json: bool, options: &SessionOptions, device: Option<&ferrane::Device>, stop: Arc<AtomicBool>) -> Show {
         let device = device.map_or_else(|| "the fp32 reference, without a device".to_string(), ferrane::Device::name);
         Show { json, options: options.clone(), device, stop, failure: None, bar: None, last_line: None }
     }
 
-    /// Prints what the run is made of.
+    /// Prints model, data, update and device of the run.
     fn prepared(&self, config: &Config, tokens: usize, active: usize) {
         self.note(format_args!(
             "model   {:.2} M parameters: dim {}, hidden {}, {} layers, {}/{} heads of {}, vocabulary {}",
@@ -70,10 +70,10 @@ impl Show {
         self.note(format_args!("device  {}", self.device));
     }
 
-    /// Shows one event.
+    /// Shows an event; with `--json` as one line, windows excepted.
     pub fn event(&mut self, event: &Event) {
         if self.json {
-            // Windows are too many to be of use to a reader.
+            // Windows are too frequent to be useful.
             if !matches!(event, Event::Window { .. }) {
                 let mut object =
                     serde_json::to_value(event).unwrap_or_else(|e| json!({"event": "error", "text": e.to_string()}));
@@ -137,38 +137,38 @@ impl Show {
             Event::Warning { text } => self.line(&format!("warning: {text}")),
             Event::Stopped { step, folder } => {
                 self.finish();
-                // As it was called: with `cargo run` there is no `ferrane` on the path.
+                // The program as it was called: with `cargo run` there is no `ferrane` on the path.
                 let resume = resume(&model::program(), folder);
-                self.note(format_args!("stopped after update {step}; to go on: {resume}"));
+                self.note(format_args!("stopped after update {step}; to resume: {resume}"));
             }
             _ => {}
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the progress bar.
     pub fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
     }
 
-    /// What went wrong with standard output, if something did.
+    /// Returns the failure of standard output, if any.
     ///
     /// # Errors
-    /// That.
+    /// The failure.
     pub fn failure(&mut self) -> Result<()> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// The end of a whole run.
+    /// Prints the results of a run.
     ///
     /// # Errors
-    /// When standard output cannot be written to.
+    /// If standard output cannot be written to.
     pub fn end(&mut self, summary: &Summary, out: &Path, sample: Option<&str>) -> Result<()> {
         if summary.efficiency.updates == 0 {
             let (out, step) = (quoted(&out.display().to_string()), summary.step);
             line(format_args!(
-                "the run in {out} has done all its {step} updates; to go on give more of them with --steps"
+                "the run in {out} has done all its {step} updates; to continue, give more with --steps"
             ))?;
         } else {
             for text in summary.efficiency.report() {
@@ -176,7 +176,7 @@ impl Show {
             }
         }
         if summary.skipped > 0 {
-            line(format_args!("{} updates were skipped because something was not finite", summary.skipped))?;
+            line(format_args!("{} updates were skipped because a loss or gradient was not finite", summary.skipped))?;
         }
         if let Some((step, loss)) = summary.validation {
             line(format_args!("validation loss {loss:.4} after {step} updates"))?;
@@ -189,13 +189,13 @@ impl Show {
         line(format_args!("curve {curve}, numbers {numbers}, checkpoint {}", summary.checkpoint.display()))?;
         let (program, out) = (model::program(), quoted(&out.display().to_string()));
         let tokenizer = if sample.is_some() { "" } else { "--tokenizer FILE " };
-        line(format_args!("go on: {program} generate --checkpoint {out} {tokenizer}--prompt \"One day\""))
+        line(format_args!("next: {program} generate --checkpoint {out} {tokenizer}--prompt \"One day\""))
     }
 
-    /// Who held the memory.
+    /// Prints the memory of the run by owner.
     ///
     /// # Errors
-    /// When standard output cannot be written to.
+    /// If standard output cannot be written to.
     pub fn memory(&self, account: &Memory) -> Result<()> {
         if self.json {
             return line(json!({"event": "memory", "bytes": account}));
@@ -205,10 +205,10 @@ impl Show {
         out::print(account)
     }
 
-    /// What a window would take on a chip, beside what it took here.
+    /// Prints the predicted time of a window on a chip, and the measured time.
     ///
     /// # Errors
-    /// When standard output cannot be written to.
+    /// If standard output cannot be written to.
     pub fn predicted(&self, target: &str, step: &StepCost, here: f64) -> Result<()> {
         let (whole, cpu) = (step.total_ms(), step.cpu_ms() + step.io_ms);
         if self.json {
@@ -223,7 +223,7 @@ impl Show {
         ))
     }
 
-    /// A line of the result; what goes wrong is kept, and ends the run.
+    /// Prints a line of the result. A failure is stored and stops the run.
     fn result(&mut self, text: impl Display) {
         if self.failure.is_some() {
             return;
@@ -234,7 +234,7 @@ impl Show {
         }
     }
 
-    /// A line for the person who waits; without a reader the run ends.
+    /// Prints a progress line. If the reader is gone, the run is stopped.
     fn note(&self, text: impl Display) {
         if !note(text) {
             self.stop.store(true, Ordering::SeqCst);

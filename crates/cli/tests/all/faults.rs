@@ -54,7 +54,7 @@ fn an_evaluation_that_fails_for_good_stops_the_run_with_all_that_was_done() {
     let place = place();
     let outcome = run(&place, "evaluate:from 200=0x16", &line("parts"));
     assert_eq!(outcome.code, Some(1));
-    for words in ["status=0x16", "updates are saved; to go on:", "train --resume --out parts"] {
+    for words in ["status=0x16", "updates are saved; to resume:", "train --resume --out parts"] {
         assert!(outcome.err.contains(words), "no `{words}` in {}", outcome.err);
     }
     let done = place.metrics("parts").len();
@@ -87,7 +87,7 @@ fn a_compile_that_fails_at_resume_leaves_the_checkpoint() {
     for faults in ["compile:10=fail", "compile:1=invalid", "load:from 1=fail"] {
         let outcome = run(&place, faults, "train --resume --out parts");
         assert_eq!(outcome.code, Some(1));
-        assert!(outcome.err.contains("updates are saved; to go on:"), "{}", outcome.err);
+        assert!(outcome.err.contains("updates are saved; to resume:"), "{}", outcome.err);
         assert!(before == place.state("parts", step));
     }
     place.run("train --resume --out parts").ok();

@@ -100,7 +100,7 @@ fn the_embedded_default_in_small() {
     assert!(run.err.contains("data    embedded stories:"), "{}", run.err);
     assert!(run.out.contains("validation loss") && run.out.contains("runs/default/loss.svg"), "{}", run.out);
     assert!(place.read("runs/default/stories.txt").len() >= 900_000);
-    let said = run.out.lines().find_map(|l| l.strip_prefix("go on: ")).unwrap();
+    let said = run.out.lines().find_map(|l| l.strip_prefix("next: ")).unwrap();
     let out = place.shell(said).ok();
     assert!(out.out.starts_with("One day"), "{}", out.out);
     place.run("eval --checkpoint runs/default --data runs/default/stories.txt --seq 32 --windows 2").ok();

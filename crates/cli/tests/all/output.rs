@@ -120,7 +120,7 @@ fn help_teaches_and_shows_the_defaults() {
         assert!(all.contains(command), "{command}");
     }
     let train = place.run("train --help").ok().out.split_whitespace().collect::<Vec<_>>().join(" ");
-    for words in ["Examples:", "--resume", "Updates between validations; 0 validates at the end only [default: 250;"] {
+    for words in ["Examples:", "--resume", "Updates between validations; 0 validates only at the end [default: 250;"] {
         assert!(train.contains(words), "no `{words}` in {train}");
     }
     // Each option that has a default shows it; those without say in words what happens.

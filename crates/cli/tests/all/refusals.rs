@@ -40,8 +40,8 @@ fn data_that_cannot_be_trained_on() {
     train("empty.txt").refused(1, &["empty.txt: the data file is empty", "give --data"]);
     train("short.txt").refused(1, &["token ids are too few", "windows of 16+1", "give more data or a smaller --seq"]);
     train("latin1.txt").refused(1, &["latin1.txt: not UTF-8 at byte 3", "convert the text"]);
-    train("odd.u16").refused(1, &["odd.u16: 3 bytes are no whole number of 2-byte ids", "cut short"]);
-    train("odd.u32").refused(1, &["odd.u32: 6 bytes are no whole number of 4-byte ids", "cut short"]);
+    train("odd.u16").refused(1, &["odd.u16: 3 bytes are not a whole number of 2-byte ids", "cut short"]);
+    train("odd.u32").refused(1, &["odd.u32: 6 bytes are not a whole number of 4-byte ids", "cut short"]);
     train("far.u16").refused(1, &["id 200 at position 1 is beyond the vocabulary of 64", "use the tokenizer"]);
     train(".").refused(1, &["is a directory"]);
     // `eval` reads data by the same rules.

@@ -156,7 +156,7 @@ fn a_run_is_resumed_from_another_folder_and_paths_are_quoted() {
     child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{text}");
     // The command that it prints works, wherever it is typed.
-    let command = text.lines().find_map(|l| l.split_once("to go on: ")).unwrap_or_else(|| panic!("{text}")).1;
+    let command = text.lines().find_map(|l| l.split_once("to resume: ")).unwrap_or_else(|| panic!("{text}")).1;
     assert!(command.contains(r"it'\''s a run'"), "{command}");
     let step = text.split("stopped after update ").nth(1).unwrap().split(';').next().unwrap().parse::<u64>().unwrap();
     let end = step + 2;
@@ -165,7 +165,7 @@ fn a_run_is_resumed_from_another_folder_and_paths_are_quoted() {
     assert!(resumed.err.contains("changed steps: 100000 before"), "{}", resumed.err);
     // Nothing is left to do.
     let over = place.shell(&format!("{command} --steps {end}")).ok();
-    assert!(over.out.contains(&format!("has done all its {end} updates; to go on give more")), "{}", over.out);
+    assert!(over.out.contains(&format!("has done all its {end} updates; to continue, give more")), "{}", over.out);
 }
 
 #[test]
@@ -205,10 +205,10 @@ fn a_full_disk_leaves_the_last_checkpoint_and_says_what_to_do() {
     let failed = place.shell(limited);
     assert_eq!(failed.code, Some(1), "{}", failed.err);
     for words in [
-        "warning: the checkpoint could not be written, the one before stays",
+        "warning: the checkpoint could not be written; the previous one is kept",
         "optimizer.safetensors",
         "File too large",
-        "The one before it is whole. Make room, then:",
+        "The previous checkpoint is intact. Free some space, then run:",
         "train --resume --out run",
     ] {
         assert!(failed.err.contains(words), "no `{words}` in {}", failed.err);
@@ -216,7 +216,7 @@ fn a_full_disk_leaves_the_last_checkpoint_and_says_what_to_do() {
     let after = place.state("run", 4);
     assert!(before.0 == after.0 && before.1 == after.1);
     place.run("eval --checkpoint run --data ids.u16 --seq 16").ok();
-    // With room again it goes on as if nothing had been.
+    // With free space it continues as if nothing had happened.
     place.run("train --resume --out run --steps 8").ok();
     place.run("train --resume --out whole --steps 8").ok();
     assert!(place.state("run", 8) == place.state("whole", 8));

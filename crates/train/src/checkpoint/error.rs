@@ -1,4 +1,4 @@
-//! What can be wrong with a run's folder.
+//! Errors of a run's folder and its checkpoints.
 
 use std::path::{Path, PathBuf};
 
@@ -6,37 +6,38 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused.
+    /// A file or folder cannot be read, written or renamed.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// The system's error.
+        /// The cause, as the system reports it.
         source: std::io::Error,
     },
     /// Another process writes to this folder.
     #[error("{}: another run is using this folder", .0.display())]
     Locked(PathBuf),
-    /// A file of a checkpoint is missing, cut off or changed.
+    /// A file of a checkpoint is missing, truncated or changed.
     #[error("{}: {reason}", path.display())]
     Damaged {
-        /// The file.
+        /// Path of the damaged file.
         path: PathBuf,
-        /// What is wrong.
+        /// How the file differs from the expected one.
         reason: String,
     },
-    /// There are checkpoints, and none can be read.
+    /// There are checkpoints, but none can be read.
     #[error("{}: no checkpoint can be read:\n  {}", folder.display(), reasons.join("\n  "))]
     AllDamaged {
-        /// The run's folder.
+        /// Path of the run's folder.
         folder: PathBuf,
-        /// One line a checkpoint.
+        /// The error of each checkpoint, one line each.
         reasons: Vec<String>,
     },
-    /// There is no checkpoint.
+    /// There is no checkpoint in the folder.
     #[error("{}: no checkpoint found here", .0.display())]
     None(PathBuf),
-    /// A sound checkpoint of another model: names the tensor, the expected and the found shape.
+    /// An intact checkpoint of another model; names the tensor, the expected shape and the found
+    /// one.
     #[error(transparent)]
     Weights(#[from] ferrane_llm::weights::Error),
 }

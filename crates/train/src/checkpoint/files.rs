@@ -1,37 +1,36 @@
-//! The few file operations a checkpoint needs, behind a trait, so that a test can make a disk run
-//! full.
+//! The file operations of checkpoints as a trait, so that a test can simulate a full disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writing files, and putting folders in place.
+/// Writes files and renames folders.
 pub trait Files: Send {
     /// Creates a file, lets `fill` write it through a large buffer, and syncs it to the disk.
     ///
     /// # Errors
-    /// Whatever the system, or `fill`, reports.
+    /// Errors of the system or of `fill`.
     fn write(&self, path: &Path, fill: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> io::Result<()>;
 
-    /// Renames a file or folder; the new name must be free.
+    /// Renames a file or folder; `to` must not exist.
     ///
     /// # Errors
-    /// Whatever the system reports.
+    /// Errors of the system.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
     }
 
-    /// Syncs a folder's list of names to the disk.
+    /// Syncs a folder's entries to the disk.
     ///
     /// # Errors
-    /// Whatever the system reports.
+    /// Errors of the system.
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        // Folders cannot be opened as files on Windows, where renames need no such sync.
+        // On Windows folders cannot be opened as files, and renames need no sync.
         if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
     }
 }
 
-/// The disk.
+/// The file system of the computer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Disk;
 

@@ -1,4 +1,4 @@
-//! What a run must remember besides weights and moments.
+//! The state of a run, except weights and moments.
 
 use std::collections::BTreeMap;
 
@@ -12,52 +12,54 @@ use crate::optim::LossScale;
 /// Version of `state.json` that this code writes and reads.
 pub const VERSION: u32 = 1;
 
-/// The state of a run at the border of an accumulation window. A window that was cut short is no
-/// part of it: the sampler's state is that of the window's start, so the window is drawn again.
+/// The state of a run between two updates. An interrupted update is not part of it: the sampler's
+/// state is that of the update's start, so its windows are drawn again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// Version of this format.
     pub version: u32,
-    /// Updates done, skipped ones included; the index of the next one. The schedule counts these.
+    /// Number of updates done, skipped ones included, and so the index of the next one. The
+    /// learning rate schedule counts these.
     pub step: u64,
-    /// Updates that changed weights; AdamW's bias correction counts these.
+    /// Number of updates that changed weights. AdamW's bias correction counts these.
     pub updates: u64,
-    /// Updates skipped because something was not finite.
+    /// Number of updates skipped because a loss or gradient was not finite.
     pub skipped: u64,
-    /// Of these, the ones since the last good update.
+    /// Number of updates skipped since the last one that changed weights.
     pub skipped_in_a_row: u64,
-    /// Tokens trained on.
+    /// Number of tokens trained on.
     pub tokens: u64,
-    /// Seconds spent, over all resumed parts of the run.
+    /// Seconds of training, summed over all resumed parts of the run.
     pub seconds: f64,
-    /// The loss scale.
+    /// The dynamic loss scale of the next update.
     pub loss_scale: LossScale,
-    /// The sampler.
+    /// The sampler's state before the next window.
     pub sampler: SamplerState,
-    /// The run's options, to be compared when it is resumed.
+    /// The run's options, which are compared with the new ones when the run is resumed.
     pub options: serde_json::Value,
     /// SHA-256 of the token ids, in hexadecimal.
     pub data: String,
-    /// Where the tokenizer lies, if the run has one.
+    /// Path of the tokenizer, if the run has one.
     pub tokenizer: Option<String>,
-    /// The ids that the loss runs over, if they are not all: what is generated or evaluated later
-    /// must keep to them.
+    /// The ids that the loss runs over; `None` if it runs over all. Generation and evaluation must
+    /// use only these.
     #[serde(default)]
     pub compaction: Option<Compaction>,
-    /// The last validation loss and the step after which it was measured.
+    /// The step of the last validation, and its mean loss in nats per token.
     pub validation: Option<(u64, f64)>,
-    /// The record of the last update, if the run was stopped in the validation that belongs to it.
+    /// The record of the last update, if the run was stopped during the validation after it.
     #[serde(default)]
     pub pending: Option<Record>,
-    /// The other files of the checkpoint: filled in on the disk only, when it is saved.
+    /// The other files of the checkpoint by name; set when the checkpoint is saved, empty in
+    /// memory.
     #[serde(default)]
     pub files: BTreeMap<String, Digest>,
 }
 
-/// Size and hash of a file, by which a damaged one is known.
+/// Size and hash of a file, for detecting damage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
-    /// Size in bytes.
+    /// Size of the file in bytes.
     pub bytes: u64,
     /// SHA-256, in hexadecimal.
     pub sha256: String,

@@ -1,4 +1,4 @@
-//! Saving and loading checkpoints.
+//! Saves and loads the checkpoints of a run's folder.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -14,68 +14,69 @@ use sha2::{Digest as _, Sha256};
 use super::{Digest, Disk, Error, Files, State, VERSION};
 use crate::optim::Moments;
 
-/// Name of the moments' file.
+/// Name of the file with the optimizer's moments.
 pub const OPTIMIZER: &str = "optimizer.safetensors";
 
-/// Start of the names of folders that are being written or removed.
+/// Prefix of folders that are being written or removed.
 const TEMPORARY: &str = ".tmp-";
-/// Start of the name of a checkpoint that makes way for another of the same step.
+/// Prefix of a checkpoint that is being replaced by another of the same step.
 const REPLACED: &str = ".tmp-replaced-";
-/// Complete checkpoints that are kept.
+/// Number of complete checkpoints that are kept.
 const KEEP: usize = 2;
-/// Bytes hashed by one call.
+/// Bytes hashed in one piece.
 const BLOCK: usize = 1 << 20;
 
-/// What a checkpoint is made from. Nothing is copied.
+/// The data of a checkpoint to be saved, borrowed from the run.
 #[derive(Clone, Copy)]
 pub struct Snapshot<'a> {
-    /// The configuration.
+    /// Sizes and options of the model.
     pub config: &'a Config,
-    /// The weights.
+    /// The fp32 master weights.
     pub weights: &'a Weights,
-    /// The moments.
+    /// Both moments of the optimizer.
     pub moments: &'a Moments,
-    /// The rest.
+    /// Everything else: step, sampler, loss scale, options.
     pub state: &'a State,
 }
 
-/// A checkpoint in memory.
+/// A checkpoint that was loaded into memory and verified.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// Where it came from.
+    /// Path of the checkpoint's folder.
     pub path: PathBuf,
-    /// The configuration.
+    /// Sizes and options of the model.
     pub config: Config,
-    /// The weights.
+    /// The fp32 master weights.
     pub weights: Weights,
-    /// The moments.
+    /// Both moments of the optimizer.
     pub moments: Moments,
-    /// The rest.
+    /// Everything else: step, sampler, loss scale, options.
     pub state: State,
-    /// Newer checkpoints that could not be read, and why; one line each.
+    /// The errors of newer checkpoints that could not be read, one line each.
     pub warnings: Vec<String>,
 }
 
-/// A run's folder, held by this process alone.
+/// A run's folder, locked by this process.
 pub struct Store {
     root: PathBuf,
     files: Box<dyn Files>,
-    /// Released when dropped, and by the system when the process dies.
+    /// Unlocked on drop, and by the system when the process ends.
     lock: Option<File>,
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
         if let Some(lock) = &self.lock {
-            // Closing would do, were it not for a child process that is between its fork and its
-            // exec and has the file open too. There is nothing to do about a failure.
+            // Closing the file is not enough: a child process between fork and exec also has it
+            // open. A failure has no remedy.
             let _ = lock.unlock();
         }
     }
 }
 
 impl Store {
-    /// Opens a run's folder, creating it if need be, and removes what a broken save left.
+    /// Opens a run's folder, creates it if necessary, and removes the leftovers of an interrupted
+    /// save.
     ///
     /// # Errors
     /// [`Error::Locked`], [`Error::Io`].
@@ -83,7 +84,7 @@ impl Store {
         Store::with_files(root, Box::new(Disk))
     }
 
-    /// As [`Store::open`], with files of your own.
+    /// Like [`Store::open`], with the caller's file operations.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -93,7 +94,8 @@ impl Store {
         for (name, path) in entries(root)? {
             let original = name.strip_prefix(REPLACED).map(|n| root.join(n)).filter(|p| !p.exists());
             if let Some(original) = original {
-                // Killed between the two renames of a replacement: the old one is still complete.
+                // The process was killed between the two renames of a replacement; the old
+                // checkpoint is still complete.
                 files.rename(&path, &original).map_err(|e| Error::io(&original, e))?;
             } else if name.starts_with(TEMPORARY) {
                 fs::remove_dir_all(&path).map_err(|e| Error::io(&path, e))?;
@@ -102,12 +104,12 @@ impl Store {
         Ok(Store { root: root.to_path_buf(), files, lock })
     }
 
-    /// The folder.
+    /// Path of the run's folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Steps of the checkpoints there are, ascending. They may turn out to be damaged.
+    /// Steps of all checkpoints in the folder, in ascending order, damaged ones included.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -115,11 +117,11 @@ impl Store {
         run_folder::steps(&self.root).map_err(|e| Error::io(&self.root, e))
     }
 
-    /// Writes a checkpoint named by its step and removes all but the last two.
+    /// Writes a checkpoint, named by its step, and removes all but the last two.
     ///
     /// # Errors
-    /// [`Error::Io`] (for instance of a full disk), [`Error::Weights`]. Then the checkpoints that
-    /// were there are still there.
+    /// [`Error::Io`], for example for a full disk, and [`Error::Weights`]. Existing checkpoints are
+    /// then unchanged.
     pub fn save(&self, snapshot: &Snapshot<'_>) -> Result<PathBuf, Error> {
         let target = self.root.join(step_name(snapshot.state.step));
         let temporary = self.root.join(format!("{TEMPORARY}{}", step_name(snapshot.state.step)));
@@ -133,7 +135,8 @@ impl Store {
             fs::remove_dir_all(&aside).map_err(|e| Error::io(&aside, e))
         });
         if let Err(error) = written {
-            // The space may be what is missing. If this fails too, the next run cleans up.
+            // Frees the space, which may be what is missing. If this fails too, the next run cleans
+            // up.
             let _ = fs::remove_dir_all(&temporary);
             return Err(error);
         }
@@ -202,8 +205,8 @@ impl Store {
         self.files.sync_folder(&self.root).map_err(|e| Error::io(&self.root, e))
     }
 
-    /// Takes a checkpoint's name away before its files, so that a half removed one is never taken
-    /// for a checkpoint.
+    /// Renames a checkpoint before its files are removed, so that a partly removed one is never
+    /// treated as a checkpoint.
     fn remove(&self, path: &Path) -> Result<(), Error> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let aside = self.root.join(format!("{TEMPORARY}old-{name}"));
@@ -211,7 +214,7 @@ impl Store {
         fs::remove_dir_all(&aside).map_err(|e| Error::io(&aside, e))
     }
 
-    /// Removes every checkpoint, for a run that starts over.
+    /// Removes all checkpoints, for a run that starts again.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -219,14 +222,14 @@ impl Store {
         self.steps()?.into_iter().try_for_each(|step| self.remove(&self.root.join(step_name(step))))
     }
 
-    /// Loads the newest checkpoint. Damaged ones are renamed to `damaged-…` and told of in the
-    /// warnings.
+    /// Loads the newest checkpoint. Damaged ones are renamed to `damaged-…` and reported in
+    /// [`Checkpoint::warnings`].
     ///
-    /// `expected`, if given, is the configuration that the weights must have.
+    /// If `expected` is given, the weights must have this configuration.
     ///
     /// # Errors
-    /// [`Error::None`], [`Error::AllDamaged`]; [`Error::Weights`] with the tensor, the expected and
-    /// the found shape.
+    /// [`Error::None`], [`Error::AllDamaged`]; [`Error::Weights`] with the tensor, the expected
+    /// shape and the found one.
     pub fn load(&self, expected: Option<&Config>) -> Result<Checkpoint, Error> {
         let mut warnings = Vec::new();
         for step in self.steps()?.into_iter().rev() {
@@ -257,7 +260,7 @@ impl Store {
     }
 }
 
-/// Reads one checkpoint, checking every file against its hash first.
+/// Reads a checkpoint after checking every file against its hash.
 fn read(folder: &Path, expected: Option<&Config>) -> Result<Checkpoint, Error> {
     let path = folder.join(STATE);
     let text = fs::read(&path).map_err(|e| Error::damaged(&path, e.to_string()))?;
@@ -307,7 +310,7 @@ fn verify(path: &Path, digest: &Digest) -> Result<(), Error> {
     if hex(hash) == digest.sha256 { Ok(()) } else { Err(Error::damaged(path, "its SHA-256 is not the recorded one")) }
 }
 
-/// Hashes and counts what passes through.
+/// A writer that hashes and counts the bytes it passes on.
 struct Hashing<'a> {
     out: &'a mut dyn Write,
     hash: Sha256,
@@ -342,7 +345,7 @@ fn entries(root: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
     Ok(list)
 }
 
-/// Takes the folder's lock. A file system without locks gets none.
+/// Locks the folder; `None` on a file system without locks.
 fn lock(root: &Path) -> Result<Option<File>, Error> {
     let path = root.join(".lock");
     let file = File::create(&path).map_err(|e| Error::io(&path, e))?;

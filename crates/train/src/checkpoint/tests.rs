@@ -68,7 +68,7 @@ fn round_trip_to_the_bit_and_two_kept() {
     assert_eq!(found.state, state(4));
     assert!(found.warnings.is_empty());
     assert_eq!(run_folder::find_model(folder.path()).unwrap().unwrap(), folder.path().join("step-000004").join(MODEL));
-    // The same step again replaces.
+    // Saving the same step again replaces the checkpoint.
     Model::new(9).save(&store, 4).unwrap();
     assert_eq!(store.load(None).unwrap().weights, Model::new(9).weights);
     store.discard().unwrap();
@@ -87,7 +87,7 @@ fn one_run_a_folder_and_leftovers_go() {
         assert!(matches!(Store::open(folder.path()), Err(Error::Locked(_))));
         model.save(&store, 3).unwrap();
     }
-    // A replacement cut between its renames.
+    // A replacement interrupted between its renames.
     fs::rename(folder.path().join("step-000003"), folder.path().join(".tmp-replaced-step-000003")).unwrap();
     assert_eq!(Store::open(folder.path()).unwrap().load(None).unwrap().weights, model.weights);
 }
@@ -125,7 +125,7 @@ fn damage_falls_back_and_is_put_aside() {
         assert!(folder.path().join("damaged-step-000002").exists());
         damage(&folder.path().join("step-000001").join(file));
         assert!(matches!(store.load(None), Err(Error::AllDamaged { .. })));
-        assert_eq!(store.steps().unwrap(), [1], "nothing is put aside while there is nothing to fall back to");
+        assert_eq!(store.steps().unwrap(), [1], "a damaged checkpoint is renamed only if another can be loaded");
     }
 }
 
@@ -139,7 +139,7 @@ fn another_model_is_an_error_that_names_the_tensor() {
     assert!(text.contains("layers.0.w1: expected shape [32, 16], found [24, 16]"), "{text}");
 }
 
-/// A disk with room for so many bytes.
+/// A disk with room for a given number of bytes.
 struct Full(Arc<AtomicU64>);
 
 impl Files for Full {
@@ -179,14 +179,14 @@ fn full_disk_leaves_the_previous_checkpoint() {
             other => panic!("{other:?}"),
         }
         assert_eq!(store.steps().unwrap(), [1]);
-        assert_eq!(entries(folder.path()).unwrap().len(), 1, "the space is given back");
+        assert_eq!(entries(folder.path()).unwrap().len(), 1, "the space is freed");
     }
     assert_eq!(store.load(None).unwrap().weights, model.weights);
     room.store(used + 8, Ordering::Relaxed);
     Model::new(21).save(&store, 21).unwrap();
 }
 
-/// Not a test of its own: what the next test kills. It saves until it is killed.
+/// Helper process of the next test: saves until it is killed.
 #[test]
 fn child_that_saves_forever() {
     let Ok(folder) = std::env::var("FERRANE_TEST_SAVE_FOREVER") else { return };
@@ -211,8 +211,8 @@ fn killed_at_any_moment_the_last_checkpoint_loads() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        // Let it save at least once in this round, then kill it somewhere inside the next few
-        // saves.
+        // Waits for at least one save in this round, then kills the process at a random time in the
+        // next few.
         let begun = std::time::Instant::now();
         while run_folder::steps(folder.path()).unwrap().last().copied().unwrap_or(0) <= last {
             assert!(begun.elapsed().as_secs() < 60, "round {round}: no checkpoint within a minute");

@@ -1,4 +1,4 @@
-//! One flat run of token ids, 2 or 4 bytes each, little-endian.
+//! A flat sequence of token ids, 2 or 4 bytes each, little-endian.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,10 +11,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Error, text};
 
-/// What a data file holds.
+/// The format of a data file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
-    /// By the extension: `.u16` and `.bin` are 2-byte ids, `.u32` 4-byte ids, everything else is
+    /// By the extension: `.u16` and `.bin` are 2-byte ids, `.u32` is 4-byte ids, anything else is
     /// text.
     #[default]
     Auto,
@@ -27,7 +27,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What a file holds by its extension.
+    /// The format that a file's extension indicates.
     pub fn of(path: &Path) -> Format {
         match path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase().as_str() {
             "u16" | "bin" => Format::U16,
@@ -50,20 +50,20 @@ impl FromStr for Format {
     }
 }
 
-/// What opening data needs besides the file.
+/// What opening a data file needs in addition to its path.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
-    /// What the file holds.
+    /// The format of the file.
     pub format: Format,
-    /// The tokenizer, which text needs.
+    /// The tokenizer; required for text.
     pub tokenizer: Option<&'a Tokenizer>,
-    /// Entries of the model's vocabulary; every id must be below.
+    /// Number of entries of the model's vocabulary; every id must be below it.
     pub vocabulary: usize,
-    /// Where the ids of a text are kept when the text's own folder cannot be written to.
+    /// Folder that caches the ids of a text if the text's own folder is not writable.
     pub cache: Option<&'a Path>,
 }
 
-/// Token ids, mapped from a file or held in memory. Clones share them.
+/// Token ids, mapped from a file or in memory. Clones share the data.
 #[derive(Debug, Clone)]
 pub struct Ids {
     bytes: Bytes,
@@ -97,7 +97,7 @@ impl Width {
         }
     }
 
-    /// The bytes of `ids`, which must fit.
+    /// The bytes of `ids`, which must fit this width.
     pub(super) fn pack(self, ids: &[u32]) -> Vec<u8> {
         match self {
             Width::Two => ids.iter().flat_map(|&id| (id as u16).to_le_bytes()).collect(),
@@ -109,14 +109,14 @@ impl Width {
 impl Ids {
     /// Opens the data file `path`.
     ///
-    /// Text is encoded once: the ids are kept beside it as `NAME.ids-HASH.u16` (or `.u32` for
-    /// vocabularies beyond 65536), where the hash covers the text and the tokenizer, or in
-    /// [`Source::cache`] if that folder cannot be written to, or only in memory. Its documents are
-    /// separated as [`documents`](super::documents) says, each begun by the tokenizer's begin id
-    /// (or end id, where it has no other).
+    /// Text is encoded once and the ids are cached next to it as `NAME.ids-HASH.u16` (or `.u32` for
+    /// vocabularies above 65536). The hash covers the text and the tokenizer. If that folder is not
+    /// writable, the cache goes to [`Source::cache`]; if neither is writable, the ids are only in
+    /// memory. Documents are split by [`documents`](super::documents), and each begins with the
+    /// tokenizer's begin id, or with its end id if it has no begin id.
     ///
     /// # Errors
-    /// Every [`Error`] but those of the split and the vocabulary map.
+    /// Every [`Error`] except those of splits and windows.
     pub fn open(path: impl AsRef<Path>, source: &Source<'_>) -> Result<Ids, Error> {
         let path = path.as_ref();
         let format = if source.format == Format::Auto { Format::of(path) } else { source.format };
@@ -137,12 +137,12 @@ impl Ids {
         Ok(ids)
     }
 
-    /// The ids of `text` in memory, by the same rule as a text file's.
+    /// The ids of `text`, encoded like a text file, in memory.
     pub fn from_text(text: &str, tokenizer: &Tokenizer) -> Ids {
         Ids::from_slice(&text::encode(text, tokenizer))
     }
 
-    /// These ids, in memory.
+    /// A copy of `ids` in memory.
     pub fn from_slice(ids: &[u32]) -> Ids {
         let width = if ids.iter().all(|&id| id <= u32::from(u16::MAX)) { Width::Two } else { Width::Four };
         Ids::packed(width.pack(ids), width)
@@ -152,7 +152,7 @@ impl Ids {
         Ids { bytes: Bytes::Held(bytes.into()), width }
     }
 
-    /// Maps a file of ids; their values are not looked at.
+    /// Maps a file of ids without checking their values.
     pub(super) fn map(path: &Path, width: Width) -> Result<Ids, Error> {
         let mapped = map(path)?;
         if !mapped.len().is_multiple_of(width.bytes()) {
@@ -161,7 +161,7 @@ impl Ids {
         Ok(Ids { bytes: Bytes::Mapped(mapped), width })
     }
 
-    /// Looks for the first id beyond the vocabulary.
+    /// Checks that every id is in the vocabulary.
     pub(super) fn check(&self, path: &Path, vocabulary: usize) -> Result<(), Error> {
         match self.iter().enumerate().find(|&(_, id)| id as usize >= vocabulary) {
             None => Ok(()),
@@ -181,17 +181,17 @@ impl Ids {
         self.bytes().len() / self.width.bytes()
     }
 
-    /// Whether there are none.
+    /// Whether there are no ids.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All ids in order.
+    /// All ids, in the order of the data.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.range(0..self.len())
     }
 
-    /// The ids of `range`, cut off where the ids end.
+    /// The ids of `range`, clipped to the data.
     pub fn range(&self, range: Range<usize>) -> impl Iterator<Item = u32> + '_ {
         let width = self.width.bytes();
         let end = range.end.min(self.len());
@@ -203,14 +203,14 @@ impl Ids {
         })
     }
 
-    /// The window at `start`: `seq` inputs and, shifted by one, `seq` targets, as one run of `seq +
-    /// 1` ids.
+    /// The window at `start`: `seq + 1` ids, of which the first `seq` are the inputs and the last
+    /// `seq` the targets.
     pub fn window(&self, start: usize, seq: usize) -> Vec<u32> {
         self.range(start..start.saturating_add(seq + 1)).collect()
     }
 
-    /// SHA-256 of the ids, the same whether they take 2 bytes or 4 on disk. Tells a resumed run
-    /// that the data are still the same.
+    /// SHA-256 of the ids, independent of their width on disk. A resumed run compares it to check
+    /// that the data are the same.
     pub fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         let mut block = Vec::with_capacity(4 << 12);
@@ -223,7 +223,7 @@ impl Ids {
     }
 }
 
-/// Maps the file, which must be there and not be empty.
+/// Maps the file, which must exist and not be empty.
 fn map(path: &Path) -> Result<Mapped, Error> {
     let failed = |source: std::io::Error| match source.kind() {
         std::io::ErrorKind::NotFound => Error::Missing(path.to_path_buf()),

@@ -1,13 +1,13 @@
 //! Training data: token ids and the windows drawn from them.
 //!
-//! [`Ids`] are one flat run of token ids, mapped from a file or made from text; [`Split`] cuts them
-//! into training and validation parts; [`Sampler`] draws window positions and can be stored;
-//! [`Compaction`](ferrane_llm::compaction::Compaction) renumbers the ids that occur; [`story`] is
-//! the corpus for those who bring none.
+//! [`Ids`] are a flat sequence of token ids, mapped from a file or encoded from text; [`Split`]
+//! divides them into a training and a validation part; [`Sampler`] draws window positions, and
+//! checkpoints store its state; [`Compaction`](ferrane_llm::compaction::Compaction) renumbers the
+//! ids that occur; [`story`] generates the default corpus.
 //!
 //! Invariants: every id of an opened [`Ids`] is below the vocabulary's size; every position that a
-//! split gives has a whole window (sequence and one more id) inside its part; what is drawn depends
-//! on the seed and the number of draws alone.
+//! split returns starts a whole window (sequence and one more id) inside its part; the draws depend
+//! only on the seed and the number of draws.
 #![forbid(unsafe_code)]
 
 mod ids;
@@ -23,25 +23,25 @@ pub use sampler::{Sampler, SamplerState};
 pub use split::Split;
 pub use text::{SEPARATOR, documents};
 
-/// Why data cannot be trained on. Every message says what to do about it.
+/// Why data cannot be used. Every message states a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such file.
+    /// The data file does not exist.
     #[error("{}: no such data file; give `data` a UTF-8 text, or token ids as .u16, .bin or .u32", .0.display())]
     Missing(PathBuf),
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the data file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause, as the system reports it.
         source: std::io::Error,
     },
-    /// The file has no ids or no text.
+    /// The file contains no ids or no text.
     #[error("{}: the data file is empty; give `data` a file with text or token ids", .0.display())]
     Empty(PathBuf),
-    /// Text was given without a tokenizer.
+    /// The data are text and there is no tokenizer.
     #[error("{}: text needs a tokenizer; give `tokenizer`, or token ids as .u16, .bin or .u32", .0.display())]
     NoTokenizer(PathBuf),
     /// The text is not UTF-8.
@@ -50,26 +50,26 @@ pub enum Error {
         path.display()
     )]
     NotUtf8 {
-        /// The file.
+        /// Path of the data file.
         path: PathBuf,
-        /// The first byte that belongs to no character.
+        /// Offset in bytes of the first invalid byte.
         offset: usize,
     },
-    /// The file is no whole number of ids.
+    /// The size of the file is not a multiple of the size of an id.
     #[error(
-        "{}: {bytes} bytes are no whole number of {width}-byte ids; the file is cut short, or its name's ending is wrong \
+        "{}: {bytes} bytes are not a whole number of {width}-byte ids; the file is cut short, or its extension is wrong \
          (.u16 and .bin: 2 bytes an id, .u32: 4)",
         path.display()
     )]
     OddLength {
-        /// The file.
+        /// Path of the data file.
         path: PathBuf,
-        /// Its size in bytes.
+        /// Size of the file in bytes.
         bytes: usize,
-        /// Bytes of an id.
+        /// Bytes of an id, 2 or 4.
         width: usize,
     },
-    /// An id is not in the vocabulary.
+    /// An id is outside the vocabulary.
     #[error(
         "{}: id {id} at position {position} is beyond the vocabulary of {vocabulary} entries; \
          use the tokenizer and the model that the ids were made for, or check the name's ending \
@@ -77,34 +77,34 @@ pub enum Error {
         path.display()
     )]
     BeyondVocabulary {
-        /// The file.
+        /// Path of the data file.
         path: PathBuf,
-        /// The first such position, in ids.
+        /// Index of the first such id.
         position: usize,
-        /// The id there.
+        /// The id at that position.
         id: u32,
-        /// Entries of the vocabulary.
+        /// Number of entries of the vocabulary.
         vocabulary: usize,
     },
-    /// There is no room for a training and a validation window.
+    /// The data are too short for a training and a validation window.
     #[error(
         "{found} token ids are too few: windows of {seq}+1 ids for training and validation need {need}; \
          give more data or a smaller `seq`"
     )]
     TooShort {
-        /// Ids that there are.
+        /// Number of ids of the data.
         found: usize,
-        /// Ids that are needed.
+        /// Smallest sufficient number of ids.
         need: usize,
-        /// Tokens of a sequence.
+        /// Number of tokens of a sequence.
         seq: usize,
     },
-    /// There is no room for a window to evaluate.
+    /// The data are too short for an evaluation window.
     #[error("the data have {found} tokens, a window needs {need}; give more text or a smaller `seq`")]
     NoWindow {
-        /// Ids that there are.
+        /// Number of ids of the data.
         found: usize,
-        /// Ids of a window.
+        /// Number of ids of a window.
         need: usize,
     },
     /// The name of a data format is unknown.

@@ -1,10 +1,10 @@
-//! Which ids are trained on and which are validated on.
+//! The division of the data into training and validation ids.
 
 use std::ops::Range;
 
 use super::Error;
 
-/// The training part at the front and the validation part after it.
+/// Ranges of training and validation ids: training first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
     /// Positions of the training ids.
@@ -14,37 +14,36 @@ pub struct Split {
 }
 
 impl Split {
-    /// The share of the ids that is trained on.
+    /// The default share of training ids.
     pub const TRAIN: f64 = 0.95;
 
-    /// Cuts `count` ids after the share `train` of them, rounded down. Both parts hold at least one
-    /// window of `seq` + 1 ids: in short data the validation part grows to that.
+    /// Splits `count` ids after the share `train` of them, rounded down. The cut is moved, if
+    /// necessary, so that both parts hold at least one window of `seq` + 1 ids.
     ///
     /// # Errors
-    /// [`Error::TooShort`] when there is no room for both.
+    /// [`Error::TooShort`] if `count` ids are fewer than two windows.
     pub fn new(count: usize, train: f64, seq: usize) -> Result<Split, Error> {
         let window = seq.saturating_add(1);
         let need = window.saturating_mul(2);
         if count < need {
             return Err(Error::TooShort { found: count, need, seq });
         }
-        // A share that is no number becomes 0, and the cut is kept so that both parts hold a
-        // window.
+        // A share of NaN becomes 0, and the clamp gives both parts a window.
         let cut = ((count as f64 * train) as usize).clamp(window, count - window);
         Ok(Split { train: 0..cut, valid: cut..count })
     }
 
-    /// The starts of up to `count` evenly spaced validation windows of `seq` + 1 ids: `j · stride`
-    /// after the start of the validation part, where stride is (ids − seq − 1) / count, rounded
-    /// down. Where that would be 0, every window there is.
+    /// The starts of at most `count` evenly spaced validation windows of `seq` + 1 ids: `j ·
+    /// stride` after the start of the validation part, where stride is (ids − seq − 1) / count,
+    /// rounded down, and at least 1.
     pub fn windows(&self, count: usize, seq: usize) -> Vec<usize> {
         let Some(room) = self.valid.len().checked_sub(seq.saturating_add(1)) else { return Vec::new() };
         let stride = (room / count.max(1)).max(1);
         (0..count.min(room / stride + 1)).map(|j| self.valid.start + j * stride).collect()
     }
 
-    /// The starts of `count` evenly spaced windows of `seq` + 1 ids in data that are all for
-    /// evaluation; of all that do not overlap if `count` is 0.
+    /// The starts of `count` evenly spaced windows of `seq` + 1 ids over all of the data; if
+    /// `count` is 0, of all windows that fit without overlap.
     ///
     /// # Errors
     /// [`Error::NoWindow`].
@@ -60,7 +59,7 @@ impl Split {
         })
     }
 
-    /// How many places a training window of `seq` + 1 ids can start at.
+    /// Number of positions at which a training window of `seq` + 1 ids can start.
     pub fn positions(&self, seq: usize) -> usize {
         self.train.len().saturating_sub(seq)
     }

@@ -18,8 +18,8 @@ fn source(tokenizer: Option<&Tokenizer>) -> Source<'_> {
     Source { format: Format::Auto, tokenizer, vocabulary, cache: None }
 }
 
-/// Files of ids `TEXT_TOKENIZER.u16` (or `.u32`) beside `TEXT.txt`, with `tokenizers/TOKENIZER.bin`
-/// or `.model`: the text encodes to those ids exactly.
+/// Files of ids `TEXT_TOKENIZER.u16` (or `.u32`) next to `TEXT.txt`, with
+/// `tokenizers/TOKENIZER.bin` or `.model`: the text encodes to exactly those ids.
 #[test]
 fn texts_encode_to_the_recorded_ids() {
     let Some(mut suite) = Suite::open("text ids", "text") else { return };
@@ -52,7 +52,7 @@ fn compare(recorded: &Path, text: &Path, vocabulary: &Path) -> Result<(), String
     let start = Instant::now();
     let ids = Ids::from_text(&text, &tokenizer);
     let seconds = start.elapsed().as_secs_f64();
-    // Far above what it takes, far below what a scan would.
+    // The limit is far above the usual time and far below that of a quadratic scan.
     if seconds > 20.0 {
         return Err(format!("encoding took {seconds:.1} s"));
     }
@@ -93,17 +93,17 @@ fn text_is_encoded_once() {
     let want = [vec![1], tokenizer.encode("the cat sat on the mat")].concat();
     assert_eq!(ids.iter().collect::<Vec<_>>(), want);
 
-    // The cache is what is read: other ids in it come back, damaged ones do not.
+    // Opening reads the cache: changed ids are returned, a damaged cache is not used.
     let cache = folder.path().join(&names[0]);
     std::fs::write(&cache, [5, 0, 6, 0]).unwrap();
     assert_eq!(Ids::open(&path, &source(Some(&tokenizer))).unwrap().iter().collect::<Vec<_>>(), [5, 6]);
     for damage in [&[5u8, 0, 6][..], &[255, 255], &[]] {
         std::fs::write(&cache, damage).unwrap();
         assert_eq!(Ids::open(&path, &source(Some(&tokenizer))).unwrap().iter().collect::<Vec<_>>(), want);
-        assert_eq!(std::fs::read(&cache).unwrap().len(), 2 * want.len(), "made again");
+        assert_eq!(std::fs::read(&cache).unwrap().len(), 2 * want.len(), "the cache is written again");
     }
 
-    // Another text and another tokenizer have other caches.
+    // Another text or another tokenizer uses another cache.
     std::fs::write(&path, "the cat ran").unwrap();
     Ids::open(&path, &source(Some(&tokenizer))).unwrap();
     let other = Tokenizer::train("another text", 280).unwrap();
@@ -168,7 +168,7 @@ fn errors_name_the_place_and_the_remedy() {
     };
     let text = source(Some(&tokenizer));
     let missing = Ids::open(folder.path().join("none.txt"), &text).unwrap_err();
-    assert!(matches!(missing, Error::Missing(_)) && missing.to_string().contains("--data"));
+    assert!(matches!(missing, Error::Missing(_)) && missing.to_string().contains("give `data`"));
     assert!(matches!(Ids::open(folder.path(), &text), Err(Error::Io { .. })));
     for name in ["e.txt", "e.u16", "e.u32"] {
         assert!(said(name, b"", &text).contains("empty"));
@@ -176,19 +176,19 @@ fn errors_name_the_place_and_the_remedy() {
     for blank in ["\n\n", "\u{feff}", "\n<|endoftext|>\n"] {
         assert!(said("blank.txt", blank.as_bytes(), &text).contains("empty"));
     }
-    assert!(said("x.txt", b"text", &source(None)).contains("give --tokenizer"));
+    assert!(said("x.txt", b"text", &source(None)).contains("give `tokenizer`"));
     assert!(said("b.txt", b"caf\xc3\xa9 \xff!", &text).contains("not UTF-8 at byte 6"));
     assert!(said("c.txt", b"cut \xc3", &text).contains("not UTF-8 at byte 4"));
-    assert!(said("o.u16", &[1, 0, 2], &text).contains("3 bytes are no whole number of 2-byte ids"));
-    assert!(said("o.u32", &[1, 0, 0, 0, 2, 0], &text).contains("6 bytes are no whole number of 4-byte ids"));
+    assert!(said("o.u16", &[1, 0, 2], &text).contains("3 bytes are not a whole number of 2-byte ids"));
+    assert!(said("o.u32", &[1, 0, 0, 0, 2, 0], &text).contains("6 bytes are not a whole number of 4-byte ids"));
     let beyond = said("v.u16", &[1, 0, 0, 2, 255, 255], &source(None));
     assert!(beyond.contains("id 512 at position 1 is beyond the vocabulary of 512"), "{beyond}");
 }
 
 #[test]
 fn splits() {
-    // The numbers of the recorded TinyStories ids, computed as scripts/peers/torch_baseline.py
-    // does.
+    // The numbers for the recorded TinyStories ids, as scripts/peers/torch_baseline.py computes
+    // them.
     let split = Split::new(1_904_363, Split::TRAIN, 256).unwrap();
     assert_eq!((split.train.clone(), split.valid.clone()), (0..1_809_144, 1_809_144..1_904_363));
     let windows = split.windows(256, 256);
@@ -197,7 +197,7 @@ fn splits() {
 
     let error = Split::new(9, Split::TRAIN, 4).unwrap_err().to_string();
     assert!(
-        error.contains("9 token ids are too few") && error.contains("need 10") && error.contains("--seq"),
+        error.contains("9 token ids are too few") && error.contains("need 10") && error.contains("`seq`"),
         "{error}"
     );
     assert!(Split::new(0, Split::TRAIN, usize::MAX).is_err());
@@ -224,7 +224,7 @@ fn samplers_cover_and_continue() {
 
 #[test]
 fn evaluation_windows() {
-    // All windows that fit without overlap, or so many of them, evenly spaced.
+    // All windows that fit without overlap, or a given number of them, evenly spaced.
     assert_eq!(Split::evaluation(41, 10, 0).unwrap(), [0, 10, 20, 30]);
     assert_eq!(Split::evaluation(41, 10, 2).unwrap(), [0, 15]);
     assert_eq!(Split::evaluation(11, 10, 9).unwrap(), [0]);
@@ -248,7 +248,7 @@ proptest! {
         }
     }
 
-    /// Any bytes as any format: ids below the vocabulary, or an error.
+    /// Any bytes in any format give ids inside the vocabulary, or an error.
     #[test]
     fn any_file_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..64), format in 0usize..4) {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Text to ids: documents, and the cache beside the file.
+//! Text to ids: splits a text into documents, encodes them, and caches the ids next to the file.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use sha2::{Digest as _, Sha256};
 use super::ids::Width;
 use super::{Error, Ids};
 
-/// What stands between two documents of a text, usually on a line of its own.
+/// The separator between two documents of a text, usually on a separate line.
 pub const SEPARATOR: &str = "<|endoftext|>";
 
-/// Changes when the rule by which text becomes ids does, so that no old cache is taken for a new
-/// one.
+/// Part of the cache's hash. It must change if the encoding of text changes, so that old caches are
+/// not used.
 const RULE: &[u8] = b"ferrane ids 1";
 
-/// The documents of `text`: what lies between [`SEPARATOR`]s, without the line ends around it.
-/// Empty ones are left out. A byte order mark at the start is no part of the text.
+/// The documents of `text`: the parts between [`SEPARATOR`]s, without leading and trailing line
+/// ends. Empty documents and a byte order mark at the start are left out.
 pub fn documents(text: &str) -> impl Iterator<Item = &str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     text.split(SEPARATOR).map(|document| document.trim_matches(['\n', '\r'])).filter(|document| !document.is_empty())
 }
 
-/// The ids of all documents. Before each comes the id that begins a sequence, or where the
-/// vocabulary has none the one that ends it, or where it has neither nothing. The documents are
-/// encoded in parallel and joined in order.
+/// The ids of all documents. Each document starts with the id that begins a sequence; if the
+/// vocabulary has none, with the id that ends one, if any. Documents are encoded in parallel and
+/// concatenated in order.
 pub(super) fn encode(text: &str, tokenizer: &Tokenizer) -> Vec<u32> {
     let mark = tokenizer.bos().or(tokenizer.eos());
     let mut parts: Vec<(&str, Vec<u32>)> = documents(text).map(|document| (document, Vec::new())).collect();
@@ -45,8 +45,8 @@ pub(super) fn encode(text: &str, tokenizer: &Tokenizer) -> Vec<u32> {
     all
 }
 
-/// The ids of the text file `path`, from the cache if there is one, which is made otherwise. Where
-/// nothing can be written the ids stay in memory.
+/// The ids of the text file `path`, from its cache if there is one. Otherwise the text is encoded
+/// and the cache written; if no folder is writable, the ids stay in memory.
 pub(super) fn open(path: &Path, text: &[u8], tokenizer: &Tokenizer, folder: Option<&Path>) -> Result<Ids, Error> {
     let not_utf8 = |e: std::str::Utf8Error| Error::NotUtf8 { path: path.to_path_buf(), offset: e.valid_up_to() };
     let text = std::str::from_utf8(text).map_err(not_utf8)?;
@@ -56,7 +56,7 @@ pub(super) fn open(path: &Path, text: &[u8], tokenizer: &Tokenizer, folder: Opti
     let places: Vec<PathBuf> =
         [Some(beside.as_path()), folder].into_iter().flatten().map(|place| place.join(&name)).collect();
     for place in &places {
-        // A cache that is damaged is made again, not reported.
+        // A damaged cache is silently written again.
         let cached = place.is_file().then(|| Ids::map(place, width)).and_then(Result::ok);
         if let Some(ids) = cached.filter(|ids| !ids.is_empty() && ids.check(place, tokenizer.vocab_size()).is_ok()) {
             tracing::debug!(target: "ferrane::cache", hit = true, path = %place.display(), "ids of a text");
@@ -87,10 +87,10 @@ fn cache_name(path: &Path, text: &str, tokenizer: &Tokenizer, width: Width) -> S
     format!("{name}.ids-{hash}.{}", width.extension())
 }
 
-/// Replaces the file, unless its folder is write-protected.
+/// Replaces a file atomically, unless its folder is write-protected.
 fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // A privileged user could write to a protected folder, which is still protected.
+    // A privileged user could write to a protected folder, but must not.
     if std::fs::metadata(folder)?.permissions().readonly() {
         return Err(std::io::ErrorKind::PermissionDenied.into());
     }

@@ -1,4 +1,4 @@
-//! Where the time of a run went, and how much arithmetic it did.
+//! The time of a run by part, and its arithmetic throughput.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use serde::Serialize;
 
 use crate::step::Parts;
 
-/// Floating-point operations of one window; a multiplication and an addition are two.
+/// Floating-point operations of one window; a multiply-add counts as two.
 ///
-/// Layers as training-dynamic §13 counts them (`2·layers·ΣW·seq`); that leaves out the products of
-/// attention and the classifier, which are counted here beside it. Attention is counted over the
-/// whole square of positions, as the kernels compute it. Backward is twice forward.
+/// Linear layers are counted as in training-dynamic §13 (`2·layers·ΣW·seq`), which leaves out
+/// attention and the classifier; these are counted separately. Attention is counted over the whole
+/// square of positions, as the kernels compute it. The backward pass counts twice the forward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Flops {
-    /// Linear layers, forward.
+    /// Operations of the linear layers in the forward pass.
     pub layers: f64,
-    /// `Q·Kᵀ` and `P·V`, forward.
+    /// Operations of `Q·Kᵀ` and `P·V` in the forward pass.
     pub attention: f64,
-    /// Classifier, forward.
+    /// Operations of the classifier in the forward pass.
     pub classifier: f64,
 }
 
 impl Flops {
-    /// Of a window of `seq` tokens and a classifier of `classes` rows (the compact vocabulary where
-    /// there is one).
+    /// The operations of a window of `seq` tokens with a classifier of `classes` rows, which is the
+    /// size of the compact vocabulary if there is one.
     pub fn new(config: &Config, seq: usize, classes: usize) -> Self {
         let (seq, layers) = (seq as f64, config.layers as f64);
         Flops {
@@ -34,30 +34,30 @@ impl Flops {
         }
     }
 
-    /// The forward pass.
+    /// Operations of the forward pass.
     pub fn forward(&self) -> f64 {
         self.layers + self.attention + self.classifier
     }
 
-    /// Forward and backward.
+    /// Operations of forward and backward pass.
     pub fn total(&self) -> f64 {
         3.0 * self.forward()
     }
 }
 
-/// Times summed over a run, in seconds. The parts of a micro-step are the engine's own; weight
-/// gradients overlap the others.
+/// Times of a run, in seconds. The engine measures the parts of a micro-step; weight gradients
+/// overlap the others.
 #[derive(Debug, Clone, Serialize)]
 pub struct Efficiency {
-    /// Updates, skipped ones included.
+    /// Number of updates, skipped ones included.
     pub updates: u64,
-    /// Windows computed forward and backward.
+    /// Number of windows computed forward and backward.
     pub micro_steps: u64,
-    /// Tokens trained on.
+    /// Number of tokens trained on.
     pub tokens: u64,
-    /// From the first window to the end.
+    /// Wall time from the first window to the end.
     pub wall: f64,
-    /// All micro-steps.
+    /// Sum of the wall times of all micro-steps.
     pub steps: f64,
     /// Requests of the forward pass.
     pub device_forward: f64,
@@ -69,22 +69,22 @@ pub struct Efficiency {
     pub elementwise: f64,
     /// Embedding, classifier and cross-entropy.
     pub classifier: f64,
-    /// Weight gradients, beside the step.
+    /// Products for weight gradients, which overlap the other parts.
     pub weight_gradients: f64,
-    /// Working off the weight gradients that were left at the end.
+    /// Finishing the weight gradients that were left at the end of a micro-step.
     pub waiting: f64,
-    /// Norm, clipping, AdamW, and handing new weights to the engine on the way.
+    /// Gradient norm, clipping, AdamW, and staging of new weights.
     pub optimizer: f64,
-    /// Validation.
+    /// Forward passes over the validation windows.
     pub validation: f64,
-    /// Saving checkpoints.
+    /// Writing checkpoints to the disk.
     pub checkpoints: f64,
-    /// Operations of one window.
+    /// Floating-point operations of one window.
     pub flops: Flops,
 }
 
 impl Efficiency {
-    /// Nothing measured yet.
+    /// All times zero, for windows of `flops` operations.
     pub fn new(flops: Flops) -> Self {
         Efficiency {
             updates: 0,
@@ -106,7 +106,7 @@ impl Efficiency {
         }
     }
 
-    /// Adds one micro-step of `tokens` tokens that took `time`.
+    /// Adds a micro-step of `tokens` tokens that took `time`.
     pub fn micro_step(&mut self, parts: &Parts, time: Duration, tokens: usize) {
         self.micro_steps += 1;
         self.tokens += tokens as u64;
@@ -120,7 +120,7 @@ impl Efficiency {
         self.waiting += parts.waiting.as_secs_f64();
     }
 
-    /// The parts with their names, in seconds, in the order of a report.
+    /// The parts with their names, in seconds, in the order of the report.
     pub fn parts(&self) -> [(&'static str, f64); 10] {
         [
             ("device forward", self.device_forward),
@@ -136,31 +136,31 @@ impl Efficiency {
         ]
     }
 
-    /// Milliseconds of a micro-step (forward and backward of one window).
+    /// Mean milliseconds of a micro-step (forward and backward of one window).
     pub fn micro_step_ms(&self) -> f64 {
         ratio(1e3 * self.steps, self.micro_steps as f64)
     }
 
-    /// Milliseconds of an update beside its micro-steps: norm, clipping, AdamW, staging.
+    /// Mean milliseconds of an update without its micro-steps: norm, clipping, AdamW, staging.
     pub fn update_ms(&self) -> f64 {
         ratio(1e3 * self.optimizer, self.updates as f64)
     }
 
-    /// Tokens over the time of training: micro-steps, optimizer and staging.
+    /// Tokens per second of training time: micro-steps, optimizer and staging.
     pub fn tokens_per_second(&self) -> f64 {
         ratio(self.tokens as f64, self.steps + self.optimizer)
     }
 
-    /// 10⁹ operations per second of forward and backward, in the micro-steps' time.
+    /// GFLOP/s of forward and backward passes over the time of the micro-steps.
     pub fn gflops(&self) -> f64 {
         ratio(self.flops.total() * self.micro_steps as f64 / 1e9, self.steps)
     }
 
-    /// The report, a line an entry: times with their share of the whole, rates, and how operations
+    /// The lines of a report: times with their share of the wall time, rates, and how operations
     /// were counted.
     pub fn report(&self) -> Vec<String> {
         let mut lines = vec![format!(
-            "{} updates, {} micro-steps, {} tokens in {:.1} s; {:.2} ms a micro-step, {:.2} ms an update beside them",
+            "{} updates, {} micro-steps, {} tokens in {:.1} s; {:.2} ms a micro-step, {:.2} ms an update without them",
             self.updates,
             self.micro_steps,
             self.tokens,

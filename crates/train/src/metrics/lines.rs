@@ -1,4 +1,4 @@
-//! `metrics.jsonl`: one JSON object a line, one line an update, steps ascending.
+//! `metrics.jsonl`: one JSON object per line, one line per update, steps ascending.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -8,28 +8,29 @@ use ferrane_host::fs::{AtomicFile, Durability};
 
 use super::{Record, Sink};
 
-/// Appends records to a file. Every line is handed to the system at once, so a kill loses none.
+/// Appends records to a file. Every line is written to the system immediately, so a kill loses
+/// none.
 pub struct JsonLines {
     file: File,
 }
 
 impl JsonLines {
-    /// An empty file, in place of what was there.
+    /// Creates an empty file, or empties an existing one.
     ///
     /// # Errors
-    /// Whatever the system reports.
+    /// Errors of the system.
     pub fn create(path: &Path) -> io::Result<Self> {
         Ok(JsonLines { file: File::create(path)? })
     }
 
-    /// Goes on after `step`: drops later lines, and what follows the first line that is no record,
-    /// so that no step is there twice. A missing file is begun.
+    /// Continues after `step`: drops later lines, and everything after the first line that is not a
+    /// record, so that no step occurs twice. A missing file is created.
     ///
     /// # Errors
-    /// Whatever the system reports.
+    /// Errors of the system.
     pub fn resume(path: &Path, step: u64) -> io::Result<Self> {
         let kept = if path.exists() { read(path)? } else { Vec::new() };
-        // Replaced as a whole, so that a kill in here loses nothing.
+        // The file is replaced atomically, so a kill loses nothing.
         let mut out = AtomicFile::create(path)?;
         for record in kept.iter().filter(|r| r.step <= step) {
             write_line(&mut out, record)?;
@@ -51,11 +52,11 @@ fn write_line(out: &mut impl Write, record: &Record) -> io::Result<()> {
     out.write_all(&line)
 }
 
-/// The records of a file, up to the first line that is none (a line cut short by a kill is the
-/// last).
+/// The records of a file, up to the first line that is not one. Such a line is the last if a kill
+/// cut it short.
 ///
 /// # Errors
-/// Whatever the system reports.
+/// Errors of the system.
 pub fn read(path: &Path) -> io::Result<Vec<Record>> {
     let mut records: Vec<Record> = Vec::new();
     for line in BufReader::new(File::open(path)?).split(b'\n') {

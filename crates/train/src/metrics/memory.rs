@@ -1,4 +1,4 @@
-//! Who holds the memory of a training process.
+//! The memory of a training process by owner.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use ferrane_host::buffer;
 use ferrane_llm::config::Config;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// What an engine holds beside the model, in bytes.
+/// The memory of an engine without the model, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineMemory {
     /// Surfaces: inputs with weights and activations, outputs.
@@ -19,34 +19,34 @@ pub struct EngineMemory {
     pub constants: usize,
 }
 
-/// The account: bytes by owner, and the largest resident memory that the process had.
+/// Bytes by owner, and the peak resident memory of the process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
     /// The model's fp32 weights.
     pub weights: usize,
-    /// Their gradients.
+    /// The accumulated gradients in fp32.
     pub gradients: usize,
     /// Both moments of the optimizer.
     pub moments: usize,
-    /// The engine's part.
+    /// Surfaces, activations, arenas and constants of the engine.
     pub engine: EngineMemory,
-    /// Aligned scratch of this process beside arenas and constants: widened and packed operands of
-    /// products.
+    /// Aligned scratch memory of this process without arenas and constants: widened and packed
+    /// operands of products.
     pub scratch: usize,
-    /// Largest resident memory; `None` where the system does not say.
+    /// Peak resident memory; `None` if the system does not report it.
     pub peak: Option<usize>,
 }
 
 impl Memory {
-    /// The account of a run with this model. `peak` is what the system says.
+    /// The memory of a run with this model. `peak` is the system's figure.
     pub fn new(config: &Config, engine: EngineMemory, peak: Option<usize>) -> Memory {
         let parameters = config.parameters() * size_of::<f32>();
         let scratch = buffer::aligned_bytes().saturating_sub(engine.arenas + engine.constants);
         Memory { weights: parameters, gradients: parameters, moments: 2 * parameters, engine, scratch, peak }
     }
 
-    /// Owners with their bytes; the last is what of the peak nobody owns: code, files, allocations
-    /// on the way, and memory that was given back.
+    /// Owners with their bytes. The last entry is the rest of the peak: code, mapped files,
+    /// temporary allocations, and memory that was freed but still resident.
     pub fn parts(&self) -> Vec<(&'static str, usize)> {
         let EngineMemory { surfaces, activations, arenas, constants } = self.engine;
         let mut parts = vec![

@@ -1,7 +1,7 @@
-//! What a run tells: one record an update, a plot of the loss, where the time and the memory went.
+//! Metrics of a run: a record for each update, the plot of the loss, time and memory by part, and
+//! the timeline.
 //!
-//! A [`Sink`] takes the records. [`JsonLines`] is the one that every run has, `OUT/metrics.jsonl`;
-//! a terminal is another.
+//! A [`Sink`] takes the records. Every run has [`JsonLines`], which writes `OUT/metrics.jsonl`.
 
 mod efficiency;
 mod lines;
@@ -16,45 +16,46 @@ pub use timeline::Timeline;
 
 use serde::{Deserialize, Serialize};
 
-/// What one update found and did.
+/// The metrics of one update.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Updates done with this one, from 1.
+    /// Number of updates done, this one included; from 1.
     pub step: u64,
-    /// Mean training loss over the windows of the update, in nats per token; `null` when none was
+    /// Mean training loss over the windows of the update, in nats per token; `null` if none was
     /// finite.
     pub loss: Option<f64>,
-    /// Learning rate.
+    /// Learning rate of this update.
     pub lr: f64,
-    /// Global L2 norm of the gradient of the mean loss, before clipping; `null` when it was not
+    /// Global L2 norm of the gradient of the mean loss, before clipping; `null` if it was not
     /// finite.
     pub grad_norm: Option<f64>,
-    /// Loss scale of this update.
+    /// Loss scale of this update, a power of two.
     pub loss_scale: f64,
-    /// True when something was not finite, and weights and moments stayed as they were.
+    /// Whether a loss or gradient was not finite, so that weights and moments did not change.
     pub skipped: bool,
-    /// Tokens trained on so far.
+    /// Number of tokens trained on so far.
     pub tokens: u64,
-    /// Tokens of this update over its time, optimizer and staging included (upstream-defects #12).
+    /// Tokens of this update divided by its time, optimizer and staging included (upstream-defects
+    /// #12).
     pub tokens_per_second: f64,
-    /// Largest magnitude of the gradient that entered the layers, loss scale included; `null` when
-    /// not finite.
+    /// Largest magnitude of the gradient that entered the layers, loss scale included; `null` if it
+    /// was not finite.
     pub max_dy: Option<f64>,
-    /// Mean loss of the validation windows, when it was measured after this update.
+    /// Mean loss of the validation windows, if a validation followed this update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_loss: Option<f64>,
 }
 
-/// Where records go.
+/// A destination of records.
 pub trait Sink {
-    /// Takes the record of one update.
+    /// Writes the record of one update.
     ///
     /// # Errors
-    /// Whatever the sink writes to reports.
+    /// Errors of the destination.
     fn record(&mut self, record: &Record) -> std::io::Result<()>;
 }
 
-/// A number for a record: JSON has none that are not finite.
+/// `value` for a record; `None` if it is not finite, which JSON cannot represent.
 pub(crate) fn finite(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }

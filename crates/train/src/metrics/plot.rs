@@ -6,10 +6,10 @@ use plotters::prelude::*;
 
 use super::Record;
 
-/// Points of the training curve at most; more than the plot has pixels show nothing new.
+/// Largest number of points of the training curve, a little more than the plot has pixels.
 const POINTS: usize = 1200;
 
-/// A plot cannot be drawn.
+/// A plot cannot be drawn or written.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub struct Error {
@@ -17,17 +17,17 @@ pub struct Error {
     reason: String,
 }
 
-/// Draws the loss of every update (the mean of neighbors where there are more than the plot can
+/// Draws the loss of every update (averaged over neighbors if there are more than the plot can
 /// show) and the validation losses as an SVG file.
 ///
 /// # Errors
-/// [`Error`] when the file cannot be written.
+/// [`Error`] if the file cannot be written.
 pub fn svg(path: &Path, title: &str, records: &[Record]) -> Result<(), Error> {
     let text = draw(title, records).and_then(|text| Ok(std::fs::write(path, text)?));
     text.map_err(|e| Error { path: path.display().to_string(), reason: e.to_string() })
 }
 
-/// The training curve's points.
+/// The points of the training curve, averaged if there are too many.
 fn thinned(records: &[Record]) -> Vec<(f64, f64)> {
     let all: Vec<(f64, f64)> = records.iter().filter_map(|r| Some((r.step as f64, r.loss?))).collect();
     let group = all.len().div_ceil(POINTS).max(1);
@@ -101,7 +101,7 @@ mod tests {
         assert!(
             text.contains("validation") && text.contains("a &lt;title&gt;") && text.matches("<polyline").count() >= 2
         );
-        // A single update, and none at all.
+        // A single update, and no update.
         for few in [&records[..1], &[]] {
             assert!(draw("", few).unwrap().contains("</svg>"));
         }

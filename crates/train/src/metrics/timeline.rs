@@ -1,10 +1,10 @@
-//! Where the time of single steps went, thread by thread, for `chrome://tracing` and Perfetto.
+//! A timeline of single steps, thread by thread, for `chrome://tracing` and Perfetto.
 //!
 //! A [`Timeline`] records spans: requests by kernel and layer, products for weight gradients,
-//! staging, classifier, update, each on the thread that did it. A span ends on the thread where it
-//! began, so spans of a thread nest. Recording a span takes two readings of the clock and a lock
-//! that is hardly ever contended; without a timeline neither happens. Memory is bounded: the first
-//! micro-steps are recorded and no more ([`Timeline::new`]), and never more than [`MOST`] spans.
+//! staging, classifier, update, each with its thread. A span ends on the thread on which it began,
+//! so the spans of a thread nest. Recording a span reads the clock twice and takes a lock that is
+//! rarely contended; without a timeline it does neither. Memory is bounded: a timeline records only
+//! the first micro-steps ([`Timeline::new`]) and at most [`MOST`] spans.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,17 +15,17 @@ use ferrane_host::pool;
 use ferrane_host::sync::lock;
 use serde_json::json;
 
-/// Spans at most, 48 bytes each. What comes after them is counted.
+/// Largest number of spans, 48 bytes each. Later ones are only counted.
 pub const MOST: usize = 1 << 20;
 
-/// What a span is part of.
+/// The category of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
     /// A micro-step or one of its passes.
     Step,
     /// A layer in one of the passes.
     Layer,
-    /// A request to the device; its name is the kernel's.
+    /// A request to the device, named by its kernel.
     Device,
     /// Copies between activations and surfaces.
     Staging,
@@ -33,9 +33,9 @@ pub enum SpanKind {
     Elementwise,
     /// Embedding, classifier and cross-entropy.
     Classifier,
-    /// A product for the gradient of a matrix; its name is the matrix's.
+    /// A product for the gradient of a matrix, named by the matrix.
     WeightGradient,
-    /// The norm of the gradients, AdamW and new weights for the engine.
+    /// The norm of the gradients, AdamW and staging of new weights.
     Update,
 }
 
@@ -54,19 +54,19 @@ impl SpanKind {
     }
 }
 
-/// A span that ended; times in nanoseconds since the timeline's start.
+/// A completed span; times in nanoseconds since the timeline's start.
 #[derive(Debug, Clone, Copy)]
 struct Ended {
     kind: SpanKind,
     name: &'static str,
     layer: Option<u32>,
-    /// 0 outside of the pool, else one more than the thread's index in it.
+    /// 0 outside of the pool, otherwise 1 plus the thread's index in the pool.
     thread: u32,
     begin: u64,
     end: u64,
 }
 
-/// Spans of the first micro-steps. Clones are the same timeline.
+/// Spans of the first micro-steps. Clones share one timeline.
 #[derive(Debug, Clone)]
 pub struct Timeline(Arc<Inner>);
 
@@ -74,16 +74,16 @@ pub struct Timeline(Arc<Inner>);
 struct Inner {
     start: Instant,
     spans: Mutex<Vec<Ended>>,
-    /// Micro-steps that are still to be recorded.
+    /// Number of micro-steps that remain to be recorded.
     steps: AtomicU64,
     wanted: u64,
-    /// The update after the last of them was recorded.
+    /// Whether the update after the last of them was recorded.
     closed: AtomicBool,
     lost: AtomicU64,
 }
 
 impl Timeline {
-    /// Records the first `steps` micro-steps and what lies between them.
+    /// A timeline of the first `steps` micro-steps and of the updates between them.
     pub fn new(steps: u64) -> Timeline {
         Timeline(Arc::new(Inner {
             start: Instant::now(),
@@ -95,25 +95,27 @@ impl Timeline {
         }))
     }
 
-    /// Who records a micro-step: nothing once there were enough of them. Taking one counts.
+    /// The tracer of the next micro-step, which counts as recorded. It records nothing once enough
+    /// micro-steps were recorded.
     pub(crate) fn step(&self) -> Tracer<'_> {
         let less = |n: u64| n.checked_sub(1);
         let left = self.0.steps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         Tracer(left.is_ok().then_some(self))
     }
 
-    /// Who records an update: those between the micro-steps, and the one after the last.
+    /// The tracer of an update. It records the updates between micro-steps, and the one after the
+    /// last.
     pub fn update(&self) -> Tracer<'_> {
         let wanted = !self.is_full() || !self.0.closed.swap(true, Ordering::Relaxed);
         Tracer(wanted.then_some(self))
     }
 
-    /// Micro-steps recorded so far.
+    /// Number of micro-steps recorded so far.
     pub fn steps(&self) -> u64 {
         self.0.wanted - self.0.steps.load(Ordering::Relaxed)
     }
 
-    /// Whether all micro-steps that were wanted are recorded.
+    /// Whether all requested micro-steps are recorded.
     pub fn is_full(&self) -> bool {
         self.0.steps.load(Ordering::Relaxed) == 0
     }
@@ -132,14 +134,14 @@ impl Timeline {
     }
 
     /// Writes the spans as a JSON object in Chrome's trace format: complete events (`"ph": "X"`)
-    /// with times in microseconds, one process, one thread each for the caller and the pool's
-    /// threads.
+    /// with times in microseconds, one process, with a thread for the caller and one for each
+    /// thread of the pool.
     ///
     /// # Errors
-    /// What the writer reports.
+    /// Errors of the writer.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         let mut spans = lock(&self.0.spans).clone();
-        // Outer spans first, as viewers want them.
+        // Viewers expect outer spans first.
         spans.sort_by_key(|s| (s.thread, s.begin, std::cmp::Reverse(s.end)));
         let named = |name: &str, tid: u32, value: &str| json!({"ph": "M", "pid": 1, "tid": tid, "name": name, "args": {"name": value}});
         let mut threads: Vec<u32> = spans.iter().map(|s| s.thread).collect();
@@ -165,17 +167,17 @@ impl Timeline {
     }
 }
 
-/// Records spans, or nothing.
+/// Records spans, or nothing without a timeline.
 #[derive(Debug, Clone, Copy)]
 pub struct Tracer<'a>(Option<&'a Timeline>);
 
 impl<'a> Tracer<'a> {
-    /// Records nothing.
+    /// A tracer that records nothing.
     pub fn off() -> Tracer<'a> {
         Tracer(None)
     }
 
-    /// A span from now until it is dropped.
+    /// Begins a span, which ends when it is dropped.
     #[inline]
     pub fn span(&self, kind: SpanKind, name: &'static str, layer: Option<usize>) -> Span<'a> {
         Span(self.0.map(|timeline| Open { timeline, kind, name, layer, begin: timeline.now() }))
@@ -190,7 +192,7 @@ struct Open<'a> {
     begin: u64,
 }
 
-/// A span that has not ended.
+/// An open span; it is recorded when it is dropped.
 #[must_use = "a span ends when it is dropped"]
 pub struct Span<'a>(Option<Open<'a>>);
 

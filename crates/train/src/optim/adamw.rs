@@ -1,8 +1,8 @@
 //! AdamW with decoupled decay, in one pass over memory.
 //!
-//! Whoever wants the new weights (an engine that stages them as fp16) gets them tile by tile, while
-//! they are in the cache. A row of a table that no gradient ever reached has moments of zero, so
-//! its update is its decay and nothing else of it is read.
+//! A consumer of the new weights (an engine that stages them as fp16) receives them tile by tile,
+//! while they are in the cache. A row of a table that no gradient has reached yet has moments of
+//! zero, so its update is only the decay, and its gradient and moments are not read.
 
 use std::ops::Range;
 
@@ -16,16 +16,16 @@ use super::{CHUNK, Gradients, Moments, RowSet};
 
 /// AdamW: `w ← w − lr·(m̂ / (√v̂ + eps) + decay·w)` (training-dynamic §8).
 ///
-/// Matrices and the embedding decay; norm gains and biases do not.
+/// Weight decay applies to matrices and the embedding, not to norm gains and biases.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AdamW {
-    /// Decay of the first moment.
+    /// Decay rate of the first moment.
     pub beta1: f64,
-    /// Decay of the second moment.
+    /// Decay rate of the second moment.
     pub beta2: f64,
-    /// Added to `√v̂`.
+    /// Added to `√v̂` in the denominator.
     pub eps: f64,
-    /// Decay of weights, in units of the learning rate.
+    /// Weight decay, multiplied by the learning rate.
     pub weight_decay: f64,
 }
 
@@ -50,49 +50,51 @@ struct Constants {
     correction: f32,
 }
 
-/// Values of a tile: with its three companions it stays in the second cache.
+/// Values of a tile: weights, gradients and both moments of a tile fit the L2 cache.
 const TILE: usize = 1 << 15;
 
-/// Who takes new weights: the tensor, where in it they begin, and the values.
+/// A consumer of new weights. Its arguments are the tensor, the index of the first value, and the
+/// values.
 pub type RowSink<'a> = Box<dyn FnMut(Slot, usize, &[f32]) + Send + 'a>;
 
-/// A part of an update that one thread does from first to last, and who takes its new weights.
+/// A part of an update that one thread computes in order, and the consumer of its new weights.
 pub struct UpdateShare<'a> {
-    /// Values of tensors; those of a matrix begin and end with a row. Shares do not overlap.
+    /// Ranges of values by tensor. Ranges of a matrix consist of whole rows. Ranges of different
+    /// shares do not overlap.
     pub ranges: Vec<(Slot, Range<usize>)>,
-    /// Gets them in order, some whole rows at a time.
+    /// Receives the new values in order, some whole rows at a time.
     pub take: RowSink<'a>,
 }
 
-/// One update, ready to be made.
+/// The operands of one update.
 pub struct Update<'a> {
-    /// The rule.
+    /// Hyperparameters of the optimizer.
     pub optimizer: AdamW,
-    /// The model.
+    /// Sizes and options of the model.
     pub config: &'a Config,
-    /// Its weights.
+    /// The fp32 master weights, updated in place.
     pub weights: &'a mut Weights,
-    /// What was accumulated; empty afterward.
+    /// The accumulated gradients; empty after the update.
     pub gradients: &'a mut Gradients,
-    /// The moments.
+    /// Both moments, updated in place.
     pub moments: &'a mut Moments,
-    /// Learning rate.
+    /// Learning rate of this update.
     pub lr: f64,
-    /// Undoes loss scale and accumulation, and clips.
+    /// Factor on the gradients: undoes loss scale and accumulation, and clips.
     pub factor: f64,
-    /// The number of this update, from 1: skipped updates do not count, because they leave the
-    /// moments alone.
+    /// The number of this update, from 1. Skipped updates do not count, because they do not change
+    /// the moments.
     pub count: u64,
 }
 
-/// A piece of a tensor and of what belongs to it.
+/// A piece of a tensor, with the same piece of gradients and moments.
 struct TensorPiece<'a> {
     slot: Slot,
-    /// Its first value in the tensor.
+    /// Index of its first value in the tensor.
     at: usize,
-    /// Values of a row.
+    /// Number of values in a row.
     row: usize,
-    /// `1 − lr·decay`, or 1.
+    /// Factor of the weight decay: `1 − lr·decay`, or 1.
     keep: f32,
     w: &'a mut [f32],
     g: &'a [f32],
@@ -101,7 +103,7 @@ struct TensorPiece<'a> {
 }
 
 impl<'a> TensorPiece<'a> {
-    /// The first `n` values, taken off.
+    /// Splits off the first `n` values.
     fn cut(&mut self, n: usize) -> TensorPiece<'a> {
         let (w, g, m, v) =
             (std::mem::take(&mut self.w), self.g, std::mem::take(&mut self.m), std::mem::take(&mut self.v));
@@ -113,14 +115,15 @@ impl<'a> TensorPiece<'a> {
     }
 }
 
-/// Pieces that one thread does in order.
+/// Pieces that one thread computes in order.
 struct UpdateTask<'p, 's> {
     pieces: Vec<TensorPiece<'p>>,
     take: Option<RowSink<'s>>,
 }
 
 impl AdamW {
-    /// One update with gradients times `factor`, see [`Update`]; leaves the gradients empty.
+    /// Makes one update with the gradients times `factor`, see [`Update`]; the gradients are empty
+    /// afterward.
     ///
     /// # Errors
     /// As [`Update::run`].
@@ -140,12 +143,11 @@ impl AdamW {
 }
 
 impl<'a> Update<'a> {
-    /// Makes the update. What lies in no share is done in pieces of equal size, and nobody takes
-    /// it.
+    /// Makes the update. Values outside of all shares are updated in pieces of equal size.
     ///
     /// # Errors
-    /// [`weights::Error::Mismatch`] when one of the four does not belong to the configuration, or a
-    /// share names what is not there; then nothing has changed.
+    /// [`weights::Error::Mismatch`] if weights, gradients or moments do not fit the configuration,
+    /// or if a share has an invalid range; nothing has changed then.
     pub fn run(self, shares: Vec<UpdateShare<'_>>) -> Result<&'a Weights, weights::Error> {
         let Update { optimizer, config, weights, gradients, moments, lr, factor, count } = self;
         if gradients.is_empty() {
@@ -191,7 +193,7 @@ impl<'a> Update<'a> {
     }
 }
 
-/// The tasks of an update: the shares, then what they leave of the tensors in pieces.
+/// The tasks of an update: the shares, then the rest of the tensors in pieces.
 fn tasks<'p, 's>(
     tensors: Vec<TensorPiece<'p>>,
     shares: Vec<UpdateShare<'s>>,
@@ -231,10 +233,10 @@ fn tasks<'p, 's>(
     Ok(tasks)
 }
 
-/// One piece, tile by tile.
+/// Updates one piece, tile by tile.
 fn run(piece: &mut TensorPiece<'_>, reached: &RowSet, c: Constants, take: &mut Option<RowSink<'_>>) {
     let (row, keep) = (piece.row, piece.keep);
-    // Whole rows, and 32 of them where there is room: a line of a transposed fp16 matrix.
+    // Whole rows, a multiple of 32 if possible: a cache line of a transposed fp16 matrix.
     let rows = (TILE / row).max(1);
     let rows = if rows >= 32 { rows / 32 * 32 } else { rows };
     let tile = rows * row;
@@ -250,7 +252,7 @@ fn run(piece: &mut TensorPiece<'_>, reached: &RowSet, c: Constants, take: &mut O
                 if there {
                     adam(keep, w, &g[range.clone()], &mut m[range.clone()], &mut v[range], c);
                 } else {
-                    // What the formula gives where gradient and moments are zero.
+                    // The formula for a gradient and moments of zero.
                     simd::dispatch(
                         #[inline(always)]
                         || w.iter_mut().for_each(|w| *w *= keep),
@@ -268,7 +270,7 @@ fn run(piece: &mut TensorPiece<'_>, reached: &RowSet, c: Constants, take: &mut O
 
 fn adam(keep: f32, w: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32], c: Constants) {
     let n = w.len();
-    // Slices of one visible length, so that the loop has no bounds checks in it.
+    // Slices of one known length, so that the loop has no bounds checks.
     let (w, g, m, v) = (&mut w[..n], &g[..n], &mut m[..n], &mut v[..n]);
     simd::dispatch(
         #[inline(always)]
@@ -346,7 +348,7 @@ mod tests {
             ),
         ];
         for t in 0..5 {
-            // Scaled as by an accumulation of 1 and a loss scale of 8, undone by the factor.
+            // Scaled by a loss scale of 8, which the factor undoes.
             let mut gradients = Weights::zeros(&config);
             gradients.embed = values(8, 11 * t + 3, 8.0 * 0.5f32.powi(t as i32));
             gradients.norm = values(4, 17 * t + 5, 8.0 * 0.25f32.powi(t as i32));
@@ -356,7 +358,8 @@ mod tests {
             AdamW::default().update(&config, &mut weights, &mut gradients, &mut moments, lr, 0.125, count).unwrap();
             for (_, embed, norm) in want.iter().filter(|w| w.0 == t) {
                 for (found, want) in weights.embed.iter().chain(&weights.norm).zip(embed.iter().chain(norm)) {
-                    // A few roundings of fp32 near 1, in another order than PyTorch's.
+                    // The tolerance is a few fp32 roundings near 1, in another order than
+                    // PyTorch's.
                     assert!((found - want).abs() < 3e-7, "update {t}: {found} and {want}");
                 }
             }
@@ -365,7 +368,7 @@ mod tests {
 
     #[test]
     fn equals_the_formula_in_f64_and_ignores_threads() {
-        // More than one piece in the embedding, so the cuts are exercised.
+        // The embedding has more than one piece, so the splits are exercised.
         let config = Config { vocab: CHUNK / 4, ..small() };
         let start = Weights::init(&config, Init::Normal { std: 0.5 }, 1);
         let run = |threads| {
@@ -398,7 +401,7 @@ mod tests {
                     w -= 3e-2 * (mh / (vh.sqrt() + 1e-8) + decay * w);
                 }
                 let found = f64::from(tensor.data[i]);
-                // Four updates of fp32 near 1 against f64.
+                // The tolerance is four updates in fp32 near 1, compared with f64.
                 assert!((found - w).abs() < 1e-6, "{} {i}: {found} and {w}", tensor.name);
             }
         }
@@ -431,8 +434,8 @@ mod tests {
 
     #[test]
     fn rows_that_were_never_reached_only_decay() {
-        // Against the same update with every row counted as reached, to the bit, moments and
-        // negative zeros included.
+        // Compares bit for bit, moments and negative zeros included, with the same update that
+        // treats every row as reached.
         let config = Config { vocab: 40, tied: false, ..small() };
         let mut start = Weights::init(&config, Init::Normal { std: 0.5 }, 1);
         start.embed[7 * 8] = -0.0;
@@ -440,7 +443,8 @@ mod tests {
             let (mut weights, mut moments) = (start.clone(), Moments::zeros(&config));
             for count in 1..=5u64 {
                 let mut values = Weights::init(&config, Init::Normal { std: 3.0 }, count + 10);
-                // Row 3 + count has a gradient in this update alone, so moments decay without one.
+                // Row 3 + count has a gradient only in this update, so its moments later decay
+                // without one.
                 let keep = |row: usize| row % 9 == 2 || row == 3 + count as usize;
                 for table in [Some(&mut values.embed), values.classifier.as_mut()].into_iter().flatten() {
                     table.chunks_mut(8).enumerate().filter(|(row, _)| !keep(*row)).for_each(|(_, r)| r.fill(0.0));
@@ -493,9 +497,9 @@ mod tests {
             take: Box::new(|slot, at, values| two.push((slot, at, values.to_vec()))),
         };
         let shared = run(vec![first, second]);
-        assert!(shared == plain, "who takes does not change what is computed");
+        assert!(shared == plain, "consumers do not change the result");
         assert!(one == plain.layers[1].w1 && calls > 1);
-        // In the order of the tensors.
+        // The consumer receives values in the order of the tensors.
         let want = [(Slot::Embed, 960, plain.embed[960..2880].to_vec()), (Slot::Norm, 0, plain.norm.clone())];
         assert_eq!(two, want);
     }

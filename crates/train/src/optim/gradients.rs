@@ -1,9 +1,10 @@
-//! Gradients of one accumulation, and the rows of the tables that training has reached.
+//! The gradients of an accumulation, and the rows of embedding and classifier that training has
+//! reached.
 //!
-//! Two things keep passes over memory away. *Empty* gradients are no zeros: whoever adds first
-//! writes instead, so nothing is ever cleared. And of the embedding and the classifier only some
-//! rows ever get a gradient (those of the compact vocabulary, and of the tokens that were read): a
-//! set of rows says which, and norm and optimizer leave the others out.
+//! Two rules save passes over memory. *Empty* gradients are not zeroed: the first contribution
+//! overwrites instead of adding. And only some rows of the embedding and the classifier ever
+//! receive a gradient (those of the compact vocabulary, and of input tokens): a set of rows records
+//! which, and norm and optimizer skip the others.
 
 use std::ops::Range;
 
@@ -13,24 +14,24 @@ use ferrane_llm::weights::{Slot, Weights};
 
 use super::CHUNK;
 
-/// A set of rows of the embedding and the classifier.
+/// A set of rows of the embedding and the classifier, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowSet(Vec<bool>);
 
 impl RowSet {
-    /// No row of a table of so many.
+    /// The empty set of a table of `rows` rows.
     pub fn none(rows: usize) -> RowSet {
         RowSet(vec![false; rows])
     }
 
-    /// These rows of a table of so many; what lies beyond it is left out.
+    /// The set of the rows `ids` in a table of `rows` rows; ids of `rows` or more are ignored.
     pub fn of(rows: usize, ids: &[u32]) -> RowSet {
         let mut set = RowSet::none(rows);
         set.add(ids);
         set
     }
 
-    /// The rows of two tables that are not zero everywhere.
+    /// The rows that have a nonzero value in either table.
     fn not_zero(config: &Config, weights: &Weights) -> RowSet {
         let mut set = RowSet::none(config.vocab);
         let tables = [Some(&weights.embed), weights.classifier.as_ref()];
@@ -55,17 +56,17 @@ impl RowSet {
         self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
     }
 
-    /// Whether a row is in it.
+    /// Whether `row` is in the set.
     pub fn contains(&self, row: usize) -> bool {
         self.0.get(row).copied().unwrap_or(false)
     }
 
-    /// How many there are.
+    /// Number of rows in the set.
     pub fn count(&self) -> usize {
         self.0.iter().filter(|there| **there).count()
     }
 
-    /// `range` cut into runs of rows that are all in the set or all not.
+    /// Splits `range` into runs of rows that are all in the set or all outside it.
     pub fn runs(&self, range: Range<usize>) -> impl Iterator<Item = (Range<usize>, bool)> + '_ {
         let mut at = range.start;
         std::iter::from_fn(move || {
@@ -79,17 +80,17 @@ impl RowSet {
     }
 }
 
-/// True for the tensors that have a row for each id.
+/// Whether a tensor has a row for each id.
 pub(super) fn is_table(slot: Slot) -> bool {
     matches!(slot, Slot::Embed | Slot::Classifier)
 }
 
-/// The gradients of an accumulation.
+/// Sums of the gradients of an accumulation.
 #[derive(Debug, Clone)]
 pub struct Gradients {
     values: Weights,
-    /// Nothing was added since the start or the last [`Gradients::clear`]; then the values mean
-    /// nothing.
+    /// True until the first contribution after the start or [`Gradients::clear`]; the values are
+    /// stale then.
     empty: bool,
     reached: RowSet,
 }
@@ -100,33 +101,33 @@ impl Gradients {
         Gradients { values: Weights::zeros(config), empty: true, reached: RowSet::none(config.vocab) }
     }
 
-    /// These gradients.
+    /// Gradients with the given values.
     pub fn from_values(config: &Config, values: Weights) -> Gradients {
         let reached = RowSet::not_zero(config, &values);
         Gradients { values, empty: false, reached }
     }
 
-    /// Whether nothing was added yet.
+    /// Whether there is no contribution yet.
     pub fn is_empty(&self) -> bool {
         self.empty
     }
 
-    /// The sums, `None` as long as they are empty.
+    /// The sums; `None` while the gradients are empty.
     pub fn values(&self) -> Option<&Weights> {
         (!self.empty).then_some(&self.values)
     }
 
-    /// Rows of the tables that may be other than zero.
+    /// Rows of the tables that may be nonzero.
     pub fn reached(&self) -> &RowSet {
         &self.reached
     }
 
-    /// Forgets what was added. Costs nothing.
+    /// Makes the gradients empty, in constant time.
     pub fn clear(&mut self) {
         self.empty = true;
     }
 
-    /// The sums to add anything to: zeros if there was nothing.
+    /// The sums, for adding to any value; zeroed if the gradients were empty.
     pub fn sums(&mut self, config: &Config) -> &mut Weights {
         if self.empty {
             let tensors = self.values.tensors_mut(config);
@@ -138,10 +139,11 @@ impl Gradients {
         &mut self.values
     }
 
-    /// The sums for whoever writes them whole: true means that every tensor must be overwritten but
-    /// for the tables. Of the table under the classifier `overwritten` are the rows that must be;
-    /// the others are zeros, and so is an embedding beside it. `inputs` are rows of the embedding
-    /// that are added to. After an error half-way they are of no worth: clear them.
+    /// The sums, for an engine that contributes to every tensor, and whether this is the first
+    /// contribution. If it is, the caller must overwrite all tensors except the tables; of the
+    /// classifier's table it must overwrite the rows `overwritten`. All other rows that may be
+    /// nonzero are zeroed here. The caller adds to the rows `inputs` of the embedding. After an
+    /// error the sums are incomplete and must be cleared.
     pub(crate) fn begin(&mut self, dim: usize, inputs: &[u32], overwritten: &RowSet) -> (&mut Weights, bool) {
         let first = std::mem::replace(&mut self.empty, false);
         self.reached.join(overwritten);
@@ -168,16 +170,16 @@ impl Gradients {
     }
 }
 
-/// The first and the second moment of every weight.
+/// The optimizer's first and second moment of every weight.
 #[derive(Debug, Clone)]
 pub struct Moments {
     m: Weights,
     v: Weights,
-    /// Rows of the tables whose moments may be other than zero.
+    /// Rows of the tables whose moments may be nonzero.
     reached: RowSet,
 }
 
-/// Two are equal when their values are.
+/// Compares the values only.
 impl PartialEq for Moments {
     fn eq(&self, other: &Self) -> bool {
         (&self.m, &self.v) == (&other.m, &other.v)
@@ -185,7 +187,7 @@ impl PartialEq for Moments {
 }
 
 impl Moments {
-    /// Before the first update.
+    /// Moments of zero, as before the first update.
     pub fn zeros(config: &Config) -> Self {
         Moments { m: Weights::zeros(config), v: Weights::zeros(config), reached: RowSet::none(config.vocab) }
     }
@@ -197,17 +199,17 @@ impl Moments {
         Moments { m, v, reached }
     }
 
-    /// Mean of the gradients.
+    /// First moment: the moving mean of the gradients.
     pub fn m(&self) -> &Weights {
         &self.m
     }
 
-    /// Mean of their squares.
+    /// Second moment: the moving mean of their squares.
     pub fn v(&self) -> &Weights {
         &self.v
     }
 
-    /// Both to be changed, with the rows that were reached; `rows` are reached from now on.
+    /// Both moments, mutable, and the rows reached so far, to which `rows` are added.
     pub(super) fn open(&mut self, rows: &RowSet) -> (&mut Weights, &mut Weights, &RowSet) {
         self.reached.join(rows);
         (&mut self.m, &mut self.v, &self.reached)
@@ -234,7 +236,7 @@ mod tests {
         let mut gradients = Gradients::new(&config);
         assert!(gradients.values().is_none());
         let vocabulary = RowSet::of(6, &[1, 4]);
-        // Row 3 is reached as an input only; the vocabulary's rows are whoever's who writes them.
+        // Row 3 is reached only as an input; the caller overwrites the vocabulary's rows.
         let (values, first) = gradients.begin(2, &[3], &vocabulary);
         assert!(first);
         values.embed.fill(7.0);

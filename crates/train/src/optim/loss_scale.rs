@@ -1,20 +1,21 @@
 //! The factor on the loss that keeps fp16 gradients inside fp16's range.
 //!
-//! A constant factor loses: as a run goes on, the gradient of the stream shrinks by four orders of
-//! magnitude and sinks into the subnormal numbers (golden-traces §4). So the scale follows the
-//! largest magnitude that enters the layers. It is always a power of two: multiplying and dividing
-//! by it rounds nothing.
+//! A constant factor does not suffice: during a run the gradient of the residual stream shrinks by
+//! four orders of magnitude, into fp16's subnormal range (golden-traces §4). So the scale follows
+//! the largest magnitude that enters the layers. It is always a power of two, so scaling is exact.
 
 use serde::{Deserialize, Serialize};
 
 /// Below this largest gradient, scale included, the scale grows at once (golden-traces §4).
 const LOW: f32 = 16.0;
-/// Above this one it shrinks; it does not grow to where the gradient would pass it.
+/// Above this largest gradient the scale shrinks, and it never grows so far that the gradient would
+/// exceed it.
 const HIGH: f32 = 1024.0;
-/// Good updates in a row that let a scale grow that is inside the band, or that has overflowed.
+/// Number of consecutive good updates after which a scale grows that is inside the band or has
+/// overflowed.
 const PATIENCE: u32 = 64;
-/// Where a scale begins (training-dynamic §8), and where it ends for an engine that does not say
-/// how large gradients are.
+/// The initial scale (training-dynamic §8), and the largest one for an engine that does not report
+/// the size of gradients.
 const START: f32 = 256.0;
 const SMALLEST: f32 = 1.0 / 16_384.0;
 const LARGEST: f32 = 16_777_216.0;
@@ -23,14 +24,14 @@ const LARGEST: f32 = 16_777_216.0;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
     scale: f32,
-    /// Good updates since the last change or overflow.
+    /// Number of good updates since the last change or overflow.
     good: u32,
-    /// Largest gradient over these updates.
+    /// Largest gradient magnitude in these updates.
     peak: f32,
-    /// After an overflow the scale grows only after [`PATIENCE`] good updates, so that it cannot
-    /// overflow every other update.
+    /// Set by an overflow: the scale then grows only after [`PATIENCE`] good updates, so that it
+    /// cannot overflow in every other update.
     cautious: bool,
-    /// False for a scale that never changes.
+    /// False for a fixed scale.
     dynamic: bool,
 }
 
@@ -41,19 +42,19 @@ impl Default for LossScale {
 }
 
 impl LossScale {
-    /// A scale that stays; for engines in fp32, 1.
+    /// A scale that never changes; 1 for engines in fp32.
     pub fn fixed(scale: f32) -> Self {
         LossScale { scale, dynamic: false, ..LossScale::default() }
     }
 
-    /// The factor now. It holds for a whole accumulation window.
+    /// The current factor, which applies to all micro-steps of an update.
     pub fn scale(&self) -> f32 {
         self.scale
     }
 
-    /// An update went well; `max_dy` is the largest gradient that entered its layers, scale
-    /// included. 0 stands for unknown: then the scale recovers from overflows and does not grow
-    /// beyond its start.
+    /// Records a finite update. `max_dy` is the largest gradient magnitude that entered its layers,
+    /// scale included. If it is 0, which means unknown, the scale only recovers from overflows up
+    /// to its initial value.
     pub fn good(&mut self, max_dy: f32) {
         self.good += 1;
         self.peak = self.peak.max(max_dy);
@@ -69,7 +70,7 @@ impl LossScale {
         }
     }
 
-    /// A loss or a gradient was not finite; the update was skipped.
+    /// Records an update that was skipped because a loss or gradient was not finite.
     pub fn overflow(&mut self) {
         self.cautious = true;
         self.change(0.5);
@@ -89,7 +90,8 @@ mod tests {
 
     #[test]
     fn follows_a_shrinking_gradient() {
-        // The published trace: 65 at 256, a factor of 60000 less in the end.
+        // The published trace: a gradient of 65 at scale 256, which shrinks by a factor of 60000
+        // until the end.
         let mut scale = LossScale::default();
         for update in 0..2000 {
             let dy = (0.25 * f32::powf(60_000.0, -(update as f32) / 2000.0)) * scale.scale();

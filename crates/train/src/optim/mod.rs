@@ -1,12 +1,12 @@
 //! From gradients to new weights: global norm, clipping, loss scale, schedule, AdamW.
 //!
-//! The one decision: after the norm is known, *one* pass over memory does everything that is left
-//! (unscale, clip, moments, decay, new weight, and handing it to the engine while it is in the
-//! cache). The state of a model is four values a weight, and the pass is bound by the memory, so a
-//! second pass would cost as much again. Gradients are never set to zero ([`Gradients`]).
+//! Once the norm is known, *one* pass over memory does everything else: unscale, clip, moments,
+//! decay, new weight, and passing the weight to the engine while it is in the cache. The state of a
+//! model is four values for each weight and the pass is limited by memory bandwidth, so a second
+//! pass would double its time. Gradients are never zeroed ([`Gradients`]).
 //!
-//! All results are the same bits for every number of threads: work is cut by size, partial sums are
-//! combined in order.
+//! Results have the same bits for any number of threads: work is split by size, and partial sums
+//! are combined in order.
 
 mod adamw;
 mod gradients;
@@ -20,7 +20,7 @@ pub use loss_scale::LossScale;
 pub use norm::{Norms, clip_factor, norms};
 pub use schedule::Schedule;
 
-/// Values that one task works on: 256 KiB of each array, little enough to spread over threads and
-/// much against the cost of a task. Sums are cut here too, so this number is part of the result's
-/// last bits.
+/// Values in one task: 256 KiB of each array, small enough to use all threads and large compared
+/// with the cost of a task. Sums are split at the same size, so this number affects the last bits
+/// of results.
 const CHUNK: usize = 1 << 16;

@@ -7,19 +7,19 @@ use ferrane_llm::weights::{Slot, TensorKind};
 use super::gradients::is_table;
 use super::{CHUNK, Gradients};
 
-/// Independent sums inside a chunk, so that the loop has vectors to fill.
+/// Independent partial sums in a chunk, so that the loop vectorizes.
 const LANES: usize = 16;
 
-/// L2 norms of gradients. A value that is not finite makes its norm, and the total, not finite.
+/// L2 norms of gradients. A non-finite value makes its norm and the total non-finite.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Norms {
-    /// Over every tensor.
+    /// Norm over all tensors.
     pub total: f64,
-    /// Over the projections of attention, their biases and gains.
+    /// Norm over the projections of attention, their biases and QK-norm gains.
     pub attention: f64,
-    /// Over the feed-forward matrices.
+    /// Norm over the feed-forward matrices.
     pub ffn: f64,
-    /// Over the embedding, a classifier of its own, and the norms of the stream.
+    /// Norm over the embedding, an untied classifier, and the gains of the other norms.
     pub rest: f64,
 }
 
@@ -35,9 +35,9 @@ impl Norms {
     }
 }
 
-/// Norms of gradients as they lie, scale included; 0 for empty ones. Squares are summed in f64,
-/// where no f32 overflows, in an order that depends on shapes and reached rows alone (the reference
-/// sums in fp32: upstream-defects #10).
+/// Norms of the stored gradients, loss scale included; 0 if they are empty. Squares are summed in
+/// f64, where they cannot overflow, in an order that depends only on shapes and reached rows (the
+/// reference trainer sums in fp32: upstream-defects #10).
 pub fn norms(config: &Config, gradients: &Gradients) -> Norms {
     let Some(values) = gradients.values() else { return Norms::default() };
     let tensors = values.tensors(config);
@@ -76,8 +76,8 @@ pub fn norms(config: &Config, gradients: &Gradients) -> Norms {
     }
 }
 
-/// What the clipping multiplies gradients by: `clip / norm` where the norm is above `clip`, else 1.
-/// A `clip` of 0 or less switches it off.
+/// The factor of gradient clipping: `clip / norm` if the norm is above `clip`, otherwise 1. A
+/// `clip` of 0 or less switches clipping off.
 pub fn clip_factor(norm: f64, clip: f64) -> f64 {
     if clip > 0.0 && norm > clip { clip / norm } else { 1.0 }
 }
@@ -124,7 +124,7 @@ mod tests {
     fn equals_a_plain_sum_and_ignores_threads() {
         let config = preset("stories260k").unwrap();
         let mut weights = Weights::init(&config, Init::Normal { std: 1.0 }, 3);
-        // Rows without a gradient between others.
+        // Rows without a gradient between rows with one.
         weights.embed[64 * 10..64 * 17].fill(0.0);
         let gradients = Gradients::from_values(&config, weights.clone());
         let sum = |keep: &dyn Fn(&str) -> bool| {
@@ -137,7 +137,7 @@ mod tests {
         };
         let one = run(1);
         assert_eq!(one, run(3));
-        // Sums of 260 thousand positive f64 in two orders differ by some 1e-13 at most.
+        // Sums of 260 thousand positive f64 in two orders differ by about 1e-13 at most.
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-12;
         assert!(near(one.total, sum(&|_| true)));
         assert!(near(one.ffn, sum(&|n| n.contains(".w") && n.ends_with(['1', '2', '3']))));

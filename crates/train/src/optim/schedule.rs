@@ -1,18 +1,18 @@
-//! The learning rate: linear warm-up, then a half cosine.
+//! The learning rate schedule: linear warm-up, then half a cosine.
 
 use serde::{Deserialize, Serialize};
 
-/// Linear warm-up to `max_lr`, cosine to `min_lr`. Counted in optimizer updates, never in
+/// Linear warm-up to `max_lr`, then a cosine to `min_lr`, in units of optimizer updates, not
 /// micro-steps (upstream-defects #10).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// The highest rate, reached by the last update of the warm-up.
     pub max_lr: f64,
-    /// The rate at `total` and after it.
+    /// The rate from update `total` on.
     pub min_lr: f64,
-    /// Updates of the warm-up.
+    /// Number of updates of the warm-up.
     pub warmup: u64,
-    /// Updates of the whole run.
+    /// Number of updates of the whole run.
     pub total: u64,
 }
 
@@ -20,8 +20,8 @@ impl Schedule {
     /// The rate of the update with this index; the first has index 0.
     ///
     /// While `index < warmup`: `max·(index+1)/warmup`; then `min +
-    /// ½(1+cos(π·(index−warmup)/(total−warmup)))·(max−min)` (training-dynamic §8, with updates in
-    /// place of micro-steps).
+    /// ½(1+cos(π·(index−warmup)/(total−warmup)))·(max−min)` (training-dynamic §8, with updates
+    /// instead of micro-steps).
     pub fn rate(&self, index: u64) -> f64 {
         if index < self.warmup {
             return self.max_lr * (index + 1) as f64 / self.warmup as f64;
@@ -40,8 +40,7 @@ mod tests {
 
     #[test]
     fn follows_the_convergence_recipe() {
-        // The expression of the PyTorch baseline: peak 1e-3, warm-up 100, total 1000, cosine to 10
-        // %.
+        // The formula of the PyTorch baseline: peak 1e-3, warm-up 100, total 1000, cosine to 10 %.
         let schedule = Schedule { max_lr: 1e-3, min_lr: 1e-4, warmup: 100, total: 1000 };
         for it in 0..1000u64 {
             let want = if it < 100 {
@@ -49,7 +48,7 @@ mod tests {
             } else {
                 1e-3 * (0.1 + 0.45 * (1.0 + (std::f64::consts::PI * (it - 100) as f64 / 900.0).cos()))
             };
-            // Both are a handful of f64 operations on numbers near 1e-3.
+            // Both are a few f64 operations on numbers near 1e-3.
             assert!((schedule.rate(it) - want).abs() < 1e-15, "{it}");
         }
         assert_eq!(schedule.rate(0), 1e-5);

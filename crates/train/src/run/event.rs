@@ -1,4 +1,4 @@
-//! What a run reports while it is prepared and trains.
+//! The events that a session and its run emit.
 
 use std::path::PathBuf;
 
@@ -8,106 +8,106 @@ use serde::Serialize;
 use super::Change;
 use crate::metrics::{Efficiency, Record};
 
-/// Something happened. The terminal and `--json` are two ways to show these.
+/// An event of a run. The command shows events on the terminal, or prints them with `--json`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
-    /// Data, vocabulary and first weights are there; kernels are compiled next. Emitted by
-    /// [`crate::session`] only.
+    /// Data, vocabulary and initial weights are loaded; the kernels are compiled next. Emitted only
+    /// by [`crate::session`].
     Prepared {
-        /// The model.
+        /// Sizes and options of the model.
         config: Box<Config>,
-        /// Ids of the data, validation included.
+        /// Number of ids of the data, validation included.
         tokens: usize,
-        /// Ids of the vocabulary that the loss runs over.
+        /// Number of ids that the loss runs over.
         active: usize,
     },
-    /// The kernels are compiled and hold the weights. Emitted by [`crate::session`] only, and not by
-    /// the reference, which has none.
+    /// The kernels are compiled and the weights staged. Emitted only by [`crate::session`], and not
+    /// for the reference, which has no kernels.
     Compiled {
-        /// Time of the compiles, in seconds.
+        /// Time of building, compiling and loading the kernels, in seconds.
         seconds: f64,
         /// Bytes of all surfaces.
         surface_bytes: usize,
     },
     /// The run begins or continues.
     Started {
-        /// Updates already done.
+        /// Number of updates already done; 0 for a new run.
         step: u64,
-        /// Updates of the whole run.
+        /// Number of updates of the whole run.
         steps: u64,
-        /// Trained values.
+        /// Number of trained values.
         parameters: usize,
         /// Options that differ from those of the checkpoint.
         changes: Vec<Change>,
     },
-    /// One window was computed.
+    /// The gradients of one window were computed.
     Window {
-        /// Windows of this update so far, this one included.
+        /// Number of windows of this update so far, this one included.
         done: usize,
-        /// Windows of an update.
+        /// Number of windows of an update.
         of: usize,
-        /// Its loss; `null` when not finite.
+        /// The window's mean loss in nats per token; `null` if it is not finite.
         loss: Option<f64>,
     },
     /// One update was done, or skipped.
     Update {
-        /// What it found.
+        /// Metrics of the update.
         record: Record,
-        /// Updates skipped so far.
+        /// Number of updates skipped so far.
         skipped: u64,
-        /// Seconds left at the speed so far.
+        /// Estimated seconds until the end of the run, at the mean speed so far.
         seconds_left: f64,
     },
     /// The validation loss was measured.
     Validated {
-        /// Updates done.
+        /// Number of updates done, skipped ones included.
         step: u64,
-        /// Mean loss.
+        /// Mean loss over the validation windows, in nats per token.
         loss: f64,
     },
     /// A checkpoint is on the disk.
     Saved {
-        /// Its folder.
+        /// Path of the checkpoint's folder.
         path: PathBuf,
-        /// Updates done.
+        /// Number of updates done, skipped ones included.
         step: u64,
     },
     /// Something went wrong that does not end the run.
     Warning {
-        /// What.
+        /// The warning, without a full stop.
         text: String,
     },
-    /// The run was asked to stop, and has saved.
+    /// The run stopped on request and saved a checkpoint.
     Stopped {
-        /// Updates done.
+        /// Number of updates done, skipped ones included.
         step: u64,
-        /// The run's folder, from which it can be resumed.
+        /// The run's folder, for resuming it.
         folder: PathBuf,
     },
-    /// The run, or this part of it, is over.
+    /// The run ended, or stopped on request.
     Finished {
-        /// What it came to.
+        /// Totals of the run.
         summary: Box<Summary>,
     },
 }
 
-/// What a run, or the part of it since it was resumed, came to.
+/// Totals of a run, or of the part since it was resumed.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
-    /// Updates done, skipped ones included.
+    /// Number of updates done, skipped ones included.
     pub step: u64,
-    /// Updates skipped.
+    /// Number of updates skipped because a loss or gradient was not finite.
     pub skipped: u64,
-    /// True when it was asked to stop before its last update.
+    /// Whether it was stopped before its last update.
     pub stopped: bool,
-    /// Training loss of the last update that had one.
+    /// Training loss of the last update with a finite loss.
     pub loss: Option<f64>,
-    /// The last validation loss and the step after which it was measured.
+    /// The step of the last validation, and its mean loss in nats per token.
     pub validation: Option<(u64, f64)>,
-    /// The newest checkpoint.
+    /// Path of the newest checkpoint.
     pub checkpoint: PathBuf,
-    /// Where the time of this part went.
+    /// Time of this part of the run, by kind of work.
     pub efficiency: Efficiency,
 }

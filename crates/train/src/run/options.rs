@@ -1,4 +1,4 @@
-//! The options of a run.
+//! The options of the training loop.
 
 use std::path::PathBuf;
 
@@ -7,44 +7,44 @@ use serde::{Deserialize, Serialize};
 use super::Error;
 use crate::optim::{AdamW, Schedule};
 
-/// The numbers that the loop reads, and the folder that it writes to.
+/// The options of the training loop, including the folder that it writes to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunOptions {
-    /// Optimizer updates of the whole run, skipped ones included.
+    /// Number of optimizer updates of the whole run, skipped ones included; at least 1.
     pub steps: u64,
-    /// Micro-steps of an update.
+    /// Number of micro-steps in an update; at least 1.
     pub accum: usize,
-    /// Tokens of a window.
+    /// Number of tokens in a window.
     pub seq: usize,
-    /// Windows of a micro-step.
+    /// Number of windows in a micro-step; at least 1.
     pub batch: usize,
-    /// Highest learning rate.
+    /// Learning rate after the warm-up; positive.
     pub lr: f64,
     /// Learning rate at the end; `None`: a tenth of `lr`.
     pub min_lr: Option<f64>,
-    /// Updates of the linear warm-up.
+    /// Number of updates of the linear warm-up.
     pub warmup: u64,
-    /// Largest global gradient norm; 0 switches clipping off.
+    /// Largest global gradient norm after clipping; 0 switches clipping off.
     pub clip: f64,
-    /// Decoupled decay of matrices and embedding.
+    /// Decoupled weight decay of matrices and the embedding.
     pub weight_decay: f64,
-    /// Seed of the initialization and of the sampler.
+    /// Seed of the initial weights and of the sampler.
     pub seed: u64,
     /// The run's folder: checkpoints, `metrics.jsonl`, `loss.svg`.
     pub out: PathBuf,
-    /// Updates between validations; 0: only at the end.
+    /// Number of updates between validations; 0: only at the end.
     pub eval_every: u64,
-    /// Validation windows; 0: no validation at all.
+    /// Number of validation windows; 0: no validation.
     pub eval_windows: usize,
-    /// Updates between checkpoints; 0: only those that `save_minutes` asks for, and the last.
+    /// Number of updates between checkpoints; 0: only those of `save_minutes`, and the last.
     pub save_every: u64,
-    /// Minutes between checkpoints; 0: only those that `save_every` asks for, and the last.
+    /// Minutes between checkpoints; 0: only those of `save_every`, and the last.
     pub save_minutes: f64,
 }
 
 impl Default for RunOptions {
-    /// The recipe of the convergence reference, with validation and checkpoints at intervals.
+    /// The recipe of the convergence reference, with periodic validation and checkpoints.
     fn default() -> Self {
         RunOptions {
             steps: 1000,
@@ -66,14 +66,14 @@ impl Default for RunOptions {
     }
 }
 
-/// An option that differs from the one a run was begun with.
+/// An option whose value differs from the checkpoint's.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
-    /// Its name.
+    /// Name of the field.
     pub option: String,
-    /// What it was.
+    /// The value in the checkpoint.
     pub before: serde_json::Value,
-    /// What it is.
+    /// The value given now.
     pub now: serde_json::Value,
 }
 
@@ -84,21 +84,21 @@ impl std::fmt::Display for Change {
 }
 
 impl RunOptions {
-    /// The learning rate's course.
+    /// The learning rate schedule of these options.
     pub fn schedule(&self) -> Schedule {
         let min_lr = self.min_lr.unwrap_or(0.1 * self.lr);
         Schedule { max_lr: self.lr, min_lr, warmup: self.warmup, total: self.steps }
     }
 
-    /// The optimizer.
+    /// The hyperparameters of AdamW in these options.
     pub fn optimizer(&self) -> AdamW {
         AdamW { weight_decay: self.weight_decay, ..AdamW::default() }
     }
 
-    /// Checks every number.
+    /// Checks the ranges of all numbers.
     ///
     /// # Errors
-    /// [`Error::Option`] with the first that makes no run.
+    /// [`Error::Option`] for the first invalid field.
     pub fn check(&self) -> Result<(), Error> {
         let refuse =
             |name, value: &dyn std::fmt::Display, reason| Err(Error::Option { name, value: value.to_string(), reason });
@@ -130,7 +130,7 @@ impl RunOptions {
     }
 }
 
-/// Fields of `now` that differ from those of `before`, by name. The folder of a run does not count.
+/// The fields of `now` that differ from those of `before`, by name, without the run's folder.
 pub(crate) fn changes(now: &serde_json::Value, before: &serde_json::Value) -> Vec<Change> {
     let Some(now) = now.as_object() else { return Vec::new() };
     let differs = |(name, now): (&String, &serde_json::Value)| {

@@ -12,7 +12,7 @@ fn tiny() -> Config {
     Config { dim: 16, hidden: 24, layers: 2, heads: 4, kv_heads: 2, head_dim: 4, vocab: 48, max_seq: 64, ..base }
 }
 
-/// Ids that can be learned: each is its predecessor plus 1, with now and then a jump.
+/// Learnable ids: each is its predecessor plus 1, with occasional jumps.
 fn ids() -> Ids {
     let mut rng = Rng::new(11);
     let mut id = 0;
@@ -55,7 +55,7 @@ fn go_on(options: RunOptions) -> Run {
     Run::resume(options, store, checkpoint, ids(), engine()).unwrap()
 }
 
-/// Trains; sets `stop` after so many windows, if given.
+/// Trains, and sets `stop` after the given number of windows, if any.
 fn train(run: &mut Run, stop_after: Option<usize>) -> (Summary, Vec<Event>) {
     let (stop, mut events) = (AtomicBool::new(false), Vec::new());
     let mut windows = 0;
@@ -70,7 +70,7 @@ fn train(run: &mut Run, stop_after: Option<usize>) -> (Summary, Vec<Event>) {
     (summary, events)
 }
 
-/// All that must be the same to the bit; time is not, nor the folder that the options name.
+/// Everything that must be equal bit for bit: not the time and the folder in the options.
 fn result(run: &Run) -> (Weights, Moments, State) {
     (run.weights.clone(), run.moments.clone(), State { seconds: 0.0, options: Default::default(), ..run.state.clone() })
 }
@@ -111,8 +111,8 @@ fn stop_and_resume_are_the_same_bits() {
     let mut run = begin(options(whole.path(), 12), engine());
     train(&mut run, None);
     let want = result(&run);
-    // 4 windows an update: at a border with a validation to do and at one without, inside a window,
-    // in the first, in the last, and in the validation at the end.
+    // With 4 windows per update: between updates, with and without a validation, inside an update,
+    // in the first and last window, and in the final validation.
     for after in [20, 24, 22, 1, 47, 48] {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path(), 12);
@@ -121,7 +121,7 @@ fn stop_and_resume_are_the_same_bits() {
         assert!(summary.stopped && summary.step == after as u64 / 4, "{after}: {}", summary.step);
         let told =
             events.iter().any(|e| matches!(e, Event::Stopped { folder: stopped, .. } if stopped == folder.path()));
-        assert!(told, "how to resume is told");
+        assert!(told, "the event names the folder to resume from");
         drop(first);
         let mut second = go_on(options);
         let (summary, events) = train(&mut second, None);
@@ -176,7 +176,7 @@ fn what_cannot_begin() {
     assert!(matches!(wrong, Err(Error::Weights(_))));
 }
 
-/// Spoils chosen calls of `micro_step`.
+/// An engine that injects faults into chosen calls of `micro_step`.
 struct Faulty {
     inner: ReferenceEngine,
     calls: usize,
@@ -290,7 +290,7 @@ fn a_failed_device_ends_the_run_and_what_was_done_is_kept() {
     assert!(second.weights == run.weights && second.moments == run.moments);
 }
 
-/// A disk that is full from a certain file on.
+/// A disk that is full after a number of files.
 struct Full(std::sync::atomic::AtomicUsize);
 
 impl checkpoint::Files for Full {
@@ -299,7 +299,7 @@ impl checkpoint::Files for Full {
         path: &Path,
         fill: &mut dyn FnMut(&mut dyn std::io::Write) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
-        // Three files a checkpoint: one checkpoint and a half.
+        // A checkpoint has three files, so this is one checkpoint and one file.
         if self.0.fetch_add(1, Ordering::Relaxed) >= 4 {
             return Err(std::io::ErrorKind::StorageFull.into());
         }
@@ -322,7 +322,7 @@ fn a_full_disk_is_told_and_the_checkpoint_before_stays() {
     };
     let error = run.run(&mut listen, &AtomicBool::new(false)).unwrap_err();
     assert!(matches!(error, Error::Checkpoint(checkpoint::Error::Io { .. })), "{error}");
-    assert_eq!(run.state.step, 7, "training went on");
+    assert_eq!(run.state.step, 7, "training continued");
     assert!(warnings.len() == 2 && warnings[0].contains("could not be written"), "{warnings:?}");
     drop(run);
     let mut again = go_on(options.clone());
@@ -336,7 +336,7 @@ fn a_full_disk_is_told_and_the_checkpoint_before_stays() {
 
 #[test]
 fn accumulation_is_the_mean_of_its_windows() {
-    // One micro-step of four windows, two of two and four of one are the same update.
+    // One micro-step of four windows, two of two and four of one give the same update.
     let result = |accum, batch| {
         let folder = tempfile::tempdir().unwrap();
         let mut run = begin(RunOptions { accum, batch, ..options(folder.path(), 3) }, engine());
@@ -346,7 +346,7 @@ fn accumulation_is_the_mean_of_its_windows() {
     assert!(result(4, 1) == result(1, 4) && result(2, 2) == result(1, 4));
 }
 
-/// Not a test of its own: what the next one kills.
+/// Helper process of the next test, which kills it.
 #[test]
 fn child_that_trains() {
     let Ok(folder) = std::env::var("FERRANE_TEST_TRAIN") else { return };
@@ -367,7 +367,7 @@ fn killed_at_any_moment_a_run_ends_in_the_same_bits() {
     let (mut kills, mut rounds) = (0, 0);
     loop {
         rounds += 1;
-        assert!(rounds < 200, "no end in sight");
+        assert!(rounds < 200, "the run does not end");
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "run::tests::child_that_trains"])
             .env("FERRANE_TEST_TRAIN", folder.path())

@@ -1,4 +1,4 @@
-//! Why a session cannot be built or does not reach its end.
+//! The errors of a session.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,23 +8,23 @@ use ferrane_llm::{config, generate, model, tokenizer, weights};
 use crate::step::StepError;
 use crate::{checkpoint, data, run};
 
-/// Why a session cannot be built or does not reach its end. Messages name fields of
-/// [`SessionOptions`](super::SessionOptions) in backquotes.
+/// The errors of a session. Messages name fields of [`SessionOptions`](super::SessionOptions) in
+/// backquotes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
     /// There is no run in the folder.
     #[error("{}: there is no run to resume", .0.display())]
     NothingToResume(PathBuf),
-    /// The options in a checkpoint are damaged.
+    /// The options in a checkpoint cannot be parsed.
     #[error("{}: the options of the run cannot be read: {source}", file.display())]
     Options {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What the parser reports.
+        /// The cause, as the parser reports it.
         source: serde_json::Error,
     },
-    /// A resumed run keeps the model and the weights that it was begun with.
+    /// A resumed run was given another model or other initial weights, which it must keep.
     #[error(
         "`{field}` {given}: the run in {} was begun with {}, which a resumed run keeps",
         folder.display(),
@@ -33,79 +33,80 @@ pub enum SessionError {
     OtherStart {
         /// `model` or `init`.
         field: &'static str,
-        /// What was asked for.
+        /// The value that the caller gave.
         given: String,
-        /// What the run was begun with, if anything.
+        /// The value that the run was begun with; `None` if it was not given then.
         before: Option<String>,
-        /// The run's folder.
+        /// Path of the run's folder.
         folder: PathBuf,
     },
-    /// A resumed run keeps its tokenizer.
+    /// A resumed run was given another tokenizer than its own.
     #[error("`tokenizer` is not the one that the run in {} was begun with; leave it out", .0.display())]
     OtherTokenizer(PathBuf),
-    /// The run's folder is a file.
+    /// The path of the run's folder is a file.
     #[error("`out` {}: this is a file; give a folder", .0.display())]
     NotAFolder(PathBuf),
     /// The run's folder cannot be created.
     #[error("`out` {}: the folder cannot be made: {source}; give another `out`", folder.display())]
     Folder {
-        /// The folder.
+        /// Path of the run's folder.
         folder: PathBuf,
-        /// The system's error.
+        /// The cause, as the system reports it.
         source: io::Error,
     },
     /// A file cannot be read or written.
     #[error("{}: {source}", file.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The system's error.
+        /// The cause, as the system reports it.
         source: io::Error,
     },
     /// The weights have other shapes than the model.
     #[error("`model` {model} and the weights in {} have different shapes; leave `model` out", init.display())]
     Shapes {
-        /// The model.
+        /// Name of the model.
         model: String,
-        /// The weights.
+        /// Path of the weights.
         init: PathBuf,
     },
-    /// The reference computes the loss over the whole vocabulary.
+    /// A run with a compact vocabulary cannot resume on the reference, whose loss runs over all
+    /// ids.
     #[error(
         "this run's loss runs over {active} of {vocab} ids, the reference's over all; resume on a device, or begin a run \
          over the full `vocabulary`"
     )]
     Vocabulary {
-        /// Ids that the run's loss runs over.
+        /// Number of ids that the run's loss runs over.
         active: usize,
-        /// Ids of the model.
+        /// Number of ids of the model.
         vocab: usize,
     },
-    /// The model or its weights.
+    /// The model or its weights cannot be opened.
     #[error(transparent)]
     Model(#[from] model::Error),
-    /// The configuration.
+    /// The configuration is invalid or cannot be read.
     #[error(transparent)]
     Config(#[from] config::Error),
-    /// Weights that do not belong to the configuration.
+    /// The weights do not fit the configuration, or cannot be read.
     #[error(transparent)]
     Weights(#[from] weights::Error),
-    /// The tokenizer.
+    /// The tokenizer cannot be opened, trained or saved.
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::Error),
-    /// The data.
+    /// The data cannot be opened, or are too short.
     #[error(transparent)]
     Data(#[from] data::Error),
-    /// The run's folder or a checkpoint in it.
+    /// The run's folder is in use, or a checkpoint cannot be read or written.
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
-    /// The kernels.
+    /// A kernel cannot be built, compiled, loaded or evaluated.
     #[error(transparent)]
     Step(#[from] StepError),
-    /// The loop.
+    /// The training loop failed.
     #[error(transparent)]
     Run(#[from] run::Error),
-    /// Text from the trained model.
+    /// Text generation with the trained model failed.
     #[error(transparent)]
     Generate(#[from] generate::Error),
 }

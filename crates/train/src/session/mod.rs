@@ -1,12 +1,12 @@
-//! A run built from its options: data, vocabulary, weights, kernels and loop, each once.
+//! Builds a run from its options: data, vocabulary, weights, kernels and loop.
 //!
-//! [`Session::begin`] starts a run in an empty folder and [`Session::resume`] continues the one
-//! that lies there; both end in a [`Session`] that trains until its last update or until it is
-//! asked to stop. Whatever a resumed run needs lies in its folder, the tokenizer too.
+//! [`Session::begin`] starts a run in a folder without one, and [`Session::resume`] continues the
+//! run in a folder. Both return a [`Session`], which trains until the last update or until it is
+//! stopped. A run's folder contains everything that resuming needs, including the tokenizer.
 //!
-//! Invariants: the loss runs over the ids that the checkpoints record, because both come from the
-//! engine; a resumed run has the model, the tokenizer and the data that it was begun with; a run
-//! that cannot begin leaves no checkpoint.
+//! Invariants: the loss runs over the ids that the checkpoints record, because both are taken from
+//! the engine; a resumed run has the model, the tokenizer and the data that it was begun with; a
+//! run that cannot begin leaves no checkpoint.
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;
@@ -58,7 +58,7 @@ pub struct Session {
     device: Option<Device>,
 }
 
-/// A run that lies in a folder, read but not yet resumed. It holds the folder's lock.
+/// A run loaded from its folder, but not resumed yet. It holds the folder's lock.
 pub struct StoredRun {
     options: SessionOptions,
     store: Store,
@@ -66,11 +66,11 @@ pub struct StoredRun {
 }
 
 impl StoredRun {
-    /// Reads the newest whole checkpoint of the run in `folder`.
+    /// Loads the newest intact checkpoint of the run in `folder`.
     ///
     /// # Errors
-    /// [`SessionError::NothingToResume`]; [`SessionError::Checkpoint`] if another process uses the folder or no
-    /// checkpoint is whole; [`SessionError::Options`].
+    /// [`SessionError::NothingToResume`]; [`SessionError::Checkpoint`] if another process uses the
+    /// folder or no checkpoint is intact; [`SessionError::Options`].
     pub fn open(folder: &Path) -> Result<StoredRun, SessionError> {
         let nothing = || SessionError::NothingToResume(folder.to_path_buf());
         if !folder.is_dir() {
@@ -87,18 +87,18 @@ impl StoredRun {
         Ok(StoredRun { options, store, checkpoint })
     }
 
-    /// The options that the run was begun or last resumed with; `out` is the folder that was
-    /// opened.
+    /// The options that the run was begun or last resumed with; `out` is the folder given to
+    /// [`StoredRun::open`].
     pub fn options(&self) -> &SessionOptions {
         &self.options
     }
 
-    /// Updates done.
+    /// Number of updates done, skipped ones included.
     pub fn step(&self) -> u64 {
         self.checkpoint.state.step
     }
 
-    /// Checks that `options` keep the model and the weights that the run was begun with.
+    /// Checks that `options` name the same model and initial weights as the run's.
     ///
     /// # Errors
     /// [`SessionError::OtherStart`].
@@ -116,8 +116,8 @@ impl StoredRun {
         Ok(())
     }
 
-    /// Resumes the run with `options`, which differ from [`StoredRun::options`] where the caller wants
-    /// another device or other numbers. Emits [`Event::Prepared`] and [`Event::Compiled`].
+    /// Resumes the run with `options`, usually [`StoredRun::options`] with another device or other
+    /// numbers. Emits [`Event::Prepared`] and [`Event::Compiled`].
     ///
     /// # Errors
     /// As [`Session::begin`], and [`SessionError::OtherStart`], [`SessionError::OtherTokenizer`],
@@ -132,7 +132,7 @@ impl StoredRun {
         self.check(&options)?;
         let StoredRun { options: before, store, checkpoint } = self;
         let kept = Tokenizer::find(store.root())?;
-        // The tokenizer that lies with the run; the file it came from may be gone.
+        // The tokenizer in the run's folder; its original file may no longer exist.
         let tokenizer = match (&options.tokenizer, &before.tokenizer) {
             (Some(named), before) if before.as_ref() != Some(named) || kept.is_none() => {
                 let named = Tokenizer::open(named)?;
@@ -164,20 +164,20 @@ impl StoredRun {
     }
 }
 
-/// Where the weights of a session come from.
+/// The initial weights of a session, or the checkpoint that it resumes.
 enum Start {
     New(Box<Config>, Weights),
     StoredRun(Store, Box<Checkpoint>),
 }
 
 impl Session {
-    /// Begins a run in `options.run.out`, on `device` or by the fp32 reference. Emits
-    /// [`Event::Prepared`] and [`Event::Compiled`].
+    /// Begins a run in `options.run.out`, on `device` or, if that is `None`, with the fp32
+    /// reference. Emits [`Event::Prepared`] and [`Event::Compiled`].
     ///
     /// # Errors
-    /// A field that makes no run, a folder that holds one already, and everything that can be wrong
-    /// with model, weights, tokenizer and data, before anything is written; [`SessionError::Step`] if the
-    /// device refuses a kernel.
+    /// An invalid option, a folder that already contains a run, and all errors of model, weights,
+    /// tokenizer and data are returned before a checkpoint is written; [`SessionError::Step`] if
+    /// the device refuses a kernel.
     pub fn begin(
         options: SessionOptions,
         device: Option<&Device>,
@@ -205,7 +205,7 @@ impl Session {
         Session::build(options, device, tokenizer, ids, vocabulary, Start::New(Box::new(config), weights), events)
     }
 
-    /// Resumes the run in `folder` with the options that it was begun with. [`StoredRun`] changes them.
+    /// Resumes the run in `folder` with its stored options. [`StoredRun::resume`] takes other ones.
     ///
     /// # Errors
     /// As [`StoredRun::open`] and [`StoredRun::resume`].
@@ -229,8 +229,7 @@ impl Session {
         events: &mut dyn FnMut(&Event),
     ) -> Result<Session, SessionError> {
         parts::create_folder(&options.run.out)?;
-        // Data that are too short are refused before kernels are compiled for a window that they
-        // cannot fill.
+        // Data that are too short are refused before kernels are compiled.
         Split::new(ids.len(), Split::TRAIN, options.run.seq)?;
         let (config, weights) = match &start {
             Start::New(config, weights) => (&**config, weights),
@@ -274,14 +273,14 @@ impl Session {
         Ok(self.run.run(events, stop)?)
     }
 
-    /// Records the first micro-steps, as many as the timeline wants.
+    /// Records micro-steps until the timeline is full.
     #[must_use]
     pub fn with_timeline(self, timeline: &Timeline) -> Self {
         Session { run: self.run.with_timeline(timeline), ..self }
     }
 
-    /// Text from the model as it is now, on the session's own device. The sampler is restricted to
-    /// the ids that the loss runs over. `None` for data that came without a tokenizer.
+    /// A generator of text with the current weights, on the session's device. It restricts the
+    /// sampler to the ids that the loss runs over. `None` if the run has no tokenizer.
     ///
     /// # Errors
     /// As [`generate::next_logits`].
@@ -296,7 +295,7 @@ impl Session {
         Ok(Some(TextGenerator::new(tokenizer, logits, sampler)))
     }
 
-    /// The configuration of the model.
+    /// Sizes and options of the model.
     pub fn config(&self) -> &Config {
         self.run.config()
     }
@@ -311,19 +310,19 @@ impl Session {
         self.run.state()
     }
 
-    /// The shapes of the kernels.
+    /// What determines the kernels' layouts: model, window, residual and weight form.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// What the engine holds, in bytes.
+    /// Memory of the engine, in bytes by kind.
     pub fn memory(&self) -> EngineMemory {
         self.run.memory()
     }
 }
 
-/// Saves the tokenizer in the run's folder, where [`Tokenizer::find`] looks for it. A run keeps the
-/// one that it was begun with.
+/// Saves the tokenizer in the run's folder, where [`Tokenizer::find`] finds it, unless it is there
+/// already.
 fn keep_tokenizer(tokenizer: &Tokenizer, out: &Path) -> Result<(), SessionError> {
     match Tokenizer::find(out)? {
         Some(found) if found.digest() == tokenizer.digest() => Ok(()),

@@ -1,4 +1,4 @@
-//! What a session is built from.
+//! The options of a session.
 
 use std::path::{Path, PathBuf};
 
@@ -8,34 +8,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::RunOptions;
 
-/// Preset of a session that names neither a model nor weights.
+/// The preset of a session whose options name neither a model nor weights.
 pub const MODEL: &str = "stories260k";
 
-/// Model, data and device of a run, and the options of its loop. Checkpoints keep them.
+/// Model, data and device of a run, and the options of its loop. Checkpoints store them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionOptions {
-    /// Preset, configuration file, or folder with a `config.json`; `None`: that of `init`, else
-    /// [`MODEL`].
+    /// Preset, configuration file, or folder with a `config.json`; `None`: the model of `init`, or
+    /// [`MODEL`] without `init`.
     pub model: Option<String>,
-    /// Weights to start from: whatever [`ferrane_llm::model::Model::open`] reads; `None`: random.
+    /// Path of the initial weights, for [`ferrane_llm::model::Model::open`]; `None`: random
+    /// weights.
     pub init: Option<PathBuf>,
     /// Training data ([`crate::data::Ids::open`]); `None`: the embedded corpus of simple stories.
     pub data: Option<PathBuf>,
-    /// Tokenizer; `None`: the one that lies with `init` or `model`, else for a text one that is
-    /// trained on it.
+    /// Path of the tokenizer; `None`: the one next to `init` or `model`, or one that is trained on
+    /// the text.
     pub tokenizer: Option<PathBuf>,
-    /// Name of the device, for whoever opens it when the run is resumed. A session takes an opened
-    /// device and only records this.
+    /// Name of the device, for the caller that opens it when the run is resumed. A session takes an
+    /// opened device and only stores this name.
     pub device: String,
-    /// Where the residual stream lives.
+    /// Where the residual stream is kept.
     pub residual: Residual,
-    /// How weights reach the kernels.
+    /// How the kernels receive weights.
     pub weights: WeightForm,
-    /// Classifier and loss run over only the ids that occur in the data (training-dynamic §9). The
-    /// reference always computes all.
+    /// Whether classifier and loss run only over the ids that occur in the data (training-dynamic
+    /// §9). The reference always computes all ids.
     pub compact: bool,
-    /// The numbers of the loop, and the run's folder.
+    /// The options of the loop, and the run's folder.
     #[serde(flatten)]
     pub run: RunOptions,
 }
@@ -57,21 +58,21 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
-    /// A recipe for the embedded corpus: about three minutes on two cores.
+    /// The options of a run on the embedded corpus, which takes about three minutes on two cores.
     pub fn embedded() -> Self {
-        // Found by experiment: the corpus is simple, so the small model takes a high rate, and more
-        // updates beat larger ones.
+        // Found by experiment: the corpus is simple, so the small model tolerates a high rate, and
+        // more updates are better than larger ones.
         let run =
             RunOptions { steps: 3600, accum: 2, lr: 4e-3, eval_every: 600, save_every: 600, ..RunOptions::default() };
         SessionOptions { run, ..SessionOptions::default() }
     }
 
-    /// The shapes of the kernels of a model.
+    /// What determines the kernels' layouts, for a model and these options.
     pub fn shape(&self, config: &Config) -> Shape {
         Shape::new(config.clone(), self.run.seq, self.residual, self.weights)
     }
 
-    /// With absolute paths, which still hold when the run is resumed from another folder.
+    /// Makes paths absolute, so that the run can be resumed from another working directory.
     #[must_use]
     pub fn absolute(mut self) -> Self {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
@@ -86,7 +87,7 @@ impl SessionOptions {
         self
     }
 
-    /// The name of the model, if a name decides which it is.
+    /// The name of the model, if the options name one.
     pub(super) fn model_name(&self) -> Option<String> {
         self.model.clone().or_else(|| self.init.is_none().then(|| MODEL.to_string()))
     }

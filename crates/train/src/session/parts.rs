@@ -1,4 +1,4 @@
-//! The parts of a new run: tokenizer, corpus, configuration and first weights.
+//! The parts of a new run: tokenizer, corpus, configuration and initial weights.
 
 use std::collections::HashSet;
 use std::fs;
@@ -12,14 +12,14 @@ use ferrane_llm::weights::{Init, Weights};
 use super::{MODEL, SessionError, SessionOptions};
 use crate::data::{self, Format, Ids, Source, story};
 
-/// Entries of a tokenizer that is trained on a text, at least.
+/// Smallest number of entries of a tokenizer that is trained on a text.
 const VOCABULARY: usize = 512;
-/// Bytes of the text that it is trained on, at most.
+/// Largest number of bytes of text that it is trained on.
 const TOKENIZER_TEXT: usize = 8 << 20;
 
-/// The tokenizer of a new run's data: the one named; with the embedded corpus its own; the one that
-/// lies with the model or its weights; for a text and a new model one that is trained on the text.
-/// `None` for data that are ids.
+/// The tokenizer of a new run's data: the one in the options; for the embedded corpus its own; the
+/// one next to the model or its weights; or, for a text and a new model, one that is trained on the
+/// text. `None` for data of ids.
 pub fn tokenizer(options: &SessionOptions) -> Result<Option<Tokenizer>, SessionError> {
     if let Some(path) = &options.tokenizer {
         return Ok(Some(Tokenizer::open(path)?));
@@ -39,8 +39,8 @@ pub fn tokenizer(options: &SessionOptions) -> Result<Option<Tokenizer>, SessionE
     trained_tokenizer(data).map(Some)
 }
 
-/// A vocabulary of byte pairs for a text, from its beginning: twice the size when the text has many
-/// different characters.
+/// Trains a byte-pair vocabulary on the beginning of a text. It is larger if the text has many
+/// distinct characters.
 fn trained_tokenizer(path: &Path) -> Result<Tokenizer, SessionError> {
     let bytes = fs::read(path).map_err(|source| SessionError::Io { file: path.to_path_buf(), source })?;
     let text = std::str::from_utf8(&bytes)
@@ -60,7 +60,7 @@ fn corpus() -> String {
     story::generate(story::DEFAULT.0, story::DEFAULT.1)
 }
 
-/// Token ids of the data, for a vocabulary of `vocabulary` entries.
+/// Opens the token ids of the data, for a vocabulary of `vocabulary` entries.
 pub fn ids(options: &SessionOptions, tokenizer: Option<&Tokenizer>, vocabulary: usize) -> Result<Ids, SessionError> {
     let out = &options.run.out;
     let source = Source { format: Format::Auto, tokenizer, vocabulary, cache: Some(out) };
@@ -71,7 +71,7 @@ pub fn ids(options: &SessionOptions, tokenizer: Option<&Tokenizer>, vocabulary: 
     Ok(Ids::open(path, &source)?)
 }
 
-/// Writes the embedded corpus into the run's folder, where one can read what the model learns.
+/// Writes the embedded corpus into the run's folder, so that users can read it.
 fn embedded_corpus(out: &Path) -> Result<PathBuf, SessionError> {
     let path = out.join("stories.txt");
     let text = corpus();
@@ -88,7 +88,7 @@ pub fn create_folder(out: &Path) -> Result<(), SessionError> {
     fs::create_dir_all(out).map_err(|source| SessionError::Folder { folder: out.to_path_buf(), source })
 }
 
-/// Configuration and weights of a new run.
+/// The configuration and the initial weights of a new run.
 pub fn model(options: &SessionOptions, tokenizer: Option<&Tokenizer>) -> Result<(Config, Weights), SessionError> {
     let (mut config, weights) = match &options.init {
         Some(path) => started_from(path, options.model.as_deref(), tokenizer)?,

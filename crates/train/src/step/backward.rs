@@ -1,8 +1,8 @@
-//! The backward pass of one window: activation gradients on the device, products for weight
-//! gradients beside it.
+//! The backward pass of one window: activation gradients on the device, and at the same time
+//! products for weight gradients on the CPU.
 //!
-//! The order is that of training-dynamic §6, step 7. What enters a kernel and a product is the same
-//! fp16 value wherever the device computed it.
+//! The order is that of training-dynamic §6, step 7. Kernels and products read the same fp16 values
+//! wherever the device computed them.
 
 use std::time::Instant;
 
@@ -19,44 +19,44 @@ use super::pipeline::Saved;
 use super::{Parts, StepError, product_failed, timed};
 use crate::metrics::timeline::{SpanKind, Tracer};
 
-/// What the forward pass left and the backward pass reads.
+/// The results of the forward pass that the backward pass reads.
 #[derive(Clone, Copy)]
 pub struct Tape<'a> {
     pub config: &'a Config,
     pub kernels: &'a Kernels,
     pub weights: &'a Weights,
     pub saved: &'a [Saved],
-    /// Input of the final norm.
+    /// Input of the final norm, `[dim, S]`.
     pub x: &'a [f32],
-    /// The window's tokens.
+    /// Input ids of the window, `[S]`.
     pub inputs: &'a [u32],
     pub tracer: Tracer<'a>,
 }
 
-/// Buffers of the backward pass.
+/// Buffers of the backward pass, reused for every window.
 pub struct Backward {
     stream: Stream,
     jobs: Jobs,
 }
 
-/// The gradient of the stream on its way down, and what is needed on the way.
+/// The gradient of the residual stream, passed from layer to layer, and scratch buffers.
 struct Stream {
     s: usize,
     rope: RopeTables,
-    /// Gradient of the residual stream.
+    /// Gradient of the residual stream, `[dim, S]`.
     dy: Vec<f32>,
-    /// Gradient of a norm's output.
+    /// Gradient of a norm's output, `[dim, S]`.
     dx: Vec<f32>,
-    /// Gradient of the stream between attention and feed-forward part.
+    /// Gradient of the stream between attention and feed-forward part, `[dim, S]`.
     dx2: Vec<f32>,
-    /// A gradient that is added to another, `[dim, S]`.
+    /// One summand of a gradient, `[dim, S]`.
     part: Vec<f32>,
-    /// A gradient for each query head.
+    /// A gradient for each query head, `[q_dim, S]`.
     per_query: Vec<f32>,
     dgate: Vec<f16>,
-    /// Values that entered the QK-norm, widened.
+    /// Inputs of the QK-norm, widened to fp32.
     pre: Vec<f32>,
-    /// A gradient of one head, before it takes the place of another.
+    /// Gradient of the input of one head's QK-norm, before it is copied over that of the output.
     head: Vec<f32>,
 }
 
@@ -79,7 +79,7 @@ impl Backward {
         Backward { stream, jobs: Jobs::default() }
     }
 
-    /// Bytes of the buffers.
+    /// Size of the buffers in bytes.
     pub fn bytes(&self) -> usize {
         let s = &self.stream;
         let full =
@@ -87,18 +87,19 @@ impl Backward {
         4 * full + 2 * s.dgate.len() + s.rope.bytes() + self.jobs.bytes()
     }
 
-    /// Where the classifier leaves the gradient of the final norm's output.
+    /// The buffer into which the classifier writes the gradient of the final norm's output.
     pub fn entry(&mut self) -> &mut [f32] {
         &mut self.stream.dx
     }
 
-    /// Gradients of a window but for the classifier's, from that of the final norm's output on:
-    /// overwrites those of the layers and the final norm where they are the `first` of an
-    /// accumulation, else adds to them, and always adds to the embedding. Returns the largest
-    /// magnitude of the gradient that entered the layers, and whether everything stayed finite.
+    /// Computes all gradients of a window except the classifier's, from the gradient of the final
+    /// norm's output. Gradients of the layers and the final norm are overwritten if this is the
+    /// `first` contribution, otherwise added; those of the embedding are always added. Returns the
+    /// largest magnitude of the gradient that entered the layers, and whether all values were
+    /// finite.
     ///
     /// # Errors
-    /// The device refused an evaluation.
+    /// The device failed an evaluation.
     pub fn run(
         &mut self,
         tape: Tape<'_>,
@@ -162,7 +163,7 @@ impl Stream {
         Ok(max_dy)
     }
 
-    /// dy → dx2: steps a to d.
+    /// Steps a to d: computes `dx2` from `dy`.
     fn feed_forward<'a>(
         &mut self,
         l: &LayerTape<'a, '_>,
@@ -199,7 +200,7 @@ impl Stream {
         Ok(())
     }
 
-    /// dx2 → dy: steps e to j.
+    /// Steps e to j: computes `dy` of the layer's input from `dx2`.
     fn attention<'a>(
         &mut self,
         l: &LayerTape<'a, '_>,
@@ -279,7 +280,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Gradient through the norm of every head, in place. Without QK-norm there is nothing to do.
+    /// The backward pass of the QK-norm, head by head and in place; does nothing without QK-norm.
     fn heads_norm_backward(
         &mut self,
         d: &mut [f32],
@@ -299,7 +300,7 @@ impl Stream {
     }
 }
 
-/// Gradients of a layer that are vectors. They are summed by the step itself.
+/// The gradients of a layer's vectors, which the step's own thread computes.
 struct Vectors<'a> {
     attn_norm: &'a mut Vec<f32>,
     ffn_norm: &'a mut Vec<f32>,
@@ -320,7 +321,7 @@ impl Vectors<'_> {
     }
 }
 
-/// One layer of a [`Tape`].
+/// A [`Tape`], restricted to one layer.
 struct LayerTape<'a, 'q> {
     config: &'a Config,
     run: LayerRun<'a>,

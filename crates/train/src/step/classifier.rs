@@ -1,12 +1,13 @@
 //! Classifier and cross-entropy, tile by tile over the vocabulary.
 //!
-//! A tile is some rows of the classifier: its logits, their largest value and the sum of their
-//! exponentials are made while they lie in the cache, and so are its gradient and the two products
-//! with it. Between the passes only exponentials are kept, each relative to the largest logit of
-//! its tile; the loss needs the sums alone.
+//! A tile is a range of rows of the classifier. Its logits, their maximum and the sum of their
+//! exponentials are computed while they are in the cache, and so are its gradient and the two
+//! products with the gradient. Between the passes only the exponentials are kept, each relative to
+//! the largest logit of its tile; the loss needs only the sums.
 //!
-//! Tiles and the groups of tiles that add up one part of the gradient of the stream are cut by
-//! size, and parts are added in order: the same bits on any number of threads.
+//! Tiles are combined into groups, each of which sums one part of the gradient of the stream. Tiles
+//! and groups are split by size, and parts are added in order, so the result has the same bits on
+//! any number of threads.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,11 +16,11 @@ use ferrane_host::{pool, simd};
 
 use ferrane_llm::compaction::Compaction;
 
-/// Logits of a tile.
+/// Number of logits in a tile.
 const TILE: usize = 32 * 1024;
-/// Groups of tiles, at most.
+/// Largest number of groups of tiles.
 const GROUPS: usize = 8;
-/// Elements of a task that adds up the groups' parts.
+/// Elements in one task of adding the groups' parts.
 const GRAIN: usize = 16 * 1024;
 
 /// Buffers for windows of `s` tokens over `rows` classes.
@@ -27,32 +28,33 @@ pub struct Classifier {
     s: usize,
     dim: usize,
     rows: usize,
-    /// Rows of a tile.
+    /// Number of rows in a tile.
     tile: usize,
-    /// Tiles of a group.
+    /// Number of tiles in a group.
     per_group: usize,
     /// Logits, then exponentials, then gradients, `[rows, s]`.
     values: Vec<f32>,
     /// For each tile and token: the largest logit.
     max: Vec<f32>,
-    /// The sum of exponentials relative to it; then what turns them into gradients.
+    /// For each tile and token: the sum of exponentials relative to `max`; in the backward pass the
+    /// factor that turns exponentials into gradients.
     sum: Vec<f32>,
-    /// Bits of each token's target logit.
+    /// Each token's target logit, as bits of an `f32`.
     wanted: Vec<AtomicU32>,
     /// For each token: the largest logit, and the sum of exponentials relative to it.
     whole: Vec<(f32, f64)>,
     groups: Vec<TileGroup>,
 }
 
-/// Memory of a group of tiles.
+/// Buffers of a group of tiles.
 struct TileGroup {
-    /// Its part of the gradient of the stream, `[dim, s]`.
+    /// The group's part of the gradient of the stream, `[dim, s]`.
     dx: Vec<f32>,
-    /// Gradient of a tile's rows, where the rows lie apart in the model.
+    /// Gradient of a tile's rows, if the rows are not contiguous in the model.
     dw: Vec<f32>,
 }
 
-/// A tile's share of the forward pass.
+/// A tile's operands in the forward pass.
 struct Forward<'a> {
     first: usize,
     values: &'a mut [f32],
@@ -60,31 +62,31 @@ struct Forward<'a> {
     sum: &'a mut [f32],
 }
 
-/// A group's share of the backward pass.
+/// A group's operands in the backward pass.
 struct Backward<'a> {
-    /// Its first row.
+    /// Index of the group's first row.
     first: usize,
     values: &'a mut [f32],
     factors: &'a [f32],
     group: &'a mut TileGroup,
-    /// Rows of the gradient, from row `base` of the model's on.
+    /// Rows of the model's gradient, beginning with row `base`.
     gradient: &'a mut [f32],
     base: usize,
 }
 
-/// The classifier's own operands.
+/// Operands of loss and gradient.
 #[derive(Clone, Copy)]
 pub struct Operands<'a> {
     /// Rows of the active vocabulary, `[rows, dim]`.
     pub weights: &'a [f32],
     /// Output of the final norm, `[dim, s]`.
     pub normed: &'a [f32],
-    /// Rows of the tokens to be predicted.
+    /// Target of each token, as a row of `weights`, `[s]`.
     pub targets: &'a [u32],
 }
 
 impl Classifier {
-    /// Buffers.
+    /// Allocates the buffers for windows of `s` tokens over `rows` classes.
     pub fn new(rows: usize, dim: usize, s: usize) -> Classifier {
         let tile = (TILE / s.max(1)).clamp(8, rows.max(8));
         let tiles = rows.div_ceil(tile);
@@ -105,16 +107,17 @@ impl Classifier {
         }
     }
 
-    /// Bytes of the buffers.
+    /// Size of the buffers in bytes.
     pub fn bytes(&self) -> usize {
         let groups: usize = self.groups.iter().map(|g| g.dx.len() + g.dw.len()).sum();
         (self.values.len() + self.max.len() + self.sum.len() + self.s + groups) * size_of::<f32>() + 16 * self.s
     }
 
-    /// Mean cross-entropy of a window. The loss of a token is log Σexp − logit, in f64 over tokens.
+    /// Mean cross-entropy of a window, in nats per token. The loss of a token is log Σexp − logit;
+    /// the sum over tokens is in f64.
     ///
     /// # Errors
-    /// Operands that do not belong together.
+    /// The operands have inconsistent sizes.
     pub fn loss(&mut self, of: Operands<'_>) -> Result<f32, GemmError> {
         let Classifier { s, dim, tile, values, max, sum, wanted, whole, .. } = self;
         let (s, dim, tile, wanted) = (*s, *dim, *tile, &*wanted);
@@ -136,9 +139,9 @@ impl Classifier {
         Ok((loss / s as f64) as f32)
     }
 
-    /// Gradients of the loss that was just computed, times `scale`: overwrites `dx` `[dim, s]`, and
-    /// adds to the rows of the vocabulary in `gradient` or, for the first window of an
-    /// accumulation, overwrites them.
+    /// Gradients of the loss of the preceding [`Classifier::loss`], times `scale`. Overwrites `dx`
+    /// `[dim, s]`. Adds to the rows of the vocabulary in `gradient`, or overwrites them for the
+    /// first window of an accumulation.
     ///
     /// # Errors
     /// As [`Classifier::loss`].
@@ -164,7 +167,7 @@ impl Classifier {
         let parts = values.chunks_mut(per_group * tile * s).zip(sum.chunks(per_group * s)).zip(groups.iter_mut());
         for (i, ((values, factors), group)) in parts.enumerate() {
             let (from, to) = (i * per_group * tile, rows.min((i + 1) * per_group * tile));
-            // Ids ascend, so groups own parts of the gradient that lie one after the other.
+            // Ids ascend, so the groups own consecutive parts of the gradient.
             let (begin, end) = match ids {
                 None => (from, to),
                 Some(ids) => (ids[from] as usize, ids[to - 1] as usize + 1),
@@ -304,7 +307,7 @@ mod tests {
         (0..n).map(|_| next()).collect()
     }
 
-    /// Loss, gradient of the stream, gradient of the rows, in f64 from the definition.
+    /// Loss, gradient of the stream and gradient of the rows, in f64 from the definition.
     fn exact(of: Operands<'_>, rows: usize, dim: usize, scale: f64) -> (f64, Vec<f64>, Vec<f64>) {
         let s = of.targets.len();
         let (mut loss, mut dx, mut dw) = (0.0, vec![0.0; dim * s], vec![0.0; rows * dim]);
@@ -328,7 +331,7 @@ mod tests {
     }
 
     fn near(found: &[f32], want: &[f64], what: &str) {
-        // Sums of some hundred fp32 products, against the size of the largest.
+        // Sums of some hundred fp32 products; the tolerance is relative to the largest value.
         let size = want.iter().fold(0.0f64, |m, v| m.max(v.abs()));
         for (i, (f, w)) in found.iter().zip(want).enumerate() {
             assert!((f64::from(*f) - w).abs() < 2e-5 * size, "{what} {i}: {f} and {w} of {size}");
@@ -345,7 +348,7 @@ mod tests {
             let targets: Vec<u32> = (0..s as u32).map(|t| t * 1717 % rows as u32).collect();
             let of = Operands { weights: &weights, normed: &normed, targets: &targets };
             let (loss, want_dx, want_dw) = exact(of, rows, dim, 64.0);
-            // Compact: rows 2, 5, 8, … of a model of thrice the size and a little more.
+            // Compact: rows 2, 5, 8, … of a model of a little more than three times the size.
             for vocabulary in
                 [Compaction::disabled(rows), Compaction::used((0..rows as u32).map(|i| 3 * i + 2), 3 * rows + 2)]
             {
@@ -362,7 +365,7 @@ mod tests {
                     let found: Vec<f32> = compact.flat_map(|&id| &dw[id as usize * dim..][..dim]).copied().collect();
                     near(&found, &want, "dw");
                 }
-                // Rows beside the vocabulary are left alone.
+                // Rows outside the vocabulary are unchanged.
                 if !vocabulary.is_identity() {
                     assert!(dw[..2 * dim].iter().all(|v| *v == 5.0) && dw[3 * dim..5 * dim].iter().all(|v| *v == 5.0));
                 }

@@ -1,21 +1,22 @@
-//! The parts of a step that stay on the CPU: embedding, SiLU gradient, rotary gradient, head sums.
+//! The parts of a step that run on the CPU: embedding, SiLU gradient, rotary gradient, head sums.
 //!
-//! Activations are channel-first, `[C, S]` with element (c, t) at c·S + t, as the surfaces are
-//! (training-dynamic). Work is cut by size alone, so results do not depend on the thread count.
+//! Activations are channel-first, `[C, S]` with element (c, t) at c·S + t, like the surfaces
+//! (training-dynamic §1). Work is split by size alone, so results do not depend on the thread
+//! count.
 
 use ferrane_host::f16;
 use ferrane_host::{convert, pool, simd};
 use ferrane_llm::config::{Config, RopeStyle};
 
-/// Elements that one task works on at least: below this a task costs more than it does.
+/// Smallest number of elements in a task; a smaller one costs more than it saves.
 const GRAIN: usize = 16 * 1024;
 
-/// Rows of `s` elements for one task.
+/// Number of rows of `s` elements in one task.
 fn rows_per_task(s: usize) -> usize {
     (GRAIN / s.max(1)).max(1)
 }
 
-/// x[c, t] = embed[ids[t], c].
+/// Embedding lookup: x[c, t] = embed[ids[t], c].
 pub fn embed(table: &[f32], ids: &[u32], dim: usize, x: &mut [f32]) {
     let s = ids.len();
     pool::for_each_chunk_mut(x, rows_per_task(s) * s, |task, rows| {
@@ -29,7 +30,7 @@ pub fn embed(table: &[f32], ids: &[u32], dim: usize, x: &mut [f32]) {
     });
 }
 
-/// gradient[ids[t], c] += dy[c, t].
+/// Gradient of the embedding: gradient[ids[t], c] += dy[c, t].
 pub fn embed_gradient(dy: &[f32], ids: &[u32], dim: usize, gradient: &mut [f32]) {
     let s = ids.len();
     for (t, &id) in ids.iter().enumerate() {
@@ -68,14 +69,14 @@ pub fn silu_backward(dgate: &[f16], h1: &[f16], h3: &[f16], dh1: &mut [f32], dh3
     });
 }
 
-/// Tables cos and sin of position t and pair i, `[head_dim/2, S]`.
+/// Cosines and sines of pair i at position t, each `[head_dim/2, S]`.
 pub struct RopeTables {
     cos: Vec<f32>,
     sin: Vec<f32>,
 }
 
 impl RopeTables {
-    /// Angle t / base^(2i/head_dim), computed in f64.
+    /// Tables of the angles t / base^(2i/head_dim), computed in f64.
     pub fn new(config: &Config, s: usize) -> RopeTables {
         let half = config.head_dim / 2;
         let angle = |k: usize| {
@@ -90,13 +91,14 @@ impl RopeTables {
 }
 
 impl RopeTables {
-    /// Bytes of the tables.
+    /// Size of the tables in bytes.
     pub fn bytes(&self) -> usize {
         4 * (self.cos.len() + self.sin.len())
     }
 }
 
-/// Rotates the gradient `[heads·head_dim, S]` back: (a, b) → (a·cos + b·sin, −a·sin + b·cos).
+/// Gradient of the rotation: rotates `d` `[heads·head_dim, S]` back, (a, b) → (a·cos + b·sin,
+/// −a·sin + b·cos).
 pub fn rope_backward(d: &mut [f32], tables: &RopeTables, config: &Config, s: usize) {
     let (hd, half) = (config.head_dim, config.head_dim / 2);
     pool::for_each_chunk_mut(d, hd * s, |_, head| {
@@ -137,7 +139,7 @@ pub fn sum_heads(per_query: &[f32], out: &mut [f32], head_elements: usize, ratio
     });
 }
 
-/// a += b.
+/// Element-wise sum in place: a += b.
 pub fn add(a: &mut [f32], b: &[f32]) {
     pool::for_each_chunk_mut(a, GRAIN, |task, a| {
         let b = &b[task * GRAIN..][..a.len()];
@@ -148,7 +150,7 @@ pub fn add(a: &mut [f32], b: &[f32]) {
     });
 }
 
-/// out = a + factor·b.
+/// Element-wise scaled sum: out = a + factor·b.
 pub fn add_scaled(a: &[f32], factor: f32, b: &[f32], out: &mut [f32]) {
     pool::for_each_chunk_mut(out, GRAIN, |task, out| {
         let at = task * GRAIN;
@@ -160,7 +162,7 @@ pub fn add_scaled(a: &[f32], factor: f32, b: &[f32], out: &mut [f32]) {
     });
 }
 
-/// out = factor·a.
+/// Element-wise product with a constant: out = factor·a.
 pub fn scaled(factor: f32, a: &[f32], out: &mut [f32]) {
     pool::for_each_chunk_mut(out, GRAIN, |task, out| {
         let a = &a[task * GRAIN..][..out.len()];
@@ -171,16 +173,16 @@ pub fn scaled(factor: f32, a: &[f32], out: &mut [f32]) {
     });
 }
 
-/// sums[c] += Σ_t d[c, t]: the gradient of a bias.
+/// Gradient of a bias: sums[c] += Σ_t d[c, t].
 pub fn sum_rows(d: &[f32], s: usize, sums: &mut [f32]) {
     for (sum, row) in sums.iter_mut().zip(d.chunks_exact(s)) {
         *sum += row.iter().sum::<f32>();
     }
 }
 
-/// Largest magnitude; NaN and infinities come out as infinity.
+/// Largest magnitude; infinity if a value is NaN or infinite.
 pub fn max_abs(values: &[f32]) -> f32 {
-    // Magnitudes are ordered as their bits are, and what is not finite is above all that is.
+    // Magnitudes have the order of their bits, and non-finite values compare above all finite ones.
     let max = |range: std::ops::Range<usize>| {
         let values = &values[range];
         simd::dispatch(

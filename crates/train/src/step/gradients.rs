@@ -1,10 +1,10 @@
-//! Weight gradients beside the step.
+//! Weight gradients, computed in parallel with the step.
 //!
 //! A weight gradient is a product of two activations over the tokens of a window, `[a, S] · [b,
-//! S]ᵀ`. It needs nothing of the device, so it is a job of the pool: threads that the step leaves
-//! idle take the oldest, and the step's own thread helps when it has nothing else to do. So there
-//! is never more than one thread a core. Every matrix has one product in a micro-step, which alone
-//! writes it; so sums have one order, whatever the timing.
+//! S]ᵀ`. It does not need the device, so it is a job of the thread pool: idle threads take the
+//! oldest job, and the step's own thread helps when it has nothing else to do, so there is never
+//! more than one thread per core. A micro-step has exactly one product for each matrix and only
+//! that product writes it, so the order of sums does not depend on timing.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,11 +18,11 @@ use ferrane_llm::weights::Part;
 
 use crate::metrics::timeline::{SpanKind, Tracer};
 
-/// An activation `[channels, S]`.
+/// An operand of a product: an activation `[channels, S]`.
 pub enum ProductRows<'a> {
-    /// As the device gave it.
+    /// As the device computed it, in fp16.
     Half(&'a [f16]),
-    /// As the CPU computed it; the buffer goes back to the step afterward.
+    /// As the CPU computed it, in fp32; the buffer is returned to [`Jobs`] after the product.
     Owned(Vec<f32>),
 }
 
@@ -35,7 +35,7 @@ impl ProductRows<'_> {
     }
 }
 
-/// What the jobs of a step share: buffers between uses, and what became of them.
+/// State shared by the jobs of a step: spare buffers, time spent, and an error, if any.
 #[derive(Default)]
 pub struct Jobs {
     spare: Mutex<Vec<Vec<f32>>>,
@@ -44,7 +44,7 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// A buffer of that length with any content.
+    /// A buffer of `len` values with unspecified content.
     pub fn take(&self, len: usize) -> Vec<f32> {
         let mut spare = lock(&self.spare);
         let found = spare.iter().position(|b| b.len() == len).map(|i| spare.swap_remove(i));
@@ -52,12 +52,12 @@ impl Jobs {
         found.unwrap_or_else(|| vec![0.0; len])
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer for reuse.
     fn give(&self, buffer: Vec<f32>) {
         lock(&self.spare).push(buffer);
     }
 
-    /// Bytes of the buffers that nobody uses now.
+    /// Bytes of the spare buffers.
     pub fn bytes(&self) -> usize {
         let spare = lock(&self.spare);
         spare.iter().map(|b| b.len() * size_of::<f32>()).sum()
@@ -66,7 +66,7 @@ impl Jobs {
     /// Time spent in products since the last call.
     ///
     /// # Errors
-    /// Operands that do not belong together: a mistake of the step, not of its input.
+    /// The operands have inconsistent sizes, which is a bug in the step.
     pub fn finish(&self) -> Result<Duration, GemmError> {
         let busy = Duration::from_nanos(self.busy.swap(0, Ordering::Relaxed));
         match lock(&self.failed).take() {
@@ -76,21 +76,21 @@ impl Jobs {
     }
 }
 
-/// Where the step leaves its products.
+/// The queue to which a step adds its products.
 #[derive(Clone, Copy)]
 pub struct Queue<'q, 'a> {
     pub scope: &'q Scope<'a>,
     pub jobs: &'a Jobs,
     pub tracer: Tracer<'a>,
-    /// Tokens of the window.
+    /// Number of tokens in the window.
     pub s: usize,
-    /// Nothing was accumulated before: products overwrite.
+    /// Whether this is the first contribution of an accumulation, so that products overwrite.
     pub first: bool,
 }
 
 impl<'a> Queue<'_, 'a> {
-    /// `out = lhs · rhsᵀ`, added to what was accumulated, some time before the scope ends. `out` is
-    /// `[rows of lhs, rows of rhs]`.
+    /// Queues `out += lhs · rhsᵀ`, or `out = lhs · rhsᵀ` if [`Queue::first`]. The product completes
+    /// before the scope ends. `out` is `[rows of lhs, rows of rhs]`.
     pub fn product(&self, layer: usize, part: Part, out: &'a mut [f32], lhs: ProductRows<'a>, rhs: ProductRows<'a>) {
         let Queue { jobs, tracer, s, first, .. } = *self;
         self.scope.spawn(move |_| {

@@ -1,9 +1,9 @@
-//! The ten loaded kernels, each layer's surfaces, and what a step does with them.
+//! The ten loaded kernels with each layer's surfaces: staging, evaluation, retries.
 //!
-//! A load and an evaluation that fail are tried once more, the evaluation after its kernel was
-//! loaded again (the published bridge does so for loads). That is safe because kernels hold no
-//! state: what a run reads is as it was, what it wrote is written again. What fails twice is an
-//! error, and so is what cannot be better the second time: a binding, a compile.
+//! A failed load is retried once, and so is a failed evaluation, after loading its kernel again
+//! (the published bridge does so for loads). That is safe because kernels hold no state: the inputs
+//! are unchanged and the outputs are overwritten. A second failure is an error. Bindings and
+//! compiles are not retried, because they would fail in the same way.
 
 use std::sync::Mutex;
 
@@ -20,22 +20,22 @@ use super::StepError;
 use crate::metrics::timeline::{SpanKind, Tracer};
 use crate::optim::UpdateShare;
 
-/// A kernel: its layout, the loaded program, the output that all layers share.
+/// A kernel: its layout, the loaded program, and the output surface that all layers share.
 struct TrainingKernel {
     layout: KernelLayout,
     executable: Executable,
     output: Surface,
 }
 
-/// All ten, bound to the surfaces of every layer.
+/// The ten kernels, bound to the surfaces of every layer.
 pub struct Kernels {
     loaded: Vec<TrainingKernel>,
-    /// Per layer: the eight kernels with weights in their input, each with input surfaces of its
-    /// own.
+    /// For each layer: the eight kernels with weights in their inputs, each with its own input
+    /// surfaces.
     layers: Vec<Vec<(Kernel, LayerInputs)>>,
-    /// The two without weights, shared by all layers.
+    /// The two kernels without weights, whose inputs all layers share.
     shared: Vec<(Kernel, LayerInputs)>,
-    /// What went well at the second try.
+    /// Remarks about successful retries that were not returned yet.
     repeated: Mutex<Vec<String>>,
 }
 
@@ -44,7 +44,7 @@ fn at(kernel: Kernel) -> impl Fn(ferrane_device::Error) -> StepError {
 }
 
 fn second_try(kernel: Kernel, first: &ferrane_device::Error) -> String {
-    format!("{} ran at the second try; the first: {first}", kernel.name())
+    format!("{} succeeded at the second try; the first one failed: {first}", kernel.name())
 }
 
 fn layout_failed(error: LayoutError) -> StepError {
@@ -55,7 +55,7 @@ impl Kernels {
     /// Builds, compiles and loads the kernels and allocates their surfaces.
     ///
     /// # Errors
-    /// A shape without a layout, or the device refused.
+    /// The shape has no layout, or the device refused a kernel or surface.
     pub fn new(device: &Device, shape: &Shape) -> Result<Kernels, StepError> {
         let (mut loaded, mut repeated) = (Vec::new(), Vec::new());
         for kernel in Kernel::ALL {
@@ -84,12 +84,12 @@ impl Kernels {
         Ok(Kernels { loaded, layers, shared, repeated: Mutex::new(repeated) })
     }
 
-    /// What went well at the second try since the last call.
+    /// Takes the remarks about successful retries since the last call.
     pub fn repeated(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.repeated))
     }
 
-    /// Bytes of all surfaces.
+    /// Size of all surfaces in bytes.
     pub fn surface_bytes(&self) -> usize {
         let inputs = |k: &TrainingKernel| {
             let copies = if k.layout.kernel.has_weights() { self.layers.len() } else { 1 };
@@ -98,7 +98,7 @@ impl Kernels {
         self.loaded.iter().map(|k| inputs(k) + k.layout.output_bytes()).sum()
     }
 
-    /// Writes the weight regions of every layer.
+    /// Stages the weights: writes the weight regions of every layer.
     ///
     /// # Errors
     /// A tensor is missing or of another size, or a surface is in use.
@@ -111,12 +111,12 @@ impl Kernels {
         Ok(())
     }
 
-    /// Who takes the new weights of the layers, as an update computes them: two of a layer, that of
-    /// attention and that of the feed-forward part, which have no kernel in common. The surfaces
-    /// are taken for writing until then.
+    /// The shares of an update that stage the new weights as they are computed. Each layer has two,
+    /// for attention and for the feed-forward part, which have no kernel in common. The shares hold
+    /// the surfaces' write locks.
     ///
     /// # Errors
-    /// A surface in use.
+    /// A surface is in use.
     pub fn shares(&self, config: &Config) -> Result<Vec<UpdateShare<'static>>, StepError> {
         let mut shares = Vec::new();
         for (layer, bounds) in self.layers.iter().enumerate() {
@@ -142,7 +142,7 @@ impl Kernels {
         Ok(shares)
     }
 
-    /// The kernels with the surfaces of a layer.
+    /// The kernels with the surfaces of one layer.
     pub fn of_layer<'a>(&'a self, layer: usize, tracer: Tracer<'a>) -> LayerRun<'a> {
         LayerRun { kernels: self, layer, tracer }
     }
@@ -153,7 +153,7 @@ impl Kernels {
     }
 }
 
-/// The ten kernels as one layer sees them.
+/// The ten kernels with the surfaces of one layer.
 #[derive(Clone, Copy)]
 pub struct LayerRun<'a> {
     kernels: &'a Kernels,
@@ -172,10 +172,10 @@ impl LayerRun<'_> {
         own.chain(&self.kernels.shared).find(|(k, _)| *k == kernel).map(|(_, b)| b).ok_or_else(missing)
     }
 
-    /// Runs a kernel.
+    /// Evaluates a kernel; a failure is retried once.
     ///
     /// # Errors
-    /// The evaluation failed, also after its kernel was loaded again.
+    /// The evaluation failed twice, the second time after loading its kernel again.
     pub fn evaluate(&self, kernel: Kernel) -> Result<(), StepError> {
         let _span = self.span(SpanKind::Device, kernel.name());
         let request = self.bound(kernel)?.request();
@@ -196,7 +196,7 @@ impl LayerRun<'_> {
     /// Rounds fp32 rows into a region.
     ///
     /// # Errors
-    /// The kernel has no such region, or it has another size.
+    /// The kernel has no such region, or the region has another size.
     pub fn write(&self, kernel: Kernel, region: Activation, values: &[f32]) -> Result<(), StepError> {
         let _span = self.span(SpanKind::Staging, region.name());
         let region = self.kernels.find(kernel)?.layout.region(region.name()).map_err(layout_failed)?;
@@ -206,17 +206,17 @@ impl LayerRun<'_> {
     /// Copies fp16 rows into a region.
     ///
     /// # Errors
-    /// The kernel has no such region, or it has another size.
+    /// The kernel has no such region, or the region has another size.
     pub fn write_half(&self, kernel: Kernel, region: Activation, values: &[f16]) -> Result<(), StepError> {
         let _span = self.span(SpanKind::Staging, region.name());
         let (region, mut access) = self.region(kernel, region)?;
         staging::write_region_f16(&mut access, region, values).map_err(at(kernel))
     }
 
-    /// Copies fp16 heads into a region, each as often as query heads share it.
+    /// Copies fp16 key/value heads into a region, each repeated for the query heads that share it.
     ///
     /// # Errors
-    /// The kernel has no such region, or it has another size.
+    /// The kernel has no such region, or the region has another size.
     pub fn write_half_tiled(
         &self,
         kernel: Kernel,
@@ -236,10 +236,10 @@ impl LayerRun<'_> {
         Ok((region, access))
     }
 
-    /// Widens a tap.
+    /// Reads a tap, widened to fp32.
     ///
     /// # Errors
-    /// The kernel has no such tap, or it has another size.
+    /// The kernel has no such tap, or the tap has another size.
     pub fn read(&self, kernel: Kernel, tap: Activation, values: &mut [f32]) -> Result<(), StepError> {
         let _span = self.span(SpanKind::Staging, tap.name());
         let loaded = self.kernels.find(kernel)?;
@@ -248,10 +248,10 @@ impl LayerRun<'_> {
         staging::read_tap(&access, tap, values).map_err(at(kernel))
     }
 
-    /// Copies a tap.
+    /// Reads a tap in fp16.
     ///
     /// # Errors
-    /// The kernel has no such tap, or it has another size.
+    /// The kernel has no such tap, or the tap has another size.
     pub fn read_half(&self, kernel: Kernel, tap: Activation, values: &mut [f16]) -> Result<(), StepError> {
         let _span = self.span(SpanKind::Staging, tap.name());
         let loaded = self.kernels.find(kernel)?;
@@ -263,7 +263,7 @@ impl LayerRun<'_> {
     /// Copies a tap of one kernel into the region of another that holds the same activation.
     ///
     /// # Errors
-    /// A kernel without it, or different sizes.
+    /// A kernel does not have the activation, or the sizes differ.
     pub fn copy(&self, from: Kernel, to: Kernel, activation: Activation) -> Result<(), StepError> {
         let _span = self.span(SpanKind::Staging, activation.name());
         let (source, target) = (self.kernels.find(from)?, self.kernels.find(to)?);

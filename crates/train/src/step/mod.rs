@@ -1,8 +1,8 @@
-//! One micro-step: forward and backward of one window of tokens.
+//! One micro-step: forward and backward pass of one window of tokens.
 //!
-//! Two engines do it: [`Pipeline`], whose forward and activation gradients are requests on a
-//! device, and [`ReferenceEngine`], plain fp32 on the CPU. The trainer knows only the trait
-//! [`Engine`], so a run can be repeated on either.
+//! The trait [`Engine`] has two implementations: [`Pipeline`], whose forward pass and activation
+//! gradients are requests on a device, and [`ReferenceEngine`], plain fp32 on the CPU. The training
+//! loop uses only the trait, so a run can be repeated on either.
 
 mod backward;
 mod classifier;
@@ -23,7 +23,7 @@ use crate::metrics::{EngineMemory, Timeline};
 use crate::optim::{Gradients, Update};
 use ferrane_llm::compaction::Compaction;
 
-/// Time of a micro-step by part. Weight gradients overlap the others.
+/// The time of a micro-step by part. Weight gradients overlap the others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Parts {
     /// Requests of the forward pass.
@@ -34,55 +34,54 @@ pub struct Parts {
     pub staging: Duration,
     /// Norms, residuals, rotary gradient, SiLU gradient on the CPU.
     pub elementwise: Duration,
-    /// Embedding, classifier and cross-entropy on the CPU, their gradients included.
+    /// Embedding, classifier and cross-entropy on the CPU, with their gradients.
     pub classifier: Duration,
-    /// Weight gradients of the layers, beside the step: the time of their products, summed.
+    /// Weight gradients of the layers: the summed time of their products, which run in parallel.
     pub weight_gradients: Duration,
-    /// Time the step worked off, or waited for, what was left of them at its end.
+    /// Time at the end of the step spent on the remaining weight gradients, working or waiting.
     pub waiting: Duration,
 }
 
-/// What one micro-step found.
+/// The result of one micro-step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MicroStep {
     /// Mean cross-entropy over the window's tokens.
     pub loss: f32,
-    /// False if the loss or a backward operand was not finite; then the gradients of this window
-    /// are of no worth.
+    /// False if the loss or a backward operand was not finite; the gradients must be discarded
+    /// then.
     pub finite: bool,
     /// Largest magnitude of the gradient that entered the layers, scale included.
     pub max_dy: f32,
-    /// Where the time went.
+    /// The time by part.
     pub parts: Parts,
 }
 
-/// What computes a micro-step.
+/// Computes micro-steps and updates.
 ///
-/// Token ids given to an engine are ids of the full vocabulary. Gradients have the shapes of the
-/// full weights.
+/// Token ids are those of the full vocabulary, and gradients have the shapes of the full weights.
 pub trait Engine: Send {
-    /// Takes over new weights. Must be called when weights changed by other means than
-    /// [`Engine::update`], before the next step.
+    /// Stages new weights. If weights change other than by [`Engine::update`], the caller must call
+    /// this before the next step.
     ///
     /// # Errors
-    /// The device refused.
+    /// A surface is in use, or the device refused.
     fn stage(&mut self, weights: &Weights) -> Result<(), StepError>;
 
-    /// Makes an update and takes over the new weights.
+    /// Makes an update and stages the new weights.
     ///
     /// # Errors
-    /// The device refused, before anything has changed; weights, gradients and moments that do not
-    /// belong together.
+    /// The device refused, or weights, gradients and moments do not fit each other; nothing has
+    /// changed then.
     fn update(&mut self, update: Update<'_>) -> Result<(), StepError> {
         let weights = update.run(Vec::new())?;
         self.stage(weights)
     }
 
-    /// Adds the gradients of the mean loss of this window, times `loss_scale`, to `gradients`.
-    /// The gradients are complete when this returns. After an error they are of no worth.
+    /// Adds the gradients of the mean loss of this window, times `loss_scale`, to `gradients`. The
+    /// gradients are complete when this returns. After an error they must be discarded.
     ///
     /// # Errors
-    /// The device refused, or ids are beyond the vocabulary.
+    /// The device failed, or an id is outside the vocabulary.
     fn micro_step(
         &mut self,
         weights: &Weights,
@@ -98,57 +97,57 @@ pub trait Engine: Send {
     /// As [`Engine::micro_step`].
     fn loss(&mut self, weights: &Weights, inputs: &[u32], targets: &[u32]) -> Result<f32, StepError>;
 
-    /// What happened since the last call that a person should know though nothing failed: a kernel
-    /// that ran at the second try.
+    /// Takes the remarks for the user since the last call, such as a kernel that succeeded at the
+    /// second try.
     fn remarks(&mut self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Records the next micro-steps, as many as the timeline wants.
+    /// Records micro-steps until the timeline is full.
     fn record(&mut self, _timeline: &Timeline) {}
 
-    /// The ids that the loss runs over; `None` if these are all.
+    /// The ids that the loss runs over; `None` if it runs over all.
     fn vocabulary(&self) -> Option<&Compaction> {
         None
     }
 
-    /// What the engine holds.
+    /// Memory of the engine, in bytes by kind.
     fn memory(&self) -> EngineMemory {
         EngineMemory::default()
     }
 }
 
-/// Why a step failed.
+/// Why a micro-step, a loss or staging failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
     /// The device refused a compile, a binding or an evaluation.
     #[error("{kernel}: {source}")]
     Device {
-        /// The kernel at work.
+        /// Name of the kernel, `sdpaFwd` for example.
         kernel: String,
-        /// What the device said.
+        /// The cause, as the device reports it.
         source: ferrane_device::Error,
     },
-    /// A token id beyond the vocabulary.
+    /// A token id is outside the vocabulary.
     #[error("token id {id} at position {position} is beyond the vocabulary of {vocab}")]
     Token {
-        /// The id.
+        /// The id, which is `vocab` or more.
         id: u32,
-        /// Its position in the window.
+        /// Index of the id in the window.
         position: usize,
-        /// Size of the vocabulary.
+        /// Number of ids of the vocabulary.
         vocab: usize,
     },
-    /// Weights that do not belong to the model.
+    /// The weights do not fit the model.
     #[error(transparent)]
     Weights(#[from] ferrane_llm::weights::Error),
-    /// A window of the wrong length or a model that the engine cannot run.
+    /// The window has the wrong length, or the engine does not support the model.
     #[error("{0}")]
     Shape(String),
 }
 
-/// Refuses ids beyond the vocabulary.
+/// Checks that all ids are in the vocabulary.
 fn check_ids(ids: &[u32], vocab: usize) -> Result<(), StepError> {
     match ids.iter().position(|&id| id as usize >= vocab) {
         Some(position) => Err(StepError::Token { id: ids[position], position, vocab }),
@@ -156,7 +155,8 @@ fn check_ids(ids: &[u32], vocab: usize) -> Result<(), StepError> {
     }
 }
 
-/// Compact ids of targets into `compact`; one that the compaction was not told of is an error.
+/// Writes the compact ids of targets to `compact`; an id outside the compact vocabulary is an
+/// error.
 fn compact_targets(ids: &[u32], vocabulary: &Compaction, compact: &mut Vec<u32>) -> Result<(), StepError> {
     check_ids(ids, vocabulary.vocabulary())?;
     compact.clear();

@@ -1,15 +1,16 @@
-//! The dynamic pipeline: forward and activation gradients on a device, weight gradients beside it
-//! (training-dynamic §6).
+//! The dynamic pipeline: forward pass and activation gradients on a device, weight gradients in
+//! parallel on the CPU (training-dynamic §6).
 //!
 //! Ten programs are compiled once. Each layer owns the input surfaces of the eight kernels with
-//! weights; their weight region is written by an update only, which hands over new weights while
-//! they are in the cache. A micro-step is done on a thread of the pool, so that its parallel parts,
-//! its weight gradients and the thread itself never are more threads than the pool has. Outputs are
-//! shared by all layers, so what a later part needs is copied out at once: taps stay fp16, as the
-//! device rounded them; the residual stream is fp32.
+//! weights. Only an update writes their weight regions, with new weights that are still in the
+//! cache. A micro-step runs on a thread of the pool, so that its parallel parts, its weight
+//! gradients and the thread itself never use more threads than the pool has. All layers share the
+//! output surfaces, so values that are needed later are copied out immediately: taps in fp16, as
+//! the device rounded them, and the residual stream in fp32.
 //!
-//! Differences to the reference (upstream-defects): query head h uses key-value head h div ratio in
-//! both directions, the norm's gradient is the right one, and a failed evaluation is an error.
+//! Differences from the reference trainer (upstream-defects): query head h uses key-value head h
+//! div ratio in both directions, the gradient of RMSNorm is correct, and a failed evaluation is an
+//! error.
 
 use std::time::{Duration, Instant};
 
@@ -29,10 +30,10 @@ use crate::metrics::{EngineMemory, Timeline};
 use crate::optim::{Gradients, RowSet, Update, UpdateShare};
 use ferrane_llm::compaction::Compaction;
 
-/// Rows of a table whose compact copy one share of an update writes.
+/// Number of rows of the compact classifier that one share of an update writes.
 const SHARE_ROWS: usize = 1024;
 
-/// What the backward pass needs of a layer. fp16 is what the device worked with.
+/// The values of a layer that the backward pass reads; fp16 where the device computed them.
 pub(super) struct Saved {
     pub x: Vec<f32>,
     pub x2: Vec<f32>,
@@ -41,9 +42,9 @@ pub(super) struct Saved {
     pub q: Vec<f16>,
     pub k: Vec<f16>,
     pub v: Vec<f16>,
-    /// Empty without QK-norm.
+    /// Queries before their norm, `[q_dim, S]`; empty without QK-norm.
     pub q_pre: Vec<f16>,
-    /// Empty without QK-norm.
+    /// Keys before their norm, `[kv_dim, S]`; empty without QK-norm.
     pub k_pre: Vec<f16>,
     pub x2norm: Vec<f16>,
     pub h1: Vec<f16>,
@@ -61,23 +62,24 @@ impl Saved {
 
 /// Buffers of the forward pass.
 struct Forward {
-    /// The residual stream, at the end the input of the final norm.
+    /// The residual stream `[dim, S]`; after the last layer the input of the final norm.
     x: Vec<f32>,
-    /// A norm's output, at the end that of the final norm.
+    /// Output of the latest norm, `[dim, S]`; after the pass that of the final norm.
     normed: Vec<f32>,
-    /// A tap `[dim, S]`.
+    /// Scratch buffer for a tap, `[dim, S]`.
     tap: Vec<f32>,
-    /// The window's targets, as rows of the classifier.
+    /// Targets of the window, as rows of the classifier.
     targets: Vec<u32>,
 }
 
-/// The pipeline over a device.
+/// The engine on a device.
 pub struct Pipeline {
     shape: Shape,
     vocabulary: Compaction,
-    /// The vocabulary's rows.
+    /// The rows of embedding and classifier that are in the vocabulary.
     active: RowSet,
-    /// Classifier rows of the compact vocabulary, where it is one.
+    /// Copy of the classifier rows of the compact vocabulary; empty if the vocabulary is not
+    /// compact.
     rows: Vec<f32>,
     classifier: Classifier,
     kernels: Kernels,
@@ -87,16 +89,16 @@ pub struct Pipeline {
     /// Time to compile and load the ten kernels.
     compile_time: Duration,
     device: Device,
-    /// Notes of the device that were told.
+    /// Number of the device's notes that [`Engine::remarks`] has returned.
     told: usize,
     timeline: Option<Timeline>,
 }
 
 impl Pipeline {
-    /// Compiles the ten kernels and stages `weights`.
+    /// Compiles the ten kernels, allocates their surfaces and stages `weights`.
     ///
     /// # Errors
-    /// A shape that has no layout, or the device refused a kernel.
+    /// The shape has no layout, or the device refused a kernel or surface.
     pub fn new(
         device: &Device,
         shape: Shape,
@@ -161,7 +163,7 @@ impl Pipeline {
         self.kernels.surface_bytes()
     }
 
-    /// Checks a window and keeps its targets.
+    /// Checks a window and stores its targets as rows of the classifier.
     fn begin(&mut self, inputs: &[u32], targets: &[u32]) -> Result<(), StepError> {
         let s = self.shape.seq;
         if inputs.len() != s || targets.len() != s {
@@ -172,7 +174,7 @@ impl Pipeline {
         compact_targets(targets, &self.vocabulary, &mut self.forward.targets)
     }
 
-    /// The forward pass up to the loss.
+    /// The forward pass, up to the loss.
     fn forward(
         &mut self,
         weights: &Weights,
@@ -190,7 +192,7 @@ impl Pipeline {
             let elementwise = |name| tracer.span(SpanKind::Elementwise, name, Some(l));
             timed(&mut parts.elementwise, || {
                 let _span = elementwise("norm");
-                // What was there is overwritten as a whole before it is read again.
+                // The old content of the buffer is overwritten completely before it is read.
                 std::mem::swap(&mut saved.x, &mut scratch.x);
                 norm::rmsnorm_forward_f16(&saved.x, &layer.attn_norm, s, eps, &mut saved.xnorm);
             });
@@ -267,7 +269,7 @@ impl Pipeline {
         step.loss = self.forward(weights, inputs, tracer, &mut step.parts)?;
         drop(forward);
         if !step.loss.is_finite() {
-            // Nothing of this window has touched the gradients yet.
+            // This window has not changed the gradients yet.
             return Ok(step);
         }
         let Pipeline { shape, vocabulary, active, rows, classifier, kernels, saved, forward, backward, .. } = self;
@@ -288,7 +290,7 @@ impl Pipeline {
         Ok(step)
     }
 
-    /// Who takes new rows of the compact classifier.
+    /// The shares of an update that copy new rows of the compact classifier.
     fn classifier_shares<'a>(
         ids: &'a [u32],
         dim: usize,
@@ -318,7 +320,7 @@ impl Pipeline {
     }
 }
 
-/// The classifier's rows: the compact copy where there is one, else the model's own.
+/// The classifier's rows: the compact copy if there is one, otherwise the model's matrix.
 pub(super) fn classifier_rows<'a>(compact: &'a [f32], weights: &'a Weights) -> &'a [f32] {
     if compact.is_empty() { weights.classifier.as_deref().unwrap_or(&weights.embed) } else { compact }
 }

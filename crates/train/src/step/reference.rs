@@ -1,4 +1,4 @@
-//! The plain fp32 model as an engine: slow, without a device, the oracle for the other.
+//! The plain fp32 model as an engine without a device: slow, and the oracle for the pipeline.
 
 use std::time::Instant;
 
@@ -9,9 +9,9 @@ use ferrane_llm::weights::Weights;
 use super::{Engine, MicroStep, Parts, StepError};
 use crate::optim::Gradients;
 
-/// Runs [`ferrane_llm::reference`]. It keeps nothing between steps, so staging does nothing.
+/// Runs [`ferrane_llm::reference`]. It has no state between steps, so staging does nothing.
 ///
-/// It reports no `max_dy`: there is no fp16 range to stay in.
+/// It reports no `max_dy`, because fp32 needs no loss scale.
 #[derive(Debug, Clone)]
 pub struct ReferenceEngine {
     config: Config,
@@ -42,7 +42,7 @@ impl Engine for ReferenceEngine {
         let loss = model
             .accumulate(inputs, targets, f64::from(loss_scale), gradients.sums(&self.config))
             .map_err(failed)? as f32;
-        // The reference has no parts; all of it is work of the CPU.
+        // The reference does not measure parts; all of its work is on the CPU.
         let parts = Parts { elementwise: begun.elapsed(), ..Parts::default() };
         Ok(MicroStep { loss, finite: loss.is_finite(), max_dy: 0.0, parts })
     }

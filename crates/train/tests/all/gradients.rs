@@ -1,4 +1,4 @@
-//! Gradients of the pipeline, on the emulator, against recorded float64 gradients and against the
+//! Gradients of the pipeline on the emulator, compared with recorded float64 gradients and with the
 //! fp32 reference.
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use ferrane_testdata::Suite;
 use ferrane_train::optim::Gradients;
 use ferrane_train::step::{Engine, Pipeline, ReferenceEngine};
 
-/// The loss scale of these tests; a power of two, so that it costs no bit.
+/// The loss scale of these tests; a power of two, so scaling is exact.
 const SCALE: f32 = 256.0;
 
 pub fn emulator(numerics: Numerics) -> Device {
@@ -63,7 +63,7 @@ pub fn gradients(
     Ok((loss / windows.len() as f64, gradients))
 }
 
-/// Cosine and relative L2 error of `found` to `expected`.
+/// Cosine and relative L2 error of `found` with respect to `expected`.
 fn compare(found: &[f32], expected: &[f32]) -> (f64, f64) {
     let (mut dot, mut ff, mut ee, mut dd) = (0.0, 0.0, 0.0, 0.0);
     for (f, e) in found.iter().zip(expected) {
@@ -76,7 +76,7 @@ fn compare(found: &[f32], expected: &[f32]) -> (f64, f64) {
     (dot / (ff * ee).sqrt().max(1e-300), (dd / ee.max(1e-300)).sqrt())
 }
 
-/// Every tensor within the bounds; the error names the worst.
+/// Checks every tensor against the bounds; the result or error names the worst.
 pub fn check(found: &Weights, expected: &Weights, config: &Config, cosine: f64, error: f64) -> Result<String, String> {
     let mut worst = (1.0f64, 0.0f64, String::new());
     for (f, e) in found.tensors(config).iter().zip(expected.tensors(config)) {
@@ -108,8 +108,9 @@ struct Golden {
 
 fn golden(path: &Path) -> Result<Golden, String> {
     let text = |e: &dyn std::fmt::Display| e.to_string();
-    let beside = std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().path());
-    let model = beside.into_iter().find(|p| p.extension().is_some_and(|e| e == "bin")).ok_or("no model beside it")?;
+    let siblings = std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().path());
+    let model =
+        siblings.into_iter().find(|p| p.extension().is_some_and(|e| e == "bin")).ok_or("no model in the folder")?;
     let (config, weights) = load(&model, None).map_err(|e| text(&e))?;
     let file = Container::open(path).map_err(|e| text(&e))?;
     let ((shape, x), (_, y)) = (ints(&file, "x")?, ints(&file, "y")?);
@@ -135,8 +136,8 @@ fn golden(path: &Path) -> Result<Golden, String> {
     Ok(Golden { config, weights, windows, seq, loss, gradients })
 }
 
-/// The bounds: loss within 2e-3, cosine ≥ 0.999, relative L2 error ≤ 3 % through fp16; 1e-4
-/// for the fp32 reference. An independent fp16 simulation gives 0.9 %.
+/// Bounds: loss within 2e-3, cosine ≥ 0.999, relative L2 error ≤ 3 % in fp16; 1e-4 for the fp32
+/// reference. An independent fp16 simulation gives 0.9 %.
 #[test]
 fn recorded_gradients() {
     let Some(mut suite) = Suite::open("train golden gradients", "checkpoints") else { return };
@@ -181,8 +182,8 @@ fn recorded_gradients() {
     suite.finish();
 }
 
-/// Every Hugging Face checkpoint that lies there: all options that such models have, against the
-/// fp32 reference, ≤ 3 %.
+/// Every Hugging Face checkpoint of the data, and so all options of such models: within 3 % of the
+/// fp32 reference.
 #[test]
 fn gradients_of_other_layouts_match_the_reference() {
     let Some(mut suite) = Suite::open("train gradients of Hugging Face checkpoints", "checkpoints") else { return };
@@ -200,7 +201,7 @@ fn gradients_of_other_layouts_match_the_reference() {
             .collect();
         weights.sort();
         let Some(path) = weights.first() else {
-            suite.skip(&name, "no weights beside it");
+            suite.skip(&name, "no weights in the folder");
             continue;
         };
         let id = format!("{}/{name}", folder.file_name().unwrap().to_string_lossy());
@@ -218,7 +219,7 @@ fn against_the_reference(config: &Path, weights: &Path) -> Result<(), String> {
     let used = windows[0].1.iter().copied();
     for vocabulary in [Compaction::disabled(config.vocab), Compaction::used(used, config.vocab)] {
         if !vocabulary.is_identity() {
-            // Another softmax: only that it runs and gives finite gradients.
+            // Another softmax: checks only that it runs and that gradients are finite.
             let shape = Shape::new(config.clone(), seq, Residual::Fp32, WeightForm::Packed);
             let mut engine =
                 Pipeline::new(&emulator(Numerics::Fast), shape, vocabulary, &weights).map_err(|e| e.to_string())?;

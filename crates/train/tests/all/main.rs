@@ -1,6 +1,6 @@
 //! Tests of the trainer against outside data and on the emulator.
 
-// Measured errors are shown to whoever runs the tests.
+// Tests print the errors that they measure.
 #![allow(clippy::print_stderr)]
 
 mod gradients;

@@ -1,4 +1,4 @@
-//! Runs through the pipeline: staging after every update, and resume to the bit.
+//! Runs on the pipeline: staging after every update, and bit-exact resuming.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ pub fn tiny() -> Config {
     Config { dim: 16, hidden: 24, layers: 2, heads: 4, kv_heads: 2, head_dim: 4, vocab: 48, max_seq: 64, ..base }
 }
 
-/// Ids that can be learned: each is its predecessor plus 1, with now and then a jump.
+/// Learnable ids: each is its predecessor plus 1, with occasional jumps.
 fn ids() -> Ids {
     let mut rng = Rng::new(11);
     let mut id = 0;
@@ -71,8 +71,8 @@ fn train(run: &mut Run, stop_after: Option<usize>) -> Summary {
     run.run(&mut listen, &stop).unwrap()
 }
 
-/// Without staging after an update the device would compute with the first weights for ever, and
-/// the loss would not fall.
+/// Without staging after an update the device would keep using the initial weights, and the loss
+/// would not fall.
 #[test]
 fn the_loss_falls_and_a_stopped_run_goes_on_to_the_same_bits() {
     let whole = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn the_loss_falls_and_a_stopped_run_goes_on_to_the_same_bits() {
     }
 }
 
-/// Values away from the neutral ones, so that no gain of 1 and no bias of 0 hides a mistake.
+/// Random weights without neutral values, so that no gain of 1 and no bias of 0 hides a mistake.
 pub fn random_weights(config: &Config) -> Weights {
     let (mut weights, mut rng) = (Weights::zeros(config), Rng::new(5));
     for tensor in weights.tensors_mut(config) {
@@ -107,8 +107,8 @@ pub fn window(seq: usize, below: usize) -> (Vec<u32>, Vec<u32>) {
     (ids[..seq].to_vec(), ids[1..].to_vec())
 }
 
-/// Biases, QK-norm, a window, half rotation, grouped heads, an own classifier and a residual factor
-/// at once, in both forms.
+/// Biases, QK-norm, a window, half rotation, grouped heads, an untied classifier and a residual
+/// factor at once, in both weight forms.
 #[test]
 fn gradients_with_every_option_match_the_reference() {
     let config = Config {
@@ -128,13 +128,13 @@ fn gradients_with_every_option_match_the_reference() {
         let full = Compaction::disabled(config.vocab);
         let mut engine = Pipeline::new(&emulator(Numerics::Fast), shape, full, &weights).unwrap();
         let (found_loss, found) = gradients(&mut engine, &config, &weights, &windows).unwrap();
-        // fp16 rounding of activations of order one; the bound for gradients is 3 %.
+        // fp16 rounding of activations of order one; the bound for gradients is 3 %.
         assert!((found_loss - loss).abs() < 5e-3, "{form:?}: {found_loss} against {loss}");
         check(&found, &expected, &config, 0.999, 0.03).unwrap();
     }
 }
 
-/// A compact vocabulary is the same as a model that has only those rows.
+/// A compact vocabulary gives the gradients of a model that has only those rows.
 #[test]
 fn compact_gradients_are_those_of_the_smaller_model() {
     let config = Config { vocab: 20, ..tiny() };

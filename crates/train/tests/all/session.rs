@@ -1,4 +1,4 @@
-//! Sessions: everything from options and files, stopped and resumed with the folder alone.
+//! Sessions: built from options and files, stopped, and resumed from the folder alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ fn silent() -> impl FnMut(&Event) {
     |_: &Event| {}
 }
 
-/// Stops after so many windows.
+/// Stops the session after `windows` windows.
 fn stopped_after(session: &mut Session, windows: usize) {
     let (stop, mut seen) = (AtomicBool::new(false), 0);
     let mut listen = |event: &Event| {
@@ -58,7 +58,7 @@ fn a_stopped_session_resumes_from_its_folder_to_the_same_bits() {
         let mut events = Vec::new();
         let mut want = Session::begin(whole, device.as_ref(), &mut |e| events.push(e.clone())).unwrap();
         want.run(&mut silent(), &AtomicBool::new(false)).unwrap();
-        // The text has few ids, and the loss on a device runs over those alone.
+        // The text has few ids, and the loss on a device runs over these only.
         let Event::Prepared { active, config, tokens } = &events[0] else { panic!("{events:?}") };
         assert_eq!(*active < config.vocab, device.is_some());
         assert_eq!(want.state().compaction.as_ref().map(|map| map.len()), device.as_ref().map(|_| *active));
@@ -68,14 +68,15 @@ fn a_stopped_session_resumes_from_its_folder_to_the_same_bits() {
         let mut first = Session::begin(options.clone(), device.as_ref(), &mut silent()).unwrap();
         stopped_after(&mut first, 7);
         drop(first);
-        // Neither the model's file nor the options are needed any more; the tokenizer lies with the run.
+        // Resuming needs neither the model's file nor the options; the tokenizer is in the run's
+        // folder.
         fs::remove_file(options.model.unwrap()).unwrap();
         let mut second = Session::resume(&out, device.as_ref(), &mut silent()).unwrap();
         assert_eq!(second.state().step, 3);
         second.run(&mut silent(), &AtomicBool::new(false)).unwrap();
         assert!(second.weights() == want.weights());
 
-        // What the session generates is what its folder generates.
+        // The session and its folder generate the same text.
         let text = |generator: &mut ferrane_llm::generate::TextGenerator<'_>| -> String {
             generator.generate("The", 12).unwrap().map(|piece| piece.unwrap().text).collect()
         };
@@ -110,7 +111,7 @@ fn what_a_session_was_begun_with_stays() {
     assert!(matches!(&error, SessionError::OtherStart { field: "model", .. }), "{error}");
     let error = resume(&|o| o.init = Some(PathBuf::from("run")), Some(&device)).unwrap_err();
     assert!(error.to_string().contains("was begun with none"), "{error}");
-    // The loss of this run leaves ids out, which the reference cannot.
+    // The loss of this run does not run over all ids, which the reference does not support.
     assert!(matches!(resume(&|_| (), None), Err(SessionError::Vocabulary { .. })));
     let other = folder.path().join("other.txt");
     fs::write(&other, "A dog ran.\n".repeat(200)).unwrap();
@@ -131,7 +132,7 @@ fn options_of_older_checkpoints_are_read() {
     assert_eq!((options.run.steps, options.run.accum, options.run.seq, options.run.lr), (7, 3, 64, 0.5));
     assert_eq!((options.model.as_deref(), options.compact), (Some("stories15m"), false));
     assert_eq!(options.run.batch, RunOptions::default().batch);
-    // And every field comes back.
+    // Every field round-trips.
     let text = serde_json::to_string(&options).unwrap();
     assert_eq!(serde_json::from_str::<SessionOptions>(&text).unwrap(), options);
 }

@@ -1,5 +1,5 @@
-//! The step around the device: the same bits on any number of threads, new weights handed over on
-//! the way, the timeline.
+//! The step around the device: the same bits on any number of threads, staging during an update,
+//! the timeline.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,15 @@ use crate::run::{random_weights, tiny, window};
 
 const SEQ: usize = 24;
 
-/// Every tensor that there is, and a vocabulary of which a part is in use.
+/// A model with every optional tensor, and a compact vocabulary.
 fn full() -> (Config, Compaction) {
     let config = Config {
         rope: Rope { style: RopeStyle::Half, base: 100.0 },
         qk_norm: true,
         qkv_bias: true,
         tied: false,
-        // More than one task of the element-wise passes, and more than one tile of the update.
+        // Large enough for more than one task of the element-wise passes, and more than one tile of
+        // the update.
         dim: 64,
         head_dim: 16,
         hidden: 1040,
@@ -64,7 +65,7 @@ fn train(config: &Config, vocabulary: &Compaction, form: WeightForm) -> (Vec<u64
         let (weights, gradients, moments) = (&mut weights, &mut gradients, &mut moments);
         engine.update(Update { optimizer, config, weights, gradients, moments, lr, factor, count }).unwrap();
     }
-    // The device computes with the new weights: as one that gets them all at once.
+    // The device uses the new weights, like one on which they are staged all at once.
     let (inputs, targets) = window(SEQ, 48);
     let found = engine.loss(&weights, &inputs, &targets).unwrap();
     let want = pipeline(config, vocabulary, form, &weights).loss(&weights, &inputs, &targets).unwrap();
@@ -93,7 +94,7 @@ fn the_same_bits_on_any_number_of_threads() {
     }
 }
 
-/// Sums of two windows are the two gradients added: the first overwrites what was there before.
+/// The sum over two windows equals the two gradients added: the first overwrites older values.
 #[test]
 fn the_first_window_overwrites_and_the_others_add() {
     let (config, vocabulary) = full();
@@ -106,7 +107,7 @@ fn the_first_window_overwrites_and_the_others_add() {
     let (mut one, mut two, mut both) = (Gradients::new(&config), Gradients::new(&config), Gradients::new(&config));
     run(&mut one, 48);
     run(&mut two, 30);
-    // What was cleared leaves no trace.
+    // Cleared gradients leave no trace.
     run(&mut both, 41);
     both.clear();
     run(&mut both, 48);
@@ -117,8 +118,7 @@ fn the_first_window_overwrites_and_the_others_add() {
         let size = both.data.iter().fold(0.0f32, |m, v| m.max(v.abs()));
         assert!(size > 0.0, "{}", both.name);
         for ((a, b), sum) in one.data.iter().zip(two.data).zip(both.data) {
-            // One rounding of the sum more or less, or a product that adds to what is there in
-            // another order.
+            // The order of additions may differ by one rounding of the sum.
             assert!((a + b - sum).abs() <= 1e-5 * size, "{}: {a} + {b} is not {sum}", both.name);
         }
     }
@@ -169,20 +169,20 @@ fn a_timeline_has_every_kernel_and_nests() {
     }
     assert_eq!(counts.iter().filter(|(key, _)| key.0 == "device").count(), 10);
     assert_eq!(json["otherData"]["micro_steps"], 2);
-    // On each thread a span lies inside the one that is open, or after it.
+    // On each thread a span is nested in the open one, or follows it.
     let mut open: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for event in &events {
         let (tid, begin) = (event["tid"].as_u64().unwrap(), event["ts"].as_f64().unwrap());
         let end = begin + event["dur"].as_f64().unwrap();
         let stack = open.entry(tid).or_default();
-        // A thousandth of a microsecond is lost in printing.
+        // Printing rounds to a thousandth of a microsecond.
         while stack.last().is_some_and(|outer| *outer <= begin + 2e-3) {
             stack.pop();
         }
         assert!(stack.last().is_none_or(|outer| end <= outer + 2e-3), "{event} ends after the span around it");
         stack.push(end);
     }
-    // Every layer's kernels are told apart.
+    // Spans of different layers are distinguished.
     let layers: Vec<u64> =
         events.iter().filter(|e| e["name"] == "woFwd").map(|e| e["args"]["layer"].as_u64().unwrap()).collect();
     assert_eq!(layers, [0, 1, 0, 1]);
@@ -196,7 +196,7 @@ fn who_holds_the_memory_is_told() {
     let (inputs, targets) = window(SEQ, 48);
     engine.micro_step(&weights, &mut Gradients::new(&config), &inputs, &targets, 64.0).unwrap();
     let memory = engine.memory();
-    // Every matrix twice in fp16, and the activations beside them.
+    // Every matrix twice in fp16, in addition to the activations.
     assert!(memory.surfaces > 4 * config.layers * config.layer_matrix_parameters());
     assert!(memory.activations > 4 * SEQ * (config.layers * 2 * config.dim + vocabulary.len()));
     assert!(memory.arenas > 0 && memory.constants >= 2 * SEQ * SEQ);

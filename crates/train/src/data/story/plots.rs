@@ -1,4 +1,4 @@
-//! The words and the plots. See the parent module for the two marks.
+//! The words and the plots. The parent module documents the markup.
 
 pub(super) const GIRLS: [&str; 20] = [
     "Mia", "Lena", "Ruby", "Nora", "Ida", "Zoe", "Ella", "Rosa", "Amy", "Tara", "Wanda", "Jill", "Bea", "Hana", "Kim",
