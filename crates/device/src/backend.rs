@@ -1,4 +1,4 @@
-//! What a machine implements. Each stage makes the next, so nobody downcasts.
+//! The traits that a backend implements. Each stage creates the next, so no downcasts are needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use ferrane_mil::{Program, Weights};
 
 use crate::{Bindings, Call, Error, Foreign, Layout, Memory, Procedure, Result, Returned};
 
-/// What is compiled.
+/// The input of a compile.
 #[non_exhaustive]
 pub enum ProgramSource<'a> {
-    /// A program.
+    /// A program in memory.
     Program(&'a Program),
     /// MIL text with its weights.
     Text {
-        /// UTF-8 text.
+        /// MIL text, UTF-8.
         mil: &'a [u8],
-        /// What its BLOBFILE references point into.
+        /// The weights that its BLOBFILE references resolve to.
         weights: &'a Weights,
     },
-    /// Bytes that [`Compiled::bytes`] once gave, or a machine's own file format.
+    /// Bytes from [`Compiled::bytes`], or a backend's own file format.
     Compiled(&'a [u8]),
 }
 
@@ -29,33 +29,33 @@ pub enum ProgramSource<'a> {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CompileOptions {
-    /// A name for messages and traces, `woFwd` for example.
+    /// A name for messages and traces, such as `woFwd`.
     pub label: String,
 }
 
 impl CompileOptions {
-    /// Options with a label.
+    /// Options with only a label.
     pub fn labeled(label: impl Into<String>) -> CompileOptions {
         CompileOptions { label: label.into() }
     }
 }
 
-/// What one evaluation took.
+/// The time of one evaluation.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The run as the host sees it, waits for events included. The clock starts when the run does:
-    /// time in the queue of a submitted request is not in it.
+    /// The duration on the host, including waits for events. It begins when the run starts, so time
+    /// in the queue of a submitted request is not included.
     pub wall: Duration,
-    /// On the machine itself, where it says so.
+    /// The duration on the machine; `None` if the machine does not report it.
     pub hardware: Option<Duration>,
-    /// True if the steps of a chain ran as one request of the machine; false for a procedure alone,
-    /// and for steps that went one after another as requests of their own.
+    /// True if the steps of a chain ran as one request of the machine; false for a single
+    /// procedure, and for steps that ran as separate requests.
     pub chained: bool,
 }
 
 impl Stats {
-    /// This run and one after it. Time on the machine is known only if both know theirs.
+    /// The sum of this run and the next. The time on the machine is known only if both report it.
     #[must_use]
     pub fn then(self, next: Stats) -> Stats {
         let hardware = self.hardware.zip(next.hardware).map(|(a, b)| a + b);
@@ -63,20 +63,20 @@ impl Stats {
     }
 }
 
-/// The guards of a request in flight, in the order of the procedure's ports. They go back when the
-/// request completes.
+/// The guards of a request in flight, in the order of the procedure's ports. They are released when
+/// the request completes.
 #[derive(Default)]
 pub struct Accesses {
-    /// Inputs.
+    /// Guards of the inputs, in port order.
     pub inputs: Vec<ReadGuard>,
-    /// Outputs.
+    /// Guards of the outputs, in port order.
     pub outputs: Vec<WriteGuard>,
-    /// States, read and written.
+    /// Guards of the states, in port order; a run reads and writes them.
     pub states: Vec<WriteGuard>,
 }
 
 impl Accesses {
-    /// Gives every guard back; the vectors keep their room.
+    /// Releases every guard; the vectors keep their capacity.
     pub fn release(&mut self) {
         self.inputs.clear();
         self.outputs.clear();
@@ -84,58 +84,58 @@ impl Accesses {
     }
 }
 
-/// The end of a submitted request.
+/// The completion of a submitted request.
 pub struct Completion {
-    /// The guards, to be dropped before anybody is told.
+    /// The guards, which must be dropped before the result is reported.
     pub accesses: Accesses,
-    /// How it went.
+    /// The result of the evaluation.
     pub result: Result<Stats>,
 }
 
 /// Called once, on any thread, when a submitted request ends.
 pub type Done = Box<dyn FnOnce(Completion) + Send>;
 
-/// Where a program stands in its life, with the engine's numbers (apple-runtime §2, §11).
+/// The state of a program, numbered as by the engine (apple-runtime §2, §11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProgramState {
-    /// Described and no more: before a compile, after an unload.
+    /// Only described: before a compile or after an unload.
     Created = 1,
-    /// Compiled, not loaded.
+    /// After a compile, before a load.
     Compiled = 2,
-    /// Loaded.
+    /// On the machine, ready for requests.
     Loaded = 3,
-    /// A load failed.
+    /// The last load failed.
     Error = 5,
 }
 
-/// The computer that a machine is in, in its own words.
+/// The computer that contains the machine, as the system reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Computer {
-    /// Its chip, `Apple M4 Pro` for example.
+    /// The chip, such as `Apple M4 Pro`.
     pub chip: String,
-    /// The system, `macOS 15.5` for example.
+    /// The system, such as `macOS 15.5`.
     pub system: String,
-    /// The system's build, `24F74` for example.
+    /// The build of the system, such as `24F74`.
     pub build: String,
 }
 
-/// Memory of this process that a machine's programs take beside their surfaces.
+/// Memory of this process that a machine's programs use in addition to their surfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Bytes of intermediate values of evaluations.
+    /// Bytes for intermediate values of evaluations.
     pub arenas: usize,
-    /// Bytes of constants.
+    /// Bytes for constants of programs.
     pub constants: usize,
 }
 
-/// A machine.
+/// A machine that compiles and runs programs.
 pub trait Backend: Send + Sync {
-    /// Its name with the options that matter, `emulator (fast)` for example.
+    /// The name with the relevant options, such as `emulator (fast)`.
     fn name(&self) -> String;
-    /// What it allows.
+    /// The profile: the machine's limits.
     fn profile(&self) -> &Profile;
-    /// Compiles. Spends the budget where there is one.
+    /// Compiles a program. This spends the compile budget if there is one.
     ///
     /// # Errors
     /// An invalid or unsupported program, or a spent budget.
@@ -145,106 +145,110 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// No memory, or a layout that the machine refuses.
     fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>>;
-    /// Shared events, where the machine has them.
+    /// Shared events; `None` if the machine has none.
     fn events(&self) -> Option<&dyn Events> {
         None
     }
-    /// The computer that it is in, where that matters to what it does.
+    /// The computer that contains the machine; `None` if its programs do not depend on it.
     fn computer(&self) -> Option<Computer> {
         None
     }
-    /// What it has to say that failed nothing, each remark once: limits that it only warns of, for
-    /// example.
+    /// Notes about conditions that are not failures, such as limits that the machine only warns
+    /// about; each note once.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Runs a function on tensors without surfaces: one with ports that no surface can be made for.
-    /// `None` if the machine cannot do so; the front then compiles the program as any other.
+    /// Runs a function on tensors without surfaces, for functions with ports that no surface can
+    /// have. `None` if the backend cannot do this; the front end then compiles the program as
+    /// usual.
     fn call(&self, _program: &Program, _function: &str, _call: &Call) -> Option<Result<Returned>> {
         None
     }
-    /// What its programs take of this process's memory now.
+    /// The memory that its programs use in this process now.
     fn footprint(&self) -> Footprint {
         Footprint::default()
     }
 }
 
-/// A compiled program, not loaded.
+/// A compiled program that is not loaded.
 pub trait Compiled: Send + Sync {
-    /// Identifies program and weights; equal keys mean equal artifacts.
+    /// A key of program and weights: equal keys mean equal artifacts.
     fn key(&self) -> &str;
-    /// A form that can be stored and given back as [`ProgramSource::Compiled`], where there is one.
+    /// A form that can be stored and compiled again as [`ProgramSource::Compiled`]; `None` if the
+    /// backend has none.
     fn bytes(&self) -> Option<Vec<u8>>;
-    /// Loads it.
+    /// Loads the program.
     ///
     /// # Errors
     /// The machine refused.
     fn load(&self) -> Result<Arc<dyn Loaded>>;
-    /// Where it stands.
+    /// The state of the program on the machine.
     fn state(&self) -> ProgramState {
         ProgramState::Compiled
     }
 }
 
-/// A loaded program.
+/// A program that is loaded on the machine.
 pub trait Loaded: Send + Sync {
-    /// What it can run, with ports as the machine reports them.
+    /// The procedures with their ports, as the machine reports them.
     fn procedures(&self) -> &[Procedure];
-    /// Binds surfaces. The front has checked completeness, types and sizes.
+    /// Binds surfaces. The front end has checked completeness, types and sizes.
     ///
     /// # Errors
-    /// What only the machine knows: order, foreign memory, events.
+    /// Conditions that only the machine can check: order, foreign memory, events.
     fn prepare(&self, bindings: &Bindings) -> Result<Arc<dyn Prepared>>;
-    /// Running several procedures as one request, where the machine can.
+    /// Support for running several procedures as one request; `None` if the machine lacks it.
     fn chaining(&self) -> Option<&dyn Chaining> {
         None
     }
-    /// Takes it off the machine. The front calls it once, while no request of it runs, and lets
-    /// none run afterward.
+    /// Unloads the program. The front end calls it once, while no request of the program runs, and
+    /// runs none afterward.
     ///
     /// # Errors
     /// The machine refused.
     fn unload(&self) -> Result<()>;
-    /// Takes it off the machine and loads it again; requests made from it stay good. The front
-    /// calls it while none of them runs.
+    /// Unloads the program and loads it again; its requests stay valid. The front end calls it
+    /// while none of them runs.
     ///
     /// # Errors
     /// The machine refused; the program is then not loaded.
     fn reload(&self) -> Result<()>;
-    /// Where it stands.
+    /// The state of the program on the machine.
     fn state(&self) -> ProgramState {
         ProgramState::Loaded
     }
 }
 
-/// Procedures of one loaded program, run one after another without the host between them
+/// Runs procedures of one loaded program in sequence without involving the host between them
 /// (apple-runtime §8).
 pub trait Chaining: Send + Sync {
-    /// Binds the surfaces of all steps; the front has checked each step. A run gets each memory
-    /// once: in [`Accesses::outputs`] if any step writes it, in the order in which the steps'
-    /// outputs and then states first name it, else in [`Accesses::inputs`], in the order in which
-    /// the steps' inputs first name it.
+    /// Binds the surfaces of all steps; the front end has checked each step. A run gets a guard for
+    /// each memory once: in [`Accesses::outputs`] if any step writes it, in the order in which the
+    /// steps' outputs and then states first mention it, else in [`Accesses::inputs`], in the order
+    /// in which the steps' inputs first mention it.
     ///
     /// # Errors
-    /// What only the machine knows (`Program chaining prepare error`, code 15).
+    /// Conditions that only the machine can check (`Program chaining prepare error`, code 15).
     fn prepare_chain(&self, steps: &[Bindings]) -> Result<Arc<dyn Prepared>>;
 }
 
-/// A request: a procedure with bound surfaces, submitted as often as wanted.
+/// A request: a procedure with bound surfaces, reusable for any number of runs.
 pub trait Prepared: Send + Sync {
-    /// Runs it now and returns when it is done. The guards cover the bound surfaces in port order.
+    /// Runs the request and returns when it is done. The guards cover the bound surfaces in port
+    /// order.
     ///
     /// # Errors
-    /// The evaluation failed; outputs hold nothing of worth.
+    /// The evaluation failed; the contents of the outputs must be discarded.
     fn evaluate(&self, accesses: &mut Accesses) -> Result<Stats>;
-    /// Queues it; `done` is called once, also after a failure, unless submit itself fails.
+    /// Queues the request. `done` is called once, also after a failed run, unless `submit` itself
+    /// fails.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::QueueFull`] (the guards are given back), or the machine refused.
+    /// [`crate::ErrorKind::QueueFull`] (with the guards returned), or the machine refused.
     fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)>;
 }
 
-/// Shared events: counters that requests wait for and raise (apple-runtime §6).
+/// Shared events: counters that requests wait for and signal (apple-runtime §6).
 pub trait Events: Send + Sync {
     /// A new event at value 0.
     ///
@@ -253,15 +257,15 @@ pub trait Events: Send + Sync {
     fn create(&self) -> Result<Arc<dyn Event>>;
 }
 
-/// A counter that only grows.
+/// A counter whose value only increases.
 pub trait Event: Send + Sync {
-    /// Its value.
+    /// The value, at least that of the last signal.
     fn value(&self) -> u64;
-    /// Raises it from the CPU.
+    /// Raises the value from the CPU.
     fn signal(&self, value: u64);
     /// Waits until it has reached `value`; false after the timeout.
     fn wait(&self, value: u64, timeout: Duration) -> bool;
-    /// Its handle in the system below, so that requests and other devices can name it.
+    /// The handle in the underlying system, for requests and other devices.
     fn foreign(&self) -> Foreign {
         Foreign::Heap
     }

@@ -1,9 +1,9 @@
 //! Calls with tensors: the short way to run a program.
 //!
-//! [`Executable::call`] allocates a surface for each port by the machine's rules, writes the inputs,
-//! evaluates and reads what came out. A [`BoundProcedure`] keeps surfaces and request for many runs.
-//! [`Device::call`] starts from a program, and also runs functions whose ports no surface can be
-//! made for, where the backend can ([`Backend::call`](crate::Backend::call)).
+//! [`Executable::call`] allocates a surface for each port by the machine's rules, writes the
+//! inputs, evaluates and reads the outputs. A [`BoundProcedure`] keeps surfaces and request for
+//! many runs. [`Device::call`] starts from a program; it also runs functions with ports that no
+//! surface can have, if the backend supports it ([`Backend::call`](crate::Backend::call)).
 //!
 //! Element types are never converted: a tensor of another type than its port's is an error.
 
@@ -37,64 +37,64 @@ pub struct Call {
 }
 
 impl Call {
-    /// The first function, no inputs.
+    /// A call of the first function without inputs.
     pub fn new() -> Call {
         Call::default()
     }
 
-    /// Another function than the first.
+    /// Selects a function other than the first.
     #[must_use]
     pub fn function(mut self, name: impl Into<String>) -> Call {
         self.function = Some(name.into());
         self
     }
 
-    /// The name of the program in messages of the machine; the function's if not given.
+    /// The name of the program in the machine's messages; by default that of the function.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Call {
         self.label = Some(label.into());
         self
     }
 
-    /// The value of an input.
+    /// Adds the value of an input.
     #[must_use]
     pub fn input(mut self, name: impl Into<String>, tensor: Tensor) -> Call {
         self.inputs.insert(name, tensor);
         self
     }
 
-    /// What a state holds before the run; zeros if not given.
+    /// The value of a state before the run; zeros by default.
     #[must_use]
     pub fn state(mut self, name: impl Into<String>, tensor: Tensor) -> Call {
         self.states.insert(name, tensor);
         self
     }
 
-    /// The values of all inputs.
+    /// Sets the values of all inputs.
     #[must_use]
     pub fn inputs(mut self, inputs: impl Into<Tensors>) -> Call {
         self.inputs = inputs.into();
         self
     }
 
-    /// What the states hold before the run; those not named are zeros.
+    /// Sets the values of states before the run; states that are not named are zeros.
     #[must_use]
     pub fn states(mut self, states: impl Into<Tensors>) -> Call {
         self.states = states.into();
         self
     }
 
-    /// The function asked for; `None` is the first one.
+    /// The selected function; `None` for the first.
     pub fn function_name(&self) -> Option<&str> {
         self.function.as_deref()
     }
 
-    /// The inputs that are given.
+    /// The values of inputs that were set.
     pub fn given_inputs(&self) -> &Tensors {
         &self.inputs
     }
 
-    /// The states that are given.
+    /// The values of states that were set.
     pub fn given_states(&self) -> &Tensors {
         &self.states
     }
@@ -112,19 +112,19 @@ impl<N: Into<String>, const K: usize> From<[(N, Tensor); K]> for Call {
     }
 }
 
-/// What a call returned.
+/// The results of a call.
 #[derive(Clone, Debug, Default)]
 pub struct Returned {
-    /// Outputs, in the machine's order.
+    /// The outputs, in the machine's order.
     pub outputs: Tensors,
-    /// All states, as the run left them.
+    /// All states after the run.
     pub states: Tensors,
-    /// What the evaluation took; compiling and loading are not in it.
+    /// The time of the evaluation, without compiling and loading.
     pub stats: Stats,
 }
 
 impl Returned {
-    /// An output or a state.
+    /// The output or state with this name.
     ///
     /// # Errors
     /// [`ErrorKind::Binding`] for another name; the message lists the outputs.
@@ -136,8 +136,8 @@ impl Returned {
     }
 }
 
-/// A procedure with a surface of its own for each port. Runs of it follow one another; states keep
-/// what the last run left until they are written.
+/// A procedure with its own surface for each port. Its runs are sequential; states keep their
+/// values from run to run until they are written.
 pub struct BoundProcedure {
     procedure: Procedure,
     surfaces: Vec<Surface>,
@@ -145,7 +145,7 @@ pub struct BoundProcedure {
 }
 
 impl BoundProcedure {
-    /// The procedure, with its ports.
+    /// The procedure that is bound, with its ports.
     pub fn procedure(&self) -> &Procedure {
         &self.procedure
     }
@@ -176,7 +176,7 @@ impl BoundProcedure {
         self.surface(port)?.write_tensor(tensor).map_err(|e| e.with_port(port))
     }
 
-    /// What a port holds.
+    /// Reads the tensor of a port.
     ///
     /// # Errors
     /// [`ErrorKind::Binding`] for an unknown port, [`ErrorKind::Busy`] while a run is in flight.
@@ -187,7 +187,7 @@ impl BoundProcedure {
     /// Writes all inputs.
     ///
     /// # Errors
-    /// [`ErrorKind::Binding`] for an input that is missing or unknown; as
+    /// [`ErrorKind::Binding`] for a missing or unknown input; otherwise as
     /// [`BoundProcedure::write`].
     pub fn write_inputs(&self, inputs: &Tensors) -> Result<()> {
         let known = |name: &str| self.procedure.inputs.iter().any(|p| p.name == name);
@@ -201,10 +201,10 @@ impl BoundProcedure {
         Ok(())
     }
 
-    /// Writes the states that are given, and zeros to the others.
+    /// Writes the given states, and zeros to the others.
     ///
     /// # Errors
-    /// [`ErrorKind::Binding`] for an unknown state; as [`BoundProcedure::write`].
+    /// [`ErrorKind::Binding`] for an unknown state; otherwise as [`BoundProcedure::write`].
     pub fn write_states(&self, states: &Tensors) -> Result<()> {
         let known = |name: &str| self.procedure.states.iter().any(|p| p.name == name);
         if let Some(name) = states.names().find(|name| !known(name)) {
@@ -219,7 +219,7 @@ impl BoundProcedure {
         Ok(())
     }
 
-    /// Runs it once.
+    /// Runs the procedure once.
     ///
     /// # Errors
     /// As [`Request::evaluate`].
@@ -227,7 +227,7 @@ impl BoundProcedure {
         self.request.evaluate()
     }
 
-    /// What the outputs hold, in the machine's order.
+    /// Reads the outputs, in the machine's order.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] while a run is in flight.
@@ -235,7 +235,7 @@ impl BoundProcedure {
         self.procedure.outputs.iter().map(|p| Ok((p.name.clone(), self.read(&p.name)?))).collect()
     }
 
-    /// What the states hold.
+    /// Reads the states.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] while a run is in flight.
@@ -243,10 +243,10 @@ impl BoundProcedure {
         self.procedure.states.iter().map(|p| Ok((p.name.clone(), self.read(&p.name)?))).collect()
     }
 
-    /// Writes inputs and states, runs it once and reads outputs and states.
+    /// Writes inputs and states, runs the procedure once, and reads outputs and states.
     ///
     /// # Errors
-    /// As the four steps.
+    /// Those of writing, evaluating and reading.
     pub fn call(&self, inputs: &Tensors, states: &Tensors) -> Result<Returned> {
         self.write_inputs(inputs)?;
         self.write_states(states)?;
@@ -266,8 +266,8 @@ fn unknown_among<'a>(name: &str, what: &str, known: impl Iterator<Item = &'a str
 }
 
 impl Executable {
-    /// Binds a procedure, the first if no name is given, to new surfaces that satisfy the machine
-    /// ([`Device::surfaces`]).
+    /// Binds a procedure (the first, if no name is given) to new surfaces that meet the machine's
+    /// requirements ([`Device::surfaces`]).
     ///
     /// # Errors
     /// [`ErrorKind::Binding`] for an unknown name; as [`Device::surface`] and
@@ -276,7 +276,7 @@ impl Executable {
         self.bind_with(function, |procedure, port| self.device().fitted(procedure, &port.name))
     }
 
-    /// As [`Executable::bind`], with surfaces of chosen layouts: for what depends on the size of an
+    /// As [`Executable::bind`], with chosen layouts, for code that depends on the size of an
     /// allocation.
     ///
     /// # Errors
@@ -297,8 +297,8 @@ impl Executable {
         Ok(BoundProcedure { request: self.prepare(bindings)?, procedure, surfaces })
     }
 
-    /// Runs a procedure once on tensors. Surfaces are allocated for the call; [`Executable::bind`]
-    /// keeps them.
+    /// Runs a procedure once on tensors. The surfaces are allocated for this call;
+    /// [`Executable::bind`] keeps them.
     ///
     /// ```
     /// # use ferrane_device::scripted::{Scripted, procedure};
@@ -317,8 +317,8 @@ impl Executable {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Binding`] for an input that is missing, unknown or of another type;
-    /// [`ErrorKind::Unloaded`]; as evaluating.
+    /// [`ErrorKind::Binding`] for a missing or unknown input or one of another type;
+    /// [`ErrorKind::Unloaded`]; otherwise as for an evaluation.
     pub fn call(&self, call: impl Into<Call>) -> Result<Returned> {
         let call = call.into();
         self.bind(call.function_name())?.call(&call.inputs, &call.states)
@@ -326,10 +326,10 @@ impl Executable {
 }
 
 impl Device {
-    /// Runs a function of a program once: compiles and loads it, or, if no surface can be made for
-    /// a port of it (open shapes, extents of 0, 64-bit elements), lets the backend run it on tensors.
+    /// Runs a function of a program once: compiles and loads the program or, if a port cannot have
+    /// a surface (open shapes, extents of 0, 64-bit elements), lets the backend run it on tensors.
     ///
-    /// The program is compiled at every call: load what runs often.
+    /// Every call compiles the program: load programs that run often.
     ///
     /// # Errors
     /// As [`Device::compile`], [`Artifact::load`](crate::Artifact::load) and [`Executable::call`].
@@ -358,8 +358,8 @@ impl Device {
     }
 }
 
-/// True if surfaces can be made for every port of a function: known extents above 0, elements of 1
-/// to 4 bytes.
+/// True if every port of a function can have a surface: known extents above 0, elements of 1 to 4
+/// bytes.
 pub fn fits_surfaces(function: &Function) -> bool {
     let ports = function.inputs.iter().chain(&function.body().outputs);
     ports.map(|v| &function.value(*v).ty).all(|ty| {

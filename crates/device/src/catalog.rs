@@ -1,40 +1,40 @@
-//! The engine's raw errors as data: how each looks, what it means, what to do.
+//! The engine's raw errors as data: form, meaning and remedy.
 //!
-//! A failed call gives a domain, a number and a text; the text may hold a status word. [`find`]
-//! picks the first row that fits, so special rows stand before general ones. The table is the
-//! evidence of apple-runtime §4 and §14. The return codes of the reference's benchmarks are not in
-//! it: they are that program's own, not the engine's. A spent compile budget has no words of its
-//! own either; a backend has to count (apple-runtime §3).
+//! A failed call has a domain, a number and a text, which may contain a status word. [`find`]
+//! returns the first matching row, so specific rows come before general ones. The table is the
+//! evidence of apple-runtime §4 and §14. It omits the return codes of the reference's benchmarks,
+//! which belong to that program, not to the engine. A spent compile budget has no error of its own
+//! either; a backend has to count compiles (apple-runtime §3).
 
 use crate::ErrorKind;
 
-/// Domain of the runtime.
+/// The error domain of the runtime.
 pub const ENGINE: &str = "com.apple.appleneuralengine";
-/// Domain of the compiler.
+/// The error domain of the compiler.
 pub const COMPILER: &str = "com.apple.appleneuralengine.compiler";
-/// Domain of the Espresso front end.
+/// The error domain of the Espresso front end.
 pub const ESPRESSO: &str = "com.apple.appleneuralengine.espresso";
 
-/// One known raw error. An absent part fits anything.
+/// A known raw error. `None` or an empty text matches anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// A short name of the row.
+    /// A short name, unique in the table.
     pub id: &'static str,
-    /// The error domain, whole.
+    /// The complete error domain.
     pub domain: Option<&'static str>,
     /// The error code. IOReturn codes are compared as 32-bit words.
     pub code: Option<i64>,
-    /// A part of the text.
+    /// A substring of the text.
     pub text: &'static str,
     /// The status word in the text.
     pub status: Option<u32>,
-    /// What kind of failure it is here.
+    /// The kind of failure that it is mapped to.
     pub kind: ErrorKind,
-    /// What it was seen to mean.
+    /// The meaning that was observed.
     pub meaning: &'static str,
-    /// What to do.
+    /// What to do about it.
     pub remedy: &'static str,
-    /// Where it is known from.
+    /// The source of the row.
     pub source: &'static str,
 }
 
@@ -53,18 +53,18 @@ const PROCESS: &str = "ANEProgramProcessRequestDirect() Failed";
 const S4: &str = "apple-runtime §4";
 const S14: &str = "apple-runtime §14";
 
-/// A row of the driver's IOReturn codes, which come in several domains.
+/// A row for an IOReturn code of the driver, which appears in several domains.
 const fn io(id: &'static str, code: i64, kind: ErrorKind, meaning: &'static str, remedy: &'static str) -> Row {
     row(id, (None, Some(code), "", None), kind, meaning, remedy, S14)
 }
 
-/// Every known raw error, special rows first.
+/// Every known raw error, specific rows first.
 pub const ROWS: &[Row] = &[
     row(
         "surface-mismatch",
         (Some(ENGINE), Some(8), PROCESS, Some(0x1d)),
         ErrorKind::Evaluate,
-        "a surface has not the size or the order that the program expects",
+        "a surface does not have the size or the order that the program expects",
         "Allocate every surface from the executable's ports, and give several inputs in the order that the ports report.",
         S4,
     ),
@@ -72,7 +72,7 @@ pub const ROWS: &[Row] = &[
         "inference-failure",
         (Some(ENGINE), Some(8), PROCESS, Some(0x16)),
         ErrorKind::Evaluate,
-        "the engine failed while it ran the program",
+        "the engine failed while running the program",
         "Run the program on the emulator with this machine's profile; if it passes there, unload, load and try again.",
         S4,
     ),
@@ -97,7 +97,7 @@ pub const ROWS: &[Row] = &[
         (None, Some(15), "ANEProgramChainingPrepare() Failed", None),
         ErrorKind::Unavailable,
         "this model cannot be chained",
-        "Submit the requests one after another; `prepare_chain` does so by itself where the machine cannot chain.",
+        "Submit the requests one after another; `prepare_chain` does this automatically if the machine cannot chain.",
         S4,
     ),
     row(
@@ -112,7 +112,7 @@ pub const ROWS: &[Row] = &[
         "invalid-mil",
         (None, None, "InvalidMILProgram", None),
         ErrorKind::InvalidProgram,
-        "the text is no valid program to this compiler: syntax, a type, or a dialect that it does not read",
+        "the text is not a valid program for this compiler: syntax, a type, or a dialect that it does not read",
         "Check the program first; on M1 and M2 print it in the verbose dialect (`program(1.0)`, ios16).",
         S4,
     ),
@@ -128,7 +128,7 @@ pub const ROWS: &[Row] = &[
         "espresso-network",
         (Some(ESPRESSO), Some(-1), "Cannot load network", None),
         ErrorKind::Load,
-        "the client looked for an Espresso network where there is a MIL program",
+        "the client looked for an Espresso network but found a MIL program",
         "Load MIL programs through the in-memory model, not through the client.",
         S4,
     ),
@@ -144,7 +144,7 @@ pub const ROWS: &[Row] = &[
         "e5-port-in-use",
         (None, None, "Port bindings cannot be changed while operation is in use", None),
         ErrorKind::Busy,
-        "a port was bound anew while its operation is part of an E5 stream",
+        "a port was bound again while its operation is part of an E5 stream",
         "Prepare another request for other surfaces instead of changing one.",
         S4,
     ),
@@ -182,8 +182,8 @@ pub const ROWS: &[Row] = &[
         "io-not-privileged",
         0xe000_02c1,
         ErrorKind::Unavailable,
-        "the process may not do this",
-        "Use the standard path, which needs no rights of its own.",
+        "the process is not permitted to do this",
+        "Use the standard path, which needs no entitlements.",
     ),
     io(
         "io-bad-argument",
@@ -223,7 +223,7 @@ pub const ROWS: &[Row] = &[
     ),
 ];
 
-/// The first row that fits. `status` is what [`status`] finds in the text.
+/// The first matching row. `status` is the result of [`status`] for the text.
 pub fn find(domain: &str, code: i64, text: &str) -> Option<&'static Row> {
     let word = status(text);
     ROWS.iter().find(|row| {
@@ -236,7 +236,7 @@ pub fn find(domain: &str, code: i64, text: &str) -> Option<&'static Row> {
     })
 }
 
-/// The row of that id.
+/// The row with this id.
 pub fn named(id: &str) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.id == id)
 }
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
     use crate::Error;
 
-    /// A text as the row describes it.
+    /// A raw error that matches the row.
     fn sample(row: &Row) -> (&'static str, i64, String) {
         let status = row.status.map(|s| format!(" with status={s:#x} : statusType=0x9")).unwrap_or_default();
         (row.domain.unwrap_or("com.example"), row.code.unwrap_or(0), format!("call: {}{status}: error", row.text))
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::InvalidProgram);
         let error = Error::from_raw(ENGINE, 6, "program load failure status 0x20004");
         assert_eq!((error.kind(), error.status()), (ErrorKind::Load, Some(0x20004)));
-        // As a 32-bit integer, which is how a kern_return_t arrives.
+        // As a 32-bit integer, the form of a kern_return_t.
         assert_eq!(Error::from_raw("NSMachErrorDomain", -536_870_210, "").kind(), ErrorKind::QueueFull);
     }
 

@@ -1,73 +1,71 @@
-//! One failed operation: kind, the machine's raw words, and what to do about it.
+//! A failed operation: kind, the machine's raw error, and a remedy.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::catalog::{self, Row};
 
-/// Result of the seam.
+/// The result of an operation on a device.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What failed. The engine's own domain, code and status are kept beside it (apple-runtime §4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The program is not valid MIL (`InvalidMILProgram`).
-    InvalidProgram,
-    /// The machine has no way to run an op or shape (`ANECCompile() FAILED`).
-    Unsupported,
-    /// The compile budget of the process is spent.
-    CompileBudget,
-    /// A compiled program could not be loaded.
-    Load,
-    /// An evaluation failed (`status=0x1d` and others).
-    Evaluate,
-    /// A surface or port does not fit: size, type, name, missing or twice.
-    Binding,
-    /// A layout that cannot be.
-    Layout,
-    /// A surface or request is in use.
-    Busy,
-    /// The queue holds as many requests as it can.
-    QueueFull,
-    /// The executable was unloaded.
-    Unloaded,
-    /// The device, or an ability of it, is not here.
-    Unavailable,
-    /// An option that is unknown or has a wrong value.
-    Option,
-    /// Memory could not be had.
-    OutOfMemory,
-    /// The system below failed in a way of its own.
-    System,
-    /// The process that the device ran in has died or hung.
-    Crashed,
-}
-
-impl ErrorKind {
-    /// The stable code of the kind, `E06xx`.
-    pub fn code(self) -> &'static str {
-        match self {
-            ErrorKind::InvalidProgram => "E0601",
-            ErrorKind::Unsupported => "E0602",
-            ErrorKind::CompileBudget => "E0603",
-            ErrorKind::Load => "E0604",
-            ErrorKind::Evaluate => "E0605",
-            ErrorKind::Binding => "E0606",
-            ErrorKind::Layout => "E0607",
-            ErrorKind::Busy => "E0608",
-            ErrorKind::QueueFull => "E0609",
-            ErrorKind::Unloaded => "E0610",
-            ErrorKind::Unavailable => "E0611",
-            ErrorKind::Option => "E0612",
-            ErrorKind::OutOfMemory => "E0613",
-            ErrorKind::System => "E0614",
-            ErrorKind::Crashed => "E0615",
+macro_rules! error_kinds {
+    ($($(#[doc = $doc:literal])+ $kind:ident = $code:literal,)+) => {
+        /// The kind of a failure. The engine's own domain, code and status are kept in addition
+        /// (apple-runtime §4).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorKind {
+            $($(#[doc = $doc])+ $kind,)+
         }
-    }
+
+        impl ErrorKind {
+            /// Every kind, in the order of the codes.
+            pub const ALL: &[ErrorKind] = &[$(ErrorKind::$kind),+];
+
+            /// The stable code of the kind, from `E0601` to `E0615`.
+            pub fn code(self) -> &'static str {
+                match self {
+                    $(ErrorKind::$kind => $code,)+
+                }
+            }
+        }
+    };
 }
 
-/// What to do about a kind of failure, one or two sentences.
+error_kinds! {
+    /// The program is not valid MIL (`InvalidMILProgram`).
+    InvalidProgram = "E0601",
+    /// The machine has no way to run an op or shape (`ANECCompile() FAILED`).
+    Unsupported = "E0602",
+    /// The compile budget of the process is spent.
+    CompileBudget = "E0603",
+    /// A compiled program could not be loaded.
+    Load = "E0604",
+    /// An evaluation failed (`status=0x1d` and others).
+    Evaluate = "E0605",
+    /// A surface or port does not match: size, type, name, missing or bound twice.
+    Binding = "E0606",
+    /// A layout is invalid.
+    Layout = "E0607",
+    /// A surface or request is in use.
+    Busy = "E0608",
+    /// The queue holds as many requests as it can.
+    QueueFull = "E0609",
+    /// The executable was unloaded.
+    Unloaded = "E0610",
+    /// The device, or a feature of it, is not available here.
+    Unavailable = "E0611",
+    /// An option is unknown or has an invalid value.
+    Option = "E0612",
+    /// Memory could not be allocated.
+    OutOfMemory = "E0613",
+    /// The underlying system failed with an error of its own.
+    System = "E0614",
+    /// The process that the device runs in has died or hung.
+    Crashed = "E0615",
+}
+
+/// The remedy for a kind of failure, in one or two sentences.
 pub fn remedy(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::InvalidProgram => {
@@ -90,14 +88,14 @@ pub fn remedy(kind: ErrorKind) -> &'static str {
         ErrorKind::Option => "See the options that the message lists.",
         ErrorKind::OutOfMemory => "Use smaller shapes, or free executables and surfaces.",
         ErrorKind::Crashed => {
-            "Load or reload the program: it gets a fresh process. If it dies there too, change the program; if it was only slow, give \
+            "Load or reload the program: it gets a new process. If it dies there too, change the program; if it was only slow, give \
              `isolate` more seconds."
         }
         ErrorKind::System => "The raw domain and code are the system's own; they may help in a search.",
     }
 }
 
-/// One failed operation.
+/// A failed operation: kind, message, raw error, port and cause.
 #[derive(Debug)]
 pub struct Error(Box<Inner>);
 
@@ -114,7 +112,7 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of that kind.
+    /// An error with a kind and a message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error(Box::new(Inner {
             kind,
@@ -128,8 +126,8 @@ impl Error {
         }))
     }
 
-    /// What a machine's own words mean: the kind, the meaning and the remedy come from the
-    /// [`catalog`], the status word from the text. Words that the catalog does not know give
+    /// Classifies a machine's raw error: kind, meaning and remedy come from the [`catalog`], the
+    /// status word from the text. An error that the catalog does not contain is
     /// [`ErrorKind::System`].
     pub fn from_raw(domain: impl Into<Cow<'static, str>>, code: i64, text: &str) -> Error {
         let domain = domain.into();
@@ -149,7 +147,7 @@ impl Error {
         Error::new(ErrorKind::Busy, format!("the surface cannot be {wish} while it is {state}"))
     }
 
-    /// Adds the machine's own domain and code.
+    /// Adds the machine's raw domain and code.
     #[must_use]
     pub fn with_raw(mut self, domain: impl Into<Cow<'static, str>>, code: i64, status: Option<u32>) -> Error {
         self.0.domain = Some(domain.into());
@@ -158,11 +156,10 @@ impl Error {
         self
     }
 
-    /// Adds the words that the engine has for this failure, by the id of their row in the
-    /// [`catalog`]; kind and message stay. For what is refused before the engine sees it, so that
-    /// it reads as the engine's refusal does (numerics §1). Rows of the compiler without a domain
-    /// of their own come with `ANECCompile() FAILED`, so they get its domain and code
-    /// (apple-runtime §4).
+    /// Adds the engine's raw error for this failure, by the id of its row in the [`catalog`]; kind
+    /// and message are unchanged. It is for requests that are refused before the engine sees them,
+    /// so the refusal looks like the engine's (numerics §1). Compiler rows without their own domain
+    /// appear with `ANECCompile() FAILED`, so they get its domain and code (apple-runtime §4).
     #[must_use]
     pub fn with_row(self, id: &str) -> Error {
         let Some(row) = catalog::named(id) else { return self };
@@ -172,28 +169,28 @@ impl Error {
         error
     }
 
-    /// Puts the label of a program in front of the message.
+    /// Prefixes the message with the label of a program.
     #[must_use]
     pub fn labeled(mut self, label: &str) -> Error {
         self.0.message = format!("{label}: {}", self.0.message);
         self
     }
 
-    /// Adds the port at fault.
+    /// Adds the name of the port at fault.
     #[must_use]
     pub fn with_port(mut self, port: impl Into<String>) -> Error {
         self.0.port = Some(port.into());
         self
     }
 
-    /// Adds the cause.
+    /// Adds the underlying cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         self.0.source = Some(source.into());
         self
     }
 
-    /// What failed.
+    /// The kind of failure.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -203,7 +200,7 @@ impl Error {
         &self.0.message
     }
 
-    /// The machine's error domain, `com.apple.appleneuralengine` for example.
+    /// The machine's error domain, such as `com.apple.appleneuralengine`.
     pub fn domain(&self) -> Option<&str> {
         self.0.domain.as_deref()
     }
@@ -213,17 +210,17 @@ impl Error {
         self.0.code
     }
 
-    /// The engine's status word, `0x1d` for example.
+    /// The engine's status word, such as `0x1d`.
     pub fn status(&self) -> Option<u32> {
         self.0.status
     }
 
-    /// The port at fault.
+    /// The port at fault, if the failure is about one.
     pub fn port(&self) -> Option<&str> {
         self.0.port.as_deref()
     }
 
-    /// What to do about it.
+    /// What to do about it: the catalog's remedy, or that of the kind.
     pub fn remedy(&self) -> &'static str {
         self.0.row.map_or_else(|| remedy(self.0.kind), |row| row.remedy)
     }

@@ -1,4 +1,4 @@
-//! The front: devices, artifacts, executables.
+//! The front end: devices, artifacts and executables.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::log::TARGET;
 use crate::recorder::{CallRecord, Recorder};
 use crate::{Bindings, Error, ErrorKind, Layout, Request, Result, Surface};
 
-/// A machine that compiles and runs programs. Clones are the same machine.
+/// A machine that compiles and runs programs. Clones refer to the same machine.
 #[derive(Clone)]
 pub struct Device(Arc<dyn Backend>);
 
 impl Device {
-    /// Puts the front before a backend.
+    /// A device that runs on this backend.
     pub fn new(backend: impl Backend + 'static) -> Device {
         Device(Arc::new(backend))
     }
@@ -28,12 +28,12 @@ impl Device {
         &*self.0
     }
 
-    /// Its name.
+    /// The backend's name, such as `emulator (fast)`.
     pub fn name(&self) -> String {
         self.0.name()
     }
 
-    /// What it allows.
+    /// The profile: the machine's limits.
     pub fn profile(&self) -> &Profile {
         self.0.profile()
     }
@@ -56,18 +56,18 @@ impl Device {
         self.compile(ProgramSource::Program(program), &CompileOptions::labeled(label))?.load()
     }
 
-    /// A surface of that layout, zeroed.
+    /// Allocates a zeroed surface with a layout.
     ///
     /// # Errors
-    /// No memory, or a layout that cannot be or that the machine refuses.
+    /// No memory, or a layout that is invalid or that the machine refuses.
     pub fn surface(&self, layout: &Layout) -> Result<Surface> {
         layout.check()?;
         Surface::new(self.0.allocate(layout)?, layout.clone())
     }
 
-    /// A surface for each port of a procedure, in the order of [`Procedure::ports`], zeroed. They
-    /// satisfy what the profile wants beyond the layouts: its smallest surface, and one size for
-    /// all inputs or all outputs (apple-runtime §4, status 0x1d).
+    /// Allocates a zeroed surface for each port of a procedure, in the order of
+    /// [`Procedure::ports`]. Their sizes meet the profile's requirements: the smallest surface, and
+    /// one size for all inputs or all outputs (apple-runtime §4, status 0x1d).
     ///
     /// # Errors
     /// As [`Device::surface`].
@@ -76,7 +76,7 @@ impl Device {
         ports.collect()
     }
 
-    /// The layout of a port with the allocation that the profile wants of its surface, see
+    /// The layout of a port with the allocation that the profile requires; see
     /// [`Device::surfaces`].
     ///
     /// # Errors
@@ -92,28 +92,28 @@ impl Device {
         Ok(layout)
     }
 
-    /// The computer that the machine is in, where that matters to what it does.
+    /// The computer that contains the machine; `None` if its programs do not depend on it.
     pub fn computer(&self) -> Option<Computer> {
         self.0.computer()
     }
 
-    /// What the machine has to say that failed nothing, each remark once.
+    /// The machine's notes about conditions that are not failures, each once.
     pub fn notes(&self) -> Vec<String> {
         self.0.notes()
     }
 
-    /// What its programs take of this process's memory now, surfaces left out; nothing where they
-    /// live elsewhere.
+    /// The memory that its programs use in this process now, without surfaces; zero if they are
+    /// elsewhere.
     pub fn footprint(&self) -> Footprint {
         self.0.footprint()
     }
 
-    /// Shared events, where the machine has them.
+    /// Shared events; `None` if the machine has none.
     pub fn events(&self) -> Option<&dyn Events> {
         self.0.events()
     }
 
-    /// The same machine, with every call across the seam written down.
+    /// The same machine with a recorder of every call to the backend.
     pub fn recorded(&self) -> (Device, CallRecord) {
         let recorder = Recorder::new(self.0.clone());
         let record = recorder.record();
@@ -121,7 +121,7 @@ impl Device {
     }
 }
 
-/// A compiled program.
+/// A compiled program that is not loaded.
 #[derive(Clone)]
 pub struct Artifact {
     compiled: Arc<dyn Compiled>,
@@ -129,22 +129,22 @@ pub struct Artifact {
 }
 
 impl Artifact {
-    /// Identifies program and weights.
+    /// A key of program and weights: equal keys mean equal artifacts.
     pub fn key(&self) -> &str {
         self.compiled.key()
     }
 
-    /// A form to store, where there is one.
+    /// A form that can be stored; `None` if the backend has none.
     pub fn bytes(&self) -> Option<Vec<u8>> {
         self.compiled.bytes()
     }
 
-    /// Where it stands.
+    /// The state of the program on the machine.
     pub fn state(&self) -> ProgramState {
         self.compiled.state()
     }
 
-    /// Loads it.
+    /// Loads the program.
     ///
     /// # Errors
     /// The machine refused.
@@ -155,39 +155,39 @@ impl Artifact {
     }
 }
 
-/// A place where a surface is bound.
+/// A port of a procedure, to which a surface is bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its name in the program.
+    /// The name in the program.
     pub name: String,
-    /// The machine's index of it.
+    /// The machine's index of the port.
     pub symbol: u32,
-    /// What a surface must be like.
+    /// The layout that a bound surface must have.
     pub layout: Layout,
 }
 
-/// One entry point of a loaded program, as the machine reports it.
+/// A procedure of a loaded program, as the machine reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Procedure {
-    /// The function's name.
+    /// The name of the function.
     pub name: String,
-    /// The machine's index of it.
+    /// The machine's index of the procedure.
     pub id: u32,
-    /// Inputs in the machine's order.
+    /// The inputs, in the machine's order.
     pub inputs: Vec<Port>,
-    /// Outputs in the machine's order.
+    /// The outputs, in the machine's order.
     pub outputs: Vec<Port>,
-    /// States.
+    /// The states, in the machine's order; read and written by a run.
     pub states: Vec<Port>,
 }
 
 impl Procedure {
-    /// Inputs, outputs, states, in the machine's order.
+    /// All ports: inputs, outputs, states, each in the machine's order.
     pub fn ports(&self) -> impl Iterator<Item = &Port> {
         self.inputs.iter().chain(&self.outputs).chain(&self.states)
     }
 
-    /// The port of that name.
+    /// The port with this name.
     ///
     /// # Errors
     /// [`ErrorKind::Binding`] for an unknown name; the message lists the known ones.
@@ -199,23 +199,24 @@ impl Procedure {
     }
 }
 
-/// Whether a program is loaded, and how many of its requests run: the highest bit says unloaded,
-/// the others count.
+/// Whether a program is loaded, and the number of its running requests: the highest bit means
+/// unloaded, the others are the count.
 #[derive(Default)]
 pub(crate) struct Life(AtomicU32);
 
 const UNLOADED: u32 = 1 << 31;
 
 impl Life {
-    /// Counts a request until the ticket is dropped.
+    /// Counts a request until the result is dropped.
     pub(crate) fn enter(self: &Arc<Life>) -> Result<Running> {
-        // Acquire and Release pair: an unload that finds no request sees all that the last one did.
+        // Acquire and Release pair: an unload that finds no request sees all effects of the last
+        // one.
         let entered =
             self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| (n & UNLOADED == 0).then_some(n + 1));
         entered.map(|_| Running(self.clone())).map_err(|_| unloaded())
     }
 
-    /// Lets no request run from here on, if none runs now.
+    /// Prevents further requests, if none is running.
     pub(crate) fn stop(&self) -> Result<()> {
         let taken = self.0.compare_exchange(0, UNLOADED, Ordering::Acquire, Ordering::Relaxed);
         taken.map(drop).map_err(|n| match n & UNLOADED {
@@ -224,7 +225,7 @@ impl Life {
         })
     }
 
-    /// Lets requests run again, who then see all that was done in between.
+    /// Permits requests again; they see all effects of the unload and load before.
     pub(crate) fn resume(&self) {
         self.0.store(0, Ordering::Release);
     }
@@ -234,7 +235,7 @@ fn unloaded() -> Error {
     Error::new(ErrorKind::Unloaded, "the executable was unloaded")
 }
 
-/// A request that runs.
+/// A running request, counted until this is dropped.
 pub(crate) struct Running(Arc<Life>);
 
 impl Drop for Running {
@@ -249,12 +250,12 @@ struct ExecutableInner {
     device: Device,
 }
 
-/// A loaded program. Clones are the same program.
+/// A loaded program. Clones refer to the same program.
 #[derive(Clone)]
 pub struct Executable(Arc<ExecutableInner>);
 
 impl Executable {
-    /// What it can run.
+    /// The procedures of the program.
     pub fn procedures(&self) -> &[Procedure] {
         self.0.loaded.procedures()
     }
@@ -264,7 +265,7 @@ impl Executable {
         &self.0.device
     }
 
-    /// The procedure of that name.
+    /// The procedure with this name.
     ///
     /// # Errors
     /// [`ErrorKind::Binding`] for an unknown name; the message lists the known ones.
@@ -272,12 +273,12 @@ impl Executable {
         check_name(self.procedures(), Some(name))
     }
 
-    /// The procedure of that name, or the first one.
+    /// The procedure with this name, or the first.
     pub(crate) fn procedure_or_first(&self, name: Option<&str>) -> Result<&Procedure> {
         check_name(self.procedures(), name)
     }
 
-    /// A port of the first procedure.
+    /// The port of the first procedure with this name.
     ///
     /// # Errors
     /// [`ErrorKind::Binding`] for an unknown name.
@@ -288,9 +289,9 @@ impl Executable {
     /// Binds surfaces to a procedure.
     ///
     /// # Errors
-    /// [`ErrorKind::Binding`]: a port missing, unknown or bound twice, another type or shape or too few bytes, or one memory both
-    /// read and written. [`ErrorKind::Unloaded`]. What only the machine knows comes from the
-    /// backend.
+    /// [`ErrorKind::Binding`]: a port is missing, unknown or bound twice, has another type or shape
+    /// or too few bytes, or one memory is both read and written. [`ErrorKind::Unloaded`]. The
+    /// backend reports conditions that only the machine can check.
     pub fn prepare(&self, bindings: Bindings) -> Result<Request> {
         let _running = self.0.life.enter()?;
         let procedure = check(self.procedures(), &bindings)?;
@@ -299,16 +300,15 @@ impl Executable {
         Ok(Request::single(prepared, procedure, &bindings, self.0.life.clone()))
     }
 
-    /// Binds several procedures that run one after another as one request; a later step may read
-    /// what an earlier one wrote.
+    /// Binds several procedures that run in sequence as one request; a later step may read the
+    /// outputs of an earlier one.
     ///
-    /// Where the machine chains, the whole chain is one request to it: the surfaces of all steps
-    /// are taken at submit and given back at the end. Elsewhere the steps are requests of their
-    /// own, each takes its surfaces when its turn comes, and each is submitted when the one before
-    /// it is done.
+    /// If the machine supports chains, the whole chain is one request: the surfaces of all steps
+    /// are acquired at submit and released at the end. Otherwise the steps are separate requests:
+    /// each acquires its surfaces when it starts, and is submitted when the previous one is done.
     ///
     /// # Errors
-    /// As [`Executable::prepare`], for each step; no step at all is [`ErrorKind::Binding`].
+    /// As [`Executable::prepare`], for each step; an empty chain is [`ErrorKind::Binding`].
     pub fn prepare_chain(&self, steps: Vec<Bindings>) -> Result<Request> {
         let _running = self.0.life.enter()?;
         if steps.is_empty() {
@@ -328,7 +328,7 @@ impl Executable {
         }
     }
 
-    /// Takes it off the machine. Requests made from it fail afterward with [`ErrorKind::Unloaded`].
+    /// Unloads the program. Its requests then fail with [`ErrorKind::Unloaded`].
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] while a request of it runs, [`ErrorKind::Unloaded`] the second time, or
@@ -338,8 +338,8 @@ impl Executable {
         self.0.loaded.unload().inspect_err(|_| self.0.life.resume())
     }
 
-    /// Takes it off the machine and loads it again: what may help after a failed evaluation. Its
-    /// requests stay good.
+    /// Unloads the program and loads it again, which may help after a failed evaluation. Its
+    /// requests stay valid.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] while a request of it runs, [`ErrorKind::Unloaded`], or the machine
@@ -347,19 +347,19 @@ impl Executable {
     pub fn reload(&self) -> Result<()> {
         self.0.life.stop()?;
         let _span = tracing::info_span!(target: TARGET, "reload").entered();
-        // Stays unloaded when it failed: there is nothing to run.
+        // After a failure the program stays unloaded.
         self.0.loaded.reload()?;
         self.0.life.resume();
         Ok(())
     }
 
-    /// Where it stands.
+    /// The state of the program on the machine.
     pub fn state(&self) -> ProgramState {
         self.0.loaded.state()
     }
 }
 
-/// The procedure of that name, or the first.
+/// The procedure with this name, or the first.
 pub(crate) fn check_name<'a>(procedures: &'a [Procedure], name: Option<&str>) -> Result<&'a Procedure> {
     let found = procedures.iter().find(|p| name.is_none_or(|n| n == p.name));
     found.ok_or_else(|| match name {

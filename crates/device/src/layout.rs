@@ -1,4 +1,4 @@
-//! How the elements of a tensor lie in a surface.
+//! The layout of a tensor's elements in a surface.
 
 use ferrane_mil::DataType;
 
@@ -10,18 +10,18 @@ use crate::{Error, ErrorKind, Result};
 /// usual form; a compiled program may report padded rows (apple-runtime §11).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Element type, of whole bytes.
+    /// The element type, of whole bytes.
     pub dtype: DataType,
-    /// Extents, outermost first.
+    /// The extents, outermost first.
     pub shape: Vec<usize>,
-    /// Bytes from one index to the next, per axis.
+    /// The distance from one index to the next on each axis, in bytes.
     pub strides: Vec<usize>,
-    /// Bytes to allocate, at least what the elements span.
+    /// The number of bytes to allocate, at least the span of the elements.
     pub allocation: usize,
 }
 
 impl Layout {
-    /// Packed row-major.
+    /// A row-major layout without gaps.
     ///
     /// # Errors
     /// [`ErrorKind::Layout`] for element types without whole bytes or sizes beyond the address
@@ -30,7 +30,7 @@ impl Layout {
         Layout::with_row_alignment(dtype, shape, 1)
     }
 
-    /// Row-major with the last axis padded to a multiple of `alignment` bytes.
+    /// A row-major layout whose rows are padded to a multiple of `alignment` bytes.
     ///
     /// # Errors
     /// As [`Layout::packed`]; `alignment` 0 counts as 1.
@@ -52,12 +52,12 @@ impl Layout {
         Ok(Layout { dtype, shape: shape.to_vec(), strides, allocation: span })
     }
 
-    /// Whether it can be: an element type of whole bytes, a stride for each axis, elements of a row
-    /// side by side, and a size that can be addressed and is covered by the allocation. The fields
-    /// are open, so surfaces check what they are given.
+    /// Checks that the layout is valid: an element type of whole bytes, a stride for each axis,
+    /// adjacent elements in a row, and a size that can be addressed and is covered by the
+    /// allocation. The fields are public, so surfaces check the layouts that they are given.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`].
+    /// [`ErrorKind::Layout`] with the reason.
     pub fn check(&self) -> Result<()> {
         let bad = |why: &str| {
             let Layout { dtype, shape, strides, allocation } = self;
@@ -74,7 +74,7 @@ impl Layout {
             && extent > 1
             && stride != element
         {
-            return bad("the elements of a row must lie side by side");
+            return bad("the elements of a row must be adjacent");
         }
         let span = self.shape.iter().zip(&self.strides).try_fold(element, |sum, (&extent, &stride)| {
             sum.checked_add(extent.saturating_sub(1).checked_mul(stride)?)
@@ -92,7 +92,7 @@ impl Layout {
         }
     }
 
-    /// Byte offset of the `i`-th row, all axes but the last flattened.
+    /// The byte offset of the `i`-th row, with all axes except the last flattened.
     fn row_offset(&self, mut i: usize) -> usize {
         let mut offset = 0;
         for axis in (0..self.shape.len().saturating_sub(1)).rev() {
@@ -102,8 +102,8 @@ impl Layout {
         offset
     }
 
-    /// Where the elements of the `i`-th row lie, all axes but the last flattened; `None` past the
-    /// end.
+    /// The byte range of the elements in the `i`-th row, with all axes except the last flattened;
+    /// `None` past the end.
     pub fn row(&self, i: usize) -> Option<std::ops::Range<usize>> {
         let rows: usize = self.shape[..self.shape.len().saturating_sub(1)].iter().product();
         let width = self.shape.last().copied().unwrap_or(1);
@@ -111,8 +111,8 @@ impl Layout {
         Some(start..start + width * self.element_bytes())
     }
 
-    /// Copies the elements out of a surface's bytes, without the padding between rows. `None` if
-    /// there are fewer bytes than the layout spans.
+    /// Copies the elements out of a surface's bytes, without padding. `None` if there are fewer
+    /// bytes than the layout spans.
     pub fn pack(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut packed = Vec::with_capacity(self.elements() * self.element_bytes());
         self.pack_to(bytes, |row| packed.extend_from_slice(row))?;
@@ -132,8 +132,8 @@ impl Layout {
         Some(())
     }
 
-    /// Copies packed elements to where they are in a surface's bytes; padding keeps what it holds.
-    /// `None` if either side is too short.
+    /// Copies packed elements into a surface's bytes; padding is unchanged. `None` if either side
+    /// is too short.
     pub fn unpack(&self, packed: &[u8], bytes: &mut [u8]) -> Option<()> {
         if self.is_packed() {
             bytes.get_mut(..packed.len())?.copy_from_slice(packed);
@@ -148,17 +148,17 @@ impl Layout {
         Some(())
     }
 
-    /// Number of elements.
+    /// The number of elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Bytes of one element.
+    /// The size of one element in bytes.
     pub fn element_bytes(&self) -> usize {
         self.dtype.bytes().unwrap_or(1)
     }
 
-    /// True if the elements lie row-major without gaps.
+    /// True if the elements are row-major without gaps.
     pub fn is_packed(&self) -> bool {
         let mut span = self.element_bytes();
         for (&extent, &stride) in self.shape.iter().zip(&self.strides).rev() {
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(layout(&[2, 1], &[64, 64], 128), Ok(()));
         let bad = Err(ErrorKind::Layout);
         assert_eq!(layout(&[2, 4], &[2], 128), bad, "a stride is missing");
-        assert_eq!(layout(&[2, 4], &[64, 4], 128), bad, "elements apart");
+        assert_eq!(layout(&[2, 4], &[64, 4], 128), bad, "gaps between elements");
         assert_eq!(layout(&[2, 4], &[64, 2], 71), bad, "one byte short");
         assert_eq!(layout(&[usize::MAX, 4], &[64, 2], 128), bad, "beyond the address space");
         assert_eq!(layout(&[1 << 40, 1 << 40, 1], &[0, 0, 2], 128), bad, "more elements than can be counted");

@@ -1,4 +1,4 @@
-//! The seam between programs and the machines that run them.
+//! The interface between programs and the machines that run them.
 //!
 //! # Stages
 //!

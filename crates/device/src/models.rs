@@ -1,9 +1,8 @@
-//! Models of the queue, of submissions and of a program's life: loom runs them through every order
-//! of their steps, and reports a wait that never ends and an access that is not ordered after a
-//! write (CONTRIBUTING.md).
+//! Loom models of the queue, of submissions and of a program's life. Loom runs them through every
+//! order of their steps, and reports deadlocks and unsynchronized accesses (CONTRIBUTING.md).
 //!
-//! Locks, counters and threads are loom's here; the access state of surfaces is modeled where it
-//! is, in `ferrane-host`.
+//! Locks, counters and threads are loom's here. The access state of surfaces is modeled in
+//! `ferrane-host`, where it is defined.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +19,7 @@ use crate::queue::Queue;
 use crate::submission::CompletionSlot;
 use crate::{Bindings, Error, ErrorKind, Procedure, Request, Result, Submission};
 
-/// Does nothing, on a queue.
+/// A request that does nothing, on a queue.
 struct Nothing(loom::sync::Arc<Queue>);
 
 impl Prepared for Nothing {
@@ -34,7 +33,7 @@ impl Prepared for Nothing {
     }
 }
 
-/// A request without ports of a program with that life.
+/// A request without ports, of a program with this life.
 fn request(depth: usize, life: &Arc<Life>) -> Request {
     let procedure = Procedure { name: "main".into(), id: 0, inputs: vec![], outputs: vec![], states: vec![] };
     let queue = loom::sync::Arc::new(Queue::new("model", depth));
@@ -76,8 +75,8 @@ fn a_place_is_free_and_the_program_at_rest_before_the_waiter_is_told() {
 #[test]
 fn two_threads_that_submit_are_both_served_or_told_that_the_queue_is_full() {
     for depth in [1, 2] {
-        // Three threads have too many orders to try all: those in which no thread is interrupted
-        // more than twice.
+        // Three threads have too many orders to try all: only those with at most two preemptions
+        // are tried.
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
         model.check(move || {
@@ -132,7 +131,7 @@ fn a_task_that_moved_is_woken_where_it_is() {
 fn an_unload_is_alone_and_a_reload_is_seen() {
     loom::model(|| {
         let life = Arc::new(Life::default());
-        // Stands for the program on the machine.
+        // Represents the program on the machine.
         let program = Arc::new(UnsafeCell::new(0));
         let runs = || {
             let (life, program) = (life.clone(), program.clone());

@@ -1,16 +1,16 @@
-//! Options of opening a device: `key=value&key=value`, as they stand after the `?` of a device's
-//! name.
+//! Options of opening a device: `key=value&key=value`, the part after the `?` of a device's name.
 //!
-//! Numerics, limits, path and dispatch are chosen here and never in a request. A backend takes the
-//! keys it knows; what is left is an error that lists the known ones, so a misspelled option never
+//! Numerics, limits, path and dispatch are options of opening, never of a request. A backend takes
+//! the options that it knows; any other option is an error that lists the known ones, so a
+//! misspelled option is never ignored.
 //! goes unseen.
 
 use crate::{Error, ErrorKind, Result};
 
-/// Former names of options, still read, and what they are called now.
+/// Former names of options, still accepted, with their current names.
 const RENAMED: [(&str, &str); 2] = [("profile", "machine"), ("profile-file", "machine-file")];
 
-/// Options not yet taken.
+/// The options that the backend has not taken yet.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     device: &'static str,
@@ -19,7 +19,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Reads `key=value&key=value`; empty text has no options. `device` is for messages.
+    /// Parses `key=value&key=value`; an empty text has no options. `device` is for messages.
     ///
     /// # Errors
     /// [`ErrorKind::Option`] for a pair without `=`, or a key given twice.
@@ -37,14 +37,14 @@ impl OpenOptions {
         Ok(OpenOptions { device, pairs, known: Vec::new() })
     }
 
-    /// Takes the value of a key; `form` says in messages what values there are, `NAME` for example.
+    /// Takes the value of a key. `form` describes the possible values in messages, such as `NAME`.
     pub fn take(&mut self, key: &str, form: &str) -> Option<String> {
         self.known.push(format!("{key}={form}"));
         let at = self.pairs.iter().position(|(k, _)| k == key)?;
         Some(self.pairs.remove(at).1)
     }
 
-    /// Takes one of some words.
+    /// Takes a value that must be one of several words.
     ///
     /// # Errors
     /// [`ErrorKind::Option`] for another word.
@@ -58,7 +58,7 @@ impl OpenOptions {
         })
     }
 
-    /// Ends the taking.
+    /// Finishes: every option must have been taken.
     ///
     /// # Errors
     /// [`ErrorKind::Option`] if an option was not taken.

@@ -1,11 +1,11 @@
-//! A queue of submitted requests: one thread evaluates them in order, for backends whose own call
+//! A queue of submitted requests. One thread evaluates them in order, for backends whose own call
 //! is synchronous.
 //!
-//! The thread starts with the first submission and ends with the queue, after what is queued. A
-//! panic in an evaluation is a bug of the backend; it becomes that request's error, so nobody waits
-//! for ever and the requests behind it run. Before anybody is told how a request ended, its place
-//! in the queue is free and the queue holds nothing of it any more: whoever waited may submit the
-//! next one, unload the program, or count what is loaded.
+//! The thread starts with the first submission and ends with the queue, after the queued requests.
+//! A panic in an evaluation is a bug of the backend; it becomes that request's error, so its
+//! waiters return and later requests run. Before the result of a request is reported, its slot in
+//! the queue is free and the queue has dropped it: a waiter may submit another request, unload the
+//! program, or count what is loaded.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +23,7 @@ struct QueuedRequest {
 
 struct QueueState {
     jobs: VecDeque<QueuedRequest>,
-    /// Queued and running.
+    /// The number of queued and running requests.
     in_flight: usize,
     started: bool,
     closed: bool,
@@ -34,7 +34,7 @@ struct QueueContext {
     changed: Condvar,
 }
 
-/// The queue. Dropping it lets the thread finish what is queued and end.
+/// The queue. Dropping it lets the thread finish the queued requests and end.
 pub struct Queue {
     shared: Arc<QueueContext>,
     thread: &'static str,
@@ -42,19 +42,20 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue for at most `depth` requests (at least one), queued and running, whose thread has
-    /// that name.
+    /// A queue for at most `depth` requests (at least one), queued and running; `thread` is the
+    /// name of its thread.
     pub fn new(thread: &'static str, depth: usize) -> Queue {
         let state = QueueState { jobs: VecDeque::new(), in_flight: 0, started: false, closed: false };
         let shared = QueueContext { state: Mutex::new(state), changed: Condvar::new() };
         Queue { shared: Arc::new(shared), thread, depth: depth.max(1) }
     }
 
-    /// Queues a request for [`Prepared::evaluate`]; a backend's [`Prepared::submit`] is this.
+    /// Queues a request for [`Prepared::evaluate`]; a backend can implement [`Prepared::submit`]
+    /// with it.
     ///
     /// # Errors
-    /// [`ErrorKind::QueueFull`], or [`ErrorKind::System`] if there is no thread to be had. The
-    /// accesses come back, and `done` is not called.
+    /// [`ErrorKind::QueueFull`], or [`ErrorKind::System`] if the thread cannot be started. The
+    /// accesses are returned, and `done` is not called.
     pub fn submit(
         &self,
         request: std::sync::Arc<dyn Prepared>,
@@ -63,7 +64,7 @@ impl Queue {
     ) -> std::result::Result<(), (Error, Accesses)> {
         let mut state = lock(&self.shared.state);
         if state.in_flight >= self.depth {
-            let message = format!("{} requests are in flight, the most that the queue takes", state.in_flight);
+            let message = format!("{} requests are in flight, the most that the queue accepts", state.in_flight);
             return Err((Error::new(ErrorKind::QueueFull, message), accesses));
         }
         if !state.started {
@@ -105,7 +106,7 @@ fn serve(shared: &QueueContext) {
         let QueuedRequest { request, mut accesses, done } = job;
         let result = catch_unwind(AssertUnwindSafe(|| request.evaluate(&mut accesses)))
             .unwrap_or_else(|_| Err(Error::new(ErrorKind::Evaluate, "the backend failed inside; this is a bug")));
-        // The program may end here, and with it the device and this queue.
+        // Dropping the request may drop the program, and with it the device and this queue.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(request)));
         lock(&shared.state).in_flight -= 1;
         let _ = catch_unwind(AssertUnwindSafe(|| done(Completion { accesses, result })));
@@ -122,7 +123,7 @@ mod tests {
     use crate::Result;
     use crate::backend::Stats;
 
-    /// Waits to be let go, then panics if that is wanted.
+    /// Waits for a message, then panics if the message says so.
     struct BlockedStep(Mutex<Receiver<bool>>);
 
     impl Prepared for BlockedStep {
@@ -157,10 +158,10 @@ mod tests {
         first.send(true).unwrap();
         let (result, held) = told.recv_timeout(Duration::from_secs(10)).unwrap();
         assert_eq!((result.unwrap_err().kind(), held), (ErrorKind::Evaluate, 0));
-        // One place is free as soon as one was told.
+        // A slot is free as soon as one result was reported.
         let third = submit(&queue).unwrap();
         assert_eq!(submit(&queue).map(drop), Err(ErrorKind::QueueFull));
-        // What is queued when the queue is dropped still runs.
+        // Requests that are queued when the queue is dropped still run.
         second.send(false).unwrap();
         drop(queue);
         third.send(false).unwrap();

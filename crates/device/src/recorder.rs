@@ -1,8 +1,8 @@
-//! Writes down every call across the seam, one line each, and passes it on.
+//! Records every call to a backend, one line each, and forwards it.
 //!
 //! Surfaces, events and requests are numbered in the order in which they appear (`s0`, `e0`, `r0`),
-//! so two runs of one caller give the same lines whatever the machine. A call that failed ends with
-//! `-> E06xx`.
+//! so two runs of one caller give the same lines on every machine. The line of a failed call ends
+//! with `-> E06xx`.
 //!
 //! ```text
 //! allocate s0 fp16 [1, 4, 1, 8] 64 bytes
@@ -27,8 +27,8 @@ use crate::backend::{
 };
 use crate::{Bindings, Call, Error, Footprint, Foreign, Layout, Memory, Procedure, Result, Returned};
 
-/// An event that was handed out, or met, with the machine's own behind it. The weak reference keeps
-/// the address from being given away again.
+/// An event that the recorder handed out or met, and the machine's own event that it wraps. The
+/// weak reference keeps the address from being reused.
 type Handed = (Weak<dyn Event>, Option<Weak<dyn Event>>);
 
 #[derive(Default)]
@@ -39,7 +39,7 @@ struct Log {
     requests: usize,
 }
 
-/// What was recorded. Clones are the same record.
+/// The recorded calls. Clones share the record.
 #[derive(Clone, Default)]
 pub struct CallRecord(Arc<Mutex<Log>>);
 
@@ -48,12 +48,12 @@ impl CallRecord {
         f(&mut lock(&self.0))
     }
 
-    /// The lines so far.
+    /// The lines recorded so far.
     pub fn lines(&self) -> Vec<String> {
         self.with(|log| log.lines.clone())
     }
 
-    /// Forgets the lines; the numbers go on.
+    /// Removes the lines; numbering continues.
     pub fn clear(&self) {
         self.with(|log| log.lines.clear());
     }
@@ -62,7 +62,7 @@ impl CallRecord {
         self.with(|log| log.lines.push(line));
     }
 
-    /// Writes the line with the result's failure, if it failed.
+    /// Records a line, with the error code if the call failed.
     fn note<T>(&self, line: impl fmt::Display, result: Result<T>) -> Result<T> {
         match &result {
             Ok(_) => self.push(line.to_string()),
@@ -120,8 +120,8 @@ impl Log {
         format!("e{n}")
     }
 
-    /// The machine's own event behind one that the recorder handed out. A machine gets these, so
-    /// that what it does with them is its own affair and not in the record.
+    /// The machine's own event for one that the recorder handed out. The machine gets its own
+    /// events, so its use of them is not recorded.
     fn inner(&self, event: &Arc<dyn Event>) -> Arc<dyn Event> {
         let address = Arc::as_ptr(event).cast::<()>();
         let known = self.events.iter().find(|(e, _)| e.as_ptr().cast::<()>() == address);
@@ -129,7 +129,7 @@ impl Log {
     }
 }
 
-/// A backend that records and passes on.
+/// A backend that records calls and forwards them.
 pub(crate) struct Recorder {
     inner: Arc<dyn Backend>,
     record: CallRecord,
@@ -341,7 +341,7 @@ impl Prepared for RecordedPrepared {
     }
 
     fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
-        // Written before the call: a quick machine may be done before it returns.
+        // Recorded before the call: a fast machine may be done before it returns.
         let line = self.record.with(|log| {
             log.lines.push(format!("submit {}", self.name));
             log.lines.len() - 1

@@ -1,8 +1,8 @@
-//! Requests: procedures with bound surfaces, evaluated or submitted as often as wanted.
+//! Requests: procedures with bound surfaces, evaluated or submitted any number of times.
 //!
-//! A run takes its accesses first (all of them or none), then runs, and gives them back before
-//! anybody is told that it is done, so whoever waited may read the outputs at once. A submitted run
-//! that its backend drops without a word ends with an error.
+//! A run first acquires its accesses (all of them or none), then runs, and releases them before the
+//! result is reported, so a waiter can read the outputs immediately. If a backend drops a submitted
+//! run without completing it, the run ends with an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::submission::CompletionSlot;
 use crate::sync::{Mutex, lock};
 use crate::{Bindings, Error, ErrorKind, Port, Procedure, Result, Submission, Surface};
 
-/// A surface and the port it is bound to.
+/// A bound surface with the name of its port.
 struct PortBinding {
     port: String,
     surface: Surface,
@@ -26,17 +26,18 @@ struct Single {
     outputs: Vec<PortBinding>,
     states: Vec<PortBinding>,
     life: Arc<Life>,
-    /// Room for guards, kept between runs so that a run allocates nothing.
+    /// Buffers for guards, reused between runs so that a run does not allocate.
     spare: Mutex<Accesses>,
 }
 
 enum RequestKind {
     Single(Single),
-    /// Run one after another by the front; the program stays loaded from the first to the last.
+    /// Steps that the front end runs in sequence; the program stays loaded from the first to the
+    /// last.
     Sequence(Vec<Request>, Arc<Life>),
 }
 
-/// A procedure with bound surfaces, or a chain of them. Clones are the same request.
+/// A procedure with bound surfaces, or a chain of them. Clones refer to the same request.
 #[derive(Clone)]
 pub struct Request(Arc<RequestKind>);
 
@@ -65,8 +66,8 @@ impl Request {
         })))
     }
 
-    /// A chain that the machine runs as one: each memory once, among the outputs if any step writes
-    /// it.
+    /// A chain that the machine runs as one request: each memory once, among the outputs if any
+    /// step writes it.
     pub(crate) fn chained(
         prepared: Arc<dyn Prepared>,
         procedures: &[&Procedure],
@@ -113,7 +114,7 @@ impl Request {
         }
     }
 
-    /// Runs it and waits.
+    /// Runs the request and waits for it.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] if a surface is in use, [`ErrorKind::Unloaded`], or the evaluation
@@ -142,12 +143,12 @@ impl Request {
         }
     }
 
-    /// Queues it.
+    /// Queues the request.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] if a surface is in use (also by this request in flight),
-    /// [`ErrorKind::Unloaded`], [`ErrorKind::QueueFull`]. Nothing is in flight then and every
-    /// surface is free again.
+    /// [`ErrorKind::Unloaded`] or [`ErrorKind::QueueFull`]. Then nothing is in flight and every
+    /// surface is free.
     pub fn submit(&self) -> Result<Submission> {
         let slot = CompletionSlot::new();
         let filled = slot.clone();
@@ -155,9 +156,9 @@ impl Request {
         Ok(Submission::new(slot))
     }
 
-    /// Queues it; `done` is called once with the result, on a thread of the device, after every
-    /// surface was given back. It must not wait for another request of the device: what it waits
-    /// for may be queued behind it.
+    /// Queues the request. `done` is called once with the result, on a thread of the device, after
+    /// all surfaces were released. It must not wait for another request of the device, which may be
+    /// queued after this one.
     ///
     /// # Errors
     /// As [`Request::submit`]; `done` is not called then.
@@ -197,7 +198,7 @@ impl Request {
             if let RequestKind::Single(single) = &*request.0 {
                 single.put_back(completion.accesses);
             }
-            // Whoever waits may drop the program and find nothing of it left.
+            // A waiter may then drop the program completely.
             drop(request);
             then(completion.result);
         });
@@ -207,15 +208,16 @@ impl Request {
         })
     }
 
-    /// Submits the steps of a sequence from the `at`-th on; each step's end submits the next.
+    /// Submits the steps of a sequence from index `at` on; the completion of each step submits the
+    /// next.
     fn submit_from(&self, at: usize, total: Stats, ticket: Ticket) -> std::result::Result<(), (Error, Option<Ticket>)> {
         let RequestKind::Sequence(steps, _) = &*self.0 else { return Ok(()) };
         let Some(step) = steps.get(at) else {
             ticket.close(Ok(total));
             return Ok(());
         };
-        // The ticket must come back if the submit fails, and the closure that holds it is then
-        // gone: share it.
+        // The ticket is needed again if the submit fails, but the closure that holds it is then
+        // dropped: share it.
         let shared = Arc::new(Mutex::new(Some(ticket)));
         let (theirs, request, last) = (shared.clone(), self.clone(), at + 1 == steps.len());
         let then = Box::new(move |result: Result<Stats>| {
@@ -228,7 +230,7 @@ impl Request {
                     Err((error, ticket)) => ticket.map(|ticket| (ticket, Err(error))),
                 },
             };
-            // As for a single one.
+            // As for a single request.
             drop(request);
             if let Some((ticket, result)) = ended {
                 ticket.close(result);
@@ -272,9 +274,9 @@ impl Single {
     }
 }
 
-/// The duty to tell how a submitted run ended: closed once, at the latest when it is dropped.
+/// The obligation to report the result of a submitted run, discharged once, at the latest on drop.
 struct Ticket {
-    /// Given back before anybody is told, so that whoever waited may unload at once.
+    /// Released before the result is reported, so that a waiter may unload immediately.
     running: Option<Running>,
     done: Option<Box<dyn FnOnce(Result<Stats>) + Send>>,
 }
@@ -284,7 +286,7 @@ impl Ticket {
         self.tell(result);
     }
 
-    /// Ends the duty of a run that was never queued.
+    /// Discharges the obligation of a run that was never queued.
     fn void(mut self) {
         self.done = None;
     }

@@ -1,10 +1,10 @@
-//! A backend without a machine, for tests of callers: it loads what a script says and its
-//! evaluations copy.
+//! A backend without a machine, for tests of callers: a script determines the procedures, and
+//! evaluations copy bytes.
 //!
-//! Output *i* of a run gets the bytes of input *i* (modulo the number of inputs) as far as both
-//! reach, and each byte of each state grows by one. That is enough to see that every surface
-//! reached its port. Requests run in order on one thread; a [`Control`] can hold that thread, make
-//! stages fail, and make the machine forget requests.
+//! Output *i* of a run gets the bytes of input *i* (modulo the number of inputs), up to the shorter
+//! length, and each byte of each state is incremented. That suffices to verify that every surface
+//! reached its port. Requests run in order on one thread; a [`Control`] can pause that thread, make
+//! stages fail, and make the machine drop requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,10 +20,10 @@ use crate::backend::{
 };
 use crate::{Bindings, Error, ErrorKind, Layout, Memory, Port, Procedure, Result};
 
-/// The longest wait for an event, so that a wrong test ends.
+/// The longest wait for an event, so that a faulty test ends.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where a scripted failure happens.
+/// The stage that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum FailureStage {
@@ -45,7 +45,7 @@ struct ScriptedState {
     forget: bool,
     held: bool,
     ended: bool,
-    /// Submitted and not begun, or begun and not ended.
+    /// Requests that were submitted and have not started.
     queue: VecDeque<ScriptedJob>,
     in_flight: usize,
 }
@@ -87,7 +87,7 @@ impl ScriptedContext {
     }
 }
 
-/// The strings that a test pulls.
+/// Controls a scripted backend from a test.
 #[derive(Clone)]
 pub struct Control(Arc<ScriptedContext>);
 
@@ -97,24 +97,24 @@ impl Control {
         self.0.lock().held = true;
     }
 
-    /// Lets them start.
+    /// Lets submitted requests start.
     pub fn release(&self) {
         self.0.lock().held = false;
         self.0.changed.notify_all();
     }
 
-    /// Makes the next call of a stage fail.
+    /// Makes the next call of a stage fail with this error.
     pub fn fail(&self, stage: FailureStage, error: Error) {
         self.0.lock().failures.push_back((stage, error));
     }
 
-    /// Makes the machine forget the next request it runs, without an answer.
+    /// Makes the machine drop the next request without a completion.
     pub fn forget(&self) {
         self.0.lock().forget = true;
     }
 }
 
-/// The backend.
+/// The scripted backend, with the thread that runs its requests.
 pub struct Scripted {
     shared: Arc<ScriptedContext>,
     script: Script,
@@ -124,21 +124,21 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// A machine on which every source becomes a program with the procedures that the script gives
-    /// for it.
+    /// A machine on which every source becomes a program with the procedures that the script
+    /// returns for it.
     ///
     /// # Errors
-    /// The default profile cannot be had.
+    /// The default profile cannot be resolved.
     pub fn new(
         script: impl Fn(&ProgramSource<'_>) -> Result<Vec<Procedure>> + Send + Sync + 'static,
     ) -> Result<Scripted> {
         Scripted::with_depth(usize::MAX, script)
     }
 
-    /// The same, with a queue of `depth` requests.
+    /// As [`Scripted::new`], with a queue of `depth` requests.
     ///
     /// # Errors
-    /// The default profile cannot be had.
+    /// The default profile cannot be resolved.
     pub fn with_depth(
         depth: usize,
         script: impl Fn(&ProgramSource<'_>) -> Result<Vec<Procedure>> + Send + Sync + 'static,
@@ -150,14 +150,14 @@ impl Scripted {
         Ok(Scripted { shared, script: Arc::new(script), profile, chains: false, worker })
     }
 
-    /// Lets the machine chain procedures.
+    /// Enables chains of procedures.
     #[must_use]
     pub fn chaining(mut self) -> Scripted {
         self.chains = true;
         self
     }
 
-    /// Its strings.
+    /// The control of this backend.
     pub fn control(&self) -> Control {
         Control(self.shared.clone())
     }
@@ -168,16 +168,16 @@ impl Drop for Scripted {
         self.shared.lock().ended = true;
         self.shared.changed.notify_all();
         if let Some(worker) = self.worker.take() {
-            // A panic of the worker has already failed the test that caused it.
+            // A panic of the worker has already failed its test.
             let _ = worker.join();
         }
     }
 }
 
-/// A procedure of packed fp16 ports, `(name, shape)` each, for scripts.
+/// A procedure of packed fp16 ports, each a pair `(name, shape)`, for scripts.
 ///
 /// # Errors
-/// [`ErrorKind::Layout`] for a shape that cannot be.
+/// [`ErrorKind::Layout`] for an invalid shape.
 pub fn procedure(name: &str, id: u32, inputs: &[(&str, &[usize])], outputs: &[(&str, &[usize])]) -> Result<Procedure> {
     let port = |(i, (name, shape)): (usize, &(&str, &[usize]))| {
         let layout = Layout::packed(ferrane_mil::DataType::Fp16, shape)?;
@@ -289,7 +289,7 @@ impl Program {
         found.ok_or_else(|| Error::new(ErrorKind::Binding, "no procedure"))
     }
 
-    /// One step, with the guards it uses given by `place`.
+    /// Prepares one step; `place` finds the guard of a port.
     fn step(&self, bindings: &Bindings, place: impl Fn(&Port) -> Result<PortIndex>) -> Result<ScriptedStep> {
         let procedure = self.procedure(bindings)?;
         let places = |ports: &[Port]| ports.iter().map(&place).collect::<Result<Vec<_>>>();
@@ -363,7 +363,7 @@ impl Chaining for Program {
     }
 }
 
-/// Where among the guards of a run a surface is.
+/// The position of a surface among the guards of a run.
 #[derive(Clone, Copy)]
 enum PortIndex {
     Input(usize),
@@ -397,7 +397,7 @@ impl Plan {
         for step in &self.steps {
             for (event, value) in step.bindings.waits() {
                 if !event.wait(*value, PATIENCE) {
-                    return Err(Error::new(ErrorKind::Evaluate, format!("nobody raised an event to {value}")));
+                    return Err(Error::new(ErrorKind::Evaluate, format!("an event was not raised to {value}")));
                 }
             }
             for &(from, to) in &step.copies {

@@ -1,12 +1,12 @@
-//! The files that the engine's framework wants beside a program, though its interface is called "in
-//! memory" (apple-runtime §2).
+//! The files that the engine's framework requires for a program, although its interface is called
+//! "in memory" (apple-runtime §2).
 //!
-//! They lie in a directory under the program's identifier, which is a hash of their content.
-//! Programs with equal content share the directory, in this process and in others. Unless it is to
-//! be kept, each process has a locked file of its own in it, and whoever takes the last one away
-//! removes the directory. A lock ends with its process however that ends, so what a crash left
-//! behind is found by its unlocked files and removed ([`sweep`]). A directory without such a file
-//! is never touched.
+//! They are in a directory named by the program's identifier, a hash of their contents. Programs
+//! with equal contents share the directory, in this process and in others. Unless the directory is
+//! kept, each process has a locked file in it, and the process that removes the last one removes
+//! the directory. A lock ends with its process in every case, so directories that a crash left are
+//! recognized by their unlocked files and removed ([`sweep`]). A directory without such a file is
+//! never touched.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -19,22 +19,22 @@ use ferrane_host::sync::lock;
 
 use crate::{Error, ErrorKind, Result};
 
-/// What the text's paths begin with.
+/// The prefix of paths in the text.
 const PREFIX: &str = "@model_path/";
 
-/// The folder of the weight files, which every staged directory has.
+/// The folder of weight files, which every staged directory has.
 const WEIGHTS: &str = "weights";
 
-/// Names of the files that say who uses a directory; the process's number comes after.
+/// The prefix of files that mark the users of a directory; the process id follows.
 const OWNER: &str = "ferrane-owner-";
 
-/// The file whose lock is held while directories come and go.
+/// The file whose lock is held while directories are created and removed.
 const GATE: &str = "ferrane-staging.lock";
 
 /// A directory that this process uses.
 struct InUse {
     users: usize,
-    /// Ours, locked; open as long as anybody here uses the directory. A kept one has none.
+    /// Our locked file, open as long as this process uses the directory; `None` for a kept one.
     owner: Option<File>,
 }
 
@@ -44,14 +44,14 @@ fn in_use() -> MutexGuard<'static, Option<HashMap<PathBuf, InUse>>> {
     lock(&IN_USE)
 }
 
-/// The lock under which directories come and go, of all processes. Its file exists only while it is
-/// held.
+/// The lock of all processes under which directories are created and removed. Its file exists only
+/// while the lock is held.
 struct Gate {
     path: PathBuf,
     _file: File,
 }
 
-/// Keeps other processes from making and removing directories until it is dropped.
+/// Excludes other processes from creating and removing directories until the result is dropped.
 fn gate() -> io::Result<Gate> {
     let path = std::env::temp_dir().join(GATE);
     loop {
@@ -66,7 +66,7 @@ fn gate() -> io::Result<Gate> {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // Elsewhere it cannot be seen whether the path still leads to an open file.
+        // Other systems cannot check whether the path still leads to the open file.
         if cfg!(unix) {
             let _ = fs::remove_file(&self.path);
         }
@@ -86,12 +86,12 @@ fn is_at(_: &File, _: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Our file in a directory.
+/// The path of our file in a directory.
 fn owner_of(folder: &Path) -> PathBuf {
     folder.join(format!("{OWNER}{}", std::process::id()))
 }
 
-/// Makes a directory ours.
+/// Creates and locks our file in a directory.
 fn own(folder: &Path) -> io::Result<File> {
     let _gate = gate()?;
     fs::create_dir_all(folder.join(WEIGHTS))?;
@@ -106,18 +106,18 @@ pub struct Staged {
 }
 
 impl Staged {
-    /// Writes `model.mil` and the weight files to the directory `identifier` in `root`, if nobody
-    /// in this process did before. Each file appears whole or not at all.
+    /// Writes `model.mil` and the weight files to the directory `identifier` in `root`, unless this
+    /// process already did. Each file is written atomically.
     ///
     /// # Errors
-    /// A path that leads out of the directory, or the system's own.
+    /// A path that leads out of the directory, or an I/O error.
     pub fn new(root: &Path, identifier: &str, mil: &[u8], weights: &[(String, &[u8])], kept: bool) -> Result<Staged> {
         if identifier.is_empty() || !identifier.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)) {
             return Err(Error::new(ErrorKind::System, format!("odd model identifier `{identifier}`")));
         }
         let folder = root.join(identifier);
         let files = weights.iter().map(|(path, data)| Ok((inside(path)?, *data))).collect::<Result<Vec<_>>>()?;
-        // Locked to the end: nobody here may use the directory before it is whole.
+        // Locked until the end: other threads must not use the directory before it is complete.
         let mut in_use = in_use();
         let map = in_use.get_or_insert_default();
         if let Some(used) = map.get_mut(&folder) {
@@ -133,28 +133,28 @@ impl Staged {
         };
         let result = write().map_err(|e| failed(&folder, e));
         drop(in_use);
-        // A failure clears up by dropping what was staged.
+        // On a failure, dropping this value removes the files.
         let staged = Staged { folder };
         result.map(|()| staged)
     }
 
-    /// The directory.
+    /// The path of the directory.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Writes a file of that name, whole or not at all.
+    /// Writes a file atomically.
     ///
     /// # Errors
-    /// A path that leads out of the directory, or the system's own.
+    /// A path that leads out of the directory, or an I/O error.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         write_whole(&self.folder.join(inside(name)?), bytes).map_err(|e| failed(&self.folder, e))
     }
 
-    /// Reads a file as it is now; `None` if there is none.
+    /// Reads the current contents of a file; `None` if it does not exist.
     ///
     /// # Errors
-    /// A path that leads out of the directory, or the system's own.
+    /// A path that leads out of the directory, or an I/O error.
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
         match fs::read(self.folder.join(inside(name)?)) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -178,7 +178,7 @@ impl Drop for Staged {
             return;
         }
         let Some(owner) = map.remove(&self.folder).and_then(|used| used.owner) else { return };
-        // What cannot be removed is left to the next sweep.
+        // Files that cannot be removed now are left to the next sweep.
         if let Ok(_gate) = gate() {
             drop(owner);
             let _ = fs::remove_file(owner_of(&self.folder));
@@ -192,7 +192,7 @@ fn remove_if_unused(folder: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with(OWNER) {
-            // Only the owner has the lock; it ended with its process.
+            // Only the owner holds the lock, and it ends with its process.
             let lock = OpenOptions::new().append(true).open(entry.path()).map(|file| file.try_lock());
             if !matches!(lock, Ok(Ok(()))) {
                 return Ok(false);
@@ -203,8 +203,7 @@ fn remove_if_unused(folder: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Removes what processes that are gone have left behind in `root`; gives how many directories that
-/// were.
+/// Removes directories in `root` that ended processes left, and returns their number.
 pub fn sweep(root: &Path) -> usize {
     let (Ok(_gate), Ok(entries)) = (gate(), fs::read_dir(root)) else { return 0 };
     let ours = |folder: &Path| {
@@ -212,11 +211,11 @@ pub fn sweep(root: &Path) -> usize {
         names.into_iter().any(|e| e.file_name().to_string_lossy().starts_with(OWNER))
     };
     let folders = entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path());
-    // Only what looks like a staged directory is looked into: temporary ones may be large.
+    // Only folders that look like staged directories are examined: temporary ones may be large.
     folders.filter(|f| f.join(WEIGHTS).is_dir() && ours(f) && remove_if_unused(f).unwrap_or(false)).count()
 }
 
-/// The path of a weight file inside the directory.
+/// The path of a weight file relative to the directory.
 fn inside(path: &str) -> Result<PathBuf> {
     let relative = Path::new(path.strip_prefix(PREFIX).unwrap_or(path));
     let plain =
@@ -226,15 +225,15 @@ fn inside(path: &str) -> Result<PathBuf> {
     plain.then(|| relative.to_path_buf()).ok_or_else(odd)
 }
 
-/// Writes a file, whole or not at all, and the folders it is in.
+/// Writes a file atomically, and creates its parent folders.
 ///
 /// # Errors
-/// The system's own.
+/// An I/O error.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    // A staged file can be written again, so nothing waits for the disk.
+    // A staged file can be written again, so it is not flushed to disk.
     replace(path, bytes, Durability::Cached)
 }
 
@@ -275,7 +274,7 @@ mod tests {
         let (left, foreign) = (root.join("left"), root.join("foreign"));
         fs::create_dir_all(left.join("weights")).unwrap();
         fs::create_dir_all(&foreign).unwrap();
-        // No process has this file's lock, whoever has the number.
+        // No process holds this file's lock, whichever has the id.
         fs::write(left.join(format!("{OWNER}1")), b"").unwrap();
         assert_eq!(sweep(root), 1);
         assert!(!left.exists() && foreign.exists());
@@ -287,7 +286,7 @@ mod tests {
         let root = place.path();
         let staged = Staged::new(root, "program", b"program", &[], false).unwrap();
         let folder = staged.folder().to_path_buf();
-        // Another opening of the file stands for another process: locks belong to the opening.
+        // Another file handle acts as another process: locks belong to the handle.
         let other = File::create(folder.join(format!("{OWNER}1"))).unwrap();
         other.lock().unwrap();
         drop(staged);

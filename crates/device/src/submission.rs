@@ -1,7 +1,7 @@
-//! The end of a submitted request, for whoever waits for it: by blocking, or as a `Future`.
+//! The completion of a submitted request: by blocking, or as a `Future`.
 //!
-//! One slot is filled once and emptied once. Whoever fills it wakes after the lock is given back,
-//! so a waker may do what it likes.
+//! A slot is filled once and emptied once. Filling it wakes the waiter after the lock is released,
+//! so a waker may run arbitrary code.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,20 +13,20 @@ use crate::sync::{Arc, Condvar, Mutex, lock};
 use crate::{Error, ErrorKind, Result};
 
 enum SubmissionState {
-    /// In flight, with the task that asked last.
+    /// In flight, with the waker of the task that polled last.
     Open(Option<Waker>),
     Filled(Result<Stats>),
-    /// Told.
+    /// The result was taken.
     Emptied,
 }
 
 impl SubmissionState {
-    /// The result, which is told once.
+    /// Takes the result, which is returned once.
     fn take(&mut self) -> Option<Result<Stats>> {
         match std::mem::replace(self, SubmissionState::Emptied) {
             SubmissionState::Filled(result) => Some(result),
             SubmissionState::Emptied => {
-                Some(Err(Error::new(ErrorKind::System, "how the request ended was already told")))
+                Some(Err(Error::new(ErrorKind::System, "the result of the request was already taken")))
             }
             open => {
                 *self = open;
@@ -36,7 +36,7 @@ impl SubmissionState {
     }
 }
 
-/// Where the result goes.
+/// The slot for the result of a request.
 pub(crate) struct CompletionSlot {
     state: Mutex<SubmissionState>,
     filled: Condvar,
@@ -56,10 +56,10 @@ impl CompletionSlot {
     }
 }
 
-/// A request in flight. Wait for it, or await it: it is a `Future` for any executor, and needs none
-/// of its own, because the thread that ends the request wakes the task. Dropping it leaves the
-/// request running.
-#[must_use = "wait for it, or its failure goes unseen"]
+/// A request in flight. Wait for it or await it: it is a `Future` that works with any executor,
+/// because the thread that completes the request wakes the task. Dropping it leaves the request
+/// running.
+#[must_use = "wait for it, or its failure is lost"]
 pub struct Submission(Arc<CompletionSlot>);
 
 impl Submission {
@@ -67,7 +67,7 @@ impl Submission {
         Submission(slot)
     }
 
-    /// Waits until it is done.
+    /// Waits until the request is done.
     ///
     /// # Errors
     /// The evaluation failed.
@@ -81,19 +81,19 @@ impl Submission {
         }
     }
 
-    /// True when [`Submission::wait`] would return at once.
+    /// True if [`Submission::wait`] would return immediately.
     pub fn is_done(&self) -> bool {
         !matches!(*lock(&self.0.state), SubmissionState::Open(_))
     }
 }
 
-/// The result comes once; asked again, it is an [`ErrorKind::System`].
+/// The result is returned once; polling again returns an [`ErrorKind::System`].
 impl Future for Submission {
     type Output = Result<Stats>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Stats>> {
         // A waker's clone and drop are the executor's code: neither runs under the lock. Only the
-        // task that asked last is woken.
+        // task that polled last is woken.
         let waker = context.waker().clone();
         let mut state = lock(&self.0.state);
         if let Some(result) = state.take() {

@@ -13,11 +13,11 @@ use ferrane_mil::DataType;
 
 use crate::{Error, ErrorKind, Layout, Result, Tensor};
 
-/// What a backend's memory or event is to the system below, for backends that bind by handle.
+/// The handle of a backend's memory or event in the underlying system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Foreign {
-    /// Plain process memory.
+    /// Plain memory of this process, without a handle.
     Heap,
     /// An `IOSurfaceRef`, as an address.
     IoSurface(usize),
@@ -31,18 +31,18 @@ pub enum Foreign {
 pub trait Memory: Send + Sync {
     /// The bytes, with their access state.
     fn bytes(&self) -> &SharedBytes;
-    /// Its handle in the system below.
+    /// The handle in the underlying system.
     fn foreign(&self) -> Foreign {
         Foreign::Heap
     }
-    /// Called before the CPU looks at the bytes (IOSurface locks).
+    /// Called before the CPU accesses the bytes (locks of IOSurface).
     ///
     /// # Errors
     /// The system refused the lock.
     fn begin_cpu(&self, _write: bool) -> Result<()> {
         Ok(())
     }
-    /// Called after the CPU looked at the bytes.
+    /// Called after the CPU accessed the bytes.
     fn end_cpu(&self, _write: bool) {}
 }
 
@@ -63,8 +63,8 @@ impl Surface {
     /// Joins memory and layout.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`] if the layout cannot be ([`Layout::check`]) or the memory is smaller
-    /// than it spans.
+    /// [`ErrorKind::Layout`] if the layout is invalid ([`Layout::check`]) or the memory is smaller
+    /// than its span.
     pub fn new(memory: Arc<dyn Memory>, layout: Layout) -> Result<Surface> {
         layout.check()?;
         if memory.bytes().len() < layout.span() {
@@ -77,12 +77,12 @@ impl Surface {
         Ok(Surface { memory, layout: Arc::new(layout) })
     }
 
-    /// The layout.
+    /// The layout of the elements.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The memory.
+    /// The memory, shared between clones.
     pub fn memory(&self) -> &Arc<dyn Memory> {
         &self.memory
     }
@@ -92,20 +92,20 @@ impl Surface {
         self.memory.bytes().same(other.memory.bytes())
     }
 
-    /// Reads on the CPU.
+    /// Acquires read access for the CPU.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] while somebody writes.
+    /// [`ErrorKind::Busy`] while there is a writer.
     pub fn read(&self) -> Result<ReadAccess> {
         let guard = self.memory.bytes().try_read().ok_or_else(|| Error::busy("read", "written"))?;
         self.memory.begin_cpu(false)?;
         Ok(ReadAccess { guard, surface: self.clone() })
     }
 
-    /// Writes on the CPU.
+    /// Acquires write access for the CPU.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] while somebody reads or writes.
+    /// [`ErrorKind::Busy`] while there is a reader or a writer.
     pub fn write(&self) -> Result<WriteAccess> {
         let guard = self.memory.bytes().try_write().ok_or_else(|| Error::busy("written", "in use"))?;
         self.memory.begin_cpu(true)?;
@@ -127,7 +127,7 @@ impl Surface {
         layout.unpack(tensor.bytes(), access.bytes_mut()).ok_or_else(|| small(layout))
     }
 
-    /// What it holds, without the padding of its rows.
+    /// Reads the elements as a tensor, without padding.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] while it is being written.
@@ -170,19 +170,20 @@ impl Surface {
     }
 }
 
-/// A surface whose memory is smaller than its layout spans cannot be made.
+/// The error for memory that is smaller than the span of a layout; surfaces cannot be created with
+/// it.
 fn small(layout: &Layout) -> Error {
     Error::new(ErrorKind::Layout, format!("the memory is smaller than {} {:?}", layout.dtype, layout.shape))
 }
 
-/// A surface while the CPU reads it.
+/// Read access of the CPU to a surface.
 pub struct ReadAccess {
     guard: ReadGuard,
     surface: Surface,
 }
 
 impl ReadAccess {
-    /// The layout.
+    /// The layout of the elements.
     pub fn layout(&self) -> &Layout {
         &self.surface.layout
     }
@@ -192,13 +193,13 @@ impl ReadAccess {
         &self.guard
     }
 
-    /// The bytes of the `i`-th row, all axes but the last flattened; `None` past the end.
+    /// The bytes of the `i`-th row, with all axes except the last flattened; `None` past the end.
     pub fn row(&self, i: usize) -> Option<&[u8]> {
         let range = self.surface.layout.row(i)?;
         self.guard.get(range)
     }
 
-    /// All fp16 words of the memory; index with the layout's strides / 2.
+    /// All fp16 words of the memory; strides of the layout divided by 2 are indices.
     pub fn f16s(&self) -> &[f16] {
         let bytes: &[u8] = &self.guard;
         bytemuck::cast_slice(&bytes[..bytes.len() & !1])
@@ -211,14 +212,14 @@ impl Drop for ReadAccess {
     }
 }
 
-/// A surface while the CPU writes it.
+/// Write access of the CPU to a surface.
 pub struct WriteAccess {
     guard: WriteGuard,
     surface: Surface,
 }
 
 impl WriteAccess {
-    /// The layout.
+    /// The layout of the elements.
     pub fn layout(&self) -> &Layout {
         &self.surface.layout
     }
@@ -228,13 +229,13 @@ impl WriteAccess {
         &mut self.guard
     }
 
-    /// The bytes of the `i`-th row, all axes but the last flattened; `None` past the end.
+    /// The bytes of the `i`-th row, with all axes except the last flattened; `None` past the end.
     pub fn row_mut(&mut self, i: usize) -> Option<&mut [u8]> {
         let range = self.surface.layout.row(i)?;
         self.guard.get_mut(range)
     }
 
-    /// All fp16 words of the memory; index with the layout's strides / 2.
+    /// All fp16 words of the memory; strides of the layout divided by 2 are indices.
     pub fn f16s_mut(&mut self) -> &mut [f16] {
         let bytes: &mut [u8] = &mut self.guard;
         let even = bytes.len() & !1;

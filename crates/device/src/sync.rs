@@ -1,5 +1,4 @@
-//! Locks, counters and threads: those of std, or those of loom where its models run
-//! (CONTRIBUTING.md).
+//! Locks, counters and threads: std's, or loom's for its models (CONTRIBUTING.md).
 
 #[cfg(all(test, loom))]
 pub(crate) use loom::{

@@ -1,13 +1,13 @@
 //! Tensors: element type, shape and bytes, as ports hold them.
 //!
-//! A [`Tensor`] is row-major, little-endian and packed, whatever the surface it comes from looks
-//! like; [`Surface::write_tensor`](crate::Surface::write_tensor) and
-//! [`Surface::read_tensor`](crate::Surface::read_tensor) are the way between the two. Invariant:
-//! there are exactly as many bytes as type and shape say. Bytes are shared, so a clone is cheap, and
-//! a tensor out of a mapped file maps it.
+//! A [`Tensor`] is row-major, little-endian and packed, independent of the surface that it comes
+//! from; [`Surface::write_tensor`](crate::Surface::write_tensor) and
+//! [`Surface::read_tensor`](crate::Surface::read_tensor) convert between the two. Invariant: the
+//! number of bytes is that of type and shape. Bytes are shared, so a clone is cheap, and a tensor
+//! from a mapped file keeps the mapping.
 //!
-//! Numbers are never converted silently. [`Tensor::cast`] rounds floats to nearest even and
-//! refuses an integer that the new type cannot hold.
+//! Numbers are never converted silently. [`Tensor::cast`] rounds floats to nearest even and refuses
+//! an integer that the new type cannot hold.
 
 use ferrane_host::{convert, f16};
 use ferrane_mil::{Bytes, Constant, DataType, Type, Weights};
@@ -22,7 +22,7 @@ pub struct Tensor {
     bytes: Bytes,
 }
 
-/// Two tensors are equal if type, shape and every bit are: a NaN equals itself, 0 differs from -0.
+/// Tensors are equal if type, shape and all bits are equal: a NaN equals itself, 0 differs from -0.
 impl PartialEq for Tensor {
     fn eq(&self, other: &Tensor) -> bool {
         self.dtype == other.dtype && self.shape == other.shape && *self.bytes == *other.bytes
@@ -33,18 +33,18 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::Layout, message)
 }
 
-/// The bytes of a packed tensor; `None` for elements without whole bytes, or more bytes than can be
-/// addressed.
+/// The size of a packed tensor in bytes; `None` for elements without whole bytes, or a size that
+/// cannot be addressed.
 fn packed_bytes(dtype: DataType, shape: &[usize]) -> Option<usize> {
     let elements = shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent))?;
     elements.checked_mul(dtype.bytes()?).filter(|&n| n <= isize::MAX as usize)
 }
 
 impl Tensor {
-    /// From packed little-endian bytes.
+    /// A tensor from packed little-endian bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`] if there are more or fewer bytes than type and shape say, or for a type
+    /// [`ErrorKind::Layout`] if the number of bytes is not that of type and shape, or for a type
     /// whose elements are not whole bytes (`int4`, `string`).
     pub fn new(dtype: DataType, shape: impl Into<Vec<usize>>, bytes: impl Into<Bytes>) -> Result<Tensor> {
         let (shape, bytes) = (shape.into(), bytes.into());
@@ -57,10 +57,10 @@ impl Tensor {
         }))
     }
 
-    /// All zeros.
+    /// A tensor of zeros.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`] for a type or a size that cannot be, [`ErrorKind::OutOfMemory`].
+    /// [`ErrorKind::Layout`] for an invalid type or size, [`ErrorKind::OutOfMemory`].
     pub fn zeros(dtype: DataType, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
         let shape = shape.into();
         let size = packed_bytes(dtype, &shape).ok_or_else(|| invalid(format!("no tensor can be {dtype} {shape:?}")))?;
@@ -71,43 +71,44 @@ impl Tensor {
         Tensor::new(dtype, shape, bytes)
     }
 
-    /// fp16 from fp32 values, rounded to nearest even.
+    /// An fp16 tensor from fp32 values, rounded to nearest even.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`] if the number of values is not that of the shape.
+    /// [`ErrorKind::Layout`] if the number of values does not match the shape.
     pub fn fp16(shape: &[usize], values: &[f32]) -> Result<Tensor> {
         Tensor::from_f32(DataType::Fp16, shape, values)
     }
 
-    /// fp32.
+    /// An fp32 tensor.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`] if the number of values is not that of the shape.
+    /// [`ErrorKind::Layout`] if the number of values does not match the shape.
     pub fn fp32(shape: &[usize], values: &[f32]) -> Result<Tensor> {
         Tensor::from_f32(DataType::Fp32, shape, values)
     }
 
-    /// int32.
+    /// An int32 tensor.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`] if the number of values is not that of the shape.
+    /// [`ErrorKind::Layout`] if the number of values does not match the shape.
     pub fn int32(shape: &[usize], values: &[i32]) -> Result<Tensor> {
         Tensor::new(DataType::Int32, shape, values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>())
     }
 
-    /// bool.
+    /// A bool tensor.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`] if the number of values is not that of the shape.
+    /// [`ErrorKind::Layout`] if the number of values does not match the shape.
     pub fn bool(shape: &[usize], values: &[bool]) -> Result<Tensor> {
         Tensor::new(DataType::Bool, shape, values.iter().map(|v| u8::from(*v)).collect::<Vec<_>>())
     }
 
-    /// Any type from fp32 values: floats are rounded to nearest even, integers must be exact.
+    /// A tensor of any type from fp32 values: floats are rounded to nearest even, integers must be
+    /// exact.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`] if the number of values is not that of the shape, or a value has no
-    /// element of the type.
+    /// [`ErrorKind::Layout`] if the number of values does not match the shape, or the type cannot
+    /// represent a value.
     pub fn from_f32(dtype: DataType, shape: &[usize], values: &[f32]) -> Result<Tensor> {
         match dtype {
             DataType::Fp16 => {
@@ -120,7 +121,8 @@ impl Tensor {
         }
     }
 
-    /// Any type from fp64 values: floats are rounded to nearest even, integers must be exact.
+    /// A tensor of any type from fp64 values: floats are rounded to nearest even, integers must be
+    /// exact.
     ///
     /// # Errors
     /// As [`Tensor::from_f32`].
@@ -133,7 +135,7 @@ impl Tensor {
     /// The tensor of a constant. The bytes of an inline constant are copied.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`] for strings, lists and other constants that hold no numbers, or a weight
+    /// [`ErrorKind::Layout`] for strings, lists and other constants without numbers, or a weight
     /// that is not in `weights`.
     pub fn from_constant(constant: &Constant, weights: &Weights) -> Result<Tensor> {
         let ty = constant.ty();
@@ -143,22 +145,22 @@ impl Tensor {
         }
     }
 
-    /// As a constant of a program.
+    /// The tensor as a constant of a program.
     pub fn to_constant(&self) -> Constant {
         Constant::raw(self.dtype, &self.shape, &self.bytes)
     }
 
-    /// Element type, of whole bytes.
+    /// The element type, of whole bytes.
     pub fn dtype(&self) -> DataType {
         self.dtype
     }
 
-    /// Extents, outermost first; empty for a scalar.
+    /// The extents, outermost first; empty for a scalar.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Its type in a program.
+    /// The type of the tensor in a program.
     pub fn ty(&self) -> Type {
         Type::tensor(self.dtype, &self.shape)
     }
@@ -168,7 +170,7 @@ impl Tensor {
         &self.bytes
     }
 
-    /// Number of elements.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
@@ -191,12 +193,12 @@ impl Tensor {
         self.elements().map(|bytes| Number::decode(self.dtype, bytes))
     }
 
-    /// The elements as fp32: exact for fp16, bf16, fp8 and integers of at most 24 bits, else rounded
-    /// to nearest even.
+    /// The elements as fp32: exact for fp16, bf16, fp8 and integers of at most 24 bits, otherwise
+    /// rounded to nearest even.
     pub fn to_f32(&self) -> Vec<f32> {
         match self.dtype {
             DataType::Fp16 => {
-                // A mapped file need not be aligned to two bytes.
+                // A mapped file may not be aligned to two bytes.
                 let halves: Vec<f16> = self.elements().map(|b| f16::from_le_bytes([b[0], b[1]])).collect();
                 let mut values = vec![0.0; halves.len()];
                 convert::f16_to_f32(&halves, &mut values);
@@ -220,11 +222,11 @@ impl Tensor {
         self.numbers().map(whole).collect()
     }
 
-    /// The same numbers as another element type. Floats are rounded to nearest even.
+    /// Converts the numbers to another element type. Floats are rounded to nearest even.
     ///
     /// # Errors
-    /// [`ErrorKind::Layout`] for a number that an integer type cannot hold, or a type that numbers
-    /// cannot be converted to (fp8, types below a byte, strings).
+    /// [`ErrorKind::Layout`] for a number that an integer type cannot hold, or a type without a
+    /// conversion (fp8, types below a byte, strings).
     pub fn cast(&self, dtype: DataType) -> Result<Tensor> {
         if dtype == self.dtype {
             return Ok(self.clone());
@@ -234,7 +236,7 @@ impl Tensor {
         Tensor::new(dtype, self.shape.clone(), bytes)
     }
 
-    /// The same elements under another shape.
+    /// The same elements with another shape.
     ///
     /// # Errors
     /// [`ErrorKind::Layout`] if the shape has another number of elements.
@@ -246,19 +248,19 @@ impl Tensor {
     }
 }
 
-/// An element in a form that holds every type's values.
+/// An element in a form that represents the values of every type.
 #[derive(Clone, Copy)]
 enum Number {
     Float(f64),
     Integer(i128),
 }
 
-/// The bytes of one element, which has `N` of them.
+/// The bytes of one element, `N` of them.
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     std::array::from_fn(|i| bytes.get(i).copied().unwrap_or(0))
 }
 
-/// The smallest and the largest value of an integer type; `None` for the others.
+/// The smallest and the largest value of an integer type; `None` for other types.
 fn range(dtype: DataType) -> Option<(i128, i128)> {
     Some(match dtype {
         DataType::Bool => (0, 1),
@@ -283,8 +285,8 @@ fn bf16_bits(v: f32) -> u16 {
     (bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// An 8-bit float with `fraction` fraction bits, whose smallest normal number is `2^lowest_normal`.
-/// `special` is the largest magnitude pattern that is a number.
+/// Decodes an 8-bit float with `fraction` fraction bits, whose smallest normal number is
+/// `2^lowest_normal`. `largest` is the largest magnitude pattern that is a number.
 fn fp8(bits: u8, fraction: u32, lowest_normal: i32, infinity: Option<u8>, largest: u8) -> f64 {
     let magnitude = bits & 0x7F;
     let sign = if bits & 0x80 == 0 { 1.0 } else { -1.0 };
@@ -329,12 +331,12 @@ impl Number {
         }
     }
 
-    /// The integer that it is in an integer type.
+    /// The number as a value of an integer type.
     fn whole(self, dtype: DataType) -> Result<i128> {
         let (low, high) = range(dtype).ok_or_else(|| invalid(format!("numbers cannot be converted to {dtype}")))?;
         let integer = match self {
             Number::Integer(v) => Some(v),
-            // Beyond 2^53 a float no longer determines the integer it was rounded from.
+            // Beyond 2^53 a float no longer determines the integer that it was rounded from.
             Number::Float(v) => (v.fract() == 0.0 && v.abs() <= 9e15).then_some(v as i128),
         };
         match integer {
@@ -352,7 +354,7 @@ impl Number {
             DataType::Fp64 => bytes.extend(self.as_f64().to_le_bytes()),
             _ => {
                 let integer = self.whole(dtype)?;
-                // The low bytes of two's complement are the narrower number.
+                // The low bytes of two's complement are the narrower integer.
                 bytes.extend(&integer.to_le_bytes()[..dtype.bytes().unwrap_or(1)]);
             }
         }
@@ -360,17 +362,17 @@ impl Number {
     }
 }
 
-/// Tensors by name, in order: the inputs of a call, or what it returned.
+/// Named tensors in order: the inputs or the results of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tensors(Vec<(String, Tensor)>);
 
 impl Tensors {
-    /// None.
+    /// A list without tensors.
     pub fn new() -> Tensors {
         Tensors::default()
     }
 
-    /// Adds a tensor at the end, or replaces the one of that name.
+    /// Appends a tensor, or replaces the one with the same name.
     pub fn insert(&mut self, name: impl Into<String>, tensor: Tensor) {
         let name = name.into();
         match self.0.iter_mut().find(|(n, _)| *n == name) {
@@ -379,15 +381,15 @@ impl Tensors {
         }
     }
 
-    /// The tensor of that name, if there is one.
+    /// The tensor with this name, if there is one.
     pub fn find(&self, name: &str) -> Option<&Tensor> {
         self.0.iter().find(|(n, _)| n == name).map(|(_, tensor)| tensor)
     }
 
-    /// The tensor of that name.
+    /// The tensor with this name.
     ///
     /// # Errors
-    /// [`ErrorKind::Binding`]; the message lists the names there are.
+    /// [`ErrorKind::Binding`]; the message lists the existing names.
     pub fn get(&self, name: &str) -> Result<&Tensor> {
         self.find(name).ok_or_else(|| {
             let known: Vec<&str> = self.names().collect();
@@ -406,12 +408,12 @@ impl Tensors {
         self.0.iter()
     }
 
-    /// Number of tensors.
+    /// The number of tensors.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if there are none.
+    /// True if there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -493,7 +495,8 @@ mod tests {
     #[test]
     fn casts_round_floats_and_refuse_integers_that_do_not_fit() {
         let cast = |values: &[f64], dtype| floats(values).cast(dtype).map(|t| t.to_f64().collect::<Vec<_>>());
-        // 1 + 2^-11 is halfway between 1 and the next fp16 number, and even wins; bf16 at 2^-8.
+        // 1 + 2^-11 is halfway between 1 and the next fp16 number, and ties go to even; for bf16 at
+        // 2^-8.
         assert_eq!(cast(&[1.0 + 2f64.powi(-11)], DataType::Fp16).unwrap(), [1.0]);
         assert_eq!(cast(&[1.0 + 2f64.powi(-8)], DataType::Bf16).unwrap(), [1.0]);
         assert_eq!(cast(&[1.0 + 1.5 * 2f64.powi(-8)], DataType::Bf16).unwrap(), [1.0 + 2f64.powi(-7)]);

@@ -1,5 +1,5 @@
-//! The front over a scripted backend: what it refuses, what it gives back after a failure, and what
-//! it lets through.
+//! The front end over a scripted backend: what it refuses, what it releases after a failure, and
+//! what it forwards.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -90,7 +90,7 @@ fn every_wrong_binding_is_refused_with_its_port() {
     }
     let error = executable.prepare(full().bind("y", &y).procedure("other")).map(|_| ()).unwrap_err();
     assert_eq!((error.kind(), error.message()), (ErrorKind::Binding, "no procedure `other`; there are main"));
-    // One memory at two inputs is only read.
+    // One memory bound to two inputs is only read.
     executable.prepare(Bindings::new().bind("x", &x).bind("w", &x).bind("y", &y)).unwrap().evaluate().unwrap();
 }
 
@@ -160,7 +160,7 @@ fn a_surface_in_use_is_busy_and_the_others_are_given_back() {
         let error = result.unwrap_err();
         assert_eq!((error.kind(), error.port()), (ErrorKind::Busy, Some("y")));
     }
-    // The inputs were taken before the output was found busy.
+    // The inputs were acquired before the output was found busy.
     b.x.write().unwrap();
     drop(reading);
     let writing = b.x.write().unwrap();
@@ -168,7 +168,7 @@ fn a_surface_in_use_is_busy_and_the_others_are_given_back() {
     assert_eq!(kind(b.x.read()), ErrorKind::Busy);
     assert_eq!(kind(b.x.write()), ErrorKind::Busy);
     drop(writing);
-    // A reader of an input disturbs nobody.
+    // Another reader of an input is no conflict.
     let _reading = b.x.read().unwrap();
     b.request.evaluate().unwrap();
 }
@@ -313,7 +313,7 @@ fn who_is_told_is_told_once_and_finds_all_free() {
     assert_eq!(told.recv().unwrap(), (Err(ErrorKind::System), true));
     executable.unload().unwrap();
     assert_eq!(kind(submit(&a)), ErrorKind::Unloaded);
-    // A submit that failed has told nobody.
+    // A failed submit has not called `done`.
     assert!(told.try_recv().is_err());
 }
 
@@ -413,7 +413,7 @@ fn chains_run_in_order_with_and_without_a_machine_that_chains() {
             assert!(stats.hardware.is_some());
             assert_eq!(y.read_f32().unwrap(), [1.0 + i as f32; 32], "chaining: {chaining}");
         }
-        // A failure ends the chain and frees all.
+        // A failure ends the chain and releases everything.
         control.fail(FailureStage::Run, scripted_error());
         assert_eq!(kind(chain.submit().unwrap().wait()), ErrorKind::Evaluate);
         control.fail(FailureStage::Run, scripted_error());
@@ -464,7 +464,7 @@ fn a_chain_is_not_unloaded_between_its_steps() {
 
 #[test]
 fn a_later_step_that_cannot_be_submitted_ends_the_chain() {
-    // The queue holds one request, and the step that ends is out of it before the next one asks.
+    // The queue holds one request, and a completed step leaves it before the next is submitted.
     let (device, control, executable) = machine_with(1, two_steps());
     let (x, h, y) = (surface(&device), surface(&device), surface(&device));
     let chain = executable
@@ -552,7 +552,7 @@ fn artifacts_can_be_loaded_more_than_once() {
     bound(&device, &two).request.evaluate().unwrap();
 }
 
-/// Counts how often it is woken.
+/// A waker that counts how often it is woken.
 #[derive(Default)]
 struct Bell(AtomicUsize);
 
@@ -586,21 +586,21 @@ fn a_submission_is_a_future_that_wakes_the_task_that_asked_last() {
     control.release();
     let begun = Instant::now();
     while last.rung() == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(10), "nobody was woken");
+        assert!(begun.elapsed() < Duration::from_secs(10), "the task was not woken");
         std::thread::yield_now();
     }
     assert!(submission.is_done());
-    // Who is woken finds every surface free.
+    // A woken task finds every surface free.
     b.x.write_f32(&[1.0; 32]).unwrap();
     assert!(matches!(ask(&mut submission, &last), Poll::Ready(Ok(()))));
     assert_eq!((first.rung(), last.rung(), Arc::strong_count(&last)), (0, 1, 1));
-    // The result comes once, and asking again is an error rather than a wait for ever.
+    // The result is returned once, and polling again is an error instead of an endless wait.
     let Poll::Ready(again) = ask(&mut submission, &last) else { panic!("it waits for ever") };
     assert_eq!(kind(again), ErrorKind::System);
     assert_eq!(kind(submission.wait()), ErrorKind::System);
 
-    // A failure comes the same way, and one that is done at the first question leaves no waker
-    // behind.
+    // A failure is returned the same way, and a result that is available at the first poll leaves
+    // no waker in the slot.
     control.fail(FailureStage::Run, scripted_error());
     let mut submission = b.request.submit().unwrap();
     while !submission.is_done() {
