@@ -1,5 +1,5 @@
-//! With the feature `objc-runtime`, objc2 asks the linker for `-lobjc` and `-lgnustep-base`: it
-//! gets two empty archives, and the symbols come from this crate.
+//! With the feature `objc-runtime`, objc2 requests `-lobjc` and `-lgnustep-base` from the linker.
+//! This script provides two empty archives; the symbols come from this crate.
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let apple = std::env::var("CARGO_CFG_TARGET_VENDOR").is_ok_and(|v| v == "apple");

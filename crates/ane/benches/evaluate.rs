@@ -1,9 +1,8 @@
-//! What an evaluation costs on top of the message that it sends: `Request::evaluate` beside the
-//! message itself.
+//! Measures the overhead of `Request::evaluate` over the bare message that it sends.
 //!
-//! `cargo bench -p ferrane-ane --bench evaluate`. Over the fake framework, whose evaluations answer
-//! and do nothing. Each way is timed in turn with the bare message, many times; a line has the
-//! medians of both and the median of their differences, for one evaluation.
+//! `cargo bench -p ferrane-ane --bench evaluate`. Runs over the fake framework, whose evaluations
+//! return at once. Each dispatch is timed alternately with the bare message, many times; a line has
+//! the medians of both and the median of their differences, per evaluation.
 #![allow(clippy::print_stdout, reason = "a bench shows its times")]
 
 #[cfg(target_vendor = "apple")]
@@ -34,7 +33,7 @@ mod bench {
     const SAMPLES: usize = 101;
     const EVALUATIONS: u32 = 10_000;
 
-    /// Nanoseconds for one call.
+    /// The mean time of a call in nanoseconds.
     fn time(mut call: impl FnMut()) -> f64 {
         let start = Instant::now();
         (0..EVALUATIONS).for_each(|_| call());
@@ -48,7 +47,7 @@ mod bench {
 
     fn object(surface: &Surface) -> SurfaceObject {
         let Foreign::IoSurface(address) = surface.memory().foreign() else { panic!("not an IOSurface") };
-        // SAFETY: the surface lives as long as it is borrowed.
+        // SAFETY: `address` is the IOSurface of a live surface, which outlives this borrow.
         SurfaceObject::with(unsafe { &*(address as *const IoSurface) }).unwrap().unwrap()
     }
 
@@ -62,7 +61,8 @@ mod bench {
             let [x, y] = ["x", "y"].map(|port| device.surface(&executable.port(port).unwrap().layout).unwrap());
             let ours = executable.prepare(Bindings::new().bind("x", &x).bind("y", &y)).unwrap();
 
-            // The same program, surfaces and request, by hand; what is staged is the device's.
+            // The same program, surfaces and request, made by hand; the staged files are the
+            // device's.
             let none = map([]).unwrap();
             let descriptor = Descriptor::with_text(&data(TEXT.as_bytes()).unwrap(), &none, None).unwrap().unwrap();
             let model = InMemoryModel::with(&descriptor).unwrap().unwrap();
@@ -75,7 +75,8 @@ mod bench {
             let [receiver, options, argument] = [model.object(), none.object(), request.object()].map(|o| o.as_ptr());
             let message = || {
                 let mut error: *mut AnyObject = std::ptr::null_mut();
-                // SAFETY: the objects live here, and the method has these types.
+                // SAFETY: receiver and arguments are live objects, and the method has exactly these
+                // types.
                 let answer: Bool = unsafe {
                     msg_send![&*receiver, evaluateWithQoS: 21u32, options: &*options, request: &*argument, error: &mut error]
                 };

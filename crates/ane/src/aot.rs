@@ -1,63 +1,63 @@
-//! The compiler's file path: a program to the engine's own container, without loading it.
+//! Compiles a program to a container file, without loading it.
 //!
-//! `ANECCompile` is a C function of a private framework. What is known of it comes from published
-//! callers: two dictionaries, what to compile and how, and a block that is told the status. Those
-//! callers differ in the last argument (nothing, in the oldest); the block is given here. **This
-//! crate has never called it on a Mac.** The dictionaries are made as plain data first
-//! ([`CompileJob::options`], [`CompileJob::flags`]), which is what tests look at.
+//! `ANECCompile` is a C function of a private framework. Its interface is known from published
+//! callers: two dictionaries (the input and the flags), and a block that receives the status. The
+//! oldest callers pass nothing for the last argument; here the block is passed. **This crate has
+//! never called it on a Mac.** The dictionaries are built as plain data first
+//! ([`CompileJob::options`], [`CompileJob::flags`]), so tests can examine them.
 
 use std::path::{Path, PathBuf};
 
 use ferrane_device::{Error, ErrorKind, Result};
 
-/// Architectures that a compiler was seen to know (apple-runtime §12). One that it does not know it
-/// takes for the host's, silently.
+/// Architectures that a compiler was observed to accept (apple-runtime §12). It silently treats an
+/// unknown one as the host's.
 pub const ARCHITECTURES: [&str; 28] = [
     "h11", "h12", "h13", "h13g", "h14", "h14g", "h14c", "h15", "h15g", "h15c", "h16", "h16g", "h16s", "h16c", "h17",
     "h17a", "h17g", "h17s", "h17c", "h17d", "h18", "m9", "m11", "t0", "t1", "u1", "u2", "u3",
 ];
 
-/// The name that the compiler gives its result.
+/// The file name of the compiler's result.
 pub const PRODUCT: &str = "model.hwx";
 
-/// What is compiled.
+/// The input of a compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// MIL text, with its weights where it says.
+    /// The path of MIL text; weights are at the paths that the text names.
     Mil(PathBuf),
-    /// The compiler's own description of a network, `net.plist`.
+    /// The path of the compiler's own network description, `net.plist`.
     Plist(PathBuf),
 }
 
-/// A compile.
+/// The parameters of a compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileJob {
-    /// What is compiled.
+    /// The program to compile.
     pub network: Network,
-    /// The folder of the result and of what the compiler writes beside it; it must be there.
+    /// An existing folder for the result and the compiler's other files.
     pub out: PathBuf,
-    /// For which engine: `h16g`; the host's if not given.
+    /// The architecture to compile for, such as `h16g`; `None` means the host's.
     pub architecture: Option<String>,
-    /// Which intermediate files the compiler writes; 2147483647 is all of them.
+    /// A bit mask of intermediate files to write, if any; 2147483647 selects all of them.
     pub debug_mask: Option<u32>,
 }
 
-/// A value of a dictionary.
+/// A value of a dictionary, before it becomes an Objective-C object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Property {
-    /// Text.
+    /// An `NSString`.
     Text(String),
-    /// A number.
+    /// An `NSNumber` with an unsigned integer.
     Number(u64),
-    /// Yes or no.
+    /// An `NSNumber` with a BOOL.
     Flag(bool),
-    /// Values in order.
+    /// An `NSArray`, in order.
     List(Vec<Property>),
-    /// Values by key.
+    /// An `NSDictionary` with string keys.
     Map(Vec<(&'static str, Property)>),
 }
 
-/// A path as the compiler wants folders: with a slash at its end.
+/// The path with a trailing slash, as the compiler expects folders.
 fn folder(path: &Path) -> Result<Property> {
     let text = path.to_str().ok_or_else(|| bad(format!("{}: no text", path.display())))?;
     let text = if text.is_empty() { "." } else { text };
@@ -69,10 +69,10 @@ fn bad(message: String) -> Error {
 }
 
 impl CompileJob {
-    /// What to compile: the first argument.
+    /// The first argument: the input and the output path.
     ///
     /// # Errors
-    /// [`ErrorKind::Option`] for a path that is no text or names no file.
+    /// [`ErrorKind::Option`] for a path that is not UTF-8 or has no file name.
     pub fn options(&self) -> Result<Property> {
         let (path, name_key, path_key) = match &self.network {
             Network::Mil(path) => (path, "NetworkSourceFileName", "NetworkSourcePath"),
@@ -89,17 +89,17 @@ impl CompileJob {
         ]))
     }
 
-    /// How: the second argument.
+    /// The second argument: the flags.
     ///
     /// # Errors
-    /// [`ErrorKind::Option`] for an architecture that no compiler was seen to know.
+    /// [`ErrorKind::Option`] for an unknown architecture.
     pub fn flags(&self) -> Result<Property> {
         let mut flags = Vec::new();
         if let Some(name) = &self.architecture {
             if !ARCHITECTURES.contains(&name.as_str()) {
                 let known = ARCHITECTURES.join(", ");
                 let why = format!(
-                    "`{name}` is no architecture that is known, and the compiler would take the host's: {known}"
+                    "`{name}` is not a known architecture, and the compiler would use the host's instead: {known}"
                 );
                 return Err(bad(why));
             }
@@ -112,13 +112,13 @@ impl CompileJob {
         Ok(Property::Map(flags))
     }
 
-    /// Compiles; gives the path of the result. One that is there from before is removed first, so
-    /// that it is not taken for this one's.
+    /// Compiles and returns the path of the result. An existing result is removed first, so it
+    /// cannot be mistaken for the new one.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] where there is no compiler, [`ErrorKind::Unsupported`] with its
-    /// status where it refused, [`ErrorKind::System`] if it says that it succeeded and wrote
-    /// nothing.
+    /// [`ErrorKind::Unavailable`] if there is no compiler, [`ErrorKind::Unsupported`] with its
+    /// status if it refuses the program, [`ErrorKind::System`] if it reports success and wrote no
+    /// file.
     pub fn compile(&self) -> Result<PathBuf> {
         let (options, flags) = (self.options()?, self.flags()?);
         #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
@@ -162,7 +162,7 @@ mod call {
         Ok(system.and_then(|system| (system.compiler)()))
     }
 
-    /// The last status that was not 0.
+    /// The last nonzero status that the block received.
     struct Told(Arc<AtomicU32>);
 
     impl Handler for Told {
@@ -178,8 +178,8 @@ mod call {
         let status = Arc::new(AtomicU32::new(0));
         let held = Held::new(Told(status.clone()));
         let block = HandlerBlock::with_status(&held);
-        // SAFETY: two dictionaries and a block, which live through the call; whoever keeps the
-        // block copies it.
+        // SAFETY: the two dictionaries and the block are alive during the call; a callee that keeps
+        // the block copies it.
         let call = || unsafe { function(options.as_ptr(), flags.as_ptr(), std::ptr::from_ref(&block).cast()) };
         let code = objc2::rc::autoreleasepool(|_| catch(call)).map_err(|raised| {
             Error::new(ErrorKind::System, format!("ANECCompile raised {}: {}", raised.name, raised.reason))
@@ -188,7 +188,7 @@ mod call {
         if code == 0 && status == 0 {
             return Ok(());
         }
-        let message = format!("ANECCompile() FAILED: it returned {code} and told the status {status}");
+        let message = format!("ANECCompile() FAILED: it returned {code} and reported the status {status}");
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 
@@ -260,7 +260,7 @@ mod tests {
         let error = job().compile().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.message().contains("macOS"), "{error}");
-        // What is wrong anywhere is said anywhere.
+        // An invalid job is refused on every system.
         let unknown = CompileJob { architecture: Some("h99".into()), ..job() };
         assert_eq!(unknown.compile().unwrap_err().kind(), ErrorKind::Option);
     }

@@ -1,10 +1,10 @@
-//! Compiled programs kept on disk.
+//! The disk cache of compiled programs.
 //!
-//! A compile leaves `net.plist` and, with weights, `data` in the staged directory; put there again
-//! they spare the next process its compile (apple-runtime §3). An entry is a directory named by a
-//! hash of program, weights, chip and build of the system, since a compiled program is good for
-//! nothing else. It holds the files and a list of their hashes, which is written last: an entry
-//! that is damaged or half-written is none.
+//! A compile leaves `net.plist` and, with weights, `data` in the staged directory; restoring these
+//! files saves another process the compile (apple-runtime §3). An entry is a directory named by a
+//! hash of program, weights, chip and build of the system, because a compiled program is only valid
+//! for these. It holds the files and a list of their hashes. The list is written last, so a damaged
+//! or incomplete entry is recognized and ignored.
 
 use std::fs;
 use std::io;
@@ -14,17 +14,17 @@ use sha2::{Digest as _, Sha256};
 
 use ferrane_device::staging::write_whole;
 
-/// What a compile leaves.
+/// The files that a compile leaves.
 const FILES: [&str; 2] = ["net.plist", "data"];
 
-/// The list of hashes.
+/// The file name of the list of hashes.
 const LIST: &str = "list";
 
-/// Entries that are kept; beyond, the oldest go. Programs are some kilobytes without their weights,
-/// and have them in `data`.
+/// The largest number of entries; beyond it the oldest are removed. Programs have several
+/// kilobytes, plus their weights in `data`.
 const ENTRIES: usize = 512;
 
-/// A directory of entries.
+/// The root directory of the entries.
 pub(crate) struct Cache {
     root: PathBuf,
 }
@@ -36,7 +36,7 @@ fn hash(bytes: &[u8]) -> String {
 /// The name of an entry.
 pub(crate) fn key(mil: &[u8], weights: &[(String, &[u8])], chip: &str, build: &str, qos: u32) -> String {
     let mut all = Sha256::new();
-    // Lengths before each part, so that no two lists of parts run together to the same bytes.
+    // Each part is preceded by its length, so different lists of parts never hash the same bytes.
     let mut part = |bytes: &[u8]| {
         all.update((bytes.len() as u64).to_le_bytes());
         all.update(bytes);
@@ -53,12 +53,12 @@ pub(crate) fn key(mil: &[u8], weights: &[(String, &[u8])], chip: &str, build: &s
 }
 
 impl Cache {
-    /// In that directory, which need not exist.
+    /// A cache in a directory, which need not exist.
     pub(crate) fn new(root: PathBuf) -> Cache {
         Cache { root }
     }
 
-    /// Puts an entry's files into a directory; true if there was an entry and it was whole.
+    /// Copies the files of an entry into a directory; true if there was a complete entry.
     pub(crate) fn restore(&self, key: &str, folder: &Path) -> bool {
         let entry = self.root.join(key);
         let files = || -> Option<Vec<(&str, Vec<u8>)>> {
@@ -76,8 +76,8 @@ impl Cache {
         files.iter().try_for_each(|(name, bytes)| write_whole(&folder.join(name), bytes)).is_ok()
     }
 
-    /// Keeps what a compile left in a directory. A cache that cannot be written is one that stays
-    /// empty.
+    /// Stores the files that a compile left in a directory. If the cache is not writable, nothing
+    /// is stored.
     pub(crate) fn store(&self, key: &str, folder: &Path) {
         let write = || -> io::Result<()> {
             let entry = self.root.join(key);
@@ -99,7 +99,7 @@ impl Cache {
         }
     }
 
-    /// Removes an entry that turned out to be of no use.
+    /// Removes an entry that proved to be unusable.
     pub(crate) fn remove(&self, key: &str) {
         let _ = fs::remove_dir_all(self.root.join(key));
     }

@@ -1,12 +1,14 @@
-//! Chains: the steps of a seam chain as one prepared request of the engine (apple-runtime §8).
+//! Runs the steps of a chain as one prepared request of the engine (apple-runtime §8).
 //!
-//! A chain is prepared once with a buffer for every input and an output set for every step; a run
-//! then tells, step by step, where outputs go and that inputs are ready, and waits for the event
-//! that the last set raises. That reading of the calls is ours: no published program has run a
-//! chain of MIL text to its end, and none has met hardware through this crate. So by default a
-//! chain that the framework refuses, at its preparation or at the first step of a run, goes as
-//! requests of its own, one after another; the device's notes say so and why, and
-//! [`Stats::chained`] which of the two it was.
+//! A chain is prepared once, with a buffer for every input and an output set for every step. A run
+//! then enqueues the output set and announces the inputs of each step in turn, and waits for the
+//! event that the last set signals. This use of the calls is our interpretation: no published
+//! program has run a chain from MIL text to its end, and none has run on hardware through this
+//! crate.
+//!
+//! So by default, if the framework refuses a chain at its preparation or at the first step of a
+//! run, its steps run as separate requests in sequence. The device's notes state this with the
+//! reason, and [`Stats::chained`] reports which of the two happened.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -29,27 +31,27 @@ use crate::surface::{SurfaceMemory, behind};
 pub(crate) const WORDS: [(&str, Chains); 3] =
     [("auto", Chains::Auto), ("hardware", Chains::Hardware), ("off", Chains::Off)];
 
-/// How chains run.
+/// How the steps of a chain run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Chains {
-    /// As one request of the engine where it takes them.
+    /// As one request of the engine if it accepts the chain, else as separate requests.
     #[default]
     Auto,
-    /// As one request of the engine, or an error that says why not.
+    /// As one request of the engine, or as an error with the reason why not.
     Hardware,
-    /// As requests of their own.
+    /// As separate requests, one per step.
     Off,
 }
 
-/// The source of an `_ANEBuffer` that the engine reads, and of one that it writes.
+/// The `source` of an `_ANEBuffer` that the engine reads, and of one that it writes.
 const INPUT: i64 = 0;
 const OUTPUT: i64 = 1;
 
-/// Bytes of the surface for counters: any will do, and it must be there.
+/// The size of the surface for counters in bytes: any size works, but the surface is required.
 const COUNTERS: usize = 64;
 
-/// The chain that the engine has prepared for a model: one at a time, since a second preparation
-/// replaces the first.
+/// The chain that the engine has prepared for a model. There is one at a time, because another
+/// preparation replaces it.
 pub(crate) struct Active {
     chain: u64,
     client: Client,
@@ -60,13 +62,13 @@ pub(crate) struct Active {
 pub(crate) struct Chain {
     model: Arc<Routed>,
     steps: Vec<Ready>,
-    /// Nothing once the engine has refused it.
+    /// `None` once the engine has refused it.
     hardware: Mutex<Option<Arc<Hardware>>>,
 }
 
 struct ChainStep {
     procedure: u32,
-    /// Indices into the chain's inputs, and when each is free again: at once.
+    /// Indices into the chain's inputs, and the values at which each is free again (immediately).
     inputs: (List, List),
 }
 
@@ -76,7 +78,7 @@ struct Hardware {
     steps: Vec<ChainStep>,
     done: EventCounter,
     _counters: SurfaceMemory,
-    /// A run that was given up: the surfaces are the engine's until the event has this value.
+    /// A run that timed out: the engine uses its surfaces until the event has this value.
     abandoned: Mutex<Option<(u64, Accesses)>>,
 }
 
@@ -84,14 +86,14 @@ fn nil(what: &str) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the framework makes no {what} of these surfaces"))
 }
 
-/// Why a run of the engine's chain failed, and whether any step of it may have begun.
+/// Why a run of the engine's chain failed, and whether a step may have begun.
 struct Refusal {
     error: Error,
     untouched: bool,
 }
 
 impl Chain {
-    /// Prepares one. Whatever stands in its way is a note, or with [`Chains::Hardware`] the error.
+    /// Prepares a chain. An obstacle becomes a note, or with [`Chains::Hardware`] the error.
     pub(crate) fn new(loaded: &LoadedModel, chains: Chains, steps: &[Bindings]) -> Result<Chain> {
         let model = loaded.model.clone();
         let hardware = Hardware::new(loaded, steps).and_then(|hardware| {
@@ -111,7 +113,7 @@ impl Chain {
         Ok(Chain { model, steps, hardware: Mutex::new(hardware) })
     }
 
-    /// Without an engine's chain, and without trying for one.
+    /// Runs the steps as separate requests, without trying the engine's chain.
     fn one_by_one(&self, accesses: &mut Accesses) -> Result<Stats> {
         let mut steps = self.steps.iter();
         let first = steps.next().map_or_else(|| Ok(Stats::default()), |step| step.evaluate(accesses))?;
@@ -168,7 +170,8 @@ impl Hardware {
             inputs.extend(buffers(procedure, bindings, INPUT)?);
             let outputs = list(&buffers(procedure, bindings, OUTPUT)?)?;
             let foreign = behind(counters.foreign()).ok_or_else(|| nil("output set"))?;
-            // SAFETY: the surface lives as long as `counters`, which is kept with the request.
+            // SAFETY: the pointer is the IOSurface of `counters`, which is kept with the request
+            // and outlives this borrow.
             let stats = unsafe { foreign.as_ref() };
             sets.push(OutputSets::with(stats, &outputs)?.ok_or_else(|| nil("output set"))?);
             kept.push(ChainStep { procedure: procedure.id, inputs: (list(&own)?, list(&free)?) });
@@ -177,7 +180,7 @@ impl Hardware {
         let done = EventCounter::new()?;
         let signal = SignalEvent::with(1, last, 0, done.object().object())?.ok_or_else(|| nil("event"))?;
         let signals = list([&signal])?;
-        // Loop-backs and the procedure must be nil: numbers and lists raise.
+        // Loop-backs and the procedure must be nil: numbers and lists raise an exception.
         let request =
             ChainingRequest::with(&list(&inputs)?, &list(&sets)?, None, None, None, Some(&signals), None, None, None)?;
         let request = request.ok_or_else(|| nil("chaining request"))?;
@@ -188,15 +191,15 @@ impl Hardware {
         Ok(Hardware { id, request, steps: kept, done, _counters: counters, abandoned: Mutex::default() })
     }
 
-    /// Has the engine prepare this chain for its model, and gives the client and the model that
-    /// were used.
+    /// Prepares this chain for its model unless it is already active; returns the client and the
+    /// model in use.
     fn activate<'a>(&self, model: &'a Routed) -> Result<MutexGuard<'a, Option<Active>>> {
         let mut active = lock(&model.active);
         if active.as_ref().is_none_or(|a| a.chain != self.id) {
             *active = None;
             let missing = |what: &str| Error::new(ErrorKind::Unavailable, what.to_string());
-            // The in-memory model raises, and a shared client is refused: the model inside and a
-            // client of our own are what preparations succeeded with.
+            // The in-memory model raises an exception and the shared client is refused;
+            // preparations succeeded with the inner model and a client of our own.
             let client = Client::restricted(true)?.ok_or_else(|| missing("there is no client of our own"))?;
             let inner = model.running.model.model()?.ok_or_else(|| missing("the model has no model inside"))?;
             let shared = &model.running.shared;

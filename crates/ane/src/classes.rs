@@ -1,52 +1,52 @@
-//! Classes of a framework as the Objective-C runtime has them, and how they differ from what is
-//! bound.
+//! Classes of a framework as the Objective-C runtime describes them, and their differences from the
+//! bindings.
 //!
-//! A dump is data: it can be written down on a Mac and held against the bindings anywhere. What is
-//! bound is data, too (`data/bound.txt`, held equal to the bindings by a test), so that the
-//! comparison needs no runtime.
+//! A dump is data: it can be made on a Mac and compared with the bindings on any system. The
+//! bindings are also data (`data/bound.txt`, compared with the code by a test), so the comparison
+//! needs no runtime.
 
 use ferrane_device::{Error, ErrorKind, Result};
 
-/// A class.
+/// A class of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Its name.
+    /// The name, as registered with the runtime.
     pub name: String,
-    /// The class above it.
+    /// The name of the superclass, if it has one.
     pub superclass: Option<String>,
-    /// Its own methods: those of the class first, each kind by name.
+    /// The methods that the class itself defines: class methods first, each kind sorted by name.
     pub methods: Vec<Method>,
 }
 
-/// A method.
+/// A method of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
-    /// Its selector with `+` before it for one of the class, `-` for one of its instances.
+    /// The selector, preceded by `+` for a class method and `-` for an instance method.
     pub name: String,
-    /// Its type encoding as the runtime has it.
+    /// The type encoding as the runtime reports it.
     pub types: String,
 }
 
 /// A method that is bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoundMethod {
-    /// The class.
+    /// The name of the class.
     pub class: &'static str,
-    /// Its selector, with `+` or `-` before it.
+    /// The selector, preceded by `+` or `-`.
     pub name: &'static str,
-    /// Its documented encoding, without offsets.
+    /// The documented encoding without offsets.
     pub types: &'static str,
 }
 
 impl BoundMethod {
-    /// As Objective-C writes it: `-[_ANEClient beginRealTimeTask]`.
+    /// The name in Objective-C notation: `-[_ANEClient beginRealTimeTask]`.
     pub fn words(&self) -> String {
         let (sign, selector) = self.name.split_at(1);
         format!("{sign}[{} {selector}]", self.class)
     }
 }
 
-/// Every method that is bound, Foundation's among them.
+/// Every bound method, including Foundation's.
 pub fn bound() -> Vec<BoundMethod> {
     let row = |line: &'static str| {
         let mut parts = line.split(' ');
@@ -55,14 +55,14 @@ pub fn bound() -> Vec<BoundMethod> {
     include_str!("../data/bound.txt").lines().filter_map(row).collect()
 }
 
-/// How a dump differs from what is bound.
+/// A difference between a dump and the bindings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// A class is not there.
+    /// The dump lacks a class.
     Class(&'static str),
-    /// A method is not there, in a class that is.
+    /// The dump has the class but lacks a method.
     Method(BoundMethod),
-    /// A method has other types than it is called by.
+    /// A method has other types than those of the binding.
     Types(BoundMethod, String),
 }
 
@@ -72,17 +72,17 @@ impl std::fmt::Display for Difference {
             Difference::Class(name) => write!(f, "no class {name}"),
             Difference::Method(bound) => write!(f, "no method {}", bound.words()),
             Difference::Types(bound, found) => {
-                write!(f, "{} has the types {found}, and is called by {}", bound.words(), bound.types)
+                write!(f, "{} has the types {found}, but is called with {}", bound.words(), bound.types)
             }
         }
     }
 }
 
-/// What the names of a framework's private classes begin with: the engine's own, Core ML's.
+/// The prefixes of a framework's private classes: the engine's and Core ML's.
 const FAMILIES: [&str; 2] = ["_ANE", "ML"];
 
-/// Holds a dump against what is bound. Only the families of classes that the dump has any of are
-/// judged: a dump is of one framework.
+/// Compares a dump with the bindings. A dump is of one framework, so only families with at least
+/// one class in the dump are compared.
 pub fn differences(dump: &[Class]) -> Vec<Difference> {
     let families: Vec<&str> =
         FAMILIES.into_iter().filter(|family| dump.iter().any(|c| c.name.starts_with(family))).collect();
@@ -108,10 +108,10 @@ pub fn differences(dump: &[Class]) -> Vec<Difference> {
     found
 }
 
-/// A method of a class or of one above it in the dump.
+/// The method in a class or one of its superclasses in the dump.
 fn method<'d>(dump: &'d [Class], class: &'d Class, name: &str) -> Option<&'d Method> {
     let mut next = Some(class);
-    // No chain is longer than the dump, whatever a file says.
+    // Bounded by the length of the dump, in case a file has a cycle of superclasses.
     for _ in 0..=dump.len() {
         let class = next?;
         if let Some(found) = class.methods.iter().find(|m| m.name == name) {
@@ -122,15 +122,15 @@ fn method<'d>(dump: &'d [Class], class: &'d Class, name: &str) -> Option<&'d Met
     None
 }
 
-/// Whether two encodings say the same types. BOOL is `B` on one kind of computer, a char with or
-/// without a sign on others.
+/// True if two encodings have the same types. BOOL is `B` on some systems, and a signed or unsigned
+/// char on others.
 fn same(bound: &str, found: &str) -> bool {
     let (bound, found) = (bare(bound), bare(found));
     let letter = |(b, f): (u8, u8)| b == f || b == b'B' && matches!(f, b'c' | b'C');
     bound.len() == found.len() && bound.bytes().zip(found.bytes()).all(letter)
 }
 
-/// An encoding without offsets, qualifiers, names of classes and insides of structs.
+/// The encoding without offsets, qualifiers, class names and contents of structs.
 fn bare(encoding: &str) -> String {
     let (mut out, mut depth, mut inside, mut quoted) = (String::new(), 0usize, false, false);
     for c in encoding.chars() {
@@ -168,10 +168,10 @@ fn bare(encoding: &str) -> String {
     out
 }
 
-/// The classes of a framework, by its name or path; the engine's own if none is named.
+/// The classes of a framework, given by name or path; by default those of the engine.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`]: there is no such framework here.
+/// [`ErrorKind::Unavailable`] if the framework does not exist here.
 pub fn dump(framework: Option<&str>) -> Result<Vec<Class>> {
     #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
     if let Some(classes) = runtime::dump(framework)? {
@@ -193,16 +193,17 @@ mod runtime {
 
     use super::{Class, Method};
 
-    /// The items of a list that the runtime made, which is then freed.
+    /// The items of a list that the runtime allocated; frees the list.
     ///
     /// # Safety
-    /// `list` is null or `count` pointers in memory of the runtime's `free`, each null or to what
-    /// lives for ever.
+    /// `list` must be null or point to `count` pointers in memory that `free` releases, each null
+    /// or valid forever.
     unsafe fn taken<T>(list: *mut *const T, count: u32) -> Vec<&'static T> {
         if list.is_null() {
             return Vec::new();
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: `list` holds `count` pointers by this function's contract, is read before it is
+        // freed, and freed once.
         unsafe {
             let items = std::slice::from_raw_parts(list, count as usize).iter().filter_map(|p| p.as_ref()).collect();
             ffi::free(list.cast());
@@ -212,7 +213,7 @@ mod runtime {
 
     fn all() -> Vec<&'static AnyClass> {
         let mut count = 0;
-        // SAFETY: the runtime counts what it gives; classes live for ever.
+        // SAFETY: the runtime returns the list with its count, and classes live forever.
         unsafe {
             let list = ffi::objc_copyClassList(&mut count);
             taken(list, count)
@@ -221,14 +222,14 @@ mod runtime {
 
     fn methods(class: &AnyClass, sign: char) -> Vec<Method> {
         let mut count = 0;
-        // SAFETY: a class; its methods live as long as it does.
+        // SAFETY: `class` is a class; its methods live as long as it does.
         let list: Vec<&RuntimeMethod> = unsafe {
             let list = ffi::class_copyMethodList(class, &mut count);
             taken(list.cast(), count)
         };
         let one = |method: &RuntimeMethod| {
-            // SAFETY: a method of the runtime; its encoding is a terminated text that lives as
-            // long.
+            // SAFETY: a method of the runtime, whose encoding is a terminated text that lives as
+            // long as the method.
             let types = unsafe {
                 let types = ffi::method_getTypeEncoding(method);
                 if types.is_null() { c"" } else { CStr::from_ptr(types) }
@@ -256,7 +257,7 @@ mod runtime {
         classes
     }
 
-    /// A framework that was injected has the private classes; no image tells them from others.
+    /// An injected framework has the private classes; images cannot distinguish them from others.
     #[cfg(not(target_vendor = "apple"))]
     pub(super) fn dump(framework: Option<&str>) -> Result<Option<Vec<Class>>> {
         if crate::system::find().is_none() || framework.is_some() {
@@ -275,12 +276,12 @@ mod runtime {
         if !opened(name) {
             return Ok(None);
         }
-        // As in `…/AppleNeuralEngine.framework/Versions/A/AppleNeuralEngine`, whether a name or a
-        // path was given.
+        // A name or a path such as `…/AppleNeuralEngine.framework/Versions/A/AppleNeuralEngine`
+        // gives the same last component.
         let name = name.trim_end_matches('/').rsplit('/').next().unwrap_or(name).trim_end_matches(".framework");
         let part = format!("/{name}.framework/");
         let of = |class: &&AnyClass| {
-            // SAFETY: a class of the runtime; the name of its image is a terminated text or null.
+            // SAFETY: a class of the runtime; its image name is a terminated text or null.
             let image = unsafe {
                 let image = ffi::class_getImageName(*class);
                 if image.is_null() { c"" } else { CStr::from_ptr(image) }
@@ -290,7 +291,7 @@ mod runtime {
         Ok(Some(sorted(all().into_iter().filter(of))))
     }
 
-    /// Opens a framework by its name or path; it stays open.
+    /// Opens a framework by its name or path and keeps it open.
     #[cfg(target_vendor = "apple")]
     fn opened(name: &str) -> bool {
         let last = name.trim_end_matches('/').rsplit('/').next().unwrap_or(name).trim_end_matches(".framework");
@@ -301,7 +302,7 @@ mod runtime {
         };
         let open = |path: String| {
             let Ok(path) = std::ffi::CString::new(path) else { return false };
-            // SAFETY: a terminated path; opening a framework runs its initializers only.
+            // SAFETY: a terminated path; opening a framework only runs its initializers.
             let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
             !library.is_null()
         };
@@ -329,7 +330,7 @@ mod tests {
         {
             assert!(!same(bound, found), "{bound} {found}");
         }
-        // Nothing that a file may say breaks it.
+        // Arbitrary text must not panic.
         for odd in ["", "{{{", "}}}", "\"", "=", "[3{(", "é"] {
             let _ = same(odd, "@@:");
         }
@@ -363,7 +364,7 @@ mod tests {
         assert!(told.contains(&"no class _ANEClient".to_string()), "{told:?}");
         assert!(told.contains(&"no method +[_ANEDeviceInfo aneSubType]".to_string()), "{told:?}");
         assert!(told.iter().any(|t| t.contains("_ANERequest") && t.contains("v16@0:8")), "{told:?}");
-        // A method may be a superclass's, and a file's chain of classes may be a circle.
+        // A method may be a superclass's, and superclasses in a file may form a cycle.
         let above = Class { name: "Above".into(), superclass: Some("_ANEDeviceInfo".into()), methods: Vec::new() };
         dump[info].superclass = Some("Above".into());
         dump.push(above);

@@ -1,4 +1,4 @@
-//! What compiles cost the process: a budget, and time after a failure.
+//! The cost of compiles to the process: a budget, and recovery time after a failure.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,20 +9,20 @@ use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::sync::lock;
 use ferrane_machine::Profile;
 
-/// Successful compiles of this process: the budget is the process's, whatever devices are open.
+/// Successful compiles of this process; all devices share the budget.
 static SPENT: AtomicUsize = AtomicUsize::new(0);
 
-/// When the last compile of this process failed.
+/// The time of the last failed compile in this process.
 static FAILED: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Compiles that this process has spent of the engine's budget. Programs out of the cache cost
-/// nothing.
+/// The number of compiles that this process has spent of the engine's budget. Programs from the
+/// cache do not count.
 pub fn compiles() -> usize {
     SPENT.load(Ordering::Relaxed)
 }
 
-/// Makes a compile. One that comes soon after a failed one waits until the compile service has
-/// recovered: failures that arrive faster stall the compiles of everybody (apple-runtime §14).
+/// Runs a compile. After a recent failure, it first waits until the compile service has recovered:
+/// failures in quick succession stall the compiles of all processes (apple-runtime §14).
 pub(crate) fn paced(profile: &Profile, recovery: Duration, compile: impl FnOnce() -> Result<()>) -> Result<()> {
     let failed = *lock(&FAILED);
     if let Some(left) = failed.and_then(|at| recovery.checked_sub(at.elapsed())) {
@@ -36,14 +36,14 @@ pub(crate) fn paced(profile: &Profile, recovery: Duration, compile: impl FnOnce(
     result.map_err(|e| budget(profile, e))
 }
 
-/// Gives a compile back where the engine does so.
+/// Returns a compile to the budget on engines that do so.
 pub(crate) fn returned(profile: &Profile) {
     if profile.budget_returns.value {
         let _ = SPENT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
     }
 }
 
-/// A spent budget has no words of its own: compiles and loads just fail (apple-runtime §3).
+/// A spent budget has no error of its own: compiles and loads fail (apple-runtime §3).
 fn budget(profile: &Profile, error: Error) -> Error {
     let (spent, budget) = (compiles(), profile.compile_budget.value);
     if !budget.exceeded_by(spent.saturating_add(1)) || error.kind() == ErrorKind::InvalidProgram {
@@ -67,7 +67,7 @@ mod tests {
         paced(&profile, recovery, || Ok(())).unwrap();
         assert!(begun.elapsed() >= Duration::from_millis(40), "{:?}", begun.elapsed());
         assert_eq!(compiles(), 1);
-        // No success resets the clock, and no clock runs for ever.
+        // A success leaves the timestamp alone, but the waiting time is finite.
         std::thread::sleep(recovery);
         let begun = Instant::now();
         paced(&profile, recovery, || Ok(())).unwrap();
@@ -80,7 +80,7 @@ mod tests {
         let invalid = paced(&profile, Duration::ZERO, || Err(Error::new(ErrorKind::InvalidProgram, "no")));
         assert_eq!(invalid.unwrap_err().kind(), ErrorKind::InvalidProgram);
         returned(&profile);
-        assert_eq!(compiles(), 2, "this engine gives nothing back");
+        assert_eq!(compiles(), 2, "this engine returns nothing to the budget");
         profile.budget_returns.value = true;
         returned(&profile);
         assert_eq!(compiles(), 1);

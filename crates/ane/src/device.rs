@@ -1,4 +1,5 @@
-//! The backend: the stages of the seam as calls of the in-memory path (apple-runtime §2).
+//! The backend: implements the stages of `ferrane_device` by calls of the in-memory path
+//! (apple-runtime §2).
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -25,10 +26,10 @@ use crate::source;
 use crate::surface::{SurfaceMemory, behind};
 use crate::system::System;
 
-/// How long to wait before the one retry of a load, as the published bridge does (bridge-c-api).
+/// The pause before the single retry of a load, as in the published bridge (bridge-c-api).
 const LOAD_PAUSE: Duration = Duration::from_millis(100);
 
-/// How a device was opened.
+/// The options with which a device was opened.
 pub(crate) struct Opened {
     pub(crate) profile: Profile,
     pub(crate) dispatch: Dispatch,
@@ -36,15 +37,15 @@ pub(crate) struct Opened {
     pub(crate) cache: Option<Cache>,
     pub(crate) fencing: Fencing,
     pub(crate) chains: Chains,
-    /// How long a request waits for events.
+    /// The timeout of a request that waits for events.
     pub(crate) event_timeout: Duration,
 }
 
-/// What programs of a device share.
+/// The state that programs of a device share.
 pub(crate) struct DeviceContext {
     pub(crate) system: &'static System,
     pub(crate) opened: Opened,
-    /// The empty dictionary that every call wants, never nil.
+    /// The empty dictionary that every call requires instead of nil.
     pub(crate) no_options: Map,
     pub(crate) queue: Queue,
     counters: Counters,
@@ -52,7 +53,7 @@ pub(crate) struct DeviceContext {
 }
 
 impl DeviceContext {
-    /// Adds a remark, once.
+    /// Adds a note unless it is already there.
     pub(crate) fn note(&self, remark: String) {
         let mut notes = lock(&self.notes);
         if !notes.contains(&remark) {
@@ -61,11 +62,11 @@ impl DeviceContext {
     }
 }
 
-/// The engine.
+/// The backend of an opened engine.
 pub(crate) struct Ane(Arc<DeviceContext>);
 
 impl Ane {
-    /// Opens the engine of a system, whose classes must be there.
+    /// Opens the engine of a system with the private classes.
     pub(crate) fn new(system: &'static System, opened: Opened) -> Result<Ane> {
         for method in crate::standard() {
             method.check()?;
@@ -77,9 +78,9 @@ impl Ane {
     }
 }
 
-/// To how many bytes the sizes of surfaces are rounded up: two lines of the H17 family, on which a
-/// port of a published trainer wants them (claim C143); exact sizes elsewhere, which every trainer
-/// that ran used.
+/// The alignment of surface sizes in bytes: two lines on the H17 family, where a port of a
+/// published trainer requires them (claim C143); 1 elsewhere, because every trainer that ran used
+/// exact sizes.
 fn alignment(profile: &Profile) -> usize {
     if profile.subject.generation() >= 17 { 128 } else { 1 }
 }
@@ -137,7 +138,7 @@ impl Backend for Ane {
         Ok(Arc::new(SurfaceMemory::new(self.0.system.surfaces, layout, alignment)?))
     }
 
-    /// Always there: where the system has no such events, making one says what is missing.
+    /// Always present: if the system has no such events, creating one reports what is missing.
     fn events(&self) -> Option<&dyn Events> {
         Some(&self.0.counters)
     }
@@ -156,7 +157,7 @@ fn describe(mil: &[u8], weights: &[(String, &[u8])]) -> Result<Descriptor> {
     };
     let entries = weights.iter().map(entry).collect::<Result<Vec<_>>>()?;
     let weights = map(entries.iter().map(|(path, entry)| (path.as_str(), entry.clone())))?;
-    // The class gives no reason for nil; text that is not UTF-8 or no MIL at all is the usual one.
+    // The class gives no reason for nil; usually the text is not UTF-8 or not MIL.
     Descriptor::with_text(&data(mil)?, &weights, None)?
         .ok_or_else(|| Error::new(ErrorKind::InvalidProgram, "the framework makes no descriptor of this text"))
 }
@@ -166,11 +167,11 @@ fn model(descriptor: &Descriptor) -> Result<InMemoryModel> {
         .ok_or_else(|| Error::new(ErrorKind::System, "the framework makes no model of the descriptor"))
 }
 
-/// What stands between a compile and the first load.
+/// The state between a compile and the first load.
 struct CompiledModel {
-    /// The model that was compiled, until the first load takes it.
+    /// The compiled model, until the first load takes it.
     model: Option<InMemoryModel>,
-    /// True while what is staged came out of the cache and has not been loaded yet.
+    /// True if the staged files came from the cache and have not been loaded yet.
     restored: bool,
 }
 
@@ -189,7 +190,7 @@ impl Program {
         lock(&self.compiled)
     }
 
-    /// Compiles what is staged, and keeps the result.
+    /// Compiles the staged files, and stores the result in the cache.
     fn compile(&self, model: &InMemoryModel) -> Result<()> {
         let DeviceContext { system, opened, no_options, .. } = &*self.shared;
         compile::paced(&opened.profile, system.recovery, || model.compile(opened.qos, no_options))?;
@@ -211,14 +212,13 @@ impl Compiled for Program {
 
     fn load(&self) -> Result<Arc<dyn Loaded>> {
         let mut stage = self.stage();
-        // Later loads make a model anew; it finds what the first one compiled in the staged
-        // directory.
+        // Later loads create a new model, which finds the compiled files of the first one in the
+        // staged directory.
         let model = stage.model.take().map_or_else(|| model(&self.descriptor), Ok)?;
         let running =
             Running { shared: self.shared.clone(), model, loaded: Mutex::new(false), _staged: self.staged.clone() };
         if let Err(error) = running.load() {
-            // What came out of the cache may be of no use to this system after all: then it is
-            // compiled.
+            // Files from the cache may be unusable on this system; then the program is compiled.
             if !stage.restored {
                 return Err(error);
             }
@@ -238,7 +238,7 @@ impl Compiled for Program {
     }
 }
 
-/// A model, unloaded at the latest when nobody has it any more.
+/// A loaded model, unloaded at the latest on drop.
 pub(crate) struct Running {
     pub(crate) shared: Arc<DeviceContext>,
     pub(crate) model: InMemoryModel,
@@ -248,14 +248,14 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Loads it, with one retry.
+    /// Loads the model, with one retry.
     fn load(&self) -> Result<()> {
         let mut loaded = lock(&self.loaded);
         let DeviceContext { opened, no_options, .. } = &*self.shared;
         let load = || self.model.load(opened.qos, no_options);
         load().or_else(|first| {
             std::thread::sleep(LOAD_PAUSE);
-            // The first error is the one that tells why.
+            // The first error has the reason.
             load().map_err(|_| first)
         })?;
         *loaded = true;
@@ -275,16 +275,16 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Nobody is left to hear of a failure.
+        // A failure to unload cannot be reported from a destructor.
         let _ = self.unload();
     }
 }
 
-/// A model with the way its requests go.
+/// A model with its dispatch route.
 pub(crate) struct Routed {
     /// The chain that the engine has prepared.
     pub(crate) active: Mutex<Option<Active>>,
-    /// Dropped before the model is unloaded. A reload makes another.
+    /// Dropped before the model is unloaded. A reload creates another.
     route: Mutex<Arc<Route>>,
     pub(crate) running: Running,
 }
@@ -300,26 +300,25 @@ pub(crate) struct LoadedModel {
     procedures: Vec<Procedure>,
 }
 
-/// The symbol of a port, and the engine's object of the surface that is bound to it.
+/// The symbol of a port, and the engine's object for the bound surface.
 pub(crate) fn placed(port: &Port, bindings: &Bindings) -> Result<(Number, SurfaceObject)> {
     let bad = |why: &str| Error::new(ErrorKind::Binding, why).with_port(&port.name);
     let surface = bindings.surface(&port.name).ok_or_else(|| bad("no surface bound"))?;
     let found = behind(surface.memory().foreign()).ok_or_else(|| bad("the surface is not of this device"))?;
-    // SAFETY: the memory behind the binding lives as long as this call, and the object keeps the
-    // surface after it.
+    // SAFETY: the bound memory lives as long as this call, and the object retains the surface.
     let object = SurfaceObject::with(unsafe { found.as_ref() })?;
     Ok((number(u64::from(port.symbol))?, object.ok_or_else(|| bad("the framework takes no such surface"))?))
 }
 
 impl LoadedModel {
-    /// The procedure that bindings are for.
+    /// The procedure of bindings.
     pub(crate) fn procedure(&self, bindings: &Bindings) -> Result<&Procedure> {
         let name = bindings.procedure_name();
         let found = self.procedures.iter().find(|p| name.is_none_or(|n| n == p.name));
         found.ok_or_else(|| Error::new(ErrorKind::Binding, "no such procedure"))
     }
 
-    /// A request of one procedure.
+    /// Prepares a request of one procedure.
     pub(crate) fn ready(&self, bindings: &Bindings) -> Result<Ready> {
         let procedure = self.procedure(bindings)?;
         let side = |ports: &[Port]| {
@@ -366,7 +365,7 @@ impl Loaded for LoadedModel {
         running.unload()?;
         running.load()?;
         let route = Route::new(running.shared.opened.dispatch, &running.model)?;
-        // What was prepared went with the program.
+        // The engine's chain was unloaded with the program.
         *lock(&self.model.active) = None;
         *lock(&self.model.route) = Arc::new(route);
         Ok(())
@@ -388,7 +387,7 @@ impl Chaining for LoadedModel {
     }
 }
 
-/// A request with its model.
+/// A prepared request with its model.
 pub(crate) struct Ready {
     model: Arc<Routed>,
     request: Request,
@@ -406,7 +405,7 @@ impl Prepared for Ready {
         Ok(stats)
     }
 
-    // The call of every way is synchronous, or made so by its fences.
+    // Every dispatch is synchronous, or made synchronous by its fences.
     fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
         let shared = self.model.running.shared.clone();
         shared.queue.submit(self, accesses, done)

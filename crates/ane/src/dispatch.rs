@@ -1,6 +1,6 @@
-//! The four ways to run a request (apple-runtime §5). They take the same model and the same
-//! requests; which is fastest depends on sizes and on how many models are loaded, so it is an
-//! option of opening.
+//! The four ways to run a request (apple-runtime §5). They use the same model and the same
+//! requests. Their relative speed depends on sizes and on the number of loaded models, so the
+//! choice is an option of opening.
 
 use ferrane_device::{Error, ErrorKind, Result};
 
@@ -15,28 +15,28 @@ pub(crate) const WORDS: [(&str, Dispatch); 4] = [
     ("direct", Dispatch::Direct),
 ];
 
-/// A way to run requests.
+/// The call that runs requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Dispatch {
-    /// Through the model.
+    /// Through the model's own evaluation method.
     #[default]
     Standard,
-    /// Through the shared client, at real-time priority.
+    /// Through the shared client at real-time priority.
     RealTime,
-    /// Through the model's program.
+    /// Through the inner program of the model.
     ProcessRequest,
     /// Through a client of our own, without the daemon.
     Direct,
 }
 
 impl Dispatch {
-    /// Its word.
+    /// The value of the option.
     pub(crate) fn word(self) -> &'static str {
         WORDS.iter().find(|(_, d)| *d == self).map_or("", |(word, _)| word)
     }
 }
 
-/// A loaded model with what its way needs.
+/// A loaded model with the objects that its dispatch needs.
 pub(crate) enum Route {
     Standard(InMemoryModel),
     RealTime(Bracket, Model),
@@ -44,12 +44,12 @@ pub(crate) enum Route {
     Direct(Client, Model),
 }
 
-/// A bracket of real-time requests, closed when dropped.
+/// A section of real-time requests, ended on drop.
 pub(crate) struct Bracket(Client);
 
 impl Drop for Bracket {
     fn drop(&mut self) {
-        // Its answer is NO even where it works.
+        // It returns NO even when it works.
         let _ = self.0.end_real_time();
     }
 }
@@ -59,17 +59,17 @@ fn there<T>(found: Option<T>, what: &str) -> Result<T> {
 }
 
 impl Route {
-    /// For a loaded model.
+    /// Creates the route for a loaded model.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if this system lacks what the way needs.
+    /// [`ErrorKind::Unavailable`] if this system lacks an object that the dispatch needs.
     pub(crate) fn new(dispatch: Dispatch, model: &InMemoryModel) -> Result<Route> {
         let inner = || there(model.model()?, "the model has no model inside");
         Ok(match dispatch {
             Dispatch::Standard => Route::Standard(model.clone()),
             Dispatch::RealTime => {
                 let client = there(Client::shared()?, "there is no shared client")?;
-                // It answers NO, and real-time requests work all the same (claim C177).
+                // It returns NO, and real-time requests work nevertheless (claim C177).
                 client.begin_real_time()?;
                 Route::RealTime(Bracket(client), inner()?)
             }
@@ -87,13 +87,13 @@ impl Route {
     /// Runs a request and waits.
     ///
     /// # Errors
-    /// What the engine refused with.
+    /// The engine's error.
     pub(crate) fn evaluate(&self, qos: u32, options: &Map, request: &Request) -> Result<()> {
         match self {
             Route::Standard(model) => model.evaluate(qos, options, request),
             Route::RealTime(bracket, model) => bracket.0.evaluate_real_time(model, options, request),
             Route::ProcessRequest { program, model, string_id } => {
-                // A status of the driver; the error says the same.
+                // The driver's status; the error contains it as well.
                 let mut status = 0;
                 program.process(request, model.as_ref(), qos, 0, *string_id, options, &mut status)
             }

@@ -1,36 +1,36 @@
-//! What a computer with an engine says of itself.
+//! The facts that a computer reports about its engine.
 
 use ferrane_device::Result;
 
-/// A computer with an engine.
+/// The system and engine of this computer.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// `macOS 15.5` for example.
+    /// The system, such as `macOS 15.5`.
     pub os: String,
-    /// The build of the system, `24F74` for example.
+    /// The build of the system, such as `24F74`.
     pub build: String,
-    /// The processor, `Apple M4 Pro` for example.
+    /// The processor, such as `Apple M4 Pro`.
     pub chip: String,
-    /// The engine's generation: `h16` (apple-runtime §13); what is not known stays open.
+    /// The engine's generation, such as `h16` (apple-runtime §13); `None` if it is not reported.
     pub sub_type: Option<String>,
-    /// The generation with the letter of its size: `h16g`.
+    /// The generation with the letter of its size, such as `h16g`; `None` if it is not reported.
     pub architecture: Option<String>,
-    /// How many engines there are.
+    /// The number of engines; `None` if it is not reported.
     pub engines: Option<u32>,
-    /// Cores of each.
+    /// The number of cores per engine; `None` if it is not reported.
     pub cores: Option<u32>,
-    /// The profile of this machine, if there is one.
+    /// The name of this machine's profile, if there is one.
     pub profile: Option<String>,
-    /// How many methods are bound.
+    /// The number of bound methods.
     pub bound: usize,
-    /// What of them is not here, or has other types: in words that name it.
+    /// Descriptions of bound methods that are missing here or have other types.
     pub problems: Vec<String>,
 }
 
-/// The facts of this computer.
+/// Collects the facts of this computer.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`](ferrane_device::ErrorKind::Unavailable) where there is no engine.
+/// [`ErrorKind::Unavailable`](ferrane_device::ErrorKind::Unavailable) if there is no engine.
 pub fn facts() -> Result<Facts> {
     #[cfg(target_vendor = "apple")]
     return Ok(of(crate::system::find()?));

@@ -1,15 +1,14 @@
-//! The seam's events as counters of the system, and the fences of a request: what it waits for and
-//! what it raises.
+//! Events as counters of the system, and the fences of a request: the events that it waits for and
+//! those that it signals.
 //!
-//! Two ways. The *engine* waits and raises by itself: the events go with the request
+//! There are two ways. The *engine* waits and signals: the events are part of the request
 //! (`_ANESharedEvents`), which is then evaluated asynchronously; published measurements on an M1
-//! Max found such waits honored and such values raised. Or the *host* does both around an ordinary
-//! request, which is the only way for events of other devices. Neither has met hardware through
-//! this crate.
+//! Max found that it works. Or the *host* waits and signals around an ordinary request, which is
+//! the only way for events of other devices. Neither has run on hardware through this crate.
 //!
-//! An engine that waits for an event that nobody raises keeps its surfaces for good. So after a
-//! timeout the guards stay with the request until its handler is called, and the surfaces read as
-//! busy.
+//! If the engine waits for an event that is never signaled, it keeps its surfaces indefinitely. So
+//! after a timeout the guards stay with the request until its handler is called, and the surfaces
+//! report that they are busy.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -25,36 +24,36 @@ use crate::bind::{Handler, HandlerBlock, Held, Request, SharedEvent, SharedEvent
 pub(crate) const WORDS: [(&str, Fencing); 3] =
     [("auto", Fencing::Auto), ("engine", Fencing::Engine), ("host", Fencing::Host)];
 
-/// Who waits for events and raises them.
+/// Who waits for events and signals them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fencing {
-    /// The engine where the system and the events allow it, else the host.
+    /// The engine if the system and the events allow it, else the host.
     #[default]
     Auto,
-    /// The engine, or an error that says why not.
+    /// The engine, or an error with the reason why not.
     Engine,
-    /// The host.
+    /// The host, around an ordinary request.
     Host,
 }
 
 /// A counter of the system.
 pub(crate) struct EventCounter {
     object: SharedEvent,
-    /// Held while the CPU compares and raises.
+    /// Held while the CPU compares and raises the value.
     raising: Mutex<()>,
 }
 
 impl EventCounter {
-    /// A new one.
+    /// A new counter.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`]: this system has no such class or method, which the message names.
+    /// [`ErrorKind::Unavailable`] if this system lacks the class or a method; the message names it.
     pub(crate) fn new() -> Result<EventCounter> {
         let none = || Error::new(ErrorKind::Unavailable, "the system makes no IOSurfaceSharedEvent");
         Ok(EventCounter { object: SharedEvent::new()?.ok_or_else(none)?, raising: Mutex::new(()) })
     }
 
-    /// The system's object.
+    /// The system's object for requests.
     pub(crate) fn object(&self) -> &SharedEvent {
         &self.object
     }
@@ -66,7 +65,7 @@ impl EventCounter {
 
 impl Event for EventCounter {
     fn value(&self) -> u64 {
-        // A method that is not there was told when the event was made.
+        // A missing method was reported when the event was created.
         self.object.value().unwrap_or(0)
     }
 
@@ -78,7 +77,7 @@ impl Event for EventCounter {
     }
 
     fn wait(&self, value: u64, timeout: Duration) -> bool {
-        // Zero milliseconds are said to mean no limit.
+        // Zero milliseconds reportedly mean no limit.
         let milliseconds = u64::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1);
         self.value() >= value || self.object.wait(value, milliseconds).unwrap_or(false)
     }
@@ -93,7 +92,7 @@ impl Event for EventCounter {
 pub(crate) struct Counters(Mutex<Vec<Weak<EventCounter>>>);
 
 impl Counters {
-    /// The counter behind an event, if it is one of this device.
+    /// The counter of an event, if it belongs to this device.
     fn known(&self, event: &Arc<dyn Event>) -> Option<Arc<EventCounter>> {
         let Foreign::SharedEvent(address) = event.foreign() else { return None };
         lock(&self.0).iter().filter_map(Weak::upgrade).find(|c| c.address() == address)
@@ -103,7 +102,7 @@ impl Counters {
 impl Events for Counters {
     fn create(&self) -> Result<Arc<dyn Event>> {
         let counter = Arc::new(EventCounter::new()?);
-        // What a use would find missing is told here.
+        // Reports missing methods here, before the first use.
         counter.object.value()?;
         let mut all = lock(&self.0);
         all.retain(|c| c.strong_count() > 0);
@@ -112,20 +111,20 @@ impl Events for Counters {
     }
 }
 
-/// Events with the values that they are waited for, or raised to.
+/// Events with the values to wait for or to signal.
 type Values<E> = Vec<(Arc<E>, u64)>;
 
-/// What a request waits for and raises.
+/// The waits and signals of a request.
 pub(crate) enum Fences {
-    /// Nothing.
+    /// Neither waits nor signals.
     None,
-    /// By the CPU, before and after.
+    /// The CPU waits before the request and signals after it.
     Host { waits: Values<dyn Event>, signals: Values<dyn Event>, timeout: Duration },
-    /// By the engine.
+    /// The engine waits and signals.
     Engine(EngineFences),
 }
 
-/// Events that go with a request.
+/// Events that are part of a request.
 pub(crate) struct EngineFences {
     events: SharedEvents,
     /// Kept as long as the engine may use them.
@@ -136,11 +135,11 @@ pub(crate) struct EngineFences {
 }
 
 impl Fences {
-    /// Those of bindings. `symbol` is that of the output whose completion is raised; `note` is told
-    /// why the engine does not wait.
+    /// The fences for bindings. `symbol` is that of the output whose completion is signaled; `note`
+    /// receives the reason why the engine does not wait.
     ///
     /// # Errors
-    /// With [`Fencing::Engine`], [`ErrorKind::Unavailable`] with what is missing.
+    /// [`ErrorKind::Unavailable`] with [`Fencing::Engine`] if something is missing.
     pub(crate) fn new(
         fencing: Fencing,
         counters: &Counters,
@@ -166,7 +165,7 @@ impl Fences {
         }
     }
 
-    /// What goes with the request.
+    /// The events object for the request, if the engine uses it.
     pub(crate) fn shared(&self) -> Option<&SharedEvents> {
         match self {
             Fences::Engine(engine) => Some(&engine.events),
@@ -174,7 +173,7 @@ impl Fences {
         }
     }
 
-    /// Gives the request the handler that it must have.
+    /// Sets the handler that the request requires.
     pub(crate) fn attach(&self, request: &Request) -> Result<()> {
         match self {
             Fences::Engine(engine) => {
@@ -206,7 +205,7 @@ impl Fences {
 }
 
 fn nobody(value: u64, timeout: Duration) -> Error {
-    Error::new(ErrorKind::Evaluate, format!("nobody raised an event to {value} within {} s", timeout.as_secs_f32()))
+    Error::new(ErrorKind::Evaluate, format!("an event was not raised to {value} within {} s", timeout.as_secs_f32()))
 }
 
 impl EngineFences {
@@ -221,14 +220,14 @@ impl EngineFences {
         let nil = || unavailable("the framework takes no such event");
         let wait =
             |(c, value): &(Arc<EventCounter>, u64)| WaitEvent::with(*value, c.object().object())?.ok_or_else(nil);
-        // Kind 0: all three that are known are accepted, and none is documented.
+        // Kind 0: all three known kinds are accepted, and none is documented.
         let signal = |(c, value): &(Arc<EventCounter>, u64)| {
             SignalEvent::with(*value, symbol, 0, c.object().object())?.ok_or_else(nil)
         };
         let signal_events = list(&signals.iter().map(signal).collect::<Result<Vec<_>>>()?)?;
         let wait_events = list(&waits.iter().map(wait).collect::<Result<Vec<_>>>()?)?;
         let events = SharedEvents::with(&signal_events, &wait_events)?.ok_or_else(nil)?;
-        // A request with events and without a handler ends the process: both must be there.
+        // A request with events but without a handler ends the process: both must exist.
         for method in crate::fenced() {
             method.check()?;
         }
@@ -246,7 +245,7 @@ impl EngineFences {
             let message = format!("{why}: {} s", self.timeout.as_secs_f32());
             return Err(Error::new(ErrorKind::Evaluate, message));
         }
-        // The handler does not say how it went; events that were not raised do.
+        // The handler has no result; missing signals indicate a failure.
         match self.signals.iter().find(|(counter, value)| counter.value() < *value) {
             None => Ok(()),
             Some((_, value)) => {
@@ -257,18 +256,18 @@ impl EngineFences {
     }
 }
 
-/// Where an evaluation stands.
+/// The state of an evaluation.
 #[derive(Default)]
 enum Stand {
     #[default]
     Idle,
     Sent,
     Done,
-    /// Given up by the host, and not by the engine, which has the surfaces still.
-    Abandoned(#[allow(dead_code, reason = "held until the engine lets go")] Accesses),
+    /// Timed out on the host, while the engine still uses the surfaces.
+    Abandoned(#[allow(dead_code, reason = "held until the engine releases them")] Accesses),
 }
 
-/// Told by the framework that an evaluation has ended.
+/// Called by the framework when an evaluation has ended.
 #[derive(Default)]
 struct Ended {
     stand: Mutex<Stand>,
@@ -282,7 +281,7 @@ impl Handler for Told {
         let mut stand = lock(&self.0.stand);
         *stand = match *stand {
             Stand::Sent => Stand::Done,
-            // The guards go back now.
+            // The guards are released now.
             Stand::Idle | Stand::Done | Stand::Abandoned(_) => Stand::Idle,
         };
         self.0.told.notify_all();
@@ -303,7 +302,7 @@ impl Ended {
         *lock(&self.stand) = Stand::Idle;
     }
 
-    /// False after the timeout; the guards are then the engine's.
+    /// Waits for the end; false after the timeout, when the engine keeps the guards.
     fn wait(&self, timeout: Duration, accesses: &mut Accesses) -> bool {
         let waiting = |stand: &mut Stand| matches!(stand, Stand::Sent);
         let (mut stand, _) =

@@ -107,7 +107,7 @@ pub use system::{CompileFunction, SurfaceFunctions, System};
 #[cfg_attr(not(any(target_vendor = "apple", feature = "objc-runtime")), allow(dead_code))]
 struct Given {
     profile: Option<Profile>,
-    /// Through the E5 runtime.
+    /// True for the E5 runtime.
     e5: bool,
     dispatch: Option<&'static str>,
     cache: Option<String>,
@@ -115,7 +115,7 @@ struct Given {
     fences: Option<&'static str>,
     chain: Option<&'static str>,
     event_timeout: Duration,
-    /// How long a child process may take for an answer, if there is to be one.
+    /// The timeout for an answer of the child process; `None` without one.
     isolate: Option<Duration>,
 }
 
@@ -132,14 +132,13 @@ const FENCES: [(&str, &str); 3] = [("auto", "auto"), ("engine", "engine"), ("hos
 /// The values of the option `chain`.
 const CHAIN: [(&str, &str); 3] = [("auto", "auto"), ("hardware", "hardware"), ("off", "off")];
 
-/// How long a request waits for its events unless said otherwise: as long as the emulator's.
+/// The default timeout for events, the same as the emulator's.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The quality of service that every published program uses (benchmarks §9).
 const QOS: u32 = 21;
 
-/// How long a child process may take for an answer unless the option says it: no published compile
-/// took minutes.
+/// The default timeout for an answer of a child process: no published compile took minutes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 fn given(text: &str) -> Result<Given> {
@@ -194,10 +193,10 @@ fn given(text: &str) -> Result<Given> {
     Ok(Given { profile, e5, dispatch, cache, qos, fences, chain, event_timeout, isolate })
 }
 
-/// Opens the engine; the options are those of the crate's documentation.
+/// Opens the engine with the options in the crate's documentation.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`] where there is no engine or the framework lacks a class or a method
+/// [`ErrorKind::Unavailable`] if there is no engine or the framework lacks a class or a method
 /// (named in the message), [`ErrorKind::Option`] for an unknown option or value.
 pub fn open(options: &str) -> Result<Device> {
     let given = given(options)?;
@@ -221,7 +220,7 @@ fn open_system(system: &'static System, given: Given, options: &str) -> Result<D
     let default = || Profile::named(Profile::DEFAULT).map_err(|e| Error::new(ErrorKind::Option, e.to_string()));
     let profile = given.profile.or_else(own).map_or_else(default, Ok)?;
     if let Some(patience) = given.isolate {
-        // The child is opened as this was to be.
+        // The child is opened with the same options except `isolate`.
         let options: Vec<&str> = options.split('&').filter(|pair| !pair.starts_with("isolate=")).collect();
         return Ok(Device::new(isolate::Isolated::new(options.join("&"), patience, profile)?));
     }
@@ -245,13 +244,13 @@ fn open_system(system: &'static System, given: Given, options: &str) -> Result<D
     Ok(Device::new(device::Ane::new(system, opened)?))
 }
 
-/// The value of a word, or the usual one.
+/// The value for a word, or the default.
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 fn chosen<T: Copy + Default>(words: &[(&str, T)], given: Option<&str>) -> T {
     words.iter().find(|(word, _)| Some(*word) == given).map_or_else(T::default, |(_, value)| *value)
 }
 
-/// The methods without which a request can have no events.
+/// The methods that requests with events require.
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 fn fenced() -> Vec<&'static bind::Method> {
     const NEEDED: [&std::ffi::CStr; 2] = [
@@ -261,7 +260,7 @@ fn fenced() -> Vec<&'static bind::Method> {
     bind::table().into_iter().filter(|m| NEEDED.contains(&m.selector)).collect()
 }
 
-/// The methods without which nothing works: those of the standard path.
+/// The methods that every use requires: those of the standard path.
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 fn standard() -> Vec<&'static bind::Method> {
     const NEEDED: [&std::ffi::CStr; 9] = [

@@ -1,9 +1,9 @@
-//! Ports: which surfaces a loaded program takes, in which order and how laid out.
+//! The ports of a loaded program: their order and layouts.
 //!
-//! Order, symbols and strides are what the model reports ([`crate::attributes`]), because the
-//! engine orders and pads by rules of its own. Element types and extents are the program's. A model
-//! that reports no strides has rows laid out by the profile's `row_alignment`; one that reports
-//! nothing at all has its ports in the program's order.
+//! Order, symbols and strides are those that the model reports ([`crate::attributes`]), because the
+//! engine has its own rules for ordering and padding. Element types and extents are the program's.
+//! If a model reports no strides, rows are padded to the profile's `row_alignment`; if it reports
+//! nothing, ports are in the program's order.
 
 use ferrane_device::{Error, ErrorKind, Layout, Port, Procedure, Result};
 use ferrane_mil::{DataType, Function, Program, Type, ValueId};
@@ -12,13 +12,13 @@ use crate::attributes::{Attributes, PortAttributes, Tree, layout};
 use crate::bind::foundation::{List, Map, Number, Text};
 use crate::bind::{Object, Wrap as _};
 
-/// Values that a tree may have; attributes of real models have some hundreds for each port.
+/// The largest number of values in a tree; attributes of real models have some hundreds per port.
 const VALUES: usize = 1 << 20;
 
-/// How deep it may be nested; attributes have five levels.
+/// The largest nesting depth; attributes have five levels.
 const DEPTH: usize = 16;
 
-/// What a program says of a port.
+/// A port as the program declares it.
 #[derive(Clone)]
 struct Wanted {
     name: String,
@@ -34,10 +34,10 @@ pub(crate) struct Declared {
     outputs: Vec<Wanted>,
 }
 
-/// What the program declares.
+/// The declared ports of every function.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] for ports that a surface cannot be.
+/// [`ErrorKind::Unsupported`] for ports that cannot be surfaces.
 pub(crate) fn declared(program: &Program) -> Result<Vec<Declared>> {
     let port = |function: &Function, id: &ValueId| {
         let value = function.value(*id);
@@ -62,7 +62,7 @@ pub(crate) fn declared(program: &Program) -> Result<Vec<Declared>> {
 /// The procedures of a loaded model.
 ///
 /// # Errors
-/// [`ErrorKind::Load`] if the model reports what makes no sense or is not the program's.
+/// [`ErrorKind::Load`] if the model's report is invalid or disagrees with the program.
 pub(crate) fn procedures(
     attributes: Option<&Map>,
     declared: &[Declared],
@@ -76,7 +76,7 @@ pub(crate) fn procedures(
         None => Attributes::default(),
     };
     if attributes.procedures.is_empty() {
-        // Symbols count on from one procedure to the next: procedure N of one port has the symbol N
+        // Symbols are numbered across procedures: with one port each, procedure N has the symbol N
         // (claim C012).
         let (mut inputs, mut outputs) = (0, 0);
         let in_order = |(id, declared)| in_order(id, declared, (&mut inputs, &mut outputs), row_alignment);
@@ -100,7 +100,7 @@ pub(crate) fn procedures(
     Ok(procedures)
 }
 
-/// Bytes that surfaces of ports with that mark are aligned to.
+/// The alignment of surfaces for marked ports, in bytes.
 const MARKED: usize = 16 << 10;
 
 fn placed(port: &PortAttributes, known: &[Wanted], row_alignment: usize) -> Result<Port> {
@@ -132,7 +132,7 @@ fn in_order(id: usize, declared: &Declared, next: (&mut u32, &mut u32), row_alig
     Ok(Procedure { name: declared.name.clone(), id: id as u32, inputs, outputs, states: Vec::new() })
 }
 
-/// An object of Foundation as plain values, at most `left` of them.
+/// Converts an object of Foundation to plain values, at most `left` of them.
 fn tree(object: &Object, depth: usize, left: &mut usize) -> Result<Tree> {
     let (Some(depth), Some(less)) = (depth.checked_sub(1), left.checked_sub(1)) else {
         return Err(Error::new(ErrorKind::Load, "the loaded model reports more than can be looked at"));
@@ -152,7 +152,7 @@ fn tree(object: &Object, depth: usize, left: &mut usize) -> Result<Tree> {
         let map = object.clone().cast::<Map>()?;
         let mut entries = Vec::new();
         for key in map.keys()??.elements()? {
-            // Keys of another kind are of no use to us.
+            // Keys that are not strings are ignored.
             let Ok(key) = key.cast::<Text>() else { continue };
             if let Some(value) = map.get(&key)? {
                 entries.push((key.read()?, tree(&value, depth, left)?));

@@ -1,13 +1,14 @@
-//! A small Objective-C runtime: what `objc2` with its feature `gnustep-1-7` calls.
+//! A small Objective-C runtime with the functions that `objc2` calls with its feature
+//! `gnustep-1-7`.
 //!
-//! Classes, methods and selectors live for ever. Every object starts with its class and a reference
+//! Classes, methods and selectors live forever. Every object starts with its class and a reference
 //! count; classes are objects of their metaclasses. An unknown selector panics with its name, which
-//! is the right end for a test.
+//! fails the test.
 //!
-//! The functions are exported under the runtime's C names; their contracts are the runtime's own.
+//! The functions are exported under the runtime's C names, with the contracts of the runtime.
 //! Exceptions are panics with an [`Exception`] as payload ([`throw`]).
 #![allow(missing_docs, clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
-// A poisoned table or a missing method is a broken test.
+// A poisoned table or a missing method fails the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::alloc::Layout;
@@ -101,8 +102,7 @@ fn init() {
         CLASSES.lock().unwrap().insert(c"NSObject".into(), pointer(&NSOBJECT) as usize);
         macro_rules! method {
             ($class:expr, $name:literal, $types:literal, $function:expr, $ty:ty) => {
-                // SAFETY: the function has the type that its encoding says, and is called as that
-                // type.
+                // SAFETY: the function has the type in its encoding, and is called with that type.
                 unsafe {
                     let imp = std::mem::transmute::<$ty, Imp>($function as $ty);
                     add(&$class, sel_registerName($name.as_ptr()), $types, imp)
@@ -136,11 +136,11 @@ pub fn throw(name: &str, reason: &str) -> ! {
     std::panic::resume_unwind(Box::new(Exception { name: name.into(), reason: reason.into() }))
 }
 
-/// How many objects of each class are alive, without the classes that have none.
+/// The number of live objects of each class with at least one.
 pub fn live() -> Vec<(String, isize)> {
     init();
     let classes: Vec<usize> = CLASSES.lock().unwrap().values().copied().collect();
-    // SAFETY: what is registered is a class of this runtime.
+    // SAFETY: every registered address is a class of this runtime.
     let count = |class: usize| unsafe {
         let data = data(class as *const Class);
         (data.name.to_string_lossy().into_owned(), data.live.load(Relaxed))
@@ -161,19 +161,19 @@ unsafe extern "C-unwind" fn nil_method(_: *mut Object, _: Sel) -> *mut Object {
 }
 
 unsafe extern "C-unwind" fn class_of(object: *mut Object, _: Sel) -> *mut Object {
-    // SAFETY: the receiver is an object.
+    // SAFETY: the receiver of a message is a live object.
     unsafe { object_getClass(object).cast() }
 }
 
 fn instance(class: *const Class) -> Layout {
-    // SAFETY: the caller has a class of this runtime.
+    // SAFETY: the caller passes a class of this runtime.
     let size = unsafe { data(class) }.size.load(Relaxed).max(size_of::<Object>());
     Layout::from_size_align(size, 16).unwrap()
 }
 
 unsafe extern "C-unwind" fn alloc(class: *mut Object, _: Sel) -> *mut Object {
     let class = class.cast::<Class>();
-    // SAFETY: the layout is never empty, and zero bytes are a valid object header.
+    // SAFETY: the layout has a nonzero size, and zero bytes are a valid object header.
     unsafe {
         let object = std::alloc::alloc_zeroed(instance(class)).cast::<Object>();
         (*object).isa.store(class, Release);
@@ -184,18 +184,18 @@ unsafe extern "C-unwind" fn alloc(class: *mut Object, _: Sel) -> *mut Object {
 }
 
 unsafe extern "C-unwind" fn new(class: *mut Object, selector: Sel) -> *mut Object {
-    // SAFETY: the receiver is a class.
+    // SAFETY: the receiver is a class of this runtime.
     unsafe { send(alloc(class, selector), c"init") }
 }
 
 unsafe extern "C-unwind" fn retain(object: *mut Object, _: Sel) -> *mut Object {
-    // SAFETY: the receiver is an object.
+    // SAFETY: the receiver of a message is a live object.
     unsafe { (*object).count.fetch_add(1, Relaxed) };
     object
 }
 
 unsafe extern "C-unwind" fn release(object: *mut Object, _: Sel) {
-    // SAFETY: the receiver is an object; the last count ends it.
+    // SAFETY: the receiver is a live object; the last reference deallocates it.
     unsafe {
         if (*object).count.fetch_sub(1, AcqRel) == 1 {
             send(object, c"dealloc");
@@ -204,7 +204,7 @@ unsafe extern "C-unwind" fn release(object: *mut Object, _: Sel) {
 }
 
 unsafe extern "C-unwind" fn dealloc(object: *mut Object, _: Sel) {
-    // SAFETY: `alloc` made the object with this layout, and nobody has a count of it.
+    // SAFETY: `alloc` made the object with this layout, and its reference count is zero.
     unsafe {
         data(object_getClass(object)).live.fetch_sub(1, Relaxed);
         std::alloc::dealloc(object.cast(), instance(object_getClass(object)));
@@ -212,17 +212,17 @@ unsafe extern "C-unwind" fn dealloc(object: *mut Object, _: Sel) {
 }
 
 unsafe extern "C-unwind" fn count(object: *mut Object, _: Sel) -> usize {
-    // SAFETY: the receiver is an object.
+    // SAFETY: the receiver of a message is a live object.
     unsafe { (*object).count.load(Relaxed) }
 }
 
 unsafe extern "C-unwind" fn responds(object: *mut Object, _: Sel, selector: *const c_void) -> u8 {
-    // SAFETY: the receiver is an object.
+    // SAFETY: the receiver of a message is a live object.
     unsafe { find(object_getClass(object), selector.cast()).is_some().into() }
 }
 
 unsafe extern "C-unwind" fn is_kind_of(object: *mut Object, _: Sel, wanted: *const c_void) -> u8 {
-    // SAFETY: the receiver is an object, and superclasses end with null.
+    // SAFETY: the receiver is a live object, and the chain of superclasses ends with null.
     unsafe {
         let mut class = object_getClass(object).cast_const();
         while !class.is_null() {
@@ -243,8 +243,8 @@ unsafe extern "C-unwind" fn autorelease(object: *mut Object, _: Sel) -> *mut Obj
 }
 
 unsafe fn send(object: *mut Object, name: &CStr) -> *mut Object {
-    // SAFETY: the methods sent here take nothing and give nothing or an object; a result that is
-    // not there is not used.
+    // SAFETY: the methods sent here take no arguments and return nothing or an object; a missing
+    // result is not used.
     unsafe {
         let selector = sel_registerName(name.as_ptr());
         let imp = objc_msg_lookup(object, selector);
@@ -255,20 +255,20 @@ unsafe fn send(object: *mut Object, name: &CStr) -> *mut Object {
 
 unsafe fn data<'a>(class: *const Class) -> &'a Data {
     init();
-    // SAFETY: every class of this runtime has data, and classes live for ever.
+    // SAFETY: every class of this runtime has data, and classes live forever.
     unsafe { &*(*class).data.load(Acquire) }
 }
 
 unsafe fn add(class: &Class, selector: Sel, types: &CStr, imp: Imp) {
     let method = Box::leak(Box::new(Method { selector, types: types.into(), imp }));
-    // SAFETY: set up before methods are added.
+    // SAFETY: the data are initialized before methods are added.
     let data = unsafe { &*class.data.load(Acquire) };
     data.methods.write().unwrap().insert(selector as usize, method);
 }
 
 unsafe fn find(mut class: *const Class, selector: Sel) -> Option<&'static Method> {
     while !class.is_null() {
-        // SAFETY: a class of this runtime.
+        // SAFETY: `class` is a class of this runtime.
         let data = unsafe { data(class) };
         if let Some(method) = data.methods.read().unwrap().get(&(selector as usize)) {
             return Some(method);
@@ -292,9 +292,9 @@ unsafe extern "C" {
     fn malloc(size: usize) -> *mut c_void;
 }
 
-/// Pointers in memory that the caller frees with `free`, as the runtime's lists are given.
+/// Copies pointers into memory that the caller frees with `free`, as the runtime returns lists.
 unsafe fn copied(pointers: &[usize], count: *mut u32) -> *mut usize {
-    // SAFETY: as many bytes as are written; the caller gave a place for the count, or null.
+    // SAFETY: the allocation has room for all pointers; `count` is null or valid for a write.
     unsafe {
         let list = malloc(size_of_val(pointers).max(1)).cast::<usize>();
         assert!(!list.is_null(), "no memory");
@@ -308,7 +308,7 @@ unsafe fn copied(pointers: &[usize], count: *mut u32) -> *mut usize {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn sel_registerName(name: *const c_char) -> Sel {
-    // SAFETY: a terminated string.
+    // SAFETY: `name` is a terminated string.
     let name = unsafe { CStr::from_ptr(name) };
     let mut selectors = SELECTORS.lock().unwrap();
     if let Some(known) = selectors.get(name) {
@@ -325,8 +325,7 @@ macro_rules! exported {
             #[unsafe(no_mangle)]
             pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) $(-> $ret)? {
                 init();
-                // SAFETY: the contracts of the runtime's functions: arguments are what their types
-                // say.
+                // SAFETY: the arguments meet the contract of the runtime's function of this name.
                 #[allow(unused_unsafe)]
                 unsafe { $body }
             }

@@ -1,5 +1,4 @@
-//! What is given to a compile: as the text and files that go to the framework, and as a program
-//! that is read.
+//! The input of a compile: as text and files for the framework, and as a parsed program.
 
 use std::borrow::Cow;
 
@@ -13,10 +12,10 @@ fn neither() -> Error {
     Error::new(ErrorKind::Unsupported, "the engine's paths take programs and text, nothing compiled")
 }
 
-/// Blob files by their paths.
+/// Blob files by path.
 type Files = Vec<(String, Bytes)>;
 
-/// The text and the blob files. Text stays as it is.
+/// The text and the blob files. Text is passed on unchanged.
 pub(crate) fn parts(source: &ProgramSource<'_>) -> Result<(Vec<u8>, Files)> {
     match source {
         ProgramSource::Program(program) => Ok((print(program).into_bytes(), program.weights.files())),
@@ -25,7 +24,7 @@ pub(crate) fn parts(source: &ProgramSource<'_>) -> Result<(Vec<u8>, Files)> {
     }
 }
 
-/// The program. Weights that are not there are left open: it is the framework that wants them.
+/// The parsed program. Missing weights are ignored here: the framework reports them.
 pub(crate) fn program<'a>(source: &ProgramSource<'a>, label: &str) -> Result<Cow<'a, Program>> {
     match source {
         ProgramSource::Program(program) => Ok(Cow::Borrowed(*program)),

@@ -1,7 +1,7 @@
-//! The system below: which one it is, and the C functions of IOSurface.
+//! The system: its identity, and the C functions of IOSurface.
 //!
-//! On a Mac they are found at run time. With the feature `objc-runtime` another system can be put
-//! in their place, once for the process ([`inject`]).
+//! On a Mac they are looked up at run time. With the feature `objc-runtime` another system can be
+//! injected, once per process ([`inject`]).
 
 use std::ffi::{CStr, c_void};
 use std::path::PathBuf;
@@ -29,66 +29,66 @@ pub struct SurfaceFunctions {
     pub release: unsafe extern "C" fn(*const c_void),
 }
 
-/// `ANECCompile`: two dictionaries, and a block that is told a status of 32 bits and a dictionary;
-/// as published callers declare it.
+/// `ANECCompile`: two dictionaries, and a block that receives a 32-bit status and a dictionary; as
+/// published callers declare it.
 pub type CompileFunction = unsafe extern "C-unwind" fn(*const AnyObject, *const AnyObject, *const c_void) -> i32;
 
 /// A system with an engine.
 #[derive(Clone)]
 pub struct System {
-    /// What its devices are called after `ane`: nothing, or ` (fake)`.
+    /// The suffix of device names after `ane`: empty, or ` (fake)`.
     pub suffix: &'static str,
-    /// `macOS 15.5` for example.
+    /// The system, such as `macOS 15.5`.
     pub os: String,
-    /// The build of the system, `24F74` for example.
+    /// The build of the system, such as `24F74`.
     pub build: String,
-    /// The processor, `Apple M4 Pro` for example.
+    /// The processor, such as `Apple M4 Pro`.
     pub chip: String,
-    /// Where compiled programs are kept unless the option `cache` says otherwise.
+    /// The default folder of compiled programs for the option `cache`; `None` for no cache.
     pub cache: Option<PathBuf>,
-    /// Where the E5 runtime keeps what it compiles; it must be writable (apple-runtime §9).
+    /// The E5 runtime's cache folder, which must be writable (apple-runtime §9).
     pub e5_cache: fn() -> PathBuf,
-    /// Whether a C function of that name is there, once Core ML is open.
+    /// Whether a C function with this name exists, once Core ML is open.
     pub symbol: fn(&CStr) -> bool,
-    /// The compiler's C function, if it is there.
+    /// The compiler's C function, if it exists.
     pub compiler: fn() -> Option<CompileFunction>,
-    /// How long the compile service needs after a failed compile (apple-runtime §14).
+    /// The recovery time of the compile service after a failed compile (apple-runtime §14).
     pub recovery: Duration,
-    /// Surfaces.
+    /// The C functions of IOSurface.
     pub surfaces: SurfaceFunctions,
 }
 
 static SYSTEM: OnceLock<System> = OnceLock::new();
 
-/// Puts a system in place, with its classes registered in the runtime of this crate; the first one
-/// stays.
+/// Injects a system whose classes are registered in the runtime of this crate. Only the first call
+/// has an effect.
 ///
 /// # Safety
-/// The functions of surfaces do what Apple's do, and the classes that are bound
-/// ([`crate::bind::table`]) do nothing with their arguments that Apple's are not documented to do.
+/// The surface functions must behave like Apple's, and the bound classes ([`crate::bind::table`])
+/// must use their arguments only as Apple's are documented to.
 #[cfg(not(target_vendor = "apple"))]
 pub unsafe fn inject(system: System) {
     let _ = SYSTEM.set(system);
 }
 
-/// The system that was injected.
+/// The injected system, if there is one.
 #[cfg(not(target_vendor = "apple"))]
 pub(crate) fn find() -> Option<&'static System> {
     SYSTEM.get()
 }
 
-/// System and build in words, for messages.
+/// System and build as text for messages.
 pub(crate) fn words() -> String {
     SYSTEM.get().map_or_else(|| "this system".into(), |s| format!("{} ({})", s.os, s.build))
 }
 
-/// Whether a C function of that name is there.
+/// Whether a C function with this name exists.
 pub(crate) fn has_symbol(name: &CStr) -> bool {
     SYSTEM.get().is_some_and(|system| (system.symbol)(name))
 }
 
-/// Opens Core ML, which brings the classes and functions of the E5 path. Where it cannot be opened
-/// they stay missing, and that is what is told.
+/// Opens Core ML, which provides the classes and functions of the E5 path. If it cannot be opened,
+/// they are reported as missing.
 pub(crate) fn open_core_ml() {
     #[cfg(target_vendor = "apple")]
     let _ = apple::library(apple::CORE_ML);
@@ -120,12 +120,12 @@ mod apple {
     pub(super) const CORE_ML: &CStr = c"/System/Library/Frameworks/CoreML.framework/CoreML";
     const CORE: &CStr = c"/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation";
 
-    /// What was seen to be enough (apple-runtime §14).
+    /// A recovery time that was observed to suffice (apple-runtime §14).
     const RECOVERY: Duration = Duration::from_secs(15);
 
-    /// Opens a library; it stays open.
+    /// Opens a library and keeps it open.
     pub(super) fn library(path: &CStr) -> Result<NonNull<c_void>> {
-        // SAFETY: a terminated path; opening a system framework runs its initializers only.
+        // SAFETY: a terminated path; opening a system framework only runs its initializers.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         let missing = || Error::new(ErrorKind::Unavailable, format!("cannot open {}", path.to_string_lossy()));
         NonNull::new(library).ok_or_else(missing)
@@ -138,30 +138,31 @@ mod apple {
         NonNull::new(found).map(NonNull::as_ptr).ok_or_else(missing)
     }
 
-    /// Whether any open library has a symbol of that name.
+    /// Whether any open library has a symbol with this name.
     fn has_symbol(name: &CStr) -> bool {
-        // SAFETY: a terminated name; the address is not used.
+        // SAFETY: a terminated name; the address is only compared with null.
         !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null()
     }
 
     fn compiler() -> Option<CompileFunction> {
         let function = symbol(library(COMPILER).ok()?, c"ANECCompile").ok()?;
-        // SAFETY: the type that published callers declare.
+        // SAFETY: the function has the type that published callers declare.
         Some(unsafe { std::mem::transmute::<*mut c_void, CompileFunction>(function) })
     }
 
-    /// `~/Library/Caches/<program>`, where the E5 runtime was seen to write.
+    /// `~/Library/Caches/<program>`, where the E5 runtime was observed to write.
     fn e5_cache() -> PathBuf {
         let program = std::env::current_exe().ok();
         let name = program.as_deref().and_then(|p| p.file_name()).unwrap_or("ferrane".as_ref());
         std::env::home_dir().unwrap_or_default().join("Library/Caches").join(name)
     }
 
-    /// A text that the kernel knows, or nothing.
+    /// A text value of the kernel, or an empty text.
     fn sysctl(name: &CStr) -> String {
         let mut text = [0u8; 256];
         let mut length = text.len();
-        // SAFETY: a terminated name, and room for as many bytes as are said; nothing is set.
+        // SAFETY: a terminated name, and a buffer with as many bytes as `size` says; nothing is
+        // set.
         let code = unsafe {
             libc::sysctlbyname(name.as_ptr(), text.as_mut_ptr().cast(), &mut length, std::ptr::null_mut(), 0)
         };
@@ -175,7 +176,7 @@ mod apple {
         let (surface, core) = (library(SURFACE)?, library(CORE)?);
         macro_rules! function {
             ($library:expr, $name:literal, $ty:ty) => {
-                // SAFETY: the function has this type in Apple's headers.
+                // SAFETY: Apple's headers declare the function with this type.
                 unsafe { std::mem::transmute::<*mut c_void, $ty>(symbol($library, $name)?) }
             };
         }
@@ -208,7 +209,7 @@ mod apple {
 }
 
 impl System {
-    /// The name of this machine's profile, `m4-pro-macos15` for example.
+    /// The name of this machine's profile, such as `m4-pro-macos15`.
     pub(crate) fn profile(&self) -> Option<String> {
         let chip = self.chip.strip_prefix("Apple ")?.to_lowercase().replace(' ', "-");
         let major = self.os.strip_prefix("macOS ")?.split('.').next()?;

@@ -1,6 +1,6 @@
-//! The engine in a child process, over the fake: what works without it works in it, and a child
-//! that is killed or hangs is an error and no more. A binary with a `main` of its own, because the
-//! child is this program started again.
+//! The engine in a child process, over the fake: everything works as without it, and a child that
+//! is killed or hangs is only an error. A binary with its own `main`, because the child is this
+//! program started again.
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -23,7 +23,8 @@ mod linux {
     use ferrane_mil::Weights;
     use ferrane_suite::cases::{Promise, Rounding, run};
 
-    /// The variable that names a file: while it is there, evaluations of children that start hang.
+    /// The variable with the path of a file; while the file exists, evaluations of new children
+    /// hang.
     const HANG: &str = "FERRANE_TEST_HANG";
 
     const TEXT: &str = "program(1.3)\n[buildInfo = dict<string, string>({{\"coremlc-version\", \"3505.4.1\"}})]\n{\n    func \
@@ -41,12 +42,12 @@ mod linux {
             }
             return serve().expect("only children have the variable");
         }
-        // A program that would not serve is not started again.
+        // A program that does not serve is not started again.
         let refused = ferrane_ane::open("isolate=on").map(drop).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
         assert!(serve().is_none());
         let hang = std::env::temp_dir().join(format!("ferrane-isolate-{}", std::process::id()));
-        // SAFETY: there is one thread yet.
+        // SAFETY: the process has only one thread so far.
         unsafe { std::env::set_var(HANG, &hang) };
 
         the_suite_runs_in_a_child();
@@ -87,7 +88,7 @@ mod linux {
         assert_eq!(device.name(), "ane (fake) (direct) in a process of its own");
         let (count, failures) = run(&device, Rounding::Half, &[Promise::Contract, Promise::Numerics]);
         assert!(count > 10 && failures.is_empty(), "{count}: {failures:?}");
-        // An error says there what it says here.
+        // Errors are the same as without the child.
         let (odd, none) = (TEXT.replace("relu", "rule"), Weights::new());
         let compile = |device: &Device| {
             let source = ProgramSource::Text { mil: odd.as_bytes(), weights: &none };
@@ -95,7 +96,7 @@ mod linux {
         };
         let (found, expected) = (compile(&device), compile(&ferrane_ane::open("").unwrap()));
         assert_eq!(found.to_string(), expected.to_string());
-        // A child that ends in peace leaves nothing staged.
+        // A child that ends normally leaves nothing staged.
         let artifact = device.compile(
             ProgramSource::Text { mil: TEXT.as_bytes(), weights: &Weights::new() },
             &CompileOptions::default(),
@@ -121,7 +122,7 @@ mod linux {
         assert_eq!(error.kind(), ErrorKind::Crashed, "{error}");
         assert!(error.message().contains("before it had answered (signal: 9 (SIGKILL))"), "{error}");
         assert!(error.remedy().contains("fresh process"));
-        // What was in it is gone, until it is loaded again.
+        // Programs in it are lost until they are loaded again.
         assert_eq!(request.evaluate().unwrap_err().kind(), ErrorKind::Crashed);
         let other = load(&device);
         other.request.evaluate().unwrap();
@@ -146,7 +147,7 @@ mod linux {
         assert!(error.message().contains("gave no answer for 10 s"), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
         assert!(children().is_empty(), "it is ended");
-        // Its surfaces are free, and a new program goes to a fresh one.
+        // Its surfaces are released, and a new program goes to a new child.
         y.write_f32(&[0.0; 32]).unwrap();
         load(&device).request.evaluate().unwrap();
     }

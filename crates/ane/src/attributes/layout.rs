@@ -1,11 +1,11 @@
-//! From the five axes that the engine reports of a port to the layout of the program's tensor.
+//! Converts the five axes that the engine reports for a port to the layout of the program's tensor.
 //!
-//! The engine makes every tensor batches, channels, depth, height and width (claim C027), each with
-//! a stride in bytes; rows begin at multiples of 64 bytes where it pads them (apple-runtime §11). A
-//! program's tensor may have any rank. Axes of extent 1 say nothing, so they are left out on both
-//! sides; what remains must be the same numbers in the same order, except that one axis of the
-//! engine may be several of the program's, or the other way round where the engine's lie without
-//! gaps.
+//! The engine represents every tensor by batches, channels, depth, height and width (claim C027),
+//! each with a stride in bytes; padded rows begin at multiples of 64 bytes (apple-runtime §11). A
+//! program's tensor may have any rank. Axes of extent 1 carry no information and are dropped on
+//! both sides. The remaining extents must be equal and in the same order, except that one axis of
+//! the engine may correspond to several of the program's, and several adjacent axes of the engine
+//! without gaps to one of the program's.
 
 use ferrane_device::{Layout, Result};
 use ferrane_mil::DataType;
@@ -15,15 +15,15 @@ use super::{Tree, odd};
 /// Extents and strides of a port, outermost first: batches, channels, depth, height, width.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axes {
-    /// Elements.
+    /// The extents in elements.
     pub extents: [usize; 5],
-    /// Bytes.
+    /// The strides in bytes.
     pub strides: [usize; 5],
-    /// Element type, where it is a known word.
+    /// The element type; `None` for an unknown word.
     pub dtype: Option<DataType>,
 }
 
-/// Words for element types, those of compiled networks (hwx §1).
+/// The words for element types, as in compiled networks (hwx §1).
 const TYPES: &[(&str, DataType)] = &[
     ("Float16", DataType::Fp16),
     ("Float32", DataType::Fp32),
@@ -38,7 +38,8 @@ impl Axes {
     /// Reads an entry of `LiveInputList` or `LiveOutputList`; `name` is for messages.
     ///
     /// # Errors
-    /// [`ferrane_device::ErrorKind::Load`]: a number is missing or negative, or the port interleaves channels.
+    /// [`ferrane_device::ErrorKind::Load`] if a number is missing or negative, or the port
+    /// interleaves channels.
     pub fn read(entry: &Tree, name: &str) -> Result<Axes> {
         let number = |key: &str| {
             let found = entry.get(key).and_then(Tree::size);
@@ -53,7 +54,7 @@ impl Axes {
         let extents = [or_one("Batches")?, number("Channels")?, or_one("Depth")?, number("Height")?, number("Width")?];
         let (row, plane) = (number("RowStride")?, number("PlaneStride")?);
         let or = |key: &str, other: usize| entry.get(key).map_or(Ok(other), |_| number(key));
-        // A model without depth has no stride of it.
+        // A model without depth has no stride for it.
         let depth = or("DepthStride", plane)?;
         let whole = plane.checked_mul(extents[1]).ok_or_else(|| odd(format_args!("a huge port `{name}`")))?;
         let element = dtype.and_then(DataType::bytes).unwrap_or(1);
@@ -61,10 +62,10 @@ impl Axes {
     }
 }
 
-/// The layout of a program's tensor that lies as the engine says.
+/// The layout of a program's tensor that has these axes.
 ///
 /// # Errors
-/// [`ferrane_device::ErrorKind::Load`]: another element type or other extents than the program's.
+/// [`ferrane_device::ErrorKind::Load`] if element type or extents differ from the program's.
 pub fn layout(name: &str, dtype: DataType, shape: &[usize], axes: &Axes) -> Result<Layout> {
     let differs = || {
         let (extents, strides) = (&axes.extents, &axes.strides);
@@ -77,7 +78,7 @@ pub fn layout(name: &str, dtype: DataType, shape: &[usize], axes: &Axes) -> Resu
         return Err(differs());
     }
     let mut found = axes.extents.iter().zip(&axes.strides).filter(|(e, _)| **e != 1).map(|(e, s)| (*e, *s)).peekable();
-    // The width has the element's own stride, whatever word the type had.
+    // The width has the stride of the element, regardless of the word for its type.
     let strides_of = |(extent, stride): (usize, usize), last: bool| (extent, if last { element } else { stride });
     let mut strides = vec![0; shape.len()];
     let wanted: Vec<usize> = (0..shape.len()).filter(|axis| shape[*axis] != 1).collect();
@@ -85,7 +86,8 @@ pub fn layout(name: &str, dtype: DataType, shape: &[usize], axes: &Axes) -> Resu
     while at < wanted.len() {
         let next = found.next().ok_or_else(differs)?;
         let (mut extent, mut stride) = strides_of(next, found.peek().is_none() && axes.extents[4] != 1);
-        // Axes of the engine that lie without gaps are one axis, if the program has one.
+        // Adjacent axes of the engine without gaps are joined, if the program has one axis for
+        // them.
         while extent < shape[wanted[at]] {
             let next = found.next().ok_or_else(differs)?;
             let (inner, inner_stride) = strides_of(next, found.peek().is_none() && axes.extents[4] != 1);
@@ -95,7 +97,8 @@ pub fn layout(name: &str, dtype: DataType, shape: &[usize], axes: &Axes) -> Resu
             extent = extent.checked_mul(inner).ok_or_else(differs)?;
             stride = inner_stride;
         }
-        // Several axes of the program are one of the engine's: the last of them has its stride.
+        // Several axes of the program correspond to one of the engine; the innermost of them has
+        // its stride.
         let mut end = at;
         let mut product = shape[wanted[at]];
         while product < extent && end + 1 < wanted.len() {
@@ -114,8 +117,8 @@ pub fn layout(name: &str, dtype: DataType, shape: &[usize], axes: &Axes) -> Resu
     if found.next().is_some() {
         return Err(differs());
     }
-    // An axis of extent 1 steps over all that lies inside it, padding included: what the next axis
-    // outside steps by, or, where there is none, what has been laid out so far.
+    // The stride of an axis of extent 1 covers everything inside it, including padding: it equals
+    // the stride of the next outer axis or, without one, the size so far.
     let mut inside = 0;
     for axis in (0..shape.len()).rev() {
         let outer = wanted.iter().rev().find(|w| **w < axis).map(|w| strides[*w]);
@@ -187,10 +190,10 @@ mod tests {
         // One axis of the engine is two of the program's.
         let flat = axes([1, 6, 1, 1, 5], 64, 64, 384);
         assert_eq!(strides(&[2, 3, 5], &flat).unwrap(), [192, 64, 2]);
-        // A column: width 1, so the elements are a row apart.
+        // A column: the width is 1, so consecutive elements are in consecutive rows.
         let column = axes([1, 4, 1, 1, 1], 64, 64, 256);
         assert_eq!(strides(&[1, 4, 1, 1], &column).unwrap(), [256, 64, 64, 2]);
-        assert!(strides(&[4], &column).is_err(), "the seam wants the elements of the last axis side by side");
+        assert!(strides(&[4], &column).is_err(), "the seam requires adjacent elements along the last axis");
         let scalar = axes([1; 5], 64, 64, 64);
         assert_eq!(layout("x", DataType::Fp16, &[], &scalar).unwrap().allocation, 64);
     }

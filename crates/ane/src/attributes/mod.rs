@@ -1,9 +1,9 @@
-//! What a compiled model says of itself (apple-runtime §11): its procedures, and the order, names
-//! and layouts of their ports.
+//! The attributes of a loaded model (apple-runtime §11): its procedures, and the order, names and
+//! layouts of their ports.
 //!
-//! The framework gives a dictionary; it is read into a [`Tree`] of plain values first, so
-//! everything here is pure and is fuzzed on any system. Nothing in the tree is trusted: a number
-//! may be negative or absurd, a symbol may point past the list of names.
+//! The framework's dictionary is first converted to a [`Tree`] of plain values, so this module is
+//! pure and can be fuzzed on any system. Nothing in the tree is trusted: a number may be negative
+//! or huge, and a symbol may point past the end of the list of names.
 
 mod layout;
 mod tree;
@@ -13,36 +13,37 @@ use ferrane_device::{Error, ErrorKind, Result};
 pub use layout::{Axes, layout};
 pub use tree::Tree;
 
-/// A port as the model reports it.
+/// A port according to the model's attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortAttributes {
-    /// Its name in the program.
+    /// The name in the program.
     pub name: String,
-    /// The index that requests name it by.
+    /// The index by which requests refer to it.
     pub symbol: u32,
-    /// True if its surface must begin at, and be a multiple of, 16 KiB.
+    /// True if its surface must be aligned to 16 KiB, in address and size.
     pub aligned_16k: bool,
-    /// How it lies in memory, where the model says.
+    /// The layout in memory; `None` if the model does not report it.
     pub axes: Option<Axes>,
 }
 
-/// A procedure as the model reports it.
+/// A procedure according to the model's attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcedureAttributes {
-    /// The function's name. Models of several networks put the network's number and `@` before it.
+    /// The name of the function. In models of several networks, the number of the network and `@`
+    /// precede it.
     pub name: String,
-    /// The index that requests name it by.
+    /// The index by which requests refer to it.
     pub id: u32,
-    /// Inputs, in the model's order.
+    /// The inputs, in the model's order.
     pub inputs: Vec<PortAttributes>,
-    /// Outputs, in the model's order.
+    /// The outputs, in the model's order.
     pub outputs: Vec<PortAttributes>,
 }
 
-/// What a model says of itself.
+/// The attributes of a loaded model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// Its procedures, by index.
+    /// The procedures, sorted by index.
     pub procedures: Vec<ProcedureAttributes>,
 }
 
@@ -50,7 +51,7 @@ fn odd(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Load, format!("the loaded model reports {what}"))
 }
 
-/// One side of a model's ports: the keys of its parts.
+/// The keys of one kind of port, inputs or outputs.
 struct PortKeys {
     symbols: &'static str,
     names: &'static str,
@@ -73,10 +74,11 @@ const OUTPUTS: PortKeys = PortKeys {
 };
 
 impl Attributes {
-    /// Reads them. A model that has no description, as one that is not loaded, has no procedures.
+    /// Reads the attributes. A model without a description, such as one that is not loaded, has no
+    /// procedures.
     ///
     /// # Errors
-    /// [`ErrorKind::Load`]: a part is missing or is of another kind, or an index leads nowhere.
+    /// [`ErrorKind::Load`] if a part is missing or has another type, or an index is out of range.
     pub fn read(tree: &Tree) -> Result<Attributes> {
         let Some(description) = tree.get("ANEFModelDescription") else { return Ok(Attributes::default()) };
         let need = |key: &str| description.get(key).ok_or_else(|| odd(format_args!("no `{key}`")));
@@ -89,7 +91,7 @@ impl Attributes {
             let id = id.ok_or_else(|| odd("a procedure without an index"))?;
             let full = ids.iter().find(|(_, value)| value.index() == Some(id)).map(|(name, _)| name.as_str());
             let full = full.ok_or_else(|| odd(format_args!("the procedure {id} without a name")))?;
-            // Several networks are told apart by name; a single one need not have any.
+            // Several networks are distinguished by name; a single one may have no name.
             let network = match networks {
                 [only] => Some(only),
                 several => several.iter().find(|n| n.get("Name").and_then(Tree::text) == Some(full)),
@@ -101,7 +103,7 @@ impl Attributes {
         }
         procedures.sort_by_key(|p| p.id);
         if procedures.windows(2).any(|pair| pair[0].id == pair[1].id) {
-            return Err(odd("two procedures of one index"));
+            return Err(odd("two procedures with the same index"));
         }
         Ok(Attributes { procedures })
     }
@@ -159,7 +161,7 @@ mod tests {
     }
 
     /// The two procedures of a published dump (freedomtan, M1, macOS 15), which has names before
-    /// `@` and the same names twice.
+    /// `@` and duplicate names.
     fn published() -> Tree {
         let procedure = |symbol| {
             map(&[

@@ -1,27 +1,27 @@
-//! A property tree of plain values.
+//! A tree of plain values, converted from a property list.
 
-/// A value of a property list, as far as model attributes use them.
+/// A value of a property list, as far as model attributes use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tree {
-    /// Text.
+    /// A string, as UTF-8.
     Text(String),
-    /// A whole number.
+    /// An integer, possibly negative.
     Number(i64),
-    /// Values in order.
+    /// A list of values.
     List(Vec<Tree>),
-    /// Values by key.
+    /// A dictionary with string keys.
     Map(Vec<(String, Tree)>),
-    /// Something else: data, dates, objects.
+    /// Any other value: data, dates, objects.
     Other,
 }
 
 impl Tree {
-    /// The value of a key, if this is a map that has it.
+    /// The value for a key, if this is a dictionary that has it.
     pub fn get(&self, key: &str) -> Option<&Tree> {
         self.entries()?.iter().find(|(k, _)| k == key).map(|(_, v)| v)
     }
 
-    /// The entries of a map.
+    /// The entries, if this is a dictionary.
     pub fn entries(&self) -> Option<&[(String, Tree)]> {
         match self {
             Tree::Map(entries) => Some(entries),
@@ -29,7 +29,7 @@ impl Tree {
         }
     }
 
-    /// The elements of a list.
+    /// The elements, if this is a list.
     pub fn elements(&self) -> Option<&[Tree]> {
         match self {
             Tree::List(elements) => Some(elements),
@@ -37,7 +37,7 @@ impl Tree {
         }
     }
 
-    /// The text.
+    /// The text, if this is a string.
     pub fn text(&self) -> Option<&str> {
         match self {
             Tree::Text(text) => Some(text),
@@ -45,7 +45,7 @@ impl Tree {
         }
     }
 
-    /// The number as a size.
+    /// The number as a size, if this is a nonnegative integer.
     pub fn size(&self) -> Option<usize> {
         match self {
             Tree::Number(number) => usize::try_from(*number).ok(),
@@ -53,7 +53,7 @@ impl Tree {
         }
     }
 
-    /// The number as an index.
+    /// The number as an index, if this is an integer of 32 bits.
     pub fn index(&self) -> Option<u32> {
         self.size().and_then(|n| u32::try_from(n).ok())
     }

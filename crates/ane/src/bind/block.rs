@@ -1,10 +1,9 @@
-//! Blocks: closures as Objective-C passes them. Only what completion handlers need, by the
-//! published layout of blocks.
+//! Objective-C blocks for completion handlers, by the published layout of blocks.
 //!
-//! A [`HandlerBlock`] lies on the stack of the caller; whoever keeps it copies it, which counts what it
-//! holds, and lets go of that with the copy. The arguments of a request's handler are not
-//! documented, so [`HandlerBlock::new`] reads none; [`HandlerBlock::with_status`] reads the first. A caller's
-//! further arguments do no harm in any calling convention of an engine's machine.
+//! A [`HandlerBlock`] is on the caller's stack; a callee that keeps it copies it, which retains the
+//! handler, and releases the handler with the copy. The arguments of a request's handler are not
+//! documented, so [`HandlerBlock::new`] reads none; [`HandlerBlock::with_status`] reads the first.
+//! Additional arguments are harmless in the calling conventions of all machines with an engine.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::marker::PhantomData;
@@ -12,14 +11,14 @@ use std::sync::Arc;
 
 use objc2::encode::{Encoding, RefEncode};
 
-/// What a completion handler does.
+/// The action of a completion handler.
 pub trait Handler: Send + Sync + 'static {
-    /// Called at the end of what it was given for, on a thread of the framework, with the status if
-    /// the block is one that has it.
+    /// Called on a thread of the framework when the operation has ended, with the status if the
+    /// block receives one.
     fn ended(&self, status: Option<u32>);
 }
 
-/// The fixed part of every block with something to count.
+/// The constant part of every block that is reference-counted.
 #[repr(C)]
 struct Descriptor {
     reserved: c_ulong,
@@ -31,7 +30,7 @@ struct Descriptor {
 type Invoke = unsafe extern "C" fn(*const c_void);
 type WithStatus = unsafe extern "C" fn(*const c_void, u32);
 
-/// A block that calls a handler, on the stack.
+/// A block on the stack that calls a handler.
 #[repr(C)]
 pub struct HandlerBlock<'a> {
     isa: *const c_void,
@@ -39,15 +38,15 @@ pub struct HandlerBlock<'a> {
     reserved: c_int,
     invoke: Invoke,
     descriptor: *const Descriptor,
-    /// One `Arc` of the handler, boxed behind a thin pointer by the caller.
+    /// One reference of the handler's `Arc`, owned by the caller.
     held: *const Held,
     borrowed: PhantomData<&'a Held>,
 }
 
-/// A handler behind a thin pointer.
+/// A handler boxed once more, so that a thin pointer refers to it.
 pub struct Held(Box<dyn Handler>);
 
-// SAFETY: the encoding of a block.
+// SAFETY: a reference to this type is a pointer to a block, which is what the encoding says.
 unsafe impl RefEncode for HandlerBlock<'_> {
     const ENCODING_REF: Encoding = Encoding::Block;
 }
@@ -64,34 +63,34 @@ fn on_the_stack() -> *const c_void {
         #[link_name = "_NSConcreteStackBlock"]
         static CLASS: [*const c_void; 32];
     }
-    // The address alone is taken.
+    // Only the address is used.
     (&raw const CLASS).cast()
 }
 
-/// No class here: blocks are copied by hand.
+/// The symbol does not exist here: blocks are copied by hand.
 #[cfg(not(target_vendor = "apple"))]
 fn on_the_stack() -> *const c_void {
     std::ptr::null()
 }
 
 impl Held {
-    /// Keeps a handler.
+    /// Boxes a handler for use in blocks.
     pub fn new(handler: impl Handler) -> Arc<Held> {
         Arc::new(Held(Box::new(handler)))
     }
 }
 
 impl HandlerBlock<'_> {
-    /// A block that calls a handler; good for as long as the caller has that, or until it is
-    /// copied.
+    /// A block that calls a handler. It is valid as long as the caller keeps the handler, or until
+    /// it is copied.
     pub fn new(held: &Arc<Held>) -> HandlerBlock<'_> {
         HandlerBlock::calling(held, invoke)
     }
 
-    /// A block whose first argument is a status of 32 bits.
+    /// A block whose first argument is a 32-bit status.
     pub fn with_status(held: &Arc<Held>) -> HandlerBlock<'_> {
-        // SAFETY: whoever calls a block does so by the type that it was asked for with, which here
-        // has the status.
+        // SAFETY: a callee invokes a block with the type that the method declares, which here has
+        // the status as its first argument after the block.
         HandlerBlock::calling(held, unsafe { std::mem::transmute::<WithStatus, Invoke>(invoke_with_status) })
     }
 
@@ -111,23 +110,25 @@ impl HandlerBlock<'_> {
 }
 
 unsafe extern "C" fn invoke(block: *const c_void) {
-    // SAFETY: called with the block or a copy of it, either of which has a count of the handler.
+    // SAFETY: `block` is a `HandlerBlock` or a copy of it; either one holds a reference of the
+    // handler, so `held` is valid during the call.
     let held = unsafe { &*(*block.cast::<HandlerBlock<'_>>()).held };
     held.0.ended(None);
 }
 
 unsafe extern "C" fn invoke_with_status(block: *const c_void, status: u32) {
-    // SAFETY: as above.
+    // SAFETY: as in `invoke`: `block` holds a reference of the handler during the call.
     let held = unsafe { &*(*block.cast::<HandlerBlock<'_>>()).held };
     held.0.ended(Some(status));
 }
 
 unsafe extern "C" fn copy(_to: *mut c_void, from: *const c_void) {
-    // SAFETY: the bytes were copied already; the copy has a count of its own.
+    // SAFETY: `from` is a live block, so `held` came from `Arc::into_raw` and has a count; the
+    // copy, whose bytes are already written, gets a count of its own.
     unsafe { Arc::increment_strong_count((*from.cast::<HandlerBlock<'_>>()).held) }
 }
 
 unsafe extern "C" fn dispose(block: *const c_void) {
-    // SAFETY: called once for each copy.
+    // SAFETY: called once for each copy, so it releases the count that `copy` added.
     unsafe { Arc::decrement_strong_count((*block.cast::<HandlerBlock<'_>>()).held) }
 }

@@ -1,4 +1,4 @@
-//! Classes around chaining (apple-runtime §8). No published program has run a chain on a model of
+//! Classes for chaining (apple-runtime §8). No published program has run a chain on a model from
 //! MIL text.
 
 use super::class;
@@ -9,24 +9,24 @@ use super::request::SurfaceObject;
 class! {
     /// A surface with its symbol.
     Buffer = c"_ANEBuffer" {
-        /// `source` is 0 for the engine, 1 for an output, 2 for unknown.
+        /// `source` is 0 for a buffer of the engine, 1 for an output, 2 for unknown.
         pub class with(surface: &SurfaceObject, symbol: &Number, source: i64) -> Option<Buffer> = c"bufferWithIOSurfaceObject:symbolIndex:source:", "@@:@@q";
     }
 }
 
 class! {
-    /// The outputs of a chain.
+    /// The output buffers of one step of a chain.
     OutputSets = c"_ANEIOSurfaceOutputSets" {
-        /// A surface for counters, not null (64 bytes suffice), and a list of [`Buffer`]s.
+        /// Takes a non-null surface for counters (64 bytes suffice) and a list of [`Buffer`]s.
         pub class with(stats: &IoSurface, outputs: &List) -> Option<OutputSets> = c"objectWithstatsSurRef:outputBuffer:", "@@:^{__IOSurface=}@";
     }
 }
 
 class! {
-    /// A chain.
+    /// A request for a chain of steps.
     ChainingRequest = c"_ANEChainingRequest" {
-        /// Lists of [`Buffer`]s and of [`OutputSets`]. The symbols of loop-backs and the procedure
-        /// must be nil: numbers and lists raise.
+        /// Takes lists of [`Buffer`]s and of [`OutputSets`]. The symbols of loop-backs and the
+        /// procedure must be nil: numbers and lists raise an exception.
         pub class with(inputs: &List, outputs: &List, loop_input: Option<&Object>, loop_output: Option<&Object>, procedure: Option<&Object>, signals: Option<&List>, transaction: Option<&Number>, delay: Option<&Number>, pool: Option<&Number>) -> Option<ChainingRequest> = c"chainingRequestWithInputs:outputSets:lbInputSymbolId:lbOutputSymbolId:procedureIndex:signalEvents:transactionHandle:fwEnqueueDelay:memoryPoolId:", "@@:@@@@@@@@@";
         /// True if it has buffers and output sets.
         pub method validate() -> bool = c"validate", "B@:";
@@ -34,17 +34,17 @@ class! {
 }
 
 class! {
-    /// Inputs of a chain that are there.
+    /// The notification that inputs of a chain are ready.
     InputBuffersReady = c"_ANEInputBuffersReady" {
-        /// A procedure, lists of numbers for the buffers and their free values, and a delay.
+        /// Takes a procedure, lists of numbers for the buffers and their free values, and a delay.
         pub class with(procedure: u32, buffers: &List, free: &List, delay: u64) -> Option<InputBuffersReady> = c"inputBuffersWithProcedureIndex:inputBufferInfoIndex:inputFreeValue:executionDelay:", "@@:I@@Q";
     }
 }
 
 class! {
-    /// Where the outputs of a chain go.
+    /// The choice of an output set for a step of a chain.
     OutputSetEnqueue = c"_ANEOutputSetEnqueue" {
-        /// A procedure, a set, and the value that is signaled when it is full.
+        /// Takes a procedure, a set, and the value that is signaled when it is full.
         pub class with(procedure: u32, set: u32, signal: u64, no_signal: bool, open_loop: bool) -> Option<OutputSetEnqueue> = c"outputSetWithProcedureIndex:setIndex:signalValue:signalNotRequired:isOpenLoop:", "@@:IIQBB";
     }
 }

@@ -1,8 +1,8 @@
-//! What the E5 path needs of the public Core ML: configurations, a compiled model to borrow from,
-//! arrays and features.
+//! The public Core ML classes that the E5 path uses: configurations, a compiled model to borrow
+//! from, arrays and features.
 //!
-//! Selectors and types are those of Apple's headers, but for the keys of a configuration that
-//! apple-runtime §12 names: their types are those of published class listings.
+//! Selectors and types are those of Apple's headers, except for the configuration keys in
+//! apple-runtime §12, whose types come from published class listings.
 
 use std::ffi::c_void;
 
@@ -14,17 +14,17 @@ use super::foundation::{List, Map, Text, Url};
 use super::object::{Arg, Object};
 use super::{BoundClass, Method};
 
-/// No block.
+/// The type of an absent block argument.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct NoBlock(*const c_void);
 
 impl NoBlock {
-    /// Nil.
+    /// The nil block: no deallocator.
     pub const NIL: NoBlock = NoBlock(std::ptr::null());
 }
 
-// SAFETY: a block is a pointer, and nil is one.
+// SAFETY: a block argument is a pointer, and this type is one, always null.
 unsafe impl Encode for NoBlock {
     const ENCODING: Encoding = Encoding::Block;
 }
@@ -33,7 +33,7 @@ unsafe impl Encode for NoBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(isize)]
 pub enum ComputeUnits {
-    /// The CPU alone.
+    /// The CPU, and no other unit.
     Cpu = 0,
     /// The CPU and the engine.
     CpuAndEngine = 3,
@@ -43,33 +43,33 @@ pub enum ComputeUnits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(isize)]
 pub enum ArrayType {
-    /// fp32.
+    /// 32-bit floats.
     Fp32 = 65568,
-    /// int32.
+    /// 32-bit integers.
     Int32 = 131104,
 }
 
 class! {
-    /// How a model is to run.
+    /// The configuration with which a model is loaded.
     Configuration = c"MLModelConfiguration" {
-        /// One with every default.
+        /// A configuration with every default.
         pub make new() -> Result<Configuration> = c"init", "@@:";
-        /// Which units may be used: a [`ComputeUnits`].
+        /// The units that may be used: a [`ComputeUnits`].
         pub method set_compute_units(units: isize) -> () = c"setComputeUnits:", "v@:q";
         /// 1 sends a model through the E5 runtime.
         pub method e5_usage() -> isize = c"experimentalMLE5EngineUsage", "q@:";
-        /// Sets it.
+        /// Sets the engine usage; see [`Configuration::e5_usage`].
         pub method set_e5_usage(usage: isize) -> () = c"setExperimentalMLE5EngineUsage:", "v@:q";
-        /// The devices that the E5 runtime may use, a bit each.
+        /// The devices that the E5 runtime may use, one bit each.
         pub method device_mask() -> u64 = c"e5rtComputeDeviceTypeMask", "Q@:";
-        /// Sets them.
+        /// Sets the mask of devices.
         pub method set_device_mask(mask: u64) -> () = c"setE5rtComputeDeviceTypeMask:", "v@:Q";
-        /// Options for the engine's compiler; nil unless they were set.
+        /// Options for the engine's compiler; nil if none were set.
         pub method compiler_options() -> Option<Text> = c"e5rtCustomANECompilerOptions", "@@:";
-        /// Sets them.
+        /// Sets the options for the engine's compiler.
         pub method set_compiler_options(options: Option<&Text>) -> () = c"setE5rtCustomANECompilerOptions:", "v@:@";
-        /// What the engine's compiler is given in the end, `EnableLowEffortCPAllocation=true` for
-        /// example.
+        /// The options that the engine's compiler finally receives, such as
+        /// `EnableLowEffortCPAllocation=true`.
         pub method engine_options() -> Option<Text> = c"neuralEngineCompilerOptions", "@@:";
         /// Functions that may be called while a program runs.
         pub method dynamic_functions() -> Option<Object> = c"e5rtDynamicCallableFunctions", "@@:";
@@ -77,40 +77,40 @@ class! {
 }
 
 class! {
-    /// A model of Core ML.
+    /// A Core ML model.
     CoreModel = c"MLModel" {
         /// Compiles a package or model into a temporary folder.
         pub fetch_class compile(source: &Url) -> Url = c"compileModelAtURL:error:", "@@:@^@";
-        /// Loads a compiled one.
+        /// Loads a compiled model.
         pub fetch_class load(compiled: &Url, configuration: &Configuration) -> CoreModel = c"modelWithContentsOfURL:configuration:error:", "@@:@@^@";
-        /// Its ports.
+        /// The description of its ports.
         pub method description() -> Result<Description> = c"modelDescription", "@@:";
     }
 }
 
 class! {
-    /// The ports of a model.
+    /// The description of a model's ports.
     Description = c"MLModelDescription" {
-        /// Inputs by name.
+        /// Descriptions of the inputs by name.
         pub method inputs() -> Result<Map> = c"inputDescriptionsByName", "@@:";
-        /// Outputs by name.
+        /// Descriptions of the outputs by name.
         pub method outputs() -> Result<Map> = c"outputDescriptionsByName", "@@:";
     }
 }
 
 class! {
-    /// A tensor of Core ML.
+    /// A Core ML tensor.
     MultiArray = c"MLMultiArray" {
-        /// Over memory that somebody else owns and outlives it: `dtype` is an [`ArrayType`],
-        /// strides count elements.
+        /// An array over memory that its owner keeps alive for longer: `dtype` is an [`ArrayType`],
+        /// strides are in elements.
         pub(crate) fetch_new over(memory: *const c_void, shape: &List, dtype: isize, strides: &List, deallocator: NoBlock) -> MultiArray = c"initWithDataPointer:shape:dataType:strides:deallocator:error:", "@@:^v@q@@?^@";
-        /// Its elements.
+        /// The address of the first element.
         pub method data() -> *mut c_void = c"dataPointer", "^v@:";
-        /// Its element type.
+        /// The element type, an [`ArrayType`].
         pub method dtype() -> isize = c"dataType", "q@:";
-        /// Its extents.
+        /// The extents, outermost first.
         pub method shape() -> Result<List> = c"shape", "@@:";
-        /// Elements from one index to the next, per axis.
+        /// The stride of each axis in elements.
         pub method strides() -> Result<List> = c"strides", "@@:";
     }
 }
@@ -118,33 +118,32 @@ class! {
 class! {
     /// The value of a port.
     FeatureValue = c"MLFeatureValue" {
-        /// A tensor.
+        /// A value that holds a tensor.
         pub class with(array: &MultiArray) -> Result<FeatureValue> = c"featureValueWithMultiArray:", "@@:@";
-        /// The tensor, if it is one.
+        /// The tensor; nil if the value is not one.
         pub method array() -> Option<MultiArray> = c"multiArrayValue", "@@:";
     }
 }
 
 class! {
-    /// Values of ports by name. Any object of the protocol `MLFeatureProvider` answers to the
+    /// Values of ports by name. Any object of the protocol `MLFeatureProvider` responds to the
     /// second method.
     Features = c"MLDictionaryFeatureProvider" {
-        /// Of a dictionary.
+        /// Takes a dictionary from names to values.
         pub fetch_new with(values: &Map) -> Features = c"initWithDictionary:error:", "@@:@^@";
-        /// The value of a port.
+        /// The value of a port; nil if there is none.
         pub method value(name: &Text) -> Option<FeatureValue> = c"featureValueForName:", "@@:@";
     }
 }
 
 class! {
-    /// How one prediction is to be made.
+    /// The options of one prediction.
     PredictionOptions = c"MLPredictionOptions" {
-        /// With every default.
+        /// Options with every default.
         pub make new() -> Result<PredictionOptions> = c"init", "@@:";
-        /// Arrays by the names of outputs, to be written in place of new ones. Core ML need not
-        /// follow.
+        /// Arrays by output name, to be written instead of new ones. Core ML may ignore them.
         pub method set_backings(backings: &Map) -> () = c"setOutputBackings:", "v@:@";
-        /// What was set.
+        /// The output arrays that were set.
         pub method backings() -> Result<Map> = c"outputBackings", "@@:";
     }
 }

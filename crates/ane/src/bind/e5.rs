@@ -1,13 +1,12 @@
-//! The classes around the E5 runtime (apple-runtime §9), which are Core ML's own and private.
+//! The classes of the E5 runtime (apple-runtime §9), which are private classes of Core ML.
 //!
-//! Selectors are those of the published recipe. It gives no types: they are those of published
+//! Selectors are those of the published recipe. The recipe gives no types: they come from published
 //! class listings (`prepare…` takes a 64-bit number, a library's handle is a pointer to
-//! `e5rt_program_library`), and as everywhere they are compared with the system's before the first
-//! call.
+//! `e5rt_program_library`), and are compared with the system's before the first call, as for every
+//! class.
 //!
-//! Streams, pools and operations are bound as far as they are known. Operations that are made by
-//! hand run as silent no-ops, so nothing but a test makes them: [`Engine::predict`] is the way that
-//! computes.
+//! Streams, pools and operations are bound as far as they are known. Operations made by hand
+//! silently compute nothing, so only tests make them; [`Engine::predict`] computes.
 
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -22,8 +21,8 @@ use super::object::{Object, Ret};
 use super::{BoundClass, Method};
 use crate::system;
 
-/// The C functions of the runtime that are published, by name only: without their arguments nobody
-/// can call them, so they are looked for and never called.
+/// The published C functions of the runtime, by name only. Their arguments are not known, so they
+/// are looked up and never called.
 pub const FUNCTIONS: [&CStr; 4] = [
     c"e5rt_program_library_create",
     c"e5rt_execution_stream_create",
@@ -31,20 +30,22 @@ pub const FUNCTIONS: [&CStr; 4] = [
     c"e5rt_async_event_signal",
 ];
 
-/// [`FUNCTIONS`], and whether this system has each. Nothing is there before a device was opened.
+/// The [`FUNCTIONS`], each with whether this system has it. All are missing before a device was
+/// opened.
 pub fn functions() -> [(&'static CStr, bool); 4] {
     system::open_core_ml();
     FUNCTIONS.map(|name| (name, system::has_symbol(name)))
 }
 
-/// `struct e5rt_program_library`, known by address only. No function that gives one back is
-/// published, so it is never freed.
+/// `struct e5rt_program_library`, known by address only. No function to free one is published, so
+/// it is never freed.
 #[repr(C)]
 pub struct LibraryHandle {
     _opaque: [u8; 0],
 }
 
-// SAFETY: the encoding of a pointer to the opaque struct.
+// SAFETY: a reference to this type is a pointer to the opaque struct, which is what the encoding
+// says.
 unsafe impl RefEncode for LibraryHandle {
     const ENCODING_REF: Encoding = Encoding::Pointer(&Encoding::Struct("e5rt_program_library", &[]));
 }
@@ -58,19 +59,19 @@ impl Ret for Option<NonNull<LibraryHandle>> {
 }
 
 class! {
-    /// A compiled model that others borrow their surroundings from.
+    /// A compiled model from which other objects borrow their context.
     Container = c"MLProgramE5Container" {
-        /// Of the path of a `.mlmodelc`.
+        /// Takes the path of a `.mlmodelc`.
         pub make at(path: &Text, configuration: &Configuration) -> Option<Container> = c"initWithModelAssetPath:configuration:", "@@:@@";
     }
 }
 
 class! {
-    /// A compile of MIL text on this machine.
+    /// The compilation of MIL text on this machine.
     Compilation = c"MLE5ProgramLibraryOnDeviceAOTCompilationImpl" {
-        /// Of a file of text.
+        /// Takes the URL of a text file.
         pub make of(text: &Url, container: &Container, configuration: &Configuration) -> Option<Compilation> = c"initWithMILTextAtURL:container:configuration:", "@@:@@@";
-        /// Compiles; the handle is the runtime's own.
+        /// Compiles. The runtime owns the handle.
         pub fetch compile(anew: bool) -> NonNull<LibraryHandle> = c"createProgramLibraryHandleWithRespecialization:error:", "^{e5rt_program_library=}@:B^@";
     }
 }
@@ -78,59 +79,59 @@ class! {
 class! {
     /// The functions of a compiled program.
     Library = c"MLE5ProgramLibrary" {
-        /// Of a compile.
+        /// Takes a compilation.
         pub make with(compilation: &Compilation, container: &Container, configuration: &Configuration) -> Option<Library> = c"initWithImpl:container:configuration:", "@@:@@@";
     }
 }
 
 class! {
-    /// One function, ready to run.
+    /// One function, prepared for predictions.
     Engine = c"MLE5Engine" {
-        /// Of a library. The names and shapes of the description are the function's.
+        /// Takes a library. Names and shapes in the description must be those of the function.
         pub make with(library: &Library, description: &Description, configuration: &Configuration, function: &Text, class_probabilities: Option<&Text>, defaults: Option<&Map>, compiler: Option<&Object>) -> Option<Engine> = c"initWithProgramLibrary:modelDescription:configuration:functionName:classProbabilitiesFeatureName:optionalInputDefaultValues:compilerVersionInfo:", "@@:@@@@@@@";
-        /// Makes room for so many predictions at once.
+        /// Allocates resources for this many concurrent predictions.
         pub attempt prepare(concurrency: i64) -> () = c"prepareWithConcurrencyHint:error:", "B@:q^@";
-        /// Runs, and gives an object of the protocol `MLFeatureProvider`.
+        /// Runs the function; the result is an object of the protocol `MLFeatureProvider`.
         pub fetch predict(features: &Features, options: &PredictionOptions) -> Object = c"predictionFromFeatures:options:error:", "@@:@@^@";
-        /// Its library.
+        /// The library that the function belongs to.
         pub method library() -> Option<Library> = c"programLibrary", "@@:";
-        /// Its streams.
+        /// The pool of its streams.
         pub method streams() -> Option<StreamPool> = c"streamPool", "@@:";
-        /// Its operations, a pool whose class depends on the shapes of the ports.
+        /// The pool of its operations; its class depends on the shapes of the ports.
         pub method operations() -> Option<Object> = c"operationPool", "@@:";
     }
 }
 
 class! {
-    /// Streams that are not in use.
+    /// A pool of unused streams.
     StreamPool = c"MLE5ExecutionStreamPool" {
-        /// One of them, or a new one.
+        /// Takes a stream from the pool, or makes a new one.
         pub method take() -> Option<Stream> = c"takeOut", "@@:";
-        /// Gives one back.
+        /// Returns a stream to the pool.
         pub method put_back(stream: &Stream) -> () = c"putBack:", "v@:@";
     }
 }
 
 class! {
-    /// Operations in order.
+    /// A sequence of operations.
     Stream = c"MLE5ExecutionStream" {
-        /// What it runs.
+        /// The operations of the stream.
         pub method operations() -> Option<List> = c"operations", "@@:";
-        /// Sets it, on a stream that has not run since it was reset.
+        /// Sets the operations of a stream that has not run since it was reset.
         pub method set_operations(operations: &List) -> () = c"setOperations:", "v@:@";
-        /// Runs. What more is added afterward wants a reset first.
+        /// Runs the stream. Adding operations afterward requires a reset first.
         pub attempt execute(features: &Features, options: &PredictionOptions) -> () = c"executeForInputFeatures:options:error:", "B@:@@^@";
     }
 }
 
 class! {
-    /// One function in a stream.
+    /// One function as an operation of a stream.
     Operation = c"MLE5ExecutionStreamOperation" {
-        /// By hand: such a one computes nothing and says nothing.
+        /// Makes an operation by hand; such an operation computes nothing and reports no error.
         pub make with(library: &Library, function: &Text, description: &Description, configuration: &Configuration, label: Option<&Text>, signpost: u64) -> Option<Operation> = c"initWithProgramLibrary:functionName:modelDescription:configuration:debugLabel:modelSignpostId:", "@@:@@@@@Q";
-        /// Binds its ports; refused while it is in a stream that runs it.
+        /// Binds the ports; refused while the operation is in a running stream.
         pub attempt bind(features: &Features, options: &PredictionOptions) -> () = c"prepareForInputFeatures:options:error:", "B@:@@^@";
-        /// What it left.
+        /// The outputs of the last run.
         pub method outputs() -> Option<Object> = c"outputFeatures", "@@:";
     }
 }

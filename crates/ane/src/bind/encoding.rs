@@ -1,18 +1,17 @@
-//! Type encodings of methods: a text of the runtime, read into single types, and compared with what
-//! we send.
+//! Type encodings of methods: parses the runtime's text into single types, and compares them with
+//! the Rust types of a call.
 //!
 //! The runtime's text has a type and an offset for each of return value, receiver, selector and
-//! arguments: `B40@0:8I16@20^@28`. Ours has no offsets: `B@:I@^@`. Only types count. `B` is BOOL
-//! whatever letter this system has for it.
+//! arguments: `B40@0:8I16@20^@28`. Ours has no offsets: `B@:I@^@`. Only types are compared. `B`
+//! stands for BOOL, whatever its letter on this system.
 
 use objc2::encode::{EncodeArguments, EncodeReturn, Encoding};
 use objc2::runtime::Bool;
 
-/// Qualifiers that say nothing about the size: const, in, inout, out, bycopy, byref, oneway,
-/// atomic.
+/// Qualifiers that do not affect the size: const, in, inout, out, bycopy, byref, oneway, atomic.
 const QUALIFIERS: &[u8] = b"rnNoORVA";
 
-/// The single types of an encoding, without offsets and qualifiers. `None` for text that is no
+/// The single types of an encoding, without offsets and qualifiers. `None` if the text is not an
 /// encoding.
 pub fn split(encoding: &str) -> Option<Vec<&str>> {
     let bytes = encoding.as_bytes();
@@ -31,7 +30,7 @@ pub fn split(encoding: &str) -> Option<Vec<&str>> {
     Some(types)
 }
 
-/// Where the type that begins at `at` ends.
+/// The end of the type that begins at `at`.
 fn end_of_type(bytes: &[u8], mut at: usize) -> Option<usize> {
     while bytes.get(at).is_some_and(|b| *b == b'^' || QUALIFIERS.contains(b)) {
         at += 1;
@@ -61,24 +60,25 @@ fn end_of_type(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// What a message of these arguments and this result is encoded as.
+/// The encoding of a message with these arguments and this result.
 pub(crate) fn sent<A: EncodeArguments, R: EncodeReturn>() -> Vec<Encoding> {
     let mut all = vec![R::ENCODING_RETURN, Encoding::Object, Encoding::Sel];
     all.extend_from_slice(A::ENCODINGS);
     all
 }
 
-/// True if a text of the runtime, or one of our own tables, says these types.
+/// True if an encoding, of the runtime or of our tables, has these types.
 pub(crate) fn agrees(text: &str, types: &[Encoding]) -> bool {
     let same = |(text, encoding): (&&str, &Encoding)| {
-        // A block is an object with a mark, which a lenient reader overlooks.
+        // A block is an object with a mark, which a lenient comparison would ignore.
         if *encoding == Encoding::Block || text.starts_with("@?") {
             return *encoding == Encoding::Block && text.starts_with("@?");
         }
         let bool = *text == "B" && *encoding == <Bool as objc2::encode::Encode>::ENCODING;
-        // An object's class may be named; the receiver of a class method may be said to be a class.
+        // An encoding may name an object's class; the receiver of a class method may be encoded as
+        // a class.
         let object = *encoding == Encoding::Object && (text.starts_with("@\"") || *text == "#");
-        // An object is no block, though a block is an object.
+        // An object is not a block, although a block is an object.
         let mixed = *encoding == Encoding::Block && *text != "@?";
         bool || object || (!mixed && encoding.equivalent_to_str(text))
     };
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn offsets_and_qualifiers_are_left_out() {
-        // The encodings that apple-runtime §8 gives, and one of Foundation's.
+        // The encodings in apple-runtime §8, and one of Foundation's.
         assert_eq!(split("B52@0:8@16@24@32I40^@44").unwrap(), ["B", "@", ":", "@", "@", "@", "I", "^@"]);
         assert_eq!(split("@88@0:8@16@24@32@40@48@56@64@72@80").unwrap().len(), 12);
         assert_eq!(split("@32@0:8r^v16Q24").unwrap(), ["@", "@", ":", "^v", "Q"]);

@@ -1,19 +1,19 @@
-//! Objective-C exceptions, caught at the message that raised them.
+//! Catches Objective-C exceptions at the message that raised them.
 //!
-//! `@catch` needs a landing pad with the personality of Objective-C, which Rust cannot write. The
-//! published way is a file in Objective-C, compiled with every build; that wants clang and Apple's
-//! headers wherever the crate is built. Here it is the twenty instructions that clang makes of it,
-//! for the one processor that has an engine. Elsewhere exceptions are panics with an [`Exception`]
-//! as payload, which is how the runtime of the feature `objc-runtime` raises them.
+//! `@catch` needs a landing pad with Objective-C's personality routine, which Rust cannot express.
+//! The usual solution is a file in Objective-C that every build compiles; it requires clang and
+//! Apple's headers. This module instead contains the twenty instructions that clang generates, for
+//! AArch64, the only processor with an engine. On other processors exceptions are panics with an
+//! [`Exception`] as payload, as the runtime of the feature `objc-runtime` raises them.
 //!
-//! Rust's panics are no Objective-C exceptions: they pass through.
+//! Rust panics are not Objective-C exceptions and pass through.
 
-/// What was raised.
+/// An exception that was raised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exception {
-    /// `NSInvalidArgumentException` for example.
+    /// The name, such as `NSInvalidArgumentException`.
     pub name: String,
-    /// Why.
+    /// The reason in words.
     pub reason: String,
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn catch<R>(call: impl FnOnce() -> R) -> Result<R, Exception> {
     })
 }
 
-/// Without a landing pad there is nothing to catch with; there is no engine on such a Mac either.
+/// Without a landing pad exceptions cannot be caught; Macs with such a processor have no engine.
 #[cfg(all(target_vendor = "apple", not(target_arch = "aarch64")))]
 pub(crate) fn catch<R>(call: impl FnOnce() -> R) -> Result<R, Exception> {
     Ok(call())
@@ -48,8 +48,8 @@ mod apple {
     use super::super::object::owned;
     use super::Exception;
 
-    // One call site with a landing pad, whose action is to catch `id`; one without. The table is
-    // that of the Itanium ABI with call sites in uleb128 and types as indirect, relative 32-bit
+    // One call site with a landing pad, whose action catches `id`; one without. The table has the
+    // format of the Itanium ABI, with call sites in uleb128 and types as indirect, relative 32-bit
     // words.
     std::arch::global_asm!(
         ".section __TEXT,__text,regular,pure_instructions",
@@ -127,14 +127,15 @@ mod apple {
         ) -> u8;
     }
 
-    /// A closure, and then its result.
+    /// Holds a closure before the call and its result after it.
     union CallSlot<F, R> {
         call: ManuallyDrop<F>,
         result: ManuallyDrop<R>,
     }
 
     unsafe extern "C-unwind" fn run<F: FnOnce() -> R, R>(context: *mut c_void) {
-        // SAFETY: `catch` gives a slot with the closure in it, which is taken once.
+        // SAFETY: `catch` passes a slot that holds the closure; it is taken once and replaced with
+        // the result.
         unsafe {
             let slot = &mut *context.cast::<CallSlot<F, R>>();
             let call = ManuallyDrop::take(&mut slot.call);
@@ -145,8 +146,9 @@ mod apple {
     pub(crate) fn catch<F: FnOnce() -> R, R>(call: F) -> Result<R, Exception> {
         let mut slot = CallSlot::<F, R> { call: ManuallyDrop::new(call) };
         let mut raised: *mut AnyObject = ptr::null_mut();
-        // SAFETY: the function calls `run` once with the slot; after 0 the slot holds the result,
-        // after 1 the closure has been taken and `raised` is an object with a count for us.
+        // SAFETY: the function calls `run` once with the slot. If it returns 0, the slot holds the
+        // result; if it returns 1, the closure has been taken, and `raised` is an object with a
+        // reference for us.
         unsafe {
             match objc_try(run::<F, R>, ptr::from_mut(&mut slot).cast(), &mut raised) {
                 0 => Ok(ManuallyDrop::take(&mut slot.result)),

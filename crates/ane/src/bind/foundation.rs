@@ -1,4 +1,4 @@
-//! Values of Foundation: made from Rust, read back, and errors.
+//! Foundation's values: conversion from and to Rust, and errors.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
@@ -10,12 +10,12 @@ use super::object::{Object, Wrap};
 use super::{BoundClass, class};
 
 class! {
-    /// Text.
+    /// A string.
     Text = c"NSString" {
-        /// Text of a terminated C string, which is copied.
+        /// Copies a terminated C string.
         pub(crate) class with_utf8(text: *const c_char) -> Result<Text> = c"stringWithUTF8String:", "@@:*";
-        /// Its bytes in UTF-8, terminated, which live as long as it does or the pool around the
-        /// call.
+        /// The terminated UTF-8 bytes, valid as long as the string or the autorelease pool around
+        /// the call.
         pub method utf8() -> *const c_char = c"UTF8String", "*@:";
     }
 }
@@ -23,7 +23,7 @@ class! {
 class! {
     /// Bytes.
     Data = c"NSData" {
-        /// So many bytes, which are copied.
+        /// Copies `length` bytes.
         pub(crate) class with_bytes(bytes: *const c_void, length: usize) -> Result<Data> = c"dataWithBytes:length:", "@@:^vQ";
     }
 }
@@ -31,11 +31,11 @@ class! {
 class! {
     /// A number.
     Number = c"NSNumber" {
-        /// A number without sign; 64 bits on every Mac.
+        /// An unsigned 64-bit number.
         pub class with(value: u64) -> Result<Number> = c"numberWithUnsignedLongLong:", "@@:Q";
-        /// Yes or no.
+        /// A BOOL as a number.
         pub(crate) class with_bool(value: bool) -> Result<Number> = c"numberWithBool:", "@@:B";
-        /// Its value as a number with a sign.
+        /// The value as a signed number.
         pub method value() -> i64 = c"longLongValue", "q@:";
     }
 }
@@ -43,21 +43,21 @@ class! {
 class! {
     /// A list.
     List = c"NSArray" {
-        /// So many objects, which it keeps.
+        /// A list of `count` objects, which it retains.
         pub(crate) class with_objects(objects: *const *const AnyObject, count: usize) -> Result<List> = c"arrayWithObjects:count:", "@@:^@Q";
-        /// How many there are.
+        /// The number of elements.
         pub method count() -> usize = c"count", "Q@:";
-        /// One of them; raises past the end.
+        /// The element at an index; raises an exception beyond the end.
         pub method at(index: usize) -> Option<Object> = c"objectAtIndex:", "@@:Q";
     }
 }
 
 class! {
-    /// Values by key.
+    /// A dictionary with string keys.
     Map = c"NSDictionary" {
-        /// So many values and keys.
+        /// A dictionary of as many values and keys, which it retains.
         pub(crate) class with_objects(values: *const *const AnyObject, keys: *const *const AnyObject, count: usize) -> Result<Map> = c"dictionaryWithObjects:forKeys:count:", "@@:^@^@Q";
-        /// The value of a key.
+        /// The value for a key; nil if there is none.
         pub method get(key: &Text) -> Option<Object> = c"objectForKey:", "@@:@";
         /// Every key.
         pub method keys() -> Result<List> = c"allKeys", "@@:";
@@ -65,33 +65,33 @@ class! {
 }
 
 class! {
-    /// Why something failed.
+    /// The reason of a failure.
     Failure = c"NSError" {
-        /// Who says so.
+        /// The domain of the code.
         pub method domain() -> Option<Text> = c"domain", "@@:";
-        /// Its number there.
+        /// The code in its domain.
         pub method code() -> isize = c"code", "q@:";
-        /// In words.
+        /// The localized description.
         pub method words() -> Option<Text> = c"localizedDescription", "@@:";
     }
 }
 
 class! {
-    /// What was raised.
+    /// An exception object.
     Raised = c"NSException" {
-        /// Its kind.
+        /// The exception's name.
         pub method kind() -> Option<Text> = c"name", "@@:";
-        /// In words.
+        /// The reason in words.
         pub method reason() -> Option<Text> = c"reason", "@@:";
     }
 }
 
 class! {
-    /// A file's address.
+    /// The URL of a file.
     Url = c"NSURL" {
-        /// That of a path.
+        /// The URL of a path.
         pub class file(path: &Text) -> Result<Url> = c"fileURLWithPath:", "@@:@";
-        /// The path.
+        /// The path of the URL.
         pub method path() -> Option<Text> = c"path", "@@:";
     }
 }
@@ -110,53 +110,54 @@ pub(super) fn methods() -> Vec<&'static Method> {
     lists.into_iter().flatten().collect()
 }
 
-/// Text.
+/// A string object.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidProgram`] for text with a zero byte.
+/// [`ErrorKind::InvalidProgram`] for text with a zero byte; [`ErrorKind::System`] if Foundation
+/// returns nil.
 pub fn text(text: &str) -> Result<Text> {
     let text = CString::new(text)
         .map_err(|e| Error::new(ErrorKind::InvalidProgram, "a name holds a zero byte").with_source(e))?;
     Text::with_utf8(text.as_ptr())?
 }
 
-/// Bytes, copied.
+/// A data object with a copy of the bytes.
 ///
 /// # Errors
-/// Foundation made no object.
+/// Foundation returned nil.
 pub fn data(bytes: &[u8]) -> Result<Data> {
     Data::with_bytes(bytes.as_ptr().cast(), bytes.len())?
 }
 
-/// A number.
+/// A number object.
 ///
 /// # Errors
-/// Foundation made no object.
+/// Foundation returned nil.
 pub fn number(value: u64) -> Result<Number> {
     Number::with(value)?
 }
 
-/// Yes or no.
+/// A number object that holds a BOOL.
 ///
 /// # Errors
-/// Foundation made no object.
+/// Foundation returned nil.
 pub fn flag(value: bool) -> Result<Number> {
     Number::with_bool(value)?
 }
 
-/// A list of objects.
+/// A list object.
 ///
 /// # Errors
-/// Foundation made no object.
+/// Foundation returned nil.
 pub fn list<'a, T: Wrap + 'a>(objects: impl IntoIterator<Item = &'a T>) -> Result<List> {
     let objects: Vec<_> = objects.into_iter().map(|o| o.object().as_ptr()).collect();
     List::with_objects(objects.as_ptr(), objects.len())?
 }
 
-/// A dictionary.
+/// A dictionary object.
 ///
 /// # Errors
-/// As [`text`], or Foundation made no object.
+/// As [`text`], or Foundation returned nil.
 pub fn map<'a>(entries: impl IntoIterator<Item = (&'a str, Object)>) -> Result<Map> {
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     for (key, value) in entries {
@@ -171,34 +172,35 @@ pub fn map<'a>(entries: impl IntoIterator<Item = (&'a str, Object)>) -> Result<M
 }
 
 impl Text {
-    /// As Rust has it.
+    /// The text as a Rust string.
     ///
     /// # Errors
-    /// The framework failed.
+    /// The framework raised an exception or lacks the method.
     pub fn read(&self) -> Result<String> {
         objc2::rc::autoreleasepool(|_| {
             let text = self.utf8()?;
             if text.is_null() {
                 return Ok(String::new());
             }
-            // SAFETY: a string gives a terminated text that lives as long as the pool around this.
+            // SAFETY: the string's text is terminated and lives as long as the autorelease pool
+            // around this.
             Ok(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         })
     }
 }
 
 impl List {
-    /// Its elements.
+    /// The elements in order.
     ///
     /// # Errors
-    /// The framework failed.
+    /// The framework raised an exception or lacks the method.
     pub fn elements(&self) -> Result<Vec<Object>> {
         let all = (0..self.count()?).map(|i| self.at(i));
         all.filter_map(Result::transpose).collect()
     }
 }
 
-/// An `NSError` as an error.
+/// Converts an `NSError`.
 pub(crate) fn error(object: Object) -> Error {
     let read = |text: Result<Option<Text>>| text.ok().flatten().and_then(|t| t.read().ok()).unwrap_or_default();
     match object.cast::<Failure>() {
@@ -210,7 +212,7 @@ pub(crate) fn error(object: Object) -> Error {
     }
 }
 
-/// What was raised, in words.
+/// Converts an `NSException`.
 #[cfg(target_vendor = "apple")]
 pub(crate) fn exception(object: Object) -> super::Exception {
     let read = |text: Result<Option<Text>>| text.ok().flatten().and_then(|t| t.read().ok()).unwrap_or_default();

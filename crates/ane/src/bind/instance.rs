@@ -1,31 +1,30 @@
-//! Further instances of a loaded model, with weights of their own (apple-runtime §8, §12). No
+//! Additional instances of a loaded model with their own weights (apple-runtime §8, §12). No
 //! published program has run one.
 
 use super::class;
 use super::foundation::{List, Text, Url};
 
 class! {
-    /// A weight file with a name. Given to a request it has no effect; instances of a model are
-    /// made with it.
+    /// A weight file with a name. It has no effect in a request; it is for instances of a model.
     Weight = c"_ANEWeight" {
-        /// Of a symbol and a file.
+        /// Takes a symbol and the URL of a file.
         pub class with(symbol: &Text, file: &Url) -> Option<Weight> = c"weightWithSymbolAndURL:weightURL:", "@@:@@";
     }
 }
 
 class! {
-    /// A procedure's weights.
+    /// The weights of a procedure.
     ProcedureData = c"_ANEProcedureData" {
-        /// A procedure's name and a list of [`Weight`]s.
+        /// Takes the name of a procedure and a list of [`Weight`]s.
         pub class with(symbol: &Text, weights: &List) -> Option<ProcedureData> = c"procedureDataWithSymbol:weightArray:", "@@:@@";
     }
 }
 
 class! {
-    /// What makes one instance of a model differ from another.
+    /// The parameters in which an instance differs from its model.
     InstanceParameters = c"_ANEModelInstanceParameters" {
-        /// A name, and a list of [`ProcedureData`]; published dumps have the name as the first
-        /// part, whatever the selector says.
+        /// Takes a name and a list of [`ProcedureData`]. In published dumps the name comes first,
+        /// despite the selector.
         pub class with(name: &Text, procedures: &List) -> Option<InstanceParameters> = c"withProcedureData:procedureArray:", "@@:@@";
     }
 }

@@ -1,5 +1,5 @@
-//! One method: looked up by name when it is first sent, compared with its own type encoding, and
-//! only then called.
+//! A bound method: looked up by name when it is first sent, checked against the runtime's type
+//! encoding, and only then called.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -16,41 +16,41 @@ use super::exception;
 use super::object::{Object, Ret, raised, retained};
 use crate::system;
 
-/// Whom a method is sent to.
+/// The receiver of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiver {
-    /// The class.
+    /// The class: a class method.
     Class,
-    /// An instance.
+    /// An object of the class: an instance method.
     Instance,
 }
 
-/// A method that is bound: a row of [`super::table`].
+/// A bound method: a row of [`super::table`].
 pub struct Method {
-    /// The class that declares it.
+    /// The name of the class that declares it.
     pub class: &'static CStr,
-    /// Whom it is sent to.
+    /// Class method or instance method.
     pub receiver: Receiver,
-    /// Its selector.
+    /// The name of the selector.
     pub selector: &'static CStr,
-    /// Its documented type encoding, without offsets: result, receiver, selector, arguments.
+    /// The documented type encoding without offsets: result, receiver, selector, arguments.
     pub encoding: &'static str,
-    /// The encodings of the Rust types that it is sent with.
+    /// The encodings of the Rust types of the call.
     pub(crate) types: fn() -> Vec<Encoding>,
     pub(crate) found: OnceLock<std::result::Result<Found, String>>,
 }
 
-/// A method of this system.
+/// A method that was found on this system.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     class: &'static AnyClass,
     selector: Sel,
 }
 
-/// A class by name.
+/// The class with this name.
 fn look_up(name: &CStr) -> std::result::Result<&'static AnyClass, String> {
     let found = AnyClass::get(name).or_else(|| {
-        // What is Core ML's comes with Core ML, which only the E5 path needs.
+        // Core ML's classes come with Core ML, which only the E5 path opens.
         if name.to_bytes().starts_with(b"ML") {
             system::open_core_ml();
         }
@@ -60,21 +60,22 @@ fn look_up(name: &CStr) -> std::result::Result<&'static AnyClass, String> {
 }
 
 impl Method {
-    /// Its name as Objective-C writes it: `-[_ANEClient beginRealTimeTask]`.
+    /// The name in Objective-C notation: `-[_ANEClient beginRealTimeTask]`.
     pub fn name(&self) -> String {
         let sign = if self.receiver == Receiver::Class { '+' } else { '-' };
         format!("{sign}[{} {}]", self.class.to_string_lossy(), self.selector.to_string_lossy())
     }
 
-    /// True if the Rust types that it is sent with are those of its documented encoding.
+    /// True if the Rust types of the call match the documented encoding.
     pub fn is_consistent(&self) -> bool {
         agrees(self.encoding, &(self.types)())
     }
 
-    /// Whether this system has it, with the encoding that it is called by. The answer is kept.
+    /// Checks that this system has the method with this encoding. The result is cached.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`]: the class, the method or its types are not there; the message names it and the system.
+    /// [`ErrorKind::Unavailable`] if the class or the method is missing or has other types; the
+    /// message names it and the system.
     pub fn check(&self) -> Result<()> {
         self.find().map(drop)
     }
@@ -94,8 +95,8 @@ impl Method {
             Receiver::Instance => class.instance_method(selector),
         };
         let method = method.ok_or_else(|| format!("{} has no method {}", system::words(), self.name()))?;
-        // SAFETY: a method of the runtime; its encoding is a terminated text that lives as long as
-        // the method.
+        // SAFETY: a method of the runtime, whose encoding is a terminated text that lives as long
+        // as the method.
         let text = unsafe {
             let text = ffi::method_getTypeEncoding(method);
             if text.is_null() { c"" } else { CStr::from_ptr(text) }
@@ -105,28 +106,30 @@ impl Method {
             return Ok(Found { class, selector });
         }
         let words = system::words();
-        Err(format!("{words}: {} has the types {text}, and is called by {}", self.name(), self.encoding))
+        Err(format!("{words}: {} has the types {text}, but is called with {}", self.name(), self.encoding))
     }
 
     /// Sends it to the class.
     ///
     /// # Safety
-    /// Objects among the arguments are of the classes that the selector wants, pointers are valid
-    /// for what it does with them.
+    /// Objects among the arguments must be of the classes that the selector expects, and pointers
+    /// must be valid for the method's use of them.
     pub(crate) unsafe fn send_class<A: EncodeArguments, R: Ret>(&self, arguments: A) -> Result<R> {
         let found = self.find()?;
         let receiver: *const AnyObject = std::ptr::from_ref(found.class).cast();
-        // SAFETY: a class is an object; the rest is the caller's promise.
+        // SAFETY: `receiver` is a class, which is an object; the arguments meet this function's
+        // contract.
         unsafe { self.send_raw(receiver, found.selector, arguments, false) }
     }
 
     /// Sends it to an object.
     ///
     /// # Safety
-    /// As [`Method::send_class`]; the object is of the method's class.
+    /// As [`Method::send_class`]; the object must be of the method's class.
     pub(crate) unsafe fn send<A: EncodeArguments, R: Ret>(&self, receiver: &Object, arguments: A) -> Result<R> {
         let found = self.find()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the receiver is an object of the method's class, and the arguments meet this
+        // function's contract.
         unsafe { self.send_raw(receiver.as_ptr(), found.selector, arguments, false) }
     }
 
@@ -136,8 +139,8 @@ impl Method {
     /// As [`Method::send_class`].
     pub(crate) unsafe fn send_new<A: EncodeArguments, R: Ret>(&self, arguments: A) -> Result<R> {
         let found = self.find()?;
-        // SAFETY: every class answers to `alloc`; its result is given to the initializer, which
-        // takes its count and gives one.
+        // SAFETY: every class responds to `alloc`. Its result goes to the initializer, which
+        // consumes that reference and returns one.
         unsafe {
             let new: *mut AnyObject = found.class.send_message(sel!(alloc), ());
             self.send_raw(new, found.selector, arguments, true)
@@ -152,20 +155,21 @@ impl Method {
         owned: bool,
     ) -> Result<R> {
         autoreleasepool(|_| {
-            // SAFETY: the method has the encoding of these types (`search`); objects and pointers
-            // are the caller's promise.
+            // SAFETY: `search` compared the method's encoding with these types; receiver, objects
+            // and pointers meet this function's contract.
             let raw = exception::catch(|| unsafe { receiver.send_message::<A, R::Raw>(selector, arguments) });
             let raw = raw.map_err(|e| raised(self, e))?;
-            // SAFETY: the result of this message; an object lives as long as the pool, or is ours.
+            // SAFETY: `raw` is the result of this message: an object that lives as long as the
+            // autorelease pool, or one with a reference for us if `owned`.
             unsafe { R::from_raw(self, raw, owned) }
         })
     }
 
-    /// Sends a method that answers with BOOL and an `NSError **`. A NO without an error is an error
-    /// too.
+    /// Sends a method that returns BOOL and has an `NSError **`. NO without an error object is an
+    /// error as well.
     ///
     /// # Safety
-    /// As [`Method::send`]; `arguments` puts the place of the error where the selector wants it.
+    /// As [`Method::send`]; `arguments` must pass the error pointer where the selector expects it.
     pub(crate) unsafe fn attempt<A: EncodeArguments>(
         &self,
         receiver: &Object,
@@ -176,17 +180,18 @@ impl Method {
             let mut error: *mut AnyObject = std::ptr::null_mut();
             let arguments = arguments(&mut error);
             let receiver = receiver.as_ptr();
-            // SAFETY: as in `send_raw`.
+            // SAFETY: as in `send_raw`: encoding and arguments match.
             let answer = exception::catch(|| unsafe { receiver.send_message::<A, Bool>(found.selector, arguments) });
             if answer.map_err(|e| raised(self, e))?.as_bool() {
                 return Ok(());
             }
-            // SAFETY: an error that the callee made lives as long as the pool.
+            // SAFETY: `error` is nil or an object that the callee made, which lives as long as the
+            // autorelease pool.
             Err(unsafe { self.refusal(error) })
         })
     }
 
-    /// Sends a method that gives something, or nil and an `NSError **`.
+    /// Sends a method that returns an object, or nil and an `NSError **`.
     ///
     /// # Safety
     /// As [`Method::attempt`].
@@ -199,11 +204,12 @@ impl Method {
         Option<T>: Ret,
     {
         let found = self.find()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the receiver is an object of the method's class; the arguments meet this
+        // function's contract.
         unsafe { self.fetch_raw(receiver.as_ptr(), found.selector, arguments, false) }
     }
 
-    /// The same to the class.
+    /// Sends such a method to the class.
     ///
     /// # Safety
     /// As [`Method::attempt`].
@@ -216,11 +222,12 @@ impl Method {
     {
         let found = self.find()?;
         let receiver: *const AnyObject = std::ptr::from_ref(found.class).cast();
-        // SAFETY: a class is an object; the rest is the caller's promise.
+        // SAFETY: `receiver` is a class, which is an object; the arguments meet this function's
+        // contract.
         unsafe { self.fetch_raw(receiver, found.selector, arguments, false) }
     }
 
-    /// The same, an initializer, to a new object of the class.
+    /// Sends such a method, an initializer, to a new object of the class.
     ///
     /// # Safety
     /// As [`Method::attempt`].
@@ -232,7 +239,7 @@ impl Method {
         Option<T>: Ret,
     {
         let found = self.find()?;
-        // SAFETY: as in `send_new`.
+        // SAFETY: as in `send_new`: `alloc` gives the object that the initializer consumes.
         unsafe {
             let new: *mut AnyObject = found.class.send_message(sel!(alloc), ());
             self.fetch_raw(new, found.selector, arguments, true)
@@ -252,12 +259,13 @@ impl Method {
         autoreleasepool(|_| {
             let mut error: *mut AnyObject = std::ptr::null_mut();
             let arguments = arguments(&mut error);
-            // SAFETY: as in `send_raw`.
+            // SAFETY: as in `send_raw`: encoding and arguments match.
             let raw = exception::catch(|| unsafe {
                 receiver.send_message::<A, <Option<T> as Ret>::Raw>(selector, arguments)
             });
             let raw = raw.map_err(|e| raised(self, e))?;
-            // SAFETY: as in `send_raw` and `attempt`.
+            // SAFETY: `raw` is the result of this message, as in `send_raw`; `error` is as in
+            // `attempt`.
             unsafe {
                 let found: Option<T> = Ret::from_raw(self, raw, owned)?;
                 found.ok_or_else(|| self.refusal(error))
@@ -265,15 +273,15 @@ impl Method {
         })
     }
 
-    /// Why a method refused.
+    /// The error of a method that refused.
     ///
     /// # Safety
-    /// `error` is nil or an object.
+    /// `error` must be nil or an object.
     unsafe fn refusal(&self, error: *mut AnyObject) -> Error {
-        // SAFETY: the caller's promise.
+        // SAFETY: `error` is nil or an object by this function's contract.
         match unsafe { retained(error) } {
             Some(error) => super::foundation::error(error),
-            None => Error::new(ErrorKind::System, format!("{} refused and gave no reason", self.name())),
+            None => Error::new(ErrorKind::System, format!("{} failed without a reason", self.name())),
         }
     }
 }
@@ -316,12 +324,12 @@ mod tests {
     #[test]
     fn what_is_not_there_or_has_other_types_is_an_error_and_never_a_call() {
         let _ = Probe::class();
-        // SAFETY: `init` of NSObject gives the object that was allocated.
+        // SAFETY: `init` of NSObject returns the object that `alloc` made.
         let probe: Retained<Probe> = unsafe { msg_send![Probe::alloc(), init] };
-        // SAFETY: an object.
+        // SAFETY: the pointer is a live object.
         let probe = unsafe { retained(Retained::as_ptr(&probe).cast_mut().cast()) }.unwrap();
         let twice = method::<(u32,), u32>(c"FerraneProbe", c"twice:");
-        // SAFETY: a plain number.
+        // SAFETY: the only argument is an integer.
         let send = |m: &Method, value: u32| unsafe { m.send::<_, u32>(&probe, (value,)) };
         assert_eq!(send(&twice, 21).unwrap(), 42);
         let message = send(&twice, u32::MAX).unwrap_err().to_string();

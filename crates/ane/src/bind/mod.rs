@@ -1,14 +1,14 @@
-//! The private classes, by name: each a small type, each method a function with the types that are
-//! documented for it.
+//! Bindings of the private classes: a small type for each class, a function for each method with
+//! its documented types.
 //!
-//! Nothing is linked. A class is looked up when a method of it is first sent; so is the method, and
-//! its own type encoding is compared with the one we would call it by. A class, a method or a type
-//! that is not there is an error that names it and the system, an exception that is raised is an
-//! error too. So a wrong guess of a private signature is a message, never a crash.
+//! Nothing is linked. A class is looked up when one of its methods is first sent; so is the method,
+//! and the runtime's type encoding is compared with the types of our call. A missing class, method
+//! or type is an error that names it and the system; so is an exception. So a wrong guess about a
+//! private signature is an error message, never a crash.
 //!
-//! Selectors and types are those of apple-runtime.md. Where that page gives a call without types,
-//! or contradicts itself, the function says where they come from. [`table`] is the whole as data;
-//! docs/ane-bindings.md shows it, with what is not bound and why.
+//! Selectors and types are those of apple-runtime.md. If that page has a call without types, or
+//! contradicts itself, the function's documentation gives the source. [`table`] has all bindings as
+//! data; docs/ane-bindings.md lists them, and what is not bound and why.
 
 mod block;
 mod chaining;
@@ -44,7 +44,7 @@ pub(crate) trait BoundClass {
     fn methods() -> Vec<&'static Method>;
 }
 
-/// Every method that is bound, by class.
+/// Every bound method, by class.
 pub fn table() -> Vec<&'static Method> {
     let lists = [
         Descriptor::methods(),
@@ -80,10 +80,10 @@ pub fn table() -> Vec<&'static Method> {
     lists.into_iter().flatten().collect()
 }
 
-/// A class with its methods. Each line is a row of the table and a function: who receives it
-/// (`class`, `method`; `make` for an initializer), name, arguments, result, selector, encoding.
-/// With an `NSError **` at its end it is an `attempt` if it answers with BOOL, and a `fetch`
-/// (`fetch_class`, `fetch_new`) if it gives something or nil.
+/// Defines a class with its methods. Each line is a row of the table and a function: receiver
+/// (`class`, `method`; `make` for an initializer), name, arguments, result, selector, encoding. A
+/// method with an `NSError **` at its end is an `attempt` if it returns BOOL, and a `fetch`
+/// (`fetch_class`, `fetch_new`) if it returns an object or nil.
 macro_rules! class {
     (
         $(#[$doc:meta])*
@@ -157,11 +157,12 @@ macro_rules! class {
         $(#[$doc])*
         ///
         /// # Errors
-        /// It is not there, or it raised an exception.
+        /// The method is missing, or it raised an exception.
         // Selectors keep their names, and one is called `default`.
         #[allow(clippy::should_implement_trait)]
         $fvis fn $f($($arg: $ty),*) -> ferrane_device::Result<$ret> {
-            // SAFETY: the types of the wrapped objects are the classes that the selector wants.
+            // SAFETY: the Rust types of the arguments wrap objects of the classes that the selector
+            // expects.
             unsafe { METHODS.$f.send_class(($($arg.raw(),)*)) }
         }
     };
@@ -169,9 +170,10 @@ macro_rules! class {
         $(#[$doc])*
         ///
         /// # Errors
-        /// It is not there, or it raised an exception.
+        /// The method is missing, or it raised an exception.
         $fvis fn $f(&self, $($arg: $ty),*) -> ferrane_device::Result<$ret> {
-            // SAFETY: the types of the wrapped objects are the classes that the selector wants.
+            // SAFETY: the Rust types of the arguments wrap objects of the classes that the selector
+            // expects.
             unsafe { METHODS.$f.send(&self.0, ($($arg.raw(),)*)) }
         }
     };
@@ -179,9 +181,10 @@ macro_rules! class {
         $(#[$doc])*
         ///
         /// # Errors
-        /// It is not there, or it raised an exception.
+        /// The method is missing, or it raised an exception.
         $fvis fn $f($($arg: $ty),*) -> ferrane_device::Result<$ret> {
-            // SAFETY: the types of the wrapped objects are the classes that the selector wants.
+            // SAFETY: the Rust types of the arguments wrap objects of the classes that the selector
+            // expects.
             unsafe { METHODS.$f.send_new(($($arg.raw(),)*)) }
         }
     };
@@ -189,11 +192,11 @@ macro_rules! class {
         $(#[$doc])*
         ///
         /// # Errors
-        /// What the framework refused with, in the catalog's words; it is not there, or it raised
-        /// an exception.
+        /// The framework's error, with the catalog's kind; or the method is missing or raised an
+        /// exception.
         $fvis fn $f(&self, $($arg: $ty),*) -> ferrane_device::Result<$ret> {
-            // SAFETY: the types of the wrapped objects are the classes that the selector wants, and
-            // the error comes last.
+            // SAFETY: the Rust types of the arguments wrap objects of the classes that the selector
+            // expects, and the error pointer comes last.
             unsafe { METHODS.$f.attempt(&self.0, |error| ($($arg.raw(),)* error,)) }
         }
     };
@@ -201,9 +204,9 @@ macro_rules! class {
         $(#[$doc])*
         ///
         /// # Errors
-        /// What the framework refused with; it is not there, or it raised an exception.
+        /// The framework's error; or the method is missing or raised an exception.
         $fvis fn $f(&self, $($arg: $ty),*) -> ferrane_device::Result<$ret> {
-            // SAFETY: as for `attempt`.
+            // SAFETY: as for `attempt`: argument classes match, and the error pointer comes last.
             unsafe { METHODS.$f.fetch(&self.0, |error| ($($arg.raw(),)* error,)) }
         }
     };
@@ -211,9 +214,9 @@ macro_rules! class {
         $(#[$doc])*
         ///
         /// # Errors
-        /// What the framework refused with; it is not there, or it raised an exception.
+        /// The framework's error; or the method is missing or raised an exception.
         $fvis fn $f($($arg: $ty),*) -> ferrane_device::Result<$ret> {
-            // SAFETY: as for `attempt`.
+            // SAFETY: as for `attempt`: argument classes match, and the error pointer comes last.
             unsafe { METHODS.$f.fetch_class(|error| ($($arg.raw(),)* error,)) }
         }
     };
@@ -221,9 +224,9 @@ macro_rules! class {
         $(#[$doc])*
         ///
         /// # Errors
-        /// What the framework refused with; it is not there, or it raised an exception.
+        /// The framework's error; or the method is missing or raised an exception.
         $fvis fn $f($($arg: $ty),*) -> ferrane_device::Result<$ret> {
-            // SAFETY: as for `attempt`.
+            // SAFETY: as for `attempt`: argument classes match, and the error pointer comes last.
             unsafe { METHODS.$f.fetch_new(|error| ($($arg.raw(),)* error,)) }
         }
     };

@@ -1,4 +1,4 @@
-//! Objects, and what goes into messages and comes out of them.
+//! Objects, and conversions of message arguments and results.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -11,31 +11,31 @@ use super::block::HandlerBlock;
 use super::exception::Exception;
 use super::method::Method;
 
-/// An object that may go to other threads, counted.
+/// A reference-counted object that may move between threads.
 #[derive(Clone)]
 pub struct Object(Retained<AnyObject>);
 
-// SAFETY: what is kept are values of Foundation, which never change once made, and the engine's
-// clients, models, requests and surface objects, which published programs compile and evaluate from
-// several threads at once (apple-runtime §2). Of Core ML it is engines, which take predictions from
-// several threads, and values, options and configurations, which nobody changes once they are in
-// use. Reference counts are atomic.
+// SAFETY: wrapped objects are Foundation values, which never change after construction, and the
+// engine's clients, models, requests and surface objects, which published programs compile and
+// evaluate from several threads at once (apple-runtime §2). Of Core ML they are engines, which
+// accept predictions from several threads, and values, options and configurations, which this crate
+// does not modify once they are in use. Reference counts are atomic.
 unsafe impl Send for Object {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: the objects are immutable or documented for concurrent use.
 unsafe impl Sync for Object {}
 
 impl Object {
-    /// Its address, good while this or another count of it is held.
+    /// The address, valid while a reference is held.
     pub fn as_ptr(&self) -> *const AnyObject {
         Retained::as_ptr(&self.0)
     }
 
-    /// The name of its class.
+    /// The name of the object's class.
     pub fn class_name(&self) -> String {
         self.0.class().name().to_string_lossy().into_owned()
     }
 
-    /// True if it is of that class or of one below it.
+    /// True if it is an instance of this class or of a subclass.
     pub fn is(&self, class: &CStr) -> bool {
         let mut at = Some(self.0.class());
         while let Some(found) = at {
@@ -47,10 +47,10 @@ impl Object {
         false
     }
 
-    /// The object as one of a class.
+    /// Converts the object to the wrapper of its class.
     ///
     /// # Errors
-    /// [`ErrorKind::System`] if it is none.
+    /// [`ErrorKind::System`] if it is of another class.
     pub fn cast<T: Wrap>(self) -> Result<T> {
         match T::CLASS {
             Some(class) if !self.is(class) => {
@@ -62,31 +62,31 @@ impl Object {
     }
 }
 
-/// The object behind a pointer, counted; `None` for nil.
+/// Retains the object at a pointer; `None` for nil.
 ///
 /// # Safety
-/// The pointer is nil or an object.
+/// The pointer must be nil or a live object.
 pub(crate) unsafe fn retained(pointer: *mut AnyObject) -> Option<Object> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `pointer` is nil or a live object by this function's contract.
     unsafe { Retained::retain(pointer) }.map(Object)
 }
 
-/// The object behind a pointer whose count is ours.
+/// Takes over the reference of the object at a pointer; `None` for nil.
 ///
 /// # Safety
-/// The pointer is nil or an object with a count for us.
+/// The pointer must be nil or an object with a reference that the caller owns.
 pub(crate) unsafe fn owned(pointer: *mut AnyObject) -> Option<Object> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `pointer` is nil or carries an owned reference by this function's contract.
     unsafe { Retained::from_raw(pointer) }.map(Object)
 }
 
-/// A type for the objects of one class, or of any.
+/// A wrapper type for the objects of one class, or of any class.
 pub trait Wrap: Sized {
-    /// The class, if it is one.
+    /// The class that is wrapped; `None` for any class.
     const CLASS: Option<&'static CStr>;
-    /// Takes an object of the class.
+    /// Wraps an object of the class.
     fn wrap(object: Object) -> Self;
-    /// The object.
+    /// The wrapped object, still owned by the wrapper.
     fn object(&self) -> &Object;
 }
 
@@ -108,23 +108,23 @@ pub struct IoSurface {
     _opaque: [u8; 0],
 }
 
-// SAFETY: the encoding that Apple's headers give a pointer to the opaque struct.
+// SAFETY: Apple's headers declare a pointer to an opaque struct, which is what the encoding says.
 unsafe impl RefEncode for IoSurface {
     const ENCODING_REF: Encoding = Encoding::Pointer(&Encoding::Struct("__IOSurface", &[]));
 }
 
-/// What can be an argument of a message.
+/// A type that can be an argument of a message.
 pub(crate) trait Arg {
     type Raw: EncodeArgument;
     fn raw(&self) -> Self::Raw;
 }
 
-/// What a message can give.
+/// A type that can be the result of a message.
 pub(crate) trait Ret: Sized {
     type Raw: EncodeReturn;
     /// # Safety
-    /// `raw` is the method's result; if it is an object, then one with a count for us (`owned`) or
-    /// one that lives now.
+    /// `raw` must be the method's result. If it is an object, it must have a reference for us
+    /// (`owned`) or be alive.
     unsafe fn from_raw(method: &Method, raw: Self::Raw, owned: bool) -> Result<Self>;
 }
 
@@ -213,7 +213,8 @@ impl<T: Wrap> Ret for Option<T> {
     type Raw = *mut AnyObject;
 
     unsafe fn from_raw(_: &Method, raw: *mut AnyObject, is_owned: bool) -> Result<Option<T>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `raw` is nil, or an object with a reference for us if `is_owned`, or a live
+        // object otherwise.
         let object = unsafe { if is_owned { owned(raw) } else { retained(raw) } };
         object.map(Object::cast).transpose()
     }
@@ -223,13 +224,13 @@ impl<T: Wrap> Ret for Result<T> {
     type Raw = *mut AnyObject;
 
     unsafe fn from_raw(method: &Method, raw: *mut AnyObject, owned: bool) -> Result<Result<T>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: passes on the contract of `from_raw` unchanged.
         let object: Option<T> = unsafe { Ret::from_raw(method, raw, owned) }?;
         Ok(object.ok_or_else(|| Error::new(ErrorKind::System, format!("{} gave nil", method.name()))))
     }
 }
 
-/// The error of a call that raised.
+/// The error for a call that raised an exception.
 pub(crate) fn raised(method: &Method, exception: Exception) -> Error {
     let Exception { name, reason } = exception;
     Error::new(ErrorKind::System, format!("{} raised {name}: {reason}", method.name()))

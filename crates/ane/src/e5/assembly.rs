@@ -1,4 +1,4 @@
-//! From a program to engines: the recipe's first seven steps.
+//! Compiles a program to engines: the first seven steps of the published recipe.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,24 +15,24 @@ use crate::bind::e5::{Compilation, Container, Engine, Library};
 use crate::bind::foundation::{Map, Text, Url, text};
 use crate::{cache, compile};
 
-/// What the recipe gives `prepareWithConcurrencyHint:`.
+/// The argument of `prepareWithConcurrencyHint:` in the recipe.
 const CONCURRENCY: i64 = 1;
 
-/// `experimentalMLE5EngineUsage` for "through the E5 runtime".
+/// The value of `experimentalMLE5EngineUsage` that selects the E5 runtime.
 const E5_USAGE: isize = 1;
 
-/// A compiled program with all that its engines are made of.
+/// A compiled program with the objects that its engines are made of.
 pub(super) struct Assembly {
     key: String,
     program: Program,
     configuration: Configuration,
     borrowed: Vec<Borrowed>,
     compilation: Compilation,
-    /// The text, and the models that were borrowed from. Removed last.
+    /// The text and the borrowed models. Dropped last.
     _staged: Staged,
 }
 
-/// What a function has of a compiled model with its ports.
+/// Objects of a compiled model with the ports of a function.
 struct Borrowed {
     function: String,
     container: Container,
@@ -67,8 +67,8 @@ fn names(features: &Map) -> Result<Vec<String>> {
 }
 
 impl Borrowed {
-    /// Writes the outline of a function as a package, has Core ML compile it, and takes container
-    /// and description.
+    /// Writes the outline of a function as a package, lets Core ML compile it, and takes container
+    /// and description from the result.
     fn of(function: &Function, folder: &Path, configuration: &Configuration) -> Result<Borrowed> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let bad = |e: String| Error::new(ErrorKind::Unsupported, format!("the E5 path: `{}`: {e}", function.name));
@@ -79,13 +79,13 @@ impl Borrowed {
         write_package(&outline, &package, &WriteOptions::default()).map_err(|e| bad(e.to_string()))?;
         let compiled = CoreModel::compile(&url(&package)?)?.path()?;
         let compiled = PathBuf::from(none(compiled, "path of a compiled model")?.read()?);
-        // It lies in a temporary folder of Core ML's, to be moved away by whoever wants it.
+        // The result is in a temporary folder of Core ML; the caller must move it.
         let model = folder.join(&name).with_extension("mlmodelc");
         std::fs::rename(&compiled, &model).map_err(|e| {
             let message = format!("cannot move {} to {}", compiled.display(), model.display());
             Error::new(ErrorKind::System, message).with_source(e)
         })?;
-        // Loaded for its description only, so on the CPU.
+        // Loaded only for its description, so on the CPU.
         let loaded = CoreModel::load(&url(&model)?, &self::configuration(ComputeUnits::Cpu)?)?;
         let description = loaded.description()??;
         let ports = |ids: &[ferrane_mil::ValueId]| {
@@ -103,10 +103,10 @@ impl Borrowed {
 }
 
 impl Assembly {
-    /// Stages and compiles a program whose ports are multiarrays.
+    /// Stages and compiles a program whose ports are tensors.
     ///
     /// # Errors
-    /// What Core ML refused with.
+    /// Core ML's error.
     pub(super) fn new(shared: &E5Context, program: Program) -> Result<Assembly> {
         let mil = ferrane_mil::print(&program).into_bytes();
         let files = program.weights.files();
@@ -127,20 +127,20 @@ impl Assembly {
         Ok(Assembly { key, program, configuration, borrowed, compilation, _staged: staged })
     }
 
-    /// Identifies program and weights.
+    /// A key of program and weights.
     pub(super) fn key(&self) -> &str {
         &self.key
     }
 
-    /// The program as it was compiled.
+    /// The program that was compiled, with its casts.
     pub(super) fn program(&self) -> &Program {
         &self.program
     }
 
-    /// An engine for each function, prepared.
+    /// A prepared engine for each function.
     ///
     /// # Errors
-    /// What Core ML refused with.
+    /// Core ML's error.
     pub(super) fn engines(&self) -> Result<Vec<Engine>> {
         let mut engines = Vec::new();
         let mut library = None;

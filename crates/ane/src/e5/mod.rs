@@ -1,20 +1,22 @@
-//! The second path: a program through Core ML's E5 runtime (apple-runtime §9), behind the same
-//! seam.
+//! The second path: a program through Core ML's E5 runtime (apple-runtime §9), with the same device
+//! interface.
 //!
 //! The recipe: MIL text in a file, a container borrowed from a compiled model, a compile on this
-//! machine, a library, an engine for each function, predictions. The model that is borrowed from is
-//! [`ferrane_mil::boundary::outline`]: the program's ports and nothing behind them, written as a
-//! package and compiled by Core ML, since all that is wanted of it is a container and the
-//! description of the ports. The runtime takes fp32 at its boundary, so the program gets casts
-//! around it; callers see the program's own ports, and their elements are converted before and
-//! after. Ports of fp32 and int32 are arrays over the surfaces themselves.
+//! machine, a library, an engine for each function, predictions. The borrowed model is
+//! [`ferrane_mil::boundary::outline`], a program with only the ports, written as a package and
+//! compiled by Core ML: only its container and the description of its ports are used. The runtime
+//! takes fp32 at its boundary, so casts are added around the program; callers see the program's own
+//! ports, and their elements are converted before and after. Ports of fp32 and int32 are arrays
+//! over the surfaces themselves.
 //!
-//! The one decision: nothing is believed that this runtime says of success. It is known to report
-//! it where nothing ran; see [`proof`].
+//! # Success is verified
 //!
-//! None of this has met a Mac. Open is, beside the rest: where `@model_path` of a text leads that
-//! Core ML is given by itself (here: to the text's own folder, where the weights are), and whether
-//! an outline is container enough for every program.
+//! This runtime is known to report success where nothing ran, so success is never trusted; see
+//! [`proof`].
+//!
+//! None of this has run on a Mac. Also open: the folder that `@model_path` of a text means if Core
+//! ML reads it directly (assumed here: the text's own folder, where the weights are), and whether
+//! an outline suffices as a container for every program.
 
 mod assembly;
 mod proof;
@@ -41,7 +43,7 @@ use crate::source;
 use crate::surface::SurfaceMemory;
 use crate::system::System;
 
-/// The methods that the recipe is made of.
+/// The methods that the recipe calls.
 const NEEDED: [&CStr; 18] = [
     c"compileModelAtURL:error:",
     c"modelWithContentsOfURL:configuration:error:",
@@ -63,7 +65,7 @@ const NEEDED: [&CStr; 18] = [
     c"setOutputBackings:",
 ];
 
-/// What programs of a device share.
+/// The state that programs of a device share.
 struct E5Context {
     system: &'static System,
     profile: Profile,
@@ -80,7 +82,7 @@ impl E5Context {
     }
 }
 
-/// The engine, reached through the E5 runtime.
+/// The engine, used through the E5 runtime.
 pub(crate) struct E5(Arc<E5Context>);
 
 impl E5 {
@@ -98,7 +100,7 @@ impl E5 {
     }
 }
 
-/// The runtime fails in odd ways where it cannot write its cache, so that is seen to first.
+/// The runtime's failures are misleading if it cannot write its cache, so that is checked first.
 fn writable(folder: &Path) -> Result<()> {
     let probe = folder.join(format!(".ferrane-{}", std::process::id()));
     let write = || {
@@ -158,7 +160,7 @@ impl Compiled for Program {
     }
 
     fn load(&self) -> Result<Arc<dyn Loaded>> {
-        // Core ML reports no strides: arrays say their own.
+        // Core ML reports no strides; each array has its own.
         let procedures = ports::procedures(None, &self.declared, 1)?;
         Ok(Arc::new(Running::new(self.shared.clone(), self.assembly.clone(), procedures)?))
     }

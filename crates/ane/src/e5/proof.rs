@@ -1,18 +1,20 @@
-//! Did it compute? The E5 runtime is known to report success where nothing ran (apple-runtime §9).
+//! Verifies that a program ran. The E5 runtime is known to report success where nothing ran
+//! (apple-runtime §9).
 //!
-//! A program is examined at its first evaluation, and again until one tells. There are two signs
-//! that nothing ran:
+//! A program is examined at its first evaluation, and again until an evaluation is conclusive. Two
+//! signs indicate that nothing ran:
 //!
-//! - An output still holds what it was filled with before. A program might compute just that, so it
-//!   runs again over another filling: no program computes both. What holds both was not written.
-//! - All outputs are zeros, and the inputs are not. Many programs compute zeros (a product with a
-//!   weight that is zero before training begins), and no look at inputs and outputs tells them from
-//!   silence. So the program is compiled once more with an echo in it
+//! - An output still has the fill value from before. A program might compute exactly that, so it
+//!   runs again with another fill value; no program computes both. An output that keeps both was
+//!   not written.
+//! - All outputs are zeros, and the inputs are not. Many programs compute zeros (for example a
+//!   product with a weight that is zero before training), which outputs alone cannot distinguish
+//!   from an evaluation that did nothing. So the program is compiled once more with an echo
 //!   ([`ferrane_mil::boundary::with_echo`]) and run over the same inputs: a program that runs
-//!   echoes, whatever else it computes.
+//!   returns the echo, whatever else it computes.
 //!
-//! So a program that computes is never refused. Where inputs are zeros too nothing can be told, and
-//! the next evaluation is examined.
+//! So a program that computes is never refused. If the inputs are also zeros, the evaluation is
+//! inconclusive, and the next one is examined.
 
 use ferrane_device::backend::Accesses;
 use ferrane_device::{Error, Result};
@@ -27,20 +29,20 @@ use crate::bind::coreml::{ArrayType, FeatureValue, Features, MultiArray, NoBlock
 use crate::bind::e5::Engine;
 use crate::bind::foundation::{list, number, text};
 
-/// Fillings: as fp32 two NaNs whose low bits no cast from a smaller type gives.
+/// The fill values: as fp32, two NaNs whose low bits cannot result from a cast of a smaller type.
 const FILLINGS: [u32; 2] = [0x7FC5_EED5, 0xFFCA_1157];
 
-/// What is echoed: exact in fp16, and so is the answer.
+/// The echoed value; it and the result are exact in fp16.
 const ECHO: f32 = 2.0;
 
 fn no_op(what: &str) -> Error {
     Error::from_raw("E5RT", 0, &format!("silent no-op: {what}"))
 }
 
-/// Evaluates, and looks whether the program computed; true if that is proven now.
+/// Evaluates and checks whether the program computed; true if that is proven now.
 ///
 /// # Errors
-/// As an evaluation, and that it did not.
+/// The errors of an evaluation, and an error if the program did not compute.
 pub(super) fn first(
     shared: &E5Context,
     assembly: &Assembly,
@@ -78,16 +80,16 @@ pub(super) fn first(
     }
     match echo(shared, assembly, function, request) {
         Ok(true) => Ok(true),
-        Ok(false) => Err(no_op("every output is zero, and an echo in the program does not come back")),
+        Ok(false) => Err(no_op("every output is zero, and an echo in the program is not returned")),
         Err(error) => {
-            // Nothing speaks against the program itself.
+            // This is no evidence against the program itself.
             shared.note(format!("`{function}` gives zeros, and whether it ran could not be examined: {error}"));
             Ok(true)
         }
     }
 }
 
-/// Runs the program with an echo in it; true if it came back.
+/// Runs the program with an echo; true if the echo was returned.
 fn echo(shared: &E5Context, assembly: &Assembly, function: &str, request: &Request) -> Result<bool> {
     let odd = |e: String| Error::new(ferrane_device::ErrorKind::System, e);
     let program = with_echo(assembly.program(), function).map_err(|e| odd(e.to_string()))?;
@@ -110,7 +112,8 @@ fn echo(shared: &E5Context, assembly: &Assembly, function: &str, request: &Reque
     if value.dtype()? != ArrayType::Fp32 as isize || value.data()?.is_null() {
         return Ok(false);
     }
-    // SAFETY: an array of fp32 whose description has one element; it lives while `value` is held.
+    // SAFETY: an fp32 array whose description has one element; the memory is valid while `value` is
+    // held.
     let echo = unsafe { value.data()?.cast::<f32>().read_unaligned() };
     drop(bytes);
     Ok(echo == ECHO + 1.0)

@@ -1,4 +1,4 @@
-//! Loaded programs and their requests: the recipe's last step.
+//! Loaded programs and their requests: the last step of the recipe.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,9 +23,9 @@ struct LoadedProgram {
     shared: Arc<E5Context>,
     assembly: Arc<Assembly>,
     procedures: Vec<Procedure>,
-    /// An engine for each procedure, while it is loaded.
+    /// An engine for each procedure, while the program is loaded.
     engines: Mutex<Option<Arc<Vec<Engine>>>>,
-    /// Procedures that were seen to compute.
+    /// For each procedure, whether it was observed to compute.
     proven: Vec<AtomicBool>,
 }
 
@@ -42,10 +42,10 @@ impl LoadedProgram {
 }
 
 impl Running {
-    /// Loads a program.
+    /// Creates the engines of a program.
     ///
     /// # Errors
-    /// What Core ML refused with.
+    /// Core ML's error.
     pub(super) fn new(shared: Arc<E5Context>, assembly: Arc<Assembly>, procedures: Vec<Procedure>) -> Result<Running> {
         let proven = procedures.iter().map(|_| AtomicBool::new(false)).collect();
         let state = LoadedProgram { shared, assembly, procedures, engines: Mutex::default(), proven };
@@ -99,7 +99,7 @@ impl Loaded for Running {
     }
 }
 
-/// The values of slots by name.
+/// The values of ports by name.
 fn values(slots: &[PortArray]) -> Result<Map> {
     let values = slots.iter().map(|s| Ok((s.port.as_str(), s.value()?.object().clone())));
     map(values.collect::<Result<Vec<_>>>()?)
@@ -114,10 +114,10 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// One prediction; its outputs lie in the arrays of the request afterward.
+    /// Runs one prediction. The outputs are then in the arrays of the request.
     ///
     /// # Errors
-    /// What Core ML refused with, or an output that it did not give.
+    /// Core ML's error, or an output that it did not return.
     pub(super) fn predict(&self, engine: &Engine, accesses: &mut Accesses) -> Result<()> {
         let found = Features::wrap(engine.predict(&self.features, &self.options)?);
         for (slot, surface) in self.outputs.iter().zip(&mut accesses.outputs) {
@@ -128,10 +128,10 @@ impl Request {
         Ok(())
     }
 
-    /// The values of its inputs and one more.
+    /// The values of the inputs and one more.
     ///
     /// # Errors
-    /// What Core ML refused with.
+    /// Core ML's error.
     pub(super) fn features_and(&self, name: &str, value: &FeatureValue) -> Result<Features> {
         let mut all: Vec<(&str, Object)> = Vec::new();
         for slot in &self.inputs {

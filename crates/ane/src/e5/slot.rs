@@ -1,7 +1,7 @@
-//! A port of a request: a surface, and the array that Core ML sees.
+//! A port of a request: a surface and the array that Core ML uses for it.
 //!
-//! Where element types agree the array lies over the surface itself; else over memory of its own,
-//! and elements are converted.
+//! If the element types agree, the array is over the surface itself. Otherwise it has its own
+//! memory, and elements are converted.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use ferrane_mil::{DataType, Type};
 use crate::bind::coreml::{ArrayType, FeatureValue, MultiArray, NoBlock};
 use crate::bind::foundation::{List, Number, Text, list, number, text};
 
-/// One port.
+/// A port with its surface and array.
 pub(super) struct PortArray {
-    /// Its name.
+    /// The name of the port.
     pub(super) port: String,
-    /// The same for Core ML.
+    /// The name as an object for Core ML.
     pub(super) name: Text,
     surface: Surface,
     array: MultiArray,
     dtype: ArrayType,
-    /// How the array's elements lie.
+    /// The layout of the array.
     layout: Layout,
-    /// Memory of the array's own, where it is not over the surface.
+    /// The array's own memory; `None` if the array is over the surface.
     own: Option<SharedBytes>,
 }
 
-/// Bytes of an element of an array, fp32 or int32.
+/// The size of an array element in bytes, fp32 or int32.
 const ELEMENT: usize = 4;
 
 fn numbers(values: impl IntoIterator<Item = usize>) -> Result<List> {
@@ -42,10 +42,10 @@ fn read(list: &List) -> Result<Vec<usize>> {
 }
 
 impl PortArray {
-    /// For a port bound to a surface.
+    /// Creates the array for a port bound to a surface.
     ///
     /// # Errors
-    /// What Core ML refused with, or there is no memory.
+    /// Core ML's error, or no memory.
     pub(super) fn new(port: &Port, surface: &Surface) -> Result<PortArray> {
         let bad = |why: String| Error::new(ErrorKind::Binding, why).with_port(&port.name);
         let Layout { dtype, shape, .. } = surface.layout();
@@ -63,25 +63,25 @@ impl PortArray {
         let bytes = own.as_ref().unwrap_or(surface.memory().bytes());
         let strides = numbers(layout.strides.iter().map(|s| s / ELEMENT))?;
         let memory = bytes.address().as_ptr().cast_const().cast();
-        // The memory is this slot's or the surface's, which the slot keeps, so it outlives the
-        // array.
+        // The array's memory belongs to this value or to the surface that it keeps, so it outlives
+        // the array.
         let array = MultiArray::over(memory, &numbers(shape)?, array_type as isize, &strides, NoBlock::NIL)?;
         let name = text(&port.name)?;
         Ok(PortArray { port: port.name.clone(), name, surface: surface.clone(), array, dtype: array_type, layout, own })
     }
 
-    /// The array as the value of a port.
+    /// The array as a feature value.
     pub(super) fn value(&self) -> Result<FeatureValue> {
         FeatureValue::with(&self.array)?
     }
 
-    /// The array.
+    /// The array that Core ML reads or writes.
     pub(super) fn array(&self) -> &MultiArray {
         &self.array
     }
 
-    /// Keeps the CPU's view of the surface right until it is dropped: Core ML reads and writes it
-    /// as the CPU does.
+    /// Keeps the CPU's view of the surface coherent until it is dropped: Core ML accesses it as the
+    /// CPU does.
     pub(super) fn lock(&self, write: bool) -> Result<Locked> {
         self.surface.memory().begin_cpu(write)?;
         Ok(Locked { memory: self.surface.memory().clone(), write })
@@ -95,7 +95,7 @@ impl PortArray {
         Error::new(ErrorKind::System, why).with_port(&self.port)
     }
 
-    /// Brings the surface's elements into the array.
+    /// Converts the surface's elements into the array.
     pub(super) fn load(&self, surface: &[u8]) -> Result<()> {
         let Some(own) = &self.own else { return Ok(()) };
         let mut own = own.try_write().ok_or_else(|| self.busy())?;
@@ -109,7 +109,7 @@ impl PortArray {
         Ok(())
     }
 
-    /// Brings the array's elements to the surface.
+    /// Converts the array's elements into the surface.
     pub(super) fn store(&self, surface: &mut [u8]) -> Result<()> {
         let Some(own) = &self.own else { return Ok(()) };
         let own = own.try_read().ok_or_else(|| self.busy())?;
@@ -124,10 +124,10 @@ impl PortArray {
         Ok(())
     }
 
-    /// Brings what Core ML answered with to the array, if it did not write there.
+    /// Copies Core ML's result into the array, if Core ML did not write it there.
     ///
     /// # Errors
-    /// [`ErrorKind::Evaluate`] if it is another tensor.
+    /// [`ErrorKind::Evaluate`] if the result has another type or shape.
     pub(super) fn take(&self, found: &MultiArray, surface: &mut [u8]) -> Result<()> {
         let data = found.data()?;
         if data.cast::<u8>() == self.bytes().address().as_ptr() {
@@ -149,8 +149,8 @@ impl PortArray {
         let copy = |bytes: &mut [u8]| {
             for (to, from) in rows {
                 for (i, to) in bytes.get_mut(to).unwrap_or_default().chunks_exact_mut(ELEMENT).enumerate() {
-                    // SAFETY: an array of this shape and these strides has an element there, of
-                    // four bytes; it lives while `found` is held.
+                    // SAFETY: an array with this shape and these strides has an element of four
+                    // bytes at this offset; the memory is valid while `found` is held.
                     unsafe {
                         std::ptr::copy_nonoverlapping(
                             data.cast::<u8>().add(from.start + i * step),
@@ -172,7 +172,7 @@ impl PortArray {
         self.own.as_ref().unwrap_or(self.surface.memory().bytes())
     }
 
-    /// Sets every element of the array to a word.
+    /// Sets every element of the array to a 32-bit word.
     pub(super) fn fill(&self, word: u32, surface: &mut [u8]) -> Result<()> {
         let fill = |bytes: &mut [u8]| {
             for row in (0..).map_while(|i| self.layout.row(i)) {
@@ -187,7 +187,7 @@ impl PortArray {
         Ok(())
     }
 
-    /// True if every element of the array is this word; not of an array without elements.
+    /// True if every element of the array equals the word; false for an array without elements.
     pub(super) fn holds(&self, word: u32, surface: &[u8]) -> Result<bool> {
         let holds = |bytes: &[u8]| {
             let rows = (0..).map_while(|i| self.layout.row(i));
@@ -201,7 +201,7 @@ impl PortArray {
     }
 }
 
-/// A surface while Core ML looks at it.
+/// A surface that is locked while Core ML uses it.
 pub(super) struct Locked {
     memory: Arc<dyn ferrane_device::Memory>,
     write: bool,
@@ -213,7 +213,7 @@ impl Drop for Locked {
     }
 }
 
-/// Elements of a type to fp32; every value has one.
+/// Converts elements of a type to fp32, which represents all of them.
 fn widen(dtype: DataType, from: &[u8], to: &mut [f32]) {
     let two = || from.chunks_exact(2).map(|b| [b[0], b[1]]);
     match dtype {
@@ -223,14 +223,14 @@ fn widen(dtype: DataType, from: &[u8], to: &mut [f32]) {
         DataType::UInt8 => to.iter_mut().zip(from).for_each(|(t, b)| *t = f32::from(*b)),
         DataType::Int16 => to.iter_mut().zip(two()).for_each(|(t, b)| *t = f32::from(i16::from_le_bytes(b))),
         DataType::UInt16 => to.iter_mut().zip(two()).for_each(|(t, b)| *t = f32::from(u16::from_le_bytes(b))),
-        // fp32 that only lacked an axis.
+        // fp32 that only needed another axis.
         _ => {
             to.iter_mut().zip(from.chunks_exact(4)).for_each(|(t, b)| *t = f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
         }
     }
 }
 
-/// And back: the program cast them from the type, so each is a value of it.
+/// The inverse of `widen`: the program cast the values from the type, so the conversion is exact.
 fn narrow(dtype: DataType, from: &[f32], to: &mut [u8]) {
     let one = |to: &mut [u8], convert: fn(f32) -> u8| to.iter_mut().zip(from).for_each(|(t, v)| *t = convert(*v));
     let two = |to: &mut [u8], convert: fn(f32) -> [u8; 2]| {
@@ -267,7 +267,7 @@ mod tests {
         both(DataType::UInt8, (0..=255).collect(), 1);
         both(DataType::Bool, vec![0, 1], 1);
         both(DataType::Fp32, [1.5f32, -0.0, f32::MAX].iter().flat_map(|v| v.to_le_bytes()).collect(), 4);
-        // NaN comes back as a NaN, all else with its bits.
+        // NaNs stay NaNs; all other values keep their bits.
         let numbers = (0..=u16::MAX).filter(|w| !f16::from_bits(*w).is_nan()).flat_map(u16::to_le_bytes);
         both(DataType::Fp16, numbers.collect(), 2);
     }

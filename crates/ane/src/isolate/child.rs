@@ -1,4 +1,4 @@
-//! The child: opens the engine, and does what the messages ask for.
+//! The child process: opens the engine and answers messages.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -11,7 +11,7 @@ use ferrane_mil::Weights;
 
 use super::message::{Question, Reading, Writing, receive, send};
 
-/// A request with surfaces of its own.
+/// A request with its own surfaces.
 struct Ready {
     request: Request,
     inputs: Vec<(Surface, usize)>,
@@ -34,7 +34,7 @@ struct Child {
 /// Answers until `from` ends.
 pub(super) fn serve(options: &str, from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let opened = crate::open(options);
-    // The first answer says whether there is an engine.
+    // The first answer reports whether there is an engine.
     let name = opened.as_ref().map(Device::name);
     let hello = Writing::answer(match (&opened, name) {
         (Ok(_), Ok(name)) => {
@@ -89,7 +89,7 @@ impl Child {
         }
     }
 
-    /// Keeps a thing, and writes its number behind what is known of it.
+    /// Keeps an object, and appends its number to the answer.
     fn keep(&mut self, thing: Thing, mut known: Writing) -> Writing {
         known.number(self.next);
         self.things.insert(self.next, thing);

@@ -1,8 +1,8 @@
-//! The device over a child: each stage of the seam is a question.
+//! The device of the parent: each stage is a message to the child.
 //!
-//! What a program needs to start anew is kept: its compile question, and which procedure each
-//! request runs. So a program that is loaded or reloaded after its child has ended goes to a fresh
-//! one, and its requests stay good.
+//! Everything needed to restart a program is kept: its compile message, and the procedure of each
+//! request. So a program that is loaded or reloaded after its child has ended moves to a new child,
+//! and its requests stay valid.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,7 +30,7 @@ struct WorkerContext {
 }
 
 impl WorkerContext {
-    /// The child that new programs go to: a fresh one where the last has ended.
+    /// The child for new programs; a new one if the last has ended.
     fn worker(&self) -> Result<Arc<Worker>> {
         let mut worker = lock(&self.worker);
         if !worker.is_alive() {
@@ -44,7 +44,7 @@ impl WorkerContext {
 pub(crate) struct Isolated(Arc<WorkerContext>);
 
 impl Isolated {
-    /// Starts the child; `options` are its own.
+    /// Starts the child with its options.
     pub(crate) fn new(options: String, patience: Duration, profile: Profile) -> Result<Isolated> {
         if !SERVES.load(Ordering::Relaxed) {
             let why = "the option `isolate` starts this program again, whose `main` has to call `isolate::serve` first";
@@ -56,7 +56,7 @@ impl Isolated {
     }
 }
 
-/// Plain memory of this process.
+/// Memory of this process.
 struct HeapMemory(SharedBytes);
 
 impl Memory for HeapMemory {
@@ -95,7 +95,7 @@ impl Backend for Isolated {
     }
 }
 
-/// Something in a child, forgotten there when dropped.
+/// An object in a child, released there on drop.
 struct Thing {
     worker: Arc<Worker>,
     number: u64,
@@ -109,7 +109,7 @@ impl Thing {
         self.worker.ask(&message.0)
     }
 
-    /// The thing that an answer ends with.
+    /// The object at the end of an answer.
     fn last(worker: &Arc<Worker>, mut answer: Reading<'_>) -> Result<Thing> {
         let number = answer.number()?;
         answer.end()?;
@@ -119,19 +119,19 @@ impl Thing {
 
 impl Drop for Thing {
     fn drop(&mut self) {
-        // One that has ended has forgotten everything.
+        // A child that has ended has released everything.
         let _ = self.ask(Question::Forget, |_| ());
     }
 }
 
-/// How a program is compiled, in any child.
+/// The message that compiles a program in any child.
 struct Recipe {
     shared: Arc<WorkerContext>,
     question: Vec<u8>,
 }
 
 impl Recipe {
-    /// Compiles in the child of now; gives the program's key too.
+    /// Compiles in the current child; also returns the program's key.
     fn compile(&self) -> Result<(String, Thing)> {
         let worker = self.shared.worker()?;
         let answer = worker.ask(&self.question)?;
@@ -146,7 +146,7 @@ struct Program {
     thing: Mutex<Arc<Thing>>,
 }
 
-/// Loads a compiled thing.
+/// Loads a compiled program.
 fn load(compiled: &Thing) -> Result<(Vec<Procedure>, Thing)> {
     let answer = compiled.ask(Question::Load, |_| ())?;
     let mut answer = Reading(&answer).answer()?;
@@ -176,7 +176,7 @@ impl Compiled for Program {
     }
 }
 
-/// Where a loaded program is now.
+/// The current child of a loaded program.
 struct Live {
     compiled: Arc<Thing>,
     loaded: Arc<Thing>,
@@ -211,7 +211,7 @@ impl Loaded for LoadedProgram {
 
     fn unload(&self) -> Result<()> {
         let loaded = lock(&self.running.live).loaded.clone();
-        // What has ended holds nothing.
+        // A child that has ended holds nothing.
         if !loaded.worker.is_alive() {
             return Ok(());
         }
@@ -237,7 +237,7 @@ impl Loaded for LoadedProgram {
     }
 }
 
-/// A request in the child, and the loaded program that it is of.
+/// A request in the child, and its loaded program.
 struct Ready {
     loaded: Arc<Thing>,
     request: Thing,

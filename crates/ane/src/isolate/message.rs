@@ -1,8 +1,8 @@
-//! Messages between the processes: frames, and values in them.
+//! Messages between the processes.
 //!
-//! A frame is the mark `ferrane1`, a length, and so many bytes. In it numbers have eight bytes,
-//! little-endian; bytes and texts have their length first. Reading refuses what it cannot
-//! understand, and takes memory as bytes arrive, whatever a length says.
+//! A frame is the mark `ferrane1`, a length, and as many bytes. Numbers in it are eight bytes,
+//! little-endian; byte strings and texts are preceded by their length. Reading refuses malformed
+//! messages, and allocates memory as bytes arrive, regardless of the length in the frame.
 
 use std::io::{self, Read, Write};
 
@@ -11,7 +11,7 @@ use ferrane_mil::DataType;
 
 const MARK: &[u8; 8] = b"ferrane1";
 
-/// What is asked for; the first number of a question.
+/// The kind of a message; the first number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     Compile,
@@ -20,7 +20,7 @@ pub(super) enum Question {
     Evaluate,
     Unload,
     Reload,
-    /// Has no use for an answer, but gets one: every question has.
+    /// The sender ignores the answer, but every message has one.
     Forget,
 }
 
@@ -34,26 +34,7 @@ pub(super) const QUESTIONS: [Question; 7] = [
     Question::Forget,
 ];
 
-/// Every kind of error, so that one can be told by its code.
-const KINDS: [ErrorKind; 15] = [
-    ErrorKind::InvalidProgram,
-    ErrorKind::Unsupported,
-    ErrorKind::CompileBudget,
-    ErrorKind::Load,
-    ErrorKind::Evaluate,
-    ErrorKind::Binding,
-    ErrorKind::Layout,
-    ErrorKind::Busy,
-    ErrorKind::QueueFull,
-    ErrorKind::Unloaded,
-    ErrorKind::Unavailable,
-    ErrorKind::Option,
-    ErrorKind::OutOfMemory,
-    ErrorKind::System,
-    ErrorKind::Crashed,
-];
-
-/// Writes a frame.
+/// Writes a frame with this body.
 pub(super) fn send(to: &mut impl Write, body: &[u8]) -> io::Result<()> {
     to.write_all(MARK)?;
     to.write_all(&(body.len() as u64).to_le_bytes())?;
@@ -61,7 +42,7 @@ pub(super) fn send(to: &mut impl Write, body: &[u8]) -> io::Result<()> {
     to.flush()
 }
 
-/// Reads a frame; `None` where the other side has ended between two of them.
+/// Reads a frame; `None` if the other side has ended between two frames.
 pub(super) fn receive(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_string());
     let mut head = Vec::new();
@@ -76,7 +57,7 @@ pub(super) fn receive(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     if body.len() as u64 == length { Ok(Some(body)) } else { Err(bad("a message ends early")) }
 }
 
-/// A message being written.
+/// A message under construction.
 #[derive(Default)]
 pub(super) struct Writing(pub(super) Vec<u8>);
 
@@ -127,7 +108,7 @@ impl Writing {
         }
     }
 
-    /// An answer: the message that was written, or an error.
+    /// An answer: a message or an error.
     pub(super) fn answer(result: Result<Writing>) -> Writing {
         let mut message = Writing::default();
         match result {
@@ -149,7 +130,7 @@ impl Writing {
     }
 }
 
-/// A message being read.
+/// A message that is being parsed.
 pub(super) struct Reading<'a>(pub(super) &'a [u8]);
 
 fn odd() -> Error {
@@ -172,7 +153,7 @@ impl<'a> Reading<'a> {
         usize::try_from(self.number()?).map_err(|_| odd())
     }
 
-    /// A number of things, each of which has at least eight bytes.
+    /// A number of elements, each of at least eight bytes.
     pub(super) fn count(&mut self) -> Result<usize> {
         let count = self.size()?;
         if count > self.0.len() / 8 { Err(odd()) } else { Ok(count) }
@@ -221,7 +202,7 @@ impl<'a> Reading<'a> {
         Ok(Procedure { name, id, inputs: self.ports()?, outputs: self.ports()?, states: self.ports()? })
     }
 
-    /// What an answer says: the message in it, or the error.
+    /// The contents of an answer, or its error.
     pub(super) fn answer(mut self) -> Result<Reading<'a>> {
         match self.number()? {
             1 => Ok(self),
@@ -232,7 +213,7 @@ impl<'a> Reading<'a> {
 
     fn error(mut self) -> Result<Error> {
         let code = self.text()?;
-        let kind = KINDS.iter().find(|kind| kind.code() == code).copied().ok_or_else(odd)?;
+        let kind = ErrorKind::ALL.iter().find(|kind| kind.code() == code).copied().ok_or_else(odd)?;
         let mut error = Error::new(kind, self.text()?);
         let (domain, raw) = (self.text()?, self.maybe()?);
         let status = self.maybe()?.and_then(|status| u32::try_from(status).ok());
@@ -244,7 +225,7 @@ impl<'a> Reading<'a> {
         Ok(if port.is_empty() { error } else { error.with_port(port) })
     }
 
-    /// That nothing is left.
+    /// Checks that nothing is left.
     pub(super) fn end(self) -> Result<()> {
         if self.0.is_empty() { Ok(()) } else { Err(odd()) }
     }
@@ -296,13 +277,13 @@ mod tests {
 
     #[test]
     fn hostile_bytes_are_errors() {
-        for kind in KINDS {
+        for &kind in ErrorKind::ALL {
             let answer = Writing::answer(Err(Error::new(kind, "why")));
             assert_eq!(Reading(&answer.0).answer().map(|_| ()).unwrap_err().kind(), kind);
         }
         let mut message = Writing::default();
         message.procedures(&[procedure()]);
-        // Every message that ends early, and every one with a number that says something else.
+        // Every truncated message, and every message with a changed number.
         for end in 0..message.0.len() {
             assert!(Reading(&message.0[..end]).procedures().is_err(), "{end}");
         }

@@ -1,28 +1,27 @@
-//! The engine in a child process, so that what kills or hangs a process kills and hangs that one
-//! only.
+//! The engine in a child process, so that crashes and hangs are confined to the child.
 //!
-//! `ane?isolate=on` starts this program again with a hidden argument; [`serve`], which the
+//! `ane?isolate=on` starts this program again with a hidden argument. [`serve`], which the
 //! program's `main` calls first, opens the engine there and answers messages on standard input and
 //! output until the input ends. The device of the parent is a backend whose stages are those
-//! messages: each has one answer, and they follow one another. A child that dies, says what cannot
-//! be understood, or gives no answer in time is ended: the call fails with [`ErrorKind::Crashed`],
-//! as do the programs that were in it, and the next program to be loaded, or one that is loaded
-//! again, gets a fresh child.
+//! messages; each has one answer, and they are sequential. A child that dies, sends a malformed
+//! message or does not answer in time is terminated: the call fails with [`ErrorKind::Crashed`], as
+//! do the programs that were in it. The next program that is loaded or reloaded gets a new child.
 //!
-//! The one decision: surfaces are memory of the parent, and their bytes go over the pipes, inputs
-//! with a request and outputs with its answer. That copies, and it needs no memory that two
-//! processes share and one of them may leave half-written when it dies. It is for programs that one
-//! does not trust yet, not for speed.
+//! # Surfaces are copied
 //!
-//! A message is a mark, the length of what follows, and that; `message` reads it and takes nothing
-//! for granted. What a child leaves staged when it is killed goes when the next device is opened.
+//! Surfaces are memory of the parent; their bytes are sent through the pipes, inputs with a request
+//! and outputs with its answer. Copying avoids shared memory that a dying child could leave
+//! half-written. The option is for untrusted programs, not for speed.
+//!
+//! Messages are validated by `message`. Files that a killed child left staged are removed when the
+//! next device is opened.
 //!
 //! [`ErrorKind::Crashed`]: ferrane_device::ErrorKind::Crashed
 
 mod child;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod device;
-// Without an engine nobody asks, and the answers are one refusal.
+// Without an engine no message is sent, and the only answer is a refusal.
 #[cfg_attr(not(any(target_vendor = "apple", feature = "objc-runtime")), allow(dead_code))]
 mod message;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
@@ -34,15 +33,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 pub(crate) use device::Isolated;
 
-/// The argument by which a child knows what it is; the device's options follow.
+/// The argument that marks a child; the device's options follow.
 const ARGUMENT: &str = "--ferrane-isolated-ane";
 
-/// Whether `main` would serve as a child.
+/// Whether `main` calls [`serve`].
 static SERVES: AtomicBool = AtomicBool::new(false);
 
-/// Serves as the child of a device that was opened with `isolate`, if this process is one; gives
-/// the code to exit with then. To be called first in `main`, before anything is written to standard
-/// output; without it `isolate` is refused.
+/// Serves as the child of a device that was opened with `isolate`, if this process is one, and then
+/// returns the exit code. Call it first in `main`, before anything is written to standard output;
+/// without it `isolate` is refused.
 pub fn serve() -> Option<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(ARGUMENT) {

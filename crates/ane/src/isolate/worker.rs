@@ -1,4 +1,5 @@
-//! A child as its parent sees it: a question, and an answer in time or the child's end.
+//! A child process from the parent's side: sends a message, and waits for the answer or the child's
+//! end.
 
 use std::io::{BufReader, BufWriter};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -17,11 +18,11 @@ struct Pipes {
     child: Child,
     questions: Option<BufWriter<ChildStdin>>,
     answers: Receiver<Vec<u8>>,
-    /// Why the child is no more.
+    /// Why the child has ended, if it has.
     ended: Option<String>,
 }
 
-/// A child.
+/// A child process with its pipes.
 pub(super) struct Worker {
     pipes: Mutex<Pipes>,
     patience: Duration,
@@ -29,11 +30,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts one that opens the engine with these options.
+    /// Starts a child that opens the engine with these options.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if there is no engine for it, [`ErrorKind::System`] if there is
-    /// no process to be had.
+    /// [`ErrorKind::Unavailable`] if there is no engine, [`ErrorKind::System`] if no process can be
+    /// started.
     pub(super) fn start(options: &str, patience: Duration) -> Result<Worker> {
         let system = |e| Error::new(ErrorKind::System, "no child process could be started").with_source(e);
         let program = std::env::current_exe().map_err(system)?;
@@ -45,7 +46,7 @@ impl Worker {
         let (tell, answers) = channel();
         let listen = move || {
             let mut stdout = BufReader::new(stdout);
-            // What cannot be understood ends the talk, as the end of the child does.
+            // A malformed message ends the conversation, as the end of the child does.
             while let Ok(Some(answer)) = receive(&mut stdout) {
                 if tell.send(answer).is_err() {
                     break;
@@ -65,12 +66,12 @@ impl Worker {
         lock(&self.pipes)
     }
 
-    /// What the engine is called there.
+    /// The name of the engine in the child.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it has not been seen to end.
+    /// True unless the child is known to have ended.
     pub(super) fn is_alive(&self) -> bool {
         let mut pipes = self.pipes();
         if pipes.ended.is_none() && pipes.child.try_wait().is_ok_and(|status| status.is_some()) {
@@ -79,10 +80,10 @@ impl Worker {
         pipes.ended.is_none()
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a message and waits for the answer.
     ///
     /// # Errors
-    /// [`ErrorKind::Crashed`] if the child is no more or had to be ended.
+    /// [`ErrorKind::Crashed`] if the child has ended or had to be terminated.
     pub(super) fn ask(&self, question: &[u8]) -> Result<Vec<u8>> {
         let mut pipes = self.pipes();
         if let Some(why) = &pipes.ended {
@@ -112,7 +113,8 @@ impl Pipes {
         }
     }
 
-    /// It is no more, or it will not be for long: a closed pipe comes a moment before the status.
+    /// The child has ended or will soon: a pipe is closed slightly before the exit status is
+    /// available.
     fn end(&mut self, when: &str) -> Error {
         let status = (0..100).find_map(|_| {
             let status = self.child.try_wait().ok().flatten();
@@ -134,14 +136,14 @@ impl Pipes {
     }
 }
 
-/// How long a child may take to give back what it holds.
+/// How long a child may take to release its resources.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 impl Drop for Worker {
     fn drop(&mut self) {
         let pipes = self.pipes.get_mut().unwrap_or_else(PoisonError::into_inner);
         if pipes.ended.is_none() {
-            // The end of its input is the end of its work; it says so by the end of its output.
+            // The child ends when its input ends, and closes its output when it is done.
             drop(pipes.questions.take());
             let _ = pipes.answers.recv_timeout(FAREWELL);
             drop(pipes.over(String::new()));

@@ -1,4 +1,4 @@
-//! The compiler's file path, over the fake's compiler.
+//! Compiling to a file, with the fake's compiler.
 
 use std::fs;
 
@@ -21,13 +21,13 @@ fn a_program_is_compiled_to_a_file() {
         debug_mask: Some(7),
     };
     assert_eq!(job.compile().unwrap(), at("model.hwx"));
-    // What the compiler was told.
+    // The arguments that the compiler received.
     assert_eq!(
         (fs::read(at("model.hwx")).unwrap(), fs::read(at("model.hwx.debug")).unwrap()),
         (b"h15g".to_vec(), b"7".to_vec())
     );
 
-    // Neither the debugging nor the engine has to be said; a property list goes as it is.
+    // Debugging and architecture are optional; a property list is passed on unchanged.
     fs::remove_file(at("model.hwx.debug")).unwrap();
     fs::write(at("net.plist"), "a network").unwrap();
     let plain =
@@ -35,8 +35,8 @@ fn a_program_is_compiled_to_a_file() {
     assert_eq!(fs::read(plain.compile().unwrap()).unwrap(), b"host");
     assert!(!at("model.hwx.debug").exists());
 
-    // It returns a failure; it reports success and writes nothing, beside the result from before;
-    // it tells the block.
+    // The compiler returns a failure; reports success but writes nothing, with an old result
+    // present; reports a failure to the block.
     fake.fail(Call::CompileFile, "", 3, "");
     let returned = failure(plain.compile());
     assert_eq!(returned.kind(), ErrorKind::Unsupported);

@@ -1,4 +1,4 @@
-//! Every class and method that is bound, over the fake's own declarations.
+//! Every bound class and method, over the fake's own declarations.
 
 use std::collections::HashSet;
 
@@ -31,7 +31,7 @@ fn raised<T>(result: Result<T>, part: &str) {
 
 pub fn object(surface: &Surface) -> (SurfaceObject, &IoSurface) {
     let Foreign::IoSurface(address) = surface.memory().foreign() else { panic!("not an IOSurface") };
-    // SAFETY: the surface lives as long as it is borrowed.
+    // SAFETY: `address` is the IOSurface of a live surface, which outlives this borrow.
     let raw = unsafe { &*(address as *const IoSurface) };
     (SurfaceObject::with(raw).unwrap().unwrap(), raw)
 }
@@ -56,8 +56,7 @@ fn a_model_goes_through_its_states() {
     assert_eq!(model.state().unwrap(), 5);
     assert_eq!(failure(model.unload(21)).raw_code(), Some(6));
 
-    // The device stages the same text, under the same identifier, for as long as the artifact
-    // lives.
+    // The device stages the same text under the same identifier as long as the artifact lives.
     let artifact = device
         .compile(
             ferrane_device::ProgramSource::Text { mil: program().as_bytes(), weights: &ferrane_mil::Weights::new() },
@@ -79,11 +78,11 @@ fn a_model_goes_through_its_states() {
     model.purge().unwrap();
     assert_eq!(failure(model.load(21, &none)).status(), Some(0x20004), "purged");
 
-    // The other constructors make the same.
+    // The other constructors give the same objects.
     let again = Descriptor::new(&mil, &none, None, true).unwrap().unwrap();
     let again = InMemoryModel::new(&again).unwrap().unwrap();
     assert_eq!(again.identifier().unwrap().unwrap().read().unwrap(), artifact.key());
-    // Text in place of data gives nil.
+    // Text instead of data gives nil.
     let wrong = text("program").unwrap().object().clone();
     assert_eq!(failure(wrong.cast::<ferrane_ane::bind::foundation::Data>()).kind(), ErrorKind::System);
 }
@@ -99,7 +98,7 @@ fn clients_take_the_model_inside() {
     assert!(!client.begin_real_time().unwrap() && !client.end_real_time().unwrap());
     assert!(!client.echo(&text("x").unwrap()).unwrap());
 
-    // A model of a directory has no Espresso network in it.
+    // A model from a directory has no Espresso network in it.
     let url = Url::file(&text("/tmp/x").unwrap()).unwrap().unwrap();
     let model = Model::at(&url, &text("key").unwrap()).unwrap().unwrap();
     assert_eq!(model.state().unwrap(), 1);
@@ -118,7 +117,7 @@ fn clients_take_the_model_inside() {
     client.purge(&model).unwrap();
     client.purge_hash(&text("x").unwrap()).unwrap();
 
-    // An in-memory model in its place lacks what clients ask for.
+    // An in-memory model instead of it lacks a method that clients call.
     let mil = data(program().as_bytes()).unwrap();
     let descriptor = Descriptor::with_text(&mil, &none, None).unwrap().unwrap();
     let model = InMemoryModel::with(&descriptor).unwrap().unwrap();
@@ -168,7 +167,7 @@ fn chaining_has_its_rules() {
     let ready = InputBuffersReady::with(0, &nothing, &nothing, 0).unwrap().unwrap();
     let set = OutputSetEnqueue::with(0, 0, 1, false, true).unwrap().unwrap();
     for silent in [client.buffers_ready(&inner, &ready, &none, 21), client.enqueue_sets(&inner, &set, &none, 21)] {
-        assert!(failure(silent).message().contains("gave no reason"));
+        assert!(failure(silent).message().contains("failed without a reason"));
     }
 
     let event = SharedEvent::new().unwrap().unwrap();
@@ -180,7 +179,7 @@ fn chaining_has_its_rules() {
     assert!(SignalEvent::with(1, 0, 3, event).unwrap().is_none());
     let waits = list([&WaitEvent::with(1, event).unwrap().unwrap()]).unwrap();
     let events = SharedEvents::with(&signals, &waits).unwrap().unwrap();
-    // A request with events and nobody to tell ends the process; here it is an exception.
+    // A request with events but no handler ends the process; here it is an exception.
     let index = list([&number(0).unwrap()]).unwrap();
     let objects = list([&object]).unwrap();
     let zero = number(0).unwrap();
@@ -207,7 +206,7 @@ fn the_machine_and_its_counters() {
     let stats = PerformanceStats::with_time(117_000).unwrap().unwrap();
     assert_eq!(stats.time().unwrap(), 117_000);
     assert!(stats.counters().unwrap().is_none() && stats.raw().unwrap().is_none());
-    // Past the end of a list is an exception of the list's.
+    // An index past the end of a list raises an exception.
     let error = failure(empty().1.at(3));
     assert!(error.message().contains("-[NSArray objectAtIndex:] raised NSRangeException"), "{error}");
     assert!(data(b"").is_ok() && text("a\0b").is_err());

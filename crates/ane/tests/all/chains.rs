@@ -1,4 +1,4 @@
-//! Chains and programs of several procedures.
+//! Chains, and programs with several procedures.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use ferrane_emulator::{Emulator, EmulatorOptions};
 
 use crate::path::{HEAD, compile, failure};
 
-/// Two functions with arithmetic, of different shapes and numbers of ports, whose order by name is
-/// not the program's.
+/// Two functions with arithmetic, different shapes and different numbers of ports, whose order by
+/// name is not the program's.
 fn text() -> String {
     let ty = "tensor<fp16, [1, 4, 1, 8]>";
     format!(
@@ -65,7 +65,7 @@ impl Plan {
         }
     }
 
-    /// Bytes, not values: the same to the bit.
+    /// Bytes instead of values: bit for bit the same.
     fn outputs(&self) -> [Vec<u8>; 3] {
         [&self.h, &self.y, &self.m].map(|s| {
             let access = s.read().unwrap();
@@ -84,7 +84,7 @@ fn fake(options: &str) -> Plan {
     Plan::on(ferrane_ane_fake::open(options).unwrap())
 }
 
-/// What the emulator computes, step by step.
+/// The emulator's results, step by step.
 fn expected() -> [Vec<u8>; 3] {
     let plan = Plan::on(Device::new(Emulator::new(EmulatorOptions::default())));
     plan.clear();
@@ -103,7 +103,8 @@ fn two_procedures_of_a_program_are_the_emulators_to_the_bit() {
         }
         let plan = fake("");
         let [scale, close] = ["scale", "close"].map(|name| plan.executable.procedure(name).unwrap().clone());
-        // Indices count on: those of the second procedure begin where those of the first end.
+        // Symbols are numbered across procedures: those of the second begin where those of the
+        // first end.
         let symbols = |ports: &[ferrane_device::Port]| ports.iter().map(|p| p.symbol).collect::<Vec<_>>();
         assert_eq!((scale.id, symbols(&scale.inputs), symbols(&scale.outputs)), (0, vec![0, 1], vec![0]));
         assert_eq!((close.id, symbols(&close.inputs), symbols(&close.outputs)), (1, vec![2], vec![1, 2]));
@@ -128,7 +129,7 @@ fn a_chain_of_the_engine_gives_what_the_steps_give() {
     let calls = [Call::PrepareChaining, Call::EnqueueSets, Call::BuffersReady, Call::Evaluate];
     assert_eq!(calls.map(|c| fake_session.count(c)), [1, 2, 2, 0]);
 
-    // Two chains of one model take turns, and a reload has them prepared anew.
+    // Two chains of one model alternate, and a reload prepares them again.
     let chains = [(); 2].map(|()| plan.executable.prepare_chain(plan.steps()).unwrap());
     for chain in chains.iter().chain(&chains) {
         plan.clear();
@@ -143,7 +144,7 @@ fn a_chain_of_the_engine_gives_what_the_steps_give() {
 
 #[test]
 fn a_chain_that_is_refused_runs_step_by_step_and_says_why() {
-    for (chaining, why) in [(Chaining::Refused, "code 15"), (Chaining::Silent, "gave no reason")] {
+    for (chaining, why) in [(Chaining::Refused, "code 15"), (Chaining::Silent, "failed without a reason")] {
         let fake_session = session();
         fake_session.chaining(chaining);
         let plan = fake("");
@@ -153,7 +154,7 @@ fn a_chain_that_is_refused_runs_step_by_step_and_says_why() {
         let notes = plan.device.notes();
         assert!(notes.len() == 1 && notes[0].contains("2 steps") && notes[0].contains(why), "{notes:?}");
 
-        // Asked for, it is an error with the framework's own words.
+        // With `chain=hardware` it is an error with the framework's words.
         let plan = fake("chain=hardware");
         let result = plan.executable.prepare_chain(plan.steps()).and_then(|chain| chain.evaluate());
         let error = failure(result);
@@ -164,7 +165,7 @@ fn a_chain_that_is_refused_runs_step_by_step_and_says_why() {
         );
         assert_eq!(fake_session.count(Call::Evaluate), 2, "nothing ran");
 
-        // Off, the front runs the steps, and nothing is tried.
+        // With `chain=off` the front end runs the steps, and the engine's chain is not tried.
         let before = fake_session.count(Call::PrepareChaining);
         let plan = fake("chain=off");
         assert!(!plan.chain().chained);

@@ -1,4 +1,4 @@
-//! The classes of the framework as the runtime has them.
+//! The framework's classes as the runtime reports them.
 
 use ferrane_ane::classes::{bound, differences, dump};
 use ferrane_device::ErrorKind;
@@ -15,9 +15,9 @@ fn the_fakes_classes_are_dumped_and_hold_what_is_bound() {
     let find = |name: &str| client.methods.iter().find(|m| m.name == name).map(|m| m.types.as_str());
     assert!(find("+sharedConnection").is_some_and(|types| types.starts_with('@')), "{client:?}");
     assert!(find("-beginRealTimeTask").is_some());
-    // Written from the published descriptions on one side, from the bindings on the other.
+    // One side follows the published descriptions, the other the bindings.
     assert_eq!(differences(&classes), []);
-    // A class with one method less differs in that method.
+    // A class without one of its methods differs in that method.
     let mut less = classes.clone();
     let request = less.iter_mut().find(|c| c.name == "_ANERequest").unwrap();
     let count = bound().iter().filter(|b| b.class == "_ANERequest").count();

@@ -1,5 +1,4 @@
-//! docs/ane-bindings.md and data/bound.txt are what the bindings are. `FERRANE_BLESS=1` writes
-//! them.
+//! docs/ane-bindings.md and data/bound.txt follow from the bindings. `FERRANE_BLESS=1` writes them.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,7 +20,7 @@ object, `I` and `Q` unsigned of 32 and 64 bits, `i` and `q` signed, `c` a byte, 
 
 `+[MLModel …]` and the other classes with public headers are Core ML's and Foundation's. The E5 path (`ane?path=e5`) follows a published
 recipe whose types are those of published class listings. It is open where `@model_path` of a text leads that Core ML is given by itself
-(here the weights lie beside the text), and whether a model of the program's ports alone is container enough for every program. The
+(here the weights are next to the text), and whether a model of the program's ports alone is container enough for every program. The
 handle that `createProgramLibraryHandleWithRespecialization:error:` gives is never freed: no function that does is published.
 
 Shared events and chains: published measurements on an M1 Max found that the engine waits for events of a request and raises them,
@@ -33,7 +32,7 @@ step, and the device's notes say why (`ane?chain=…`).
 
 `ferrane compile --aot` and `ferrane::engine::aot` call `ANECCompile`, a C function of ANECompiler.framework, in this process; on the
 other paths the framework calls it in its own service. It is opened and looked up by name when it is first wanted. It was called over
-a fake only and has never met a Mac. Nothing at run time tells the types of a C function: they come from published callers,
+a fake only and has never met a Mac. Nothing at run time describes the types of a C function: they come from published callers,
 `int ANECCompile(NSDictionary *, NSDictionary *, void (^)(unsigned, NSDictionary *))`, and if a system has others, the process may crash.
 
 The first dictionary has `InputNetworks`, a list of one dictionary, `OutputFilePath` and `OutputFileName`; that one has
@@ -48,7 +47,7 @@ the function or to the block is a failure, and so is a success without a file.
 |---|---|
 ";
 
-/// What is known by name and not bound, and why.
+/// Known names that are not bound, with the reason.
 pub const NOT_BOUND: &[(&str, &str)] = &[
     ("`-[_ANEModel …]`, the rest of its 52 methods and 17 properties", "published as names only, and not needed"),
     (
@@ -91,7 +90,7 @@ fn docs() {
     }
     held("../../docs/ane-bindings.md", &text);
 
-    // The same for those who compare without a runtime.
+    // The same as data, for comparisons without a runtime.
     let mut rows = String::new();
     for method in table() {
         let sign = if method.receiver == Receiver::Class { '+' } else { '-' };
@@ -100,7 +99,7 @@ fn docs() {
     }
     held("data/bound.txt", &rows);
     if std::env::var_os("FERRANE_BLESS").is_some() {
-        // What was built in is what the file was before.
+        // The built-in data are those from before the write.
         return;
     }
     assert_eq!(bound().len(), table().len());
@@ -115,5 +114,5 @@ fn held(path: &str, text: &str) {
         std::fs::write(&file, text).unwrap();
     }
     let found = std::fs::read_to_string(&file).unwrap_or_default();
-    assert_eq!(found, text, "FERRANE_BLESS=1 cargo test -p ferrane-ane docs writes {path} anew");
+    assert_eq!(found, text, "FERRANE_BLESS=1 cargo test -p ferrane-ane docs writes {path} again");
 }

@@ -1,4 +1,4 @@
-//! The E5 path over the fake: what runs, what is silent, what is refused.
+//! The E5 path over the fake: programs that run, that silently do nothing, and that are refused.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ fn open() -> (Session, Device) {
     (session, ferrane_ane_fake::open("path=e5").unwrap())
 }
 
-/// `y` of a program of one fp16 input `x` and one op.
+/// A program of one fp16 input `x` and one op with the result `y`.
 fn one(op: &str) -> String {
     format!(
         "{HEAD}{{\n    func main<ios18>(tensor<fp16, [1, 2, 1, 4]> x) {{\n        \
@@ -28,7 +28,7 @@ fn one(op: &str) -> String {
     )
 }
 
-/// Runs it once.
+/// Evaluates the program once.
 fn run(device: &Device, executable: &Executable, x: &[f32]) -> ferrane_device::Result<Vec<f32>> {
     let surfaces = ["x", "y"].map(|p| device.surface(&executable.port(p).unwrap().layout).unwrap());
     surfaces[0].write_f32(x).unwrap();
@@ -71,8 +71,8 @@ fn a_program_goes_the_recipe_and_keeps_its_ports() {
     assert_eq!(failure(request.evaluate()).kind(), ErrorKind::Unloaded);
     assert_eq!(executable.state(), ProgramState::Created);
 
-    // One model to borrow from, one compile, an engine for each load, a prediction for each
-    // evaluation; nothing else is called.
+    // One borrowed model, one compile, an engine for each load, a prediction for each evaluation,
+    // and no other calls.
     let counts = [Call::CompileModel, Call::CreateLibrary, Call::PrepareEngine, Call::Predict].map(|c| fake.count(c));
     assert_eq!(counts, [1, 1, 2, 3]);
     let others = [Call::Descriptor, Call::Compile, Call::Load, Call::Evaluate];
@@ -104,7 +104,7 @@ fn every_element_type_crosses_the_boundary() {
         let surface = |name: &str| &surfaces.iter().find(|(n, _)| *n == name).unwrap().1;
         let ints = |values: [i32; 6]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
         surface("x").write_f32(&[1.5, -1.0, 3.0, -0.25, 5.0, 1e30]).unwrap();
-        // Not exact in fp32, so an int32 that was cast would show.
+        // Not exact in fp32, so a cast of int32 would be visible.
         let large = [16_777_217, -5, 0, 1_000_000_007, -16_777_219, 3];
         surface("i").write().unwrap().bytes_mut()[..24].copy_from_slice(&ints(large));
         surface("c").write().unwrap().bytes_mut()[..3].copy_from_slice(&[0x80, 0x7F, 0xFF]);
@@ -161,8 +161,8 @@ fn a_silent_no_op_is_an_error() {
 fn a_program_that_computes_zeros_is_not_refused() {
     let (fake, device) = open();
     let executable = compile(&device, &one("relu")).unwrap().load().unwrap();
-    // Zeros of zeros say nothing: nothing is compiled to find out, and the next evaluation is
-    // examined.
+    // Zeros from zeros are inconclusive: nothing is compiled to find out, and the next evaluation
+    // is examined.
     assert_eq!(run(&device, &executable, &[0.0; 8]).unwrap(), [0.0; 8]);
     assert_eq!(fake.count(Call::CreateLibrary), 1);
     assert_eq!(run(&device, &executable, &[-1.0; 8]).unwrap(), [0.0; 8]);
@@ -170,7 +170,7 @@ fn a_program_that_computes_zeros_is_not_refused() {
     assert_eq!(run(&device, &executable, &[-1.0; 8]).unwrap(), [0.0; 8]);
     assert_eq!((fake.count(Call::CreateLibrary), fake.count(Call::Predict)), (2, 4), "examined once");
     assert!(device.notes().is_empty());
-    // A program whose echo cannot be compiled is believed, and that is said.
+    // A program whose echo cannot be compiled is trusted, with a note.
     let executable = compile(&device, &one("relu")).unwrap().load().unwrap();
     fake.fail(Call::CreateLibrary, "com.apple.CoreML", 0, "E5RT: no (1)");
     assert_eq!(run(&device, &executable, &[-1.0; 8]).unwrap(), [0.0; 8]);
@@ -191,7 +191,7 @@ fn what_the_path_cannot_do_is_refused() {
     let error = refused("path=e5");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.message().contains(file.to_str().unwrap()) && error.message().contains("path=inmem"), "{error}");
-    // The in-memory path does not care.
+    // The in-memory path does not need the cache.
     ferrane_ane_fake::open("path=inmem").unwrap();
     fake.e5_cache(place.path().to_path_buf());
 
@@ -206,7 +206,7 @@ fn what_the_path_cannot_do_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.message().contains("`x`"), "{error}");
     assert!(device.events().is_none());
-    // A spent budget fails as Core ML's failures do.
+    // A spent budget fails like other failures of Core ML.
     fake.budget(0);
     let error = failure(compile(&device, &one("identity")));
     assert!(error.message().contains("ANECCompile() FAILED"), "{error}");
@@ -301,7 +301,7 @@ fn steps_out_of_order_fail_and_hand_made_operations_are_silent() {
     assert_eq!(stream.operations().unwrap().unwrap().count().unwrap(), 1);
     let outputs = Features::wrap(operation.outputs().unwrap().unwrap());
     let y = outputs.value(&words("y").unwrap()).unwrap().unwrap().array().unwrap().unwrap();
-    // SAFETY: an array of fp32 with elements.
+    // SAFETY: an fp32 array with at least one element.
     assert_eq!(unsafe { y.data().unwrap().cast::<f32>().read() }, 0.0);
 
     let error = failure(operation.bind(&nothing, &options));

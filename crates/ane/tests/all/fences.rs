@@ -1,4 +1,4 @@
-//! Shared events: waited for and raised by the engine, or by the host around an ordinary request.
+//! Shared events, waited for and signaled by the engine, or by the host around an ordinary request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,13 +53,13 @@ fn a_request_waits_and_raises_whoever_does_it() {
         let submission = request.submit().unwrap();
         go.signal(1);
         assert!(!end.wait(5, MOMENT), "{options}: not before its event");
-        // The engine has the request already; the host has not sent it.
+        // The engine already has the request; the host has not sent it.
         assert_eq!(fake.count(Call::Evaluate), usize::from(by_engine), "{options}");
         go.signal(2);
         assert!(end.wait(5, PATIENCE));
         submission.wait().unwrap();
         assert_eq!(y.read_f32().unwrap(), [1.5; 32], "{options}");
-        // What was reached is not waited for again.
+        // A value that was reached is not waited for again.
         x.write_f32(&[2.5; 32]).unwrap();
         request.evaluate().unwrap();
         assert_eq!(y.read_f32().unwrap(), [2.5; 32]);
@@ -77,8 +77,8 @@ fn an_event_that_nobody_raises_ends_in_an_error_and_keeps_the_surfaces() {
         let error = failure(request.evaluate());
         assert_eq!(error.kind(), ErrorKind::Evaluate, "{error}");
         assert_eq!(end.value(), 0);
-        // An engine that still waits writes when it is released, so nobody else may have its
-        // surfaces before.
+        // An engine that still waits will write when it is released, so its surfaces stay locked
+        // until then.
         assert_eq!(y.read().is_err(), by_engine, "{options}");
         assert_eq!(
             request.evaluate().map(|_| ()).map_err(|e| e.kind()).unwrap_err(),

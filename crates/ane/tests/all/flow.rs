@@ -1,5 +1,4 @@
-//! What evaluations cost and leave behind: heap, bytes, objects, directories; and many of them at
-//! once.
+//! Resources of evaluations: heap, bytes, objects and directories; and many evaluations at once.
 
 use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::cell::Cell;
@@ -21,8 +20,8 @@ const WAYS: [(&str, Call); 4] = [
     ("dispatch=direct", Call::EvaluateDirect),
 ];
 
-/// The system's heap, which counts what this thread takes from it outside of the fake's
-/// evaluations. The runtime's part is counted.
+/// The system allocator, counting this thread's allocations outside of the fake's evaluations.
+/// Those of the runtime are counted.
 struct Counting;
 
 thread_local!(static TAKEN: Cell<usize> = const { Cell::new(0) });
@@ -37,28 +36,30 @@ fn count() {
     }
 }
 
-// SAFETY: every call goes to the system's heap as it came; counting allocates nothing.
+// SAFETY: every call is forwarded unchanged to the system allocator; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, block: Block) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: `block` comes from the caller of `alloc`, whose contract is the system
+        // allocator's.
         unsafe { System.alloc(block) }
     }
 
     unsafe fn alloc_zeroed(&self, block: Block) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: `block` comes from the caller of `alloc_zeroed`, whose contract is the system
+        // allocator's.
         unsafe { System.alloc_zeroed(block) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, block: Block, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: `pointer` was allocated with `block` by the system allocator.
         unsafe { System.realloc(pointer, block, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, block: Block) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `pointer` was allocated with `block` by the system allocator.
         unsafe { System.dealloc(pointer, block) }
     }
 }
@@ -71,7 +72,7 @@ fn ten_thousand_evaluations_allocate_nothing_and_leave_nothing() {
     let fake = session();
     for (way, call) in WAYS {
         let device = ferrane_ane_fake::open(way).unwrap();
-        // The first program of a way makes classes known.
+        // The first program of a dispatch registers classes.
         drop(compile(&device, &text()).unwrap().load().unwrap());
         let at_rest = live();
         let artifact = compile(&device, &text()).unwrap();
@@ -79,7 +80,7 @@ fn ten_thousand_evaluations_allocate_nothing_and_leave_nothing() {
         let executable = artifact.load().unwrap();
         let (bound, [x, a, y, b]) = bindings(&device, &executable);
         let request = executable.prepare(bound).unwrap();
-        // A first evaluation looks the method up and makes room for its guards.
+        // The first evaluation looks up the method and allocates room for its guards.
         request.evaluate().unwrap();
         x.write_f32(&[1.5; 32]).unwrap();
         let (objects, before) = (live(), taken());
@@ -107,7 +108,7 @@ fn ten_thousand_evaluations_allocate_nothing_and_leave_nothing() {
     }
 }
 
-/// `y = x`, with surfaces of many pages.
+/// The program `y = x`, with surfaces of many pages.
 fn wide() -> String {
     const TYPE: &str = "tensor<fp16, [1, 64, 1, 512]>";
     format!(
@@ -115,13 +116,13 @@ fn wide() -> String {
     )
 }
 
-/// The whole pages between the ends of a surface's memory.
+/// The whole pages inside a surface's memory.
 fn pages(surface: &Surface) -> (*mut c_void, usize) {
     const PAGE: usize = 4096;
     let access = surface.read().unwrap();
     let Foreign::IoSurface(address) = surface.memory().foreign() else { panic!("not an IOSurface") };
-    // What a caller writes and reads through a guard is the surface's own memory.
-    // SAFETY: a surface of the fake.
+    // A caller's guard accesses the surface's own memory.
+    // SAFETY: `address` is a surface of the fake.
     assert_eq!(access.bytes().as_ptr(), unsafe { base_address(address as *mut c_void) }.cast_const().cast());
     let begin = (access.bytes().as_ptr() as usize).next_multiple_of(PAGE);
     let end = (access.bytes().as_ptr() as usize + access.bytes().len()) / PAGE * PAGE;
@@ -130,13 +131,13 @@ fn pages(surface: &Surface) -> (*mut c_void, usize) {
 }
 
 fn protect((begin, length): (*mut c_void, usize), access: i32) {
-    // SAFETY: whole pages inside one surface, which the test gives back before anybody but Ferrane
-    // looks at them.
+    // SAFETY: whole pages inside one surface; the test restores their protection before other code
+    // accesses them.
     assert_eq!(unsafe { libc::mprotect(begin, length, access) }, 0);
 }
 
-/// A byte that Ferrane copied out of a surface or into one would be a crash here: nobody may touch
-/// the pages of the surfaces while the evaluations run, of which the fake does nothing but answer.
+/// The pages of the surfaces are inaccessible while the evaluations run, and the fake's evaluations
+/// do nothing, so a copy of a byte by Ferrane would crash.
 #[test]
 fn ten_thousand_evaluations_touch_no_byte_of_a_surface() {
     let fake = session();
@@ -162,7 +163,7 @@ fn ten_thousand_evaluations_touch_no_byte_of_a_surface() {
     }
 }
 
-/// A program of a thread's own.
+/// A program of its own for each thread.
 fn own(thread: usize) -> String {
     const TYPE: &str = "tensor<fp16, [1, 4, 1, 8]>";
     format!(
@@ -171,7 +172,7 @@ fn own(thread: usize) -> String {
     )
 }
 
-/// A device with a queue of its own, a program of its own, and requests with surfaces of their own.
+/// A device with its own queue, program, and requests with their own surfaces.
 struct Machine {
     number: usize,
     executable: Executable,
@@ -186,17 +187,17 @@ impl Machine {
             let [x, y] = ["x", "y"].map(|port| device.surface(&executable.port(port).unwrap().layout).unwrap());
             (executable.prepare(Bindings::new().bind("x", &x).bind("y", &y)).unwrap(), x, y)
         };
-        // One more than the queue takes.
+        // One more than the queue accepts.
         let requests = (0..=device.profile().queue_depth.value).map(request).collect();
         Machine { number, executable, requests }
     }
 
-    /// What the `i`-th request computes; fp16 has every whole number up to 2048.
+    /// The result of the `i`-th request; fp16 has every integer up to 2048.
     fn values(&self, round: usize, i: usize) -> [f32; 32] {
         [(self.number * 128 + i + round) as f32; 32]
     }
 
-    /// Submits as many as the queue takes, and one more.
+    /// Submits as many as the queue accepts, and one more.
     fn submit(&self, round: usize) -> Vec<Submission> {
         for (i, (_, x, _)) in self.requests.iter().enumerate() {
             x.write_f32(&self.values(round, i)).unwrap();
@@ -216,7 +217,7 @@ impl Machine {
     }
 }
 
-/// Work on a thread for each.
+/// Runs `work` for each item on its own thread.
 fn parallel<T: Send, R: Send>(each: impl IntoIterator<Item = T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let work = &work;
     thread::scope(|scope| {
@@ -244,8 +245,8 @@ fn eight_threads_have_127_requests_each_in_flight() {
     assert_eq!(fake.count(Call::Evaluate), THREADS * 127 * ROUNDS);
 }
 
-/// The output of a request in flight is read behind the back of its surface. helgrind must report
-/// it (scripts/helgrind.sh).
+/// Reads the output of a request in flight without its surface's guard. helgrind must report it
+/// (scripts/helgrind.sh).
 #[test]
 #[ignore = "a race on purpose"]
 fn a_race_on_purpose() {
@@ -255,7 +256,7 @@ fn a_race_on_purpose() {
     let size = y.layout().allocation;
     let Foreign::IoSurface(address) = y.memory().foreign() else { panic!("not an IOSurface") };
     let submission = request.submit().unwrap();
-    // SAFETY: none; the fake writes these bytes meanwhile.
+    // SAFETY: none; this is a data race on purpose: the fake writes these bytes meanwhile.
     let bytes = unsafe { std::slice::from_raw_parts(base_address(address as *mut c_void).cast::<u8>(), size) };
     let sum: u32 = bytes.iter().map(|b| u32::from(*b)).sum();
     submission.wait().unwrap();

@@ -1,4 +1,4 @@
-//! What stays behind: objects, directories, the cache.
+//! Leftovers: objects, directories, and the cache.
 
 use std::fs;
 use std::path::PathBuf;
@@ -81,7 +81,7 @@ fn a_kept_program_is_not_compiled_again() {
     fs::write(entry.join("net.plist"), b"damaged").unwrap();
     assert_eq!(compiles(&|_| ()), 1, "a damaged entry is none");
     assert_eq!(compiles(&|_| ()), 0);
-    // What the system will not load after all is compiled.
+    // A cached program that the system does not load is compiled.
     let refuse = |fake: &ferrane_ane_fake::Session| {
         for _ in 0..2 {
             fake.fail(Call::Load, "com.apple.appleneuralengine", 6, "program load failure status 0x20004");
@@ -142,7 +142,7 @@ fn eight_threads_keep_the_queue_full() {
     });
     assert_eq!(done, 160);
 
-    // As many as the queue holds are taken at once, and not one more.
+    // The queue accepts exactly as many as its depth.
     let depth = device.profile().queue_depth.value;
     let requests: Vec<_> = (0..depth + 40)
         .map(|_| {

@@ -1,9 +1,9 @@
-//! What is published of the private interface, by name: each class and selector is bound, or
+//! The published names of the private interface: each class and selector is bound, or
 //! docs/ane-bindings.md says why not.
 
 use ferrane_ane::bind::table;
 
-/// Class, section of apple-runtime.md (or `dumps`, for what published dumps of the classes add),
+/// Class, section of apple-runtime.md (or `dumps` for names that only published dumps have),
 /// selectors.
 const PUBLISHED: &[(&str, &str, &[&str])] = &[
     (
@@ -221,8 +221,7 @@ const PUBLISHED: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// What is no method of an Objective-C class of the engine's framework and stands in the document
-/// too.
+/// Names in the document that are not methods of the engine's framework.
 const OTHERS: &[&str] = &[
     "H11ANEIn",
     "ANEMemoryMappingParamsStruct",

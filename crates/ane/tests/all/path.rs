@@ -1,4 +1,4 @@
-//! One program through every stage, the calls it makes, and every failure.
+//! A program through every stage, its calls, and every failure.
 
 use ferrane_ane_fake::{Call, Session, session, surface::locks_out};
 use ferrane_device::{
@@ -56,7 +56,7 @@ fn a_program_goes_through_every_stage() {
     assert_eq!(blob, weights().files()[0].1[..]);
     let executable = artifact.load().unwrap();
 
-    // The fake reports ports in the order of names, and that is what the executable has.
+    // The fake reports ports sorted by name, and so does the executable.
     let procedure = executable.procedure("main").unwrap();
     let names = |ports: &[ferrane_device::Port]| ports.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&procedure.inputs), ["a", "x"]);
@@ -149,7 +149,7 @@ fn failures_of_the_framework_are_those_of_the_catalog() {
     assert_eq!(error.domain(), Some("com.apple.appleneuralengine.compiler"));
 
     let artifact = compile(&device, &text()).unwrap();
-    // One failure is met by the retry, two are an error.
+    // The retry covers one failure; two are an error.
     fake.fail(Call::Load, ENGINE, 6, "program load failure status 0x20004");
     artifact.load().unwrap();
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Classes and calls that the device does not need: each is called once, with what it answers.
+//! Classes and calls that the device does not need: each is called once, and its result checked.
 
 use ferrane_ane::bind::foundation::{List, Map, Url, data, list, map, number, text};
 use ferrane_ane::bind::{
@@ -28,7 +28,7 @@ fn request() -> Request {
 }
 
 fn silent(result: ferrane_device::Result<()>) {
-    assert!(failure(result).message().contains("gave no reason"));
+    assert!(failure(result).message().contains("failed without a reason"));
 }
 
 #[test]
@@ -61,8 +61,7 @@ fn a_client_refuses_what_it_never_granted() {
     assert!(client.connection_for(&inner, &none).unwrap().is_none());
     assert!(client.virtual_client().unwrap().is_none() && VirtualClient::shared().unwrap().is_none());
 
-    // An instance of its own needs procedures with weights, and symbols that no model of MIL text
-    // has.
+    // An instance needs procedures with weights and symbols, which no model from MIL text has.
     let url = Url::file(&text("/tmp/w.bin").unwrap()).unwrap().unwrap();
     let weight = Weight::with(&text("w").unwrap(), &url).unwrap().unwrap();
     let procedure = ProcedureData::with(&text("main").unwrap(), &list([&weight]).unwrap()).unwrap().unwrap();
@@ -118,7 +117,7 @@ fn a_model_says_what_it_has_inside() {
     silent(mapper.map(&inner, &request(), false));
     model.unload(21).unwrap();
 
-    // A model of a directory has none of it.
+    // A model from a directory has none of these.
     let url = Url::file(&text("/tmp/x").unwrap()).unwrap().unwrap();
     let bare = Model::at(&url, &text("key").unwrap()).unwrap().unwrap();
     assert!(bare.program().unwrap().is_none() && bare.uuid().unwrap().is_none());

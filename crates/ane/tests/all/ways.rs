@@ -1,4 +1,4 @@
-//! The four ways to run requests, and ports as models report them.
+//! The four dispatches, and ports as models report them.
 
 use ferrane_ane_fake::{Call, session};
 use ferrane_device::{Bindings, ErrorKind, Layout};
@@ -31,7 +31,7 @@ fn each_way_runs_the_same_request_by_its_own_call() {
         let others: usize = ways.iter().filter(|(_, c)| *c != call).map(|(_, c)| fake.count(*c)).sum();
         assert_eq!(others, 0, "{word}");
 
-        // A failure is the engine's, whatever the way; what ran before a reload runs after it.
+        // A failure is the engine's in every dispatch; requests from before a reload run after it.
         let words =
             "ANEProgramProcessRequestDirect() Failed with status=0x1d : statusType=0x9: Program Inference error";
         fake.fail(call, "com.apple.appleneuralengine", 8, words);
@@ -59,7 +59,7 @@ fn padded_rows_are_where_the_model_says() {
     a.write_f32(&values[16..]).unwrap();
     executable.prepare(bindings).unwrap().evaluate().unwrap();
     assert_eq!((y.read_f32().unwrap(), b.read_f32().unwrap()), (values.clone(), values[16..].to_vec()));
-    // The second row lies 64 bytes after the first, and what is between is not touched.
+    // The second row begins 64 bytes after the first, and the bytes between them are untouched.
     let access = y.read().unwrap();
     assert_eq!(access.bytes()[64..66], 0x4800u16.to_le_bytes());
     assert!(access.bytes()[16..64].iter().all(|b| *b == 0));

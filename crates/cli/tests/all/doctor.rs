@@ -153,7 +153,7 @@ fn classes_are_apples_and_a_dump_is_compared_anywhere() {
     assert_eq!(told.code, Some(1), "{}", told.err);
     for words in [
         "no class _ANEClient\n",
-        "+[_ANEDeviceInfo numANECores] has the types Q16@0:8, and is called by I@:\n",
+        "+[_ANEDeviceInfo numANECores] has the types Q16@0:8, but is called with I@:\n",
         "no method +[_ANEDeviceInfo numANEs]\n",
         "1 classes, ",
     ] {
