@@ -1,12 +1,11 @@
-//! Gives the shared library the name that programs look it up by at run time.
+//! Sets the name under which programs look up the shared library at run time.
 
-/// Changes when a program that was linked before would no longer run.
+/// Incremented when a program that was linked before would no longer run.
 const ABI: u32 = 0;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // A linker that is called itself, and not through a C compiler, takes its arguments as they
-    // are.
+    // A linker that is called directly, not through a C compiler, takes its arguments unchanged.
     let direct = std::env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("linker-flavor=ld64"));
     match std::env::var("CARGO_CFG_TARGET_OS").as_deref() {
         Ok("macos") if direct => {

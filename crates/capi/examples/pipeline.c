@@ -1,5 +1,5 @@
-/* Two kernels in a row without a copy between them, weights of one as int8 with a scale for each channel, runs submitted and
-   told by a callback. */
+/* Two kernels in a row without a copy between them, weights of one as int8 with a scale for each channel, runs submitted,
+   whose completion a callback reports. */
 #include <ferrane.h>
 #include <math.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static void must(FerraneStatus status, const char *what) {
     exit(1);
 }
 
-/* Told on a thread of the library, in the order of the submissions. */
+/* Called on a thread of the library, in the order of the submissions. */
 static void landed(void *user, FerraneStatus status, const char *message) {
     int *count = user;
     if (status == FERRANE_OK) (*count)++;

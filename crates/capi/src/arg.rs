@@ -1,9 +1,8 @@
-//! Arguments from C: what can be seen to be wrong is an error, the rest is the caller's promise.
+//! Arguments from C: detectable mistakes are errors, the rest is the caller's responsibility.
 //!
-//! Each function is unsafe for one and the same reason: a pointer that is neither null nor
-//! misaligned must point to what it is said to point to, unchanged by others for as long as the
-//! result is used. The functions of the interface pass that promise on from their callers (crate
-//! documentation).
+//! Every function is unsafe for the same reason: a pointer that is neither null nor misaligned must
+//! point to valid data of its type, which no other code changes while the result is used. The
+//! functions of the interface state this requirement to their callers (crate documentation).
 
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
@@ -23,107 +22,110 @@ fn check<T>(what: &str, pointer: *const T, count: usize) -> Result<()> {
     }
 }
 
-/// An array that is read. Null is an array of no elements.
+/// An array that is read. Null with a count of 0 is an empty array.
 pub(crate) unsafe fn slice<'a, T: Copy>(what: &str, pointer: *const T, count: usize) -> Result<&'a [T]> {
     if count == 0 {
         return Ok(&[]);
     }
     check(what, pointer, count)?;
-    // SAFETY: not null, aligned, of a size that can be; that the elements are there and stay is the
-    // caller's promise.
+    // SAFETY: `checked` excludes null, misalignment and an overflowing size; that `count` elements
+    // are readable and unchanged while the result is used is this function's contract.
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
 }
 
-/// An array that is written. What lies there before may have no value at all.
+/// An array that is written. Its elements may be uninitialized.
 pub(crate) unsafe fn room<'a, T: Copy>(what: &str, pointer: *mut T, count: usize) -> Result<&'a mut [MaybeUninit<T>]> {
     if count == 0 {
         return Ok(&mut []);
     }
     check(what, pointer, count)?;
-    // SAFETY: as in `slice`; that nobody else uses the elements meanwhile is the caller's promise.
-    // `MaybeUninit` asks for no value.
+    // SAFETY: as in `slice`; that no other code uses the elements meanwhile is this function's
+    // contract. `MaybeUninit` allows uninitialized elements.
     Ok(unsafe { std::slice::from_raw_parts_mut(pointer.cast(), count) })
 }
 
-/// Copies values to the beginning of an array that has room for them.
+/// Copies values to the beginning of an array that is long enough.
 pub(crate) fn fill<T: Copy>(room: &mut [MaybeUninit<T>], values: &[T]) {
     for (to, from) in room.iter_mut().zip(values) {
         to.write(*from);
     }
 }
 
-/// Text that ends with a zero byte.
+/// A string that ends with a zero byte.
 pub(crate) unsafe fn text<'a>(what: &str, pointer: *const c_char) -> Result<&'a str> {
     check(what, pointer, 1)?;
-    // SAFETY: not null; that a zero byte ends it is the caller's promise.
+    // SAFETY: not null; that a zero byte terminates it is this function's contract.
     let bytes = unsafe { CStr::from_ptr(pointer) };
     bytes.to_str().map_err(|e| CallFailure::argument(format!("`{what}` is not UTF-8: {e}")))
 }
 
-/// As [`text`]; null is no text.
+/// As [`text`]; null is `None`.
 pub(crate) unsafe fn optional_text<'a>(what: &str, pointer: *const c_char) -> Result<Option<&'a str>> {
     if pointer.is_null() {
         return Ok(None);
     }
-    // SAFETY: passed on.
+    // SAFETY: not null; otherwise the same contract as `text`.
     unsafe { text(what, pointer) }.map(Some)
 }
 
-/// A place for a result.
+/// A pointer through which a result is returned.
 pub(crate) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    /// A place that must be there.
+    /// A required result pointer.
     pub(crate) unsafe fn new(what: &str, pointer: *mut T) -> Result<Out<T>> {
         check(what, pointer, 1)?;
         Ok(Out(pointer))
     }
 
-    /// A place that may be null: the result is not wanted.
+    /// An optional result pointer: null if the result is not needed.
     pub(crate) unsafe fn optional(what: &str, pointer: *mut T) -> Result<Option<Out<T>>> {
         if pointer.is_null() {
             return Ok(None);
         }
-        // SAFETY: passed on.
+        // SAFETY: not null; otherwise the same contract as `Out::new`.
         unsafe { Out::new(what, pointer) }.map(Some)
     }
 
-    /// Puts the result there.
+    /// Writes the result for the caller.
     pub(crate) fn set(&self, value: T) {
-        // SAFETY: not null and aligned; that it can be written is the promise of whoever called
-        // `new`. What lies there is not read or dropped, so it may be uninitialized.
+        // SAFETY: `new` checked that the pointer is not null and aligned; that it is writable is
+        // the contract of `new`. The old value is neither read nor dropped, so it may be
+        // uninitialized.
         unsafe { self.0.write(value) }
     }
 }
 
 impl<T> Out<*mut T> {
-    /// A place for a handle or a blob: null until there is one, so that nobody uses what lay there.
+    /// A result pointer for a handle or a blob. It is set to null first, so a stale value is never
+    /// used.
     pub(crate) unsafe fn handle(what: &str, pointer: *mut *mut T) -> Result<Out<*mut T>> {
-        // SAFETY: passed on.
+        // SAFETY: the same contract as `Out::new`.
         let out = unsafe { Out::new(what, pointer)? };
         out.set(std::ptr::null_mut());
         Ok(out)
     }
 }
 
-/// Where text is copied to: `capacity` bytes, and a place for its length.
+/// A buffer of `capacity` bytes for text, and a pointer for its length.
 pub(crate) struct TextOut<'a> {
     buffer: &'a mut [MaybeUninit<u8>],
     length: Option<Out<usize>>,
 }
 
 impl TextOut<'_> {
-    /// A buffer of no bytes may be null.
+    /// The buffer may be null if `capacity` is 0.
     pub(crate) unsafe fn new<'a>(buffer: *mut c_char, capacity: usize, length: *mut usize) -> Result<TextOut<'a>> {
-        // SAFETY: passed on.
+        // SAFETY: `buffer` is writable for `capacity` bytes and `length` is null or writable, by
+        // this function's contract.
         unsafe {
             let buffer = room("buffer", buffer.cast::<u8>(), capacity)?;
             Ok(TextOut { buffer, length: Out::optional("length", length)? })
         }
     }
 
-    /// Copies text and a zero byte behind it. The length without the zero byte is told also when
-    /// the buffer is too small; a buffer of no bytes asks for nothing else.
+    /// Copies text and a terminating zero byte. The length without the zero byte is also returned
+    /// if the buffer is too small; with a capacity of 0 only the length is requested.
     pub(crate) fn set(self, text: &str) -> Result<()> {
         if let Some(length) = &self.length {
             length.set(text.len());
@@ -142,16 +144,16 @@ impl TextOut<'_> {
     }
 }
 
-/// A buffer that is too small.
+/// The error for a buffer that is too small.
 pub(crate) fn too_small(what: &str, have: usize, needed: usize) -> CallFailure {
     CallFailure {
         status: crate::status::FERRANE_BUFFER_TOO_SMALL,
         text: format!("the buffer has {have} {what}, {needed} are needed"),
-        remedy: "Ask for the length first: a buffer of size 0 gets only that.",
+        remedy: "Query the length first: with a buffer of size 0 only the length is returned.",
     }
 }
 
-/// A count that C has as an `int`.
+/// Converts a C `int` to a count.
 pub(crate) fn count(what: &str, value: c_int) -> Result<usize> {
     usize::try_from(value).map_err(|_| CallFailure::argument(format!("`{what}` is {value}")))
 }
@@ -163,8 +165,8 @@ mod tests {
     #[test]
     fn what_can_be_seen_to_be_wrong() {
         let values = [1.0f32, 2.0, 3.0];
-        // SAFETY: the pointers are null, misaligned, or point into `values`; the wrong ones are not
-        // followed.
+        // SAFETY: every pointer is null, misaligned, or points into `values`; those that are
+        // invalid are not dereferenced.
         unsafe {
             assert_eq!(slice("x", values.as_ptr(), 3).unwrap(), values);
             assert!(slice::<f32>("x", std::ptr::null(), 0).unwrap().is_empty());
@@ -188,7 +190,7 @@ mod tests {
     fn text_is_cut_nowhere() {
         let copy = |capacity: usize| {
             let (mut buffer, mut length) = ([7 as c_char; 8], 99usize);
-            // SAFETY: `capacity` is at most 8 here.
+            // SAFETY: `capacity` is at most 8, the size of `buffer`.
             let out = unsafe { TextOut::new(buffer.as_mut_ptr(), capacity, &mut length) }.unwrap();
             let status = out.set("abc").map_err(|f| f.status);
             (status, length, buffer.map(|b| b as u8))

@@ -1,9 +1,9 @@
 //! Blob files (weight-blob §1): records of any type, fp16 from fp32, int8 with scales.
 //!
-//! Headers are those of the format: number of records, true type, size and offset. The first
-//! record's metadata lies at 64, which is what the text of a program says for it.
+//! Headers follow the format: number of records, actual type, size and offset. The metadata of the
+//! first record is at 64, which is the offset in a program's text.
 //!
-//! A blob is remembered by its address until it is freed, so freeing anything else is an error.
+//! A blob is registered by its address until it is freed, so freeing any other address is an error.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -24,30 +24,30 @@ use crate::status::{CallFailure, FERRANE_INVALID_HANDLE, FerraneStatus, Result, 
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FerraneTensor {
-    /// Their type, of a number below 100.
+    /// The type of the elements; its number must be below 100.
     pub dtype: FerraneDtype,
-    /// Row-major and packed.
+    /// The elements, row-major without gaps.
     pub data: *const c_void,
-    /// Size in bytes, whole elements.
+    /// The size in bytes, a multiple of the element size.
     pub bytes: usize,
 }
 
 /// One scale for all values.
 pub const FERRANE_PER_TENSOR: c_int = 0;
-/// A scale for each row (axis 0, the output channels of a weight).
+/// One scale for each row (axis 0, the output channels of a weight).
 pub const FERRANE_PER_CHANNEL: c_int = 1;
 
 static BLOBS: LazyLock<Mutex<HashMap<usize, Vec<u8>>>> = LazyLock::new(Mutex::default);
 
-/// Gives a blob to C until it is freed.
+/// Transfers a blob to C until it is freed.
 pub(crate) fn lend(mut blob: Vec<u8>) -> *mut u8 {
-    // A vector's memory stays where it is when the vector moves.
+    // Moving a vector does not move its memory.
     let pointer = blob.as_mut_ptr();
     lock(&BLOBS).insert(pointer.addr(), blob);
     pointer
 }
 
-/// Frees a blob; null does nothing.
+/// Frees a blob; null has no effect.
 pub(crate) fn free_blob(blob: *mut c_void) -> Result<()> {
     let found = lock(&BLOBS).remove(&blob.addr());
     if found.is_some() || blob.is_null() {
@@ -55,19 +55,19 @@ pub(crate) fn free_blob(blob: *mut c_void) -> Result<()> {
     }
     Err(CallFailure {
         status: FERRANE_INVALID_HANDLE,
-        text: "no blob of this library lies there, or it was freed".into(),
+        text: "there is no blob of this library at this address, or it was freed".into(),
         remedy: "Free each blob once, with the address that the call gave.",
     })
 }
 
-/// Number of values of a matrix that has some.
+/// The number of values of a nonempty matrix.
 pub(crate) fn area(rows: usize, cols: usize) -> Result<usize> {
-    // Eight bytes for each value bound all that is made of them.
+    // All results have at most eight bytes per value.
     let area = rows.checked_mul(cols).filter(|n| *n > 0 && *n <= isize::MAX as usize / 8);
     area.ok_or_else(|| CallFailure::argument(format!("a matrix of {rows} × {cols}")))
 }
 
-/// An array of that length, or an error where there is no memory for it.
+/// A vector of `count` values, or an error if memory is exhausted.
 fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     let failed = |_| CallFailure::of(ferrane::ErrorKind::OutOfMemory, format!("no memory for {count} values"));
@@ -76,7 +76,7 @@ fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// Values as a matrix, checked against their number.
+/// The values of a matrix, checked against its size.
 pub(crate) struct Matrix<'a> {
     values: &'a [f32],
     rows: usize,
@@ -86,7 +86,7 @@ pub(crate) struct Matrix<'a> {
 impl Matrix<'_> {
     /// `rows` × `cols` values in row-major order.
     pub(crate) unsafe fn new<'a>(values: *const f32, rows: usize, cols: usize) -> Result<Matrix<'a>> {
-        // SAFETY: passed on.
+        // SAFETY: the same contract as `arg::slice` for `rows * cols` values.
         let values = unsafe { arg::slice("src", values, area(rows, cols)?)? };
         Ok(Matrix { values, rows, cols })
     }
@@ -104,12 +104,12 @@ impl Matrix<'_> {
         Ok(writer.finish())
     }
 
-    /// One int8 record, and behind it the scales as an fp16 record if `with_scales`. Gives the
-    /// blob, the scales, and the offset of theirs.
+    /// One int8 record, followed by the scales as an fp16 record if `with_scales`. Returns the
+    /// blob, the scales, and the offset of the second record.
     ///
-    /// A scale is max |w| / 127, or 1 where all is zero; codes are round(w / scale), half away from
-    /// zero (int8 §2). Scales that are stored are rounded to fp16 first, so codes and stored scales
-    /// belong together.
+    /// A scale is max |w| / 127, or 1 if all values are zero; codes are round(w / scale), half away
+    /// from zero (int8 §2). Stored scales are rounded to fp16 before the codes are computed, so
+    /// codes and stored scales match.
     pub(crate) fn int8(&self, per_channel: bool, with_scales: bool) -> Result<(Vec<u8>, Vec<f32>, u64)> {
         if let Some(at) = self.values.iter().position(|v| !v.is_finite()) {
             return Err(CallFailure::argument(format!("value {at} is {}", self.values[at])));
@@ -126,7 +126,7 @@ impl Matrix<'_> {
                 }
                 scale = half.to_f32();
             }
-            // The smallest fp32 numbers divided by 127 are zero.
+            // The smallest fp32 numbers divided by 127 give zero.
             scale = scale.max(f32::from_bits(1));
             for (value, code) in values.iter().zip(codes) {
                 *code = quantize(Rounding::Away, *value, scale, 0.0, -128, 127) as i8 as u8;
@@ -148,7 +148,7 @@ fn fp16_bytes(values: &[f16]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
-/// One int8 record.
+/// One int8 record with these codes.
 pub(crate) fn int8_blob(codes: &[i8]) -> Vec<u8> {
     let bytes: Vec<u8> = codes.iter().map(|c| *c as u8).collect();
     let mut writer = Writer::new();
@@ -156,8 +156,8 @@ pub(crate) fn int8_blob(codes: &[i8]) -> Vec<u8> {
     writer.finish()
 }
 
-/// Makes a blob file of several records. `offsets`, if not null, gets the offset of each record,
-/// which the text of a program says for it. Free the blob with ferrane_free_blob.
+/// Makes a blob file of several records. `offsets`, if not null, receives the offset of each
+/// record, for use in a program's text. Free the blob with ferrane_free_blob.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_blob(
     tensors: *const FerraneTensor,
@@ -167,7 +167,8 @@ pub unsafe extern "C" fn ferrane_blob(
     len: *mut usize,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise, for the lists and what each tensor points to.
+        // SAFETY: by the contract of the C interface, `tensors` has `count` entries, `offsets` is
+        // null or has room for as many, and `blob` and `len` are writable.
         let (tensors, offsets, blob, len) = unsafe {
             let (blob, len) = (Out::handle("blob", blob)?, Out::new("len", len)?);
             let room = if offsets.is_null() { 0 } else { n_tensors };
@@ -177,11 +178,14 @@ pub unsafe extern "C" fn ferrane_blob(
         let mut places = Vec::new();
         for tensor in tensors {
             let dtype = blob_dtype(tensor.dtype)?;
-            // SAFETY: as above.
+            // SAFETY: by the contract of the C interface, each `data` has `bytes` bytes.
             let data = unsafe { arg::slice("tensors.data", tensor.data.cast::<u8>(), tensor.bytes)? };
             let size = dtype.bytes().unwrap_or(1);
             if !data.len().is_multiple_of(size) {
-                return Err(CallFailure::argument(format!("{} bytes are no whole elements of {dtype}", data.len())));
+                return Err(CallFailure::argument(format!(
+                    "{} bytes are not a whole number of elements of {dtype}",
+                    data.len()
+                )));
             }
             places.push(writer.add(dtype, data, data.len() / size));
         }
@@ -193,8 +197,8 @@ pub unsafe extern "C" fn ferrane_blob(
     })
 }
 
-/// Makes a blob file of one fp16 record from `rows` × `cols` fp32 values, rounded to nearest even;
-/// `transposed` other than 0 stores the transposed matrix. Free the blob with ferrane_free_blob.
+/// Makes a blob file of one fp16 record from `rows` × `cols` fp32 values, rounded to nearest even.
+/// If `transposed` is not 0, the transposed matrix is stored. Free the blob with ferrane_free_blob.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_blob_fp16(
     src: *const f32,
@@ -205,7 +209,8 @@ pub unsafe extern "C" fn ferrane_blob_fp16(
     len: *mut usize,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `src` has `rows * cols` values, and `blob`
+        // and `len` are writable.
         let (blob, len, matrix) =
             unsafe { (Out::handle("blob", blob)?, Out::new("len", len)?, Matrix::new(src, rows, cols)?) };
         let file = matrix.fp16(transposed != 0)?;
@@ -216,10 +221,10 @@ pub unsafe extern "C" fn ferrane_blob_fp16(
 }
 
 /// Makes a blob file of one int8 record from `rows` × `cols` fp32 values: round(w / scale), half
-/// away from zero, with the scale max |w| / 127 (1 where all is zero) of all values
-/// (FERRANE_PER_TENSOR) or of each row (FERRANE_PER_CHANNEL). `scales` gets the one scale or the
-/// `rows` scales. If `scales_offset` is not null, the scales are rounded to fp16 and stored as a
-/// second record, and it gets its offset. Free the blob with ferrane_free_blob.
+/// away from zero, with the scale max |w| / 127 (1 if all values are zero) of all values
+/// (FERRANE_PER_TENSOR) or of each row (FERRANE_PER_CHANNEL). `scales` receives the one scale or
+/// the `rows` scales. If `scales_offset` is not null, the scales are rounded to fp16 and stored as
+/// a second record, whose offset it receives. Free the blob with ferrane_free_blob.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_blob_int8(
     src: *const f32,
@@ -232,14 +237,15 @@ pub unsafe extern "C" fn ferrane_blob_int8(
     len: *mut usize,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `blob` and `len` are writable.
         let (blob, len) = unsafe { (Out::handle("blob", blob)?, Out::new("len", len)?) };
         let per_channel = match granularity {
             FERRANE_PER_TENSOR => false,
             FERRANE_PER_CHANNEL => true,
-            other => return Err(CallFailure::argument(format!("{other} is no granularity"))),
+            other => return Err(CallFailure::argument(format!("{other} is not a granularity"))),
         };
-        // SAFETY: as above.
+        // SAFETY: by the contract of the C interface, `src` has `rows * cols` values, `scales` has
+        // room for one scale or `rows`, and `scales_offset` is null or writable.
         let (place, matrix, room) = unsafe {
             let matrix = Matrix::new(src, rows, cols)?;
             let room = arg::room("scales", scales, if per_channel { rows } else { 1 })?;
@@ -256,7 +262,7 @@ pub unsafe extern "C" fn ferrane_blob_int8(
     })
 }
 
-/// Frees a blob of this library; null does nothing.
+/// Frees a blob of this library; null has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_free_blob(blob: *mut c_void) -> FerraneStatus {
     guard(|| free_blob(blob))
@@ -277,7 +283,7 @@ mod tests {
         &file[find(file, offset, dtype, elements, Strictness::Strict).unwrap().0]
     }
 
-    /// The bytes of weight-blob §2, and §4's defects not repeated.
+    /// The bytes of weight-blob §2, without the defects in §4.
     #[test]
     fn headers_are_right() {
         let values: Vec<f32> = (0..6).map(|i| i as f32).collect();
@@ -298,12 +304,12 @@ mod tests {
 
     #[test]
     fn scales_of_all_or_of_each_row() {
-        // Row 0 up to 12.7, row 1 zero, row 2 with a half: 0.5 / 1 goes away from zero.
+        // Row 0 up to 12.7, row 1 zero, row 2 with a half: 0.5 / 1 is rounded away from zero.
         let values = [12.7, -0.05, 0.0, 0.0, 127.0, -0.5];
         let (file, scales, _) = matrix(&values, 3).int8(true, false).unwrap();
         assert_eq!(scales, [12.7 / 127.0, 1.0, 1.0]);
         let codes = |file: &[u8]| payload(file, 64, DataType::Int8, 6).iter().map(|c| *c as i8).collect::<Vec<_>>();
-        // 0.05 / 0.1 lies a little above or below a half in fp32: either neighbor is at most half a
+        // 0.05 / 0.1 is slightly above or below a half in fp32: either neighbor is at most half a
         // scale away.
         assert_eq!(codes(&file)[0], 127);
         assert!((f32::from(codes(&file)[1]) * scales[0] + 0.05).abs() <= scales[0] / 2.0 * 1.000_001);
@@ -317,7 +323,7 @@ mod tests {
     fn stored_scales_are_those_of_the_codes() {
         let values = [1.0, 0.3, 1e-9, -1e-9];
         let (file, scales, offset) = matrix(&values, 2).int8(true, true).unwrap();
-        assert_eq!(offset, 192, "behind 4 codes at 128, aligned to 64");
+        assert_eq!(offset, 192, "after 4 codes at 128, aligned to 64");
         assert_eq!(records(&file).unwrap().len(), 2);
         let stored: Vec<f32> = payload(&file, offset, DataType::Fp16, 2)
             .chunks(2)
@@ -325,7 +331,7 @@ mod tests {
             .collect();
         assert_eq!(stored, scales);
         assert_eq!(scales[0], f16::from_f32(1.0 / 127.0).to_f32());
-        // Below fp16 the smallest scale is used, and the values are code 0.
+        // Below fp16 the smallest scale is used, and the codes are 0.
         assert_eq!(scales[1], f16::from_bits(1).to_f32());
         assert_eq!(payload(&file, 64, DataType::Int8, 4)[2..], [0, 0]);
         assert!(matrix(&[1e9], 1).int8(false, true).unwrap_err().text.contains("beyond fp16"));

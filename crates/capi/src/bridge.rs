@@ -1,10 +1,10 @@
 //! The functions of the reference's bridge, with its names and signatures (bridge-c-api), on the
-//! process's device; those for weights as inputs have the names and signatures of its pull request
-//! 22.
+//! process's device. Functions for weights as inputs have the names and signatures of the
+//! reference's pull request 22.
 //!
-//! Handles are kernels as everywhere else here, so ports, errors and submissions work on them too.
-//! What the reference leaves unchecked is checked: sizes, indices, null. What it has wrong is
-//! right: int8 blobs have their headers, and ane_bridge_free_blob is there.
+//! Their handles are ordinary kernels, so ports, errors and submissions work on them. Conditions
+//! that the reference does not check are checked here: sizes, indices, null. Its defects are fixed:
+//! int8 blobs have their headers, and ane_bridge_free_blob exists.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::port::{FERRANE_INPUT, FERRANE_OUTPUT, PortIndex, packed_bytes};
 use crate::run;
 use crate::status::{CallFailure, Result, guard, guarded};
 
-/// The name under which a program finds the one blob file of ane_bridge_compile.
+/// The path at which a program finds the one blob file of ane_bridge_compile.
 const ONE_FILE: &str = "@model_path/weights/weight.bin";
 
 fn check_sizes(kind: &str, ports: &[Port], sizes: &[usize]) -> Result<()> {
@@ -47,7 +47,7 @@ fn compile(mil: &[u8], files: &[(&str, &[u8])], inputs: &[usize], outputs: &[usi
     KERNELS.insert(Arc::new(checked(mil, files, inputs, outputs)?))
 }
 
-/// The input that is the `idx`-th weight of a kernel.
+/// The input that is the weight with index `idx`.
 fn weight(kernel: &LoadedKernel, idx: c_int) -> Result<PortIndex> {
     let index = arg::count("idx", idx)?;
     let before = kernel.procedure.inputs.len().saturating_sub(kernel.weights);
@@ -60,16 +60,17 @@ fn weight(kernel: &LoadedKernel, idx: c_int) -> Result<PortIndex> {
     ))
 }
 
-/// Opens the process's device ("emulator", unless ferrane_init chose another). 0, or -1 after a
-/// failure. Calling it again does nothing.
+/// Opens the process's device ("emulator", unless ferrane_init chose another). Returns 0, or -1
+/// after a failure. Further calls have no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn ane_bridge_init() -> c_int {
     guarded(-1, || init(None).map(|_| 0))
 }
 
 /// Compiles MIL text with at most one blob file, which the program finds as
-/// @model_path/weights/weight.bin; no file if it is null or empty. The sizes are the bytes of each
-/// input and output, in the order of the ports, and must be right. Null after a failure.
+/// @model_path/weights/weight.bin; there is no file if `weights` is null or empty. The sizes are
+/// the bytes of each input and output, in the order of the ports, and must be correct. Returns null
+/// after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_compile(
     mil_text: *const c_char,
@@ -82,7 +83,8 @@ pub unsafe extern "C" fn ane_bridge_compile(
     output_sizes: *const usize,
 ) -> *mut ANEKernelHandle {
     guarded(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, each array has as many elements as the call
+        // says.
         let (mil, weights, inputs, outputs) = unsafe {
             let len = if weight_data.is_null() { 0 } else { weight_len };
             (
@@ -97,7 +99,7 @@ pub unsafe extern "C" fn ane_bridge_compile(
     })
 }
 
-/// As ane_bridge_compile, with several blob files under the names that the program uses.
+/// As ane_bridge_compile, with several blob files under the names in the program.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_compile_multi_weights(
     mil_text: *const c_char,
@@ -113,7 +115,8 @@ pub unsafe extern "C" fn ane_bridge_compile_multi_weights(
 ) -> *mut ANEKernelHandle {
     guarded(std::ptr::null_mut(), || {
         let n_weights = arg::count("n_weights", n_weights)?;
-        // SAFETY: the caller's promise, for the lists and what their entries point to.
+        // SAFETY: by the contract of the C interface, each list has as many entries as the call
+        // says, names are terminated, and each file has its number of bytes.
         let (mil, files, inputs, outputs) = unsafe {
             let names = arg::slice("weight_names", weight_names, n_weights)?;
             let datas = arg::slice("weight_datas", weight_datas, n_weights)?;
@@ -133,9 +136,9 @@ pub unsafe extern "C" fn ane_bridge_compile_multi_weights(
     })
 }
 
-/// Compiles MIL text whose last `n_weights` inputs are weights, which are written at run time and
-/// need no compile anew. The sizes are the bytes of each input, each weight and the one output, and
-/// must be right. Null after a failure.
+/// Compiles MIL text whose last `n_weights` inputs are weights. They can be written at run time
+/// without another compile. The sizes are the bytes of each input, each weight and the one output,
+/// and must be correct. Returns null after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_compile_dyn(
     mil_text: *const c_char,
@@ -147,7 +150,8 @@ pub unsafe extern "C" fn ane_bridge_compile_dyn(
     output_size: usize,
 ) -> *mut ANEKernelHandle {
     guarded(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, each array has as many elements as the call
+        // says.
         let (mil, inputs, weights) = unsafe {
             (
                 arg::slice("mil_text", mil_text.cast::<u8>(), mil_len)?,
@@ -161,14 +165,14 @@ pub unsafe extern "C" fn ane_bridge_compile_dyn(
     })
 }
 
-/// Runs a kernel and waits. False after a failure.
+/// Runs a kernel and waits. Returns false after a failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn ane_bridge_eval(kernel: *mut ANEKernelHandle) -> bool {
     guarded(false, || run::evaluate(kernel).map(|()| true))
 }
 
-/// Writes all bytes of an input. After a failure, ferrane_last_status says so, and nothing was
-/// written.
+/// Writes all bytes of an input. After a failure, nothing was written; ferrane_last_status returns
+/// the status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_write_input(
     kernel: *mut ANEKernelHandle,
@@ -177,15 +181,15 @@ pub unsafe extern "C" fn ane_bridge_write_input(
     bytes: usize,
 ) {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `data` has `bytes` bytes.
         let data = unsafe { arg::slice("data", data.cast::<u8>(), bytes)? };
         let place = PortIndex { kind: FERRANE_INPUT, index: arg::count("idx", idx)? };
         run::write(&*KERNELS.get(kernel)?, &place, data)
     });
 }
 
-/// Writes all bytes of a weight of ane_bridge_compile_dyn; 0 is the first weight. After a failure,
-/// ferrane_last_status says so, and nothing was written.
+/// Writes all bytes of a weight of ane_bridge_compile_dyn; the first weight has index 0. After a
+/// failure, nothing was written; ferrane_last_status returns the status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_write_weight(
     kernel: *mut ANEKernelHandle,
@@ -194,14 +198,14 @@ pub unsafe extern "C" fn ane_bridge_write_weight(
     bytes: usize,
 ) {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `fp16_data` has `bytes` bytes.
         let data = unsafe { arg::slice("fp16_data", fp16_data.cast::<u8>(), bytes)? };
         let kernel = KERNELS.get(kernel)?;
         run::write(&kernel, &weight(&kernel, idx)?, data)
     });
 }
 
-/// Writes all `count` elements of a weight from fp32 values, rounded to nearest even; else as
+/// Writes all `count` elements of a weight from fp32 values, rounded to nearest even; otherwise as
 /// ane_bridge_write_weight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_write_weight_f32(
@@ -211,7 +215,7 @@ pub unsafe extern "C" fn ane_bridge_write_weight_f32(
     count: usize,
 ) {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `fp32_data` has `count` values.
         let values = unsafe { arg::slice("fp32_data", fp32_data, count)? };
         let kernel = KERNELS.get(kernel)?;
         Ok(kernel.surface(&weight(&kernel, idx)?)?.write_f32(values)?)
@@ -219,8 +223,8 @@ pub unsafe extern "C" fn ane_bridge_write_weight_f32(
 }
 
 /// Copies an output of one kernel to an input of another, which must have as many bytes.
-/// ferrane_share needs no copy. After a failure, ferrane_last_status says so, and nothing was
-/// copied.
+/// ferrane_share avoids the copy. After a failure, nothing was copied; ferrane_last_status returns
+/// the status.
 #[unsafe(no_mangle)]
 pub extern "C" fn ane_bridge_copy_io(
     src: *mut ANEKernelHandle,
@@ -236,8 +240,8 @@ pub extern "C" fn ane_bridge_copy_io(
     });
 }
 
-/// Reads all bytes of an output. After a failure, ferrane_last_status says so, and nothing was
-/// read.
+/// Reads all bytes of an output. After a failure, nothing was read; ferrane_last_status returns the
+/// status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_read_output(
     kernel: *mut ANEKernelHandle,
@@ -246,32 +250,32 @@ pub unsafe extern "C" fn ane_bridge_read_output(
     bytes: usize,
 ) {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `data` has room for `bytes` bytes.
         let data = unsafe { arg::room("data", data.cast::<u8>(), bytes)? };
         let place = PortIndex { kind: FERRANE_OUTPUT, index: arg::count("idx", idx)? };
         run::read(&*KERNELS.get(kernel)?, &place, data)
     });
 }
 
-/// Ends a kernel; null does nothing.
+/// Frees a kernel; null has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn ane_bridge_free(kernel: *mut ANEKernelHandle) {
     guard(|| kernel::free(kernel));
 }
 
-/// As ferrane_compile_count.
+/// The same as ferrane_compile_count.
 #[unsafe(no_mangle)]
 pub extern "C" fn ane_bridge_get_compile_count() -> c_int {
     kernel::ferrane_compile_count()
 }
 
-/// As ferrane_reset_compile_count.
+/// The same as ferrane_reset_compile_count.
 #[unsafe(no_mangle)]
 pub extern "C" fn ane_bridge_reset_compile_count() {
     kernel::ferrane_reset_compile_count();
 }
 
-/// Gives a blob to C.
+/// Transfers a blob to C.
 fn lend(blob: Vec<u8>, len: &Out<usize>) -> *mut u8 {
     len.set(blob.len());
     blob::lend(blob)
@@ -279,7 +283,8 @@ fn lend(blob: Vec<u8>, len: &Out<usize>) -> *mut u8 {
 
 unsafe fn fp16(src: *const f32, rows: c_int, cols: c_int, out_len: *mut usize, transposed: bool) -> *mut u8 {
     guarded(std::ptr::null_mut(), || {
-        // SAFETY: passed on.
+        // SAFETY: `src` has `rows * cols` values and `out_len` is writable, by this function's
+        // contract.
         let (matrix, len) = unsafe {
             let matrix = Matrix::new(src, arg::count("rows", rows)?, arg::count("cols", cols)?)?;
             (matrix, Out::new("out_len", out_len)?)
@@ -289,7 +294,7 @@ unsafe fn fp16(src: *const f32, rows: c_int, cols: c_int, out_len: *mut usize, t
 }
 
 /// Makes a blob file of one fp16 record, 128 + 2·rows·cols bytes. Free it with
-/// ane_bridge_free_blob. Null after a failure.
+/// ane_bridge_free_blob. Returns null after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_build_weight_blob(
     src: *const f32,
@@ -297,7 +302,8 @@ pub unsafe extern "C" fn ane_bridge_build_weight_blob(
     cols: c_int,
     out_len: *mut usize,
 ) -> *mut u8 {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of the C interface, `src` has `rows * cols` values and `out_len` is
+    // writable.
     unsafe { fp16(src, rows, cols, out_len, false) }
 }
 
@@ -309,12 +315,13 @@ pub unsafe extern "C" fn ane_bridge_build_weight_blob_transposed(
     cols: c_int,
     out_len: *mut usize,
 ) -> *mut u8 {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of the C interface, `src` has `rows * cols` values and `out_len` is
+    // writable.
     unsafe { fp16(src, rows, cols, out_len, true) }
 }
 
-/// Makes a blob file of one int8 record, 128 + rows·cols bytes: with the file header that the
-/// reference leaves out. Free it with ane_bridge_free_blob. Null after a failure.
+/// Makes a blob file of one int8 record, 128 + rows·cols bytes, including the file header that the
+/// reference omits. Free it with ane_bridge_free_blob. Returns null after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_build_weight_blob_int8(
     src: *const i8,
@@ -324,15 +331,16 @@ pub unsafe extern "C" fn ane_bridge_build_weight_blob_int8(
 ) -> *mut u8 {
     guarded(std::ptr::null_mut(), || {
         let area = blob::area(arg::count("rows", rows)?, arg::count("cols", cols)?)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `src` has `rows * cols` codes and `out_len`
+        // is writable.
         let (codes, len) = unsafe { (arg::slice("src", src, area)?, Out::new("out_len", out_len)?) };
         Ok(lend(blob::int8_blob(codes), &len))
     })
 }
 
-/// Makes a blob file of one int8 record from fp32 values with one scale, max |w| / 127 (1 where all
-/// is zero); for a scale of each row see ferrane_blob_int8. Free it with ane_bridge_free_blob. Null
-/// after a failure.
+/// Makes a blob file of one int8 record from fp32 values with one scale, max |w| / 127 (1 if all
+/// values are zero); ferrane_blob_int8 supports a scale for each row. Free it with
+/// ane_bridge_free_blob. Returns null after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ane_bridge_build_weight_blob_quantized(
     src: *const f32,
@@ -342,7 +350,8 @@ pub unsafe extern "C" fn ane_bridge_build_weight_blob_quantized(
     out_len: *mut usize,
 ) -> *mut u8 {
     guarded(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `src` has `rows * cols` values, and the
+        // result pointers are writable.
         let (matrix, scale, len) = unsafe {
             let matrix = Matrix::new(src, arg::count("rows", rows)?, arg::count("cols", cols)?)?;
             (matrix, Out::new("out_scale", out_scale)?, Out::new("out_len", out_len)?)
@@ -353,7 +362,7 @@ pub unsafe extern "C" fn ane_bridge_build_weight_blob_quantized(
     })
 }
 
-/// Frees a blob; null does nothing.
+/// Frees a blob; null has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn ane_bridge_free_blob(blob: *mut c_void) {
     guard(|| blob::free_blob(blob));

@@ -1,4 +1,4 @@
-//! Devices: opened by name, and the one that is used where none is named.
+//! Devices: opened by name, and the default device of the process.
 
 use std::ffi::c_char;
 use std::sync::{Arc, Mutex};
@@ -10,20 +10,20 @@ use crate::arg::{self, Out, TextOut};
 use crate::handle::HandleTable;
 use crate::status::{FerraneStatus, Result, guard};
 
-/// A device. The handle is no address; it may be used from any thread.
+/// A device. The handle is not an address; it may be used from any thread.
 pub struct FerraneDevice {
     _private: [u8; 0],
 }
 
 static DEVICES: HandleTable<Device> = HandleTable::new("device");
 
-/// The process's device, with the name that it was opened by.
+/// The process's device, with the name by which it was opened.
 static DEFAULT: Mutex<Option<(String, Device)>> = Mutex::new(None);
 
-/// What [`DEFAULT`] is where nobody says another.
+/// The name of the process's device by default.
 const EMULATOR: &str = "emulator";
 
-/// Opens the process's device if it is not open under this name already.
+/// Opens the process's device unless it is already open under this name.
 pub(crate) fn init(name: Option<&str>) -> Result<Device> {
     let mut default = lock(&DEFAULT);
     if let Some((opened, device)) = &*default
@@ -37,47 +37,49 @@ pub(crate) fn init(name: Option<&str>) -> Result<Device> {
     Ok(device)
 }
 
-/// The device of a handle; null is the process's.
+/// The device of a handle; null means the process's.
 pub(crate) fn device(handle: *mut FerraneDevice) -> Result<Device> {
     if handle.is_null() { init(None) } else { DEVICES.get(handle).map(|device| Device::clone(&device)) }
 }
 
-/// Chooses the process's device: what is used where a device is null, and by the functions
-/// ane_bridge_*. Names are those of ferrane_open. Null keeps the device that is open, and opens
-/// "emulator" if there is none. Kernels that were compiled before stay on their device. Calling it
-/// is not needed: the first use opens "emulator".
+/// Chooses the process's device: the one for calls with a null device, and for the functions
+/// ane_bridge_*. Names are those of ferrane_open. Null keeps an open device, and otherwise opens
+/// "emulator". Kernels that were compiled before stay on their device. This call is optional: the
+/// first use opens "emulator".
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_init(name: *const c_char) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `name` is null or a terminated string.
         let name = unsafe { arg::optional_text("name", name)? };
         init(name).map(|_| ())
     })
 }
 
 /// Opens a device: "emulator" (on any computer), "ane" (the Neural Engine of a Mac),
-/// "ane-or-emulator"; options follow a question mark, as in
-/// "emulator?numerics=exact&machine=m4-macos15-inmem". The error of an unknown name or option lists
-/// the known ones. End the handle with ferrane_close.
+/// "ane-or-emulator". Options follow a question mark, as in
+/// "emulator?numerics=exact&machine=m4-macos15-inmem". The error for an unknown name or option
+/// lists the known ones. Release the handle with ferrane_close.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_open(name: *const c_char, device: *mut *mut FerraneDevice) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `device` is writable and `name` is a
+        // terminated string.
         let (out, name) = unsafe { (Out::handle("device", device)?, arg::text("name", name)?) };
         out.set(DEVICES.insert(Arc::new(ferrane::open(name)?))?);
         Ok(())
     })
 }
 
-/// Ends the handle of a device; null does nothing. Kernels that were compiled on it keep working.
+/// Releases the handle of a device; null has no effect. Kernels that were compiled on it keep
+/// working.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_close(device: *mut FerraneDevice) -> FerraneStatus {
     guard(|| if device.is_null() { Ok(()) } else { DEVICES.remove(device).map(|_| ()) })
 }
 
-/// Copies what a device calls itself, "emulator (fast)" for example. Null is the process's device.
-/// `length` gets the length without the zero byte at the end, and may be null; with a capacity of 0
-/// only the length is told.
+/// Copies the name of a device, such as "emulator (fast)". Null means the process's device.
+/// `length`, if not null, receives the length without the terminating zero byte; with a capacity of
+/// 0 only the length is returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_device_name(
     device: *mut FerraneDevice,
@@ -86,7 +88,8 @@ pub unsafe extern "C" fn ferrane_device_name(
     length: *mut usize,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `buffer` has room for `capacity` bytes and
+        // `length` is null or writable.
         let out = unsafe { TextOut::new(buffer, capacity, length)? };
         out.set(&self::device(device)?.name())
     })
@@ -121,14 +124,14 @@ mod tests {
         }
     }
 
-    /// A panic below comes out of the C functions as a status, and the library works on.
+    /// A panic in a backend becomes a status of the C function, and the library keeps working.
     #[test]
     fn panics_stay_inside() {
         let broken = Broken(ferrane::open("emulator").unwrap().profile().clone());
         let device: *mut FerraneDevice = DEVICES.insert(Arc::new(Device::new(broken))).unwrap();
         let mil = "program(1.3) {}";
         let mut kernel: *mut ANEKernelHandle = std::ptr::null_mut();
-        // SAFETY: every pointer is to what the functions say.
+        // SAFETY: every pointer is valid for its parameter.
         unsafe {
             let (text, len) = (mil.as_ptr().cast(), mil.len());
             let none = std::ptr::null();

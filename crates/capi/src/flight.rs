@@ -1,4 +1,4 @@
-//! Submitted runs of a kernel: how many are in flight, how the last one ended, and the callback.
+//! Submitted runs of a kernel: the number in flight, the result of the last one, and the callback.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
@@ -9,20 +9,21 @@ use ferrane_host::sync::lock;
 
 use crate::status::{CallFailure, FERRANE_OK, FerraneStatus, Result};
 
-/// Called once when a submitted run ends, on a thread of the library: with what was given to
-/// ferrane_submit, how the run went, and what failed (empty text if nothing did; valid during the
-/// call only). It may read and write the kernel, submit it again and free it. It must not wait for
-/// a kernel (ferrane_wait is an error there), and must return: no longjmp, no C++ exception.
+/// Called once when a submitted run ends, on a thread of the library. The arguments are the pointer
+/// given to ferrane_submit, the status of the run, and the error text (empty after a success; valid
+/// only during the call). It may read and write the kernel, submit it again and free it. It must
+/// not wait for a kernel (ferrane_wait returns an error there), and it must return: no longjmp, no
+/// C++ exception.
 pub type FerraneDone = Option<unsafe extern "C" fn(user: *mut c_void, status: FerraneStatus, message: *const c_char)>;
 
-/// A callback with what it is called with.
+/// A callback with its argument.
 pub(crate) struct Callback {
     pub done: unsafe extern "C" fn(*mut c_void, FerraneStatus, *const c_char),
     pub user: *mut c_void,
 }
 
-// SAFETY: `user` is never followed here. It is only given back to the caller's own function, and
-// the caller is told that this happens on another thread.
+// SAFETY: `user` is never dereferenced here. It is only passed to the caller's own function, whose
+// documentation says that it runs on another thread.
 unsafe impl Send for Callback {}
 
 thread_local! {
@@ -36,8 +37,8 @@ impl Callback {
             Err(failure) => (failure.status, failure.c_text()),
         };
         let outer = IN_CALLBACK.replace(true);
-        // SAFETY: the function is the caller's and of this signature, and returns as promised; the
-        // text lives until then.
+        // SAFETY: `done` is the caller's function with this signature, which returns by the
+        // contract of the interface; `text` outlives the call.
         unsafe { (self.done)(self.user, status, text.as_ptr()) };
         IN_CALLBACK.set(outer);
     }
@@ -45,7 +46,7 @@ impl Callback {
 
 #[derive(Default)]
 struct FlightState {
-    /// Submitted runs whose callback has not returned.
+    /// The number of submitted runs whose callback has not returned.
     running: usize,
     last: Option<Result<()>>,
 }
@@ -59,27 +60,27 @@ pub(crate) struct Flights {
 
 impl Flights {
     fn lock(&self) -> MutexGuard<'_, FlightState> {
-        // Nothing that can panic runs under this lock.
+        // No code that can panic runs under this lock.
         lock(&self.state)
     }
 
-    /// One more.
+    /// Counts a submitted run.
     pub(crate) fn begin(self: &Arc<Flights>) -> Flight {
         self.lock().running += 1;
         Flight(self.clone())
     }
 
-    /// True while one is in flight.
+    /// True while a run is in flight.
     pub(crate) fn any(&self) -> bool {
         self.lock().running > 0
     }
 
-    /// Waits until none is in flight; gives how the last one ended.
+    /// Waits until no run is in flight; returns the result of the last one.
     pub(crate) fn wait(&self) -> Result<()> {
         if IN_CALLBACK.get() {
             return Err(CallFailure::of(
                 ErrorKind::Busy,
-                "a callback must not wait: what it waits for may be queued behind it",
+                "a callback must not wait: the run that it waits for may be queued after it",
             ));
         }
         let mut state = self.lock();
@@ -90,12 +91,12 @@ impl Flights {
     }
 }
 
-/// A submitted run. It counts until it is dropped, whatever happens in between.
+/// A submitted run. It is counted until it is dropped, in every case.
 pub(crate) struct Flight(Arc<Flights>);
 
 impl Flight {
-    /// The run has ended. Whoever waits is told after the callback has returned, so that what it
-    /// uses can be freed then.
+    /// Ends the run. Waiters return after the callback has returned, so they may free the data that
+    /// it uses.
     pub(crate) fn end(self, outcome: Result<()>, callback: Option<Callback>) {
         self.0.lock().last = Some(outcome.clone());
         if let Some(callback) = callback {

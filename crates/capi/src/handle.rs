@@ -1,8 +1,8 @@
-//! Handles: numbers that C holds as pointers to types it knows nothing of.
+//! Handles: numbers that C holds as pointers to opaque types.
 //!
-//! Numbers are given once in a process and to one kind only, so a handle that was freed, or that
-//! belongs to another kind, is not found. A call takes a share of what it finds: freeing a handle
-//! while another thread uses it ends the handle, not the use.
+//! A number is used once per process and for one kind only, so a handle that was freed or belongs
+//! to another kind is not found. A lookup shares ownership: freeing a handle while another thread
+//! uses it ends the handle, not the use.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,23 +10,23 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use crate::status::{CallFailure, FERRANE_INVALID_HANDLE, Result};
 
-/// The next number. Small steps from one keep all of them in the pages that no process maps or,
-/// later, make no difference: nothing here follows a handle.
+/// The next number. Handles are never dereferenced; the first ones are in pages that no process
+/// maps.
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
-/// What the handles of one kind stand for.
+/// The objects of the handles of one kind.
 pub(crate) struct HandleTable<T> {
     what: &'static str,
     entries: LazyLock<RwLock<HashMap<usize, Arc<T>>>>,
 }
 
 impl<T> HandleTable<T> {
-    /// An empty table; `what` is the kind's name in messages.
+    /// An empty table; `what` is the name of the kind in messages.
     pub(crate) const fn new(what: &'static str) -> HandleTable<T> {
         HandleTable { what, entries: LazyLock::new(RwLock::default) }
     }
 
-    /// A new handle.
+    /// Creates a handle for a value.
     pub(crate) fn insert<H>(&self, value: Arc<T>) -> Result<*mut H> {
         let taken = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
         let number = taken.map_err(|_| CallFailure::argument("the process has used up its handles"))?;
@@ -34,13 +34,13 @@ impl<T> HandleTable<T> {
         Ok(std::ptr::without_provenance_mut(number))
     }
 
-    /// What a handle stands for.
+    /// The value of a handle.
     pub(crate) fn get<H>(&self, handle: *mut H) -> Result<Arc<T>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.get(&handle.addr()).cloned().ok_or_else(|| self.unknown(handle))
     }
 
-    /// Ends a handle.
+    /// Removes a handle and returns its value.
     pub(crate) fn remove<H>(&self, handle: *mut H) -> Result<Arc<T>> {
         let removed = self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.addr());
         removed.ok_or_else(|| self.unknown(handle))

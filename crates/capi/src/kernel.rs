@@ -1,4 +1,4 @@
-//! Kernels: a loaded program with surfaces of its own, one for each port of a procedure.
+//! Kernels: a loaded program with its own surfaces, one for each port of a procedure.
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -15,8 +15,8 @@ use crate::handle::HandleTable;
 use crate::port::{PortIndex, procedure_ports};
 use crate::status::{FerraneStatus, Result, guard};
 
-/// A kernel: a compiled and loaded program with memory for its ports. The name is that of the
-/// reference's bridge. The handle is no address; it may be used from any thread.
+/// A kernel: a compiled and loaded program with memory for its ports. The type has the name in the
+/// reference's bridge. The handle is not an address; it may be used from any thread.
 pub struct ANEKernelHandle {
     _private: [u8; 0],
 }
@@ -25,33 +25,33 @@ pub struct ANEKernelHandle {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FerraneWeight {
-    /// The path that the program uses, "@model_path/weights/weight.bin" for example; UTF-8, ends
-    /// with a zero byte.
+    /// The path in the program, such as "@model_path/weights/weight.bin"; UTF-8, terminated by a
+    /// zero byte.
     pub name: *const c_char,
-    /// The file.
+    /// The contents of the file.
     pub data: *const u8,
-    /// Its size in bytes.
+    /// The size of the file in bytes.
     pub len: usize,
 }
 
 pub(crate) static KERNELS: HandleTable<LoadedKernel> = HandleTable::new("kernel");
 
-/// Successful compiles of the process.
+/// The number of successful compiles of the process.
 static COMPILES: AtomicI32 = AtomicI32::new(0);
 
-/// A loaded program, the procedure meant, and what is bound to it.
+/// A loaded program with one of its procedures, and the bound surfaces.
 pub(crate) struct LoadedKernel {
     device: Device,
     executable: Executable,
     pub procedure: Procedure,
-    /// How many of the inputs are weights: the last ones. The bridge's functions for weights count
-    /// from the first of them.
+    /// The number of inputs that are weights: the last ones. The bridge's functions for weights
+    /// number them from 0.
     pub weights: usize,
     bound: Mutex<Arc<BoundSurfaces>>,
     pub flights: Arc<Flights>,
 }
 
-/// Surfaces in the order of the procedure's ports, and the request over them.
+/// The surfaces in the order of the procedure's ports, and the request over them.
 pub(crate) struct BoundSurfaces {
     surfaces: Vec<Surface>,
     pub request: Request,
@@ -74,23 +74,23 @@ impl LoadedKernel {
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<BoundSurfaces>> {
-        // What is bound is replaced as a whole.
+        // The bound surfaces are replaced as a whole.
         lock(&self.bound)
     }
 
-    /// What is bound now.
+    /// The surfaces that are bound now.
     pub(crate) fn bound(&self) -> Arc<BoundSurfaces> {
         self.lock().clone()
     }
 
-    /// The surface at a place.
+    /// The surface of a port.
     pub(crate) fn surface(&self, place: &PortIndex) -> Result<Surface> {
         let (at, _) = place.find(&self.procedure)?;
         let found = self.lock().surfaces.get(at).cloned();
         found.ok_or_else(|| place.unknown(&self.procedure))
     }
 
-    /// Binds another surface at a place.
+    /// Binds another surface to a port.
     fn rebind(&self, place: &PortIndex, surface: Surface) -> Result<()> {
         let (at, _) = place.find(&self.procedure)?;
         let mut bound = self.lock();
@@ -104,7 +104,7 @@ impl LoadedKernel {
 }
 
 /// Compiles MIL text with its blob files, loads it, and makes a kernel of its first procedure.
-/// Counts if all went well.
+/// Counts the compile if everything succeeds.
 pub(crate) fn compile(device: Device, mil: &[u8], files: &[(&str, &[u8])]) -> Result<LoadedKernel> {
     let mut weights = Weights::new();
     for (name, file) in files {
@@ -118,8 +118,8 @@ pub(crate) fn compile(device: Device, mil: &[u8], files: &[(&str, &[u8])]) -> Re
     Ok(kernel)
 }
 
-/// Compiles a program and loads it: MIL text, UTF-8, `mil_len` bytes without a zero byte at the
-/// end, and the blob files that it names, which are copied. A null device is the process's. The
+/// Compiles and loads a program: MIL text, UTF-8, `mil_len` bytes without a terminating zero byte,
+/// and the blob files that it names, which are copied. A null device means the process's. The
 /// kernel is bound to the program's first function and has zeroed memory for each port. Free it
 /// with ferrane_free.
 #[unsafe(no_mangle)]
@@ -132,8 +132,8 @@ pub unsafe extern "C" fn ferrane_compile(
     kernel: *mut *mut ANEKernelHandle,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise, for the text, the list, and what each entry of it points
-        // to.
+        // SAFETY: by the contract of the C interface, `mil` has `mil_len` bytes, `weights` has its
+        // number of entries, and each entry has a terminated name and `len` bytes.
         let (out, mil, files) = unsafe {
             let out = Out::handle("kernel", kernel)?;
             let mil = arg::slice("mil", mil.cast::<u8>(), mil_len)?;
@@ -149,9 +149,9 @@ pub unsafe extern "C" fn ferrane_compile(
     })
 }
 
-/// Makes another kernel on the same loaded program, with memory of its own: for several runs in
-/// flight, or for another function of the program. A null name is the function of the given kernel.
-/// Nothing is compiled. Free it with ferrane_free.
+/// Makes another kernel on the same loaded program, with its own memory: for several runs in
+/// flight, or for another function of the program. A null name means the function of the given
+/// kernel. Nothing is compiled. Free it with ferrane_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_clone(
     kernel: *mut ANEKernelHandle,
@@ -159,7 +159,8 @@ pub unsafe extern "C" fn ferrane_clone(
     clone: *mut *mut ANEKernelHandle,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `clone` is writable and `function` is null or
+        // a terminated string.
         let (out, function) = unsafe { (Out::handle("clone", clone)?, arg::optional_text("function", function)?) };
         let kernel = KERNELS.get(kernel)?;
         let procedure = procedure_ports(&kernel.executable, Some(function.unwrap_or(&kernel.procedure.name)))?;
@@ -170,9 +171,9 @@ pub unsafe extern "C" fn ferrane_clone(
     })
 }
 
-/// Lets a port of a kernel use the memory of another kernel's port from now on: an output that is
-/// the next kernel's input needs no copy. Type, shape and strides must be the same; memory that a
-/// kernel writes cannot be bound to it twice. The memory lives as long as a kernel uses it.
+/// Makes a port of a kernel use the memory of another kernel's port from now on, so an output that
+/// is the next kernel's input needs no copy. Type, shape and strides must be the same; memory that
+/// a kernel writes cannot be bound to it twice. The memory lives as long as a kernel uses it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_share(
     kernel: *mut ANEKernelHandle,
@@ -189,26 +190,26 @@ pub extern "C" fn ferrane_share(
     })
 }
 
-/// Ends a kernel; null does nothing. A run in flight ends first and its callback is still called;
-/// the program is unloaded with the last kernel on it.
+/// Frees a kernel; null has no effect. A run in flight completes first, and its callback is still
+/// called; the program is unloaded with its last kernel.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_free(kernel: *mut ANEKernelHandle) -> FerraneStatus {
     guard(|| free(kernel))
 }
 
-/// Ends a kernel.
+/// Frees a kernel after its run in flight, if any.
 pub(crate) fn free(kernel: *mut ANEKernelHandle) -> Result<()> {
     if kernel.is_null() { Ok(()) } else { KERNELS.remove(kernel).map(|_| ()) }
 }
 
-/// How many programs the process has compiled and loaded since it started or the count was reset.
-/// An engine was seen to allow about 119 to a process (apple-runtime §3).
+/// The number of programs that the process has compiled and loaded since it started or the count
+/// was reset. An engine was observed to allow about 119 per process (apple-runtime §3).
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_compile_count() -> c_int {
     COMPILES.load(Ordering::Relaxed)
 }
 
-/// Sets the count to zero. It gives no budget back.
+/// Sets the count to zero. This does not restore the engine's budget.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_reset_compile_count() {
     COMPILES.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Ports of a kernel: kind and index, name, element type, shape, size.
+//! The ports of a kernel: kind and index, name, element type, shape, size.
 
 use std::ffi::{c_char, c_int};
 
@@ -9,45 +9,45 @@ use crate::arg::{self, Out, TextOut, too_small};
 use crate::kernel::{ANEKernelHandle, KERNELS};
 use crate::status::{CallFailure, FerraneStatus, Result, guard};
 
-/// An input of a kernel.
+/// The kind of an input.
 pub const FERRANE_INPUT: c_int = 0;
-/// An output.
+/// The kind of an output.
 pub const FERRANE_OUTPUT: c_int = 1;
-/// A state, read and written.
+/// The kind of a state, which runs read and write.
 pub const FERRANE_STATE: c_int = 2;
 
 /// An element type. Numbers below 100 are those of blob files (weight-blob §1).
 pub type FerraneDtype = i32;
 
-/// IEEE half precision.
+/// IEEE half precision, 16 bits.
 pub const FERRANE_FP16: FerraneDtype = 1;
-/// IEEE single precision.
+/// IEEE single precision, 32 bits.
 pub const FERRANE_FP32: FerraneDtype = 2;
-/// Unsigned, 8 bits.
+/// An unsigned integer of 8 bits.
 pub const FERRANE_UINT8: FerraneDtype = 3;
-/// Signed, 8 bits.
+/// A signed integer of 8 bits.
 pub const FERRANE_INT8: FerraneDtype = 4;
-/// The upper half of single precision.
+/// The upper half of IEEE single precision.
 pub const FERRANE_BF16: FerraneDtype = 5;
-/// Signed, 16 bits.
+/// A signed integer of 16 bits.
 pub const FERRANE_INT16: FerraneDtype = 6;
-/// Unsigned, 16 bits.
+/// An unsigned integer of 16 bits.
 pub const FERRANE_UINT16: FerraneDtype = 7;
-/// Signed, 32 bits.
+/// A signed integer of 32 bits.
 pub const FERRANE_INT32: FerraneDtype = 14;
-/// Unsigned, 32 bits.
+/// An unsigned integer of 32 bits.
 pub const FERRANE_UINT32: FerraneDtype = 15;
-/// Eight bits, four of exponent.
+/// A float of 8 bits, 4 of them exponent, without infinities.
 pub const FERRANE_FP8_E4M3FN: FerraneDtype = 16;
-/// Eight bits, five of exponent.
+/// A float of 8 bits, 5 of them exponent.
 pub const FERRANE_FP8_E5M2: FerraneDtype = 17;
 /// A byte, 0 or 1. Ports only.
 pub const FERRANE_BOOL: FerraneDtype = 100;
 /// IEEE double precision. Ports only.
 pub const FERRANE_FP64: FerraneDtype = 101;
-/// Signed, 64 bits. Ports only.
+/// A signed integer of 64 bits. Ports only.
 pub const FERRANE_INT64: FerraneDtype = 102;
-/// Unsigned, 64 bits. Ports only.
+/// An unsigned integer of 64 bits. Ports only.
 pub const FERRANE_UINT64: FerraneDtype = 103;
 
 /// Element types of whole bytes with their numbers.
@@ -69,20 +69,21 @@ const DTYPES: [(DataType, FerraneDtype); 15] = [
     (DataType::UInt64, FERRANE_UINT64),
 ];
 
-/// The element type of that number, if blob files can hold it.
+/// The element type with this number, if blob files support it.
 pub(crate) fn blob_dtype(number: FerraneDtype) -> Result<DataType> {
     let found = DTYPES.iter().find(|(_, n)| *n == number && *n < 100).map(|(dtype, _)| *dtype);
-    found.ok_or_else(|| CallFailure::argument(format!("{number} is no element type of a blob file with whole bytes")))
+    found
+        .ok_or_else(|| CallFailure::argument(format!("{number} is not an element type of blob files with whole bytes")))
 }
 
-/// A port's kind and index, as C gave them.
+/// The kind and index of a port, as given by C.
 pub(crate) struct PortIndex {
     pub kind: c_int,
     pub index: usize,
 }
 
 impl PortIndex {
-    /// The port, and its place among all ports of the procedure.
+    /// The port, and its index among all ports of the procedure.
     pub(crate) fn find<'a>(&self, procedure: &'a Procedure) -> Result<(usize, &'a Port)> {
         let before = match self.kind {
             FERRANE_INPUT => 0,
@@ -93,7 +94,7 @@ impl PortIndex {
         Ok((before + self.index, port))
     }
 
-    /// The index is out of range.
+    /// The error for an index that is out of range.
     pub(crate) fn unknown(&self, procedure: &Procedure) -> CallFailure {
         let (kind, ports) = match self.kind {
             FERRANE_INPUT => ("input", &procedure.inputs),
@@ -110,11 +111,11 @@ fn ports(procedure: &Procedure, kind: c_int) -> Result<&[Port]> {
         FERRANE_INPUT => Ok(&procedure.inputs),
         FERRANE_OUTPUT => Ok(&procedure.outputs),
         FERRANE_STATE => Ok(&procedure.states),
-        _ => Err(CallFailure::argument(format!("{kind} is no kind of port"))),
+        _ => Err(CallFailure::argument(format!("{kind} is not a kind of port"))),
     }
 }
 
-/// The procedure of that name, or the first.
+/// The procedure with this name, or the first.
 pub(crate) fn procedure_ports(executable: &Executable, name: Option<&str>) -> Result<Procedure> {
     let procedure = match name {
         Some(name) => executable.procedure(name)?.clone(),
@@ -127,27 +128,27 @@ pub(crate) fn procedure_ports(executable: &Executable, name: Option<&str>) -> Re
     Ok(procedure)
 }
 
-/// Bytes of a port's elements, row-major and packed.
+/// The size of a port's elements in bytes, row-major without gaps.
 pub(crate) fn packed_bytes(port: &Port) -> usize {
     port.layout.elements().saturating_mul(port.layout.element_bytes())
 }
 
-/// What a port is like.
+/// The properties of a port.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FerranePort {
-    /// The type of its elements.
+    /// The type of the elements.
     pub dtype: FerraneDtype,
-    /// How many axes it has; see ferrane_port_shape.
+    /// The number of axes; see ferrane_port_shape.
     pub rank: usize,
-    /// How many elements.
+    /// The number of elements.
     pub elements: usize,
-    /// Bytes that ferrane_write and ferrane_read move: the elements row-major without gaps, however
-    /// the device lays them out.
+    /// The bytes that ferrane_write and ferrane_read transfer: the elements row-major without gaps,
+    /// regardless of the device's layout.
     pub bytes: usize,
 }
 
-/// How many ports of a kind (FERRANE_INPUT, FERRANE_OUTPUT, FERRANE_STATE) a kernel has.
+/// The number of ports of a kind (FERRANE_INPUT, FERRANE_OUTPUT, FERRANE_STATE) of a kernel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_port_count(
     kernel: *mut ANEKernelHandle,
@@ -155,14 +156,14 @@ pub unsafe extern "C" fn ferrane_port_count(
     count: *mut usize,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `count` is writable.
         let out = unsafe { Out::new("count", count)? };
         out.set(ports(&KERNELS.get(kernel)?.procedure, kind)?.len());
         Ok(())
     })
 }
 
-/// What a port is like. Ports are in the order that the device reports.
+/// The properties of a port. Ports are in the order that the device reports.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_port(
     kernel: *mut ANEKernelHandle,
@@ -171,7 +172,7 @@ pub unsafe extern "C" fn ferrane_port(
     port: *mut FerranePort,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `port` is writable.
         let out = unsafe { Out::new("port", port)? };
         let kernel = KERNELS.get(kernel)?;
         let (_, port) = PortIndex { kind, index }.find(&kernel.procedure)?;
@@ -186,7 +187,7 @@ pub unsafe extern "C" fn ferrane_port(
     })
 }
 
-/// Copies a port's name; buffer and length as in ferrane_device_name.
+/// Copies the name of a port; buffer and length as in ferrane_device_name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_port_name(
     kernel: *mut ANEKernelHandle,
@@ -197,7 +198,8 @@ pub unsafe extern "C" fn ferrane_port_name(
     length: *mut usize,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `buffer` has room for `capacity` bytes and
+        // `length` is null or writable.
         let out = unsafe { TextOut::new(buffer, capacity, length)? };
         let kernel = KERNELS.get(kernel)?;
         let (_, port) = PortIndex { kind, index }.find(&kernel.procedure)?;
@@ -205,8 +207,8 @@ pub unsafe extern "C" fn ferrane_port_name(
     })
 }
 
-/// Copies a port's extents, outermost first. `capacity` is the room in `shape`, at least the port's
-/// rank.
+/// Copies the extents of a port, outermost first. `capacity` is the number of elements of `shape`,
+/// at least the port's rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_port_shape(
     kernel: *mut ANEKernelHandle,
@@ -216,7 +218,7 @@ pub unsafe extern "C" fn ferrane_port_shape(
     capacity: usize,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `shape` has room for `capacity` elements.
         let room = unsafe { arg::room("shape", shape, capacity)? };
         let kernel = KERNELS.get(kernel)?;
         let (_, port) = PortIndex { kind, index }.find(&kernel.procedure)?;
@@ -227,7 +229,7 @@ pub unsafe extern "C" fn ferrane_port_shape(
     })
 }
 
-/// Finds the port of that kind and name.
+/// Finds the port with this kind and name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_port_index(
     kernel: *mut ANEKernelHandle,
@@ -236,7 +238,8 @@ pub unsafe extern "C" fn ferrane_port_index(
     index: *mut usize,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `name` is a terminated string and `index` is
+        // writable.
         let (name, out) = unsafe { (arg::text("name", name)?, Out::new("index", index)?) };
         let kernel = KERNELS.get(kernel)?;
         let ports = ports(&kernel.procedure, kind)?;

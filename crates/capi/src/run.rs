@@ -1,4 +1,4 @@
-//! Runs: data into ports and out of them, evaluations, submissions.
+//! Runs: data transfer to and from ports, evaluations, submissions.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -34,7 +34,7 @@ pub(crate) fn write(kernel: &LoadedKernel, place: &PortIndex, data: &[u8]) -> Re
     surface.layout().unpack(data, access.bytes_mut()).ok_or_else(|| short(&surface))
 }
 
-/// Copies a surface's elements, packed.
+/// Copies the elements of a surface, packed.
 pub(crate) fn read(kernel: &LoadedKernel, place: &PortIndex, data: &mut [MaybeUninit<u8>]) -> Result<()> {
     sized(place.find(&kernel.procedure)?.1, data.len())?;
     let surface = kernel.surface(place)?;
@@ -49,8 +49,8 @@ pub(crate) fn read(kernel: &LoadedKernel, place: &PortIndex, data: &mut [MaybeUn
     surface.layout().pack_to(access.bytes(), fill).ok_or_else(|| short(&surface))
 }
 
-/// Copies a surface's elements to another surface of as many bytes, whose rows may be of other
-/// lengths.
+/// Copies the elements of a surface to another of as many bytes, whose rows may have another
+/// length.
 pub(crate) fn copy(src: &LoadedKernel, from: &PortIndex, dst: &LoadedKernel, to: &PortIndex) -> Result<()> {
     let bytes = packed_bytes(from.find(&src.procedure)?.1);
     sized(to.find(&dst.procedure)?.1, bytes)?;
@@ -69,7 +69,7 @@ pub(crate) fn evaluate(kernel: *mut ANEKernelHandle) -> Result<()> {
     Ok(())
 }
 
-/// Writes all elements of a port: `bytes` is what FerranePort says. An input or state keeps its
+/// Writes all elements of a port: `bytes` is the value in FerranePort. An input or state keeps its
 /// value from run to run.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_write(
@@ -80,13 +80,13 @@ pub unsafe extern "C" fn ferrane_write(
     bytes: usize,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `data` has `bytes` bytes.
         let data = unsafe { arg::slice("data", data.cast::<u8>(), bytes)? };
         write(&*KERNELS.get(kernel)?, &PortIndex { kind, index }, data)
     })
 }
 
-/// Reads all elements of a port: `bytes` is what FerranePort says.
+/// Reads all elements of a port: `bytes` is the value in FerranePort.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_read(
     kernel: *mut ANEKernelHandle,
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn ferrane_read(
     bytes: usize,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `data` has room for `bytes` bytes.
         let data = unsafe { arg::room("data", data.cast::<u8>(), bytes)? };
         read(&*KERNELS.get(kernel)?, &PortIndex { kind, index }, data)
     })
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn ferrane_write_f32(
     count: usize,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `values` has `count` values.
         let values = unsafe { arg::slice("values", values, count)? };
         Ok(KERNELS.get(kernel)?.surface(&PortIndex { kind, index })?.write_f32(values)?)
     })
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn ferrane_read_f32(
     count: usize,
 ) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `values` has room for `count` values.
         let values = unsafe { arg::room("values", values, count)? };
         let surface = KERNELS.get(kernel)?.surface(&PortIndex { kind, index })?;
         let elements = surface.layout().elements();
@@ -140,16 +140,16 @@ pub unsafe extern "C" fn ferrane_read_f32(
     })
 }
 
-/// Runs a kernel and waits. It is FERRANE_BUSY while the kernel's memory is in use: by a run in
-/// flight, or by another thread.
+/// Runs a kernel and waits. Returns FERRANE_BUSY while the kernel's memory is in use by a run in
+/// flight or by another thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_eval(kernel: *mut ANEKernelHandle) -> FerraneStatus {
     guard(|| evaluate(kernel))
 }
 
-/// Queues a run. `done` may be null; `user` is given to it. If this call fails, `done` is not
-/// called. A kernel has one run in flight at a time, as its memory is in use; ferrane_clone makes
-/// more. A device runs what is submitted in order.
+/// Queues a run. `done` may be null; it receives `user`. If this call fails, `done` is not called.
+/// A kernel has one run in flight at a time, because its memory is in use; ferrane_clone makes more
+/// kernels. A device runs submissions in order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_submit(
     kernel: *mut ANEKernelHandle,
@@ -168,18 +168,18 @@ pub unsafe extern "C" fn ferrane_submit(
     })
 }
 
-/// Waits until no run of the kernel is in flight and its callbacks have returned. Gives how the
-/// last one ended.
+/// Waits until no run of the kernel is in flight and its callbacks have returned. Returns the
+/// status of the last run.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_wait(kernel: *mut ANEKernelHandle) -> FerraneStatus {
     guard(|| KERNELS.get(kernel)?.flights.wait())
 }
 
-/// Tells whether a run of the kernel is in flight.
+/// Returns in `in_flight` whether a run of the kernel is in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferrane_in_flight(kernel: *mut ANEKernelHandle, in_flight: *mut bool) -> FerraneStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of the C interface, `in_flight` is writable.
         let out = unsafe { Out::new("in_flight", in_flight)? };
         out.set(KERNELS.get(kernel)?.flights.any());
         Ok(())

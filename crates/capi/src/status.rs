@@ -1,6 +1,6 @@
-//! How a call went: the status, its text, and the guard around every function.
+//! The result of a call: the status, its text, and the guard around every function.
 //!
-//! The text lies in a thread's own memory and belongs to the last call on that thread.
+//! The text is thread-local and belongs to the last call on that thread.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char};
@@ -8,20 +8,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ferrane::{Error, ErrorKind};
 
-/// How a call went: FERRANE_OK, or what failed. Numbers from 600 on are those of Ferrane's error
-/// codes (E0601 is 601).
+/// The result of a call: FERRANE_OK or the kind of failure. Numbers from 600 on are those of
+/// Ferrane's error codes (E0601 is 601).
 pub type FerraneStatus = i32;
 
-/// It went well.
+/// The call succeeded; its results are valid.
 pub const FERRANE_OK: FerraneStatus = 0;
-/// An argument cannot be: a null pointer, a wrong size, a misaligned array, text that is not UTF-8,
-/// a number out of range.
+/// An argument is invalid: a null pointer, a wrong size, a misaligned array, text that is not
+/// UTF-8, a number out of range.
 pub const FERRANE_INVALID_ARGUMENT: FerraneStatus = 1;
-/// A handle that is null, was freed, or never was.
+/// A handle is null, was freed, or was never valid.
 pub const FERRANE_INVALID_HANDLE: FerraneStatus = 2;
-/// The buffer is too small; the length that is needed was told.
+/// The buffer is too small; the required length was returned.
 pub const FERRANE_BUFFER_TOO_SMALL: FerraneStatus = 3;
-/// Ferrane failed inside. This is a bug.
+/// An internal error of Ferrane. This is a bug.
 pub const FERRANE_INTERNAL: FerraneStatus = 4;
 /// The program is not valid MIL.
 pub const FERRANE_INVALID_PROGRAM: FerraneStatus = 601;
@@ -31,11 +31,11 @@ pub const FERRANE_UNSUPPORTED: FerraneStatus = 602;
 pub const FERRANE_COMPILE_BUDGET: FerraneStatus = 603;
 /// A compiled program could not be loaded.
 pub const FERRANE_LOAD: FerraneStatus = 604;
-/// An evaluation failed.
+/// An evaluation failed; the outputs must be discarded.
 pub const FERRANE_EVALUATE: FerraneStatus = 605;
-/// A surface or port does not fit: size, type, name.
+/// A surface or port does not match: size, type, name.
 pub const FERRANE_BINDING: FerraneStatus = 606;
-/// A layout that cannot be.
+/// A layout is invalid.
 pub const FERRANE_LAYOUT: FerraneStatus = 607;
 /// A surface or kernel is in use.
 pub const FERRANE_BUSY: FerraneStatus = 608;
@@ -43,16 +43,18 @@ pub const FERRANE_BUSY: FerraneStatus = 608;
 pub const FERRANE_QUEUE_FULL: FerraneStatus = 609;
 /// The program was unloaded.
 pub const FERRANE_UNLOADED: FerraneStatus = 610;
-/// The device, or an ability of it, is not here.
+/// The device, or a feature of it, is not available here.
 pub const FERRANE_UNAVAILABLE: FerraneStatus = 611;
-/// A device name or option that is unknown or has a wrong value.
+/// A device name or option is unknown or has an invalid value.
 pub const FERRANE_OPTION: FerraneStatus = 612;
-/// Memory could not be had.
+/// Memory could not be allocated.
 pub const FERRANE_OUT_OF_MEMORY: FerraneStatus = 613;
-/// The system below failed in a way of its own.
+/// The underlying system failed with an error of its own.
 pub const FERRANE_SYSTEM: FerraneStatus = 614;
+/// The process that the device runs in has died or hung.
+pub const FERRANE_CRASHED: FerraneStatus = 615;
 
-/// What failed, ready to be told to C.
+/// A failed call: status, text and remedy for C.
 #[derive(Clone, Debug)]
 pub(crate) struct CallFailure {
     pub status: FerraneStatus,
@@ -60,20 +62,20 @@ pub(crate) struct CallFailure {
     pub remedy: &'static str,
 }
 
-/// Result of what stands behind a function.
+/// The result of a function's implementation.
 pub(crate) type Result<T> = std::result::Result<T, CallFailure>;
 
 impl CallFailure {
-    /// An argument cannot be.
+    /// The failure for an invalid argument.
     pub(crate) fn argument(text: impl Into<String>) -> CallFailure {
         CallFailure {
             status: FERRANE_INVALID_ARGUMENT,
             text: text.into(),
-            remedy: "Give what include/ferrane.h asks for.",
+            remedy: "Pass the arguments that include/ferrane.h describes.",
         }
     }
 
-    /// A failure of a kind that the seam has too.
+    /// A failure of a kind that devices also report.
     pub(crate) fn of(kind: ErrorKind, text: impl Into<String>) -> CallFailure {
         Error::new(kind, text).into()
     }
@@ -88,7 +90,7 @@ impl CallFailure {
         }
     }
 
-    /// The text as C has it.
+    /// The text as a C string.
     pub(crate) fn c_text(&self) -> CString {
         c_text(&self.text)
     }
@@ -101,7 +103,7 @@ impl From<Error> for CallFailure {
     }
 }
 
-/// C text ends at the first zero byte, so ours has none.
+/// A C string ends at the first zero byte, so zero bytes are replaced.
 fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', "\u{FFFD}")).unwrap_or_default()
 }
@@ -116,13 +118,13 @@ thread_local! {
     static LAST: Last = Last { status: Cell::new(FERRANE_OK), text: RefCell::default(), remedy: RefCell::default() };
 }
 
-/// Remembers how the call went.
+/// Stores the result of the call for this thread.
 fn remember(outcome: std::result::Result<(), &CallFailure>) -> FerraneStatus {
     let (status, text, remedy) = match outcome {
         Ok(()) => (FERRANE_OK, CString::default(), CString::default()),
         Err(failure) => (failure.status, failure.c_text(), c_text(failure.remedy)),
     };
-    // A thread that ends has no memory left to remember with; the status is told all the same.
+    // A thread that is ending may have no thread-local memory left; the status is still returned.
     let _ = LAST.try_with(|last| {
         last.status.set(status);
         last.text.replace(text);
@@ -131,27 +133,26 @@ fn remember(outcome: std::result::Result<(), &CallFailure>) -> FerraneStatus {
     status
 }
 
-/// Runs the body of a function: turns a panic into a failure and remembers how it went.
+/// Runs the body of a function: converts a panic to a failure and stores the result.
 fn run<T>(body: impl FnOnce() -> Result<T>) -> std::result::Result<T, FerraneStatus> {
-    // What a body holds across a panic is dropped with it; what it shares is behind locks under
-    // which nothing is left half-done (`handle`, `flight`, `kernel`), so nothing broken is seen
-    // afterward.
+    // Unwinding drops the values of the body. Shared state is in locks under which no code panics
+    // halfway (`handle`, `flight`, `kernel`), so it stays consistent.
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(CallFailure::panicked(&*payload)));
     let status = remember(result.as_ref().map(|_| ()));
     result.map_err(|_| status)
 }
 
-/// Runs the body of a function that gives its status.
+/// Runs the body of a function that returns its status.
 pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> FerraneStatus {
     run(body).err().unwrap_or(FERRANE_OK)
 }
 
-/// Runs the body of a function that gives a value, and `failed` after a failure.
+/// Runs the body of a function that returns a value; `failed` is the value after a failure.
 pub(crate) fn guarded<T>(failed: T, body: impl FnOnce() -> Result<T>) -> T {
     run(body).unwrap_or(failed)
 }
 
-/// The version of the library, "0.1.0" for example. The text lives for ever.
+/// The version of the library, such as "0.1.0". The text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_version() -> *const c_char {
     const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
@@ -168,14 +169,14 @@ pub extern "C" fn ferrane_last_status() -> FerraneStatus {
     LAST.try_with(|last| last.status.get()).unwrap_or(FERRANE_OK)
 }
 
-/// What failed in the last call on this thread, UTF-8; empty if it went well. The text is valid
+/// The error text of the last call on this thread, UTF-8; empty after a success. The text is valid
 /// until the next call on this thread and never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_last_error() -> *const c_char {
     LAST.try_with(|last| last.text.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// What to do about it, one or two sentences; as ferrane_last_error.
+/// The remedy for the last error, one or two sentences; otherwise as ferrane_last_error.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferrane_last_remedy() -> *const c_char {
     LAST.try_with(|last| last.remedy.borrow().as_ptr()).unwrap_or(c"".as_ptr())
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
 
     fn last() -> (FerraneStatus, String) {
-        // SAFETY: the text is valid until the next call on this thread.
+        // SAFETY: the pointer is never null; the text is valid until this thread's next call.
         let text = unsafe { CStr::from_ptr(ferrane_last_error()) };
         (ferrane_last_status(), text.to_str().expect("UTF-8").to_string())
     }
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_error_codes() {
-        for (kind, status) in [
+        let named = [
             (ErrorKind::InvalidProgram, FERRANE_INVALID_PROGRAM),
             (ErrorKind::Unsupported, FERRANE_UNSUPPORTED),
             (ErrorKind::CompileBudget, FERRANE_COMPILE_BUDGET),
@@ -227,7 +228,11 @@ mod tests {
             (ErrorKind::Option, FERRANE_OPTION),
             (ErrorKind::OutOfMemory, FERRANE_OUT_OF_MEMORY),
             (ErrorKind::System, FERRANE_SYSTEM),
-        ] {
+            (ErrorKind::Crashed, FERRANE_CRASHED),
+        ];
+        // Every kind of the device crate has a constant; a new one fails here.
+        assert_eq!(named.map(|(kind, _)| kind), ErrorKind::ALL);
+        for (kind, status) in named {
             assert_eq!(CallFailure::of(kind, "").status, status, "{kind:?}");
         }
     }

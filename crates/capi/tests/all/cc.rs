@@ -1,4 +1,4 @@
-//! Compiles and runs programs in C against the libraries that `cargo build -p ferrane-capi` makes.
+//! Compiles and runs C programs against the libraries that `cargo build -p ferrane-capi` makes.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,21 +7,21 @@ use std::sync::LazyLock;
 
 use tempfile::TempDir;
 
-/// What a static library needs of the system.
+/// The system libraries that the static library needs.
 const SYSTEM: &[&str] = if cfg!(target_vendor = "apple") {
     &["-framework", "CoreFoundation", "-framework", "Foundation", "-framework", "IOSurface", "-lm", "-lpthread"]
 } else {
     &["-lpthread", "-ldl", "-lm"]
 };
 
-/// How a program is linked.
+/// The kind of linking.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Link {
     Static,
     Shared,
 }
 
-/// A compiler and a folder for what it makes.
+/// A C compiler and a folder for its output.
 pub struct Workshop {
     compiler: OsString,
     pub folder: TempDir,
@@ -31,9 +31,8 @@ pub fn crate_folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where cargo put the libraries. They are built by a command of their own, as users build them:
-/// what a test of the whole workspace builds has the features that other crates' tests ask for,
-/// too.
+/// The folder of the libraries. They are built by a separate command, as users build them, because
+/// the build of a workspace test also has the features that tests of other crates enable.
 pub fn built() -> &'static Path {
     static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -58,17 +57,17 @@ pub fn built() -> &'static Path {
     &BUILT
 }
 
-/// The shared library.
+/// The path of the shared library.
 pub fn shared() -> PathBuf {
     built().join(if cfg!(target_vendor = "apple") { "libferrane_capi.dylib" } else { "libferrane_capi.so" })
 }
 
-/// The static library.
+/// The path of the static library.
 pub fn archive() -> PathBuf {
     built().join("libferrane_capi.a")
 }
 
-/// The output of a command that must succeed.
+/// Runs a command that must succeed and returns its output.
 pub fn output(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -81,14 +80,14 @@ pub fn is_here(name: &str) -> bool {
     Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success())
 }
 
-/// Says that a test was not run, and why.
+/// Prints that a test was skipped, and why.
 pub fn skipped(why: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }
 
 impl Workshop {
-    /// `None`, and a note, where there is no C compiler; `CC` names it, else `cc`.
+    /// `None`, with a note, if there is no C compiler. `CC` names it; the default is `cc`.
     pub fn new() -> Option<Workshop> {
         let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
         if !is_here(&compiler.to_string_lossy()) {
@@ -96,7 +95,7 @@ impl Workshop {
             return None;
         }
         let folder = TempDir::new().expect("a folder");
-        // Programs look the library up under the name that is in it.
+        // Programs look the library up under the name that it contains.
         let names = ["libferrane.so.0", "libferrane.0.dylib"];
         let name = names[usize::from(cfg!(target_vendor = "apple"))];
         std::os::unix::fs::symlink(shared(), folder.path().join(name)).expect("a link to the library");
@@ -122,7 +121,7 @@ impl Workshop {
         program
     }
 
-    /// Compiles and runs a program; gives what it printed.
+    /// Compiles and runs a program; returns its output.
     pub fn run(&self, source: &Path, link: Link) -> String {
         output(&mut Command::new(self.compile(source, link)))
     }

@@ -1,5 +1,5 @@
-//! `include/ferrane.h` and the list of functions in docs/c-api.md are written from the sources.
-//! `FERRANE_BLESS=1` writes them anew.
+//! `include/ferrane.h` and the list of functions in docs/c-api.md are generated from the sources.
+//! `FERRANE_BLESS=1` writes them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,14 +19,14 @@ const PREAMBLE: &str = "\
 // Every function may be called from any thread. Handles are numbers and not addresses: a handle
 // that was freed, or is null, or belongs to another type, is an error (FERRANE_INVALID_HANDLE) and
 // does no harm. A pointer that is not null must point to as many elements as the function says
-// until it returns; a null pointer is an error unless it is said to be allowed, or has no elements.
-// Text is UTF-8. A result is written to its pointer only if the call went well, but for handles and
-// blobs, which are null else.
+// until it returns; a null pointer is an error unless the function allows it, or the number of
+// elements is 0. Text is UTF-8. A result is written to its pointer only if the call succeeds, except
+// handles and blobs, which are null after a failure.
 //
-// This file is made from the sources by cbindgen (crates/capi/tests/all/header.rs).
+// This file is generated from the sources by cbindgen (crates/capi/tests/all/header.rs).
 ";
 
-/// The folder of the workspace.
+/// The root of the workspace.
 pub fn root() -> PathBuf {
     crate_folder().join("../..")
 }
@@ -54,16 +54,16 @@ fn generated() -> String {
     String::from_utf8(bytes).expect("UTF-8")
 }
 
-/// Compares a file with what it should hold, or writes it.
+/// Compares a file with the expected contents, or writes it.
 fn same_or_blessed(path: &Path, wanted: &str) {
     if std::env::var_os("FERRANE_BLESS").is_some() {
         fs::write(path, wanted).expect("the file can be written");
     }
     let found = fs::read_to_string(path).unwrap_or_default();
-    assert!(found == wanted, "{} is old: FERRANE_BLESS=1 writes it anew", path.display());
+    assert!(found == wanted, "{} is out of date: FERRANE_BLESS=1 writes it", path.display());
 }
 
-/// A function of the header: its comment's lines and its declaration.
+/// A function of the header: the lines of its comment, and its declaration.
 struct Declared {
     name: String,
     comment: Vec<String>,
@@ -114,7 +114,7 @@ fn the_header_is_that_of_the_sources() {
     }
 }
 
-/// Everything behind this line of docs/c-api.md is written here.
+/// Everything after this line of docs/c-api.md is generated.
 const FUNCTIONS: &str = "## Every function\n";
 
 #[test]

@@ -1,4 +1,4 @@
-//! The interface as C sees it: the header, the symbols, programs in C against both libraries, the
+//! The interface from C: the header, the symbols, C programs against both libraries, the
 //! documentation's example.
 
 mod cc;

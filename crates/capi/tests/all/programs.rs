@@ -1,4 +1,4 @@
-//! Programs in C: against the static and the shared library, and under valgrind where it is.
+//! C programs against the static and the shared library, and under valgrind if it is installed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,14 +41,14 @@ fn the_examples_run() {
     let Some(workshop) = Workshop::new() else { return };
     for link in [Link::Static, Link::Shared] {
         let printed = workshop.run(&example("sigmoid.c"), link);
-        // The nearest fp16 to 1 / (1 + e^-1) = 0.731059 is 0.730957.
+        // The fp16 number nearest to 1 / (1 + e^-1) = 0.731059 is 0.730957.
         assert!(printed.starts_with("sigmoid(0) = 0.5\nsigmoid(1) = 0.730957\n"), "{printed}");
         assert!(printed.ends_with("sigmoid(60000) = 1\n"), "{printed}");
     }
     assert_eq!(workshop.run(&example("pipeline.c"), Link::Shared), "100 runs of two kernels on one device\n");
 }
 
-/// A device's name on the command line; one that is not here is said with a remedy.
+/// The device's name is an argument; for an unavailable device the program prints a remedy.
 #[test]
 fn the_example_takes_a_device() {
     let Some(workshop) = Workshop::new() else { return };
@@ -60,7 +60,7 @@ fn the_example_takes_a_device() {
     assert!(said.starts_with("E0612: unknown device `emulatr`, did you mean `emulator`?"), "{said}");
 }
 
-/// No read or write outside, no use of what is gone, nothing lost.
+/// No access outside of memory, no use after free, no leak.
 #[test]
 fn valgrind_is_content() {
     let Some(workshop) = Workshop::new() else { return };
@@ -74,8 +74,8 @@ fn valgrind_is_content() {
         (example("pipeline.c"), Link::Shared),
     ] {
         let program = workshop.compile(&source, link);
-        // Memory of threads that still wait when a program ends is possibly lost; what is
-        // definitely lost is ours.
+        // Memory of threads that are still waiting at exit is reported as possibly lost; memory
+        // that is definitely lost is ours.
         let options = [
             "--error-exitcode=9",
             "--leak-check=full",
@@ -87,7 +87,7 @@ fn valgrind_is_content() {
     }
 }
 
-/// The symbols of the libraries are the functions of the header, no more and no fewer.
+/// The exported symbols are exactly the functions of the header.
 #[test]
 fn symbols_are_those_of_the_header() {
     if !is_here("nm") {
@@ -99,7 +99,7 @@ fn symbols_are_those_of_the_header() {
         let name = |line: &str| {
             let mut words = line.split_whitespace().rev();
             let (name, kind) = (words.next()?, words.next()?);
-            // A name of macOS begins with an underscore.
+            // Names on macOS begin with an underscore.
             let name = if cfg!(target_vendor = "apple") { name.strip_prefix('_')? } else { name };
             (kind != "U").then(|| name.to_string())
         };
@@ -107,14 +107,14 @@ fn symbols_are_those_of_the_header() {
     };
     let dynamic: &[&str] = if cfg!(target_vendor = "apple") { &["-gU"] } else { &["-D", "--defined-only"] };
     assert_eq!(symbols(dynamic, shared()), functions);
-    // A static library also holds what it is made of.
+    // A static library also exports the symbols of its dependencies.
     let held = symbols(&["-g", "--defined-only"], archive());
     assert!(functions.is_subset(&held));
     let ours = held.into_iter().filter(|s| s.starts_with("ferrane_") || s.starts_with("ane_bridge_"));
     assert_eq!(ours.collect::<BTreeSet<_>>(), functions);
 }
 
-/// C++ reads the header too.
+/// C++ accepts the header as well.
 #[test]
 fn the_header_is_also_cpp() {
     if !is_here("c++") {
@@ -129,7 +129,7 @@ fn the_header_is_also_cpp() {
     output(&mut command);
 }
 
-/// The example of docs/c-api.md is the file that is compiled here.
+/// The example in docs/c-api.md is the file that is compiled here.
 #[test]
 fn the_documented_example_is_the_one_that_runs() {
     let page = fs::read_to_string(root().join("docs/c-api.md")).expect("the page");
@@ -138,8 +138,8 @@ fn the_documented_example_is_the_one_that_runs() {
     assert!(code.lines().count() <= 35, "about thirty lines");
 }
 
-/// What a package manager needs: installs into a folder, and builds the example with what
-/// pkg-config says.
+/// The needs of a package manager: installs into a folder, and builds the example with the flags of
+/// pkg-config.
 #[test]
 fn an_installed_library_is_found() {
     let Some(workshop) = Workshop::new() else { return };
@@ -161,7 +161,7 @@ fn an_installed_library_is_found() {
     command.args(ask(&["--cflags", "--libs"]).split_whitespace());
     output(&mut command);
     output(Command::new(&program).env("LD_LIBRARY_PATH", prefix.join("lib")));
-    // Without the shared library: everything that the static one needs is in the file too.
+    // Without the shared library: pkg-config also lists everything that the static one needs.
     let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     command.arg(example("sigmoid.c")).arg("-o").arg(&program);
     command.args(ask(&["--cflags"]).split_whitespace()).arg(prefix.join("lib/libferrane.a"));

@@ -1,14 +1,14 @@
-//! What the compiler does not check about the sources.
+//! Properties of the sources that the compiler does not check.
 
 use std::fs;
 
 use crate::cc::crate_folder;
 
-/// Every function that C calls has a guard around its body, or is among those in which nothing can
-/// panic. A new function without one fails here.
+/// Every function that C calls is wrapped in a guard, or is on the list of functions that cannot
+/// panic. A new function without a guard fails here.
 #[test]
 fn a_guard_stands_around_every_function() {
-    // They read what is there, or only pass on.
+    // They read a value or only forward.
     const BARE: [&str; 8] = [
         "ferrane_version",
         "ferrane_last_status",
@@ -26,7 +26,7 @@ fn a_guard_stands_around_every_function() {
             let name = function.split("fn ").nth(1).and_then(|f| f.split('(').next()).expect("a function");
             let body = function.split_once("{\n").expect("a body").1.split("\n}\n").next().expect("an end");
             let guarded = body.trim_start().starts_with("guard(") || body.trim_start().starts_with("guarded(");
-            // Of the fp16 builders of the bridge, which differ in one flag.
+            // The fp16 builders of the bridge, which differ in one flag.
             let passed_on = body.contains("unsafe { fp16(src, rows, cols, out_len");
             assert!(guarded || passed_on || BARE.contains(&name), "{name} has no guard");
             seen += 1;

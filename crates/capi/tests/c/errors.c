@@ -130,8 +130,8 @@ static void ports(void) {
     FAILS(ferrane_port_shape(other, FERRANE_INPUT, 1, shape, 1), FERRANE_BUFFER_TOO_SMALL, "2 are needed");
     FAILS(ferrane_port_shape(other, FERRANE_INPUT, 1, NULL, 4), FERRANE_INVALID_ARGUMENT, "`shape` is null");
     FAILS(ferrane_port_shape(other, FERRANE_INPUT, 2, shape, 4), FERRANE_BINDING, "no input 2");
-    FAILS(ferrane_port_count(kernel, 3, &count), FERRANE_INVALID_ARGUMENT, "3 is no kind of port");
-    FAILS(ferrane_port_count(kernel, -1, &count), FERRANE_INVALID_ARGUMENT, "-1 is no kind of port");
+    FAILS(ferrane_port_count(kernel, 3, &count), FERRANE_INVALID_ARGUMENT, "3 is not a kind of port");
+    FAILS(ferrane_port_count(kernel, -1, &count), FERRANE_INVALID_ARGUMENT, "-1 is not a kind of port");
     FAILS(ferrane_port_count(kernel, FERRANE_INPUT, NULL), FERRANE_INVALID_ARGUMENT, "`count` is null");
     FAILS(ferrane_port_count(NULL, FERRANE_INPUT, &count), FERRANE_INVALID_HANDLE, "kernel is null");
     FAILS(ferrane_port(kernel, FERRANE_OUTPUT, 1, &port), FERRANE_BINDING, "no output 1: `main` has 1");
@@ -260,7 +260,7 @@ static void submissions(void) {
     CHECK(ferrane_write_f32(held, FERRANE_INPUT, 0, x, 2) == FERRANE_OK);
     struct told told = {held, 0, 4, -1, -1, 0};
     CHECK(ferrane_submit(held, done, &told) == FERRANE_OK);
-    /* The last callback frees the kernel, perhaps before this call. A device tells in order: a later run ends after it. */
+    /* The last callback frees the kernel, perhaps before this call. A device reports in order: a later run ends after it. */
     FerraneStatus end = ferrane_wait(held);
     CHECK(end == FERRANE_OK || end == FERRANE_INVALID_HANDLE);
     CHECK(ferrane_submit(kernel, NULL, NULL) == FERRANE_OK && ferrane_wait(kernel) == FERRANE_OK);
@@ -296,12 +296,12 @@ static void blobs(void) {
 
     blob = (uint8_t *)scales;
     two[0].bytes = 23;
-    FAILS(ferrane_blob(two, 2, offsets, &blob, &len), FERRANE_INVALID_ARGUMENT, "no whole elements of fp32");
+    FAILS(ferrane_blob(two, 2, offsets, &blob, &len), FERRANE_INVALID_ARGUMENT, "not a whole number of elements of fp32");
     CHECK(blob == NULL);
     two[0].bytes = 24, two[0].dtype = 99;
-    FAILS(ferrane_blob(two, 2, offsets, &blob, &len), FERRANE_INVALID_ARGUMENT, "99 is no element type");
+    FAILS(ferrane_blob(two, 2, offsets, &blob, &len), FERRANE_INVALID_ARGUMENT, "99 is not an element type");
     two[0].dtype = FERRANE_BOOL;
-    FAILS(ferrane_blob(two, 2, offsets, &blob, &len), FERRANE_INVALID_ARGUMENT, "100 is no element type");
+    FAILS(ferrane_blob(two, 2, offsets, &blob, &len), FERRANE_INVALID_ARGUMENT, "100 is not an element type");
     two[0].dtype = FERRANE_FP32, two[1].data = NULL;
     FAILS(ferrane_blob(two, 2, offsets, &blob, &len), FERRANE_INVALID_ARGUMENT, "`tensors.data` is null");
     FAILS(ferrane_blob(NULL, 2, offsets, &blob, &len), FERRANE_INVALID_ARGUMENT, "`tensors` is null");
